@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors that carry a sentence.
+ *
+ * The first detector writes the exact cause with rs_fail(); callers on the way up may put context in
+ * front of it with rs_wrap(). Codes are negative so that a positive return stays free for a count.
+ * The values are part of the C API (reduction.h) and of the wire protocol: append, never renumber. */
+#ifndef RS_COMMON_ERROR_H
+#define RS_COMMON_ERROR_H
+
+/* name, value, description used when no sentence is at hand */
+#define RS_CODES(X)                                                                                                   \
+	X(RS_EINVAL, -1, "invalid argument")                                                                          \
+	X(RS_ENOMEM, -2, "out of memory")                                                                             \
+	X(RS_EIO, -3, "input/output error")                                                                           \
+	X(RS_EPROTO, -4, "protocol violation")                                                                        \
+	X(RS_EMISMATCH, -5, "ranks disagree about an operation")                                                      \
+	X(RS_EPEER, -6, "a peer was lost")                                                                            \
+	X(RS_ETIMEOUT, -7, "timed out")                                                                               \
+	X(RS_EREFUSED, -8, "refused by the peer")                                                                     \
+	X(RS_ECLOSED, -9, "closed")                                                                                   \
+	X(RS_ECONFIG, -10, "invalid configuration")                                                                   \
+	X(RS_EUNSUPPORTED, -11, "not supported")                                                                      \
+	X(RS_EINTERNAL, -12, "internal error")
+
+enum rs_code {
+	RS_OK = 0,
+#define RS_CODE_ENUM(name, value, text) name = value,
+	RS_CODES(RS_CODE_ENUM)
+#undef RS_CODE_ENUM
+};
+
+struct rs_err {
+	int code;      /* enum rs_code */
+	char msg[508]; /* one sentence, no newline, always terminated; cut with "..." when too long */
+};
+
+/* Stores code and sentence in *e (ignored when e is NULL) and returns code. */
+int rs_fail(struct rs_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* As rs_fail, and appends ": " and the text of errno value sys. */
+int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Puts "<context>: " in front of the sentence already in *e; keeps and returns the code. */
+int rs_wrap(struct rs_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The description of a code, "unknown error" for a number that is none. Static storage. */
+const char *rs_code_text(int code);
+
+#endif

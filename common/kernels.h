@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reduction kernels, one table for each instruction set, bound once at start.
+ *
+ * Accumulators are in the accumulator type of the dtype (float32 for float16 and bfloat16, else the dtype itself).
+ * Every usable table gives the same bits as the scalar one for every input; tests hold them to that.
+ *   sum, prod  integers wrap modulo 2^bits; floats round to nearest even, once an addition
+ *   max, min   a NaN on either side gives a NaN; of -0 and +0 the second argument is taken
+ *   avg        summed like sum; rs_kernels.divide afterwards
+ * Pointers may have any alignment; n counts elements; acc and src must not overlap. */
+#ifndef RS_COMMON_KERNELS_H
+#define RS_COMMON_KERNELS_H
+
+#include "common/dtype.h"
+#include "common/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* acc[i] = acc[i] op src[i]; src elements in the dtype */
+typedef void (*rs_reduce_fn)(void *acc, const void *src, size_t n);
+/* acc[i] = src[i], widened where the accumulator is wider; memcpy otherwise */
+typedef void (*rs_load_fn)(void *acc, const void *src, size_t n);
+/* dst[i] = acc[i], rounded to nearest even where the dtype is narrower. dst == acc is allowed (narrowing in place) */
+typedef void (*rs_store_fn)(void *dst, const void *acc, size_t n);
+/* acc[i] = acc[i] / divisor; integers truncate towards zero; divisor >= 1 */
+typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
+
+struct rs_kernels {
+	const char *name;
+	bool (*usable)(void); /* CPU and operating system (OSXSAVE, XCR0) both support it */
+	rs_reduce_fn reduce[RS_OP_NR][RS_DTYPE_NR];
+	rs_load_fn load[RS_DTYPE_NR];
+	rs_store_fn store[RS_DTYPE_NR];
+	rs_divide_fn divide[RS_DTYPE_NR];
+};
+
+/* The table named "scalar", "avx2", "avx512" or "neon", or the best usable one for "auto". Tables are complete:
+ * a cell that an instruction set does not improve holds the next slower table's function.
+ * Errors: RS_EINVAL with the names that are usable here. Static storage, any thread. */
+int rs_kernels_select(const char *name, const struct rs_kernels **ret, struct rs_err *e);
+
+/* The i-th table that this machine can run, slowest first; NULL past the last. For tests and benches. */
+const struct rs_kernels *rs_kernels_usable(unsigned i);
+
+#endif
