@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libreduction: all-reduce through reduction servers.
+ *
+ *     reduction_options opt = REDUCTION_OPTIONS_INIT;   // rank and world size from torchrun, Slurm or mpirun
+ *     reduction_error err;
+ *     reduction_comm *comm;
+ *     if (reduction_open(&comm, &opt, &err)) { fprintf(stderr, "%s\n", err.message); exit(1); }
+ *     reduction_all_reduce(comm, x, x, n, REDUCTION_FLOAT32, REDUCTION_SUM, &err);
+ *     reduction_close(comm, &err);
+ *
+ * Threads: a communicator may be used from any thread. The order in which operations are started is the order in which
+ * ranks are matched, so threads that start operations on one communicator must agree on an order among themselves, and
+ * all ranks must start the same operations in the same order. A request is waited for by one thread.
+ * Fork: a communicator does not survive fork() into the child.
+ * Errors: every call returns 0 or a negative reduction_status and, where `err` is not NULL, a sentence in err->message.
+ * After an error other than REDUCTION_EINVAL or REDUCTION_ETIMEOUT of wait the communicator is broken: every further
+ * call returns the same error until it is closed. */
+#ifndef REDUCTION_H
+#define REDUCTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define REDUCTION_VERSION_MAJOR 0
+#define REDUCTION_VERSION_MINOR 1
+#define REDUCTION_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define REDUCTION_API __attribute__((visibility("default")))
+#else
+#define REDUCTION_API
+#endif
+
+typedef enum reduction_status {
+	REDUCTION_OK = 0,
+	REDUCTION_EINVAL = -1,       /* an argument is wrong; nothing was started */
+	REDUCTION_ENOMEM = -2,
+	REDUCTION_EIO = -3,
+	REDUCTION_EPROTO = -4,       /* the peer does not speak this protocol or this version of it */
+	REDUCTION_EMISMATCH = -5,    /* ranks disagree about an operation or a setting */
+	REDUCTION_EPEER = -6,        /* a rank, an agent or a reducer was lost; the message names it */
+	REDUCTION_ETIMEOUT = -7,
+	REDUCTION_EREFUSED = -8,     /* a reducer or an agent refused this process; the message says why */
+	REDUCTION_ECLOSED = -9,      /* the communicator is closed, or another rank closed it */
+	REDUCTION_ECONFIG = -10,     /* the configuration file or the environment is wrong */
+	REDUCTION_EUNSUPPORTED = -11,
+	REDUCTION_EINTERNAL = -12
+} reduction_status;
+
+/* numbers as in NCCL */
+typedef enum reduction_dtype {
+	REDUCTION_INT8 = 0,
+	REDUCTION_UINT8 = 1,
+	REDUCTION_INT32 = 2,
+	REDUCTION_UINT32 = 3,
+	REDUCTION_INT64 = 4,
+	REDUCTION_UINT64 = 5,
+	REDUCTION_FLOAT16 = 6,  /* summed in float32, rounded once */
+	REDUCTION_FLOAT32 = 7,
+	REDUCTION_FLOAT64 = 8,
+	REDUCTION_BFLOAT16 = 9  /* summed in float32, rounded once */
+} reduction_dtype;
+
+typedef enum reduction_op {
+	REDUCTION_SUM = 0,
+	REDUCTION_PROD = 1,
+	REDUCTION_MAX = 2,
+	REDUCTION_MIN = 3,
+	REDUCTION_AVG = 4 /* the sum divided by the number of processes; integers truncate towards zero */
+} reduction_op;
+
+typedef struct reduction_error {
+	int code;          /* reduction_status */
+	char message[508]; /* one sentence */
+} reduction_error;
+
+typedef struct reduction_comm reduction_comm;
+typedef struct reduction_request reduction_request;
+
+/* How to open a communicator. Initialize with REDUCTION_OPTIONS_INIT; what stays -1 or NULL is taken from the
+ * environment (first the REDUCTION_ variable named, then the launcher's), then from the configuration, then the default. */
+typedef struct reduction_options {
+	size_t struct_size;      /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
+	const char *config;      /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
+	const char *job;         /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
+	const char *agent;       /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent. Default: the
+	                            file's agent.socket if something listens there, else direct */
+	int rank;                /* of this process; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0 */
+	int world_size;          /* processes of the job; WORLD_SIZE, ...; default 1 */
+	int local_rank;          /* on this node (agent only); LOCAL_RANK, ... */
+	int local_world_size;    /* processes of the job on this node (agent only); LOCAL_WORLD_SIZE, ... */
+	int64_t generation;      /* one more at each restart; TORCHELASTIC_RESTART_COUNT; default 0 */
+	int connect_timeout_ms;  /* until all ranks have met; then the file's timeouts.connect */
+} reduction_options;
+
+#define REDUCTION_OPTIONS_INIT { sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1 }
+
+/* "0.1.0": of the library that is running, not of the header. */
+REDUCTION_API const char *reduction_version(void);
+
+/* Text for a reduction_status. Static storage. */
+REDUCTION_API const char *reduction_status_text(int status);
+
+/* Opens a communicator; returns when all ranks of the job have met on all reducers, or with an error that names who is
+ * missing once the connect timeout is over. *ret is owned by the caller: reduction_close(). */
+REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
+
+/* Leaves in good order and frees the communicator, also a broken one. Operations still pending fail with
+ * REDUCTION_ECLOSED (their requests must still be waited for, before or after). NULL is allowed. */
+REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
+
+REDUCTION_API int reduction_rank(const reduction_comm *comm);
+REDUCTION_API int reduction_world_size(const reduction_comm *comm);
+
+/* Starts recv[i] = op over ranks of send[i], i < count. send == recv is allowed, other overlap is not. Both buffers
+ * must stay valid, and send unchanged, until the request is done. `name` (may be NULL) is checked to be equal on all
+ * ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to reduction_wait(). */
+REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count,
+					     reduction_dtype dtype, reduction_op op, const char *name,
+					     reduction_request **ret, reduction_error *err);
+
+/* Starts a copy of rank root's buf into every rank's buf. */
+REDUCTION_API int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype,
+					    int root, const char *name, reduction_request **ret, reduction_error *err);
+
+/* Waits at most timeout_ms (-1: without limit). REDUCTION_ETIMEOUT: not done, the request is still valid. Any other
+ * return: done, the request is freed. */
+REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err);
+
+/* Without waiting: *done = 1 and the request's result, request freed; or *done = 0 and 0. */
+REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
+
+/* The same, waiting until done. */
+REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count,
+				       reduction_dtype dtype, reduction_op op, reduction_error *err);
+REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
+				      reduction_error *err);
+REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
+
+/* Memory for buffers, at least 64-byte aligned and zeroed. Through an agent it is shared with it, so operations on it
+ * are not copied between the processes; any other memory works too. Freed with reduction_buffer_free() before the
+ * communicator is closed; not while an operation on it is pending. */
+REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
+REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
+
+/* Bytes on the wire of this process (direct) or of its node's agent for this job, headers included, since open. */
+typedef struct reduction_stats {
+	uint64_t tx_bytes, rx_bytes;
+	uint64_t ops_done;
+} reduction_stats;
+REDUCTION_API int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

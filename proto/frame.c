@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/frame.h"
+
+#include <endian.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* offsets of the fields on the wire; 52..55 are reserved and 0 */
+enum {
+	AT_MAGIC = 0,
+	AT_VERSION = 2,
+	AT_TYPE = 3,
+	AT_FLAGS = 4,
+	AT_DTYPE = 6,
+	AT_OP = 7,
+	AT_PAYLOAD_LEN = 8,
+	AT_CHUNK = 12,
+	AT_SEQ = 16,
+	AT_COUNT = 24,
+	AT_ACK = 32,
+	AT_GENERATION = 40,
+	AT_NAME_HASH = 44,
+	AT_CHUNK_ELEMS = 48,
+	AT_RESERVED = 52,
+	AT_PAYLOAD_SUM = 56,
+	AT_HEADER_SUM = 60,
+};
+_Static_assert(AT_HEADER_SUM + 4 == FRAME_HEADER, "the header checksum ends the header");
+
+static void put16(uint8_t *p, uint16_t v)
+{
+	v = htole16(v);
+	memcpy(p, &v, sizeof v);
+}
+
+static void put32(uint8_t *p, uint32_t v)
+{
+	v = htole32(v);
+	memcpy(p, &v, sizeof v);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+	v = htole64(v);
+	memcpy(p, &v, sizeof v);
+}
+
+static uint16_t get16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof v);
+	return le16toh(v);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof v);
+	return le32toh(v);
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof v);
+	return le64toh(v);
+}
+
+uint32_t frame_checksum(const void *data, size_t len)
+{
+	return (uint32_t)XXH3_64bits(data, len);
+}
+
+void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
+{
+	out[AT_MAGIC] = 'R';
+	out[AT_MAGIC + 1] = 'S';
+	out[AT_VERSION] = FRAME_VERSION;
+	out[AT_TYPE] = f->type;
+	put16(out + AT_FLAGS, f->flags);
+	out[AT_DTYPE] = f->dtype;
+	out[AT_OP] = f->op;
+	put32(out + AT_PAYLOAD_LEN, f->payload_len);
+	put32(out + AT_CHUNK, f->chunk);
+	put64(out + AT_SEQ, f->seq);
+	put64(out + AT_COUNT, f->count);
+	put64(out + AT_ACK, f->ack);
+	put32(out + AT_GENERATION, f->generation);
+	put32(out + AT_NAME_HASH, f->name_hash);
+	put32(out + AT_CHUNK_ELEMS, f->chunk_elems);
+	put32(out + AT_RESERVED, 0);
+	put32(out + AT_PAYLOAD_SUM, f->payload_sum);
+	put32(out + AT_HEADER_SUM, frame_checksum(out, AT_HEADER_SUM));
+}
+
+static bool type_known(unsigned type)
+{
+	return type >= FRAME_HELLO && type < FRAME_TYPE_NR;
+}
+
+int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_err *e)
+{
+	struct frame f;
+	uint32_t most;
+
+	if (in[AT_MAGIC] != 'R' || in[AT_MAGIC + 1] != 'S')
+		return rs_fail(e, RS_EPROTO, "these are not frames of this protocol (first bytes %02x %02x)", in[0],
+			       in[1]);
+	/* before the checksum: another version may place it elsewhere */
+	if (in[AT_VERSION] != FRAME_VERSION)
+		return rs_fail(e, RS_EPROTO, "the peer speaks protocol version %u, this side speaks version %u",
+			       in[AT_VERSION], FRAME_VERSION);
+	if (get32(in + AT_HEADER_SUM) != frame_checksum(in, AT_HEADER_SUM))
+		return rs_fail(e, RS_EPROTO, "a frame header's checksum is wrong");
+	f = (struct frame){
+	    .type = in[AT_TYPE],
+	    .flags = get16(in + AT_FLAGS),
+	    .dtype = in[AT_DTYPE],
+	    .op = in[AT_OP],
+	    .payload_len = get32(in + AT_PAYLOAD_LEN),
+	    .chunk = get32(in + AT_CHUNK),
+	    .seq = get64(in + AT_SEQ),
+	    .count = get64(in + AT_COUNT),
+	    .ack = get64(in + AT_ACK),
+	    .generation = get32(in + AT_GENERATION),
+	    .name_hash = get32(in + AT_NAME_HASH),
+	    .chunk_elems = get32(in + AT_CHUNK_ELEMS),
+	    .payload_sum = get32(in + AT_PAYLOAD_SUM),
+	};
+	if (!type_known(f.type))
+		return rs_fail(e, RS_EPROTO, "frame type %u is unknown", f.type);
+	if (f.flags & ~(unsigned)FRAME_FLAGS_ALL)
+		return rs_fail(e, RS_EPROTO, "frame flags 0x%x are unknown", f.flags & ~(unsigned)FRAME_FLAGS_ALL);
+	most = f.type == FRAME_DATA || f.type == FRAME_RESULT ? FRAME_PAYLOAD_MAX : FRAME_CONTROL_MAX;
+	if (f.payload_len > most)
+		return rs_fail(e, RS_EPROTO, "a %s frame announces %u payload bytes, at most %u are allowed",
+			       frame_type_name(f.type), f.payload_len, most);
+	*ret = f;
+	return RS_OK;
+}
+
+uint32_t frame_name_hash(const char *name)
+{
+	uint32_t h;
+
+	if (!name || !*name)
+		return 0;
+	h = frame_checksum(name, strlen(name));
+	return h ? h : 1;
+}
+
+const char *frame_type_name(unsigned type)
+{
+	static const char *const names[FRAME_TYPE_NR] = {
+	    [FRAME_HELLO] = "HELLO",	 [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
+	    [FRAME_WAITING] = "WAITING", [FRAME_START] = "START",     [FRAME_DATA] = "DATA",
+	    [FRAME_RESULT] = "RESULT",	 [FRAME_PING] = "PING",	      [FRAME_ABORT] = "ABORT",
+	    [FRAME_GOODBYE] = "GOODBYE",
+	};
+
+	return type_known(type) ? names[type] : "type?";
+}
+
+uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems)
+{
+	if (count == 0 || chunk_elems == 0)
+		return 1;
+	return (count - 1) / chunk_elems + 1;
+}
+
+uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk)
+{
+	uint64_t first = (uint64_t)chunk * chunk_elems;
+
+	if (first >= count)
+		return 0;
+	return count - first < chunk_elems ? (uint32_t)(count - first) : chunk_elems;
+}

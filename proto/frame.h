@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The binary frame: a fixed 64-byte little-endian header, then payload_len bytes. proto/README.md is the
+ * specification; this is its one implementation, used by both ends. Pure functions, any thread. */
+#ifndef RS_PROTO_FRAME_H
+#define RS_PROTO_FRAME_H
+
+#include "common/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	FRAME_HEADER = 64,             /* bytes of a header on the wire */
+	FRAME_VERSION = 1,             /* of the protocol */
+	FRAME_CONTROL_MAX = 4096,      /* most bytes of a control payload (everything but DATA and RESULT) */
+	FRAME_PAYLOAD_MAX = 16 << 20,  /* most bytes of any payload: a decoder refuses more before it reads on */
+};
+
+enum frame_type {
+	FRAME_HELLO = 1,   /* worker: protobuf Hello, the first frame of a connection */
+	FRAME_WELCOME = 2, /* reducer: protobuf Welcome, the connection is part of the job */
+	FRAME_REFUSED = 3, /* reducer: protobuf Refused, then it closes */
+	FRAME_WAITING = 4, /* reducer: protobuf Waiting, who has not joined yet */
+	FRAME_START = 5,   /* reducer: all ranks have joined on all their lanes; no payload */
+	FRAME_DATA = 6,    /* worker: its contribution to one chunk */
+	FRAME_RESULT = 7,  /* reducer: the reduced chunk */
+	FRAME_PING = 8,    /* both: nothing else was sent for a while; no payload, no answer */
+	FRAME_ABORT = 9,   /* both: protobuf Abort, this generation of the job is over */
+	FRAME_GOODBYE = 10, /* worker: it leaves in good order; no payload */
+	FRAME_TYPE_NR      /* 16 HAVE, 17 FETCH and 18 DEAD are reserved for failover */
+};
+
+enum frame_flags {
+	FRAME_WIDE = 1,     /* DATA: the payload is float32 partial sums although dtype is float16 or bfloat16 */
+	FRAME_ROOT = 2,     /* DATA of a broadcast: this rank is the root and the payload is the data */
+	FRAME_CHECKED = 4,  /* payload_sum is the payload's checksum */
+	FRAME_FLAGS_ALL = 7,
+};
+
+/* value of `op` beyond enum rs_op: one rank, the root, contributes and all get its bytes */
+enum { FRAME_OP_BROADCAST = 16 };
+
+/* A header in host order. Fields that a type does not use are 0. */
+struct frame {
+	uint8_t type;         /* enum frame_type */
+	uint16_t flags;       /* enum frame_flags */
+	uint8_t dtype;        /* enum rs_dtype */
+	uint8_t op;           /* enum rs_op or FRAME_OP_BROADCAST */
+	uint32_t payload_len; /* bytes that follow the header */
+	uint32_t chunk;       /* index of the chunk in its operation */
+	uint64_t seq;         /* of the operation in its communicator, from 0 */
+	uint64_t count;       /* elements of the whole operation, on every rank */
+	uint64_t ack;         /* worker: every operation below is done here; reducer: every operation below is stable */
+	uint32_t generation;  /* of the job */
+	uint32_t name_hash;   /* of the operation's name; 0 = it has none */
+	uint32_t chunk_elems; /* elements of every chunk but the last */
+	uint32_t payload_sum; /* with FRAME_CHECKED: frame_checksum(payload) */
+};
+
+/* Writes the 64 bytes of *f with their checksum. */
+void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER]);
+
+/* Reads 64 bytes. Errors (RS_EPROTO): wrong magic, version, checksum, unknown type or flags, a payload longer than
+ * the type allows. *ret is set only on success. Nothing about the meaning in the job is checked here. */
+int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_err *e);
+
+/* The low 32 bits of XXH3-64 of the bytes. */
+uint32_t frame_checksum(const void *data, size_t len);
+
+/* Hash of an operation's name for frame.name_hash: 0 for NULL and "", never 0 for another name. */
+uint32_t frame_name_hash(const char *name);
+
+/* "DATA", ...; "type?" for a number that is none. */
+const char *frame_type_name(unsigned type);
+
+/* Elements of chunk `chunk` of an operation, 0 for the one chunk of an empty operation or past the end. */
+uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk);
+
+/* Number of chunks; at least 1, since an empty operation has one empty chunk. */
+uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems);
+
+#endif
