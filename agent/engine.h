@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An exchange driven by a thread of its own with a libuv loop: TCP connections to every lane of every reducer. */
+#ifndef RS_AGENT_ENGINE_H
+#define RS_AGENT_ENGINE_H
+
+#include "agent/exchange.h"
+#include "agent/include/reduction.h"
+#include "common/log.h"
+
+struct engine;
+
+struct engine_options {
+	const struct rs_config *cfg; /* must stay valid until engine_free */
+	const char *job;             /* copied */
+	uint32_t generation;
+	unsigned rank, world_size; /* among the workers that talk to the reducers (nodes, with agents) */
+	unsigned processes;        /* training processes behind this worker */
+	const char *label;         /* who this is, for other ranks' messages; copied */
+	uint32_t connect_ms;
+	const struct rs_log *log; /* may be NULL; must stay valid */
+	/* Called on the engine's thread, at most one of them first, on_failed at most once and after every pending
+	 * operation's done. After on_failed only engine_free is useful. */
+	void (*on_ready)(void *user);
+	void (*on_failed)(void *user, const struct rs_err *err);
+	void *user;
+};
+
+/* Starts the thread; returns at once. Errors: RS_ENOMEM, RS_EIO, RS_ECONFIG (an address cannot be parsed). */
+int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e);
+
+/* Queues op; sequence numbers follow the order of calls, which the caller must serialize. Never blocks. May be called
+ * before on_ready: the operation starts then. done is called on the engine's thread; if the engine has failed already
+ * the call returns that error and done is not called. Any thread, done callbacks included. */
+int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
+
+/* Gives the job's end a reason that all ranks will read ("rank 3 (pid 77 on host b) exited"): pending operations fail
+ * with it, ABORT goes to the reducers, on_failed follows. Any thread. */
+void engine_abort(struct engine *en, int code, const char *message);
+
+/* Bytes sent and received on all connections so far. Any thread. */
+void engine_stats(struct engine *en, reduction_stats *ret);
+
+/* Says GOODBYE, fails what is pending with RS_ECLOSED, ends the thread and frees. Not on the engine's thread. */
+void engine_free(struct engine *en);
+
+#endif
