@@ -4,8 +4,10 @@
  * Accumulators are in the accumulator type of the dtype (float32 for float16 and bfloat16, else the dtype itself).
  * Every usable table gives the same bits as the scalar one for every input; tests hold them to that.
  *   sum, prod  integers wrap modulo 2^bits; floats round to nearest even, once an addition
- *   max, min   a NaN on either side gives a NaN; of -0 and +0 the second argument is taken
+ *   max, min   a NaN on either side gives a NaN; of -0 and +0 the second argument (src) is taken
  *   avg        summed like sum; rs_kernels.divide afterwards
+ * A NaN keeps sign and payload and becomes quiet; of two the first argument's (acc) is taken; inf - inf and 0 * inf give
+ * 0x7fc00000 (float64: 0x7ff8000000000000). That holds on every architecture.
  * Pointers may have any alignment; n counts elements; acc and src must not overlap. */
 #ifndef RS_COMMON_KERNELS_H
 #define RS_COMMON_KERNELS_H
