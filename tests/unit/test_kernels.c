@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every table that this machine can run, against references written differently from the kernels (half types by
+ * arithmetic instead of bits, float32 by way of double) and, bit for bit, against the scalar table. */
+#include "common/kernels.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM = 64, LARGE = 4099 };
+
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+/* An element or accumulator of any dtype; the narrower ones are at its start. */
+union element {
+	int8_t i8;
+	uint8_t u8;
+	int32_t i32;
+	uint32_t u32;
+	int64_t i64;
+	uint64_t u64;
+	uint16_t h;
+	float f;
+	double d;
+};
+
+static uint32_t float_bits(float f)
+{
+	return (union element){.f = f}.u32;
+}
+
+static float bits_float(uint32_t u)
+{
+	return (union element){.u32 = u}.f;
+}
+
+/* ---- references ---- */
+
+struct half_format {
+	int fraction_bits, min_exponent, max_exponent; /* exponents of the normal numbers */
+};
+static const struct half_format f16_format = {10, -14, 15}, bf16_format = {7, -126, 127};
+
+static float ref_widen(const struct half_format *fmt, uint16_t h)
+{
+	int fraction = h & ((1 << fmt->fraction_bits) - 1), exponent = (h & 0x7fff) >> fmt->fraction_bits;
+	double value;
+
+	if (exponent == fmt->max_exponent - fmt->min_exponent + 2 && fraction == 0)
+		value = INFINITY;
+	else if (exponent == 0)
+		value = ldexp(fraction, fmt->min_exponent - fmt->fraction_bits);
+	else
+		value =
+		    ldexp(fraction + (1 << fmt->fraction_bits), exponent - 1 + fmt->min_exponent - fmt->fraction_bits);
+	return (float)copysign(value, h & 0x8000 ? -1 : 1);
+}
+
+static float ref_load(unsigned dtype, uint16_t h)
+{
+	bool f16 = dtype == RS_FLOAT16;
+	uint16_t infinity = f16 ? 0x7c00 : 0x7f80;
+
+	if ((h & 0x7fff) > infinity) /* as F16C: the sign, the payload on the left, quiet; bfloat16 as it is */
+		return bits_float((uint32_t)(h & 0x8000) << 16 |
+				  (f16 ? 0x7fc00000 | (uint32_t)(h & 0x3ff) << 13 : (uint32_t)(h & 0x7fff) << 16));
+	return ref_widen(f16 ? &f16_format : &bf16_format, h);
+}
+
+static uint16_t ref_store(unsigned dtype, float f)
+{
+	const struct half_format *fmt = dtype == RS_FLOAT16 ? &f16_format : &bf16_format;
+	uint16_t sign = signbit(f) ? 0x8000 : 0, infinity = dtype == RS_FLOAT16 ? 0x7c00 : 0x7f80;
+	int exponent;
+	double units;
+
+	if (isnan(f)) {
+		int drop = 23 - fmt->fraction_bits;
+		uint32_t payload = (float_bits(f) & 0x7fffff) >> drop, quiet = 1u << (fmt->fraction_bits - 1);
+
+		return (uint16_t)(sign | infinity | quiet | payload);
+	}
+	if (isinf(f))
+		return sign | infinity;
+	if (f == 0)
+		return sign;
+	frexp(f, &exponent);
+	exponent = exponent - 1 < fmt->min_exponent ? fmt->min_exponent : exponent - 1;
+	/* whole units in the last place; a carry into the next binade or to infinity is right as it is */
+	units = nearbyint(ldexp(fabs((double)f), fmt->fraction_bits - exponent));
+	if (exponent > fmt->max_exponent)
+		return sign | infinity;
+	return (uint16_t)(sign + (int)units + ((exponent - fmt->min_exponent) << fmt->fraction_bits));
+}
+
+static float ref_float(float a, float b, unsigned op)
+{
+	double r = 0;
+
+	if (isnan(a))
+		return bits_float(float_bits(a) | 0x400000);
+	if (isnan(b))
+		return bits_float(float_bits(b) | 0x400000);
+	switch (op) {
+	case RS_SUM:
+	case RS_AVG:
+		r = (double)a + b; /* rounding twice is harmless: double has more than 2 * 24 + 1 bits */
+		break;
+	case RS_PROD:
+		r = (double)a * b;
+		break;
+	case RS_MAX:
+		return a > b ? a : b;
+	case RS_MIN:
+		return a < b ? a : b;
+	}
+	return isnan(r) ? bits_float(0x7fc00000) : (float)r;
+}
+
+static double ref_double(double a, double b, unsigned op)
+{
+	union element u = {.d = isnan(a) ? a : b};
+	double r = op == RS_PROD ? a * b : op == RS_MAX ? (a > b ? a : b) : op == RS_MIN ? (a < b ? a : b) : a + b;
+
+	if (isnan(a) || isnan(b))
+		u.u64 |= UINT64_C(1) << 51;
+	else if (isnan(r))
+		u.u64 = UINT64_C(0x7ff8000000000000);
+	else
+		return r;
+	return u.d;
+}
+
+/* Sums and products in 64 bits keep their low bits right for every narrower type. */
+static uint64_t ref_integer(uint64_t a, uint64_t b, unsigned op, bool is_signed)
+{
+	bool greater = is_signed ? (int64_t)a > (int64_t)b : a > b;
+
+	switch (op) {
+	case RS_PROD:
+		return a * b;
+	case RS_MAX:
+		return greater ? a : b;
+	case RS_MIN:
+		return greater ? b : a;
+	default:
+		return a + b;
+	}
+}
+
+static uint64_t widened(unsigned dtype, const union element *e, bool *is_signed)
+{
+	*is_signed = dtype == RS_INT8 || dtype == RS_INT32 || dtype == RS_INT64;
+	switch (dtype) {
+	case RS_INT8:
+		return (uint64_t)(int64_t)e->i8;
+	case RS_UINT8:
+		return e->u8;
+	case RS_INT32:
+		return (uint64_t)(int64_t)e->i32;
+	case RS_UINT32:
+		return e->u32;
+	default:
+		return e->u64;
+	}
+}
+
+static union element ref_reduce(unsigned dtype, unsigned op, const union element *acc, const union element *src)
+{
+	bool is_signed;
+
+	switch (dtype) {
+	case RS_FLOAT16:
+	case RS_BFLOAT16:
+		return (union element){.f = ref_float(acc->f, ref_load(dtype, src->h), op)};
+	case RS_FLOAT32:
+		return (union element){.f = ref_float(acc->f, src->f, op)};
+	case RS_FLOAT64:
+		return (union element){.d = ref_double(acc->d, src->d, op)};
+	default: {
+		uint64_t b = widened(dtype, src, &is_signed), a = widened(dtype, acc, &is_signed);
+
+		return (union element){.u64 = ref_integer(a, b, op, is_signed)};
+	}
+	}
+}
+
+static union element ref_divide(unsigned dtype, const union element *acc, uint64_t divisor)
+{
+	bool is_signed;
+	uint64_t a;
+
+	if (rs_dtype_is_half(dtype) || dtype == RS_FLOAT32)
+		return (union element){.f = isnan(acc->f) ? bits_float(float_bits(acc->f) | 0x400000)
+							  : acc->f / (float)divisor};
+	if (dtype == RS_FLOAT64) {
+		union element r = {.d = acc->d / (double)divisor};
+
+		if (isnan(acc->d))
+			r.u64 = acc->u64 | UINT64_C(1) << 51;
+		return r;
+	}
+	a = widened(dtype, acc, &is_signed);
+	if (is_signed) /* __int128 holds both */
+		return (union element){.i64 = (int64_t)((__int128)(int64_t)a / (__int128)divisor)};
+	return (union element){.u64 = a / divisor};
+}
+
+/* ---- values ---- */
+
+static const uint32_t special_f32[] = {
+    0x00000000, 0x80000000, 0x3f800000, 0xbf800000, 0x7f800000, 0xff800000, /* 0, 1, infinity of both signs */
+    0x7fc00000, 0xffc00000, 0x7fc12345, 0xffd54321,                         /* quiet NaNs, with payloads */
+    0x7f800001, 0xff800001, 0x7fa00bad, 0xffbfffff,                         /* signalling ones */
+    0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000, /* denormals, the smallest normals */
+    0x7f7fffff, 0xff7fffff, 0x3f800001, 0x34000000, 0x33800000, 0x477fe000, 0x477ff000, 0x42280000};
+static const uint64_t special_f64[] = {0,
+				       UINT64_C(0x8000000000000000),
+				       UINT64_C(0x3ff0000000000000),
+				       UINT64_C(0xbff0000000000000),
+				       UINT64_C(0x7ff0000000000000),
+				       UINT64_C(0xfff0000000000000),
+				       UINT64_C(0x7ff8000000000000),
+				       UINT64_C(0xfff8000000012345),
+				       UINT64_C(0x7ff0000000000001),
+				       UINT64_C(0xfff4000000000bad),
+				       UINT64_C(0x0000000000000001),
+				       UINT64_C(0x800fffffffffffff),
+				       UINT64_C(0x0010000000000000),
+				       UINT64_C(0x7fefffffffffffff),
+				       UINT64_C(0xffefffffffffffff),
+				       UINT64_C(0x3ca0000000000000)};
+static const uint16_t special_f16[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7d23, 0xfc01,
+				       0x7fff, 0x0001, 0x8001, 0x03ff, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x3c01, 0x1000};
+static const uint16_t special_bf16[] = {0x0000, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffa5,
+					0x7fff, 0x0001, 0x8001, 0x007f, 0x807f, 0x0080, 0x7f7f, 0xff7f, 0x3f81, 0x3400};
+static const uint64_t special_int[] = {0,
+				       1,
+				       2,
+				       3,
+				       5,
+				       7,
+				       0x7f,
+				       0x80,
+				       0x81,
+				       0xff,
+				       0x7fffffff,
+				       0x80000000,
+				       0x80000001,
+				       0xffffffff,
+				       UINT64_C(0x7fffffffffffffff),
+				       UINT64_C(0x8000000000000000),
+				       UINT64_MAX};
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* The i-th special value of a dtype, wrapping around; n gets how many there are. */
+static union element special(unsigned dtype, size_t i, size_t *n)
+{
+	switch (dtype) {
+	case RS_FLOAT16:
+		*n = COUNT(special_f16);
+		return (union element){.h = special_f16[i % *n]};
+	case RS_BFLOAT16:
+		*n = COUNT(special_bf16);
+		return (union element){.h = special_bf16[i % *n]};
+	case RS_FLOAT32:
+		*n = COUNT(special_f32);
+		return (union element){.u32 = special_f32[i % *n]};
+	case RS_FLOAT64:
+		*n = COUNT(special_f64);
+		return (union element){.u64 = special_f64[i % *n]};
+	default:
+		*n = COUNT(special_int);
+		return (union element){.u64 = special_int[i % *n]};
+	}
+}
+
+static unsigned acc_dtype(unsigned dtype)
+{
+	return rs_dtype_is_half(dtype) ? (unsigned)RS_FLOAT32 : dtype;
+}
+
+/* Random bits, every third element a special value; `calm` has small numbers only, so that vectors without any NaN
+ * occur too. */
+static union element random_element(unsigned dtype, uint64_t *seed, bool calm)
+{
+	uint64_t r = next_random(seed);
+	float small = (float)(int)(r % 4001 - 2000) / 16;
+	size_t n;
+
+	if (calm && dtype == RS_FLOAT32)
+		return (union element){.f = small};
+	if (calm && dtype == RS_FLOAT64)
+		return (union element){.d = (double)small / 3};
+	if (calm && rs_dtype_is_half(dtype))
+		return (union element){.h = ref_store(dtype, small)};
+	if (r % 3 == 0)
+		return special(dtype, r >> 8, &n);
+	return (union element){.u64 = next_random(seed)};
+}
+
+static void fill(unsigned dtype, unsigned char *p, size_t n, uint64_t seed, bool calm)
+{
+	size_t size = rs_dtype_size(dtype);
+
+	for (size_t i = 0; i < n; i++) {
+		union element e = random_element(dtype, &seed, calm);
+
+		memcpy(p + i * size, &e, size);
+	}
+}
+
+/* ---- tests ---- */
+
+/* Buffers for LARGE elements of any dtype at any misalignment, with guard bytes behind. */
+struct buffers {
+	unsigned char acc[LARGE * 8 + 2 * ROOM], before[LARGE * 8 + 2 * ROOM], src[LARGE * 8 + 2 * ROOM];
+};
+
+static void check_one(const char *what, const struct rs_kernels *k, unsigned dtype, unsigned op, size_t i,
+		      const void *got, const union element *want, size_t size)
+{
+	union element g = {0}, w = {0};
+
+	memcpy(&g, got, size);
+	memcpy(&w, want, size);
+	if (g.u64 != w.u64)
+		ck_abort_msg("%s %s %s %s, element %zu: got %#llx, expected %#llx", k->name, what, rs_dtype_name(dtype),
+			     rs_op_name(op), i, (unsigned long long)g.u64, (unsigned long long)w.u64);
+}
+
+/* Reduces n elements at the given misalignments and checks each one and the bytes around them. */
+static void check_reduce(const struct rs_kernels *k, struct buffers *b, unsigned dtype, unsigned op, size_t n,
+			 size_t acc_at, size_t src_at)
+{
+	size_t acc_size = rs_acc_size(dtype), size = rs_dtype_size(dtype);
+
+	memcpy(b->before, b->acc, sizeof b->acc);
+	k->reduce[op][dtype](b->acc + acc_at, b->src + src_at, n);
+	for (size_t i = 0; i < n; i++) {
+		union element a = {0}, s = {0}, want;
+
+		memcpy(&a, b->before + acc_at + i * acc_size, acc_size);
+		memcpy(&s, b->src + src_at + i * size, size);
+		want = ref_reduce(dtype, op, &a, &s);
+		check_one("reduce", k, dtype, op, i, b->acc + acc_at + i * acc_size, &want, acc_size);
+	}
+	ck_assert(memcmp(b->acc, b->before, acc_at) == 0);
+	ck_assert(memcmp(b->acc + acc_at + n * acc_size, b->before + acc_at + n * acc_size, ROOM) == 0);
+}
+
+static void check_lengths(const struct rs_kernels *k, struct buffers *b, unsigned dtype, unsigned op, bool calm)
+{
+	uint64_t seed = dtype * 10 + op;
+
+	for (size_t n = 0; n <= 67 + 3; n++) {
+		size_t len = n <= 67 ? n : n == 68 ? 128 : n == 69 ? 1000 : LARGE;
+
+		for (int round = 0; round < 4; round++) {
+			size_t acc_at = round == 0 ? 0 : next_random(&seed) % ROOM;
+			size_t src_at = round == 0 ? 0 : next_random(&seed) % ROOM;
+
+			fill(acc_dtype(dtype), b->acc + acc_at, len, next_random(&seed), calm);
+			fill(dtype, b->src + src_at, len, next_random(&seed), calm);
+			check_reduce(k, b, dtype, op, len, acc_at, src_at);
+		}
+	}
+	for (size_t at = 0; at < ROOM; at++) {
+		fill(acc_dtype(dtype), b->acc + at, 67, seed + at, calm);
+		fill(dtype, b->src + ROOM - 1 - at, 67, seed - at, calm);
+		check_reduce(k, b, dtype, op, 67, at, ROOM - 1 - at);
+	}
+}
+
+START_TEST(reduces_all_lengths_and_alignments)
+{
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k;
+
+	ck_assert_ptr_nonnull(b);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
+			for (unsigned op = 0; op < RS_OP_NR; op++) {
+				check_lengths(k, b, dtype, op, true);
+				check_lengths(k, b, dtype, op, false);
+			}
+	free(b);
+}
+END_TEST
+
+/* every special accumulator with every special source, at every place in a vector */
+START_TEST(reduces_special_values)
+{
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k;
+	size_t acc_n, src_n;
+
+	ck_assert_ptr_nonnull(b);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned cell = 0; cell < RS_DTYPE_NR * RS_OP_NR; cell++) {
+			unsigned dtype = cell / RS_OP_NR, op = cell % RS_OP_NR;
+			size_t acc_size = rs_acc_size(dtype), size = rs_dtype_size(dtype);
+
+			special(acc_dtype(dtype), 0, &acc_n);
+			special(dtype, 0, &src_n);
+			for (size_t i = 0; i < acc_n * src_n; i++) {
+				union element a = special(acc_dtype(dtype), i / src_n, &acc_n);
+				union element s = special(dtype, i % src_n, &src_n);
+
+				memcpy(b->acc + i * acc_size, &a, acc_size);
+				memcpy(b->src + i * size, &s, size);
+			}
+			for (size_t from = 0; from < 17; from++)
+				check_reduce(k, b, dtype, op, acc_n * src_n - from, from * acc_size, from * size);
+		}
+	free(b);
+}
+END_TEST
+
+START_TEST(agrees_with_scalar_on_random_bits)
+{
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k, *scalar = rs_kernels_usable(0);
+
+	ck_assert_ptr_nonnull(b);
+	ck_assert_str_eq(scalar->name, "scalar");
+	for (unsigned t = 1; (k = rs_kernels_usable(t)); t++)
+		for (unsigned cell = 0; cell < RS_DTYPE_NR * RS_OP_NR * 8; cell++) {
+			unsigned dtype = cell % RS_DTYPE_NR, op = cell / RS_DTYPE_NR % RS_OP_NR;
+			uint64_t seed = cell;
+
+			for (size_t i = 0; i < LARGE * 8; i++) {
+				b->acc[i] = b->before[i] = (unsigned char)(next_random(&seed) >> 8);
+				b->src[i] = (unsigned char)(next_random(&seed) >> 8);
+			}
+			for (int rank = 0; rank < 3; rank++) {
+				k->reduce[op][dtype](b->acc, b->src + rank, LARGE - 1);
+				scalar->reduce[op][dtype](b->before, b->src + rank, LARGE - 1);
+				ck_assert_msg(memcmp(b->acc, b->before, LARGE * 8) == 0, "%s %s %s differs from scalar",
+					      k->name, rs_dtype_name(dtype), rs_op_name(op));
+			}
+		}
+	free(b);
+}
+END_TEST
+
+START_TEST(loads_every_half)
+{
+	static const unsigned halves[] = {RS_FLOAT16, RS_BFLOAT16};
+	unsigned char *src = malloc(65536 * 2 + ROOM), *acc = malloc(65536 * 4 + ROOM);
+	const struct rs_kernels *k;
+
+	ck_assert(src && acc);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned d = 0; d < COUNT(halves); d++)
+			for (size_t at = 0; at < 3; at++) {
+				for (unsigned h = 0; h < 65536; h++)
+					memcpy(src + at + 2 * (size_t)h, &(uint16_t){(uint16_t)h}, 2);
+				k->load[halves[d]](acc + at, src + at, 65536);
+				for (unsigned h = 0; h < 65536; h++) {
+					union element want = {.f = ref_load(halves[d], (uint16_t)h)};
+
+					check_one("load", k, halves[d], 0, h, acc + at + 4 * (size_t)h, &want, 4);
+				}
+			}
+	free(src);
+	free(acc);
+}
+END_TEST
+
+static void check_store(const struct rs_kernels *k, unsigned dtype, const float *values, size_t n, bool in_place,
+			size_t misalign)
+{
+	unsigned char *acc = malloc(n * 4 + ROOM), *dst = malloc(n * 2 + ROOM), *out;
+
+	ck_assert(acc && dst);
+	memcpy(acc + misalign, values, n * 4);
+	out = in_place ? acc + misalign : dst + misalign;
+	memset(dst, 0xa5, n * 2 + ROOM);
+	k->store[dtype](out, acc + misalign, n);
+	for (size_t i = 0; i < n; i++) {
+		union element want = {.h = ref_store(dtype, values[i])};
+
+		check_one(in_place ? "store in place" : "store", k, dtype, 0, i, out + 2 * i, &want, 2);
+	}
+	if (!in_place)
+		ck_assert_int_eq(dst[misalign + n * 2], 0xa5);
+	free(acc);
+	free(dst);
+}
+
+/* all half values, the midpoints between them, both neighbours of each, and random floats of all sizes */
+START_TEST(stores_round_to_nearest_even)
+{
+	enum { N = 65536 * 6 + 200000 };
+	static const unsigned halves[] = {RS_FLOAT16, RS_BFLOAT16};
+	float *values = malloc(N * sizeof *values);
+	const struct rs_kernels *k;
+
+	ck_assert_ptr_nonnull(values);
+	for (unsigned d = 0; d < COUNT(halves); d++) {
+		uint64_t seed = d;
+		size_t n = 0;
+
+		for (unsigned h = 0; h < 65536; h++) {
+			uint32_t value = float_bits(ref_load(halves[d], (uint16_t)h));
+			uint32_t next = float_bits(ref_load(halves[d], (uint16_t)(h + 1)));
+			uint32_t middle =
+			    value + (next - value) / 2; /* neighbours share their exponent or are 2^k apart */
+			uint32_t around[6] = {value, value + 1, value - 1, middle, middle + 1, middle - 1};
+
+			if (halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400) /* subnormals are evenly spaced */
+				around[3] = float_bits((bits_float(value) + bits_float(next)) / 2);
+			for (unsigned i = 0; i < 6; i++)
+				values[n++] = bits_float(around[i]);
+		}
+		while (n < N)
+			values[n++] = bits_float((uint32_t)(next_random(&seed) >> 16));
+		for (unsigned t = 0; (k = rs_kernels_usable(t)); t++) {
+			check_store(k, halves[d], values, N, false, 0);
+			check_store(k, halves[d], values, N, true, 1);
+			for (size_t len = 0; len <= 67; len++) {
+				check_store(k, halves[d], values + len * 977, len, true, len % 9);
+				check_store(k, halves[d], values + len * 977, len, false, len % 7);
+			}
+		}
+	}
+	free(values);
+}
+END_TEST
+
+START_TEST(copies_full_width_types)
+{
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k;
+
+	ck_assert_ptr_nonnull(b);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++) {
+			size_t bytes = 67 * rs_dtype_size(dtype);
+
+			if (rs_dtype_is_half(dtype))
+				continue;
+			fill(dtype, b->src + 3, 67, dtype, false);
+			memset(b->acc, 0, sizeof b->acc);
+			memset(b->before, 0, sizeof b->before);
+			k->load[dtype](b->acc + 1, b->src + 3, 67);
+			ck_assert(memcmp(b->acc + 1, b->src + 3, bytes) == 0 && b->acc[1 + bytes] == 0);
+			k->store[dtype](b->before + 5, b->acc + 1, 67);
+			ck_assert(memcmp(b->before + 5, b->src + 3, bytes) == 0 && b->before[5 + bytes] == 0);
+			k->store[dtype](b->before + 5, b->before + 5, 67);
+			ck_assert(memcmp(b->before + 5, b->src + 3, bytes) == 0);
+		}
+	free(b);
+}
+END_TEST
+
+START_TEST(divides)
+{
+	static const uint64_t divisors[] = {
+	    1,         2,    3,          4,           7,           127,         128,       255,
+	    256,       1000, 2147483647, 2147483648u, 4294967295u, 4294967296u, INT64_MAX, UINT64_C(1) << 63,
+	    UINT64_MAX};
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k;
+
+	ck_assert_ptr_nonnull(b);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned cell = 0; cell < RS_DTYPE_NR * COUNT(divisors); cell++) {
+			unsigned dtype = cell % RS_DTYPE_NR;
+			uint64_t divisor = divisors[cell / RS_DTYPE_NR];
+			size_t size = rs_acc_size(dtype), n = 600 + cell % 67, at = cell % ROOM;
+
+			fill(acc_dtype(dtype), b->acc + at, n, cell, false);
+			memcpy(b->before, b->acc, sizeof b->acc);
+			k->divide[dtype](b->acc + at, divisor, n);
+			for (size_t i = 0; i < n; i++) {
+				union element a = {0}, want;
+
+				memcpy(&a, b->before + at + i * size, size);
+				want = ref_divide(dtype, &a, divisor);
+				check_one("divide", k, dtype, RS_AVG, i, b->acc + at + i * size, &want, size);
+			}
+			ck_assert(memcmp(b->acc + at + n * size, b->before + at + n * size, ROOM) == 0);
+		}
+	free(b);
+}
+END_TEST
+
+START_TEST(divides_every_small_integer)
+{
+	signed char s[256];
+	unsigned char u[256];
+	const struct rs_kernels *k;
+
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (int divisor = 1; divisor <= 257; divisor++) {
+			for (int i = 0; i < 256; i++) {
+				s[i] = (signed char)(i - 128);
+				u[i] = (unsigned char)i;
+			}
+			k->divide[RS_INT8](s, (uint64_t)divisor, 256);
+			k->divide[RS_UINT8](u, (uint64_t)divisor, 256);
+			for (int i = 0; i < 256; i++) {
+				ck_assert_int_eq(s[i], (i - 128) / divisor);
+				ck_assert_int_eq(u[i], i / divisor);
+			}
+		}
+}
+END_TEST
+
+START_TEST(selects_by_name)
+{
+	const struct rs_kernels *k = NULL, *best = NULL, *found = NULL;
+	struct rs_err e = {0};
+
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++) {
+		ck_assert_int_eq(rs_kernels_select(k->name, &found, &e), RS_OK);
+		ck_assert_ptr_eq(found, k);
+		best = k;
+	}
+	ck_assert_int_eq(rs_kernels_select("auto", &found, &e), RS_OK);
+	ck_assert_ptr_eq(found, best);
+	ck_assert_int_eq(rs_kernels_select("sse9", &found, &e), RS_EINVAL);
+	ck_assert_ptr_eq(found, best);
+	ck_assert_str_eq(e.msg, strstr(e.msg, "there are no kernels \"sse9\", expected one of auto, scalar"));
+	ck_assert_int_eq(rs_kernels_select("", &found, NULL), RS_EINVAL);
+#if defined(__x86_64__)
+	ck_assert_int_eq(rs_kernels_select("neon", &found, &e), RS_EINVAL);
+	ck_assert_str_eq(e.msg, strstr(e.msg, "kernels \"neon\" do not run on this machine, expected one of auto"));
+#endif
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("kernels");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 120); /* sanitizers on a small machine */
+	tcase_add_test(tc, reduces_all_lengths_and_alignments);
+	tcase_add_test(tc, reduces_special_values);
+	tcase_add_test(tc, agrees_with_scalar_on_random_bits);
+	tcase_add_test(tc, loads_every_half);
+	tcase_add_test(tc, stores_round_to_nearest_even);
+	tcase_add_test(tc, copies_full_width_types);
+	tcase_add_test(tc, divides);
+	tcase_add_test(tc, divides_every_small_integer);
+	tcase_add_test(tc, selects_by_name);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
