@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/control.h"
+
+#include "common/version.h"
+#include "proto/reduction.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SOFTWARE "reduction " RS_VERSION
+
+uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
+{
+	Reduction__V1__Hello m = REDUCTION__V1__HELLO__INIT;
+
+	m.job = (char *)h->job;
+	m.generation = h->generation;
+	m.rank = h->rank;
+	m.world_size = h->world_size;
+	m.lane = h->lane;
+	m.lanes = h->lanes;
+	m.chunk_bytes = h->chunk_bytes;
+	m.window = h->window;
+	m.deterministic = h->deterministic;
+	m.checksum = h->checksum;
+	m.config_digest = h->config_digest;
+	m.processes = h->processes;
+	m.label = (char *)h->label;
+	m.reducer = (char *)h->reducer;
+	m.incarnation = h->incarnation;
+	m.software = (char *)SOFTWARE;
+	m.detect_ms = h->detect_ms;
+	return (uint32_t)reduction__v1__hello__pack(&m, out);
+}
+
+uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms)
+{
+	Reduction__V1__Welcome m = REDUCTION__V1__WELCOME__INIT;
+
+	m.software = (char *)SOFTWARE;
+	m.detect_ms = detect_ms;
+	return (uint32_t)reduction__v1__welcome__pack(&m, out);
+}
+
+uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r)
+{
+	Reduction__V1__Refused m = REDUCTION__V1__REFUSED__INIT;
+
+	m.code = r->code;
+	m.message = (char *)r->message;
+	m.retry = r->retry;
+	return (uint32_t)reduction__v1__refused__pack(&m, out);
+}
+
+uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w)
+{
+	Reduction__V1__Waiting m = REDUCTION__V1__WAITING__INIT;
+
+	m.joined = w->joined;
+	m.world_size = w->world_size;
+	m.missing = (uint32_t *)w->missing;
+	m.n_missing = w->missing_n;
+	return (uint32_t)reduction__v1__waiting__pack(&m, out);
+}
+
+uint32_t control_pack_abort(uint8_t *out, int code, const char *message)
+{
+	Reduction__V1__Abort m = REDUCTION__V1__ABORT__INIT;
+	char cut[CONTROL_MESSAGE];
+
+	snprintf(cut, sizeof cut, "%s", message);
+	m.code = code;
+	m.message = cut;
+	return (uint32_t)reduction__v1__abort__pack(&m, out);
+}
+
+static int malformed(struct rs_err *e, const char *what)
+{
+	return rs_fail(e, RS_EPROTO, "the %s message cannot be decoded", what);
+}
+
+/* Copies a name from the network. Control characters would let a peer forge lines in a log or on a terminal. */
+static int take_word(char *to, size_t size, const char *from, const char *what, struct rs_err *e)
+{
+	size_t len = strlen(from);
+
+	if (len >= size)
+		return rs_fail(e, RS_EPROTO, "the %s in HELLO has %zu bytes, at most %zu are allowed", what, len,
+			       size - 1);
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)from[i] < 0x20 || from[i] == 0x7f)
+			return rs_fail(e, RS_EPROTO, "the %s in HELLO holds a control character", what);
+	memcpy(to, from, len + 1);
+	return RS_OK;
+}
+
+/* A sentence from the network: cut to size, control characters shown as '?'. */
+static void take_sentence(char *to, size_t size, const char *from)
+{
+	snprintf(to, size, "%s", from);
+	for (char *p = to; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+}
+
+int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e)
+{
+	Reduction__V1__Hello *m = reduction__v1__hello__unpack(NULL, len, in);
+	struct control_hello h = {0};
+	int rc;
+
+	if (!m)
+		return malformed(e, "HELLO");
+	h.generation = m->generation;
+	h.rank = m->rank;
+	h.world_size = m->world_size;
+	h.lane = m->lane;
+	h.lanes = m->lanes;
+	h.chunk_bytes = m->chunk_bytes;
+	h.window = m->window;
+	h.deterministic = m->deterministic;
+	h.checksum = m->checksum;
+	h.config_digest = m->config_digest;
+	h.processes = m->processes;
+	h.incarnation = m->incarnation;
+	h.detect_ms = m->detect_ms;
+	rc = take_word(h.job, sizeof h.job, m->job, "job name", e);
+	if (!rc)
+		rc = take_word(h.label, sizeof h.label, m->label, "label", e);
+	if (!rc)
+		rc = take_word(h.reducer, sizeof h.reducer, m->reducer, "reducer id", e);
+	reduction__v1__hello__free_unpacked(m, NULL);
+	if (rc)
+		return rc;
+	*ret = h;
+	return RS_OK;
+}
+
+int control_unpack_welcome(const uint8_t *in, uint32_t len, uint32_t *ret_detect_ms, struct rs_err *e)
+{
+	Reduction__V1__Welcome *m = reduction__v1__welcome__unpack(NULL, len, in);
+
+	if (!m)
+		return malformed(e, "WELCOME");
+	*ret_detect_ms = m->detect_ms;
+	reduction__v1__welcome__free_unpacked(m, NULL);
+	return RS_OK;
+}
+
+static int code_from_wire(int code)
+{
+	return code < 0 && strcmp(rs_code_text(code), rs_code_text(1)) != 0 ? code : RS_EPROTO;
+}
+
+int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e)
+{
+	Reduction__V1__Refused *m = reduction__v1__refused__unpack(NULL, len, in);
+
+	if (!m)
+		return malformed(e, "REFUSED");
+	ret->code = code_from_wire(m->code);
+	ret->retry = m->retry;
+	take_sentence(ret->message, sizeof ret->message, m->message);
+	reduction__v1__refused__free_unpacked(m, NULL);
+	return RS_OK;
+}
+
+int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e)
+{
+	Reduction__V1__Waiting *m = reduction__v1__waiting__unpack(NULL, len, in);
+
+	if (!m)
+		return malformed(e, "WAITING");
+	*ret = (struct control_waiting){.joined = m->joined, .world_size = m->world_size};
+	for (size_t i = 0; i < m->n_missing && i < CONTROL_MISSING; i++)
+		ret->missing[ret->missing_n++] = m->missing[i];
+	reduction__v1__waiting__free_unpacked(m, NULL);
+	return RS_OK;
+}
+
+int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e)
+{
+	Reduction__V1__Abort *m = reduction__v1__abort__unpack(NULL, len, in);
+
+	if (!m)
+		return malformed(e, "ABORT");
+	ret->code = code_from_wire(m->code);
+	take_sentence(ret->msg, sizeof ret->msg, m->message);
+	reduction__v1__abort__free_unpacked(m, NULL);
+	return RS_OK;
+}
+
+uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
+		       uint32_t len)
+{
+	struct frame f = {.type = (uint8_t)type, .generation = generation, .ack = ack, .payload_len = len};
+
+	frame_encode(&f, out);
+	if (len)
+		memcpy(out + FRAME_HEADER, payload, len);
+	return FRAME_HEADER + len;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Control payloads as plain structs: packing and unpacking of reduction.proto for both ends. Strings are cut to the
+ * buffers here when they come in, so nothing from the network is longer than it looks. Any thread. */
+#ifndef RS_PROTO_CONTROL_H
+#define RS_PROTO_CONTROL_H
+
+#include "proto/frame.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	CONTROL_JOB = 64,       /* bytes of a job name, terminator included */
+	CONTROL_LABEL = 128,    /* bytes of a worker's label, terminator included */
+	CONTROL_MISSING = 16,   /* most missing ranks that WAITING names */
+	CONTROL_MESSAGE = 508,  /* bytes of a sentence, as in struct rs_err */
+};
+
+struct control_hello {
+	char job[CONTROL_JOB];
+	uint32_t generation;
+	uint32_t rank, world_size;
+	uint32_t lane, lanes;
+	uint32_t chunk_bytes, window;
+	bool deterministic, checksum;
+	uint64_t config_digest;
+	uint32_t processes;
+	char label[CONTROL_LABEL];
+	char reducer[CONTROL_JOB];
+	uint64_t incarnation;
+	uint32_t detect_ms;
+};
+
+struct control_refused {
+	int code; /* enum rs_code */
+	char message[CONTROL_MESSAGE];
+	bool retry;
+};
+
+struct control_waiting {
+	uint32_t joined, world_size;
+	uint32_t missing[CONTROL_MISSING];
+	uint32_t missing_n;
+};
+
+/* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
+uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h);
+uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms);
+uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
+uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
+uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
+
+/* Each unpacks len bytes; RS_EPROTO when they are not such a message, or (Hello) a string is too long for its buffer or
+ * holds control characters. Values are not checked against the job. */
+int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e);
+int control_unpack_welcome(const uint8_t *in, uint32_t len, uint32_t *ret_detect_ms, struct rs_err *e);
+int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e);
+int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
+/* The abort's code and sentence become *ret; a code that is none becomes RS_EPROTO's sentence. */
+int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e);
+
+/* A whole control frame (header and payload) into out, FRAME_HEADER + len bytes; returns that number. */
+uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
+		       uint32_t len);
+
+#endif
