@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-reduce through reduction servers, from Python.
+
+    import numpy, reduction
+
+    with reduction.Communicator() as comm:      # rank and world size from torchrun, Slurm or mpirun
+        x = numpy.ones(1000, dtype="float32")
+        comm.all_reduce(x)                      # in place; every element is now comm.world_size
+
+For PyTorch's DistributedDataParallel see `reduction.torch`:
+
+    state = reduction.torch.State()
+    ddp_model.register_comm_hook(state, reduction.torch.allreduce_hook)
+
+The package is ctypes over libreduction.so; `reduction._lib` says where that is looked for.
+"""
+
+import importlib
+from typing import Any
+
+from ._lib import LibraryError, library_version
+from .comm import Communicator, Request, Stats
+from .errors import (
+    ClosedError,
+    ConfigError,
+    MismatchError,
+    PeerLostError,
+    ReductionError,
+    ReductionTimeoutError,
+    RefusedError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClosedError",
+    "Communicator",
+    "ConfigError",
+    "LibraryError",
+    "MismatchError",
+    "PeerLostError",
+    "ReductionError",
+    "ReductionTimeoutError",
+    "RefusedError",
+    "Request",
+    "Stats",
+    "library_version",
+    "torch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # reduction.torch imports PyTorch, which takes seconds and may not be there: only on first use
+    if name == "torch":
+        return importlib.import_module("reduction.torch")
+    raise AttributeError(f"module 'reduction' has no attribute {name!r}")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the C library may touch directly, for numpy arrays and torch tensors.
+
+An operation gets its memory from an array in one of two ways: the array's own memory where that is one dense block
+in this machine's byte order, else a dense copy of it (also for tensors on a GPU), which is copied back when the
+operation is done. A `Block` is either; it keeps the memory alive.
+"""
+
+import sys
+from typing import Any, Callable, NamedTuple, Optional, Tuple
+
+import numpy
+
+# names as in numpy and torch; numbers as in reduction.h
+DTYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+}
+OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+
+class Block(NamedTuple):
+    """Dense memory of `count` elements at `pointer`, alive as long as `owner` is."""
+
+    owner: Any
+    pointer: int
+    count: int
+    is_copy: bool
+
+
+class Kind(NamedTuple):
+    """How to handle one kind of array."""
+
+    dtype_name: Callable[[Any], str]
+    itemsize: Callable[[Any], int]
+    is_dense: Callable[[Any], bool]
+    is_writable: Callable[[Any], bool]
+    pointer: Callable[[Any], int]
+    count: Callable[[Any], int]
+    dense_copy: Callable[[Any], Any]
+    assign: Callable[[Any, Any], Any]
+
+
+def _numpy_dense(x: numpy.ndarray) -> bool:
+    return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative
+
+
+def _numpy_copy(x: numpy.ndarray) -> numpy.ndarray:
+    return numpy.array(x, dtype=x.dtype.newbyteorder("="), order="C", copy=True)
+
+
+_NUMPY = Kind(
+    dtype_name=lambda x: x.dtype.name,
+    itemsize=lambda x: x.dtype.itemsize,
+    is_dense=_numpy_dense,
+    is_writable=lambda x: x.flags.writeable,
+    pointer=lambda x: x.ctypes.data,
+    count=lambda x: x.size,
+    dense_copy=_numpy_copy,
+    assign=numpy.copyto,
+)
+
+
+def _torch_dense(x: Any) -> bool:
+    return x.device.type == "cpu" and x.is_contiguous() and not x.is_neg()
+
+
+def _torch_copy(x: Any) -> Any:
+    torch = sys.modules["torch"]
+    return torch.empty(x.shape, dtype=x.dtype).copy_(x.detach())
+
+
+_TORCH = Kind(
+    dtype_name=lambda x: str(x.dtype).rpartition(".")[2],
+    itemsize=lambda x: x.element_size(),
+    is_dense=_torch_dense,
+    is_writable=lambda x: True,
+    pointer=lambda x: x.data_ptr(),
+    count=lambda x: x.numel(),
+    dense_copy=_torch_copy,
+    assign=lambda destination, source: destination.detach().copy_(source),
+)
+
+
+def kind_of(x: Any) -> Kind:
+    """How to handle x. Raises TypeError for what is neither a numpy array nor a dense torch tensor."""
+    if isinstance(x, numpy.ndarray):
+        return _NUMPY
+    torch = sys.modules.get("torch")  # nobody can hold a tensor without it
+    if torch is not None and isinstance(x, torch.Tensor):
+        if x.layout != torch.strided:
+            raise TypeError(f"expected a dense tensor, got one of layout {x.layout}")
+        return _TORCH
+    raise TypeError(f"expected a numpy array or a torch tensor, got {type(x).__name__}")
+
+
+def dtype_code(x: Any, override: Optional[str]) -> int:
+    """The dtype number for x. `override` names the type that 16-bit integers of x stand for, or repeats x's own."""
+    kind = kind_of(x)
+    own = kind.dtype_name(x)
+    if override is None or str(override).rpartition(".")[2] == own:
+        if own not in DTYPES:
+            raise TypeError(f"dtype {own} is not supported; supported are {', '.join(DTYPES)}")
+        return DTYPES[own]
+    wanted = str(override).rpartition(".")[2]
+    if wanted not in DTYPES:
+        raise TypeError(f"dtype {wanted} is not supported; supported are {', '.join(DTYPES)}")
+    if own not in ("uint16", "int16") or wanted not in ("float16", "bfloat16"):
+        raise TypeError(f"an array of {own} cannot be taken for {wanted}; only uint16 and int16 can, for the bits of "
+                        "float16 or bfloat16")
+    return DTYPES[wanted]
+
+
+def op_code(op: str) -> int:
+    """The number of an operation's name."""
+    if op not in OPS:
+        raise ValueError(f"op {op!r} is unknown; known are {', '.join(OPS)}")
+    return OPS[op]
+
+
+def writable(x: Any) -> None:
+    """Raises ValueError when the result cannot be stored in x."""
+    if not kind_of(x).is_writable(x):
+        raise ValueError("the array that receives the result is read-only")
+
+
+def block(x: Any) -> Block:
+    """Memory of x that the library may read and, unless it is a copy, write."""
+    kind = kind_of(x)
+    is_copy = not kind.is_dense(x)
+    owner = kind.dense_copy(x) if is_copy else x
+    return Block(owner, kind.pointer(owner), kind.count(owner), is_copy)
+
+
+def same_form(x: Any, out: Any) -> None:
+    """Raises when a result for x cannot be stored in out."""
+    if kind_of(x) is not kind_of(out):
+        raise TypeError(f"out is a {type(out).__name__} but the array is a {type(x).__name__}")
+    if tuple(x.shape) != tuple(out.shape):
+        raise ValueError(f"out has shape {tuple(out.shape)} but the array has {tuple(x.shape)}")
+    if x.dtype != out.dtype:
+        raise TypeError(f"out has dtype {out.dtype} but the array has {x.dtype}")
+
+
+def overlap(a: Block, b: Block, itemsize: int) -> bool:
+    """True when two blocks share bytes without being the same block."""
+    if a.pointer == b.pointer or not a.count:
+        return False
+    return abs(a.pointer - b.pointer) < a.count * itemsize
+
+
+def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
+    """The memory to send from and to receive into for a result in `out`, or in x itself where out is None."""
+    target = x if out is None else out
+    writable(target)
+    receive = block(target)
+    if out is None or out is x:
+        return receive, receive
+    same_form(x, out)
+    send = block(x)
+    kind = kind_of(x)
+    if overlap(send, receive, kind.itemsize(x)):
+        copy = kind.dense_copy(x)
+        send = Block(copy, kind.pointer(copy), kind.count(copy), True)
+    return send, receive
+
+
+def finish(target: Any, received: Block) -> None:
+    """Copies a result back where it was received into a copy."""
+    if received.is_copy:
+        kind_of(target).assign(target, received.owner)
+
+
+def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype, int]:
+    """Shape, numpy dtype (uint16 for bfloat16) and bytes of a buffer to be allocated."""
+    shape = (int(shape),) if isinstance(shape, (int, numpy.integer)) else tuple(int(n) for n in shape)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape} has a negative length")
+    name = str(dtype).rpartition(".")[2] if not isinstance(dtype, type) else numpy.dtype(dtype).name
+    if name not in DTYPES:
+        raise TypeError(f"dtype {name} is not supported; supported are {', '.join(DTYPES)}")
+    form = numpy.dtype("uint16" if name == "bfloat16" else name)
+    count = 1
+    for n in shape:
+        count *= n
+    return shape, form, count * form.itemsize

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicator: the group of ranks, and the operations on arrays.
+
+The happy path is: open, start operations in the same order on all ranks, wait for them, close. Failure modes: a wait
+that times out leaves its operation under way; any other failure of an operation breaks the communicator, after which
+every call raises the same error; an operation that nobody waits for is kept here, with its memory, until it is done.
+"""
+
+import atexit
+import ctypes
+import os
+import threading
+import time
+import warnings
+import weakref
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+
+import numpy
+
+from . import _buffers, _lib, errors
+
+_SLICE_MS = 100  # how long a wait stays inside the library before Python looks whether Ctrl-C was pressed
+
+_open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+
+
+class Stats(NamedTuple):
+    """Bytes on the wire since open, headers included: of this process (direct), else of its node's agent for the job."""
+
+    tx_bytes: int
+    rx_bytes: int
+    ops_done: int
+
+
+class Request:
+    """An operation under way. Made by Communicator.all_reduce and .broadcast with async_op=True."""
+
+    def __init__(
+        self,
+        comm: "Communicator",
+        handle: int,
+        target: Any,
+        send: Optional[_buffers.Block],
+        receive: Optional[_buffers.Block],
+    ):
+        self._comm = comm  # not closed by the garbage collector while somebody waits
+        self._handle: Optional[int] = handle
+        self._target = target
+        self._blocks = (send, receive)  # keeps the memory alive while the library uses it
+        self._error: Optional[errors.ReductionError] = None
+        self._lock = threading.Lock()  # held by the one thread that is in reduction_wait
+
+    def _settle(self, status: int, err: _lib.Error) -> None:
+        self._handle = None
+        receive = self._blocks[1]
+        self._blocks = (None, None)
+        try:
+            _lib.check(status, err)
+        except errors.ReductionError as exc:
+            self._error = exc
+            return
+        if receive is not None:
+            _buffers.finish(self._target, receive)
+
+    def _wait_slice(self, milliseconds: int) -> bool:
+        """Waits a little; True when the operation is done. The caller holds the lock."""
+        if self._handle is None:
+            return True
+        err = _lib.Error()
+        status = _lib.load().reduction_wait(self._handle, milliseconds, ctypes.byref(err))
+        if status == errors.ETIMEOUT:
+            return False
+        self._settle(status, err)
+        return True
+
+    def _finish(self) -> None:
+        """Waits until done, whatever the result."""
+        with self._lock:
+            while not self._wait_slice(_SLICE_MS):
+                pass
+
+    def done(self) -> bool:
+        """True when the operation has ended, well or not; does not wait."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._wait_slice(0)
+        finally:
+            self._lock.release()
+
+    def wait(self, timeout: Optional[float] = None) -> Any:
+        """Waits for the end of the operation and returns the array that holds the result.
+
+        timeout is in seconds; None waits without limit. Raises ReductionTimeoutError when it is over (the operation
+        goes on, wait again), else the exception that says why the operation failed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            raise errors.ReductionTimeoutError(errors.ETIMEOUT, f"the operation was not done within {timeout} s")
+        try:
+            while True:
+                left = _SLICE_MS if deadline is None else (deadline - time.monotonic()) * 1000
+                if self._wait_slice(max(0, min(_SLICE_MS, int(left)))):
+                    break
+                if left <= 0:
+                    raise errors.ReductionTimeoutError(
+                        errors.ETIMEOUT, f"the operation was not done within {timeout} s"
+                    )
+        finally:
+            self._lock.release()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._target
+
+
+def _interruptible(call: Callable[[], int], undo: Callable[[], None]) -> int:
+    """Runs a blocking call of the library so that Ctrl-C works meanwhile: then undo() runs once the call returns."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    result: List[int] = []
+    abandoned = threading.Event()
+    lock = threading.Lock()
+
+    def body() -> None:
+        status = call()
+        with lock:
+            result.append(status)
+            if abandoned.is_set():
+                undo()
+
+    thread = threading.Thread(target=body, name="reduction-open", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+    except BaseException:
+        with lock:
+            abandoned.set()
+            if result:
+                undo()
+        raise
+    return result[0]
+
+
+def _text(value: Union[str, os.PathLike, None]) -> Optional[bytes]:
+    return None if value is None else os.fsencode(value)
+
+
+def _number(value: Optional[int]) -> int:
+    return -1 if value is None else int(value)
+
+
+class Communicator:
+    """A group of processes (ranks) that call the same operations in the same order.
+
+    What stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of torchrun, or those
+    of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the configuration file, then it is
+    the default.
+
+    config: path of the YAML file. job: name of the job. agent: path of the agent's socket, or "direct" for none.
+    rank, world_size: of this process and of the job. local_rank, local_world_size: on this node (agent only).
+    generation: one more at each restart of the job. connect_timeout: seconds until all ranks must have met.
+
+    Opening returns when all ranks have met; it raises a ReductionError that names who is missing otherwise. May be used
+    from several threads as long as they start operations in an order that is the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        config: Union[str, os.PathLike, None] = None,
+        *,
+        job: Optional[str] = None,
+        agent: Union[str, os.PathLike, None] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        local_rank: Optional[int] = None,
+        local_world_size: Optional[int] = None,
+        generation: Optional[int] = None,
+        connect_timeout: Optional[float] = None,
+    ):
+        self._handle: Optional[int] = None
+        self._pid = os.getpid()
+        # guards _handle, _pending and the order of starts; re-entrant, for the garbage collector may free a buffer inside
+        self._lock = threading.RLock()
+        self._pending: List[Request] = []
+        self._lib = _lib.load()
+        timeout_ms = -1 if connect_timeout is None else max(1, int(connect_timeout * 1000))
+        options = _lib.Options(
+            ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(agent), _number(rank), _number(world_size),
+            _number(local_rank), _number(local_world_size), _number(generation), timeout_ms,
+        )  # fmt: skip
+        handle = ctypes.c_void_p()
+        err = _lib.Error()
+        status = _interruptible(
+            lambda: self._lib.reduction_open(ctypes.byref(handle), ctypes.byref(options), ctypes.byref(err)),
+            lambda: handle.value and self._lib.reduction_close(handle, None),
+        )
+        _lib.check(status, err)
+        self._handle = handle.value
+        self._rank = self._lib.reduction_rank(handle)
+        self._world_size = self._lib.reduction_world_size(handle)
+        _open_comms.add(self)
+
+    @property
+    def rank(self) -> int:
+        """Rank of this process."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes of the job."""
+        return self._world_size
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._handle is None
+
+    def _usable(self) -> int:
+        if self._handle is None:
+            raise errors.ClosedError(errors.ECLOSED, "the communicator is closed")
+        if os.getpid() != self._pid:
+            raise errors.ReductionError(
+                errors.EINVAL, "the communicator was opened before a fork() and cannot be used in the child"
+            )
+        return self._handle
+
+    def _start(self, call: Callable[[int, Any, Any], int], target: Any, send: Any, receive: Any) -> Request:
+        handle = ctypes.c_void_p()
+        err = _lib.Error()
+        with self._lock:
+            self._pending = [request for request in self._pending if not request.done()]
+            status = call(self._usable(), ctypes.byref(handle), ctypes.byref(err))
+            _lib.check(status, err)
+            assert handle.value is not None
+            request = Request(self, handle.value, target, send, receive)
+            self._pending.append(request)
+        return request
+
+    def all_reduce(
+        self,
+        array: Any,
+        op: str = "sum",
+        *,
+        async_op: bool = False,
+        out: Any = None,
+        dtype: Optional[str] = None,
+        name: Optional[str] = None,
+    ) -> Any:
+        """Combines `array` element by element over all ranks.
+
+        array: numpy array or torch tensor. Memory that is not dense, or on a GPU, is copied first and back afterwards.
+        op: "sum", "prod", "max", "min" or "avg" (the sum divided by the number of processes).
+        out: where the result goes, of the shape and dtype of array; None: into array itself.
+        dtype: "bfloat16" or "float16" when array holds their bits as uint16 or int16.
+        name: appears in messages and must be the same on all ranks.
+
+        Returns the array with the result, or with async_op=True a Request at once: array must not be changed, nor out
+        be used, until its wait() returned.
+        """
+        code = _buffers.dtype_code(array, dtype)
+        number = _buffers.op_code(op)
+        send, receive = _buffers.prepare(array, out)
+        label = _text(name)
+        request = self._start(
+            lambda comm, handle, err: self._lib.reduction_all_reduce_async(
+                comm, send.pointer, receive.pointer, send.count, code, number, label, handle, err
+            ),
+            array if out is None else out,
+            send,
+            receive,
+        )
+        return request if async_op else request.wait()
+
+    def broadcast(
+        self,
+        array: Any,
+        root: int = 0,
+        *,
+        async_op: bool = False,
+        dtype: Optional[str] = None,
+        name: Optional[str] = None,
+    ) -> Any:
+        """Copies rank root's array into every rank's array, which it returns (a Request with async_op=True)."""
+        code = _buffers.dtype_code(array, dtype)
+        _, receive = _buffers.prepare(array, None)
+        label = _text(name)
+        request = self._start(
+            lambda comm, handle, err: self._lib.reduction_broadcast_async(
+                comm, receive.pointer, receive.count, code, int(root), label, handle, err
+            ),
+            array,
+            None,
+            receive,
+        )
+        return request if async_op else request.wait()
+
+    def barrier(self, timeout: Optional[float] = None) -> None:
+        """Returns when all ranks have called it; raises ReductionTimeoutError after `timeout` seconds."""
+        request = self._start(
+            lambda comm, handle, err: self._lib.reduction_all_reduce_async(
+                comm, None, None, 0, _buffers.DTYPES["uint8"], _buffers.OPS["sum"], b"barrier", handle, err
+            ),
+            None,
+            None,
+            None,
+        )
+        request.wait(timeout)
+
+    def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
+        """An array of zeros in memory that the agent shares, so that operations on it are not copied between processes.
+
+        dtype "bfloat16" gives an array of uint16: pass dtype="bfloat16" to the operations. The memory is given back when
+        the last array that uses it is gone.
+        """
+        shape, form, size = _buffers.buffer_form(shape, dtype)
+        pointer = ctypes.c_void_p()
+        err = _lib.Error()
+        with self._lock:
+            status = self._lib.reduction_buffer_alloc(
+                self._usable(), max(size, 1), ctypes.byref(pointer), ctypes.byref(err)
+            )
+            _lib.check(status, err)
+        assert pointer.value is not None
+        memory = (ctypes.c_ubyte * size).from_address(pointer.value)
+        weakref.finalize(memory, self._free_buffer, pointer.value).atexit = False
+        return numpy.frombuffer(memory, dtype=form).reshape(shape)
+
+    def _free_buffer(self, pointer: int) -> None:
+        with self._lock:
+            if self._handle is not None and os.getpid() == self._pid:
+                self._lib.reduction_buffer_free(self._handle, pointer)
+
+    def stats(self) -> Stats:
+        """Bytes on the wire and operations done, since open."""
+        found = _lib.StatsStruct()
+        err = _lib.Error()
+        with self._lock:
+            status = self._lib.reduction_get_stats(self._usable(), ctypes.byref(found), ctypes.byref(err))
+        _lib.check(status, err)
+        return Stats(found.tx_bytes, found.rx_bytes, found.ops_done)
+
+    def close(self) -> None:
+        """Leaves in good order. Operations still under way end with ClosedError. May be called again."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            pending, self._pending = self._pending, []
+        _open_comms.discard(self)
+        if handle is None or os.getpid() != self._pid:
+            return
+        err = _lib.Error()
+        status = self._lib.reduction_close(handle, ctypes.byref(err))
+        for request in pending:
+            request._finish()
+        _lib.check(status, err)
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            self.close()
+        except errors.ReductionError:
+            if kind is None:  # the error that ended the block says more than its echo at close
+                raise
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and os.getpid() == self._pid:
+            warnings.warn("a reduction.Communicator was not closed", ResourceWarning, stacklevel=2)
+            try:
+                self.close()
+            except errors.ReductionError:
+                pass  # nobody is left to tell
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<reduction.Communicator rank {self._rank} of {self._world_size}, {state}>"
+
+
+def _close_all() -> None:
+    """At exit: leaves in good order what the program left open, so that no other rank takes it for a loss."""
+    for comm in list(_open_comms):
+        try:
+            comm.close()
+        except errors.ReductionError:
+            pass
+
+
+atexit.register(_close_all)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions of this package. All carry `.code`, a reduction_status of reduction.h, and one sentence."""
+
+from typing import Dict, Type
+
+OK = 0
+EINVAL = -1
+ENOMEM = -2
+EIO = -3
+EPROTO = -4
+EMISMATCH = -5
+EPEER = -6
+ETIMEOUT = -7
+EREFUSED = -8
+ECLOSED = -9
+ECONFIG = -10
+EUNSUPPORTED = -11
+EINTERNAL = -12
+
+
+class ReductionError(RuntimeError):
+    """Something failed; str() of it is a sentence that says what, and `code` is the reduction_status."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def __reduce__(self):
+        return (type(self), (self.code, self.message))
+
+
+class ReductionTimeoutError(ReductionError, TimeoutError):
+    """The time given was over. After wait() the operation is still under way and can be waited for again."""
+
+
+class PeerLostError(ReductionError):
+    """A rank, an agent or a reducer was lost; the sentence names it."""
+
+
+class MismatchError(ReductionError):
+    """Ranks disagree about an operation or a setting; the sentence names both sides."""
+
+
+class RefusedError(ReductionError):
+    """A reducer or an agent refused this process; the sentence says why."""
+
+
+class ClosedError(ReductionError):
+    """The communicator is closed, or another rank closed it."""
+
+
+class ConfigError(ReductionError):
+    """The configuration file or the environment is wrong."""
+
+
+_CLASSES: Dict[int, Type[ReductionError]] = {
+    ETIMEOUT: ReductionTimeoutError,
+    EPEER: PeerLostError,
+    EMISMATCH: MismatchError,
+    EREFUSED: RefusedError,
+    ECLOSED: ClosedError,
+    ECONFIG: ConfigError,
+}
+
+
+def make_error(code: int, message: str) -> ReductionError:
+    """The exception for a status of the C library."""
+    return _CLASSES.get(code, ReductionError)(code, message)

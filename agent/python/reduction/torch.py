@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A communication hook for PyTorch's DistributedDataParallel (torch 1.13 and later).
+
+    torch.distributed.init_process_group("gloo")          # DDP itself needs one, for its start
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    state = reduction.torch.State()                       # opens a communicator
+    model.register_comm_hook(state, reduction.torch.allreduce_hook)
+    ...                                                   # train as ever
+    state.close()
+
+The happy path is: DDP calls the hook with a bucket of gradients as soon as backward has filled it; the hook starts the
+all-reduce and returns a future at once, so that the reduction overlaps with the rest of backward; one thread per State
+waits for the operations in their order and completes the futures. Buckets on a GPU go through pinned host memory: a
+second thread starts their all-reduce once the copy from the device is done, and the way back is queued on the same side
+stream, so that neither backward nor the GPU waits. Failure modes: when an operation fails, its future and all later
+ones fail with the sentence of the ReductionError, which backward() raises; `State.error` holds the exception itself.
+"""
+
+import queue
+import threading
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+import torch
+import torch.distributed
+
+from . import errors
+from .comm import Communicator, Request
+
+_DTYPES = {"float16", "bfloat16", "float32", "float64"}
+
+
+class _Work(NamedTuple):
+    """One bucket on its way. `host` is None for a CPU tensor, else the pinned copy; `ready` the end of the copy to it."""
+
+    tensor: torch.Tensor
+    future: torch.futures.Future
+    name: str
+    request: Optional[Request] = None
+    host: Optional[torch.Tensor] = None
+    ready: Any = None
+    stream: Any = None
+
+
+class _CudaStaging:
+    """Pinned host buffers, one per bucket, and a side stream for the copies of one device.
+
+    All copies of a bucket, to the host and back, are on one stream in their order. A buffer is therefore free for the
+    next iteration's copy as soon as that is queued.
+    """
+
+    def __init__(self, device: torch.device):
+        self.stream = torch.cuda.Stream(device=device)
+        self._hosts: Dict[int, torch.Tensor] = {}
+
+    def _host(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
+        host = self._hosts.get(index)
+        if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
+            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._hosts[index] = host
+        return host
+
+    def to_host(self, index: int, tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
+        """Queues the copy; returns the host tensor and the event after which it holds the data."""
+        host = self._host(index, tensor)
+        self.stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(self.stream):
+            host.copy_(tensor, non_blocking=True)
+            ready = torch.cuda.Event()
+            ready.record(self.stream)
+        tensor.record_stream(self.stream)
+        return host, ready
+
+
+class State:
+    """What the hook needs: a communicator, and the thread that completes the futures.
+
+    comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator) and
+    closed with the State. op: "avg" as DDP does by itself, or another operation. timeout: seconds one bucket may take
+    from its start, None for no limit. One State serves one model; hooks of two models need two.
+    """
+
+    def __init__(
+        self, comm: Optional[Communicator] = None, *, op: str = "avg", timeout: Optional[float] = None, **options: Any
+    ):
+        self._owns_comm = comm is None
+        self.comm = Communicator(**options) if comm is None else comm
+        self.op = op
+        self.timeout = timeout
+        self.error: Optional[errors.ReductionError] = None
+        self._lock = threading.Lock()  # keeps the order of the hook's calls on the way into the queues
+        self._closed = False
+        self._waits: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
+        self._starts: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
+        self._staging: Dict[torch.device, _CudaStaging] = {}
+        self._starter: Optional[threading.Thread] = None
+        self._waiter = threading.Thread(target=self._wait_loop, name="reduction-wait", daemon=True)
+        self._waiter.start()
+
+    def submit(self, tensor: torch.Tensor, index: int) -> torch.futures.Future:
+        """Starts the all-reduce of a dense tensor, in place; the future's value is the tensor. Used by the hook."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if self._closed:
+            raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
+        name = f"bucket {index}"
+        with self._lock:
+            if tensor.device.type == "cuda":
+                return self._submit_cuda(tensor, index, name)
+            if tensor.device.type != "cpu":
+                raise TypeError(f"gradients are on {tensor.device}; the hook knows cpu and cuda")
+            future: torch.futures.Future = torch.futures.Future()
+            if self._starter is not None:  # keep the order of starts the same on all ranks
+                self._starts.put(_Work(tensor, future, name))
+            else:
+                self._waits.put(_Work(tensor, future, name, self._start(tensor, name)))
+        return future.then(_value_or_raise)
+
+    def _submit_cuda(self, tensor: torch.Tensor, index: int, name: str) -> torch.futures.Future:
+        if self._starter is None:
+            self._starter = threading.Thread(target=self._start_loop, name="reduction-start", daemon=True)
+            self._starter.start()
+        staging = self._staging.get(tensor.device)
+        if staging is None:
+            staging = self._staging[tensor.device] = _CudaStaging(tensor.device)
+        host, ready = staging.to_host(index, tensor)
+        future: torch.futures.Future = torch.futures.Future(devices=[tensor.device])
+        self._starts.put(_Work(tensor, future, name, host=host, ready=ready, stream=staging.stream))
+        return future.then(_value_or_raise)
+
+    def _start(self, tensor: torch.Tensor, name: str) -> Request:
+        return self.comm.all_reduce(tensor, self.op, async_op=True, name=name)
+
+    def _start_loop(self) -> None:
+        while True:
+            work = self._starts.get()
+            if work is None:
+                return
+            try:
+                if work.ready is not None:
+                    work.ready.synchronize()
+                request = self._start(work.tensor if work.host is None else work.host, work.name)
+            except Exception as exc:
+                self._fail(work, exc)
+                continue
+            self._waits.put(work._replace(request=request))
+
+    def _wait_loop(self) -> None:
+        while True:
+            work = self._waits.get()
+            if work is None:
+                return
+            try:
+                assert work.request is not None
+                if self.error is not None:
+                    raise self.error.with_traceback(None)
+                work.request.wait(self.timeout)
+                if work.host is None:
+                    work.future.set_result(work.tensor)
+                else:
+                    self._finish_cuda(work)
+            except Exception as exc:
+                self._fail(work, exc)
+
+    def _finish_cuda(self, work: _Work) -> None:
+        # set_result records the current stream: who uses the future's value waits for this copy, on the device
+        with torch.cuda.device(work.tensor.device), torch.cuda.stream(work.stream):
+            work.tensor.copy_(work.host, non_blocking=True)
+            work.future.set_result(work.tensor)
+
+    def _fail(self, work: _Work, exc: Exception) -> None:
+        if isinstance(exc, errors.ReductionTimeoutError) and exc is not self.error:
+            exc = errors.ReductionTimeoutError(exc.code, f"{work.name} was not reduced within {self.timeout} s")
+        if self.error is None and isinstance(exc, errors.ReductionError):
+            self.error = exc
+        work.future.set_result(exc)
+
+    def close(self) -> None:
+        """Waits for what is under way, ends the threads, and closes the communicator if the State opened it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._starter is not None:
+            self._starts.put(None)
+            self._starter.join()
+        self._waits.put(None)
+        self._waiter.join()
+        if self._owns_comm:
+            self._close_comm()
+
+    def _close_comm(self) -> None:
+        try:
+            self.comm.close()
+        except errors.ReductionError:
+            if self.error is None:  # what broke the communicator was raised already
+                raise
+
+    def __enter__(self) -> "State":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.close()
+
+
+def _value_or_raise(future: torch.futures.Future) -> torch.Tensor:
+    # Future.set_exception() marks the error for Python only; DDP waits in C++, where only an error raised in a callback
+    # counts as one
+    value = future.value()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def allreduce_hook(
+    state: State, bucket: torch.distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:  # register_comm_hook checks these annotations
+    """For DistributedDataParallel.register_comm_hook(state, allreduce_hook): averages the bucket over all ranks."""
+    tensor = bucket.buffer()
+    name = str(tensor.dtype).rpartition(".")[2]
+    if name not in _DTYPES:
+        raise TypeError(f"gradients of {tensor.dtype} are not supported; supported are {', '.join(sorted(_DTYPES))}")
+    return state.submit(tensor, bucket.index())
+
+
+def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Communicator.empty_buffer as a tensor; bfloat16 included."""
+    array = comm.empty_buffer(shape, dtype)
+    if dtype == torch.bfloat16:
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
