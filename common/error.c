@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Formats into buf and marks a cut with "...", so that a reader sees that something is missing. */
-static void format_cut(char *buf, size_t size, const char *fmt, va_list ap)
+/* Makes the sentence in size bytes of msg, which is one of struct rs_err or as long. Goes through a buffer of its own,
+ * since an argument may point into msg. Control characters, which only foreign names bring, become '?'. A cut is marked
+ * with "..." and never splits a UTF-8 character. */
+static void put_sentence(char *msg, size_t size, const char *fmt, va_list ap)
 {
-	int n = vsnprintf(buf, size, fmt, ap);
+	char text[sizeof((struct rs_err *)0)->msg];
+	int n = vsnprintf(text, size, fmt, ap);
 
 	if (n < 0)
-		buf[0] = '\0';
-	else if ((size_t)n >= size)
-		memcpy(buf + size - 4, "...", 4);
+		text[0] = '\0';
+	if (n >= 0 && (size_t)n >= size) {
+		size_t end = size - 4;
+
+		while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
+			end--;
+		memcpy(text + end, "...", 4);
+	}
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = '?';
+	memcpy(msg, text, strlen(text) + 1);
 }
 
 int rs_fail(struct rs_err *e, int code, const char *fmt, ...)
@@ -24,48 +37,49 @@ int rs_fail(struct rs_err *e, int code, const char *fmt, ...)
 		return code;
 	e->code = code;
 	va_start(ap, fmt);
-	format_cut(e->msg, sizeof e->msg, fmt, ap);
+	put_sentence(e->msg, sizeof e->msg, fmt, ap);
 	va_end(ap);
 	return code;
 }
 
 int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...)
 {
+	int saved = errno;
 	char text[128];
 	va_list ap;
-	size_t used;
 
 	if (!e)
 		return code;
 	e->code = code;
+	errno = sys;
+	snprintf(text, sizeof text, ": %m"); /* strerror is not thread-safe, and there are two kinds of strerror_r */
+	errno = saved;
 	va_start(ap, fmt);
-	format_cut(e->msg, sizeof e->msg, fmt, ap);
+	put_sentence(e->msg, sizeof e->msg - strlen(text), fmt, ap);
 	va_end(ap);
-	/* the GNU strerror_r may return a static string instead of filling the buffer; the XSI one fills it */
-	if (strerror_r(sys, text, sizeof text) != 0)
-		snprintf(text, sizeof text, "error %d", sys);
-	used = strlen(e->msg);
-	snprintf(e->msg + used, sizeof e->msg - used, ": %s", text);
+	memcpy(e->msg + strlen(e->msg), text, strlen(text) + 1);
 	return code;
 }
 
 int rs_wrap(struct rs_err *e, const char *fmt, ...)
 {
-	struct rs_err cause;
+	char context[sizeof e->msg];
+	size_t used, cause;
 	va_list ap;
-	size_t used;
 
 	if (!e)
 		return RS_EINTERNAL;
-	cause = *e;
 	va_start(ap, fmt);
-	format_cut(e->msg, sizeof e->msg, fmt, ap);
+	put_sentence(context, sizeof context, fmt, ap);
 	va_end(ap);
-	used = strlen(e->msg);
-	if (used + 2 + strlen(cause.msg) < sizeof e->msg)
-		snprintf(e->msg + used, sizeof e->msg - used, ": %s", cause.msg);
-	else
-		*e = cause; /* the cause is worth more than its context */
+	used = strlen(context);
+	cause = strlen(e->msg);
+	/* the cause is worth more than its context: without room for both the context goes */
+	if (used + 2 + cause < sizeof e->msg) {
+		memmove(e->msg + used + 2, e->msg, cause + 1);
+		memcpy(e->msg, context, used);
+		memcpy(e->msg + used, ": ", 2);
+	}
 	return e->code;
 }
 
@@ -74,8 +88,8 @@ const char *rs_code_text(int code)
 	switch (code) {
 	case RS_OK:
 		return "success";
-#define RS_CODE_TEXT(name, value, text)                                                                               \
-	case value:                                                                                                   \
+#define RS_CODE_TEXT(name, value, text)                                                                                \
+	case value:                                                                                                    \
 		return text;
 		RS_CODES(RS_CODE_TEXT)
 #undef RS_CODE_TEXT

@@ -34,13 +34,15 @@ struct rs_err {
 	char msg[508]; /* one sentence, no newline, always terminated; cut with "..." when too long */
 };
 
-/* Stores code and sentence in *e (ignored when e is NULL) and returns code. */
+/* Stores code and sentence in *e (ignored when e is NULL) and returns code. Arguments may point into e->msg. Control
+ * characters in the sentence become '?'. */
 int rs_fail(struct rs_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* As rs_fail, and appends ": " and the text of errno value sys. */
 int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Puts "<context>: " in front of the sentence already in *e; keeps and returns the code. */
+/* Puts "<context>: " in front of the sentence already in *e, which stays as it is when there is no room for both;
+ * keeps and returns the code. RS_EINTERNAL when e is NULL. */
 int rs_wrap(struct rs_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The description of a code, "unknown error" for a number that is none. Static storage. */

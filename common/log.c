@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -9,69 +11,119 @@
 
 static const char *const level_names[RS_LOG_NR] = {"error", "warn", "info", "debug", "trace"};
 
-/* A line under construction. len <= sizeof text - 1, so that the newline always has its place. */
+/* A line under construction. The last RESERVE bytes are kept for what closes a line: a quote, the mark of a cut, a
+ * brace and the newline. When something does not fit, cut is set and nothing more is put. */
 struct line {
 	size_t len;
+	bool cut;
 	char text[4096];
 };
+enum { RESERVE = sizeof "\",\"cut\":true}\n" };
 
-static void put(struct line *l, const char *s, size_t n)
+/* Puts all n bytes or none. */
+static bool put(struct line *l, const char *s, size_t n)
 {
-	size_t room = sizeof l->text - 1 - l->len;
+	if (l->cut || n > sizeof l->text - RESERVE - l->len) {
+		l->cut = true;
+		return false;
+	}
+	memcpy(l->text + l->len, s, n);
+	l->len += n;
+	return true;
+}
 
-	if (n > room)
-		n = room;
+static bool put_str(struct line *l, const char *s)
+{
+	return put(l, s, strlen(s));
+}
+
+/* For what closes a line: RESERVE has room for it. */
+static void put_end(struct line *l, const char *s)
+{
+	size_t n = strlen(s);
+
 	memcpy(l->text + l->len, s, n);
 	l->len += n;
 }
 
-static void put_str(struct line *l, const char *s)
+/* Bytes of the UTF-8 character at s; 0 when it is none (overlong forms and surrogates are none). */
+static size_t utf8_length(const unsigned char *s)
 {
-	put(l, s, strlen(s));
-}
+	size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 0x06 ? 2 : s[0] >> 4 == 0x0e ? 3 : s[0] >> 3 == 0x1e ? 4 : 0;
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	uint32_t code = n > 1 ? s[0] & (0x7f >> n) : s[0];
 
-/* JSON's escapes, which read well in the text form too. Bytes from the network never reach a terminal raw. */
-static void put_quoted(struct line *l, const char *s)
-{
-	put_str(l, "\"");
-	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
-		char esc[8];
-
-		if (c == '"' || c == '\\')
-			snprintf(esc, sizeof esc, "\\%c", c);
-		else if (c == '\n')
-			snprintf(esc, sizeof esc, "\\n");
-		else if (c < 0x20 || c >= 0x7f)
-			snprintf(esc, sizeof esc, "\\u%04x", c);
-		else
-			snprintf(esc, sizeof esc, "%c", c);
-		put_str(l, esc);
+	for (size_t i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (s[i] & 0x3f);
 	}
-	put_str(l, "\"");
+	if (n == 0 || code < least[n] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff)
+		return 0;
+	return n;
 }
 
-static bool plain_word(const char *s)
+/* Writes the escape of what is at s, or the character itself, into esc; returns how many bytes of s that took. JSON's
+ * escapes, which read well in the text form too; a byte that is no UTF-8 becomes \\xHH, as a backslash and xHH. */
+static size_t escape(const unsigned char *s, char esc[8])
 {
-	if (!*s)
+	size_t n = utf8_length(s);
+
+	if (n == 0) {
+		snprintf(esc, 8, "\\\\x%02x", s[0]);
+		return 1;
+	}
+	if (s[0] == '"' || s[0] == '\\')
+		snprintf(esc, 8, "\\%c", s[0]);
+	else if (s[0] == '\n')
+		snprintf(esc, 8, "\\n");
+	else if (s[0] < 0x20 || s[0] == 0x7f)
+		snprintf(esc, 8, "\\u%04x", s[0]);
+	else if (s[0] == 0xc2 && s[1] < 0xa0) /* U+0080 to U+009F, to which terminals react */
+		snprintf(esc, 8, "\\u%04x", s[1]);
+	else
+		snprintf(esc, 8, "%.*s", (int)n, (const char *)s);
+	return n;
+}
+
+/* Bytes from the network never reach a terminal raw. A string that is too long ends between two characters. False
+ * when nothing of it was put. */
+static bool put_quoted(struct line *l, const char *s)
+{
+	const unsigned char *at = (const unsigned char *)s;
+	char esc[8];
+
+	if (!put_str(l, "\""))
 		return false;
-	for (; *s; s++)
-		if ((unsigned char)*s <= 0x20 || (unsigned char)*s >= 0x7f || *s == '"' || *s == '\\' || *s == '=')
-			return false;
+	while (*at) {
+		at += escape(at, esc);
+		if (!put_str(l, esc))
+			break;
+	}
+	put_end(l, "\"");
 	return true;
 }
 
-static void put_value(struct line *l, const struct rs_kv *kv, bool json)
+/* A word that may stand without quotes. A long one gets them, since what is in quotes can be cut. */
+static bool plain_word(const char *s)
+{
+	size_t n = 0;
+
+	for (; s[n]; n++)
+		if ((unsigned char)s[n] <= 0x20 || (unsigned char)s[n] >= 0x7f || strchr("\"\\=", s[n]))
+			return false;
+	return n > 0 && n < 256;
+}
+
+static bool put_value(struct line *l, const struct rs_kv *kv, bool json)
 {
 	char num[40];
 
 	switch (kv->kind) {
 	case RS_KV_STR:
 		if (!json && kv->s && plain_word(kv->s))
-			put_str(l, kv->s);
-		else
-			put_quoted(l, kv->s ? kv->s : "");
-		return;
+			return put_str(l, kv->s);
+		return put_quoted(l, kv->s ? kv->s : "");
 	case RS_KV_INT:
 		snprintf(num, sizeof num, "%" PRId64, kv->i);
 		break;
@@ -79,10 +131,25 @@ static void put_value(struct line *l, const struct rs_kv *kv, bool json)
 		snprintf(num, sizeof num, "%" PRIu64, kv->u);
 		break;
 	case RS_KV_DBL:
-		snprintf(num, sizeof num, "%.6g", kv->d);
+		if (json && !isfinite(kv->d)) /* JSON has no word for them */
+			snprintf(num, sizeof num, "null");
+		else
+			snprintf(num, sizeof num, "%.6g", kv->d);
 		break;
 	}
-	put_str(l, num);
+	return put_str(l, num);
+}
+
+/* A pair is put with its value, which may be cut when it is a string, or not at all. */
+static void put_pair(struct line *l, const struct rs_kv *kv, bool json)
+{
+	size_t start = l->len;
+
+	put_str(l, json ? ",\"" : " ");
+	put_str(l, kv->key);
+	put_str(l, json ? "\":" : "=");
+	if (!put_value(l, kv, json))
+		l->len = start;
 }
 
 static void put_time(struct line *l)
@@ -99,40 +166,47 @@ static void put_time(struct line *l)
 	put_str(l, text);
 }
 
+static void put_head(struct line *l, bool json, enum rs_log_level level, const char *event)
+{
+	char padded[16];
+
+	if (json) {
+		put_str(l, "{\"ts\":\"");
+		put_time(l);
+		put_str(l, "\",\"level\":\"");
+		put_str(l, rs_log_level_name(level));
+		put_str(l, "\",\"event\":");
+		put_quoted(l, event);
+	} else {
+		put_time(l);
+		snprintf(padded, sizeof padded, " %-6s", rs_log_level_name(level));
+		put_str(l, padded);
+		put_str(l, event);
+	}
+}
+
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n)
 {
-	struct line line = {0};
+	struct line line;
+	int saved = errno;
 	ssize_t written;
 
 	if (!rs_log_on(l, level))
 		return;
-	if (l->json) {
-		put_str(&line, "{\"ts\":\"");
-		put_time(&line);
-		put_str(&line, "\",\"level\":\"");
-		put_str(&line, level_names[level]);
-		put_str(&line, "\",\"event\":");
-		put_quoted(&line, event);
-	} else {
-		put_time(&line);
-		put_str(&line, " ");
-		put_str(&line, level_names[level]);
-		put_str(&line, "     " + strlen(level_names[level]) - 1);
-		put_str(&line, event);
-	}
-	for (unsigned i = 0; i < n; i++) {
-		put_str(&line, l->json ? ",\"" : " ");
-		put_str(&line, kv[i].key);
-		put_str(&line, l->json ? "\":" : "=");
-		put_value(&line, &kv[i], l->json);
-	}
-	if (l->json)
-		put_str(&line, "}");
-	line.text[line.len++] = '\n';
+	line.len = 0;
+	line.cut = false;
+	put_head(&line, l->json, level, event);
+	for (unsigned i = 0; i < n; i++)
+		put_pair(&line, &kv[i], l->json);
+	if (line.cut)
+		put_end(&line, l->json ? ",\"cut\":true" : " cut=true");
+	put_end(&line, l->json ? "}\n" : "\n");
 	/* nobody is left to tell when the log itself cannot be written */
-	written = write(l->fd, line.text, line.len);
-	(void)written;
+	do
+		written = write(l->fd, line.text, line.len);
+	while (written < 0 && errno == EINTR);
+	errno = saved;
 }
 
 const char *rs_log_level_name(enum rs_log_level level)

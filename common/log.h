@@ -5,7 +5,9 @@
  *   text: 2026-11-21T05:34:01.123Z info  job-started job=resnet generation=0 ranks=4 memory=8.0MiB
  *   json: {"ts":"2026-11-21T05:34:01.123Z","level":"info","event":"job-started","job":"resnet",...}
  * Level by volume: error and warn per fault, info per job or daemon, debug per connection, trace per operation.
- * All calls may come from any thread; a line is written with one write(). */
+ * Values in quotes have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB:
+ * what is over is cut, at the end of a character or of a pair, and marked with cut=true / "cut":true.
+ * All calls may come from any thread; a line is written with one write(). errno stays as it is. */
 #ifndef RS_COMMON_LOG_H
 #define RS_COMMON_LOG_H
 
@@ -54,8 +56,9 @@ static inline bool rs_log_on(const struct rs_log *l, enum rs_log_level level)
 	return l && (int)level <= l->level;
 }
 
-/* Writes one line with n pairs. Nothing happens when the level is off or l is NULL. Values with blanks, quotes
- * or control characters are quoted and escaped; a line over 4 KiB is cut. */
+/* Writes one line with n pairs. Nothing happens when the level is off or l is NULL. event and the keys are
+ * words of the program: they are put as they are. Values with blanks, quotes or control characters are quoted and
+ * escaped; numbers that JSON lacks (NaN, infinities) become null there. */
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n);
 

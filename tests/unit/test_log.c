@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/log.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A log into a pipe, and what came out of it. */
+struct capture {
+	struct rs_log log;
+	int read_fd;
+	ssize_t len;
+	char text[8192];
+};
+
+static void capture_init(struct capture *c, bool json)
+{
+	int fds[2];
+
+	ck_assert_int_eq(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+	c->log = (struct rs_log){.level = RS_LOG_INFO, .json = json, .fd = fds[1]};
+	c->read_fd = fds[0];
+}
+
+static void capture_close(struct capture *c)
+{
+	close(c->read_fd);
+	close(c->log.fd);
+}
+
+/* The lines since the last call; "" when there is none. */
+static const char *capture_text(struct capture *c)
+{
+	c->len = read(c->read_fd, c->text, sizeof c->text - 1);
+	c->text[c->len > 0 ? c->len : 0] = '\0';
+	return c->text;
+}
+
+/* Steps over a JSON string of valid UTF-8 (by its leading bytes), NULL when there is none. */
+static const char *json_string(const char *s)
+{
+	if (*s++ != '"')
+		return NULL;
+	while (*s != '"') {
+		unsigned char c = (unsigned char)*s;
+		size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+
+		if (c < 0x20 || (c >= 0x80 && c < 0xc2) || c > 0xf4)
+			return NULL;
+		for (size_t i = 1; i < n; i++)
+			if (((unsigned char)s[i] & 0xc0) != 0x80)
+				return NULL;
+		s += n;
+		if (c != '\\')
+			continue;
+		if (*s == 'u' && strspn(s + 1, "0123456789abcdefABCDEF") >= 4)
+			s += 5;
+		else if (*s && strchr("\"\\/bfnrt", *s))
+			s++;
+		else
+			return NULL;
+	}
+	return s + 1;
+}
+
+/* Is it one line with one flat JSON object? */
+static bool json_line(const char *s)
+{
+	char *end;
+
+	if (*s != '{')
+		return false;
+	do {
+		s = json_string(s + 1);
+		if (!s || *s++ != ':')
+			return false;
+		if (*s == '"') {
+			s = json_string(s);
+		} else if (strncmp(s, "null", 4) == 0 || strncmp(s, "true", 4) == 0) {
+			s += 4;
+		} else {
+			if (!strchr("-0123456789", *s))
+				return false;
+			strtod(s, &end);
+			s = end;
+		}
+	} while (s && *s == ',');
+	return s && strcmp(s, "}\n") == 0;
+}
+
+START_TEST(text_line)
+{
+	struct capture c;
+
+	capture_init(&c, false);
+	rs_log(&c.log, RS_LOG_INFO, "job-started", rs_kv_s("job", "resnet"), rs_kv_u("ranks", 4), rs_kv_i("left", -2),
+	       rs_kv_d("ms", 0.25), rs_kv_s("peer", "10.0.0.1 port 7"), rs_kv_s("none", NULL));
+	capture_text(&c);
+	/* 2026-11-21T05:34:01.123Z */
+	ck_assert_uint_eq(strspn(c.text, "0123456789-:.TZ"), 24);
+	ck_assert_int_eq(c.text[23], 'Z');
+	ck_assert_str_eq(c.text + 24, " info  job-started job=resnet ranks=4 left=-2 ms=0.25 peer=\"10.0.0.1 port 7\" "
+				      "none=\"\"\n");
+	rs_log(&c.log, RS_LOG_ERROR, "x", rs_kv_u("max", UINT64_MAX), rs_kv_i("min", INT64_MIN));
+	ck_assert_str_eq(capture_text(&c) + 24, " error x max=18446744073709551615 min=-9223372036854775808\n");
+	capture_close(&c);
+}
+END_TEST
+
+START_TEST(json_form)
+{
+	struct capture c;
+
+	capture_init(&c, true);
+	rs_log(&c.log, RS_LOG_WARN, "slow-rank", rs_kv_s("job", "a b"), rs_kv_u("rank", 3), rs_kv_d("nan", NAN),
+	       rs_kv_d("inf", -INFINITY), rs_kv_d("big", 1e300));
+	capture_text(&c);
+	ck_assert(json_line(c.text));
+	ck_assert_mem_eq(c.text, "{\"ts\":\"", 7);
+	ck_assert_str_eq(c.text + 31, "\",\"level\":\"warn\",\"event\":\"slow-rank\",\"job\":\"a b\",\"rank\":3,"
+				      "\"nan\":null,\"inf\":null,\"big\":1e+300}\n");
+	capture_close(&c);
+}
+END_TEST
+
+static const struct {
+	const char *value, *text, *json;
+} values[] = {
+    {"plain", "plain", "\"plain\""},
+    {"", "\"\"", "\"\""},
+    {"a=b", "\"a=b\"", "\"a=b\""},
+    {"a\"b\\", "\"a\\\"b\\\\\"", "\"a\\\"b\\\\\""},
+    {"two\nlines\r", "\"two\\nlines\\u000d\"", "\"two\\nlines\\u000d\""},
+    {"\x1b[2J\x7f", "\"\\u001b[2J\\u007f\"", "\"\\u001b[2J\\u007f\""},
+    {"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80", "\"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80\"",
+     "\"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80\""},
+    {"\xc2\x9b", "\"\\u009b\"", "\"\\u009b\""},                                 /* a control character of terminals */
+    {"\xff\x80", "\"\\\\xff\\\\x80\"", "\"\\\\xff\\\\x80\""},                   /* no UTF-8 */
+    {"\xc3", "\"\\\\xc3\"", "\"\\\\xc3\""},                                     /* ends too early */
+    {"\xe2\x82z", "\"\\\\xe2\\\\x82z\"", "\"\\\\xe2\\\\x82z\""},                /* so does that */
+    {"\xc0\xaf", "\"\\\\xc0\\\\xaf\"", "\"\\\\xc0\\\\xaf\""},                   /* overlong */
+    {"\xed\xa0\x80", "\"\\\\xed\\\\xa0\\\\x80\"", "\"\\\\xed\\\\xa0\\\\x80\""}, /* a surrogate */
+    {"\xf4\x90\x80\x80", "\"\\\\xf4\\\\x90\\\\x80\\\\x80\"", "\"\\\\xf4\\\\x90\\\\x80\\\\x80\""},
+};
+
+START_TEST(values_are_escaped)
+{
+	char want[256];
+	struct capture c;
+
+	capture_init(&c, false);
+	rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_s("k", values[_i].value));
+	snprintf(want, sizeof want, " info  e k=%s\n", values[_i].text);
+	ck_assert_str_eq(capture_text(&c) + 24, want);
+	c.log.json = true;
+	rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_s("k", values[_i].value));
+	snprintf(want, sizeof want, ",\"event\":\"e\",\"k\":%s}\n", values[_i].json);
+	ck_assert(json_line(capture_text(&c)));
+	ck_assert_str_eq(strstr(c.text, ",\"event\""), want);
+	capture_close(&c);
+}
+END_TEST
+
+/* lines around and over the limit, from characters of all widths, with more pairs behind */
+START_TEST(long_lines_are_cut_and_stay_valid)
+{
+	static const char *const units[] = {"a",    " ",        "\"",           "\x01",
+					    "\xff", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+	char big[6000];
+
+	for (int json = 0; json < 2; json++)
+		for (size_t len = 0; len < 5000; len = len < 600 ? len + 599 : len + 1) {
+			const char *unit = units[len % (sizeof units / sizeof units[0])];
+			struct capture c;
+
+			for (size_t i = 0; i < len; i++)
+				big[i] = unit[i % strlen(unit)];
+			big[len - len % strlen(unit)] = '\0';
+			capture_init(&c, json);
+			rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_s("first", "1"), rs_kv_s("big", big), rs_kv_u("n", len),
+			       rs_kv_s("last", "word"));
+			capture_text(&c);
+			ck_assert_int_le(c.len, 4096);
+			ck_assert_ptr_eq(strchr(c.text, '\n'), c.text + c.len - 1);
+			ck_assert_msg(!json || json_line(c.text), "no JSON at %zu bytes: %s", len, c.text);
+			if (strstr(c.text, json ? "\"cut\":true}" : " cut=true\n"))
+				ck_assert_msg(c.len > 4096 - 32 - 20, "cut at %zd bytes for %zu: %s", c.len, len, c.text);
+			else
+				ck_assert_ptr_nonnull(strstr(c.text, json ? "\"last\":\"word\"}" : " last=word\n"));
+			capture_close(&c);
+		}
+}
+END_TEST
+
+START_TEST(many_pairs_are_cut_whole)
+{
+	struct rs_kv kv[500];
+	struct capture c;
+
+	for (size_t i = 0; i < 500; i++)
+		kv[i] = i % 2 ? rs_kv_u("number", 1000000 + i) : rs_kv_s("word", "abcdefg");
+	capture_init(&c, true);
+	rs_log_write(&c.log, RS_LOG_INFO, "e", kv, 500);
+	ck_assert(json_line(capture_text(&c)));
+	ck_assert_ptr_nonnull(strstr(c.text, ",\"cut\":true}\n"));
+	c.log.json = false;
+	rs_log_write(&c.log, RS_LOG_INFO, "e", kv, 500);
+	ck_assert_ptr_nonnull(strstr(capture_text(&c), " cut=true\n"));
+	capture_close(&c);
+}
+END_TEST
+
+START_TEST(levels_filter)
+{
+	struct capture c;
+	int evaluated = 0;
+
+	capture_init(&c, false);
+	for (int limit = 0; limit < RS_LOG_NR; limit++)
+		for (int level = 0; level < RS_LOG_NR; level++) {
+			c.log.level = limit;
+			rs_log(&c.log, (enum rs_log_level)level, "e", rs_kv_i("n", ++evaluated));
+			ck_assert_int_eq(capture_text(&c)[0] != '\0', level <= limit);
+			rs_log_write(&c.log, (enum rs_log_level)level, "e", NULL, 0);
+			ck_assert_int_eq(capture_text(&c)[0] != '\0', level <= limit);
+		}
+	ck_assert_int_eq(evaluated, 5 + 4 + 3 + 2 + 1);
+	rs_log((const struct rs_log *)NULL, RS_LOG_ERROR, "e", rs_kv_i("n", 1));
+	capture_close(&c);
+}
+END_TEST
+
+START_TEST(level_names)
+{
+	static const char *const names[RS_LOG_NR] = {"error", "warn", "info", "debug", "trace"};
+
+	for (int i = 0; i < RS_LOG_NR; i++) {
+		ck_assert_str_eq(rs_log_level_name((enum rs_log_level)i), names[i]);
+		ck_assert_int_eq(rs_log_level_parse(names[i]), i);
+	}
+	ck_assert_str_eq(rs_log_level_name(RS_LOG_NR), "level?");
+	ck_assert_int_eq(rs_log_level_parse(""), -1);
+	ck_assert_int_eq(rs_log_level_parse("INFO"), -1);
+}
+END_TEST
+
+/* a log that cannot be written harms nobody */
+START_TEST(errors_are_swallowed)
+{
+	struct rs_log log = {.level = RS_LOG_INFO, .fd = -1};
+
+	errno = ENOENT;
+	rs_log(&log, RS_LOG_ERROR, "e", rs_kv_i("n", 1));
+	ck_assert_int_eq(errno, ENOENT);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("log");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, text_line);
+	tcase_add_test(tc, json_form);
+	tcase_add_loop_test(tc, values_are_escaped, 0, sizeof values / sizeof values[0]);
+	tcase_add_test(tc, long_lines_are_cut_and_stay_valid);
+	tcase_add_test(tc, many_pairs_are_cut_whole);
+	tcase_add_test(tc, levels_filter);
+	tcase_add_test(tc, level_names);
+	tcase_add_test(tc, errors_are_swallowed);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
