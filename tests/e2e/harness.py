@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real reducers, agents and worker processes on loopback, for end-to-end tests.
+
+    import unittest, harness
+
+    class Sum(unittest.TestCase):
+        def test_two_ranks(self):
+            with harness.Cluster(reducers=2, lanes=2) as c:
+                results = c.run(2, harness.python('''
+                    import numpy, reduction
+                    with reduction.Communicator() as comm:
+                        x = numpy.ones(5, dtype="float32")
+                        comm.all_reduce(x)
+                        print(x.tolist())
+                '''))
+                self.assertEqual([r.out for r in results], ["[2.0, 2.0, 2.0, 2.0, 2.0]\\n"] * 2)
+
+    if __name__ == "__main__":
+        harness.main()
+
+Leaving a Cluster ends everything that it started, by process id, and fails the test when a daemon does not exit with 0
+on SIGTERM or a sanitizer reported something in any process. When the test itself fails, all logs are printed.
+
+The environment: REDUCTION_BUILD, the build folder (default build/default); REDUCTION_SAN, the sanitizers that it was
+built with. Only worker processes load libreduction, never the test program: under a sanitizer its runtime has to be
+loaded before Python's own code, which the harness arranges for workers.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("REDUCTION_BUILD", "build/default")).resolve()
+SAN = os.environ.get("REDUCTION_SAN", "")
+PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PATH may name another one
+
+# Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
+SCALE = 10 if "thread" in SAN else 4 if SAN else 1
+
+_LAUNCHER = re.compile(
+    r"(REDUCTION|SLURM|OMPI|PMIX|TORCHELASTIC)_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$"
+)
+_REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: runtime error: ")
+
+
+def binary(name):
+    """Path of a program of the build, for example "reduction-bench"."""
+    return str(BUILD / "bin" / name)
+
+
+def python(code, *args):
+    """A worker's command that runs Python code, which may be indented, with sys.argv[1:] = args."""
+    return [PYTHON, "-c", textwrap.dedent(code), *map(str, args)]
+
+
+def main():
+    """Runs the unittest program; ends by an exception on SIGTERM, so that clusters are cleaned up."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    unittest.main()
+
+
+def _sanitizer_env(argv):
+    env = {
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "TSAN_OPTIONS": "second_deadlock_stack=1:exitcode=66",
+        "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+    }
+    if SAN and os.path.basename(argv[0]).startswith("python"):
+        runtime = "libtsan.so" if "thread" in SAN else "libasan.so"
+        found = subprocess.run(
+            [os.environ.get("CC", "gcc"), "-print-file-name=" + runtime], check=True, capture_output=True, text=True
+        )
+        env["LD_PRELOAD"] = os.path.realpath(found.stdout.strip())
+        env["ASAN_OPTIONS"] = "detect_leaks=0"  # the interpreter's own, of which there are many
+    return env
+
+
+class Proc:
+    """A process that was started, with everything it writes. `out` and `err` are text so far; `code` is the exit
+    status once it has been waited for, negative when a signal ended it."""
+
+    def __init__(self, name, argv, env=None, cwd=None):
+        self.name, self.argv = name, argv
+        self.code = None
+        self.killed = False  # ended on purpose: its exit status is not checked
+        self.started = time.monotonic()
+        full = {k: v for k, v in os.environ.items() if not _LAUNCHER.match(k)}
+        full.update(_sanitizer_env(argv))
+        full.update(env or {})
+        self._change = threading.Condition()
+        self._text = {"out": "", "err": ""}
+        self._open = 2
+        self._popen = subprocess.Popen(
+            argv, env=full, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        self._threads = [
+            threading.Thread(target=self._read, args=(stream, pipe), daemon=True)
+            for stream, pipe in (("out", self._popen.stdout), ("err", self._popen.stderr))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream, pipe):
+        with pipe:
+            while data := os.read(pipe.fileno(), 65536):
+                with self._change:
+                    self._text[stream] += data.decode("utf-8", "replace")
+                    self._change.notify_all()
+        with self._change:
+            self._open -= 1
+            self._change.notify_all()
+
+    @property
+    def out(self):
+        return self._text["out"]
+
+    @property
+    def err(self):
+        return self._text["err"]
+
+    def wait_text(self, pattern, timeout=20, stream="err"):
+        """Waits until what it wrote matches a regular expression; returns the match. AssertionError when the time is
+        over or the process has ended without it."""
+        deadline = time.monotonic() + timeout * SCALE
+        with self._change:
+            while not (match := re.search(pattern, self._text[stream], re.M)):
+                left = deadline - time.monotonic()
+                if left <= 0 or self._open == 0:
+                    why = "ended" if self._open == 0 else f"was waited for {timeout * SCALE:.1f} s"
+                    raise AssertionError(f"{self.name} {why} without writing {pattern!r} to std{stream}\n{self.report()}")
+                self._change.wait(left)
+        return match
+
+    def wait(self, timeout=60):
+        """Waits for its end and returns `code`. AssertionError when the time is over; then it has been killed."""
+        try:
+            self.code = self._popen.wait(timeout * SCALE)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGABRT)  # Python's fault handler writes where it was
+            try:
+                self._popen.wait(2)
+            except subprocess.TimeoutExpired:
+                pass
+            self.kill()
+            raise AssertionError(f"{self.name} did not end within {timeout * SCALE:.1f} s\n{self.report()}") from None
+        self._drain()
+        return self.code
+
+    def _drain(self):
+        # a grandchild that holds the pipes open must not hang the test
+        for thread in self._threads:
+            thread.join(2)
+
+    def running(self):
+        return self._popen.poll() is None
+
+    def signal(self, number):
+        """Sends a signal, to the process alone."""
+        if self.running():
+            self._popen.send_signal(number)
+
+    def kill(self):
+        """Ends it and what it started by SIGKILL, as a crash of the machine would. Its status is not checked later."""
+        self.killed = True
+        if self.running():
+            os.killpg(self.pid, signal.SIGKILL)
+        self.code = self._popen.wait()
+        self._drain()
+
+    def stop(self, timeout=20):
+        """Asks it to end by SIGTERM and returns `code`."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def report(self):
+        """What a person needs to see when a test failed."""
+        state = "running" if self.running() else f"exit status {self._popen.returncode}"
+        text = f"--- {self.name} (pid {self.pid}, {state}): {' '.join(self.argv)[:300]}\n"
+        for stream in ("out", "err"):
+            lines = self._text[stream].splitlines()
+            if len(lines) > 100:
+                lines = lines[:20] + [f"... {len(lines) - 100} lines ..."] + lines[-80:]
+            text += "".join(f"    std{stream}: {line}\n" for line in lines)
+        return text
+
+
+class Cluster:
+    """Reducers, agents and workers of one test. All keyword arguments are optional:
+
+    reducers, lanes     how many reducers, and lanes of each
+    agents              nodes; 0: workers have the engine in their own process
+    config              dict merged into the configuration file of agents and workers, section by section, for
+                        example {"job": {"deterministic": True}, "sharding": {"chunk_bytes": "4KiB"}}
+    server_config       dict: the configuration file of the reducers (default: none)
+    server_args         further arguments of every reducer
+    start               False: start nothing; the test calls start_reducer(), start_agent() when it wants to
+    """
+
+    def __init__(self, reducers=1, agents=0, lanes=1, config=None, server_config=None, server_args=(), start=True):
+        self.lanes, self.server_config, self.server_args = lanes, server_config, list(server_args)
+        self.config = config or {}
+        self.reducers = [None] * reducers  # Proc of each
+        self.agents = [None] * agents
+        self._addresses = [None] * reducers
+        self._start = start
+        self._procs = []
+        self.dir = None  # a temporary folder, gone afterwards
+
+    def __enter__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
+        try:
+            if self._start:
+                for i in range(len(self.reducers)):
+                    self.start_reducer(i, wait=False)
+                for i in range(len(self.reducers)):
+                    self.address(i)
+                for i in range(len(self.agents)):
+                    self.start_agent(i)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        problems = []
+        try:
+            problems = self._end_all()
+        finally:
+            for p in self._procs:
+                if p.running():
+                    p.kill()
+            shutil.rmtree(self.dir, ignore_errors=True)
+        if kind is not None or problems:
+            print("\n" + "".join(p.report() for p in self._procs), file=sys.stderr, flush=True)
+        if kind is None and problems:
+            raise AssertionError("; ".join(problems))
+
+    def _end_all(self):
+        problems = []
+        daemons = [p for p in self.agents + self.reducers if p]
+        for p in self._procs:
+            if p not in daemons and p.running():
+                p.kill()
+        for p in daemons:
+            if p.running():
+                try:
+                    p.stop()
+                except AssertionError as exc:
+                    problems.append(str(exc).splitlines()[0])
+            else:
+                p.wait()
+            if not p.killed and p.code != 0:
+                problems.append(f"{p.name} ended with status {p.code}, expected 0")
+        for p in self._procs:
+            if found := next((line for line in p.err.splitlines() if _REPORT.search(line)), None):
+                problems.append(f"{p.name}: {found}")
+        return problems
+
+    def start(self, name, argv, env=None):
+        """Starts any process; it is ended with the cluster."""
+        p = Proc(name, list(map(str, argv)), env, cwd=self.dir)
+        self._procs.append(p)
+        return p
+
+    def start_reducer(self, i, wait=True):
+        """Starts reducer i: the first time on a free port or the one that a configuration already names, and again
+        on the same. Returns its Proc, once it listens."""
+        argv = [binary("reduction-server"), "--listen", self._addresses[i] or "127.0.0.1:0", "--lanes", self.lanes]
+        if self.server_config is not None:
+            argv += ["--config", self._write("server.yaml", self.server_config)]
+        self.reducers[i] = self.start(f"reducer r{i}", argv + self.server_args)
+        if wait:
+            self._addresses[i] = None
+            self.address(i)
+        return self.reducers[i]
+
+    def address(self, i):
+        """ "127.0.0.1:port" of reducer i. Waits until it listens; when it was not started, a port is chosen for it."""
+        if self._addresses[i] is None and self.reducers[i]:
+            self._addresses[i] = self.reducers[i].wait_text(r'\blistening\b.*?address"?[=:]"?([^\s",]+)').group(1)
+        elif self._addresses[i] is None:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                self._addresses[i] = "127.0.0.1:%d" % s.getsockname()[1]
+        return self._addresses[i]
+
+    def connect(self, i):
+        """A plain TCP connection to reducer i."""
+        host, port = self.address(i).rsplit(":", 1)
+        return socket.create_connection((host, int(port)), timeout=10 * SCALE)
+
+    def socket_path(self, i):
+        return str(self.dir / f"agent{i}.sock")
+
+    def start_agent(self, i, config=None):
+        """Starts agent i; returns its Proc once it listens. config: merged into the cluster's."""
+        path = self.write_config(f"agent{i}.yaml", config)
+        argv = [binary("reduction-agent"), "--config", path, "--socket", self.socket_path(i)]
+        self.agents[i] = self.start(f"agent {i}", argv)
+        self.agents[i].wait_text(r"\blistening\b")
+        return self.agents[i]
+
+    def _write(self, name, tree):
+        path = self.dir / name
+        path.write_text(json.dumps(tree, indent=1) + "\n")  # JSON is YAML
+        return str(path)
+
+    def write_config(self, name, config=None):
+        """Writes the configuration file of this cluster, with a dict merged into it; returns its path."""
+        tree = {
+            "job": {"name": "test"},
+            "reducers": [
+                {"id": f"r{i}", "address": self.address(i), "lanes": self.lanes} for i in range(len(self.reducers))
+            ],
+        }
+        for more in (self.config, config or {}):
+            for section, value in more.items():
+                if isinstance(value, dict):
+                    tree[section] = {**tree.get(section, {}), **value}
+                else:
+                    tree[section] = value
+        return self._write(name, tree)
+
+    def start_worker(self, rank, world_size, argv, env=None, config=None):
+        """Starts one worker; returns its Proc. With agents, consecutive ranks share one, in equal parts.
+        env: more variables. config: merged into the cluster's for this worker."""
+        nodes = max(1, len(self.agents))
+        local = max(1, world_size // nodes)
+        node = min(rank // local, nodes - 1)
+        full = {
+            "RANK": rank,
+            "WORLD_SIZE": world_size,
+            "LOCAL_RANK": rank - node * local,
+            "LOCAL_WORLD_SIZE": world_size - node * local if node == nodes - 1 else local,
+            "REDUCTION_AGENT": self.socket_path(node) if self.agents else "direct",
+            "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
+            "REDUCTION_LIBRARY": BUILD / "lib" / "libreduction.so.0",
+            "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
+            "PYTHONFAULTHANDLER": 1,
+            "PYTHONUNBUFFERED": 1,
+            "PYTHONDONTWRITEBYTECODE": 1,
+            "OMP_NUM_THREADS": 1,
+            "OPENBLAS_NUM_THREADS": 1,
+        }
+        full.update(env or {})
+        return self.start(f"worker {rank}", argv, {k: str(v) for k, v in full.items()})
+
+    def start_workers(self, world_size, argv, env=None, config=None):
+        """Starts all ranks. argv and env may be functions of the rank."""
+        return [
+            self.start_worker(
+                rank,
+                world_size,
+                argv(rank) if callable(argv) else argv,
+                env(rank) if callable(env) else env,
+                config,
+            )
+            for rank in range(world_size)
+        ]
+
+    def run(self, world_size, argv, timeout=60, env=None, config=None, check=True):
+        """Starts all ranks and waits for them; returns their Procs in order of rank. With check, AssertionError when
+        one does not end with status 0."""
+        procs = self.start_workers(world_size, argv, env, config)
+        self.wait_all(procs, timeout)
+        if check:
+            for p in procs:
+                if p.code != 0:
+                    raise AssertionError(f"{p.name} ended with status {p.code}, expected 0\n{p.report()}")
+        return procs
+
+    def wait_all(self, procs, timeout=60):
+        """Waits until all have ended, together at most timeout seconds; returns their exit statuses."""
+        deadline = time.monotonic() + timeout * SCALE
+        return [p.wait(max(0.1, (deadline - time.monotonic()) / SCALE)) for p in procs]
