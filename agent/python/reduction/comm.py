@@ -25,7 +25,7 @@ _open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
 class Stats(NamedTuple):
-    """Bytes on the wire since open, headers included: of this process (direct), else of its node's agent for the job."""
+    """Bytes on the wire since open, headers included: of this process (direct), or of its node's agent for the job."""
 
     tx_bytes: int
     rx_bytes: int
@@ -154,8 +154,8 @@ class Communicator:
     """A group of processes (ranks) that call the same operations in the same order.
 
     What stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of torchrun, or those
-    of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the configuration file, then it is
-    the default.
+    of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the configuration file, then it
+    is the default.
 
     config: path of the YAML file. job: name of the job. agent: path of the agent's socket, or "direct" for none.
     rank, world_size: of this process and of the job. local_rank, local_world_size: on this node (agent only).
@@ -180,7 +180,7 @@ class Communicator:
     ):
         self._handle: Optional[int] = None
         self._pid = os.getpid()
-        # guards _handle, _pending and the order of starts; re-entrant, for the garbage collector may free a buffer inside
+        # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
         self._lock = threading.RLock()
         self._pending: List[Request] = []
         self._lib = _lib.load()
@@ -310,8 +310,8 @@ class Communicator:
     def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
         """An array of zeros in memory that the agent shares, so that operations on it are not copied between processes.
 
-        dtype "bfloat16" gives an array of uint16: pass dtype="bfloat16" to the operations. The memory is given back when
-        the last array that uses it is gone.
+        dtype "bfloat16" gives an array of uint16: pass dtype="bfloat16" to the operations. The memory is given back
+        when the last array that uses it is gone.
         """
         shape, form, size = _buffers.buffer_form(shape, dtype)
         pointer = ctypes.c_void_p()

@@ -30,7 +30,7 @@ _DTYPES = {"float16", "bfloat16", "float32", "float64"}
 
 
 class _Work(NamedTuple):
-    """One bucket on its way. `host` is None for a CPU tensor, else the pinned copy; `ready` the end of the copy to it."""
+    """One bucket on its way. `host` is None for a CPU tensor, else its pinned copy, complete at the event `ready`."""
 
     tensor: torch.Tensor
     future: torch.futures.Future
@@ -74,9 +74,9 @@ class _CudaStaging:
 class State:
     """What the hook needs: a communicator, and the thread that completes the futures.
 
-    comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator) and
-    closed with the State. op: "avg" as DDP does by itself, or another operation. timeout: seconds one bucket may take
-    from its start, None for no limit. One State serves one model; hooks of two models need two.
+    comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator)
+    and closed with the State. op: "avg" as DDP does by itself, or another operation. timeout: seconds to wait for one
+    bucket once those before it are done, None for no limit. One State serves one model; two models need two.
     """
 
     def __init__(

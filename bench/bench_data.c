@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Test data whose result is known exactly, computed here without the library's own kernels. */
+#include "bench/bench.h"
+
+#include <string.h>
+
+/* The largest integer up to which every integer is exact in the dtype (a million where more would be). */
+static long exact_limit(enum rs_dtype dtype)
+{
+	switch (dtype) {
+	case RS_INT8:
+	case RS_UINT8:
+		return 127;
+	case RS_BFLOAT16:
+		return 256;
+	case RS_FLOAT16:
+		return 2048;
+	default:
+		return 1000000;
+	}
+}
+
+/* Element i of rank r. With n ranks a sum stays within the limit; a product is a small power of two; an average is a
+ * whole number or a half. */
+static long value(enum rs_dtype dtype, enum rs_op op, int r, int n, int i)
+{
+	long limit = exact_limit(dtype);
+	switch (op) {
+	case RS_PROD:
+		return r == i % n || r == (i / 7) % n || r == (i / 3) % n ? 2 : 1;
+	case RS_MAX:
+	case RS_MIN:
+		return (i * 7L + r * 31L) % 101;
+	case RS_AVG:
+		if ((long)n * (n - 1) / 2 < limit / 2)
+			return i % ((limit / 2) / n) + (r + i) % n;
+		return i % (limit / n + 1);
+	default:
+		return (i * 7L + r * 13L) % (limit / n + 1);
+	}
+}
+
+/* Twice the result, so that the half of an average is a whole number too. */
+static long result_twice(enum rs_dtype dtype, enum rs_op op, int n, int i)
+{
+	long acc = value(dtype, op, 0, n, i);
+	for (int r = 1; r < n; r++) {
+		long v = value(dtype, op, r, n, i);
+		if (op == RS_PROD)
+			acc *= v;
+		else if (op == RS_MAX)
+			acc = v > acc ? v : acc;
+		else if (op == RS_MIN)
+			acc = v < acc ? v : acc;
+		else
+			acc += v;
+	}
+	if (op != RS_AVG)
+		return 2 * acc;
+	return dtype < RS_FLOAT16 ? 2 * (acc / n) : 2 * acc / n;
+}
+
+static uint16_t half_bits(float f, int mantissa, int bias)
+{
+	union {
+		float f;
+		uint32_t u;
+	} v = {.f = f};
+	if (f == 0)
+		return 0;
+	uint32_t exponent = (v.u >> 23) - 127 + (uint32_t)bias;
+	return (uint16_t)(exponent << mantissa | (v.u & 0x7fffff) >> (23 - mantissa));
+}
+
+/* Stores half of `twice`, which is exact in the dtype and not negative. */
+static void store(uint8_t *dst, enum rs_dtype dtype, long twice)
+{
+	union {
+		int64_t i;
+		uint16_t h;
+		float f;
+		double d;
+	} v = {.i = twice / 2}; /* little-endian: a narrower integer is its first bytes */
+	if (dtype == RS_FLOAT16)
+		v.h = half_bits((float)twice / 2, 10, 15);
+	else if (dtype == RS_BFLOAT16)
+		v.h = half_bits((float)twice / 2, 7, 127);
+	else if (dtype == RS_FLOAT32)
+		v.f = (float)twice / 2;
+	else if (dtype == RS_FLOAT64)
+		v.d = (double)twice / 2;
+	memcpy(dst, &v, rs_dtype_size(dtype));
+}
+
+void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world)
+{
+	p->elem = rs_dtype_size(dtype);
+	for (int i = 0; i < BENCH_PERIOD; i++) {
+		store(p->mine + (size_t)i * p->elem, dtype, 2 * value(dtype, op, rank, world, i));
+		store(p->expected + (size_t)i * p->elem, dtype, result_twice(dtype, op, world, i));
+	}
+}
+
+void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count)
+{
+	uint8_t *d = dst;
+	for (size_t left = count; left;) {
+		size_t n = left < BENCH_PERIOD ? left : BENCH_PERIOD;
+		memcpy(d, p->mine, n * p->elem);
+		d += n * p->elem;
+		left -= n;
+	}
+}
+
+uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count)
+{
+	const uint8_t *s = src;
+	uint64_t wrong = 0;
+	for (size_t left = count; left;) {
+		size_t n = left < BENCH_PERIOD ? left : BENCH_PERIOD;
+		if (memcmp(s, p->expected, n * p->elem))
+			for (size_t i = 0; i < n; i++)
+				wrong += memcmp(s + i * p->elem, p->expected + i * p->elem, p->elem) != 0;
+		s += n * p->elem;
+		left -= n;
+	}
+	return wrong;
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that reduction-bench starts on this machine.
+ *
+ * The happy path is: start the reducers, read from their logs where they listen, fork the ranks, wait until all ranks
+ * have ended, end the reducers with SIGTERM, remove the temporary folder. Failure modes are: a reducer that does not
+ * start (its last log line becomes the error), a rank that fails (the others get GRACE_S to report what they see, then
+ * they are ended), a signal to this process (everything is ended), and this process killed outright (the kernel sends
+ * its children SIGTERM). Signals are blocked and taken one at a time with sigtimedwait(), so no handler is needed. */
+#include "bench/bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { START_S = 10, GRACE_S = 15, END_S = 3 };
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void signals_of(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+	sigaddset(set, SIGCHLD);
+}
+
+/* Takes the next of our signals, waiting at most `seconds`; 0 when there was none. */
+static int next_signal(double seconds)
+{
+	sigset_t set;
+	struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+	signals_of(&set);
+	int sig = sigtimedwait(&set, NULL, &t);
+	return sig < 0 ? 0 : sig;
+}
+
+/* In a child: signals as usual, and no life after the parent's. */
+static void child_setup(pid_t parent)
+{
+	sigset_t set;
+	signals_of(&set);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(1);
+}
+
+static int *place_of(struct bench_local *l, pid_t pid)
+{
+	for (int i = 0; i < l->reducers + l->ranks; i++)
+		if (l->pids[i] == pid)
+			return &l->pids[i];
+	return NULL;
+}
+
+static void log_path(const struct bench_local *l, int i, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/r%d.log", l->dir, i);
+}
+
+/* The last line of reducer i's log that is not empty. */
+static void last_line(const struct bench_local *l, int i, char *buf, size_t size)
+{
+	char path[128], line[256];
+	snprintf(buf, size, "(nothing)");
+	log_path(l, i, path, sizeof(path));
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (line[0] != '\n') {
+			line[strcspn(line, "\n")] = 0;
+			snprintf(buf, size, "%s", line);
+		}
+	if (f)
+		fclose(f);
+}
+
+/* Where reducer i listens, once its log says so. */
+static bool read_address(const struct bench_local *l, int i, char *buf, size_t size)
+{
+	char path[128], line[512];
+	bool found = false;
+	log_path(l, i, path, sizeof(path));
+	FILE *f = fopen(path, "re");
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		const char *p = strstr(line, " listening ");
+		p = p && strchr(line, '\n') ? strstr(p, "address=") : NULL;
+		if (p) {
+			p += strlen("address=");
+			snprintf(buf, size, "%.*s", (int)strcspn(p, " \n"), p);
+			found = true;
+		}
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static int server_path(char *buf, size_t size, struct rs_err *e)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot find this program's own path");
+	self[n] = 0;
+	int len = snprintf(buf, size, "%s/reduction-server", dirname(self));
+	if (len < 0 || (size_t)len >= size)
+		return rs_fail(e, RS_EIO, "the path of this program is too long");
+	if (access(buf, X_OK))
+		return rs_fail_sys(e, RS_EIO, errno, "--local-reducers starts %s, which cannot be run", buf);
+	return 0;
+}
+
+static void exec_server(const struct bench_local *l, int i, const char *path, const struct bench_options *o)
+{
+	char log[128], lanes[16];
+	log_path(l, i, log, sizeof(log));
+	snprintf(lanes, sizeof(lanes), "%d", o->lanes);
+	int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0)
+		_exit(1);
+	dup2(fd, STDOUT_FILENO);
+	dup2(fd, STDERR_FILENO);
+	setpgid(0, 0); /* Ctrl-C reaches the ranks first, and us, who end the reducers */
+	execl(path, path, "--listen", "127.0.0.1:0", "--lanes", lanes, o->cpu ? "--cpu" : NULL, o->cpu, NULL);
+	dprintf(STDERR_FILENO, "cannot run %s: %s\n", path, strerror(errno));
+	_exit(1);
+}
+
+static int wait_listening(struct bench_local *l, int i, char *address, size_t size, struct rs_err *e)
+{
+	double deadline = now_s() + START_S;
+	char line[256];
+	while (!read_address(l, i, address, size)) {
+		if (waitpid(l->pids[i], NULL, WNOHANG) == l->pids[i]) {
+			l->pids[i] = 0;
+			last_line(l, i, line, sizeof(line));
+			return rs_fail(e, RS_EIO, "reducer r%d ended at its start, its last words: %s", i, line);
+		}
+		if (now_s() > deadline) {
+			last_line(l, i, line, sizeof(line));
+			return rs_fail(e, RS_ETIMEOUT, "reducer r%d does not listen after %d s, its last words: %s", i,
+				       START_S, line);
+		}
+		int sig = next_signal(0.01);
+		if (sig && sig != SIGCHLD)
+			return rs_fail(e, RS_ECLOSED, "ended by a signal while the reducers started");
+	}
+	return 0;
+}
+
+static int write_config(struct bench_local *l, int reducers, char (*address)[64], int lanes, struct rs_err *e)
+{
+	FILE *f = fopen(l->config, "we");
+	if (!f)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot write %s", l->config);
+	fprintf(f, "job: {name: bench-%d}\nreducers:\n", (int)getpid());
+	for (int i = 0; i < reducers; i++)
+		fprintf(f, "  - {id: r%d, address: \"%s\", lanes: %d}\n", i, address[i], lanes);
+	if (fclose(f))
+		return rs_fail_sys(e, RS_EIO, errno, "cannot write %s", l->config);
+	return 0;
+}
+
+int bench_local_start(struct bench_local *l, struct bench_options *o, struct rs_err *e)
+{
+	sigset_t set;
+	char path[PATH_MAX], address[64][64];
+	pid_t self = getpid();
+	int rc = 0;
+
+	*l = (struct bench_local){0};
+	l->pids = calloc((size_t)o->local_reducers + (size_t)o->ranks + 1, sizeof(*l->pids));
+	if (!l->pids)
+		return rs_fail(e, RS_ENOMEM, "out of memory for %d processes", o->ranks);
+	signals_of(&set);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	if (!o->local_reducers)
+		return 0;
+	rc = server_path(path, sizeof(path), e);
+	if (rc)
+		goto free_pids;
+	snprintf(l->dir, sizeof(l->dir), "/tmp/reduction-bench.XXXXXX");
+	if (!mkdtemp(l->dir)) {
+		l->dir[0] = 0;
+		rc = rs_fail_sys(e, RS_EIO, errno, "cannot make a temporary folder in /tmp");
+		goto free_pids;
+	}
+	snprintf(l->config, sizeof(l->config), "%s/bench.yaml", l->dir);
+	for (; l->reducers < o->local_reducers && !rc; l->reducers++) {
+		pid_t pid = fork();
+		if (!pid) {
+			child_setup(self);
+			exec_server(l, l->reducers, path, o);
+		}
+		l->pids[l->reducers] = pid < 0 ? 0 : pid;
+		if (pid < 0)
+			rc = rs_fail_sys(e, RS_EIO, errno, "cannot start a reducer");
+	}
+	for (int i = 0; i < l->reducers && !rc; i++)
+		rc = wait_listening(l, i, address[i], sizeof(address[i]), e);
+	if (!rc)
+		rc = write_config(l, l->reducers, address, o->lanes, e);
+	if (!rc) {
+		o->config = l->config;
+		return 0;
+	}
+free_pids:
+	bench_local_close(l);
+	return rc;
+}
+
+int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *ret_rank, struct rs_err *e)
+{
+	pid_t self = getpid();
+	for (int r = 0; r < o->ranks; r++) {
+		pid_t pid = fork();
+		if (pid < 0)
+			return rs_fail_sys(e, RS_EIO, errno, "cannot start rank %d", r);
+		if (!pid) {
+			child_setup(self);
+			free(l->pids);
+			l->pids = NULL;
+			*ret_rank = r;
+			return 0;
+		}
+		l->pids[l->reducers + r] = pid;
+		l->ranks = r + 1;
+	}
+	*ret_rank = -1;
+	return 0;
+}
+
+/* Takes the ends of children; returns how many ranks are left, and whether one failed. */
+static int reap(struct bench_local *l, bool *failed)
+{
+	int status, left = 0;
+	char line[256];
+	pid_t pid;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		int *place = place_of(l, pid);
+		if (!place)
+			continue;
+		*place = 0;
+		int i = (int)(place - l->pids);
+		if (i >= l->reducers) {
+			*failed |= status != 0;
+			if (WIFSIGNALED(status))
+				fprintf(stderr, "reduction-bench: rank %d was ended by signal %d\n", i - l->reducers,
+					WTERMSIG(status));
+		} else {
+			*failed = true;
+			last_line(l, i, line, sizeof(line));
+			fprintf(stderr, "reduction-bench: reducer r%d ended, its last words: %s\n", i, line);
+		}
+	}
+	for (int i = l->reducers; i < l->reducers + l->ranks; i++)
+		left += l->pids[i] != 0;
+	return left;
+}
+
+int bench_local_wait(struct bench_local *l)
+{
+	bool failed = false;
+	double deadline = 0;
+	while (reap(l, &failed)) {
+		if (failed && !deadline)
+			deadline = now_s() + GRACE_S;
+		double left = deadline ? deadline - now_s() : 3600;
+		if (left <= 0) {
+			fprintf(stderr, "reduction-bench: ending the other ranks, %d s after the first failed\n",
+				GRACE_S);
+			break;
+		}
+		int sig = next_signal(left);
+		if (sig && sig != SIGCHLD)
+			return 128 + sig;
+	}
+	return failed;
+}
+
+/* Sends sig to the processes from..to that still run and waits up to END_S for them. */
+static void end_processes(struct bench_local *l, int from, int to, int sig)
+{
+	double deadline = now_s() + END_S;
+	int left = 0;
+	for (int i = from; i < to; i++)
+		if (l->pids[i])
+			kill(l->pids[i], sig);
+	do {
+		left = 0;
+		for (int i = from; i < to; i++) {
+			if (l->pids[i] && waitpid(l->pids[i], NULL, WNOHANG) == l->pids[i])
+				l->pids[i] = 0;
+			left += l->pids[i] != 0;
+		}
+	} while (left && now_s() < deadline && (next_signal(0.05), true));
+}
+
+void bench_local_close(struct bench_local *l)
+{
+	char path[128];
+	int all = l->reducers + l->ranks;
+	if (l->pids) {
+		end_processes(l, l->reducers, all, SIGTERM);
+		end_processes(l, 0, l->reducers, SIGTERM);
+		end_processes(l, 0, all, SIGKILL);
+	}
+	if (l->dir[0]) {
+		for (int i = 0; i < l->reducers; i++) {
+			log_path(l, i, path, sizeof(path));
+			unlink(path);
+		}
+		unlink(l->config);
+		rmdir(l->dir);
+	}
+	free(l->pids);
+	*l = (struct bench_local){0};
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction-bench: all-reduce performance over sizes, in the form that nccl-tests users know. */
+#include "bench/bench.h"
+
+#include "agent/include/reduction.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One rank's measurement. Invariant: reqs[i] is NULL unless an operation is under way on buffers i. */
+struct run {
+	const struct bench_options *o;
+	reduction_comm *comm;
+	int rank, world;
+	void **send, **recv; /* in_flight buffers each; recv is NULL when only in-place operations are timed */
+	reduction_request **reqs;
+	double *us; /* one for each iteration */
+	struct bench_pattern pattern;
+	reduction_error err; /* of the call that failed */
+	double started_s, shown_s;
+	double busbw_sum[2];
+	uint64_t rows, wrong;
+	bool tty;
+};
+
+static double now_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void progress(struct run *r, const struct bench_row *row, bool in_place, unsigned i)
+{
+	double now = now_s();
+	if (!r->tty || now - r->started_s < 1 || now - r->shown_s < 0.2)
+		return;
+	r->shown_s = now;
+	fprintf(stderr, "\r\033[K%llu bytes %s %s %s: iteration %u of %u, %.0f s", (unsigned long long)row->bytes,
+		rs_dtype_name(row->dtype), rs_op_name(row->op), in_place ? "in place" : "out of place", i + 1,
+		r->o->warmup + r->o->iters, now - r->started_s);
+}
+
+static void progress_clear(struct run *r)
+{
+	if (r->tty && r->shown_s > 0)
+		fprintf(stderr, "\r\033[K");
+}
+
+/* One iteration: starts all operations, waits for all. 0, or -1 with r->err set. */
+static int iterate(struct run *r, const struct bench_row *row, bool in_place)
+{
+	int rc = 0;
+	for (unsigned i = 0; i < r->o->in_flight && !rc; i++)
+		rc = reduction_all_reduce_async(r->comm, r->send[i], in_place ? r->send[i] : r->recv[i], row->count,
+						(reduction_dtype)row->dtype, (reduction_op)row->op, NULL, &r->reqs[i],
+						&r->err);
+	for (unsigned i = 0; i < r->o->in_flight && !rc; i++) {
+		rc = reduction_wait(r->reqs[i], r->o->timeout_ms, &r->err);
+		if (rc != REDUCTION_ETIMEOUT)
+			r->reqs[i] = NULL;
+		else
+			snprintf(r->err.message, sizeof(r->err.message),
+				 "an all-reduce of %llu bytes was not done within %g s", (unsigned long long)row->bytes,
+				 r->o->timeout_ms / 1000.0);
+	}
+	return rc ? -1 : 0;
+}
+
+static void fill(struct run *r, const struct bench_row *row)
+{
+	for (unsigned i = 0; i < r->o->in_flight; i++) {
+		bench_pattern_fill(&r->pattern, r->send[i], row->count);
+		if (r->recv)
+			memset(r->recv[i], 0xa5, row->bytes);
+	}
+}
+
+static uint64_t count_wrong(const struct run *r, const struct bench_row *row, bool in_place)
+{
+	uint64_t wrong = 0;
+	for (unsigned i = 0; i < r->o->in_flight; i++)
+		wrong += bench_pattern_wrong(&r->pattern, in_place ? r->send[i] : r->recv[i], row->count);
+	return wrong;
+}
+
+/* Out of place the result of the last timed iteration is checked; in place the data has been summed over and over by
+ * then, so one more iteration on fresh data is. */
+static int check(struct run *r, const struct bench_row *row, bool in_place, uint64_t *ret_wrong)
+{
+	if (in_place) {
+		fill(r, row);
+		if (iterate(r, row, true))
+			return -1;
+	}
+	uint64_t wrong = count_wrong(r, row, in_place);
+	if (reduction_all_reduce(r->comm, &wrong, &wrong, 1, REDUCTION_UINT64, REDUCTION_SUM, &r->err))
+		return -1;
+	*ret_wrong = wrong;
+	return 0;
+}
+
+static int measure(struct run *r, struct bench_row *row, bool in_place)
+{
+	struct bench_times *t = &row->times[in_place];
+	const struct bench_options *o = r->o;
+
+	fill(r, row);
+	if (reduction_barrier(r->comm, &r->err))
+		return -1;
+	for (unsigned i = 0; i < o->warmup + o->iters; i++) {
+		double start = now_s();
+		if (iterate(r, row, in_place))
+			return -1;
+		if (i >= o->warmup)
+			r->us[i - o->warmup] = (now_s() - start) * 1e6 / o->in_flight;
+		progress(r, row, in_place, i);
+	}
+	/* an iteration takes as long as its slowest rank */
+	if (reduction_all_reduce(r->comm, r->us, r->us, o->iters, REDUCTION_FLOAT64, REDUCTION_MAX, &r->err))
+		return -1;
+	bench_times_of(t, r->us, o->iters);
+	t->wrong = UINT64_MAX;
+	if (o->check && check(r, row, in_place, &t->wrong))
+		return -1;
+	if (o->check)
+		r->wrong += t->wrong;
+	r->busbw_sum[in_place] += t->avg > 0 ? (double)row->bytes / t->avg / 1e3 * 2 * (r->world - 1) / r->world : 0;
+	row->has[in_place] = true;
+	return 0;
+}
+
+static int run_row(struct run *r, struct bench_row *row)
+{
+	bench_pattern_init(&r->pattern, row->dtype, row->op, r->rank, r->world);
+	if ((r->o->place & PLACE_OUT) && measure(r, row, false))
+		return -1;
+	if ((r->o->place & PLACE_IN) && measure(r, row, true))
+		return -1;
+	r->rows++;
+	if (r->rank == 0) {
+		progress_clear(r);
+		bench_print_row(r->o, row);
+	}
+	return 0;
+}
+
+static int run_rows(struct run *r)
+{
+	const struct bench_options *o = r->o;
+	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++) {
+		for (unsigned op = 0; op < RS_OP_NR; op++) {
+			if (!(o->dtypes >> dtype & 1) || !(o->ops >> op & 1))
+				continue;
+			uint64_t bytes = o->min_bytes;
+			do {
+				struct bench_row row = {
+				    .dtype = (enum rs_dtype)dtype, .op = (enum rs_op)op, .ranks = r->world};
+				row.count = bytes / rs_dtype_size(dtype);
+				row.bytes = row.count * rs_dtype_size(dtype);
+				if (run_row(r, &row))
+					return -1;
+				bytes = bench_next_size(o, bytes);
+			} while (bytes);
+		}
+	}
+	return 0;
+}
+
+static void summary(const struct run *r)
+{
+	const struct bench_options *o = r->o;
+	if (o->json)
+		return;
+	printf("# %llu rows in %.1f s", (unsigned long long)r->rows, now_s() - r->started_s);
+	for (int i = 0; i < 2; i++)
+		if (o->place & (i ? PLACE_IN : PLACE_OUT))
+			printf("; average busbw %s %.3f GB/s", i ? "in place" : "out of place",
+			       r->busbw_sum[i] / (double)r->rows);
+	if (o->check)
+		printf("; wrong elements: %llu%s\n", (unsigned long long)r->wrong, r->wrong ? "  FAILED" : "");
+	else
+		printf("; not checked\n");
+}
+
+static int alloc_one(struct run *r, void **ret)
+{
+	if (!r->o->plain_memory)
+		return reduction_buffer_alloc(r->comm, r->o->max_bytes + 1, ret, &r->err) ? -1 : 0;
+	*ret = calloc(1, r->o->max_bytes + 1);
+	if (*ret)
+		return 0;
+	snprintf(r->err.message, sizeof(r->err.message), "out of memory for a buffer of %llu bytes",
+		 (unsigned long long)r->o->max_bytes);
+	return -1;
+}
+
+static int alloc_all(struct run *r)
+{
+	unsigned n = r->o->in_flight;
+	r->send = calloc(n, sizeof(*r->send));
+	r->recv = r->o->place & PLACE_OUT ? calloc(n, sizeof(*r->recv)) : NULL;
+	r->reqs = calloc(n, sizeof(*r->reqs));
+	r->us = calloc(r->o->iters, sizeof(*r->us));
+	if (!r->send || !r->reqs || !r->us || (!r->recv && (r->o->place & PLACE_OUT))) {
+		snprintf(r->err.message, sizeof(r->err.message), "out of memory");
+		return -1;
+	}
+	for (unsigned i = 0; i < n; i++)
+		if (alloc_one(r, &r->send[i]) || (r->recv && alloc_one(r, &r->recv[i])))
+			return -1;
+	return 0;
+}
+
+static void free_buffers(struct run *r, void **buffers)
+{
+	for (unsigned i = 0; buffers && i < r->o->in_flight; i++) {
+		if (r->o->plain_memory)
+			free(buffers[i]);
+		else if (buffers[i])
+			reduction_buffer_free(r->comm, buffers[i]);
+	}
+	free(buffers);
+}
+
+/* After a failure operations may be under way on the buffers: closing ends those first, and the process's end frees
+ * the memory. */
+static int run_close(struct run *r, bool failed)
+{
+	int rc = 0;
+	if (!failed) {
+		free_buffers(r, r->send);
+		free_buffers(r, r->recv);
+	}
+	if (reduction_close(r->comm, failed ? NULL : &r->err))
+		rc = -1;
+	for (unsigned i = 0; failed && r->reqs && i < r->o->in_flight; i++)
+		if (r->reqs[i])
+			reduction_wait(r->reqs[i], -1, NULL);
+	free(r->reqs);
+	free(r->us);
+	return rc;
+}
+
+/* rank and world are -1 when the environment tells them. Returns the exit code. */
+static int run_rank(const struct bench_options *o, int rank, int world)
+{
+	struct run r = {.o = o, .started_s = now_s(), .tty = isatty(STDERR_FILENO)};
+	reduction_options opt = REDUCTION_OPTIONS_INIT;
+	bool failed;
+
+	opt.config = o->config;
+	opt.agent = o->agent;
+	opt.job = o->job;
+	opt.rank = opt.local_rank = rank;
+	opt.world_size = opt.local_world_size = world;
+	if (reduction_open(&r.comm, &opt, &r.err)) {
+		fprintf(stderr, "reduction-bench: %s\n", r.err.message);
+		return 1;
+	}
+	r.rank = reduction_rank(r.comm);
+	r.world = reduction_world_size(r.comm);
+	r.tty = r.tty && r.rank == 0;
+	failed = alloc_all(&r);
+	if (!failed) {
+		if (r.rank == 0)
+			bench_print_header(o, r.world);
+		failed = run_rows(&r);
+	}
+	progress_clear(&r);
+	if (failed)
+		fprintf(stderr, "reduction-bench: rank %d: %s\n", r.rank, r.err.message);
+	else if (r.rank == 0)
+		summary(&r);
+	if (run_close(&r, failed) && !failed) {
+		fprintf(stderr, "reduction-bench: rank %d: %s\n", r.rank, r.err.message);
+		failed = true;
+	}
+	fflush(stdout);
+	return failed || r.wrong;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_options o;
+	struct bench_local local;
+	struct rs_err err;
+	int code = 0, rank = -1;
+
+	if (bench_options_parse(&o, argc, argv, &code))
+		return code;
+	if (!o.ranks)
+		return run_rank(&o, -1, -1);
+	if (bench_local_start(&local, &o, &err)) {
+		fprintf(stderr, "reduction-bench: %s\n", err.msg);
+		return 1;
+	}
+	code = bench_local_fork(&local, &o, &rank, &err);
+	if (code)
+		fprintf(stderr, "reduction-bench: %s\n", err.msg);
+	else if (rank >= 0)
+		return run_rank(&o, rank, o.ranks);
+	else
+		code = bench_local_wait(&local);
+	bench_local_close(&local);
+	return code ? (code < 0 ? 1 : code) : 0;
+}
