@@ -141,7 +141,7 @@ class Proc:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._open == 0:
                     why = "ended" if self._open == 0 else f"was waited for {timeout * SCALE:.1f} s"
-                    raise AssertionError(f"{self.name} {why} without writing {pattern!r} to std{stream}\n{self.report()}")
+                    raise AssertionError(f"{self.name} {why} without {pattern!r} on std{stream}\n{self.report()}")
                 self._change.wait(left)
         return match
 

@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the test programs of one or more builds and ends with one line: N passed, N failed, N skipped.
+
+    tests/run.py [--only unit|e2e] [--match TEXT] [--jobs N] [--timeout SECONDS] [--check COMMAND] FOLDER[=SANITIZERS] ...
+
+    tests/run.py --check 'make lint' build/default build/thread=thread
+
+Programs: tests/unit/test_*.c (built, Check), tests/e2e/test_*.c (built; exit status 0 passed, 77 skipped, anything else
+failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test. Units run side by side, end-to-end tests one after another. The whole output
+of a program is shown when it failed. A program fails as well when its time is over, when it ran no test, and when it
+leaves processes behind; those are ended.
+"""
+
+import argparse
+import concurrent.futures
+import ctypes
+import itertools
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PYTHON = "/usr/bin/python3"
+MARK = "RS_TEST_PROGRAM"  # in the environment of a program and of everything that it starts
+SKIPPED = 77
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Program:
+    """A test program of one build. `kind` is how its tests are counted: libcheck, unittest or status (it
+    is one test). `limit` is in seconds. `parallel`: others may run at the same time."""
+
+    def __init__(self, label, argv, kind, limit, build="", san="", parallel=False):
+        self.label, self.argv, self.kind, self.limit = label, argv, kind, limit
+        self.build, self.san, self.parallel = build, san, parallel
+
+
+def program(source, build, san):
+    unit = source.parent.name == "unit"
+    label = f"{san or 'default'} {source.parent.name}/{source.stem}"
+    limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
+    if source.suffix == ".py":
+        return Program(label, [PYTHON, str(source)], "unittest", limit, build, san, unit)
+    built = str(build / source.relative_to(ROOT).with_suffix(""))
+    return Program(label, [built], "libcheck" if unit else "status", limit, build, san, unit)
+
+
+def programs(folders, only, match):
+    """All of the folders; each kind of a folder is a list."""
+    for folder in folders:
+        name, _, san = folder.partition("=")
+        for kind in [only] if only else ["unit", "e2e"]:
+            sources = sorted([*ROOT.glob(f"tests/{kind}/test_*.c"), *ROOT.glob(f"tests/{kind}/test_*.py")])
+            yield [program(s, (ROOT / name).resolve(), san) for s in sources if match in s.stem]
+
+
+def count(program, text, status):
+    """(passed, failed, skipped) from what a program wrote."""
+    if program.kind == "libcheck":
+        rows = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", text, re.M)
+        total, skipped = sum(int(r[0]) for r in rows), 0
+        failed = sum(int(r[1]) + int(r[2]) for r in rows)
+    elif program.kind == "unittest":
+        total = sum(map(int, re.findall(r"^Ran (\d+) tests? in ", text, re.M)))  # 0 when all of a module is skipped
+        verdict = re.findall(r"^(?:OK|FAILED) \((.*)\)$", text, re.M)[-1:]
+        parts = dict(re.findall(r"([a-z ]+?)=(\d+)", verdict[0].replace(", ", ",")) if verdict else [])
+        skipped = int(parts.get("skipped", 0))
+        total = max(total, skipped)
+        failed = sum(int(parts.get(k, 0)) for k in ("failures", "errors", "unexpected successes"))
+    else:
+        total, skipped, failed = 1, int(status == SKIPPED), int(status not in (0, SKIPPED))
+    if failed == 0 and (total == 0 or status not in (0, SKIPPED)):
+        failed, total = 1, total + 1
+    return max(0, total - failed - skipped), failed, skipped
+
+
+def marked(mark):
+    """Process ids of those that carry a mark."""
+    wanted = f"{MARK}={mark}".encode()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as f:
+                    if wanted in f.read().split(b"\0"):
+                        yield int(entry)
+            except OSError:
+                pass  # ended meanwhile, or is not ours
+
+
+def end_marked(mark):
+    """Ends what a program left behind; returns a line for each."""
+    left = []
+    for _ in range(10):  # again: one may have started another meanwhile
+        found = list(marked(mark))
+        for pid in found:
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    command = f.read().replace(b"\0", b" ").decode("utf-8", "replace")
+                os.kill(pid, signal.SIGKILL)
+                left.append(f"left behind: process {pid}: {command}\n")
+                os.waitpid(pid, 0)  # as the subreaper we are its parent, unless its own parent has not ended
+            except OSError:
+                pass
+        if not found:
+            break
+    return left
+
+
+class Runner:
+    """Runs programs and keeps the sums. stop() may be called from another thread or a signal handler."""
+
+    def __init__(self, timeout):
+        self.timeout = timeout
+        self.sums = [0, 0, 0]
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._marks = (f"{os.getpid()}-{n}" for n in itertools.count())
+
+    def stop(self):
+        self._stopped.set()
+
+    def stopped(self):
+        return self._stopped.is_set()
+
+    def _wait(self, process, limit):
+        """Waits for the end; returns a sentence when it had to be ended, else an empty one."""
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                process.wait(0.5)
+                return ""
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline and not self.stopped():
+                    continue
+            process.terminate()  # Python programs clean up after themselves
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            return "was interrupted\n" if self.stopped() else f"did not end within {limit:.0f} s\n"
+
+    def run(self, program):
+        if self.stopped():
+            return
+        limit = self.timeout or program.limit
+        env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
+        env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
+        started = time.monotonic()
+        with self._lock:
+            env[MARK] = mark = next(self._marks)
+        with tempfile.TemporaryFile() as out:
+            try:
+                process = subprocess.Popen(
+                    program.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=ROOT,
+                    start_new_session=True,
+                )
+                notes = [self._wait(process, limit)] + end_marked(mark)
+                status = process.returncode
+            except OSError as exc:
+                notes, status = [f"{exc}\n"], 127
+            out.seek(0)
+            text = out.read().decode("utf-8", "replace")
+        if status < 0:
+            notes.append(f"ended by signal {-status} ({signal.strsignal(-status)})\n")
+        self._report(program, text, "".join(notes), status, time.monotonic() - started)
+
+    def _report(self, program, text, notes, status, seconds):
+        passed, failed, skipped = count(program, text, status)
+        if notes:
+            failed = max(1, failed)
+        with self._lock:
+            for i, n in enumerate((passed, failed, skipped)):
+                self.sums[i] += n
+            if failed:
+                sys.stdout.write("".join(f"    {line}\n" for line in (text + notes).splitlines()))
+            more = (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")
+            print(f"{'FAIL' if failed else 'ok':4} {program.label:50} {seconds:6.1f} s  {passed} passed{more}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER[=SANITIZERS]")
+    parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
+    parser.add_argument("--only", choices=("unit", "e2e"))
+    parser.add_argument("--match", default="", help="only programs with this in their name")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="units at once; default 2")
+    parser.add_argument("--timeout", type=float, help="seconds for each; default 60 for units, 300 for others, more "
+                        "under sanitizers")
+    args = parser.parse_args()
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
+    todo = [checks, *programs(args.folders, args.only, args.match)]
+    runner = Runner(args.timeout)
+    signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+    signal.signal(signal.SIGINT, lambda *_: runner.stop())
+    started = time.monotonic()
+    for group in todo:
+        side_by_side = group and group[0].parallel
+        with concurrent.futures.ThreadPoolExecutor(args.jobs if side_by_side else 1) as pool:
+            list(pool.map(runner.run, group))
+    print(f"{sum(map(len, todo))} programs in {time.monotonic() - started:.0f} s")
+    passed, failed, skipped = runner.sums
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    if runner.stopped():
+        return 130
+    if not any(todo):
+        print("no test program was found", file=sys.stderr)
+        return 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
