@@ -4,8 +4,8 @@
  * moves the bytes and tells the time.
  *
  * An exchange has one link for each (reducer, lane). Chunk i of operation q belongs to shard (i + q) mod shards; the
- * configuration says which link a shard lives on. Every link sends the chunks that are its own in the order (seq, chunk),
- * which is therefore the same on all ranks, and has at most `window` chunks without a result.
+ * configuration says which link a shard lives on. Every link sends the chunks that are its own in the order (seq,
+ * chunk), which is therefore the same on all ranks, and has at most `window` chunks without a result.
  *
  * The happy path of a link: connecting -> (driver connected) hello sent -> WELCOME -> joined -> START -> running.
  * REFUSED with retry, or a failed connect, goes back to waiting until the connect deadline. Any other failure of any
@@ -30,10 +30,11 @@ struct exchange_op {
 	uint8_t dtype; /* enum rs_dtype */
 	uint8_t op;    /* enum rs_op, or FRAME_OP_BROADCAST */
 	bool wide;     /* send holds float32 partial sums of a float16 / bfloat16 operation */
-	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written */
+	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written, landed not called */
 	uint32_t name_hash;
-	/* Optional. Called before the bytes of elements [first, first + n) at send are read for the first time: lets the
-	 * agent add up its local ranks just in time. */
+	const char *name; /* for messages; NULL when it has none */
+	/* Optional. Called before the bytes of elements [first, first + n) at send are read for the first time: lets
+	 * the agent add up its local ranks just in time. */
 	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
 	/* Optional. The result of elements [first, first + n) stands in recv. */
 	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
@@ -42,12 +43,101 @@ struct exchange_op {
 	void *user;
 
 	/* of the exchange */
-	struct exchange_op *next;
+	struct exchange_op *next, *prev; /* in the order of seq */
 	uint64_t seq;
 	uint32_t chunk_elems;
 	uint64_t chunks;      /* in all */
 	uint64_t chunks_left; /* without a result */
 	uint64_t started_ms;
 };
+
+struct exchange;
+
+struct exchange_options {
+	const struct rs_config *cfg; /* must stay valid until exchange_free */
+	const char *job;             /* copied */
+	const char *label;           /* who this is, for other ranks' messages; copied, may be NULL */
+	uint32_t generation;
+	unsigned rank, world_size;
+	unsigned processes;   /* training processes behind this worker, >= 1 */
+	uint64_t incarnation; /* random: tells two processes with the same rank apart */
+	uint32_t connect_ms;  /* until all ranks have met */
+};
+
+enum exchange_state {
+	EXCHANGE_JOINING, /* for START on all links; operations may be submitted already */
+	EXCHANGE_RUNNING,
+	EXCHANGE_ENDING, /* the last words are on their way, for a second at the most; nothing can be submitted */
+	EXCHANGE_ENDED,  /* all operations are done; links that are still open want to be shut down */
+};
+
+/* What a driver has to do for a link. */
+enum exchange_want {
+	EXCHANGE_NOTHING,
+	EXCHANGE_CONNECT,  /* open a connection to exchange_address(); call exchange_connecting() when beginning to */
+	EXCHANGE_SHUTDOWN, /* shut the sending side down and go on reading until the peer closes */
+	EXCHANGE_CLOSE,    /* close the connection at once, then call exchange_disconnected() */
+};
+
+/* The links are numbered 0 .. exchange_links() - 1. All functions of one exchange belong to one thread, now_ms is a
+ * monotonic clock. Callbacks of operations must not call the exchange. Everything is allocated here and nothing later,
+ * but for control messages while they are decoded.
+ * Errors: RS_ENOMEM, RS_EINVAL. */
+int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e);
+
+/* Operations must be done: in state EXCHANGE_ENDED, or none was submitted. */
+void exchange_free(struct exchange *x);
+
+enum exchange_state exchange_state(const struct exchange *x);
+/* Why it ends or ended; code 0 while it does not and after exchange_goodbye without pending operations. */
+const struct rs_err *exchange_error(const struct exchange *x);
+
+unsigned exchange_links(const struct exchange *x);
+/* "host:port" as configured. */
+const char *exchange_address(const struct exchange *x, unsigned link);
+enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms);
+
+/* True once after something happened that concerns other links than the one of the call: look at all links' wants and
+ * send targets. Submit, tick, abort and goodbye do so, too. */
+bool exchange_sweep(struct exchange *x);
+
+void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
+void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
+/* The connection is gone, or could not be made: reason says why ("connection reset by peer"); it is not used when the
+ * exchange wanted it closed. */
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
+
+/* Where the next bytes of a connected link go: first what is left of a payload or a header, then, behind a payload, the
+ * next header. Returns the number of entries, 0 when the link must not be read. Valid until the next call for any link
+ * that is not of exchange_send_target or exchange_recv_target. */
+unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2]);
+/* n > 0 bytes stand there. */
+void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
+
+/* What to send next, in at most max >= 3 entries; payloads point into the operations' memory. Returns the number of
+ * entries, 0 when there is nothing. No other call for any link may come between this and exchange_sent. */
+unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max);
+/* The first n bytes of the last exchange_send_target were sent. */
+void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
+
+/* Whether an operation can be expressed in the protocol (RS_EINVAL: too many chunks). Any thread. */
+int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e);
+
+/* Starts op, or queues it until all ranks have joined. An error (that of exchange_check, or of the end of the exchange)
+ * means not started: done is not called. */
+int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
+
+/* Timeouts and heartbeats; to be called at exchange_next() at the latest. */
+void exchange_tick(struct exchange *x, uint64_t now_ms);
+uint64_t exchange_next(const struct exchange *x);
+
+/* Ends the job for all ranks with this code and sentence. */
+void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms);
+
+/* Leaves in good order; what is pending fails with RS_ECLOSED. */
+void exchange_goodbye(struct exchange *x, uint64_t now_ms);
+
+/* Operations that were completed without an error. */
+uint64_t exchange_ops_done(const struct exchange *x);
 
 #endif

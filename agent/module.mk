@@ -1,0 +1,32 @@
+# the worker's core, without any I/O: the linker keeps it so
+agent_core_src := agent/exchange.c agent/exchange_text.c agent/link.c agent/link_control.c $(filter-out %_uv.c,$(wildcard agent/local*.c))
+libagent_core  := $(B)/agent/libagent_core.a
+$(libagent_core): $(agent_core_src:%.c=$(B)/%.o)
+
+# what moves its bytes, for the library and the daemon
+agent_drv_src := $(wildcard agent/engine*.c) $(wildcard agent/local*_uv.c)
+libagent      := $(B)/agent/libagent.a
+$(libagent): $(agent_drv_src:%.c=$(B)/%.o)
+
+# libreduction: the C API over the engine of this process or the agent
+RS_MAJOR := 0
+RS_FULL  := 0.1.0
+reduction_src := agent/reduction.c agent/open.c agent/direct.c $(wildcard agent/client*.c)
+reduction_lib := $(B)/lib/libreduction.so
+lib += $(reduction_lib)
+$(B)/lib/libreduction.so.$(RS_FULL): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+	@mkdir -p $(@D)
+	$(LINK) -shared -Wl,-soname,libreduction.so.$(RS_MAJOR) $(if $(SAN),,-Wl,-z,defs) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
+$(B)/lib/libreduction.so.$(RS_MAJOR): $(B)/lib/libreduction.so.$(RS_FULL)
+	ln -sf $(<F) $@
+$(reduction_lib): $(B)/lib/libreduction.so.$(RS_MAJOR)
+	ln -sf $(<F) $@
+
+# the daemon
+agentd_src := $(wildcard agent/agentd*.c)
+ifneq ($(agentd_src),)
+bin += $(B)/bin/reduction-agent
+$(B)/bin/reduction-agent: $(agentd_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+	@mkdir -p $(@D)
+	$(LINK) -o $@ $^ $(LIBS)
+endif

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exchange as a whole: its links' lives, its operations, its end. The happy path is: all links join and start,
+ * operations come and go, goodbye. Failure modes are: a reducer cannot be reached or a rank does not join in time, a
+ * reducer is lost, silent or breaks the protocol, another rank's ABORT, an operation's timeout. All of them lead to
+ * exchange_fail: last words on the links that are left, then every operation's done with the reason. Operations are
+ * not done before the last words are out, since a frame that is under way still points into their memory. */
+#include "agent/link.h"
+#include "common/dtype.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static unsigned count_links(const struct rs_config *cfg)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++)
+		n += cfg->reducers[r].lanes;
+	return n;
+}
+
+/* Hands every link its part of the shards, ascending. */
+static void place_shards(struct exchange *x)
+{
+	const struct rs_config *cfg = x->cfg;
+	uint16_t *at = x->shards;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		l->own = at;
+		for (unsigned s = 0; s < cfg->sharding.shards; s++)
+			if (cfg->sharding.owner[s] == l->reducer && rs_config_lane(cfg, s) == l->lane)
+				*at++ = (uint16_t)s;
+		l->own_n = (unsigned)(at - l->own);
+	}
+}
+
+static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
+{
+	struct link *l = x->links;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
+			l->x = x;
+			l->reducer = r;
+			l->lane = lane;
+			l->ring = x->flights + (size_t)(l - x->links) * ring;
+			l->mask = ring - 1;
+			l->retry_ms = now_ms;
+			l->backoff_ms = LINK_RETRY_MIN_MS;
+		}
+	}
+	place_shards(x);
+}
+
+int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e)
+{
+	const struct rs_config *cfg = opt->cfg;
+	struct exchange *x;
+	uint32_t ring = 1;
+
+	if (opt->rank >= opt->world_size || opt->processes == 0 || strlen(opt->job) >= sizeof x->job)
+		return rs_fail(e, RS_EINVAL, "rank %u of %u with %u processes is not a place in a job", opt->rank,
+			       opt->world_size, opt->processes);
+	while (ring < cfg->sharding.window)
+		ring *= 2;
+	x = calloc(1, sizeof *x);
+	if (!x)
+		goto out_of_memory;
+	x->cfg = cfg;
+	x->opt = *opt;
+	x->opt.job = strcpy(x->job, opt->job);
+	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");
+	x->opt.label = x->label;
+	x->digest = rs_config_digest(cfg);
+	x->connect_by_ms = now_ms + opt->connect_ms;
+	x->next_ms = now_ms;
+	x->sweep = true;
+	x->links_n = count_links(cfg);
+	x->links = calloc(x->links_n, sizeof *x->links);
+	x->flights = calloc((size_t)x->links_n * ring, sizeof *x->flights);
+	x->shards = calloc(cfg->sharding.shards, sizeof *x->shards);
+	if (!x->links || !x->flights || !x->shards)
+		goto free_exchange;
+	init_links(x, ring, now_ms);
+	*ret = x;
+	return RS_OK;
+
+free_exchange:
+	exchange_free(x);
+out_of_memory:
+	return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
+}
+
+void exchange_free(struct exchange *x)
+{
+	if (!x)
+		return;
+	free(x->shards);
+	free(x->flights);
+	free(x->links);
+	free(x);
+}
+
+enum exchange_state exchange_state(const struct exchange *x)
+{
+	return x->state;
+}
+
+const struct rs_err *exchange_error(const struct exchange *x)
+{
+	return &x->err;
+}
+
+unsigned exchange_links(const struct exchange *x)
+{
+	return x->links_n;
+}
+
+const char *exchange_address(const struct exchange *x, unsigned link)
+{
+	return link_reducer(&x->links[link])->address;
+}
+
+uint64_t exchange_ops_done(const struct exchange *x)
+{
+	return x->ops_done;
+}
+
+bool exchange_sweep(struct exchange *x)
+{
+	bool sweep = x->sweep;
+
+	x->sweep = false;
+	return sweep;
+}
+
+uint64_t exchange_next(const struct exchange *x)
+{
+	return x->next_ms;
+}
+
+enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	const struct link *l = &x->links[link];
+
+	switch (l->state) {
+	case LINK_WAITING:
+		if (l->open)
+			return EXCHANGE_CLOSE;
+		return now_ms >= l->retry_ms ? EXCHANGE_CONNECT : EXCHANGE_NOTHING;
+	case LINK_CLOSED:
+		return l->open ? EXCHANGE_CLOSE : EXCHANGE_NOTHING;
+	case LINK_ENDING:
+		return link_has_output(l) ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
+	default:
+		return EXCHANGE_NOTHING;
+	}
+}
+
+void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+
+	l->open = true;
+	l->state = LINK_CONNECTING;
+	l->since_ms = now_ms;
+	l->tries++;
+}
+
+void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+
+	if (l->state != LINK_CONNECTING)
+		return; /* it wants to be closed by now */
+	link_reset(l);
+	l->state = LINK_GREETING;
+	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
+	link_queue_hello(l);
+}
+
+void link_retry(struct link *l, uint64_t now_ms)
+{
+	l->state = LINK_WAITING;
+	link_reset(l);
+	l->retry_ms = now_ms + l->backoff_ms;
+	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
+	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
+}
+
+void link_lost(struct link *l, const char *reason, uint64_t now_ms)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	struct rs_err e;
+
+	rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
+	exchange_fail(l->x, &e, true, l, now_ms);
+}
+
+/* The end is reached when the last words are out, or there is no time left for them. */
+static void settle(struct exchange *x)
+{
+	struct exchange_op *op;
+
+	if (x->state != EXCHANGE_ENDING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
+			return;
+	x->state = EXCHANGE_ENDED;
+	x->sweep = true;
+	op = x->first;
+	x->first = x->last = NULL;
+	while (op) {
+		struct exchange_op *next = op->next; /* done may free op */
+
+		op->done(op, &x->err);
+		op = next;
+	}
+}
+
+/* Last words of this type for all links that may have joined. */
+static void begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
+{
+	x->state = EXCHANGE_ENDING;
+	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
+	x->next_ms = min64(x->next_ms, x->flush_by_ms);
+	x->sweep = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		l->op = NULL;
+		if (l == from || l->state < LINK_GREETING || l->state > LINK_RUNNING) {
+			l->state = LINK_CLOSED;
+			continue;
+		}
+		l->state = LINK_ENDING;
+		if (words == FRAME_ABORT)
+			link_queue_abort(l, &x->farewell);
+		else
+			link_queue_bare(l, words);
+	}
+	settle(x);
+}
+
+void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
+{
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	x->err = *why;
+	x->farewell = *why;
+	if (local)
+		rs_wrap(&x->farewell, "rank %u", x->opt.rank);
+	begin_end(x, FRAME_ABORT, from, now_ms);
+}
+
+void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	rs_fail(&e, code, "%s", message);
+	exchange_fail(x, &e, false, NULL, now_ms);
+}
+
+void exchange_goodbye(struct exchange *x, uint64_t now_ms)
+{
+	char text[160];
+
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	if (x->first)
+		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
+			op_text(x->first, text, sizeof text));
+	begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+}
+
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+
+	l->open = false;
+	switch (l->state) {
+	case LINK_CONNECTING:
+	case LINK_GREETING:
+		snprintf(l->reason, sizeof l->reason, "%s", reason);
+		link_retry(l, now_ms);
+		break;
+	case LINK_JOINED:
+	case LINK_RUNNING:
+		link_lost(l, reason, now_ms);
+		break;
+	case LINK_ENDING:
+		l->state = LINK_CLOSED;
+		settle(x);
+		break;
+	case LINK_WAITING:
+	case LINK_CLOSED:
+		break;
+	}
+}
+
+unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2])
+{
+	return link_recv_target(&x->links[link], iov);
+}
+
+void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
+{
+	link_received(&x->links[link], n, now_ms);
+}
+
+unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max)
+{
+	return link_send_target(&x->links[link], iov, max);
+}
+
+void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
+{
+	link_sent(&x->links[link], n, now_ms);
+	settle(x);
+}
+
+void exchange_link_running(struct exchange *x, uint64_t now_ms)
+{
+	if (++x->running_n < x->links_n)
+		return;
+	x->state = EXCHANGE_RUNNING;
+	x->sweep = true;
+	x->next_ms = now_ms;
+	for (struct exchange_op *op = x->first; op; op = op->next)
+		op->started_ms = now_ms;
+}
+
+int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e)
+{
+	uint32_t chunk_elems = (uint32_t)(cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+
+	if (frame_chunks(op->count, chunk_elems) > UINT32_MAX)
+		return rs_fail(e, RS_EINVAL,
+			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
+			       (unsigned long long)op->count, rs_dtype_name(op->dtype), cfg->sharding.chunk_bytes);
+	return RS_OK;
+}
+
+int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	int rc = exchange_check(x->cfg, op, e);
+
+	if (rc)
+		return rc;
+	if (x->state >= EXCHANGE_ENDING) {
+		if (x->err.code)
+			return rs_fail(e, x->err.code, "%s", x->err.msg);
+		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
+	}
+	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
+	op->seq = x->next_seq++;
+	op->started_ms = now_ms;
+	op->next = NULL;
+	op->prev = x->last;
+	if (x->last)
+		x->last->next = op;
+	else
+		x->first = op;
+	x->last = op;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (!x->links[i].op)
+			link_pick(&x->links[i], op);
+	x->sweep = true;
+	if (x->cfg->timeouts.op_ms)
+		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);
+	return RS_OK;
+}
+
+void exchange_op_done(struct exchange *x, struct exchange_op *op)
+{
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		x->first = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		x->last = op->prev;
+	x->ops_done++;
+	op->done(op, NULL);
+}
+
+/* A heartbeat where one is due, and the end of links that are silent. Returns when the link is due again. */
+static uint64_t tick_link(struct link *l, uint64_t now_ms)
+{
+	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
+	uint32_t ping_ms = l->peer_detect_ms / 4;
+
+	switch (l->state) {
+	case LINK_WAITING:
+		return l->open ? UINT64_MAX : l->retry_ms;
+	case LINK_CONNECTING:
+	case LINK_GREETING:
+		if (now_ms - l->since_ms < detect_ms)
+			return l->since_ms + detect_ms;
+		snprintf(l->reason, sizeof l->reason, "no answer within %u ms", detect_ms);
+		l->x->sweep = true;
+		link_retry(l, now_ms);
+		return l->retry_ms;
+	case LINK_JOINED:
+	case LINK_RUNNING:
+		if (now_ms - l->last_rx_ms >= detect_ms) {
+			char reason[64];
+
+			snprintf(reason, sizeof reason, "nothing came from it for %u ms", detect_ms);
+			link_lost(l, reason, now_ms);
+			return UINT64_MAX;
+		}
+		if (now_ms - l->last_tx_ms >= ping_ms) {
+			l->last_tx_ms = now_ms;
+			l->x->sweep = true;
+			if (!link_has_output(l))
+				link_queue_bare(l, FRAME_PING);
+		}
+		return min64(l->last_rx_ms + detect_ms, l->last_tx_ms + ping_ms);
+	default:
+		return UINT64_MAX;
+	}
+}
+
+/* In state JOINING or RUNNING: returns when the next thing is due, as far as the links are concerned. */
+static uint64_t tick_links(struct exchange *x, uint64_t now_ms)
+{
+	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
+	uint64_t due = UINT64_MAX;
+
+	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
+		/* time in which this process did not run is not the peers' silence */
+		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);
+		due = min64(due, tick_link(&x->links[i], now_ms));
+	}
+	return due;
+}
+
+static void tick_end(struct exchange *x, uint64_t now_ms)
+{
+	bool open = false;
+
+	if (now_ms >= x->flush_by_ms)
+		for (unsigned i = 0; i < x->links_n; i++)
+			if (x->links[i].state == LINK_ENDING) {
+				x->links[i].state = LINK_CLOSED;
+				x->sweep = true;
+			}
+	settle(x);
+	for (unsigned i = 0; i < x->links_n; i++)
+		open |= x->links[i].state == LINK_ENDING;
+	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
+}
+
+void exchange_tick(struct exchange *x, uint64_t now_ms)
+{
+	uint32_t op_ms = x->cfg->timeouts.op_ms;
+	uint64_t due;
+	struct rs_err e;
+
+	if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
+		connect_timeout_text(x, &e);
+		exchange_fail(x, &e, true, NULL, now_ms);
+	} else if (x->state == EXCHANGE_RUNNING && op_ms && x->first && now_ms - x->first->started_ms >= op_ms) {
+		op_timeout_text(x, x->first, &e);
+		exchange_fail(x, &e, true, NULL, now_ms);
+	}
+	due = x->state < EXCHANGE_ENDING ? tick_links(x, now_ms) : 0;
+	if (x->state >= EXCHANGE_ENDING) {
+		tick_end(x, now_ms);
+		return;
+	}
+	if (x->state == EXCHANGE_JOINING)
+		due = min64(due, x->connect_by_ms);
+	else if (op_ms && x->first)
+		due = min64(due, x->first->started_ms + op_ms);
+	x->next_ms = due;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of one link. The happy path of a chunk: the cursor picks it, its header is encoded into the ring, header
+ * and payload are handed to the driver, its RESULT is read straight into the operation's memory, its ring entry is
+ * free. Failure modes are violations: a RESULT that is not the one expected next, a wrong checksum, a frame that does
+ * not belong to the link's state. Each ends the exchange. */
+#include "agent/link.h"
+#include "common/dtype.h"
+
+#include <string.h>
+
+/* Sets the cursor to the first own chunk of op; false when it has none. The chunk's shard is (chunk + seq) mod shards.
+ */
+static bool seek(struct link *l, struct exchange_op *op)
+{
+	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned first = (unsigned)(op->seq % shards); /* shard of chunk 0 */
+	unsigned lo = 0, hi = l->own_n;
+
+	if (l->own_n == 0)
+		return false;
+	while (lo < hi) {
+		unsigned mid = (lo + hi) / 2;
+
+		if (l->own[mid] < first)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	l->own_at = lo < l->own_n ? lo : 0;
+	l->chunk = lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first;
+	return l->chunk < op->chunks;
+}
+
+void link_pick(struct link *l, struct exchange_op *op)
+{
+	while (op && !seek(l, op))
+		op = op->next;
+	l->op = op;
+}
+
+/* To the next own chunk, of this operation or a later one. */
+static void advance(struct link *l)
+{
+	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned at = l->own_at + 1;
+
+	if (at < l->own_n) {
+		l->chunk += l->own[at] - l->own[at - 1];
+	} else {
+		at = 0;
+		l->chunk += l->own[0] + shards - l->own[l->own_n - 1];
+	}
+	l->own_at = at;
+	if (l->chunk >= l->op->chunks)
+		link_pick(l, l->op->next);
+}
+
+static uint32_t contribution_bytes(const struct exchange_op *op, uint32_t elems)
+{
+	if (op->op == FRAME_OP_BROADCAST && !op->root)
+		return 0;
+	return elems * (uint32_t)(op->wide ? sizeof(float) : rs_dtype_size(op->dtype));
+}
+
+static uint32_t result_bytes(const struct exchange_op *op, uint32_t elems)
+{
+	if (op->op == FRAME_OP_BROADCAST && op->root)
+		return 0;
+	return elems * (uint32_t)rs_dtype_size(op->dtype);
+}
+
+/* Encodes the chunk at the cursor into the ring, if there is one and the window has a place. */
+static bool encode_next(struct link *l)
+{
+	const struct exchange *x = l->x;
+	struct exchange_op *op = l->op;
+	struct flight *f = &l->ring[l->tail & l->mask];
+	struct frame h;
+	uint64_t first;
+	uint32_t elems;
+	bool checked;
+
+	if (!op || x->state != EXCHANGE_RUNNING || l->tail - l->head >= x->cfg->sharding.window)
+		return false;
+	first = l->chunk * op->chunk_elems;
+	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)l->chunk);
+	f->op = op;
+	f->chunk = (uint32_t)l->chunk;
+	f->payload_len = contribution_bytes(op, elems);
+	f->payload = NULL;
+	if (f->payload_len > 0) {
+		f->payload = (const char *)op->send + first * (f->payload_len / elems);
+		if (op->fill)
+			op->fill(op, first, elems);
+	}
+	checked = x->cfg->job.checksum && f->payload_len > 0;
+	h = (struct frame){
+	    .type = FRAME_DATA,
+	    .flags =
+		(uint16_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0) | (checked ? FRAME_CHECKED : 0)),
+	    .dtype = op->dtype,
+	    .op = op->op,
+	    .payload_len = f->payload_len,
+	    .chunk = f->chunk,
+	    .seq = op->seq,
+	    .count = op->count,
+	    .ack = x->first->seq,
+	    .generation = x->opt.generation,
+	    .name_hash = op->name_hash,
+	    .chunk_elems = op->chunk_elems,
+	    .payload_sum = checked ? frame_checksum(f->payload, f->payload_len) : 0,
+	};
+	frame_encode(&h, f->header);
+	l->tail++;
+	advance(l);
+	return true;
+}
+
+static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
+{
+	unsigned n = 0;
+
+	if (off < FRAME_HEADER) {
+		iov[n++] = (struct iovec){f->header + off, FRAME_HEADER - off};
+		off = FRAME_HEADER;
+	}
+	off -= FRAME_HEADER;
+	if (off < f->payload_len)
+		iov[n++] = (struct iovec){(char *)f->payload + off, f->payload_len - off};
+	return n;
+}
+
+/* The order is: the frame that is under way, control frames, further chunks. link_sent counts in the same order. */
+unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
+{
+	uint32_t at = l->sent;
+	unsigned n = 0;
+
+	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
+		return 0;
+	if (l->sent_off > 0)
+		n += add_flight(iov, &l->ring[at++ & l->mask], l->sent_off);
+	if (l->control_off < l->control_len)
+		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
+	if (l->state != LINK_RUNNING)
+		return n;
+	for (; n + 2 <= max; at++) {
+		if (at == l->tail && !encode_next(l))
+			break;
+		n += add_flight(iov + n, &l->ring[at & l->mask], 0);
+	}
+	return n;
+}
+
+bool link_has_output(const struct link *l)
+{
+	return l->sent_off > 0 || l->control_off < l->control_len;
+}
+
+void link_sent(struct link *l, size_t n, uint64_t now_ms)
+{
+	if (n > 0)
+		l->last_tx_ms = now_ms;
+	while (n > 0) {
+		bool control = l->sent_off == 0 && l->control_off < l->control_len;
+		size_t left = control ? l->control_len - l->control_off
+				      : FRAME_HEADER + l->ring[l->sent & l->mask].payload_len - l->sent_off;
+		size_t take = n < left ? n : left;
+
+		n -= take;
+		if (control) {
+			l->control_off += (unsigned)take;
+			if (take == left)
+				l->control_off = l->control_len = 0;
+			continue;
+		}
+		l->sent_off += (uint32_t)take;
+		if (take == left) {
+			l->sent_off = 0;
+			l->sent++;
+		}
+	}
+}
+
+void link_reset(struct link *l)
+{
+	l->sent_off = 0;
+	l->control_off = l->control_len = 0;
+	l->header_have = 0;
+	l->payload_left = 0;
+}
+
+unsigned link_recv_target(struct link *l, struct iovec iov[2])
+{
+	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
+		return 0;
+	if (l->state == LINK_ENDING) {
+		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
+		return 1;
+	}
+	if (l->payload_left > 0) {
+		iov[0] = (struct iovec){l->payload, l->payload_left};
+		iov[1] = (struct iovec){l->header, FRAME_HEADER};
+		return 2;
+	}
+	iov[0] = (struct iovec){l->header + l->header_have, FRAME_HEADER - l->header_have};
+	return 1;
+}
+
+/* "results of a lane arrive in the order in which the worker sent its contributions": compares the RESULT that begins
+ * with the oldest chunk in flight and finds its place. */
+static void begin_result(struct link *l, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame;
+	const struct flight *want = &l->ring[l->head & l->mask];
+	const struct exchange_op *op = want->op;
+	bool checked = l->x->cfg->job.checksum;
+	uint32_t len;
+
+	if (l->state != LINK_RUNNING || l->head == l->sent) {
+		link_violation(l, now_ms,
+			       "the result of chunk %u of operation %llu came before its contribution was sent",
+			       f->chunk, (unsigned long long)f->seq);
+		return;
+	}
+	if (f->seq != op->seq || f->chunk != want->chunk) {
+		link_violation(l, now_ms,
+			       "the result of chunk %u of operation %llu came, chunk %u of operation %llu was next",
+			       f->chunk, (unsigned long long)f->seq, want->chunk, (unsigned long long)op->seq);
+		return;
+	}
+	len = result_bytes(op, frame_chunk_len(op->count, op->chunk_elems, want->chunk));
+	if (f->count != op->count || f->chunk_elems != op->chunk_elems || f->dtype != op->dtype || f->op != op->op ||
+	    f->payload_len != len || (f->flags & ~(unsigned)FRAME_CHECKED) || (checked && len && !f->flags)) {
+		link_violation(
+		    l, now_ms,
+		    "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
+		    "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
+		    f->chunk, (unsigned long long)f->seq, f->payload_len, rs_dtype_name(f->dtype), f->op, f->flags,
+		    (unsigned long long)f->count, len, rs_dtype_name(op->dtype), op->op, checked ? "" : "no ",
+		    (unsigned long long)op->count);
+		return;
+	}
+	l->payload_left = len;
+	if (len > 0)
+		l->payload = (uint8_t *)op->recv + (uint64_t)want->chunk * op->chunk_elems * rs_dtype_size(op->dtype);
+}
+
+static void end_result(struct link *l, uint64_t now_ms)
+{
+	const struct flight *f = &l->ring[l->head & l->mask];
+	struct exchange_op *op = f->op;
+	uint32_t len = l->frame.payload_len;
+
+	if ((l->frame.flags & FRAME_CHECKED) &&
+	    frame_checksum(len ? l->payload - len : NULL, len) != l->frame.payload_sum) {
+		link_violation(l, now_ms, "the checksum of the result of chunk %u of operation %llu is wrong", f->chunk,
+			       (unsigned long long)op->seq);
+		return;
+	}
+	l->head++;
+	if (op->landed && len > 0)
+		op->landed(op, (uint64_t)f->chunk * op->chunk_elems,
+			   frame_chunk_len(op->count, op->chunk_elems, f->chunk));
+	if (--op->chunks_left == 0)
+		exchange_op_done(l->x, op);
+}
+
+static void frame_complete(struct link *l, uint64_t now_ms)
+{
+	if (l->frame.type == FRAME_RESULT)
+		end_result(l, now_ms);
+	else
+		link_control(l, now_ms);
+}
+
+static void header_complete(struct link *l, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	l->header_have = 0;
+	if (frame_decode(l->header, &l->frame, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	if (l->frame.type == FRAME_RESULT) {
+		begin_result(l, now_ms);
+	} else {
+		l->payload = l->control_in;
+		l->payload_left = l->frame.payload_len;
+	}
+	if (l->state < LINK_GREETING || l->state > LINK_RUNNING)
+		return; /* a violation ended it */
+	if (l->payload_left == 0)
+		frame_complete(l, now_ms);
+}
+
+void link_received(struct link *l, size_t n, uint64_t now_ms)
+{
+	l->last_rx_ms = now_ms;
+	while (n > 0 && l->state >= LINK_GREETING && l->state <= LINK_RUNNING) {
+		size_t left = l->payload_left ? l->payload_left : FRAME_HEADER - l->header_have;
+		size_t take = n < left ? n : left;
+
+		n -= take;
+		if (l->payload_left > 0) {
+			l->payload += take;
+			l->payload_left -= (uint32_t)take;
+			if (take == left)
+				frame_complete(l, now_ms);
+		} else {
+			l->header_have += (unsigned)take;
+			if (take == left)
+				header_complete(l, now_ms);
+		}
+	}
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control frames of a link. The happy path: HELLO -> WELCOME -> WAITING ... -> START, PINGs, GOODBYE.
+ * Failure modes: REFUSED (tried again where it may pass), ABORT (its sentence ends the exchange), a frame that does not
+ * belong to the state or cannot be decoded (a violation, which ends the exchange). */
+#include "agent/link.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Puts a frame behind what control_out holds. It fits: of each kind at most one waits there, and their strings are
+ * bounded; were it otherwise, the frame would be left out. */
+static void queue(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
+{
+	struct exchange *x = l->x;
+
+	if (l->control_len + FRAME_HEADER + len <= sizeof l->control_out)
+		l->control_len += control_frame(l->control_out + l->control_len, type, x->opt.generation,
+						x->first ? x->first->seq : x->next_seq, payload, len);
+}
+
+void link_queue_bare(struct link *l, enum frame_type type)
+{
+	queue(l, type, NULL, 0);
+}
+
+void link_queue_hello(struct link *l)
+{
+	const struct exchange *x = l->x;
+	const struct rs_reducer *r = link_reducer(l);
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct control_hello h = {
+	    .generation = x->opt.generation,
+	    .rank = x->opt.rank,
+	    .world_size = x->opt.world_size,
+	    .lane = l->lane,
+	    .lanes = r->lanes,
+	    .chunk_bytes = x->cfg->sharding.chunk_bytes,
+	    .window = x->cfg->sharding.window,
+	    .deterministic = x->cfg->job.deterministic,
+	    .checksum = x->cfg->job.checksum,
+	    .config_digest = x->digest,
+	    .processes = x->opt.processes,
+	    .incarnation = x->opt.incarnation,
+	    .detect_ms = x->cfg->timeouts.detect_ms,
+	};
+
+	snprintf(h.job, sizeof h.job, "%s", x->job);
+	snprintf(h.label, sizeof h.label, "%s", x->label);
+	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
+	queue(l, FRAME_HELLO, payload, control_pack_hello(payload, &h));
+}
+
+void link_queue_abort(struct link *l, const struct rs_err *why)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	queue(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+}
+
+void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	char what[400];
+	struct rs_err e;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, r->address, what);
+	exchange_fail(l->x, &e, true, NULL, now_ms);
+}
+
+static void on_welcome(struct link *l, uint64_t now_ms)
+{
+	uint32_t detect_ms;
+	struct rs_err e;
+
+	if (control_unpack_welcome(l->control_in, l->frame.payload_len, &detect_ms, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	l->peer_detect_ms = detect_ms ? detect_ms : l->x->cfg->timeouts.detect_ms;
+	l->state = LINK_JOINED;
+	l->x->next_ms = now_ms; /* the first heartbeat may be due before anything else */
+}
+
+static void on_refused(struct link *l, uint64_t now_ms)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	struct control_refused refused;
+	struct rs_err e;
+
+	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+	} else if (refused.retry) {
+		snprintf(l->reason, sizeof l->reason, "%s", refused.message);
+		link_retry(l, now_ms);
+	} else {
+		rs_fail(&e, refused.code, "reducer %s (%s): %s", r->id, r->address, refused.message);
+		exchange_fail(l->x, &e, true, l, now_ms);
+	}
+}
+
+static void on_waiting(struct link *l, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	if (control_unpack_waiting(l->control_in, l->frame.payload_len, &l->waiting, &e))
+		link_violation(l, now_ms, "%s", e.msg);
+}
+
+static void on_abort(struct link *l, uint64_t now_ms)
+{
+	struct rs_err why, e;
+
+	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e))
+		link_violation(l, now_ms, "%s", e.msg);
+	else
+		exchange_fail(l->x, &why, false, l, now_ms);
+}
+
+void link_control(struct link *l, uint64_t now_ms)
+{
+	unsigned type = l->frame.type;
+
+	if (type == FRAME_ABORT) {
+		on_abort(l, now_ms);
+	} else if (type == FRAME_PING && l->frame.payload_len == 0) {
+		/* that it came is all it says */
+	} else if (type == FRAME_WELCOME && l->state == LINK_GREETING) {
+		on_welcome(l, now_ms);
+	} else if (type == FRAME_REFUSED && l->state == LINK_GREETING) {
+		on_refused(l, now_ms);
+	} else if (type == FRAME_WAITING && l->state == LINK_JOINED) {
+		on_waiting(l, now_ms);
+	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
+		l->state = LINK_RUNNING;
+		exchange_link_running(l->x, now_ms);
+	} else {
+		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+			       frame_type_name(type), l->frame.payload_len);
+	}
+}
