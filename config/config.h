@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One YAML format for the reduction server, the agent and processes that open a communicator directly.
+ *
+ * Parsed and validated once; everybody later takes `const struct rs_config *`. All keys, with type, range, unit,
+ * default and help, stand in one table (config/schema.c) from which parsing, `reductionctl print` and the
+ * reference documentation come. */
+#ifndef RS_CONFIG_CONFIG_H
+#define RS_CONFIG_CONFIG_H
+
+#include "common/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+	RS_NAME_MAX = 64,      /* bytes of a job or reducer name, terminator included */
+	RS_ADDRESS_MAX = 264,  /* bytes of "host:port" or "[v6]:port", terminator included */
+	RS_PATH_LEN = 1024,    /* bytes of a file or socket path, terminator included */
+	RS_REDUCERS_MAX = 256, /* reducers in one file */
+	RS_SHARDS_MAX = 4096,  /* shards in one map */
+	RS_LANES_MAX = 64,     /* lanes of one reducer, and connections of one worker to one reducer */
+	RS_WORLD_MAX = 4096,   /* ranks of one job */
+	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
+	RS_CHUNK_MIN = 1024,
+	RS_CHUNK_MAX = 4 << 20, /* bytes of a chunk in the dtype of the operation; a multiple of 64 */
+};
+
+struct rs_reducer {
+	char id[RS_NAME_MAX];           /* unique in the file; [A-Za-z0-9._-]+ */
+	char address[RS_ADDRESS_MAX];   /* host:port the workers connect to */
+	double weight;                  /* > 0; share of the shards when the map is made from weights */
+	unsigned lanes;                 /* connections each worker opens to it, 1..RS_LANES_MAX */
+};
+
+struct rs_config {
+	struct {
+		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */
+		bool deterministic;     /* sum in rank order */
+		bool checksum;          /* checksum of every payload */
+	} job;
+
+	struct rs_reducer *reducers; /* owned; at least one: without the section, r0 at 127.0.0.1:7600 */
+	unsigned reducers_n;
+
+	struct {
+		unsigned shards;      /* 1..RS_SHARDS_MAX */
+		uint32_t chunk_bytes; /* RS_CHUNK_MIN..RS_CHUNK_MAX, multiple of 64 */
+		unsigned window;      /* chunks a worker may have outstanding on a lane, 1..1024 */
+		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */
+	} sharding;
+
+	struct {
+		char listen[RS_ADDRESS_MAX]; /* of this reducer; default 127.0.0.1:7600 */
+		unsigned lanes;              /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
+		char cpu[16];                /* kernels: auto, scalar, avx2, avx512, neon */
+	} server;
+
+	struct {
+		char socket[RS_PATH_LEN]; /* default /run/reduction/agent.sock; a leading "$VAR" is not expanded */
+		uint64_t shm_bytes;       /* shared memory all local clients may hold together */
+		char cpu[16];
+	} agent;
+
+	struct {
+		unsigned jobs;         /* at once on one reducer */
+		unsigned workers;      /* ranks of one job */
+		unsigned connections;  /* open at once on one reducer */
+		uint64_t memory_bytes; /* slots of all jobs of one reducer */
+		unsigned ops;          /* operations one communicator may have in flight; further calls wait */
+	} limits;
+
+	struct {                       /* milliseconds */
+		uint32_t connect_ms;   /* until all ranks have met on all reducers; start order does not matter */
+		uint32_t detect_ms;    /* silence after which a peer counts as lost */
+		uint32_t handshake_ms; /* from accept to a complete HELLO */
+		uint32_t op_ms;        /* an operation fails after this; 0 = never */
+		uint32_t drain_ms;     /* SIGTERM: how long jobs may finish */
+	} timeouts;
+
+	struct {
+		bool insecure; /* allow a reducer without authentication on other addresses than loopback */
+	} security;
+
+	struct {
+		int level; /* enum rs_log_level */
+		bool json;
+	} logging;
+};
+
+/* Reads and validates FILE (NULL: the defaults alone). On success *ret_cfg is initialized and must be released with
+ * rs_config_close(). Errors: RS_ECONFIG "file:line:column: key: what was found, what was expected";
+ * RS_EIO when the file cannot be read; RS_ENOMEM. Any thread. */
+int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e);
+
+/* As rs_config_load from memory; `name` stands for the file name in errors. */
+int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
+
+void rs_config_close(struct rs_config *cfg);
+
+/* Writes the effective configuration as YAML that parses back to the same struct; the map as ranges. */
+void rs_config_print(const struct rs_config *cfg, FILE *out);
+
+/* Writes the reference of all keys in Markdown, from the same table. */
+void rs_config_reference(FILE *out);
+
+/* A number that is equal on two ranks exactly when their reducers (ids, lanes), shards, owners, chunk size, window,
+ * determinism and checksum setting are: what all ranks of a job must agree on. Addresses may differ. */
+uint64_t rs_config_digest(const struct rs_config *cfg);
+
+/* Which lane of its reducer a shard lives on: the how-manieth of that reducer's shards it is, modulo its lanes. */
+unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);
+
+#endif
