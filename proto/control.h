@@ -10,10 +10,10 @@
 #include <stdint.h>
 
 enum {
-	CONTROL_JOB = 64,       /* bytes of a job name, terminator included */
-	CONTROL_LABEL = 128,    /* bytes of a worker's label, terminator included */
-	CONTROL_MISSING = 16,   /* most missing ranks that WAITING names */
-	CONTROL_MESSAGE = 508,  /* bytes of a sentence, as in struct rs_err */
+	CONTROL_JOB = 64,      /* bytes of a job name, terminator included */
+	CONTROL_LABEL = 128,   /* bytes of a worker's label, terminator included */
+	CONTROL_MISSING = 16,  /* most missing ranks that WAITING names */
+	CONTROL_MESSAGE = 508, /* bytes of a sentence, as in struct rs_err */
 };
 
 struct control_hello {

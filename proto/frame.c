@@ -155,9 +155,9 @@ uint32_t frame_name_hash(const char *name)
 const char *frame_type_name(unsigned type)
 {
 	static const char *const names[FRAME_TYPE_NR] = {
-	    [FRAME_HELLO] = "HELLO",	 [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
+	    [FRAME_HELLO] = "HELLO",     [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
 	    [FRAME_WAITING] = "WAITING", [FRAME_START] = "START",     [FRAME_DATA] = "DATA",
-	    [FRAME_RESULT] = "RESULT",	 [FRAME_PING] = "PING",	      [FRAME_ABORT] = "ABORT",
+	    [FRAME_RESULT] = "RESULT",   [FRAME_PING] = "PING",       [FRAME_ABORT] = "ABORT",
 	    [FRAME_GOODBYE] = "GOODBYE",
 	};
 

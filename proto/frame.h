@@ -11,30 +11,30 @@
 #include <stdint.h>
 
 enum {
-	FRAME_HEADER = 64,             /* bytes of a header on the wire */
-	FRAME_VERSION = 1,             /* of the protocol */
-	FRAME_CONTROL_MAX = 4096,      /* most bytes of a control payload (everything but DATA and RESULT) */
-	FRAME_PAYLOAD_MAX = 16 << 20,  /* most bytes of any payload: a decoder refuses more before it reads on */
+	FRAME_HEADER = 64,            /* bytes of a header on the wire */
+	FRAME_VERSION = 1,            /* of the protocol */
+	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA and RESULT) */
+	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads on */
 };
 
 enum frame_type {
-	FRAME_HELLO = 1,   /* worker: protobuf Hello, the first frame of a connection */
-	FRAME_WELCOME = 2, /* reducer: protobuf Welcome, the connection is part of the job */
-	FRAME_REFUSED = 3, /* reducer: protobuf Refused, then it closes */
-	FRAME_WAITING = 4, /* reducer: protobuf Waiting, who has not joined yet */
-	FRAME_START = 5,   /* reducer: all ranks have joined on all their lanes; no payload */
-	FRAME_DATA = 6,    /* worker: its contribution to one chunk */
-	FRAME_RESULT = 7,  /* reducer: the reduced chunk */
-	FRAME_PING = 8,    /* both: nothing else was sent for a while; no payload, no answer */
-	FRAME_ABORT = 9,   /* both: protobuf Abort, this generation of the job is over */
+	FRAME_HELLO = 1,    /* worker: protobuf Hello, the first frame of a connection */
+	FRAME_WELCOME = 2,  /* reducer: protobuf Welcome, the connection is part of the job */
+	FRAME_REFUSED = 3,  /* reducer: protobuf Refused, then it closes */
+	FRAME_WAITING = 4,  /* reducer: protobuf Waiting, who has not joined yet */
+	FRAME_START = 5,    /* reducer: all ranks have joined on all their lanes; no payload */
+	FRAME_DATA = 6,     /* worker: its contribution to one chunk */
+	FRAME_RESULT = 7,   /* reducer: the reduced chunk */
+	FRAME_PING = 8,     /* both: nothing else was sent for a while; no payload, no answer */
+	FRAME_ABORT = 9,    /* both: protobuf Abort, this generation of the job is over */
 	FRAME_GOODBYE = 10, /* worker: it leaves in good order; no payload */
-	FRAME_TYPE_NR      /* 16 HAVE, 17 FETCH and 18 DEAD are reserved for failover */
+	FRAME_TYPE_NR       /* 16 HAVE, 17 FETCH and 18 DEAD are reserved for failover */
 };
 
 enum frame_flags {
-	FRAME_WIDE = 1,     /* DATA: the payload is float32 partial sums although dtype is float16 or bfloat16 */
-	FRAME_ROOT = 2,     /* DATA of a broadcast: this rank is the root and the payload is the data */
-	FRAME_CHECKED = 4,  /* payload_sum is the payload's checksum */
+	FRAME_WIDE = 1,    /* DATA: the payload is float32 partial sums although dtype is float16 or bfloat16 */
+	FRAME_ROOT = 2,    /* DATA of a broadcast: this rank is the root and the payload is the data */
+	FRAME_CHECKED = 4, /* payload_sum is the payload's checksum */
 	FRAME_FLAGS_ALL = 7,
 };
 

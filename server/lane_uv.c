@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Drives a lane core with non-blocking sockets under uv_poll.
+ *
+ * The happy path: attach -> readable: recvmsg straight into accumulators -> sessions that became ready are flushed
+ * with sendmsg -> GOODBYE, shutdown, end of file -> closed. Failure modes: a system call fails or the peer closes
+ * early: the core is told (session_lost) and decides what it means for the job. */
+#include "server/lane_uv.h"
+
+#include "proto/control.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	READS_PER_WAKE = 32, /* then the other connections of the lane have their turn */
+};
+
+struct lane_thread {
+	uv_thread_t thread;
+	uv_loop_t loop;
+	struct mailbox in, *out;
+	uv_timer_t tick;
+	struct lane *core;
+	struct conn *conns;
+	unsigned index;
+	uint32_t detect_ms;
+	const struct rs_log *log;
+};
+
+/* One connection. Invariant: session is NULL exactly when the poll handle is closing. */
+struct conn {
+	struct conn *next, **at;
+	struct lane_thread *lane;
+	struct session *session;
+	uv_poll_t poll;
+	int fd;
+	int events;      /* what the poll handle waits for */
+	bool write_wait; /* the socket took less than there was */
+	bool shut;
+};
+
+enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_STOP };
+
+struct letter {
+	struct mail mail;
+	enum letter_type type;
+	uint64_t job;
+	int fd;
+	struct registry_admit admit;
+	uint64_t processes;
+	struct rs_err why;
+	uint32_t frame_len;
+	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+};
+
+static void on_closed(uv_handle_t *h)
+{
+	struct conn *c = h->data;
+
+	close(c->fd);
+	free(c);
+}
+
+static void conn_close(struct conn *c)
+{
+	session_free(c->session);
+	c->session = NULL;
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	uv_close((uv_handle_t *)&c->poll, on_closed);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void conn_watch(struct conn *c)
+{
+	int events = UV_READABLE | (c->write_wait ? UV_WRITABLE : 0);
+
+	if (events == c->events)
+		return;
+	c->events = events;
+	uv_poll_start(&c->poll, events, on_poll);
+}
+
+static void conn_flush(struct conn *c)
+{
+	struct iovec iov[SESSION_IOV];
+	unsigned n;
+
+	while ((n = session_send_target(c->session, iov, SESSION_IOV))) {
+		struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+		ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (sent < 0 && errno == EINTR)
+			continue;
+		c->write_wait = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+		if (c->write_wait)
+			break;
+		if (sent < 0) {
+			session_lost(c->session, strerror(errno));
+			return;
+		}
+		session_sent(c->session, (size_t)sent, uv_now(&c->lane->loop));
+	}
+	if (!n)
+		c->write_wait = false;
+	if (!c->shut && session_shut(c->session)) {
+		c->shut = true;
+		shutdown(c->fd, SHUT_WR);
+	}
+	conn_watch(c);
+}
+
+/* Everything that an event made ready goes out before the loop waits again. */
+static void lane_flush(struct lane_thread *t)
+{
+	struct session *s;
+
+	while ((s = lane_next_ready(t->core))) {
+		struct conn *c = session_user(s);
+
+		if (session_over(s))
+			conn_close(c);
+		else if (!c->write_wait || session_shut(s))
+			conn_flush(c);
+	}
+}
+
+static void conn_read(struct conn *c)
+{
+	for (int i = 0; i < READS_PER_WAKE; i++) {
+		struct iovec iov[2];
+		unsigned n = session_recv_target(c->session, iov);
+		struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+		size_t room = 0;
+		ssize_t got;
+
+		if (!n)
+			return;
+		for (unsigned k = 0; k < n; k++)
+			room += iov[k].iov_len;
+		got = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (got <= 0) {
+			session_lost(c->session, got ? strerror(errno) : "it closed the connection");
+			return;
+		}
+		session_received(c->session, (size_t)got, uv_now(&c->lane->loop));
+		if ((size_t)got < room)
+			return;
+	}
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct conn *c = poll->data;
+	struct lane_thread *t = c->lane;
+
+	if (status < 0)
+		session_lost(c->session, uv_strerror(status));
+	if (events & UV_WRITABLE) {
+		c->write_wait = false;
+		conn_flush(c);
+	}
+	if (events & UV_READABLE)
+		conn_read(c);
+	lane_flush(t);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct lane_thread *t = timer->data;
+
+	lane_tick(t->core, uv_now(&t->loop));
+	lane_flush(t);
+}
+
+static void on_core_event(void *ctx, const struct lane_event *ev)
+{
+	struct lane_thread *t = ctx;
+	struct lane_mail *m = malloc(sizeof *m);
+
+	/* without this letter the registry would hold the job for ever */
+	if (!m)
+		abort();
+	m->event = *ev;
+	mailbox_post(t->out, &m->mail);
+}
+
+static void set_options(int fd, uint32_t detect_ms)
+{
+	int one = 1;
+	unsigned timeout = detect_ms;
+
+	/* a failure of these costs speed or comfort, never correctness */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+}
+
+static void report_gone(struct lane_thread *t, const struct registry_admit *a)
+{
+	struct lane_event ev = {
+	    .type = LANE_GONE, .job = a->stripe.job, .rank = a->session.rank, .lane = a->stripe.lane};
+
+	on_core_event(t, &ev);
+}
+
+static void attach(struct lane_thread *t, const struct letter *l)
+{
+	struct conn *c = calloc(1, sizeof *c);
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct rs_err e;
+
+	if (!c) {
+		rs_fail(&e, RS_ENOMEM, "no memory for a connection");
+		goto refuse;
+	}
+	c->lane = t;
+	c->fd = l->fd;
+	set_options(c->fd, t->detect_ms);
+	if (uv_poll_init_socket(&t->loop, &c->poll, c->fd)) {
+		rs_fail(&e, RS_EIO, "a connection cannot be watched");
+		goto free_conn;
+	}
+	c->poll.data = c;
+	c->next = t->conns;
+	c->at = &t->conns;
+	if (c->next)
+		c->next->at = &c->next;
+	t->conns = c;
+	if (lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e)) {
+		*c->at = c->next;
+		if (c->next)
+			c->next->at = c->at;
+		uv_close((uv_handle_t *)&c->poll, on_closed);
+		goto report;
+	}
+	session_queue(c->session, frame,
+		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
+				    control_pack_welcome(payload, t->detect_ms)));
+	conn_watch(c);
+	return;
+
+free_conn:
+	free(c);
+refuse:
+	close(l->fd);
+report:
+	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
+	report_gone(t, &l->admit);
+}
+
+static void stop(struct lane_thread *t)
+{
+	while (t->conns)
+		conn_close(t->conns);
+	uv_close((uv_handle_t *)&t->tick, NULL);
+	mailbox_close(&t->in);
+}
+
+static void on_mail(struct mailbox *m, struct mail *mail)
+{
+	struct lane_thread *t = m->user;
+	struct letter *l = (struct letter *)mail;
+
+	switch (l->type) {
+	case LETTER_ATTACH:
+		attach(t, l);
+		break;
+	case LETTER_START:
+		lane_start(t->core, l->job, l->processes);
+		break;
+	case LETTER_TELL:
+		lane_tell(t->core, l->job, l->frame, l->frame_len);
+		break;
+	case LETTER_ABORT:
+		lane_abort(t->core, l->job, l->why.code, l->why.msg);
+		break;
+	case LETTER_STOP:
+		stop(t);
+		break;
+	}
+	if (l->type != LETTER_STOP)
+		lane_flush(t);
+	free(l);
+}
+
+static void lane_main(void *arg)
+{
+	struct lane_thread *t = arg;
+
+	uv_run(&t->loop, UV_RUN_DEFAULT);
+}
+
+int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
+		      const struct rs_log *log, struct mailbox *out, struct rs_err *e)
+{
+	struct lane_thread *t = calloc(1, sizeof *t);
+	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = on_core_event, .ctx = t};
+	sigset_t all, old;
+	int rc;
+
+	if (!t)
+		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
+	t->index = index;
+	t->detect_ms = detect_ms;
+	t->log = log;
+	t->out = out;
+	rc = lane_new(&t->core, &opt, e);
+	if (rc)
+		goto free_thread;
+	if (uv_loop_init(&t->loop)) {
+		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		goto free_core;
+	}
+	rc = mailbox_init(&t->in, &t->loop, on_mail, t, e);
+	if (rc)
+		goto close_loop;
+	uv_timer_init(&t->loop, &t->tick);
+	t->tick.data = t;
+	uv_timer_start(&t->tick, on_tick, LANE_TICK_MS, LANE_TICK_MS);
+	/* signals belong to the accept loop */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = uv_thread_create(&t->thread, lane_main, t);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		rc = rs_fail(e, RS_EIO, "a thread cannot be started: %s", uv_strerror(rc));
+		goto close_handles;
+	}
+	*ret = t;
+	return RS_OK;
+
+close_handles:
+	uv_close((uv_handle_t *)&t->tick, NULL);
+	mailbox_close(&t->in);
+	uv_run(&t->loop, UV_RUN_DEFAULT);
+	mailbox_destroy(&t->in);
+close_loop:
+	uv_loop_close(&t->loop);
+free_core:
+	lane_free(t->core);
+free_thread:
+	free(t);
+	return rc;
+}
+
+static void post(struct lane_thread *t, const struct letter *l)
+{
+	struct letter *copy = malloc(sizeof *copy);
+
+	/* control letters are few and small: without them lanes and registry would disagree for good */
+	if (!copy)
+		abort();
+	*copy = *l;
+	mailbox_post(&t->in, &copy->mail);
+}
+
+void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit)
+{
+	struct letter l = {.type = LETTER_ATTACH, .fd = fd, .admit = *admit};
+
+	post(t, &l);
+}
+
+void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
+{
+	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
+
+	post(t, &l);
+}
+
+void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
+{
+	struct letter l = {.type = LETTER_TELL, .job = job, .frame_len = len};
+
+	memcpy(l.frame, frame, len);
+	post(t, &l);
+}
+
+void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
+{
+	struct letter l = {.type = LETTER_ABORT, .job = job, .why = *why};
+
+	post(t, &l);
+}
+
+void lane_thread_stop(struct lane_thread *t)
+{
+	struct letter l = {.type = LETTER_STOP};
+
+	if (!t)
+		return;
+	post(t, &l);
+	uv_thread_join(&t->thread);
+	mailbox_destroy(&t->in);
+	uv_loop_close(&t->loop);
+	lane_free(t->core);
+	free(t);
+}

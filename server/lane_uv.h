@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane with its thread, its libuv loop and its connections. */
+#ifndef RS_SERVER_LANE_UV_H
+#define RS_SERVER_LANE_UV_H
+
+#include "common/log.h"
+#include "server/mailbox.h"
+#include "server/registry.h"
+
+struct lane_thread;
+
+/* What a lane posts to the server's mailbox. */
+struct lane_mail {
+	struct mail mail;
+	struct lane_event event;
+};
+
+/* Starts the thread; events go to `out`, which must outlive lane_thread_stop. Errors: RS_ENOMEM, RS_EIO. */
+int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
+		      const struct rs_log *log, struct mailbox *out, struct rs_err *e);
+
+/* These may come from any thread and take effect in the order of calls of one thread.
+ * attach: fd belongs to the lane now, also when memory runs out (the lane then reports LANE_GONE). */
+void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit);
+void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
+void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
+void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
+
+/* Closes all connections at once, ends the thread and frees. */
+void lane_thread_stop(struct lane_thread *t);
+
+#endif

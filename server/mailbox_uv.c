@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/mailbox.h"
+
+#include <stdlib.h>
+
+static struct mail *take_all(struct mailbox *m)
+{
+	struct mail *list;
+
+	uv_mutex_lock(&m->mutex);
+	list = m->head;
+	m->head = NULL;
+	m->tail = &m->head;
+	uv_mutex_unlock(&m->mutex);
+	return list;
+}
+
+static void on_async(uv_async_t *async)
+{
+	struct mailbox *m = async->data;
+	struct mail *mail = take_all(m);
+
+	while (mail) {
+		struct mail *next = mail->next;
+
+		m->take(m, mail);
+		mail = next;
+	}
+}
+
+int mailbox_init(struct mailbox *m, uv_loop_t *loop, void (*take)(struct mailbox *m, struct mail *mail), void *user,
+		 struct rs_err *e)
+{
+	int rc = uv_mutex_init(&m->mutex);
+
+	if (rc)
+		return rs_fail(e, RS_ENOMEM, "a mutex cannot be made: %s", uv_strerror(rc));
+	rc = uv_async_init(loop, &m->async, on_async);
+	if (rc) {
+		uv_mutex_destroy(&m->mutex);
+		return rs_fail(e, RS_EIO, "an event cannot be made: %s", uv_strerror(rc));
+	}
+	m->async.data = m;
+	m->head = NULL;
+	m->tail = &m->head;
+	m->take = take;
+	m->user = user;
+	return RS_OK;
+}
+
+void mailbox_post(struct mailbox *m, struct mail *mail)
+{
+	mail->next = NULL;
+	uv_mutex_lock(&m->mutex);
+	*m->tail = mail;
+	m->tail = &mail->next;
+	/* inside the lock: mailbox_close must not come between */
+	uv_async_send(&m->async);
+	uv_mutex_unlock(&m->mutex);
+}
+
+void mailbox_close(struct mailbox *m)
+{
+	uv_close((uv_handle_t *)&m->async, NULL);
+}
+
+void mailbox_destroy(struct mailbox *m)
+{
+	struct mail *mail = take_all(m);
+
+	while (mail) {
+		struct mail *next = mail->next;
+
+		free(mail);
+		mail = next;
+	}
+	uv_mutex_destroy(&m->mutex);
+}

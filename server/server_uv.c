@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The happy path: accept -> greeting -> registry admits -> lane. Lane events come back through the mailbox and go into
+ * the registry, whose actions go out to the lanes. SIGTERM: no new jobs, the loop ends when the last job is gone or the
+ * drain timeout has passed. Failure modes: no descriptors left (a spare one is kept to refuse with), limits reached
+ * (refused with the limit's name). */
+#include "server/server_uv.h"
+
+#include "server/greeting.h"
+#include "server/lane_uv.h"
+#include "server/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	REGISTRY_TICK_MS = 1000,
+	ACCEPTS_PER_WAKE = 64,
+	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
+};
+
+struct listening {
+	uv_poll_t poll;
+	int fd;
+};
+
+struct server {
+	const struct rs_config *cfg;
+	const char *config_file;
+	struct rs_config as_read; /* the file's scalars, without what the command line overrides */
+	struct rs_log *log;
+	uv_loop_t loop;
+	struct mailbox in; /* from the lanes */
+	struct registry *registry;
+	struct greetings *greetings;
+	struct lane_thread **lanes;
+	unsigned lanes_n;
+	struct listening listening[LISTENER_MAX];
+	int listening_n;
+	uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
+	uv_timer_t tick;        /* the registry's; during a drain also its deadline */
+	unsigned max_connections;
+	unsigned sessions; /* connections handed to lanes and not gone */
+	int spare_fd;      /* given up for a moment to refuse when descriptors run out */
+	bool draining;
+	bool aborted; /* the drain timeout has passed */
+	uint64_t deadline_ms;
+};
+
+static void log_job(struct server *s, enum rs_log_level level, const char *event, const struct registry_job *j)
+{
+	rs_log(s->log, level, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
+	       rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
+	       rs_kv_u("memory_bytes", j->memory));
+}
+
+static void on_action(void *ctx, const struct registry_action *a)
+{
+	struct server *s = ctx;
+
+	switch (a->type) {
+	case REGISTRY_OPENED:
+		log_job(s, RS_LOG_INFO, "job-opened", &a->job);
+		return;
+	case REGISTRY_START:
+		log_job(s, RS_LOG_INFO, "job-started", &a->job);
+		break;
+	case REGISTRY_CLOSED:
+		log_job(s, RS_LOG_INFO, "job-closed", &a->job);
+		return;
+	case REGISTRY_ABORT:
+		rs_log(s->log, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
+		       rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
+		break;
+	case REGISTRY_TELL:
+		break;
+	}
+	for (unsigned i = 0; i < s->lanes_n; i++) {
+		if (a->type == REGISTRY_START)
+			lane_thread_start_job(s->lanes[i], a->job.id, a->job.processes);
+		else if (a->type == REGISTRY_ABORT)
+			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
+		else
+			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
+	}
+}
+
+static void *alloc_slots(void *ctx, uint64_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)ctx;
+	if (p == MAP_FAILED)
+		return NULL;
+	/* a hint: fewer TLB misses where the kernel has huge pages to give */
+	madvise(p, bytes, MADV_HUGEPAGE);
+	/* first touch here and not on the hot path, where a page fault costs more than the sum it is for */
+	memset(p, 0, bytes);
+	return p;
+}
+
+static void free_slots(void *ctx, void *memory, uint64_t bytes)
+{
+	(void)ctx;
+	munmap(memory, bytes);
+}
+
+static int on_hello(void *ctx, int fd, const struct control_hello *h, struct control_refused *refused)
+{
+	struct server *s = ctx;
+	struct registry_admit admit;
+	int rc = registry_hello(s->registry, h, &admit, refused);
+
+	if (rc)
+		return rc;
+	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
+	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label));
+	s->sessions++;
+	lane_thread_attach(s->lanes[admit.thread], fd, &admit);
+	registry_admitted(s->registry, admit.stripe.job);
+	return RS_OK;
+}
+
+static void on_turned_away(void *ctx, const char *peer, const struct rs_err *why)
+{
+	struct server *s = ctx;
+
+	rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
+}
+
+static void server_stop(struct server *s);
+
+static void on_mail(struct mailbox *m, struct mail *mail)
+{
+	struct server *s = m->user;
+	struct lane_mail *lm = (struct lane_mail *)mail;
+	const struct lane_event *ev = &lm->event;
+
+	if (ev->type == LANE_FAILED) {
+		registry_failed(s->registry, ev->job, &ev->why);
+	} else {
+		s->sessions--;
+		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	}
+	free(lm);
+	if (s->draining && registry_jobs(s->registry) == 0)
+		server_stop(s);
+}
+
+/* No descriptor is left: without the spare one the listening socket would stay readable and the loop would spin. */
+static void refuse_without_descriptors(struct server *s, int listen_fd)
+{
+	int fd;
+
+	close(s->spare_fd);
+	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
+	       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+}
+
+static void on_accept(uv_poll_t *poll, int status, int events)
+{
+	struct listening *li = poll->data;
+	struct server *s = li->poll.loop->data;
+
+	(void)status;
+	(void)events;
+	for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
+		struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
+		unsigned n = s->sessions + greetings_count(s->greetings);
+		int fd = accept4(li->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE)
+				refuse_without_descriptors(s, li->fd);
+			return;
+		}
+		if (n < s->max_connections) {
+			greetings_add(s->greetings, fd);
+		} else if (n < s->max_connections + ACCEPTS_PER_WAKE) {
+			snprintf(refused.message, sizeof refused.message,
+				 "this reducer has %u connections, as many as its limits.connections allows", n);
+			greetings_refuse(s->greetings, fd, &refused);
+		} else {
+			/* even refusing politely takes memory: a flood gets nothing */
+			close(fd);
+		}
+	}
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+	struct rs_err why;
+
+	registry_tick(s->registry);
+	if (!s->draining || uv_now(&s->loop) < s->deadline_ms)
+		return;
+	if (s->aborted) {
+		server_stop(s);
+		return;
+	}
+	s->aborted = true;
+	s->deadline_ms = uv_now(&s->loop) + ABORT_GRACE_MS;
+	rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout of %.1f s",
+		(double)s->cfg->timeouts.drain_ms / 1000);
+	registry_abort_all(s->registry, &why);
+}
+
+static void drain(struct server *s, int signum)
+{
+	if (s->draining)
+		_exit(1);
+	s->draining = true;
+	s->deadline_ms = uv_now(&s->loop) + s->cfg->timeouts.drain_ms;
+	registry_drain(s->registry);
+	rs_log(s->log, RS_LOG_INFO, "draining", rs_kv_s("signal", signum == SIGTERM ? "SIGTERM" : "SIGINT"),
+	       rs_kv_u("jobs", registry_jobs(s->registry)));
+	if (registry_jobs(s->registry) == 0)
+		server_stop(s);
+}
+
+static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
+{
+	return strcmp(a->server.listen, b->server.listen) != 0 || a->server.lanes != b->server.lanes ||
+	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
+	       a->security.insecure != b->security.insecure ||
+	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
+}
+
+/* What a running reducer can take over is taken over; for the rest the log says that it needs a restart. */
+static void reload(struct server *s)
+{
+	struct rs_config fresh;
+	struct rs_err e;
+
+	if (!s->config_file) {
+		rs_log(s->log, RS_LOG_WARN, "reload", rs_kv_s("result", "started without a file, nothing to read"));
+		return;
+	}
+	if (rs_config_load(&fresh, s->config_file, &e)) {
+		rs_log(s->log, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
+		       rs_kv_s("reason", e.msg));
+		return;
+	}
+	if (fresh.logging.level != s->as_read.logging.level)
+		s->log->level = fresh.logging.level;
+	s->as_read.logging.level = fresh.logging.level;
+	s->max_connections = fresh.limits.connections;
+	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh.limits.jobs,
+								   .workers = fresh.limits.workers,
+								   .memory_bytes = fresh.limits.memory_bytes});
+	rs_log(s->log, RS_LOG_INFO, "reload", rs_kv_s("result", "logging.level and limits taken over"));
+	if (needs_restart(&fresh, &s->as_read))
+		rs_log(s->log, RS_LOG_WARN, "reload",
+		       rs_kv_s("result", "changes of server, timeouts, security and logging.format need a restart"));
+	rs_config_close(&fresh);
+}
+
+static void on_signal(uv_signal_t *h, int signum)
+{
+	struct server *s = h->data;
+
+	if (signum == SIGHUP)
+		reload(s);
+	else
+		drain(s, signum);
+}
+
+static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
+{
+	s->lanes = calloc(s->cfg->server.lanes, sizeof(*s->lanes));
+	if (!s->lanes)
+		return rs_fail(e, RS_ENOMEM, "no memory for lanes");
+	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
+		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
+					   s->log, &s->in, e);
+
+		if (rc)
+			return rc;
+	}
+	return RS_OK;
+}
+
+static int start_listening(struct server *s, struct rs_err *e)
+{
+	int fds[LISTENER_MAX];
+	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure, fds, e);
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		s->listening[i].fd = fds[i];
+		uv_poll_init_socket(&s->loop, &s->listening[i].poll, fds[i]);
+		s->listening[i].poll.data = &s->listening[i];
+		uv_poll_start(&s->listening[i].poll, UV_READABLE, on_accept);
+	}
+	s->listening_n = n;
+	return RS_OK;
+}
+
+static void start_handles(struct server *s)
+{
+	static const int signums[3] = {SIGTERM, SIGINT, SIGHUP};
+
+	uv_timer_init(&s->loop, &s->tick);
+	s->tick.data = s;
+	uv_timer_start(&s->tick, on_tick, REGISTRY_TICK_MS, REGISTRY_TICK_MS);
+	for (int i = 0; i < 3; i++) {
+		uv_signal_init(&s->loop, &s->signals[i]);
+		s->signals[i].data = s;
+		uv_signal_start(&s->signals[i], on_signal, signums[i]);
+	}
+}
+
+static void log_listening(struct server *s, const struct rs_kernels *kernels)
+{
+	char name[80];
+
+	for (int i = 0; i < s->listening_n; i++) {
+		listener_name(s->listening[i].fd, name, sizeof name);
+		rs_log(s->log, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
+		       rs_kv_s("cpu", kernels->name));
+	}
+}
+
+int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
+{
+	const struct rs_config *cfg = opt->cfg;
+	struct server *s = calloc(1, sizeof *s);
+	struct registry_options ro = {
+	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
+	    .threads = cfg->server.lanes,
+	    .alloc = alloc_slots,
+	    .free = free_slots,
+	    .action = on_action,
+	    .ctx = s,
+	};
+	const struct rs_kernels *kernels;
+	int rc;
+
+	if (!s)
+		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+	s->cfg = cfg;
+	s->config_file = opt->config_file;
+	s->as_read = *opt->as_read;
+	s->as_read.reducers = NULL;
+	s->as_read.sharding.owner = NULL;
+	s->log = opt->log;
+	s->max_connections = cfg->limits.connections;
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = rs_kernels_select(cfg->server.cpu, &kernels, e);
+	if (rc)
+		goto free_server;
+	if (uv_loop_init(&s->loop)) {
+		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		goto free_server;
+	}
+	s->loop.data = s;
+	rc = mailbox_init(&s->in, &s->loop, on_mail, s, e);
+	if (rc)
+		goto close_loop;
+	rc = registry_new(&s->registry, &ro, e);
+	if (rc)
+		goto close_mailbox;
+	rc = greetings_init(&s->greetings,
+			    &(struct greetings_options){.loop = &s->loop,
+							.timeout_ms = cfg->timeouts.handshake_ms,
+							.hello = on_hello,
+							.turned_away = on_turned_away,
+							.ctx = s},
+			    e);
+	if (rc)
+		goto free_registry;
+	start_handles(s);
+	rc = start_lanes(s, kernels, e);
+	if (!rc)
+		rc = start_listening(s, e);
+	if (rc) {
+		server_stop(s);
+		server_run(s);
+		server_close(s);
+		return rc;
+	}
+	log_listening(s, kernels);
+	*ret = s;
+	return RS_OK;
+
+free_registry:
+	registry_free(s->registry);
+close_mailbox:
+	mailbox_close(&s->in);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	mailbox_destroy(&s->in);
+close_loop:
+	uv_loop_close(&s->loop);
+free_server:
+	close(s->spare_fd);
+	free(s);
+	return rc;
+}
+
+/* Closes every handle, so that the loop ends; the lanes go first, since they post into it. */
+static void server_stop(struct server *s)
+{
+	if (uv_is_closing((uv_handle_t *)&s->tick))
+		return;
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_stop(s->lanes[i]);
+	s->lanes_n = 0;
+	greetings_close(s->greetings);
+	for (int i = 0; i < s->listening_n; i++)
+		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
+	for (int i = 0; i < 3; i++)
+		uv_close((uv_handle_t *)&s->signals[i], NULL);
+	uv_close((uv_handle_t *)&s->tick, NULL);
+	mailbox_close(&s->in);
+}
+
+void server_run(struct server *s)
+{
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+}
+
+void server_close(struct server *s)
+{
+	for (int i = 0; i < s->listening_n; i++)
+		close(s->listening[i].fd);
+	mailbox_destroy(&s->in);
+	greetings_free(s->greetings);
+	registry_free(s->registry);
+	uv_loop_close(&s->loop);
+	free(s->lanes);
+	close(s->spare_fd);
+	rs_log(s->log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
+	free(s);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session's receiving side: frames in, contributions into slots. */
+#include "server/stripe.h"
+
+#include "proto/control.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The peer broke the protocol or disagrees with another rank. Before START only this connection pays for it;
+ * afterwards the job cannot complete its operations without this rank. */
+static void session_fail(struct session *s, const struct rs_err *why)
+{
+	struct stripe *st = s->stripe;
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	if (st->running) {
+		stripe_fail(st, why);
+		return;
+	}
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	session_drain(s);
+}
+
+/* Where the rest of a contribution goes while it is added up as it comes. Bytes go straight into the accumulator as
+ * long as nobody else has been there before; the first bytes of a split element move along. */
+static struct iovec add_target(struct session *s)
+{
+	struct slot *slot = s->slot;
+	uint8_t *at = s->stripe->owner->scratch;
+	size_t room = LANE_SCRATCH - s->carry_n;
+
+	s->target_direct = s->input.direct && s->pos == slot->filled;
+	if (s->target_direct) {
+		at = slot->acc + s->pos * s->input.size;
+		room = s->left_in;
+	}
+	memcpy(at, s->carry, s->carry_n);
+	s->target_len = s->left_in < room ? s->left_in : room;
+	return (struct iovec){at + s->carry_n, s->target_len};
+}
+
+static struct iovec payload_target(struct session *s)
+{
+	uint8_t *at;
+
+	if (s->mode == RX_ADD)
+		return add_target(s);
+	s->target_len = s->left_in;
+	at = s->mode == RX_CONTROL ? s->control_in : s->slot->stash + (s->rank - 1) * s->stripe->stride;
+	return (struct iovec){at + s->pos, s->left_in};
+}
+
+unsigned session_recv_target(struct session *s, struct iovec iov[2])
+{
+	s->target_len = 0;
+	if (s->lost)
+		return 0;
+	if (s->draining) {
+		iov[0] = (struct iovec){s->stripe->owner->scratch, LANE_SCRATCH};
+		return 1;
+	}
+	if (!s->left_in) {
+		iov[0] = (struct iovec){s->raw + s->raw_have, FRAME_HEADER - s->raw_have};
+		return 1;
+	}
+	iov[0] = payload_target(s);
+	if (s->target_len < s->left_in)
+		return 1;
+	/* the next header comes with the same system call */
+	iov[1] = (struct iovec){s->raw, FRAME_HEADER};
+	return 2;
+}
+
+static void add_received(struct session *s, size_t n)
+{
+	struct slot *slot = s->slot;
+	size_t have = s->carry_n + n, size = s->input.size;
+	uint32_t whole = (uint32_t)(have / size);
+	uint8_t *at = s->target_direct ? slot->acc + s->pos * size : s->stripe->owner->scratch;
+
+	if (s->target_direct)
+		slot->filled = s->pos + whole;
+	else
+		slot_add(slot, s->stripe->owner->opt.kernels, s->pos, at, whole, s->in.flags & FRAME_WIDE);
+	s->pos += whole;
+	s->carry_n = (unsigned)(have % size);
+	memcpy(s->carry, at + whole * size, s->carry_n);
+}
+
+static void contribution_complete(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.flags & FRAME_CHECKED && s->sum && s->in.payload_len &&
+	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
+			stripe_who(s->stripe, s->rank, who, sizeof who), s->in.chunk, s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	if (stripe_contributed(s->stripe, s->slot, s->rank, &e))
+		session_fail(s, &e);
+}
+
+static void take_abort(struct session *s)
+{
+	struct rs_err why, e;
+	char who[160];
+
+	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &e))
+		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
+			stripe_who(s->stripe, s->rank, who, sizeof who));
+	s->left = true;
+	session_drain(s);
+	if (s->stripe->running)
+		stripe_fail(s->stripe, &why);
+}
+
+static void payload_complete(struct session *s)
+{
+	if (s->mode != RX_CONTROL)
+		contribution_complete(s);
+	else if (s->in.type == FRAME_ABORT)
+		take_abort(s);
+}
+
+/* GOODBYE: in good order only when nobody waits for this rank any more. */
+static void take_goodbye(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err why;
+	char who[160];
+
+	if (st->running && (s->outstanding || stripe_waits_for(st, s->rank))) {
+		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
+			stripe_who(st, s->rank, who, sizeof who));
+		stripe_fail(st, &why);
+		return;
+	}
+	s->left = true;
+	st->left++;
+	st->left_rank = s->rank;
+	session_drain(s);
+}
+
+static void begin_contribution(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err e;
+	char who[160];
+
+	if (!st->running)
+		rs_fail(&e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
+	else if (st->left)
+		rs_fail(&e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
+			stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
+	else if (s->outstanding >= st->p.window)
+		rs_fail(&e, RS_EPROTO, "%s has more than %u chunks without a result",
+			stripe_who(st, s->rank, who, sizeof who), st->p.window);
+	else if (!stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
+		s->outstanding++;
+		s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
+		s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
+		stripe_acked(st, s, s->in.ack);
+		if (s->sum)
+			XXH3_64bits_reset(s->sum);
+		return;
+	}
+	session_fail(s, &e);
+}
+
+static void header_complete(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	s->raw_have = 0;
+	if (frame_decode(s->raw, &s->in, &e)) {
+		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		session_fail(s, &e);
+		return;
+	}
+	s->left_in = s->in.payload_len;
+	s->mode = RX_CONTROL;
+	s->pos = 0;
+	s->carry_n = 0;
+	switch (s->in.type) {
+	case FRAME_DATA:
+		if (s->in.generation != s->stripe->p.generation) {
+			rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
+				stripe_who(s->stripe, s->rank, who, sizeof who), s->in.generation,
+				s->stripe->p.generation);
+			session_fail(s, &e);
+			return;
+		}
+		begin_contribution(s);
+		break;
+	case FRAME_PING:
+		if (s->stripe->running)
+			stripe_acked(s->stripe, s, s->in.ack);
+		break;
+	case FRAME_ABORT:
+		break;
+	case FRAME_GOODBYE:
+		take_goodbye(s);
+		return;
+	default:
+		rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
+			stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+		session_fail(s, &e);
+		return;
+	}
+	if (!s->left_in && !s->draining)
+		payload_complete(s);
+}
+
+static void payload_received(struct session *s, size_t n)
+{
+	if (s->sum && s->mode != RX_CONTROL) {
+		const uint8_t *at = s->mode == RX_STASH ? s->slot->stash + (s->rank - 1) * s->stripe->stride + s->pos
+				    : s->target_direct  ? s->slot->acc + s->pos * s->input.size + s->carry_n
+							: s->stripe->owner->scratch + s->carry_n;
+
+		XXH3_64bits_update(s->sum, at, n);
+	}
+	if (s->mode == RX_ADD)
+		add_received(s, n);
+	else
+		s->pos += (uint32_t)n;
+	s->left_in -= (uint32_t)n;
+	if (!s->left_in)
+		payload_complete(s);
+}
+
+void session_received(struct session *s, size_t n, uint64_t now_ms)
+{
+	size_t payload = n < s->target_len ? n : s->target_len;
+
+	s->stripe->owner->now_ms = now_ms;
+	s->last_rx_ms = now_ms;
+	if (s->draining)
+		return;
+	if (payload)
+		payload_received(s, payload);
+	if (s->draining)
+		return;
+	s->raw_have += (unsigned)(n - payload);
+	if (s->raw_have == FRAME_HEADER)
+		header_complete(s);
+}

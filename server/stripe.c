@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/stripe.h"
+
+#include "proto/control.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Slots of a stripe. A rank is at most `window` chunks ahead of its own oldest missing result, and a chunk is complete
+ * only when the slowest rank has sent it, so no rank is more than 2 x window ahead of the oldest slot still in use. */
+static unsigned stripe_slots(const struct stripe_params *p)
+{
+	return 2 * p->window;
+}
+
+/* Half types accumulate in float32: twice the bytes of the chunk. */
+static size_t stripe_stride(const struct stripe_params *p)
+{
+	return ((size_t)p->chunk_bytes * 2 + 63) & ~(size_t)63;
+}
+
+static uint64_t stripe_buffers(const struct stripe_params *p)
+{
+	return (uint64_t)stripe_slots(p) * (p->deterministic ? p->world_size : 1);
+}
+
+uint64_t stripe_memory(const struct stripe_params *p)
+{
+	uint64_t bytes;
+
+	if (__builtin_mul_overflow(stripe_buffers(p), (uint64_t)stripe_stride(p), &bytes))
+		return UINT64_MAX;
+	return bytes;
+}
+
+struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane)
+{
+	struct stripe *st = l->stripes;
+
+	while (st && (st->p.job != job || st->p.lane != lane))
+		st = st->next;
+	return st;
+}
+
+static void stripe_lay_out(struct stripe *st)
+{
+	size_t words = (st->p.world_size + 63) / 64;
+	size_t buffers = st->p.deterministic ? st->p.world_size : 1;
+
+	for (unsigned i = st->slots_n; i-- > 0;) {
+		struct slot *s = &st->slots[i];
+
+		s->acc = st->p.memory + i * buffers * st->stride;
+		s->stash = buffers > 1 ? s->acc + st->stride : NULL;
+		s->who = st->bits + i * 3 * words;
+		s->complete = s->who + words;
+		s->wide = s->complete + words;
+		s->next = st->free;
+		st->free = s;
+	}
+}
+
+int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *p, struct rs_err *e)
+{
+	struct stripe *st = calloc(1, sizeof *st);
+	size_t words = (p->world_size + 63) / 64;
+	unsigned buckets = 1;
+
+	if (!st)
+		goto no_memory;
+	st->owner = l;
+	st->p = *p;
+	st->slots_n = stripe_slots(p);
+	st->stride = stripe_stride(p);
+	while (buckets < 2 * st->slots_n)
+		buckets *= 2;
+	st->mask = buckets - 1;
+	st->sessions = calloc(p->world_size, sizeof *st->sessions);
+	st->slots = calloc(st->slots_n, sizeof *st->slots);
+	st->buckets = calloc(buckets, sizeof(*st->buckets));
+	st->bits = calloc((size_t)st->slots_n * 3 * words, sizeof *st->bits);
+	if (!st->sessions || !st->slots || !st->buckets || !st->bits)
+		goto no_memory;
+	st->at_stable = p->world_size;
+	stripe_lay_out(st);
+	st->next = l->stripes;
+	l->stripes = st;
+	*ret = st;
+	return RS_OK;
+
+no_memory:
+	if (st) {
+		free(st->sessions);
+		free(st->slots);
+		free(st->buckets);
+		free(st->bits);
+		free(st);
+	}
+	return rs_fail(e, RS_ENOMEM, "no memory for the lane's tables");
+}
+
+void stripe_free(struct stripe *st)
+{
+	struct stripe **at = &st->owner->stripes;
+
+	while (*at != st)
+		at = &(*at)->next;
+	*at = st->next;
+	free(st->sessions);
+	free(st->slots);
+	free(st->buckets);
+	free(st->bits);
+	free(st);
+}
+
+const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size)
+{
+	const struct session *s = st->sessions[rank];
+
+	if (s && s->label[0])
+		snprintf(buf, size, "rank %u (%s)", rank, s->label);
+	else
+		snprintf(buf, size, "rank %u", rank);
+	return buf;
+}
+
+static struct slot **bucket_of(struct stripe *st, uint64_t seq, uint32_t chunk)
+{
+	uint64_t h = (seq * UINT64_C(0x9e3779b97f4a7c15)) ^ (chunk * UINT64_C(0xc2b2ae3d27d4eb4f));
+
+	return &st->buckets[(h >> 32) & st->mask];
+}
+
+static void describe(char *buf, size_t size, const struct frame *f)
+{
+	if (f->op == FRAME_OP_BROADCAST)
+		snprintf(buf, size, "a broadcast of %" PRIu64 " %s", f->count, rs_dtype_name(f->dtype));
+	else
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(f->op), f->count,
+			 rs_dtype_name(f->dtype));
+}
+
+/* What two ranks must agree on before their bytes may be added up. */
+static int check_agreement(struct stripe *st, const struct slot *slot, const struct frame *f, unsigned rank,
+			   struct rs_err *e)
+{
+	const struct frame *g = &slot->of;
+	char mine[80], theirs[80], me[160], other[160];
+
+	stripe_who(st, rank, me, sizeof me);
+	stripe_who(st, slot->first_rank, other, sizeof other);
+	if (f->dtype != g->dtype || f->op != g->op || f->count != g->count || f->chunk_elems != g->chunk_elems) {
+		describe(mine, sizeof mine, f);
+		describe(theirs, sizeof theirs, g);
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
+			       f->seq, me, mine, other, theirs);
+	}
+	if (f->name_hash != g->name_hash)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": %s gave it another name than %s", f->seq,
+			       me, other);
+	return RS_OK;
+}
+
+/* A frame from the network says what it is; nothing of it is believed before it fits the job. */
+static int check_contribution(const struct stripe *st, const struct frame *f, struct rs_err *e)
+{
+	size_t size = rs_dtype_size(f->dtype), wire = f->flags & FRAME_WIDE ? sizeof(float) : size;
+	bool broadcast = f->op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT;
+	uint64_t want;
+
+	if (size == 0)
+		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->dtype);
+	if (f->op >= RS_OP_NR && !broadcast)
+		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->op);
+	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->dtype)))
+		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
+			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->dtype));
+	if (root && !broadcast)
+		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
+	if (f->chunk_elems == 0 || f->chunk_elems * (uint64_t)size > st->p.chunk_bytes)
+		return rs_fail(e, RS_EPROTO, "chunks of %u elements do not fit the job's %u bytes", f->chunk_elems,
+			       st->p.chunk_bytes);
+	if (f->chunk >= frame_chunks(f->count, f->chunk_elems))
+		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->count);
+	want = broadcast && !root ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;
+	if (f->payload_len != want)
+		return rs_fail(e, RS_EPROTO,
+			       "chunk %u of operation %" PRIu64 " has %u payload bytes instead of %" PRIu64, f->chunk,
+			       f->seq, f->payload_len, want);
+	if (st->p.checksum && !(f->flags & FRAME_CHECKED) && want)
+		return rs_fail(e, RS_EPROTO, "a payload has no checksum, although the job asks for checksums");
+	return RS_OK;
+}
+
+static void slot_begin(struct stripe *st, struct slot *slot, const struct frame *f, unsigned rank)
+{
+	size_t words = (st->p.world_size + 63) / 64;
+
+	slot->of = *f;
+	slot->first_rank = rank;
+	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
+	slot->filled = 0;
+	slot->contributed = 0;
+	slot->combined = 0;
+	slot->roots = 0;
+	slot->unsent = 0;
+	memset(slot->who, 0, 3 * words * sizeof *slot->who);
+}
+
+int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
+{
+	struct slot **bucket = bucket_of(st, f->seq, f->chunk), *slot = *bucket;
+	char who[160];
+	int rc = check_contribution(st, f, e);
+
+	if (rc)
+		return rs_wrap(e, "%s broke the protocol", stripe_who(st, rank, who, sizeof who));
+	while (slot && (slot->of.seq != f->seq || slot->of.chunk != f->chunk))
+		slot = slot->next;
+	if (slot) {
+		rc = check_agreement(st, slot, f, rank, e);
+		if (rc)
+			return rc;
+	} else {
+		slot = st->free;
+		if (!slot)
+			return rs_fail(e, RS_EPROTO, "%s started more chunks than the job's window of %u allows",
+				       stripe_who(st, rank, who, sizeof who), st->p.window);
+		st->free = slot->next;
+		slot_begin(st, slot, f, rank);
+		slot->next = *bucket;
+		*bucket = slot;
+	}
+	if (slot_bit(slot->who, rank))
+		return rs_fail(e, RS_EPROTO, "%s sent chunk %u of operation %" PRIu64 " twice",
+			       stripe_who(st, rank, who, sizeof who), f->chunk, f->seq);
+	slot_bit_set(slot->who, rank);
+	if (f->flags & FRAME_WIDE)
+		slot_bit_set(slot->wide, rank);
+	if (f->flags & FRAME_ROOT && slot->roots++ > 0) {
+		char other[160];
+
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": both %s and %s say that they are the root of the broadcast",
+			       f->seq, stripe_who(st, rank, who, sizeof who),
+			       stripe_who(st, slot->root, other, sizeof other));
+	}
+	if (f->flags & FRAME_ROOT)
+		slot->root = rank;
+	*ret = slot;
+	return RS_OK;
+}
+
+int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	bool broadcast = slot->of.op == FRAME_OP_BROADCAST;
+
+	if (st->p.deterministic && !broadcast) {
+		slot_bit_set(slot->complete, rank);
+		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
+	}
+	if (++slot->contributed < st->p.world_size)
+		return RS_OK;
+	if (broadcast && slot->roots == 0)
+		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64, slot->of.seq);
+	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
+	slot->unsent = st->p.world_size;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		session_queue_result(st->sessions[r], slot, broadcast && r == slot->root);
+	return RS_OK;
+}
+
+bool stripe_waits_for(const struct stripe *st, unsigned rank)
+{
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
+			if (!slot_bit(slot->who, rank))
+				return true;
+	return false;
+}
+
+void stripe_result_sent(struct stripe *st, struct slot *slot)
+{
+	struct slot **at = bucket_of(st, slot->of.seq, slot->of.chunk);
+
+	if (--slot->unsent > 0)
+		return;
+	while (*at != slot)
+		at = &(*at)->next;
+	*at = slot->next;
+	slot->next = st->free;
+	st->free = slot;
+}
+
+void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
+{
+	uint64_t old = s->done, least = UINT64_MAX;
+
+	if (ack <= old)
+		return;
+	s->done = ack;
+	/* the minimum can only move when the last rank leaves it, which keeps this off the path of most frames */
+	if (old != st->stable || --st->at_stable > 0)
+		return;
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		uint64_t done = st->sessions[r] ? st->sessions[r]->done : 0;
+
+		if (done < least) {
+			least = done;
+			st->at_stable = 0;
+		}
+		if (done == least)
+			st->at_stable++;
+	}
+	st->stable = least;
+}
+
+void stripe_end(struct stripe *st, const struct rs_err *why)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+	uint32_t len = control_pack_abort(payload, why->code, why->msg);
+
+	st->ended = true;
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		struct session *s = st->sessions[r];
+
+		if (!s || s->draining)
+			continue;
+		session_queue_frame(s, FRAME_ABORT, payload, len);
+		session_drain(s);
+	}
+}
+
+void stripe_fail(struct stripe *st, const struct rs_err *why)
+{
+	struct lane_event ev = {.type = LANE_FAILED, .job = st->p.job, .lane = st->p.lane, .why = *why};
+
+	if (st->ended)
+		return;
+	stripe_end(st, why);
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the lane core: the structs that lane.c, stripe.c, session.c and session_tx.c share. */
+#ifndef RS_SERVER_STRIPE_H
+#define RS_SERVER_STRIPE_H
+
+#include "proto/control.h"
+#include "server/lane.h"
+#include "server/slot.h"
+
+#include <xxhash.h>
+
+enum {
+	SESSION_CONTROL = 2 * (FRAME_HEADER + FRAME_CONTROL_MAX), /* bytes of control frames that may wait to be sent */
+};
+
+struct lane {
+	struct lane_options opt;
+	struct stripe *stripes;
+	struct session *ready_head, *ready_tail; /* sessions the driver should look at, each at most once */
+	uint8_t *scratch;                        /* LANE_SCRATCH bytes, for contributions that are added */
+	uint64_t now_ms;                         /* as the driver last said */
+	uint64_t ticked_ms;                      /* time of the last tick */
+};
+
+/* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list.
+ * A stripe lives as long as a session is attached. */
+struct stripe {
+	struct lane *owner;
+	struct stripe *next;
+	struct stripe_params p;
+	bool running;              /* START was sent */
+	bool ended;                /* ABORT was sent; whatever arrives is thrown away */
+	uint64_t processes;        /* divisor of an average */
+	unsigned attached;         /* sessions */
+	unsigned left;             /* of them, those that said GOODBYE or were closed since */
+	unsigned left_rank;        /* one of those */
+	uint64_t stable;           /* every rank has the results of all operations below */
+	struct session **sessions; /* [world_size], NULL: not attached */
+	struct slot *slots;        /* [slots_n] */
+	unsigned slots_n;
+	struct slot *free;
+	struct slot **buckets; /* [mask + 1] */
+	unsigned mask;
+	uint64_t *bits;     /* all slots' bit sets */
+	unsigned at_stable; /* ranks whose `done` equals `stable` */
+	size_t stride;      /* bytes of an accumulator and of a stash entry */
+};
+
+enum rx_mode {
+	RX_CONTROL, /* payload of a control frame, into control_in */
+	RX_ADD,     /* contribution, into the accumulator or through the scratch */
+	RX_STASH,   /* contribution, into the slot's stash, combined later in rank order */
+};
+
+/* One result on its way to one rank. */
+struct tx_result {
+	struct slot *slot;
+	bool head_only;
+};
+
+struct session {
+	struct stripe *stripe;
+	struct session *ready_next;
+	bool ready;
+	void *user;
+	unsigned rank;
+	char label[128];
+	uint32_t peer_detect_ms;
+	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
+	uint64_t done;        /* the worker's ack: it has the results of all operations below */
+	bool left;            /* GOODBYE */
+	bool draining;        /* what arrives is thrown away; closed after the last bytes are out */
+	bool lost;            /* the connection is gone */
+	unsigned outstanding; /* contributions begun whose result is not completely sent */
+
+	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
+	uint8_t raw[FRAME_HEADER];
+	unsigned raw_have;
+	struct frame in;
+	uint32_t left_in;
+	enum rx_mode mode;
+	struct slot *slot;
+	struct slot_input input;
+	uint32_t pos;     /* RX_ADD: whole elements consumed; else bytes received */
+	uint8_t carry[8]; /* RX_ADD: first bytes of an element whose rest has not come yet */
+	unsigned carry_n;
+	size_t target_len; /* payload bytes the last recv target had room for */
+	bool target_direct;
+	XXH3_state_t *sum; /* with checksum: over the payload so far; owned */
+	uint8_t control_in[FRAME_CONTROL_MAX];
+
+	/* sending: control frames go out between results; results in order from a ring of slots_n */
+	uint8_t control[SESSION_CONTROL];
+	unsigned control_len, control_off; /* bytes control_off..control_len are still to be sent */
+	unsigned control_inflight;         /* of those, given out by the last send target */
+	struct tx_result *results;
+	unsigned results_head, results_n;
+	uint32_t result_off; /* bytes of the first result that are sent */
+};
+
+/* stripe.c */
+struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane);
+int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *p, struct rs_err *e);
+void stripe_free(struct stripe *st);
+/* The slot of a contribution's chunk, made when it is the first. Errors: RS_EPROTO, RS_EMISMATCH with a sentence. */
+int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e);
+/* rank's contribution to slot is complete; the last one sends the result on its way. */
+int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e);
+/* Is there a chunk that others have contributed to and rank has not? */
+bool stripe_waits_for(const struct stripe *st, unsigned rank);
+void stripe_result_sent(struct stripe *st, struct slot *slot);
+/* The job cannot go on: tells the registry and all sessions. */
+void stripe_fail(struct stripe *st, const struct rs_err *why);
+/* ABORT to all sessions, no event. */
+void stripe_end(struct stripe *st, const struct rs_err *why);
+/* rank has the results of all operations below ack. */
+void stripe_acked(struct stripe *st, struct session *s, uint64_t ack);
+/* "rank 3" or "rank 3 (processes 6-7 on host b)", into buf. */
+const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size);
+
+/* lane.c, session.c and session_tx.c */
+void session_release(struct session *s);
+void session_ready(struct session *s);
+void session_queue_result(struct session *s, struct slot *slot, bool head_only);
+/* Nothing more is expected from the peer; what is queued still goes out. */
+void session_drain(struct session *s);
+/* Queues a control frame of the given type, with a packed payload. */
+bool session_queue_frame(struct session *s, unsigned type, const void *payload, uint32_t len);
+
+#endif
