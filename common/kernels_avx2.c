@@ -57,9 +57,14 @@ static inline vec_f32 nan_f32(void)
 	return _mm256_castsi256_ps(_mm256_set1_epi32((int)F32_NAN_BITS));
 }
 
+/* clang 14 sees through the conversion and takes comparisons of its result apart into single halves, ten times slower:
+ * the empty asm keeps it from looking. */
 static inline vec_f32 get_f16(const void *p)
 {
-	return _mm256_cvtph_ps(_mm_loadu_si128(p));
+	vec_f32 v = _mm256_cvtph_ps(_mm_loadu_si128(p));
+
+	__asm__("" : "+x"(v));
+	return v;
 }
 
 static inline void put_f16(void *p, vec_f32 v)

@@ -2,8 +2,9 @@
 /* The kernels that a compiler vectorizes well by itself: integers, divisions, copies. Each table file includes this
  * and so gets them compiled for its own instructions.
  *
- * Blocks of a constant size are what makes gcc vectorize at -O2 as it does at -O3. Elements are read through a type
- * of alignment 1. Signed sums and products are computed in the unsigned type, where wrapping is defined. */
+ * The form matters: gcc vectorizes at -O2 only loops of a constant count, here the blocks, and elements of unknown
+ * alignment only when they are copied. Signed sums and products are computed in the unsigned type, where wrapping is
+ * defined. */
 #ifndef RS_COMMON_KERNELS_LOOPS_H
 #define RS_COMMON_KERNELS_LOOPS_H
 
@@ -15,28 +16,31 @@
 
 /* expr combines x, the accumulator's element, and y, the source's */
 #define DEFINE_REDUCE(name, type, expr)                                                                                \
+	static inline void name##_at(char *a, const char *s)                                                           \
+	{                                                                                                              \
+		type x, y;                                                                                             \
+                                                                                                                       \
+		memcpy(&x, a, sizeof x);                                                                               \
+		memcpy(&y, s, sizeof y);                                                                               \
+		x = (type)(expr);                                                                                      \
+		memcpy(a, &x, sizeof x);                                                                               \
+	}                                                                                                              \
 	static void name(void *restrict acc, const void *restrict src, size_t n)                                       \
 	{                                                                                                              \
-		typedef type element __attribute__((aligned(1), may_alias));                                           \
 		enum { BLOCK = BLOCK_BYTES / sizeof(type) };                                                           \
-		element *restrict a = acc;                                                                             \
-		const element *restrict s = src;                                                                       \
-		size_t done = n - n % BLOCK;                                                                           \
+		char *restrict a = acc;                                                                                \
+		const char *restrict s = src;                                                                          \
                                                                                                                        \
-		for (size_t at = 0; at < done; at += BLOCK)                                                            \
-			for (size_t i = at; i < at + BLOCK; i++) {                                                     \
-				const type x = a[i], y = s[i];                                                         \
-				a[i] = (type)(expr);                                                                   \
-			}                                                                                              \
-		for (size_t i = done; i < n; i++) {                                                                    \
-			const type x = a[i], y = s[i];                                                                 \
-			a[i] = (type)(expr);                                                                           \
-		}                                                                                                      \
+		for (; n >= BLOCK; n -= BLOCK, a += BLOCK_BYTES, s += BLOCK_BYTES)                                     \
+			for (size_t i = 0; i < BLOCK; i++)                                                             \
+				name##_at(a + i * sizeof(type), s + i * sizeof(type));                                 \
+		for (size_t i = 0; i < n; i++)                                                                         \
+			name##_at(a + i * sizeof(type), s + i * sizeof(type));                                         \
 	}
 
 #define DEFINE_INTEGER_REDUCES(dtype, type, wrapping)                                                                  \
 	DEFINE_REDUCE(sum_##dtype, wrapping, x + y)                                                                    \
-	DEFINE_REDUCE(prod_##dtype, wrapping, x *y)                                                                    \
+	DEFINE_REDUCE(prod_##dtype, wrapping, (x) * (y))                                                               \
 	DEFINE_REDUCE(max_##dtype, type, x > y ? x : y)                                                                \
 	DEFINE_REDUCE(min_##dtype, type, x < y ? x : y)
 
@@ -47,29 +51,32 @@ DEFINE_INTEGER_REDUCES(uint32, uint32_t, uint32_t)
 DEFINE_INTEGER_REDUCES(int64, int64_t, uint64_t)
 DEFINE_INTEGER_REDUCES(uint64, uint64_t, uint64_t)
 
-/* expr is made of x, the element, and d, the divisor in the type divisor_type, which must hold it */
+/* expr is made of x, the element, and d, the divisor in divisor_type. A divisor over divisor_max, which need not fit
+ * divisor_type, is larger than every element. */
 #define DEFINE_DIVIDE(name, type, divisor_type, divisor_max, expr)                                                     \
+	static inline void name##_at(char *a, divisor_type d)                                                          \
+	{                                                                                                              \
+		type x;                                                                                                \
+                                                                                                                       \
+		memcpy(&x, a, sizeof x);                                                                               \
+		x = (type)(expr);                                                                                      \
+		memcpy(a, &x, sizeof x);                                                                               \
+	}                                                                                                              \
 	static void name(void *acc, uint64_t divisor, size_t n)                                                        \
 	{                                                                                                              \
-		typedef type element __attribute__((aligned(1), may_alias));                                           \
 		enum { BLOCK = BLOCK_BYTES / sizeof(type) };                                                           \
-		element *a = acc;                                                                                      \
-		size_t done = n - n % BLOCK;                                                                           \
 		const divisor_type d = (divisor_type)divisor;                                                          \
+		char *a = acc;                                                                                         \
                                                                                                                        \
 		if (divisor > (divisor_max)) {                                                                         \
-			memset(acc, 0, n * sizeof(type)); /* all elements are nearer to 0 than the divisor */          \
+			memset(acc, 0, n * sizeof(type));                                                              \
 			return;                                                                                        \
 		}                                                                                                      \
-		for (size_t at = 0; at < done; at += BLOCK)                                                            \
-			for (size_t i = at; i < at + BLOCK; i++) {                                                     \
-				const type x = a[i];                                                                   \
-				a[i] = (type)(expr);                                                                   \
-			}                                                                                              \
-		for (size_t i = done; i < n; i++) {                                                                    \
-			const type x = a[i];                                                                           \
-			a[i] = (type)(expr);                                                                           \
-		}                                                                                                      \
+		for (; n >= BLOCK; n -= BLOCK, a += BLOCK_BYTES)                                                       \
+			for (size_t i = 0; i < BLOCK; i++)                                                             \
+				name##_at(a + i * sizeof(type), d);                                                    \
+		for (size_t i = 0; i < n; i++)                                                                         \
+			name##_at(a + i * sizeof(type), d);                                                            \
 	}
 
 /* Small integers go through a float type with twice their bits, whose rounded quotient truncates to the exact one and
@@ -77,7 +84,7 @@ DEFINE_INTEGER_REDUCES(uint64, uint64_t, uint64_t)
 DEFINE_DIVIDE(divide_int8, int8_t, float, UINT8_MAX, (int)((float)x / d))
 DEFINE_DIVIDE(divide_uint8, uint8_t, float, UINT8_MAX, (int)((float)x / d))
 DEFINE_DIVIDE(divide_int32, int32_t, double, UINT32_MAX, (int32_t)((double)x / d))
-DEFINE_DIVIDE(divide_uint32, uint32_t, uint32_t, UINT32_MAX, x / d)
+DEFINE_DIVIDE(divide_uint32, uint32_t, double, UINT32_MAX, (int64_t)((double)x / d))
 DEFINE_DIVIDE(divide_int64, int64_t, uint64_t, UINT64_MAX, x < 0 ? 0 - (0 - (uint64_t)x) / d : (uint64_t)x / d)
 DEFINE_DIVIDE(divide_uint64, uint64_t, uint64_t, UINT64_MAX, x / d)
 DEFINE_DIVIDE(divide_float16, float, float, UINT64_MAX, x / d)

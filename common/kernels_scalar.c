@@ -113,7 +113,7 @@ static double nan_rule_f64(double a, double b)
 	}
 
 DEFINE_FLOAT_OP(sum, a + b)
-DEFINE_FLOAT_OP(prod, a *b)
+DEFINE_FLOAT_OP(prod, (a) * (b))
 DEFINE_FLOAT_OP(max, a > b ? a : b) /* b when it is a NaN */
 DEFINE_FLOAT_OP(min, a < b ? a : b)
 

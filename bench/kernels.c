@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Speed of the reduction kernels: every table that runs here, every dtype and operation, with both buffers in L2 and
+ * with both in memory, beside memcpy and a plain `a[i] = a[i] + b[i]` on float32 that the compiler vectorized.
+ *
+ * GB/s counts the bytes of the accumulator (of the elements for copies), so a float16 sum at the speed of a float32 one
+ * adds as many elements a second. */
+#include "common/kernels.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REPEATS_MAX = 101 };
+#define REPEAT_SECONDS 0.004 /* a repeat calls the kernel until this time is over */
+
+#if defined(__x86_64__)
+#define BEST_ISA __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define BEST_ISA
+#endif
+
+enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE };
+
+/* One thing to measure: a kernel of a table on n elements. */
+struct job {
+	const char *name, *place;
+	enum verb verb;
+	const struct rs_kernels *k;
+	unsigned dtype, op;
+	bool nan; /* the source is full of NaNs */
+	size_t n;
+};
+
+struct bench {
+	char *acc, *src; /* bytes[1] each, on page boundaries */
+	size_t bytes[2]; /* of a buffer: in L2, in memory */
+	unsigned repeats;
+	const char *table; /* only this one; NULL for all */
+	bool json;
+};
+
+BEST_ISA static void plain_add(float *restrict a, const float *restrict b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		a[i] = a[i] + b[i];
+}
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static void call(const struct bench *b, const struct job *j)
+{
+	switch (j->verb) {
+	case V_MEMCPY:
+		memcpy(b->acc, b->src, j->n * sizeof(float));
+		break;
+	case V_PLAIN_ADD:
+		plain_add((float *)b->acc, (const float *)b->src, j->n);
+		break;
+	case V_REDUCE:
+		j->k->reduce[j->op][j->dtype](b->acc, b->src, j->n);
+		break;
+	case V_LOAD:
+		j->k->load[j->dtype](b->acc, b->src, j->n);
+		break;
+	case V_STORE:
+		j->k->store[j->dtype](b->src, b->acc, j->n);
+		break;
+	case V_DIVIDE:
+		j->k->divide[j->dtype](b->acc, 3, j->n);
+		break;
+	}
+	__asm__ volatile("" ::: "memory"); /* the result counts as used */
+}
+
+/* Accumulator and source of ones, which neither overflow nor become denormal in a product; or a source of NaNs. */
+static void fill(const struct bench *b, const struct job *j)
+{
+	static const float one_f = 1, nan_f = __builtin_nanf("");
+	static const double one_d = 1, nan_d = __builtin_nan("");
+	uint16_t half = j->dtype == RS_FLOAT16 ? (j->nan ? 0x7e00 : 0x3c00) : (j->nan ? 0x7fc0 : 0x3f80);
+	uint64_t one_i = 1;
+	size_t acc_size = rs_acc_size(j->dtype), size = rs_dtype_size(j->dtype);
+	const void *acc_one = &one_i, *src_one = &one_i;
+
+	if (rs_dtype_is_half(j->dtype)) {
+		acc_one = &one_f;
+		src_one = &half;
+	} else if (j->dtype == RS_FLOAT32) {
+		acc_one = &one_f;
+		src_one = j->nan ? &nan_f : &one_f;
+	} else if (j->dtype == RS_FLOAT64) {
+		acc_one = &one_d;
+		src_one = j->nan ? &nan_d : &one_d;
+	}
+	for (size_t i = 0; i < j->n; i++) {
+		memcpy(b->acc + i * acc_size, acc_one, acc_size);
+		memcpy(b->src + i * size, src_one, size);
+	}
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Writes the speeds of all repeats in GB/s into speed, sorted. */
+static void measure(const struct bench *b, const struct job *j, double *speed)
+{
+	fill(b, j);
+	call(b, j);
+	for (unsigned r = 0; r < b->repeats; r++) {
+		double start = now(), elapsed;
+		unsigned calls = 0;
+
+		do {
+			call(b, j);
+			calls++;
+			elapsed = now() - start;
+		} while (elapsed < REPEAT_SECONDS);
+		speed[r] = (double)calls * (double)(j->n * rs_acc_size(j->dtype)) / elapsed / 1e9;
+	}
+	qsort(speed, b->repeats, sizeof speed[0], compare_doubles);
+}
+
+static void run(const struct bench *b, struct job j)
+{
+	double speed[REPEATS_MAX], median;
+	const char *table = j.k ? j.k->name : "-";
+
+	for (int place = 0; place < 2; place++) {
+		j.place = place ? "memory" : "L2";
+		j.n = b->bytes[place] / rs_acc_size(j.dtype);
+		measure(b, &j, speed);
+		median = speed[b->repeats / 2];
+		if (b->json)
+			printf("{\"kernel\":\"%s\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"%s\",\"bytes\":%zu,"
+			       "\"repeats\":%u,\"gbps_median\":%.3f,\"gbps_min\":%.3f,\"gbps_max\":%.3f}\n",
+			       j.name, rs_dtype_name(j.dtype), table, j.place, b->bytes[place], b->repeats, median,
+			       speed[0], speed[b->repeats - 1]);
+		else
+			printf("%-10s %-9s %-7s %-7s %10zu %9.2f %9.2f %9.2f\n", j.name, rs_dtype_name(j.dtype), table,
+			       j.place, b->bytes[place], median, speed[0], speed[b->repeats - 1]);
+		fflush(stdout);
+	}
+}
+
+static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigned dtype)
+{
+	static const enum rs_op ops[] = {RS_SUM, RS_PROD, RS_MAX, RS_MIN};
+	struct job j = {.k = k, .dtype = dtype, .verb = V_REDUCE};
+	bool is_float = rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64;
+
+	for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+		j.op = ops[i];
+		j.name = rs_op_name(ops[i]);
+		run(b, j);
+	}
+	if (is_float) {
+		j.op = RS_SUM;
+		j.name = "sum-nan";
+		j.nan = true;
+		run(b, j);
+		j.nan = false;
+	}
+	j.verb = V_DIVIDE;
+	j.name = "divide";
+	run(b, j);
+	if (!rs_dtype_is_half(dtype))
+		return;
+	j.verb = V_LOAD;
+	j.name = "load";
+	run(b, j);
+	j.verb = V_STORE;
+	j.name = "store";
+	run(b, j);
+}
+
+static void run_all(const struct bench *b)
+{
+	const struct rs_kernels *k;
+
+	if (!b->json)
+		printf("# GB/s of the accumulator, median, min and max of %u repeats\n"
+		       "%-10s %-9s %-7s %-7s %10s %9s %9s %9s\n",
+		       b->repeats, "kernel", "dtype", "table", "place", "bytes", "median", "min", "max");
+	run(b, (struct job){.name = "memcpy", .verb = V_MEMCPY, .dtype = RS_FLOAT32});
+	run(b, (struct job){.name = "plain-add", .verb = V_PLAIN_ADD, .dtype = RS_FLOAT32});
+	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
+		for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+			if (!b->table || strcmp(b->table, k->name) == 0)
+				run_dtype(b, k, dtype);
+}
+
+static const char usage[] =
+    "usage: reduction-bench-kernels [--json] [--repeats N] [--table NAME] [--memory MIB]\n"
+    "Speed of the reduction kernels on one core, in L2 and from memory.\n"
+    "  --json          a JSON object a line instead of a table\n"
+    "  --repeats N     measure each N times, 1 to 101 (default 7)\n"
+    "  --table NAME    only this kernel table: scalar, avx2, avx512, neon (default: all that run here)\n"
+    "  --memory MIB    size of each of the two buffers in memory, 1 to 4096 (default 64)\n"
+    "  --help          print this and exit\n";
+
+/* The number in text when it is in range; exits with a message otherwise. */
+static unsigned number(const char *option, const char *text, unsigned long max)
+{
+	char *end;
+	unsigned long v = strtoul(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || v < 1 || v > max) {
+		fprintf(stderr, "reduction-bench-kernels: --%s %s: expected a number from 1 to %lu\n", option, text,
+			max);
+		exit(2);
+	}
+	return (unsigned)v;
+}
+
+static void parse(int argc, char **argv, struct bench *b)
+{
+	static const struct option options[] = {
+	    {"json", no_argument, NULL, 'j'},        {"repeats", required_argument, NULL, 'r'},
+	    {"table", required_argument, NULL, 't'}, {"memory", required_argument, NULL, 'm'},
+	    {"help", no_argument, NULL, 'h'},        {0}};
+	const struct rs_kernels *k;
+	struct rs_err e;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1)
+		switch (c) {
+		case 'j':
+			b->json = true;
+			break;
+		case 'r':
+			b->repeats = number("repeats", optarg, REPEATS_MAX);
+			break;
+		case 'm':
+			b->bytes[1] = (size_t)number("memory", optarg, 4096) << 20;
+			break;
+		case 't':
+			if (rs_kernels_select(optarg, &k, &e) != RS_OK) {
+				fprintf(stderr, "reduction-bench-kernels: --table: %s\n", e.msg);
+				exit(2);
+			}
+			b->table = k->name;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			exit(0);
+		default:
+			fputs(usage, stderr);
+			exit(2);
+		}
+	if (optind < argc) {
+		fprintf(stderr, "reduction-bench-kernels: unexpected argument %s\n%s", argv[optind], usage);
+		exit(2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	/* a quarter of L2 for each buffer; 64 KiB where its size is not known */
+	struct bench b = {.bytes = {l2 >= 65536 ? (size_t)l2 / 4 / 4096 * 4096 : 65536, 64u << 20}, .repeats = 7};
+
+	parse(argc, argv, &b);
+	if (b.bytes[0] > b.bytes[1])
+		b.bytes[0] = b.bytes[1];
+	b.acc = aligned_alloc(4096, b.bytes[1]);
+	b.src = aligned_alloc(4096, b.bytes[1]);
+	if (!b.acc || !b.src) {
+		fprintf(stderr, "reduction-bench-kernels: no memory for two buffers of %zu bytes\n", b.bytes[1]);
+		return 1;
+	}
+	run_all(&b);
+	free(b.acc);
+	free(b.src);
+	return 0;
+}
