@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of reduction-bench: options, test data with its oracle, local processes, reports. */
+/* The parts of reduction-bench: options, test data with its oracle, local processes, reports.
+ * The peers of bench/peers use them too, so that all numbers come about in the same way. */
 #ifndef RS_BENCH_BENCH_H
 #define RS_BENCH_BENCH_H
 
@@ -11,10 +12,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum bench_place { PLACE_OUT = 1, PLACE_IN = 2, PLACE_BOTH = 3 };
 
 /* What the command line asks for. Strings are borrowed from argv. */
 struct bench_options {
+	const char *system, *version; /* what is measured: shown in reports */
 	uint64_t min_bytes, max_bytes;
 	uint64_t step_bytes; /* 0: multiply by factor instead */
 	double factor;
@@ -35,8 +41,8 @@ struct bench_options {
 };
 
 /* Reads the command line. Returns 0 to go on, or 1 when the program is to end with *ret_exit: --help and --version
- * have printed then (exit 0), a mistake has its sentence on standard error (exit 2). */
-int bench_options_parse(struct bench_options *o, int argc, char **argv, int *ret_exit);
+ * have printed then (exit 0), a mistake has its sentence on standard error (exit 2). version: of what is measured. */
+int bench_options_parse(struct bench_options *o, int argc, char **argv, const char *version, int *ret_exit);
 
 /* The size after `bytes`, or 0 when it was the last one. */
 uint64_t bench_next_size(const struct bench_options *o, uint64_t bytes);
@@ -90,5 +96,9 @@ struct bench_row {
 void bench_times_of(struct bench_times *t, double *us, unsigned n);
 void bench_print_header(const struct bench_options *o, int ranks);
 void bench_print_row(const struct bench_options *o, const struct bench_row *r);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

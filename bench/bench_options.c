@@ -2,8 +2,6 @@
 /* The command line of reduction-bench: one table from which getopt's and the help come. */
 #include "bench/bench.h"
 
-#include "agent/include/reduction.h"
-
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -262,7 +260,7 @@ static const char *row_name(int key)
 	return "?";
 }
 
-int bench_options_parse(struct bench_options *o, int argc, char **argv, int *ret_exit)
+int bench_options_parse(struct bench_options *o, int argc, char **argv, const char *version, int *ret_exit)
 {
 	struct option longs[ROWS + 1] = {{0}};
 	char shorts[2 * ROWS + 1] = "";
@@ -277,7 +275,9 @@ int bench_options_parse(struct bench_options *o, int argc, char **argv, int *ret
 		if (rows[i].key < 256)
 			strcat(strncat(shorts, &(char){(char)rows[i].key}, 1), rows[i].arg ? ":" : "");
 	}
-	*o = (struct bench_options){.min_bytes = 4096,
+	*o = (struct bench_options){.system = "reduction",
+				    .version = version,
+				    .min_bytes = 4096,
 				    .max_bytes = 64 << 20,
 				    .factor = 4,
 				    .iters = 20,
@@ -295,7 +295,7 @@ int bench_options_parse(struct bench_options *o, int argc, char **argv, int *ret
 			return 1;
 		}
 		if (key == 'h' || key == KEY_VERSION) {
-			key == 'h' ? print_help() : (void)printf("reduction-bench %s\n", reduction_version());
+			key == 'h' ? print_help() : (void)printf("reduction-bench %s\n", version);
 			*ret_exit = 0;
 			return 1;
 		}

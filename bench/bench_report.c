@@ -2,8 +2,6 @@
 /* The table and the JSON lines of reduction-bench. */
 #include "bench/bench.h"
 
-#include "agent/include/reduction.h"
-
 #include <stdlib.h>
 
 static int by_value(const void *a, const void *b)
@@ -40,8 +38,10 @@ void bench_print_header(const struct bench_options *o, int ranks)
 {
 	if (o->json)
 		return;
-	printf("# reduction-bench %s  ranks %d  iters %u  warmup %u  in flight %u  agent %s", reduction_version(),
-	       ranks, o->iters, o->warmup, o->in_flight, o->agent ? o->agent : "as configured");
+	printf("# %s %s  ranks %d  iters %u  warmup %u  in flight %u", o->system, o->version, ranks, o->iters,
+	       o->warmup, o->in_flight);
+	if (o->agent)
+		printf("  agent %s", o->agent);
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
@@ -80,11 +80,11 @@ static void print_json_row(const struct bench_options *o, const struct bench_row
 		const struct bench_times *t = &r->times[i];
 		if (!r->has[i])
 			continue;
-		printf("{\"system\":\"reduction\",\"bytes\":%llu,\"count\":%llu,\"dtype\":\"%s\",\"op\":\"%s\","
+		printf("{\"system\":\"%s\",\"bytes\":%llu,\"count\":%llu,\"dtype\":\"%s\",\"op\":\"%s\","
 		       "\"inplace\":%s,"
 		       "\"ranks\":%d,\"iters\":%u,\"in_flight\":%u,\"time_us\":{\"avg\":%.3f,\"p50\":%.3f,\"p99\":%.3f,"
 		       "\"min\":%.3f,\"max\":%.3f},\"algbw\":%.6f,\"busbw\":%.6f,\"wrong\":",
-		       (unsigned long long)r->bytes, (unsigned long long)r->count, rs_dtype_name(r->dtype),
+		       o->system, (unsigned long long)r->bytes, (unsigned long long)r->count, rs_dtype_name(r->dtype),
 		       rs_op_name(r->op), i ? "true" : "false", r->ranks, o->iters, o->in_flight, t->avg, t->p50,
 		       t->p99, t->min, t->max, algbw(r, i), busbw(r, i));
 		if (t->wrong == UINT64_MAX)

@@ -10,16 +10,13 @@ bench-kernels: $(bench_kernels)
 
 # reduction-bench
 bench_obj := $(patsubst %,$(B)/bench/%.o,reduction_bench bench_options bench_data bench_local bench_report)
-ifneq ($(filter %/libreduction.so,$(lib)),)
 bin += $(B)/bin/reduction-bench
-endif
 $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../lib' -pthread -lm
+	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../lib' -pthread
 
 # bench/peers: what others do, measured in the same way; built where the library and a C++ compiler are found
-gloo_found := $(shell command -v $(CXX) >/dev/null && printf '#include <gloo/allreduce.h>\nint main() { return 0; }' | \
-                $(CXX) -std=c++17 -x c++ - -o /dev/null -lgloo 2>/dev/null && echo yes)
+gloo_found := $(shell echo '\#include <gloo/config.h>' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
 gloo_ring  := $(B)/bench/gloo-ring
 $(B)/bench/peers/gloo_ring.o: bench/peers/gloo_ring.cc
 	@mkdir -p $(@D)
@@ -27,3 +24,7 @@ $(B)/bench/peers/gloo_ring.o: bench/peers/gloo_ring.cc
 $(gloo_ring): $(B)/bench/peers/gloo_ring.o $(filter-out %/reduction_bench.o,$(bench_obj)) $(libcommon)
 	$(CXX) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN)) -o $@ $^ -lgloo -pthread -lm
 $(if $(gloo_found),$(eval all: $(gloo_ring)))
+
+bench: $(B)/bin/reduction-bench $(bin) $(if $(gloo_found),$(gloo_ring)) ## all-reduce on loopback beside gloo's ring, 1-2 minutes
+	$(PYTHON) bench/compare.py --build $(B) --out $(BUILD)/bench/loopback.jsonl
+.PHONY: bench

@@ -289,7 +289,7 @@ int main(int argc, char **argv)
 	struct rs_err err;
 	int code = 0, rank = -1;
 
-	if (bench_options_parse(&o, argc, argv, &code))
+	if (bench_options_parse(&o, argc, argv, reduction_version(), &code))
 		return code;
 	if (!o.ranks)
 		return run_rank(&o, -1, -1);
