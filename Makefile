@@ -1,40 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
 # Reduction Server. 'make help' lists what there is to make.
 COMMA := ,
 .SUFFIXES:
+.DELETE_ON_ERROR:
 all:
 
 # make SAN=address,undefined builds beside the default, in a folder of its own; BUILD= names another folder
-SAN   ?=
-BUILD ?= build
-B     := $(BUILD)/$(or $(subst $(COMMA),-,$(SAN)),default)
+SAN     ?=
+BUILD   ?= build
+B       := $(BUILD)/$(or $(subst $(COMMA),-,$(SAN)),default)
+VERSION := $(shell sed -n 's/^.define RS_VERSION "\(.*\)"/\1/p' common/version.h)
+
+PREFIX    ?= /usr/local
+BINDIR    ?= $(PREFIX)/bin
+LIBDIR    ?= $(PREFIX)/lib
+INCDIR    ?= $(PREFIX)/include
+DOCDIR    ?= $(PREFIX)/share/doc/reduction
+PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
 
 PKG_CONFIG ?= pkg-config
+PYTHON     ?= /usr/bin/python3
 CFLAGS     ?= -O2 -g
 PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libcrypto
-OWN        := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
-              -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread -MMD -MP -I. -I$(B)/gen \
-              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-OWN        += $(shell $(PKG_CONFIG) --cflags $(PKGS))
-LIBS       := $(shell $(PKG_CONFIG) --libs $(PKGS)) -pthread -lm
-LINK        = $(CC) $(CFLAGS) $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
+
+# what works before anything is installed; every other goal needs the libraries
+bare     := help deps test demo clean format lint uninstall
+building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
+ifneq ($(building),)
+include deploy/detect.mk
+endif
+
+# The flags that the tree needs, apart from CFLAGS, which are the user's: 'make CFLAGS=-O0' keeps these.
+cc_option = $(shell $(CC) -Werror $(1) -c -x c /dev/null -o /dev/null 2>/dev/null && echo $(1))
+HARDEN := -fstack-protector-strong $(if $(building),$(foreach f,-fstack-clash-protection -fcf-protection,$(call cc_option,$(f)))) \
+          $(if $(SAN),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) \
+            $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=undefined)
+OWN := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+       -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread -MMD -MP -I. -I$(B)/gen \
+       $(HARDEN) $(if $(WERROR),-Werror) $(SANFLAGS) $(PKG_CFLAGS)
+LIBS    := $(PKG_LIBS) -pthread -lm
+LINKOWN := $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,-z,noexecstack -Wl,--as-needed
+LINK     = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
+LINK_SO  = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)--no-undefined)
 
 bin  :=
 lib  :=
-test :=
 include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
 
-all: $(bin) $(lib)
+all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
 
-$(B)/%.o: %.c $(gen_h)
+$(B)/%.o: %.c $(gen_h) $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
-$(B)/gen/%.o: $(B)/gen/%.c
+$(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
 $(B)/%.a:
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
 
-clean:
+# written when the compiler or the flags are others than last time, and then everything is compiled again
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' | cmp -s - $@ || \
+	 printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' >$@
+
+deps: ## install the Debian packages that building, testing and the demo need
+	deploy/install-deps.sh build test demo
+
+install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR as usual
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples)
+	install -m 755 $(bin) $(DESTDIR)$(BINDIR)
+	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
+	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
+	ln -sf libreduction.so.0 $(DESTDIR)$(LIBDIR)/libreduction.so
+	install -m 644 agent/include/reduction.h $(DESTDIR)$(INCDIR)
+	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@includedir@|$(INCDIR)|; s|@version@|$(VERSION)|' \
+		deploy/reduction.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
+	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
+	install -m 644 $(python_files) $(DESTDIR)$(PYTHONDIR)/reduction
+	install -m 644 $(doc_files) $(DESTDIR)$(DOCDIR)
+	install -m 644 $(example_files) $(DESTDIR)$(DOCDIR)/examples
+	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
+
+uninstall: ## remove what 'make install' with the same variables installed
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(bin)))
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) pkgconfig/reduction.pc)
+	rm -f $(DESTDIR)$(INCDIR)/reduction.h
+	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction $(DESTDIR)$(DOCDIR)
+
+clean: ## remove everything that was built
 	rm -rf $(BUILD)
-.PHONY: all clean
+
+help: ## this list
+	@awk 'match($$0, /^[a-z-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-12s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
+		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
+	@echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; SYSTEMD=off builds without libsystemd"
+
+python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
+example_files := $(wildcard config/examples/*.yaml)
+doc_files     := $(wildcard README.md LICENSE)
+
+.PHONY: all deps install uninstall clean help FORCE
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

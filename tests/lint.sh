@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checks all sources: format, licence line, size, common mistakes. With --list-c: lists the C files instead.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+list() { # files of the tree, not of a build, whose name matches one of the patterns
+	local names=(-false)
+	for pattern in "$@"; do names+=(-o -name "$pattern"); done
+	find . \( -name build -o -name .git \) -prune -o -type f \( "${names[@]}" \) -print | sort
+}
+
+if [ "${1-}" = --list-c ]; then
+	list '*.[ch]' '*.inc'
+	exit
+fi
+for tool in clang-format cppcheck shellcheck; do
+	command -v $tool >/dev/null || {
+		echo "lint: $tool was not found: run deploy/install-deps.sh lint" >&2
+		exit 1
+	}
+done
+
+mapfile -t c < <(list '*.[ch]' '*.inc')
+mapfile -t python < <(list '*.py')
+mapfile -t scripts < <(list '*' | xargs -d '\n' grep -lE -m1 '^#!.*[/ ](ba)?sh( |$)')
+failed=0
+check() { # NAME COMMAND...: the command's output and its failure
+	local name=$1
+	shift
+	if "$@"; then
+		echo "ok   $name"
+	else
+		echo "FAIL $name"
+		failed=$((failed + 1))
+	fi
+}
+
+format() { printf '%s\n' "${c[@]}" | xargs -P "$(nproc)" -n 16 clang-format --dry-run --Werror; }
+licence() { ! grep -L 'SPDX-License-Identifier: Apache-2.0' "${c[@]}" "${python[@]}" "${scripts[@]}" | grep .; }
+size() { # long files are hard to review; generated tables do not belong into the tree
+	awk 'FNR > 600 { print FILENAME ": longer than 600 lines"; bad = 1; nextfile }
+	     length > 120 { print FILENAME ":" FNR ": wider than 120 columns"; bad = 1 }
+	     /[ \t]$/ { print FILENAME ":" FNR ": blanks at the end of the line"; bad = 1 }
+	     END { exit bad }' "${c[@]}" "${python[@]}" "${scripts[@]}"
+}
+mistakes() {
+	cppcheck -q -j "$(nproc)" --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
+		--suppressions-list=tests/cppcheck.txt --error-exitcode=1 -I. -D__x86_64__ -D__linux__ \
+		$(list '*.c')
+}
+compile() {
+	PYTHONPYCACHEPREFIX=$(mktemp -d) && export PYTHONPYCACHEPREFIX
+	/usr/bin/python3 -m py_compile "${python[@]}"
+	local status=$?
+	rm -rf "$PYTHONPYCACHEPREFIX"
+	return $status
+}
+
+check "clang-format (make format)" format
+check "licence line" licence
+check "size" size
+check "shellcheck" shellcheck "${scripts[@]}"
+check "python" compile
+check "cppcheck" mistakes
+[ $failed = 0 ]
