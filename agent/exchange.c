@@ -194,6 +194,7 @@ void link_retry(struct link *l, uint64_t now_ms)
 	l->retry_ms = now_ms + l->backoff_ms;
 	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
 	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
+	l->x->sweep = true;
 }
 
 void link_lost(struct link *l, const char *reason, uint64_t now_ms)
@@ -403,13 +404,17 @@ static uint64_t tick_link(struct link *l, uint64_t now_ms)
 
 	switch (l->state) {
 	case LINK_WAITING:
-		return l->open ? UINT64_MAX : l->retry_ms;
+		if (l->open)
+			return UINT64_MAX;
+		if (now_ms < l->retry_ms)
+			return l->retry_ms;
+		l->x->sweep = true;
+		return now_ms + LINK_RETRY_MIN_MS; /* the driver may be busy with the attempt before */
 	case LINK_CONNECTING:
 	case LINK_GREETING:
 		if (now_ms - l->since_ms < detect_ms)
 			return l->since_ms + detect_ms;
 		snprintf(l->reason, sizeof l->reason, "no answer within %u ms", detect_ms);
-		l->x->sweep = true;
 		link_retry(l, now_ms);
 		return l->retry_ms;
 	case LINK_JOINED:

@@ -97,8 +97,8 @@ unsigned exchange_links(const struct exchange *x);
 const char *exchange_address(const struct exchange *x, unsigned link);
 enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms);
 
-/* True once after something happened that concerns other links than the one of the call: look at all links' wants and
- * send targets. Submit, tick, abort and goodbye do so, too. */
+/* True once after something that may have changed what links want or have to send: look at all of them. To be asked
+ * after every call; what exchange_received makes room for on its own link alone is not announced. */
 bool exchange_sweep(struct exchange *x);
 
 void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's thread. The happy path is: connections come up, the exchange runs, on_ready; submissions arrive through
+ * a locked list and an async handle; engine_free says goodbye, waits until the connections are closed and joins.
+ * Failure modes are: the exchange ends with an error, which on_failed tells after every operation's done; then the loop
+ * idles until engine_free. */
+#include "agent/engine_uv.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Takes what other threads have left; returns the submitted operations. */
+static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
+{
+	struct exchange_op *first;
+
+	pthread_mutex_lock(&en->lock);
+	first = en->first;
+	en->first = en->last = NULL;
+	*stop = en->stop;
+	*aborted = en->aborted;
+	*why = en->abort;
+	en->aborted = false;
+	pthread_mutex_unlock(&en->lock);
+	return first;
+}
+
+static void fail_all(struct exchange_op *op, const struct rs_err *err)
+{
+	while (op) {
+		struct exchange_op *next = op->next; /* done may free op */
+
+		op->done(op, err);
+		op = next;
+	}
+}
+
+/* The exchange has ended: from here on engine_submit says so itself. */
+static void tell_end(struct engine *en)
+{
+	struct rs_err err = *exchange_error(en->x);
+	struct exchange_op *first;
+	bool stop;
+
+	en->failed_told = true;
+	if (!err.code)
+		rs_fail(&err, RS_ECLOSED, "the communicator is closed");
+	pthread_mutex_lock(&en->lock);
+	en->failed = true;
+	en->err = err;
+	first = en->first;
+	en->first = en->last = NULL;
+	stop = en->stop;
+	pthread_mutex_unlock(&en->lock);
+	fail_all(first, &err);
+	if (!stop)
+		en->opt.on_failed(en->opt.user, &err);
+}
+
+static void close_if_done(struct engine *en)
+{
+	bool stop;
+
+	pthread_mutex_lock(&en->lock);
+	stop = en->stop;
+	pthread_mutex_unlock(&en->lock);
+	if (!stop || en->closing || exchange_state(en->x) != EXCHANGE_ENDED)
+		return;
+	for (unsigned i = 0; i < en->conns_n; i++)
+		if (!conn_closed(&en->conns[i]))
+			return;
+	en->closing = true;
+	uv_close((uv_handle_t *)&en->wake, NULL);
+	uv_close((uv_handle_t *)&en->timer, NULL);
+}
+
+static void on_timer(uv_timer_t *h)
+{
+	struct engine *en = h->data;
+
+	en->armed_ms = UINT64_MAX;
+	exchange_tick(en->x, uv_now(&en->loop));
+	engine_settle(en);
+}
+
+/* A timer that fires too early only asks the exchange again, so it is moved when the next time is earlier. */
+static void arm(struct engine *en)
+{
+	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
+
+	if (next >= en->armed_ms || en->closing)
+		return;
+	en->armed_ms = next;
+	uv_timer_start(&en->timer, on_timer, next > now ? next - now : 0, 0);
+}
+
+void engine_settle(struct engine *en)
+{
+	while (exchange_sweep(en->x))
+		for (unsigned i = 0; i < en->conns_n; i++)
+			conn_service(&en->conns[i]);
+	atomic_store_explicit(&en->ops_done, exchange_ops_done(en->x), memory_order_relaxed);
+	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
+		en->ready = true;
+		en->opt.on_ready(en->opt.user);
+	}
+	if (exchange_state(en->x) == EXCHANGE_ENDED) {
+		if (!en->failed_told)
+			tell_end(en);
+		close_if_done(en);
+	}
+	arm(en);
+}
+
+static void on_wake(uv_async_t *h)
+{
+	struct engine *en = h->data;
+	bool stop, aborted;
+	struct rs_err why, e;
+	struct exchange_op *op = take(en, &stop, &aborted, &why);
+
+	while (op) {
+		struct exchange_op *next = op->next;
+
+		if (exchange_submit(en->x, op, uv_now(&en->loop), &e))
+			op->done(op, &e);
+		op = next;
+	}
+	if (aborted)
+		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
+	if (stop)
+		exchange_goodbye(en->x, uv_now(&en->loop));
+	engine_settle(en);
+}
+
+static void *engine_main(void *arg)
+{
+	struct engine *en = arg;
+
+	pthread_setname_np(pthread_self(), "reduction");
+	uv_update_time(&en->loop);
+	engine_settle(en);
+	uv_run(&en->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+/* Signals belong to the program's own threads. */
+static int start_thread(struct engine *en, struct rs_err *e)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&en->thread, NULL, engine_main, en);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc ? rs_fail_sys(e, RS_EIO, rc, "the engine's thread cannot be started") : RS_OK;
+}
+
+static int init_exchange(struct engine *en, struct rs_err *e)
+{
+	const struct engine_options *o = &en->opt;
+	struct exchange_options xo = {
+	    .cfg = o->cfg,
+	    .job = o->job,
+	    .label = o->label,
+	    .generation = o->generation,
+	    .rank = o->rank,
+	    .world_size = o->world_size,
+	    .processes = o->processes,
+	    .connect_ms = o->connect_ms,
+	};
+	int rc;
+
+	if (getrandom(&xo.incarnation, sizeof xo.incarnation, 0) != sizeof xo.incarnation)
+		return rs_fail(e, RS_EIO, "the system has no random numbers");
+	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
+	if (rc)
+		return rc;
+	en->conns_n = exchange_links(en->x);
+	en->conns = calloc(en->conns_n, sizeof *en->conns);
+	if (!en->conns)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", en->conns_n);
+	for (unsigned i = 0; i < en->conns_n && !rc; i++)
+		rc = conn_init(&en->conns[i], en, i, e);
+	return rc;
+}
+
+/* Before the thread runs, or after it has ended. */
+static void release(struct engine *en)
+{
+	if (!en->closing) {
+		uv_close((uv_handle_t *)&en->wake, NULL);
+		uv_close((uv_handle_t *)&en->timer, NULL);
+		uv_run(&en->loop, UV_RUN_DEFAULT);
+	}
+	uv_loop_close(&en->loop);
+	exchange_free(en->x);
+	free(en->conns);
+	pthread_mutex_destroy(&en->lock);
+	free(en);
+}
+
+int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e)
+{
+	struct engine *en = calloc(1, sizeof *en);
+	int rc;
+
+	if (!en)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the engine");
+	en->opt = *opt;
+	en->armed_ms = UINT64_MAX;
+	pthread_mutex_init(&en->lock, NULL);
+	rc = uv_loop_init(&en->loop);
+	if (rc)
+		goto free_engine;
+	rc = uv_async_init(&en->loop, &en->wake, on_wake);
+	if (rc)
+		goto close_loop;
+	uv_timer_init(&en->loop, &en->timer);
+	en->wake.data = en->timer.data = en;
+	rc = init_exchange(en, e);
+	if (!rc)
+		rc = start_thread(en, e);
+	if (rc) {
+		release(en);
+		return rc;
+	}
+	*ret = en;
+	return RS_OK;
+
+close_loop:
+	uv_loop_close(&en->loop);
+free_engine:
+	rs_fail(e, RS_EIO, "the engine's event loop cannot be started: %s", uv_strerror(rc));
+	pthread_mutex_destroy(&en->lock);
+	free(en);
+	return RS_EIO;
+}
+
+int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
+{
+	int rc = exchange_check(en->opt.cfg, op, e);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&en->lock);
+	if (en->failed) {
+		rc = rs_fail(e, en->err.code, "%s", en->err.msg);
+	} else {
+		op->next = NULL;
+		if (en->last)
+			en->last->next = op;
+		else
+			en->first = op;
+		en->last = op;
+	}
+	pthread_mutex_unlock(&en->lock);
+	if (!rc)
+		uv_async_send(&en->wake);
+	return rc;
+}
+
+void engine_abort(struct engine *en, int code, const char *message)
+{
+	pthread_mutex_lock(&en->lock);
+	if (!en->aborted) {
+		en->aborted = true;
+		rs_fail(&en->abort, code, "%s", message);
+	}
+	pthread_mutex_unlock(&en->lock);
+	uv_async_send(&en->wake);
+}
+
+void engine_stats(struct engine *en, reduction_stats *ret)
+{
+	ret->tx_bytes = atomic_load_explicit(&en->tx_bytes, memory_order_relaxed);
+	ret->rx_bytes = atomic_load_explicit(&en->rx_bytes, memory_order_relaxed);
+	ret->ops_done = atomic_load_explicit(&en->ops_done, memory_order_relaxed);
+}
+
+void engine_free(struct engine *en)
+{
+	pthread_mutex_lock(&en->lock);
+	en->stop = true;
+	pthread_mutex_unlock(&en->lock);
+	uv_async_send(&en->wake);
+	pthread_join(en->thread, NULL);
+	release(en);
+}
