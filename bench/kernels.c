@@ -16,12 +16,6 @@
 enum { REPEATS_MAX = 101 };
 #define REPEAT_SECONDS 0.004 /* a repeat calls the kernel until this time is over */
 
-#if defined(__x86_64__)
-#define BEST_ISA __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define BEST_ISA
-#endif
-
 enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE };
 
 /* One thing to measure: a kernel of a table on n elements. */
@@ -34,18 +28,42 @@ struct job {
 	size_t n;
 };
 
+typedef void (*plain_add_fn)(float *restrict a, const float *restrict b, size_t n);
+
 struct bench {
 	char *acc, *src; /* bytes[1] each, on page boundaries */
 	size_t bytes[2]; /* of a buffer: in L2, in memory */
 	unsigned repeats;
 	const char *table; /* only this one; NULL for all */
 	bool json;
+	plain_add_fn plain_add;
 };
 
-BEST_ISA static void plain_add(float *restrict a, const float *restrict b, size_t n)
+#define DEFINE_PLAIN_ADD(name, isa)                                                                                    \
+	isa static void name(float *restrict a, const float *restrict b, size_t n)                                     \
+	{                                                                                                              \
+		for (size_t i = 0; i < n; i++)                                                                         \
+			a[i] = a[i] + b[i];                                                                            \
+	}
+
+DEFINE_PLAIN_ADD(plain_add, )
+#if defined(__x86_64__)
+DEFINE_PLAIN_ADD(plain_add_avx2, __attribute__((target("avx2"))))
+DEFINE_PLAIN_ADD(plain_add_avx512, __attribute__((target("avx512f"))))
+#endif
+
+/* The one compiled for what the best kernel table is. */
+static plain_add_fn best_plain_add(void)
 {
-	for (size_t i = 0; i < n; i++)
-		a[i] = a[i] + b[i];
+#if defined(__x86_64__)
+	const struct rs_kernels *best;
+
+	if (rs_kernels_select("auto", &best, NULL) == RS_OK && strcmp(best->name, "avx512") == 0)
+		return plain_add_avx512;
+	if (rs_kernels_select("avx2", &best, NULL) == RS_OK)
+		return plain_add_avx2;
+#endif
+	return plain_add;
 }
 
 static double now(void)
@@ -63,7 +81,7 @@ static void call(const struct bench *b, const struct job *j)
 		memcpy(b->acc, b->src, j->n * sizeof(float));
 		break;
 	case V_PLAIN_ADD:
-		plain_add((float *)b->acc, (const float *)b->src, j->n);
+		b->plain_add((float *)b->acc, (const float *)b->src, j->n);
 		break;
 	case V_REDUCE:
 		j->k->reduce[j->op][j->dtype](b->acc, b->src, j->n);
@@ -273,6 +291,7 @@ int main(int argc, char **argv)
 	struct bench b = {.bytes = {l2 >= 65536 ? (size_t)l2 / 4 / 4096 * 4096 : 65536, 64u << 20}, .repeats = 7};
 
 	parse(argc, argv, &b);
+	b.plain_add = best_plain_add();
 	if (b.bytes[0] > b.bytes[1])
 		b.bytes[0] = b.bytes[1];
 	b.acc = aligned_alloc(4096, b.bytes[1]);

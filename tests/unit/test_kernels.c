@@ -514,12 +514,12 @@ START_TEST(stores_round_to_nearest_even)
 		for (unsigned h = 0; h < 65536; h++) {
 			uint32_t value = float_bits(ref_load(halves[d], (uint16_t)h));
 			uint32_t next = float_bits(ref_load(halves[d], (uint16_t)(h + 1)));
-			uint32_t middle =
-			    value + (next - value) / 2; /* neighbours share their exponent or are 2^k apart */
+			/* the first is right where neighbours share their exponent, the second between subnormals */
+			uint32_t shared = value + (next - value) / 2;
+			uint32_t even = float_bits((bits_float(value) + bits_float(next)) / 2);
+			uint32_t middle = halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400 ? even : shared;
 			uint32_t around[6] = {value, value + 1, value - 1, middle, middle + 1, middle - 1};
 
-			if (halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400) /* subnormals are evenly spaced */
-				around[3] = float_bits((bits_float(value) + bits_float(next)) / 2);
 			for (unsigned i = 0; i < 6; i++)
 				values[n++] = bits_float(around[i]);
 		}
