@@ -222,43 +222,22 @@ static const uint32_t special_f32[] = {
     0x7f800001, 0xff800001, 0x7fa00bad, 0xffbfffff,                         /* signalling ones */
     0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000, /* denormals, the smallest normals */
     0x7f7fffff, 0xff7fffff, 0x3f800001, 0x34000000, 0x33800000, 0x477fe000, 0x477ff000, 0x42280000};
-static const uint64_t special_f64[] = {0,
-				       UINT64_C(0x8000000000000000),
-				       UINT64_C(0x3ff0000000000000),
-				       UINT64_C(0xbff0000000000000),
-				       UINT64_C(0x7ff0000000000000),
-				       UINT64_C(0xfff0000000000000),
-				       UINT64_C(0x7ff8000000000000),
-				       UINT64_C(0xfff8000000012345),
-				       UINT64_C(0x7ff0000000000001),
-				       UINT64_C(0xfff4000000000bad),
-				       UINT64_C(0x0000000000000001),
-				       UINT64_C(0x800fffffffffffff),
-				       UINT64_C(0x0010000000000000),
-				       UINT64_C(0x7fefffffffffffff),
-				       UINT64_C(0xffefffffffffffff),
-				       UINT64_C(0x3ca0000000000000)};
+static const uint64_t special_f64[] = {
+    0x0000000000000000, 0x8000000000000000, 0x3ff0000000000000, 0xbff0000000000000, /* 0, 1 */
+    0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000000, 0xfff8000000012345, /* infinity, quiet NaN */
+    0x7ff0000000000001, 0xfff4000000000bad, 0x0000000000000001, 0x800fffffffffffff, /* signalling NaN, denormal */
+    0x0010000000000000, 0x7fefffffffffffff, 0xffefffffffffffff, 0x3ca0000000000000, /* smallest, largest */
+};
 static const uint16_t special_f16[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7d23, 0xfc01,
 				       0x7fff, 0x0001, 0x8001, 0x03ff, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x3c01, 0x1000};
 static const uint16_t special_bf16[] = {0x0000, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffa5,
 					0x7fff, 0x0001, 0x8001, 0x007f, 0x807f, 0x0080, 0x7f7f, 0xff7f, 0x3f81, 0x3400};
-static const uint64_t special_int[] = {0,
-				       1,
-				       2,
-				       3,
-				       5,
-				       7,
-				       0x7f,
-				       0x80,
-				       0x81,
-				       0xff,
-				       0x7fffffff,
-				       0x80000000,
-				       0x80000001,
-				       0xffffffff,
-				       UINT64_C(0x7fffffffffffffff),
-				       UINT64_C(0x8000000000000000),
-				       UINT64_MAX};
+static const uint64_t special_int[] = {
+    0x00000000,         0x00000001,         0x00000002,         0x00000003, 0x00000005, 0x00000007,
+    0x0000007f,         0x00000080,                                                                 /* 8 bits */
+    0x00000081,         0x000000ff,         0x7fffffff,         0x80000000, 0x80000001, 0xffffffff, /* 32 bits */
+    0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff,                                     /* 64 bits */
+};
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
