@@ -8,18 +8,18 @@
 #define RS_COMMON_ERROR_H
 
 /* name, value, description used when no sentence is at hand */
-#define RS_CODES(X)                                                                                                   \
-	X(RS_EINVAL, -1, "invalid argument")                                                                          \
-	X(RS_ENOMEM, -2, "out of memory")                                                                             \
-	X(RS_EIO, -3, "input/output error")                                                                           \
-	X(RS_EPROTO, -4, "protocol violation")                                                                        \
-	X(RS_EMISMATCH, -5, "ranks disagree about an operation")                                                      \
-	X(RS_EPEER, -6, "a peer was lost")                                                                            \
-	X(RS_ETIMEOUT, -7, "timed out")                                                                               \
-	X(RS_EREFUSED, -8, "refused by the peer")                                                                     \
-	X(RS_ECLOSED, -9, "closed")                                                                                   \
-	X(RS_ECONFIG, -10, "invalid configuration")                                                                   \
-	X(RS_EUNSUPPORTED, -11, "not supported")                                                                      \
+#define RS_CODES(X)                                                                                                    \
+	X(RS_EINVAL, -1, "invalid argument")                                                                           \
+	X(RS_ENOMEM, -2, "out of memory")                                                                              \
+	X(RS_EIO, -3, "input/output error")                                                                            \
+	X(RS_EPROTO, -4, "protocol violation")                                                                         \
+	X(RS_EMISMATCH, -5, "ranks disagree about an operation")                                                       \
+	X(RS_EPEER, -6, "a peer was lost")                                                                             \
+	X(RS_ETIMEOUT, -7, "timed out")                                                                                \
+	X(RS_EREFUSED, -8, "refused by the peer")                                                                      \
+	X(RS_ECLOSED, -9, "closed")                                                                                    \
+	X(RS_ECONFIG, -10, "invalid configuration")                                                                    \
+	X(RS_EUNSUPPORTED, -11, "not supported")                                                                       \
 	X(RS_EINTERNAL, -12, "internal error")
 
 enum rs_code {

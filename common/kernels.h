@@ -6,9 +6,9 @@
  *   sum, prod  integers wrap modulo 2^bits; floats round to nearest even, once an addition
  *   max, min   a NaN on either side gives a NaN; of -0 and +0 the second argument (src) is taken
  *   avg        summed like sum; rs_kernels.divide afterwards
- * A NaN keeps sign and payload and becomes quiet; of two the first argument's (acc) is taken; inf - inf and 0 * inf give
- * 0x7fc00000 (float64: 0x7ff8000000000000). That holds on every architecture.
- * Pointers may have any alignment; n counts elements; acc and src must not overlap. */
+ * A NaN keeps sign and payload and becomes quiet; of two the first argument's (acc) is taken; inf - inf and 0 * inf
+ * give 0x7fc00000 (float64: 0x7ff8000000000000). That holds on every architecture. Pointers may have any alignment; n
+ * counts elements; acc and src must not overlap. */
 #ifndef RS_COMMON_KERNELS_H
 #define RS_COMMON_KERNELS_H
 

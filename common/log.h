@@ -64,9 +64,9 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 
 /* rs_log(l, RS_LOG_INFO, "job-started", rs_kv_s("job", name), rs_kv_u("ranks", 4)); at least one pair.
  * Pairs are not evaluated when the level is off. */
-#define rs_log(l, level, event, ...)                                                                                  \
-	(rs_log_on((l), (level)) ? rs_log_write((l), (level), (event), (const struct rs_kv[]){__VA_ARGS__},           \
-						sizeof((const struct rs_kv[]){__VA_ARGS__}) / sizeof(struct rs_kv))   \
+#define rs_log(l, level, event, ...)                                                                                   \
+	(rs_log_on((l), (level)) ? rs_log_write((l), (level), (event), (const struct rs_kv[]){__VA_ARGS__},            \
+						sizeof((const struct rs_kv[]){__VA_ARGS__}) / sizeof(struct rs_kv))    \
 				 : (void)0)
 
 /* "error", "warn", ... and back; the second returns -1 for a word that is none. */

@@ -189,7 +189,8 @@ START_TEST(long_lines_are_cut_and_stay_valid)
 			ck_assert_ptr_eq(strchr(c.text, '\n'), c.text + c.len - 1);
 			ck_assert_msg(!json || json_line(c.text), "no JSON at %zu bytes: %s", len, c.text);
 			if (strstr(c.text, json ? "\"cut\":true}" : " cut=true\n"))
-				ck_assert_msg(c.len > 4096 - 32 - 20, "cut at %zd bytes for %zu: %s", c.len, len, c.text);
+				ck_assert_msg(c.len > 4096 - 32 - 20, "cut at %zd bytes for %zu: %s", c.len, len,
+					      c.text);
 			else
 				ck_assert_ptr_nonnull(strstr(c.text, json ? "\"last\":\"word\"}" : " last=word\n"));
 			capture_close(&c);
