@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients and time. */
+#include "agent/local_priv.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, struct rs_err *e)
+{
+	struct local_hub *h = calloc(1, sizeof *h);
+
+	if (!h)
+		return rs_fail(e, RS_ENOMEM, "out of memory");
+	h->cfg = opt->cfg;
+	h->kernels = opt->kernels;
+	h->log = opt->log;
+	h->ports = *opt->ports;
+	h->ctx = opt->ctx;
+	h->ops = opt->cfg->limits.ops;
+	snprintf(h->host, sizeof h->host, "%s", opt->host);
+	*ret = h;
+	return RS_OK;
+}
+
+void local_hub_free(struct local_hub *h)
+{
+	if (!h)
+		return;
+	assert(!h->clients && !h->jobs && h->shm_used == 0);
+	free(h);
+}
+
+int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pid, void *user, uint64_t now_ms,
+		     struct rs_err *e)
+{
+	struct local_client *c;
+
+	if (h->draining)
+		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
+	if (h->clients_n >= LOCAL_CLIENTS_MAX)
+		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, which is the most", h->host,
+			       h->clients_n);
+	c = calloc(1, sizeof *c);
+	if (!c)
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
+	c->hub = h;
+	c->user = user;
+	c->pid = pid;
+	c->deadline_ms = now_ms + h->cfg->timeouts.handshake_ms;
+	c->next = h->clients;
+	c->at = &h->clients;
+	if (c->next)
+		c->next->at = &c->next;
+	h->clients = c;
+	h->clients_n++;
+	*ret = c;
+	return RS_OK;
+}
+
+void *local_client_user(const struct local_client *c)
+{
+	return c->user;
+}
+
+void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry)
+{
+	union local_message m;
+
+	local_init(&m, type);
+	m.failure.code = err->code;
+	m.failure.retry = retry;
+	local_put_text(m.failure.message, err->msg);
+	c->hub->ports.send(c->hub->ctx, c, &m, -1);
+}
+
+void local_client_violation(struct local_client *c, const struct rs_err *why)
+{
+	struct local_hub *h = c->hub;
+	struct rs_err how;
+
+	rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
+	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, why, false);
+	if (c->state == CLIENT_JOINED) {
+		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
+		local_job_lost(c, how.msg);
+	}
+	c->state = CLIENT_LEAVING;
+	h->ports.drop(h->ctx, c);
+}
+
+static void send_counters(struct local_client *c)
+{
+	struct local_hub *h = c->hub;
+	union local_message m;
+
+	local_init(&m, LOCAL_COUNTERS);
+	if (c->job->engine && !c->job->freeing)
+		h->ports.engine_stats(h->ctx, c->job->engine, &m.counters.tx_bytes, &m.counters.rx_bytes);
+	h->ports.send(h->ctx, c, &m, -1);
+}
+
+static int take_message(struct local_client *c, union local_message *m, uint64_t now_ms, struct rs_err *e)
+{
+	if (c->state == CLIENT_NEW && m->head.type != LOCAL_HELLO)
+		return rs_fail(e, RS_EPROTO, "%s before HELLO", local_type_name(m->head.type));
+	switch (m->head.type) {
+	case LOCAL_HELLO:
+		if (c->state != CLIENT_NEW)
+			return rs_fail(e, RS_EPROTO, "a second HELLO");
+		if (c->pid)
+			m->hello.pid = c->pid;
+		local_job_hello(c, &m->hello, now_ms);
+		return RS_OK;
+	case LOCAL_ALLOC:
+		if (c->allocating)
+			return rs_fail(e, RS_EPROTO, "ALLOC before the last one was answered");
+		local_buffer_alloc(c, m->alloc.bytes);
+		return RS_OK;
+	case LOCAL_FREE:
+		return local_buffer_drop(c, m->free.buffer, e);
+	case LOCAL_SUBMIT:
+		return local_job_submit(c, &m->submit, e);
+	case LOCAL_STATS:
+		send_counters(c);
+		return RS_OK;
+	default: /* GOODBYE: local_check lets nothing else pass */
+		local_job_goodbye(c);
+		c->state = CLIENT_LEAVING;
+		c->hub->ports.drop(c->hub->ctx, c);
+		return RS_OK;
+	}
+}
+
+void local_client_message(struct local_client *c, union local_message *m, size_t n, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	if (c->state == CLIENT_LEAVING)
+		return;
+	if (local_check(m, n, true, &e) || take_message(c, m, now_ms, &e))
+		local_client_violation(c, &e);
+}
+
+void local_client_lost(struct local_client *c, const char *how)
+{
+	struct local_hub *h = c->hub;
+
+	if (c->state == CLIENT_JOINED)
+		local_job_lost(c, how);
+	local_buffers_orphan(c);
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	h->clients_n--;
+	free(c);
+}
+
+/* The gathering took too long: says who is missing. */
+static void gathering_late(struct local_job *j)
+{
+	char missing[256] = "";
+	size_t at = 0;
+	unsigned n = 0;
+	struct rs_err e;
+
+	for (unsigned i = 0; i < j->members_n; i++) {
+		if (j->members[i].client)
+			continue;
+		if (at < sizeof missing - 16)
+			at += (size_t)snprintf(missing + at, sizeof missing - at, "%s%u", n ? ", " : "", i);
+		else if (at < sizeof missing - 4)
+			at += (size_t)snprintf(missing + at, sizeof missing - at, "...");
+		n++;
+	}
+	rs_fail(&e, RS_ETIMEOUT,
+		"%u of %u local ranks of job %s did not come to the agent on %s in time: local rank%s %s", n,
+		j->members_n, j->name, j->hub->host, n == 1 ? "" : "s", missing);
+	local_job_fail(j, &e);
+}
+
+static void stopped(struct local_job *j)
+{
+	struct rs_err e;
+
+	rs_fail(&e, RS_ECLOSED, "the agent on %s was stopped", j->hub->host);
+	local_job_fail(j, &e);
+}
+
+void local_hub_tick(struct local_hub *h, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	for (struct local_client *c = h->clients; c; c = c->next) {
+		if (c->state != CLIENT_NEW || c->deadline_ms > now_ms)
+			continue;
+		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
+		local_client_violation(c, &e);
+	}
+	for (struct local_job *j = h->jobs; j; j = j->next)
+		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
+			gathering_late(j);
+	if (h->draining && h->drain_ms <= now_ms)
+		for (struct local_job *j = h->jobs; j; j = j->next)
+			stopped(j);
+}
+
+uint64_t local_hub_next(const struct local_hub *h)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (const struct local_client *c = h->clients; c; c = c->next)
+		if (c->state == CLIENT_NEW && c->deadline_ms < next)
+			next = c->deadline_ms;
+	for (const struct local_job *j = h->jobs; j; j = j->next) {
+		if (j->state == JOB_GATHERING && j->deadline_ms < next)
+			next = j->deadline_ms;
+		if (h->draining && j->state < JOB_ENDING && h->drain_ms < next)
+			next = h->drain_ms;
+	}
+	return next;
+}
+
+void local_hub_drain(struct local_hub *h, uint64_t now_ms, uint64_t deadline_ms)
+{
+	h->draining = true;
+	h->drain_ms = deadline_ms;
+	for (struct local_job *j = h->jobs; j; j = j->next)
+		if (j->state < JOB_RUNNING)
+			stopped(j);
+	local_hub_tick(h, now_ms);
+}
+
+bool local_hub_drained(const struct local_hub *h)
+{
+	for (const struct local_job *j = h->jobs; j; j = j->next)
+		if (j->engine || j->state < JOB_ENDING)
+			return false;
+	return h->draining;
+}
+
+unsigned local_hub_clients(const struct local_hub *h)
+{
+	return h->clients_n;
+}
+
+unsigned local_hub_jobs(const struct local_hub *h)
+{
+	return h->jobs_n;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One operation of a node's local ranks: what they must agree on, and the sum that makes one contribution of theirs.
+ *
+ * With one local rank the exchange works on the client's memory directly. With several, a chunk's local sum is made
+ * just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other ranks when
+ * it is there (landed). The sum is made where the first local rank's result will stand: a chunk's inputs are read for
+ * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
+ * (a stage), since their partial sums stay float32 until the reducer rounds. */
+#include "agent/local_priv.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The engine hands out the exchange_op that it was given. */
+static struct local_op *op_of(struct exchange_op *x)
+{
+	_Static_assert(offsetof(struct local_op, x) == 0, "x is first");
+	return (struct local_op *)x;
+}
+
+/* Engine's thread: each chunk is filled once, before its result. */
+static void mark_filled(struct local_op *op, uint64_t first)
+{
+	uint64_t chunk = op->x.chunk_elems ? first / op->x.chunk_elems : 0;
+
+	assert(!op->filled[chunk]);
+	op->filled[chunk] = 1;
+}
+
+static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	size_t at = first * rs_dtype_size(x->dtype);
+	char *acc;
+
+	mark_filled(op, first);
+	if (n == 0)
+		return;
+	acc = op->stage ? (char *)op->stage + first * sizeof(float) : op->side[0].to + at;
+	if (acc != op->side[0].from + at)
+		k->load[x->dtype](acc, op->side[0].from + at, n);
+	for (unsigned i = 1; i < op->job->members_n; i++)
+		k->reduce[x->op][x->dtype](acc, op->side[i].from + at, n);
+}
+
+static void copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
+{
+	size_t size = rs_dtype_size(op->x.dtype), at = first * size;
+
+	for (unsigned i = 0; n && i < op->job->members_n; i++)
+		if (op->side[i].to != from)
+			memcpy(op->side[i].to + at, from + at, n * size);
+}
+
+static void landed_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+
+	assert(op->filled[x->chunk_elems ? first / x->chunk_elems : 0]);
+	copy_to_others(op, op->side[0].to, first, n);
+}
+
+/* The root's node: no result comes, the data is here. */
+static void fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	copy_to_others(op_of(x), x->recv, first, n);
+}
+
+static void landed_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	copy_to_others(op_of(x), x->recv, first, n);
+}
+
+static void done(struct exchange_op *x, const struct rs_err *err)
+{
+	struct local_op *op = op_of(x);
+	struct local_hub *h = op->job->hub;
+
+	if (err)
+		op->note.err = *err;
+	else
+		op->note.err.code = 0;
+	h->ports.post(h->ctx, &op->note);
+}
+
+static uint64_t chunks_of(const struct local_job *j, const struct local_submit *s)
+{
+	return frame_chunks(s->count, j->hub->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(s->dtype));
+}
+
+int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
+		 struct rs_err *e)
+{
+	struct local_op *op = calloc(1, sizeof *op + j->members_n * sizeof op->side[0]);
+
+	if (op && j->members_n > 1 && s->op != FRAME_OP_BROADCAST)
+		op->filled = calloc(chunks_of(j, s), 1);
+	if (!op || (j->members_n > 1 && s->op != FRAME_OP_BROADCAST && !op->filled)) {
+		free(op);
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
+	}
+	op->note.kind = LOCAL_NOTE_DONE;
+	op->note.owner = op;
+	op->job = j;
+	op->first = local_rank;
+	op->what = *s;
+	*ret = op;
+	return RS_OK;
+}
+
+void local_op_free(struct local_op *op)
+{
+	for (unsigned i = 0; i < op->job->members_n; i++) {
+		local_buffer_put(op->side[i].send);
+		local_buffer_put(op->side[i].recv);
+	}
+	if (op->stage)
+		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
+	free(op->filled);
+	free(op);
+}
+
+static void describe(char *buf, size_t size, const struct local_submit *s)
+{
+	if (s->op == FRAME_OP_BROADCAST)
+		snprintf(buf, size, "a broadcast of %" PRIu64 " %s from rank %u", s->count, rs_dtype_name(s->dtype),
+			 s->root);
+	else
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(s->op), s->count,
+			 rs_dtype_name(s->dtype));
+}
+
+int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
+{
+	const struct local_submit *t = &op->what;
+	char mine[80], theirs[80], me[LOCAL_WHO], other[LOCAL_WHO];
+
+	local_job_who(op->job, local_rank, me);
+	local_job_who(op->job, op->first, other);
+	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root) {
+		describe(mine, sizeof mine, s);
+		describe(theirs, sizeof theirs, t);
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
+			       s->seq, me, mine, other, theirs);
+	}
+	if (s->name_hash != t->name_hash)
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
+			       s->seq, me, s->name, other, t->name);
+	return RS_OK;
+}
+
+static bool is_sum_of_several(const struct local_op *op)
+{
+	return op->job->members_n > 1 && op->what.op != FRAME_OP_BROADCAST;
+}
+
+size_t local_op_stage(const struct local_op *op)
+{
+	return is_sum_of_several(op) && rs_dtype_is_half(op->what.dtype) ? op->what.count * sizeof(float) : 0;
+}
+
+/* The local rank that is the root; members_n when it is on another node. */
+static unsigned local_root(const struct local_op *op)
+{
+	unsigned i = 0;
+
+	while (i < op->job->members_n && op->job->members[i].hello.rank != op->what.root)
+		i++;
+	return i;
+}
+
+void local_op_prepare(struct local_op *op)
+{
+	struct exchange_op *x = &op->x;
+	unsigned root;
+
+	x->count = op->what.count;
+	x->dtype = op->what.dtype;
+	x->op = op->what.op;
+	x->name_hash = op->what.name_hash;
+	x->name = op->what.name[0] ? op->what.name : NULL;
+	x->done = done;
+	x->send = op->side[0].from;
+	x->recv = op->side[0].to;
+	if (x->op == FRAME_OP_BROADCAST) {
+		root = local_root(op);
+		x->root = root < op->job->members_n;
+		x->recv = op->side[x->root ? root : 0].to;
+		x->send = x->recv;
+		if (op->job->members_n > 1 && x->root)
+			x->fill = fill_broadcast;
+		else if (op->job->members_n > 1)
+			x->landed = landed_broadcast;
+	} else if (is_sum_of_several(op)) {
+		x->wide = rs_dtype_is_half(x->dtype);
+		x->send = x->wide ? op->stage : op->side[0].to;
+		x->fill = fill_sum;
+		x->landed = landed_sum;
+	}
+}
