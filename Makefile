@@ -24,7 +24,7 @@ CFLAGS     ?= -O2 -g
 PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libcrypto
 
 # what works before anything is installed; every other goal needs the libraries
-bare     := help deps test demo clean format lint uninstall
+bare     := help deps test demo clean format uninstall
 building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
 ifneq ($(building),)
 include deploy/detect.mk
@@ -41,6 +41,7 @@ OWN := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissi
        $(HARDEN) $(if $(WERROR),-Werror) $(SANFLAGS) $(PKG_CFLAGS)
 LIBS    := $(PKG_LIBS) -pthread -lm
 LINKOWN := $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,-z,noexecstack -Wl,--as-needed
+say      = $(if $(V),,@echo '  $(1)  $(2)'; )
 LINK     = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
 LINK_SO  = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)--no-undefined)
 
@@ -52,12 +53,12 @@ all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: wit
 
 $(B)/%.o: %.c $(gen_h) $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
 $(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
-	$(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
 $(B)/%.a:
 	@mkdir -p $(@D)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
 # written when the compiler or the flags are others than last time, and then everything is compiled again
 $(B)/flags: FORCE
@@ -95,7 +96,7 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk 'match($$0, /^[a-z-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-12s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	@echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; SYSTEMD=off builds without libsystemd"
+	@echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1: show commands; SYSTEMD=off"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml)

@@ -15,7 +15,7 @@ trap 'rm -f "$out"' EXIT
 failed=0
 for core in "${cores[@]}"; do
 	if ! "$cc" -shared -o "$out" -Wl,-z,defs -Wl,--whole-archive "$core" -Wl,--no-whole-archive "$@" \
-		-lprotobuf-c -lxxhash -lm; then
+		-lprotobuf-c -lxxhash -lyaml -lm; then
 		echo "layering: $core does not link without libuv" >&2
 		failed=1
 	fi

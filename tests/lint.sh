@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks all sources: format, licence line, size, common mistakes. With --list-c: lists the C files instead.
+# lint.sh FOLDER: checks all sources: format, licence line, size, common mistakes. FOLDER has the generated headers.
+# lint.sh --list-c: lists the C files instead.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -14,13 +15,14 @@ if [ "${1-}" = --list-c ]; then
 	list '*.[ch]' '*.inc'
 	exit
 fi
-for tool in clang-format cppcheck shellcheck; do
+for tool in clang-format clang-tidy shellcheck; do
 	command -v $tool >/dev/null || {
 		echo "lint: $tool was not found: run deploy/install-deps.sh lint" >&2
 		exit 1
 	}
 done
 
+generated=${1:?the folder of generated headers}
 mapfile -t c < <(list '*.[ch]' '*.inc')
 mapfile -t python < <(list '*.py')
 mapfile -t scripts < <(list '*' | xargs -d '\n' grep -lE -m1 '^#!.*[/ ](ba)?sh( |$)')
@@ -45,9 +47,8 @@ size() { # long files are hard to review; generated tables do not belong into th
 	     END { exit bad }' "${c[@]}" "${python[@]}" "${scripts[@]}"
 }
 mistakes() {
-	cppcheck -q -j "$(nproc)" --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
-		--suppressions-list=tests/cppcheck.txt --error-exitcode=1 -I. -D__x86_64__ -D__linux__ \
-		$(list '*.c')
+	list '*.c' | xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -I"$generated" \
+		2> >(grep -vE '^[0-9]+ warnings? (and .*)?generated|^Suppressed|^Use -header-filter|^$' >&2)
 }
 compile() {
 	PYTHONPYCACHEPREFIX=$(mktemp -d) && export PYTHONPYCACHEPREFIX
@@ -62,5 +63,5 @@ check "licence line" licence
 check "size" size
 check "shellcheck" shellcheck "${scripts[@]}"
 check "python" compile
-check "cppcheck" mistakes
+check "clang-tidy" mistakes
 [ $failed = 0 ]

@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
-par        = $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(nproc))
+par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
 $(unit_bin): $(B)/%: $(B)/%.o $(core_libs)
 	$(call need_package,check)$(LINK) -o $@ $^ $(LIBS) $(shell $(PKG_CONFIG) --libs check)
@@ -19,20 +20,21 @@ e2e: all $(e2e_bin) ## run the end-to-end tests of one build
 test-programs: all $(unit_bin) $(e2e_bin)
 
 # With WERROR, as continuous integration has it, what holds for every change is tested as well.
-checks := $(if $(WERROR),'$(MAKE) lint' '$(MAKE) layering' '$(MAKE) test-programs CC=clang BUILD=$(BUILD)/clang')
+checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \
+            --check '$(MAKE) -j$(nproc) BUILD=$(BUILD)/clang CC=clang test-programs')
 test: ## install what is missing, build, and run all tests, also under sanitizers
 	deploy/install-deps.sh build test $(if $(WERROR),lint)
 	$(MAKE) $(par) test-programs
 	$(MAKE) $(par) test-programs SAN=address,undefined
 	$(MAKE) $(par) test-programs SAN=thread
-	$(RUN) $(foreach c,$(checks),--check $(c)) $(BUILD)/default \
+	$(RUN) $(checks) $(BUILD)/default \
 		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 
-layering: $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon) ## check that the cores do no I/O
+layering: $(core_libs) ## check that the cores do no I/O
 	tests/layering.sh '$(CC)' $^
 
-lint: ## check format, scripts and common mistakes
-	tests/lint.sh
+lint: $(gen_h) ## check format, scripts and common mistakes
+	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
 .PHONY: unit e2e test-programs test layering lint format

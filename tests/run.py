@@ -153,6 +153,8 @@ class Runner:
         limit = self.timeout or program.limit
         env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
+        for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that is run by a test is not part of this one
+            env.pop(name, None)
         started = time.monotonic()
         with self._lock:
             env[MARK] = mark = next(self._marks)
