@@ -28,10 +28,10 @@ enum {
 };
 
 struct rs_reducer {
-	char id[RS_NAME_MAX];           /* unique in the file; [A-Za-z0-9._-]+ */
-	char address[RS_ADDRESS_MAX];   /* host:port the workers connect to */
-	double weight;                  /* > 0; share of the shards when the map is made from weights */
-	unsigned lanes;                 /* connections each worker opens to it, 1..RS_LANES_MAX */
+	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
+	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
+	double weight;                /* > 0; share of the shards when the map is made from weights */
+	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
 };
 
 struct rs_config {
@@ -53,8 +53,8 @@ struct rs_config {
 
 	struct {
 		char listen[RS_ADDRESS_MAX]; /* of this reducer; default 127.0.0.1:7600 */
-		unsigned lanes;              /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
-		char cpu[16];                /* kernels: auto, scalar, avx2, avx512, neon */
+		unsigned lanes; /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
+		char cpu[16];   /* kernels: auto, scalar, avx2, avx512, neon */
 	} server;
 
 	struct {

@@ -14,8 +14,8 @@ struct rs_launch {
 	int rank, world_size;
 	int local_rank, local_world_size;
 	int node_rank, nodes;
-	int64_t generation;  /* TORCHELASTIC_RESTART_COUNT; -1 when there is none */
-	const char *source;  /* "torchrun", "slurm", "openmpi" or "none"; static storage */
+	int64_t generation; /* TORCHELASTIC_RESTART_COUNT; -1 when there is none */
+	const char *source; /* "torchrun", "slurm", "openmpi" or "none"; static storage */
 };
 
 /* getenv-like lookup, so that tests need no environment. */

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include "config/schema.h"
+#include "config/shardmap.h"
+#include "config/value.h"
+#include "config/ydoc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { SERVER_LANES_AUTO_MAX = 8 };
+
+/* A file while it is read. seen[i] is the node of schema_keys[i], in the present reducer for its keys. */
+struct reading {
+	struct rs_config *cfg;
+	const struct ydoc *doc;
+	struct rs_err *e;
+	const struct ydoc_node *seen[SCHEMA_KEYS_MAX];
+};
+
+static const struct ydoc_node *seen(const struct reading *r, const char *section, const char *key)
+{
+	return r->seen[schema_find(section, key) - schema_keys];
+}
+
+/* Sets all fields of a section to their defaults. Auto becomes 0, required fields become empty. */
+static void set_defaults(const char *section, void *base)
+{
+	for (unsigned i = 0; i < schema_keys_n; i++) {
+		const struct schema_key *key = &schema_keys[i];
+
+		if (strcmp(key->section, section) == 0 && key->def && key->def[0])
+			value_parse(key, key->def, base);
+	}
+}
+
+/* The path of a key for messages: "reducers[2].address". */
+static void key_path(const struct schema_key *key, int index, char *buf, size_t size)
+{
+	if (index < 0)
+		snprintf(buf, size, "%s.%s", key->section, key->key);
+	else
+		snprintf(buf, size, "%s[%d].%s", key->section, index, key->key);
+}
+
+static int fail_value(const struct reading *r, const struct schema_key *key, const char *path,
+		      const struct ydoc_node *value)
+{
+	char found[80], expected[160];
+
+	ydoc_describe(value, found, sizeof found);
+	value_expected(key, expected, sizeof expected);
+	return ydoc_fail(r->doc, value, path, r->e, "found %s, expected %s", found, expected);
+}
+
+static int fail_unknown(const struct reading *r, const char *section, const struct ydoc_node *key)
+{
+	char found[80], advice[256];
+
+	ydoc_describe(key, found, sizeof found);
+	if (key->kind != YDOC_TEXT || key->nothing)
+		return ydoc_fail(r->doc, key, section, r->e, "found %s, expected the name of a key", found);
+	schema_advise(section, key->text, advice, sizeof advice);
+	return ydoc_fail(r->doc, key, section, r->e, "found unknown %s %s, %s", section ? "key" : "section", found,
+			 advice);
+}
+
+/* One key and its value; index is that of a reducer, -1 elsewhere. */
+static int read_key(struct reading *r, const struct schema_section *section, int index, void *base,
+		    const struct ydoc_node *name)
+{
+	const struct ydoc_node *value = name->next;
+	const struct schema_key *key;
+	char path[64];
+
+	key = name->kind == YDOC_TEXT ? schema_find(section->name, name->text) : NULL;
+	if (!key)
+		return fail_unknown(r, section->name, name);
+	key_path(key, index, path, sizeof path);
+	if (r->seen[key - schema_keys])
+		return ydoc_fail(r->doc, name, path, r->e, "found a second time, expected once (line %u has it)",
+				 r->seen[key - schema_keys]->line);
+	r->seen[key - schema_keys] = value;
+	if (key->type == SCHEMA_MAP)
+		return value->kind == YDOC_MAPPING ? RS_OK : fail_value(r, key, path, value);
+	if (value->kind != YDOC_TEXT || value->nothing || !value_parse(key, value->text, base))
+		return fail_value(r, key, path, value);
+	return RS_OK;
+}
+
+static int read_keys(struct reading *r, const struct schema_section *section, int index, void *base,
+		     const struct ydoc_node *mapping)
+{
+	for (const struct ydoc_node *name = mapping->child; name; name = name->next->next) {
+		int rc = read_key(r, section, index, base, name);
+
+		if (rc)
+			return rc;
+	}
+	return RS_OK;
+}
+
+/* One element of the list of reducers, and what must be unique among it and those before. */
+static int read_reducer(struct reading *r, const struct schema_section *section, unsigned index,
+			const struct ydoc_node *item)
+{
+	struct rs_reducer *reducer = &r->cfg->reducers[index];
+	char path[64], found[80];
+	int rc;
+
+	snprintf(path, sizeof path, "reducers[%u]", index);
+	if (item->kind != YDOC_MAPPING) {
+		ydoc_describe(item, found, sizeof found);
+		return ydoc_fail(r->doc, item, path, r->e, "found %s, expected a mapping with id and address", found);
+	}
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].section, section->name) == 0)
+			r->seen[i] = NULL;
+	set_defaults(section->name, reducer);
+	rc = read_keys(r, section, (int)index, reducer, item);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].section, section->name) == 0 && !schema_keys[i].def && !r->seen[i])
+			return ydoc_fail(r->doc, item, path, r->e, "found no %s, expected one", schema_keys[i].key);
+	for (unsigned i = 0; i < index; i++) {
+		if (strcmp(r->cfg->reducers[i].id, reducer->id) == 0)
+			return ydoc_fail(r->doc, seen(r, "reducers", "id"), path, r->e,
+					 "found id %s, which reducers[%u] has too, expected different ones",
+					 reducer->id, i);
+		if (strcasecmp(r->cfg->reducers[i].address, reducer->address) == 0)
+			return ydoc_fail(r->doc, seen(r, "reducers", "address"), path, r->e,
+					 "found address %s, which reducers[%u] has too, expected different ones",
+					 reducer->address, i);
+	}
+	return RS_OK;
+}
+
+static int read_reducers(struct reading *r, const struct schema_section *section, const struct ydoc_node *list)
+{
+	char found[80];
+	unsigned n = 0;
+
+	for (const struct ydoc_node *item = list->child; list->kind == YDOC_LIST && item; item = item->next)
+		n++;
+	if (n == 0 || n > RS_REDUCERS_MAX) {
+		ydoc_describe(list, found, sizeof found);
+		if (list->kind == YDOC_LIST)
+			snprintf(found, sizeof found, "a list of %u", n);
+		return ydoc_fail(r->doc, list, section->name, r->e, "found %s, expected a list of 1 to %d reducers",
+				 found, RS_REDUCERS_MAX);
+	}
+	r->cfg->reducers = calloc(n, sizeof *r->cfg->reducers);
+	if (!r->cfg->reducers)
+		return rs_fail(r->e, RS_ENOMEM, "out of memory for %u reducers", n);
+	r->cfg->reducers_n = n;
+	n = 0;
+	for (const struct ydoc_node *item = list->child; item; item = item->next) {
+		int rc = read_reducer(r, section, n++, item);
+
+		if (rc)
+			return rc;
+	}
+	return RS_OK;
+}
+
+static int read_section(struct reading *r, const struct schema_section *section, const struct ydoc_node *value)
+{
+	char found[80];
+
+	if (section->list)
+		return read_reducers(r, section, value);
+	if (value->kind == YDOC_TEXT && value->nothing) /* all its keys are commented out */
+		return RS_OK;
+	if (value->kind != YDOC_MAPPING) {
+		ydoc_describe(value, found, sizeof found);
+		return ydoc_fail(r->doc, value, section->name, r->e, "found %s, expected a mapping of keys", found);
+	}
+	return read_keys(r, section, -1, r->cfg, value);
+}
+
+static int read_sections(struct reading *r)
+{
+	const struct ydoc_node *root = r->doc->root, *lines[SCHEMA_SECTIONS_MAX] = {NULL};
+	char found[80];
+
+	if (!root || (root->kind == YDOC_TEXT && root->nothing))
+		return RS_OK;
+	if (root->kind != YDOC_MAPPING) {
+		ydoc_describe(root, found, sizeof found);
+		return ydoc_fail(r->doc, root, NULL, r->e, "found %s, expected a mapping of sections", found);
+	}
+	for (const struct ydoc_node *name = root->child; name; name = name->next->next) {
+		const struct schema_section *section;
+		int rc;
+
+		section = name->kind == YDOC_TEXT ? schema_find_section(name->text) : NULL;
+		if (!section)
+			return fail_unknown(r, NULL, name);
+		if (lines[section - schema_sections])
+			return ydoc_fail(r->doc, name, section->name, r->e,
+					 "found a second time, expected once (line %u has it)",
+					 lines[section - schema_sections]->line);
+		lines[section - schema_sections] = name;
+		rc = read_section(r, section, name->next);
+		if (rc)
+			return rc;
+	}
+	return RS_OK;
+}
+
+/* The one reducer of a file that names none. */
+static int add_local_reducer(struct reading *r)
+{
+	struct rs_reducer *reducer = calloc(1, sizeof *reducer);
+
+	if (!reducer)
+		return rs_fail(r->e, RS_ENOMEM, "out of memory for a reducer");
+	set_defaults("reducers", reducer);
+	memcpy(reducer->id, "r0", sizeof "r0");
+	memcpy(reducer->address, "127.0.0.1:7600", sizeof "127.0.0.1:7600");
+	r->cfg->reducers = reducer;
+	r->cfg->reducers_n = 1;
+	return RS_OK;
+}
+
+/* What needs more than one key: the shard map, and the numbers that stand for auto. */
+static int finish(struct reading *r)
+{
+	struct rs_config *cfg = r->cfg;
+	const struct ydoc_node *map = seen(r, "sharding", "map");
+
+	if (cfg->server.lanes == 0) {
+		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+		cfg->server.lanes = cpus < 1                       ? 1
+				    : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX
+								   : (unsigned)cpus;
+	}
+	if (!cfg->reducers && add_local_reducer(r))
+		return RS_ENOMEM;
+	if (map)
+		return shardmap_read(cfg, r->doc, map, r->e);
+	if (cfg->sharding.shards == 0)
+		cfg->sharding.shards = shardmap_default_shards(cfg->reducers, cfg->reducers_n);
+	if (cfg->sharding.shards < cfg->reducers_n)
+		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
+				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,
+				 cfg->reducers_n);
+	cfg->sharding.owner = calloc(cfg->sharding.shards, sizeof *cfg->sharding.owner);
+	if (!cfg->sharding.owner)
+		return rs_fail(r->e, RS_ENOMEM, "out of memory for the shard map");
+	return shardmap_deal(cfg->sharding.owner, cfg->sharding.shards, cfg->reducers, cfg->reducers_n, r->e);
+}
+
+int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e)
+{
+	struct rs_config cfg;
+	struct ydoc doc;
+	struct reading r = {.cfg = &cfg, .doc = &doc, .e = e};
+	int rc;
+
+	rc = ydoc_parse(&doc, name, text, len, e);
+	if (rc)
+		return rc;
+	memset(&cfg, 0, sizeof cfg);
+	for (unsigned i = 0; i < schema_sections_n; i++)
+		if (!schema_sections[i].list)
+			set_defaults(schema_sections[i].name, &cfg);
+	rc = read_sections(&r);
+	if (rc == RS_OK)
+		rc = finish(&r);
+	ydoc_close(&doc);
+	if (rc)
+		rs_config_close(&cfg);
+	else
+		*ret_cfg = cfg;
+	return rc;
+}
+
+/* Reads what fits, of which one byte more than the parser takes is enough. */
+static int read_all(int fd, const char *file, char *buf, size_t size, size_t *ret_len, struct rs_err *e)
+{
+	size_t len = 0;
+
+	while (len < size) {
+		ssize_t n = read(fd, buf + len, size - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return rs_fail_sys(e, RS_EIO, errno, "cannot read %s", file);
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	*ret_len = len;
+	return RS_OK;
+}
+
+int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e)
+{
+	size_t size = YDOC_BYTES_MAX + 1, len = 0;
+	char *buf;
+	int fd, rc;
+
+	if (!file)
+		return rs_config_parse(ret_cfg, "defaults", "", 0, e);
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot open %s", file);
+	buf = malloc(size);
+	if (!buf) {
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for %s", file);
+		goto close_fd;
+	}
+	rc = read_all(fd, file, buf, size, &len, e);
+	if (rc == RS_OK)
+		rc = rs_config_parse(ret_cfg, file, buf, len, e);
+	free(buf);
+close_fd:
+	close(fd);
+	return rc;
+}
+
+void rs_config_close(struct rs_config *cfg)
+{
+	free(cfg->reducers);
+	free(cfg->sharding.owner);
+	cfg->reducers = NULL;
+	cfg->reducers_n = 0;
+	cfg->sharding.owner = NULL;
+}
+
+static uint64_t digest_number(uint64_t digest, uint64_t v)
+{
+	unsigned char bytes[8];
+
+	for (unsigned i = 0; i < sizeof bytes; i++)
+		bytes[i] = (unsigned char)(v >> (8 * i));
+	return XXH3_64bits_withSeed(bytes, sizeof bytes, digest);
+}
+
+uint64_t rs_config_digest(const struct rs_config *cfg)
+{
+	uint64_t d = 0;
+
+	d = digest_number(d, cfg->job.deterministic);
+	d = digest_number(d, cfg->job.checksum);
+	d = digest_number(d, cfg->sharding.chunk_bytes);
+	d = digest_number(d, cfg->sharding.window);
+	d = digest_number(d, cfg->reducers_n);
+	for (unsigned i = 0; i < cfg->reducers_n; i++) {
+		d = XXH3_64bits_withSeed(cfg->reducers[i].id, strlen(cfg->reducers[i].id), d);
+		d = digest_number(d, cfg->reducers[i].lanes);
+	}
+	d = digest_number(d, cfg->sharding.shards);
+	for (unsigned i = 0; i < cfg->sharding.shards; i++)
+		d = digest_number(d, cfg->sharding.owner[i]);
+	return d;
+}
+
+unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard)
+{
+	unsigned before = 0;
+
+	for (unsigned s = 0; s < shard; s++)
+		before += cfg->sharding.owner[s] == cfg->sharding.owner[shard];
+	return before % cfg->reducers[cfg->sharding.owner[shard]].lanes;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/launch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* The variables of one launcher; NULL where it has none. Of a list the first that is set counts. */
+struct launcher {
+	const char *source;
+	const char *rank;
+	const char *world_size[3];
+	const char *local_rank;
+	const char *local_world_size;
+	const char *tasks_per_node[2]; /* Slurm's "2(x3),1": the tasks of each node */
+	const char *tasks_limit;       /* tasks of a node at the most: known to be their number if that adds up */
+	const char *node_rank;
+	const char *nodes[2];
+	const char *generation;
+};
+
+/* The first of which rank and world size are set counts. torchrun may run under the others, and mpirun under Slurm,
+ * where the outer variables describe the outer launcher's tasks. */
+static const struct launcher launchers[] = {
+    {
+	.source = "torchrun",
+	.rank = "RANK",
+	.world_size = {"WORLD_SIZE"},
+	.local_rank = "LOCAL_RANK",
+	.local_world_size = "LOCAL_WORLD_SIZE",
+	.node_rank = "GROUP_RANK",
+	.nodes = {"GROUP_WORLD_SIZE"},
+	.generation = "TORCHELASTIC_RESTART_COUNT",
+    },
+    {
+	.source = "openmpi",
+	.rank = "OMPI_COMM_WORLD_RANK",
+	.world_size = {"OMPI_COMM_WORLD_SIZE"},
+	.local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+	.local_world_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+    {
+	.source = "slurm",
+	.rank = "SLURM_PROCID",
+	.world_size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
+	.local_rank = "SLURM_LOCALID",
+	.tasks_per_node = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"},
+	.tasks_limit = "SLURM_NTASKS_PER_NODE",
+	.node_rank = "SLURM_NODEID",
+	.nodes = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+    },
+};
+
+struct environment {
+	rs_getenv_fn get;
+	void *ctx;
+	struct rs_err *e;
+};
+
+static const char *get_process(void *ctx, const char *name)
+{
+	(void)ctx;
+	return getenv(name);
+}
+
+/* NULL when unset or empty: launch scripts often pass on what they do not have as empty. */
+static const char *look_up(const struct environment *env, const char *name)
+{
+	const char *value = name ? env->get(env->ctx, name) : NULL;
+
+	return value && value[0] ? value : NULL;
+}
+
+/* The first of n names that is set; NULL when none is. */
+static const char *first_set(const struct environment *env, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (look_up(env, names[i]))
+			return names[i];
+	return NULL;
+}
+
+#define FIRST_SET(env, names) first_set((env), (names), COUNT(names))
+
+/* Reads a whole number from min to max; -1 when name is NULL or not set. */
+static int read_number(const struct environment *env, const char *name, int64_t min, int64_t max, int64_t *ret)
+{
+	const char *text = look_up(env, name);
+	char *end;
+	long long v;
+
+	*ret = -1;
+	if (!text)
+		return RS_OK;
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	if (errno || *end || text[0] < '0' || text[0] > '9' || v < min || v > max)
+		return rs_fail(env->e, RS_ECONFIG,
+			       "environment variable %s: found \"%.40s\", expected a whole number from %" PRId64
+			       " to %" PRId64,
+			       name, text, min, max);
+	*ret = v;
+	return RS_OK;
+}
+
+/* A variable and where its value goes; all of them are -1 as long as they are unknown. */
+struct field {
+	const char *name;
+	int min;
+	int *ret;
+};
+
+static int read_fields(const struct environment *env, const struct field *fields, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int64_t v;
+		int rc = read_number(env, fields[i].name, fields[i].min, INT_MAX, &v);
+
+		if (rc)
+			return rc;
+		*fields[i].ret = (int)v;
+	}
+	return RS_OK;
+}
+
+/* The entry of node `node` in Slurm's list "2(x3),1" (two tasks on each of three nodes, then one); 0 when the list ends
+ * before or is no such list. */
+static int tasks_on_node(const char *list, int node)
+{
+	while (*list >= '1' && *list <= '9') {
+		char *end;
+		long tasks = strtol(list, &end, 10), times = 1;
+
+		if (strncmp(end, "(x", 2) == 0) {
+			times = strtol(end + 2, &end, 10);
+			if (*end++ != ')')
+				return 0;
+		}
+		if (tasks > INT_MAX || times < 1)
+			return 0;
+		if (node < times)
+			return (int)tasks;
+		node -= (int)times;
+		if (*end != ',')
+			return 0;
+		list = end + 1;
+	}
+	return 0;
+}
+
+/* What Slurm says about how many tasks share this node; ret has all else. */
+static int read_tasks_per_node(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
+{
+	const char *name = FIRST_SET(env, l->tasks_per_node);
+	const char *list = look_up(env, name);
+	int64_t limit;
+	int rc;
+
+	if (list && ret->node_rank >= 0) {
+		ret->local_world_size = tasks_on_node(list, ret->node_rank);
+		if (ret->local_world_size > 0)
+			return RS_OK;
+		return rs_fail(env->e, RS_ECONFIG,
+			       "environment variable %s: found \"%.40s\", expected a list such as 2(x3),1 that covers "
+			       "node %d",
+			       name, list, ret->node_rank);
+	}
+	rc = read_number(env, l->tasks_limit, 1, INT_MAX, &limit);
+	if (rc == RS_OK && limit * ret->nodes == ret->world_size)
+		ret->local_world_size = (int)limit;
+	return rc;
+}
+
+/* Two values of which the first must be below the second, or at most it. -1 where unknown. */
+struct order {
+	const char *name;
+	int value;
+	const char *whole_name;
+	int whole;
+	bool equal;
+};
+
+static int check_order(const struct environment *env, const struct order *orders, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct order *o = &orders[i];
+		int most = o->equal ? o->whole : o->whole - 1;
+
+		if (o->value >= 0 && o->whole >= 0 && o->value > most)
+			return rs_fail(env->e, RS_ECONFIG,
+				       "environment variable %s: found %d, expected at most %d since %s is %d", o->name,
+				       o->value, most, o->whole_name, o->whole);
+	}
+	return RS_OK;
+}
+
+/* Where ranks are laid out node by node in equal parts, node numbers follow from the ranks. */
+static void derive_nodes(struct rs_launch *l)
+{
+	int local = l->local_world_size;
+
+	if (local < 1 || l->world_size % local)
+		return;
+	if (l->nodes < 0)
+		l->nodes = l->world_size / local;
+	if (l->node_rank < 0 && (l->local_rank < 0 || l->rank % local == l->local_rank))
+		l->node_rank = l->rank / local;
+}
+
+static int read_launcher(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
+{
+	const char *world = FIRST_SET(env, l->world_size), *nodes = FIRST_SET(env, l->nodes);
+	const char *local = l->local_world_size ? l->local_world_size : FIRST_SET(env, l->tasks_per_node);
+	const struct field fields[] = {
+	    {l->rank, 0, &ret->rank},
+	    {world, 1, &ret->world_size},
+	    {l->local_rank, 0, &ret->local_rank},
+	    {l->local_world_size, 1, &ret->local_world_size},
+	    {l->node_rank, 0, &ret->node_rank},
+	    {nodes, 1, &ret->nodes},
+	};
+	int rc;
+
+	rc = read_fields(env, fields, COUNT(fields));
+	if (rc == RS_OK)
+		rc = read_number(env, l->generation, 0, INT64_MAX, &ret->generation);
+	if (rc == RS_OK && !l->local_world_size)
+		rc = read_tasks_per_node(env, l, ret);
+	if (rc)
+		return rc;
+	if (!local)
+		local = l->tasks_limit;
+	const struct order orders[] = {
+	    {l->rank, ret->rank, world, ret->world_size, false},
+	    {l->local_rank, ret->local_rank, local, ret->local_world_size, false},
+	    {local, ret->local_world_size, world, ret->world_size, true},
+	    {l->node_rank, ret->node_rank, nodes, ret->nodes, false},
+	};
+	rc = check_order(env, orders, COUNT(orders));
+	if (rc)
+		return rc;
+	ret->source = l->source;
+	derive_nodes(ret);
+	return RS_OK;
+}
+
+int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e)
+{
+	struct environment env = {.get = get ? get : get_process, .ctx = ctx, .e = e};
+	struct rs_launch launch = {-1, -1, -1, -1, -1, -1, -1, "none"};
+
+	for (size_t i = 0; i < COUNT(launchers); i++) {
+		const struct launcher *l = &launchers[i];
+
+		if (look_up(&env, l->rank) && FIRST_SET(&env, l->world_size)) {
+			int rc = read_launcher(&env, l, &launch);
+
+			if (rc)
+				return rc;
+			break;
+		}
+	}
+	*ret = launch;
+	return RS_OK;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/schema.h"
+
+#include "config/config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KIB(n) ((uint64_t)(n) << 10)
+#define MIB(n) ((uint64_t)(n) << 20)
+#define GIB(n) ((uint64_t)(n) << 30)
+
+/* Milliseconds of the longest durations. */
+#define MINUTES(n) ((uint64_t)(n)*60000)
+
+static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
+static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
+static const char *const format_words[] = {"text", "json", NULL};
+
+const struct schema_section schema_sections[] = {
+    {"job", false, "What all ranks of a job must agree on, and the job's name"},
+    {"reducers", true, "The reducers of the job: a list; without it there is one, r0 at 127.0.0.1:7600"},
+    {"sharding", false, "How buffers are cut into chunks, and which reducer gets which of them"},
+    {"server", false, "Read by reduction-server only"},
+    {"agent", false, "Read by reduction-agent only"},
+    {"limits", false, "What is refused, or has to wait, so that memory stays bounded"},
+    {"timeouts", false, "How long to wait before giving up"},
+    {"security", false, "Who may connect"},
+    {"logging", false, "What is logged on standard error"},
+};
+const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sections[0];
+
+#define AT(sec, field)                                                                                                 \
+	.offset = offsetof(struct rs_config, sec.field), .size = sizeof(((struct rs_config *)0)->sec.field)
+#define AT_REDUCER(field) .offset = offsetof(struct rs_reducer, field), .size = sizeof(((struct rs_reducer *)0)->field)
+
+/* clang-format off */
+const struct schema_key schema_keys[] = {
+{"job", "name", SCHEMA_NAME, AT(job, name), .min = 1, .max = RS_NAME_MAX - 1, .def = "default",
+ .help = "Name of the job; several jobs can use the same reducers under different names"},
+{"job", "deterministic", SCHEMA_BOOL, AT(job, deterministic), .def = "false",
+ .help = "Sum in the order of ranks: the same bits in every run; costs reducer memory and some speed"},
+{"job", "checksum", SCHEMA_BOOL, AT(job, checksum), .def = "false",
+ .help = "Protect every chunk on the wire by a checksum, beyond TCP's own"},
+
+{"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
+ .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},
+{"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535,
+ .help = "Where workers connect to it; without a port 7600 is used"},
+{"reducers", "weight", SCHEMA_WEIGHT, AT_REDUCER(weight), .min = 1, .max = 1000000000000, .def = "1",
+ .help = "Its share of the shards relative to the other reducers, when there is no `sharding.map`"},
+{"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .def = "1",
+ .help = "Connections that each worker opens to it; its shards are spread over them"},
+
+{"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
+ .def = "auto", .help = "Into how many shards the work is divided; `auto`: as many as `map` names, else at least 64 "
+ "and so many that equal reducers get equal shares"},
+{"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
+ .step = 64, .def = "64KiB", .help = "Buffers are cut into chunks of this size; chunk i of operation q belongs to "
+ "shard (i + q) modulo shards"},
+{"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "16",
+ .help = "Chunks that a worker may have outstanding on a lane; bounds a reducer's memory, see `limits.memory`"},
+{"sharding", "map", SCHEMA_MAP, .def = "",
+ .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are dealt out by "
+ "weight"},
+
+{"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .def = "127.0.0.1:7600",
+ .help = "Where the reducer accepts workers; without a port 7600 is used, port 0 is any free one"},
+{"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
+ .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each online CPU, at most 8"},
+{"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
+ .help = "Instructions used for summing; `auto`: the best ones this machine has"},
+
+{"agent", "socket", SCHEMA_PATH, AT(agent, socket), .min = 1, .max = 107, .def = "/run/reduction/agent.sock",
+ .help = "UNIX socket through which the training processes of this node reach the agent"},
+{"agent", "shm_bytes", SCHEMA_BYTES, AT(agent, shm_bytes), .min = MIB(1), .max = GIB(16384), .def = "8GiB",
+ .help = "Shared memory that all processes of this node may hold together"},
+{"agent", "cpu", SCHEMA_WORD, AT(agent, cpu), .words = cpu_words, .def = "auto",
+ .help = "As `server.cpu`, for adding up the node's local ranks"},
+
+{"limits", "jobs", SCHEMA_NUMBER, AT(limits, jobs), .min = 1, .max = 4096, .def = "64",
+ .help = "Jobs that one reducer serves at the same time"},
+{"limits", "workers", SCHEMA_NUMBER, AT(limits, workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
+ .help = "Workers (ranks, or nodes where agents are used) of one job"},
+{"limits", "connections", SCHEMA_NUMBER, AT(limits, connections), .min = 1, .max = 1000000, .def = "4096",
+ .help = "Connections open on one reducer at the same time"},
+{"limits", "memory", SCHEMA_BYTES, AT(limits, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
+ .help = "Memory for the chunks of all jobs on one reducer; a job that would pass it is refused when it joins"},
+{"limits", "ops", SCHEMA_NUMBER, AT(limits, ops), .min = 1, .max = 1048576, .def = "1024",
+ .help = "Operations that one communicator may have in flight; further calls wait"},
+
+{"timeouts", "connect", SCHEMA_DURATION, AT(timeouts, connect_ms), .min = 100, .max = MINUTES(1440), .def = "1min",
+ .help = "Until all ranks have met on all reducers; the order in which processes start does not matter"},
+{"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 100, .max = MINUTES(60), .def = "10s",
+ .help = "A peer from which nothing was heard for this long is lost, and its job fails"},
+{"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",
+ .help = "A new connection that has not said who it is within this time is closed"},
+{"timeouts", "op", SCHEMA_DURATION, AT(timeouts, op_ms), .min = 100, .max = MINUTES(1440), .zero = true, .def = "0",
+ .help = "An operation that takes longer fails; 0: it may take forever, as when a rank writes a checkpoint"},
+{"timeouts", "drain", SCHEMA_DURATION, AT(timeouts, drain_ms), .min = 100, .max = MINUTES(1440), .zero = true,
+ .def = "30s", .help = "How long running jobs may go on after a reducer was told to end (SIGTERM)"},
+
+{"security", "insecure", SCHEMA_BOOL, AT(security, insecure), .def = "false",
+ .help = "Let a reducer listen without authentication on other addresses than loopback; for trusted networks only"},
+
+{"logging", "level", SCHEMA_ENUM, AT(logging, level), .words = level_words, .def = "info",
+ .help = "How much is logged: faults, daemon and job events, connections (debug), operations (trace)"},
+{"logging", "format", SCHEMA_ENUM, AT(logging, json), .words = format_words, .def = "text",
+ .help = "Lines for people or for a log collector"},
+};
+/* clang-format on */
+const unsigned schema_keys_n = sizeof schema_keys / sizeof schema_keys[0];
+_Static_assert(sizeof schema_keys / sizeof schema_keys[0] <= SCHEMA_KEYS_MAX, "readers note each key they saw");
+_Static_assert(sizeof schema_sections / sizeof schema_sections[0] <= SCHEMA_SECTIONS_MAX, "as above");
+
+const struct schema_section *schema_find_section(const char *name)
+{
+	for (unsigned i = 0; i < schema_sections_n; i++)
+		if (strcmp(schema_sections[i].name, name) == 0)
+			return &schema_sections[i];
+	return NULL;
+}
+
+const struct schema_key *schema_find(const char *section, const char *key)
+{
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].section, section) == 0 && strcmp(schema_keys[i].key, key) == 0)
+			return &schema_keys[i];
+	return NULL;
+}
+
+unsigned schema_distance(const char *a, const char *b)
+{
+	enum { LONGEST = 64 };
+	size_t an = strnlen(a, LONGEST + 1), bn = strnlen(b, LONGEST + 1);
+	unsigned row[LONGEST + 1];
+
+	if (an > LONGEST || bn > LONGEST)
+		return UINT_MAX;
+	for (size_t j = 0; j <= bn; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; i <= an; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= bn; j++) {
+			unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			diagonal = row[j];
+			row[j] = best;
+		}
+	}
+	return row[bn];
+}
+
+bool schema_is_near(const char *found, const char *known, unsigned distance)
+{
+	size_t n = strlen(found), shorter = strlen(known) < n ? strlen(known) : n;
+
+	if (shorter >= 3 && strncmp(found, known, shorter) == 0)
+		return true;
+	return distance <= 1 + n / 4 && distance < n;
+}
+
+/* Where a key of this name stands in another section; NULL when nowhere. */
+static const struct schema_key *find_anywhere(const char *key)
+{
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].key, key) == 0)
+			return &schema_keys[i];
+	return NULL;
+}
+
+/* The i-th name that may stand in the section, or among the sections; NULL at the end. */
+static const char *name_at(const char *section, unsigned i)
+{
+	if (!section)
+		return i < schema_sections_n ? schema_sections[i].name : NULL;
+	for (unsigned k = 0; k < schema_keys_n; k++)
+		if (strcmp(schema_keys[k].section, section) == 0 && i-- == 0)
+			return schema_keys[k].key;
+	return NULL;
+}
+
+void schema_advise(const char *section, const char *found, char *buf, size_t size)
+{
+	const char *nearest = NULL, *name;
+	unsigned least = UINT_MAX;
+	const struct schema_key *other;
+	size_t len;
+
+	for (unsigned i = 0; (name = name_at(section, i)); i++) {
+		unsigned d = schema_distance(found, name);
+
+		if (schema_is_near(found, name, d) && d < least) {
+			least = d;
+			nearest = name;
+		}
+	}
+	other = find_anywhere(found);
+	if (nearest) {
+		snprintf(buf, size, "did you mean %s?", nearest);
+		return;
+	}
+	if (other) {
+		snprintf(buf, size, "did you mean %s.%s?", other->section, other->key);
+		return;
+	}
+	len = (size_t)snprintf(buf, size, "expected one of ");
+	for (unsigned i = 0; (name = name_at(section, i)) && len < size; i++)
+		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? ", " : "", name);
+}

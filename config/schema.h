@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one table of all configuration keys: the parser, `reductionctl print` and the reference are made from it. */
+#ifndef RS_CONFIG_SCHEMA_H
+#define RS_CONFIG_SCHEMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SCHEMA_KEYS_MAX = 64, SCHEMA_SECTIONS_MAX = 16 };
+
+enum schema_type {
+	SCHEMA_BOOL,     /* bool */
+	SCHEMA_NUMBER,   /* unsigned */
+	SCHEMA_BYTES,    /* uint32_t or uint64_t */
+	SCHEMA_DURATION, /* uint32_t milliseconds */
+	SCHEMA_WEIGHT,   /* double; a decimal number with at most six digits after the point */
+	SCHEMA_NAME,     /* char[]; letters, digits, '.', '_', '-' */
+	SCHEMA_ADDRESS,  /* char[]; host:port, where min is the lowest port */
+	SCHEMA_PATH,     /* char[] */
+	SCHEMA_WORD,     /* char[]; one of words */
+	SCHEMA_ENUM,     /* bool or int: the index in words */
+	SCHEMA_MAP,      /* the shard map, no value of one field */
+};
+
+struct schema_key {
+	const char *section, *key;
+	enum schema_type type;
+	uint16_t offset, size;    /* of the field in struct rs_config, or in struct rs_reducer for section "reducers" */
+	uint64_t min, max;        /* numbers: both included; names and paths: bytes */
+	uint32_t step;            /* of BYTES: a multiple of this; 0 or 1 for any */
+	bool zero;                /* 0 is taken too although it is below min */
+	const char *zero_word;    /* the word that stands for 0 in the file, NULL for none */
+	const char *const *words; /* of WORD and ENUM, NULL at the end */
+	const char *def;          /* as it would stand in the file; "" = none but may be left out; NULL = required */
+	const char *help;         /* what the key is for, a sentence without its full stop */
+};
+
+struct schema_section {
+	const char *name;
+	bool list; /* a list of mappings, each one a struct rs_reducer */
+	const char *help;
+};
+
+extern const struct schema_key schema_keys[];
+extern const unsigned schema_keys_n;
+extern const struct schema_section schema_sections[];
+extern const unsigned schema_sections_n;
+
+/* NULL when there is none. */
+const struct schema_section *schema_find_section(const char *name);
+const struct schema_key *schema_find(const char *section, const char *key);
+
+/* How many letters must be put, dropped or changed to turn a into b; UINT_MAX when one is longer than 64 bytes. */
+unsigned schema_distance(const char *a, const char *b);
+
+/* Whether a user who wrote `found` may have meant `known`, which is distance away. */
+bool schema_is_near(const char *found, const char *known, unsigned distance);
+
+/* Writes what to do about a key (or, with section NULL, a section) that does not exist: the nearest one or all. */
+void schema_advise(const char *section, const char *found, char *buf, size_t size);
+
+#endif

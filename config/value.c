@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/value.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_PORT = 7600, WEIGHT_DIGITS = 6, HOST_MAX = 253 };
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+/* Largest first where formatting shall prefer it; formatting takes no unit below `decimal`. */
+static const struct unit byte_units[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1},
+					 {"k", 1000},      {"M", 1000000},   {"G", 1000000000}};
+static const struct unit time_units[] = {{"min", 60000}, {"s", 1000}, {"ms", 1}};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool is_name_char(char c)
+{
+	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+}
+
+/* Reads digits at *text and moves it behind them. False without a digit or above UINT64_MAX. */
+static bool scan_digits(const char **text, uint64_t *ret)
+{
+	const char *s = *text;
+	uint64_t v = 0;
+
+	if (!is_digit(*s))
+		return false;
+	for (; is_digit(*s); s++)
+		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+			return false;
+	*text = s;
+	*ret = v;
+	return true;
+}
+
+/* A whole number and one of the units, perhaps with a blank between. */
+static bool scan_with_unit(const char *text, const struct unit *units, size_t n, uint64_t *ret)
+{
+	uint64_t v;
+
+	if (!scan_digits(&text, &v))
+		return false;
+	if (text[0] == ' ' && text[1])
+		text++;
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(text, units[i].name) == 0)
+			return !__builtin_mul_overflow(v, units[i].factor, ret);
+	return false;
+}
+
+/* A decimal number in millionths. Without strtod, whose decimal point depends on the process's locale. */
+static bool scan_weight(const char *text, uint64_t *ret)
+{
+	uint64_t whole, part = 0;
+	int digits = 0;
+
+	if (!scan_digits(&text, &whole))
+		return false;
+	if (*text == '.') {
+		for (text++; is_digit(*text) && digits < WEIGHT_DIGITS; text++, digits++)
+			part = part * 10 + (uint64_t)(*text - '0');
+		if (digits == 0)
+			return false;
+	}
+	for (; digits < WEIGHT_DIGITS; digits++)
+		part *= 10;
+	return *text == '\0' && !__builtin_mul_overflow(whole, 1000000, &whole) &&
+	       !__builtin_add_overflow(whole, part, ret);
+}
+
+static bool scan_number(const struct schema_key *key, const char *text, uint64_t *ret)
+{
+	if (key->zero_word && strcmp(text, key->zero_word) == 0) {
+		*ret = 0;
+		return true;
+	}
+	switch (key->type) {
+	case SCHEMA_BYTES:
+		if (!scan_with_unit(text, byte_units, COUNT(byte_units), ret))
+			return false;
+		break;
+	case SCHEMA_DURATION:
+		if (strcmp(text, "0") == 0)
+			*ret = 0;
+		else if (!scan_with_unit(text, time_units, COUNT(time_units), ret))
+			return false;
+		break;
+	case SCHEMA_WEIGHT:
+		if (!scan_weight(text, ret))
+			return false;
+		break;
+	default:
+		if (!scan_digits(&text, ret) || *text)
+			return false;
+	}
+	if (*ret == 0 && (key->zero || key->zero_word))
+		return true;
+	return *ret >= key->min && *ret <= key->max && (key->step == 0 || *ret % key->step == 0);
+}
+
+static void store_number(const struct schema_key *key, uint64_t v, void *field)
+{
+	if (key->type == SCHEMA_WEIGHT) {
+		*(double *)field = (double)v / 1e6;
+	} else if (key->size == 1) {
+		*(bool *)field = v != 0;
+	} else if (key->size == sizeof(uint32_t)) {
+		*(uint32_t *)field = (uint32_t)v;
+	} else {
+		*(uint64_t *)field = v;
+	}
+}
+
+static uint64_t load_number(const struct schema_key *key, const void *field)
+{
+	if (key->type == SCHEMA_WEIGHT)
+		return (uint64_t)(*(const double *)field * 1e6 + 0.5);
+	if (key->size == 1)
+		return *(const bool *)field;
+	return key->size == sizeof(uint32_t) ? *(const uint32_t *)field : *(const uint64_t *)field;
+}
+
+static bool parse_name(const struct schema_key *key, const char *text, char *field)
+{
+	size_t n = strnlen(text, key->max + 1);
+
+	if (n < key->min || n > key->max)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!is_name_char(text[i]))
+			return false;
+	memcpy(field, text, n + 1);
+	return true;
+}
+
+/* A path may hold whatever the file system takes but no control characters, which would spoil messages. */
+static bool parse_path(const struct schema_key *key, const char *text, char *field)
+{
+	size_t n = strnlen(text, key->max + 1);
+
+	if (n < key->min || n > key->max)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+			return false;
+	memcpy(field, text, n + 1);
+	return true;
+}
+
+/* A name, an IPv4 address, or an IPv6 address in brackets that may have a %zone. */
+static bool is_host(const char *host, size_t n)
+{
+	char text[HOST_MAX + 1], *zone;
+	struct in6_addr addr;
+	bool numeric = true;
+
+	if (n == 0 || n > HOST_MAX)
+		return false;
+	memcpy(text, host, n);
+	text[n] = '\0';
+	if (host[0] == '[') {
+		text[n - 1] = '\0';
+		zone = strchr(text, '%');
+		if (zone) {
+			*zone++ = '\0';
+			if (*zone == '\0')
+				return false;
+			for (; *zone; zone++)
+				if (!is_name_char(*zone))
+					return false;
+		}
+		return inet_pton(AF_INET6, text + 1, &addr) == 1;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (!is_name_char(text[i]))
+			return false;
+		numeric = numeric && (is_digit(text[i]) || text[i] == '.');
+	}
+	return !numeric || inet_pton(AF_INET, text, &addr) == 1;
+}
+
+static bool parse_address(const struct schema_key *key, const char *text, char *field)
+{
+	const char *bracket = strchr(text, ']'), *end;
+	uint64_t port = DEFAULT_PORT;
+
+	if ((text[0] == '[') != (bracket != NULL))
+		return false;
+	end = bracket ? bracket + 1 : text + strcspn(text, ":");
+	if (!is_host(text, (size_t)(end - text)))
+		return false;
+	if (*end) {
+		const char *digits = end + 1;
+
+		if (*end != ':' || !scan_digits(&digits, &port) || *digits || port < key->min || port > key->max)
+			return false;
+	}
+	snprintf(field, key->size, "%.*s:%" PRIu64, (int)(end - text), text, port);
+	return true;
+}
+
+/* The index of text in words, -1 when it is none of them. */
+static int find_word(const char *const *words, const char *text)
+{
+	for (int i = 0; words[i]; i++)
+		if (strcmp(words[i], text) == 0)
+			return i;
+	return -1;
+}
+
+bool value_parse(const struct schema_key *key, const char *text, void *base)
+{
+	void *field = (char *)base + key->offset;
+	static const char *const bool_words[] = {"false", "true", NULL};
+	uint64_t v;
+	int word;
+
+	switch (key->type) {
+	case SCHEMA_NUMBER:
+	case SCHEMA_BYTES:
+	case SCHEMA_DURATION:
+	case SCHEMA_WEIGHT:
+		if (!scan_number(key, text, &v))
+			return false;
+		store_number(key, v, field);
+		return true;
+	case SCHEMA_BOOL:
+	case SCHEMA_ENUM:
+		word = find_word(key->type == SCHEMA_BOOL ? bool_words : key->words, text);
+		if (word >= 0)
+			store_number(key, (uint64_t)word, field);
+		return word >= 0;
+	case SCHEMA_WORD:
+		if (find_word(key->words, text) < 0)
+			return false;
+		snprintf(field, key->size, "%s", text);
+		return true;
+	case SCHEMA_NAME:
+		return parse_name(key, text, field);
+	case SCHEMA_PATH:
+		return parse_path(key, text, field);
+	case SCHEMA_ADDRESS:
+		return parse_address(key, text, field);
+	case SCHEMA_MAP:
+		break;
+	}
+	return false;
+}
+
+static void format_with_unit(uint64_t v, const struct unit *units, char *buf, size_t size)
+{
+	while (v % units->factor)
+		units++;
+	snprintf(buf, size, "%" PRIu64 "%s", v / units->factor, units->name);
+}
+
+void value_format_bytes(uint64_t bytes, char *buf, size_t size)
+{
+	if (bytes == 0)
+		snprintf(buf, size, "0");
+	else
+		format_with_unit(bytes, byte_units, buf, size);
+}
+
+static void format_weight(uint64_t millionths, char *buf, size_t size)
+{
+	int n = snprintf(buf, size, "%" PRIu64 ".%06" PRIu64, millionths / 1000000, millionths % 1000000);
+
+	while (buf[n - 1] == '0')
+		buf[--n] = '\0';
+	if (buf[n - 1] == '.')
+		buf[n - 1] = '\0';
+}
+
+static void format_number(const struct schema_key *key, uint64_t v, char *buf, size_t size)
+{
+	if (v == 0 && key->zero_word)
+		snprintf(buf, size, "%s", key->zero_word);
+	else if (v == 0)
+		snprintf(buf, size, "0");
+	else if (key->type == SCHEMA_BYTES)
+		value_format_bytes(v, buf, size);
+	else if (key->type == SCHEMA_DURATION)
+		format_with_unit(v, time_units, buf, size);
+	else if (key->type == SCHEMA_WEIGHT)
+		format_weight(v, buf, size);
+	else
+		snprintf(buf, size, "%" PRIu64, v);
+}
+
+void value_format(const struct schema_key *key, const void *base, char *buf, size_t size)
+{
+	const void *field = (const char *)base + key->offset;
+
+	switch (key->type) {
+	case SCHEMA_NUMBER:
+	case SCHEMA_BYTES:
+	case SCHEMA_DURATION:
+	case SCHEMA_WEIGHT:
+		format_number(key, load_number(key, field), buf, size);
+		break;
+	case SCHEMA_BOOL:
+		snprintf(buf, size, "%s", load_number(key, field) ? "true" : "false");
+		break;
+	case SCHEMA_ENUM:
+		snprintf(buf, size, "%s", key->words[load_number(key, field)]);
+		break;
+	case SCHEMA_NAME:
+	case SCHEMA_ADDRESS:
+	case SCHEMA_PATH:
+	case SCHEMA_WORD:
+		snprintf(buf, size, "%s", (const char *)field);
+		break;
+	case SCHEMA_MAP:
+		buf[0] = '\0';
+	}
+}
+
+/* "error, warn or info" */
+static void list_words(const char *const *words, char *buf, size_t size)
+{
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; words[i] && len < size; i++)
+		len += (size_t)snprintf(buf + len, size - len, "%s%s",
+					i == 0         ? ""
+					: words[i + 1] ? ", "
+						       : " or ",
+					words[i]);
+}
+
+static void expected_number(const struct schema_key *key, char *buf, size_t size)
+{
+	char min[32], max[32], step[48] = "", zero[32] = "";
+
+	format_number(key, key->min, min, sizeof min);
+	format_number(key, key->max, max, sizeof max);
+	if (key->step > 1)
+		snprintf(step, sizeof step, " that is a multiple of %u", key->step);
+	if (key->zero || key->zero_word)
+		snprintf(zero, sizeof zero, ", or %s", key->zero_word ? key->zero_word : "0");
+	if (key->type == SCHEMA_BYTES)
+		snprintf(buf, size, "bytes, or a number with KiB, MiB, GiB, k, M or G, from %s to %s%s%s", min, max,
+			 step, zero);
+	else if (key->type == SCHEMA_DURATION)
+		snprintf(buf, size, "a whole number with ms, s or min, from %s to %s%s", min, max, zero);
+	else if (key->type == SCHEMA_WEIGHT)
+		snprintf(buf, size, "a number from %s to %s with at most %d decimals", min, max, WEIGHT_DIGITS);
+	else
+		snprintf(buf, size, "a whole number from %s to %s%s", min, max, zero);
+}
+
+void value_expected(const struct schema_key *key, char *buf, size_t size)
+{
+	switch (key->type) {
+	case SCHEMA_NUMBER:
+	case SCHEMA_BYTES:
+	case SCHEMA_DURATION:
+	case SCHEMA_WEIGHT:
+		expected_number(key, buf, size);
+		break;
+	case SCHEMA_BOOL:
+		snprintf(buf, size, "true or false");
+		break;
+	case SCHEMA_ENUM:
+	case SCHEMA_WORD:
+		list_words(key->words, buf, size);
+		break;
+	case SCHEMA_NAME:
+		snprintf(buf, size, "%" PRIu64 " to %" PRIu64 " letters, digits, '.', '_' or '-'", key->min, key->max);
+		break;
+	case SCHEMA_ADDRESS:
+		snprintf(buf, size, "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64, key->min,
+			 key->max);
+		break;
+	case SCHEMA_PATH:
+		snprintf(buf, size, "a path of %" PRIu64 " to %" PRIu64 " bytes without control characters", key->min,
+			 key->max);
+		break;
+	case SCHEMA_MAP:
+		snprintf(buf, size, "a mapping from shards to reducers, as {0-31: r0, 32-63: r1}");
+		break;
+	}
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values of single keys: from the text of a file to the field of the struct and back. */
+#ifndef RS_CONFIG_VALUE_H
+#define RS_CONFIG_VALUE_H
+
+#include "config/schema.h"
+
+enum { VALUE_TEXT_MAX = 4096 }; /* bytes that value_format needs at the most, terminator included */
+
+/* Stores text in the key's field of the struct at base. False, with nothing stored, when it is no such value. */
+bool value_parse(const struct schema_key *key, const char *text, void *base);
+
+/* Writes the field as text that value_parse takes; strings as they are, without YAML's quotes. */
+void value_format(const struct schema_key *key, const void *base, char *buf, size_t size);
+
+/* Writes what the key takes, as "a number from 1 to 64". */
+void value_expected(const struct schema_key *key, char *buf, size_t size);
+
+/* Writes bytes with the largest unit that leaves no remainder: 65536 -> "64KiB". */
+void value_format_bytes(uint64_t bytes, char *buf, size_t size);
+
+#endif
