@@ -43,7 +43,7 @@ LIBS    := $(PKG_LIBS) -pthread -lm
 LINKOWN := $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,-z,noexecstack -Wl,--as-needed
 say      = $(if $(V),,@echo '  $(1)  $(2)'; )
 LINK     = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
-LINK_SO  = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)--no-undefined)
+LINK_SO  = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
 bin  :=
 lib  :=

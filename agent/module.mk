@@ -16,7 +16,7 @@ reduction_lib := $(B)/lib/libreduction.so
 lib += $(reduction_lib)
 $(B)/lib/libreduction.so.$(RS_FULL): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -shared -Wl,-soname,libreduction.so.$(RS_MAJOR) $(if $(SAN),,-Wl,-z,defs) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
+	$(LINK_SO) -Wl,-soname,libreduction.so.$(RS_MAJOR) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
 $(B)/lib/libreduction.so.$(RS_MAJOR): $(B)/lib/libreduction.so.$(RS_FULL)
 	ln -sf $(<F) $@
 $(reduction_lib): $(B)/lib/libreduction.so.$(RS_MAJOR)
