@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+PROGRAM = """
+#include <reduction.h>
+#include <stdio.h>
+
+int main(void)
+{
+	reduction_options opt = REDUCTION_OPTIONS_INIT;
+	reduction_error err;
+	reduction_comm *comm;
+
+	opt.rank = 3; /* there is no rank 3 in a world of 2 */
+	opt.world_size = 2;
+	if (reduction_open(&comm, &opt, &err) == 0)
+		return 1;
+	printf("%s|%s\\n", reduction_version(), err.message);
+	return 0;
+}
+"""
+
+
+@unittest.skipIf(harness.SAN, "a sanitized library is not installed")
+class Install(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
+        self.addCleanup(shutil.rmtree, self.root)
+        self.make("install")
+
+    def make(self, goal):
+        build = harness.BUILD.parent  # of build/default
+        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={self.root}", "PREFIX=/opt/rs"]
+        done = subprocess.run(argv, cwd=harness.ROOT, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def files(self):
+        return sorted(str(p.relative_to(self.root)) for p in self.root.rglob("*") if not p.is_dir())
+
+    def test_files(self):
+        files = self.files()
+        for name in (
+            "bin/reduction-server",
+            "bin/reduction-agent",
+            "bin/reduction-bench",
+            "bin/reductionctl",
+            "include/reduction.h",
+            "lib/libreduction.so",
+            "lib/libreduction.so.0",
+            "lib/pkgconfig/reduction.pc",
+            "lib/python3/dist-packages/reduction/__init__.py",
+            "share/doc/reduction/LICENSE",
+        ):
+            self.assertIn("opt/rs/" + name, files)
+        self.assertTrue(any(name.startswith("opt/rs/share/doc/reduction/examples/") for name in files))
+        versioned = (self.root / "opt/rs/lib/libreduction.so").resolve().name
+        self.assertRegex(versioned, r"^libreduction\.so\.\d+\.\d+\.\d+$")
+
+    def test_programs_start(self):
+        for name in ("reduction-server", "reduction-agent", "reduction-bench", "reductionctl"):
+            done = subprocess.run([self.root / "opt/rs/bin" / name, "--version"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
+            self.assertIn("0.1.0", done.stdout)
+
+    def test_compile_and_run(self):
+        source = self.root / "program.c"
+        source.write_text(PROGRAM)
+        env = dict(os.environ, PKG_CONFIG_PATH=f"{self.root}/opt/rs/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.root))
+        flags = subprocess.run(
+            ["pkg-config", "--cflags", "--libs", "reduction"], env=env, check=True, capture_output=True, text=True
+        ).stdout.split()
+        for language in ["c", "c++"] if shutil.which("c++") else ["c"]:
+            binary = self.root / "program"
+            command = ["cc", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", binary, "-x", language, source]
+            subprocess.run(command + ["-x", "none"] + flags, check=True)
+            done = subprocess.run(
+                [binary], env=dict(os.environ, LD_LIBRARY_PATH=f"{self.root}/opt/rs/lib"), capture_output=True, text=True
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            version, message = done.stdout.strip().split("|")
+            self.assertEqual(version, "0.1.0")
+            self.assertIn("3", message)
+
+    def test_only_the_interface_is_exported(self):
+        done = subprocess.run(
+            ["nm", "-D", "--defined-only", "--format=posix", self.root / "opt/rs/lib/libreduction.so"],
+            check=True, capture_output=True, text=True,
+        )
+        names = [line.split()[0] for line in done.stdout.splitlines()]
+        self.assertIn("reduction_open", names)
+        self.assertEqual([name for name in names if not name.startswith("reduction_")], [])
+
+    def test_python_finds_the_library(self):
+        done = subprocess.run(
+            [harness.PYTHON, "-c", "import reduction; print(reduction.library_version())"],
+            env={"PYTHONPATH": f"{self.root}/opt/rs/lib/python3/dist-packages"}, capture_output=True, text=True,
+        )
+        self.assertEqual((done.stdout, done.returncode), ("0.1.0\n", 0), done.stderr)
+
+    def test_uninstall_leaves_nothing(self):
+        self.make("uninstall")
+        self.assertEqual(self.files(), [])
+
+
+if __name__ == "__main__":
+    harness.main()
