@@ -159,8 +159,16 @@ static void begin_contribution(struct session *s)
 	else if (s->outstanding >= st->p.window)
 		rs_fail(&e, RS_EPROTO, "%s has more than %u chunks without a result",
 			stripe_who(st, s->rank, who, sizeof who), st->p.window);
+	else if (s->in.seq < s->next_seq || (s->in.seq == s->next_seq && s->in.chunk < s->next_chunk))
+		rs_fail(&e, RS_EPROTO,
+			"%s sent chunk %u of operation %" PRIu64 " out of order or twice: its last one was chunk %" PRIu64
+			" of operation %" PRIu64,
+			stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, s->next_chunk - 1,
+			s->next_seq);
 	else if (!stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
 		s->outstanding++;
+		s->next_seq = s->in.seq;
+		s->next_chunk = (uint64_t)s->in.chunk + 1;
 		s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 		s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 		stripe_acked(st, s, s->in.ack);

@@ -72,6 +72,8 @@ struct session {
 	bool draining;        /* what arrives is thrown away; closed after the last bytes are out */
 	bool lost;            /* the connection is gone */
 	unsigned outstanding; /* contributions begun whose result is not completely sent */
+	uint64_t next_seq;    /* contributions come in the order (seq, chunk): the least one that may come next */
+	uint64_t next_chunk;
 
 	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
 	uint8_t raw[FRAME_HEADER];
