@@ -22,8 +22,9 @@ Leaving a Cluster ends everything that it started, by process id, and fails the 
 on SIGTERM or a sanitizer reported something in any process. When the test itself fails, all logs are printed.
 
 The environment: REDUCTION_BUILD, the build folder (default build/default); REDUCTION_SAN, the sanitizers that it was
-built with. Only worker processes load libreduction, never the test program: under a sanitizer its runtime has to be
-loaded before Python's own code, which the harness arranges for workers.
+built with; REDUCTION_TEST_SLOW=1, do less (default: 1 under sanitizers, else 0). Only worker processes load
+libreduction, never the test program: under a sanitizer its runtime has to be loaded before Python's own code, which the
+harness arranges for workers.
 """
 
 import json
@@ -48,6 +49,9 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PAT
 
 # Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 1
+
+# Tests leave out what only repeats on a larger scale when this is set.
+SLOW = os.environ.get("REDUCTION_TEST_SLOW", "1" if SAN else "0") not in ("", "0")
 
 _LAUNCHER = re.compile(
     r"(REDUCTION|SLURM|OMPI|PMIX|TORCHELASTIC)_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$"
@@ -103,7 +107,7 @@ class Proc:
         self._text = {"out": "", "err": ""}
         self._open = 2
         self._popen = subprocess.Popen(
-            argv, env=full, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            argv, env=full, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )
         self.pid = self._popen.pid
@@ -164,6 +168,24 @@ class Proc:
         # a grandchild that holds the pipes open must not hang the test
         for thread in self._threads:
             thread.join(2)
+        try:
+            self._popen.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended before it had read all that it was told
+
+    def tell(self, line=""):
+        """Writes a line to its standard input, for which it waits (worker.listen())."""
+        self._popen.stdin.write(line.encode() + b"\n")
+        self._popen.stdin.flush()
+
+    def said(self, what, timeout=20):
+        """Waits until it has said this (worker.say()) and returns the last such object."""
+        self.wait_text(rf'^\{{"what": "{re.escape(what)}".*\}}$', timeout, "out")
+        return [line for line in self.objects() if line["what"] == what][-1]
+
+    def objects(self):
+        """The JSON objects that it has written to its standard output, one on a line."""
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def running(self):
         return self._popen.poll() is None
