@@ -161,8 +161,8 @@ static void begin_contribution(struct session *s)
 			stripe_who(st, s->rank, who, sizeof who), st->p.window);
 	else if (s->in.seq < s->next_seq || (s->in.seq == s->next_seq && s->in.chunk < s->next_chunk))
 		rs_fail(&e, RS_EPROTO,
-			"%s sent chunk %u of operation %" PRIu64 " out of order or twice: its last one was chunk %" PRIu64
-			" of operation %" PRIu64,
+			"%s sent chunk %u of operation %" PRIu64
+			" out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
 			stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, s->next_chunk - 1,
 			s->next_seq);
 	else if (!stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
