@@ -3,6 +3,7 @@
 COMMA := ,
 .SUFFIXES:
 .DELETE_ON_ERROR:
+$(if $(V),,$(eval .SILENT:))
 all:
 
 # make SAN=address,undefined builds beside the default, in a folder of its own; BUILD= names another folder
@@ -41,9 +42,9 @@ OWN := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissi
        $(HARDEN) $(if $(WERROR),-Werror) $(SANFLAGS) $(PKG_CFLAGS)
 LIBS    := $(PKG_LIBS) -pthread -lm
 LINKOWN := $(SANFLAGS) -Wl,-z,relro,-z,now -Wl,-z,noexecstack -Wl,--as-needed
-say      = $(if $(V),,@echo '  $(1)  $(2)'; )
-LINK     = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
-LINK_SO  = $(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
+say      = $(if $(V),,$(info   $(1)  $(2)))
+LINK     = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
+LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
 bin  :=
 lib  :=
@@ -53,18 +54,18 @@ include $(wildcard agent/examples/*/module.mk)
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
 
 $(B)/%.o: %.c $(gen_h) $(B)/flags
-	@mkdir -p $(@D)
+	mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
 $(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(call say,CC,$<)$(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
 $(B)/%.a:
-	@mkdir -p $(@D)
+	mkdir -p $(@D)
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
 # written when the compiler or the flags are others than last time, and then everything is compiled again
 $(B)/flags: FORCE
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' | cmp -s - $@ || \
+	mkdir -p $(@D)
+	printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' | cmp -s - $@ || \
 	 printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' >$@
 
 deps: ## install the Debian packages that building, testing and the demo need
@@ -83,6 +84,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 	install -m 644 $(python_files) $(DESTDIR)$(PYTHONDIR)/reduction
 	install -m 644 $(doc_files) $(DESTDIR)$(DOCDIR)
 	install -m 644 $(example_files) $(DESTDIR)$(DOCDIR)/examples
+	echo "installed below $(DESTDIR)$(PREFIX)"
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 
 uninstall: ## remove what 'make install' with the same variables installed
@@ -95,9 +97,9 @@ clean: ## remove everything that was built
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk 'match($$0, /^[a-z-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-12s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
+	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-12s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	@echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1: show commands; SYSTEMD=off"
+	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off leaves libsystemd out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml)

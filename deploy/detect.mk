@@ -11,7 +11,7 @@ deb_libcrypto     := libssl-dev
 deb_check         := check
 deb_pkg-config    := pkg-config
 deb_protoc-c      := protobuf-c-compiler
-deb_$(CC)         := $(firstword $(CC))
+deb_$(CC)         := $(patsubst cc,gcc,$(firstword $(CC)))
 
 missing = $(error $(1) was not found: install Debian's package $(deb_$(1)), or let 'make deps' install all that is needed)
 need_program = $(if $(shell command -v $(firstword $(1))),,$(call missing,$(1)))
@@ -35,5 +35,5 @@ endif
 CUDA_HOME ?= /usr/local/cuda
 nvcc      := $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
 nccl_h    := $(firstword $(wildcard $(addsuffix /nccl.h,$(NCCL_HOME)/include $(CUDA_HOME)/include /usr/include /usr/local/include)))
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off); CUDA $(if $(nvcc),on ($(nvcc)),off (no nvcc)), \
-NCCL $(if $(nccl_h),on ($(nccl_h)),off (no nccl.h)), libsystemd $(SYSTEMD))
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), \
+CUDA $(if $(nvcc),found,not found), NCCL $(if $(nccl_h),found,not found) (nothing uses them yet))
