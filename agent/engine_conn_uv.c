@@ -72,10 +72,11 @@ static ssize_t io_send(struct conn *c, struct iovec *iov, unsigned n)
 /* strerror as the end of a sentence */
 static const char *reason_text(int error, char *buf, size_t size)
 {
+	errno = error;
 	if (error == 0)
 		snprintf(buf, size, "it closed the connection");
-	else if (strerror_r(error, buf, size) != 0)
-		snprintf(buf, size, "error %d", error);
+	else
+		snprintf(buf, size, "%m"); /* strerror is not thread-safe */
 	if (isupper((unsigned char)buf[0]) && islower((unsigned char)buf[1]))
 		buf[0] = (char)tolower((unsigned char)buf[0]);
 	return buf;

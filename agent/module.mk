@@ -9,18 +9,16 @@ libagent      := $(B)/agent/libagent.a
 $(libagent): $(agent_drv_src:%.c=$(B)/%.o)
 
 # libreduction: the C API over the engine of this process or the agent
-RS_MAJOR := 0
-RS_FULL  := 0.1.0
 reduction_src := agent/reduction.c agent/open.c agent/direct.c $(wildcard agent/client*.c)
-reduction_lib := $(B)/lib/libreduction.so
-lib += $(reduction_lib)
-$(B)/lib/libreduction.so.$(RS_FULL): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+soname        := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
+lib           += $(B)/lib/libreduction.so
+$(B)/lib/libreduction.so.$(VERSION): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK_SO) -Wl,-soname,libreduction.so.$(RS_MAJOR) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
-$(B)/lib/libreduction.so.$(RS_MAJOR): $(B)/lib/libreduction.so.$(RS_FULL)
-	ln -sf $(<F) $@
-$(reduction_lib): $(B)/lib/libreduction.so.$(RS_MAJOR)
-	ln -sf $(<F) $@
+	$(call say,LD,$@)$(LINK_SO) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
+$(B)/lib/$(soname): $(B)/lib/libreduction.so.$(VERSION)
+	$(call say,LN,$@)ln -sf $(<F) $@
+$(B)/lib/libreduction.so: $(B)/lib/$(soname)
+	$(call say,LN,$@)ln -sf $(<F) $@
 
 # the daemon
 agentd_src := $(wildcard agent/agentd*.c)
@@ -28,5 +26,5 @@ ifneq ($(agentd_src),)
 bin += $(B)/bin/reduction-agent
 $(B)/bin/reduction-agent: $(agentd_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS)
 endif

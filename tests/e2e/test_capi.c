@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole C API, with real reducers: every scenario forks its ranks, each of which opens a communicator in the
+ * process itself. Exit status 0: all scenarios passed; 1: what failed is on standard error. Arguments: names of
+ * scenarios. */
+#include "agent/include/reduction.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REDUCERS = 2, RANKS_MAX = 4, LIMIT_S = 60 };
+
+/* What a rank's process knows. go is a pipe from rank 0 to the others, here one from them to rank 0. */
+struct rank {
+	const char *scenario;
+	const char *config;
+	char job[40];
+	int rank, world;
+	int go[2], here[2];
+	reduction_comm *comm;
+	reduction_error err;
+};
+
+static void fail_at(const struct rank *r, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+static void fail_at(const struct rank *r, int line, const char *fmt, ...)
+{
+	char text[700];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "%s: rank %d: line %d: %s\n", r->scenario, r->rank, line, text);
+	_exit(1);
+}
+
+#define EXPECT(cond)                                                                                                   \
+	((cond) ? (void)0                                                                                              \
+		: fail_at(r, __LINE__, "not true: %s (last error %d: %s)", #cond, r->err.code, r->err.message))
+#define EXPECT_RC(rc, want) expect_rc(r, __LINE__, #rc, (rc), (want))
+
+static void expect_rc(const struct rank *r, int line, const char *what, int rc, int want)
+{
+	if (rc != want)
+		fail_at(r, line, "%s gave %d, not %d; error %d: %s", what, rc, want, r->err.code, r->err.message);
+	if (rc != r->err.code)
+		fail_at(r, line, "%s gave %d but err->code is %d", what, rc, r->err.code);
+	if (rc && !r->err.message[0])
+		fail_at(r, line, "%s gave %d without a sentence", what, rc);
+}
+
+static reduction_options options(const struct rank *r)
+{
+	reduction_options opt = REDUCTION_OPTIONS_INIT;
+
+	opt.config = r->config;
+	opt.job = r->job;
+	opt.agent = "direct";
+	opt.rank = r->rank;
+	opt.world_size = r->world;
+	return opt;
+}
+
+static void open_comm(struct rank *r)
+{
+	reduction_options opt = options(r);
+
+	EXPECT_RC(reduction_open(&r->comm, &opt, &r->err), 0);
+}
+
+static void close_comm(struct rank *r)
+{
+	EXPECT_RC(reduction_close(r->comm, &r->err), 0);
+}
+
+static void let_go(struct rank *r)
+{
+	for (int i = 0; i < r->world - 1; i++)
+		EXPECT(write(r->go[1], "g", 1) == 1);
+}
+
+static void wait_go(struct rank *r)
+{
+	char c;
+
+	EXPECT(read(r->go[0], &c, 1) == 1);
+}
+
+/* Returns when all ranks have called it, without the library: what follows meets nobody who is still opening. */
+static void all_here(struct rank *r)
+{
+	if (r->rank > 0) {
+		EXPECT(write(r->here[1], "h", 1) == 1);
+		wait_go(r);
+		return;
+	}
+	for (int i = 0; i < r->world - 1; i++) {
+		char c;
+
+		EXPECT(read(r->here[0], &c, 1) == 1);
+	}
+	let_go(r);
+}
+
+/* Element i of rank's contribution: small whole numbers, exact in every dtype but the 8-bit ones' sums of many ranks.
+ */
+static int element(int rank, size_t i)
+{
+	return (int)((i * 7 + (size_t)rank * 3) % 11) + 1;
+}
+
+static double expected(reduction_op op, int world, size_t i)
+{
+	double v = element(0, i);
+
+	for (int rank = 1; rank < world; rank++) {
+		double x = element(rank, i);
+
+		if (op == REDUCTION_SUM || op == REDUCTION_AVG)
+			v += x;
+		else if (op == REDUCTION_PROD)
+			v *= x;
+		else if (op == REDUCTION_MAX)
+			v = v > x ? v : x;
+		else
+			v = v < x ? v : x;
+	}
+	return op == REDUCTION_AVG ? v / world : v;
+}
+
+static const size_t counts[] = {0, 1, 3, 1000, 4096, 16384, 100003};
+
+static void floats(struct rank *r)
+{
+	open_comm(r);
+	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+		size_t n = counts[c];
+		float *x = calloc(n + 1, sizeof *x), *y = calloc(n + 1, sizeof *y);
+
+		for (reduction_op op = REDUCTION_SUM; op <= REDUCTION_AVG; op++) {
+			bool in_place = op % 2;
+
+			for (size_t i = 0; i < n; i++)
+				x[i] = (float)element(r->rank, i);
+			y[n] = x[n] = -77;
+			EXPECT_RC(reduction_all_reduce(r->comm, x, in_place ? x : y, n, REDUCTION_FLOAT32, op, &r->err),
+				  0);
+			for (size_t i = 0; i < n; i++) {
+				float want = (float)expected(op, r->world, i);
+
+				if (fabsf((in_place ? x : y)[i] - want) > 1e-5f * want)
+					fail_at(r, __LINE__, "op %d, count %zu: element %zu is %g, not %g", op, n, i,
+						(in_place ? x : y)[i], want);
+			}
+			EXPECT(x[n] == -77 && y[n] == -77);
+		}
+		free(x);
+		free(y);
+	}
+	close_comm(r);
+}
+
+static void integers(struct rank *r)
+{
+	size_t n = 50001;
+	int64_t *x = calloc(n, sizeof *x);
+	int8_t *y = calloc(n, sizeof *y);
+
+	open_comm(r);
+	for (reduction_op op = REDUCTION_SUM; op <= REDUCTION_AVG; op++) {
+		for (size_t i = 0; i < n; i++) {
+			x[i] = element(r->rank, i);
+			y[i] = (int8_t)(x[i] % 3 + 1);
+		}
+		EXPECT_RC(reduction_all_reduce(r->comm, x, x, n, REDUCTION_INT64, op, &r->err), 0);
+		for (size_t i = 0; i < n; i++)
+			EXPECT(x[i] == (int64_t)expected(op, r->world, i));
+		EXPECT_RC(reduction_all_reduce(r->comm, y, y, n, REDUCTION_INT8, REDUCTION_MAX, &r->err), 0);
+		for (size_t i = 0; i < n; i++) {
+			int max = 0;
+
+			for (int rank = 0; rank < r->world; rank++)
+				max = element(rank, i) % 3 + 1 > max ? element(rank, i) % 3 + 1 : max;
+			EXPECT(y[i] == max);
+		}
+	}
+	close_comm(r);
+	free(x);
+	free(y);
+}
+
+/* bfloat16 is the upper half of a float32 */
+static void halves(struct rank *r)
+{
+	size_t n = 30001;
+	uint16_t *x = calloc(n, sizeof *x);
+
+	open_comm(r);
+	for (size_t i = 0; i < n; i++) {
+		float f = (float)element(r->rank, i);
+		uint32_t bits;
+
+		memcpy(&bits, &f, sizeof bits);
+		x[i] = (uint16_t)(bits >> 16);
+	}
+	EXPECT_RC(reduction_all_reduce(r->comm, x, x, n, REDUCTION_BFLOAT16, REDUCTION_SUM, &r->err), 0);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits = (uint32_t)x[i] << 16;
+		float f;
+
+		memcpy(&f, &bits, sizeof f);
+		EXPECT(f == (float)expected(REDUCTION_SUM, r->world, i));
+	}
+	close_comm(r);
+	free(x);
+}
+
+enum { MANY = 300 };
+
+/* More operations than limits.ops, of mixed sizes, waited for from the last to the first. */
+static void many_async(struct rank *r)
+{
+	static float *bufs[MANY];
+	static reduction_request *reqs[MANY];
+	reduction_stats stats;
+	int done = 0;
+
+	open_comm(r);
+	for (int q = 0; q < MANY; q++) {
+		size_t n = (size_t)(q * 37) % 5000;
+		char name[32];
+
+		bufs[q] = calloc(n + 1, sizeof(float));
+		for (size_t i = 0; i < n; i++)
+			bufs[q][i] = (float)element(r->rank, i + (size_t)q);
+		snprintf(name, sizeof name, "bucket.%d", q);
+		EXPECT_RC(reduction_all_reduce_async(r->comm, bufs[q], bufs[q], n, REDUCTION_FLOAT32, REDUCTION_SUM,
+						     name, &reqs[q], &r->err),
+			  0);
+	}
+	for (int q = MANY - 1; q > 0; q--)
+		EXPECT_RC(reduction_wait(reqs[q], -1, &r->err), 0);
+	while (!done)
+		EXPECT_RC(reduction_test(reqs[0], &done, &r->err), 0);
+	for (int q = 0; q < MANY; q++) {
+		for (size_t i = 0; i < (size_t)(q * 37) % 5000; i++)
+			EXPECT(bufs[q][i] == (float)expected(REDUCTION_SUM, r->world, i + (size_t)q));
+		free(bufs[q]);
+	}
+	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
+	EXPECT_RC(reduction_get_stats(r->comm, &stats, &r->err), 0);
+	EXPECT(stats.ops_done >= MANY && stats.tx_bytes > 1000000 && stats.rx_bytes > 1000000);
+	close_comm(r);
+}
+
+static void timeouts(struct rank *r)
+{
+	float x[10] = {1}, y[10] = {0};
+	reduction_request *req;
+	int done = 7;
+
+	open_comm(r);
+	if (r->rank > 0)
+		wait_go(r);
+	EXPECT_RC(reduction_all_reduce_async(r->comm, x, y, 10, REDUCTION_FLOAT32, REDUCTION_SUM, NULL, &req, &r->err),
+		  0);
+	if (r->rank == 0) {
+		EXPECT_RC(reduction_wait(req, 0, &r->err), REDUCTION_ETIMEOUT);
+		EXPECT_RC(reduction_wait(req, 30, &r->err), REDUCTION_ETIMEOUT);
+		EXPECT_RC(reduction_test(req, &done, &r->err), 0);
+		EXPECT(done == 0);
+		let_go(r);
+	}
+	EXPECT_RC(reduction_wait(req, 20000, &r->err), 0);
+	EXPECT(y[0] == (float)r->world && y[1] == 0);
+	close_comm(r);
+}
+
+static void broadcasts(struct rank *r)
+{
+	size_t n = 70001;
+	double *x = calloc(n, sizeof *x);
+
+	open_comm(r);
+	for (int root = 0; root < r->world; root++) {
+		for (size_t i = 0; i < n; i++)
+			x[i] = r->rank == root ? element(root, i) : -1;
+		EXPECT_RC(reduction_broadcast(r->comm, x, n, REDUCTION_FLOAT64, root, &r->err), 0);
+		for (size_t i = 0; i < n; i++)
+			EXPECT(x[i] == element(root, i));
+		EXPECT_RC(reduction_broadcast(r->comm, NULL, 0, REDUCTION_UINT8, root, &r->err), 0);
+	}
+	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
+	close_comm(r);
+	free(x);
+}
+
+static void buffers(struct rank *r)
+{
+	size_t n = 100000;
+	void *p, *none;
+	uint32_t *x;
+
+	open_comm(r);
+	EXPECT_RC(reduction_buffer_alloc(r->comm, n * sizeof *x, &p, &r->err), 0);
+	EXPECT_RC(reduction_buffer_alloc(r->comm, 0, &none, &r->err), 0);
+	EXPECT((uintptr_t)p % 64 == 0);
+	x = p;
+	for (size_t i = 0; i < n; i++) {
+		EXPECT(x[i] == 0);
+		x[i] = (uint32_t)element(r->rank, i);
+	}
+	EXPECT_RC(reduction_all_reduce(r->comm, x, x, n, REDUCTION_UINT32, REDUCTION_SUM, &r->err), 0);
+	for (size_t i = 0; i < n; i++)
+		EXPECT(x[i] == (uint32_t)expected(REDUCTION_SUM, r->world, i));
+	reduction_buffer_free(r->comm, p);
+	reduction_buffer_free(r->comm, none);
+	reduction_buffer_free(r->comm, NULL);
+	close_comm(r);
+}
+
+static void arguments(struct rank *r)
+{
+	reduction_options opt = options(r);
+	reduction_request *req;
+	reduction_comm *c = NULL;
+	float x[8] = {1};
+	int done;
+
+	EXPECT_RC(reduction_open(NULL, &opt, &r->err), REDUCTION_EINVAL);
+	opt.struct_size = 0;
+	EXPECT_RC(reduction_open(&c, &opt, &r->err), REDUCTION_EINVAL);
+	opt = options(r);
+	opt.rank = r->world;
+	EXPECT_RC(reduction_open(&c, &opt, &r->err), REDUCTION_EINVAL);
+	opt = options(r);
+	opt.job = "no/job";
+	EXPECT_RC(reduction_open(&c, &opt, &r->err), REDUCTION_EINVAL);
+	opt = options(r);
+	opt.config = "/nonexistent/file.yaml";
+	EXPECT(reduction_open(&c, &opt, &r->err) < 0 && strstr(r->err.message, "/nonexistent/file.yaml"));
+	EXPECT(c == NULL);
+
+	open_comm(r);
+	c = r->comm;
+	EXPECT(reduction_rank(c) == r->rank && reduction_world_size(c) == r->world);
+	EXPECT_RC(reduction_all_reduce(NULL, x, x, 1, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, NULL, x, 1, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x, NULL, 1, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x, x + 2, 4, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x + 2, x, 4, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x, x, 1, (reduction_dtype)10, REDUCTION_SUM, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x, x, 1, REDUCTION_FLOAT32, (reduction_op)5, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce(c, x, x, SIZE_MAX / 2, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err),
+		  REDUCTION_EINVAL);
+	EXPECT_RC(reduction_broadcast(c, x, 1, REDUCTION_FLOAT32, r->world, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_broadcast(c, x, 1, REDUCTION_FLOAT32, -1, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_broadcast_async(c, x, 1, REDUCTION_FLOAT32, 0, NULL, NULL, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce_async(c, x, NULL, 1, REDUCTION_FLOAT32, REDUCTION_SUM, NULL, &req, &r->err),
+		  REDUCTION_EINVAL);
+	EXPECT_RC(reduction_wait(NULL, 0, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_test(NULL, &done, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_buffer_alloc(c, 1, NULL, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_get_stats(c, NULL, &r->err), REDUCTION_EINVAL);
+	/* none of this did any harm; adjacent buffers do not overlap; err may be NULL */
+	EXPECT(reduction_all_reduce(c, x, x + 4, 4, REDUCTION_FLOAT32, REDUCTION_SUM, NULL) == 0);
+	EXPECT(x[4] == (float)r->world);
+	close_comm(r);
+	EXPECT_RC(reduction_close(NULL, &r->err), 0);
+	EXPECT(strcmp(reduction_version(), "0.1.0") == 0 && reduction_status_text(REDUCTION_EPEER)[0]);
+}
+
+static void mismatch(struct rank *r)
+{
+	float x[64] = {0};
+	reduction_error first;
+
+	open_comm(r);
+	all_here(r);
+	EXPECT_RC(
+	    reduction_all_reduce(r->comm, x, x, r->rank == 1 ? 32 : 64, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err),
+	    REDUCTION_EMISMATCH);
+	EXPECT(strstr(r->err.message, "rank 1") && strstr(r->err.message, "32") && strstr(r->err.message, "64"));
+	first = r->err;
+	EXPECT_RC(reduction_barrier(r->comm, &r->err), REDUCTION_EMISMATCH);
+	EXPECT(strcmp(first.message, r->err.message) == 0);
+	close_comm(r);
+}
+
+static void close_pending(struct rank *r)
+{
+	static float x[100000];
+	reduction_request *req = NULL;
+
+	open_comm(r);
+	if (r->rank == 0) {
+		EXPECT_RC(reduction_all_reduce_async(r->comm, x, x, 100000, REDUCTION_FLOAT32, REDUCTION_SUM, "g", &req,
+						     &r->err),
+			  0);
+		close_comm(r);
+		EXPECT_RC(reduction_wait(req, 0, &r->err), REDUCTION_ECLOSED);
+		let_go(r);
+		return;
+	}
+	wait_go(r);
+	EXPECT_RC(reduction_all_reduce(r->comm, x, x, 100000, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err),
+		  REDUCTION_ECLOSED);
+	EXPECT(strstr(r->err.message, "rank 0"));
+	close_comm(r);
+}
+
+static void lost_rank(struct rank *r)
+{
+	static double x[200000];
+
+	open_comm(r);
+	all_here(r);
+	if (r->rank == 1)
+		raise(SIGKILL);
+	EXPECT_RC(reduction_all_reduce(r->comm, x, x, 200000, REDUCTION_FLOAT64, REDUCTION_SUM, &r->err),
+		  REDUCTION_EPEER);
+	EXPECT(strstr(r->err.message, "rank 1"));
+	close_comm(r);
+}
+
+static void missing_rank(struct rank *r)
+{
+	reduction_options opt = options(r);
+
+	if (r->rank == 1)
+		return;
+	opt.connect_timeout_ms = 2500;
+	EXPECT_RC(reduction_open(&r->comm, &opt, &r->err), REDUCTION_ETIMEOUT);
+	EXPECT(strstr(r->err.message, "rank 1 of 3 has not joined job missing_rank.3 within 2500 ms"));
+}
+
+/* A port that was free a moment ago. */
+static void no_reducer(struct rank *r)
+{
+	reduction_options opt = options(r);
+	char path[] = "/tmp/reduction-capi-XXXXXX";
+	int fd = mkstemp(path);
+
+	EXPECT(fd >= 0);
+	dprintf(fd, "reducers:\n  - {id: gone, address: \"127.0.0.1:1\"}\n  - {id: name, address: \"localhost:1\"}\n");
+	close(fd);
+	opt.config = path;
+	opt.connect_timeout_ms = 300;
+	EXPECT_RC(reduction_open(&r->comm, &opt, &r->err), REDUCTION_ETIMEOUT);
+	unlink(path);
+	EXPECT(strstr(r->err.message, "reducer gone at 127.0.0.1:1: connection refused (tried "));
+	EXPECT(strstr(r->err.message, "reducer name at localhost:1: "));
+}
+
+static void duplicate_rank(struct rank *r)
+{
+	reduction_options opt = options(r);
+	reduction_comm *second;
+
+	open_comm(r);
+	EXPECT_RC(reduction_open(&second, &opt, &r->err), REDUCTION_EREFUSED);
+	EXPECT(strstr(r->err.message, "rank 0"));
+	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
+	close_comm(r);
+}
+
+static const struct {
+	const char *name;
+	int ranks;
+	void (*run)(struct rank *r);
+	int killed; /* the rank that ends by SIGKILL, or -1 */
+} scenarios[] = {
+    {"floats", 1, floats, -1},
+    {"floats", 2, floats, -1},
+    {"floats", 4, floats, -1},
+    {"integers", 3, integers, -1},
+    {"halves", 2, halves, -1},
+    {"many_async", 1, many_async, -1},
+    {"many_async", 4, many_async, -1},
+    {"timeouts", 3, timeouts, -1},
+    {"broadcasts", 4, broadcasts, -1},
+    {"buffers", 2, buffers, -1},
+    {"arguments", 2, arguments, -1},
+    {"mismatch", 3, mismatch, -1},
+    {"close_pending", 3, close_pending, -1},
+    {"lost_rank", 4, lost_rank, 1},
+    {"missing_rank", 3, missing_rank, -1},
+    {"no_reducer", 1, no_reducer, -1},
+    {"duplicate_rank", 1, duplicate_rank, -1},
+};
+
+/* A reducer on a free port. Everything it says after its address goes to /dev/null. */
+struct reducer {
+	pid_t pid;
+	int err;
+	char address[64];
+};
+
+static bool start_reducer(struct reducer *d)
+{
+	const char *build = getenv("REDUCTION_BUILD");
+	char binary[4096], line[1024];
+	int fds[2];
+	FILE *f;
+
+	snprintf(binary, sizeof binary, "%s/bin/reduction-server", build ? build : "build/default");
+	if (pipe(fds))
+		return false;
+	d->pid = fork();
+	if (d->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(fds[1], STDERR_FILENO);
+		close(fds[0]);
+		close(fds[1]);
+		execl(binary, binary, "--listen", "127.0.0.1:0", "--lanes", "2", (char *)NULL);
+		perror(binary);
+		_exit(1);
+	}
+	close(fds[1]);
+	d->err = fds[0];
+	d->address[0] = '\0';
+	f = fdopen(dup(fds[0]), "r");
+	while (f && !d->address[0] && fgets(line, sizeof line, f)) {
+		const char *at = strstr(line, "listening address=");
+
+		if (at)
+			sscanf(at, "listening address=%63s", d->address);
+		else
+			fputs(line, stderr);
+	}
+	if (f)
+		fclose(f);
+	return d->address[0] != '\0';
+}
+
+static bool stop_reducer(struct reducer *d)
+{
+	char text[4096];
+	ssize_t n;
+	int status;
+
+	kill(d->pid, SIGTERM);
+	while ((n = read(d->err, text, sizeof text)) > 0)
+		if (getenv("CAPI_VERBOSE"))
+			fwrite(text, 1, (size_t)n, stderr);
+	close(d->err);
+	if (waitpid(d->pid, &status, 0) == d->pid && status == 0)
+		return true;
+	fprintf(stderr, "a reducer ended with status 0x%x\n", status);
+	return false;
+}
+
+static bool write_config(const char *path, const struct reducer *d)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f)
+		return false;
+	fprintf(f, "reducers:\n");
+	for (int i = 0; i < REDUCERS; i++)
+		fprintf(f, "  - {id: r%d, address: \"%s\", lanes: %d}\n", i, d[i].address, i + 1);
+	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6}\nlimits: {ops: 20}\n");
+	return fclose(f) == 0;
+}
+
+static bool run_scenario(size_t s, const char *config)
+{
+	int world = scenarios[s].ranks;
+	pid_t pids[RANKS_MAX];
+	bool ok = true;
+	struct timespec from, to;
+	struct rank r = {.scenario = scenarios[s].name, .config = config, .world = world};
+
+	/* a job of its own */
+	snprintf(r.job, sizeof r.job, "%s.%d", r.scenario, world);
+	if (pipe(r.go) || pipe(r.here))
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (r.rank = 0; r.rank < world; r.rank++) {
+		pids[r.rank] = fork();
+		if (pids[r.rank] == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			alarm(LIMIT_S);
+			scenarios[s].run(&r);
+			exit(0); /* not _exit: the leak checker runs at exit */
+		}
+	}
+	for (int i = 0; i < world; i++) {
+		int status = -1;
+
+		waitpid(pids[i], &status, 0);
+		if (i == scenarios[s].killed ? !WIFSIGNALED(status) : status != 0) {
+			fprintf(stderr, "%s: rank %d ended with status 0x%x\n", scenarios[s].name, i, status);
+			ok = false;
+		}
+	}
+	close(r.go[0]);
+	close(r.go[1]);
+	close(r.here[0]);
+	close(r.here[1]);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	printf("%s %s with %d ranks, %.2f s\n", ok ? "ok  " : "FAIL", scenarios[s].name, world,
+	       (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+	fflush(stdout);
+	return ok;
+}
+
+int main(int argc, char **argv)
+{
+	char path[] = "/tmp/reduction-capi-XXXXXX";
+	struct reducer d[REDUCERS];
+	int fd = mkstemp(path), started = 0;
+	bool ok = fd >= 0;
+
+	while (ok && started < REDUCERS)
+		ok = start_reducer(&d[started++]);
+	ok = ok && write_config(path, d);
+	if (!ok)
+		fprintf(stderr, "the reducers cannot be started\n");
+	for (size_t s = 0; started == REDUCERS && ok && s < sizeof scenarios / sizeof *scenarios; s++) {
+		bool wanted = argc < 2;
+
+		for (int i = 1; i < argc; i++)
+			wanted |= strcmp(argv[i], scenarios[s].name) == 0;
+		if (wanted)
+			ok = run_scenario(s, path);
+	}
+	while (started > 0)
+		ok = stop_reducer(&d[--started]) && ok;
+	close(fd);
+	unlink(path);
+	return ok ? 0 : 1;
+}
