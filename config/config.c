@@ -65,7 +65,8 @@ static int fail_unknown(const struct reading *r, const char *section, const stru
 
 	ydoc_describe(key, found, sizeof found);
 	if (key->kind != YDOC_TEXT || key->nothing)
-		return ydoc_fail(r->doc, key, section, r->e, "found %s, expected the name of a key", found);
+		return ydoc_fail(r->doc, key, section, r->e, "found %s, expected the name of a %s", found,
+				 section ? "key" : "section");
 	schema_advise(section, key->text, advice, sizeof advice);
 	return ydoc_fail(r->doc, key, section, r->e, "found unknown %s %s, %s", section ? "key" : "section", found,
 			 advice);

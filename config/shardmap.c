@@ -65,7 +65,7 @@ static void apportion(struct share *share, unsigned n, unsigned shards)
 		struct share *least = NULL;
 
 		for (unsigned i = 0; i < n; i++)
-			if (share[i].shards > 1 && (!least || share[i].credit < least->credit))
+			if (share[i].shards > 1 && (!least || share[i].credit <= least->credit))
 				least = &share[i];
 		least->shards--;
 		least->credit += (int64_t)sum;

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include "common/log.h"
+#include "config/ydoc.h"
+
+#include <check.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define R1 "reducers: [{id: r0, address: h}]\n"
+#define R2 "reducers: [{id: r0, address: a}, {id: r1, address: b}]\n"
+
+/* Files that are refused, and what the user reads. */
+static const struct {
+	const char *text, *message;
+} bad[] = {
+    /* kinds of nodes */
+    {"- 1\n", "f:1:1: found a list, expected a mapping of sections"},
+    {"hello\n", "f:1:1: found \"hello\", expected a mapping of sections"},
+    {"job: 3\n", "f:1:6: job: found \"3\", expected a mapping of keys"},
+    {"job: [a]\n", "f:1:6: job: found a list, expected a mapping of keys"},
+    {"job: ''\n", "f:1:6: job: found \"\", expected a mapping of keys"},
+    {"job:\n  name: [a]\n", "f:2:9: job.name: found a list, expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job:\n  name: {a: b}\n", "f:2:9: job.name: found a mapping, expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job:\n  name:\n", "f:2:8: job.name: found nothing, expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: ~}\n", "f:1:13: job.name: found nothing, expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"reducers:\n  r0: {address: a}\n", "f:2:3: reducers: found a mapping, expected a list of 1 to 256 reducers"},
+    {"reducers:\n", "f:1:10: reducers: found nothing, expected a list of 1 to 256 reducers"},
+    {"reducers: []\n", "f:1:11: reducers: found a list of 0, expected a list of 1 to 256 reducers"},
+    {"reducers: [r0]\n", "f:1:12: reducers[0]: found \"r0\", expected a mapping with id and address"},
+    {"sharding: {map: [r0]}\n", "f:1:17: sharding.map: found a list, expected a mapping from shards to reducers, as "
+				"{0-31: r0, 32-63: r1}"},
+    {"sharding: {map: }\n", "f:1:17: sharding.map: found nothing, expected a mapping from shards to reducers, as "
+			    "{0-31: r0, 32-63: r1}"},
+    {"? [a]\n: b\n", "f:1:3: found a list, expected the name of a section"},
+    {"job: {? {a: b} : c}\n", "f:1:9: job: found a mapping, expected the name of a key"},
+
+    /* unknown and repeated keys */
+    {"jobs: {}\n", "f:1:1: found unknown section \"jobs\", did you mean job?"},
+    {"xyzzy: {}\n", "f:1:1: found unknown section \"xyzzy\", expected one of job, reducers, sharding, server, agent, "
+		    "limits, timeouts, security, logging"},
+    {"chunk_bytes: 1\n", "f:1:1: found unknown section \"chunk_bytes\", did you mean sharding.chunk_bytes?"},
+    {"sharding:\n  shard: 3\n", "f:2:3: sharding: found unknown key \"shard\", did you mean shards?"},
+    {"sharding: {chunk: 3}\n", "f:1:12: sharding: found unknown key \"chunk\", did you mean chunk_bytes?"},
+    {"timeouts: {conect: 3s}\n", "f:1:12: timeouts: found unknown key \"conect\", did you mean connect?"},
+    {"server: {window: 3}\n", "f:1:10: server: found unknown key \"window\", did you mean sharding.window?"},
+    {"sharding: {colour: 3}\n", "f:1:12: sharding: found unknown key \"colour\", expected one of shards, "
+				"chunk_bytes, window, map"},
+    {"reducers: [{id: a, adress: b}]\n", "f:1:20: reducers: found unknown key \"adress\", did you mean address?"},
+    {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (line 1 has it)"},
+    {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (line 2 has it)"},
+    {"reducers: [{id: a, id: b}]\n", "f:1:20: reducers[0].id: found a second time, expected once (line 1 has it)"},
+
+    /* values */
+    {"job: {name: a b}\n", "f:1:13: job.name: found \"a b\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: ''}\n", "f:1:13: job.name: found \"\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: \"a\\nb\"}\n", "f:1:13: job.name: found \"a?b\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: "
+     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\n",
+     "f:1:13: job.name: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"..., expected 1 to 63 letters, "
+     "digits, '.', '_' or '-'"},
+    {"job: {checksum: yes}\n", "f:1:17: job.checksum: found \"yes\", expected true or false"},
+    {"limits: {jobs: 0}\n", "f:1:16: limits.jobs: found \"0\", expected a whole number from 1 to 4096"},
+    {"limits: {jobs: 4097}\n", "f:1:16: limits.jobs: found \"4097\", expected a whole number from 1 to 4096"},
+    {"limits: {jobs: -1}\n", "f:1:16: limits.jobs: found \"-1\", expected a whole number from 1 to 4096"},
+    {"limits: {jobs: 1.5}\n", "f:1:16: limits.jobs: found \"1.5\", expected a whole number from 1 to 4096"},
+    {"limits: {jobs: 0x10}\n", "f:1:16: limits.jobs: found \"0x10\", expected a whole number from 1 to 4096"},
+    {"limits: {jobs: 18446744073709551617}\n",
+     "f:1:16: limits.jobs: found \"18446744073709551617\", expected a whole number from 1 to 4096"},
+    {"server: {lanes: 65}\n", "f:1:17: server.lanes: found \"65\", expected a whole number from 1 to 64, or auto"},
+    {"server: {cpu: sse}\n", "f:1:15: server.cpu: found \"sse\", expected auto, scalar, avx2, avx512 or neon"},
+    {"logging: {level: verbose}\n",
+     "f:1:18: logging.level: found \"verbose\", expected error, warn, info, debug or trace"},
+    {"logging: {format: xml}\n", "f:1:19: logging.format: found \"xml\", expected text or json"},
+    {"sharding: {chunk_bytes: 65}\n", "f:1:25: sharding.chunk_bytes: found \"65\", expected bytes, or a number with "
+				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+    {"sharding: {chunk_bytes: 1k}\n", "f:1:25: sharding.chunk_bytes: found \"1k\", expected bytes, or a number with "
+				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+    {"sharding: {chunk_bytes: 1057 k}\n",
+     "f:1:25: sharding.chunk_bytes: found \"1057 k\", expected bytes, or a number with "
+     "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+    {"limits: {memory: 1K}\n", "f:1:18: limits.memory: found \"1K\", expected bytes, or a number with KiB, MiB, GiB, "
+			       "k, M or G, from 1MiB to 16384GiB"},
+    {"limits: {memory: 99999999999GiB}\n",
+     "f:1:18: limits.memory: found \"99999999999GiB\", expected bytes, or a number with KiB, MiB, GiB, "
+     "k, M or G, from 1MiB to 16384GiB"},
+    {"timeouts: {detect: 10}\n", "f:1:20: timeouts.detect: found \"10\", expected a whole number with ms, s or min, "
+				 "from 100ms to 60min"},
+    {"timeouts: {detect: 0}\n", "f:1:20: timeouts.detect: found \"0\", expected a whole number with ms, s or min, "
+				"from 100ms to 60min"},
+    {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a whole number with ms, s or min, "
+			       "from 100ms to 1440min, or 0"},
+    {"reducers: [{id: a, address: b, weight: 0}]\n", "f:1:40: reducers[0].weight: found \"0\", expected a number "
+						     "from 0.000001 to 1000000 with at most 6 decimals"},
+    {"reducers: [{id: a, address: b, weight: 1.}]\n", "f:1:40: reducers[0].weight: found \"1.\", expected a number "
+						      "from 0.000001 to 1000000 with at most 6 decimals"},
+    {"reducers: [{id: a, address: b, weight: 1.0000001}]\n",
+     "f:1:40: reducers[0].weight: found \"1.0000001\", expected a number from 0.000001 to 1000000 with at most 6 "
+     "decimals"},
+    {"reducers: [{id: a, address: b, weight: nan}]\n", "f:1:40: reducers[0].weight: found \"nan\", expected a number "
+						       "from 0.000001 to 1000000 with at most 6 decimals"},
+
+    /* reducers */
+    {"reducers:\n  - id: a\n", "f:2:5: reducers[0]: found no address, expected one"},
+    {"reducers:\n  - address: a\n", "f:2:5: reducers[0]: found no id, expected one"},
+    {"reducers:\n  - {id: a, address: x}\n  - {id: a, address: y}\n",
+     "f:3:10: reducers[1]: found id a, which reducers[0] has too, expected different ones"},
+    {"reducers:\n  - {id: a, address: x}\n  - {id: b, address: X:7600}\n",
+     "f:3:22: reducers[1]: found address X:7600, which reducers[0] has too, expected different ones"},
+    {"reducers: [{id: a, address: b, lanes: 1}, {id: c}]\n", "f:1:43: reducers[1]: found no address, expected one"},
+
+    /* shards */
+    {R2 "sharding: {shards: 1}\n", "f:2:20: sharding.shards: found 1, expected at least 2, one for each reducer"},
+    {R2 "sharding:\n  map:\n    0-7: r0\n    7-9: r1\n",
+     "f:5:5: sharding.map: shard 7 belongs to r0 (line 4) and r1 (line 5), expected one reducer"},
+    {R2 "sharding: {map: {\"0-3,2\": r0}}\n",
+     "f:2:18: sharding.map: shard 2 belongs to r0 (line 2) and r0 (line 2), expected one reducer"},
+    {R2 "sharding:\n  shards: 64\n  map: {0-31: r0}\n",
+     "f:4:8: sharding.map: shards 32-63 belong to no reducer, expected an owner for all 64"},
+    {R2 "sharding: {map: {0: r0, \"3-4,9\": r1, 6: r0}}\n",
+     "f:2:17: sharding.map: shards 1-2, 5, 7-8 belong to no reducer, expected an owner for all 10"},
+    {R2 "sharding: {map: {1: r0}}\n",
+     "f:2:17: sharding.map: shard 0 belongs to no reducer, expected an owner for all 2"},
+    {R2 "sharding: {map: {}}\n", "f:2:17: sharding.map: shard 0 belongs to no reducer, expected an owner for all 1"},
+    {R2 "sharding: {shards: 8, map: {0-8: r0}}\n",
+     "f:2:29: sharding.map: found shard 8, expected 0 to 7 since there are 8 shards"},
+    {R2 "sharding: {map: {0-4096: r0}}\n", "f:2:18: sharding.map: found shard 4096, expected 0 to 4095"},
+    {R2 "sharding: {map: {0-3: r2}}\n", "f:2:23: sharding.map: found \"r2\", expected a reducer; did you mean r0?"},
+    {R2 "sharding: {map: {0-3: zebra}}\n", "f:2:23: sharding.map: found \"zebra\", expected a reducer, one of r0, r1"},
+    {R2 "sharding: {map: {0-3: }}\n", "f:2:23: sharding.map: found nothing, expected a reducer, one of r0, r1"},
+    {R2 "sharding: {map: {0-3: [r0]}}\n", "f:2:23: sharding.map: found a list, expected a reducer, one of r0, r1"},
+    {R2 "sharding: {map: {0-3,8: r0}}\n", "f:2:21: sharding.map: found nothing, expected a reducer, one of r0, r1"},
+    {R2 "sharding: {map: {3-1: r0}}\n", "f:2:18: sharding.map: found \"3-1\", expected shards as 7, 0-15 or \"0-3,8\""},
+    {R2 "sharding: {map: {-1: r0}}\n", "f:2:18: sharding.map: found \"-1\", expected shards as 7, 0-15 or \"0-3,8\""},
+    {R2 "sharding: {map: {\"0-3,\": r0}}\n",
+     "f:2:18: sharding.map: found \"0-3,\", expected shards as 7, 0-15 or \"0-3,8\""},
+    {R2 "sharding: {map: {\"\": r0}}\n", "f:2:18: sharding.map: found \"\", expected shards as 7, 0-15 or \"0-3,8\""},
+    {R2 "sharding: {map: {[0]: r0}}\n", "f:2:18: sharding.map: found a list, expected shards as 7, 0-15 or \"0-3,8\""},
+    {R2 "sharding: {map: {0-99999999999999999999: r0}}\n",
+     "f:2:18: sharding.map: found \"0-99999999999999999999\", expected shards as 7, 0-15 or \"0-3,8\""},
+
+    /* YAML that is more, or less, than this */
+    {"job: {name: &a b}\n", "f:1:13: found an anchor (&), which is not supported here"},
+    {"job: &a {name: b}\n", "f:1:6: found an anchor (&), which is not supported here"},
+    {"job: *a\n", "f:1:6: found an alias (*), which is not supported here"},
+    {"job: {name: !!str b}\n", "f:1:13: found a tag (!), which is not supported here"},
+    {"job: !x {name: b}\n", "f:1:6: found a tag (!), which is not supported here"},
+    {"job: {}\n---\njob: {}\n", "f:2:1: found a second document, expected one"},
+    {"%YAML 1.1\n---\njob: {}\n", "f:1:1: found a directive (%), which is not supported here"},
+    {"# x\n%TAG ! a\n", "f:2:1: found a directive (%), which is not supported here"},
+    {"job: {name: \"a\\0b\"}\n", "f:1:13: found a zero byte in a text"},
+    {"[[[[[[[[[1]]]]]]]]]\n", "f:1:9: lists or mappings are nested too deeply"},
+    {"job: {name: a\n", "f:2:1: not valid YAML: while parsing a flow mapping: did not find expected ',' or '}'"},
+    {"job:\n\tname: a\n", "f:2:1: not valid YAML: while scanning for the next token: found character that cannot "
+			  "start any token"},
+    {"job:\n  name: \xff\n", "f:2:9: not a text in UTF-8: invalid leading UTF-8 octet"},
+    {"job: \xc3\xa9\xc3", "f:1:7: not a text in UTF-8: incomplete UTF-8 octet sequence"},
+    {"job: \x01\n", "f:1:6: not a text in UTF-8: control characters are not allowed"},
+};
+
+START_TEST(bad_files_say_why)
+{
+	struct rs_config cfg;
+	struct rs_err e = {0};
+
+	memset(&cfg, 0x5a, sizeof cfg);
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", bad[_i].text, strlen(bad[_i].text), &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, bad[_i].message);
+	ck_assert_int_eq(e.code, RS_ECONFIG);
+	ck_assert_int_eq(cfg.job.name[0], 0x5a); /* set only on success */
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", bad[_i].text, strlen(bad[_i].text), NULL), RS_ECONFIG);
+}
+END_TEST
+
+static void parse(struct rs_config *cfg, const char *text, size_t len)
+{
+	struct rs_err e = {0};
+
+	ck_assert_msg(rs_config_parse(cfg, "f", text, len, &e) == RS_OK, "%s", e.msg);
+}
+
+/* The printed form, to be freed. It has all keys, so two configurations that print alike are alike. */
+static char *print(const struct rs_config *cfg)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	ck_assert_ptr_nonnull(out);
+	rs_config_print(cfg, out);
+	fclose(out);
+	return text;
+}
+
+static void check_reparses(const struct rs_config *cfg)
+{
+	char *first = print(cfg), *second;
+	struct rs_config again;
+
+	parse(&again, first, strlen(first));
+	second = print(&again);
+	ck_assert_str_eq(first, second);
+	ck_assert_uint_eq(rs_config_digest(cfg), rs_config_digest(&again));
+	ck_assert_mem_eq(cfg->sharding.owner, again.sharding.owner, cfg->sharding.shards * sizeof(uint16_t));
+	rs_config_close(&again);
+	free(first);
+	free(second);
+}
+
+/* Files in which nothing stands. */
+static const char *const empty[] = {"",
+				    "\n",
+				    "# comment\n",
+				    "---\n",
+				    "---\n...\n",
+				    "~",
+				    "job:\nserver:\n",
+				    "{}",
+				    "\xef\xbb\xbf# after a byte order mark\n"};
+
+START_TEST(empty_files_are_the_defaults)
+{
+	struct rs_config cfg;
+	struct rs_err e;
+
+	if (_i == 0)
+		ck_assert_int_eq(rs_config_load(&cfg, NULL, &e), RS_OK);
+	else
+		parse(&cfg, empty[_i - 1], strlen(empty[_i - 1]));
+	ck_assert_str_eq(cfg.job.name, "default");
+	ck_assert(!cfg.job.deterministic && !cfg.job.checksum);
+	ck_assert_uint_eq(cfg.reducers_n, 1);
+	ck_assert_str_eq(cfg.reducers[0].id, "r0");
+	ck_assert_str_eq(cfg.reducers[0].address, "127.0.0.1:7600");
+	ck_assert_double_eq(cfg.reducers[0].weight, 1);
+	ck_assert_uint_eq(cfg.reducers[0].lanes, 1);
+	ck_assert_uint_eq(cfg.sharding.shards, 64);
+	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 65536);
+	ck_assert_uint_eq(cfg.sharding.window, 16);
+	ck_assert_str_eq(cfg.server.listen, "127.0.0.1:7600");
+	ck_assert(cfg.server.lanes >= 1 && cfg.server.lanes <= 8);
+	ck_assert_str_eq(cfg.server.cpu, "auto");
+	ck_assert_str_eq(cfg.agent.socket, "/run/reduction/agent.sock");
+	ck_assert_uint_eq(cfg.agent.shm_bytes, (uint64_t)8 << 30);
+	ck_assert_str_eq(cfg.agent.cpu, "auto");
+	ck_assert_uint_eq(cfg.limits.jobs, 64);
+	ck_assert_uint_eq(cfg.limits.workers, 256);
+	ck_assert_uint_eq(cfg.limits.connections, 4096);
+	ck_assert_uint_eq(cfg.limits.memory_bytes, (uint64_t)4 << 30);
+	ck_assert_uint_eq(cfg.limits.ops, 1024);
+	ck_assert_uint_eq(cfg.timeouts.connect_ms, 60000);
+	ck_assert_uint_eq(cfg.timeouts.detect_ms, 10000);
+	ck_assert_uint_eq(cfg.timeouts.handshake_ms, 5000);
+	ck_assert_uint_eq(cfg.timeouts.op_ms, 0);
+	ck_assert_uint_eq(cfg.timeouts.drain_ms, 30000);
+	ck_assert(!cfg.security.insecure);
+	ck_assert_int_eq(cfg.logging.level, RS_LOG_INFO);
+	ck_assert(!cfg.logging.json);
+	check_reparses(&cfg);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Every key with a value that is not its default. */
+static const char full[] =
+    "job: {name: train-7, deterministic: true, checksum: true}\n"
+    "reducers:\n"
+    "- id: \"true\"\n"
+    "  address: '[fe80::1%eth0]:1'\n"
+    "  weight: 0.25\n"
+    "  lanes: 64\n"
+    "- {id: 0.b, address: host-2.example, weight: 1000000, lanes: 2}\n"
+    "sharding:\n"
+    "  shards: 4096\n"
+    "  chunk_bytes: 4 MiB\n"
+    "  window: 1024\n"
+    "  map: {0-1999: 0.b, \"2000,2002-4095\": 'true', 2001: 0.b}\n"
+    "server: {listen: '0.0.0.0:0', lanes: 64, cpu: scalar}\n"
+    "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, cpu: avx512}\n"
+    "limits: {jobs: 1, workers: 4096, connections: 1000000, memory: 16384GiB, ops: 3}\n"
+    "timeouts: {connect: 1440min, detect: 100ms, handshake: 7s, op: 90s, drain: 0}\n"
+    "security: {insecure: true}\n"
+    "logging: {level: trace, format: json}\n";
+
+START_TEST(all_keys_are_read)
+{
+	struct rs_config cfg;
+
+	parse(&cfg, full, strlen(full));
+	ck_assert_str_eq(cfg.job.name, "train-7");
+	ck_assert(cfg.job.deterministic && cfg.job.checksum);
+	ck_assert_uint_eq(cfg.reducers_n, 2);
+	ck_assert_str_eq(cfg.reducers[0].id, "true");
+	ck_assert_str_eq(cfg.reducers[0].address, "[fe80::1%eth0]:1");
+	ck_assert_double_eq(cfg.reducers[0].weight, 0.25);
+	ck_assert_uint_eq(cfg.reducers[0].lanes, 64);
+	ck_assert_str_eq(cfg.reducers[1].address, "host-2.example:7600");
+	ck_assert_double_eq(cfg.reducers[1].weight, 1e6);
+	ck_assert_uint_eq(cfg.sharding.shards, 4096);
+	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 4 << 20);
+	ck_assert_uint_eq(cfg.sharding.window, 1024);
+	ck_assert_uint_eq(cfg.sharding.owner[1999], 1);
+	ck_assert_uint_eq(cfg.sharding.owner[2000], 0);
+	ck_assert_uint_eq(cfg.sharding.owner[2001], 1);
+	ck_assert_uint_eq(cfg.sharding.owner[4095], 0);
+	ck_assert_str_eq(cfg.server.listen, "0.0.0.0:0");
+	ck_assert_uint_eq(cfg.server.lanes, 64);
+	ck_assert_str_eq(cfg.server.cpu, "scalar");
+	ck_assert_str_eq(cfg.agent.socket, "/tmp/a \"b\" \\ \xc3\xa9\xe2\x80\xa8");
+	ck_assert_uint_eq(cfg.agent.shm_bytes, 3000000);
+	ck_assert_str_eq(cfg.agent.cpu, "avx512");
+	ck_assert_uint_eq(cfg.limits.jobs, 1);
+	ck_assert_uint_eq(cfg.limits.workers, 4096);
+	ck_assert_uint_eq(cfg.limits.connections, 1000000);
+	ck_assert_uint_eq(cfg.limits.memory_bytes, (uint64_t)16384 << 30);
+	ck_assert_uint_eq(cfg.limits.ops, 3);
+	ck_assert_uint_eq(cfg.timeouts.connect_ms, 86400000);
+	ck_assert_uint_eq(cfg.timeouts.detect_ms, 100);
+	ck_assert_uint_eq(cfg.timeouts.handshake_ms, 7000);
+	ck_assert_uint_eq(cfg.timeouts.op_ms, 90000);
+	ck_assert_uint_eq(cfg.timeouts.drain_ms, 0);
+	ck_assert(cfg.security.insecure);
+	ck_assert_int_eq(cfg.logging.level, RS_LOG_TRACE);
+	ck_assert(cfg.logging.json);
+	check_reparses(&cfg);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Pieces that, repeated until the file is as large as it may be, have kept YAML parsers busy or filled memory. */
+static const char *const hostile[] = {
+    "[",
+    "{",
+    "- ",
+    "? ",
+    "a: ",
+    "a:\n ",
+    "- - - -\n",
+    "\"",
+    "'",
+    "\\",
+    "#",
+    "\n",
+    "\r",
+    " ",
+    "\t",
+    "&a ",
+    "*a ",
+    "!t ",
+    "%TAG !a! b\n",
+    "--- ",
+    "...\n",
+    "|\n",
+    ">\n",
+    "a\n",
+    "a b ",
+    "a: b\n",
+    "job:\n",
+    "[[],",
+    "{a: b}",
+    "{a,",
+    "a: [",
+    ", ",
+    "\xc2\x85",
+    "\xe2\x80\xa8%",
+    "\"\\u0041",
+    "? ? - ",
+    "[a, ? b: ",
+    "\xef\xbb\xbf",
+};
+
+START_TEST(hostile_files_end_soon)
+{
+	size_t len = YDOC_BYTES_MAX, piece = strlen(hostile[_i]);
+	char *text = malloc(len);
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_ptr_nonnull(text);
+	for (size_t i = 0; i < len; i++)
+		text[i] = hostile[_i][i % piece];
+	if (rs_config_parse(&cfg, "f", text, len, &e) == RS_OK)
+		rs_config_close(&cfg);
+	free(text);
+}
+END_TEST
+
+START_TEST(large_and_foreign_files_are_refused)
+{
+	char *text = calloc(1, YDOC_BYTES_MAX + 1);
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_ptr_nonnull(text);
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, YDOC_BYTES_MAX + 1, &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, "f: found more than 256 KiB, which is no configuration");
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", "a\0b", 3, &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, "f:1:2: not a text in UTF-8: control characters are not allowed");
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", "\xff\xfej\0o\0b\0", 8, &e), RS_ECONFIG); /* UTF-16 */
+	ck_assert_str_eq(e.msg, "f:1:1: not a text in UTF-8: invalid leading UTF-8 octet");
+	memset(text, 'n', 400);
+	strcpy(text + 400, "/end.yaml");
+	ck_assert_int_eq(rs_config_parse(&cfg, text, "x", 1, &e), RS_ECONFIG);
+	ck_assert_ptr_nonnull(strstr(e.msg, "nn/end.yaml:1:1: found \"x\", expected a mapping of sections"));
+	ck_assert_int_eq(strncmp(e.msg, "...n", 4), 0);
+	free(text);
+}
+END_TEST
+
+START_TEST(too_many_reducers)
+{
+	char text[16384] = "reducers:\n";
+	size_t len = strlen(text);
+	struct rs_config cfg;
+	struct rs_err e;
+
+	for (unsigned i = 0; i < RS_REDUCERS_MAX; i++)
+		len += (size_t)sprintf(text + len, "- {id: r%u, address: h%u}\n", i, i);
+	parse(&cfg, text, len);
+	ck_assert_uint_eq(cfg.reducers_n, RS_REDUCERS_MAX);
+	ck_assert_uint_eq(cfg.sharding.shards, RS_REDUCERS_MAX);
+	check_reparses(&cfg);
+	rs_config_close(&cfg);
+	len += (size_t)sprintf(text + len, "- {id: one, address: more}\n");
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, len, &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, "f:2:1: reducers: found a list of 257, expected a list of 1 to 256 reducers");
+}
+END_TEST
+
+START_TEST(files_that_cannot_be_read)
+{
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_load(&cfg, "/nonexistent/a.yaml", &e), RS_EIO);
+	ck_assert_str_eq(e.msg, "cannot open /nonexistent/a.yaml: No such file or directory");
+	ck_assert_int_eq(rs_config_load(&cfg, "/", &e), RS_EIO);
+	ck_assert_str_eq(e.msg, "cannot read /: Is a directory");
+	ck_assert_int_eq(rs_config_load(&cfg, "/dev/zero", &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, "/dev/zero: found more than 256 KiB, which is no configuration");
+	ck_assert_int_eq(rs_config_load(&cfg, "/dev/null", &e), RS_OK);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* What changes the digest, compared with the file before the change, and what does not. */
+static const struct {
+	const char *text;
+	bool same;
+} digests[] = {
+    {R2, true},
+    {"reducers: [{id: r0, address: x}, {id: r1, address: y}]\n", true},
+    {R2 "job: {name: other}\n", true},
+    {R2 "sharding: {shards: 64}\n", true},
+    {R2 "server: {lanes: 7}\ntimeouts: {op: 3s}\n", true},
+    {"reducers: [{id: r0, address: a}, {id: r2, address: b}]\n", false},
+    {"reducers: [{id: r1, address: a}, {id: r0, address: b}]\n", false},
+    {"reducers: [{id: r0, address: a}, {id: r1, address: b, lanes: 2}]\n", false},
+    {"reducers: [{id: r0, address: a}]\n", false},
+    {R2 "sharding: {shards: 66}\n", false},
+    {R2 "sharding: {shards: 64, map: {0-31: r0, 32-63: r1}}\n", false},
+    {R2 "sharding: {chunk_bytes: 32KiB}\n", false},
+    {R2 "sharding: {window: 15}\n", false},
+    {R2 "job: {deterministic: true}\n", false},
+    {R2 "job: {checksum: true}\n", false},
+};
+
+START_TEST(digest_is_what_ranks_must_share)
+{
+	struct rs_config cfg, base;
+
+	parse(&base, R2, strlen(R2));
+	parse(&cfg, digests[_i].text, strlen(digests[_i].text));
+	ck_assert_int_eq(rs_config_digest(&cfg) == rs_config_digest(&base), digests[_i].same);
+	rs_config_close(&cfg);
+	rs_config_close(&base);
+}
+END_TEST
+
+/* A rank of another build must get the same number. */
+START_TEST(digest_is_stable)
+{
+	struct rs_config cfg;
+
+	parse(&cfg, "", 0);
+	ck_assert_uint_eq(rs_config_digest(&cfg), UINT64_C(14578120530959470155));
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(examples_are_good)
+{
+	glob_t found;
+	struct rs_err e = {0};
+
+	ck_assert_msg(glob("config/examples/*.yaml", 0, NULL, &found) == 0, "run from the root of the repository");
+	ck_assert_uint_ge(found.gl_pathc, 6);
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		struct rs_config cfg;
+
+		ck_assert_msg(rs_config_load(&cfg, found.gl_pathv[i], &e) == RS_OK, "%s", e.msg);
+		check_reparses(&cfg);
+		rs_config_close(&cfg);
+	}
+	globfree(&found);
+}
+END_TEST
+
+START_TEST(readme_is_up_to_date)
+{
+	FILE *in = fopen("config/README.md", "r"), *out;
+	static char found[1 << 17];
+	char *expected = NULL;
+	size_t len;
+
+	ck_assert_msg(in, "run from the root of the repository");
+	found[fread(found, 1, sizeof found - 1, in)] = '\0';
+	fclose(in);
+	out = open_memstream(&expected, &len);
+	ck_assert_ptr_nonnull(out);
+	rs_config_reference(out);
+	fclose(out);
+	ck_assert_msg(strcmp(found, expected) == 0, "config/README.md is out of date: run make docs");
+	free(expected);
+}
+END_TEST
+
+#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("config");
+	TCase *tc = tcase_create("config");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 20); /* sanitizers included; the hostile files take well below a second without */
+	tcase_add_loop_test(tc, bad_files_say_why, 0, COUNT(bad));
+	tcase_add_loop_test(tc, empty_files_are_the_defaults, 0, COUNT(empty) + 1);
+	tcase_add_test(tc, all_keys_are_read);
+	tcase_add_loop_test(tc, hostile_files_end_soon, 0, COUNT(hostile));
+	tcase_add_test(tc, large_and_foreign_files_are_refused);
+	tcase_add_test(tc, too_many_reducers);
+	tcase_add_test(tc, files_that_cannot_be_read);
+	tcase_add_loop_test(tc, digest_is_what_ranks_must_share, 0, COUNT(digests));
+	tcase_add_test(tc, digest_is_stable);
+	tcase_add_test(tc, examples_are_good);
+	tcase_add_test(tc, readme_is_up_to_date);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

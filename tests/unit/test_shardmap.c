@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/shardmap.h"
+
+#include "config/config.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Weights of reducers (0 ends them), shards to deal out (0: the default), and how many each must get. */
+static const struct {
+	double weights[6];
+	unsigned lanes, shards;
+	unsigned expected_shards, expected[6];
+} deals[] = {
+    {{1}, 1, 0, 64, {64}},
+    {{1, 1}, 1, 0, 64, {32, 32}},
+    {{1, 1, 1}, 1, 0, 66, {22, 22, 22}},
+    {{7, 7, 7}, 1, 0, 66, {22, 22, 22}},
+    {{1, 1, 1}, 4, 0, 72, {24, 24, 24}}, /* six on each lane */
+    {{1, 1, 1, 1, 1}, 1, 0, 65, {13, 13, 13, 13, 13}},
+    {{1, 1, 1}, 1, 64, 64, {22, 21, 21}},
+    {{1, 1, 1}, 1, 3, 3, {1, 1, 1}},
+    {{2, 1}, 1, 0, 64, {43, 21}},
+    {{3, 1}, 1, 8, 8, {6, 2}},
+    {{0.25, 0.75}, 1, 8, 8, {2, 6}},
+    {{1, 2, 1, 1, 1}, 1, 0, 80, {14, 27, 13, 13, 13}},
+    {{100, 100, 25, 12.5, 12.5}, 1, 500, 500, {200, 200, 50, 25, 25}},
+    /* nobody gets nothing, at the expense of those who have most above their share */
+    {{1000000, 0.000001}, 1, 64, 64, {63, 1}},
+    {{1000000, 0.000001, 0.000001}, 1, 3, 3, {1, 1, 1}},
+    {{5, 5, 0.1, 0.1, 0.1}, 1, 6, 6, {2, 1, 1, 1, 1}},
+};
+
+/* Reducers as in one row of the table; how many there are. */
+static unsigned make_reducers(struct rs_reducer reducers[6], int row)
+{
+	unsigned n = 0;
+
+	memset(reducers, 0, 6 * sizeof *reducers);
+	for (; n < 6 && deals[row].weights[n] > 0; n++) {
+		reducers[n].weight = deals[row].weights[n];
+		reducers[n].lanes = deals[row].lanes;
+	}
+	return n;
+}
+
+START_TEST(shares_follow_weights)
+{
+	struct rs_reducer reducers[6];
+	unsigned n = make_reducers(reducers, _i), shards = deals[_i].shards, got[6] = {0};
+	uint16_t owner[RS_SHARDS_MAX];
+	struct rs_err e;
+
+	if (shards == 0)
+		shards = shardmap_default_shards(reducers, n);
+	ck_assert_uint_eq(shards, deals[_i].expected_shards);
+	ck_assert_int_eq(shardmap_deal(owner, shards, reducers, n, &e), RS_OK);
+	for (unsigned s = 0; s < shards; s++) {
+		ck_assert_uint_lt(owner[s], n);
+		got[owner[s]]++;
+	}
+	ck_assert_mem_eq(got, deals[_i].expected, sizeof got);
+}
+END_TEST
+
+/* In any row of consecutive shards each reducer has its part of them, give or take two. */
+START_TEST(shares_are_interleaved)
+{
+	struct rs_reducer reducers[6];
+	unsigned n = make_reducers(reducers, _i), shards = deals[_i].expected_shards;
+	uint16_t owner[RS_SHARDS_MAX];
+	struct rs_err e;
+
+	ck_assert_int_eq(shardmap_deal(owner, shards, reducers, n, &e), RS_OK);
+	for (unsigned first = 0; first < shards; first++) {
+		unsigned got[6] = {0};
+
+		for (unsigned len = 1; first + len <= shards; len++) {
+			got[owner[first + len - 1]]++;
+			for (unsigned i = 0; i < n; i++) {
+				double share = (double)len * deals[_i].expected[i] / shards;
+
+				ck_assert_double_lt(got[i], share + 2);
+				ck_assert_double_gt(got[i], share - 2);
+			}
+		}
+	}
+}
+END_TEST
+
+START_TEST(equal_reducers_take_turns)
+{
+	struct rs_reducer reducers[6];
+	unsigned n = make_reducers(reducers, 2);
+	uint16_t owner[66];
+	struct rs_err e;
+
+	ck_assert_int_eq(shardmap_deal(owner, 66, reducers, n, &e), RS_OK);
+	for (unsigned s = 0; s < 66; s++)
+		ck_assert_uint_eq(owner[s], s % 3);
+}
+END_TEST
+
+START_TEST(many_reducers)
+{
+	static struct rs_reducer reducers[RS_REDUCERS_MAX];
+	static uint16_t owner[RS_SHARDS_MAX];
+	unsigned got[RS_REDUCERS_MAX] = {0};
+	struct rs_err e;
+
+	for (unsigned i = 0; i < RS_REDUCERS_MAX; i++)
+		reducers[i] = (struct rs_reducer){.weight = 1, .lanes = RS_LANES_MAX};
+	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX), RS_REDUCERS_MAX);
+	reducers[7].weight = 1e6;
+	ck_assert_uint_eq(shardmap_default_shards(reducers, RS_REDUCERS_MAX), RS_SHARDS_MAX);
+	ck_assert_int_eq(shardmap_deal(owner, RS_SHARDS_MAX, reducers, RS_REDUCERS_MAX, &e), RS_OK);
+	for (unsigned s = 0; s < RS_SHARDS_MAX; s++)
+		got[owner[s]]++;
+	for (unsigned i = 0; i < RS_REDUCERS_MAX; i++)
+		ck_assert_uint_eq(got[i], i == 7 ? RS_SHARDS_MAX - (RS_REDUCERS_MAX - 1) : 1);
+}
+END_TEST
+
+START_TEST(lanes_take_turns)
+{
+	static const char text[] = "reducers: [{id: a, address: x, lanes: 2}, {id: b, address: y, lanes: 3}]\n"
+				   "sharding: {map: {\"0-2,5,7\": a, \"3-4,6,8-9\": b}}\n";
+	static const unsigned lanes[] = {0, 1, 0, 0, 1, 1, 2, 0, 0, 1};
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), RS_OK);
+	ck_assert_uint_eq(cfg.sharding.shards, sizeof lanes / sizeof lanes[0]);
+	for (unsigned s = 0; s < cfg.sharding.shards; s++)
+		ck_assert_uint_eq(rs_config_lane(&cfg, s), lanes[s]);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("shardmap");
+	TCase *tc = tcase_create("shardmap");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, shares_follow_weights, 0, COUNT(deals));
+	tcase_add_loop_test(tc, shares_are_interleaved, 0, COUNT(deals));
+	tcase_add_test(tc, equal_reducers_take_turns);
+	tcase_add_test(tc, many_reducers);
+	tcase_add_test(tc, lanes_take_turns);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}

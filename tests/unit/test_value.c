@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/value.h"
+
+#include "config/config.h"
+#include "config/schema.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An address as written, and as it is kept; NULL where it is refused. */
+static const struct {
+	const char *text, *kept;
+} addresses[] = {
+    {"a", "a:7600"},
+    {"a:1", "a:1"},
+    {"a:65535", "a:65535"},
+    {"10.0.0.1", "10.0.0.1:7600"},
+    {"[::1]", "[::1]:7600"},
+    {"[2001:db8::7]:80", "[2001:db8::7]:80"},
+    {"cmle-training-workerpool2-ab-0:2222", "cmle-training-workerpool2-ab-0:2222"},
+    {"a:00080", "a:80"},
+    {"", NULL},
+    {":7600", NULL},
+    {"a:", NULL},
+    {"a:0", NULL},
+    {"a:65536", NULL},
+    {"a:99999999999999999999", NULL},
+    {"a:http", NULL},
+    {"a:80 ", NULL},
+    {"a b:80", NULL},
+    {"http://a:80", NULL},
+    {"::1", NULL},
+    {"::1:7600", NULL},
+    {"[::1", NULL},
+    {"[::1]80", NULL},
+    {"[]:80", NULL},
+    {"[]", NULL},
+    {"]", NULL},
+    {"[", NULL},
+    {"[fe80::1%]:80", NULL},
+    {"[fe80::1%a/b]:80", NULL},
+    {"[10.0.0.1]:80", NULL},
+    {"300.0.0.1:80", NULL},
+    {"10.0.0:80", NULL},
+    {"1234:80", NULL},
+};
+
+START_TEST(addresses_are_checked)
+{
+	const struct schema_key *key = schema_find("reducers", "address");
+	struct rs_reducer r = {.address = "before"};
+
+	ck_assert_int_eq(value_parse(key, addresses[_i].text, &r), addresses[_i].kept != NULL);
+	ck_assert_str_eq(r.address, addresses[_i].kept ? addresses[_i].kept : "before");
+}
+END_TEST
+
+START_TEST(longest_address_fits)
+{
+	const struct schema_key *key = schema_find("reducers", "address");
+	struct rs_reducer r = {0};
+	char text[300];
+
+	memset(text, 'a', 254);
+	memcpy(text + 253, ":65535", 7);
+	ck_assert(value_parse(key, text, &r));
+	ck_assert_str_eq(r.address, text);
+	memset(text, 'a', 254);
+	memcpy(text + 254, ":65535", 7);
+	ck_assert(!value_parse(key, text, &r));
+}
+END_TEST
+
+static const struct {
+	const char *section, *key, *text;
+	uint64_t value;
+} numbers[] = {
+    {"limits", "memory", "1048576", 1 << 20},
+    {"limits", "memory", "1024KiB", 1 << 20},
+    {"limits", "memory", "1024 KiB", 1 << 20},
+    {"limits", "memory", "2M", 2000000},
+    {"limits", "memory", "2G", 2000000000},
+    {"limits", "memory", "3000k", 3000000},
+    {"limits", "memory", "3GiB", (uint64_t)3 << 30},
+    {"timeouts", "op", "0", 0},
+    {"timeouts", "op", "0s", 0},
+    {"timeouts", "op", "1500ms", 1500},
+    {"timeouts", "op", "2s", 2000},
+    {"timeouts", "op", "2 min", 120000},
+    {"sharding", "shards", "auto", 0},
+    {"sharding", "shards", "0", 0},
+    {"sharding", "shards", "007", 7},
+};
+
+START_TEST(numbers_have_units)
+{
+	const struct schema_key *key = schema_find(numbers[_i].section, numbers[_i].key);
+	struct rs_config cfg;
+	uint64_t found;
+
+	memset(&cfg, 0xff, sizeof cfg);
+	ck_assert(value_parse(key, numbers[_i].text, &cfg));
+	found = key->size == 4 ? *(uint32_t *)((char *)&cfg + key->offset) : *(uint64_t *)((char *)&cfg + key->offset);
+	ck_assert_uint_eq(found, numbers[_i].value);
+}
+END_TEST
+
+/* The table itself: a default must be a value that the key takes, and comes back as it was written, up to the unit. */
+START_TEST(defaults_are_values)
+{
+	union {
+		struct rs_config cfg;
+		struct rs_reducer reducer;
+	} u;
+	char first[VALUE_TEXT_MAX], second[VALUE_TEXT_MAX];
+
+	for (unsigned i = 0; i < schema_keys_n; i++) {
+		const struct schema_key *key = &schema_keys[i];
+
+		ck_assert_ptr_nonnull(schema_find_section(key->section));
+		ck_assert_ptr_eq(schema_find(key->section, key->key), key);
+		ck_assert_int_ne(key->help[strlen(key->help) - 1], '.');
+		if (!key->def || !key->def[0])
+			continue;
+		ck_assert_msg(value_parse(key, key->def, &u), "%s.%s", key->section, key->key);
+		value_format(key, &u, first, sizeof first);
+		ck_assert(value_parse(key, first, &u));
+		value_format(key, &u, second, sizeof second);
+		ck_assert_str_eq(first, second);
+		ck_assert_str_eq(first, key->def);
+	}
+}
+END_TEST
+
+START_TEST(distances)
+{
+	static const char long_name[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+	ck_assert_uint_eq(schema_distance("", ""), 0);
+	ck_assert_uint_eq(schema_distance("", "abc"), 3);
+	ck_assert_uint_eq(schema_distance("kitten", "sitting"), 3);
+	ck_assert_uint_eq(schema_distance("sitting", "kitten"), 3);
+	ck_assert_uint_eq(schema_distance(long_name + 1, "a"), 63);
+	ck_assert_uint_eq(schema_distance(long_name, "a"), -1U);
+}
+END_TEST
+
+#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("value");
+	TCase *tc = tcase_create("value");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, addresses_are_checked, 0, COUNT(addresses));
+	tcase_add_test(tc, longest_address_fits);
+	tcase_add_loop_test(tc, numbers_have_units, 0, COUNT(numbers));
+	tcase_add_test(tc, defaults_are_values);
+	tcase_add_test(tc, distances);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
