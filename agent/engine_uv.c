@@ -101,7 +101,6 @@ void engine_settle(struct engine *en)
 	while (exchange_sweep(en->x))
 		for (unsigned i = 0; i < en->conns_n; i++)
 			conn_service(&en->conns[i]);
-	atomic_store_explicit(&en->ops_done, exchange_ops_done(en->x), memory_order_relaxed);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);
@@ -278,7 +277,7 @@ void engine_stats(struct engine *en, reduction_stats *ret)
 {
 	ret->tx_bytes = atomic_load_explicit(&en->tx_bytes, memory_order_relaxed);
 	ret->rx_bytes = atomic_load_explicit(&en->rx_bytes, memory_order_relaxed);
-	ret->ops_done = atomic_load_explicit(&en->ops_done, memory_order_relaxed);
+	ret->ops_done = exchange_ops_done(en->x);
 }
 
 void engine_free(struct engine *en)

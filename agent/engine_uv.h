@@ -54,7 +54,7 @@ struct engine {
 	unsigned conns_n;
 	struct conn *conns;
 	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
-	_Atomic uint64_t tx_bytes, rx_bytes, ops_done;
+	_Atomic uint64_t tx_bytes, rx_bytes;
 
 	pthread_mutex_t lock;
 	struct exchange_op *first, *last; /* submitted, in order */

@@ -7,6 +7,7 @@
 #include "agent/link.h"
 #include "common/dtype.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,7 @@ const char *exchange_address(const struct exchange *x, unsigned link)
 
 uint64_t exchange_ops_done(const struct exchange *x)
 {
-	return x->ops_done;
+	return atomic_load_explicit(&x->ops_done, memory_order_relaxed);
 }
 
 bool exchange_sweep(struct exchange *x)
@@ -392,7 +393,8 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 		op->next->prev = op->prev;
 	else
 		x->last = op->prev;
-	x->ops_done++;
+	/* one thread writes; before done, so that who learns of the end sees it counted */
+	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
 	op->done(op, NULL);
 }
 

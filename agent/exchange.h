@@ -137,7 +137,7 @@ void exchange_abort(struct exchange *x, int code, const char *message, uint64_t 
 /* Leaves in good order; what is pending fails with RS_ECLOSED. */
 void exchange_goodbye(struct exchange *x, uint64_t now_ms);
 
-/* Operations that were completed without an error. */
+/* Operations that were completed without an error. Any thread. */
 uint64_t exchange_ops_done(const struct exchange *x);
 
 #endif

@@ -94,7 +94,7 @@ struct exchange {
 	/* the operations that are not done, in the order of seq */
 	struct exchange_op *first, *last;
 	uint64_t next_seq;
-	uint64_t ops_done;
+	_Atomic uint64_t ops_done; /* may be read by any thread */
 
 	unsigned links_n, running_n; /* running_n links have had START */
 	struct link *links;
