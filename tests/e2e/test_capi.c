@@ -20,13 +20,13 @@
 
 enum { REDUCERS = 2, RANKS_MAX = 4, LIMIT_S = 60 };
 
-/* What a rank's process knows. go is a pipe from rank 0 to the others, here one from them to rank 0. */
+/* What a rank's process knows. go[i] is a pipe from rank 0 to rank i, here one from all of them to rank 0. */
 struct rank {
 	const char *scenario;
 	const char *config;
 	char job[40];
 	int rank, world;
-	int go[2], here[2];
+	int go[RANKS_MAX][2], here[2];
 	reduction_comm *comm;
 	reduction_error err;
 };
@@ -86,15 +86,15 @@ static void close_comm(struct rank *r)
 
 static void let_go(struct rank *r)
 {
-	for (int i = 0; i < r->world - 1; i++)
-		EXPECT(write(r->go[1], "g", 1) == 1);
+	for (int i = 1; i < r->world; i++)
+		EXPECT(write(r->go[i][1], "g", 1) == 1);
 }
 
 static void wait_go(struct rank *r)
 {
 	char c;
 
-	EXPECT(read(r->go[0], &c, 1) == 1);
+	EXPECT(read(r->go[r->rank][0], &c, 1) == 1);
 }
 
 /* Returns when all ranks have called it, without the library: what follows meets nobody who is still opening. */
@@ -404,6 +404,7 @@ static void close_pending(struct rank *r)
 	reduction_request *req = NULL;
 
 	open_comm(r);
+	all_here(r);
 	if (r->rank == 0) {
 		EXPECT_RC(reduction_all_reduce_async(r->comm, x, x, 100000, REDUCTION_FLOAT32, REDUCTION_SUM, "g", &req,
 						     &r->err),
@@ -584,7 +585,9 @@ static bool run_scenario(size_t s, const char *config)
 
 	/* a job of its own */
 	snprintf(r.job, sizeof r.job, "%s.%d", r.scenario, world);
-	if (pipe(r.go) || pipe(r.here))
+	for (int i = 0; i < world; i++)
+		ok = pipe(r.go[i]) == 0 && ok;
+	if (pipe(r.here) || !ok)
 		return false;
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	for (r.rank = 0; r.rank < world; r.rank++) {
@@ -605,8 +608,10 @@ static bool run_scenario(size_t s, const char *config)
 			ok = false;
 		}
 	}
-	close(r.go[0]);
-	close(r.go[1]);
+	for (int i = 0; i < world; i++) {
+		close(r.go[i][0]);
+		close(r.go[i][1]);
+	}
 	close(r.here[0]);
 	close(r.here[1]);
 	clock_gettime(CLOCK_MONOTONIC, &to);
