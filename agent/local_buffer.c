@@ -75,10 +75,14 @@ static int start_making(struct local_client *c, uint64_t bytes, struct rs_err *e
 	if (!b)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
 	*b = (struct local_buffer){.hub = h, .owner = c, .id = id, .making = true, .bytes = rounded};
+	rc = h->ports.shm_make(h->ctx, b, rounded, e);
+	if (rc) {
+		free(b);
+		return rc;
+	}
 	c->buffers[id] = b;
 	c->allocating = true;
 	h->shm_used += rounded;
-	h->ports.shm_make(h->ctx, b, rounded);
 	return RS_OK;
 }
 

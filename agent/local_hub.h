@@ -48,8 +48,8 @@ struct local_ports {
 	void (*send)(void *ctx, struct local_client *c, const union local_message *m, int fd);
 	/* Sends what is queued, then closes; local_client_lost() follows, not from within this call. */
 	void (*drop)(void *ctx, struct local_client *c);
-	/* Makes sealed shared memory of `bytes`; local_buffer_made() follows, not from within this call. */
-	void (*shm_make)(void *ctx, struct local_buffer *b, uint64_t bytes);
+	/* Makes sealed shared memory of `bytes`: after RS_OK local_buffer_made() follows, not from within this call. */
+	int (*shm_make)(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs_err *e);
 	void (*shm_free)(void *ctx, void *map, uint64_t bytes);
 	/* Private memory for partial sums; NULL when there is none. */
 	void *(*stage_new)(void *ctx, size_t bytes);

@@ -166,7 +166,7 @@ static bool agent_listens(const char *path)
 	if (strlen(path) >= sizeof a.sun_path)
 		return false;
 	strcpy(a.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return false;
 	listens = connect(fd, (struct sockaddr *)&a, sizeof a) == 0 || errno == EAGAIN;

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM: no new ones, jobs may finish until
+ * timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal ends the
+ * process at once. */
+#include "agent/agentd.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void on_timer(uv_timer_t *t)
+{
+	struct agentd *a = t->data;
+
+	local_hub_tick(a->hub, uv_now(&a->loop));
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+void agentd_arm(struct agentd *a)
+{
+	uint64_t next = local_hub_next(a->hub), now = uv_now(&a->loop);
+
+	if (a->closed)
+		return;
+	if (next == UINT64_MAX)
+		uv_timer_stop(&a->timer);
+	else
+		uv_timer_start(&a->timer, on_timer, next > now ? next - now : 0, 0);
+}
+
+void agentd_post(void *ctx, struct local_note *n)
+{
+	struct agentd *a = ctx;
+
+	n->next = NULL;
+	pthread_mutex_lock(&a->lock);
+	*a->notes_end = n;
+	a->notes_end = &n->next;
+	pthread_mutex_unlock(&a->lock);
+	uv_async_send(&a->wake);
+}
+
+void agentd_take_notes(struct agentd *a)
+{
+	struct local_note *n, *next;
+
+	pthread_mutex_lock(&a->lock);
+	n = a->notes;
+	a->notes = NULL;
+	a->notes_end = &a->notes;
+	pthread_mutex_unlock(&a->lock);
+	for (; n; n = next) {
+		next = n->next; /* the hub may free n */
+		local_hub_note(n);
+	}
+}
+
+static void on_wake(uv_async_t *w)
+{
+	struct agentd *a = w->data;
+
+	agentd_take_notes(a);
+	agentd_close_doomed(a);
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+/* Nothing is left to wait for but the thread pool's last answers, which find no client and close nothing. */
+void agentd_check_stopped(struct agentd *a)
+{
+	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
+		return;
+	a->closed = true;
+	agentd_close_all(a);
+	uv_close((uv_handle_t *)&a->timer, NULL);
+	uv_close((uv_handle_t *)&a->sigterm, NULL);
+	uv_close((uv_handle_t *)&a->sigint, NULL);
+	uv_close((uv_handle_t *)&a->wake, NULL);
+}
+
+static void on_listener(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	agentd_accept(p->data);
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+	struct agentd *a = s->data;
+	uint64_t now = uv_now(&a->loop);
+
+	if (a->stopping)
+		_exit(1);
+	a->stopping = true;
+	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
+	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
+	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
+	uv_close((uv_handle_t *)&a->listener, NULL);
+	agentd_socket_close(&a->socket);
+	local_hub_drain(a->hub, now, now + a->cfg->timeouts.drain_ms);
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+static int hub_open(struct agentd *a, struct rs_err *e)
+{
+	static const struct local_ports ports = {.send = agentd_send,
+						 .drop = agentd_drop,
+						 .shm_make = agentd_shm_make,
+						 .shm_free = agentd_shm_free,
+						 .stage_new = agentd_stage_new,
+						 .stage_free = agentd_stage_free,
+						 .engine_start = agentd_engine_start,
+						 .engine_submit = agentd_engine_submit,
+						 .engine_abort = agentd_engine_abort,
+						 .engine_stats = agentd_engine_stats,
+						 .engine_free = agentd_engine_free,
+						 .post = agentd_post};
+	struct local_hub_options opt = {.cfg = a->cfg, .log = a->log, .ports = &ports, .ctx = a, .host = a->host};
+	int rc = rs_kernels_select(a->cfg->agent.cpu, &opt.kernels, e);
+
+	if (rc)
+		return rs_wrap(e, "agent.cpu");
+	rs_log(a->log, RS_LOG_DEBUG, "kernels", rs_kv_s("cpu", opt.kernels->name));
+	return local_hub_new(&a->hub, &opt, e);
+}
+
+static int loop_open(struct agentd *a, struct rs_err *e)
+{
+	int rc = uv_loop_init(&a->loop);
+
+	if (rc)
+		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
+	uv_timer_init(&a->loop, &a->timer);
+	uv_signal_init(&a->loop, &a->sigterm);
+	uv_signal_init(&a->loop, &a->sigint);
+	uv_async_init(&a->loop, &a->wake, on_wake);
+	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
+	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a;
+	uv_signal_start(&a->sigterm, on_signal, SIGTERM);
+	uv_signal_start(&a->sigint, on_signal, SIGINT);
+	uv_poll_start(&a->listener, UV_READABLE, on_listener);
+	return RS_OK;
+}
+
+int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e)
+{
+	struct agentd a = {.cfg = cfg, .log = log, .socket = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER};
+	int rc;
+
+	a.notes_end = &a.notes;
+	if (gethostname(a.host, sizeof a.host))
+		snprintf(a.host, sizeof a.host, "localhost");
+	a.host[sizeof a.host - 1] = 0;
+	rc = hub_open(&a, e);
+	if (rc)
+		return rc;
+	a.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = agentd_socket_open(&a.socket, cfg->agent.socket, e);
+	if (rc)
+		goto free_hub;
+	rc = loop_open(&a, e);
+	if (rc)
+		goto close_socket;
+	rs_log(log, RS_LOG_INFO, "listening", rs_kv_s("socket", cfg->agent.socket));
+	uv_run(&a.loop, UV_RUN_DEFAULT);
+	rc = uv_loop_close(&a.loop);
+	assert(rc == 0);
+	rs_log(log, RS_LOG_INFO, "stopped", rs_kv_s("socket", cfg->agent.socket));
+close_socket:
+	agentd_socket_close(&a.socket);
+free_hub:
+	close(a.spare_fd);
+	local_hub_free(a.hub);
+	pthread_mutex_destroy(&a.lock);
+	return rc;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backend. The happy path of an operation is: a place in the ring, its memory is found or staged, SUBMIT; the
+ * reader thread gets DONE, copies the result out of the stage and calls done. Failure modes are: the agent cannot give
+ * memory (submit says so), the agent ends the job (ABORT) or goes (its end of the socket closes): the reader fails
+ * everything that is pending with that reason, and every later call gets it, too. */
+#include "agent/client.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct client *client_of(struct backend *b)
+{
+	_Static_assert(offsetof(struct client, base) == 0, "base is first");
+	return (struct client *)b;
+}
+
+static int broken(const struct client *c, struct rs_err *e)
+{
+	*e = c->err;
+	return e->code;
+}
+
+int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
+	       int *ret_fd, struct rs_err *e)
+{
+	int rc = RS_OK, fd = -1;
+
+	pthread_mutex_lock(&c->rpc);
+	pthread_mutex_lock(&c->lock);
+	c->replied = false;
+	pthread_mutex_unlock(&c->lock);
+	client_send(c->fd, m); /* a failure means that the agent is gone, which the reader finds, too */
+	pthread_mutex_lock(&c->lock);
+	while (!c->replied && !c->broken)
+		pthread_cond_wait(&c->changed, &c->lock);
+	if (!c->replied) {
+		rc = broken(c, e);
+	} else {
+		fd = c->reply_fd;
+		c->reply_fd = -1;
+		c->replied = false;
+		if (c->reply.head.type != type)
+			rc = rs_fail(e, RS_EPROTO, "the agent at %s answered with %s, expected %s", c->path,
+				     local_type_name(c->reply.head.type), local_type_name(type));
+		else
+			*ret = c->reply;
+	}
+	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&c->rpc);
+	if (rc && fd >= 0)
+		close(fd);
+	else if (!rc)
+		*ret_fd = fd;
+	return rc;
+}
+
+/* What SUBMIT says about the memory, and the stage if one is needed (its content is still to be copied). */
+struct plan {
+	struct client_buffer *stage;
+	bool copy_in;  /* from req->send to `to` */
+	bool copy_out; /* from the stage to req->recv */
+	char *to;
+};
+
+static void put_place(struct local_submit *s, const struct client_buffer *send, const void *from,
+		      const struct client_buffer *recv, const void *to)
+{
+	s->send_buffer = send->id;
+	s->send_offset = (uint64_t)((const char *)from - send->map);
+	s->recv_buffer = recv->id;
+	s->recv_offset = (uint64_t)((const char *)to - recv->map);
+}
+
+/* Both sides shared: nothing to copy. Only recv: what is sent is copied there, where the result will overwrite it.
+ * Else a stage receives, and sends unless send is shared. */
+static int plan_memory(struct client *c, const struct backend_request *req, size_t bytes, struct local_submit *s,
+		       struct plan *ret, struct rs_err *e)
+{
+	const struct client_buffer *send, *recv;
+	struct client_buffer *stage;
+	int rc;
+
+	*ret = (struct plan){0};
+	if (bytes == 0)
+		return RS_OK;
+	pthread_mutex_lock(&c->lock);
+	send = client_find(c, req->send, bytes);
+	recv = client_find(c, req->recv, bytes);
+	pthread_mutex_unlock(&c->lock);
+	if (recv) {
+		ret->copy_in = !send;
+		ret->to = req->recv;
+		put_place(s, send ? send : recv, send ? req->send : req->recv, recv, req->recv);
+		return RS_OK;
+	}
+	rc = client_stage_take(c, bytes, &stage, e);
+	if (rc)
+		return rc;
+	ret->stage = stage;
+	ret->copy_in = !send;
+	ret->copy_out = true;
+	ret->to = stage->map;
+	put_place(s, send ? send : stage, send ? req->send : stage->map, stage, stage->map);
+	return RS_OK;
+}
+
+/* Waits for a place in the ring. With the lock held. */
+static int wait_for_place(struct client *c, struct rs_err *e)
+{
+	while (!c->broken && c->next_seq - c->oldest >= c->ops_n)
+		pthread_cond_wait(&c->changed, &c->lock);
+	return c->broken ? broken(c, e) : RS_OK;
+}
+
+static int submit(struct backend *b, struct backend_request *req, struct rs_err *e)
+{
+	struct client *c = client_of(b);
+	size_t bytes = req->count * rs_dtype_size(req->dtype);
+	union local_message m;
+	struct plan p;
+	int rc;
+
+	local_init(&m, LOCAL_SUBMIT);
+	rc = plan_memory(c, req, bytes, &m.submit, &p, e);
+	if (rc)
+		return rc;
+	if (p.copy_in && p.to != req->send)
+		memcpy(p.to, req->send, bytes);
+	m.submit.count = req->count;
+	m.submit.dtype = (uint8_t)req->dtype;
+	m.submit.op = (uint8_t)req->op;
+	m.submit.root = req->root;
+	m.submit.name_hash = frame_name_hash(req->name);
+	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
+	pthread_mutex_lock(&c->lock);
+	rc = wait_for_place(c, e);
+	if (rc) {
+		if (p.stage)
+			client_stage_give(c, p.stage);
+	} else {
+		m.submit.seq = c->next_seq++;
+		c->ops[m.submit.seq % c->ops_n] =
+		    (struct client_op){.req = req, .stage = p.stage, .bytes = p.copy_out ? bytes : 0};
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!rc)
+		client_send(c->fd, &m); /* if it fails the reader ends this operation with all others */
+	return rc;
+}
+
+/* Takes the operation out of the ring. With the lock held. */
+static void clear_place(struct client *c, struct client_op *op)
+{
+	if (op->stage)
+		client_stage_give(c, op->stage);
+	*op = (struct client_op){0};
+	while (c->oldest < c->next_seq && !c->ops[c->oldest % c->ops_n].req)
+		c->oldest++;
+}
+
+/* The reader: one operation is over. */
+static int take_done(struct client *c, const struct local_done *m, struct rs_err *e)
+{
+	struct client_op *op = &c->ops[m->seq % c->ops_n];
+	struct backend_request *req;
+	struct rs_err err;
+	bool known;
+
+	pthread_mutex_lock(&c->lock);
+	known = m->seq >= c->oldest && m->seq < c->next_seq && op->req;
+	pthread_mutex_unlock(&c->lock);
+	if (!known)
+		return rs_fail(e, RS_EPROTO, "the agent at %s ended operation %llu, which is not pending", c->path,
+			       (unsigned long long)m->seq);
+	req = op->req;
+	if (!m->code && op->bytes)
+		memcpy(req->recv, op->stage->map, op->bytes);
+	pthread_mutex_lock(&c->lock);
+	clear_place(c, op);
+	c->ops_done += m->code == 0;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	if (m->code)
+		client_failure(&err, m->code, m->message);
+	req->done(req, m->code ? &err : NULL);
+	return RS_OK;
+}
+
+static int take_message(struct client *c, const union local_message *m, int fd, struct rs_err *e)
+{
+	bool expected = false;
+
+	switch (m->head.type) {
+	case LOCAL_DONE:
+		return take_done(c, &m->done, e);
+	case LOCAL_ABORT:
+		return client_failure(e, m->failure.code, m->failure.message);
+	case LOCAL_ALLOCED:
+	case LOCAL_COUNTERS:
+		pthread_mutex_lock(&c->lock);
+		expected = !c->replied && c->reply_fd < 0;
+		if (expected) {
+			c->reply = *m;
+			c->reply_fd = fd;
+			c->replied = true;
+			pthread_cond_broadcast(&c->changed);
+		}
+		pthread_mutex_unlock(&c->lock);
+		break;
+	default:
+		break;
+	}
+	if (expected)
+		return RS_OK;
+	if (fd >= 0)
+		close(fd);
+	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s, which was not expected", c->path,
+		       local_type_name(m->head.type));
+}
+
+/* The reader's last deed. */
+static void fail_pending(struct client *c, const struct rs_err *why)
+{
+	struct backend_request *req;
+	struct client_op *op;
+
+	pthread_mutex_lock(&c->lock);
+	c->broken = true;
+	c->err = *why;
+	if (c->closing)
+		rs_fail(&c->err, RS_ECLOSED, "the communicator is closed");
+	pthread_cond_broadcast(&c->changed);
+	while (c->oldest < c->next_seq) {
+		op = &c->ops[c->oldest % c->ops_n];
+		req = op->req;
+		clear_place(c, op);
+		pthread_mutex_unlock(&c->lock);
+		req->done(req, &c->err);
+		pthread_mutex_lock(&c->lock);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void *read_messages(void *arg)
+{
+	struct client *c = arg;
+	union local_message m;
+	struct rs_err e;
+	int fd;
+
+	while (!client_recv(c->fd, c->path, &m, &fd, &e))
+		if (take_message(c, &m, fd, &e))
+			break;
+	fail_pending(c, &e);
+	return NULL;
+}
+
+static int alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
+{
+	return client_alloc(client_of(b), bytes, ret, e);
+}
+
+static void free_buffer(struct backend *b, void *buf)
+{
+	client_free(client_of(b), buf);
+}
+
+static int get_stats(struct backend *b, reduction_stats *ret, struct rs_err *e)
+{
+	struct client *c = client_of(b);
+	union local_message m;
+	int fd = -1, rc;
+
+	local_init(&m, LOCAL_STATS);
+	rc = client_ask(c, &m, LOCAL_COUNTERS, &m, &fd, e);
+	if (rc)
+		return rc;
+	ret->tx_bytes = m.counters.tx_bytes;
+	ret->rx_bytes = m.counters.rx_bytes;
+	pthread_mutex_lock(&c->lock);
+	ret->ops_done = c->ops_done;
+	pthread_mutex_unlock(&c->lock);
+	return RS_OK;
+}
+
+static void client_delete(struct client *c)
+{
+	client_memory_close(c);
+	if (c->reply_fd >= 0)
+		close(c->reply_fd);
+	close(c->fd);
+	pthread_mutex_destroy(&c->lock);
+	pthread_mutex_destroy(&c->rpc);
+	pthread_cond_destroy(&c->changed);
+	free(c->ops);
+	free(c);
+}
+
+static void client_close(struct backend *b)
+{
+	struct client *c = client_of(b);
+	struct rs_config *cfg = c->cfg;
+	union local_message m;
+
+	pthread_mutex_lock(&c->lock);
+	c->closing = true;
+	pthread_mutex_unlock(&c->lock);
+	local_init(&m, LOCAL_GOODBYE);
+	client_send(c->fd, &m);
+	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */
+	pthread_join(c->reader, NULL);
+	client_delete(c);
+	rs_config_close(cfg);
+	free(cfg);
+}
+
+static int start_reader(struct client *c, struct rs_err *e)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all); /* signals are the program's, not this thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&c->reader, NULL, read_messages, c);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc ? rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread") : RS_OK;
+}
+
+int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
+{
+	static const struct backend_vtbl vtbl = {
+	    .submit = submit, .alloc = alloc_buffer, .free = free_buffer, .stats = get_stats, .close = client_close};
+	struct client *c = calloc(1, sizeof *c);
+	unsigned ops;
+	int rc;
+
+	if (!c)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+	rc = client_join(opt, &c->fd, &ops, e);
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	c->base.v = &vtbl;
+	c->reply_fd = -1;
+	c->ops_n = ops < opt->cfg->limits.ops ? ops : opt->cfg->limits.ops;
+	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_mutex_init(&c->rpc, NULL);
+	pthread_cond_init(&c->changed, NULL);
+	c->ops = calloc(c->ops_n, sizeof *c->ops);
+	rc = c->ops ? start_reader(c, e) : rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+	if (rc) {
+		client_delete(c);
+		return rc;
+	}
+	c->cfg = opt->cfg;
+	*ret = &c->base;
+	return RS_OK;
+}

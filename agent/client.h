@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libreduction's side of the local protocol: a backend whose operations the node's agent runs.
+ *
+ * Memory that the agent knows (client_alloc) is used as it is; an operation on other memory goes through a stage, a
+ * recycled shared buffer: copied in by the thread that submits, copied out by the thread that reads the agent's
+ * messages. */
+#ifndef RS_AGENT_CLIENT_H
+#define RS_AGENT_CLIENT_H
+
+#include "agent/backend.h"
+#include "agent/local.h"
+
+#include <pthread.h>
+
+enum {
+	CLIENT_STAGE_CLASSES = 48,
+	CLIENT_STAGE_MIN = 1 << 14,   /* bytes of the smallest stage */
+	CLIENT_STAGE_LIMIT = 1 << 29, /* bytes of all stages; one operation alone may be over it */
+};
+
+/* Memory shared with the agent. */
+struct client_buffer {
+	struct client_buffer *next; /* of idle stages */
+	char *map;
+	size_t bytes;
+	uint32_t id;
+};
+
+/* A submitted operation; req NULL: the place is free. */
+struct client_op {
+	struct backend_request *req;
+	struct client_buffer *stage; /* NULL: it works on the caller's shared memory */
+	size_t bytes;                /* to copy from the stage to req->recv */
+};
+
+struct client {
+	struct backend base;
+	struct rs_config *cfg;
+	char path[RS_PATH_LEN];
+	int fd;
+	pthread_t reader;
+
+	pthread_mutex_t lock;   /* of everything below; never held while a message is sent or bytes are copied */
+	pthread_cond_t changed; /* broken, replied, an operation has ended, a stage is free */
+	bool closing;
+	bool broken; /* err says why; every operation has been or will be failed by the reader */
+	struct rs_err err;
+
+	/* Operations [oldest, next_seq) at ops[seq % ops_n]; some of them may be done already. */
+	struct client_op *ops;
+	unsigned ops_n;
+	uint64_t oldest, next_seq, ops_done;
+
+	pthread_mutex_t rpc; /* held by the thread whose question the agent is answering; taken before lock */
+	bool replied;
+	union local_message reply;
+	int reply_fd; /* -1: none */
+
+	struct client_buffer **shared; /* by address: what client_alloc has given out */
+	unsigned shared_n, shared_space;
+	struct client_buffer *idle[CLIENT_STAGE_CLASSES]; /* stages by log2 of the size */
+	size_t stage_bytes;                               /* of all stages, */
+	unsigned stages_busy;                             /* and how many of them operations use */
+};
+
+/* client_socket.c */
+/* Connects and joins the job; returns when all ranks have met. On success *ret_fd and *ret_ops (operations that may be
+ * in flight) are set. */
+int client_join(const struct backend_options *opt, int *ret_fd, unsigned *ret_ops, struct rs_err *e);
+/* Waits until the message is sent. Returns 0 or an errno. */
+int client_send(int fd, const union local_message *m);
+/* Waits for one message; *ret_fd is the descriptor that came with it or -1. RS_EPEER when the agent is gone. */
+int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e);
+/* The sentence of a REFUSED, ABORT, ALLOCED or DONE message as an error. */
+int client_failure(struct rs_err *e, int code, const char *message);
+
+/* client_memory.c */
+int client_alloc(struct client *c, size_t bytes, void **ret, struct rs_err *e);
+void client_free(struct client *c, void *buf);
+/* The shared buffer that holds all of [p, p + bytes), NULL when there is none. With the lock held. */
+const struct client_buffer *client_find(const struct client *c, const void *p, size_t bytes);
+/* A stage of at least bytes; waits for other operations' ends when there is no room. */
+int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e);
+/* With the lock held. */
+void client_stage_give(struct client *c, struct client_buffer *stage);
+void client_memory_close(struct client *c);
+
+/* client.c */
+/* Sends a question and waits for the answer of that type. *ret_fd is owned by the caller. */
+int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
+	       int *ret_fd, struct rs_err *e);
+
+#endif
