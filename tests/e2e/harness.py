@@ -275,8 +275,12 @@ class Cluster:
         problems = []
         daemons = [p for p in self.agents + self.reducers if p]
         for p in self._procs:
-            if p not in daemons and p.running():
+            if p in daemons:
+                continue
+            if p.running():
                 p.kill()
+            else:
+                p.wait()
         for p in daemons:
             if p.running():
                 try:

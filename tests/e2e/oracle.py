@@ -57,8 +57,15 @@ def make(dtype, count, style, seed, rank):
         limits = numpy.iinfo(dtype)
         return rng.integers(limits.min, limits.max, count, dtype=dtype, endpoint=True)
     if style == "random":
-        # a few binary orders of magnitude: enough that sums round differently in another order, no overflow in halves
         values = rng.standard_normal(count) * 2.0 ** rng.integers(-6, 6, count)
+        # In half of the places two ranks hold L and -L and the others little: what a sum like (L + little) - L keeps of
+        # it depends on the order, also for halves, whose float32 sums are otherwise exact.
+        shared = numpy.random.default_rng(seed)
+        places = shared.random(count) < 0.5
+        plus = shared.integers(0, 4, count)
+        minus = (plus + shared.integers(1, 4, count)) % 4
+        little = rng.standard_normal(count) * 2.0**-11
+        values = numpy.where(places, numpy.select([plus == rank, minus == rank], [8192.0, -8192.0], little), values)
         if dtype == "float64":
             return values
         return narrow(values.astype("float32"), dtype)
