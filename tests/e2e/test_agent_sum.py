@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""All operations through agents: one to four local ranks on one or two nodes, several jobs at once."""
+
+import unittest
+
+import harness
+import oracle
+import test_allreduce
+from test_allreduce import CHUNK, FEW, SIZES, matrix
+
+BROADCASTS = """
+    import numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        for root in range(comm.world_size):
+            for dtype in ("int8", "float16", "float32", "int64"):
+                for n in (0, 1, 4099):
+                    own = numpy.full(n, comm.rank + 1, dtype)
+                    shared = comm.empty_buffer(n, dtype)
+                    shared[:] = own
+                    for x in (own, shared):
+                        comm.broadcast(x, root=root)
+                        assert (x == root + 1).all(), (root, dtype, n, x[:4])
+        comm.barrier()
+    worker.say("done")
+"""
+
+
+class Agent(unittest.TestCase):
+    def check(self, *args, **kwargs):
+        test_allreduce.AllReduce.check(self, *args, **kwargs)
+
+    def small(self, reducers=2, agents=1, lanes=2, **more):
+        config = {"sharding": {"chunk_bytes": CHUNK}, **more}
+        return harness.Cluster(reducers=reducers, agents=agents, lanes=lanes, config=config)
+
+    def test_one_rank(self):
+        with self.small() as c:
+            self.check(c, 1, matrix(FEW, ["random"]))
+
+    def test_one_rank_on_each_of_two_nodes(self):
+        with self.small(agents=2) as c:
+            self.check(c, 2, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]))
+
+    def test_two_ranks_on_one_node(self):
+        with self.small() as c:
+            self.check(c, 2, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]))
+
+    def test_two_ranks_on_each_of_two_nodes(self):
+        with self.small(agents=2) as c:
+            self.check(c, 4, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]), timeout=90)
+
+    @unittest.skipIf(harness.SLOW, "eight processes")
+    def test_four_ranks_on_each_of_two_nodes(self):
+        with self.small(agents=2) as c:
+            self.check(c, 8, matrix(FEW, ["exact"]), timeout=90)
+
+    def test_nodes_of_different_size(self):
+        """Three local ranks, whose halves go as float32, beside one, whose halves go as they are."""
+        with self.small(agents=2) as c:
+            env = lambda rank: {
+                "LOCAL_RANK": rank if rank < 3 else 0,
+                "LOCAL_WORLD_SIZE": 3 if rank < 3 else 1,
+                "GROUP_RANK": 0 if rank < 3 else 1,
+                "GROUP_WORLD_SIZE": 2,
+                "REDUCTION_AGENT": c.socket_path(0 if rank < 3 else 1),
+            }
+            run = c.run
+            c.run = lambda world_size, argv, timeout: run(world_size, argv, timeout, env=env)
+            self.check(c, 4, matrix(FEW, ["exact", "random"]))
+
+    def test_special_values(self):
+        with self.small() as c:
+            sizes = [lambda chunk: 1, lambda chunk: 2 * chunk + 77]
+            cases = [case for case in matrix(sizes, ["special"]) if case[1] in oracle.FLOATS]
+            self.check(c, 2, cases)
+
+    def test_deterministic(self):
+        with self.small(agents=2, job={"deterministic": True}) as c:
+            self.check(c, 4, matrix(FEW, ["exact"]))
+
+    def test_broadcast(self):
+        for agents, world_size in ((1, 1), (1, 3), (2, 2), (2, 4)):
+            with self.subTest(agents=agents, world_size=world_size), self.small(agents=agents) as c:
+                c.run(world_size, harness.python(BROADCASTS))
+
+    def test_large(self):
+        """More bytes in flight than fit the agent's stages of one job, and than the agent's shared memory."""
+        mib = 1 << 20
+        cases = [["sum", d, 6 * mib // oracle.itemsize(d) + 1, "exact", "in"] for d in oracle.DTYPES]
+        cases += [["avg", "bfloat16", mib, "random", "out"]] * 3
+        if not harness.SLOW:
+            cases += [["sum", "float16", 32 * mib + 5, "exact", "in"]] * 3
+        with harness.Cluster(reducers=2, agents=1, config={"agent": {"shm_bytes": "512MiB"}}) as c:
+            self.check(c, 2, cases, in_flight=8, timeout=120)
+
+    def test_many_in_flight(self):
+        """More operations than limits.ops lets fly."""
+        cases = [["sum", "float32", 10 + i % 700, "exact", "in"] for i in range(400)]
+        with self.small(limits={"ops": 7}) as c:
+            self.check(c, 2, cases, in_flight=100)
+
+    def test_two_jobs_at_once(self):
+        with self.small(agents=2) as c:
+            workers = []
+            for job in ("red", "blue"):
+                workers += c.start_workers(
+                    4,
+                    harness.python('''
+                        import numpy, os, reduction, worker
+                        add = len(os.environ["REDUCTION_JOB"])
+                        with reduction.Communicator() as comm:
+                            for i in range(200):
+                                x = numpy.full(5000, add + i, "float32")
+                                comm.all_reduce(x)
+                                assert (x == 4 * (add + i)).all(), (i, x[:4])
+                        worker.say("done")
+                    '''),
+                    env={"REDUCTION_JOB": job},
+                )
+            self.assertEqual(c.wait_all(workers), [0] * 8)
+
+    def test_stats(self):
+        with self.small() as c:
+            workers = c.run(
+                2,
+                harness.python('''
+                    import numpy, reduction, worker
+                    with reduction.Communicator() as comm:
+                        comm.all_reduce(numpy.ones(100000, "float32"))
+                        comm.barrier()
+                        s = comm.stats()
+                        worker.say("stats", tx=s.tx_bytes, rx=s.rx_bytes, ops=s.ops_done)
+                '''),
+            )
+            for w in workers:
+                said = w.said("stats")
+                self.assertEqual(said["ops"], 2)
+                for bytes_ in (said["tx"], said["rx"]):  # one contribution for both ranks
+                    self.assertGreater(bytes_, 400_000)
+                    self.assertLess(bytes_, 440_000)
+
+
+if __name__ == "__main__":
+    harness.main()
