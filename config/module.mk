@@ -10,3 +10,9 @@ $(B)/bin/reductionctl: $(B)/config/reductionctl.o $(libconfig) $(libcommon)
 docs: $(B)/bin/reductionctl
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md
 .PHONY: docs
+
+# for libFuzzer, which comes with clang: see tests/fuzz/fuzz_config.c
+$(B)/tests/fuzz/fuzz_config: $(B)/tests/fuzz/fuzz_config.o $(libconfig) $(libcommon)
+	$(LINK) -fsanitize=fuzzer -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash)
+fuzz-config: $(B)/tests/fuzz/fuzz_config
+.PHONY: fuzz-config
