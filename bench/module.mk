@@ -28,3 +28,18 @@ $(if $(gloo_found),$(eval all: $(gloo_ring)))
 bench: $(B)/bin/reduction-bench $(bin) $(if $(gloo_found),$(gloo_ring)) ## all-reduce on loopback beside gloo's ring, 1-2 minutes
 	$(PYTHON) bench/compare.py --build $(B) --out $(BUILD)/bench/loopback.jsonl
 .PHONY: bench
+
+# bench/net: the laboratory of shaped links, plain TCP as its yardstick, and each MPI whose compiler is found
+tcp_loop := $(B)/bench/tcp-loop
+mpi_obj  := $(filter-out %/reduction_bench.o,$(bench_obj))
+mpis     := $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$(m)),$(m)))
+mpi_bin  := $(mpis:%=$(B)/bench/mpi-allreduce-%)
+$(tcp_loop): $(B)/bench/net/tcp_loop.o $(mpi_obj) $(libcommon)
+	$(LINK) -o $@ $^
+$(mpi_bin): $(B)/bench/mpi-allreduce-%: bench/peers/mpi_allreduce.c bench/bench.h $(mpi_obj) $(libcommon)
+	$(if $(SAN),,mpicc.$* $(CFLAGS) $(OWN) -MF $@.d -o $@ $< $(mpi_obj) $(libcommon) -pthread -lm)
+$(if $(SAN),,$(eval all: $(tcp_loop) $(mpi_bin)))
+
+bench-net: $(bin) $(tcp_loop) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; needs root; ARGS='--help' lists options
+	$(PYTHON) bench/net/bench.py --build $(B) --out $(BUILD)/bench $(ARGS)
+.PHONY: bench-net

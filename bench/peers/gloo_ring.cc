@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gloo-ring: gloo's ring all-reduce (the one that PyTorch's "gloo" backend runs on CPU tensors: chunked, in segments of
  * at most 1 MiB of which two are in flight) under the same clock, sizes, data and report as reduction-bench. Ranks are
- * processes of this machine that meet through files in a temporary folder and talk TCP on 127.0.0.1. float32, sum. */
+ * processes that meet through files in a folder and talk TCP: by default all are started here, on 127.0.0.1; with
+ * --rank this process is one of them, at an address of its own (bench/net). float32, sum. */
 #include "bench/bench.h"
 
 #include <gloo/allreduce.h>
@@ -26,14 +27,17 @@ namespace
 {
 
 const char usage[] = "Usage: gloo-ring [OPTION]...\n"
-		     "gloo's ring all-reduce of float32 on loopback, measured as reduction-bench measures.\n\n"
+		     "gloo's ring all-reduce of float32, measured as reduction-bench measures.\n\n"
 		     "  -b, --minbytes SIZE    smallest size in bytes, K, M, G allowed (default 4K)\n"
 		     "  -e, --maxbytes SIZE    largest size (default 64M)\n"
 		     "  -f, --stepfactor X     each size is X times the one before (default 4)\n"
 		     "  -n, --iters N          timed iterations (default 20)\n"
 		     "  -w, --warmup N         iterations before them (default 5)\n"
 		     "      --inplace WHICH    both, only (in place only) or no (default both)\n"
-		     "      --ranks N          processes (default 4)\n"
+		     "      --ranks N          processes, all started here on loopback (default 4)\n"
+		     "      --rank R           be only rank R of them; needs --store\n"
+		     "      --store DIR        empty folder where the ranks meet, the same for all\n"
+		     "      --address ADDR     this rank's address (default 127.0.0.1)\n"
 		     "      --json             JSON lines instead of the table\n"
 		     "  -h, --help             print this and exit\n";
 
@@ -47,10 +51,10 @@ double now_us()
 class Ring
 {
       public:
-	Ring(int rank, int ranks, const std::string &dir)
+	Ring(int rank, int ranks, const std::string &dir, const std::string &address)
 	{
 		gloo::transport::tcp::attr attr;
-		attr.hostname = "127.0.0.1";
+		attr.hostname = address;
 		auto device = gloo::transport::tcp::CreateDevice(attr);
 		gloo::rendezvous::FileStore store(dir);
 		auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
@@ -77,8 +81,8 @@ class Ring
 class Bench
 {
       public:
-	Bench(const bench_options &o, int rank, const std::string &dir)
-	    : o_(o), rank_(rank), ring_(rank, o.ranks, dir), send_(o.max_bytes / sizeof(float) + 1),
+	Bench(const bench_options &o, int rank, const std::string &dir, const std::string &address)
+	    : o_(o), rank_(rank), ring_(rank, o.ranks, dir, address), send_(o.max_bytes / sizeof(float) + 1),
 	      recv_(o.max_bytes / sizeof(float) + 1), us_(o.iters), pattern_(new bench_pattern)
 	{
 		bench_pattern_init(pattern_.get(), RS_FLOAT32, RS_SUM, rank, o.ranks);
@@ -164,14 +168,28 @@ bench_place place(const std::string &word)
 	return word == "both" ? PLACE_BOTH : word == "only" ? PLACE_IN : PLACE_OUT;
 }
 
+/* One rank of several that were started one by one. */
+struct Place {
+	int rank = -1; /* -1: all ranks are started here */
+	std::string store, address = "127.0.0.1";
+};
+
 /* False when --help has been printed. Throws for what is not understood. */
-bool parse(bench_options &o, int argc, char **argv)
+bool parse(bench_options &o, Place &alone, int argc, char **argv)
 {
-	static const option longs[] = {{"minbytes", 1, NULL, 'b'},   {"maxbytes", 1, NULL, 'e'},
-				       {"stepfactor", 1, NULL, 'f'}, {"iters", 1, NULL, 'n'},
-				       {"warmup", 1, NULL, 'w'},     {"ranks", 1, NULL, 'r'},
-				       {"json", 0, NULL, 'j'},       {"inplace", 1, NULL, 'p'},
-				       {"help", 0, NULL, 'h'},       {}};
+	static const option longs[] = {{"minbytes", 1, NULL, 'b'},
+				       {"maxbytes", 1, NULL, 'e'},
+				       {"stepfactor", 1, NULL, 'f'},
+				       {"iters", 1, NULL, 'n'},
+				       {"warmup", 1, NULL, 'w'},
+				       {"ranks", 1, NULL, 'r'},
+				       {"json", 0, NULL, 'j'},
+				       {"inplace", 1, NULL, 'p'},
+				       {"rank", 1, NULL, 'R'},
+				       {"store", 1, NULL, 's'},
+				       {"address", 1, NULL, 'a'},
+				       {"help", 0, NULL, 'h'},
+				       {}};
 	for (int key; (key = getopt_long(argc, argv, "b:e:f:n:w:h", longs, NULL)) != -1;) {
 		if (key == 'b')
 			o.min_bytes = number("minbytes", optarg, 4, 1ull << 40);
@@ -189,12 +207,33 @@ bool parse(bench_options &o, int argc, char **argv)
 			o.place = place(optarg);
 		else if (key == 'j')
 			o.json = true;
+		else if (key == 'R')
+			alone.rank = (int)number("rank", optarg, 0, 1023);
+		else if (key == 's')
+			alone.store = optarg;
+		else if (key == 'a')
+			alone.address = optarg;
 		else if (key == 'h')
 			return fputs(usage, stdout), false;
 		else
 			throw std::invalid_argument("an option is not known");
 	}
+	if (alone.rank >= o.ranks)
+		throw std::invalid_argument("--rank is not below --ranks");
+	if ((alone.rank >= 0) != !alone.store.empty())
+		throw std::invalid_argument("--rank and --store belong together");
 	return true;
+}
+
+/* Runs one rank; returns the exit code. */
+int run_rank(const bench_options &o, int rank, const std::string &dir, const std::string &address)
+{
+	try {
+		return Bench(o, rank, dir, address).run() != 0;
+	} catch (const std::exception &e) {
+		fprintf(stderr, "gloo-ring: rank %d: %s\n", rank, e.what());
+		return 1;
+	}
 }
 
 /* Runs all ranks in processes of their own; returns the exit code. */
@@ -207,12 +246,7 @@ int run_all(const bench_options &o, bench_local &local, const std::string &dir, 
 	}
 	if (*ret_rank < 0)
 		return bench_local_wait(&local);
-	try {
-		return Bench(o, *ret_rank, dir).run() != 0;
-	} catch (const std::exception &e) {
-		fprintf(stderr, "gloo-ring: rank %d: %s\n", *ret_rank, e.what());
-		return 1;
-	}
+	return run_rank(o, *ret_rank, dir, "127.0.0.1");
 }
 
 } // namespace
@@ -224,6 +258,7 @@ int main(int argc, char **argv)
 	rs_err err;
 	char dir[] = "/tmp/gloo-ring.XXXXXX";
 	int rank = -1;
+	Place alone;
 
 	o.system = "gloo-ring";
 	o.version = "of libgloo";
@@ -236,11 +271,16 @@ int main(int argc, char **argv)
 	o.place = PLACE_BOTH;
 	o.ranks = 4;
 	try {
-		if (!parse(o, argc, argv))
+		if (!parse(o, alone, argc, argv))
 			return 0;
 	} catch (const std::exception &e) {
 		fprintf(stderr, "gloo-ring: %s; see --help\n", e.what());
 		return 2;
+	}
+	if (alone.rank >= 0) {
+		int code = run_rank(o, alone.rank, alone.store, alone.address);
+		fflush(stdout);
+		_exit(code); /* gloo's threads end with the process */
 	}
 	if (bench_local_start(&local, &o, &err)) {
 		fprintf(stderr, "gloo-ring: %s\n", err.msg);

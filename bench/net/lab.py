@@ -1,0 +1,357 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A network of N hosts inside this machine: network namespaces, each joined by a veth pair to one bridge, which sits
+in a namespace of its own. Nothing outside these namespaces is touched, and addresses (10.99.0.0/16) exist only inside.
+
+The happy path is: `with Lab(8, rate="1gbit", queue_ms=5) as lab: lab.run(0, ["ping", ...])`. Leaving the block ends
+what still runs in the hosts and deletes the namespaces, and with them links and queues go. Failure modes are: an
+exception or a signal (the same way out), a program of the lab that outlives its host (ended with the namespace), and
+this process killed outright: then its programs get SIGTERM from the kernel, its namespaces stay, and the next Lab or
+`netlab clean` removes them, for the lock of their owner is free.
+
+How the links are shaped, and why so:
+  * Both ends of each veth pair have a token bucket (tbf). The one on the bridge's side is the switch's port: its queue
+    is `queue_ms` long at the link's rate, and what finds it full is dropped, as in a switch. The one on the host's
+    side is the host's own interface: it holds 1,000 full packets, as Linux's default queue does.
+  * tbf counts what a wire would carry: each packet of at most 1,514 bytes with its Ethernet, IP and TCP headers, also
+    when the kernel handles several at once. A plain TCP flow on a 1 Gbit/s link therefore carries 1448/1514 of 125
+    MB/s = 119.6 MB/s, as the frames of this length would.
+  * Linux hands TCP's data on in super-packets of up to 64 KiB. In a short queue that is coarse: 5 ms at 1 Gbit/s are
+    ten of them, and a full queue drops 44 packets at once. On a real network the sender's interface cuts them into
+    packets. Cutting them here costs so much CPU time that two cores cannot drive eight links (measured: 8 flows of
+    1 Gbit/s fall from 113 to 50 MB/s each with 10 packets, to 8 MB/s with single ones), so a super-packet is limited
+    (gso_max_segs) to SUPER packets and to a quarter of the queue, but not below SUPER_MIN.
+  * tbf's bucket holds one super-packet, else tbf would cut it. What waits in a full queue waits `queue_ms`: the
+    bucket is empty then, so it does not come on top.
+  * Congestion control is the machine's default for new namespaces unless `cc` names another; it is set on the hosts'
+    routes, which needs no change outside the lab.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+NETNS = pathlib.Path("/run/netns")
+LOCKS = pathlib.Path("/run/netlab")
+PREFIX = "rsl"
+NETWORK = "10.99.0.0/16"
+MTU = 1500
+FRAME = MTU + 14  # what tbf counts for a full packet: Ethernet's header without checksum, preamble and gap
+HEADERS = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps: of each packet that carries data
+SUPER, SUPER_MIN = 22, 8  # packets in one super-packet, at most and at least
+HOST_QUEUE = 1000 * FRAME
+MAX_HOSTS = 250
+
+
+class LabError(Exception):
+    """A sentence for the user. `code` is the exit status that fits it."""
+
+    def __init__(self, text, code=1):
+        super().__init__(text)
+        self.code = code
+
+
+CANNOT_RUN_HERE = 77  # exit status: not root, or the kernel lacks something; nothing was tried
+
+
+def parse_rate(text):
+    """"1gbit", "250mbit", "64kbit" -> bits per second; "none" -> None: not shaped."""
+    if text == "none":
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
+    if not found or float(found[1]) <= 0:
+        raise LabError(f'rate: found "{text}", expected a number with kbit, mbit or gbit such as 1gbit, or none', 2)
+    return int(float(found[1]) * {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[found[2]])
+
+
+def payload_MBps(rate):
+    """The bound that headers set: MB/s of TCP payload on a link of `rate` bit/s."""
+    return rate / 8e6 * (MTU - 52) / FRAME
+
+
+def _call(command, text=None):
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"{' '.join(command)}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def check_machine(delay=False):
+    """Raises LabError(CANNOT_RUN_HERE) when a lab cannot be made here."""
+    if os.geteuid() != 0:
+        raise LabError("making network namespaces needs root: run this with sudo", CANNOT_RUN_HERE)
+    for tool in ("ip", "tc"):
+        if not shutil.which(tool):
+            raise LabError(f"the program {tool} is missing: install the package iproute2", CANNOT_RUN_HERE)
+    probe = f"{PREFIX}{os.getpid()}t"
+    try:
+        _call(["ip", "netns", "add", probe])
+    except LabError as e:
+        raise LabError(f"this machine does not let root make network namespaces ({e})", CANNOT_RUN_HERE) from e
+    try:
+        _call(["ip", "-n", probe, "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
+        _call(["tc", "-n", probe, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "1gbit", "burst", "32k",
+               "limit", "64k"])
+        if delay:
+            _call(["tc", "-n", probe, "qdisc", "add", "dev", "v1", "root", "netem", "delay", "1ms"])
+    except LabError as e:
+        what = "netem (extra delay)" if " netem " in str(e) else "veth and tbf"
+        raise LabError(f"this kernel cannot make {what}: {e}", CANNOT_RUN_HERE) from e
+    finally:
+        subprocess.run(["ip", "netns", "del", probe], check=False)
+
+
+def kernel_has_netem():
+    """Whether extra delay can be made here."""
+    try:
+        check_machine(delay=True)
+    except LabError:
+        return False
+    return True
+
+
+def _end_namespace(name):
+    """Ends the processes inside a namespace and deletes it."""
+    for sig, wait_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 1.0)):
+        deadline = time.monotonic() + wait_s
+        while True:
+            inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+            if not inside or time.monotonic() > deadline:
+                break
+            for pid in inside:
+                try:
+                    os.kill(int(pid), sig)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _namespaces_of(prefix):
+    try:
+        names = sorted(os.listdir(NETNS))
+    except FileNotFoundError:
+        return []
+    return [n for n in names if re.fullmatch(re.escape(prefix) + r"(h\d+|sw|t)", n)]
+
+
+def clean():
+    """Removes what labs left behind whose process is dead. Returns the names of the namespaces removed."""
+    removed = []
+    try:
+        names = os.listdir(NETNS)
+    except FileNotFoundError:
+        return removed
+    for prefix in sorted({m[1] for m in (re.fullmatch(rf"({PREFIX}\d+)(?:h\d+|sw|t)", n) for n in names) if m}):
+        LOCKS.mkdir(exist_ok=True)
+        path = LOCKS / prefix
+        with open(path, "w", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # its owner lives
+            for name in _namespaces_of(prefix):
+                _end_namespace(name)
+                removed.append(name)
+            path.unlink(missing_ok=True)
+    return removed
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1
+
+
+def _child_setup():
+    """In a child, before exec: it does not outlive this process."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Lab:
+    """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_ms` is added on the way to each host.
+
+    Invariant: `hosts` namespaces h0.. and the switch exist between start() and stop(), and `_children` holds every
+    process started and not yet waited for.
+    """
+
+    def __init__(self, hosts, rate="1gbit", queue_ms=5.0, rates=None, delay_ms=0.0, cc=None):
+        if not 1 <= hosts <= MAX_HOSTS:
+            raise LabError(f"hosts: found {hosts}, expected 1 to {MAX_HOSTS}", 2)
+        if queue_ms <= 0 or delay_ms < 0:
+            raise LabError("the queue is longer than 0 ms and the delay is not negative", 2)
+        for host in rates or {}:
+            if not 0 <= host < hosts:
+                raise LabError(f"host rate: found host {host}, expected 0 to {hosts - 1}", 2)
+        self.hosts = hosts
+        self.rate = [parse_rate((rates or {}).get(i, rate)) for i in range(hosts)]
+        self.queue_ms = queue_ms
+        self.delay_ms = delay_ms
+        self.cc = cc
+        self.prefix = f"{PREFIX}{os.getpid()}"
+        self._children = []
+        self._lock = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def namespace(self, i):
+        return f"{self.prefix}h{i}"
+
+    @staticmethod
+    def address(i):
+        return f"10.99.0.{i + 1}"
+
+    def start(self):
+        check_machine(delay=self.delay_ms > 0)
+        clean()
+        LOCKS.mkdir(exist_ok=True)
+        self._lock = open(LOCKS / self.prefix, "w", encoding="ascii")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self._make_switch()
+            for i in range(self.hosts):
+                self._make_host(i)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _make_switch(self):
+        switch = f"{self.prefix}sw"
+        _call(["ip", "netns", "add", switch])
+        self._sysctl(switch, {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_ipv6": 1})
+        _call(["ip", "-n", switch, "-batch", "-"],
+              "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n")
+
+    def _make_host(self, i):
+        ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
+        queue = int(rate / 8e3 * self.queue_ms) if rate else 0
+        segments = min(max(queue // 4 // FRAME, SUPER_MIN), SUPER) if rate else 65535
+        _call(["ip", "netns", "add", ns])
+        # the same for every system that is measured, and nothing learned by one run is kept for the next
+        self._sysctl(ns, {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_ipv6": 1,
+                          "net/ipv4/tcp_no_metrics_save": 1,
+                          "net/ipv4/tcp_rmem": "4096 131072 6291456", "net/ipv4/tcp_wmem": "4096 16384 4194304"})
+        _call(["ip", "-n", switch, "-batch", "-"],
+              f"link add p{i} type veth peer name eth0 netns {ns}\n"
+              f"link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n")
+        cc = f"congctl {self.cc}" if self.cc else ""
+        _call(["ip", "-n", ns, "-batch", "-"],
+              f"link set lo up\naddr add {self.address(i)}/32 dev eth0\nlink set eth0 gso_max_segs {segments} up\n"
+              f"route add {NETWORK} dev eth0 src {self.address(i)} {cc}\n")
+        if rate:
+            self._shape(switch, f"p{i}", rate, queue, segments, self.delay_ms)
+            self._shape(ns, "eth0", rate, HOST_QUEUE, segments, 0)
+
+    @staticmethod
+    def _shape(ns, dev, rate, queue, segments, delay_ms):
+        burst = segments * FRAME
+        _call(["tc", "-n", ns, "qdisc", "add", "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
+               "burst", str(burst), "limit", str(max(queue, burst))])
+        if delay_ms:
+            _call(["tc", "-n", ns, "qdisc", "add", "dev", dev, "parent", "1:1", "handle", "2:", "netem", "delay",
+                   f"{delay_ms}ms", "limit", "100000"])
+
+    @staticmethod
+    def _sysctl(ns, values):
+        lines = "".join(f"echo {v} >/proc/sys/{k}\n" for k, v in values.items())
+        _call(["ip", "netns", "exec", ns, "sh", "-e"], lines)
+
+    def stop(self):
+        """Ends everything; never raises for what is gone already."""
+        for child in self._children:
+            if child.poll() is None:
+                child.terminate()
+        for name in _namespaces_of(self.prefix):
+            _end_namespace(name)
+        for child in self._children:
+            child.wait()
+        self._children = []
+        if self._lock:
+            (LOCKS / self.prefix).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def popen(self, i, command, **kwargs):
+        """Starts a command in host i, whose name there is h<i>; subprocess.Popen. The process is the command's own:
+        nothing stands between, so its pid is the one to read CPU time of."""
+        self._children = [c for c in self._children if c.poll() is None]
+        inside = ["ip", "netns", "exec", self.namespace(i), "unshare", "--uts", "sh", "-c",
+                  'hostname "$0" && exec "$@"', f"h{i}", *map(str, command)]
+        child = subprocess.Popen(inside, preexec_fn=_child_setup, **kwargs)
+        self._children.append(child)
+        return child
+
+    def run(self, i, command, timeout=60):
+        """Runs a command in host i; returns its output. LabError when it fails or takes too long."""
+        child = self.popen(i, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, err = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            end(child)
+            raise LabError(f"host {i}: {' '.join(map(str, command))}: not done after {timeout} s") from None
+        if child.returncode:
+            raise LabError(f"host {i}: {' '.join(map(str, command))}: exit status {child.returncode}: {err.strip()}")
+        return out
+
+    def counters(self):
+        """For each host a dict: tx and rx are bytes with all headers as on a wire, tx_packets and rx_packets the
+        packets, tx_payload and rx_payload what is left without Ethernet's, IP's and TCP's headers, dropped the packets
+        that the switch dropped on their way to the host. Counted by the queues at both ends of the link where the link
+        is shaped, else by the interface, where super-packets count as one."""
+        switch = self._link_counters(f"{self.prefix}sw")
+        rows = []
+        for i in range(self.hosts):
+            own = self._link_counters(self.namespace(i))["eth0"]
+            port = switch[f"p{i}"]
+            row = {"tx": own["bytes"], "rx": port["bytes"], "tx_packets": own["packets"],
+                   "rx_packets": port["packets"], "dropped": port["drops"]}
+            row["tx_payload"] = row["tx"] - HEADERS * row["tx_packets"]
+            row["rx_payload"] = row["rx"] - HEADERS * row["rx_packets"]
+            rows.append(row)
+        return rows
+
+    @staticmethod
+    def _link_counters(ns):
+        """What each interface of a namespace has sent, as its queue counts, or the interface where there is none."""
+        found = {}
+        for link in json.loads(_call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
+            tx = link["stats64"]["tx"]
+            found[link["ifname"]] = {"bytes": tx["bytes"], "packets": tx["packets"], "drops": tx["dropped"]}
+        for qdisc in json.loads(_call(["tc", "-n", ns, "-s", "-j", "qdisc", "show"])):
+            if qdisc.get("kind") == "tbf":
+                found[qdisc["dev"]] = {k: qdisc[k] for k in ("bytes", "packets", "drops")}
+        return found
+
+
+def counters_between(before, after):
+    """The difference of two answers of Lab.counters()."""
+    return [{k: b[k] - a[k] for k in a} for a, b in zip(before, after)]
+
+
+def end(child, wait_s=2.0):
+    """Ends one child that popen() started."""
+    for sig in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is None:
+            child.send_signal(sig)
+        try:
+            child.communicate(timeout=wait_s)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def cpu_seconds(pid):
+    """User and system time of a live process."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
