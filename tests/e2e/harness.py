@@ -175,8 +175,11 @@ class Proc:
 
     def tell(self, line=""):
         """Writes a line to its standard input, for which it waits (worker.listen())."""
-        self._popen.stdin.write(line.encode() + b"\n")
-        self._popen.stdin.flush()
+        try:
+            self._popen.stdin.write(line.encode() + b"\n")
+            self._popen.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"{self.name} does not listen any more\n{self.report()}") from None
 
     def said(self, what, timeout=20):
         """Waits until it has said this (worker.say()) and returns the last such object."""

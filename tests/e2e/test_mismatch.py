@@ -1,0 +1,242 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that disagree: about an operation (all ranks read one sentence that names both sides), about the job (who does
+not fit is refused, with both values), about limits."""
+
+import unittest
+
+import harness
+
+# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy.
+CASES = harness.python("""
+    import numpy, reduction, worker
+    while line := worker.listen():
+        job, statement = line.split(" ", 1)
+        with reduction.Communicator(job=job) as comm:
+            comm.barrier()  # else a rank may read of the end while it still opens
+            first = worker.attempt(exec, statement, {"comm": comm, "numpy": numpy})
+            # the communicator is broken for good, and says why again
+            second = worker.attempt(comm.barrier)
+        worker.say(job, first=first, second=second)
+    """)
+
+# Opens one communicator with the options that the test gives, says so, sums and waits until told to leave.
+MEMBER = harness.python("""
+    import sys, json, numpy, reduction, worker
+    def run():
+        with reduction.Communicator(**json.loads(sys.argv[1])) as comm:
+            worker.say("open")
+            x = numpy.ones(10)
+            comm.all_reduce(x)
+            assert (x == comm.world_size).all()
+            worker.say("summed")
+            worker.listen()
+    worker.say("end", **worker.attempt(run))
+    """)
+
+
+class Operations(unittest.TestCase):
+    """Two ranks agree, the third does something else; an example of each with the sentence that all read."""
+
+    CASES = [
+        # what two ranks do, what the third does, what the sentence names
+        (
+            "comm.all_reduce(numpy.ones(4096, 'float32'))",
+            "comm.all_reduce(numpy.ones(8192, 'float32'))",
+            ["an all-reduce sum of 4096 float32", "an all-reduce sum of 8192 float32"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'))",
+            "comm.all_reduce(numpy.ones(100, 'int32'))",
+            ["100 float32", "100 int32"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'))",
+            "comm.all_reduce(numpy.ones(100, 'float64'))",
+            ["100 float32", "100 float64"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'), 'sum')",
+            "comm.all_reduce(numpy.ones(100, 'float32'), 'max')",
+            ["all-reduce sum of 100", "all-reduce max of 100"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'), name='weights')",
+            "comm.all_reduce(numpy.ones(100, 'float32'), name='bias')",
+            ["another name"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'), name='weights')",
+            "comm.all_reduce(numpy.ones(100, 'float32'))",
+            ["another name"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'))",
+            "comm.broadcast(numpy.ones(100, 'float32'))",
+            ["an all-reduce sum of 100 float32", "a broadcast of 100 float32"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(100, 'float32'))",
+            "comm.barrier()",
+            ["100 float32", "0 uint8"],
+        ),
+        (
+            "comm.all_reduce(numpy.ones(0, 'float32'))",
+            "comm.all_reduce(numpy.ones(1, 'float32'))",
+            ["0 float32", "1 float32"],
+        ),
+        (
+            "comm.broadcast(numpy.ones(100, 'float32'), root=0)",
+            "comm.broadcast(numpy.ones(100, 'float32'), root=2)",
+            ["rank 0", "root"],
+        ),
+        (
+            # the third rank takes another for the root: nobody sends
+            "comm.broadcast(numpy.ones(100, 'float32'), root=2)",
+            "comm.broadcast(numpy.ones(100, 'float32'), root=0)",
+            ["no rank", "root"],
+        ),
+        (
+            # a later operation, while earlier ones are under way
+            "r = [comm.all_reduce(numpy.ones(50_000), async_op=True) for _ in range(9)]; "
+            "r.append(comm.all_reduce(numpy.ones(7), async_op=True)); [x.wait() for x in r]",
+            "r = [comm.all_reduce(numpy.ones(50_000), async_op=True) for _ in range(9)]; "
+            "r.append(comm.all_reduce(numpy.ones(8), async_op=True)); [x.wait() for x in r]",
+            ["operation 10", "7 float64", "8 float64"],
+        ),
+    ]
+
+    def test_all_ranks_read_who_disagrees(self):
+        with harness.Cluster(reducers=2) as c:
+            workers = c.start_workers(3, CASES)
+            for number, (usual, other, named) in enumerate(self.CASES):
+                with self.subTest(usual=usual, other=other):
+                    for rank, w in enumerate(workers):
+                        w.tell(f"case{number} {other if rank == 2 else usual}")
+                    said = [w.said(f"case{number}") for w in workers]
+                    for of in said:
+                        self.assertEqual(of["first"]["error"], "MismatchError", of)
+                        self.assertEqual(of["second"]["code"], of["first"]["code"])
+                        self.assertEqual(of["second"]["message"], of["first"]["message"])
+                        for part in named:
+                            self.assertIn(part, of["first"]["message"])
+                        if len(named) > 1 and named[0] != "no rank":
+                            self.assertRegex(of["first"]["message"], r"rank 2 .*rank [01]|rank [01] .*rank 2")
+            for w in workers:
+                w.tell("")
+            self.assertEqual(c.wait_all(workers), [0, 0, 0])
+
+
+class Membership(unittest.TestCase):
+    def refused(self, cluster, first, second, expected, error="MismatchError"):
+        """Rank 0 joins; a second process that does not fit is refused with a sentence; then the right rank 1 comes and
+        the job works as if nothing had been. first, second: arguments of start_worker."""
+        a = cluster.start_worker(**{"rank": 0, "world_size": 2, "argv": MEMBER + ["{}"], **first})
+        for reducer in cluster.reducers:
+            reducer.wait_text("worker-joined")
+        b = cluster.start_worker(**{"rank": 1, "world_size": 2, "argv": MEMBER + ["{}"], **second})
+        said = b.said("end")
+        self.assertEqual(said["error"], error, said)
+        self.assertRegex(said["message"], expected)
+        right = cluster.start_worker(**{"world_size": 2, "argv": MEMBER + ["{}"], **first, "rank": 1})
+        for w in (a, right):
+            w.said("summed")
+            w.tell("leave")
+        self.assertEqual(cluster.wait_all([a, right]), [0, 0])
+        self.assertIn("connection-refused", cluster.reducers[0].err)
+
+    def test_ranks_that_do_not_fit(self):
+        one, two = {"lanes": 1}, {"lanes": 2}
+        for name, first, second, expected, error in [
+            ("same rank twice", {}, {"rank": 0}, r"rank 0 of job test is already taken by pid \d+ on ", "RefusedError"),
+            ("world size", {}, {"world_size": 3}, "rank 1 says the world size of job test is 3, rank 0 says 2", None),
+            (
+                "deterministic",
+                {"config": {"job": {"deterministic": True}}},
+                {"config": {"job": {"deterministic": False}}},
+                "ranks 1 and 0 of job test .*job.deterministic false and true",
+                None,
+            ),
+            ("checksum", {}, {"config": {"job": {"checksum": True}}}, "job.checksum true and false", None),
+            (
+                "chunks",
+                {},
+                {"config": {"sharding": {"chunk_bytes": "32KiB"}}},
+                "ranks 1 and 0 .*chunk_bytes 32768 and 65536",
+                None,
+            ),
+            ("window", {}, {"config": {"sharding": {"window": 3}}}, "window 3 and 16", None),
+            (
+                "shard map",
+                {"config": {"sharding": {"map": {"0-31": "r0", "32-63": "r1"}}}},
+                {"config": {"sharding": {"map": {"0-30": "r0", "31-63": "r1"}}}},
+                "ranks 1 and 0 .*reducers or shard maps are not the same",
+                None,
+            ),
+            ("shards", {}, {"config": {"sharding": {"shards": 9}}}, "shard maps are not the same", None),
+            ("generation", {"argv": MEMBER + ['{"generation": 3}']}, {}, "generation 3 already.*generation 0", "Refused"),
+        ]:
+            with self.subTest(name), harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
+                error = {"Refused": "RefusedError", None: "MismatchError"}.get(error, error)
+                self.refused(c, first, second, expected, error)
+
+    def test_other_lanes_and_swapped_addresses(self):
+        with harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
+            swapped = [{"id": "r0", "address": c.address(1)}, {"id": "r1", "address": c.address(0)}]
+            self.refused(c, {}, {"config": {"reducers": swapped}}, r"calls this reducer r[01], rank 0 calls it r[01]")
+        with harness.Cluster(server_args=["--log-level", "debug"]) as c:
+            lanes = [{"id": "r0", "address": c.address(0), "lanes": 2}]
+            self.refused(c, {}, {"config": {"reducers": lanes}}, "lanes 2 and 1")
+
+    def test_a_rank_outside_the_world(self):
+        with harness.Cluster() as c:
+            w = c.start_worker(2, 2, MEMBER + ["{}"])
+            self.assertRegex(w.said("end")["message"], "RANK: found 2, expected at most 1 since WORLD_SIZE is 2")
+
+
+class Limits(unittest.TestCase):
+    """A reducer that has no room says which limit it is; who may come later waits until the connect timeout."""
+
+    def crowd(self, limits, config=None, world_size=1):
+        return harness.Cluster(
+            server_config={"limits": limits}, config={"timeouts": {"connect": "1s"}, **(config or {})}
+        )
+
+    def test_jobs(self):
+        with self.crowd({"jobs": 1}) as c:
+            first = c.start_worker(0, 1, MEMBER + ['{"job": "first"}'])
+            first.said("summed")
+            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'])
+            self.assertRegex(second.said("end")["message"], "runs 1 jobs, as many as its limits.jobs allows")
+            # with time enough it gets the place that the first one leaves
+            third = c.start_worker(0, 1, MEMBER + ['{"job": "third", "connect_timeout": 60}'])
+            c.reducers[0].wait_text("(?s)limits.jobs.*limits.jobs")
+            first.tell("leave")
+            third.said("summed")
+
+    def test_workers(self):
+        with self.crowd({"workers": 2}) as c:
+            said = c.start_worker(0, 3, MEMBER + ["{}"]).said("end")
+            self.assertEqual(said["error"], "RefusedError")
+            self.assertRegex(said["message"], "reducer r0 .*job test has 3 workers, .*limits.workers allows 2")
+
+    def test_memory(self):
+        with self.crowd({"memory": "1MiB"}) as c:
+            said = c.start_worker(0, 1, MEMBER + ["{}"]).said("end")
+            self.assertEqual(said["error"], "RefusedError")
+            self.assertRegex(said["message"], r"needs \d+ bytes of slots, this reducer's limits.memory is 1048576")
+            # what it says helps
+            small = c.start_worker(0, 1, MEMBER + ["{}"], config={"sharding": {"chunk_bytes": "4KiB"}})
+            small.said("summed")
+
+    def test_connections(self):
+        with self.crowd({"connections": 2}) as c:
+            first = c.start_workers(2, MEMBER + ['{"job": "first"}'])
+            for w in first:
+                w.said("summed")
+            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'])
+            self.assertRegex(second.said("end")["message"], "has 2 connections, as many as its limits.connections allows")
+
+
+if __name__ == "__main__":
+    harness.main()

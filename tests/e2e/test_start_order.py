@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Processes may start in any order; who does not come is named once the connect timeout is over."""
+
+import unittest
+
+import harness
+
+# Opens a communicator and sums. What went wrong is said, not raised.
+WORKER = harness.python("""
+    import numpy, reduction, worker
+    worker.say("starting")
+    def run():
+        with reduction.Communicator() as comm:
+            x = numpy.full(100_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            worker.say("sum", value=float(x[0]), same=bool((x == x[0]).all()))
+    worker.say("end", **worker.attempt(run))
+    """)
+
+
+class StartOrder(unittest.TestCase):
+    def summed(self, cluster, workers, expected):
+        self.assertEqual(cluster.wait_all(workers), [0] * len(workers))
+        for w in workers:
+            self.assertEqual(w.said("end")["message"], "")
+            self.assertEqual((w.said("sum")["value"], w.said("sum")["same"]), (expected, True))
+
+    def test_workers_before_reducers(self):
+        with harness.Cluster(reducers=2, start=False) as c:
+            workers = c.start_workers(2, WORKER)
+            for w in workers:
+                w.said("starting")
+            c.start_reducer(1)
+            c.start_reducer(0)
+            self.summed(c, workers, 3.0)
+
+    def test_a_worker_between_the_reducers(self):
+        with harness.Cluster(reducers=2, start=False) as c:
+            c.start_reducer(0)
+            workers = [c.start_worker(1, 3, WORKER)]
+            c.reducers[0].wait_text("job-opened")
+            workers.append(c.start_worker(2, 3, WORKER))
+            c.start_reducer(1)
+            c.reducers[1].wait_text("job-opened")
+            workers.append(c.start_worker(0, 3, WORKER))
+            self.summed(c, workers, 6.0)
+
+    def test_ranks_long_apart(self):
+        """Longer than the time after which silence counts as a loss: who waits says so."""
+        short = {"timeouts": {"detect": "500ms"}}
+        with harness.Cluster(config=short, server_config=short, server_args=["--log-level", "debug"]) as c:
+            first = c.start_worker(0, 2, WORKER)
+            c.reducers[0].wait_text("worker-joined")
+            with self.assertRaises(AssertionError):
+                first.wait_text("end", 2 / harness.SCALE, "out")
+            self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
+
+    def test_a_reducer_is_lost_while_ranks_wait(self):
+        with harness.Cluster() as c:
+            first = c.start_worker(0, 2, WORKER)
+            c.reducers[0].wait_text("job-opened")
+            c.reducers[0].kill()
+            said = first.said("end")
+            self.assertEqual(said["error"], "PeerLostError")
+            self.assertRegex(said["message"], r"reducer r0 \(127\.0\.0\.1:\d+\) was lost")
+
+    def missing(self, cluster, world_size, ranks):
+        workers = [cluster.start_worker(rank, world_size, WORKER) for rank in ranks]
+        said = [w.said("end") for w in workers]
+        for of in said:
+            self.assertEqual(of["error"], "ReductionTimeoutError", of)
+            self.assertGreater(of["seconds"], 1.4)
+            self.assertLess(of["seconds"], 1.5 + 2 * harness.SCALE)
+        return [of["message"] for of in said]
+
+    def test_missing_ranks(self):
+        with harness.Cluster(reducers=2, config={"timeouts": {"connect": "1500ms"}}) as c:
+            for text in self.missing(c, 4, [1, 2]):
+                self.assertRegex(text, r"ranks 0 and 3 of 4 have not joined job test within 1500 ms")
+
+    def test_missing_reducer(self):
+        with harness.Cluster(reducers=2, start=False, config={"timeouts": {"connect": "1500ms"}}) as c:
+            c.start_reducer(0)
+            for text in self.missing(c, 2, [0, 1]):
+                self.assertRegex(text, rf"reducer r1 at {c.address(1)}: connection refused \(tried \d+ times\)")
+                self.assertNotIn("reducer r0", text)
+
+    def test_a_name_that_does_not_resolve(self):
+        config = {
+            "timeouts": {"connect": "1500ms"},
+            "reducers": [{"id": "far", "address": "reducer.invalid:7600"}],
+        }
+        with harness.Cluster(reducers=0, config=config) as c:
+            for text in self.missing(c, 1, [0]):
+                self.assertRegex(text, "reducer far at reducer.invalid:7600: its name cannot be resolved")
+
+    def test_connect_timeout_of_the_caller(self):
+        """The argument wins over the file."""
+        with harness.Cluster() as c:
+            w = c.start_worker(0, 2, harness.python("""
+                import reduction, worker
+                worker.say("end", **worker.attempt(reduction.Communicator, connect_timeout=0.3))
+                """))  # fmt: skip
+            self.assertRegex(w.said("end")["message"], "job test within 300 ms")
+
+
+if __name__ == "__main__":
+    harness.main()
