@@ -6,13 +6,11 @@ $(B)/bin/reductionctl: $(B)/config/reductionctl.o $(libconfig) $(libcommon)
 	@mkdir -p $(@D)
 	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash)
 
-# the reference of all keys, from the table in config/schema.c
-docs: $(B)/bin/reductionctl
+docs: $(B)/bin/reductionctl ## write config/README.md from the table in config/schema.c
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md
 .PHONY: docs
 
-# for libFuzzer, which comes with clang: see tests/fuzz/fuzz_config.c
 $(B)/tests/fuzz/fuzz_config: $(B)/tests/fuzz/fuzz_config.o $(libconfig) $(libcommon)
 	$(LINK) -fsanitize=fuzzer -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash)
-fuzz-config: $(B)/tests/fuzz/fuzz_config
+fuzz-config: $(B)/tests/fuzz/fuzz_config ## build a fuzzer of configuration files, see tests/fuzz/fuzz_config.c
 .PHONY: fuzz-config

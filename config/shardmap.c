@@ -62,10 +62,10 @@ static void apportion(struct share *share, unsigned n, unsigned shards)
 		most->credit -= (int64_t)sum;
 	}
 	for (; given > shards; given--) {
-		struct share *least = NULL;
+		struct share *least = &share[0];
 
-		for (unsigned i = 0; i < n; i++)
-			if (share[i].shards > 1 && (!least || share[i].credit <= least->credit))
+		for (unsigned i = 1; i < n; i++)
+			if (share[i].shards > 1 && (least->shards == 1 || share[i].credit <= least->credit))
 				least = &share[i];
 		least->shards--;
 		least->credit += (int64_t)sum;
