@@ -1,0 +1,5 @@
+demo: ## train a real PyTorch model through reducers and with gloo beside it, under two minutes
+	deploy/install-deps.sh demo
+	+$(MAKE) all
+	$(PYTHON) agent/examples/demo/demo.py --build $(B)
+.PHONY: demo
