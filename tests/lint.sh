@@ -40,15 +40,16 @@ check() { # NAME COMMAND...: the command's output and its failure
 
 format() { printf '%s\n' "${c[@]}" | xargs -P "$(nproc)" -n 16 clang-format --dry-run --Werror; }
 licence() { ! grep -L 'SPDX-License-Identifier: Apache-2.0' "${c[@]}" "${python[@]}" "${scripts[@]}" | grep .; }
-size() { # long files are hard to review; generated tables do not belong into the tree
-	awk 'FNR > 600 { print FILENAME ": longer than 600 lines"; bad = 1; nextfile }
+size() { # long files are hard to review; tests are lists of cases
+	awk 'FNR > 600 && FILENAME !~ "^./tests/" { print FILENAME ": longer than 600 lines"; bad = 1; nextfile }
 	     length > 120 { print FILENAME ":" FNR ": wider than 120 columns"; bad = 1 }
 	     /[ \t]$/ { print FILENAME ":" FNR ": blanks at the end of the line"; bad = 1 }
 	     END { exit bad }' "${c[@]}" "${python[@]}" "${scripts[@]}"
 }
-mistakes() {
-	list '*.c' | xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -I"$generated" \
-		2> >(grep -vE '^[0-9]+ warnings? (and .*)?generated|^Suppressed|^Use -header-filter|^$' >&2)
+mistakes() { # not bench/peers, which needs headers of others
+	list '*.c' | grep -v '^./bench/peers/' |
+		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -I"$generated" \
+			2> >(grep -vE '^[0-9]+ warnings? .*(generated|treated)|^Suppressed|^Use -header-filter|^$' >&2)
 }
 compile() {
 	PYTHONPYCACHEPREFIX=$(mktemp -d) && export PYTHONPYCACHEPREFIX

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the test programs of one or more builds and ends with one line: N passed, N failed, N skipped.
 
-    tests/run.py [--only unit|e2e] [--match TEXT] [--jobs N] [--timeout SECONDS] [--check COMMAND] FOLDER[=SANITIZERS] ...
+    tests/run.py [OPTION ...] FOLDER[=SANITIZERS] ...
 
     tests/run.py --check 'make lint' build/default build/thread=thread
 
 Programs: tests/unit/test_*.c (built, Check), tests/e2e/test_*.c (built; exit status 0 passed, 77 skipped, anything else
-failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test. Units run side by side, end-to-end tests one after another. The whole output
-of a program is shown when it failed. A program fails as well when its time is over, when it ran no test, and when it
-leaves processes behind; those are ended.
+failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test. Units run side by side,
+end-to-end tests one after another. The whole output of a program is shown when it failed. A program fails as well when
+its time is over, when it ran no test, and when it leaves processes behind; those are ended.
 """
 
 import argparse
@@ -151,7 +151,8 @@ class Runner:
         if self.stopped():
             return
         limit = self.timeout or program.limit
-        env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
+        env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+        env.update(REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that is run by a test is not part of this one
             env.pop(name, None)
@@ -184,7 +185,8 @@ class Runner:
             if failed:
                 sys.stdout.write("".join(f"    {line}\n" for line in (text + notes).splitlines()))
             more = (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")
-            print(f"{'FAIL' if failed else 'ok':4} {program.label:50} {seconds:6.1f} s  {passed} passed{more}", flush=True)
+            verdict = "FAIL" if failed else "ok"
+            print(f"{verdict:4} {program.label:50} {seconds:6.1f} s  {passed} passed{more}", flush=True)
 
 
 def main():

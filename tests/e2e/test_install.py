@@ -74,17 +74,17 @@ class Install(unittest.TestCase):
     def test_compile_and_run(self):
         source = self.root / "program.c"
         source.write_text(PROGRAM)
-        env = dict(os.environ, PKG_CONFIG_PATH=f"{self.root}/opt/rs/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.root))
+        prefix = f"{self.root}/opt/rs"
+        find = dict(os.environ, PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.root))
+        load = dict(os.environ, LD_LIBRARY_PATH=f"{prefix}/lib")
         flags = subprocess.run(
-            ["pkg-config", "--cflags", "--libs", "reduction"], env=env, check=True, capture_output=True, text=True
+            ["pkg-config", "--cflags", "--libs", "reduction"], env=find, check=True, capture_output=True, text=True
         ).stdout.split()
         for language in ["c", "c++"] if shutil.which("c++") else ["c"]:
             binary = self.root / "program"
             command = ["cc", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", binary, "-x", language, source]
             subprocess.run(command + ["-x", "none"] + flags, check=True)
-            done = subprocess.run(
-                [binary], env=dict(os.environ, LD_LIBRARY_PATH=f"{self.root}/opt/rs/lib"), capture_output=True, text=True
-            )
+            done = subprocess.run([binary], env=load, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             version, message = done.stdout.strip().split("|")
             self.assertEqual(version, "0.1.0")
