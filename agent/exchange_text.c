@@ -150,5 +150,5 @@ int op_timeout_text(const struct exchange *x, const struct exchange_op *op, stru
 		add(&t, "%s%s", i ? joint(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
 	if (more > 0)
 		add(&t, " and %u more", more);
-	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+	return rs_fail(e, RS_EPEER, "%s", t.buf);
 }

@@ -99,7 +99,10 @@ static void request_done(struct backend_request *base, const struct rs_err *err)
 	req->err.code = RS_OK;
 	if (err) {
 		req->err = *err;
-		comm_break(req->comm, err);
+		/* of a wait this code means "not done": the caller would use the freed request again */
+		if (err->code == RS_ETIMEOUT)
+			req->err.code = RS_EPEER;
+		comm_break(req->comm, &req->err);
 	}
 	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
 	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)

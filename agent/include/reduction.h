@@ -42,8 +42,9 @@ typedef enum reduction_status {
 	REDUCTION_EIO = -3,
 	REDUCTION_EPROTO = -4,       /* the peer does not speak this protocol or this version of it */
 	REDUCTION_EMISMATCH = -5,    /* ranks disagree about an operation or a setting */
-	REDUCTION_EPEER = -6,        /* a rank, an agent or a reducer was lost; the message names it */
-	REDUCTION_ETIMEOUT = -7,
+	REDUCTION_EPEER = -6,        /* a rank, an agent or a reducer was lost, or did not do its part of an operation
+	                                within timeouts.op; the message names it */
+	REDUCTION_ETIMEOUT = -7,     /* open: not all ranks have met; wait: not done yet */
 	REDUCTION_EREFUSED = -8,     /* a reducer or an agent refused this process; the message says why */
 	REDUCTION_ECLOSED = -9,      /* the communicator is closed, or another rank closed it */
 	REDUCTION_ECONFIG = -10,     /* the configuration file or the environment is wrong */

@@ -35,7 +35,7 @@ class ReductionTimeoutError(ReductionError, TimeoutError):
 
 
 class PeerLostError(ReductionError):
-    """A rank, an agent or a reducer was lost; the sentence names it."""
+    """A rank, an agent or a reducer was lost, or did not do its part of an operation in time; the sentence names it."""
 
 
 class MismatchError(ReductionError):

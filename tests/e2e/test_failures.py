@@ -1,0 +1,260 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workers and reducers that die, stop or leave: everybody else reads within the detection time who it was, nothing
+hangs, and the next generation of the job works."""
+
+import signal
+import time
+import unittest
+
+import harness
+
+# Sums without end and says when and why it ended. Arguments: generation, elements.
+LOOP = harness.python("""
+    import sys, time, numpy, reduction, worker
+    generation, elements = map(int, sys.argv[1:])
+    def run():
+        with reduction.Communicator(generation=generation) as comm:
+            rounds = 0
+            while True:
+                x = numpy.full(elements, comm.rank, dtype="float32")
+                comm.all_reduce(x)
+                assert (x == sum(range(comm.world_size))).all()
+                rounds += 1
+                if rounds == 3:
+                    worker.say("running")
+    found = worker.attempt(run)
+    worker.say("end", at=time.time(), **found)
+    """)
+
+# Does what it is told, one statement at a time, with comm, numpy and x at hand.
+SHELL = harness.python("""
+    import os, sys, time, numpy, reduction, worker
+    comm = reduction.Communicator()
+    x = numpy.ones(1000, dtype="float32")
+    worker.say("open")
+    while statement := worker.listen():
+        worker.say("did", statement=statement, at=time.time(), **worker.attempt(exec, statement, globals()))
+    comm.close()
+    """)
+
+SHORT = {"timeouts": {"detect": "1s"}}
+
+
+class Failures(unittest.TestCase):
+    def ended(self, workers, since, pattern, seconds, error="PeerLostError"):
+        """All have read why, within this many seconds; returns how long it took at most."""
+        said = [w.said("end") for w in workers]
+        for of in said:
+            self.assertEqual(of["error"], error, of)
+            self.assertRegex(of["message"], pattern)
+            self.assertLess(of["at"] - since, seconds)
+        return max(of["at"] for of in said) - since
+
+    def running(self, cluster, world_size, generation=0, elements=200_000):
+        workers = cluster.start_workers(world_size, LOOP + [str(generation), str(elements)])
+        for w in workers:
+            w.said("running")
+        return workers
+
+    def test_worker_killed_again_and_again(self):
+        """Each time in the middle of operations; each time the next generation starts on the same reducers."""
+        with harness.Cluster(reducers=2, lanes=2) as c:
+            for generation, elements in enumerate([50, 200_000, 4_000_000]):
+                workers = self.running(c, 3, generation, elements)
+                since = time.time()
+                victim = workers.pop(generation)
+                victim.kill()
+                took = self.ended(
+                    workers, since, rf"rank {generation} \(pid {victim.pid} on .*\) was lost", 2 * harness.SCALE
+                )
+                print(f"a killed worker was noticed within {took * 1000:.0f} ms", flush=True)
+
+    def test_worker_that_stands_still(self):
+        with harness.Cluster(reducers=2, config=SHORT, server_config=SHORT) as c:
+            workers = self.running(c, 3)
+            since = time.time()
+            victim = workers.pop(1)
+            victim.signal(signal.SIGSTOP)
+            took = self.ended(workers, since, "rank 1 .*was lost: nothing was heard from it for 1.0 s", 3 * harness.SCALE)
+            self.assertGreater(took, 0.7)
+            # when it goes on it reads that the job went on without it
+            victim.signal(signal.SIGCONT)
+            self.assertIn(victim.said("end")["error"], ("PeerLostError", "ClosedError"))
+
+    def test_slow_is_not_lost(self):
+        """A rank that computes for longer than the detection time keeps the others waiting and fails nothing."""
+        with harness.Cluster(config=SHORT, server_config=SHORT) as c:
+            workers = c.start_workers(2, SHELL)
+            workers[0].tell("comm.all_reduce(x)")
+            workers[1].tell("time.sleep(2.5); comm.all_reduce(x)")
+            for w in workers:
+                self.assertEqual(w.said("did")["message"], "")
+                w.tell("")
+            self.assertEqual(c.wait_all(workers), [0, 0])
+
+    def test_reducer_killed(self):
+        with harness.Cluster(reducers=2, lanes=2) as c:
+            workers = self.running(c, 3)
+            since = time.time()
+            c.reducers[1].kill()
+            took = self.ended(workers, since, r"reducer r1 \(127\.0\.0\.1:\d+\) was lost", 2 * harness.SCALE)
+            print(f"a killed reducer was noticed within {took * 1000:.0f} ms", flush=True)
+            # restarted at the same place it serves the next generation
+            c.start_reducer(1)
+            for w in self.running(c, 3, generation=1):
+                w.kill()
+
+    def test_reducer_that_stands_still(self):
+        with harness.Cluster(reducers=2, config=SHORT) as c:
+            workers = self.running(c, 2)
+            since = time.time()
+            c.reducers[0].signal(signal.SIGSTOP)
+            self.ended(workers, since, "reducer r0 .*was lost: nothing came from it for 1000 ms", 3 * harness.SCALE)
+            c.reducers[0].signal(signal.SIGCONT)
+            for w in self.running(c, 2, generation=1):
+                w.kill()
+
+    def test_all_workers_killed(self):
+        """Nobody is left to tell; the reducer has room for the same job again."""
+        with harness.Cluster(server_config={"limits": {"jobs": 1}}) as c:
+            for _ in range(2):
+                for w in self.running(c, 2):
+                    w.kill()
+                c.reducers[0].wait_text("job-closed")
+
+    def test_worker_killed_before_the_others_came(self):
+        """Its place is free again: nothing had begun."""
+        with harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
+            first = c.start_worker(1, 2, LOOP + ["0", "100"])
+            for r in c.reducers:
+                r.wait_text("worker-joined.*rank=1")
+            first.kill()
+            for r in c.reducers:
+                r.wait_text("job-closed")
+            for w in self.running(c, 2):
+                w.kill()
+
+    def shells(self, cluster, world_size=2):
+        workers = cluster.start_workers(world_size, SHELL)
+        for w in workers:
+            w.said("open")
+        return workers
+
+    def test_leaving_without_close(self):
+        for statement, pattern, error in [
+            ("os._exit(0)", "rank 1 .*was lost: it closed the connection", "PeerLostError"),
+            ("os.abort()", "rank 1 .*was lost", "PeerLostError"),
+            ("comm.close()", "rank 1 .*closed the communicator", "ClosedError"),
+            ("sys.exit(3)", "rank 1 .*closed the communicator", "ClosedError"),  # Python closes what is open
+        ]:
+            with self.subTest(statement), harness.Cluster(reducers=2) as c:
+                workers = self.shells(c, 3)
+                since = time.time()
+                workers[0].tell("comm.all_reduce(numpy.ones(500_000))")
+                workers[2].tell("comm.all_reduce(numpy.ones(500_000))")
+                workers[1].tell(statement)
+                for w in (workers[0], workers[2]):
+                    said = w.said("did")
+                    self.assertEqual(said["error"], error)
+                    self.assertRegex(said["message"], pattern)
+                    self.assertLess(said["at"] - since, 5 * harness.SCALE)
+
+    def test_leaving_at_the_end(self):
+        """A rank may close as soon as it has its results; the others still get theirs."""
+        with harness.Cluster(reducers=2) as c:
+            workers = self.shells(c, 3)
+            for w in workers:
+                w.tell("comm.all_reduce(numpy.ones(1_000_000)); comm.close()")
+            for w in workers:
+                self.assertEqual(w.said("did")["message"], "")
+                w.tell("")
+            self.assertEqual(c.wait_all(workers), [0, 0, 0])
+            for r in c.reducers:
+                r.wait_text("job-closed")
+                self.assertNotIn("job-aborted", r.err)
+
+    def test_close_with_own_operations_pending(self):
+        with harness.Cluster() as c:
+            workers = self.shells(c)
+            workers[0].tell("r = comm.all_reduce(x, async_op=True); comm.close(); r.wait()")
+            said = workers[0].said("did")
+            self.assertEqual(said["error"], "ClosedError")
+            self.assertRegex(said["message"], "closed before all-reduce 0 was done")
+            workers[1].tell("comm.all_reduce(x)")
+            said = workers[1].said("did")
+            self.assertEqual(said["error"], "ClosedError")
+            self.assertRegex(said["message"], "rank 0 .*closed the communicator")
+
+    def test_timeout_of_an_operation(self):
+        config = {"timeouts": {"op": "700ms"}}
+        with harness.Cluster(reducers=2, config=config) as c:
+            workers = self.shells(c)
+            workers[0].tell("comm.all_reduce(x, name='weights')")
+            said = workers[0].said("did")
+            self.assertEqual(said["error"], "PeerLostError")
+            self.assertRegex(said["message"], r"all-reduce 0 \(weights\) of 1000 float32 was not done within 700 ms")
+            self.assertGreater(said["seconds"], 0.6)
+            workers[1].tell("comm.all_reduce(x, name='weights')")
+            self.assertRegex(workers[1].said("did")["message"], "rank 0.*was not done within 700 ms")
+
+    def test_timeout_of_a_wait(self):
+        """It ends the wait and not the operation."""
+        with harness.Cluster() as c:
+            workers = self.shells(c)
+            workers[0].tell("r = comm.all_reduce(x, async_op=True); r.wait(0.2)")
+            self.assertEqual(workers[0].said("did")["error"], "ReductionTimeoutError")
+            workers[1].tell("comm.all_reduce(x)")
+            workers[0].tell("r.wait(); assert (x == 2).all(); worker.say('summed')")
+            workers[0].said("summed")
+
+
+class Draining(unittest.TestCase):
+    """SIGTERM of a reducer: running jobs may end, no new ones begin."""
+
+    def test_job_ends_in_time(self):
+        with harness.Cluster(config={"timeouts": {"connect": "1s"}}) as c:
+            workers = c.start_workers(2, SHELL)
+            for w in workers:
+                w.said("open")
+            c.reducers[0].signal(signal.SIGTERM)
+            c.reducers[0].wait_text("draining signal=SIGTERM jobs=1")
+            late = c.start_worker(0, 1, LOOP + ["0", "10"], env={"REDUCTION_JOB": "late"})
+            self.assertRegex(late.said("end")["message"], "this reducer is shutting down")
+            for w in workers:
+                w.tell("comm.all_reduce(x); assert (x == 2).all()")
+            for w in workers:
+                self.assertEqual(w.said("did")["message"], "")
+            self.assertTrue(c.reducers[0].running())
+            for w in workers:
+                w.tell("")
+            self.assertEqual(c.wait_all(workers), [0, 0])
+            self.assertEqual(c.reducers[0].wait(), 0)
+
+    def test_job_does_not_end(self):
+        with harness.Cluster(server_config={"timeouts": {"drain": "500ms"}}) as c:
+            workers = c.start_workers(2, SHELL)
+            for w in workers:
+                w.said("open")
+            workers[0].tell("comm.all_reduce(x)")
+            c.reducers[0].signal(signal.SIGTERM)
+            said = workers[0].said("did")
+            self.assertEqual(said["error"], "ClosedError")
+            self.assertRegex(said["message"], "the reducer was stopped and the job did not end within its drain timeout")
+            self.assertEqual(c.reducers[0].wait(), 0)
+
+    def test_second_signal(self):
+        with harness.Cluster() as c:
+            workers = c.start_workers(1, SHELL)
+            workers[0].said("open")
+            c.reducers[0].signal(signal.SIGINT)
+            c.reducers[0].wait_text("draining signal=SIGINT jobs=1")
+            c.reducers[0].signal(signal.SIGINT)
+            self.assertEqual(c.reducers[0].wait(), 1)
+            c.reducers[0].killed = True  # its status was checked here
+            workers[0].tell("comm.barrier()")
+            self.assertRegex(workers[0].said("did")["message"], "reducer r0 .*was lost")
+
+
+if __name__ == "__main__":
+    harness.main()
