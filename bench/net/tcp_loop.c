@@ -5,7 +5,7 @@
  *   tcp-loop flow ADDR PORT SECONDS           feeds a sink
  *   tcp-loop echo PORT                        sends back what comes, to all connections, until it is ended: the bare
  *                                             loop that a reducer's CPU time is compared with
- *   tcp-loop ask ADDR,... PORT BYTES ITERS WARMUP WINDOW
+ *   tcp-loop ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW
  *                                             sends BYTES through the echoes, an equal part through each, at most
  * WINDOW bytes on their way to and from each; prints times as reduction-bench does
  */
@@ -222,7 +222,7 @@ static void ask_once(struct pollfd *fds, int n, uint64_t bytes, uint64_t window)
 	}
 }
 
-static int ask(char *addresses, int port, char **arg)
+static int ask(char *addresses, char **arg)
 {
 	static struct pollfd fds[MAX_CONNS];
 	struct bench_options o = {.system = "bare-loop", .in_flight = 1, .json = true};
@@ -237,7 +237,13 @@ static int ask(char *addresses, int port, char **arg)
 	if (!us || !window || !o.iters)
 		die("BYTES ITERS WARMUP WINDOW");
 	for (char *save, *a = strtok_r(addresses, ",", &save); a && n < MAX_CONNS; a = strtok_r(NULL, ",", &save)) {
-		fds[n].fd = connect_to(a, port);
+		char *port = strchr(a, ':');
+		if (!port) {
+			errno = EINVAL;
+			die(a);
+		}
+		*port++ = 0;
+		fds[n].fd = connect_to(a, atoi(port));
 		prepare(fds[n++].fd);
 	}
 	for (unsigned i = 0; i < o.warmup + o.iters; i++) {
@@ -263,9 +269,9 @@ int main(int argc, char **argv)
 		echo(atoi(argv[2]));
 	if (argc == 5 && !strcmp(mode, "flow"))
 		return flow(argv[2], atoi(argv[3]), atof(argv[4]));
-	if (argc == 8 && !strcmp(mode, "ask"))
-		return ask(argv[2], atoi(argv[3]), argv + 4);
+	if (argc == 7 && !strcmp(mode, "ask"))
+		return ask(argv[2], argv + 3);
 	fprintf(stderr, "Usage: tcp-loop sink PORT | flow ADDR PORT SECONDS | echo PORT |\n"
-			"       ask ADDR,... PORT BYTES ITERS WARMUP WINDOW\n");
+			"       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW\n");
 	return 2;
 }
