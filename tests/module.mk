@@ -2,12 +2,14 @@
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
+unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
-$(unit_bin): $(B)/%: $(B)/%.o $(core_libs)
+$(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
+$(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(core_libs)
 	$(call need_package,check)$(LINK) -o $@ $^ $(LIBS) $(shell $(PKG_CONFIG) --libs check)
 $(e2e_bin): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $< -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/fake_worker.h"
+
+#include "tests/unit/oracle.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void on_event(void *ctx, const struct lane_event *ev)
+{
+	struct fake_world *fw = ctx;
+
+	must(ev->job == FAKE_JOB);
+	if (ev->type == LANE_FAILED) {
+		fw->failed++;
+		fw->why = ev->why;
+		return;
+	}
+	fw->gone++;
+	fw->clean += ev->clean;
+	/* as the registry may from now on: whoever still touches it is found by the sanitizer */
+	for (unsigned r = 0; r < fw->params.world_size; r++)
+		if (fw->w[r].session)
+			return;
+	free(fw->params.memory);
+	fw->params.memory = NULL;
+}
+
+void fake_init(struct fake_world *fw, const struct fake_options *opt)
+{
+	struct lane_options lo = {.kernels = opt->kernels,
+				  .detect_ms = opt->detect_ms ? opt->detect_ms : FAKE_DETECT_MS,
+				  .event = on_event,
+				  .ctx = fw};
+	struct rs_err e;
+
+	*fw = (struct fake_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1};
+	fw->params = (struct stripe_params){
+	    .job = FAKE_JOB,
+	    .generation = FAKE_GENERATION,
+	    .lane = 1,
+	    .world_size = opt->world ? opt->world : 2,
+	    .chunk_bytes = opt->chunk_bytes ? opt->chunk_bytes : 64,
+	    .window = opt->window ? opt->window : 4,
+	    .deterministic = opt->deterministic,
+	    .checksum = opt->checksum,
+	};
+	if (!lo.kernels)
+		must(rs_kernels_select("auto", &lo.kernels, &e) == RS_OK);
+	must(lane_new(&fw->lane, &lo, &e) == RS_OK);
+	for (unsigned r = 0; r < fw->params.world_size; r++)
+		fw->w[r] = (struct fake_worker){.fw = fw, .rank = r, .room = SIZE_MAX};
+}
+
+void fake_attach(struct fake_world *fw, unsigned rank)
+{
+	struct fake_worker *w = &fw->w[rank];
+	struct session_params sp = {.rank = rank, .peer_detect_ms = FAKE_DETECT_MS};
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	size_t bytes = stripe_memory(&fw->params);
+	struct rs_err e;
+
+	if (!fw->params.memory) {
+		fw->params.memory = aligned_alloc(64, bytes);
+		memset(fw->params.memory, 0xa5, bytes);
+	}
+	snprintf(sp.label, sizeof sp.label, "host-%u", rank);
+	must(!w->session);
+	must(lane_attach(fw->lane, &w->session, &fw->params, &sp, w, fw->now_ms, &e) == RS_OK);
+	must(session_queue(w->session, frame,
+			   control_frame(frame, FRAME_WELCOME, FAKE_GENERATION, 0, payload,
+					 control_pack_welcome(payload, FAKE_DETECT_MS))));
+	w->shut = w->write_wait = false;
+	w->out.off = w->out.len = w->in.off = w->in.len = 0;
+	fake_flush(fw);
+}
+
+void fake_attached(struct fake_world *fw, const struct fake_options *opt)
+{
+	fake_init(fw, opt);
+	for (unsigned r = 0; r < fw->params.world_size; r++) {
+		fake_attach(fw, r);
+		fake_expect(fw, r, FRAME_WELCOME);
+	}
+}
+
+void fake_running(struct fake_world *fw, const struct fake_options *opt)
+{
+	fake_attached(fw, opt);
+	lane_start(fw->lane, FAKE_JOB, fw->params.world_size);
+	fake_flush(fw);
+	for (unsigned r = 0; r < fw->params.world_size; r++)
+		fake_expect(fw, r, FRAME_START);
+}
+
+void fake_close(struct fake_world *fw)
+{
+	for (unsigned r = 0; r < fw->params.world_size; r++)
+		fake_hang_up(fw, r);
+	for (unsigned r = 0; r < fw->params.world_size; r++) {
+		must(!fw->w[r].session);
+		free(fw->w[r].out.at);
+		free(fw->w[r].in.at);
+	}
+	must(!fw->params.memory);
+	must(!fw->lane->stripes);
+	must(!fw->lane->ready_head);
+	lane_free(fw->lane);
+}
+
+static void append(struct fake_buffer *b, const void *bytes, size_t len)
+{
+	if (b->off == b->len)
+		b->off = b->len = 0;
+	if (b->len + len > b->size) {
+		b->size = 2 * (b->len + len);
+		b->at = realloc(b->at, b->size);
+	}
+	if (len)
+		memcpy(b->at + b->len, bytes, len);
+	b->len += len;
+}
+
+void fake_say_bytes(struct fake_world *fw, unsigned rank, const void *bytes, size_t len)
+{
+	append(&fw->w[rank].out, bytes, len);
+}
+
+void fake_say(struct fake_world *fw, unsigned rank, struct frame f, const void *payload)
+{
+	uint8_t head[FRAME_HEADER];
+
+	frame_encode(&f, head);
+	fake_say_bytes(fw, rank, head, sizeof head);
+	fake_say_bytes(fw, rank, payload, f.payload_len);
+}
+
+void fake_say_type(struct fake_world *fw, unsigned rank, unsigned type)
+{
+	fake_say(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION}, NULL);
+}
+
+struct frame fake_data(const struct fake_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
+		       uint32_t chunk)
+{
+	return (struct frame){
+	    .type = FRAME_DATA,
+	    .dtype = (uint8_t)dtype,
+	    .op = (uint8_t)op,
+	    .chunk = chunk,
+	    .seq = seq,
+	    .count = count,
+	    .generation = FAKE_GENERATION,
+	    .chunk_elems = fw->params.chunk_bytes / (uint32_t)rs_dtype_size(dtype),
+	};
+}
+
+void fake_contribute(struct fake_world *fw, unsigned rank, struct frame f)
+{
+	bool wide = f.flags & FRAME_WIDE, silent = f.op == FRAME_OP_BROADCAST && !(f.flags & FRAME_ROOT);
+	uint32_t n = silent ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
+	uint8_t *payload = malloc(n * sizeof(double) + 1);
+
+	for (uint32_t i = 0; i < n; i++)
+		oracle_fill(payload, i, f.dtype, wide, f.op, rank, f.seq, (uint64_t)f.chunk * f.chunk_elems + i);
+	f.payload_len = n * (wide ? 4 : (uint32_t)rs_dtype_size(f.dtype));
+	if (fw->params.checksum) {
+		f.flags |= FRAME_CHECKED;
+		f.payload_sum = frame_checksum(payload, f.payload_len);
+	}
+	fake_say(fw, rank, f, payload);
+	free(payload);
+}
+
+void fake_contribute_all(struct fake_world *fw, unsigned rank, struct frame f)
+{
+	for (f.chunk = 0; f.chunk < frame_chunks(f.count, f.chunk_elems); f.chunk++)
+		fake_contribute(fw, rank, f);
+}
+
+unsigned fake_slots_alive(const struct fake_world *fw)
+{
+	const struct stripe *st = stripe_find(fw->lane, FAKE_JOB, fw->params.lane);
+	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;
+
+	if (!st)
+		return 0;
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->buckets[i]; s; s = s->next) {
+			alive++;
+			unsent += s->unsent;
+		}
+	for (const struct slot *s = st->free; s; s = s->next)
+		idle++;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		queued += st->sessions[r] ? st->sessions[r]->results_n : 0;
+	must(alive + idle == st->slots_n);
+	must(unsent == queued);
+	return alive;
+}
+
+static void fake_write(struct fake_world *fw, struct fake_worker *w)
+{
+	struct iovec iov[SESSION_IOV];
+	unsigned n;
+
+	while ((n = session_send_target(w->session, iov, SESSION_IOV)) && w->room) {
+		size_t left = fw->out_piece < w->room ? fw->out_piece : w->room, sent = 0;
+
+		for (unsigned i = 0; i < n && left; i++) {
+			size_t part = iov[i].iov_len < left ? iov[i].iov_len : left;
+
+			append(&w->in, iov[i].iov_base, part);
+			sent += part;
+			left -= part;
+		}
+		if (w->room != SIZE_MAX)
+			w->room -= sent;
+		session_sent(w->session, sent, fw->now_ms);
+	}
+	w->write_wait = n;
+	w->shut = session_shut(w->session);
+}
+
+void fake_flush(struct fake_world *fw)
+{
+	struct session *s;
+	unsigned alive;
+
+	while ((s = lane_next_ready(fw->lane))) {
+		struct fake_worker *w = session_user(s);
+
+		must(w->session == s);
+		if (session_over(s)) {
+			w->session = NULL;
+			session_free(s);
+		} else if (!w->write_wait || session_shut(s)) {
+			fake_write(fw, w);
+		}
+	}
+	alive = fake_slots_alive(fw);
+	if (alive > fw->slots_seen_max)
+		fw->slots_seen_max = alive;
+}
+
+void fake_grant(struct fake_world *fw, unsigned rank, size_t room)
+{
+	struct fake_worker *w = &fw->w[rank];
+
+	w->room = room;
+	if (w->session)
+		fake_write(fw, w);
+	fake_flush(fw);
+}
+
+size_t fake_feed(struct fake_world *fw, unsigned rank, size_t max)
+{
+	struct fake_worker *w = &fw->w[rank];
+	struct iovec iov[2];
+	size_t left = w->out.len - w->out.off, done = 0;
+	unsigned n;
+
+	if (left > max)
+		left = max;
+	if (!w->session || !left)
+		return 0;
+	n = session_recv_target(w->session, iov);
+	for (unsigned i = 0; i < n && done < left; i++) {
+		size_t part = iov[i].iov_len < left - done ? iov[i].iov_len : left - done;
+
+		memcpy(iov[i].iov_base, w->out.at + w->out.off + done, part);
+		done += part;
+	}
+	must(done > 0);
+	w->out.off += done;
+	session_received(w->session, done, fw->now_ms);
+	fake_flush(fw);
+	return done;
+}
+
+void fake_feed_all(struct fake_world *fw, size_t piece)
+{
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (unsigned r = 0; r < fw->params.world_size; r++)
+			if (fake_feed(fw, r, piece))
+				more = true;
+	}
+}
+
+uint32_t fake_random(struct fake_world *fw, uint32_t below)
+{
+	fw->random = fw->random * 1664525 + 1013904223;
+	return (uint32_t)(((uint64_t)fw->random * below) >> 32);
+}
+
+void fake_feed_shuffled(struct fake_world *fw, size_t piece_max)
+{
+	for (;;) {
+		unsigned world = fw->params.world_size, first = fake_random(fw, world), r = 0;
+		size_t piece = 1 + fake_random(fw, (uint32_t)piece_max);
+
+		while (r < world && !fake_feed(fw, (first + r) % world, piece))
+			r++;
+		if (r == world)
+			return;
+	}
+}
+
+void fake_hang_up(struct fake_world *fw, unsigned rank)
+{
+	if (fw->w[rank].session)
+		session_lost(fw->w[rank].session, "it closed the connection");
+	fake_flush(fw);
+}
+
+void fake_tick(struct fake_world *fw, uint64_t ms)
+{
+	fw->now_ms += ms;
+	lane_tick(fw->lane, fw->now_ms);
+	fake_flush(fw);
+}
+
+bool fake_take(struct fake_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
+{
+	struct fake_buffer *in = &fw->w[rank].in;
+	struct rs_err e;
+
+	if (in->len - in->off < FRAME_HEADER)
+		return false;
+	must(frame_decode(in->at + in->off, f, &e) == RS_OK);
+	if (in->len - in->off - FRAME_HEADER < f->payload_len)
+		return false;
+	*payload = in->at + in->off + FRAME_HEADER;
+	in->off += FRAME_HEADER + f->payload_len;
+	return true;
+}
+
+static struct frame expect(struct fake_world *fw, unsigned rank, unsigned type, const uint8_t **payload)
+{
+	struct frame f;
+
+	if (!fake_take(fw, rank, &f, payload))
+		ck_abort_msg("rank %u got nothing instead of %s (lane says: %s)", rank, frame_type_name(type),
+			     fw->why.msg);
+	if (f.type != type)
+		ck_abort_msg("rank %u got %s instead of %s (lane says: %s)", rank, frame_type_name(f.type),
+			     frame_type_name(type), fw->why.msg);
+	must(f.generation == FAKE_GENERATION);
+	return f;
+}
+
+struct frame fake_expect(struct fake_world *fw, unsigned rank, unsigned type)
+{
+	const uint8_t *payload;
+
+	return expect(fw, rank, type, &payload);
+}
+
+void fake_expect_abort(struct fake_world *fw, unsigned rank, int code, const char *a, const char *b)
+{
+	const uint8_t *payload;
+	struct frame f = expect(fw, rank, FRAME_ABORT, &payload);
+	struct rs_err why, e;
+
+	must(control_unpack_abort(payload, f.payload_len, &why, &e) == RS_OK);
+	if (why.code != code || !strstr(why.msg, a) || !strstr(why.msg, b))
+		ck_abort_msg("rank %u: code %d, \"%s\" instead of code %d with \"%s\" and \"%s\"", rank, why.code,
+			     why.msg, code, a, b);
+}
+
+void fake_expect_result(struct fake_world *fw, unsigned rank, struct frame f, uint64_t processes)
+{
+	const uint8_t *payload;
+	struct frame got = expect(fw, rank, FRAME_RESULT, &payload);
+	bool broadcast = f.op == FRAME_OP_BROADCAST, root = broadcast && f.flags & FRAME_ROOT;
+	uint32_t n = root ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
+	size_t size = rs_dtype_size(f.dtype);
+	uint8_t want[sizeof(double)];
+
+	must(got.seq == f.seq);
+	must(got.chunk == f.chunk);
+	must(got.count == f.count);
+	must(got.chunk_elems == f.chunk_elems);
+	must(got.dtype == f.dtype);
+	must(got.op == f.op);
+	must(got.payload_len == n * size);
+	if (fw->params.checksum && !root)
+		must(got.payload_sum == frame_checksum(payload, got.payload_len));
+	must(got.flags == (fw->params.checksum && !root ? FRAME_CHECKED : 0));
+	for (uint32_t i = 0; i < n; i++) {
+		/* the root of the tests' broadcasts is the last rank */
+		oracle_result(want, 0, f.dtype, f.op, fw->params.world_size, processes, f.seq,
+			      (uint64_t)f.chunk * f.chunk_elems + i);
+		if (broadcast)
+			oracle_fill(want, 0, f.dtype, false, f.op, fw->params.world_size - 1, f.seq,
+				    (uint64_t)f.chunk * f.chunk_elems + i);
+		if (memcmp(payload + i * size, want, size) != 0)
+			ck_abort_msg("%s %s: element %u of chunk %u of operation %lu is wrong at rank %u",
+				     rs_op_name(f.op), rs_dtype_name(f.dtype), i, f.chunk, (unsigned long)f.seq, rank);
+	}
+}
+
+void fake_expect_nothing(struct fake_world *fw, unsigned rank)
+{
+	const struct fake_buffer *in = &fw->w[rank].in;
+
+	must(in->len == in->off);
+}

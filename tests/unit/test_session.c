@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What workers can do wrong, and how a job ends. test_lane.c has the sums. */
+#include "tests/unit/fake_worker.h"
+
+#include <check.h>
+#include <string.h>
+
+/* Every rank that is still listening heard ABORT with both texts and nothing behind it; then all go. */
+static void expect_end(struct fake_world *fw, int code, const char *a, const char *b)
+{
+	for (unsigned r = 0; r < fw->params.world_size; r++) {
+		if (!fw->w[r].session)
+			continue;
+		fake_expect_abort(fw, r, code, a, b);
+		fake_expect_nothing(fw, r);
+		ck_assert(fw->w[r].shut);
+	}
+	ck_assert_uint_eq(fw->failed, 1);
+	ck_assert_int_eq(fw->why.code, code);
+	fake_close(fw);
+	ck_assert_uint_eq(fw->gone, fw->params.world_size);
+}
+
+/* How rank 1's header differs from rank 0's, and what everybody is told. */
+static const struct {
+	int dtype, op;
+	unsigned count, chunk_elems, name_hash;
+	const char *a, *b;
+} disagreements[] = {
+    {RS_INT32, 0, 20, 16, 7, "rank 1 (host-1) called an all-reduce sum of 20 int32",
+     "rank 0 (host-0) an all-reduce sum of 20 float32"},
+    {RS_FLOAT32, RS_MAX, 20, 16, 7, "rank 1 (host-1) called an all-reduce max", "rank 0 (host-0) an all-reduce sum"},
+    {RS_FLOAT32, 0, 19, 16, 7, "rank 1 (host-1) called an all-reduce sum of 19 float32", "rank 0 (host-0) an"},
+    {RS_FLOAT32, 0, 20, 10, 7, "operation 4: rank 1 (host-1)", "rank 0 (host-0)"},
+    {RS_FLOAT32, 0, 20, 16, 8, "rank 1 (host-1) gave it another name", "than rank 0 (host-0)"},
+    {RS_FLOAT32, FRAME_OP_BROADCAST, 20, 16, 7, "rank 1 (host-1) called a broadcast of 20 float32",
+     "rank 0 (host-0) an all-reduce sum of 20 float32"},
+};
+
+START_TEST(ranks_that_disagree_are_both_named)
+{
+	struct fake_world fw;
+	struct frame f, g;
+
+	fake_running(&fw, &(struct fake_options){.world = 3});
+	f = g = fake_data(&fw, RS_SUM, RS_FLOAT32, 4, 20, 0);
+	f.name_hash = 7;
+	g.dtype = (uint8_t)disagreements[_i].dtype;
+	g.op = (uint8_t)disagreements[_i].op;
+	g.count = disagreements[_i].count;
+	g.chunk_elems = disagreements[_i].chunk_elems;
+	g.name_hash = disagreements[_i].name_hash;
+	fake_contribute(&fw, 0, f);
+	fake_feed_all(&fw, 50);
+	fake_contribute(&fw, 1, g);
+	/* what comes behind is thrown away */
+	fake_contribute(&fw, 1, f);
+	fake_feed_all(&fw, 50);
+	expect_end(&fw, RS_EMISMATCH, disagreements[_i].a, disagreements[_i].b);
+}
+END_TEST
+
+START_TEST(a_broadcast_needs_one_root)
+{
+	struct fake_world fw;
+	struct frame f;
+	bool two = _i;
+
+	fake_running(&fw, &(struct fake_options){.world = 3});
+	f = fake_data(&fw, FRAME_OP_BROADCAST, RS_FLOAT32, 0, 20, 0);
+	for (unsigned r = 0; r < 3; r++) {
+		f.flags = two && r > 0 ? FRAME_ROOT : 0;
+		fake_contribute(&fw, r, f);
+	}
+	fake_feed_all(&fw, 30);
+	if (two)
+		expect_end(&fw, RS_EMISMATCH, "rank 1 (host-1)", "rank 2 (host-2)");
+	else
+		expect_end(&fw, RS_EMISMATCH, "no rank says that it is the root of broadcast 0", "");
+}
+END_TEST
+
+enum field { DTYPE, OP, FLAGS, CHUNK, CHUNK_ELEMS, LEN, GENERATION, TYPE };
+
+/* One field of a good header (20 float32 in chunks of 16) is spoiled. */
+static const struct {
+	enum field field;
+	uint32_t value;
+	const char *says;
+} violations[] = {
+    {DTYPE, 10, "dtype 10 is unknown"},
+    {DTYPE, 255, "dtype 255 is unknown"},
+    {OP, RS_OP_NR, "operation type 5 is unknown"},
+    {OP, 17, "operation type 17 is unknown"},
+    {FLAGS, FRAME_WIDE, "WIDE flag does not go with an all-reduce of float32"},
+    {FLAGS, FRAME_ROOT, "ROOT flag goes with a broadcast only"},
+    {FLAGS, 8, "flags 0x8 are unknown"},
+    {CHUNK, 2, "chunk 2 is past the end of 20 elements"},
+    {CHUNK, UINT32_MAX, "is past the end"},
+    {CHUNK_ELEMS, 0, "chunks of 0 elements do not fit the job's 64 bytes"},
+    {CHUNK_ELEMS, 17, "chunks of 17 elements do not fit"},
+    {CHUNK_ELEMS, UINT32_MAX, "do not fit"},
+    {LEN, 0, "has 0 payload bytes instead of 64"},
+    {LEN, 63, "has 63 payload bytes instead of 64"},
+    {LEN, 65, "has 65 payload bytes instead of 64"},
+    {LEN, UINT32_MAX, "announces 4294967295 payload bytes"},
+    {GENERATION, FAKE_GENERATION + 1, "sent a frame of generation 6 in generation 5"},
+    {TYPE, FRAME_HELLO, "sent a HELLO frame"},
+    {TYPE, FRAME_WELCOME, "sent a WELCOME frame"},
+    {TYPE, FRAME_START, "sent a START frame"},
+    {TYPE, FRAME_RESULT, "sent a RESULT frame"},
+    {TYPE, FRAME_WAITING, "sent a WAITING frame"},
+    {TYPE, 16, "frame type 16 is unknown"},
+    {TYPE, 0, "frame type 0 is unknown"},
+};
+
+static struct frame spoiled(struct frame f, enum field field, uint32_t value)
+{
+	switch (field) {
+	case DTYPE:
+		f.dtype = (uint8_t)value;
+		break;
+	case OP:
+		f.op = (uint8_t)value;
+		break;
+	case FLAGS:
+		f.flags = (uint16_t)value;
+		break;
+	case CHUNK:
+		f.chunk = value;
+		break;
+	case CHUNK_ELEMS:
+		f.chunk_elems = value;
+		break;
+	case LEN:
+		f.payload_len = value;
+		break;
+	case GENERATION:
+		f.generation = value;
+		break;
+	case TYPE:
+		f.type = (uint8_t)value;
+		break;
+	}
+	return f;
+}
+
+START_TEST(a_broken_protocol_ends_the_job)
+{
+	struct fake_world fw;
+	uint8_t payload[128] = {0}, head[FRAME_HEADER];
+	struct frame f;
+
+	fake_running(&fw, &(struct fake_options){.world = 2});
+	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0);
+	f.payload_len = 64;
+	f = spoiled(f, violations[_i].field, violations[_i].value);
+	frame_encode(&f, head);
+	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0));
+	fake_say_bytes(&fw, 1, head, sizeof head);
+	fake_say_bytes(&fw, 1, payload, sizeof payload);
+	fake_feed_all(&fw, 70);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", violations[_i].says);
+}
+END_TEST
+
+START_TEST(noise_ends_the_job)
+{
+	static const struct {
+		unsigned at;
+		const char *says;
+	} rows[] = {{0, "not frames of this protocol"}, {2, "version"}, {20, "checksum"}, {60, "checksum"}};
+	struct fake_world fw;
+	struct frame f = {.type = FRAME_PING, .generation = FAKE_GENERATION};
+	uint8_t head[FRAME_HEADER];
+
+	fake_running(&fw, &(struct fake_options){.world = 2});
+	frame_encode(&f, head);
+	head[rows[_i].at] ^= 0x40;
+	fake_say_bytes(&fw, 1, head, sizeof head);
+	fake_feed_all(&fw, 9);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", rows[_i].says);
+}
+END_TEST
+
+START_TEST(contributions_come_in_order_and_once)
+{
+	/* what rank 1 sends: operation, chunk; the last one is wrong */
+	static const struct {
+		uint64_t seq[3];
+		uint32_t chunk[3];
+		unsigned n;
+	} rows[] = {
+	    {{0, 0}, {0, 0}, 2},       {{0, 0}, {1, 0}, 2},          {{1, 0}, {0, 1}, 2},
+	    {{0, 1, 1}, {1, 0, 0}, 3}, {{UINT64_MAX, 0}, {0, 0}, 2},
+	};
+	struct fake_world fw;
+	unsigned peers = (unsigned)_i % 2 ? 1 : 2;
+
+	/* with and without the other rank, so that the slot is or is not there any more */
+	_i /= 2;
+	fake_running(&fw, &(struct fake_options){.world = 2});
+	for (unsigned i = 0; i + 1 < rows[_i].n; i++)
+		for (unsigned r = 2 - peers; r < 2; r++)
+			fake_contribute(&fw, r,
+					fake_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[i], 32, rows[_i].chunk[i]));
+	fake_feed_all(&fw, 100);
+	for (unsigned i = 0; i + 1 < rows[_i].n && peers == 2; i++)
+		for (unsigned r = 0; r < 2; r++)
+			fake_expect(&fw, r, FRAME_RESULT);
+	fake_contribute(
+	    &fw, 1,
+	    fake_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[rows[_i].n - 1], 32, rows[_i].chunk[rows[_i].n - 1]));
+	fake_feed_all(&fw, 100);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", "out of order or twice");
+}
+END_TEST
+
+START_TEST(the_window_is_enforced)
+{
+	static const unsigned windows[] = {1, 2, 16};
+	struct fake_world fw;
+
+	fake_running(&fw, &(struct fake_options){.world = 2, .window = windows[_i]});
+	for (unsigned i = 0; i <= windows[_i]; i++)
+		fake_contribute(&fw, 1, fake_data(&fw, RS_SUM, RS_FLOAT32, i, 1, 0));
+	fake_feed_all(&fw, 100);
+	ck_assert_uint_eq(fw.slots_seen_max, windows[_i]);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than", "chunks without a result");
+}
+END_TEST
+
+/* Ranks that skip chunks could each fill a window of their own. */
+START_TEST(ranks_with_different_chunks_cannot_exhaust_memory)
+{
+	struct fake_world fw;
+
+	fake_running(&fw, &(struct fake_options){.world = 3, .window = 2});
+	for (uint64_t seq = 0; seq < 6; seq++)
+		fake_contribute(&fw, (unsigned)(seq % 3), fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 1, 0));
+	fake_feed_all(&fw, 1000);
+	ck_assert_uint_eq(fw.slots_seen_max, 4);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) started more chunks", "window of 2");
+}
+END_TEST
+
+START_TEST(a_wrong_payload_checksum_ends_the_job)
+{
+	static const unsigned dtypes[] = {RS_FLOAT32, RS_FLOAT16};
+	struct fake_world fw;
+	size_t from;
+
+	for (unsigned bad = 0; bad < 2; bad++)
+		for (unsigned d = 0; d < 2; d++)
+			for (size_t piece = 1; piece < 80; piece += 13) {
+				fake_running(&fw, &(struct fake_options){.checksum = true, .deterministic = _i});
+				fake_contribute(&fw, !bad, fake_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
+				fake_feed_all(&fw, piece);
+				fake_contribute(&fw, bad, fake_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
+				from = fw.w[bad].out.off;
+				fw.w[bad].out.at[from + FRAME_HEADER + 5] ^= 1;
+				fake_feed_all(&fw, piece);
+				expect_end(&fw, RS_EPROTO, bad ? "rank 1 (host-1)" : "rank 0 (host-0)",
+					   "chunk 0 of operation 2 is wrong");
+			}
+}
+END_TEST
+
+START_TEST(a_missing_checksum_ends_the_job)
+{
+	struct fake_world fw;
+	uint8_t payload[64] = {0};
+	struct frame f;
+
+	fake_running(&fw, &(struct fake_options){.checksum = true});
+	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
+	f.payload_len = sizeof payload;
+	fake_say(&fw, 0, f, payload);
+	fake_feed_all(&fw, 64);
+	expect_end(&fw, RS_EPROTO, "rank 0 (host-0)", "has no checksum");
+}
+END_TEST
+
+START_TEST(before_start_only_the_culprit_pays)
+{
+	struct fake_world fw;
+	struct frame f;
+
+	fake_attached(&fw, &(struct fake_options){.world = 2});
+	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
+	if (_i)
+		fake_say_bytes(&fw, 1, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n",
+			       68);
+	else
+		fake_contribute(&fw, 1, f);
+	fake_feed_all(&fw, 17);
+	fake_expect_abort(&fw, 1, RS_EPROTO, "rank 1 (host-1)", _i ? "not frames" : "sent DATA before START");
+	fake_expect_nothing(&fw, 0);
+	fake_hang_up(&fw, 1);
+	ck_assert_uint_eq(fw.failed, 0);
+	ck_assert_uint_eq(fw.gone, 1);
+	ck_assert_uint_eq(fw.clean, 0);
+
+	fake_attach(&fw, 1);
+	fake_expect(&fw, 1, FRAME_WELCOME);
+	lane_start(fw.lane, FAKE_JOB, 2);
+	fake_flush(&fw);
+	for (unsigned r = 0; r < 2; r++) {
+		fake_expect(&fw, r, FRAME_START);
+		fake_contribute(&fw, r, f);
+	}
+	fake_feed_all(&fw, 17);
+	fake_expect_result(&fw, 0, f, 2);
+	fake_expect_result(&fw, 1, f, 2);
+	fake_close(&fw);
+}
+END_TEST
+
+START_TEST(who_leaves_before_start_may_come_back)
+{
+	struct fake_world fw;
+	struct frame f;
+
+	fake_attached(&fw, &(struct fake_options){.world = 2});
+	fake_say_type(&fw, 1, FRAME_GOODBYE);
+	fake_feed_all(&fw, 64);
+	ck_assert(fw.w[1].shut);
+	fake_hang_up(&fw, 1);
+	ck_assert_uint_eq(fw.clean, 1);
+	fake_attach(&fw, 1);
+	fake_expect(&fw, 1, FRAME_WELCOME);
+	lane_start(fw.lane, FAKE_JOB, 2);
+	fake_flush(&fw);
+	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
+	for (unsigned r = 0; r < 2; r++) {
+		fake_expect(&fw, r, FRAME_START);
+		fake_contribute(&fw, r, f);
+	}
+	fake_feed_all(&fw, 64);
+	fake_expect_result(&fw, 0, f, 2);
+	fake_expect_result(&fw, 1, f, 2);
+	fake_close(&fw);
+}
+END_TEST
+
+START_TEST(an_operation_without_a_rank_that_left_fails)
+{
+	struct fake_world fw;
+
+	fake_running(&fw, &(struct fake_options){.world = 3});
+	fake_say_type(&fw, 1, FRAME_GOODBYE);
+	fake_feed_all(&fw, 64);
+	/* its connection may be there still, or gone */
+	if (_i)
+		fake_hang_up(&fw, 1);
+	fake_say_type(&fw, 0, FRAME_PING);
+	fake_feed_all(&fw, 64);
+	ck_assert_uint_eq(fw.failed, 0);
+	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 6, 1, 0));
+	fake_feed_all(&fw, 64);
+	for (unsigned r = 0; r < 3; r += 2)
+		fake_expect_abort(&fw, r, RS_ECLOSED, _i ? "rank 1" : "rank 1 (host-1)", "operation 6");
+	fake_expect_nothing(&fw, 1);
+	fake_close(&fw);
+	ck_assert_uint_eq(fw.failed, 1);
+}
+END_TEST
+
+/* 0: with a contribution of its own without result; 1: while another rank waits for it; 2: in the middle of both */
+START_TEST(leaving_with_operations_pending_fails_them)
+{
+	struct fake_world fw;
+	unsigned contributor = _i == 1 ? 0 : 1;
+
+	fake_running(&fw, &(struct fake_options){.world = 2});
+	fake_contribute(&fw, contributor, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fake_feed_all(&fw, SIZE_MAX);
+	if (_i == 2)
+		fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fake_feed(&fw, 0, 64);
+	fake_feed(&fw, 0, 10);
+	fake_say_type(&fw, 1, FRAME_GOODBYE);
+	fake_feed(&fw, 1, 64);
+	expect_end(&fw, RS_ECLOSED, "rank 1 (host-1)", "while operations were pending");
+}
+END_TEST
+
+START_TEST(a_workers_abort_reaches_all_ranks_unchanged)
+{
+	struct fake_world fw;
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct frame f = {.type = FRAME_ABORT, .generation = FAKE_GENERATION};
+
+	fake_running(&fw, &(struct fake_options){.world = 3});
+	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	f.payload_len = control_pack_abort(payload, RS_EIO, "the disk of rank 7 is full");
+	if (_i) {
+		f.payload_len = 3;
+		memset(payload, 0xff, 3);
+	}
+	fake_say(&fw, 2, f, payload);
+	fake_feed_all(&fw, 21);
+	for (unsigned r = 0; r < 2; r++)
+		fake_expect_abort(&fw, r, _i ? RS_EPEER : RS_EIO,
+				  _i ? "rank 2 (host-2) ended the job" : "the disk of rank 7 is full", "");
+	fake_expect_nothing(&fw, 2);
+	ck_assert(fw.w[2].shut);
+	fake_close(&fw);
+	ck_assert_uint_eq(fw.failed, 1);
+}
+END_TEST
+
+/* _i: how many bytes of a contribution it sent before it was lost */
+START_TEST(a_lost_rank_ends_a_running_job)
+{
+	struct fake_world fw;
+
+	fake_running(&fw, &(struct fake_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
+	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fake_contribute(&fw, 1, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fake_feed(&fw, 0, 20);
+	for (size_t done = 0; done < (size_t)_i;)
+		done += fake_feed(&fw, 1, (size_t)_i - done);
+	fake_hang_up(&fw, 1);
+	ck_assert_ptr_null(fw.w[1].session);
+	fake_feed_all(&fw, 20);
+	expect_end(&fw, RS_EPEER, "rank 1 (host-1) was lost", "it closed the connection");
+	ck_assert_uint_eq(fw.clean, 0);
+}
+END_TEST
+
+START_TEST(the_stripe_ends_in_the_middle_of_payloads)
+{
+	struct fake_world fw;
+
+	fake_running(&fw, &(struct fake_options){.world = 2, .chunk_bytes = 1024, .deterministic = _i});
+	for (unsigned r = 0; r < 2; r++) {
+		fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT64, 0, 128, 0));
+		fake_feed(&fw, r, 64);
+		fake_feed(&fw, r, 99);
+	}
+	/* also between target and received, as when another session's event ended the stripe */
+	struct iovec iov[2];
+
+	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
+	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
+	session_received(fw.w[0].session, 1, fw.now_ms);
+	fake_flush(&fw);
+	fake_feed_all(&fw, 100);
+	for (unsigned r = 0; r < 2; r++)
+		fake_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
+	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "again");
+	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_tell(fw.lane, FAKE_JOB, "x", 1);
+	fake_flush(&fw);
+	fake_close(&fw);
+	/* the registry knew */
+	ck_assert_uint_eq(fw.failed, 0);
+}
+END_TEST
+
+/* Frames with good checksums and senseless fields, in pieces: nothing may break but the job. */
+START_TEST(random_frames_are_harmless)
+{
+	static const uint8_t types[] = {FRAME_DATA, FRAME_DATA, FRAME_DATA, FRAME_PING, FRAME_ABORT, FRAME_GOODBYE};
+	struct fake_world fw;
+
+	for (uint32_t seed = 0; seed < 400; seed++) {
+		uint8_t payload[256] = {0};
+
+		fake_running(&fw,
+			     &(struct fake_options){
+				 .world = 3, .window = 1 + seed % 3, .deterministic = seed & 1, .checksum = seed & 2});
+		fw.random = seed * 977 + (uint32_t)_i;
+		for (unsigned n = 0; n < 60; n++) {
+			struct frame f = fake_data(&fw, fake_random(&fw, RS_OP_NR), fake_random(&fw, RS_DTYPE_NR),
+						   fake_random(&fw, 4), fake_random(&fw, 60), fake_random(&fw, 3));
+			unsigned rank = fake_random(&fw, 3);
+
+			f.type = fake_random(&fw, 20) ? FRAME_DATA : types[fake_random(&fw, sizeof types)];
+			f.ack = fake_random(&fw, 5);
+			f.flags = fake_random(&fw, 8) ? 0 : (uint16_t)fake_random(&fw, 8);
+			if (fake_random(&fw, 3))
+				fake_contribute(&fw, rank, f);
+			else
+				fake_say(&fw, rank, spoiled(f, LEN, fake_random(&fw, sizeof payload)), payload);
+		}
+		fake_feed_shuffled(&fw, 90);
+		must(fw.slots_seen_max <= 2 * fw.params.window);
+		fake_close(&fw);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("session");
+	TCase *tc = tcase_create("faults");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, ranks_that_disagree_are_both_named, 0, sizeof disagreements / sizeof disagreements[0]);
+	tcase_add_loop_test(tc, a_broadcast_needs_one_root, 0, 2);
+	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
+	tcase_add_loop_test(tc, noise_ends_the_job, 0, 4);
+	tcase_add_loop_test(tc, contributions_come_in_order_and_once, 0, 10);
+	tcase_add_loop_test(tc, the_window_is_enforced, 0, 3);
+	tcase_add_test(tc, ranks_with_different_chunks_cannot_exhaust_memory);
+	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
+	tcase_add_test(tc, a_missing_checksum_ends_the_job);
+	tcase_add_loop_test(tc, before_start_only_the_culprit_pays, 0, 2);
+	tcase_add_test(tc, who_leaves_before_start_may_come_back);
+	tcase_add_loop_test(tc, an_operation_without_a_rank_that_left_fails, 0, 2);
+	tcase_add_loop_test(tc, leaving_with_operations_pending_fails_them, 0, 3);
+	tcase_add_loop_test(tc, a_workers_abort_reaches_all_ranks_unchanged, 0, 2);
+	tcase_add_loop_test(tc, a_lost_rank_ends_a_running_job, 0, 97);
+	tcase_add_loop_test(tc, the_stripe_ends_in_the_middle_of_payloads, 0, 2);
+	tcase_add_loop_test(tc, random_frames_are_harmless, 0, 3);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
