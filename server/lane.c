@@ -117,13 +117,19 @@ void lane_start(struct lane *l, uint64_t job, uint64_t processes)
 			stripe_start(st, processes);
 }
 
+/* No control frame waits to be sent. */
+static bool session_all_said(const struct session *s)
+{
+	return s->control_off == s->control_len;
+}
+
 void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (st->p.job != job || st->running)
 			continue;
 		for (unsigned r = 0; r < st->p.world_size; r++)
-			if (st->sessions[r] && !st->sessions[r]->draining)
+			if (st->sessions[r] && !st->sessions[r]->draining && session_all_said(st->sessions[r]))
 				session_queue(st->sessions[r], frame, len);
 	}
 }
@@ -155,14 +161,14 @@ static void session_tick(struct session *s, uint64_t now_ms)
 		session_lost(s, why);
 		return;
 	}
-	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && s->control_len == s->control_off)
+	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_all_said(s))
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 }
 
 void lane_tick(struct lane *l, uint64_t now_ms)
 {
 	/* when this process was itself stopped for long, the silence was ours and not the workers' */
-	bool slept = now_ms - l->ticked_ms > l->opt.detect_ms / 2 && l->ticked_ms;
+	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
 
 	l->ticked_ms = l->now_ms = now_ms;
 	for (struct stripe *st = l->stripes; st; st = st->next) {

@@ -87,7 +87,8 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 
 /* All ranks are there: START goes out, contributions may come. */
 void lane_start(struct lane *l, uint64_t job, uint64_t processes);
-/* A control frame for every session of the job that is not running yet. */
+/* A control frame for every session of the job that is not running yet. A session that has not taken the last one yet
+ * goes without: a peer that does not read must not fill its queue, which START has to fit into. */
 void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* The job is over, for a reason found elsewhere: its sessions get ABORT and are closed. */
 void lane_abort(struct lane *l, uint64_t job, int code, const char *message);

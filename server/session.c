@@ -140,8 +140,11 @@ static void take_goodbye(struct session *s)
 		return;
 	}
 	s->left = true;
-	st->left++;
-	st->left_rank = s->rank;
+	/* before START another connection may still take its place */
+	if (st->running) {
+		st->left = true;
+		st->left_rank = s->rank;
+	}
 	session_drain(s);
 }
 

@@ -234,9 +234,6 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 		slot->next = *bucket;
 		*bucket = slot;
 	}
-	if (slot_bit(slot->who, rank))
-		return rs_fail(e, RS_EPROTO, "%s sent chunk %u of operation %" PRIu64 " twice",
-			       stripe_who(st, rank, who, sizeof who), f->chunk, f->seq);
 	slot_bit_set(slot->who, rank);
 	if (f->flags & FRAME_WIDE)
 		slot_bit_set(slot->wide, rank);
@@ -300,14 +297,15 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 {
 	uint64_t old = s->done, least = UINT64_MAX;
 
-	if (ack <= old)
+	/* when one has left no operation can complete any more, so nothing has to become stable */
+	if (ack <= old || st->left)
 		return;
 	s->done = ack;
 	/* the minimum can only move when the last rank leaves it, which keeps this off the path of most frames */
 	if (old != st->stable || --st->at_stable > 0)
 		return;
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		uint64_t done = st->sessions[r] ? st->sessions[r]->done : 0;
+		uint64_t done = st->sessions[r]->done;
 
 		if (done < least) {
 			least = done;

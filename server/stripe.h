@@ -32,8 +32,8 @@ struct stripe {
 	bool ended;                /* ABORT was sent; whatever arrives is thrown away */
 	uint64_t processes;        /* divisor of an average */
 	unsigned attached;         /* sessions */
-	unsigned left;             /* of them, those that said GOODBYE or were closed since */
-	unsigned left_rank;        /* one of those */
+	bool left;                 /* a rank said GOODBYE after START: no operation can complete any more */
+	unsigned left_rank;        /* which */
 	uint64_t stable;           /* every rank has the results of all operations below */
 	struct session **sessions; /* [world_size], NULL: not attached */
 	struct slot *slots;        /* [slots_n] */
