@@ -102,7 +102,7 @@ help: ## this list
 	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off leaves libsystemd out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
-example_files := $(wildcard config/examples/*.yaml)
+example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 doc_files     := $(wildcard README.md LICENSE)
 
 .PHONY: all deps install uninstall clean help FORCE

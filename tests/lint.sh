@@ -48,7 +48,7 @@ size() { # long files are hard to review; tests are lists of cases
 }
 mistakes() { # not bench/peers, which needs headers of others
 	list '*.c' | grep -v '^./bench/peers/' |
-		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -I"$generated" \
+		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -Iagent/include -I"$generated" \
 			2> >(grep -vE '^[0-9]+ warnings? .*(generated|treated)|^Suppressed|^Use -header-filter|^$' >&2)
 }
 compile() {

@@ -32,22 +32,26 @@ int main(void)
 
 @unittest.skipIf(harness.SAN, "a sanitized library is not installed")
 class Install(unittest.TestCase):
-    def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
-        self.addCleanup(shutil.rmtree, self.root)
-        self.make("install")
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.make("install", cls.root)
 
-    def make(self, goal):
+    @staticmethod
+    def make(goal, root):
         build = harness.BUILD.parent  # of build/default
-        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={self.root}", "PREFIX=/opt/rs"]
+        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={root}", "PREFIX=/opt/rs"]
         done = subprocess.run(argv, cwd=harness.ROOT, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        if done.returncode != 0:
+            raise AssertionError(f"make {goal}:\n{done.stdout}{done.stderr}")
 
-    def files(self):
-        return sorted(str(p.relative_to(self.root)) for p in self.root.rglob("*") if not p.is_dir())
+    @staticmethod
+    def files(root):
+        return sorted(str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir())
 
     def test_files(self):
-        files = self.files()
+        files = self.files(self.root)
         for name in (
             "bin/reduction-server",
             "bin/reduction-agent",
@@ -90,6 +94,19 @@ class Install(unittest.TestCase):
             self.assertEqual(version, "0.1.0")
             self.assertIn("3", message)
 
+    def test_example(self):
+        prefix = f"{self.root}/opt/rs"
+        find = dict(os.environ, PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=str(self.root))
+        flags = subprocess.run(
+            ["pkg-config", "--cflags", "--libs", "reduction"], env=find, check=True, capture_output=True, text=True
+        ).stdout.split()
+        binary, source = self.root / "all_reduce", f"{prefix}/share/doc/reduction/examples/all_reduce.c"
+        subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", binary, source] + flags,
+                       check=True)
+        with harness.Cluster(reducers=2, agents=2) as c:
+            for p in c.run(4, [binary], env={"LD_LIBRARY_PATH": f"{prefix}/lib"}):
+                self.assertIn("the sum is right", p.out)
+
     def test_only_the_interface_is_exported(self):
         done = subprocess.run(
             ["nm", "-D", "--defined-only", "--format=posix", self.root / "opt/rs/lib/libreduction.so"],
@@ -107,8 +124,12 @@ class Install(unittest.TestCase):
         self.assertEqual((done.stdout, done.returncode), ("0.1.0\n", 0), done.stderr)
 
     def test_uninstall_leaves_nothing(self):
-        self.make("uninstall")
-        self.assertEqual(self.files(), [])
+        with tempfile.TemporaryDirectory(prefix="reduction-") as name:
+            root = pathlib.Path(name)
+            self.make("install", root)
+            self.assertGreater(len(self.files(root)), 10)
+            self.make("uninstall", root)
+            self.assertEqual(self.files(root), [])
 
 
 if __name__ == "__main__":

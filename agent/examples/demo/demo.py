@@ -3,7 +3,7 @@
 """The demo: PyTorch trains a real model with its gradients summed by reducers, then with gloo, and both are compared.
 
 Everything runs on this machine, on loopback, in a temporary folder, and is ended with the demo, also on Ctrl-C:
-2 reducers, 2 "nodes" with one agent and 2 workers each. Usage: demo.py [--build build/default] [--epochs 8]
+2 reducers, 2 "nodes" with one agent and 2 workers each. Usage: demo.py [--build build/default] [--epochs 10]
 """
 
 import argparse
@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 # The two trainings add the same float32 numbers in different orders (a node's two ranks first and then the nodes; round
 # the ring), and float32 addition rounds each time, so sums differ in their last bit, about 1e-7 of them. Training
 # carries such differences on and lets them grow; over some hundred steps they stay far below this.
-TOLERANCE = 0.01
+TOLERANCE = 0.001
 
 
 class DemoError(Exception):
@@ -168,7 +168,8 @@ class Demo:
             self.daemons.insert(0, agents[-1])
         for i, p in enumerate(agents):
             self.wait_log(p, r"(\blistening\b)")
-            say(f"  node {i}       pid {p.pid:<7} agent, adds up ranks {WORKERS * i} and {WORKERS * i + 1} in shared memory")
+            ranks = " and ".join(str(WORKERS * i + j) for j in range(WORKERS))
+            say(f"  node {i}       pid {p.pid:<7} agent, adds up ranks {ranks} in shared memory")
 
     def socket(self, node):
         return self.dir / f"node{node}.sock"
@@ -284,8 +285,8 @@ def compare(ours, gloo):
         say(f"  {name:34}{a:>20}{b:>20}")
     say()
     say(f"  G = all gradients of one step: {ours.gradient / 1e6:.2f} MB. {ours.steps} steps were made.")
-    say("  Sent bytes are measured. Reducers: what the agents sent to them (reduction_get_stats, headers included), shared")
-    say("  among the workers; each agent adds up its two workers first and sends one G, so it is 0.5 G per worker.")
+    say("  Sent bytes are measured. Reducers: what the agents sent (reduction_get_stats, headers included), divided by")
+    say("  the workers; an agent adds up its two workers before it sends one G, so it is 0.5 G for each of them.")
     say("  gloo: what the workers' TCP connections to each other sent (the kernel's TCP_INFO); a ring of n = 4 sends")
     say("  2(n-1)/n G = 1.5 G per worker; from node to node go the bytes of one worker of each node.")
     say("  Times: on the loopback of one machine there is no network to relieve, so they show processor time alone.")
@@ -304,7 +305,7 @@ def run(args):
     demo = Demo(args.build.resolve(), args.epochs)
     try:
         say("A convolutional network learns handwritten digits (scikit-learn's, 1437 to train on and 360 to test) in")
-        say(f"{RANKS} PyTorch processes (DistributedDataParallel), as if on {NODES} machines with {WORKERS} processes each.")
+        say(f"{RANKS} PyTorch processes (DistributedDataParallel), as if on {NODES} machines with {WORKERS} on each.")
         say()
         say("1. Gradients summed by reducers")
         demo.start_daemons()
@@ -333,7 +334,7 @@ def run(args):
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default", help="folder of the build")
-    p.add_argument("--epochs", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=10)
     return p.parse_args()
 
 

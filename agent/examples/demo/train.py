@@ -32,7 +32,7 @@ TCP_INFO_BYTES_SENT, TCP_INFO_BYTES_RETRANS = 200, 208  # offsets in Linux's str
 def parse_arguments():
     p = argparse.ArgumentParser()
     p.add_argument("--gradients", choices=["reducers", "gloo"], required=True)
-    p.add_argument("--epochs", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=10)
     p.add_argument("--batch", type=int, default=32, help="images for each rank and step")
     p.add_argument("--out", type=pathlib.Path, help="folder for the results of this rank")
     return p.parse_args()
