@@ -241,10 +241,9 @@ void client_memory_close(struct client *c)
 {
 	struct client_buffer *b;
 
-	for (unsigned i = 0; i < c->shared_n; i++) {
-		munmap(c->shared[i]->map, c->shared[i]->bytes);
+	/* the caller's, who may still look at what it did not free: as in the direct backend it stays */
+	for (unsigned i = 0; i < c->shared_n; i++)
 		free(c->shared[i]);
-	}
 	free(c->shared);
 	for (unsigned cls = 0; cls < CLIENT_STAGE_CLASSES; cls++) {
 		while ((b = pop_idle(c, cls))) {

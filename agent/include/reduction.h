@@ -144,7 +144,8 @@ REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
 /* Memory for buffers, at least 64-byte aligned and zeroed. Through an agent it is shared with it, so operations on it
  * are not copied between the processes; any other memory works too. Freed with reduction_buffer_free() before the
- * communicator is closed; not while an operation on it is pending. */
+ * communicator is closed, not while an operation on it is pending; what is not freed by then stays readable and
+ * writable until the process ends. */
 REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
 REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
 
