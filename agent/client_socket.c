@@ -82,7 +82,7 @@ int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd,
 	if (local_check(ret, (size_t)n, false, e)) {
 		if (passed >= 0)
 			close(passed);
-		return e->code;
+		return rs_wrap(e, "the agent at %s broke the local protocol", path);
 	}
 	*ret_fd = passed;
 	return RS_OK;

@@ -68,22 +68,21 @@ static void end_strings(union local_message *m)
 
 int local_check(union local_message *m, size_t n, bool from_client, struct rs_err *e)
 {
-	const char *peer = from_client ? "this process" : "the agent";
+	size_t expected;
 
 	if (n < sizeof m->head)
-		return rs_fail(e, RS_EPROTO, "%s sent a message of %zu bytes; the shortest has %zu", peer, n,
-			       sizeof m->head);
+		return rs_fail(e, RS_EPROTO, "a message of %zu bytes, expected at least %zu", n, sizeof m->head);
 	if (m->head.version != LOCAL_VERSION)
-		return rs_fail(e, RS_EPROTO, "%s speaks version %u of the local protocol, expected version %d", peer,
-			       m->head.version, LOCAL_VERSION);
+		return rs_fail(e, RS_EPROTO, "version %u of the local protocol, expected version %d", m->head.version,
+			       LOCAL_VERSION);
 	if (!is_type(m->head.type))
-		return rs_fail(e, RS_EPROTO, "%s sent a message of unknown type %u", peer, m->head.type);
+		return rs_fail(e, RS_EPROTO, "a message of unknown type %u", m->head.type);
 	if (types[m->head.type].from_client != from_client)
-		return rs_fail(e, RS_EPROTO, "%s sent %s, which only the other side sends", peer,
-			       local_type_name(m->head.type));
-	if (n != types[m->head.type].bytes || m->head.bytes != n)
-		return rs_fail(e, RS_EPROTO, "%s sent %s with %zu bytes that says it has %u, expected %zu", peer,
-			       local_type_name(m->head.type), n, m->head.bytes, types[m->head.type].bytes);
+		return rs_fail(e, RS_EPROTO, "%s, which only the other side sends", local_type_name(m->head.type));
+	expected = types[m->head.type].bytes;
+	if (n != expected || m->head.bytes != n)
+		return rs_fail(e, RS_EPROTO, "a %s of %zu bytes that says %u, expected %zu",
+			       local_type_name(m->head.type), n, m->head.bytes, expected);
 	end_strings(m);
 	return RS_OK;
 }

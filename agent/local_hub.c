@@ -80,7 +80,8 @@ void local_client_violation(struct local_client *c, const struct rs_err *why)
 	struct rs_err how;
 
 	rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
-	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, why, false);
+	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
+	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, false);
 	if (c->state == CLIENT_JOINED) {
 		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
 		local_job_lost(c, how.msg);

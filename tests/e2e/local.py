@@ -69,7 +69,7 @@ class Client:
     def expect(self, kind):
         """The body of the next message, which must be of this type; with it the descriptors."""
         got, body, fds = self.receive()
-        assert got == kind, f"got message {got} {body!r}, expected {kind}"
+        assert got == kind, f"got message {got} {body.rstrip(bytes(1))!r}, expected {kind}"
         return body, fds
 
     def join(self, **who):

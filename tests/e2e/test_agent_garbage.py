@@ -1,0 +1,286 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that may arrive on an agent's socket: nonsense, other versions, clients that break the rules, flood it or do
+not listen. All of it happens beside a job of two well-behaved raw clients, whose sums must stay right."""
+
+import ctypes
+import fcntl
+import itertools
+import mmap
+import os
+import random
+import socket
+import struct
+import threading
+import unittest
+
+import harness
+import local
+
+COUNT = 1000
+LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "1s", "connect": "5s"}, "agent": {"shm_bytes": "8MiB"}}
+
+
+class Neighbors:
+    """Two local ranks that all-reduce as long as the block lasts, in a thread."""
+
+    def __init__(self, path):
+        self.clients = [local.Client(path, 20 * harness.SCALE) for _ in range(2)]
+        self.rounds, self.error, self.stopping = 0, None, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        for rank, c in enumerate(self.clients):
+            c.send(local.hello(job="neighbors", rank=rank, world=2, local_rank=rank, local_world=2))
+        for c in self.clients:
+            c.expect(local.WELCOME)
+            c.expect(local.READY)
+        self.buffers = []
+        for c in self.clients:
+            number, fd = c.buffer(4 * COUNT)
+            self.buffers.append((number, mmap.mmap(fd, 4 * COUNT)))
+            os.close(fd)
+        self.thread.start()
+        return self
+
+    def run(self):
+        try:
+            while not self.stopping.is_set():
+                for c, (number, memory) in zip(self.clients, self.buffers):
+                    memory[:] = struct.pack("=f", self.rounds % 100) * COUNT
+                    c.send(local.submit(self.rounds, COUNT, (number, 0), (number, 0)))
+                for c, (_, memory) in zip(self.clients, self.buffers):
+                    body, _ = c.expect(local.DONE)
+                    assert struct.unpack_from("=Qi", body) == (self.rounds, 0), body
+                for _, memory in self.buffers:
+                    assert memory[:] == struct.pack("=f", 2 * (self.rounds % 100)) * COUNT, self.rounds
+                self.rounds += 1
+        except BaseException as exc:  # shown by the test's own thread
+            self.error = exc
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join()
+        for c in self.clients:
+            c.send(local.message(local.GOODBYE))
+            c.sock.close()
+        if self.error:
+            raise AssertionError(f"the neighbors' round {self.rounds} went wrong") from self.error
+        assert self.rounds > 0
+
+
+class Garbage(unittest.TestCase):
+    def setUp(self):
+        self.cluster = self.enterContext(harness.Cluster(agents=1, config=LIMITS))
+        self.jobs = itertools.count()
+        self.neighbors = self.enterContext(Neighbors(self.cluster.socket_path(0)))
+
+    def client(self):
+        c = local.Client(self.cluster.socket_path(0), 20 * harness.SCALE)
+        self.addCleanup(c.sock.close)
+        return c
+
+    def ready(self):
+        """A client that is its whole job; each has another."""
+        c = self.client()
+        c.join(job=f"job{next(self.jobs)}")
+        return c
+
+    def check(self, prepare, data, pattern, kind=local.ABORT):
+        """After prepare(client) the agent must answer this message by closing, with such a sentence."""
+        c = self.client()
+        values = prepare(c) if prepare else None
+        c.send(data(*values) if callable(data) else data)
+        got, code, sentence = c.last_words()
+        self.assertEqual(got, kind, sentence)
+        self.assertLess(code, 0)
+        self.assertRegex(sentence, pattern)
+
+    def test_not_messages(self):
+        hello = local.hello()
+        cases = [
+            (b"x", "message of 1 bytes"),
+            (b"GET / HTTP/1.1\r\n\r\n", "version"),
+            (hello + b"x", "HELLO of 113 bytes that says 112, expected 112"),
+            (hello[:-4], "HELLO of 108 bytes"),
+            (hello + bytes(4000), "HELLO of 4112 bytes"),
+            (local.message(local.HELLO, hello[8:], size=999), "HELLO of 112 bytes that says 999"),
+            (local.message(local.HELLO, hello[8:], version=2), "version 2 of the local protocol, expected version 1"),
+            (local.message(77), "unknown type 77"),
+            (local.message(0), "unknown type 0"),
+            (local.message(local.WELCOME, bytes(8)), "only the other side"),
+        ]
+        for data, pattern in cases:
+            with self.subTest(pattern):
+                self.check(None, data, pattern, local.REFUSED)
+
+    def test_random_bytes(self):
+        rng = random.Random(7)
+        for i in range(200):
+            c = self.client()
+            c.send(rng.randbytes(rng.randrange(1, 1500)))
+            self.assertEqual(c.last_words()[0], local.REFUSED)
+
+    def test_random_bodies(self):
+        """Well-formed heads with nonsense behind them, in a job of its own each time."""
+        sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 120, local.HELLO: 104, local.STATS: 0}
+        rng = random.Random(8)
+        for i in range(100):
+            c = self.ready()
+            c.buffer(4096)
+            try:
+                for _ in range(20):
+                    kind = rng.choice(list(sizes))
+                    c.send(local.message(kind, rng.randbytes(sizes[kind])))
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            c.sock.close()
+
+    def test_places_that_cannot_be(self):
+        cases = [
+            ({"job": ""}, "no job name"),
+            ({"job": "a b"}, "no job name"),
+            ({"job": "../etc"}, "no job name"),
+            ({"rank": 1}, "rank 1 of a world of 1"),
+            ({"world": 0}, "world"),
+            ({"world": 1 << 31, "local_world": 1 << 31}, "world"),
+            ({"local_rank": 1}, "local rank 1 of 1"),
+            ({"local_world": 0}, "local rank 0 of 0"),
+            ({"node": 1}, "node 1 of 1"),
+            ({"nodes": 0}, "node 0 of 0"),
+            ({"world": 4, "local_world": 2, "nodes": 1}, "cannot be part of a world of 4"),
+            ({"world": 4, "local_world": 4, "nodes": 2}, "cannot be part of a world of 4"),
+        ]
+        for who, pattern in cases:
+            with self.subTest(pattern):
+                self.check(None, local.hello(**who), pattern, local.REFUSED)
+
+    def test_order(self):
+        def waiting(c):
+            c.send(local.hello(job=f"job{next(self.jobs)}", world=2, local_world=2))
+            c.expect(local.WELCOME)
+            return ()
+
+        for kind in (local.ALLOC, local.FREE, local.SUBMIT, local.STATS, local.GOODBYE):
+            size = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 120}.get(kind, 0)
+            self.check(None, local.message(kind, bytes(size)), "before HELLO", local.REFUSED)
+        self.check(waiting, local.hello(), "a second HELLO")
+        self.check(waiting, local.submit(), "SUBMIT before READY")
+        self.check(waiting, local.free(0), "FREE of shared buffer 0")
+
+    def test_operations_that_cannot_be(self):
+        def ready(c):
+            c.join(job=f"job{next(self.jobs)}")
+            number, fd = c.buffer(8192)
+            os.close(fd)
+            return (number,)
+
+        b = lambda offset=0: lambda n: (n, offset)
+        cases = [
+            (lambda n: local.submit(seq=1), "operation 1, expected 0"),
+            (lambda n: local.submit(dtype=99), "unknown dtype 99"),
+            (lambda n: local.submit(op=9), "unknown op 9"),
+            (lambda n: local.submit(op=16, root=1), "root 1 in a world of 1"),
+            (lambda n: local.submit(root=1), "root 1"),
+            (lambda n: local.submit(send=(n + 1, 0), recv=(n, 0)), "does not exist"),
+            (lambda n: local.submit(send=(n, 0), recv=(4000000000, 0)), "does not exist"),
+            (lambda n: local.submit(count=2049, send=(n, 0), recv=(n, 0)), "8196 bytes at offset 0 .* has 8192"),
+            (lambda n: local.submit(send=(n, 8189), recv=(n, 8189)), "4 bytes at offset 8189"),
+            (lambda n: local.submit(send=(n, 2**64 - 4), recv=(n, 0)), "at offset 18446744073709551612"),
+            (lambda n: local.submit(count=2**62, send=(n, 0), recv=(n, 0)), "elements|bytes"),
+            (lambda n: local.submit(count=2**64 - 1, send=(n, 0), recv=(n, 0)), "18446744073709551615 elements"),
+            (lambda n: local.submit(count=4, send=(n, 0), recv=(n, 8)), "overlap"),
+            (lambda n: local.submit(op=16, send=(n, 0), recv=(n, 4096)), "send and recv differ"),
+        ]
+        for data, pattern in cases:
+            with self.subTest(pattern):
+                self.check(ready, data, pattern)
+
+    def test_memory_is_sealed(self):
+        c = self.ready()
+        _, fd = c.buffer(8192)
+        self.addCleanup(os.close, fd)
+        for size in (0, 4096, 1 << 20):
+            with self.assertRaises(PermissionError):
+                os.ftruncate(fd, size)
+        with self.assertRaises(PermissionError):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+    def test_punched_hole(self):
+        """Pages that a client takes away come back as zeros and hurt nobody."""
+        c = self.ready()
+        number, fd = c.buffer(1 << 20)
+        os.posix_fallocate(fd, 0, 1 << 20)
+        memory = mmap.mmap(fd, 1 << 20)
+        memory[:] = b"\1" * (1 << 20)
+        self.addCleanup(os.close, fd)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate(fd, 3, ctypes.c_long(0), ctypes.c_long(1 << 20))  # KEEP_SIZE | PUNCH_HOLE
+        c.send(local.submit(0, 1 << 18, (number, 0), (number, 0)))
+        body, _ = c.expect(local.DONE)
+        self.assertEqual(struct.unpack_from("=Qi", body), (0, 0))
+        self.assertEqual(memory[:], bytes(1 << 20))
+
+    def test_silent(self):
+        c = self.client()
+        kind, _, sentence = c.last_words()
+        self.assertEqual(kind, local.REFUSED)
+        self.assertIn("no HELLO within 1000 ms", sentence)
+
+    def test_does_not_listen(self):
+        """A client that asks and asks but never reads is dropped; what it can make the agent hold is bounded."""
+        c = self.ready()
+        with self.assertRaises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                c.send(local.message(local.STATS))
+        self.cluster.agents[0].wait_text("rank 0 .* does not read the agent's messages")
+
+    def test_too_many_operations(self):
+        ready = [self.client() for _ in range(2)]
+        for i, c in enumerate(ready):
+            c.send(local.hello(job="many", rank=i, world=2, local_rank=i, local_world=2))
+        for c in ready:
+            c.expect(local.WELCOME)
+            c.expect(local.READY)
+        for seq in range(9):
+            ready[0].send(local.submit(seq, 0))
+        self.assertIn("more than 8 operations in flight", ready[0].last_words()[2])
+        kind, body, _ = ready[1].receive()
+        self.assertEqual((kind, struct.unpack_from("=i", body)[0]), (local.ABORT, -6))
+        self.assertIn(b"broke the local protocol: more than 8 operations in flight", body)
+
+    def test_alloc_while_alloc(self):
+        c = self.ready()
+        c.send(local.alloc(1 << 22))
+        c.send(local.alloc(1 << 22))
+        self.assertIn("ALLOC before the last one was answered", c.last_words()[2])
+
+    def test_memory_of_the_dead_is_free_again(self):
+        for _ in range(20):
+            c = self.ready()
+            os.close(c.buffer(7 << 20)[1])
+            c.sock.close()
+
+    def test_descriptors_are_not_taken(self):
+        c = self.ready()
+        for _ in range(300):
+            socket.send_fds(c.sock, [local.message(local.STATS)], [0, 1, 2])
+            c.expect(local.COUNTERS)
+        self.assertLess(len(os.listdir(f"/proc/{self.cluster.agents[0].pid}/fd")), 60)
+
+    def test_many_connections(self):
+        """Above the most that an agent serves each is told so; those below stay."""
+        held = []
+        refused = ""
+        for _ in range(1100):
+            c = self.client()
+            held.append(c)
+        for c in held:
+            kind, _, sentence = c.last_words()
+            self.assertEqual(kind, local.REFUSED)
+            refused += sentence + "\n"
+        self.assertIn("already has 1024 clients", refused)
+
+
+if __name__ == "__main__":
+    harness.main()
