@@ -291,7 +291,8 @@ int bench_options_parse(struct bench_options *o, int argc, char **argv, const ch
 	while ((key = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		const char *expected = NULL;
 		if (key == '?') {
-			*ret_exit = 2; /* getopt has said what is wrong */
+			fprintf(stderr, "Try 'reduction-bench --help'.\n"); /* getopt has said what is wrong */
+			*ret_exit = 2;
 			return 1;
 		}
 		if (key == 'h' || key == KEY_VERSION) {

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +24,9 @@ int listener_split(const char *address, char *host, size_t host_size, char *port
 	}
 	if (!colon || !colon[1] || len >= host_size || strlen(colon + 1) >= port_size)
 		return rs_fail(e, RS_ECONFIG, "address \"%s\" is not of the form host:port or [v6]:port", address);
+	/* getaddrinfo would take 65537 for 1 */
+	if (strspn(colon + 1, "0123456789") != strlen(colon + 1) || strtoul(colon + 1, NULL, 10) > 65535)
+		return rs_fail(e, RS_ECONFIG, "address \"%s\": the port is not a number from 0 to 65535", address);
 	memcpy(host, from, len);
 	host[len] = '\0';
 	if (strcmp(host, "*") == 0)

@@ -167,6 +167,7 @@ int main(int argc, char **argv)
 	}
 	server_run(server);
 	server_close(server);
+	rs_log(&log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
 	rs_config_close(&cfg);
 	return EXIT_SUCCESS;
 

@@ -441,6 +441,5 @@ void server_close(struct server *s)
 	uv_loop_close(&s->loop);
 	free(s->lanes);
 	close(s->spare_fd);
-	rs_log(s->log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
 	free(s);
 }
