@@ -106,6 +106,19 @@ def fold(dtype, op, parts):
     return narrow(acc, dtype)
 
 
+def fold_nodes(dtype, op, parts, local):
+    """The same with agents that each combine `local` consecutive ranks first, without rounding halves in between."""
+    acc = None
+    for first in range(0, len(parts), local):
+        node = widen(parts[first], dtype)
+        for part in parts[first + 1 : first + local]:
+            node = _combine(op, node, widen(part, dtype))
+        acc = node if acc is None else _combine(op, acc, node)
+    if op == "avg":
+        acc = _divide(acc, len(parts))
+    return narrow(acc, dtype)
+
+
 def _bounds(dtype, op, parts):
     """Between which values the result lies whatever the order. Each of the n - 1 operations, and a division, errs by
     at most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results."""
