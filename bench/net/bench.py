@@ -209,13 +209,19 @@ def run_case(case, args, started):
             for size in case.sizes:
                 iters, warmup = operations(case, size, args.seconds)
                 for system, place in entries:
-                    print(f"\r\033[K# {case.name}: run {repeat + 1} of {args.repeats}: {size} bytes, {system.name}, "
-                          f"{time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+                    progress(f"{case.name}: run {repeat + 1} of {args.repeats}: {size_text(size)}, {system.name}, "
+                             f"{time.monotonic() - started:.0f} s")
                     launch = systems.Launch(lab, place, size, iters, warmup, args.build)
                     runs.setdefault((size, system.name), (place, []))[1].append(measure(system, launch))
-    print("\r\033[K", end="", file=sys.stderr)
+    progress("")
     return [line_of(case, args, size, name, place, rows, statistics.median(lines))
             for (size, name), (place, rows) in runs.items()]
+
+
+def progress(text):
+    """One line that replaces the last one; nothing where nobody watches."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{'# ' if text else ''}{text}", end="", file=sys.stderr, flush=True)
 
 
 def measure(system, launch):
@@ -253,6 +259,7 @@ def line_of(case, args, size, name, place, rows, line):
         "p50_us": median(lambda r: r["time_us"]["p50"], 1), "p99_us": median(lambda r: r["time_us"]["p99"], 1),
         "frames_tx_over_S": median(lambda r: r["tx_frames_over_S"], 4),
         "frames_rx_over_S": median(lambda r: r["rx_frames_over_S"], 4),
+        "busy": median(lambda r: r["busy"], 3),
         "dropped": median(lambda r: r["dropped"], 0), "runs": [round(s, 3) for s in speeds],
         "wrong": sum(r["wrong"] or 0 for r in good), "hung": sum(r["hung"] for r in good),
         "failed": len(rows) - len(good), "mixed": place.mixed, "half": case.half, "delay_ms": case.delay_ms,
@@ -294,7 +301,7 @@ def print_case(case, lines):
     print(f"\n{case.name}: n={case.n}, k={case.k}{extra}, {shape}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; "
           f"bound {shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; {first['cc']}")
     print(f"{'size':>8}  {'system':<20} {'algbw MB/s [min .. max]':>26} {'/line':>6} {'/peer':>6} {'p50 ms':>8} "
-          f"{'tx/S':>6} {'rx/S':>6} {'cpu s/GiB':>9} {'drops':>6}")
+          f"{'tx/S':>6} {'rx/S':>6} {'cpu s/GiB':>9} {'drops':>6} {'busy':>5}")
     for size in case.sizes:
         rows = [r for r in lines if r["bytes"] == size]
         rivals = [r["algbw_MBps_median"] for r in rows if r["system"] in EVERY and r["algbw_MBps_median"]]
@@ -306,7 +313,7 @@ def print_case(case, lines):
                   f"{shown(speed and speed / r['line_MBps'], '.2f'):>6} {shown(ratio, '.2f'):>6} "
                   f"{shown(r['p50_us'] and r['p50_us'] / 1e3, '.2f'):>8} {shown(r['wire_tx_over_S'], '.3f'):>6} "
                   f"{shown(r['wire_rx_over_S'], '.3f'):>6} {shown(r['server_cpu_s_per_GiB'], '.2f'):>9} "
-                  f"{shown(r['dropped'], '.0f'):>6}"
+                  f"{shown(r['dropped'], '.0f'):>6} {shown(r['busy'], '.0%'):>5}"
                   + (f"  {r['failed']} failed" if r["failed"] else "") + (f"  hung {r['hung']} x" if r["hung"] else "")
                   + (f"  {r['wrong']} WRONG" if r["wrong"] else ""))
     if case.n > len(os.sched_getaffinity(0)) and any(p.startswith(("ompi", "mpich")) for p in case.peers):
@@ -324,7 +331,8 @@ def main():
     started = time.monotonic()
     everything = []
     print("/line: share of the plain TCP flow; /peer: against the best ring or MPI in the same case; tx/S, rx/S: TCP "
-          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a launch")
+          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a launch;\nbusy: share of this machine's "
+          "cores, the launch's start included: near 100 % the cores are the limit and not the links")
     with (out / "net.jsonl").open("w", encoding="ascii") as f:
         f.write(json.dumps(machine()) + "\n")
         for case in cases:

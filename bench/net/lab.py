@@ -16,11 +16,12 @@ How the links are shaped, and why so:
   * tbf counts what a wire would carry: each packet of at most 1,514 bytes with its Ethernet, IP and TCP headers, also
     when the kernel handles several at once. A plain TCP flow on a 1 Gbit/s link therefore carries 1448/1514 of 125
     MB/s = 119.6 MB/s, as the frames of this length would.
-  * Linux hands TCP's data on in super-packets of up to 64 KiB. In a short queue that is coarse: 5 ms at 1 Gbit/s are
-    ten of them, and a full queue drops 44 packets at once. On a real network the sender's interface cuts them into
-    packets. Cutting them here costs so much CPU time that two cores cannot drive eight links (measured: 8 flows of
-    1 Gbit/s fall from 113 to 50 MB/s each with 10 packets, to 8 MB/s with single ones), so a super-packet is limited
-    (gso_max_segs) to SUPER packets and to a quarter of the queue, but not below SUPER_MIN.
+  * Linux hands TCP's data on in super-packets of up to 64 KiB, and a real interface cuts them into packets. Cutting
+    them here would cost more CPU time than two cores have: 8 flows of 1 Gbit/s, measured, fall from 113 MB/s each to 8
+    with single packets, to 50 with 10 packets to a super-packet, and the incast traffic of 4 workers and 4 reducers
+    loses half of its speed with 22. So they stay whole. What this makes coarse is the loss: a full queue drops up to
+    44 packets at once. In short queues (gso_max_segs) a super-packet is at most half of the queue, but not below
+    SUPER_MIN packets.
   * tbf's bucket holds one super-packet, else tbf would cut it. What waits in a full queue waits `queue_ms`: the
     bucket is empty then, so it does not come on top.
   * Congestion control is the machine's default for new namespaces unless `cc` names another; it is set on the hosts'
@@ -45,9 +46,10 @@ NETWORK = "10.99.0.0/16"
 MTU = 1500
 FRAME = MTU + 14  # what tbf counts for a full packet: Ethernet's header without checksum, preamble and gap
 HEADERS = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps: of each packet that carries data
-SUPER, SUPER_MIN = 22, 8  # packets in one super-packet, at most and at least
+SUPER, SUPER_MIN = 44, 24  # packets in one super-packet, at most (64 KiB) and at least
 HOST_QUEUE = 1000 * FRAME
 MAX_HOSTS = 250
+NO_IPV6 = {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_ipv6": 1}
 
 
 class LabError(Exception):
@@ -228,19 +230,20 @@ class Lab:
     def _make_switch(self):
         switch = f"{self.prefix}sw"
         _call(["ip", "netns", "add", switch])
-        self._sysctl(switch, {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_ipv6": 1})
+        self._sysctl(switch, NO_IPV6)
+        if os.path.exists("/proc/sys/net/bridge"):  # a switch has no packet filter
+            self._sysctl(switch, {"net/bridge/bridge-nf-call-iptables": 0})
         _call(["ip", "-n", switch, "-batch", "-"],
               "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n")
 
     def _make_host(self, i):
         ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
         queue = int(rate / 8e3 * self.queue_ms) if rate else 0
-        segments = min(max(queue // 4 // FRAME, SUPER_MIN), SUPER) if rate else 65535
+        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if rate else 65535
         _call(["ip", "netns", "add", ns])
         # the same for every system that is measured, and nothing learned by one run is kept for the next
-        self._sysctl(ns, {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_ipv6": 1,
-                          "net/ipv4/tcp_no_metrics_save": 1,
-                          "net/ipv4/tcp_rmem": "4096 131072 6291456", "net/ipv4/tcp_wmem": "4096 16384 4194304"})
+        self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
+                                    "net/ipv4/tcp_wmem": "4096 16384 4194304"})
         _call(["ip", "-n", switch, "-batch", "-"],
               f"link add p{i} type veth peer name eth0 netns {ns}\n"
               f"link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n")
@@ -267,7 +270,15 @@ class Lab:
         _call(["ip", "netns", "exec", ns, "sh", "-e"], lines)
 
     def stop(self):
-        """Ends everything; never raises for what is gone already."""
+        """Ends everything; never raises for what is gone already. Signals wait meanwhile: a second Ctrl-C would leave
+        half of it behind."""
+        waiting = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        try:
+            self._stop()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+
+    def _stop(self):
         for child in self._children:
             if child.poll() is None:
                 child.terminate()

@@ -107,8 +107,10 @@ class System:
             servers = self.start_servers(launch)
             cpu = sum(cpu_seconds(p.pid) for p in servers)
             before = launch.lab.counters()
+            idle = idle_seconds()
             ranks = self.start_ranks(launch)
             rows = self._collect(launch, ranks)
+            idle = [b - a for a, b in zip(idle, idle_seconds())]
             between = counters_between(before, launch.lab.counters())
             cpu = sum(cpu_seconds(p.pid) for p in servers) - cpu
         finally:
@@ -123,6 +125,7 @@ class System:
                 row[f"{way}_{what}_over_S"] = None if launch.place.loopback else mean / payload
         row["dropped"] = sum(h["dropped"] for h in between)
         row["server_cpu_s"] = cpu if servers else None
+        row["busy"] = 1 - idle[0] / idle[1] if idle[1] else None
         row["contributed"] = payload * launch.place.n
         return row
 
@@ -141,6 +144,13 @@ class System:
         if not rows:
             raise LabError(f"{self.name}: {launch.size} bytes: no result was printed")
         return rows
+
+
+def idle_seconds():
+    """Idle time and all time of this machine's cores since its start."""
+    with open("/proc/stat", encoding="ascii") as f:
+        times = [int(t) for t in f.readline().split()[1:9]]
+    return times[3] + times[4], sum(times)
 
 
 def _start(launch, host, command, env=None):
