@@ -343,7 +343,7 @@ class Errors(unittest.TestCase):
                 (dict(config="/nowhere.yaml"), reduction.ReductionError, "/nowhere.yaml"),
                 (dict(agent="/nowhere.sock", connect_timeout=0.3), reduction.ReductionError, "/nowhere.sock"),
                 (dict(rank=5, world_size=2), reduction.ReductionError, "5"),
-                (dict(rank=0, world_size=2, connect_timeout=0.3), reduction.ReductionError, "rank 1"),
+                (dict(rank=0, world_size=2, connect_timeout=0.3), reduction.ReductionTimeoutError, "test"),
             ):
                 try:
                     reduction.Communicator(**options)
