@@ -432,6 +432,7 @@ END_TEST
 START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 {
 	struct fake_world fw;
+	struct iovec iov[2];
 
 	fake_running(&fw, &(struct fake_options){.world = 2, .chunk_bytes = 1024, .deterministic = _i});
 	for (unsigned r = 0; r < 2; r++) {
@@ -440,8 +441,6 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 		fake_feed(&fw, r, 99);
 	}
 	/* also between target and received, as when another session's event ended the stripe */
-	struct iovec iov[2];
-
 	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
 	session_received(fw.w[0].session, 1, fw.now_ms);
