@@ -232,6 +232,21 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 	return RS_OK;
 }
 
+/* Joins a job that is there. A running one is complete, but it may be over soon, so whoever knocks may come again:
+ * between two short-lived communicators one rank can be back before another one has left. */
+static int check_joins(const struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	int rc = check_same(j, h, no);
+
+	if (!rc && j->running)
+		rc = refuse(no, RS_EREFUSED, true,
+			    "rank %u has left generation %u of job %s, which still runs on other ranks", h->rank,
+			    h->generation, h->job);
+	if (rc && j->running)
+		no->retry = true;
+	return rc;
+}
+
 static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 {
 	const struct control_hello *f = &j->first;
@@ -320,7 +335,7 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	if (!rc)
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
-		rc = j ? check_same(j, h, refused) : open_job(r, h, &j, refused);
+		rc = j ? check_joins(j, h, refused) : open_job(r, h, &j, refused);
 	if (rc)
 		return rc;
 	join(j, h);

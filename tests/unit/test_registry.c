@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+#include "server/registry.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A registry with a recorder in place of the lanes and of the operating system's memory. */
+struct world {
+	struct registry *r;
+	unsigned n[5]; /* actions of each type */
+	struct registry_action last;
+	char name[CONTROL_JOB]; /* of the last action's job */
+	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	uint64_t allocated;
+	bool no_memory;
+};
+
+static void on_action(void *ctx, const struct registry_action *a)
+{
+	struct world *w = ctx;
+
+	w->n[a->type]++;
+	w->last = *a;
+	snprintf(w->name, sizeof w->name, "%s", a->job.name);
+	if (a->frame_len)
+		memcpy(w->frame, a->frame, a->frame_len);
+}
+
+static void *on_alloc(void *ctx, uint64_t bytes)
+{
+	struct world *w = ctx;
+
+	if (w->no_memory)
+		return NULL;
+	w->allocated += bytes;
+	return malloc(bytes);
+}
+
+static void on_free(void *ctx, void *memory, uint64_t bytes)
+{
+	struct world *w = ctx;
+
+	w->allocated -= bytes;
+	free(memory);
+}
+
+enum {
+	CHUNK = 1024,
+	WINDOW = 2,
+	JOB_BYTES = CHUNK * 2 * 2 * WINDOW
+}; /* half types take twice, slots are two windows */
+
+static void open_world(struct world *w, unsigned jobs, unsigned workers, uint64_t memory)
+{
+	struct registry_options opt = {.limits = {jobs, workers, memory},
+				       .threads = 3,
+				       .alloc = on_alloc,
+				       .free = on_free,
+				       .action = on_action,
+				       .ctx = w};
+	struct rs_err e;
+
+	*w = (struct world){0};
+	ck_assert_int_eq(registry_new(&w->r, &opt, &e), RS_OK);
+}
+
+static void close_world(struct world *w)
+{
+	registry_free(w->r);
+	ck_assert_uint_eq(w->allocated, 0);
+}
+
+static struct control_hello hello(unsigned rank, unsigned lane)
+{
+	struct control_hello h = {.generation = 4,
+				  .rank = rank,
+				  .world_size = 2,
+				  .lane = lane,
+				  .lanes = 2,
+				  .chunk_bytes = CHUNK,
+				  .window = WINDOW,
+				  .config_digest = 99,
+				  .processes = 1 + rank,
+				  .incarnation = 1000 + rank,
+				  .detect_ms = 5000};
+
+	strcpy(h.job, "train");
+	strcpy(h.reducer, "r0");
+	snprintf(h.label, sizeof h.label, "process %u on b", rank);
+	return h;
+}
+
+/* As the accept loop does it. Returns the job's number. */
+static uint64_t admit(struct world *w, const struct control_hello *h)
+{
+	struct registry_admit a;
+	struct control_refused no = {0};
+
+	if (registry_hello(w->r, h, &a, &no))
+		ck_abort_msg("refused: %s", no.message);
+	ck_assert_uint_eq(a.session.rank, h->rank);
+	ck_assert_uint_eq(a.stripe.lane, h->lane);
+	ck_assert_str_eq(a.session.label, h->label);
+	registry_admitted(w->r, a.stripe.job);
+	return a.stripe.job;
+}
+
+static void refused(struct world *w, const struct control_hello *h, int code, bool retry, const char *says)
+{
+	struct registry_admit a;
+	struct control_refused no = {0};
+	unsigned jobs = registry_jobs(w->r);
+
+	ck_assert_int_eq(registry_hello(w->r, h, &a, &no), code);
+	ck_assert_msg(no.code == code && no.retry == retry && strstr(no.message, says),
+		      "code %d, retry %d, \"%s\" instead of code %d, retry %d, \"%s\"", no.code, no.retry, no.message,
+		      code, retry, says);
+	ck_assert_uint_eq(registry_jobs(w->r), jobs);
+}
+
+/* Both ranks with both lanes. */
+static uint64_t admit_all(struct world *w)
+{
+	uint64_t id = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct control_hello h = hello(i / 2, i % 2);
+
+		ck_assert_uint_eq(w->n[REGISTRY_START], 0);
+		id = admit(w, &h);
+	}
+	ck_assert_uint_eq(w->n[REGISTRY_START], 1);
+	return id;
+}
+
+static void all_gone(struct world *w, uint64_t id, bool clean)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_eq(w->n[REGISTRY_CLOSED], 0);
+		registry_gone(w->r, id, i / 2, i % 2, clean);
+	}
+	ck_assert_uint_eq(w->n[REGISTRY_CLOSED], 1);
+	ck_assert_uint_eq(registry_jobs(w->r), 0);
+	ck_assert_uint_eq(w->allocated, 0);
+}
+
+START_TEST(a_job_gathers_runs_and_closes)
+{
+	struct world w;
+	uint64_t id;
+
+	open_world(&w, 1, 2, 2 * JOB_BYTES);
+	id = admit_all(&w);
+	ck_assert_uint_eq(w.n[REGISTRY_OPENED], 1);
+	ck_assert_str_eq(w.name, "train");
+	ck_assert_uint_eq(w.last.job.id, id);
+	ck_assert_uint_eq(w.last.job.generation, 4);
+	ck_assert_uint_eq(w.last.job.world_size, 2);
+	ck_assert_uint_eq(w.last.job.lanes, 2);
+	ck_assert_uint_eq(w.last.job.processes, 3);
+	ck_assert_uint_eq(w.last.job.memory, 2 * JOB_BYTES);
+	ck_assert_uint_eq(w.allocated, 2 * JOB_BYTES);
+	registry_admitted(w.r, id);
+	registry_tick(w.r);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 0);
+	all_gone(&w, id, true);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	/* news of a job that is over is no news */
+	registry_gone(w.r, id, 0, 0, false);
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "x"});
+	registry_admitted(w.r, id);
+	/* the same name and generation again, under another number */
+	memset(w.n, 0, sizeof w.n);
+	ck_assert_uint_ne(admit_all(&w), id);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(lanes_have_their_own_memory_and_threads)
+{
+	struct world w;
+	struct registry_admit a[2];
+	struct control_refused no;
+
+	open_world(&w, 1, 2, 2 * JOB_BYTES);
+	for (unsigned lane = 0; lane < 2; lane++) {
+		struct control_hello h = hello(1, lane);
+
+		ck_assert_int_eq(registry_hello(w.r, &h, &a[lane], &no), RS_OK);
+		ck_assert_uint_eq(stripe_memory(&a[lane].stripe), JOB_BYTES);
+		ck_assert_uint_eq(a[lane].stripe.generation, 4);
+		ck_assert_uint_eq(a[lane].stripe.window, WINDOW);
+		ck_assert_uint_eq(a[lane].stripe.chunk_bytes, CHUNK);
+		ck_assert_uint_lt(a[lane].thread, 3);
+	}
+	ck_assert_ptr_eq(a[1].stripe.memory, a[0].stripe.memory + JOB_BYTES);
+	ck_assert_uint_ne(a[0].thread, a[1].thread);
+	close_world(&w);
+}
+END_TEST
+
+/* The worker's silence limit is taken as it is where that makes sense. */
+START_TEST(detect_is_clamped)
+{
+	static const struct {
+		uint32_t said, taken;
+	} rows[] = {{0, 400}, {399, 400}, {5000, 5000}, {UINT32_MAX, 3600000}};
+	struct world w;
+	struct registry_admit a;
+	struct control_refused no;
+	struct control_hello h = hello(0, 0);
+
+	open_world(&w, 1, 2, 2 * JOB_BYTES);
+	h.detect_ms = rows[_i].said;
+	ck_assert_int_eq(registry_hello(w.r, &h, &a, &no), RS_OK);
+	ck_assert_uint_eq(a.session.peer_detect_ms, rows[_i].taken);
+	close_world(&w);
+}
+END_TEST
+
+enum field { WORLD, RANK, LANE, LANES, CHUNK_BYTES, WINDOW_N, PROCESSES, DETERMINISTIC, CHECKSUM, DIGEST, INCARNATION };
+
+static void spoil(struct control_hello *h, enum field field, uint32_t v)
+{
+	uint32_t *const numbers[] = {&h->world_size,  &h->rank,   &h->lane,     &h->lanes,
+				     &h->chunk_bytes, &h->window, &h->processes};
+
+	if (field <= PROCESSES)
+		*numbers[field] = v;
+	else if (field == DETERMINISTIC)
+		h->deterministic = v;
+	else if (field == CHECKSUM)
+		h->checksum = v;
+	else if (field == DIGEST)
+		h->config_digest = v;
+	else
+		h->incarnation = v;
+}
+
+static const struct {
+	enum field field;
+	uint32_t value;
+	int code;
+	const char *says;
+} impossible[] = {
+    {WORLD, 0, RS_EINVAL, "world size 0 is out of range 1 to 4096"},
+    {WORLD, RS_WORLD_MAX + 1, RS_EINVAL, "world size 4097 is out of range"},
+    {WORLD, 9, RS_EREFUSED, "job train has 9 workers, this reducer's limits.workers allows 8"},
+    {RANK, 2, RS_EINVAL, "rank 2 is out of range 0 to 1"},
+    {RANK, UINT32_MAX, RS_EINVAL, "is out of range 0 to 1"},
+    {LANES, 0, RS_EINVAL, "lane 0 of 0 is out of range (at most 64 lanes)"},
+    {LANES, 65, RS_EINVAL, "lane 0 of 65 is out of range"},
+    {LANE, 2, RS_EINVAL, "lane 2 of 2 is out of range"},
+    {CHUNK_BYTES, 0, RS_EINVAL, "chunks of 0 bytes are not a multiple of 64 from 1024 to 4194304"},
+    {CHUNK_BYTES, 960, RS_EINVAL, "chunks of 960 bytes"},
+    {CHUNK_BYTES, 1025, RS_EINVAL, "chunks of 1025 bytes"},
+    {CHUNK_BYTES, (4 << 20) + 64, RS_EINVAL, "chunks of 4194368 bytes"},
+    {WINDOW_N, 0, RS_EINVAL, "a window of 0 chunks is out of range 1 to 1024"},
+    {WINDOW_N, 1025, RS_EINVAL, "a window of 1025 chunks"},
+    {PROCESSES, 0, RS_EINVAL, "0 processes behind one worker are out of range"},
+    {PROCESSES, UINT32_MAX, RS_EINVAL, "4294967295 processes behind one worker"},
+};
+
+START_TEST(what_cannot_be_is_refused)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+
+	open_world(&w, 1, 8, UINT64_MAX);
+	spoil(&h, impossible[_i].field, impossible[_i].value);
+	refused(&w, &h, impossible[_i].code, false, impossible[_i].says);
+	h = hello(0, 0);
+	h.job[0] = '\0';
+	refused(&w, &h, RS_EPROTO, false, "HELLO names no job");
+	close_world(&w);
+}
+END_TEST
+
+static const struct {
+	enum field field;
+	uint32_t value;
+	int code;
+	const char *says;
+} differences[] = {
+    {WORLD, 3, RS_EMISMATCH, "rank 1 says the world size of job train is 3, rank 0 says 2"},
+    {LANES, 3, RS_EMISMATCH, "lanes 3 and 2"},
+    {CHUNK_BYTES, 2048, RS_EMISMATCH,
+     "ranks 1 and 0 of job train are configured differently: chunk_bytes 2048 and 1024"},
+    {WINDOW_N, 3, RS_EMISMATCH, "window 3 and 2"},
+    {DETERMINISTIC, 1, RS_EMISMATCH, "job.deterministic true and false"},
+    {CHECKSUM, 1, RS_EMISMATCH, "job.checksum true and false"},
+    {DIGEST, 98, RS_EMISMATCH, "their reducers or shard maps are not the same"},
+    {RANK, 0, RS_EREFUSED, "rank 0 of job train is already taken by process 0 on b"},
+};
+
+/* _i: while the job gathers; while it runs, when all refusals may pass soon */
+START_TEST(who_does_not_fit_is_refused)
+{
+	for (unsigned i = 0; i < sizeof differences / sizeof differences[0]; i++) {
+		struct world w;
+		struct control_hello first = hello(0, 0), h = hello(1, 0);
+
+		open_world(&w, 1, 8, UINT64_MAX);
+		if (_i)
+			admit_all(&w);
+		else
+			admit(&w, &first);
+		spoil(&h, differences[i].field, differences[i].value);
+		if (differences[i].field != RANK)
+			h.incarnation = 5;
+		refused(&w, &h, differences[i].code, _i, differences[i].says);
+		h = hello(1, 1);
+		strcpy(h.reducer, "r1");
+		refused(&w, &h, RS_EMISMATCH, _i, "rank 1 of job train calls this reducer r1, rank 0 calls it r0");
+		refused(&w, &first, RS_EPROTO, _i, "lane 0 of rank 0 of job train is attached already");
+		close_world(&w);
+	}
+}
+END_TEST
+
+/* A rank that comes back before the others have left must not get into the old run: it would never hear START. */
+START_TEST(a_running_job_takes_nobody_in)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+	uint64_t id;
+
+	open_world(&w, 1, 8, UINT64_MAX);
+	id = admit_all(&w);
+	registry_gone(w.r, id, 0, 0, true);
+	registry_gone(w.r, id, 0, 1, true);
+	h.incarnation = 6;
+	refused(&w, &h, RS_EREFUSED, true,
+		"rank 0 has left generation 4 of job train, which still runs on other ranks");
+	registry_gone(w.r, id, 1, 0, true);
+	registry_gone(w.r, id, 1, 1, true);
+	ck_assert_uint_eq(w.n[REGISTRY_CLOSED], 1);
+	ck_assert_uint_ne(admit(&w, &h), id);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(generations_replace_each_other)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+	uint64_t id, next;
+
+	open_world(&w, 9, 8, UINT64_MAX);
+	id = _i ? admit_all(&w) : admit(&w, &h);
+	h.generation = 3;
+	refused(&w, &h, RS_EREFUSED, false, "job train is at generation 4 already, rank 0 came with generation 3");
+	h.generation = 6;
+	h.incarnation = 7;
+	h.world_size = 1;
+	h.lanes = 1;
+	next = admit(&w, &h);
+	ck_assert_uint_ne(next, id);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_START], _i + 1);
+	ck_assert_uint_eq(registry_jobs(w.r), 2);
+	strcpy(h.job, "other");
+	h.generation = 1;
+	admit(&w, &h);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	/* the old generation is over, but its workers are not gone */
+	h = hello(0, 0);
+	h.incarnation = 8;
+	refused(&w, &h, RS_EREFUSED, false, "job train is at generation 6 already");
+	registry_failed(w.r, next, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"});
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 2);
+	ck_assert_str_eq(w.last.why.msg, "rank 0 was lost: reset");
+	h.generation = 6;
+	refused(&w, &h, RS_EREFUSED, true, "generation 6 of job train has ended (rank 0 was lost: reset)");
+	registry_gone(w.r, next, 0, 0, false);
+	admit(&w, &h);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(a_rank_may_leave_and_return_while_the_job_gathers)
+{
+	struct world w;
+	struct control_hello h[4];
+	uint64_t id = 0;
+
+	open_world(&w, 1, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++)
+		h[i] = hello(i / 2, i % 2);
+	for (unsigned i = 0; i < 3; i++)
+		id = admit(&w, &h[i]);
+	registry_gone(w.r, id, 0, 1, _i);
+	admit(&w, &h[3]);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 0);
+	/* its other lane is still there: it is the same process or nobody */
+	h[1].incarnation = 5;
+	refused(&w, &h[1], RS_EREFUSED, false, "already taken");
+	registry_gone(w.r, id, 0, 0, _i);
+	h[0].incarnation = 5;
+	h[0].processes = 40;
+	h[1].processes = 40;
+	admit(&w, &h[0]);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 0);
+	admit(&w, &h[1]);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	ck_assert_uint_eq(w.last.job.processes, 42);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	all_gone(&w, id, true);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(a_loss_that_crosses_start_ends_the_job)
+{
+	struct world w;
+	struct control_hello h = hello(1, 1);
+	uint64_t id;
+
+	open_world(&w, 1, 8, UINT64_MAX);
+	id = admit_all(&w);
+	registry_gone(w.r, id, 1, 0, false);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_str_eq(w.last.why.msg, "rank 1 was lost while the job was starting");
+	refused(&w, &h, RS_EREFUSED, true, "has ended");
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "another reason"});
+	registry_gone(w.r, id, 1, 1, false);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(waiting_names_who_is_missing)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+	struct control_waiting got;
+	struct frame f;
+	struct rs_err e;
+	uint64_t id;
+
+	open_world(&w, 2, 100, UINT64_MAX);
+	h.world_size = 40;
+	id = admit(&w, &h);
+	h.lane = 1;
+	admit(&w, &h);
+	h = hello(2, 1);
+	h.world_size = 40;
+	admit(&w, &h);
+	registry_tick(w.r);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
+	ck_assert_uint_eq(w.last.job.id, id);
+	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
+	ck_assert_uint_eq(f.type, FRAME_WAITING);
+	ck_assert_uint_eq(f.generation, 4);
+	ck_assert_uint_eq(f.payload_len + FRAME_HEADER, w.last.frame_len);
+	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, f.payload_len, &got, &e), RS_OK);
+	ck_assert_uint_eq(got.joined, 1);
+	ck_assert_uint_eq(got.world_size, 40);
+	ck_assert_uint_eq(got.missing_n, CONTROL_MISSING);
+	/* rank 2 has one of its two lanes */
+	for (unsigned i = 0; i < CONTROL_MISSING; i++)
+		ck_assert_uint_eq(got.missing[i], i + 1);
+	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "stop"});
+	registry_tick(w.r);
+	ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(all_64_lanes)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+	struct control_waiting got;
+	struct rs_err e;
+
+	open_world(&w, 2, 100, UINT64_MAX);
+	h.world_size = 1;
+	h.lanes = 64;
+	for (h.lane = 0; h.lane < 63; h.lane++)
+		admit(&w, &h);
+	registry_tick(w.r);
+	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, w.last.frame_len - FRAME_HEADER, &got, &e),
+			 RS_OK);
+	ck_assert_uint_eq(got.joined, 0);
+	ck_assert_uint_eq(got.missing_n, 1);
+	admit(&w, &h);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(limits_are_named)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0), other = hello(0, 0);
+	uint64_t id;
+
+	open_world(&w, 1, 8, 3 * JOB_BYTES);
+	strcpy(other.job, "other");
+	id = admit(&w, &h);
+	refused(&w, &other, RS_EREFUSED, true, "this reducer runs 1 jobs, as many as its limits.jobs allows");
+	registry_set_limits(w.r, &(struct registry_limits){2, 8, 3 * JOB_BYTES});
+	refused(&w, &other, RS_EREFUSED, true,
+		"job other needs 16384 bytes of slots, 8192 of this reducer's limits.memory");
+	registry_set_limits(w.r, &(struct registry_limits){2, 8, JOB_BYTES});
+	refused(&w, &other, RS_EREFUSED, false,
+		"job other needs 16384 bytes of slots, this reducer's limits.memory is 8192");
+	registry_set_limits(w.r, &(struct registry_limits){2, 8, 4 * JOB_BYTES});
+	w.no_memory = true;
+	refused(&w, &other, RS_ENOMEM, true, "has no memory for job other");
+	w.no_memory = false;
+	admit(&w, &other);
+	registry_gone(w.r, id, 0, 0, false);
+	ck_assert_uint_eq(w.allocated, 2 * JOB_BYTES);
+	admit(&w, &h);
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(deterministic_jobs_count_every_ranks_stash)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0);
+
+	open_world(&w, 1, RS_WORLD_MAX, UINT64_MAX);
+	h.deterministic = true;
+	h.world_size = 5;
+	admit(&w, &h);
+	ck_assert_uint_eq(w.allocated, 2 * 5 * JOB_BYTES);
+	close_world(&w);
+	/* the largest that can be asked for is refused and does not wrap around */
+	open_world(&w, 1, RS_WORLD_MAX, UINT64_C(1) << 40);
+	h.world_size = RS_WORLD_MAX;
+	h.chunk_bytes = RS_CHUNK_MAX;
+	h.window = RS_WINDOW_MAX;
+	h.lanes = RS_LANES_MAX;
+	refused(&w, &h, RS_EREFUSED, false, "job train needs 4503599627370496 bytes of slots");
+	close_world(&w);
+}
+END_TEST
+
+START_TEST(a_drain_lets_jobs_end)
+{
+	struct world w;
+	struct control_hello h = hello(0, 0), other = hello(0, 0);
+	uint64_t id;
+
+	open_world(&w, 9, 8, UINT64_MAX);
+	id = admit(&w, &h);
+	registry_drain(w.r);
+	strcpy(other.job, "other");
+	refused(&w, &other, RS_EREFUSED, true, "this reducer is shutting down");
+	/* whoever belongs to a job that is there still comes in */
+	for (unsigned i = 1; i < 4; i++) {
+		h = hello(i / 2, i % 2);
+		admit(&w, &h);
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
+	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_str_eq(w.last.why.msg, "the reducer was stopped");
+	all_gone(&w, id, false);
+	close_world(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("registry");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(tc, a_job_gathers_runs_and_closes);
+	tcase_add_test(tc, lanes_have_their_own_memory_and_threads);
+	tcase_add_loop_test(tc, detect_is_clamped, 0, 4);
+	tcase_add_loop_test(tc, what_cannot_be_is_refused, 0, sizeof impossible / sizeof impossible[0]);
+	tcase_add_loop_test(tc, who_does_not_fit_is_refused, 0, 2);
+	tcase_add_test(tc, a_running_job_takes_nobody_in);
+	tcase_add_loop_test(tc, generations_replace_each_other, 0, 2);
+	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);
+	tcase_add_test(tc, a_loss_that_crosses_start_ends_the_job);
+	tcase_add_test(tc, waiting_names_who_is_missing);
+	tcase_add_test(tc, all_64_lanes);
+	tcase_add_test(tc, limits_are_named);
+	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
+	tcase_add_test(tc, a_drain_lets_jobs_end);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
