@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/fake_reducer.h"
+
+#include "common/dtype.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t next_random(struct reducers *f)
+{
+	f->random ^= f->random << 13;
+	f->random ^= f->random >> 17;
+	f->random ^= f->random << 5;
+	return f->random;
+}
+
+static size_t piece(struct reducers *f)
+{
+	return f->random ? next_random(f) % 200 + 1 : f->piece;
+}
+
+static void put(struct reducer_bytes *b, const void *from, size_t n)
+{
+	if (b->len + n > b->size) {
+		b->size = (b->len + n) * 2;
+		b->at = realloc(b->at, b->size);
+		ck_assert_ptr_nonnull(b->at);
+	}
+	if (n > 0)
+		memcpy(b->at + b->len, from, n);
+	b->len += n;
+}
+
+void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
+{
+	struct exchange_options opt = {.cfg = &f->cfg,
+				       .job = "unit",
+				       .label = "pid 7 on here",
+				       .generation = 5,
+				       .world_size = world,
+				       .processes = 1,
+				       .incarnation = 99,
+				       .connect_ms = connect_ms};
+	struct rs_err e = {0};
+
+	*f = (struct reducers){.now_ms = 1000, .piece = SIZE_MAX, .welcome = true, .start = true, .answer = true};
+	ck_assert_msg(rs_config_parse(&f->cfg, "test", yaml, strlen(yaml), &e) == 0, "%s", e.msg);
+	ck_assert_msg(exchange_new(&f->x, &opt, f->now_ms, &e) == 0, "%s", e.msg);
+	f->links_n = exchange_links(f->x);
+	ck_assert_uint_le(f->links_n, REDUCERS_LINKS_MAX);
+}
+
+void reducers_close(struct reducers *f)
+{
+	exchange_free(f->x);
+	for (unsigned i = 0; i < f->links_n; i++) {
+		for (unsigned n = 0; n < f->l[i].data_n; n++)
+			free(f->l[i].payload[n]);
+		free(f->l[i].payload);
+		free(f->l[i].data);
+		free(f->l[i].in.at);
+		free(f->l[i].out.at);
+	}
+	rs_config_close(&f->cfg);
+}
+
+void reducers_say(struct reducers *f, unsigned link, const struct frame *h, const void *payload)
+{
+	uint8_t raw[FRAME_HEADER];
+
+	frame_encode(h, raw);
+	put(&f->l[link].out, raw, sizeof raw);
+	put(&f->l[link].out, payload, h->payload_len);
+}
+
+void reducers_say_control(struct reducers *f, unsigned link, unsigned type, const uint8_t *payload, uint32_t len)
+{
+	struct frame h = {.type = (uint8_t)type, .payload_len = len};
+
+	reducers_say(f, link, &h, payload);
+}
+
+void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	reducers_say_control(f, link, FRAME_ABORT, payload, control_pack_abort(payload, code, message));
+}
+
+void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
+			  unsigned n)
+{
+	struct control_waiting w = {.joined = joined, .world_size = world, .missing_n = n};
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	memcpy(w.missing, missing, n * sizeof *missing);
+	reducers_say_control(f, link, FRAME_WAITING, payload, control_pack_waiting(payload, &w));
+}
+
+void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry)
+{
+	struct control_refused r = {.code = code, .retry = retry};
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	strcpy(r.message, message);
+	reducers_say_control(f, link, FRAME_REFUSED, payload, control_pack_refused(payload, &r));
+}
+
+static void triple(const struct frame *h, const void *in, void *out, uint32_t elems)
+{
+	for (uint32_t i = 0; i < elems; i++) {
+		if (h->dtype == RS_FLOAT32)
+			((float *)out)[i] = 3 * ((const float *)in)[i];
+		else if (h->flags & FRAME_WIDE)
+			((uint16_t *)out)[i] = (uint16_t)(3 * ((const float *)in)[i]); /* as good as any number */
+		else if (rs_dtype_size(h->dtype) == 8)
+			((uint64_t *)out)[i] = 3 * ((const uint64_t *)in)[i];
+		else
+			((uint8_t *)out)[i] = (uint8_t)(3 * ((const uint8_t *)in)[i]);
+	}
+}
+
+uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload)
+{
+	static uint64_t out[RS_CHUNK_MAX / 8];
+	const struct frame *d = &f->l[link].data[n];
+	uint32_t elems = frame_chunk_len(d->count, d->chunk_elems, d->chunk);
+	uint32_t len = d->flags & FRAME_ROOT ? 0 : elems * (uint32_t)rs_dtype_size(d->dtype);
+
+	if (d->op == FRAME_OP_BROADCAST)
+		memset(out, (int)d->chunk + 1, len);
+	else
+		triple(d, f->l[link].payload[n], out, elems);
+	*h = *d;
+	h->type = FRAME_RESULT;
+	h->payload_len = len;
+	h->flags = f->cfg.job.checksum && len ? FRAME_CHECKED : 0;
+	h->payload_sum = h->flags ? frame_checksum(out, len) : 0;
+	*payload = out;
+	return len;
+}
+
+void reducers_answer(struct reducers *f, unsigned link)
+{
+	struct frame h;
+	void *payload;
+
+	reducers_result(f, link, f->l[link].answered++, &h, &payload);
+	reducers_say(f, link, &h, payload);
+}
+
+void reducers_cut(struct reducers *f, unsigned link, const char *reason)
+{
+	struct reducer_link *l = &f->l[link];
+
+	l->up = l->greeted = false;
+	l->in.len = l->in.off = l->out.len = l->out.off = 0;
+	exchange_disconnected(f->x, link, reason, f->now_ms);
+}
+
+static void start_when_complete(struct reducers *f)
+{
+	for (unsigned i = 0; i < f->links_n; i++)
+		if (!f->l[i].greeted)
+			return;
+	for (unsigned i = 0; f->start && i < f->links_n; i++)
+		reducers_say_control(f, i, FRAME_START, NULL, 0);
+}
+
+static void on_hello(struct reducers *f, unsigned link, const uint8_t *payload, uint32_t len)
+{
+	uint8_t welcome[FRAME_CONTROL_MAX];
+	struct rs_err e;
+
+	ck_assert(!f->l[link].greeted);
+	ck_assert_int_eq(control_unpack_hello(payload, len, &f->l[link].hello, &e), 0);
+	f->l[link].greeted = true;
+	if (!f->welcome)
+		return;
+	reducers_say_control(f, link, FRAME_WELCOME, welcome, control_pack_welcome(welcome, 8000));
+	start_when_complete(f);
+}
+
+static void on_data(struct reducers *f, unsigned link, const struct frame *h, const uint8_t *payload)
+{
+	struct reducer_link *l = &f->l[link];
+
+	if (l->data_n == l->data_size) {
+		l->data_size = l->data_size * 2 + 64;
+		l->data = realloc(l->data, l->data_size * sizeof *l->data);
+		l->payload = realloc(l->payload, l->data_size * sizeof *l->payload);
+	}
+	l->data[l->data_n] = *h;
+	l->payload[l->data_n] = malloc(h->payload_len + 1);
+	memcpy(l->payload[l->data_n++], payload, h->payload_len);
+	if (f->answer)
+		reducers_answer(f, link);
+}
+
+static void on_frame(struct reducers *f, unsigned link, const struct frame *h, const uint8_t *payload)
+{
+	struct reducer_link *l = &f->l[link];
+	struct rs_err e;
+
+	ck_assert_uint_eq(h->generation, 5);
+	switch (h->type) {
+	case FRAME_HELLO:
+		on_hello(f, link, payload, h->payload_len);
+		break;
+	case FRAME_DATA:
+		on_data(f, link, h, payload);
+		break;
+	case FRAME_PING:
+		l->pings++;
+		break;
+	case FRAME_GOODBYE:
+		l->goodbyes++;
+		break;
+	case FRAME_ABORT:
+		l->aborts++;
+		ck_assert_int_eq(control_unpack_abort(payload, h->payload_len, &l->abort, &e), 0);
+		break;
+	default:
+		ck_abort_msg("the exchange sent a %s frame", frame_type_name(h->type));
+	}
+}
+
+static void decode(struct reducers *f, unsigned link)
+{
+	struct reducer_bytes *b = &f->l[link].in;
+	struct rs_err e = {0};
+	struct frame h;
+
+	while (b->len - b->off >= FRAME_HEADER) {
+		if (frame_decode(b->at + b->off, &h, &e))
+			ck_abort_msg("%s", e.msg);
+		if (b->len - b->off < FRAME_HEADER + h.payload_len)
+			return;
+		b->off += FRAME_HEADER + h.payload_len;
+		on_frame(f, link, &h, b->at + b->off - h.payload_len);
+	}
+}
+
+static bool take_some(struct reducers *f, unsigned link)
+{
+	struct iovec iov[9];
+	unsigned n = f->mute ? 0 : exchange_send_target(f->x, link, iov, 9);
+	size_t left = piece(f), took = 0;
+
+	for (unsigned i = 0; i < n && left > 0; i++) {
+		size_t take = iov[i].iov_len < left ? iov[i].iov_len : left;
+
+		if (iov[i].iov_len == 0)
+			ck_abort_msg("an empty piece is to be sent");
+		put(&f->l[link].in, iov[i].iov_base, take);
+		left -= take;
+		took += take;
+	}
+	if (took == 0)
+		return false;
+	exchange_sent(f->x, link, took, f->now_ms);
+	decode(f, link);
+	return true;
+}
+
+static bool feed_some(struct reducers *f, unsigned link)
+{
+	struct reducer_bytes *b = &f->l[link].out;
+	struct iovec iov[2];
+	unsigned n = b->off < b->len ? exchange_recv_target(f->x, link, iov) : 0;
+	size_t left = piece(f), fed = 0;
+
+	for (unsigned i = 0; i < n && left > 0; i++) {
+		size_t take = iov[i].iov_len < left ? iov[i].iov_len : left;
+
+		take = take < b->len - b->off ? take : b->len - b->off;
+		if (take > 0) {
+			memcpy(iov[i].iov_base, b->at + b->off, take);
+			b->off += take;
+			left -= take;
+			fed += take;
+		}
+	}
+	if (fed > 0)
+		exchange_received(f->x, link, fed, f->now_ms);
+	return fed > 0;
+}
+
+static bool serve_want(struct reducers *f, unsigned link)
+{
+	struct reducer_link *l = &f->l[link];
+
+	switch (exchange_want(f->x, link, f->now_ms)) {
+	case EXCHANGE_CONNECT:
+		exchange_connecting(f->x, link, f->now_ms);
+		l->tries++;
+		if (l->dead) {
+			exchange_disconnected(f->x, link, "connection refused", f->now_ms);
+			return true;
+		}
+		l->up = true;
+		l->shut = false;
+		exchange_connected(f->x, link, f->now_ms);
+		return true;
+	case EXCHANGE_SHUTDOWN:
+		if (l->shut)
+			return false;
+		l->shut = true;
+		return true;
+	case EXCHANGE_CLOSE:
+		reducers_cut(f, link, "");
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool reducers_step(struct reducers *f, unsigned link)
+{
+	bool moved = serve_want(f, link);
+
+	if (f->l[link].up)
+		moved = take_some(f, link) || moved;
+	if (f->l[link].up)
+		moved = feed_some(f, link) || moved;
+	return moved;
+}
+
+void reducers_pump(struct reducers *f)
+{
+	bool moved = true;
+
+	while (moved) {
+		moved = false;
+		for (unsigned i = 0; f->random && i < 3 * f->links_n; i++)
+			moved = reducers_step(f, next_random(f) % f->links_n) || moved;
+		for (unsigned i = 0; i < f->links_n; i++)
+			moved = reducers_step(f, i) || moved;
+	}
+	exchange_sweep(f->x);
+}
+
+void reducers_advance(struct reducers *f, uint32_t ms)
+{
+	uint64_t end = f->now_ms + ms;
+
+	while (f->now_ms < end) {
+		uint64_t next = exchange_next(f->x);
+
+		f->now_ms = next <= f->now_ms ? f->now_ms + 1 : next < end ? next : end;
+		if (f->now_ms >= next)
+			exchange_tick(f->x, f->now_ms);
+		reducers_pump(f);
+	}
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scripted reducers around one exchange, all in memory: what the exchange sends is taken in pieces of any size and
+ * decoded, what the reducers say is encoded and fed in pieces of any size. Stands where engine_uv.c stands in the
+ * library: it connects what wants to be connected, moves bytes and closes what wants to be closed. */
+#ifndef RS_TESTS_UNIT_FAKE_REDUCER_H
+#define RS_TESTS_UNIT_FAKE_REDUCER_H
+
+#include "agent/exchange.h"
+#include "proto/control.h"
+
+enum { REDUCERS_LINKS_MAX = 8 };
+
+struct reducer_bytes {
+	uint8_t *at;
+	size_t len, size, off; /* off: consumed */
+};
+
+/* One connection as a reducer sees it. */
+struct reducer_link {
+	bool up, shut; /* connected; the exchange has shut its sending side down */
+	bool dead;     /* refuses connections */
+	unsigned tries;
+	struct reducer_bytes in;  /* from the worker, not decoded yet */
+	struct reducer_bytes out; /* said, not fed yet */
+	struct control_hello hello;
+	bool greeted; /* HELLO has come */
+	unsigned pings, goodbyes, aborts;
+	struct rs_err abort; /* the last one */
+	struct frame *data;  /* of every DATA, in order */
+	void **payload;
+	unsigned data_n, data_size, answered;
+};
+
+struct reducers {
+	struct rs_config cfg;
+	struct exchange *x;
+	unsigned links_n;
+	struct reducer_link l[REDUCERS_LINKS_MAX];
+	uint64_t now_ms;
+	size_t piece;                /* most bytes that move at once; SIZE_MAX: no limit */
+	bool mute;                   /* nothing is read from the exchange */
+	bool welcome, start, answer; /* reducers do this by themselves */
+	uint32_t random;             /* != 0: pieces and the order of links are random */
+};
+
+/* The exchange of rank 0 of `world` with this YAML, at time 1000. Reducers welcome, start and answer. */
+void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
+void reducers_close(struct reducers *f);
+
+/* Until nothing moves any more. */
+void reducers_pump(struct reducers *f);
+/* Moves at most one piece in each direction on a link; false when there was nothing to do. */
+bool reducers_step(struct reducers *f, unsigned link);
+/* Lets the time pass in the steps that the exchange asks for, pumping in between. */
+void reducers_advance(struct reducers *f, uint32_t ms);
+
+void reducers_say(struct reducers *f, unsigned link, const struct frame *h, const void *payload);
+void reducers_say_control(struct reducers *f, unsigned link, unsigned type, const uint8_t *payload, uint32_t len);
+void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message);
+void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
+			  unsigned n);
+void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry);
+/* The header of the answer to the n-th DATA of a link, and its payload: the contribution times three, or for a
+ * broadcast of another rank the bytes chunk + 1. Returns the payload's length; the payload is static. */
+uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload);
+void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest DATA without an answer */
+void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */
+
+#endif

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chunks of an exchange: which goes where, in which order, how many at once, and that every byte lands, however
+ * the bytes are cut. test_exchange.c has the life and the end. */
+#include "common/dtype.h"
+#include "tests/unit/fake_reducer.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char two_lanes[] = "reducers:\n"
+				"  - {id: r0, address: \"127.0.0.1:1\", lanes: 2}\n"
+				"  - {id: r1, address: \"127.0.0.1:2\", weight: 2}\n"
+				"sharding: {shards: 11, chunk_bytes: 1024, window: 3}\n";
+static const char one_lane[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
+			       "sharding: {shards: 1, chunk_bytes: 1024, window: 2}\n";
+static const char checked[] = "job: {checksum: true}\n"
+			      "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
+			      "sharding: {shards: 1, chunk_bytes: 1024, window: 2}\n";
+
+struct op {
+	struct exchange_op op;
+	int done;
+	struct rs_err err;
+	uint64_t filled, landed; /* elements */
+};
+
+static void on_done(struct exchange_op *op, const struct rs_err *err)
+{
+	struct op *o = op->user;
+
+	o->done++;
+	if (err)
+		o->err = *err;
+}
+
+static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	struct op *o = op->user;
+
+	ck_assert_uint_le(first + n, op->count);
+	o->filled += n;
+}
+
+static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	struct op *o = op->user;
+
+	ck_assert_uint_le(first + n, op->count);
+	o->landed += n;
+}
+
+static void submit(struct reducers *f, struct op *o, struct exchange_op op)
+{
+	struct rs_err e = {0};
+
+	*o = (struct op){.op = op};
+	o->op.done = on_done;
+	o->op.fill = on_fill;
+	o->op.landed = on_landed;
+	o->op.user = o;
+	ck_assert_msg(exchange_submit(f->x, &o->op, f->now_ms, &e) == 0, "%s", e.msg);
+}
+
+static void submit_floats(struct reducers *f, struct op *o, const float *send, float *recv, uint64_t count)
+{
+	submit(f, o, (struct exchange_op){.send = send, .recv = recv, .count = count, .dtype = RS_FLOAT32});
+}
+
+/* From memory of exactly this size, so that the sanitizer sees a step past its end. */
+static float *numbers(size_t n)
+{
+	float *x = malloc(n * sizeof *x + 1);
+
+	for (size_t i = 0; i < n; i++)
+		x[i] = (float)(i % 1000) + 1;
+	return x;
+}
+
+static void expect_tripled(const float *x, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (x[i] != 3 * ((float)(i % 1000) + 1)) /* Check writes a file at every assertion */
+			ck_abort_msg("element %zu is %g", i, x[i]);
+}
+
+static unsigned link_of(const struct reducers *f, unsigned shard)
+{
+	unsigned link = rs_config_lane(&f->cfg, shard);
+
+	for (unsigned r = 0; r < f->cfg.sharding.owner[shard]; r++)
+		link += f->cfg.reducers[r].lanes;
+	return link;
+}
+
+/* Every chunk goes once, to the link that its shard lives on, in the order (seq, chunk). */
+START_TEST(chunks_go_where_their_shard_lives)
+{
+	static const uint64_t counts[] = {100, 0, 256 * 40 + 1, 1, 256, 257, 256 * 11, 5000, 0, 256 * 3};
+	enum { OPS = sizeof counts / sizeof counts[0] };
+	unsigned at[REDUCERS_LINKS_MAX] = {0};
+	struct op ops[OPS];
+	struct reducers f;
+	float *x[OPS];
+
+	reducers_open(&f, two_lanes, 2, 1000);
+	for (unsigned q = 0; q < OPS; q++) {
+		x[q] = numbers(counts[q]);
+		submit_floats(&f, &ops[q], x[q], x[q], counts[q]);
+	}
+	reducers_pump(&f);
+	for (unsigned q = 0; q < OPS; q++) {
+		for (unsigned i = 0; i < frame_chunks(counts[q], 256); i++) {
+			unsigned link = link_of(&f, (i + q) % 11);
+			const struct frame *d = &f.l[link].data[at[link]++];
+
+			ck_assert_uint_eq(d->seq, q);
+			ck_assert_uint_eq(d->chunk, i);
+			ck_assert_uint_eq(d->count, counts[q]);
+			ck_assert_uint_eq(d->chunk_elems, 256);
+		}
+		ck_assert_int_eq(ops[q].done, 1);
+		ck_assert_int_eq(ops[q].err.code, 0);
+		ck_assert_uint_eq(ops[q].filled, counts[q]);
+		ck_assert_uint_eq(ops[q].landed, counts[q]);
+		expect_tripled(x[q], counts[q]);
+		free(x[q]);
+	}
+	for (unsigned i = 0; i < f.links_n; i++)
+		ck_assert_uint_eq(at[i], f.l[i].data_n);
+	ck_assert_uint_eq(exchange_ops_done(f.x), OPS);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(the_window_bounds_what_is_outstanding)
+{
+	float *x = numbers(256 * 30);
+	struct reducers f;
+	struct op o;
+
+	reducers_open(&f, two_lanes, 2, 1000);
+	f.answer = false;
+	submit_floats(&f, &o, x, x, 256 * 30);
+	reducers_pump(&f);
+	for (unsigned i = 0; i < f.links_n; i++)
+		ck_assert_uint_eq(f.l[i].data_n, 3);
+	while (!o.done) {
+		for (unsigned i = 0; i < f.links_n; i++) {
+			unsigned before = f.l[i].data_n;
+
+			if (f.l[i].answered == before)
+				continue;
+			reducers_answer(&f, i);
+			reducers_pump(&f);
+			ck_assert_uint_le(f.l[i].data_n, before + 1);
+			ck_assert_uint_le(f.l[i].data_n, f.l[i].answered + 3);
+		}
+	}
+	expect_tripled(x, 256 * 30);
+	reducers_close(&f);
+	free(x);
+}
+END_TEST
+
+/* Two and a half chunks and an empty operation. */
+static void reduce_in_pieces(const char *yaml, size_t piece)
+{
+	size_t n = 256 * 2 + 100;
+	float *x = numbers(n), *y = calloc(n, sizeof *y);
+	struct op in_place, apart, empty;
+	struct reducers f;
+
+	reducers_open(&f, yaml, 2, 1000);
+	f.piece = piece;
+	submit_floats(&f, &apart, x, y, n);
+	submit_floats(&f, &empty, x, x, 0);
+	reducers_pump(&f);
+	submit_floats(&f, &in_place, x, x, n);
+	reducers_pump(&f);
+	ck_assert(apart.done && in_place.done && empty.done);
+	expect_tripled(y, n);
+	expect_tripled(x, n);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+
+/* Moved in pieces of every length up to past a whole frame. */
+START_TEST(every_split)
+{
+	for (size_t piece = 1; piece < FRAME_HEADER + 1024 + 70; piece++)
+		reduce_in_pieces(_i ? checked : one_lane, piece);
+}
+END_TEST
+
+/* Many operations, random pieces, links in random order. */
+START_TEST(random_schedules)
+{
+	enum { OPS = 40 };
+	struct reducers f;
+	struct op ops[OPS];
+	float *x[OPS];
+
+	reducers_open(&f, two_lanes, 2, 1000);
+	f.random = (uint32_t)_i * 2654435761u + 1;
+	for (unsigned q = 0; q < OPS; q++) {
+		uint64_t count = (f.random + q * 977) % 3000;
+
+		x[q] = numbers(count);
+		submit_floats(&f, &ops[q], x[q], x[q], count);
+		for (unsigned i = 0; i < q % 7; i++)
+			reducers_step(&f, i % f.links_n);
+	}
+	reducers_pump(&f);
+	for (unsigned q = 0; q < OPS; q++) {
+		ck_assert_msg(ops[q].done == 1 && ops[q].err.code == 0, "seed %d, operation %u: %s", _i, q,
+			      ops[q].err.msg);
+		expect_tripled(x[q], ops[q].op.count);
+		free(x[q]);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(payloads_are_not_copied)
+{
+	float *x = numbers(512), *y = calloc(512, sizeof *y);
+	struct iovec iov[8];
+	struct reducers f;
+	struct frame h;
+	struct op o;
+	void *payload;
+
+	reducers_open(&f, one_lane, 2, 1000);
+	reducers_pump(&f);
+	f.answer = false;
+	submit_floats(&f, &o, x, y, 512);
+	ck_assert_uint_eq(exchange_send_target(f.x, 0, iov, 8), 4);
+	ck_assert_ptr_eq(iov[1].iov_base, x);
+	ck_assert_ptr_eq(iov[3].iov_base, x + 256);
+	ck_assert_uint_eq(iov[3].iov_len, 1024);
+	reducers_pump(&f);
+	reducers_result(&f, 0, 0, &h, &payload);
+	reducers_say(&f, 0, &h, payload);
+	f.piece = FRAME_HEADER;
+	ck_assert(reducers_step(&f, 0));
+	/* the payload, and with the same system call the next header */
+	ck_assert_uint_eq(exchange_recv_target(f.x, 0, iov), 2);
+	ck_assert_ptr_eq(iov[0].iov_base, y);
+	ck_assert_uint_eq(iov[0].iov_len, 1024);
+	ck_assert_uint_eq(iov[1].iov_len, FRAME_HEADER);
+	exchange_abort(f.x, RS_ECLOSED, "enough", f.now_ms);
+	reducers_pump(&f);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
+/* Several chunks with one system call, as far as window and iovecs allow. */
+START_TEST(sends_are_gathered)
+{
+	static const struct {
+		unsigned max, want;
+	} rows[] = {{3, 2}, {4, 4}, {5, 4}, {6, 6}, {7, 6}, {64, 6}};
+	struct iovec iov[64];
+	struct reducers f;
+	struct op o;
+	float *x = numbers(256 * 30);
+
+	reducers_open(&f, two_lanes, 2, 1000);
+	reducers_pump(&f);
+	submit_floats(&f, &o, x, x, 256 * 30);
+	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		ck_assert_uint_eq(exchange_send_target(f.x, 1, iov, rows[i].max), rows[i].want);
+	reducers_pump(&f);
+	ck_assert(o.done);
+	reducers_close(&f);
+	free(x);
+}
+END_TEST
+
+START_TEST(broadcasts)
+{
+	bool root = _i % 2;
+	uint8_t x[2500];
+	struct reducers f;
+	struct op o;
+
+	memset(x, 0xaa, sizeof x);
+	reducers_open(&f, _i / 2 ? checked : one_lane, 2, 1000);
+	submit(&f, &o,
+	       (struct exchange_op){
+		   .send = x, .recv = x, .count = sizeof x, .dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = root});
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_int_eq(o.err.code, 0);
+	ck_assert_uint_eq(o.filled, root ? sizeof x : 0);
+	ck_assert_uint_eq(o.landed, root ? 0 : sizeof x);
+	for (unsigned i = 0; i < sizeof x; i++)
+		ck_assert_uint_eq(x[i], root ? 0xaa : i / 1024 + 1);
+	for (unsigned i = 0; i < 3; i++) {
+		const struct frame *d = &f.l[0].data[i];
+
+		ck_assert_uint_eq(d->payload_len, root ? (i < 2 ? 1024 : 452) : 0);
+		ck_assert_uint_eq(d->flags & FRAME_ROOT, root ? FRAME_ROOT : 0);
+		ck_assert_uint_eq(d->flags & FRAME_CHECKED, root && _i / 2 ? FRAME_CHECKED : 0);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* float32 partial sums out, halves back. */
+START_TEST(wide_contributions)
+{
+	size_t n = 512 + 7;
+	float *x = numbers(n);
+	uint16_t *y = calloc(n, sizeof *y);
+	struct reducers f;
+	struct op o;
+
+	reducers_open(&f, one_lane, 2, 1000);
+	submit(&f, &o, (struct exchange_op){.send = x, .recv = y, .count = n, .dtype = RS_FLOAT16, .wide = true});
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_uint_eq(f.l[0].data[0].payload_len, 2048);
+	ck_assert_uint_eq(f.l[0].data[0].flags, FRAME_WIDE);
+	ck_assert_uint_eq(f.l[0].data[1].payload_len, 28);
+	for (size_t i = 0; i < n; i++)
+		ck_assert_uint_eq(y[i], 3 * (i % 1000 + 1));
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
+/* What a worker has finished it tells with everything it sends. */
+START_TEST(acks_follow_the_oldest_operation)
+{
+	struct reducers f;
+	struct op ops[4];
+	float *x = numbers(1024);
+
+	reducers_open(&f, one_lane, 2, 1000);
+	submit_floats(&f, &ops[0], x, x, 256);
+	reducers_pump(&f);
+	f.answer = false;
+	submit_floats(&f, &ops[1], x, x, 256);
+	submit_floats(&f, &ops[2], x + 256, x + 256, 256);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].data[2].ack, 1);
+	reducers_answer(&f, 0);
+	reducers_pump(&f);
+	submit_floats(&f, &ops[3], x + 512, x + 512, 256);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].data[3].seq, 3);
+	ck_assert_uint_eq(f.l[0].data[3].ack, 2);
+	reducers_answer(&f, 0);
+	reducers_answer(&f, 0);
+	reducers_pump(&f);
+	ck_assert(ops[3].done);
+	reducers_close(&f);
+	free(x);
+}
+END_TEST
+
+static void wrong_seq(struct frame *h)
+{
+	h->seq = 8;
+}
+
+static void wrong_chunk(struct frame *h)
+{
+	h->chunk = 1;
+}
+
+static void wrong_count(struct frame *h)
+{
+	h->count++;
+}
+
+static void wrong_elems(struct frame *h)
+{
+	h->chunk_elems--;
+}
+
+static void wrong_dtype(struct frame *h)
+{
+	h->dtype = RS_INT32;
+}
+
+static void wrong_op(struct frame *h)
+{
+	h->op = RS_AVG;
+}
+
+static void wrong_length(struct frame *h)
+{
+	h->payload_len -= 4;
+}
+
+static void wrong_wide(struct frame *h)
+{
+	h->flags |= FRAME_WIDE;
+}
+
+static void wrong_root(struct frame *h)
+{
+	h->flags |= FRAME_ROOT;
+}
+
+static void wrong_unchecked(struct frame *h)
+{
+	h->flags = 0;
+}
+
+static void wrong_checksum(struct frame *h)
+{
+	h->payload_sum ^= 1;
+}
+
+/* A RESULT that is not the one that is due ends the exchange. */
+static const struct {
+	void (*spoil)(struct frame *h);
+	const char *says;
+	bool checked, written; /* the job has checksums; the payload was read before it was found wrong */
+} wrong[] = {
+    {wrong_seq, "operation 8 came, chunk 0 of operation 0 was next", false, false},
+    {wrong_chunk, "chunk 1 of operation 0 came, chunk 0", false, false},
+    {wrong_count, "count 513", false, false},
+    {wrong_elems, "bytes of float32", false, false},
+    {wrong_dtype, "of int32", false, false},
+    {wrong_op, "op 4", false, false},
+    {wrong_length, "is 1020 bytes", false, false},
+    {wrong_wide, "flags 0x1", false, false},
+    {wrong_root, "flags 0x2", false, false},
+    {wrong_unchecked, "checksum, count 512", true, false},
+    {wrong_checksum, "checksum of the result of chunk 0 of operation 0 is wrong", true, true},
+};
+
+START_TEST(wrong_results)
+{
+	float *x = numbers(512), *y = calloc(512, sizeof *y);
+	struct reducers f;
+	struct frame h;
+	struct op o;
+	void *payload;
+
+	reducers_open(&f, wrong[_i].checked ? checked : one_lane, 2, 1000);
+	f.answer = false;
+	submit_floats(&f, &o, x, y, 512);
+	reducers_pump(&f);
+	reducers_result(&f, 0, 0, &h, &payload);
+	wrong[_i].spoil(&h);
+	reducers_say(&f, 0, &h, payload);
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_int_eq(o.err.code, RS_EPROTO);
+	ck_assert_msg(strstr(o.err.msg, wrong[_i].says) != NULL, "%s instead of %s", o.err.msg, wrong[_i].says);
+	ck_assert_ptr_nonnull(strstr(o.err.msg, "reducer r0 (127.0.0.1:1): "));
+	ck_assert_uint_eq(f.l[0].aborts, 1);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
+	for (unsigned i = 0; !wrong[_i].written && i < 512; i++)
+		ck_assert(y[i] == 0);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
+/* "A result that streams into the send buffer is legal only when the contribution was sent": the answer to a chunk of
+ * which the last byte is still here is a violation. */
+START_TEST(no_result_before_its_contribution)
+{
+	float *x = numbers(256);
+	struct reducers f;
+	struct op o;
+	struct frame h = {
+	    .type = FRAME_RESULT, .dtype = RS_FLOAT32, .count = 256, .chunk_elems = 256, .payload_len = 1024};
+
+	reducers_open(&f, one_lane, 2, 1000);
+	reducers_pump(&f);
+	submit_floats(&f, &o, x, x, 256);
+	f.piece = FRAME_HEADER + 1023;
+	reducers_step(&f, 0);
+	f.mute = true;
+	reducers_say(&f, 0, &h, x);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_error(f.x)->code, RS_EPROTO);
+	ck_assert_ptr_nonnull(strstr(exchange_error(f.x)->msg, "before its contribution was sent"));
+	/* the frame that is under way is completed first: its memory stays in use until then */
+	ck_assert_int_eq(o.done, 0);
+	f.mute = false;
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_uint_eq(f.l[0].data_n, 1);
+	ck_assert_uint_eq(f.l[0].aborts, 1);
+	reducers_close(&f);
+	free(x);
+}
+END_TEST
+
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("link");
+	TCase *tc = tcase_create("chunks");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, chunks_go_where_their_shard_lives);
+	tcase_add_test(tc, the_window_bounds_what_is_outstanding);
+	tcase_add_loop_test(tc, every_split, 0, 2);
+	tcase_add_loop_test(tc, random_schedules, 0, 100);
+	tcase_add_test(tc, payloads_are_not_copied);
+	tcase_add_test(tc, sends_are_gathered);
+	tcase_add_loop_test(tc, broadcasts, 0, 4);
+	tcase_add_test(tc, wide_contributions);
+	tcase_add_test(tc, acks_follow_the_oldest_operation);
+	tcase_add_loop_test(tc, wrong_results, 0, COUNT(wrong));
+	tcase_add_test(tc, no_result_before_its_contribution);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
