@@ -6,6 +6,7 @@
 #include "server/greeting.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,12 +42,11 @@ static void on_closed(uv_handle_t *h)
 {
 	struct greeting *g = h->data;
 
-	if (g->fd >= 0)
-		close(g->fd);
+	close(g->fd);
 	free(g);
 }
 
-/* Stops watching; the descriptor is closed unless it was given away. */
+/* Stops watching, and closes the descriptor. */
 static void greeting_close(struct greeting *g)
 {
 	*g->at = g->next;
@@ -126,18 +126,25 @@ static void greeting_hello(struct greeting *g, const struct frame *f)
 	struct control_hello h;
 	struct control_refused refused = {0};
 	struct rs_err e;
+	int fd;
 
 	if (control_unpack_hello(g->buf + FRAME_HEADER, f->payload_len, &h, &e)) {
 		give_up(g, &e);
 		return;
 	}
-	/* no event may fire on a descriptor that another thread owns */
 	uv_poll_stop(&g->poll);
-	if (g->all->opt.hello(g->all->opt.ctx, g->fd, &h, &refused) == RS_OK) {
-		g->fd = -1;
+	/* the lane's thread gets a descriptor of its own: closing the poll handle still touches this one */
+	fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0) {
+		rs_fail_sys(&e, RS_EIO, errno, "a connection cannot be handed to its lane");
+		give_up(g, &e);
+		return;
+	}
+	if (g->all->opt.hello(g->all->opt.ctx, fd, &h, &refused) == RS_OK) {
 		greeting_close(g);
 		return;
 	}
+	close(fd);
 	greeting_refuse(g, &refused);
 }
 
