@@ -9,7 +9,7 @@ usage() {
 	  build   compilers, libraries and tools that 'make' needs
 	  test    what 'make test' needs besides
 	  demo    what 'make demo' needs besides: PyTorch, scikit-learn with its data sets, NumPy
-	  bench   what 'make bench' compares with: gloo
+	  bench   what 'make bench' and 'make bench-net' need besides: gloo, Open MPI, MPICH, iproute2
 	  lint    what 'make lint' and the second compiler of continuous integration need: clang and its tools, ShellCheck
 	END
 }
@@ -20,7 +20,7 @@ packages_of() {
 		libxxhash-dev libssl-dev libsystemd-dev ;;
 	test) echo check python3 python3-numpy python3-torch ;;
 	demo) echo python3 python3-numpy python3-torch python3-sklearn ;;
-	bench) echo g++ libgloo-dev python3 ;;
+	bench) echo g++ libgloo-dev python3 openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2 ;;
 	lint) echo clang clang-format clang-tidy shellcheck ;;
 	*)
 		echo "install-deps: $1: expected build, test, demo, bench or lint" >&2

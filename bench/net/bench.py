@@ -26,6 +26,7 @@ import systems
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RINGS = ["gloo-ring", "ompi-ring"]
+SAMPLE_S, CALM = 0.4, 0.85  # cores are called idle when idle for this share of this time
 EVERY = ["gloo-ring", "ompi-ring", "ompi", "mpich"]
 
 
@@ -126,6 +127,8 @@ def parse_arguments():
                    help="settings of ours: default, none, or WINDOWxCHUNK such as 2x32K (default %(default)s)")
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 7 with --full)")
     p.add_argument("--seconds", type=float, help="aimed at for a launch's timed operations (default 0.8; 4 with --full)")
+    p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until this machine's "
+                   "cores are idle, at most so long (default: do not wait)")
     p.add_argument("--cc", help="congestion control, such as cubic (default: the machine's)")
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench", help="folder for net.jsonl and plots (default %(default)s)")
@@ -211,6 +214,7 @@ def run_case(case, args, started):
                 for system, place in entries:
                     progress(f"{case.name}: run {repeat + 1} of {args.repeats}: {size_text(size)}, {system.name}, "
                              f"{time.monotonic() - started:.0f} s")
+                    wait_calm(args.calm)
                     launch = systems.Launch(lab, place, size, iters, warmup, args.build)
                     runs.setdefault((size, system.name), (place, []))[1].append(measure(system, launch))
     progress("")
@@ -222,6 +226,17 @@ def progress(text):
     """One line that replaces the last one; nothing where nobody watches."""
     if sys.stderr.isatty():
         print(f"\r\033[K{'# ' if text else ''}{text}", end="", file=sys.stderr, flush=True)
+
+
+def wait_calm(limit_s):
+    """Returns when the cores have been idle for SAMPLE_S, or after limit_s."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        before = systems.idle_seconds()
+        time.sleep(SAMPLE_S)
+        idle, every = (b - a for a, b in zip(before, systems.idle_seconds()))
+        if idle > CALM * every:
+            return
 
 
 def measure(system, launch):

@@ -2,8 +2,9 @@
 """The systems that bench-net measures: how each is started in a Lab, so that one rank runs in each worker's host.
 
 A launch runs one size: `warmup` operations, then `iters` timed ones. Failure modes are: a program that fails (its last
-words become the error) and one that hangs (a few percent of mpirun.openmpi's launches idle for ever, MPICH sometimes
-hangs in MPI_Finalize): it is ended after a time limit and launched again, ATTEMPTS times in all.
+words become the error) and one that hangs. A few percent of mpirun.openmpi's launches idle for ever, and MPICH's too:
+such a launch is ended after a time limit and made again, ATTEMPTS times in all. MPICH also hangs in MPI_Finalize: a
+program that has printed its row may take END_S to end, then it is ended, and the row counts.
 """
 
 import json
@@ -18,7 +19,8 @@ import time
 from lab import LabError, NETWORK, counters_between, cpu_seconds, end
 
 ATTEMPTS = 3
-LAUNCH_S = 20  # what starting may take besides the operations
+LAUNCH_S = 15  # what starting may take besides the operations
+END_S = 3  # what ending may take after the result has been printed
 SLOWEST = 1 / 40  # of the line: a system slower than this is taken for hung
 PORT = 7600
 HERE = pathlib.Path(__file__).resolve().parent
@@ -132,18 +134,49 @@ class System:
     def _collect(self, launch, ranks):
         deadline = time.monotonic() + launch.limit_s
         rows = []
-        for p in ranks:
-            try:
-                out, err = p.communicate(timeout=max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                raise Hung(f"{self.name}: {launch.size} bytes: not done after {launch.limit_s:.0f} s") from None
+        for r, p in enumerate(ranks):
+            out = pathlib.Path(launch.dir) / f"rank{r}.out"
+            if not _wait(p, out, deadline):
+                raise Hung(f"{self.name}: {launch.size} bytes: not done after {launch.limit_s:.0f} s")
             if p.returncode:
-                words = (err.strip() or out.strip() or "(no words)")[-600:]
-                raise LabError(f"{self.name}: {launch.size} bytes: exit status {p.returncode}: {words}")
-            rows += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+                words = (out.with_suffix(".err").read_text(errors="replace").strip() or "(nothing)")[-600:]
+                raise LabError(f"{self.name}: {launch.size} bytes: exit status {p.returncode}, its last words: {words}")
+            rows += _rows(out)
         if not rows:
             raise LabError(f"{self.name}: {launch.size} bytes: no result was printed")
         return rows
+
+
+def _rows(path):
+    """The complete JSON lines in a file."""
+    lines = path.read_text(errors="replace").split("\n")[:-1]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _wait(p, out, deadline):
+    """Waits for a rank's or launcher's end, or for END_S after its row. False when neither came before the deadline."""
+    printed = None
+    while time.monotonic() < deadline:
+        try:
+            p.wait(timeout=0.5)
+            return True
+        except subprocess.TimeoutExpired:
+            printed = printed or (time.monotonic() if _rows(out) else None)
+        if printed and time.monotonic() - printed > END_S:
+            return True
+    return False
+
+
+def _start(launch, host, command, env=None, name="server"):
+    """Starts a program with its output in files of the launch's folder."""
+    path = pathlib.Path(launch.dir) / name
+    with open(f"{path}.out", "w", encoding="utf-8") as out, open(f"{path}.err", "w", encoding="utf-8") as err:
+        return launch.lab.popen(host, command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                env={**os.environ, **(env or {})})
+
+
+def _each_rank(launch, command_of, env_of=lambda _r: None):
+    return [_start(launch, host, command_of(r), env_of(r), f"rank{r}") for r, host in enumerate(launch.place.workers)]
 
 
 def idle_seconds():
@@ -151,15 +184,6 @@ def idle_seconds():
     with open("/proc/stat", encoding="ascii") as f:
         times = [int(t) for t in f.readline().split()[1:9]]
     return times[3] + times[4], sum(times)
-
-
-def _start(launch, host, command, env=None):
-    return launch.lab.popen(host, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env={**os.environ, **(env or {})})
-
-
-def _each_rank(launch, command_of, env_of=lambda _r: None):
-    return [_start(launch, host, command_of(r), env_of(r)) for r, host in enumerate(launch.place.workers)]
 
 
 class Gloo(System):
@@ -204,7 +228,7 @@ class OpenMPI(System):
         command = ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "none", *options, *where, "-n", place.n,
                    launch.build / "bench/mpi-allreduce-openmpi", *launch.common()]
         env = {"NETLAB_PREFIX": lab.prefix, "TMPDIR": launch.dir}
-        return [_start(launch, 0, command, env)]
+        return [_start(launch, 0, command, env, "rank0")]
 
 
 class Mpich(System):
@@ -224,7 +248,7 @@ class Mpich(System):
                                            device, "-hosts", ",".join(lab.address(h) for h in place.workers)]
         command = ["mpiexec.hydra", *where, "-n", place.n, launch.build / "bench/mpi-allreduce-mpich",
                    *launch.common()]
-        return [_start(launch, 0, command, env)]
+        return [_start(launch, 0, command, env, "rank0")]
 
 
 class Ours(System):
@@ -251,12 +275,10 @@ class Ours(System):
         servers, logs = [], []
         try:
             for j, (host, port, _) in enumerate(launch.place.reducers):
-                logs.append(pathlib.Path(launch.dir) / f"r{j}.log")
                 address = launch.place.address(launch.lab, host)
-                with logs[j].open("w") as log:
-                    servers.append(launch.lab.popen(
-                        host, [launch.build / "bin/reduction-server", "--listen", f"{address}:{port}", "--lanes", 1,
-                               "--insecure"], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                command = [launch.build / "bin/reduction-server", "--listen", f"{address}:{port}", "--lanes", 1]
+                servers.append(_start(launch, host, command + ["--insecure"], name=f"r{j}"))
+                logs.append(pathlib.Path(launch.dir) / f"r{j}.err")
             for server, log in zip(servers, logs):
                 self._wait_listening(server, log)
         except BaseException:
@@ -306,8 +328,8 @@ class BareLoop(System):
         return None if (pathlib.Path(build) / "bench/tcp-loop").exists() else "tcp-loop was not built"
 
     def start_servers(self, launch):
-        return [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port])
-                for host, port, _ in launch.place.reducers]
+        return [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port], name=f"r{j}")
+                for j, (host, port, _) in enumerate(launch.place.reducers)]
 
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
