@@ -10,7 +10,7 @@
 
 static void on_event(void *ctx, const struct lane_event *ev)
 {
-	struct fake_world *fw = ctx;
+	struct fw_world *fw = ctx;
 
 	must(ev->job == FAKE_JOB);
 	if (ev->type == LANE_FAILED) {
@@ -28,7 +28,7 @@ static void on_event(void *ctx, const struct lane_event *ev)
 	fw->params.memory = NULL;
 }
 
-void fake_init(struct fake_world *fw, const struct fake_options *opt)
+void fw_init(struct fw_world *fw, const struct fw_options *opt)
 {
 	struct lane_options lo = {.kernels = opt->kernels,
 				  .detect_ms = opt->detect_ms ? opt->detect_ms : FAKE_DETECT_MS,
@@ -36,7 +36,7 @@ void fake_init(struct fake_world *fw, const struct fake_options *opt)
 				  .ctx = fw};
 	struct rs_err e;
 
-	*fw = (struct fake_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1};
+	*fw = (struct fw_world){.now_ms = 1000000, .out_piece = SIZE_MAX, .random = 1};
 	fw->params = (struct stripe_params){
 	    .job = FAKE_JOB,
 	    .generation = FAKE_GENERATION,
@@ -51,12 +51,12 @@ void fake_init(struct fake_world *fw, const struct fake_options *opt)
 		must(rs_kernels_select("auto", &lo.kernels, &e) == RS_OK);
 	must(lane_new(&fw->lane, &lo, &e) == RS_OK);
 	for (unsigned r = 0; r < fw->params.world_size; r++)
-		fw->w[r] = (struct fake_worker){.fw = fw, .rank = r, .room = SIZE_MAX};
+		fw->w[r] = (struct fw_worker){.fw = fw, .rank = r, .room = SIZE_MAX};
 }
 
-void fake_attach(struct fake_world *fw, unsigned rank)
+void fw_attach(struct fw_world *fw, unsigned rank)
 {
-	struct fake_worker *w = &fw->w[rank];
+	struct fw_worker *w = &fw->w[rank];
 	struct session_params sp = {.rank = rank, .peer_detect_ms = FAKE_DETECT_MS};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	size_t bytes = stripe_memory(&fw->params);
@@ -74,31 +74,31 @@ void fake_attach(struct fake_world *fw, unsigned rank)
 					 control_pack_welcome(payload, FAKE_DETECT_MS))));
 	w->shut = w->write_wait = false;
 	w->out.off = w->out.len = w->in.off = w->in.len = 0;
-	fake_flush(fw);
+	fw_flush(fw);
 }
 
-void fake_attached(struct fake_world *fw, const struct fake_options *opt)
+void fw_attached(struct fw_world *fw, const struct fw_options *opt)
 {
-	fake_init(fw, opt);
+	fw_init(fw, opt);
 	for (unsigned r = 0; r < fw->params.world_size; r++) {
-		fake_attach(fw, r);
-		fake_expect(fw, r, FRAME_WELCOME);
+		fw_attach(fw, r);
+		fw_expect(fw, r, FRAME_WELCOME);
 	}
 }
 
-void fake_running(struct fake_world *fw, const struct fake_options *opt)
+void fw_running(struct fw_world *fw, const struct fw_options *opt)
 {
-	fake_attached(fw, opt);
+	fw_attached(fw, opt);
 	lane_start(fw->lane, FAKE_JOB, fw->params.world_size);
-	fake_flush(fw);
+	fw_flush(fw);
 	for (unsigned r = 0; r < fw->params.world_size; r++)
-		fake_expect(fw, r, FRAME_START);
+		fw_expect(fw, r, FRAME_START);
 }
 
-void fake_close(struct fake_world *fw)
+void fw_close(struct fw_world *fw)
 {
 	for (unsigned r = 0; r < fw->params.world_size; r++)
-		fake_hang_up(fw, r);
+		fw_hang_up(fw, r);
 	for (unsigned r = 0; r < fw->params.world_size; r++) {
 		must(!fw->w[r].session);
 		free(fw->w[r].out.at);
@@ -110,7 +110,7 @@ void fake_close(struct fake_world *fw)
 	lane_free(fw->lane);
 }
 
-static void append(struct fake_buffer *b, const void *bytes, size_t len)
+static void append(struct fw_buffer *b, const void *bytes, size_t len)
 {
 	if (b->off == b->len)
 		b->off = b->len = 0;
@@ -123,27 +123,27 @@ static void append(struct fake_buffer *b, const void *bytes, size_t len)
 	b->len += len;
 }
 
-void fake_say_bytes(struct fake_world *fw, unsigned rank, const void *bytes, size_t len)
+void fw_say_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len)
 {
 	append(&fw->w[rank].out, bytes, len);
 }
 
-void fake_say(struct fake_world *fw, unsigned rank, struct frame f, const void *payload)
+void fw_say(struct fw_world *fw, unsigned rank, struct frame f, const void *payload)
 {
 	uint8_t head[FRAME_HEADER];
 
 	frame_encode(&f, head);
-	fake_say_bytes(fw, rank, head, sizeof head);
-	fake_say_bytes(fw, rank, payload, f.payload_len);
+	fw_say_bytes(fw, rank, head, sizeof head);
+	fw_say_bytes(fw, rank, payload, f.payload_len);
 }
 
-void fake_say_type(struct fake_world *fw, unsigned rank, unsigned type)
+void fw_say_type(struct fw_world *fw, unsigned rank, unsigned type)
 {
-	fake_say(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION}, NULL);
+	fw_say(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION}, NULL);
 }
 
-struct frame fake_data(const struct fake_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
-		       uint32_t chunk)
+struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
+		     uint32_t chunk)
 {
 	return (struct frame){
 	    .type = FRAME_DATA,
@@ -157,7 +157,7 @@ struct frame fake_data(const struct fake_world *fw, unsigned op, unsigned dtype,
 	};
 }
 
-void fake_contribute(struct fake_world *fw, unsigned rank, struct frame f)
+void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 {
 	bool wide = f.flags & FRAME_WIDE, silent = f.op == FRAME_OP_BROADCAST && !(f.flags & FRAME_ROOT);
 	uint32_t n = silent ? 0 : frame_chunk_len(f.count, f.chunk_elems, f.chunk);
@@ -170,17 +170,17 @@ void fake_contribute(struct fake_world *fw, unsigned rank, struct frame f)
 		f.flags |= FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
 	}
-	fake_say(fw, rank, f, payload);
+	fw_say(fw, rank, f, payload);
 	free(payload);
 }
 
-void fake_contribute_all(struct fake_world *fw, unsigned rank, struct frame f)
+void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f)
 {
 	for (f.chunk = 0; f.chunk < frame_chunks(f.count, f.chunk_elems); f.chunk++)
-		fake_contribute(fw, rank, f);
+		fw_contribute(fw, rank, f);
 }
 
-unsigned fake_slots_alive(const struct fake_world *fw)
+unsigned fw_slots_alive(const struct fw_world *fw)
 {
 	const struct stripe *st = stripe_find(fw->lane, FAKE_JOB, fw->params.lane);
 	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;
@@ -201,7 +201,7 @@ unsigned fake_slots_alive(const struct fake_world *fw)
 	return alive;
 }
 
-static void fake_write(struct fake_world *fw, struct fake_worker *w)
+static void fw_write(struct fw_world *fw, struct fw_worker *w)
 {
 	struct iovec iov[SESSION_IOV];
 	unsigned n;
@@ -224,40 +224,40 @@ static void fake_write(struct fake_world *fw, struct fake_worker *w)
 	w->shut = session_shut(w->session);
 }
 
-void fake_flush(struct fake_world *fw)
+void fw_flush(struct fw_world *fw)
 {
 	struct session *s;
 	unsigned alive;
 
 	while ((s = lane_next_ready(fw->lane))) {
-		struct fake_worker *w = session_user(s);
+		struct fw_worker *w = session_user(s);
 
 		must(w->session == s);
 		if (session_over(s)) {
 			w->session = NULL;
 			session_free(s);
 		} else if (!w->write_wait || session_shut(s)) {
-			fake_write(fw, w);
+			fw_write(fw, w);
 		}
 	}
-	alive = fake_slots_alive(fw);
+	alive = fw_slots_alive(fw);
 	if (alive > fw->slots_seen_max)
 		fw->slots_seen_max = alive;
 }
 
-void fake_grant(struct fake_world *fw, unsigned rank, size_t room)
+void fw_grant(struct fw_world *fw, unsigned rank, size_t room)
 {
-	struct fake_worker *w = &fw->w[rank];
+	struct fw_worker *w = &fw->w[rank];
 
 	w->room = room;
 	if (w->session)
-		fake_write(fw, w);
-	fake_flush(fw);
+		fw_write(fw, w);
+	fw_flush(fw);
 }
 
-size_t fake_feed(struct fake_world *fw, unsigned rank, size_t max)
+size_t fw_feed(struct fw_world *fw, unsigned rank, size_t max)
 {
-	struct fake_worker *w = &fw->w[rank];
+	struct fw_worker *w = &fw->w[rank];
 	struct iovec iov[2];
 	size_t left = w->out.len - w->out.off, done = 0;
 	unsigned n;
@@ -276,58 +276,58 @@ size_t fake_feed(struct fake_world *fw, unsigned rank, size_t max)
 	must(done > 0);
 	w->out.off += done;
 	session_received(w->session, done, fw->now_ms);
-	fake_flush(fw);
+	fw_flush(fw);
 	return done;
 }
 
-void fake_feed_all(struct fake_world *fw, size_t piece)
+void fw_feed_all(struct fw_world *fw, size_t piece)
 {
 	bool more = true;
 
 	while (more) {
 		more = false;
 		for (unsigned r = 0; r < fw->params.world_size; r++)
-			if (fake_feed(fw, r, piece))
+			if (fw_feed(fw, r, piece))
 				more = true;
 	}
 }
 
-uint32_t fake_random(struct fake_world *fw, uint32_t below)
+uint32_t fw_random(struct fw_world *fw, uint32_t below)
 {
 	fw->random = fw->random * 1664525 + 1013904223;
 	return (uint32_t)(((uint64_t)fw->random * below) >> 32);
 }
 
-void fake_feed_shuffled(struct fake_world *fw, size_t piece_max)
+void fw_feed_shuffled(struct fw_world *fw, size_t piece_max)
 {
 	for (;;) {
-		unsigned world = fw->params.world_size, first = fake_random(fw, world), r = 0;
-		size_t piece = 1 + fake_random(fw, (uint32_t)piece_max);
+		unsigned world = fw->params.world_size, first = fw_random(fw, world), r = 0;
+		size_t piece = 1 + fw_random(fw, (uint32_t)piece_max);
 
-		while (r < world && !fake_feed(fw, (first + r) % world, piece))
+		while (r < world && !fw_feed(fw, (first + r) % world, piece))
 			r++;
 		if (r == world)
 			return;
 	}
 }
 
-void fake_hang_up(struct fake_world *fw, unsigned rank)
+void fw_hang_up(struct fw_world *fw, unsigned rank)
 {
 	if (fw->w[rank].session)
 		session_lost(fw->w[rank].session, "it closed the connection");
-	fake_flush(fw);
+	fw_flush(fw);
 }
 
-void fake_tick(struct fake_world *fw, uint64_t ms)
+void fw_tick(struct fw_world *fw, uint64_t ms)
 {
 	fw->now_ms += ms;
 	lane_tick(fw->lane, fw->now_ms);
-	fake_flush(fw);
+	fw_flush(fw);
 }
 
-bool fake_take(struct fake_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
+bool fw_take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
 {
-	struct fake_buffer *in = &fw->w[rank].in;
+	struct fw_buffer *in = &fw->w[rank].in;
 	struct rs_err e;
 
 	if (in->len - in->off < FRAME_HEADER)
@@ -340,11 +340,11 @@ bool fake_take(struct fake_world *fw, unsigned rank, struct frame *f, const uint
 	return true;
 }
 
-static struct frame expect(struct fake_world *fw, unsigned rank, unsigned type, const uint8_t **payload)
+static struct frame expect(struct fw_world *fw, unsigned rank, unsigned type, const uint8_t **payload)
 {
 	struct frame f;
 
-	if (!fake_take(fw, rank, &f, payload))
+	if (!fw_take(fw, rank, &f, payload))
 		ck_abort_msg("rank %u got nothing instead of %s (lane says: %s)", rank, frame_type_name(type),
 			     fw->why.msg);
 	if (f.type != type)
@@ -354,14 +354,14 @@ static struct frame expect(struct fake_world *fw, unsigned rank, unsigned type, 
 	return f;
 }
 
-struct frame fake_expect(struct fake_world *fw, unsigned rank, unsigned type)
+struct frame fw_expect(struct fw_world *fw, unsigned rank, unsigned type)
 {
 	const uint8_t *payload;
 
 	return expect(fw, rank, type, &payload);
 }
 
-void fake_expect_abort(struct fake_world *fw, unsigned rank, int code, const char *a, const char *b)
+void fw_expect_abort(struct fw_world *fw, unsigned rank, int code, const char *a, const char *b)
 {
 	const uint8_t *payload;
 	struct frame f = expect(fw, rank, FRAME_ABORT, &payload);
@@ -373,7 +373,7 @@ void fake_expect_abort(struct fake_world *fw, unsigned rank, int code, const cha
 			     why.msg, code, a, b);
 }
 
-void fake_expect_result(struct fake_world *fw, unsigned rank, struct frame f, uint64_t processes)
+void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
 {
 	const uint8_t *payload;
 	struct frame got = expect(fw, rank, FRAME_RESULT, &payload);
@@ -405,9 +405,9 @@ void fake_expect_result(struct fake_world *fw, unsigned rank, struct frame f, ui
 	}
 }
 
-void fake_expect_nothing(struct fake_world *fw, unsigned rank)
+void fw_expect_nothing(struct fw_world *fw, unsigned rank)
 {
-	const struct fake_buffer *in = &fw->w[rank].in;
+	const struct fw_buffer *in = &fw->w[rank].in;
 
 	must(in->len == in->off);
 }

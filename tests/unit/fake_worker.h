@@ -21,26 +21,26 @@ enum {
 /* ck_assert writes to a file each time it holds, which is too slow for what is checked a million times. */
 #define must(condition) ((condition) ? (void)0 : ck_abort_msg("this does not hold: %s", #condition))
 
-struct fake_buffer {
+struct fw_buffer {
 	uint8_t *at;
 	size_t len, size, off; /* off: consumed */
 };
 
-struct fake_worker {
-	struct fake_world *fw;
+struct fw_worker {
+	struct fw_world *fw;
 	unsigned rank;
 	struct session *session; /* NULL: gone */
-	struct fake_buffer out;  /* said, not fed yet */
-	struct fake_buffer in;   /* received, not taken yet */
+	struct fw_buffer out;    /* said, not fed yet */
+	struct fw_buffer in;     /* received, not taken yet */
 	size_t room;             /* bytes its socket still takes; SIZE_MAX: any number */
 	bool write_wait;
 	bool shut; /* the core has ended its sending side */
 };
 
-struct fake_world {
+struct fw_world {
 	struct lane *lane;
 	struct stripe_params params;
-	struct fake_worker w[FAKE_WORLD_MAX];
+	struct fw_worker w[FAKE_WORLD_MAX];
 	uint64_t now_ms;
 	size_t out_piece;        /* most bytes of one sendmsg */
 	unsigned failed, gone;   /* events */
@@ -51,7 +51,7 @@ struct fake_world {
 };
 
 /* What differs from {world 2, window 4, chunks of 64 bytes}. */
-struct fake_options {
+struct fw_options {
 	unsigned world, window;
 	uint32_t chunk_bytes;
 	bool deterministic, checksum;
@@ -60,53 +60,53 @@ struct fake_options {
 };
 
 /* A lane without sessions. */
-void fake_init(struct fake_world *fw, const struct fake_options *opt);
-/* With all ranks attached and, for fake_running, started with `world` processes; START is taken already. */
-void fake_attached(struct fake_world *fw, const struct fake_options *opt);
-void fake_running(struct fake_world *fw, const struct fake_options *opt);
-void fake_attach(struct fake_world *fw, unsigned rank);
+void fw_init(struct fw_world *fw, const struct fw_options *opt);
+/* With all ranks attached and, for fw_running, started with `world` processes; START is taken already. */
+void fw_attached(struct fw_world *fw, const struct fw_options *opt);
+void fw_running(struct fw_world *fw, const struct fw_options *opt);
+void fw_attach(struct fw_world *fw, unsigned rank);
 /* Frees everything; fails the test when the lane did not give all sessions back. */
-void fake_close(struct fake_world *fw);
+void fw_close(struct fw_world *fw);
 
 /* rank says a frame; header fields that a worker always sets are filled in (generation, length, checksum). */
-void fake_say(struct fake_world *fw, unsigned rank, struct frame f, const void *payload);
-void fake_say_type(struct fake_world *fw, unsigned rank, unsigned type);
-void fake_say_bytes(struct fake_world *fw, unsigned rank, const void *bytes, size_t len);
+void fw_say(struct fw_world *fw, unsigned rank, struct frame f, const void *payload);
+void fw_say_type(struct fw_world *fw, unsigned rank, unsigned type);
+void fw_say_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len);
 /* The header of rank's contribution to one chunk, and that contribution said with the oracle's values. */
-struct frame fake_data(const struct fake_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
-		       uint32_t chunk);
-void fake_contribute(struct fake_world *fw, unsigned rank, struct frame f);
+struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
+		     uint32_t chunk);
+void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f);
 /* All chunks of an operation. */
-void fake_contribute_all(struct fake_world *fw, unsigned rank, struct frame f);
+void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f);
 
 /* One recvmsg of at most max bytes, and the flush after it. Returns how many were taken. */
-size_t fake_feed(struct fake_world *fw, unsigned rank, size_t max);
+size_t fw_feed(struct fw_world *fw, unsigned rank, size_t max);
 /* Everything that was said, in pieces, the ranks in turn. */
-void fake_feed_all(struct fake_world *fw, size_t piece);
+void fw_feed_all(struct fw_world *fw, size_t piece);
 /* The same, but who is next and how much is random. */
-void fake_feed_shuffled(struct fake_world *fw, size_t piece_max);
+void fw_feed_shuffled(struct fw_world *fw, size_t piece_max);
 /* As a driver after each event: sends what is ready, frees what is over. */
-void fake_flush(struct fake_world *fw);
+void fw_flush(struct fw_world *fw);
 /* The socket of rank takes `room` bytes more. */
-void fake_grant(struct fake_world *fw, unsigned rank, size_t room);
+void fw_grant(struct fw_world *fw, unsigned rank, size_t room);
 /* The peer closed its end. */
-void fake_hang_up(struct fake_world *fw, unsigned rank);
-void fake_tick(struct fake_world *fw, uint64_t ms);
+void fw_hang_up(struct fw_world *fw, unsigned rank);
+void fw_tick(struct fw_world *fw, uint64_t ms);
 
 /* The next complete frame that rank received; the payload is valid until the next flush. False: none. */
-bool fake_take(struct fake_world *fw, unsigned rank, struct frame *f, const uint8_t **payload);
+bool fw_take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload);
 /* The next frame is of that type; returns it. */
-struct frame fake_expect(struct fake_world *fw, unsigned rank, unsigned type);
+struct frame fw_expect(struct fw_world *fw, unsigned rank, unsigned type);
 /* The next frame is ABORT with that code and a sentence that holds all the words. */
-void fake_expect_abort(struct fake_world *fw, unsigned rank, int code, const char *a, const char *b);
+void fw_expect_abort(struct fw_world *fw, unsigned rank, int code, const char *a, const char *b);
 /* The next frame is the RESULT of the contribution f, and its payload what the oracle says. */
-void fake_expect_result(struct fake_world *fw, unsigned rank, struct frame f, uint64_t processes);
+void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
 /* Nothing is there to be taken. */
-void fake_expect_nothing(struct fake_world *fw, unsigned rank);
+void fw_expect_nothing(struct fw_world *fw, unsigned rank);
 
 /* The stripe's books balance: free and alive slots together are all, nothing is unsent that nobody has queued. */
-unsigned fake_slots_alive(const struct fake_world *fw);
+unsigned fw_slots_alive(const struct fw_world *fw);
 
-uint32_t fake_random(struct fake_world *fw, uint32_t below);
+uint32_t fw_random(struct fw_world *fw, uint32_t below);
 
 #endif

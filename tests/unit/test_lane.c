@@ -9,25 +9,25 @@
 static const size_t pieces[] = {1, 3, 61, 65, 130, SIZE_MAX};
 enum { PIECES_N = sizeof pieces / sizeof pieces[0] };
 
-static void expect_all_results(struct fake_world *fw, unsigned rank, struct frame f, uint64_t processes)
+static void expect_all_results(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
 {
 	for (f.chunk = 0; f.chunk < frame_chunks(f.count, f.chunk_elems); f.chunk++)
-		fake_expect_result(fw, rank, f, processes);
+		fw_expect_result(fw, rank, f, processes);
 }
 
-static void say_goodbye_and_close(struct fake_world *fw)
+static void say_goodbye_and_close(struct fw_world *fw)
 {
 	unsigned world = fw->params.world_size;
 
-	ck_assert_uint_eq(fake_slots_alive(fw), 0);
+	ck_assert_uint_eq(fw_slots_alive(fw), 0);
 	for (unsigned r = 0; r < world; r++)
-		fake_say_type(fw, r, FRAME_GOODBYE);
-	fake_feed_all(fw, SIZE_MAX);
+		fw_say_type(fw, r, FRAME_GOODBYE);
+	fw_feed_all(fw, SIZE_MAX);
 	for (unsigned r = 0; r < world; r++) {
 		ck_assert(fw->w[r].shut);
-		fake_expect_nothing(fw, r);
+		fw_expect_nothing(fw, r);
 	}
-	fake_close(fw);
+	fw_close(fw);
 	ck_assert_uint_eq(fw->failed, 0);
 	ck_assert_uint_eq(fw->gone, world);
 	ck_assert_uint_eq(fw->clean, world);
@@ -36,22 +36,22 @@ static void say_goodbye_and_close(struct fake_world *fw)
 enum wide { NARROW, WIDE, MIXED };
 
 /* One operation of two and a half chunks on all ranks. */
-static void reduce_once(const struct fake_options *opt, unsigned op, unsigned dtype, enum wide wide, size_t piece)
+static void reduce_once(const struct fw_options *opt, unsigned op, unsigned dtype, enum wide wide, size_t piece)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 	uint64_t processes = opt->world;
 
-	fake_running(&fw, opt);
-	f = fake_data(&fw, op, dtype, 3, 0, 0);
+	fw_running(&fw, opt);
+	f = fw_data(&fw, op, dtype, 3, 0, 0);
 	f.count = 2 * f.chunk_elems + f.chunk_elems / 2;
 	for (unsigned r = 0; r < opt->world; r++) {
 		f.flags = wide == WIDE || (wide == MIXED && r % 2) ? FRAME_WIDE : 0;
-		fake_contribute_all(&fw, r, f);
+		fw_contribute_all(&fw, r, f);
 	}
 	f.flags = 0;
 	fw.out_piece = piece;
-	fake_feed_all(&fw, piece);
+	fw_feed_all(&fw, piece);
 	for (unsigned r = 0; r < opt->world; r++)
 		expect_all_results(&fw, r, f, processes);
 	say_goodbye_and_close(&fw);
@@ -66,8 +66,8 @@ START_TEST(every_op_and_dtype)
 		for (unsigned w = 0; w < 3; w++)
 			for (unsigned p = 0; p < PIECES_N; p++)
 				for (unsigned det = 0; det < 2; det++)
-					reduce_once(&(struct fake_options){.world = worlds[w], .deterministic = det},
-						    op, (unsigned)_i, NARROW, pieces[p]);
+					reduce_once(&(struct fw_options){.world = worlds[w], .deterministic = det}, op,
+						    (unsigned)_i, NARROW, pieces[p]);
 }
 END_TEST
 
@@ -79,7 +79,7 @@ START_TEST(half_types_take_wide_partial_sums)
 		for (unsigned p = 0; p < PIECES_N; p++)
 			for (unsigned det = 0; det < 2; det++)
 				for (enum wide wide = WIDE; wide <= MIXED; wide++)
-					reduce_once(&(struct fake_options){.world = 3, .deterministic = det}, op,
+					reduce_once(&(struct fw_options){.world = 3, .deterministic = det}, op,
 						    halves[_i], wide, pieces[p]);
 }
 END_TEST
@@ -90,8 +90,8 @@ START_TEST(every_kernel_table_serves)
 
 	for (unsigned i = 0; (k = rs_kernels_usable(i)); i++)
 		for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
-			reduce_once(&(struct fake_options){.world = 3, .kernels = k, .chunk_bytes = 1024}, RS_SUM,
-				    dtype, NARROW, 333);
+			reduce_once(&(struct fw_options){.world = 3, .kernels = k, .chunk_bytes = 1024}, RS_SUM, dtype,
+				    NARROW, 333);
 }
 END_TEST
 
@@ -105,7 +105,7 @@ START_TEST(payloads_larger_than_the_scratch)
 
 	for (unsigned det = 0; det < 2; det++)
 		for (unsigned p = 0; p < 2; p++)
-			reduce_once(&(struct fake_options){.world = 2, .deterministic = det, .chunk_bytes = chunk},
+			reduce_once(&(struct fw_options){.world = 2, .deterministic = det, .chunk_bytes = chunk},
 				    RS_SUM, rows[_i].dtype, rows[_i].wide, p ? 100001 : SIZE_MAX);
 }
 END_TEST
@@ -116,7 +116,7 @@ START_TEST(large_worlds)
 
 	for (unsigned i = 0; i < 3; i++)
 		for (unsigned det = 0; det < 2; det++) {
-			struct fake_options opt = {.world = 65, .deterministic = det, .checksum = true};
+			struct fw_options opt = {.world = 65, .deterministic = det, .checksum = true};
 
 			reduce_once(&opt, ops[i], RS_FLOAT16, MIXED, 77);
 			reduce_once(&opt, ops[i], RS_INT64, NARROW, 77);
@@ -128,23 +128,23 @@ END_TEST
 START_TEST(ranks_overtake_each_other)
 {
 	static const unsigned dtypes[] = {RS_FLOAT64, RS_FLOAT32, RS_FLOAT16, RS_INT8};
-	struct fake_world fw;
+	struct fw_world fw;
 
 	for (uint32_t seed = 1; seed <= 60; seed++) {
 		struct frame f;
 		unsigned dtype = dtypes[seed % 4];
 
-		fake_running(&fw, &(struct fake_options){
-				      .world = 4, .chunk_bytes = 128, .deterministic = _i & 1, .checksum = _i & 2});
+		fw_running(&fw, &(struct fw_options){
+				    .world = 4, .chunk_bytes = 128, .deterministic = _i & 1, .checksum = _i & 2});
 		fw.random = seed * 7919;
 		fw.out_piece = 1 + seed % 97;
-		f = fake_data(&fw, RS_SUM, dtype, seed, 3 * 128 / rs_dtype_size(dtype) + 1, 0);
+		f = fw_data(&fw, RS_SUM, dtype, seed, 3 * 128 / rs_dtype_size(dtype) + 1, 0);
 		for (unsigned r = 0; r < 4; r++) {
 			f.flags = rs_dtype_is_half(dtype) && r == seed % 5 ? FRAME_WIDE : 0;
-			fake_contribute_all(&fw, r, f);
+			fw_contribute_all(&fw, r, f);
 		}
 		f.flags = 0;
-		fake_feed_shuffled(&fw, seed % 2 ? 13 : 200);
+		fw_feed_shuffled(&fw, seed % 2 ? 13 : 200);
 		for (unsigned r = 0; r < 4; r++)
 			expect_all_results(&fw, r, f, 4);
 		say_goodbye_and_close(&fw);
@@ -156,26 +156,26 @@ END_TEST
 START_TEST(every_split_of_two_ranks)
 {
 	enum { BYTES = FRAME_HEADER + 2 * sizeof(double) };
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
 	for (size_t a = 1; a < BYTES; a++)
 		for (size_t b = 1; b < BYTES; b += a % 8 == 3 ? 1 : 5) {
-			fake_running(&fw, &(struct fake_options){.world = 2});
-			f = fake_data(&fw, RS_SUM, _i ? RS_FLOAT64 : RS_INT64, 0, 2, 0);
-			fake_contribute(&fw, 0, f);
-			fake_contribute(&fw, 1, f);
+			fw_running(&fw, &(struct fw_options){.world = 2});
+			f = fw_data(&fw, RS_SUM, _i ? RS_FLOAT64 : RS_INT64, 0, 2, 0);
+			fw_contribute(&fw, 0, f);
+			fw_contribute(&fw, 1, f);
 			/* a recvmsg may end at the end of a header; what is left comes with the next one */
 			for (size_t done = 0; done < a;)
-				done += fake_feed(&fw, 0, a - done);
+				done += fw_feed(&fw, 0, a - done);
 			for (size_t done = 0; done < b;)
-				done += fake_feed(&fw, 1, b - done);
-			while (fake_feed(&fw, (unsigned)(a & 1), SIZE_MAX))
+				done += fw_feed(&fw, 1, b - done);
+			while (fw_feed(&fw, (unsigned)(a & 1), SIZE_MAX))
 				;
-			fake_feed_all(&fw, SIZE_MAX);
-			fake_expect_result(&fw, 0, f, 2);
-			fake_expect_result(&fw, 1, f, 2);
-			fake_close(&fw);
+			fw_feed_all(&fw, SIZE_MAX);
+			fw_expect_result(&fw, 0, f, 2);
+			fw_expect_result(&fw, 1, f, 2);
+			fw_close(&fw);
 		}
 }
 END_TEST
@@ -192,26 +192,26 @@ static float sum_in_order(const float v[4])
 /* The bits of the sum when ranks arrive in the order of permutation p. */
 static uint32_t sum_of_arrival(unsigned p, bool deterministic, const float v[4])
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f, got;
 	const uint8_t *payload;
 	unsigned left[4] = {0, 1, 2, 3};
 	uint32_t bits;
 
-	fake_running(&fw, &(struct fake_options){.world = 4, .deterministic = deterministic});
-	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
+	fw_running(&fw, &(struct fw_options){.world = 4, .deterministic = deterministic});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
 	f.payload_len = sizeof(float);
 	for (unsigned n = 4; n > 0; n--) {
 		unsigned k = p % n, rank = left[k];
 
 		p /= n;
 		memmove(left + k, left + k + 1, (3 - k) * sizeof left[0]);
-		fake_say(&fw, rank, f, &v[rank]);
-		fake_feed_all(&fw, 7);
+		fw_say(&fw, rank, f, &v[rank]);
+		fw_feed_all(&fw, 7);
 	}
-	ck_assert(fake_take(&fw, 0, &got, &payload));
+	ck_assert(fw_take(&fw, 0, &got, &payload));
 	memcpy(&bits, payload, sizeof bits);
-	fake_close(&fw);
+	fw_close(&fw);
 	return bits;
 }
 
@@ -236,21 +236,21 @@ END_TEST
 START_TEST(broadcast_gives_all_the_roots_bytes)
 {
 	static const unsigned dtypes[] = {RS_UINT8, RS_BFLOAT16, RS_INT64};
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 	unsigned root = 2;
 
 	for (unsigned d = 0; d < 3; d++)
 		for (unsigned order = 0; order < 3; order++) {
-			fake_running(&fw, &(struct fake_options){
-					      .world = 3, .window = 7, .deterministic = _i & 1, .checksum = _i & 2});
-			f = fake_data(&fw, FRAME_OP_BROADCAST, dtypes[d], 9, 50, 0);
+			fw_running(&fw, &(struct fw_options){
+					    .world = 3, .window = 7, .deterministic = _i & 1, .checksum = _i & 2});
+			f = fw_data(&fw, FRAME_OP_BROADCAST, dtypes[d], 9, 50, 0);
 			for (unsigned k = 0; k < 3; k++) {
 				unsigned r = (k + order) % 3;
 
 				f.flags = r == root ? FRAME_ROOT : 0;
-				fake_contribute_all(&fw, r, f);
-				fake_feed_all(&fw, 19);
+				fw_contribute_all(&fw, r, f);
+				fw_feed_all(&fw, 19);
 			}
 			for (unsigned r = 0; r < 3; r++) {
 				f.flags = r == root ? FRAME_ROOT : 0;
@@ -264,21 +264,21 @@ END_TEST
 START_TEST(an_empty_operation_is_a_barrier)
 {
 	static const unsigned ops[] = {RS_SUM, RS_AVG, RS_MIN, FRAME_OP_BROADCAST};
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_running(&fw, &(struct fake_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
+	fw_running(&fw, &(struct fw_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
 	for (unsigned i = 0; i < 4; i++) {
-		f = fake_data(&fw, ops[i], RS_FLOAT16, i, 0, 0);
+		f = fw_data(&fw, ops[i], RS_FLOAT16, i, 0, 0);
 		for (unsigned r = 0; r < 3; r++) {
 			f.flags = ops[i] == FRAME_OP_BROADCAST && r == 2 ? FRAME_ROOT : 0;
-			fake_expect_nothing(&fw, 0);
-			fake_contribute(&fw, r, f);
-			fake_feed_all(&fw, 50);
+			fw_expect_nothing(&fw, 0);
+			fw_contribute(&fw, r, f);
+			fw_feed_all(&fw, 50);
 		}
 		for (unsigned r = 0; r < 3; r++) {
 			f.flags = ops[i] == FRAME_OP_BROADCAST && r == 2 ? FRAME_ROOT : 0;
-			fake_expect_result(&fw, r, f, 3);
+			fw_expect_result(&fw, r, f, 3);
 		}
 	}
 	say_goodbye_and_close(&fw);
@@ -288,18 +288,18 @@ END_TEST
 START_TEST(an_average_divides_by_processes_not_workers)
 {
 	static const unsigned dtypes[] = {RS_FLOAT32, RS_FLOAT16, RS_INT32, RS_UINT64, RS_INT8};
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_attached(&fw, &(struct fake_options){.world = 2});
+	fw_attached(&fw, &(struct fw_options){.world = 2});
 	lane_start(fw.lane, FAKE_JOB, 7);
-	fake_flush(&fw);
-	f = fake_data(&fw, RS_AVG, dtypes[_i], 0, 8, 0);
+	fw_flush(&fw);
+	f = fw_data(&fw, RS_AVG, dtypes[_i], 0, 8, 0);
 	for (unsigned r = 0; r < 2; r++) {
-		fake_expect(&fw, r, FRAME_START);
-		fake_contribute_all(&fw, r, f);
+		fw_expect(&fw, r, FRAME_START);
+		fw_contribute_all(&fw, r, f);
 	}
-	fake_feed_all(&fw, 5);
+	fw_feed_all(&fw, 5);
 	expect_all_results(&fw, 0, f, 7);
 	expect_all_results(&fw, 1, f, 7);
 	say_goodbye_and_close(&fw);
@@ -308,17 +308,17 @@ END_TEST
 
 /* A long run of operations under a window, every rank at its own pace. */
 struct traffic {
-	struct fake_world fw;
+	struct fw_world fw;
 	uint64_t sent[FAKE_WORLD_MAX], got[FAKE_WORLD_MAX]; /* chunks of the lane */
 };
 
 enum { CHUNKS_OF_AN_OP = 3 };
 
-static struct frame traffic_frame(const struct fake_world *fw, uint64_t chunk)
+static struct frame traffic_frame(const struct fw_world *fw, uint64_t chunk)
 {
 	static const unsigned dtypes[] = {RS_FLOAT32, RS_FLOAT16, RS_INT8, RS_FLOAT64, RS_BFLOAT16};
 	uint64_t seq = chunk / CHUNKS_OF_AN_OP;
-	struct frame f = fake_data(fw, (unsigned)(seq % 2 ? RS_SUM : RS_AVG), dtypes[seq % 5], seq, 0, 0);
+	struct frame f = fw_data(fw, (unsigned)(seq % 2 ? RS_SUM : RS_AVG), dtypes[seq % 5], seq, 0, 0);
 
 	f.count = 2 * f.chunk_elems + 3;
 	f.chunk = (uint32_t)(chunk % CHUNKS_OF_AN_OP);
@@ -328,23 +328,23 @@ static struct frame traffic_frame(const struct fake_world *fw, uint64_t chunk)
 
 static void traffic_step(struct traffic *t, uint64_t total, unsigned world)
 {
-	struct fake_world *fw = &t->fw;
-	unsigned r = fake_random(fw, world);
+	struct fw_world *fw = &t->fw;
+	unsigned r = fw_random(fw, world);
 
-	switch (fake_random(fw, 4)) {
+	switch (fw_random(fw, 4)) {
 	case 0:
 		while (t->sent[r] < total && t->sent[r] - t->got[r] < fw->params.window)
-			fake_contribute(fw, r, traffic_frame(fw, t->sent[r]++));
+			fw_contribute(fw, r, traffic_frame(fw, t->sent[r]++));
 		break;
 	case 1:
-		fake_grant(fw, r, fake_random(fw, 3) ? fake_random(fw, 300) : 0);
+		fw_grant(fw, r, fw_random(fw, 3) ? fw_random(fw, 300) : 0);
 		break;
 	default:
-		fake_feed(fw, r, 1 + fake_random(fw, 200));
+		fw_feed(fw, r, 1 + fw_random(fw, 200));
 	}
 	while (fw->w[r].in.len - fw->w[r].in.off >= FRAME_HEADER + fw->params.chunk_bytes ||
 	       (fw->w[r].session->results_n == 0 && fw->w[r].in.len > fw->w[r].in.off))
-		fake_expect_result(fw, r, traffic_frame(fw, t->got[r]++), world);
+		fw_expect_result(fw, r, traffic_frame(fw, t->got[r]++), world);
 }
 
 START_TEST(slots_are_used_again_within_the_bound)
@@ -356,10 +356,10 @@ START_TEST(slots_are_used_again_within_the_bound)
 	struct traffic t = {0};
 	uint64_t done = 0;
 
-	fake_running(&t.fw, &(struct fake_options){.world = rows[_i].world,
-						   .window = rows[_i].window,
-						   .chunk_bytes = 128,
-						   .deterministic = _i % 2});
+	fw_running(&t.fw, &(struct fw_options){.world = rows[_i].world,
+					       .window = rows[_i].window,
+					       .chunk_bytes = 128,
+					       .deterministic = _i % 2});
 	while (done < rows[_i].chunks) {
 		traffic_step(&t, rows[_i].chunks, rows[_i].world);
 		done = rows[_i].chunks;
@@ -380,26 +380,26 @@ START_TEST(the_ack_is_the_least_of_all_ranks)
 		unsigned rank;
 		uint64_t ack, want;
 	} rows[] = {{0, 5, 0}, {1, 3, 0}, {2, 4, 3}, {2, 9, 3}, {1, 2, 3}, {1, 7, 5}, {0, 7, 7}, {1, 8, 7}, {0, 10, 8}};
-	struct fake_world fw;
+	struct fw_world fw;
 	struct stripe *st;
 
-	fake_running(&fw, &(struct fake_options){.world = 3});
+	fw_running(&fw, &(struct fw_options){.world = 3});
 	st = stripe_find(fw.lane, FAKE_JOB, 1);
 	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		fake_say(&fw, rows[i].rank,
-			 (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = rows[i].ack}, NULL);
-		fake_feed_all(&fw, SIZE_MAX);
+		fw_say(&fw, rows[i].rank,
+		       (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = rows[i].ack}, NULL);
+		fw_feed_all(&fw, SIZE_MAX);
 		ck_assert_uint_eq(st->stable, rows[i].want);
 	}
 	/* a rank that has left does not take it back */
-	fake_say_type(&fw, 2, FRAME_GOODBYE);
-	fake_feed_all(&fw, SIZE_MAX);
-	fake_hang_up(&fw, 2);
+	fw_say_type(&fw, 2, FRAME_GOODBYE);
+	fw_feed_all(&fw, SIZE_MAX);
+	fw_hang_up(&fw, 2);
 	for (unsigned r = 0; r < 2; r++)
-		fake_say(&fw, r, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = 20}, NULL);
-	fake_feed_all(&fw, SIZE_MAX);
+		fw_say(&fw, r, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = 20}, NULL);
+	fw_feed_all(&fw, SIZE_MAX);
 	ck_assert_uint_ge(st->stable, 8);
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 

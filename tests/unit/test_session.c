@@ -6,18 +6,18 @@
 #include <string.h>
 
 /* Every rank that is still listening heard ABORT with both texts and nothing behind it; then all go. */
-static void expect_end(struct fake_world *fw, int code, const char *a, const char *b)
+static void expect_end(struct fw_world *fw, int code, const char *a, const char *b)
 {
 	for (unsigned r = 0; r < fw->params.world_size; r++) {
 		if (!fw->w[r].session)
 			continue;
-		fake_expect_abort(fw, r, code, a, b);
-		fake_expect_nothing(fw, r);
+		fw_expect_abort(fw, r, code, a, b);
+		fw_expect_nothing(fw, r);
 		ck_assert(fw->w[r].shut);
 	}
 	ck_assert_uint_eq(fw->failed, 1);
 	ck_assert_int_eq(fw->why.code, code);
-	fake_close(fw);
+	fw_close(fw);
 	ck_assert_uint_eq(fw->gone, fw->params.world_size);
 }
 
@@ -39,40 +39,40 @@ static const struct {
 
 START_TEST(ranks_that_disagree_are_both_named)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f, g;
 
-	fake_running(&fw, &(struct fake_options){.world = 3});
-	f = g = fake_data(&fw, RS_SUM, RS_FLOAT32, 4, 20, 0);
+	fw_running(&fw, &(struct fw_options){.world = 3});
+	f = g = fw_data(&fw, RS_SUM, RS_FLOAT32, 4, 20, 0);
 	f.name_hash = 7;
 	g.dtype = (uint8_t)disagreements[_i].dtype;
 	g.op = (uint8_t)disagreements[_i].op;
 	g.count = disagreements[_i].count;
 	g.chunk_elems = disagreements[_i].chunk_elems;
 	g.name_hash = disagreements[_i].name_hash;
-	fake_contribute(&fw, 0, f);
-	fake_feed_all(&fw, 50);
-	fake_contribute(&fw, 1, g);
+	fw_contribute(&fw, 0, f);
+	fw_feed_all(&fw, 50);
+	fw_contribute(&fw, 1, g);
 	/* what comes behind is thrown away */
-	fake_contribute(&fw, 1, f);
-	fake_feed_all(&fw, 50);
+	fw_contribute(&fw, 1, f);
+	fw_feed_all(&fw, 50);
 	expect_end(&fw, RS_EMISMATCH, disagreements[_i].a, disagreements[_i].b);
 }
 END_TEST
 
 START_TEST(a_broadcast_needs_one_root)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 	bool two = _i;
 
-	fake_running(&fw, &(struct fake_options){.world = 3});
-	f = fake_data(&fw, FRAME_OP_BROADCAST, RS_FLOAT32, 0, 20, 0);
+	fw_running(&fw, &(struct fw_options){.world = 3});
+	f = fw_data(&fw, FRAME_OP_BROADCAST, RS_FLOAT32, 0, 20, 0);
 	for (unsigned r = 0; r < 3; r++) {
 		f.flags = two && r > 0 ? FRAME_ROOT : 0;
-		fake_contribute(&fw, r, f);
+		fw_contribute(&fw, r, f);
 	}
-	fake_feed_all(&fw, 30);
+	fw_feed_all(&fw, 30);
 	if (two)
 		expect_end(&fw, RS_EMISMATCH, "rank 1 (host-1)", "rank 2 (host-2)");
 	else
@@ -147,19 +147,19 @@ static struct frame spoiled(struct frame f, enum field field, uint32_t value)
 
 START_TEST(a_broken_protocol_ends_the_job)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	uint8_t payload[128] = {0}, head[FRAME_HEADER];
 	struct frame f;
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
-	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0);
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0);
 	f.payload_len = 64;
 	f = spoiled(f, violations[_i].field, violations[_i].value);
 	frame_encode(&f, head);
-	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0));
-	fake_say_bytes(&fw, 1, head, sizeof head);
-	fake_say_bytes(&fw, 1, payload, sizeof payload);
-	fake_feed_all(&fw, 70);
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0));
+	fw_say_bytes(&fw, 1, head, sizeof head);
+	fw_say_bytes(&fw, 1, payload, sizeof payload);
+	fw_feed_all(&fw, 70);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", violations[_i].says);
 }
 END_TEST
@@ -170,15 +170,15 @@ START_TEST(noise_ends_the_job)
 		unsigned at;
 		const char *says;
 	} rows[] = {{0, "not frames of this protocol"}, {2, "version"}, {20, "checksum"}, {60, "checksum"}};
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f = {.type = FRAME_PING, .generation = FAKE_GENERATION};
 	uint8_t head[FRAME_HEADER];
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
+	fw_running(&fw, &(struct fw_options){.world = 2});
 	frame_encode(&f, head);
 	head[rows[_i].at] ^= 0x40;
-	fake_say_bytes(&fw, 1, head, sizeof head);
-	fake_feed_all(&fw, 9);
+	fw_say_bytes(&fw, 1, head, sizeof head);
+	fw_feed_all(&fw, 9);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", rows[_i].says);
 }
 END_TEST
@@ -194,24 +194,22 @@ START_TEST(contributions_come_in_order_and_once)
 	    {{0, 0}, {0, 0}, 2},       {{0, 0}, {1, 0}, 2},          {{1, 0}, {0, 1}, 2},
 	    {{0, 1, 1}, {1, 0, 0}, 3}, {{UINT64_MAX, 0}, {0, 0}, 2},
 	};
-	struct fake_world fw;
+	struct fw_world fw;
 	unsigned peers = (unsigned)_i % 2 ? 1 : 2;
 
 	/* with and without the other rank, so that the slot is or is not there any more */
 	_i /= 2;
-	fake_running(&fw, &(struct fake_options){.world = 2});
+	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned i = 0; i + 1 < rows[_i].n; i++)
 		for (unsigned r = 2 - peers; r < 2; r++)
-			fake_contribute(&fw, r,
-					fake_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[i], 32, rows[_i].chunk[i]));
-	fake_feed_all(&fw, 100);
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[i], 32, rows[_i].chunk[i]));
+	fw_feed_all(&fw, 100);
 	for (unsigned i = 0; i + 1 < rows[_i].n && peers == 2; i++)
 		for (unsigned r = 0; r < 2; r++)
-			fake_expect(&fw, r, FRAME_RESULT);
-	fake_contribute(
-	    &fw, 1,
-	    fake_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[rows[_i].n - 1], 32, rows[_i].chunk[rows[_i].n - 1]));
-	fake_feed_all(&fw, 100);
+			fw_expect(&fw, r, FRAME_RESULT);
+	fw_contribute(
+	    &fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT32, rows[_i].seq[rows[_i].n - 1], 32, rows[_i].chunk[rows[_i].n - 1]));
+	fw_feed_all(&fw, 100);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", "out of order or twice");
 }
 END_TEST
@@ -219,12 +217,12 @@ END_TEST
 START_TEST(the_window_is_enforced)
 {
 	static const unsigned windows[] = {1, 2, 16};
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 2, .window = windows[_i]});
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = windows[_i]});
 	for (unsigned i = 0; i <= windows[_i]; i++)
-		fake_contribute(&fw, 1, fake_data(&fw, RS_SUM, RS_FLOAT32, i, 1, 0));
-	fake_feed_all(&fw, 100);
+		fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT32, i, 1, 0));
+	fw_feed_all(&fw, 100);
 	ck_assert_uint_eq(fw.slots_seen_max, windows[_i]);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than", "chunks without a result");
 }
@@ -233,12 +231,12 @@ END_TEST
 /* Ranks that skip chunks could each fill a window of their own. */
 START_TEST(ranks_with_different_chunks_cannot_exhaust_memory)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 3, .window = 2});
+	fw_running(&fw, &(struct fw_options){.world = 3, .window = 2});
 	for (uint64_t seq = 0; seq < 6; seq++)
-		fake_contribute(&fw, (unsigned)(seq % 3), fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 1, 0));
-	fake_feed_all(&fw, 1000);
+		fw_contribute(&fw, (unsigned)(seq % 3), fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 1, 0));
+	fw_feed_all(&fw, 1000);
 	ck_assert_uint_eq(fw.slots_seen_max, 4);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) started more chunks", "window of 2");
 }
@@ -247,19 +245,19 @@ END_TEST
 START_TEST(a_wrong_payload_checksum_ends_the_job)
 {
 	static const unsigned dtypes[] = {RS_FLOAT32, RS_FLOAT16};
-	struct fake_world fw;
+	struct fw_world fw;
 	size_t from;
 
 	for (unsigned bad = 0; bad < 2; bad++)
 		for (unsigned d = 0; d < 2; d++)
 			for (size_t piece = 1; piece < 80; piece += 13) {
-				fake_running(&fw, &(struct fake_options){.checksum = true, .deterministic = _i});
-				fake_contribute(&fw, !bad, fake_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
-				fake_feed_all(&fw, piece);
-				fake_contribute(&fw, bad, fake_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
+				fw_running(&fw, &(struct fw_options){.checksum = true, .deterministic = _i});
+				fw_contribute(&fw, !bad, fw_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
+				fw_feed_all(&fw, piece);
+				fw_contribute(&fw, bad, fw_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
 				from = fw.w[bad].out.off;
 				fw.w[bad].out.at[from + FRAME_HEADER + 5] ^= 1;
-				fake_feed_all(&fw, piece);
+				fw_feed_all(&fw, piece);
 				expect_end(&fw, RS_EPROTO, bad ? "rank 1 (host-1)" : "rank 0 (host-0)",
 					   "chunk 0 of operation 2 is wrong");
 			}
@@ -268,100 +266,100 @@ END_TEST
 
 START_TEST(a_missing_checksum_ends_the_job)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	uint8_t payload[64] = {0};
 	struct frame f;
 
-	fake_running(&fw, &(struct fake_options){.checksum = true});
-	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
+	fw_running(&fw, &(struct fw_options){.checksum = true});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
 	f.payload_len = sizeof payload;
-	fake_say(&fw, 0, f, payload);
-	fake_feed_all(&fw, 64);
+	fw_say(&fw, 0, f, payload);
+	fw_feed_all(&fw, 64);
 	expect_end(&fw, RS_EPROTO, "rank 0 (host-0)", "has no checksum");
 }
 END_TEST
 
 START_TEST(before_start_only_the_culprit_pays)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_attached(&fw, &(struct fake_options){.world = 2});
-	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
+	fw_attached(&fw, &(struct fw_options){.world = 2});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
 	if (_i)
-		fake_say_bytes(&fw, 1, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n",
-			       68);
+		fw_say_bytes(&fw, 1, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n",
+			     68);
 	else
-		fake_contribute(&fw, 1, f);
-	fake_feed_all(&fw, 17);
-	fake_expect_abort(&fw, 1, RS_EPROTO, "rank 1 (host-1)", _i ? "not frames" : "sent DATA before START");
-	fake_expect_nothing(&fw, 0);
-	fake_hang_up(&fw, 1);
+		fw_contribute(&fw, 1, f);
+	fw_feed_all(&fw, 17);
+	fw_expect_abort(&fw, 1, RS_EPROTO, "rank 1 (host-1)", _i ? "not frames" : "sent DATA before START");
+	fw_expect_nothing(&fw, 0);
+	fw_hang_up(&fw, 1);
 	ck_assert_uint_eq(fw.failed, 0);
 	ck_assert_uint_eq(fw.gone, 1);
 	ck_assert_uint_eq(fw.clean, 0);
 
-	fake_attach(&fw, 1);
-	fake_expect(&fw, 1, FRAME_WELCOME);
+	fw_attach(&fw, 1);
+	fw_expect(&fw, 1, FRAME_WELCOME);
 	lane_start(fw.lane, FAKE_JOB, 2);
-	fake_flush(&fw);
+	fw_flush(&fw);
 	for (unsigned r = 0; r < 2; r++) {
-		fake_expect(&fw, r, FRAME_START);
-		fake_contribute(&fw, r, f);
+		fw_expect(&fw, r, FRAME_START);
+		fw_contribute(&fw, r, f);
 	}
-	fake_feed_all(&fw, 17);
-	fake_expect_result(&fw, 0, f, 2);
-	fake_expect_result(&fw, 1, f, 2);
-	fake_close(&fw);
+	fw_feed_all(&fw, 17);
+	fw_expect_result(&fw, 0, f, 2);
+	fw_expect_result(&fw, 1, f, 2);
+	fw_close(&fw);
 }
 END_TEST
 
 START_TEST(who_leaves_before_start_may_come_back)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_attached(&fw, &(struct fake_options){.world = 2});
-	fake_say_type(&fw, 1, FRAME_GOODBYE);
-	fake_feed_all(&fw, 64);
+	fw_attached(&fw, &(struct fw_options){.world = 2});
+	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_feed_all(&fw, 64);
 	ck_assert(fw.w[1].shut);
-	fake_hang_up(&fw, 1);
+	fw_hang_up(&fw, 1);
 	ck_assert_uint_eq(fw.clean, 1);
-	fake_attach(&fw, 1);
-	fake_expect(&fw, 1, FRAME_WELCOME);
+	fw_attach(&fw, 1);
+	fw_expect(&fw, 1, FRAME_WELCOME);
 	lane_start(fw.lane, FAKE_JOB, 2);
-	fake_flush(&fw);
-	f = fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
+	fw_flush(&fw);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
 	for (unsigned r = 0; r < 2; r++) {
-		fake_expect(&fw, r, FRAME_START);
-		fake_contribute(&fw, r, f);
+		fw_expect(&fw, r, FRAME_START);
+		fw_contribute(&fw, r, f);
 	}
-	fake_feed_all(&fw, 64);
-	fake_expect_result(&fw, 0, f, 2);
-	fake_expect_result(&fw, 1, f, 2);
-	fake_close(&fw);
+	fw_feed_all(&fw, 64);
+	fw_expect_result(&fw, 0, f, 2);
+	fw_expect_result(&fw, 1, f, 2);
+	fw_close(&fw);
 }
 END_TEST
 
 START_TEST(an_operation_without_a_rank_that_left_fails)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 3});
-	fake_say_type(&fw, 1, FRAME_GOODBYE);
-	fake_feed_all(&fw, 64);
+	fw_running(&fw, &(struct fw_options){.world = 3});
+	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_feed_all(&fw, 64);
 	/* its connection may be there still, or gone */
 	if (_i)
-		fake_hang_up(&fw, 1);
-	fake_say_type(&fw, 0, FRAME_PING);
-	fake_feed_all(&fw, 64);
+		fw_hang_up(&fw, 1);
+	fw_say_type(&fw, 0, FRAME_PING);
+	fw_feed_all(&fw, 64);
 	ck_assert_uint_eq(fw.failed, 0);
-	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 6, 1, 0));
-	fake_feed_all(&fw, 64);
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 6, 1, 0));
+	fw_feed_all(&fw, 64);
 	for (unsigned r = 0; r < 3; r += 2)
-		fake_expect_abort(&fw, r, RS_ECLOSED, _i ? "rank 1" : "rank 1 (host-1)", "operation 6");
-	fake_expect_nothing(&fw, 1);
-	fake_close(&fw);
+		fw_expect_abort(&fw, r, RS_ECLOSED, _i ? "rank 1" : "rank 1 (host-1)", "operation 6");
+	fw_expect_nothing(&fw, 1);
+	fw_close(&fw);
 	ck_assert_uint_eq(fw.failed, 1);
 }
 END_TEST
@@ -369,43 +367,43 @@ END_TEST
 /* 0: with a contribution of its own without result; 1: while another rank waits for it; 2: in the middle of both */
 START_TEST(leaving_with_operations_pending_fails_them)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	unsigned contributor = _i == 1 ? 0 : 1;
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
-	fake_contribute(&fw, contributor, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
-	fake_feed_all(&fw, SIZE_MAX);
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	fw_contribute(&fw, contributor, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fw_feed_all(&fw, SIZE_MAX);
 	if (_i == 2)
-		fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
-	fake_feed(&fw, 0, 64);
-	fake_feed(&fw, 0, 10);
-	fake_say_type(&fw, 1, FRAME_GOODBYE);
-	fake_feed(&fw, 1, 64);
+		fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fw_feed(&fw, 0, 64);
+	fw_feed(&fw, 0, 10);
+	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_feed(&fw, 1, 64);
 	expect_end(&fw, RS_ECLOSED, "rank 1 (host-1)", "while operations were pending");
 }
 END_TEST
 
 START_TEST(a_workers_abort_reaches_all_ranks_unchanged)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct frame f = {.type = FRAME_ABORT, .generation = FAKE_GENERATION};
 
-	fake_running(&fw, &(struct fake_options){.world = 3});
-	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fw_running(&fw, &(struct fw_options){.world = 3});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
 	f.payload_len = control_pack_abort(payload, RS_EIO, "the disk of rank 7 is full");
 	if (_i) {
 		f.payload_len = 3;
 		memset(payload, 0xff, 3);
 	}
-	fake_say(&fw, 2, f, payload);
-	fake_feed_all(&fw, 21);
+	fw_say(&fw, 2, f, payload);
+	fw_feed_all(&fw, 21);
 	for (unsigned r = 0; r < 2; r++)
-		fake_expect_abort(&fw, r, _i ? RS_EPEER : RS_EIO,
-				  _i ? "rank 2 (host-2) ended the job" : "the disk of rank 7 is full", "");
-	fake_expect_nothing(&fw, 2);
+		fw_expect_abort(&fw, r, _i ? RS_EPEER : RS_EIO,
+				_i ? "rank 2 (host-2) ended the job" : "the disk of rank 7 is full", "");
+	fw_expect_nothing(&fw, 2);
 	ck_assert(fw.w[2].shut);
-	fake_close(&fw);
+	fw_close(&fw);
 	ck_assert_uint_eq(fw.failed, 1);
 }
 END_TEST
@@ -413,17 +411,17 @@ END_TEST
 /* _i: how many bytes of a contribution it sent before it was lost */
 START_TEST(a_lost_rank_ends_a_running_job)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
-	fake_contribute(&fw, 0, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
-	fake_contribute(&fw, 1, fake_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
-	fake_feed(&fw, 0, 20);
+	fw_running(&fw, &(struct fw_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
+	fw_feed(&fw, 0, 20);
 	for (size_t done = 0; done < (size_t)_i;)
-		done += fake_feed(&fw, 1, (size_t)_i - done);
-	fake_hang_up(&fw, 1);
+		done += fw_feed(&fw, 1, (size_t)_i - done);
+	fw_hang_up(&fw, 1);
 	ck_assert_ptr_null(fw.w[1].session);
-	fake_feed_all(&fw, 20);
+	fw_feed_all(&fw, 20);
 	expect_end(&fw, RS_EPEER, "rank 1 (host-1) was lost", "it closed the connection");
 	ck_assert_uint_eq(fw.clean, 0);
 }
@@ -431,28 +429,28 @@ END_TEST
 
 START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct iovec iov[2];
 
-	fake_running(&fw, &(struct fake_options){.world = 2, .chunk_bytes = 1024, .deterministic = _i});
+	fw_running(&fw, &(struct fw_options){.world = 2, .chunk_bytes = 1024, .deterministic = _i});
 	for (unsigned r = 0; r < 2; r++) {
-		fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT64, 0, 128, 0));
-		fake_feed(&fw, r, 64);
-		fake_feed(&fw, r, 99);
+		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT64, 0, 128, 0));
+		fw_feed(&fw, r, 64);
+		fw_feed(&fw, r, 99);
 	}
 	/* also between target and received, as when another session's event ended the stripe */
 	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
 	session_received(fw.w[0].session, 1, fw.now_ms);
-	fake_flush(&fw);
-	fake_feed_all(&fw, 100);
+	fw_flush(&fw);
+	fw_feed_all(&fw, 100);
 	for (unsigned r = 0; r < 2; r++)
-		fake_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
+		fw_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "again");
 	lane_start(fw.lane, FAKE_JOB, 2);
 	lane_tell(fw.lane, FAKE_JOB, "x", 1);
-	fake_flush(&fw);
-	fake_close(&fw);
+	fw_flush(&fw);
+	fw_close(&fw);
 	/* the registry knew */
 	ck_assert_uint_eq(fw.failed, 0);
 }
@@ -462,31 +460,31 @@ END_TEST
 START_TEST(random_frames_are_harmless)
 {
 	static const uint8_t types[] = {FRAME_DATA, FRAME_DATA, FRAME_DATA, FRAME_PING, FRAME_ABORT, FRAME_GOODBYE};
-	struct fake_world fw;
+	struct fw_world fw;
 
 	for (uint32_t seed = 0; seed < 400; seed++) {
 		uint8_t payload[256] = {0};
 
-		fake_running(&fw,
-			     &(struct fake_options){
-				 .world = 3, .window = 1 + seed % 3, .deterministic = seed & 1, .checksum = seed & 2});
+		fw_running(&fw,
+			   &(struct fw_options){
+			       .world = 3, .window = 1 + seed % 3, .deterministic = seed & 1, .checksum = seed & 2});
 		fw.random = seed * 977 + (uint32_t)_i;
 		for (unsigned n = 0; n < 60; n++) {
-			struct frame f = fake_data(&fw, fake_random(&fw, RS_OP_NR), fake_random(&fw, RS_DTYPE_NR),
-						   fake_random(&fw, 4), fake_random(&fw, 60), fake_random(&fw, 3));
-			unsigned rank = fake_random(&fw, 3);
+			struct frame f = fw_data(&fw, fw_random(&fw, RS_OP_NR), fw_random(&fw, RS_DTYPE_NR),
+						 fw_random(&fw, 4), fw_random(&fw, 60), fw_random(&fw, 3));
+			unsigned rank = fw_random(&fw, 3);
 
-			f.type = fake_random(&fw, 20) ? FRAME_DATA : types[fake_random(&fw, sizeof types)];
-			f.ack = fake_random(&fw, 5);
-			f.flags = fake_random(&fw, 8) ? 0 : (uint16_t)fake_random(&fw, 8);
-			if (fake_random(&fw, 3))
-				fake_contribute(&fw, rank, f);
+			f.type = fw_random(&fw, 20) ? FRAME_DATA : types[fw_random(&fw, sizeof types)];
+			f.ack = fw_random(&fw, 5);
+			f.flags = fw_random(&fw, 8) ? 0 : (uint16_t)fw_random(&fw, 8);
+			if (fw_random(&fw, 3))
+				fw_contribute(&fw, rank, f);
 			else
-				fake_say(&fw, rank, spoiled(f, LEN, fake_random(&fw, sizeof payload)), payload);
+				fw_say(&fw, rank, spoiled(f, LEN, fw_random(&fw, sizeof payload)), payload);
 		}
-		fake_feed_shuffled(&fw, 90);
+		fw_feed_shuffled(&fw, 90);
 		must(fw.slots_seen_max <= 2 * fw.params.window);
-		fake_close(&fw);
+		fw_close(&fw);
 	}
 }
 END_TEST

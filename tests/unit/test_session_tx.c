@@ -11,74 +11,74 @@ START_TEST(a_slow_reader_keeps_memory_bounded)
 {
 	static const unsigned windows[] = {1, 2, 16};
 	unsigned window = windows[_i];
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_running(&fw, &(struct fake_options){.world = 3, .window = window});
-	fake_grant(&fw, 0, 0);
+	fw_running(&fw, &(struct fw_options){.world = 3, .window = window});
+	fw_grant(&fw, 0, 0);
 	for (uint64_t seq = 0; seq < window; seq++)
 		for (unsigned r = 0; r < 3; r++)
-			fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
-	fake_feed_all(&fw, 100);
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(&fw, 100);
 	/* ranks 1 and 2 have their places back, rank 0 has not */
 	for (uint64_t seq = window; seq < 2 * window; seq++)
 		for (unsigned r = 1; r < 3; r++)
-			fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
-	fake_feed_all(&fw, 100);
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(&fw, 100);
 	for (unsigned n = 0; n < 300; n++) {
 		for (unsigned r = 0; r < 3; r++)
-			fake_say_type(&fw, r, FRAME_PING);
-		fake_feed_all(&fw, 100);
-		fake_tick(&fw, LANE_TICK_MS);
+			fw_say_type(&fw, r, FRAME_PING);
+		fw_feed_all(&fw, 100);
+		fw_tick(&fw, LANE_TICK_MS);
 	}
 	ck_assert_uint_eq(fw.failed, 0);
 	ck_assert_uint_eq(fw.slots_seen_max, 2 * window);
-	fake_expect_nothing(&fw, 0);
+	fw_expect_nothing(&fw, 0);
 
 	/* then it reads again, seven bytes at a time */
 	while (fw.w[0].session->results_n)
-		fake_grant(&fw, 0, 7);
-	fake_grant(&fw, 0, SIZE_MAX);
+		fw_grant(&fw, 0, 7);
+	fw_grant(&fw, 0, SIZE_MAX);
 	for (uint64_t seq = 0; seq < 2 * window; seq++) {
-		f = fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
 		if (seq >= window) {
-			fake_contribute(&fw, 0, f);
-			fake_feed_all(&fw, 100);
+			fw_contribute(&fw, 0, f);
+			fw_feed_all(&fw, 100);
 		}
-		fake_expect_result(&fw, 0, f, 3);
+		fw_expect_result(&fw, 0, f, 3);
 	}
-	ck_assert_uint_eq(fake_slots_alive(&fw), 0);
-	fake_close(&fw);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
 }
 END_TEST
 
 /* _i: bytes of the results that the socket took before the job ended. ABORT must come at the end of a frame. */
 START_TEST(abort_waits_for_the_result_that_is_partly_out)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
-	fake_grant(&fw, 0, 0);
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	fw_grant(&fw, 0, 0);
 	for (uint64_t seq = 0; seq < 3; seq++)
 		for (unsigned r = 0; r < 2; r++)
-			fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
-	fake_feed_all(&fw, 100);
-	fake_grant(&fw, 0, (size_t)_i);
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(&fw, 100);
+	fw_grant(&fw, 0, (size_t)_i);
 	lane_abort(fw.lane, FAKE_JOB, RS_EPEER, "rank 1 was lost");
-	fake_flush(&fw);
-	ck_assert_uint_eq(fake_slots_alive(&fw), _i % 128 ? 1 : 0);
+	fw_flush(&fw);
+	ck_assert_uint_eq(fw_slots_alive(&fw), _i % 128 ? 1 : 0);
 	ck_assert(!fw.w[0].shut);
-	fake_grant(&fw, 0, SIZE_MAX);
+	fw_grant(&fw, 0, SIZE_MAX);
 	for (uint64_t seq = 0; seq < ((unsigned)_i + 127) / 128; seq++) {
-		f = fake_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
-		fake_expect_result(&fw, 0, f, 2);
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
+		fw_expect_result(&fw, 0, f, 2);
 	}
-	fake_expect_abort(&fw, 0, RS_EPEER, "rank 1 was lost", "");
-	fake_expect_nothing(&fw, 0);
+	fw_expect_abort(&fw, 0, RS_EPEER, "rank 1 was lost", "");
+	fw_expect_nothing(&fw, 0);
 	ck_assert(fw.w[0].shut);
-	ck_assert_uint_eq(fake_slots_alive(&fw), 0);
-	fake_close(&fw);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
 }
 END_TEST
 
@@ -88,67 +88,67 @@ START_TEST(start_reaches_a_worker_that_did_not_read_for_long)
 	struct control_waiting w = {.joined = 1, .world_size = 65, .missing_n = CONTROL_MISSING};
 	uint32_t len;
 	unsigned waiting = 0;
-	struct fake_world fw;
+	struct fw_world fw;
 	struct frame f;
 	const uint8_t *at;
 
 	for (unsigned i = 0; i < CONTROL_MISSING; i++)
 		w.missing[i] = 60 - i;
 	len = control_frame(frame, FRAME_WAITING, FAKE_GENERATION, 0, payload, control_pack_waiting(payload, &w));
-	fake_attached(&fw, &(struct fake_options){.world = 2});
-	fake_grant(&fw, 0, (size_t)_i);
+	fw_attached(&fw, &(struct fw_options){.world = 2});
+	fw_grant(&fw, 0, (size_t)_i);
 	for (unsigned n = 0; n < 1000; n++) {
-		fake_say_type(&fw, 0, FRAME_PING);
-		fake_feed_all(&fw, SIZE_MAX);
-		fake_tick(&fw, LANE_TICK_MS);
+		fw_say_type(&fw, 0, FRAME_PING);
+		fw_feed_all(&fw, SIZE_MAX);
+		fw_tick(&fw, LANE_TICK_MS);
 		lane_tell(fw.lane, FAKE_JOB, frame, len);
-		fake_flush(&fw);
+		fw_flush(&fw);
 		/* rank 1 reads and pings */
-		fake_say_type(&fw, 1, FRAME_PING);
-		fake_feed_all(&fw, SIZE_MAX);
+		fw_say_type(&fw, 1, FRAME_PING);
+		fw_feed_all(&fw, SIZE_MAX);
 	}
 	lane_start(fw.lane, FAKE_JOB, 2);
-	fake_grant(&fw, 0, SIZE_MAX);
-	while (fake_take(&fw, 0, &f, &at) && f.type != FRAME_START)
+	fw_grant(&fw, 0, SIZE_MAX);
+	while (fw_take(&fw, 0, &f, &at) && f.type != FRAME_START)
 		waiting += f.type == FRAME_WAITING;
 	ck_assert_uint_eq(f.type, FRAME_START);
 	ck_assert_uint_le(waiting, 2);
-	for (waiting = 0; fake_take(&fw, 1, &f, &at) && f.type != FRAME_START;)
+	for (waiting = 0; fw_take(&fw, 1, &f, &at) && f.type != FRAME_START;)
 		waiting += f.type == FRAME_WAITING;
 	ck_assert_uint_eq(waiting, 1000);
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 
 START_TEST(silence_is_answered_with_ping)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	unsigned pings = 0;
 	struct frame f;
 	const uint8_t *at;
 
 	if (_i)
-		fake_running(&fw, &(struct fake_options){.world = 1});
+		fw_running(&fw, &(struct fw_options){.world = 1});
 	else
-		fake_attached(&fw, &(struct fake_options){.world = 1});
+		fw_attached(&fw, &(struct fw_options){.world = 1});
 	for (unsigned n = 0; n < 100; n++) {
-		fake_tick(&fw, LANE_TICK_MS);
-		fake_say_type(&fw, 0, FRAME_PING);
-		fake_feed_all(&fw, 64);
+		fw_tick(&fw, LANE_TICK_MS);
+		fw_say_type(&fw, 0, FRAME_PING);
+		fw_feed_all(&fw, 64);
 	}
-	while (fake_take(&fw, 0, &f, &at))
+	while (fw_take(&fw, 0, &f, &at))
 		pings += f.type == FRAME_PING;
 	/* a quarter of a second, at ticks of a tenth: one for each three ticks */
 	ck_assert_uint_eq(pings, 33);
 	/* whoever does not read gets no second one */
-	fake_grant(&fw, 0, 0);
+	fw_grant(&fw, 0, 0);
 	for (unsigned n = 0; n < 100; n++) {
-		fake_tick(&fw, LANE_TICK_MS);
-		fake_say_type(&fw, 0, FRAME_PING);
-		fake_feed_all(&fw, 64);
+		fw_tick(&fw, LANE_TICK_MS);
+		fw_say_type(&fw, 0, FRAME_PING);
+		fw_feed_all(&fw, 64);
 	}
 	ck_assert_uint_eq(fw.w[0].session->control_len, FRAME_HEADER);
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 
@@ -158,22 +158,22 @@ START_TEST(a_silent_worker_is_lost)
 	static const uint32_t detects[] = {200, 400, 1000, 10000};
 
 	for (unsigned d = 0; d < sizeof detects / sizeof detects[0]; d++) {
-		struct fake_world fw;
+		struct fw_world fw;
 		uint64_t from;
 
-		fake_attached(&fw, &(struct fake_options){.world = 2, .detect_ms = detects[d]});
+		fw_attached(&fw, &(struct fw_options){.world = 2, .detect_ms = detects[d]});
 		if (_i) {
 			lane_start(fw.lane, FAKE_JOB, 2);
-			fake_flush(&fw);
-			fake_expect(&fw, 0, FRAME_START);
+			fw_flush(&fw);
+			fw_expect(&fw, 0, FRAME_START);
 		}
 		from = fw.now_ms;
 		while (fw.w[1].session && fw.now_ms < from + 2 * detects[d] + 500) {
 			if (fw.w[0].session)
-				fake_say_type(&fw, 0, FRAME_PING);
-			fake_feed_all(&fw, 64);
+				fw_say_type(&fw, 0, FRAME_PING);
+			fw_feed_all(&fw, 64);
 			/* timers come late at times */
-			fake_tick(&fw, LANE_TICK_MS + (fw.now_ms / 100) % 3);
+			fw_tick(&fw, LANE_TICK_MS + (fw.now_ms / 100) % 3);
 		}
 		ck_assert_ptr_null(fw.w[1].session);
 		ck_assert_uint_ge(fw.now_ms, from + detects[d]);
@@ -183,57 +183,57 @@ START_TEST(a_silent_worker_is_lost)
 		if (_i)
 			ck_assert_ptr_nonnull(
 			    strstr(fw.why.msg, "rank 1 (host-1) was lost: nothing was heard from it for"));
-		fake_close(&fw);
+		fw_close(&fw);
 	}
 }
 END_TEST
 
 START_TEST(a_sleeping_reducer_blames_nobody)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
+	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned n = 0; n < 10; n++) {
-		fake_tick(&fw, LANE_TICK_MS);
+		fw_tick(&fw, LANE_TICK_MS);
 		/* stopped, and then the timer fires before the sockets are read */
-		fake_tick(&fw, 10 * FAKE_DETECT_MS);
+		fw_tick(&fw, 10 * FAKE_DETECT_MS);
 		ck_assert_uint_eq(fw.failed, 0);
 		for (unsigned r = 0; r < 2; r++)
-			fake_say_type(&fw, r, FRAME_PING);
-		fake_feed_all(&fw, 64);
+			fw_say_type(&fw, r, FRAME_PING);
+		fw_feed_all(&fw, 64);
 	}
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 
 /* A peer that neither reads its last frames nor closes is closed after a while. */
 START_TEST(lingering_ends)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 	unsigned ticks = 0;
 
-	fake_running(&fw, &(struct fake_options){.world = 2});
-	fake_tick(&fw, LANE_TICK_MS);
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	fw_tick(&fw, LANE_TICK_MS);
 	if (_i) {
-		fake_say_type(&fw, 0, FRAME_GOODBYE);
-		fake_feed_all(&fw, 64);
+		fw_say_type(&fw, 0, FRAME_GOODBYE);
+		fw_feed_all(&fw, 64);
 	} else {
-		fake_grant(&fw, 0, 0);
+		fw_grant(&fw, 0, 0);
 		lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
-		fake_flush(&fw);
+		fw_flush(&fw);
 	}
 	while (fw.w[0].session && ticks < 100) {
 		ticks++;
-		fake_say_bytes(&fw, 0, "whatever it says is thrown away", 31);
+		fw_say_bytes(&fw, 0, "whatever it says is thrown away", 31);
 		if (_i)
-			fake_say_type(&fw, 1, FRAME_PING);
-		fake_feed_all(&fw, 64);
-		fake_tick(&fw, LANE_TICK_MS);
+			fw_say_type(&fw, 1, FRAME_PING);
+		fw_feed_all(&fw, 64);
+		fw_tick(&fw, LANE_TICK_MS);
 	}
 	ck_assert_uint_eq(ticks, LANE_LINGER_MS / LANE_TICK_MS);
 	ck_assert_uint_eq(fw.failed, 0);
 	ck_assert_uint_eq(fw.clean, _i);
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 
@@ -241,44 +241,44 @@ END_TEST
  * gone with all others of the stripe. */
 START_TEST(start_finds_a_session_gone)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_attached(&fw, &(struct fake_options){.world = 2});
+	fw_attached(&fw, &(struct fw_options){.world = 2});
 	if (_i == 0)
 		session_lost(fw.w[1].session, "connection reset by peer");
 	if (_i == 1 || _i == 3)
-		fake_hang_up(&fw, 1);
+		fw_hang_up(&fw, 1);
 	if (_i == 3)
-		fake_hang_up(&fw, 0);
+		fw_hang_up(&fw, 0);
 	if (_i == 2) {
-		fake_say_type(&fw, 1, FRAME_START);
-		fake_feed_all(&fw, 64);
+		fw_say_type(&fw, 1, FRAME_START);
+		fw_feed_all(&fw, 64);
 	}
 	lane_start(fw.lane, FAKE_JOB, 2);
-	fake_flush(&fw);
+	fw_flush(&fw);
 	if (_i == 3) {
 		ck_assert_uint_eq(fw.failed, 0);
 		ck_assert_uint_eq(fw.gone, 2);
 	} else {
-		fake_expect_abort(&fw, 0, RS_EPEER, "rank 1 was lost while the job was starting", "");
+		fw_expect_abort(&fw, 0, RS_EPEER, "rank 1 was lost while the job was starting", "");
 		ck_assert_uint_eq(fw.failed, 1);
 	}
-	fake_close(&fw);
+	fw_close(&fw);
 }
 END_TEST
 
 START_TEST(a_lane_is_freed_with_its_sessions)
 {
-	struct fake_world fw;
+	struct fw_world fw;
 
-	fake_running(&fw, &(struct fake_options){.world = 3, .checksum = true, .deterministic = _i});
-	fake_grant(&fw, 0, 0);
+	fw_running(&fw, &(struct fw_options){.world = 3, .checksum = true, .deterministic = _i});
+	fw_grant(&fw, 0, 0);
 	for (uint64_t seq = 0; seq < 2; seq++)
 		for (unsigned r = 0; r < 3; r++)
-			fake_contribute(&fw, r, fake_data(&fw, RS_SUM, RS_FLOAT16, seq, 32, 0));
-	fake_feed_all(&fw, 31);
-	fake_contribute(&fw, 1, fake_data(&fw, RS_SUM, RS_FLOAT16, 3, 32, 0));
-	fake_feed(&fw, 1, 90);
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT16, seq, 32, 0));
+	fw_feed_all(&fw, 31);
+	fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT16, 3, 32, 0));
+	fw_feed(&fw, 1, 90);
 	/* sessions that are ready and not looked at yet go as well */
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
 	for (unsigned r = 0; r < 3; r++) {
