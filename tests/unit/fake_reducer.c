@@ -348,9 +348,44 @@ void reducers_advance(struct reducers *f, uint32_t ms)
 	while (f->now_ms < end) {
 		uint64_t next = exchange_next(f->x);
 
-		f->now_ms = next <= f->now_ms ? f->now_ms + 1 : next < end ? next : end;
+		if (next > f->now_ms)
+			f->now_ms = next < end ? next : end;
 		if (f->now_ms >= next)
 			exchange_tick(f->x, f->now_ms);
 		reducers_pump(f);
 	}
+}
+
+static void on_done(struct exchange_op *op, const struct rs_err *err)
+{
+	struct reducers_op *o = op->user;
+
+	o->done++;
+	if (err)
+		o->err = *err;
+}
+
+int reducers_submit(struct reducers *f, struct reducers_op *o, uint64_t count, struct rs_err *e)
+{
+	memset(o, 0, sizeof *o);
+	o->op = (struct exchange_op){.send = o->x,
+				     .recv = o->x,
+				     .count = count,
+				     .dtype = RS_FLOAT32,
+				     .name = "grad",
+				     .done = on_done,
+				     .user = o};
+	return exchange_submit(f->x, &o->op, f->now_ms, e);
+}
+
+void reducers_expect_error(const struct rs_err *e, int code, const char *says)
+{
+	ck_assert_msg(e->code == code, "code %d, not %d: %s", e->code, code, e->msg);
+	ck_assert_msg(strstr(e->msg, says) != NULL, "\"%s\" instead of \"%s\"", e->msg, says);
+}
+
+void reducers_expect_end(const struct reducers *f, int code, const char *says)
+{
+	ck_assert_int_eq(exchange_state(f->x), EXCHANGE_ENDED);
+	reducers_expect_error(exchange_error(f->x), code, says);
 }

@@ -66,4 +66,19 @@ uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct f
 void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest DATA without an answer */
 void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */
 
+/* An operation on memory of its own, and how it ended. */
+struct reducers_op {
+	struct exchange_op op;
+	int done;
+	struct rs_err err;
+	float x[2048];
+};
+
+/* A sum of x's first `count` elements in place, named "grad". */
+int reducers_submit(struct reducers *f, struct reducers_op *o, uint64_t count, struct rs_err *e);
+/* The code, and that the sentence contains a text. */
+void reducers_expect_error(const struct rs_err *e, int code, const char *says);
+/* The exchange has ended with this error. */
+void reducers_expect_end(const struct reducers *f, int code, const char *says);
+
 #endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ways in which an exchange ends: by itself, by a peer, by a reducer's failure or nonsense. */
+#include "tests/unit/fake_reducer.h"
+
+#include <check.h>
+#include <string.h>
+
+#define TWO   "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+#define SMALL "sharding: {shards: 2, chunk_bytes: 1024, window: 2}\n"
+
+static const char two[] = TWO SMALL "timeouts: {detect: 8s}\n";
+static const char timed[] = TWO SMALL "timeouts: {detect: 8s, op: 3s}\n";
+
+START_TEST(refused_for_good_ends_it)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 5000);
+	f.welcome = false;
+	reducers_submit(&f, &o, 10, NULL);
+	reducers_pump(&f);
+	reducers_say_control(&f, 0, FRAME_WELCOME, NULL, 0);
+	reducers_pump(&f);
+	reducers_say_refused(&f, 1, RS_EMISMATCH, "rank 0 says the world size is 2, rank 1 says 3", false);
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EMISMATCH,
+			    "reducer r1 (127.0.0.1:2): rank 0 says the world size is 2, rank 1 says 3");
+	ck_assert_int_eq(o.done, 1);
+	reducers_expect_error(&o.err, RS_EMISMATCH, "says 3");
+	/* the other ranks read who says so */
+	reducers_expect_error(&f.l[0].abort, RS_EMISMATCH, "rank 0: reducer r1 (127.0.0.1:2): rank 0 says");
+	ck_assert_uint_eq(f.l[1].aborts, 0);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(a_silent_reducer_is_lost)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_pump(&f);
+	reducers_submit(&f, &o, 10, NULL);
+	f.answer = false;
+	for (unsigned s = 0; s < 7; s++) {
+		reducers_say_control(&f, 0, FRAME_PING, NULL, 0);
+		reducers_advance(&f, 1000);
+	}
+	ck_assert_int_eq(o.done, 0);
+	reducers_say_control(&f, 0, FRAME_PING, NULL, 0);
+	reducers_advance(&f, 999);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	reducers_advance(&f, 1);
+	reducers_expect_end(&f, RS_EPEER, "reducer r1 (127.0.0.1:2) was lost: nothing came from it for 8000 ms");
+	reducers_expect_error(&o.err, RS_EPEER, "r1");
+	reducers_expect_error(&f.l[0].abort, RS_EPEER, "rank 0: reducer r1 (127.0.0.1:2) was lost");
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(a_broken_connection_ends_it)
+{
+	struct reducers f;
+	struct reducers_op a, b;
+	struct rs_err e;
+
+	reducers_open(&f, two, 2, 1000);
+	f.answer = false;
+	reducers_submit(&f, &a, 2000, NULL);
+	reducers_submit(&f, &b, 10, NULL);
+	reducers_pump(&f);
+	reducers_cut(&f, 1, "connection reset by peer");
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPEER, "reducer r1 (127.0.0.1:2) was lost: connection reset by peer");
+	ck_assert(a.done == 1 && b.done == 1);
+	reducers_expect_error(&b.err, RS_EPEER, "connection reset by peer");
+	ck_assert_uint_eq(f.l[0].aborts, 1);
+	ck_assert(f.l[0].shut);
+	ck_assert_uint_eq(f.l[1].tries, 1);
+	ck_assert_int_eq(reducers_submit(&f, &a, 10, &e), RS_EPEER);
+	reducers_expect_error(&e, RS_EPEER, "connection reset by peer");
+	ck_assert_int_eq(a.done, 0);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(an_abort_is_passed_on_unchanged)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	f.answer = false;
+	reducers_submit(&f, &o, 2000, NULL);
+	reducers_pump(&f);
+	reducers_say_abort(&f, 1, RS_EPEER, "rank 1 (pid 9 on there) was lost");
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPEER, "");
+	ck_assert_str_eq(exchange_error(f.x)->msg, "rank 1 (pid 9 on there) was lost");
+	ck_assert_str_eq(o.err.msg, "rank 1 (pid 9 on there) was lost");
+	ck_assert_str_eq(f.l[0].abort.msg, "rank 1 (pid 9 on there) was lost");
+	ck_assert_int_eq(f.l[0].abort.code, RS_EPEER);
+	ck_assert_uint_eq(f.l[1].aborts, 0); /* it said so itself */
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(the_owner_ends_it)
+{
+	struct reducers f;
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_pump(&f);
+	exchange_abort(f.x, RS_EPEER, "process 3 (pid 77) exited", f.now_ms);
+	ck_assert(exchange_sweep(f.x));
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPEER, "process 3 (pid 77) exited");
+	ck_assert_str_eq(f.l[0].abort.msg, "process 3 (pid 77) exited");
+	ck_assert_str_eq(f.l[1].abort.msg, "process 3 (pid 77) exited");
+	reducers_close(&f);
+}
+END_TEST
+
+/* The memory of a frame that is under way is in use until it is out, or a second has passed. */
+START_TEST(last_words_wait_a_second_for_a_frame_that_is_under_way)
+{
+	struct iovec iov[8];
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_pump(&f);
+	reducers_submit(&f, &o, 2000, NULL);
+	ck_assert_uint_gt(exchange_send_target(f.x, 0, iov, 8), 0);
+	exchange_sent(f.x, 0, FRAME_HEADER + 100, f.now_ms);
+	f.mute = true;
+	exchange_abort(f.x, RS_ECLOSED, "enough", f.now_ms);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDING);
+	ck_assert_uint_eq(exchange_send_target(f.x, 0, iov, 8), 2);
+	ck_assert_ptr_eq(iov[0].iov_base, (char *)o.x + 100);
+	ck_assert_uint_eq(iov[0].iov_len, 1024 - 100);
+	reducers_advance(&f, 999);
+	ck_assert_int_eq(o.done, 0);
+	ck_assert_int_eq(exchange_want(f.x, 0, f.now_ms), EXCHANGE_NOTHING);
+	reducers_advance(&f, 1);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert(!f.l[0].up && !f.l[1].up);
+	reducers_expect_end(&f, RS_ECLOSED, "enough");
+	ck_assert_uint_eq(exchange_send_target(f.x, 0, iov, 8), 0);
+	ck_assert_uint_eq(exchange_next(f.x), UINT64_MAX);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(what_comes_after_the_last_words_is_discarded)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	f.answer = false;
+	reducers_submit(&f, &o, 256, NULL);
+	o.x[0] = 7;
+	reducers_pump(&f);
+	exchange_abort(f.x, RS_ECLOSED, "enough", f.now_ms);
+	reducers_answer(&f, 0);
+	reducers_say_abort(&f, 1, RS_EPEER, "something else");
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_ECLOSED, "enough");
+	ck_assert(o.x[0] == 7 && o.done == 1);
+	ck_assert(f.l[0].shut && f.l[0].up); /* the peer closes first */
+	reducers_cut(&f, 0, "it closed the connection");
+	reducers_advance(&f, 1000);
+	ck_assert(!f.l[1].up);
+	reducers_expect_end(&f, RS_ECLOSED, "enough");
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(goodbye)
+{
+	struct reducers f;
+	struct rs_err e;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_submit(&f, &o, 2000, NULL);
+	reducers_pump(&f);
+	exchange_goodbye(f.x, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
+	ck_assert_int_eq(exchange_error(f.x)->code, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(f.l[i].goodbyes, 1);
+		ck_assert_uint_eq(f.l[i].aborts, 0);
+		ck_assert(f.l[i].shut);
+	}
+	ck_assert_int_eq(reducers_submit(&f, &o, 1, &e), RS_ECLOSED);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(goodbye_with_operations_pending)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, two, 2, 1000);
+	f.answer = false;
+	reducers_submit(&f, &o, 2000, NULL);
+	reducers_pump(&f);
+	exchange_goodbye(f.x, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	reducers_expect_error(&o.err, RS_ECLOSED, "closed before all-reduce 0 (grad) was done");
+	ck_assert_uint_eq(f.l[0].goodbyes, 1);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(goodbye_before_start)
+{
+	struct reducers f;
+
+	reducers_open(&f, two, 2, 1000);
+	f.l[1].dead = true;
+	reducers_pump(&f);
+	exchange_goodbye(f.x, f.now_ms);
+	reducers_pump(&f);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
+	ck_assert_uint_eq(f.l[0].goodbyes, 1);
+	reducers_advance(&f, 2000);
+	ck_assert_uint_eq(f.l[1].tries, 1);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(an_operation_may_not_take_forever)
+{
+	struct reducers f;
+	struct reducers_op a, b;
+
+	reducers_open(&f, timed, 2, 1000);
+	f.answer = false;
+	reducers_pump(&f);
+	reducers_advance(&f, 500);
+	reducers_submit(&f, &a, 256 * 6, NULL);
+	reducers_advance(&f, 1000);
+	reducers_submit(&f, &b, 1, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		reducers_answer(&f, 0);
+		reducers_pump(&f);
+	}
+	reducers_advance(&f, 1999);
+	ck_assert_int_eq(a.done, 0);
+	reducers_advance(&f, 1);
+	ck_assert(a.done == 1 && b.done == 1);
+	reducers_expect_end(&f, RS_EPEER,
+			    "all-reduce 0 (grad) of 1536 float32 was not done within 3 s: 3 of 6 chunks are without a "
+			    "result, of reducer r1");
+	reducers_close(&f);
+}
+END_TEST
+
+/* What a reducer may not say in a state, and payloads that are no messages. */
+static const struct {
+	const char *says;
+	unsigned type;
+	uint32_t len;
+	bool running; /* said after START, else before WELCOME */
+} nonsense[] = {
+    {"a WAITING frame", FRAME_WAITING, 0, false},
+    {"a START frame", FRAME_START, 0, false},
+    {"the result of chunk 0 of operation 0 came before", FRAME_RESULT, 0, false},
+    {"a HELLO frame", FRAME_HELLO, 0, false},
+    {"a DATA frame", FRAME_DATA, 0, false},
+    {"a GOODBYE frame", FRAME_GOODBYE, 0, false},
+    {"a PING frame with 3 payload bytes", FRAME_PING, 3, false},
+    {"the WELCOME message cannot be decoded", FRAME_WELCOME, 9, false},
+    {"the REFUSED message cannot be decoded", FRAME_REFUSED, 9, false},
+    {"the ABORT message cannot be decoded", FRAME_ABORT, 9, false},
+    {"a WELCOME frame", FRAME_WELCOME, 0, true},
+    {"a REFUSED frame", FRAME_REFUSED, 0, true},
+    {"a WAITING frame", FRAME_WAITING, 0, true},
+    {"a START frame", FRAME_START, 0, true},
+    {"the ABORT message cannot be decoded", FRAME_ABORT, 9, true},
+    {"the result of chunk 0 of operation 0 came before", FRAME_RESULT, 0, true},
+    {"announces 4097 payload bytes", FRAME_PING, 4097, true},
+};
+
+START_TEST(nonsense_ends_it)
+{
+	uint8_t payload[5000];
+	struct reducers f;
+
+	memset(payload, 0xff, sizeof payload);
+	reducers_open(&f, two, 2, 1000);
+	f.welcome = nonsense[_i].running;
+	reducers_pump(&f);
+	reducers_say_control(&f, 0, nonsense[_i].type, payload, nonsense[_i].len);
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPROTO, nonsense[_i].says);
+	reducers_expect_error(exchange_error(f.x), RS_EPROTO, "reducer r0 (127.0.0.1:1): ");
+	reducers_expect_error(&f.l[1].abort, RS_EPROTO, "rank 0: reducer r0 (127.0.0.1:1): ");
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(garbage_is_no_frame)
+{
+	struct reducers f;
+	struct frame h = {.type = FRAME_PING};
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_pump(&f);
+	reducers_say(&f, 1, &h, NULL);
+	memcpy(f.l[1].out.at + f.l[1].out.off, "HTTP/1.1 400 Bad Request", 24);
+	reducers_pump(&f);
+	reducers_expect_end(&f, RS_EPROTO, "reducer r1 (127.0.0.1:2): these are not frames of this protocol");
+	reducers_close(&f);
+}
+END_TEST
+
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("exchange end");
+	TCase *tc = tcase_create("ends");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, refused_for_good_ends_it);
+	tcase_add_test(tc, a_silent_reducer_is_lost);
+	tcase_add_test(tc, a_broken_connection_ends_it);
+	tcase_add_test(tc, an_abort_is_passed_on_unchanged);
+	tcase_add_test(tc, the_owner_ends_it);
+	tcase_add_test(tc, last_words_wait_a_second_for_a_frame_that_is_under_way);
+	tcase_add_test(tc, what_comes_after_the_last_words_is_discarded);
+	tcase_add_test(tc, goodbye);
+	tcase_add_test(tc, goodbye_with_operations_pending);
+	tcase_add_test(tc, goodbye_before_start);
+	tcase_add_test(tc, an_operation_may_not_take_forever);
+	tcase_add_loop_test(tc, nonsense_ends_it, 0, COUNT(nonsense));
+	tcase_add_test(tc, garbage_is_no_frame);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
