@@ -19,6 +19,7 @@
 
 enum {
 	READS_PER_WAKE = 32, /* then the other connections of the lane have their turn */
+	READS_AT_END = 4096, /* more than a broken connection can still hold */
 };
 
 struct lane_thread {
@@ -89,6 +90,46 @@ static void conn_watch(struct conn *c)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
+/* One system call. Returns 1 when it filled all there was room for, 0 when it did not, -1 when nothing is there. */
+static int conn_receive(struct conn *c)
+{
+	struct iovec iov[2];
+	unsigned n = session_recv_target(c->session, iov);
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+	size_t room = 0;
+	ssize_t got;
+
+	if (!n)
+		return -1;
+	for (unsigned k = 0; k < n; k++)
+		room += iov[k].iov_len;
+	got = recvmsg(c->fd, &msg, MSG_DONTWAIT);
+	if (got < 0 && errno == EINTR)
+		return 0;
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return -1;
+	if (got <= 0) {
+		session_lost(c->session, got ? strerror(errno) : "it closed the connection");
+		return -1;
+	}
+	session_received(c->session, (size_t)got, uv_now(&c->lane->loop));
+	return (size_t)got == room;
+}
+
+static void conn_read(struct conn *c)
+{
+	for (int i = 0; i < READS_PER_WAKE && conn_receive(c) > 0; i++)
+		;
+}
+
+/* The connection cannot be used any more. What the peer said before may be the reason, and everybody should hear it. */
+static void conn_broken(struct conn *c, const char *why)
+{
+	for (int i = 0; i < READS_AT_END && conn_receive(c) >= 0; i++)
+		;
+	session_lost(c->session, why);
+}
+
 static void conn_flush(struct conn *c)
 {
 	struct iovec iov[SESSION_IOV];
@@ -104,7 +145,7 @@ static void conn_flush(struct conn *c)
 		if (c->write_wait)
 			break;
 		if (sent < 0) {
-			session_lost(c->session, strerror(errno));
+			conn_broken(c, strerror(errno));
 			return;
 		}
 		session_sent(c->session, (size_t)sent, uv_now(&c->lane->loop));
@@ -133,41 +174,14 @@ static void lane_flush(struct lane_thread *t)
 	}
 }
 
-static void conn_read(struct conn *c)
-{
-	for (int i = 0; i < READS_PER_WAKE; i++) {
-		struct iovec iov[2];
-		unsigned n = session_recv_target(c->session, iov);
-		struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-		size_t room = 0;
-		ssize_t got;
-
-		if (!n)
-			return;
-		for (unsigned k = 0; k < n; k++)
-			room += iov[k].iov_len;
-		got = recvmsg(c->fd, &msg, MSG_DONTWAIT);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return;
-		if (got <= 0) {
-			session_lost(c->session, got ? strerror(errno) : "it closed the connection");
-			return;
-		}
-		session_received(c->session, (size_t)got, uv_now(&c->lane->loop));
-		if ((size_t)got < room)
-			return;
-	}
-}
-
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct conn *c = poll->data;
 	struct lane_thread *t = c->lane;
 
+	/* libuv calls every error EBADF; the read that meets it knows its name */
 	if (status < 0)
-		session_lost(c->session, uv_strerror(status));
+		conn_broken(c, uv_strerror(status));
 	if (events & UV_WRITABLE) {
 		c->write_wait = false;
 		conn_flush(c);

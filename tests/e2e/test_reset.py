@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workers whose connections are reset: the others read why, and not just that."""
+
+import signal
+import socket
+import struct
+import unittest
+
+import harness
+import wire
+
+VALUE = struct.pack("<f", 1)
+
+
+def data(seq):
+    return wire.frame(wire.DATA, VALUE, seq=seq, dtype=7, count=1, chunk_elems=16384)
+
+
+def reset(client):
+    """Closes so that the kernel sends RST."""
+    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.sock.close()
+
+
+class Reset(unittest.TestCase):
+    def setUp(self):
+        self.cluster = harness.Cluster()
+        self.cluster.__enter__()
+        self.addCleanup(self.cluster.__exit__, None, None, None)
+        self.good, self.bad = (wire.Client(self.cluster.connect(0)) for _ in range(2))
+        for rank, client in enumerate((self.good, self.bad)):
+            self.addCleanup(client.sock.close)
+            client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.join(rank=rank, world_size=2)
+        for client in (self.good, self.bad):
+            client.expect(wire.START)
+
+    def test_the_reason_has_its_name(self):
+        reset(self.bad)
+        self.assertRegex(self.good.reason(wire.ABORT), "rank 1 was lost: Connection reset by peer")
+
+    def test_the_reason_has_its_name_behind_other_frames(self):
+        reducer = self.cluster.reducers[0]
+        reducer.signal(signal.SIGSTOP)
+        self.bad.send(wire.frame(wire.PING))
+        reset(self.bad)
+        reducer.signal(signal.SIGCONT)
+        self.assertRegex(self.good.reason(wire.ABORT), "rank 1 was lost: Connection reset by peer")
+
+    def test_what_was_said_before_is_heard(self):
+        """A busy reducer finds the sentence and the reset at once."""
+        reducer = self.cluster.reducers[0]
+        reducer.signal(signal.SIGSTOP)
+        self.bad.send(wire.frame(wire.ABORT, wire.pack({1: 5, 2: "rank 1: out of paper"})))
+        reset(self.bad)
+        reducer.signal(signal.SIGCONT)
+        self.assertEqual(self.good.reason(wire.ABORT), "rank 1: out of paper")
+
+    def test_it_is_heard_when_sending_fails_first(self):
+        """The result that the good rank's contribution completes finds the connection of the bad one reset."""
+        reducer = self.cluster.reducers[0]
+        self.bad.send(data(0))
+        self.good.send(data(0))
+        for client in (self.good, self.bad):
+            client.expect(wire.RESULT)
+        self.bad.send(data(1))
+        # an answer to what comes later shows that the reducer has read it
+        with wire.Client(self.cluster.connect(0)) as other:
+            other.join(job="other")
+            other.expect(wire.START)
+            other.send(data(0))
+            other.expect(wire.RESULT)
+        reducer.signal(signal.SIGSTOP)
+        self.good.send(data(1))
+        self.bad.send(wire.frame(wire.ABORT, wire.pack({1: 5, 2: "rank 1: out of ink"})))
+        reset(self.bad)
+        reducer.signal(signal.SIGCONT)
+        kind, payload = self.good.receive()
+        if kind == wire.RESULT:
+            kind, payload = self.good.receive()
+        self.assertEqual(kind, wire.ABORT)
+        self.assertEqual(wire.unpack(payload)[2].decode(), "rank 1: out of ink")
+
+
+if __name__ == "__main__":
+    harness.main()
