@@ -71,8 +71,8 @@ class StartOrder(unittest.TestCase):
         said = [w.said("end") for w in workers]
         for of in said:
             self.assertEqual(of["error"], "ReductionTimeoutError", of)
-            self.assertGreater(of["seconds"], 1.4)
             self.assertLess(of["seconds"], 1.5 + 2 * harness.SCALE)
+        self.assertGreater(max(of["seconds"] for of in said), 1.4)  # the first to give up tells the others
         return [of["message"] for of in said]
 
     def test_missing_ranks(self):
