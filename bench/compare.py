@@ -110,12 +110,13 @@ def print_table(names, rows, args):
 def main():
     args = parse_arguments()
     found = systems(args)
+    host = machine()
     rows = []
     out = pathlib.Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with out.open("w", encoding="ascii") as f:
-        f.write(json.dumps(machine()) + "\n")
+        f.write(json.dumps(host) + "\n")
         for repeat in range(args.repeats):
             for name, command in found:
                 print(f"# run {repeat + 1} of {args.repeats}: {name}, {time.monotonic() - started:.0f} s",
@@ -125,6 +126,8 @@ def main():
                     rows.append(row)
                     f.write(json.dumps(row) + "\n")
     print_table([name for name, _ in found], rows, args)
+    if host["machine"]["load"] > 1:
+        print(f"\nThe machine was busy (load {host['machine']['load']:.1f} at the start): the times say less than usual.")
     wrong = sum(row["wrong"] or 0 for row in rows)
     print(f"\n{len(rows)} rows in {time.monotonic() - started:.0f} s are in {out}; wrong elements: {wrong}")
     return 1 if wrong else 0

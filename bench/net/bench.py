@@ -25,9 +25,9 @@ import plot
 import systems
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-RINGS = ["gloo-ring", "ompi-ring"]
+RINGS = ["gloo", "ompi-ring"]
 SAMPLE_S, CALM = 0.4, 0.85  # cores are called idle when idle for this share of this time
-EVERY = ["gloo-ring", "ompi-ring", "ompi", "mpich"]
+EVERY = ["gloo", "ompi-ring", "ompi", "mpich"]
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ TABLE = [
     Case("scale-4", 4, 4, rate="250mbit", sizes=(4 * MIB,)),
     Case("scale-6", 6, 6, rate="250mbit", sizes=(4 * MIB,), only_full=True),
     Case("loopback", 4, 2, rate="none", sizes=(4 * KIB, MIB, 16 * MIB), loopback=True,
-         peers=("gloo-ring", "ompi-ring", "ompi"), sizes_full=(4 * KIB,) + ALL_SIZES),
+         peers=("gloo", "ompi-ring", "ompi"), sizes_full=(4 * KIB,) + ALL_SIZES),
 ]
 
 
@@ -126,6 +126,8 @@ def parse_arguments():
     p.add_argument("--ours", type=comma_list(str), default=["default"],
                    help="settings of ours: default, none, or WINDOWxCHUNK such as 2x32K (default %(default)s)")
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 7 with --full)")
+    p.add_argument("--minutes", type=float, help="start no further pass over a case after so long (default 8; none with "
+                   "--full)")
     p.add_argument("--seconds", type=float, help="aimed at for a launch's timed operations (default 0.8; 4 with --full)")
     p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until this machine's "
                    "cores are idle, at most so long (default: do not wait)")
@@ -146,6 +148,7 @@ def parse_arguments():
     if args.mixed and (args.k or args.n) >= args.n:
         p.error("--mixed is for fewer reducers than workers: --k below --n")
     args.repeats = args.repeats or (7 if args.full else 3)
+    args.minutes = args.minutes or (float("inf") if args.full else 8)
     args.seconds = args.seconds or (4 if args.full else 0.8)
     return args
 
@@ -196,30 +199,65 @@ def operations(case, size, seconds):
     """Timed and warm-up operations of a launch."""
     rate = net.parse_rate(case.rate)
     expected = net.payload_MBps(rate) * 1e6 * 0.6 if rate else 4e8
-    iters = max(3, min(200, round(seconds / (size / expected + 100e-6))))
+    iters = max(2, min(200, round(seconds / (size / expected + 100e-6))))
     return iters, max(1, min(5, iters // 4))
 
 
-def run_case(case, args, started):
-    """All launches of a case; returns its lines for the report."""
-    entries = entries_of(case, args)
-    runs = {}
-    lines = []
-    with net.Lab(case.placement(case.mixed).hosts, case.rate, case.queue_ms, case.rates(), case.delay_ms,
-                 args.cc) as lab:
-        for repeat in range(args.repeats):
-            lines.append(systems.line_MBps(lab, case.placement(False), args.build))
+class Results:
+    """The launches of one case so far: rows by (size, system), and the plain TCP flow measured with each pass."""
+
+    def __init__(self, case, args):
+        self.case, self.args = case, args
+        self.entries = entries_of(case, args)
+        if not self.entries:
+            raise net.LabError("nothing to run: see the lines above")
+        self.line, self.rows = [], {}
+
+    def run_pass(self, started, which):
+        """Makes the laboratory and launches every system with every size once."""
+        case, args = self.case, self.args
+        hosts = max(place.hosts for _, place in self.entries)
+        with net.Lab(hosts, case.rate, case.queue_ms, case.rates(), case.delay_ms, args.cc) as lab:
+            self.line.append(systems.line_MBps(lab, case.placement(False), args.build))
             for size in case.sizes:
                 iters, warmup = operations(case, size, args.seconds)
-                for system, place in entries:
-                    progress(f"{case.name}: run {repeat + 1} of {args.repeats}: {size_text(size)}, {system.name}, "
+                for system, place in self.entries:
+                    progress(f"{which}: {case.name}: {size_text(size)}, {system.name}, "
                              f"{time.monotonic() - started:.0f} s")
                     wait_calm(args.calm)
                     launch = systems.Launch(lab, place, size, iters, warmup, args.build)
-                    runs.setdefault((size, system.name), (place, []))[1].append(measure(system, launch))
-    progress("")
-    return [line_of(case, args, size, name, place, rows, statistics.median(lines))
-            for (size, name), (place, rows) in runs.items()]
+                    self.rows.setdefault((size, system.name), (place, []))[1].append(measure(system, launch))
+        progress("")
+
+    def lines(self):
+        """The lines of net.jsonl."""
+        line = statistics.median(self.line)
+        return [line_of(self.case, self.args, size, name, place, rows, line)
+                for (size, name), (place, rows) in self.rows.items()]
+
+
+def run_all(cases, args, out, started):
+    """Passes over all cases, in turn so that a slow phase of the machine meets all of them. No further pass goes on once
+    the time is up. Returns the results, after writing them to `out`."""
+    results = [Results(case, args) for case in cases]
+    for repeat in range(args.repeats):
+        for r in results:
+            if repeat and time.monotonic() - started > args.minutes * 60:
+                print(f"# {args.minutes:g} minutes are over: no more than {repeat} to {repeat + 1} launches of each",
+                      file=sys.stderr)
+                return results
+            r.run_pass(started, f"pass {repeat + 1} of {args.repeats}")
+            write_lines(results, out)
+    return results
+
+
+def write_lines(results, out):
+    """Writes the lines so far: what was measured is not lost when the rest is interrupted."""
+    with out.open("w", encoding="ascii") as f:
+        f.write(json.dumps(machine()) + "\n")
+        for r in results:
+            for line in r.lines() if r.line else []:
+                f.write(json.dumps(line) + "\n")
 
 
 def progress(text):
@@ -344,24 +382,19 @@ def main():
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    everything = []
+    for case in [c for c in cases if c.delay_ms and not netem]:
+        print(f"{case.name}: left out: this kernel has no netem, which makes extra delay")
+        cases.remove(case)
+    if not cases:
+        raise net.LabError("nothing is left to measure", net.CANNOT_RUN_HERE)
+    results = run_all(cases, args, out / "net.jsonl", started)
+    everything = [line for r in results for line in r.lines()]
     print("/line: share of the plain TCP flow; /peer: against the best ring or MPI in the same case; tx/S, rx/S: TCP "
-          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a launch;\nbusy: share of this machine's "
-          "cores, the launch's start included: near 100 % the cores are the limit and not the links")
-    with (out / "net.jsonl").open("w", encoding="ascii") as f:
-        f.write(json.dumps(machine()) + "\n")
-        for case in cases:
-            if case.delay_ms and not netem:
-                print(f"\n{case.name}: left out: this kernel has no netem, which makes extra delay")
-                continue
-            lines = run_case(case, args, started)
-            if not lines:
-                raise net.LabError("nothing to run: see the lines above")
-            for line in lines:
-                f.write(json.dumps(line) + "\n")
-            f.flush()
-            everything += lines
-            print_case(case, lines)
+          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a launch;"
+          "\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit and "
+          "not the links")
+    for r in results:
+        print_case(r.case, r.lines())
     for path in plot.write_all(everything, out):
         print(f"# plot: {path}", file=sys.stderr)
     wrong, failed = sum(r["wrong"] for r in everything), sum(r["failed"] for r in everything)

@@ -15,10 +15,10 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 760, 430
 LEFT, RIGHT, TOP, BOTTOM = 64, 176, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-COLOURS = {"reduction": "#0b6e99", "gloo-ring": "#c2571a", "ompi-ring": "#8a6d00", "ompi": "#b59b3c",
+COLOURS = {"reduction": "#0b6e99", "gloo": "#c2571a", "ompi-ring": "#8a6d00", "ompi": "#b59b3c",
            "mpich": "#7b5ea7", "bare-loop": "#8d99a6"}
 OTHERS = ["#2a9d6f", "#c0396b", "#4a5fc1", "#7a7a2a"]
-NAMES = {"gloo-ring": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
+NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
          "bare-loop": "bare TCP echo"}
 
 
@@ -167,7 +167,7 @@ def speedups(lines):
     for key, by_n in groups.items():
         found = {}
         for n, rows in by_n.items():
-            rings = [rows[s] for s in ("gloo-ring", "ompi-ring") if s in rows]
+            rings = [rows[s] for s in ("gloo", "ompi-ring") if s in rows]
             if "reduction" in rows and rings:
                 ring = max(rings, key=lambda r: r["algbw_MBps_median"])
                 ours, base = rows["reduction"], ring["algbw_MBps_median"]
@@ -190,11 +190,11 @@ def by_workers(lines):
     chart.axes([(n, str(n)) for n in ns], "workers", "times the better of gloo's and Open MPI's ring")
     steps = [ns[0] + (ns[-1] - ns[0]) * i / 60 for i in range(61)]
     chart.line([(chart.x(n), chart.y(2 * (n - 1) / n)) for n in steps], GREY, 1.2, "6 4")
-    chart.line([(LEFT, chart.y(1)), (WIDTH - RIGHT, chart.y(1))], COLOURS["gloo-ring"], 1.2)
+    chart.line([(LEFT, chart.y(1)), (WIDTH - RIGHT, chart.y(1))], COLOURS["gloo"], 1.2)
     chart.series([(n, *found[n]) for n in ns], COLOURS["reduction"], 3)
     chart.labels([(found[ns[-1]][0], "Reduction Server", COLOURS["reduction"], True),
                   (2 * (ns[-1] - 1) / ns[-1], "2(n-1)/n: both at bound", GREY, False),
-                  (1, "the better ring", COLOURS["gloo-ring"], False)])
+                  (1, "the better ring", COLOURS["gloo"], False)])
     return chart.svg()
 
 

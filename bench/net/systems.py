@@ -189,7 +189,7 @@ def idle_seconds():
 class Gloo(System):
     """libgloo's ring."""
 
-    name = "gloo-ring"
+    name = "gloo"
 
     def missing(self, build):
         there = (pathlib.Path(build) / "bench/gloo-ring").exists()
