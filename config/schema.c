@@ -92,7 +92,7 @@ const struct schema_key schema_keys[] = {
 
 {"timeouts", "connect", SCHEMA_DURATION, AT(timeouts, connect_ms), .min = 100, .max = MINUTES(1440), .def = "1min",
  .help = "Until all ranks have met on all reducers; the order in which processes start does not matter"},
-{"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 100, .max = MINUTES(60), .def = "10s",
+{"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 400, .max = MINUTES(60), .def = "10s",
  .help = "A peer from which nothing was heard for this long is lost, and its job fails"},
 {"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",
  .help = "A new connection that has not said who it is within this time is closed"},

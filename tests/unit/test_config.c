@@ -88,9 +88,9 @@ static const struct {
      "f:1:18: limits.memory: found \"99999999999GiB\", expected bytes, or a number with KiB, MiB, GiB, "
      "k, M or G, from 1MiB to 16384GiB"},
     {"timeouts: {detect: 10}\n", "f:1:20: timeouts.detect: found \"10\", expected a whole number with ms, s or min, "
-				 "from 100ms to 60min"},
+				 "from 400ms to 60min"},
     {"timeouts: {detect: 0}\n", "f:1:20: timeouts.detect: found \"0\", expected a whole number with ms, s or min, "
-				"from 100ms to 60min"},
+				"from 400ms to 60min"},
     {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a whole number with ms, s or min, "
 			       "from 100ms to 1440min, or 0"},
     {"reducers: [{id: a, address: b, weight: 0}]\n", "f:1:40: reducers[0].weight: found \"0\", expected a number "
@@ -281,7 +281,7 @@ static const char full[] =
     "server: {listen: '0.0.0.0:0', lanes: 64, cpu: scalar}\n"
     "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, cpu: avx512}\n"
     "limits: {jobs: 1, workers: 4096, connections: 1000000, memory: 16384GiB, ops: 3}\n"
-    "timeouts: {connect: 1440min, detect: 100ms, handshake: 7s, op: 90s, drain: 0}\n"
+    "timeouts: {connect: 1440min, detect: 400ms, handshake: 7s, op: 90s, drain: 0}\n"
     "security: {insecure: true}\n"
     "logging: {level: trace, format: json}\n";
 
@@ -318,7 +318,7 @@ START_TEST(all_keys_are_read)
 	ck_assert_uint_eq(cfg.limits.memory_bytes, (uint64_t)16384 << 30);
 	ck_assert_uint_eq(cfg.limits.ops, 3);
 	ck_assert_uint_eq(cfg.timeouts.connect_ms, 86400000);
-	ck_assert_uint_eq(cfg.timeouts.detect_ms, 100);
+	ck_assert_uint_eq(cfg.timeouts.detect_ms, 400);
 	ck_assert_uint_eq(cfg.timeouts.handshake_ms, 7000);
 	ck_assert_uint_eq(cfg.timeouts.op_ms, 90000);
 	ck_assert_uint_eq(cfg.timeouts.drain_ms, 0);
