@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scripted processes around one hub, all in memory: what they are told is written down as a story, shared memory is the
+ * heap, and engines do what the test says. Stands where agentd*.c stand in the daemon. */
+#ifndef RS_TESTS_UNIT_FAKE_AGENT_H
+#define RS_TESTS_UNIT_FAKE_AGENT_H
+
+#include "agent/local_hub.h"
+
+enum {
+	FAKE_CLIENTS = 64, /* that ever connect */
+	FAKE_ENGINES = 64, /* that are ever started */
+	FAKE_OPS = 64,     /* of one engine at a time */
+	FAKE_BUFFERS = 16, /* of one client */
+	FAKE_CHUNK = 1024, /* bytes */
+};
+
+struct fake_client {
+	struct local_client *client; /* NULL: gone */
+	bool dropped;                /* the hub wants it closed */
+	char story[1024];            /* "WELCOME READY DONE:0 ABORT:-6" */
+	char sentence[LOCAL_TEXT];   /* of the last REFUSED, ABORT, failed DONE or ALLOCED */
+	void *buffer[FAKE_BUFFERS];  /* memory by id */
+	uint64_t seq;                /* of its next operation */
+	uint64_t tx_bytes;           /* of the last COUNTERS */
+};
+
+struct fake_engine {
+	struct local_job *job;
+	struct local_engine spec; /* with the strings below */
+	char name[RS_NAME_MAX], label[128];
+	struct exchange_op *ops[FAKE_OPS];
+	unsigned ops_n;
+	int aborted; /* the code, 0: not */
+	char why[LOCAL_TEXT];
+	bool ready; /* on_ready was called */
+	bool ended; /* on_failed was called */
+	bool freeing, freed;
+	int refuse; /* what submit returns, 0: it accepts */
+};
+
+struct fake_agent {
+	struct local_hub *hub;
+	struct rs_config cfg;
+	uint64_t now_ms;
+	struct fake_client clients[FAKE_CLIENTS];
+	unsigned clients_n;
+	struct fake_engine engines[FAKE_ENGINES];
+	unsigned engines_n;
+	struct local_note *notes, **notes_end;
+	struct local_buffer *making[FAKE_CLIENTS];
+	uint64_t making_bytes[FAKE_CLIENTS];
+	unsigned making_n;
+	size_t stage_bytes, stage_most; /* now and at the most */
+	bool no_memory;                 /* for shared memory and stages */
+	bool no_engine;                 /* engine_start fails */
+};
+
+/* limits.ops is 8, agent.shm_bytes 1 MiB, the handshake may take 1 s; kernels are the scalar ones. */
+void fake_agent_init(struct fake_agent *fa);
+/* Everybody leaves without a word; asserts that nothing is left. */
+void fake_agent_close(struct fake_agent *fa);
+
+struct fake_client *fake_connect(struct fake_agent *fa);
+void fake_say(struct fake_agent *fa, struct fake_client *c, union local_message *m);
+void fake_lose(struct fake_client *c);
+/* Carries notes, makes memory, closes dropped connections, frees engines, until nothing is left to do. */
+void fake_settle(struct fake_agent *fa);
+
+/* A HELLO of rank `rank` of `world`, `local` of them on each node. */
+void fake_hello(struct fake_agent *fa, struct fake_client *c, const char *job, unsigned generation, unsigned rank,
+		unsigned world, unsigned local);
+/* All local ranks of node 0 of a job, ready to run; returns its engine. */
+struct fake_engine *fake_job(struct fake_agent *fa, struct fake_client *c[], unsigned world, unsigned local);
+/* A new shared buffer; its id. */
+unsigned fake_alloc(struct fake_agent *fa, struct fake_client *c, uint64_t bytes);
+/* An operation in place on the first bytes of a buffer; s (may be NULL) is looked at for dtype, op, root and name. */
+void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, uint64_t count,
+		 const struct local_submit *s);
+void fake_goodbye(struct fake_agent *fa, struct fake_client *c);
+
+/* Engines. The i-th operation runs chunk by chunk, with no contribution but this node's, and ends well. */
+void fake_engine_ready(struct fake_agent *fa, struct fake_engine *en);
+void fake_engine_run(struct fake_agent *fa, struct fake_engine *en, unsigned i);
+/* Ends all operations with this error, then the engine. */
+void fake_engine_fail(struct fake_agent *fa, struct fake_engine *en, int code, const char *message);
+
+#endif

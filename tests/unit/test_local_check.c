@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/local.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes are what another program would have to know: written out once more. */
+static const struct {
+	unsigned type;
+	const char *name;
+	size_t bytes;
+	bool from_client;
+} types[] = {
+    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 16, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
+    {LOCAL_READY, "READY", 8, false},    {LOCAL_ALLOC, "ALLOC", 16, true},      {LOCAL_ALLOCED, "ALLOCED", 536, false},
+    {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 128, true},   {LOCAL_DONE, "DONE", 528, false},
+    {LOCAL_ABORT, "ABORT", 528, false},  {LOCAL_STATS, "STATS", 8, true},       {LOCAL_COUNTERS, "COUNTERS", 24, false},
+    {LOCAL_GOODBYE, "GOODBYE", 8, true},
+};
+
+START_TEST(every_type_passes_from_its_side_only)
+{
+	union local_message m;
+	struct rs_err e;
+
+	local_init(&m, types[_i].type);
+	ck_assert_str_eq(local_type_name(types[_i].type), types[_i].name);
+	ck_assert_uint_eq(m.head.bytes, types[_i].bytes);
+	ck_assert_int_eq(local_check(&m, m.head.bytes, types[_i].from_client, &e), 0);
+	ck_assert_int_eq(local_check(&m, m.head.bytes, !types[_i].from_client, &e), RS_EPROTO);
+	ck_assert_ptr_nonnull(strstr(e.msg, "only the other side"));
+	for (size_t n = 0; n < sizeof m; n++)
+		if (n != types[_i].bytes)
+			ck_assert_int_eq(local_check(&m, n, types[_i].from_client, &e), RS_EPROTO);
+	m.head.bytes++;
+	ck_assert_int_eq(local_check(&m, types[_i].bytes, types[_i].from_client, &e), RS_EPROTO);
+}
+END_TEST
+
+START_TEST(other_versions_and_types_are_refused)
+{
+	union local_message m;
+	struct rs_err e;
+
+	local_init(&m, LOCAL_STATS);
+	m.head.version = 2;
+	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
+	ck_assert_str_eq(e.msg, "version 2 of the local protocol, expected version 1");
+	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
+		bool known = type >= 1 && type < LOCAL_TYPE_NR;
+
+		local_init(&m, LOCAL_STATS);
+		m.head.type = (uint16_t)type;
+		if (!known && type < 65536)
+			ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
+		ck_assert_int_eq(strcmp(local_type_name(type), "type?") != 0, known);
+	}
+}
+END_TEST
+
+START_TEST(strings_end)
+{
+	union local_message m;
+	struct rs_err e;
+
+	local_init(&m, LOCAL_HELLO);
+	memset(m.hello.job, 'x', sizeof m.hello.job);
+	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), 0);
+	ck_assert_uint_eq(strlen(m.hello.job), sizeof m.hello.job - 1);
+	local_init(&m, LOCAL_ABORT);
+	memset(m.failure.message, 'x', sizeof m.failure.message);
+	ck_assert_int_eq(local_check(&m, m.head.bytes, false, &e), 0);
+	ck_assert_uint_eq(strlen(m.failure.message), sizeof m.failure.message - 1);
+}
+END_TEST
+
+START_TEST(text_is_cut)
+{
+	char out[LOCAL_TEXT], in[2 * LOCAL_TEXT];
+
+	memset(in, 'x', sizeof in);
+	in[sizeof in - 1] = 0;
+	local_put_text(out, in);
+	ck_assert_uint_eq(strlen(out), LOCAL_TEXT - 1);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("local_check");
+	TCase *t = tcase_create("local_check");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_loop_test(t, every_type_passes_from_its_side_only, 0, sizeof types / sizeof types[0]);
+	tcase_add_test(t, other_versions_and_types_are_refused);
+	tcase_add_test(t, strings_end);
+	tcase_add_test(t, text_is_cut);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients as such, and schedules drawn by chance: whatever clients, engines and time do, nothing is told to who is
+ * gone, nothing is left behind (fake_agent_close), and who is told of an end is told once. */
+#include "common/dtype.h"
+#include "proto/frame.h"
+#include "tests/unit/fake_agent.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fake_agent fa;
+
+static void setup(void)
+{
+	fake_agent_init(&fa);
+}
+
+static void teardown(void)
+{
+	fake_agent_close(&fa);
+}
+
+START_TEST(clients_are_limited)
+{
+	struct local_client *c[LOCAL_CLIENTS_MAX], *more;
+	struct rs_err e;
+
+	for (int i = 0; i < LOCAL_CLIENTS_MAX; i++)
+		ck_assert_int_eq(local_client_new(&c[i], fa.hub, 0, NULL, 0, &e), 0);
+	ck_assert_int_eq(local_client_new(&more, fa.hub, 0, NULL, 0, &e), RS_EREFUSED);
+	ck_assert_str_eq(e.msg, "the agent on host already has 1024 clients, which is the most");
+	local_client_lost(c[500], "exited");
+	ck_assert_int_eq(local_client_new(&c[500], fa.hub, 0, NULL, 0, &e), 0);
+	for (int i = 0; i < LOCAL_CLIENTS_MAX; i++)
+		local_client_lost(c[i], "exited");
+}
+END_TEST
+
+START_TEST(hello_comes_first_and_once)
+{
+	struct fake_client *c = fake_connect(&fa);
+	union local_message m;
+
+	local_init(&m, LOCAL_ALLOC);
+	fake_say(&fa, c, &m);
+	ck_assert_str_eq(c->story, "REFUSED:-4");
+	ck_assert_str_eq(c->sentence, "the agent on host dropped this process: ALLOC before HELLO");
+	c = fake_connect(&fa);
+	fake_hello(&fa, c, "j", 0, 0, 2, 2);
+	fake_hello(&fa, c, "j", 0, 1, 2, 2);
+	ck_assert_str_eq(c->story, "WELCOME ABORT:-4");
+}
+END_TEST
+
+START_TEST(the_kernel_knows_the_pid_better)
+{
+	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)};
+	struct rs_err e;
+
+	fake_hello(&fa, c[0], "j", 0, 0, 2, 2); /* says pid 0 */
+	fake_hello(&fa, c[1], "j", 0, 0, 2, 2);
+	ck_assert_ptr_nonnull(strstr(c[1]->sentence, "(pid 101 on host)"));
+	fake_lose(c[0]);
+	ck_assert_int_eq(local_client_new(&c[0]->client, fa.hub, 0, c[0], 0, &e), 0);
+}
+END_TEST
+
+/* A world that never has more than one job of a name running, so that an engine's operations always end. */
+static unsigned dice(unsigned n)
+{
+	return (unsigned)random() % n;
+}
+
+static struct fake_client *any_client(void)
+{
+	struct fake_client *c = fa.clients_n ? &fa.clients[dice(fa.clients_n)] : NULL;
+
+	return c && c->client && !c->dropped ? c : NULL;
+}
+
+static struct fake_engine *any_engine(void)
+{
+	struct fake_engine *en = fa.engines_n ? &fa.engines[dice(fa.engines_n)] : NULL;
+
+	return en && !en->freeing && !en->ended ? en : NULL;
+}
+
+static bool has(const struct fake_client *c, const char *word)
+{
+	return strstr(c->story, word) != NULL;
+}
+
+static void random_client_step(void)
+{
+	static const char *const jobs[] = {"a", "b"};
+	struct fake_client *c = any_client();
+	struct local_submit s = {.dtype = (uint8_t)(dice(40) ? RS_FLOAT16 : RS_INT8)};
+
+	if (!c || strlen(c->story) > sizeof c->story - 64)
+		return;
+	if (!has(c, "WELCOME")) {
+		fake_hello(&fa, c, jobs[dice(2)], dice(20) ? 0 : 1, dice(3), 3, 3);
+	} else if (dice(60) == 0) {
+		fake_lose(c);
+	} else if (dice(80) == 0) {
+		fake_goodbye(&fa, c);
+	} else if (!c->buffer[0]) {
+		if (has(c, "READY") && fa.making_n == 0)
+			fake_alloc(&fa, c, 4096);
+	} else if (c->seq < 8 || has(c, "DONE")) {
+		if (dice(3) == 0)
+			fake_submit(&fa, c, 0, dice(50) ? 100 : 99, &s);
+	}
+}
+
+static void random_engine_step(void)
+{
+	struct fake_engine *en = any_engine();
+
+	if (!en)
+		return;
+	if (dice(100) == 0)
+		fake_engine_fail(&fa, en, RS_EPEER, "lost");
+	else if (en->ops_n)
+		fake_engine_run(&fa, en, dice(en->ops_n));
+	else if (!en->ready && dice(4) == 0)
+		fake_engine_ready(&fa, en);
+}
+
+START_TEST(random_schedules)
+{
+	srandom((unsigned)_i);
+	for (int i = 0; i < 1500; i++) {
+		if (fa.clients_n < FAKE_CLIENTS && dice(10) == 0)
+			fake_connect(&fa);
+		if (dice(2))
+			random_client_step();
+		else
+			random_engine_step();
+		if (dice(3) == 0)
+			fake_settle(&fa);
+		if (dice(50) == 0)
+			local_hub_tick(fa.hub, fa.now_ms += dice(900));
+		if (fa.engines_n == FAKE_ENGINES)
+			break;
+	}
+	if (dice(4) == 0) {
+		local_hub_drain(fa.hub, fa.now_ms, fa.now_ms + 10);
+		fake_settle(&fa);
+		local_hub_tick(fa.hub, fa.now_ms + 10);
+		fake_settle(&fa);
+		ck_assert(local_hub_drained(fa.hub));
+	}
+	for (unsigned i = 0; i < fa.clients_n; i++) {
+		const char *first = strstr(fa.clients[i].story, "ABORT");
+
+		if (first) /* for its job; a second one only for what it did itself afterwards */
+			ck_assert(!strstr(first + 1, "ABORT") ||
+				  strstr(fa.clients[i].sentence, "dropped this process"));
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("local_hub");
+	TCase *t = tcase_create("local_hub");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, clients_are_limited);
+	tcase_add_test(t, hello_comes_first_and_once);
+	tcase_add_test(t, the_kernel_knows_the_pid_better);
+	tcase_add_loop_test(t, random_schedules, 0, 100);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
