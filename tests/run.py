@@ -7,9 +7,10 @@
     tests/run.py --check 'make lint' build/default build/thread=thread
 
 Programs: tests/unit/test_*.c (built, Check), tests/e2e/test_*.c (built; exit status 0 passed, 77 skipped, anything else
-failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test. Units run side by side,
-end-to-end tests one after another. The whole output of a program is shown when it failed. A program fails as well when
-its time is over, when it ran no test, and when it leaves processes behind; those are ended.
+failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test. Units and what is built with
+sanitizers run side by side, other end-to-end tests one after another. The whole output of a program is shown when it
+failed. A program fails as well when its time is over, when it ran no test, and when it leaves processes behind; those
+are ended.
 """
 
 import argparse
@@ -46,10 +47,11 @@ def program(source, build, san):
     unit = source.parent.name == "unit"
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
     limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
+    parallel = unit or bool(san)  # without sanitizers end-to-end tests look at how long things take
     if source.suffix == ".py":
-        return Program(label, [PYTHON, str(source)], "unittest", limit, build, san, unit)
+        return Program(label, [PYTHON, str(source)], "unittest", limit, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
-    return Program(label, [built], "libcheck" if unit else "status", limit, build, san, unit)
+    return Program(label, [built], "libcheck" if unit else "status", limit, build, san, parallel)
 
 
 def programs(folders, only, match):
@@ -195,7 +197,7 @@ def main():
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=("unit", "e2e"))
     parser.add_argument("--match", default="", help="only programs with this in their name")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="units at once; default 2")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="programs side by side; default 2")
     parser.add_argument("--timeout", type=float, help="seconds for each; default 60 for units, 300 for others, more "
                         "under sanitizers")
     args = parser.parse_args()
