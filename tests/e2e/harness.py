@@ -75,6 +75,16 @@ def main():
     unittest.main()
 
 
+def _runtime():
+    return "libtsan.so" if "thread" in SAN else "libasan.so"
+
+
+def _compiler_file(name):
+    """Path of a library that the compiler brings."""
+    argv = [os.environ.get("CC", "gcc"), "-print-file-name=" + name]
+    return os.path.realpath(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
+
+
 def _sanitizer_env(argv):
     env = {
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -82,11 +92,8 @@ def _sanitizer_env(argv):
         "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     }
     if SAN and os.path.basename(argv[0]).startswith("python"):
-        runtime = "libtsan.so" if "thread" in SAN else "libasan.so"
-        found = subprocess.run(
-            [os.environ.get("CC", "gcc"), "-print-file-name=" + runtime], check=True, capture_output=True, text=True
-        )
-        env["LD_PRELOAD"] = os.path.realpath(found.stdout.strip())
+        # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
+        env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # the interpreter's own, of which there are many
     return env
 
