@@ -56,7 +56,7 @@ struct fw_options {
 	uint32_t chunk_bytes;
 	bool deterministic, checksum;
 	const struct rs_kernels *kernels;
-	uint32_t detect_ms, peer_detect_ms;
+	uint32_t detect_ms;
 };
 
 /* A lane without sessions. */
