@@ -113,8 +113,7 @@ static void all_here(struct rank *r)
 	let_go(r);
 }
 
-/* Element i of rank's contribution: small whole numbers, exact in every dtype but the 8-bit ones' sums of many ranks.
- */
+/* Element i of rank's contribution: small whole numbers. */
 static int element(int rank, size_t i)
 {
 	return (int)((i * 7 + (size_t)rank * 3) % 11) + 1;
@@ -139,6 +138,7 @@ static double expected(reduction_op op, int world, size_t i)
 	return op == REDUCTION_AVG ? v / world : v;
 }
 
+/* test_allreduce.py has all dtypes. */
 static const size_t counts[] = {0, 1, 3, 1000, 4096, 16384, 100003};
 
 static void floats(struct rank *r)
@@ -169,61 +169,6 @@ static void floats(struct rank *r)
 		free(y);
 	}
 	close_comm(r);
-}
-
-static void integers(struct rank *r)
-{
-	size_t n = 50001;
-	int64_t *x = calloc(n, sizeof *x);
-	int8_t *y = calloc(n, sizeof *y);
-
-	open_comm(r);
-	for (reduction_op op = REDUCTION_SUM; op <= REDUCTION_AVG; op++) {
-		for (size_t i = 0; i < n; i++) {
-			x[i] = element(r->rank, i);
-			y[i] = (int8_t)(x[i] % 3 + 1);
-		}
-		EXPECT_RC(reduction_all_reduce(r->comm, x, x, n, REDUCTION_INT64, op, &r->err), 0);
-		for (size_t i = 0; i < n; i++)
-			EXPECT(x[i] == (int64_t)expected(op, r->world, i));
-		EXPECT_RC(reduction_all_reduce(r->comm, y, y, n, REDUCTION_INT8, REDUCTION_MAX, &r->err), 0);
-		for (size_t i = 0; i < n; i++) {
-			int max = 0;
-
-			for (int rank = 0; rank < r->world; rank++)
-				max = element(rank, i) % 3 + 1 > max ? element(rank, i) % 3 + 1 : max;
-			EXPECT(y[i] == max);
-		}
-	}
-	close_comm(r);
-	free(x);
-	free(y);
-}
-
-/* bfloat16 is the upper half of a float32 */
-static void halves(struct rank *r)
-{
-	size_t n = 30001;
-	uint16_t *x = calloc(n, sizeof *x);
-
-	open_comm(r);
-	for (size_t i = 0; i < n; i++) {
-		float f = (float)element(r->rank, i);
-		uint32_t bits;
-
-		memcpy(&bits, &f, sizeof bits);
-		x[i] = (uint16_t)(bits >> 16);
-	}
-	EXPECT_RC(reduction_all_reduce(r->comm, x, x, n, REDUCTION_BFLOAT16, REDUCTION_SUM, &r->err), 0);
-	for (size_t i = 0; i < n; i++) {
-		uint32_t bits = (uint32_t)x[i] << 16;
-		float f;
-
-		memcpy(&f, &bits, sizeof f);
-		EXPECT(f == (float)expected(REDUCTION_SUM, r->world, i));
-	}
-	close_comm(r);
-	free(x);
 }
 
 enum { MANY = 300 };
@@ -470,8 +415,9 @@ static void duplicate_rank(struct rank *r)
 	reduction_comm *second;
 
 	open_comm(r);
-	EXPECT_RC(reduction_open(&second, &opt, &r->err), REDUCTION_EREFUSED);
-	EXPECT(strstr(r->err.message, "rank 0"));
+	opt.connect_timeout_ms = 500;
+	EXPECT_RC(reduction_open(&second, &opt, &r->err), REDUCTION_ETIMEOUT);
+	EXPECT(strstr(r->err.message, "job duplicate_rank.1"));
 	EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
 	close_comm(r);
 }
@@ -485,8 +431,6 @@ static const struct {
     {"floats", 1, floats, -1},
     {"floats", 2, floats, -1},
     {"floats", 4, floats, -1},
-    {"integers", 3, integers, -1},
-    {"halves", 2, halves, -1},
     {"many_async", 1, many_async, -1},
     {"many_async", 4, many_async, -1},
     {"timeouts", 3, timeouts, -1},
