@@ -337,19 +337,20 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	static const struct backend_vtbl vtbl = {
 	    .submit = submit, .alloc = alloc_buffer, .free = free_buffer, .stats = get_stats, .close = client_close};
 	struct client *c = calloc(1, sizeof *c);
-	unsigned ops;
+	struct local_welcome grants;
 	int rc;
 
 	if (!c)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
-	rc = client_join(opt, &c->fd, &ops, e);
+	rc = client_join(opt, &c->fd, &grants, e);
 	if (rc) {
 		free(c);
 		return rc;
 	}
 	c->base.v = &vtbl;
 	c->reply_fd = -1;
-	c->ops_n = ops < opt->cfg->limits.ops ? ops : opt->cfg->limits.ops;
+	c->ops_n = grants.ops < opt->cfg->limits.ops ? grants.ops : opt->cfg->limits.ops;
+	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
 	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_mutex_init(&c->rpc, NULL);

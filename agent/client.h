@@ -13,9 +13,9 @@
 #include <pthread.h>
 
 enum {
-	CLIENT_STAGE_CLASSES = 48,
+	CLIENT_STAGE_CLASSES = 192,   /* four sizes in each doubling */
 	CLIENT_STAGE_MIN = 1 << 14,   /* bytes of the smallest stage */
-	CLIENT_STAGE_LIMIT = 1 << 29, /* bytes of all stages; one operation alone may be over it */
+	CLIENT_STAGE_LIMIT = 1 << 30, /* most bytes of all stages; one operation alone may be over it */
 };
 
 /* Memory shared with the agent. */
@@ -58,15 +58,16 @@ struct client {
 
 	struct client_buffer **shared; /* by address: what client_alloc has given out */
 	unsigned shared_n, shared_space;
-	struct client_buffer *idle[CLIENT_STAGE_CLASSES]; /* stages by log2 of the size */
+	struct client_buffer *idle[CLIENT_STAGE_CLASSES]; /* stages by size */
+	size_t stage_limit;                               /* this process's share, at most CLIENT_STAGE_LIMIT */
 	size_t stage_bytes;                               /* of all stages, */
 	unsigned stages_busy;                             /* and how many of them operations use */
 };
 
 /* client_socket.c */
-/* Connects and joins the job; returns when all ranks have met. On success *ret_fd and *ret_ops (operations that may be
- * in flight) are set. */
-int client_join(const struct backend_options *opt, int *ret_fd, unsigned *ret_ops, struct rs_err *e);
+/* Connects and joins the job; returns when all ranks have met. On success *ret_fd and *ret (what the agent grants) are
+ * set. */
+int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
 /* Waits until the message is sent. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
 /* Waits for one message; *ret_fd is the descriptor that came with it or -1. RS_EPEER when the agent is gone. */

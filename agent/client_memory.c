@@ -140,13 +140,18 @@ void client_free(struct client *c, void *buf)
 		buffer_free(c, b);
 }
 
+static size_t size_of(unsigned cls)
+{
+	return (size_t)CLIENT_STAGE_MIN / 4 * (4 + cls % 4) << cls / 4;
+}
+
 static unsigned class_of(size_t bytes)
 {
-	unsigned n = 0;
+	unsigned cls = 0;
 
-	while (((size_t)CLIENT_STAGE_MIN << n) < bytes)
-		n++;
-	return n;
+	while (size_of(cls) < bytes)
+		cls++;
+	return cls;
 }
 
 static struct client_buffer *pop_idle(struct client *c, unsigned cls)
@@ -158,15 +163,15 @@ static struct client_buffer *pop_idle(struct client *c, unsigned cls)
 	return b;
 }
 
-/* Gives idle stages back to the agent until `room` more bytes are within the limit. With the lock held, which it
- * releases meanwhile. Returns whether there was one. */
+/* Gives idle stages back to the agent until `room` more bytes are within the limit, the big ones first. With the lock
+ * held, which it releases meanwhile. Returns whether there was one. */
 static bool trim(struct client *c, size_t room)
 {
 	struct client_buffer *b;
 	bool any = false;
 
 	for (unsigned cls = CLIENT_STAGE_CLASSES; cls-- > 0;) {
-		while (c->stage_bytes + room > CLIENT_STAGE_LIMIT && (b = pop_idle(c, cls))) {
+		while (c->stage_bytes + room > c->stage_limit && (b = pop_idle(c, cls))) {
 			c->stage_bytes -= b->bytes;
 			pthread_mutex_unlock(&c->lock);
 			buffer_free(c, b);
@@ -193,7 +198,7 @@ static int stage_new(struct client *c, size_t bytes, struct client_buffer **ret,
 int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
 {
 	unsigned cls = class_of(bytes);
-	size_t size = (size_t)CLIENT_STAGE_MIN << cls;
+	size_t size = size_of(cls);
 	struct client_buffer *b;
 	int rc = RS_OK;
 
@@ -205,14 +210,14 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 			break;
 		}
 		trim(c, size);
-		if (c->stages_busy == 0 || c->stage_bytes + size <= CLIENT_STAGE_LIMIT) {
+		if (c->stages_busy == 0 || c->stage_bytes + size <= c->stage_limit) {
 			rc = stage_new(c, size, &b, e);
 			if (!rc)
 				break;
 			/* the agent's memory is used up: idle stages first, then those of operations that will end */
 			if (rc != RS_EREFUSED && rc != RS_ENOMEM)
 				break;
-			if (trim(c, CLIENT_STAGE_LIMIT))
+			if (trim(c, c->stage_limit))
 				continue;
 			if (c->stages_busy == 0)
 				break;

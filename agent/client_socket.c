@@ -156,11 +156,11 @@ static void make_hello(union local_message *m, const struct backend_options *opt
 }
 
 /* On a connection: from HELLO to READY. Returns as try_connect. */
-static int greet(int fd, const struct backend_options *opt, uint64_t until, unsigned *ret_ops, struct rs_err *e)
+static int greet(int fd, const struct backend_options *opt, uint64_t until, struct local_welcome *ret, struct rs_err *e)
 {
 	uint64_t now = now_ms();
+	struct local_welcome welcome = {.ops = 0};
 	union local_message m;
-	unsigned ops = 0;
 	int rc;
 
 	make_hello(&m, opt, until > now ? until - now : 1);
@@ -171,7 +171,7 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, unsi
 			return rc;
 		switch (m.head.type) {
 		case LOCAL_WELCOME:
-			ops = m.welcome.ops;
+			welcome = m.welcome;
 			break;
 		case LOCAL_REFUSED:
 			rc = client_failure(e, m.failure.code, m.failure.message);
@@ -179,8 +179,8 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, unsi
 		case LOCAL_ABORT:
 			return client_failure(e, m.failure.code, m.failure.message);
 		case LOCAL_READY:
-			if (ops > 0) {
-				*ret_ops = ops;
+			if (welcome.ops > 0) {
+				*ret = welcome;
 				return RS_OK;
 			}
 			/* fallthrough */
@@ -191,7 +191,7 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, unsi
 	}
 }
 
-int client_join(const struct backend_options *opt, int *ret_fd, unsigned *ret_ops, struct rs_err *e)
+int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e)
 {
 	uint64_t until = now_ms() + opt->connect_ms;
 	int fd = -1, rc;
@@ -199,7 +199,7 @@ int client_join(const struct backend_options *opt, int *ret_fd, unsigned *ret_op
 	for (;;) {
 		rc = try_connect(opt->agent_path, &fd, e);
 		if (!rc) {
-			rc = greet(fd, opt, until, ret_ops, e);
+			rc = greet(fd, opt, until, ret, e);
 			if (!rc)
 				break;
 			close(fd);

@@ -60,6 +60,7 @@ struct local_welcome {
 	struct local_head head;
 	uint32_t ops; /* operations a client may have in flight */
 	uint32_t reserved;
+	uint64_t shm_bytes; /* its fair share of agent.shm_bytes: what it should not go over without need */
 };
 
 struct local_failure {

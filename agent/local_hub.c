@@ -139,6 +139,7 @@ void local_client_message(struct local_client *c, union local_message *m, size_t
 
 	if (c->state == CLIENT_LEAVING)
 		return;
+	c->hub->now_ms = now_ms;
 	if (local_check(m, n, true, &e) || take_message(c, m, now_ms, &e))
 		local_client_violation(c, &e);
 }
@@ -198,9 +199,12 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
 		local_client_violation(c, &e);
 	}
-	for (struct local_job *j = h->jobs; j; j = j->next)
+	for (struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
 			gathering_late(j);
+		if (local_job_op_deadline(j) <= now_ms)
+			local_job_op_late(j);
+	}
 	if (h->draining && h->drain_ms <= now_ms)
 		for (struct local_job *j = h->jobs; j; j = j->next)
 			stopped(j);
@@ -218,6 +222,8 @@ uint64_t local_hub_next(const struct local_hub *h)
 			next = j->deadline_ms;
 		if (h->draining && j->state < JOB_ENDING && h->drain_ms < next)
 			next = h->drain_ms;
+		if (local_job_op_deadline(j) < next)
+			next = local_job_op_deadline(j);
 	}
 	return next;
 }

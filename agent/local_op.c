@@ -108,6 +108,7 @@ int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank
 	op->note.kind = LOCAL_NOTE_DONE;
 	op->note.owner = op;
 	op->job = j;
+	op->since_ms = j->hub->now_ms;
 	op->first = local_rank;
 	op->what = *s;
 	*ret = op;
@@ -126,7 +127,7 @@ void local_op_free(struct local_op *op)
 	free(op);
 }
 
-static void describe(char *buf, size_t size, const struct local_submit *s)
+void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 {
 	if (s->op == FRAME_OP_BROADCAST)
 		snprintf(buf, size, "a broadcast of %" PRIu64 " %s from rank %u", s->count, rs_dtype_name(s->dtype),
@@ -144,8 +145,8 @@ int local_op_compare(const struct local_op *op, unsigned local_rank, const struc
 	local_job_who(op->job, local_rank, me);
 	local_job_who(op->job, op->first, other);
 	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root) {
-		describe(mine, sizeof mine, s);
-		describe(theirs, sizeof theirs, t);
+		local_op_describe(mine, sizeof mine, s);
+		local_op_describe(theirs, sizeof theirs, t);
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
 			       s->seq, me, mine, other, theirs);
 	}

@@ -106,7 +106,8 @@ struct local_op {
 	struct local_job *job;
 	struct local_op *next;
 	unsigned sides_in;        /* local ranks that have started it */
-	unsigned first;           /* local rank of the first to do so, */
+	uint64_t since_ms;        /* when the first did so, */
+	unsigned first;           /* its local rank, */
 	struct local_submit what; /* and what it said */
 	void *stage;
 	size_t stage_bytes;
@@ -126,6 +127,7 @@ struct local_hub {
 	struct local_job *jobs;
 	unsigned clients_n, jobs_n;
 	uint64_t shm_used;
+	uint64_t now_ms; /* of the last event with a time */
 	bool draining;
 	uint64_t drain_ms; /* deadline */
 };
@@ -156,6 +158,10 @@ const char *local_job_who(const struct local_job *j, unsigned local_rank, char b
 int local_job_submit(struct local_client *c, const struct local_submit *s, struct rs_err *e);
 /* Gives matched operations to the engine as far as stages allow. */
 void local_job_start_ops(struct local_job *j);
+/* When the oldest operation that waits for local ranks has waited too long; UINT64_MAX: never. */
+uint64_t local_job_op_deadline(const struct local_job *j);
+/* That has come: ends the job and says who has not started it. */
+void local_job_op_late(struct local_job *j);
 /* Ends the job when an operation waits for a local rank that has left. */
 void local_job_check_left(struct local_job *j);
 void local_job_op_done(struct local_op *op);
@@ -165,6 +171,8 @@ void local_job_drop_ops(struct local_job *j);
 int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
 		 struct rs_err *e);
 void local_op_free(struct local_op *op);
+/* "an all-reduce sum of 8192 float32". */
+void local_op_describe(char *buf, size_t size, const struct local_submit *s);
 /* RS_EMISMATCH when what this local rank says is not what the first one said. */
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e);
 /* Bytes of private memory it needs. */

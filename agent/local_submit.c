@@ -148,6 +148,35 @@ void local_job_check_left(struct local_job *j)
 	}
 }
 
+uint64_t local_job_op_deadline(const struct local_job *j)
+{
+	uint32_t limit = j->hub->cfg->timeouts.op_ms;
+
+	if (limit == 0 || j->state != JOB_RUNNING || j->matched == j->newest)
+		return UINT64_MAX;
+	return j->ring[j->matched % j->hub->ops]->since_ms + limit;
+}
+
+void local_job_op_late(struct local_job *j)
+{
+	const struct local_op *op = j->ring[j->matched % j->hub->ops];
+	unsigned missing = 0, first = 0;
+	char what[80], who[LOCAL_WHO];
+	struct rs_err e;
+
+	for (unsigned i = j->members_n; i-- > 0;) {
+		if (j->members[i].next_seq <= j->matched) {
+			first = i;
+			missing++;
+		}
+	}
+	local_op_describe(what, sizeof what, &op->what);
+	rs_fail(&e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s %s not started it",
+		op->what.seq, what, j->hub->cfg->timeouts.op_ms, local_job_who(j, first, who),
+		missing > 1 ? "and other local ranks have" : "has");
+	local_job_fail(j, &e);
+}
+
 /* One operation is over, for all its local ranks. */
 static void tell_done(struct local_op *op, const struct rs_err *err)
 {

@@ -15,8 +15,8 @@ import harness
 DETECT = 2  # seconds
 TIMEOUTS = {"timeouts": {"detect": f"{DETECT}s", "connect": "20s", "drain": "1s"}}
 
-# Says "open", then answers each line that it is told with "answer N": "COUNT DTYPE OP" is an all-reduce of ones, "BYTES"
-# asks for shared memory.
+# Says "open", then answers each line that it is told with "answer N": "COUNT DTYPE OP" is an all-reduce of ones,
+# "BYTES" asks for shared memory.
 WORKER = harness.python("""
     import numpy, reduction, worker
     try:
@@ -190,6 +190,14 @@ class Faults(unittest.TestCase):
             self.expect_error(workers[:1], "was lost", -6)
             self.leave(workers)
 
+    def test_rank_late(self):
+        with self.cluster(config={"timeouts": {"op": "1s"}}) as c:
+            workers = self.open(c, 2)
+            self.tell(workers[:1])
+            late = rf"not done within 1000 ms: rank 1 \(pid \d+ on {HOST}\) has not started it"
+            self.expect_error(workers[:1], late, -6)
+            self.leave(workers)
+
     def test_reducer_killed(self):
         with self.cluster(reducers=2) as c:
             workers = self.open(c, 2)
@@ -230,15 +238,15 @@ class Faults(unittest.TestCase):
 
     def test_local_ranks_contradict(self):
         def env(rank):
-            return {"LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2, **([{}, {"WORLD_SIZE": 6, "GROUP_WORLD_SIZE": 3}][rank % 2])}
+            nodes = 2 + rank
+            return {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "WORLD_SIZE": 2 * nodes,
+                    "GROUP_WORLD_SIZE": nodes}
 
         with self.cluster(config={"timeouts": {"connect": "2s"}}) as c:
-            first = c.start_worker(0, 4, WORKER, env={**env(0), "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 2})
-            c.agents[0].wait_text("listening")
-            second = c.start_worker(1, 4, WORKER, env={**env(1), "GROUP_RANK": 0})
-            texts = sorted(w.said("closed")["message"] for w in (first, second))
-            self.assertTrue(any(re.search(r"rank [01] \(pid \d+\) of job test says world size [46], "
-                                          rf"rank [01] \(pid \d+ on {HOST}\) says [46]", t) for t in texts), texts)
+            workers = [c.start_worker(rank, 4, WORKER, env=env(rank)) for rank in range(2)]
+            texts = "\n".join(w.said("closed")["message"] for w in workers)
+            self.assertRegex(texts, r"rank [01] \(pid \d+\) of job test says world size [46], "
+                                    rf"rank [01] \(pid \d+ on {HOST}\) says [46]")
 
     def test_local_rank_taken(self):
         with self.cluster(config={"timeouts": {"connect": "2s"}}) as c:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that may arrive on an agent's socket: nonsense, other versions, clients that break the rules, flood it or do
-not listen. All of it happens beside a job of two well-behaved raw clients, whose sums must stay right."""
+"""Everything that may arrive on an agent's socket: nonsense, other versions, clients that break the rules, flood it or
+do not listen. All of it happens beside a job of two well-behaved raw clients, whose sums must stay right."""
 
 import ctypes
 import fcntl
@@ -220,6 +220,35 @@ class Garbage(unittest.TestCase):
         body, _ = c.expect(local.DONE)
         self.assertEqual(struct.unpack_from("=Qi", body), (0, 0))
         self.assertEqual(memory[:], bytes(1 << 20))
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
+    def test_other_users(self):
+        """The socket's mode keeps others out; where somebody has opened it the agent looks at who connects."""
+        path = self.cluster.socket_path(0)
+        os.chmod(self.cluster.dir, 0o755)
+        program = """
+            import os, sys
+            import local
+            os.setgroups(eval(sys.argv[2])); os.setgid(65534); os.setuid(65534)
+            try:
+                c = local.Client(sys.argv[1])
+                c.send(local.hello(job="other", world=2, local_world=2))
+                print(c.receive())
+            except OSError as exc:
+                print(type(exc).__name__)
+        """
+
+        def attempt(groups):
+            env = {"PYTHONPATH": str(harness.ROOT / "tests" / "e2e")}
+            p = self.cluster.start("other user", harness.python(program, path, groups), env)
+            self.assertEqual(p.wait(20), 0, p.report())
+            return p.out
+
+        self.assertIn("PermissionError", attempt("[]"))
+        os.chmod(path, 0o666)
+        self.assertIn("user 65534 may not use the agent", attempt("[]"))
+        os.chown(path, 0, 65533)
+        self.assertIn(f"({local.WELCOME},", attempt(f"[{os.getegid()}]"))  # the group the socket was made with
 
     def test_silent(self):
         c = self.client()

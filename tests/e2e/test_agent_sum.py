@@ -94,6 +94,12 @@ class Agent(unittest.TestCase):
         with harness.Cluster(reducers=2, agents=1, config={"agent": {"shm_bytes": "512MiB"}}) as c:
             self.check(c, 2, cases, in_flight=8, timeout=120)
 
+    def test_little_shared_memory(self):
+        """Each of two ranks may stage two of eight operations at a time."""
+        cases = [["sum", "float32", 500_000 + i, "exact", "in"] for i in range(16)]
+        with self.small(agent={"shm_bytes": "9MiB"}) as c:
+            self.check(c, 2, cases, in_flight=8)
+
     def test_many_in_flight(self):
         """More operations than limits.ops lets fly."""
         cases = [["sum", "float32", 10 + i % 700, "exact", "in"] for i in range(400)]

@@ -12,7 +12,7 @@ static const struct {
 	size_t bytes;
 	bool from_client;
 } types[] = {
-    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 16, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
+    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 24, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
     {LOCAL_READY, "READY", 8, false},    {LOCAL_ALLOC, "ALLOC", 16, true},      {LOCAL_ALLOCED, "ALLOCED", 536, false},
     {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 128, true},   {LOCAL_DONE, "DONE", 528, false},
     {LOCAL_ABORT, "ABORT", 528, false},  {LOCAL_STATS, "STATS", 8, true},       {LOCAL_COUNTERS, "COUNTERS", 24, false},

@@ -242,6 +242,25 @@ START_TEST(leaving_with_an_unmatched_operation_of_another)
 }
 END_TEST
 
+START_TEST(ranks_that_are_late_are_named)
+{
+	fa.cfg.timeouts.op_ms = 5000;
+	fake_submit(&fa, c[0], buffer[0], 1, NULL);
+	ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + 5000);
+	fa.now_ms += 3000;
+	fake_submit(&fa, c[0], buffer[0], 2, NULL);
+	fake_submit(&fa, c[1], buffer[1], 1, NULL); /* now the second waits, for as long again */
+	ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + 5000);
+	local_hub_tick(fa.hub, fa.now_ms + 4999);
+	ck_assert_int_eq(en->aborted, 0);
+	local_hub_tick(fa.hub, fa.now_ms + 5000);
+	ck_assert_int_eq(en->aborted, RS_EPEER);
+	ck_assert_str_eq(en->why, "operation 1, an all-reduce sum of 2 float32, was not done within 5000 ms: "
+				  "rank 1 (pid 102 on host) has not started it");
+	ck_assert_uint_eq(local_hub_next(fa.hub), UINT64_MAX);
+}
+END_TEST
+
 START_TEST(the_engine_refuses_one_operation)
 {
 	en->refuse = RS_EINVAL;
@@ -338,6 +357,7 @@ int main(void)
 	tcase_add_test(t, what_may_just_be_said);
 	tcase_add_test(t, ranks_that_have_left_are_named);
 	tcase_add_test(t, leaving_with_an_unmatched_operation_of_another);
+	tcase_add_test(t, ranks_that_are_late_are_named);
 	tcase_add_test(t, the_engine_refuses_one_operation);
 	tcase_add_test(t, the_engine_has_just_failed);
 	tcase_add_test(t, submit_before_ready);
