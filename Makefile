@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Reduction Server. 'make help' lists what there is to make.
 COMMA := ,
+MAKEFLAGS += --no-print-directory
 .SUFFIXES:
 .DELETE_ON_ERROR:
 $(if $(V),,$(eval .SILENT:))
