@@ -15,6 +15,9 @@ $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 	@mkdir -p $(@D)
 	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../lib' -pthread
 
+# its data and reports have a unit test
+$(B)/tests/unit/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)
+
 # bench/peers: what others do, measured in the same way; built where the library and a C++ compiler are found
 gloo_found := $(shell echo '\#include <gloo/config.h>' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
 gloo_ring  := $(B)/bench/gloo-ring

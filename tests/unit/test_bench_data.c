@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The oracle of reduction-bench against the reduction kernels, and its statistics. */
+#include "bench/bench.h"
+
+#include "common/kernels.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 200};
+enum { WORLDS = sizeof(worlds) / sizeof(worlds[0]) };
+
+/* What the kernels make of all ranks' data, in the order of ranks or against it. */
+static void reduce_all(uint8_t *out, enum rs_dtype dtype, enum rs_op op, int world, bool backwards)
+{
+	static struct bench_pattern p;
+	static uint64_t acc[BENCH_PERIOD];
+	const struct rs_kernels *k;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_kernels_select("scalar", &k, &e), 0);
+	for (int i = 0; i < world; i++) {
+		bench_pattern_init(&p, dtype, op, backwards ? world - 1 - i : i, world);
+		if (i == 0)
+			k->load[dtype](acc, p.mine, BENCH_PERIOD);
+		else
+			k->reduce[op][dtype](acc, p.mine, BENCH_PERIOD);
+	}
+	if (op == RS_AVG)
+		k->divide[dtype](acc, (uint64_t)world, BENCH_PERIOD);
+	k->store[dtype](out, acc, BENCH_PERIOD);
+}
+
+START_TEST(expected_is_what_the_kernels_compute)
+{
+	static struct bench_pattern p;
+	static uint8_t out[BENCH_PERIOD * 8];
+	enum rs_dtype dtype = (enum rs_dtype)(_i / RS_OP_NR);
+	enum rs_op op = (enum rs_op)(_i % RS_OP_NR);
+
+	for (int w = 0; w < WORLDS; w++) {
+		bench_pattern_init(&p, dtype, op, 0, worlds[w]);
+		for (int backwards = 0; backwards < 2; backwards++) {
+			reduce_all(out, dtype, op, worlds[w], backwards);
+			ck_assert_msg(bench_pattern_wrong(&p, out, BENCH_PERIOD) == 0, "%s %s of %d ranks",
+				      rs_dtype_name(dtype), rs_op_name(op), worlds[w]);
+		}
+	}
+}
+END_TEST
+
+START_TEST(every_wrong_element_is_counted)
+{
+	static struct bench_pattern p;
+	size_t count = 3 * BENCH_PERIOD + 17;
+	uint8_t *x = malloc(count * 4);
+
+	ck_assert_ptr_nonnull(x);
+	bench_pattern_init(&p, RS_FLOAT32, RS_SUM, 0, 1); /* one rank: the result is the data */
+	bench_pattern_fill(&p, x, count);
+	ck_assert_uint_eq(bench_pattern_wrong(&p, x, count), 0);
+	x[0] ^= 1;
+	x[4 * BENCH_PERIOD + 3] ^= 0x80;
+	x[4 * count - 1] ^= 1;
+	ck_assert_uint_eq(bench_pattern_wrong(&p, x, count), 3);
+	free(x);
+}
+END_TEST
+
+START_TEST(a_chunk_in_the_wrong_place_is_wrong)
+{
+	static struct bench_pattern p;
+	enum { CHUNK = 8192, COUNT = 4 * CHUNK };
+	float *x = malloc(COUNT * sizeof(*x));
+
+	ck_assert_ptr_nonnull(x);
+	bench_pattern_init(&p, RS_FLOAT32, RS_SUM, 0, 1);
+	bench_pattern_fill(&p, x, COUNT);
+	memcpy(x + CHUNK, x + 2 * CHUNK, CHUNK * sizeof(*x));
+	ck_assert_uint_gt(bench_pattern_wrong(&p, x, COUNT), CHUNK / 2);
+	free(x);
+}
+END_TEST
+
+static const struct {
+	const char *what;
+	unsigned n;
+	double us[100];
+	double avg, p50, p99, min, max;
+} statistics[] = {
+    {"one", 1, {7}, 7, 7, 7, 7, 7},
+    {"two", 2, {9, 1}, 5, 5, 9, 1, 9},
+    {"odd", 5, {5, 1, 4, 2, 3}, 3, 3, 5, 1, 5},
+    {"outlier", 4, {1000, 1, 1, 2}, 251, 1.5, 1000, 1, 1000},
+};
+
+START_TEST(times_are_summed_up)
+{
+	struct bench_times t;
+	double us[100];
+
+	memcpy(us, statistics[_i].us, sizeof(us));
+	bench_times_of(&t, us, statistics[_i].n);
+	ck_assert_msg(t.avg == statistics[_i].avg && t.p50 == statistics[_i].p50 && t.p99 == statistics[_i].p99 &&
+			  t.min == statistics[_i].min && t.max == statistics[_i].max,
+		      "%s: %g %g %g %g %g", statistics[_i].what, t.avg, t.p50, t.p99, t.min, t.max);
+}
+END_TEST
+
+START_TEST(one_in_a_hundred_is_the_99th_percentile)
+{
+	struct bench_times t;
+	double us[200];
+
+	for (int i = 0; i < 200; i++)
+		us[i] = 200 - i;
+	bench_times_of(&t, us, 200);
+	ck_assert_double_eq(t.p99, 198);
+	ck_assert_double_eq(t.p50, 100.5);
+}
+END_TEST
+
+static const struct {
+	const char *what;
+	uint64_t min, max, step;
+	double factor;
+	uint64_t sizes[8]; /* 0 ends */
+} steps[] = {
+    {"factor", 4, 64, 0, 4, {4, 16, 64}},
+    {"last below the maximum", 4, 100, 0, 4, {4, 16, 64}},
+    {"step", 10, 30, 10, 4, {10, 20, 30}},
+    {"one size", 8, 8, 0, 2, {8}},
+    {"a factor that rounds down moves on", 2, 5, 0, 1.25, {2, 3, 4, 5}},
+    {"from nothing", 0, 4, 0, 2, {0, 1, 2, 4}},
+    {"to the end", 1ull << 62, UINT64_MAX, 0, 1000, {1ull << 62, UINT64_MAX}},
+};
+
+START_TEST(sizes_follow_each_other)
+{
+	struct bench_options o = {.min_bytes = steps[_i].min,
+				  .max_bytes = steps[_i].max,
+				  .step_bytes = steps[_i].step,
+				  .factor = steps[_i].factor};
+	uint64_t bytes = o.min_bytes;
+
+	for (int i = 0; i == 0 || steps[_i].sizes[i]; i++) {
+		ck_assert_msg(bytes == steps[_i].sizes[i], "%s: size %d is %llu", steps[_i].what, i,
+			      (unsigned long long)bytes);
+		bytes = bench_next_size(&o, bytes);
+	}
+	ck_assert_msg(bytes == 0, "%s: goes on with %llu", steps[_i].what, (unsigned long long)bytes);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("bench_data");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, expected_is_what_the_kernels_compute, 0, RS_DTYPE_NR * RS_OP_NR);
+	tcase_add_test(tc, every_wrong_element_is_counted);
+	tcase_add_test(tc, a_chunk_in_the_wrong_place_is_wrong);
+	tcase_add_loop_test(tc, times_are_summed_up, 0, sizeof(statistics) / sizeof(statistics[0]));
+	tcase_add_test(tc, one_in_a_hundred_is_the_99th_percentile);
+	tcase_add_loop_test(tc, sizes_follow_each_other, 0, sizeof(steps) / sizeof(steps[0]));
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
