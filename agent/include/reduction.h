@@ -14,7 +14,7 @@
  * Fork: a communicator does not survive fork() into the child.
  * Errors: every call returns 0 or a negative reduction_status and, where `err` is not NULL, a sentence in err->message.
  * After an error other than REDUCTION_EINVAL or REDUCTION_ETIMEOUT of wait the communicator is broken: every further
- * call returns the same error until it is closed. */
+ * operation returns the same error until it is closed. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 
@@ -37,17 +37,17 @@ extern "C" {
 
 typedef enum reduction_status {
 	REDUCTION_OK = 0,
-	REDUCTION_EINVAL = -1,       /* an argument is wrong; nothing was started */
+	REDUCTION_EINVAL = -1, /* an argument is wrong; nothing was started */
 	REDUCTION_ENOMEM = -2,
 	REDUCTION_EIO = -3,
-	REDUCTION_EPROTO = -4,       /* the peer does not speak this protocol or this version of it */
-	REDUCTION_EMISMATCH = -5,    /* ranks disagree about an operation or a setting */
-	REDUCTION_EPEER = -6,        /* a rank, an agent or a reducer was lost, or did not do its part of an operation
-	                                within timeouts.op; the message names it */
-	REDUCTION_ETIMEOUT = -7,     /* open: not all ranks have met; wait: not done yet */
-	REDUCTION_EREFUSED = -8,     /* a reducer or an agent refused this process; the message says why */
-	REDUCTION_ECLOSED = -9,      /* the communicator is closed, or another rank closed it */
-	REDUCTION_ECONFIG = -10,     /* the configuration file or the environment is wrong */
+	REDUCTION_EPROTO = -4,    /* the peer does not speak this protocol or this version of it */
+	REDUCTION_EMISMATCH = -5, /* ranks disagree about an operation or a setting */
+	REDUCTION_EPEER = -6,     /* a rank, an agent or a reducer was lost, or did not do its part of an operation
+				     within timeouts.op; the message names it */
+	REDUCTION_ETIMEOUT = -7,  /* open: not all ranks have met; wait: not done yet */
+	REDUCTION_EREFUSED = -8,  /* a reducer or an agent refused this process; the message says why */
+	REDUCTION_ECLOSED = -9,   /* the communicator is closed, or another rank closed it */
+	REDUCTION_ECONFIG = -10,  /* the configuration file or the environment is wrong */
 	REDUCTION_EUNSUPPORTED = -11,
 	REDUCTION_EINTERNAL = -12
 } reduction_status;
@@ -60,10 +60,10 @@ typedef enum reduction_dtype {
 	REDUCTION_UINT32 = 3,
 	REDUCTION_INT64 = 4,
 	REDUCTION_UINT64 = 5,
-	REDUCTION_FLOAT16 = 6,  /* summed in float32, rounded once */
+	REDUCTION_FLOAT16 = 6, /* summed in float32, rounded once */
 	REDUCTION_FLOAT32 = 7,
 	REDUCTION_FLOAT64 = 8,
-	REDUCTION_BFLOAT16 = 9  /* summed in float32, rounded once */
+	REDUCTION_BFLOAT16 = 9 /* summed in float32, rounded once */
 } reduction_dtype;
 
 typedef enum reduction_op {
@@ -83,22 +83,28 @@ typedef struct reduction_comm reduction_comm;
 typedef struct reduction_request reduction_request;
 
 /* How to open a communicator. Initialize with REDUCTION_OPTIONS_INIT; what stays -1 or NULL is taken from the
- * environment (first the REDUCTION_ variable named, then the launcher's), then from the configuration, then the default. */
+ * environment (first the REDUCTION_ variable named, then the launcher's), then from the configuration, then the
+ * default. */
 typedef struct reduction_options {
-	size_t struct_size;      /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
-	const char *config;      /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
-	const char *job;         /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
-	const char *agent;       /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent. Default: the
-	                            file's agent.socket if something listens there, else direct */
-	int rank;                /* of this process; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0 */
-	int world_size;          /* processes of the job; WORLD_SIZE, ...; default 1 */
-	int local_rank;          /* on this node (agent only); LOCAL_RANK, ... */
-	int local_world_size;    /* processes of the job on this node (agent only); LOCAL_WORLD_SIZE, ... */
-	int64_t generation;      /* one more at each restart; TORCHELASTIC_RESTART_COUNT; default 0 */
-	int connect_timeout_ms;  /* until all ranks have met; then the file's timeouts.connect */
+	size_t struct_size;   /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
+	const char *config;   /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
+	const char *job;      /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
+	const char *agent;    /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent. Default: the
+				 file's agent.socket if something listens there, else direct */
+	int rank;             /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0
+				 when the world size is 1 */
+	int world_size;       /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
+	int local_rank;       /* on this node (agent only); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
+	int local_world_size; /* processes of the job on this node (agent only); REDUCTION_LOCAL_WORLD_SIZE;
+				 LOCAL_WORLD_SIZE, ... */
+	int64_t generation; /* one more at each restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
+	int connect_timeout_ms; /* until all ranks have met; then the file's timeouts.connect */
 } reduction_options;
 
-#define REDUCTION_OPTIONS_INIT { sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1 }
+#define REDUCTION_OPTIONS_INIT                                                                                         \
+	{                                                                                                              \
+		sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1                                    \
+	}
 
 /* "0.1.0": of the library that is running, not of the header. */
 REDUCTION_API const char *reduction_version(void);
