@@ -514,7 +514,9 @@ static bool write_config(const char *path, const struct reducer *d)
 		return false;
 	fprintf(f, "reducers:\n");
 	for (int i = 0; i < REDUCERS; i++)
-		fprintf(f, "  - {id: r%d, address: \"%s\", lanes: %d}\n", i, d[i].address, i + 1);
+		/* one by number, one by name */
+		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
+			strrchr(d[i].address, ':'), i + 1);
 	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6}\nlimits: {ops: 20}\n");
 	return fclose(f) == 0;
 }
