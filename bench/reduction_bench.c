@@ -225,20 +225,28 @@ static void free_buffers(struct run *r, void **buffers)
 	free(buffers);
 }
 
-/* After a failure operations may be under way on the buffers: closing ends those first, and the process's end frees
- * the memory. */
-static int run_close(struct run *r, bool failed)
+/* Ends what is still under way. After an error all of it ends with that error; after a timeout it may go on, and then
+ * false is returned, for its buffers must stay. */
+static bool settle(struct run *r)
 {
-	int rc = 0;
-	if (!failed) {
+	bool done = true;
+	for (unsigned i = 0; r->reqs && i < r->o->in_flight; i++)
+		if (r->reqs[i] && reduction_wait(r->reqs[i], 0, NULL) == REDUCTION_ETIMEOUT)
+			done = false;
+		else
+			r->reqs[i] = NULL;
+	return done;
+}
+
+static int run_close(struct run *r)
+{
+	int rc;
+	if (settle(r)) {
 		free_buffers(r, r->send);
 		free_buffers(r, r->recv);
 	}
-	if (reduction_close(r->comm, failed ? NULL : &r->err))
-		rc = -1;
-	for (unsigned i = 0; failed && r->reqs && i < r->o->in_flight; i++)
-		if (r->reqs[i])
-			reduction_wait(r->reqs[i], -1, NULL);
+	rc = reduction_close(r->comm, &r->err) ? -1 : 0;
+	settle(r);
 	free(r->reqs);
 	free(r->us);
 	return rc;
@@ -274,7 +282,7 @@ static int run_rank(const struct bench_options *o, int rank, int world)
 		fprintf(stderr, "reduction-bench: rank %d: %s\n", r.rank, r.err.message);
 	else if (r.rank == 0)
 		summary(&r);
-	if (run_close(&r, failed) && !failed) {
+	if (run_close(&r) && !failed) {
 		fprintf(stderr, "reduction-bench: rank %d: %s\n", r.rank, r.err.message);
 		failed = true;
 	}
