@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static struct client *client_of(struct backend *b)
@@ -311,6 +312,8 @@ static void client_close(struct backend *b)
 	pthread_mutex_lock(&c->lock);
 	c->closing = true;
 	pthread_mutex_unlock(&c->lock);
+	/* an agent that hangs must not hang us */
+	setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	local_init(&m, LOCAL_GOODBYE);
 	client_send(c->fd, &m);
 	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */

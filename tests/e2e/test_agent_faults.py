@@ -7,10 +7,10 @@ import os
 import re
 import signal
 import socket
-import time
 import unittest
 
 import harness
+import local
 
 DETECT = 2  # seconds
 TIMEOUTS = {"timeouts": {"detect": f"{DETECT}s", "connect": "20s", "drain": "1s"}}
@@ -324,6 +324,22 @@ class Start(unittest.TestCase):
                 other.listen()
                 self.assertRegex(self.attempt(c, c.dir / "other"), "another program is listening on")
             self.assertEqual(os.stat(c.socket_path(0)).st_mode & 0o777, 0o660)
+
+    def test_no_descriptors(self):
+        """Clients for which there is no descriptor are told so; when others leave there is room again."""
+        with harness.Cluster() as c:
+            path = str(c.dir / "few.sock")
+            agent = c.start("agent", ["prlimit", "--nofile=24:24", harness.binary("reduction-agent"), "--socket", path])
+            agent.wait_text("listening")
+            clients = [local.Client(path, 20 * harness.SCALE) for _ in range(30)]
+            for client in clients[24:]:
+                self.assertRegex(client.last_words()[2], "has no file descriptors left")
+            for client in clients:
+                client.sock.close()
+            with local.Client(path, 20 * harness.SCALE) as client:
+                client.send(local.hello(world=2, local_world=2))
+                client.expect(local.WELCOME)
+            self.assertEqual(agent.stop(), 0)
 
     def test_command_line(self):
         with harness.Cluster(reducers=0) as c:
