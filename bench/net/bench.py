@@ -118,7 +118,7 @@ def parse_arguments():
     one.add_argument("--rate", default="1gbit", help="of every link, both ways; none: not shaped (default %(default)s)")
     one.add_argument("--queue-ms", type=float, default=5, help="a switch port's queue (default %(default)s)")
     one.add_argument("--delay-ms", type=float, default=0, help="more delay on the way to each host (needs netem)")
-    one.add_argument("--mixed", action="store_true", help="reducers on the workers' hosts too; dedicated ones beside it")
+    one.add_argument("--mixed", action="store_true", help="reducers on the workers' hosts too; dedicated alone beside")
     one.add_argument("--half", action="store_true", help="one reducer's link at half the rate, weights from the rates")
     one.add_argument("--loopback", action="store_true", help="everything in one host, over lo, not shaped")
     p.add_argument("--bytes", type=comma_list(parse_size), help="sizes, such as 64KiB,8MiB")
@@ -126,11 +126,11 @@ def parse_arguments():
     p.add_argument("--ours", type=comma_list(str), default=["default"],
                    help="settings of ours: default, none, or WINDOWxCHUNK such as 2x32K (default %(default)s)")
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 7 with --full)")
-    p.add_argument("--minutes", type=float, help="start no further pass over a case after so long (default 8; none with "
-                   "--full)")
-    p.add_argument("--seconds", type=float, help="aimed at for a launch's timed operations (default 0.8; 4 with --full)")
-    p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until this machine's "
-                   "cores are idle, at most so long (default: do not wait)")
+    p.add_argument("--minutes", type=float, help="start no further pass over a case after so long (default 8; "
+                   "no end with --full)")
+    p.add_argument("--seconds", type=float, help="of timed operations, for each launch (default 0.8; 4 with --full)")
+    p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until the cores "
+                   "are idle, at most so long (default: do not wait)")
     p.add_argument("--cc", help="congestion control, such as cubic (default: the machine's)")
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench", help="folder for net.jsonl and plots (default %(default)s)")
@@ -237,8 +237,8 @@ class Results:
 
 
 def run_all(cases, args, out, started):
-    """Passes over all cases, in turn so that a slow phase of the machine meets all of them. No further pass goes on once
-    the time is up. Returns the results, after writing them to `out`."""
+    """Passes over all cases, in turn so that a slow phase of the machine meets all of them. Once the time is up no
+    further pass goes on. Returns the results, after writing them to `out`."""
     results = [Results(case, args) for case in cases]
     for repeat in range(args.repeats):
         for r in results:
@@ -351,8 +351,8 @@ def print_case(case, lines):
              f"{case.rate} both ways, queue {case.queue_ms:g} ms" + (f", delay {case.delay_ms:g} ms" if case.delay_ms
                                                                        else ""))
     extra = ", mixed" if case.mixed else ", one reducer at half rate" if case.half else ""
-    print(f"\n{case.name}: n={case.n}, k={case.k}{extra}, {shape}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; "
-          f"bound {shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; {first['cc']}")
+    print(f"\n{case.name}: n={case.n}, k={case.k}{extra}, {shape}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; bound "
+          f"{shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; {first['cc']}")
     print(f"{'size':>8}  {'system':<20} {'algbw MB/s [min .. max]':>26} {'/line':>6} {'/peer':>6} {'p50 ms':>8} "
           f"{'tx/S':>6} {'rx/S':>6} {'cpu s/GiB':>9} {'drops':>6} {'busy':>5}")
     for size in case.sizes:
@@ -390,16 +390,16 @@ def main():
     results = run_all(cases, args, out / "net.jsonl", started)
     everything = [line for r in results for line in r.lines()]
     print("/line: share of the plain TCP flow; /peer: against the best ring or MPI in the same case; tx/S, rx/S: TCP "
-          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a launch;"
-          "\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit and "
+          "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a "
+          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit and "
           "not the links")
     for r in results:
         print_case(r.case, r.lines())
     for path in plot.write_all(everything, out):
         print(f"# plot: {path}", file=sys.stderr)
     wrong, failed = sum(r["wrong"] for r in everything), sum(r["failed"] for r in everything)
-    print(f"\n{len(everything)} lines in {time.monotonic() - started:.0f} s are in {out / 'net.jsonl'}; wrong elements: "
-          f"{wrong}; failed launches: {failed}")
+    print(f"\n{len(everything)} lines in {time.monotonic() - started:.0f} s are in {out / 'net.jsonl'}; wrong "
+          f"elements: {wrong}; failed launches: {failed}")
     return 1 if wrong or any(r["algbw_MBps_median"] is None for r in everything) else 0
 
 

@@ -85,8 +85,9 @@ class Chart:
         for value, text in ticks:
             self.text(self.x(value), HEIGHT - BOTTOM + 18, text, GREY, "middle")
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, GREY, "middle")
-        self.parts.append(f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.1f}) rotate(-90)" fill="{GREY}" '
-                          f'text-anchor="middle">{escape(y_label)}</text>')
+        middle = (TOP + HEIGHT - BOTTOM) / 2
+        self.parts.append(f'<text transform="translate(16 {middle:.1f}) rotate(-90)" fill="{GREY}" text-anchor="middle">'
+                          f'{escape(y_label)}</text>')
 
     def series(self, points, colour, width=2.0):
         """points: (x, median, low, high) with a whisker from low to high."""
@@ -185,8 +186,8 @@ def by_workers(lines):
     rate, queue_ms, size = key
     ns = sorted(found)
     top = max([v[2] for v in found.values()] + [2.0]) * 1.06
-    chart = Chart("Speed-up over the better ring", f"as many reducers as workers, {rate_text(rate)} both ways, switch queues "
-                  f"{queue_ms:g} ms; {size_text(size)}, float32 sum", (ns[0], ns[-1]), top)
+    chart = Chart("Speed-up over the better ring", f"as many reducers as workers, {rate_text(rate)} both ways, switch "
+                  f"queues {queue_ms:g} ms; {size_text(size)}, float32 sum", (ns[0], ns[-1]), top)
     chart.axes([(n, str(n)) for n in ns], "workers", "times the better of gloo's and Open MPI's ring")
     steps = [ns[0] + (ns[-1] - ns[0]) * i / 60 for i in range(61)]
     chart.line([(chart.x(n), chart.y(2 * (n - 1) / n)) for n in steps], GREY, 1.2, "6 4")
