@@ -123,7 +123,7 @@ def parse_arguments():
     one.add_argument("--loopback", action="store_true", help="everything in one host, over lo, not shaped")
     p.add_argument("--bytes", type=comma_list(parse_size), help="sizes, such as 64KiB,8MiB")
     p.add_argument("--peers", type=comma_list(str), help="of " + ",".join(systems.peers()) + ", or none")
-    p.add_argument("--ours", type=comma_list(str), default=["default"],
+    p.add_argument("--ours", type=comma_list(str), default="default",
                    help="settings of ours: default, none, or WINDOWxCHUNK such as 2x32K (default %(default)s)")
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 7 with --full)")
     p.add_argument("--minutes", type=float, help="start no further pass over a case after so long (default 8; "
@@ -351,8 +351,9 @@ def print_case(case, lines):
              f"{case.rate} both ways, queue {case.queue_ms:g} ms" + (f", delay {case.delay_ms:g} ms" if case.delay_ms
                                                                        else ""))
     extra = ", mixed" if case.mixed else ", one reducer at half rate" if case.half else ""
-    print(f"\n{case.name}: n={case.n}, k={case.k}{extra}, {shape}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; bound "
-          f"{shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; {first['cc']}")
+    print(f"\n{case.name}: n={case.n}, k={case.k}{extra}, {shape}; a plain TCP flow: {first['line_MBps']:.1f} MB/s; "
+          f"bound {shown(first['bound_MBps'], '.1f')}, of a ring {shown(first['ring_bound_MBps'], '.1f')}; "
+          f"{first['cc']}")
     print(f"{'size':>8}  {'system':<20} {'algbw MB/s [min .. max]':>26} {'/line':>6} {'/peer':>6} {'p50 ms':>8} "
           f"{'tx/S':>6} {'rx/S':>6} {'cpu s/GiB':>9} {'drops':>6} {'busy':>5}")
     for size in case.sizes:
@@ -391,8 +392,8 @@ def main():
     everything = [line for r in results for line in r.lines()]
     print("/line: share of the plain TCP flow; /peer: against the best ring or MPI in the same case; tx/S, rx/S: TCP "
           "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a "
-          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit and "
-          "not the links")
+          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit "
+          "and not the links")
     for r in results:
         print_case(r.case, r.lines())
     for path in plot.write_all(everything, out):

@@ -86,8 +86,8 @@ class Chart:
             self.text(self.x(value), HEIGHT - BOTTOM + 18, text, GREY, "middle")
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, GREY, "middle")
         middle = (TOP + HEIGHT - BOTTOM) / 2
-        self.parts.append(f'<text transform="translate(16 {middle:.1f}) rotate(-90)" fill="{GREY}" text-anchor="middle">'
-                          f'{escape(y_label)}</text>')
+        self.parts.append(f'<text transform="translate(16 {middle:.1f}) rotate(-90)" fill="{GREY}" '
+                          f'text-anchor="middle">{escape(y_label)}</text>')
 
     def series(self, points, colour, width=2.0):
         """points: (x, median, low, high) with a whisker from low to high."""
@@ -200,8 +200,10 @@ def by_workers(lines):
 
 
 def write_all(lines, out):
-    """Writes the plots that the lines are enough for; returns their paths."""
+    """Writes the plots that the lines are enough for; returns their paths. Plots of an earlier run go."""
     written = []
+    for old in pathlib.Path(out).glob("net-*.svg"):
+        old.unlink()
 
     def write(name, svg):
         path = pathlib.Path(out) / name
