@@ -107,35 +107,17 @@ static int read_keys(struct reading *r, const struct schema_section *section, in
 	return RS_OK;
 }
 
-/* One element of the list of reducers, and what must be unique among it and those before. */
-static int read_reducer(struct reading *r, const struct schema_section *section, unsigned index,
-			const struct ydoc_node *item)
+/* What must be unique among the reducers read so far. */
+static int check_reducer(const struct reading *r, unsigned index, const char *path)
 {
-	struct rs_reducer *reducer = &r->cfg->reducers[index];
-	char path[64], found[80];
-	int rc;
+	const struct rs_reducer *reducers = r->cfg->reducers, *reducer = &reducers[index];
 
-	snprintf(path, sizeof path, "reducers[%u]", index);
-	if (item->kind != YDOC_MAPPING) {
-		ydoc_describe(item, found, sizeof found);
-		return ydoc_fail(r->doc, item, path, r->e, "found %s, expected a mapping with id and address", found);
-	}
-	for (unsigned i = 0; i < schema_keys_n; i++)
-		if (strcmp(schema_keys[i].section, section->name) == 0)
-			r->seen[i] = NULL;
-	set_defaults(section->name, reducer);
-	rc = read_keys(r, section, (int)index, reducer, item);
-	if (rc)
-		return rc;
-	for (unsigned i = 0; i < schema_keys_n; i++)
-		if (strcmp(schema_keys[i].section, section->name) == 0 && !schema_keys[i].def && !r->seen[i])
-			return ydoc_fail(r->doc, item, path, r->e, "found no %s, expected one", schema_keys[i].key);
 	for (unsigned i = 0; i < index; i++) {
-		if (strcmp(r->cfg->reducers[i].id, reducer->id) == 0)
+		if (strcmp(reducers[i].id, reducer->id) == 0)
 			return ydoc_fail(r->doc, seen(r, "reducers", "id"), path, r->e,
 					 "found id %s, which reducers[%u] has too, expected different ones",
 					 reducer->id, i);
-		if (strcasecmp(r->cfg->reducers[i].address, reducer->address) == 0)
+		if (strcasecmp(reducers[i].address, reducer->address) == 0)
 			return ydoc_fail(r->doc, seen(r, "reducers", "address"), path, r->e,
 					 "found address %s, which reducers[%u] has too, expected different ones",
 					 reducer->address, i);
@@ -143,27 +125,66 @@ static int read_reducer(struct reading *r, const struct schema_section *section,
 	return RS_OK;
 }
 
-static int read_reducers(struct reading *r, const struct schema_section *section, const struct ydoc_node *list)
+/* "id and address", for the reducers; "" where no key is required. */
+static void list_required(const struct schema_section *section, char *buf, size_t size)
 {
-	char found[80];
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (unsigned i = 0; i < schema_keys_n && len < size; i++)
+		if (strcmp(schema_keys[i].section, section->name) == 0 && !schema_keys[i].def)
+			len += (size_t)snprintf(buf + len, size - len, "%s%s", len ? " and " : "", schema_keys[i].key);
+}
+
+/* One element of a list; base is its struct. */
+static int read_item(struct reading *r, const struct schema_section *section, unsigned index, void *base,
+		     const struct ydoc_node *item)
+{
+	char path[64], found[80], required[80];
+	int rc;
+
+	snprintf(path, sizeof path, "%s[%u]", section->name, index);
+	if (item->kind != YDOC_MAPPING) {
+		ydoc_describe(item, found, sizeof found);
+		list_required(section, required, sizeof required);
+		return ydoc_fail(r->doc, item, path, r->e, "found %s, expected a mapping %s %s", found,
+				 required[0] ? "with" : "of", required[0] ? required : "keys");
+	}
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].section, section->name) == 0)
+			r->seen[i] = NULL;
+	set_defaults(section->name, base);
+	rc = read_keys(r, section, (int)index, base, item);
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < schema_keys_n; i++)
+		if (strcmp(schema_keys[i].section, section->name) == 0 && !schema_keys[i].def && !r->seen[i])
+			return ydoc_fail(r->doc, item, path, r->e, "found no %s, expected one", schema_keys[i].key);
+	return strcmp(section->name, "reducers") == 0 ? check_reducer(r, index, path) : RS_OK;
+}
+
+static int read_list(struct reading *r, const struct schema_section *section, const struct ydoc_node *list)
+{
+	char found[80], *items;
 	unsigned n = 0;
 
 	for (const struct ydoc_node *item = list->child; list->kind == YDOC_LIST && item; item = item->next)
 		n++;
-	if (n == 0 || n > RS_REDUCERS_MAX) {
+	if (n == 0 || n > section->max) {
 		ydoc_describe(list, found, sizeof found);
 		if (list->kind == YDOC_LIST)
 			snprintf(found, sizeof found, "a list of %u", n);
-		return ydoc_fail(r->doc, list, section->name, r->e, "found %s, expected a list of 1 to %d reducers",
-				 found, RS_REDUCERS_MAX);
+		return ydoc_fail(r->doc, list, section->name, r->e, "found %s, expected a list of 1 to %u %s", found,
+				 section->max, section->name);
 	}
-	r->cfg->reducers = calloc(n, sizeof *r->cfg->reducers);
-	if (!r->cfg->reducers)
-		return rs_fail(r->e, RS_ENOMEM, "out of memory for %u reducers", n);
-	r->cfg->reducers_n = n;
+	items = calloc(n, section->item_size);
+	if (!items)
+		return rs_fail(r->e, RS_ENOMEM, "out of memory for %u %s", n, section->name);
+	memcpy((char *)r->cfg + section->items, &items, sizeof items);
+	memcpy((char *)r->cfg + section->count, &n, sizeof n);
 	n = 0;
-	for (const struct ydoc_node *item = list->child; item; item = item->next) {
-		int rc = read_reducer(r, section, n++, item);
+	for (const struct ydoc_node *item = list->child; item; item = item->next, n++) {
+		int rc = read_item(r, section, n, items + (size_t)n * section->item_size, item);
 
 		if (rc)
 			return rc;
@@ -175,8 +196,8 @@ static int read_section(struct reading *r, const struct schema_section *section,
 {
 	char found[80];
 
-	if (section->list)
-		return read_reducers(r, section, value);
+	if (section->item_size)
+		return read_list(r, section, value);
 	if (value->kind == YDOC_TEXT && value->nothing) /* all its keys are commented out */
 		return RS_OK;
 	if (value->kind != YDOC_MAPPING) {
@@ -231,6 +252,26 @@ static int add_local_reducer(struct reading *r)
 	return RS_OK;
 }
 
+/* The machines that the file does not name. */
+static void name_hosts(struct rs_config *cfg)
+{
+	for (unsigned i = 0; i < cfg->reducers_n; i++) {
+		struct rs_reducer *r = &cfg->reducers[i];
+		const char *host = r->address;
+		size_t n = (size_t)(strrchr(host, ':') - host);
+
+		if (host[0] == '[') {
+			host++;
+			n -= 2;
+		}
+		if (!r->host[0])
+			snprintf(r->host, sizeof r->host, "%.*s", (int)n, host);
+	}
+	for (unsigned i = 0; i < cfg->workers_n; i++)
+		if (!cfg->workers[i].host[0])
+			snprintf(cfg->workers[i].host, sizeof cfg->workers[i].host, "worker-%u", i);
+}
+
 /* What needs more than one key: the shard map, and the numbers that stand for auto. */
 static int finish(struct reading *r)
 {
@@ -240,12 +281,14 @@ static int finish(struct reading *r)
 	if (cfg->server.lanes == 0) {
 		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
+		cfg->server.lanes_auto = true;
 		cfg->server.lanes = cpus < 1                       ? 1
 				    : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX
 								   : (unsigned)cpus;
 	}
 	if (!cfg->reducers && add_local_reducer(r))
 		return RS_ENOMEM;
+	name_hosts(cfg);
 	if (map)
 		return shardmap_read(cfg, r->doc, map, r->e);
 	if (cfg->sharding.shards == 0)
@@ -272,7 +315,7 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
 		return rc;
 	memset(&cfg, 0, sizeof cfg);
 	for (unsigned i = 0; i < schema_sections_n; i++)
-		if (!schema_sections[i].list)
+		if (!schema_sections[i].item_size)
 			set_defaults(schema_sections[i].name, &cfg);
 	rc = read_sections(&r);
 	if (rc == RS_OK)
@@ -333,9 +376,12 @@ close_fd:
 void rs_config_close(struct rs_config *cfg)
 {
 	free(cfg->reducers);
+	free(cfg->workers);
 	free(cfg->sharding.owner);
 	cfg->reducers = NULL;
 	cfg->reducers_n = 0;
+	cfg->workers = NULL;
+	cfg->workers_n = 0;
 	cfg->sharding.owner = NULL;
 }
 

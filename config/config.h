@@ -17,6 +17,7 @@
 enum {
 	RS_NAME_MAX = 64,      /* bytes of a job or reducer name, terminator included */
 	RS_ADDRESS_MAX = 264,  /* bytes of "host:port" or "[v6]:port", terminator included */
+	RS_HOST_MAX = 256,     /* bytes of a machine's name, terminator included */
 	RS_PATH_LEN = 1024,    /* bytes of a file or socket path, terminator included */
 	RS_REDUCERS_MAX = 256, /* reducers in one file */
 	RS_SHARDS_MAX = 4096,  /* shards in one map */
@@ -32,6 +33,14 @@ struct rs_reducer {
 	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
 	double weight;                /* > 0; share of the shards when the map is made from weights */
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
+	char host[RS_HOST_MAX];       /* machine it runs on; that of its address where the file names none */
+	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0 = not said */
+};
+
+/* A worker as the planner knows it; workers themselves need no entry. */
+struct rs_worker {
+	char host[RS_HOST_MAX]; /* machine it runs on; worker-<index> where the file names none */
+	uint64_t bandwidth;     /* as that of a reducer */
 };
 
 struct rs_config {
@@ -53,8 +62,9 @@ struct rs_config {
 
 	struct {
 		char listen[RS_ADDRESS_MAX]; /* of this reducer; default 127.0.0.1:7600 */
-		unsigned lanes; /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
-		char cpu[16];   /* kernels: auto, scalar, avx2, avx512, neon */
+		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
+		bool lanes_auto; /* lanes is not from the file but from this machine */
+		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
 	} server;
 
 	struct {
@@ -87,6 +97,16 @@ struct rs_config {
 		int level; /* enum rs_log_level */
 		bool json;
 	} logging;
+
+	struct {                    /* for reductionctl plan */
+		uint64_t bytes;     /* of one all-reduce */
+		uint32_t step_ms;   /* of computing in a training step; 0 = not said */
+		unsigned workers;   /* 0 ("auto") = as many as in the list of workers */
+		uint64_t bandwidth; /* of machines that name none, bits a second each way; 0 = not said */
+	} plan;
+
+	struct rs_worker *workers; /* owned; may be NULL */
+	unsigned workers_n;
 };
 
 /* Reads and validates FILE (NULL: the defaults alone). On success *ret_cfg is initialized and must be released with
@@ -101,6 +121,9 @@ void rs_config_close(struct rs_config *cfg);
 
 /* Writes the effective configuration as YAML that parses back to the same struct; the map as ranges. */
 void rs_config_print(const struct rs_config *cfg, FILE *out);
+
+/* Writes the section that says which reducer owns which shard, complete, as it stands in the above. */
+void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 
 /* Writes the reference of all keys in Markdown, from the same table. */
 void rs_config_reference(FILE *out);

@@ -58,7 +58,8 @@ static void print_key(const struct schema_key *key, const void *base, const char
 
 	value_format(key, base, text, sizeof text);
 	fprintf(out, "%s%s: ", indent, key->key);
-	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_PATH)
+	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_HOST ||
+	    key->type == SCHEMA_PATH)
 		print_string(text, out);
 	else
 		fputs(text, out);
@@ -116,16 +117,23 @@ static void print_section(const struct rs_config *cfg, const struct schema_secti
 	}
 }
 
-static void print_reducers(const struct rs_config *cfg, const struct schema_section *section, FILE *out)
+/* An empty list is left out, as it is in the file. */
+static void print_list(const struct rs_config *cfg, const struct schema_section *section, FILE *out)
 {
-	fprintf(out, "%s:\n", section->name);
-	for (unsigned reducer = 0; reducer < cfg->reducers_n; reducer++) {
+	const char *items;
+	unsigned n;
+
+	memcpy(&items, (const char *)cfg + section->items, sizeof items);
+	memcpy(&n, (const char *)cfg + section->count, sizeof n);
+	if (n)
+		fprintf(out, "%s:\n", section->name);
+	for (unsigned item = 0; item < n; item++) {
 		const char *indent = "  - ";
 
 		for (unsigned i = 0; i < schema_keys_n; i++) {
 			if (strcmp(schema_keys[i].section, section->name) != 0)
 				continue;
-			print_key(&schema_keys[i], &cfg->reducers[reducer], indent, out);
+			print_key(&schema_keys[i], items + (size_t)item * section->item_size, indent, out);
 			indent = "    ";
 		}
 	}
@@ -134,11 +142,16 @@ static void print_reducers(const struct rs_config *cfg, const struct schema_sect
 void rs_config_print(const struct rs_config *cfg, FILE *out)
 {
 	for (unsigned i = 0; i < schema_sections_n; i++) {
-		if (schema_sections[i].list)
-			print_reducers(cfg, &schema_sections[i], out);
+		if (schema_sections[i].item_size)
+			print_list(cfg, &schema_sections[i], out);
 		else
 			print_section(cfg, &schema_sections[i], out);
 	}
+}
+
+void rs_config_print_sharding(const struct rs_config *cfg, FILE *out)
+{
+	print_section(cfg, schema_find_section("sharding"), out);
 }
 
 static const char intro[] =
@@ -151,12 +164,15 @@ static const char intro[] =
     "    reductionctl check FILE     # 0 when the file is good; else says where it is wrong, and what was expected\n"
     "    reductionctl print FILE     # all keys with the values that are in effect\n"
     "    reductionctl map FILE       # which reducer and lane each shard belongs to\n"
+    "    reductionctl plan FILE      # whether reducers help, and the shard map that makes the most of the links\n"
     "\n"
     "Complete files to start from are in `config/examples`.\n"
     "\n"
     "Sizes are bytes or carry a unit: `KiB`, `MiB`, `GiB` (powers of 1024), `k`, `M`, `G` (powers of 1000).\n"
-    "Durations carry a unit: `ms`, `s`, `min`; only `0` may stand alone. Of YAML, mappings, lists and texts are\n"
-    "used; anchors, tags and several documents in a file are refused, and so is a file above 256 KiB.\n"
+    "Durations carry a unit: `ms`, `s`, `min`; only `0` may stand alone. Rates are bits a second: `bit`, `kbit`,\n"
+    "`mbit`, `gbit`, powers of 1000. Of YAML, mappings, lists and texts are used; anchors, tags and several documents "
+    "in a\n"
+    "file are refused, and so is a file above 256 KiB.\n"
     "\n"
     "All ranks of a job must have the same `job.deterministic`, `job.checksum`, `sharding`, and the same\n"
     "reducers with the same `id` and `lanes` in the same order; a rank that differs is refused when it joins.\n"

@@ -18,22 +18,38 @@ static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neo
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const format_words[] = {"text", "json", NULL};
 
+#define LIST(array, most)                                                                                              \
+	.item_size = sizeof(*((struct rs_config *)0)->array), .items = offsetof(struct rs_config, array),              \
+	.count = offsetof(struct rs_config, array##_n), .max = (most)
+
 const struct schema_section schema_sections[] = {
-    {"job", false, "What all ranks of a job must agree on, and the job's name"},
-    {"reducers", true, "The reducers of the job: a list; without it there is one, r0 at 127.0.0.1:7600"},
-    {"sharding", false, "How buffers are cut into chunks, and which reducer gets which of them"},
-    {"server", false, "Read by reduction-server only"},
-    {"agent", false, "Read by reduction-agent only"},
-    {"limits", false, "What is refused, or has to wait, so that memory stays bounded"},
-    {"timeouts", false, "How long to wait before giving up"},
-    {"security", false, "Who may connect"},
-    {"logging", false, "What is logged on standard error"},
+    {.name = "job", .help = "What all ranks of a job must agree on, and the job's name"},
+    {.name = "reducers",
+     .help = "The reducers of the job: a list; without it there is one, r0 at 127.0.0.1:7600",
+     LIST(reducers, RS_REDUCERS_MAX)},
+    {.name = "sharding", .help = "How buffers are cut into chunks, and which reducer gets which of them"},
+    {.name = "server", .help = "Read by reduction-server only"},
+    {.name = "agent", .help = "Read by reduction-agent only"},
+    {.name = "limits", .help = "What is refused, or has to wait, so that memory stays bounded"},
+    {.name = "timeouts", .help = "How long to wait before giving up"},
+    {.name = "security", .help = "Who may connect"},
+    {.name = "logging", .help = "What is logged on standard error"},
+    {.name = "plan",
+     .help = "Read by `reductionctl plan` only: for what, and for which workers, the shard map is to be made"},
+    {.name = "workers",
+     .help = "Read by `reductionctl plan` only: the workers that do not all have machines and links alike, a list",
+     LIST(workers, RS_WORLD_MAX)},
 };
 const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sections[0];
 
 #define AT(sec, field)                                                                                                 \
 	.offset = offsetof(struct rs_config, sec.field), .size = sizeof(((struct rs_config *)0)->sec.field)
 #define AT_REDUCER(field) .offset = offsetof(struct rs_reducer, field), .size = sizeof(((struct rs_reducer *)0)->field)
+#define AT_WORKER(field)  .offset = offsetof(struct rs_worker, field), .size = sizeof(((struct rs_worker *)0)->field)
+
+/* Bits a second. */
+#define KBIT(n) ((uint64_t)(n)*1000)
+#define GBIT(n) ((uint64_t)(n)*1000000000)
 
 /* clang-format off */
 const struct schema_key schema_keys[] = {
@@ -52,6 +68,12 @@ const struct schema_key schema_keys[] = {
  .help = "Its share of the shards relative to the other reducers, when there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .def = "1",
  .help = "Connections that each worker opens to it; its shards are spread over them"},
+{"reducers", "host", SCHEMA_HOST, AT_REDUCER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
+ .help = "Machine it runs on, for `reductionctl plan`: who names the same one shares its link; that of `address` unless "
+ "given"},
+{"reducers", "bandwidth", SCHEMA_RATE, AT_REDUCER(bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "auto",
+ .def = "auto", .help = "Of its machine's link, each way, for `reductionctl plan`; `auto`: as another on that machine "
+ "says, else `plan.bandwidth`"},
 
 {"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
  .def = "auto", .help = "Into how many shards the work is divided; `auto`: as many as `map` names, else at least 64 "
@@ -108,6 +130,22 @@ const struct schema_key schema_keys[] = {
  .help = "How much is logged: faults, daemon and job events, connections (debug), operations (trace)"},
 {"logging", "format", SCHEMA_ENUM, AT(logging, json), .words = format_words, .def = "text",
  .help = "Lines for people or for a log collector"},
+
+{"plan", "bytes", SCHEMA_BYTES, AT(plan, bytes), .min = 1, .max = GIB(16384), .def = "100MiB",
+ .help = "Size of one all-reduce: of all gradients of a training step"},
+{"plan", "step", SCHEMA_DURATION, AT(plan, step_ms), .min = 1, .max = MINUTES(1440), .zero_word = "unknown",
+ .def = "unknown", .help = "Computing time of a training step, without its all-reduce"},
+{"plan", "workers", SCHEMA_NUMBER, AT(plan, workers), .min = 2, .max = RS_WORLD_MAX, .zero_word = "auto", .def = "auto",
+ .help = "How many workers (nodes where agents are used); those beyond the list `workers` have machines of their own, "
+ "named worker-0 and so on by rank; `auto`: as many as the list has"},
+{"plan", "bandwidth", SCHEMA_RATE, AT(plan, bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "unknown",
+ .def = "unknown", .help = "Of each machine's link for which none is given, each way, as one plain TCP flow measures "
+ "it"},
+
+{"workers", "host", SCHEMA_HOST, AT_WORKER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
+ .help = "Machine the worker runs on; unless given, worker-0 for the first of the list, and so on"},
+{"workers", "bandwidth", SCHEMA_RATE, AT_WORKER(bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "auto",
+ .def = "auto", .help = "As `bandwidth` of a reducer"},
 };
 /* clang-format on */
 const unsigned schema_keys_n = sizeof schema_keys / sizeof schema_keys[0];

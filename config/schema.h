@@ -14,9 +14,11 @@ enum schema_type {
 	SCHEMA_NUMBER,   /* unsigned */
 	SCHEMA_BYTES,    /* uint32_t or uint64_t */
 	SCHEMA_DURATION, /* uint32_t milliseconds */
+	SCHEMA_RATE,     /* uint64_t bits a second */
 	SCHEMA_WEIGHT,   /* double; a decimal number with at most six digits after the point */
 	SCHEMA_NAME,     /* char[]; letters, digits, '.', '_', '-' */
 	SCHEMA_ADDRESS,  /* char[]; host:port, where min is the lowest port */
+	SCHEMA_HOST,     /* char[]; name of a machine: as a name, and ':' and '%' of IPv6 addresses */
 	SCHEMA_PATH,     /* char[] */
 	SCHEMA_WORD,     /* char[]; one of words */
 	SCHEMA_ENUM,     /* bool or int: the index in words */
@@ -26,7 +28,7 @@ enum schema_type {
 struct schema_key {
 	const char *section, *key;
 	enum schema_type type;
-	uint16_t offset, size;    /* of the field in struct rs_config, or in struct rs_reducer for section "reducers" */
+	uint16_t offset, size;    /* of the field in struct rs_config, or in an element when the section is a list */
 	uint64_t min, max;        /* numbers: both included; names and paths: bytes */
 	uint32_t step;            /* of BYTES: a multiple of this; 0 or 1 for any */
 	bool zero;                /* 0 is taken too although it is below min */
@@ -38,8 +40,10 @@ struct schema_key {
 
 struct schema_section {
 	const char *name;
-	bool list; /* a list of mappings, each one a struct rs_reducer */
 	const char *help;
+	uint16_t item_size;    /* of a list of mappings: bytes of an element's struct; 0 for a section of keys */
+	uint16_t items, count; /* of a list: where struct rs_config has the pointer to the elements and their number */
+	unsigned max;          /* of a list: elements */
 };
 
 extern const struct schema_key schema_keys[];

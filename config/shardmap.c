@@ -72,18 +72,11 @@ static void apportion(struct share *share, unsigned n, unsigned shards)
 	}
 }
 
-int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *reducers, unsigned n, struct rs_err *e)
+/* Smooth weighted round-robin: after all shards each reducer was chosen exactly as often as it has shards. */
+static void interleave(uint16_t *owner, unsigned shards, struct share *share, unsigned n)
 {
-	struct share *share = calloc(n, sizeof *share);
-
-	if (!share)
-		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
-	for (unsigned i = 0; i < n; i++)
-		share[i].weight = millionths(reducers[i].weight);
-	apportion(share, n, shards);
 	for (unsigned i = 0; i < n; i++)
 		share[i].credit = 0;
-	/* smooth weighted round-robin: after all shards each reducer was chosen exactly as often as it has shards */
 	for (unsigned s = 0; s < shards; s++) {
 		unsigned best = 0;
 
@@ -95,6 +88,31 @@ int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *red
 		share[best].credit -= shards;
 		owner[s] = (uint16_t)best;
 	}
+}
+
+int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *reducers, unsigned n, struct rs_err *e)
+{
+	struct share *share = calloc(n, sizeof *share);
+
+	if (!share)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+	for (unsigned i = 0; i < n; i++)
+		share[i].weight = millionths(reducers[i].weight);
+	apportion(share, n, shards);
+	interleave(owner, shards, share, n);
+	free(share);
+	return RS_OK;
+}
+
+int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts, unsigned n, struct rs_err *e)
+{
+	struct share *share = calloc(n, sizeof *share);
+
+	if (!share)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+	for (unsigned i = 0; i < n; i++)
+		share[i].shards = counts[i];
+	interleave(owner, shards, share, n);
 	free(share);
 	return RS_OK;
 }

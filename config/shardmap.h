@@ -17,6 +17,9 @@ unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n);
  * error. */
 int shardmap_deal(uint16_t *owner, unsigned shards, const struct rs_reducer *reducers, unsigned n, struct rs_err *e);
 
+/* Fills owner[0..shards) so that reducer i gets counts[i] shards, whose sum is `shards`, spread as above. */
+int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts, unsigned n, struct rs_err *e);
+
 /* Fills cfg->sharding from the file's map; cfg->sharding.shards == 0: as many shards as the map names. */
 int shardmap_read(struct rs_config *cfg, const struct ydoc *doc, const struct ydoc_node *map, struct rs_err *e);
 

@@ -16,6 +16,7 @@ struct unit {
 static const struct unit byte_units[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1},
 					 {"k", 1000},      {"M", 1000000},   {"G", 1000000000}};
 static const struct unit time_units[] = {{"min", 60000}, {"s", 1000}, {"ms", 1}};
+static const struct unit rate_units[] = {{"gbit", 1000000000}, {"mbit", 1000000}, {"kbit", 1000}, {"bit", 1}};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -97,6 +98,10 @@ static bool scan_number(const struct schema_key *key, const char *text, uint64_t
 		else if (!scan_with_unit(text, time_units, COUNT(time_units), ret))
 			return false;
 		break;
+	case SCHEMA_RATE:
+		if (!scan_with_unit(text, rate_units, COUNT(rate_units), ret))
+			return false;
+		break;
 	case SCHEMA_WEIGHT:
 		if (!scan_weight(text, ret))
 			return false;
@@ -132,6 +137,12 @@ static uint64_t load_number(const struct schema_key *key, const void *field)
 	return key->size == sizeof(uint32_t) ? *(const uint32_t *)field : *(const uint64_t *)field;
 }
 
+/* What a name of a machine may have besides: colons and a zone, of IPv6 addresses. */
+static bool is_host_char(char c)
+{
+	return is_name_char(c) || c == ':' || c == '%';
+}
+
 static bool parse_name(const struct schema_key *key, const char *text, char *field)
 {
 	size_t n = strnlen(text, key->max + 1);
@@ -139,7 +150,7 @@ static bool parse_name(const struct schema_key *key, const char *text, char *fie
 	if (n < key->min || n > key->max)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if (!is_name_char(text[i]))
+		if (!(key->type == SCHEMA_HOST ? is_host_char(text[i]) : is_name_char(text[i])))
 			return false;
 	memcpy(field, text, n + 1);
 	return true;
@@ -231,6 +242,7 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 	case SCHEMA_NUMBER:
 	case SCHEMA_BYTES:
 	case SCHEMA_DURATION:
+	case SCHEMA_RATE:
 	case SCHEMA_WEIGHT:
 		if (!scan_number(key, text, &v))
 			return false;
@@ -248,6 +260,7 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 		snprintf(field, key->size, "%s", text);
 		return true;
 	case SCHEMA_NAME:
+	case SCHEMA_HOST:
 		return parse_name(key, text, field);
 	case SCHEMA_PATH:
 		return parse_path(key, text, field);
@@ -274,6 +287,14 @@ void value_format_bytes(uint64_t bytes, char *buf, size_t size)
 		format_with_unit(bytes, byte_units, buf, size);
 }
 
+void value_format_rate(uint64_t rate, char *buf, size_t size)
+{
+	if (rate == 0)
+		snprintf(buf, size, "0");
+	else
+		format_with_unit(rate, rate_units, buf, size);
+}
+
 static void format_weight(uint64_t millionths, char *buf, size_t size)
 {
 	int n = snprintf(buf, size, "%" PRIu64 ".%06" PRIu64, millionths / 1000000, millionths % 1000000);
@@ -294,6 +315,8 @@ static void format_number(const struct schema_key *key, uint64_t v, char *buf, s
 		value_format_bytes(v, buf, size);
 	else if (key->type == SCHEMA_DURATION)
 		format_with_unit(v, time_units, buf, size);
+	else if (key->type == SCHEMA_RATE)
+		value_format_rate(v, buf, size);
 	else if (key->type == SCHEMA_WEIGHT)
 		format_weight(v, buf, size);
 	else
@@ -308,6 +331,7 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 	case SCHEMA_NUMBER:
 	case SCHEMA_BYTES:
 	case SCHEMA_DURATION:
+	case SCHEMA_RATE:
 	case SCHEMA_WEIGHT:
 		format_number(key, load_number(key, field), buf, size);
 		break;
@@ -319,6 +343,7 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 		break;
 	case SCHEMA_NAME:
 	case SCHEMA_ADDRESS:
+	case SCHEMA_HOST:
 	case SCHEMA_PATH:
 	case SCHEMA_WORD:
 		snprintf(buf, size, "%s", (const char *)field);
@@ -357,6 +382,8 @@ static void expected_number(const struct schema_key *key, char *buf, size_t size
 			 step, zero);
 	else if (key->type == SCHEMA_DURATION)
 		snprintf(buf, size, "a whole number with ms, s or min, from %s to %s%s", min, max, zero);
+	else if (key->type == SCHEMA_RATE)
+		snprintf(buf, size, "a whole number with bit, kbit, mbit or gbit, from %s to %s%s", min, max, zero);
 	else if (key->type == SCHEMA_WEIGHT)
 		snprintf(buf, size, "a number from %s to %s with at most %d decimals", min, max, WEIGHT_DIGITS);
 	else
@@ -369,6 +396,7 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 	case SCHEMA_NUMBER:
 	case SCHEMA_BYTES:
 	case SCHEMA_DURATION:
+	case SCHEMA_RATE:
 	case SCHEMA_WEIGHT:
 		expected_number(key, buf, size);
 		break;
@@ -385,6 +413,12 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 	case SCHEMA_ADDRESS:
 		snprintf(buf, size, "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64, key->min,
 			 key->max);
+		break;
+	case SCHEMA_HOST:
+		snprintf(buf, size,
+			 "a machine's name or address: %" PRIu64 " to %" PRIu64
+			 " letters, digits, '.', '_', '-', ':' or '%%'",
+			 key->min, key->max);
 		break;
 	case SCHEMA_PATH:
 		snprintf(buf, size, "a path of %" PRIu64 " to %" PRIu64 " bytes without control characters", key->min,

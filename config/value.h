@@ -19,4 +19,7 @@ void value_expected(const struct schema_key *key, char *buf, size_t size);
 /* Writes bytes with the largest unit that leaves no remainder: 65536 -> "64KiB". */
 void value_format_bytes(uint64_t bytes, char *buf, size_t size);
 
+/* As value_format_bytes: 2500000000 -> "2500mbit". Bits a second. */
+void value_format_rate(uint64_t rate, char *buf, size_t size);
+
 #endif

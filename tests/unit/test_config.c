@@ -41,7 +41,7 @@ static const struct {
     /* unknown and repeated keys */
     {"jobs: {}\n", "f:1:1: found unknown section \"jobs\", did you mean job?"},
     {"xyzzy: {}\n", "f:1:1: found unknown section \"xyzzy\", expected one of job, reducers, sharding, server, agent, "
-		    "limits, timeouts, security, logging"},
+		    "limits, timeouts, security, logging, plan, workers"},
     {"chunk_bytes: 1\n", "f:1:1: found unknown section \"chunk_bytes\", did you mean sharding.chunk_bytes?"},
     {"sharding:\n  shard: 3\n", "f:2:3: sharding: found unknown key \"shard\", did you mean shards?"},
     {"sharding: {chunk: 3}\n", "f:1:12: sharding: found unknown key \"chunk\", did you mean chunk_bytes?"},
@@ -110,6 +110,20 @@ static const struct {
      "f:3:10: reducers[1]: found id a, which reducers[0] has too, expected different ones"},
     {"reducers:\n  - {id: a, address: x}\n  - {id: b, address: X:7600}\n",
      "f:3:22: reducers[1]: found address X:7600, which reducers[0] has too, expected different ones"},
+    {"workers: [r0]\n", "f:1:11: workers[0]: found \"r0\", expected a mapping of keys"},
+    {"workers: []\n", "f:1:10: workers: found a list of 0, expected a list of 1 to 4096 workers"},
+    {"workers: [{}, {host: 'a b'}]\n",
+     "f:1:22: workers[1].host: found \"a b\", expected a machine's name or address: 1 "
+     "to 255 letters, digits, '.', '_', '-', ':' or '%'"},
+    {"workers: [{host: ''}]\n", "f:1:18: workers[0].host: found \"\", expected a machine's name or address: 1 to 255 "
+				"letters, digits, '.', '_', '-', ':' or '%'"},
+    {"plan: {bandwidth: 1g}\n", "f:1:19: plan.bandwidth: found \"1g\", expected a whole number with bit, kbit, mbit or "
+				"gbit, from 1kbit to 100000gbit, or unknown"},
+    {"reducers: [{id: a, address: b, bandwidth: 999bit}]\n",
+     "f:1:43: reducers[0].bandwidth: found \"999bit\", expected a whole number with bit, kbit, mbit or gbit, from "
+     "1kbit "
+     "to 100000gbit, or auto"},
+    {"plan: {workers: 1}\n", "f:1:17: plan.workers: found \"1\", expected a whole number from 2 to 4096, or auto"},
     {"reducers: [{id: a, address: b, lanes: 1}, {id: c}]\n", "f:1:43: reducers[1]: found no address, expected one"},
 
     /* shards */
@@ -242,6 +256,7 @@ START_TEST(empty_files_are_the_defaults)
 	ck_assert_uint_eq(cfg.sharding.window, 16);
 	ck_assert_str_eq(cfg.server.listen, "127.0.0.1:7600");
 	ck_assert(cfg.server.lanes >= 1 && cfg.server.lanes <= 8);
+	ck_assert(cfg.server.lanes_auto);
 	ck_assert_str_eq(cfg.server.cpu, "auto");
 	ck_assert_str_eq(cfg.agent.socket, "/run/reduction/agent.sock");
 	ck_assert_uint_eq(cfg.agent.shm_bytes, (uint64_t)8 << 30);
@@ -259,6 +274,13 @@ START_TEST(empty_files_are_the_defaults)
 	ck_assert(!cfg.security.insecure);
 	ck_assert_int_eq(cfg.logging.level, RS_LOG_INFO);
 	ck_assert(!cfg.logging.json);
+	ck_assert_str_eq(cfg.reducers[0].host, "127.0.0.1");
+	ck_assert_uint_eq(cfg.reducers[0].bandwidth, 0);
+	ck_assert_uint_eq(cfg.plan.bytes, 100 << 20);
+	ck_assert_uint_eq(cfg.plan.step_ms, 0);
+	ck_assert_uint_eq(cfg.plan.workers, 0);
+	ck_assert_uint_eq(cfg.plan.bandwidth, 0);
+	ck_assert_uint_eq(cfg.workers_n, 0);
 	check_reparses(&cfg);
 	rs_config_close(&cfg);
 }
@@ -272,7 +294,7 @@ static const char full[] =
     "  address: '[fe80::1%eth0]:1'\n"
     "  weight: 0.25\n"
     "  lanes: 64\n"
-    "- {id: 0.b, address: host-2.example, weight: 1000000, lanes: 2}\n"
+    "- {id: 0.b, address: host-2.example, weight: 1000000, lanes: 2, host: '::1', bandwidth: 2500mbit}\n"
     "sharding:\n"
     "  shards: 4096\n"
     "  chunk_bytes: 4 MiB\n"
@@ -283,7 +305,9 @@ static const char full[] =
     "limits: {jobs: 1, workers: 4096, connections: 1000000, memory: 16384GiB, ops: 3}\n"
     "timeouts: {connect: 1440min, detect: 400ms, handshake: 7s, op: 90s, drain: 0}\n"
     "security: {insecure: true}\n"
-    "logging: {level: trace, format: json}\n";
+    "logging: {level: trace, format: json}\n"
+    "plan: {bytes: 3, step: 120ms, workers: 4096, bandwidth: 1001bit}\n"
+    "workers: [{}, {host: 'fe80::1%eth0', bandwidth: 100000gbit}]\n";
 
 START_TEST(all_keys_are_read)
 {
@@ -325,6 +349,19 @@ START_TEST(all_keys_are_read)
 	ck_assert(cfg.security.insecure);
 	ck_assert_int_eq(cfg.logging.level, RS_LOG_TRACE);
 	ck_assert(cfg.logging.json);
+	ck_assert(!cfg.server.lanes_auto);
+	ck_assert_str_eq(cfg.reducers[0].host, "fe80::1%eth0"); /* that of its address */
+	ck_assert_str_eq(cfg.reducers[1].host, "::1");
+	ck_assert_uint_eq(cfg.reducers[1].bandwidth, 2500000000);
+	ck_assert_uint_eq(cfg.plan.bytes, 3);
+	ck_assert_uint_eq(cfg.plan.step_ms, 120);
+	ck_assert_uint_eq(cfg.plan.workers, RS_WORLD_MAX);
+	ck_assert_uint_eq(cfg.plan.bandwidth, 1001);
+	ck_assert_uint_eq(cfg.workers_n, 2);
+	ck_assert_str_eq(cfg.workers[0].host, "worker-0");
+	ck_assert_uint_eq(cfg.workers[0].bandwidth, 0);
+	ck_assert_str_eq(cfg.workers[1].host, "fe80::1%eth0");
+	ck_assert_uint_eq(cfg.workers[1].bandwidth, UINT64_C(100000000000000));
 	check_reparses(&cfg);
 	rs_config_close(&cfg);
 }
@@ -456,6 +493,8 @@ static const struct {
     {R2 "job: {name: other}\n", true},
     {R2 "sharding: {shards: 64}\n", true},
     {R2 "server: {lanes: 7}\ntimeouts: {op: 3s}\n", true},
+    {R2 "plan: {workers: 7}\nworkers: [{}]\n", true},
+    {"reducers: [{id: r0, address: a, host: h, bandwidth: 1gbit}, {id: r1, address: b}]\n", true},
     {"reducers: [{id: r0, address: a}, {id: r2, address: b}]\n", false},
     {"reducers: [{id: r1, address: a}, {id: r0, address: b}]\n", false},
     {"reducers: [{id: r0, address: a}, {id: r1, address: b, lanes: 2}]\n", false},
@@ -497,7 +536,7 @@ START_TEST(examples_are_good)
 	struct rs_err e = {0};
 
 	ck_assert_msg(glob("config/examples/*.yaml", 0, NULL, &found) == 0, "run from the root of the repository");
-	ck_assert_uint_ge(found.gl_pathc, 6);
+	ck_assert_uint_ge(found.gl_pathc, 8);
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		struct rs_config cfg;
 

@@ -104,6 +104,18 @@ START_TEST(equal_reducers_take_turns)
 }
 END_TEST
 
+START_TEST(counts_are_kept)
+{
+	static const unsigned counts[] = {0, 5, 0, 1, 2};
+	static const uint16_t expected[] = {1, 4, 1, 1, 3, 1, 4, 1};
+	uint16_t owner[8];
+	struct rs_err e;
+
+	ck_assert_int_eq(shardmap_interleave(owner, 8, counts, 5, &e), RS_OK);
+	ck_assert_mem_eq(owner, expected, sizeof owner);
+}
+END_TEST
+
 START_TEST(many_reducers)
 {
 	static struct rs_reducer reducers[RS_REDUCERS_MAX];
@@ -152,6 +164,7 @@ int main(void)
 	tcase_add_loop_test(tc, shares_follow_weights, 0, COUNT(deals));
 	tcase_add_loop_test(tc, shares_are_interleaved, 0, COUNT(deals));
 	tcase_add_test(tc, equal_reducers_take_turns);
+	tcase_add_test(tc, counts_are_kept);
 	tcase_add_test(tc, many_reducers);
 	tcase_add_test(tc, lanes_take_turns);
 	suite_add_tcase(suite, tc);

@@ -88,6 +88,11 @@ static const struct {
     {"timeouts", "op", "1500ms", 1500},
     {"timeouts", "op", "2s", 2000},
     {"timeouts", "op", "2 min", 120000},
+    {"plan", "bandwidth", "unknown", 0},
+    {"plan", "bandwidth", "1001 bit", 1001},
+    {"plan", "bandwidth", "2500kbit", 2500000},
+    {"plan", "bandwidth", "400mbit", 400000000},
+    {"plan", "bandwidth", "100gbit", UINT64_C(100000000000)},
     {"sharding", "shards", "auto", 0},
     {"sharding", "shards", "0", 0},
     {"sharding", "shards", "007", 7},
@@ -112,6 +117,7 @@ START_TEST(defaults_are_values)
 	union {
 		struct rs_config cfg;
 		struct rs_reducer reducer;
+		struct rs_worker worker;
 	} u;
 	char first[VALUE_TEXT_MAX], second[VALUE_TEXT_MAX];
 
@@ -130,6 +136,28 @@ START_TEST(defaults_are_values)
 		ck_assert_str_eq(first, second);
 		ck_assert_str_eq(first, key->def);
 	}
+}
+END_TEST
+
+/* The unit is the largest that leaves a whole number. */
+static const struct {
+	uint64_t rate;
+	const char *text;
+} rates[] = {
+    {0, "0"},
+    {1, "1bit"},
+    {1001, "1001bit"},
+    {64000, "64kbit"},
+    {2500000000, "2500mbit"},
+    {UINT64_C(40000000000), "40gbit"},
+};
+
+START_TEST(rates_have_units)
+{
+	char text[32];
+
+	value_format_rate(rates[_i].rate, text, sizeof text);
+	ck_assert_str_eq(text, rates[_i].text);
 }
 END_TEST
 
@@ -158,6 +186,7 @@ int main(void)
 	tcase_add_loop_test(tc, addresses_are_checked, 0, COUNT(addresses));
 	tcase_add_test(tc, longest_address_fits);
 	tcase_add_loop_test(tc, numbers_have_units, 0, COUNT(numbers));
+	tcase_add_loop_test(tc, rates_have_units, 0, COUNT(rates));
 	tcase_add_test(tc, defaults_are_values);
 	tcase_add_test(tc, distances);
 	suite_add_tcase(suite, tc);
