@@ -4,7 +4,16 @@ $(libconfig): $(patsubst %.c,$(B)/%.o,$(filter-out config/reductionctl.c,$(wildc
 bin += $(B)/bin/reductionctl
 $(B)/bin/reductionctl: $(B)/config/reductionctl.o $(libconfig) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash)
+	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash) $(CLP_LIBS) -lm
+
+# compiled again when the library has come or gone
+$(B)/config/plan_lp.o: $(B)/config/clp-$(CLP)
+$(B)/config/plan_lp.o: ISA := $(CLP_CFLAGS)
+$(B)/config/clp-$(CLP):
+	mkdir -p $(@D)
+	rm -f $(@D)/clp-*
+	touch $@
+$(B)/tests/unit/test_plan: LIBS += $(CLP_LIBS)
 
 docs: $(B)/bin/reductionctl ## write config/README.md from the table in config/schema.c
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl: checks and shows configurations. */
+/* reductionctl: checks and shows configurations, and plans the shard map. */
 #include "common/version.h"
 #include "config/config.h"
+#include "config/plan.h"
 #include "config/schema.h"
 #include "config/value.h"
 
@@ -14,22 +15,37 @@ enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
 
 enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED };
 
+enum { OPTIONS_MAX = 6 };
+
+struct option {
+	const char *name, *arg; /* without its dashes; arg NULL: none is taken */
+	const char *help;
+};
+
+/* The arguments of a command. */
+struct call {
+	const char *file;               /* NULL when none was given */
+	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL when not given */
+};
+
 struct command {
 	const char *name;
 	enum file_arg file;
 	const char *help;
-	/* file is NULL when none was given. Writes to standard output; errors to *e. */
-	int (*run)(const char *file, struct rs_err *e);
+	/* Writes to standard output; errors to *e. */
+	int (*run)(const struct call *call, struct rs_err *e);
+	const struct option *options; /* may be NULL */
+	unsigned options_n;
 };
 
-static int run_check(const char *file, struct rs_err *e)
+static int run_check(const struct call *call, struct rs_err *e)
 {
 	char chunk[32], flight[32];
 	struct rs_config cfg;
 	unsigned lanes = 0;
 	int rc;
 
-	rc = rs_config_load(&cfg, file, e);
+	rc = rs_config_load(&cfg, call->file, e);
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < cfg.reducers_n; i++)
@@ -38,16 +54,16 @@ static int run_check(const char *file, struct rs_err *e)
 	value_format_bytes((uint64_t)lanes * cfg.sharding.window * cfg.sharding.chunk_bytes, flight, sizeof flight);
 	printf(
 	    "%s: ok: %u reducer%s with %u lane%s, %u shard%s, chunks of %s, window %u, at most %s in flight a worker\n",
-	    file, cfg.reducers_n, cfg.reducers_n == 1 ? "" : "s", lanes, lanes == 1 ? "" : "s", cfg.sharding.shards,
-	    cfg.sharding.shards == 1 ? "" : "s", chunk, cfg.sharding.window, flight);
+	    call->file, cfg.reducers_n, cfg.reducers_n == 1 ? "" : "s", lanes, lanes == 1 ? "" : "s",
+	    cfg.sharding.shards, cfg.sharding.shards == 1 ? "" : "s", chunk, cfg.sharding.window, flight);
 	rs_config_close(&cfg);
 	return RS_OK;
 }
 
-static int run_print(const char *file, struct rs_err *e)
+static int run_print(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
-	int rc = rs_config_load(&cfg, file, e);
+	int rc = rs_config_load(&cfg, call->file, e);
 
 	if (rc)
 		return rc;
@@ -70,10 +86,10 @@ static void print_shares(const struct rs_config *cfg)
 	}
 }
 
-static int run_map(const char *file, struct rs_err *e)
+static int run_map(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
-	int rc = rs_config_load(&cfg, file, e);
+	int rc = rs_config_load(&cfg, call->file, e);
 
 	if (rc)
 		return rc;
@@ -85,19 +101,121 @@ static int run_map(const char *file, struct rs_err *e)
 	return RS_OK;
 }
 
-static int run_reference(const char *file, struct rs_err *e)
+/* The first ones are keys of the section "plan". */
+enum plan_option { PLAN_BYTES, PLAN_STEP, PLAN_WORKERS, PLAN_BANDWIDTH, PLAN_WRITE, PLAN_JSON };
+
+static const struct option plan_options[] = {
+    [PLAN_BYTES] = {"bytes", "SIZE", "size of one all-reduce, in place of the file's plan.bytes"},
+    [PLAN_STEP] = {"step", "TIME", "computing time of a training step, in place of plan.step"},
+    [PLAN_WORKERS] = {"workers", "N", "number of workers, in place of plan.workers"},
+    [PLAN_BANDWIDTH] = {"bandwidth", "RATE", "of links for which the file gives none, in place of plan.bandwidth"},
+    [PLAN_WRITE] = {"write", "FILE", "write the whole configuration with the map to FILE"},
+    [PLAN_JSON] = {"json", NULL, "print what was found as one JSON object"},
+};
+
+/* Checks the options that are keys, and stores their values. */
+static int take_plan_options(const struct call *call, struct rs_config *cfg, struct rs_err *e)
 {
-	(void)file;
+	char expected[160];
+
+	for (unsigned i = 0; i <= PLAN_BANDWIDTH; i++) {
+		const struct schema_key *key = schema_find("plan", plan_options[i].name);
+
+		if (!call->value[i] || value_parse(key, call->value[i], cfg))
+			continue;
+		value_expected(key, expected, sizeof expected);
+		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected %s", plan_options[i].name, call->value[i],
+			       expected);
+	}
+	return RS_OK;
+}
+
+/* Writes beside the file first, so that a full disk leaves what was there. */
+static int write_config(struct rs_config *cfg, const char *file, struct rs_err *e)
+{
+	char fresh[RS_PATH_LEN];
+	int rc = RS_OK;
+	FILE *out;
+
+	if ((size_t)snprintf(fresh, sizeof fresh, "%s.new", file) >= sizeof fresh)
+		return rs_fail(e, RS_EINVAL, "--write: found a path of %zu bytes, expected less than %d", strlen(file),
+			       RS_PATH_LEN - 4);
+	out = fopen(fresh, "we");
+	if (!out)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot create %s", fresh);
+	if (cfg->server.lanes_auto)
+		cfg->server.lanes = 0; /* the machines that read it may have more CPUs than this one */
+	rs_config_print(cfg, out);
+	errno = 0;
+	if (fflush(out) || ferror(out))
+		rc = rs_fail_sys(e, RS_EIO, errno, "cannot write %s", fresh);
+	if (fclose(out) && rc == RS_OK)
+		rc = rs_fail_sys(e, RS_EIO, errno, "cannot write %s", fresh);
+	if (rc == RS_OK && rename(fresh, file))
+		rc = rs_fail_sys(e, RS_EIO, errno, "cannot replace %s", file);
+	if (rc)
+		remove(fresh);
+	return rc;
+}
+
+static int show_plan(const struct plan *plan, const struct call *call, struct rs_config *cfg, struct rs_err *e)
+{
+	int rc = plan_apply(plan, cfg, e);
+
+	if (rc == RS_OK && call->value[PLAN_WRITE])
+		rc = write_config(cfg, call->value[PLAN_WRITE], e);
+	if (rc)
+		return rc;
+	if (call->value[PLAN_JSON]) {
+		plan_print_json(plan, cfg, stdout);
+		return RS_OK;
+	}
+	plan_print(plan, cfg, stdout);
+	if (call->value[PLAN_WRITE])
+		printf("# written to %s\n", call->value[PLAN_WRITE]);
+	else
+		rs_config_print_sharding(cfg, stdout);
+	return RS_OK;
+}
+
+static int run_plan(const struct call *call, struct rs_err *e)
+{
+	struct rs_config cfg;
+	struct plan plan;
+	int rc = rs_config_load(&cfg, call->file, e);
+
+	if (rc)
+		return rc;
+	rc = take_plan_options(call, &cfg, e);
+	if (rc)
+		goto close_config;
+	rc = plan_make(&plan, &cfg, e);
+	if (rc) {
+		rs_wrap(e, "%s", call->file);
+		goto close_config;
+	}
+	rc = show_plan(&plan, call, &cfg, e);
+	plan_close(&plan);
+close_config:
+	rs_config_close(&cfg);
+	return rc;
+}
+
+static int run_reference(const struct call *call, struct rs_err *e)
+{
+	(void)call;
 	(void)e;
 	rs_config_reference(stdout);
 	return RS_OK;
 }
 
 static const struct command commands[] = {
-    {"check", FILE_REQUIRED, "say whether a configuration file is good, and where it is not", run_check},
-    {"print", FILE_OPTIONAL, "print the configuration in effect: all keys, defaults included", run_print},
-    {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map},
-    {"reference", FILE_NONE, "print what every key is for, in Markdown", run_reference},
+    {"check", FILE_REQUIRED, "say whether a configuration file is good, and where it is not", run_check, NULL, 0},
+    {"print", FILE_OPTIONAL, "print the configuration in effect: all keys, defaults included", run_print, NULL, 0},
+    {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
+    {"plan", FILE_REQUIRED, "say whether reducers help, and print the shard map that makes the most of the links",
+     run_plan, plan_options, sizeof plan_options / sizeof plan_options[0]},
+    {"reference", FILE_NONE, "print what every key is for, in Markdown", run_reference, NULL, 0},
 };
 static const unsigned commands_n = sizeof commands / sizeof commands[0];
 
@@ -108,10 +226,11 @@ static const char *file_text(const struct command *c)
 
 static void print_usage(FILE *out)
 {
-	fputs("Usage: reductionctl COMMAND [FILE]\n\n", out);
+	fputs("Usage: reductionctl COMMAND [FILE] [OPTION]...\n\n", out);
 	for (unsigned i = 0; i < commands_n; i++)
 		fprintf(out, "  %-9s %-6s  %s\n", commands[i].name, file_text(&commands[i]), commands[i].help);
-	fputs("\nWithout FILE the defaults are used. --help prints this, --version the version.\n"
+	fputs("\nWithout FILE the defaults are used. --help prints this, after a command its options, --version the "
+	      "version.\n"
 	      "Exit status: 0 good, 1 a bad file or an error, 2 wrong usage.\n",
 	      out);
 }
@@ -153,27 +272,69 @@ static int finish_output(void)
 	return EXIT_GOOD;
 }
 
+static int print_command_usage(const struct command *c)
+{
+	printf("Usage: reductionctl %s%s%s%s\n%s\n", c->name, c->file == FILE_NONE ? "" : " ", file_text(c),
+	       c->options_n ? " [OPTION]..." : "", c->help);
+	for (unsigned i = 0; i < c->options_n; i++)
+		printf("%s  --%-9s %-4s  %s\n", i ? "" : "\n", c->options[i].name,
+		       c->options[i].arg ? c->options[i].arg : "", c->options[i].help);
+	return finish_output();
+}
+
+/* Takes the option at argv[*i], "--name VALUE" or "--name=VALUE", and moves *i to its last argument. */
+static int take_option(const struct command *c, struct call *call, int argc, char **argv, int *i)
+{
+	const char *name = argv[*i] + 2, *equals = strchr(argv[*i], '=');
+	size_t len = equals ? (size_t)(equals - name) : strlen(name);
+
+	for (unsigned o = 0; argv[*i][1] == '-' && o < c->options_n; o++) {
+		const struct option *option = &c->options[o];
+
+		if (strlen(option->name) != len || strncmp(option->name, name, len) != 0)
+			continue;
+		if (equals && !option->arg)
+			return fail_usage("found a value where none is taken:", argv[*i], NULL);
+		if (!equals && option->arg && *i + 1 == argc)
+			return fail_usage("found no value after", argv[*i], NULL);
+		call->value[o] = equals ? equals + 1 : option->arg ? argv[++*i] : "";
+		return EXIT_GOOD;
+	}
+	return fail_usage("found unknown option", argv[*i], NULL);
+}
+
 static int run_command(const struct command *c, int argc, char **argv)
 {
+	struct call call = {.file = NULL};
 	struct rs_err e;
 
 	for (int i = 0; i < argc; i++) {
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			printf("Usage: reductionctl %s %s\n%s\n", c->name, file_text(c), c->help);
-			return finish_output();
+		int rc;
+
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return print_command_usage(c);
+		if (argv[i][0] == '-' && argv[i][1]) {
+			rc = take_option(c, &call, argc, argv, &i);
+			if (rc)
+				return rc;
+		} else if (call.file || c->file == FILE_NONE) {
+			return fail_usage("found one argument too many:", argv[i], NULL);
+		} else {
+			call.file = argv[i];
 		}
-		if (argv[i][0] == '-' && argv[i][1])
-			return fail_usage("found unknown option", argv[i], NULL);
 	}
-	if (argc > (c->file == FILE_NONE ? 0 : 1))
-		return fail_usage("found one argument too many:", argv[argc - 1], NULL);
-	if (argc == 0 && c->file == FILE_REQUIRED)
+	if (!call.file && c->file == FILE_REQUIRED)
 		return fail_usage("found no file, expected one after", c->name, NULL);
-	if (c->run(argc ? argv[0] : NULL, &e)) {
+	switch (c->run(&call, &e)) {
+	case RS_OK:
+		return finish_output();
+	case RS_EINVAL:
+		fprintf(stderr, "reductionctl: %s\nTry reductionctl %s --help\n", e.msg, c->name);
+		return EXIT_USAGE;
+	default:
 		fprintf(stderr, "reductionctl: %s\n", e.msg);
 		return EXIT_BAD;
 	}
-	return finish_output();
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds the libraries: sets PKG_CFLAGS, PKG_LIBS, SYSTEMD_CFLAGS, SYSTEMD_LIBS, CC_VERSION; says what is on and off.
+# Finds the libraries: sets PKG_CFLAGS, PKG_LIBS, CC_VERSION, and _CFLAGS and _LIBS of SYSTEMD and CLP;
+# says what is on and off.
 CC_VERSION := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
 
 # package of Debian for each program and each pkg-config name
@@ -32,8 +33,15 @@ SYSTEMD_CFLAGS := -DHAVE_SYSTEMD $(shell $(PKG_CONFIG) --cflags libsystemd)
 SYSTEMD_LIBS   := $(shell $(PKG_CONFIG) --libs libsystemd)
 endif
 
+# optional: for reductionctl plan where links differ. Its own list of libraries is for linking statically.
+CLP ?= $(if $(shell $(PKG_CONFIG) --exists clp && echo yes),on,off)
+ifeq ($(CLP),on)
+CLP_CFLAGS := -DHAVE_CLP $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I clp))
+CLP_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L clp) -lClp
+endif
+
 CUDA_HOME ?= /usr/local/cuda
 nvcc      := $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
 nccl_h    := $(firstword $(wildcard $(addsuffix /nccl.h,$(NCCL_HOME)/include $(CUDA_HOME)/include /usr/include /usr/local/include)))
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), \
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), Clp $(CLP), \
 CUDA $(if $(nvcc),found,not found), NCCL $(if $(nccl_h),found,not found) (nothing uses them yet))

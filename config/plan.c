@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the machines to the best shares, and from shares to whole shards. */
+#include "config/plan.h"
+
+#include "config/shardmap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARDS_LEAST = 64 };
+
+/* How much longer than at best an all-reduce may take because shards are whole. */
+static const double rounding_max = 1.02;
+
+static bool links_are_equal(const struct plan_net *net)
+{
+	for (unsigned m = 0; m < net->machines_n; m++)
+		if (net->machine[m].rate != net->machine[0].rate || net->machine[m].workers > 1)
+			return false;
+	return true;
+}
+
+static double equal_time(const struct plan_net *net)
+{
+	unsigned dedicated = 0, mixed = 0;
+
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		if (net->machine[m].reducers == 0)
+			continue;
+		if (net->machine[m].workers)
+			mixed++;
+		else
+			dedicated++;
+	}
+	return plan_equal_time(net->workers, dedicated, mixed) / net->machine[0].rate;
+}
+
+/* The least and the most that a machine's reducers can take when the all-reduce shall take no longer than this. */
+static void limits_of(const struct plan_net *net, unsigned m, double time, double *ret_least, double *ret_most)
+{
+	const struct plan_machine *machine = &net->machine[m];
+	double room = time * machine->rate - machine->workers, each = net->workers - 2.0 * machine->workers;
+
+	*ret_least = 0;
+	*ret_most = machine->reducers ? 1 : 0;
+	if (machine->reducers && each > 0)
+		*ret_most = fmin(1, fmax(0, room / each));
+	if (machine->reducers && each < 0) /* more than half of the workers are here: the more stays here, the better */
+		*ret_least = fmin(1, fmax(0, room / each));
+}
+
+int plan_best(const struct plan_net *net, double *share, struct rs_err *e)
+{
+	double time, least, most, all_least = 0, all_most = 0, part;
+
+	if (links_are_equal(net)) {
+		time = equal_time(net);
+	} else {
+		int rc = plan_lp(net, &time, e);
+
+		if (rc)
+			return rc;
+	}
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		limits_of(net, m, time, &least, &most);
+		all_least += least;
+		all_most += most;
+	}
+	part = all_most > all_least ? (1 - all_least) / (all_most - all_least) : 0;
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		limits_of(net, m, time, &least, &most);
+		share[m] = least + (most - least) * part;
+	}
+	return RS_OK;
+}
+
+/* Shares while they are made whole. Blocks are of as many shards as reducers have lanes, when that is one number. */
+struct rounding {
+	struct plan *plan;
+	const double *best;    /* share of each machine */
+	unsigned *count;       /* blocks of each reducer */
+	unsigned *machine;     /* blocks of each machine */
+	double *share;         /* machine[] by all blocks */
+	unsigned block, least; /* shards of a block; blocks to begin with */
+};
+
+static double best_of(const struct rounding *r, unsigned reducer)
+{
+	unsigned m = r->plan->on[reducer];
+
+	return r->best[m] / r->plan->net.machine[m].reducers;
+}
+
+/* The reducer whose machine is done first with one block more; of equal ones that which is furthest behind. */
+static unsigned next_reducer(const struct rounding *r, unsigned blocks)
+{
+	const struct plan_net *net = &r->plan->net;
+	double soonest = INFINITY, behind = 0;
+	unsigned best = 0;
+
+	for (unsigned i = 0; i < r->plan->reducers_n; i++) {
+		unsigned m = r->plan->on[i];
+		double time = plan_load(net, m, (r->machine[m] + 1.0) / blocks) / net->machine[m].rate;
+		double lacks = best_of(r, i) * blocks - r->count[i];
+
+		if (time > soonest * (1 + 1e-9) || (time > soonest * (1 - 1e-9) && lacks <= behind))
+			continue;
+		soonest = time;
+		behind = lacks;
+		best = i;
+	}
+	return best;
+}
+
+/* Deals out so many blocks, and returns the time of the network. */
+static double round_to(struct rounding *r, unsigned blocks)
+{
+	struct plan *p = r->plan;
+	unsigned given = 0;
+
+	memset(r->machine, 0, p->net.machines_n * sizeof *r->machine);
+	for (unsigned i = 0; i < p->reducers_n; i++) {
+		r->count[i] = (unsigned)(best_of(r, i) * blocks * (1 + 1e-12));
+		r->machine[p->on[i]] += r->count[i];
+		given += r->count[i];
+	}
+	for (; given < blocks; given++) {
+		unsigned next = next_reducer(r, blocks);
+
+		r->count[next]++;
+		r->machine[p->on[next]]++;
+	}
+	for (unsigned m = 0; m < p->net.machines_n; m++)
+		r->share[m] = (double)r->machine[m] / blocks;
+	return plan_time(&p->net, r->share);
+}
+
+/* How far the reducers of a machine are above their part, at the most, as a factor. */
+static double unevenness(const struct rounding *r)
+{
+	double most = 1;
+
+	for (unsigned m = 0; m < r->plan->net.machines_n; m++)
+		if (r->best[m] > 0)
+			most = fmax(most, r->share[m] / r->best[m]);
+	return most;
+}
+
+/* The number of blocks: few, so that short operations use all reducers too, but enough for the shares. Of those that
+ * are equally fast, as when reducers have nothing to do with it, it is the one with the most even shares. */
+static unsigned choose_blocks(struct rounding *r, double optimum)
+{
+	unsigned best = 0, blocks = r->least;
+	double best_time = INFINITY, best_uneven = INFINITY;
+
+	for (unsigned limit = 2 * SHARDS_LEAST; limit <= PLAN_SHARDS_MAX; limit *= 2) {
+		for (; blocks * r->block <= limit; blocks++) {
+			double time = round_to(r, blocks), uneven = unevenness(r);
+
+			if (time > best_time * (1 + 1e-6) ||
+			    (time > best_time * (1 - 1e-6) && uneven > best_uneven * (1 - 1e-6)))
+				continue;
+			best_time = time;
+			best_uneven = uneven;
+			best = blocks;
+		}
+		if (best_time <= optimum * rounding_max)
+			break;
+	}
+	return best;
+}
+
+/* Blocks of one shard, unless all reducers that get any have the same number of lanes and there is room. */
+static void choose_block(struct rounding *r, const struct rs_config *cfg)
+{
+	unsigned used = 0, lanes = 0;
+	bool same = true;
+
+	for (unsigned i = 0; i < cfg->reducers_n; i++) {
+		if (best_of(r, i) < 1.0 / PLAN_SHARDS_MAX)
+			continue;
+		same = same && (used == 0 || cfg->reducers[i].lanes == lanes);
+		lanes = cfg->reducers[i].lanes;
+		used++;
+	}
+	r->block = same && used * lanes <= PLAN_SHARDS_MAX ? lanes : 1;
+	if (r->block == 0)
+		r->block = 1;
+	r->least = (SHARDS_LEAST + r->block - 1) / r->block;
+	if (r->least < used)
+		r->least = used;
+}
+
+/* Chooses the shards, and fills count, share, owner and times of the plan from the best shares. */
+static int make_whole(struct plan *p, const double *best, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct rounding r = {.plan = p, .best = best, .count = p->count, .share = p->share};
+	double optimum = plan_time(&p->net, best);
+	unsigned blocks;
+
+	r.machine = calloc(p->net.machines_n, sizeof *r.machine);
+	if (!r.machine)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+	choose_block(&r, cfg);
+	blocks = choose_blocks(&r, optimum);
+	if (r.block > 1 && round_to(&r, blocks) > optimum * rounding_max) {
+		r.least *= r.block;
+		r.block = 1;
+		blocks = choose_blocks(&r, optimum);
+	}
+	p->time = round_to(&r, blocks) * (double)p->bytes;
+	p->shards = blocks * r.block;
+	for (unsigned i = 0; i < p->reducers_n; i++)
+		p->count[i] *= r.block;
+	free(r.machine);
+	p->owner = calloc(p->shards, sizeof *p->owner);
+	if (!p->owner)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
+}
+
+/* The least time if other machines reduced: all of the workers too, or only those without workers. 0 if none. */
+static int time_with(const struct plan_net *net, bool mixed, double *share, double *ret_time, struct rs_err *e)
+{
+	struct plan_net other = *net;
+	unsigned reducing = 0;
+	int rc;
+
+	other.machine = calloc(net->machines_n, sizeof *other.machine);
+	if (!other.machine)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+	memcpy(other.machine, net->machine, net->machines_n * sizeof *other.machine);
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		if (other.machine[m].workers)
+			other.machine[m].reducers = mixed;
+		reducing += other.machine[m].reducers;
+	}
+	rc = reducing ? plan_best(&other, share, e) : RS_OK;
+	if (rc == RS_OK)
+		*ret_time = reducing ? plan_time(&other, share) : 0;
+	free(other.machine);
+	return rc;
+}
+
+/* All times but that of the map, for one byte yet; best becomes the best shares. */
+static int compare(struct plan *p, double *best, struct rs_err *e)
+{
+	int rc = time_with(&p->net, true, best, &p->mixed, e);
+
+	if (rc == RS_OK)
+		rc = time_with(&p->net, false, best, &p->dedicated, e);
+	if (rc == RS_OK)
+		rc = plan_best(&p->net, best, e);
+	if (rc)
+		return rc;
+	p->optimum = plan_time(&p->net, best);
+	p->ring = plan_ring(&p->net);
+	p->least = plan_least(&p->net);
+	p->mixed *= (double)p->bytes;
+	p->dedicated *= (double)p->bytes;
+	p->optimum *= (double)p->bytes;
+	p->ring *= (double)p->bytes;
+	p->least *= (double)p->bytes;
+	return RS_OK;
+}
+
+int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct plan p = {.bytes = cfg->plan.bytes, .step = cfg->plan.step_ms / 1e3, .reducers_n = cfg->reducers_n};
+	double *best = NULL;
+	int rc;
+
+	p.on = calloc(cfg->reducers_n, sizeof *p.on);
+	p.count = calloc(cfg->reducers_n, sizeof *p.count);
+	if (p.on && p.count)
+		rc = plan_net_init(&p.net, p.on, cfg, e);
+	else
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+	if (rc)
+		goto close_plan;
+	p.share = calloc(p.net.machines_n, sizeof *p.share);
+	best = calloc(p.net.machines_n, sizeof *best);
+	if (p.share && best)
+		rc = compare(&p, best, e);
+	else
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+	if (rc == RS_OK)
+		rc = make_whole(&p, best, cfg, e);
+	free(best);
+	if (rc == RS_OK) {
+		plan_judge(&p);
+		*ret = p;
+		return RS_OK;
+	}
+close_plan:
+	plan_close(&p);
+	return rc;
+}
+
+void plan_close(struct plan *p)
+{
+	plan_net_close(&p->net);
+	free(p->on);
+	free(p->count);
+	free(p->share);
+	free(p->owner);
+}
+
+int plan_apply(const struct plan *p, struct rs_config *cfg, struct rs_err *e)
+{
+	uint16_t *owner = calloc(p->shards, sizeof *owner);
+
+	if (!owner)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the shard map");
+	memcpy(owner, p->owner, p->shards * sizeof *owner);
+	free(cfg->sharding.owner);
+	cfg->sharding.owner = owner;
+	cfg->sharding.shards = p->shards;
+	return RS_OK;
+}

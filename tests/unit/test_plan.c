@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/plan.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
+
+enum { MACHINES_MAX = 64 };
+
+/* A network of up to MACHINES_MAX machines that is not on the heap. */
+struct fixed_net {
+	struct plan_machine machine[MACHINES_MAX];
+	struct plan_net net;
+};
+
+static void add_machine(struct fixed_net *f, double rate, unsigned workers, unsigned reducers)
+{
+	f->net.machine = f->machine;
+	f->machine[f->net.machines_n++] = (struct plan_machine){"", rate, workers, reducers};
+	f->net.workers += workers;
+}
+
+/* n workers, g of them with a reducer, and k machines that only reduce, with links of rate 1. */
+static void make_equal(struct fixed_net *f, unsigned n, unsigned k, unsigned g)
+{
+	memset(f, 0, sizeof *f);
+	for (unsigned i = 0; i < n; i++)
+		add_machine(f, 1, 1, i < g);
+	for (unsigned i = 0; i < k; i++)
+		add_machine(f, 1, 0, 1);
+}
+
+/* Numbers that are the same in every run. */
+static uint32_t draw(uint32_t *state, uint32_t below)
+{
+	*state = *state * 1664525 + 1013904223;
+	return (uint32_t)(((uint64_t)*state * below) >> 32);
+}
+
+static void make_random(struct fixed_net *f, uint32_t seed)
+{
+	unsigned n = 2 + draw(&seed, 12), k = draw(&seed, 10);
+
+	memset(f, 0, sizeof *f);
+	for (unsigned left = n; left;) { /* now and then several workers on a machine */
+		unsigned here = draw(&seed, 4) ? 1 : 1 + draw(&seed, left);
+
+		add_machine(f, 1 + draw(&seed, 100), here, draw(&seed, 2));
+		left -= here;
+	}
+	for (unsigned i = 0; i < k; i++)
+		add_machine(f, 1 + draw(&seed, 100), 0, 1 + draw(&seed, 2));
+	f->machine[0].reducers = 1;
+}
+
+/* Without the library only what it is needed for cannot be tested. */
+static bool lp_is_missing(void)
+{
+	struct fixed_net f;
+	struct rs_err e;
+	double time;
+
+	make_equal(&f, 2, 1, 0);
+	return plan_lp(&f.net, &time, &e) == RS_EUNSUPPORTED;
+}
+
+static double lp(const struct plan_net *net)
+{
+	struct rs_err e = {0};
+	double time;
+
+	ck_assert_msg(plan_lp(net, &time, &e) == RS_OK, "%s", e.msg);
+	return time;
+}
+
+/* Whether all shares can be placed so that no link needs longer: another way to the linear program's solution. */
+static bool is_feasible(const struct plan_net *net, double time)
+{
+	double most = 0, least = 0;
+
+	for (unsigned m = 0; m < net->machines_n; m++) {
+		double w = net->machine[m].workers, each = net->workers - 2 * w, room = time * net->machine[m].rate - w;
+
+		if (net->machine[m].reducers == 0 || each == 0) {
+			if (room < 0)
+				return false;
+			most += net->machine[m].reducers > 0;
+		} else if (each > 0) {
+			if (room < 0)
+				return false;
+			most += fmin(1, room / each);
+		} else {
+			if (room / each > 1)
+				return false;
+			most += 1;
+			least += fmax(0, room / each);
+		}
+	}
+	return least <= 1 && most >= 1;
+}
+
+static double bisect(const struct plan_net *net)
+{
+	double low = 0, high = 1e9;
+
+	while (high - low > 1e-10 * high) {
+		double middle = (low + high) / 2;
+
+		if (is_feasible(net, middle))
+			high = middle;
+		else
+			low = middle;
+	}
+	return high;
+}
+
+/* T * B / M for n workers and k machines that only reduce: from the design, and by linear programming. */
+static const struct {
+	unsigned n, k;
+	double mixed, dedicated, ring;
+} bounds[] = {
+    {8, 2, 1.4737, 4, 1.75},       {8, 4, 1.2727, 2, 1.75}, {8, 8, 1, 1, 1.75}, {4, 4, 1, 1, 1.5},
+    {6, 2, 60.0 / 44, 3, 5.0 / 3}, {4, 0, 1.5, 0, 1.5},     {2, 1, 1, 2, 1},    {3, 5, 1, 1, 4.0 / 3},
+};
+
+START_TEST(bounds_are_those_of_the_design)
+{
+	unsigned n = bounds[_i].n, k = bounds[_i].k;
+	struct fixed_net f;
+
+	make_equal(&f, n, k, n);
+	ck_assert_double_eq_tol(plan_equal_time(n, k, n), bounds[_i].mixed, 1e-4);
+	ck_assert_double_eq_tol(plan_ring(&f.net), bounds[_i].ring, 1e-12);
+	ck_assert_double_eq(plan_least(&f.net), 1);
+	if (k)
+		ck_assert_double_eq(plan_equal_time(n, k, 0), bounds[_i].dedicated);
+	if (k <= n)
+		ck_assert_double_eq_tol(plan_equal_time(n, k, n),
+					fmax(1, 2.0 * n * (n - 1) / (n * n + k * n - 2.0 * k)), 1e-12);
+}
+END_TEST
+
+START_TEST(closed_form_is_the_linear_program)
+{
+	static const unsigned ns[] = {2, 3, 4, 5, 8, 16, 31};
+	double share[MACHINES_MAX];
+	struct fixed_net f;
+	struct rs_err e;
+
+	if (lp_is_missing())
+		return;
+	for (unsigned i = 0; i < sizeof ns / sizeof ns[0]; i++) {
+		for (unsigned k = 0; k <= ns[i] + 2; k += 1 + ns[i] / 8) {
+			for (unsigned g = k ? 0 : 1; g <= ns[i]; g += 1 + ns[i] / 8) {
+				double closed = plan_equal_time(ns[i], k, g);
+
+				make_equal(&f, ns[i], k, g);
+				ck_assert_double_eq_tol(closed, lp(&f.net), 1e-7 * closed);
+				ck_assert_double_eq_tol(closed, bisect(&f.net), 1e-7 * closed);
+				ck_assert_int_eq(plan_best(&f.net, share, &e), RS_OK);
+				ck_assert_double_eq_tol(plan_time(&f.net, share), closed, 1e-9 * closed);
+			}
+		}
+	}
+}
+END_TEST
+
+START_TEST(shares_are_a_ratio_of_workers_and_reducers)
+{
+	double share[MACHINES_MAX], sum = 0;
+	struct fixed_net f;
+	struct rs_err e;
+
+	make_equal(&f, 8, 2, 8);
+	ck_assert_int_eq(plan_best(&f.net, share, &e), RS_OK);
+	for (unsigned m = 0; m < f.net.machines_n; m++) {
+		ck_assert_double_eq_tol(share[m] * 76, m < 8 ? 8 - 2 : 2 * (8 - 1), 1e-9);
+		sum += share[m];
+	}
+	ck_assert_double_eq_tol(sum, 1, 1e-12);
+}
+END_TEST
+
+/* What plan_best() must give for any network: shares of 1 in all, the least time, nothing where no reducer is. */
+START_TEST(best_shares_of_any_network)
+{
+	double share[MACHINES_MAX], sum = 0, time;
+	struct fixed_net f;
+	struct rs_err e = {0};
+
+	if (lp_is_missing())
+		return;
+	make_random(&f, (uint32_t)_i);
+	ck_assert_msg(plan_best(&f.net, share, &e) == RS_OK, "%s", e.msg);
+	time = plan_time(&f.net, share);
+	ck_assert_double_eq_tol(time, bisect(&f.net), 1e-6 * time + 1e-9);
+	ck_assert_double_eq_tol(time, lp(&f.net), 1e-6 * time + 1e-9);
+	ck_assert_double_ge(time, plan_least(&f.net) * (1 - 1e-9));
+	for (unsigned m = 0; m < f.net.machines_n; m++) {
+		ck_assert_double_ge(share[m], 0);
+		ck_assert(f.machine[m].reducers > 0 || share[m] == 0);
+		sum += share[m];
+	}
+	ck_assert_double_eq_tol(sum, 1, 1e-9);
+}
+END_TEST
+
+/* Links of three reducers: alone, on a worker's machine, and on the machine of two workers; and of two more workers. */
+static const double grids[][5] = {
+    {1, 1, 1, 1, 1}, {10, 1, 1, 1, 1}, {1, 10, 10, 1, 1}, {0.5, 1, 2, 4, 8}, {3, 7, 2, 5, 4}, {2, 0.3, 9, 1, 0.9},
+};
+
+START_TEST(no_point_of_a_grid_is_faster)
+{
+	enum { STEPS = 400 };
+	const double *rate = grids[_i];
+	double share[5] = {0}, best = INFINITY, found;
+	struct fixed_net f;
+
+	if (lp_is_missing())
+		return;
+	memset(&f, 0, sizeof f);
+	add_machine(&f, rate[0], 0, 1);
+	add_machine(&f, rate[1], 1, 1);
+	add_machine(&f, rate[2], 2, 1);
+	add_machine(&f, rate[3], 1, 0);
+	add_machine(&f, rate[4], 1, 0);
+	found = lp(&f.net);
+	for (int a = 0; a <= STEPS; a++) {
+		for (int b = 0; a + b <= STEPS; b++) {
+			share[0] = (double)a / STEPS;
+			share[1] = (double)b / STEPS;
+			share[2] = 1 - share[0] - share[1];
+			best = fmin(best, plan_time(&f.net, share));
+		}
+	}
+	ck_assert_double_ge(best, found * (1 - 1e-7));
+	ck_assert_double_le(best, found * 1.02);
+}
+END_TEST
+
+static void parse(struct rs_config *cfg, const char *text)
+{
+	struct rs_err e = {0};
+
+	ck_assert_msg(rs_config_parse(cfg, "f", text, strlen(text), &e) == RS_OK, "%s", e.msg);
+}
+
+static void make(struct plan *p, struct rs_config *cfg, const char *text)
+{
+	struct rs_err e = {0};
+
+	parse(cfg, text);
+	ck_assert_msg(plan_make(p, cfg, &e) == RS_OK, "%s", e.msg);
+}
+
+static void append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static void append(char *text, size_t size, const char *fmt, ...)
+{
+	size_t len = strlen(text);
+	va_list args;
+
+	va_start(args, fmt);
+	ck_assert_int_lt(vsnprintf(text + len, size - len, fmt, args), (int)(size - len));
+	va_end(args);
+}
+
+/* Appends reducers with ids from first on, named after the machines. */
+static void append_reducers(char *text, size_t size, unsigned first, unsigned n, const char *rest, const char *host)
+{
+	for (unsigned i = 0; i < n; i++)
+		append(text, size, "- {id: %s%u, address: %s%u, host: %s%u%s}\n", host, first + i, host, first + i,
+		       host, first + i, rest);
+}
+
+/* A plan of n workers, k machines that only reduce, and g workers' machines that do too. */
+static void make_mixed(struct plan *p, struct rs_config *cfg, unsigned n, unsigned k, unsigned g)
+{
+	char text[8192] = "";
+
+	append(text, sizeof text, "plan: {bytes: 100MiB, workers: %u, bandwidth: 1gbit}\nreducers:\n", n);
+	append_reducers(text, sizeof text, 0, k, "", "cpu-");
+	append_reducers(text, sizeof text, 0, g, "", "worker-");
+	make(p, cfg, text);
+}
+
+/* The map must be what the plan says of it, complete, and close to the best. */
+static void check_map(const struct plan *p, const struct rs_config *cfg, double worst)
+{
+	unsigned *count = calloc(p->reducers_n, sizeof *count);
+	double *share = calloc(p->net.machines_n, sizeof *share);
+
+	ck_assert(count && share);
+	ck_assert_uint_le(p->shards, PLAN_SHARDS_MAX);
+	for (unsigned s = 0; s < p->shards; s++) {
+		ck_assert_uint_lt(p->owner[s], p->reducers_n);
+		count[p->owner[s]]++;
+		share[p->on[p->owner[s]]] += 1.0 / p->shards;
+	}
+	ck_assert_mem_eq(count, p->count, p->reducers_n * sizeof *count);
+	ck_assert_double_eq_tol(plan_time(&p->net, share) * (double)cfg->plan.bytes, p->time, 1e-9 * p->time);
+	ck_assert_double_ge(p->time, p->optimum * (1 - 1e-6));
+	ck_assert_double_le(p->time, p->optimum * worst);
+	ck_assert_double_ge(p->optimum, p->least * (1 - 1e-9));
+	free(count);
+	free(share);
+}
+
+static const struct {
+	unsigned n, k, g;
+} mixes[] = {{8, 2, 8}, {8, 4, 8}, {8, 8, 8}, {6, 2, 6},   {4, 3, 0},
+	     {4, 7, 0}, {2, 1, 2}, {5, 2, 3}, {16, 1, 16}, {30, 7, 30}};
+
+START_TEST(maps_of_equal_links)
+{
+	struct rs_config cfg;
+	struct plan p;
+
+	make_mixed(&p, &cfg, mixes[_i].n, mixes[_i].k, mixes[_i].g);
+	check_map(&p, &cfg, 1.02);
+	ck_assert_double_eq_tol(p.optimum,
+				plan_equal_time(mixes[_i].n, mixes[_i].k, mixes[_i].g) * 100 * (1 << 20) * 8 / 1e9,
+				1e-9 * p.optimum);
+	plan_close(&p);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(maps_of_unequal_links)
+{
+	uint32_t seed = (uint32_t)_i;
+	unsigned n = 2 + draw(&seed, 10), k = 1 + draw(&seed, 12);
+	char text[8192] = "plan: {bytes: 1M}\nworkers:\n";
+	struct rs_config cfg;
+	struct plan p;
+
+	if (lp_is_missing())
+		return;
+	for (unsigned i = 0; i < n; i++)
+		append(text, sizeof text, "- {bandwidth: %umbit}\n", 100 + draw(&seed, 10000));
+	append(text, sizeof text, "reducers:\n");
+	for (unsigned i = 0; i < k; i++)
+		append(text, sizeof text, "- {id: c%u, address: c%u, bandwidth: %umbit, lanes: %u}\n", i, i,
+		       100 + draw(&seed, 10000), 1 + draw(&seed, 2));
+	append_reducers(text, sizeof text, 0, draw(&seed, n), "", "worker-");
+	make(&p, &cfg, text);
+	check_map(&p, &cfg, 1.02);
+	ck_assert_double_le(p.mixed, p.optimum * (1 + 1e-6));
+	ck_assert_double_ge(p.dedicated, p.optimum * (1 - 1e-6));
+	plan_close(&p);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Plans, and the shards that they give each reducer. */
+static const struct {
+	const char *text;
+	unsigned shards, count[6];
+} plans[] = {
+    /* as many shards as divide evenly, over the lanes too */
+    {"plan: {workers: 4, bandwidth: 1gbit}\nreducers: [{id: a, address: a}, {id: b, address: b}, {id: c, address: "
+     "c}]\n",
+     66,
+     {22, 22, 22}},
+    {"plan: {workers: 2, bandwidth: 1gbit}\nreducers: [{id: a, address: a, lanes: 4}, {id: b, address: b, lanes: 4},\n"
+     "{id: c, address: c, lanes: 4}]\n",
+     72,
+     {24, 24, 24}},
+    /* a reducer with half the rate has half the shards */
+    {"plan: {workers: 4, bandwidth: 1gbit}\n"
+     "reducers: [{id: a, address: a}, {id: b, address: b}, {id: c, address: c}, {id: d, address: d, bandwidth: "
+     "500mbit}]\n",
+     70,
+     {20, 20, 20, 10}},
+    /* workers of their machines' links reduce the less, and nothing when there are enough others */
+    {"plan: {workers: 8, bandwidth: 1gbit}\nreducers:\n"
+     " [{id: a, address: 'worker-0:1'}, {id: b, address: 'c:1', bandwidth: 8gbit}]\n",
+     64,
+     {0, 64}},
+    /* two reducers on one machine share its link */
+    {"plan: {workers: 4, bandwidth: 1gbit}\nreducers:\n"
+     " [{id: a, address: 'x:1'}, {id: b, address: 'x:2'}, {id: c, address: 'y'}]\n",
+     64,
+     {16, 16, 32}},
+    /* all workers but one on a machine: its reducer keeps their traffic off the link */
+    {"plan: {bandwidth: 1gbit}\nworkers: [{host: x}, {host: x}, {host: x}, {host: y}]\nreducers:\n"
+     " [{id: a, address: x}, {id: b, address: z}]\n",
+     64,
+     {64, 0}},
+};
+
+START_TEST(plans_give_shards)
+{
+	struct rs_config cfg;
+	struct plan p;
+	struct rs_err e;
+
+	if (lp_is_missing() && _i > 1)
+		return;
+	make(&p, &cfg, plans[_i].text);
+	ck_assert_uint_eq(p.shards, plans[_i].shards);
+	for (unsigned i = 0; i < p.reducers_n; i++)
+		ck_assert_msg(p.count[i] == plans[_i].count[i], "reducer %u has %u shards of %u", i, p.count[i],
+			      p.shards);
+	check_map(&p, &cfg, 1.02);
+	ck_assert_int_eq(plan_apply(&p, &cfg, &e), RS_OK);
+	ck_assert_uint_eq(cfg.sharding.shards, p.shards);
+	ck_assert_mem_eq(cfg.sharding.owner, p.owner, p.shards * sizeof *p.owner);
+	plan_close(&p);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Shards of one reducer are as far from each other as they can, so that short operations use all of them. */
+START_TEST(maps_are_interleaved)
+{
+	struct rs_config cfg;
+	unsigned run = 1;
+	struct plan p;
+
+	make_mixed(&p, &cfg, 8, 2, 8);
+	for (unsigned s = 1; s < p.shards; s++) {
+		run = p.owner[s] == p.owner[s - 1] ? run + 1 : 1;
+		ck_assert_uint_le(run, 1);
+	}
+	plan_close(&p);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(largest_plan)
+{
+	size_t size = 64 << 10;
+	char *text = calloc(1, size);
+	struct rs_config cfg;
+	struct plan p;
+
+	if (lp_is_missing())
+		return;
+	ck_assert_ptr_nonnull(text);
+	append(text, size, "plan: {workers: %d, bandwidth: 1gbit}\nreducers:\n", RS_WORLD_MAX);
+	for (unsigned i = 0; i < RS_REDUCERS_MAX; i++)
+		append(text, size, "- {id: c%u, address: c%u, bandwidth: %umbit}\n", i, i, 90000 + 16 * i);
+	make(&p, &cfg, text);
+	check_map(&p, &cfg, 1.25); /* four shards each are too few for small differences */
+	plan_close(&p);
+	rs_config_close(&cfg);
+	free(text);
+}
+END_TEST
+
+#define WORKERS(n) "plan: {bytes: 100MiB, bandwidth: 1gbit, workers: " #n
+#define REDUCERS_1 "reducers: [{id: a, address: a}]\n"
+#define REDUCERS_2 "reducers: [{id: a, address: a}, {id: b, address: b}]\n"
+#define REDUCERS_4 "reducers: [{id: a, address: a}, {id: b, address: b}, {id: c, address: c}, {id: d, address: d}]\n"
+
+static const struct {
+	const char *text;
+	enum plan_reason reason;
+	const char *verdict;
+} verdicts[] = {
+    {WORKERS(4) "}\n" REDUCERS_4, PLAN_FASTER,
+     "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); --step tells what that is of a training "
+     "step"},
+    {WORKERS(4) ", step: 300ms}\n" REDUCERS_4, PLAN_FASTER,
+     "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); a step that computes for 300 ms is 37 "
+     "to "
+     "50 % faster"},
+    {WORKERS(4) ", step: 1s}\n" REDUCERS_4, PLAN_FASTER,
+     "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); a step that computes for 1 s is 23 to "
+     "26 "
+     "% faster"},
+    {WORKERS(4) ", step: 2s}\n" REDUCERS_4, PLAN_IF_NOT_HIDDEN,
+     "yes, as far as the all-reduce is not hidden behind computing: it takes 839 ms, 1.50 times as fast as a ring "
+     "(1.26 "
+     "s); a step that computes for 2 s is 0 to 15 % faster"},
+    {WORKERS(4) ", step: 20s}\n" REDUCERS_4, PLAN_COMPUTE_BOUND,
+     "no: the step of 20 s is compute-bound, the all-reduce takes 839 ms (a ring 1.26 s), which makes a step at most "
+     "2.0 "
+     "% faster"},
+    {WORKERS(8) "}\n" REDUCERS_2, PLAN_SLOWER,
+     "no: 2 reducers take 3.36 s, a ring of the workers 1.47 s; it takes at least 5 machines of 1gbit that only reduce "
+     "to be faster, 8 for the least possible time; reducers on all workers' machines too (mixed mode) would take 1.24 "
+     "s"},
+    {WORKERS(8) "}\nreducers: [{id: a, address: worker-0}]\n", PLAN_SLOWER,
+     "no: one reducer takes 5.87 s, a ring of the workers 1.47 s; it takes at least 5 machines of 1gbit that only "
+     "reduce "
+     "to be faster, 8 for the least possible time"},
+    {WORKERS(2) "}\n" REDUCERS_4, PLAN_RING_IS_LEAST,
+     "no: with 2 workers a ring already takes the least time that is possible, 839 ms"},
+    {"plan: {bandwidth: 1gbit}\nworkers: [{host: x}, {host: x}]\n" REDUCERS_1, PLAN_ONE_MACHINE,
+     "no: all 2 workers are on one machine, where an all-reduce needs no network"},
+};
+
+START_TEST(verdicts_are_sentences)
+{
+	struct rs_config cfg;
+	struct plan p;
+
+	if (lp_is_missing() && verdicts[_i].reason == PLAN_ONE_MACHINE)
+		return;
+	make(&p, &cfg, verdicts[_i].text);
+	ck_assert_str_eq(p.verdict, verdicts[_i].verdict);
+	ck_assert_int_eq(p.reason, verdicts[_i].reason);
+	plan_close(&p);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* As many as the verdict asks for do what it says, and one less does not. */
+START_TEST(as_many_as_needed)
+{
+	struct rs_config cfg;
+	struct plan p, q;
+	unsigned k;
+
+	for (unsigned n = 3; n <= 40; n++) {
+		make_mixed(&p, &cfg, n, 1, 0);
+		ck_assert_int_eq(p.reason, PLAN_SLOWER);
+		rs_config_close(&cfg);
+		for (k = p.needed_ring - 1; k <= p.needed_ring; k++) {
+			make_mixed(&q, &cfg, n, k, 0);
+			/* what the verdict says holds for shards that can be divided */
+			ck_assert_int_eq(q.optimum * 1.02 <= q.ring * (1 + 1e-9), k == p.needed_ring);
+			plan_close(&q);
+			rs_config_close(&cfg);
+		}
+		ck_assert_uint_eq(p.needed_least, n);
+		plan_close(&p);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *text, *message;
+} bad[] = {
+    {"", "plan.workers: found no workers, expected at least 2, there, in the list workers, or from --workers"},
+    {"workers: [{}]\n", "plan.workers: found 1 worker, expected at least 2, there, in the list workers, or from "
+			"--workers"},
+    {"plan: {workers: 2}\n" REDUCERS_1, "plan.bandwidth: found no bandwidth for the link of worker-0, expected one "
+					"there, at its worker or reducer, or from "
+					"--bandwidth"},
+    {"workers: [{bandwidth: 1gbit}, {bandwidth: 1gbit}]\n" REDUCERS_1,
+     "plan.bandwidth: found no bandwidth for the link of a, expected one there, at its worker or reducer, or from "
+     "--bandwidth"},
+    {"workers: [{host: X, bandwidth: 1gbit}, {}]\nreducers: [{id: a, address: x, bandwidth: 999mbit}]\n",
+     "reducers[0].bandwidth: found another rate for the link of X than in workers[0], expected the same in both or "
+     "only "
+     "one of them"},
+};
+
+START_TEST(what_is_not_known_is_said)
+{
+	struct rs_config cfg;
+	struct rs_err e = {0};
+	struct plan p;
+
+	parse(&cfg, bad[_i].text);
+	memset(&p, 0x5a, sizeof p);
+	ck_assert_int_eq(plan_make(&p, &cfg, &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, bad[_i].message);
+	ck_assert_uint_eq(p.shards, 0x5a5a5a5a); /* set only on success */
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(without_the_library_unequal_links_are_refused)
+{
+	struct rs_config cfg;
+	struct rs_err e;
+	struct plan p;
+
+	if (!lp_is_missing())
+		return;
+	parse(&cfg, "plan: {workers: 2, bandwidth: 1gbit}\nreducers: [{id: a, address: a, bandwidth: 2gbit}]\n");
+	ck_assert_int_eq(plan_make(&p, &cfg, &e), RS_EUNSUPPORTED);
+	ck_assert_str_eq(e.msg,
+			 "found links that are not all equal, for which this reductionctl was built without a library: "
+			 "install Debian's coinor-libclp-dev and build it again");
+	rs_config_close(&cfg);
+}
+END_TEST
+
+static const struct {
+	double seconds;
+	const char *text;
+} times[] = {{0, "0 us"},     {12.34e-6, "12.3 us"}, {0.0009994, "999 us"}, {0.0009996, "1 ms"},   {0.0839, "83.9 ms"},
+	     {0.9996, "1 s"}, {12.34, "12.3 s"},     {999.4, "999 s"},      {123456.7, "123457 s"}};
+
+START_TEST(times_are_short)
+{
+	char text[32];
+
+	plan_format_time(times[_i].seconds, text, sizeof text);
+	ck_assert_str_eq(text, times[_i].text);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("plan");
+	TCase *tc = tcase_create("plan");
+	SRunner *runner;
+	int failed;
+
+	tcase_set_timeout(tc, 30); /* sanitizers included */
+	tcase_add_loop_test(tc, bounds_are_those_of_the_design, 0, COUNT(bounds));
+	tcase_add_test(tc, closed_form_is_the_linear_program);
+	tcase_add_test(tc, shares_are_a_ratio_of_workers_and_reducers);
+	tcase_add_loop_test(tc, best_shares_of_any_network, 0, 200);
+	tcase_add_loop_test(tc, no_point_of_a_grid_is_faster, 0, COUNT(grids));
+	tcase_add_loop_test(tc, maps_of_equal_links, 0, COUNT(mixes));
+	tcase_add_loop_test(tc, maps_of_unequal_links, 0, 100);
+	tcase_add_loop_test(tc, plans_give_shards, 0, COUNT(plans));
+	tcase_add_test(tc, maps_are_interleaved);
+	tcase_add_test(tc, largest_plan);
+	tcase_add_loop_test(tc, verdicts_are_sentences, 0, COUNT(verdicts));
+	tcase_add_test(tc, as_many_as_needed);
+	tcase_add_loop_test(tc, what_is_not_known_is_said, 0, COUNT(bad));
+	tcase_add_test(tc, without_the_library_unequal_links_are_refused);
+	tcase_add_loop_test(tc, times_are_short, 0, COUNT(times));
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
