@@ -228,13 +228,15 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 	return RS_OK;
 }
 
-static void refuse(struct agentd *a, int fd, const struct rs_err *why)
+/* retry: the reason may pass */
+static void refuse(struct agentd *a, int fd, const struct rs_err *why, bool retry)
 {
 	union local_message m;
 
 	rs_log(a->log, RS_LOG_WARN, "client-refused", rs_kv_s("reason", why->msg));
 	local_init(&m, LOCAL_REFUSED);
 	m.failure.code = why->code;
+	m.failure.retry = retry;
 	local_put_text(m.failure.message, why->msg);
 	send_one(fd, &m, -1);
 	close(fd);
@@ -251,14 +253,16 @@ void agentd_accept(struct agentd *a)
 		fd = accept4(a->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
 			rs_fail(&e, RS_EREFUSED, "the agent on %s has no file descriptors left", a->host);
-			refuse(a, fd, &e);
+			refuse(a, fd, &e, true);
 		}
 		a->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 		return;
 	}
 	if (fd < 0)
 		return;
-	if (agentd_socket_check_peer(&a->socket, fd, &pid, &e) || conn_new(a, fd, pid, &e))
-		refuse(a, fd, &e);
+	if (agentd_socket_check_peer(&a->socket, fd, &pid, &e))
+		refuse(a, fd, &e, false);
+	else if (conn_new(a, fd, pid, &e))
+		refuse(a, fd, &e, true);
 	agentd_arm(a);
 }
