@@ -4,6 +4,7 @@
  * exchange, which comes back with CONNECT after a while), or a read or a write fails. After a failed write what the
  * peer said last is read first: most likely an ABORT that explains it. Reads go on until the socket is empty, but not
  * for ever: poll is level-triggered and comes back. */
+#include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
 
 #include <ctype.h>
@@ -176,9 +177,12 @@ static void poll_for(struct conn *c, int events)
 static void conn_write(struct conn *c)
 {
 	struct iovec iov[CONN_IOVECS];
+	struct window_signal signal;
 	bool full = false;
 	unsigned n;
 
+	if (exchange_wants_signal(c->en->x, c->link) && tcp_signal(c->fd, &signal))
+		exchange_signal(c->en->x, c->link, &signal, uv_now(&c->en->loop));
 	while (!full && (n = exchange_send_target(c->en->x, c->link, iov, CONN_IOVECS)) > 0) {
 		size_t left = 0;
 		ssize_t sent;

@@ -98,9 +98,12 @@ static void arm(struct engine *en)
 
 void engine_settle(struct engine *en)
 {
+	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
+	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
+
 	while (exchange_sweep(en->x))
 		for (unsigned i = 0; i < en->conns_n; i++)
-			conn_service(&en->conns[i]);
+			conn_service(&en->conns[(first + i) % en->conns_n]);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);
@@ -162,6 +165,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
 	struct exchange_options xo = {
+	    .adaptive = true,
 	    .cfg = o->cfg,
 	    .job = o->job,
 	    .label = o->label,

@@ -183,9 +183,21 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* it wants to be closed by now */
 	link_reset(l);
+	window_init(&l->window, l->x->cfg->sharding.window, l->x->opt.adaptive);
 	l->state = LINK_GREETING;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	link_queue_hello(l);
+}
+
+bool exchange_wants_signal(const struct exchange *x, unsigned link)
+{
+	return x->links[link].wants_signal;
+}
+
+void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms)
+{
+	x->links[link].wants_signal = false;
+	window_signal(&x->links[link].window, s, now_ms);
 }
 
 void link_retry(struct link *l, uint64_t now_ms)

@@ -14,6 +14,7 @@
 #ifndef RS_AGENT_EXCHANGE_H
 #define RS_AGENT_EXCHANGE_H
 
+#include "agent/window.h"
 #include "common/error.h"
 #include "config/config.h"
 
@@ -62,6 +63,8 @@ struct exchange_options {
 	unsigned processes;   /* training processes behind this worker, >= 1 */
 	uint64_t incarnation; /* random: tells two processes with the same rank apart */
 	uint32_t connect_ms;  /* until all ranks have met */
+	bool adaptive;        /* the driver gives signals from which the windows find their size; else they are as
+				 configured */
 };
 
 enum exchange_state {
@@ -119,6 +122,11 @@ void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now
 unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max);
 /* The first n bytes of the last exchange_send_target were sent. */
 void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
+
+/* The kernel's view of the link's connection is wanted, once in a round of its window; what to send may change by it.
+ */
+bool exchange_wants_signal(const struct exchange *x, unsigned link);
+void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
 
 /* Whether an operation can be expressed in the protocol (RS_EINVAL: too many chunks). Any thread. */
 int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e);

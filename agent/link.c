@@ -80,8 +80,12 @@ static bool encode_next(struct link *l)
 	uint32_t elems;
 	bool checked;
 
-	if (!op || x->state != EXCHANGE_RUNNING || l->tail - l->head >= x->cfg->sharding.window)
+	if (!op || x->state != EXCHANGE_RUNNING)
 		return false;
+	if (l->tail - l->head >= l->window.limit) {
+		l->window.limited = true;
+		return false;
+	}
 	first = l->chunk * op->chunk_elems;
 	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)l->chunk);
 	f->op = op;
@@ -259,6 +263,8 @@ static void end_result(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->head++;
+	if (window_result(&l->window))
+		l->wants_signal = l->x->opt.adaptive;
 	if (op->landed && len > 0)
 		op->landed(op, (uint64_t)f->chunk * op->chunk_elems,
 			   frame_chunk_len(op->count, op->chunk_elems, f->chunk));

@@ -5,6 +5,7 @@
 #define RS_AGENT_LINK_H
 
 #include "agent/exchange.h"
+#include "agent/window.h"
 #include "proto/control.h"
 #include "proto/frame.h"
 
@@ -34,8 +35,8 @@ struct flight {
 	uint8_t header[FRAME_HEADER];
 };
 
-/* Invariants: head <= sent <= tail <= head + window (as counters that wrap): [head, sent) is fully sent and waits for
- * results in this order, [sent, tail) is encoded, of `sent` the first sent_off bytes are out. While sent_off > 0
+/* Invariants: head <= sent <= tail <= head + window.most (as counters that wrap): [head, sent) is fully sent and waits
+ * for results in this order, [sent, tail) is encoded, of `sent` the first sent_off bytes are out. While sent_off > 0
  * control bytes wait. op is the operation of the next chunk to encode, which is chunk; NULL when no submitted operation
  * has one. */
 struct link {
@@ -55,6 +56,8 @@ struct link {
 	uint32_t mask;
 	uint32_t head, sent, tail;
 	uint32_t sent_off;
+	struct window window;
+	bool wants_signal; /* the window's round is over */
 	unsigned control_len, control_off;
 
 	/* incoming: a header (payload_left == 0) or the payload of `frame` */

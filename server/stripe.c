@@ -266,8 +266,11 @@ int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, stru
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64, slot->of.seq);
 	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
 	slot->unsent = st->p.world_size;
-	for (unsigned r = 0; r < st->p.world_size; r++)
+	/* each chunk begins at another rank: else all reducers' results would meet at rank 0's port first */
+	for (unsigned i = 0, r = slot->of.chunk % st->p.world_size; i < st->p.world_size; i++) {
 		session_queue_result(st->sessions[r], slot, broadcast && r == slot->root);
+		r = r + 1 < st->p.world_size ? r + 1 : 0;
+	}
 	return RS_OK;
 }
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/window.h"
+
+void window_init(struct window *w, uint32_t most, bool adaptive)
+{
+	*w = (struct window){
+	    .limit = adaptive ? 1 : most, .most = most, .starting = true, .hold_ms = WINDOW_HOLD_MIN_MS};
+}
+
+bool window_result(struct window *w)
+{
+	if (++w->results < w->limit)
+		return false;
+	w->results = 0;
+	return true;
+}
+
+static void grow(struct window *w)
+{
+	uint32_t by = w->starting ? w->limit : 1;
+
+	w->limit = by < w->most - w->limit ? w->limit + by : w->most;
+}
+
+static void lose(struct window *w, uint64_t now_ms)
+{
+	w->starting = false;
+	w->limit = w->limit / 2 > 0 ? w->limit / 2 : 1;
+	w->hold_until_ms = now_ms + w->hold_ms;
+	w->hold_ms = w->hold_ms < WINDOW_HOLD_MAX_MS / 2 ? w->hold_ms * 2 : WINDOW_HOLD_MAX_MS;
+}
+
+void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)
+{
+	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
+	bool limited = w->limited;
+
+	w->limited = false;
+	if (s->local) {
+		w->limit = w->most;
+		return;
+	}
+	if (s->lost != w->lost) {
+		w->lost = s->lost;
+		lose(w, now_ms);
+	} else if (queued_us > WINDOW_FULL_US) {
+		w->starting = false;
+		if (w->limit > 1)
+			w->limit -= 1 + w->limit / 8;
+	} else if (queued_us < WINDOW_ROOM_US && limited && now_ms >= w->hold_until_ms) {
+		grow(w);
+	}
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many chunks a link keeps in flight: found from the kernel's signals, not configured.
+ *
+ * n workers that send to one reducer fill the queue of its switch port, and each worker alone cannot see the others.
+ * When the queue overflows, TCP stalls for its retransmission timeout. So the window follows the delay, as TCP Vegas
+ * (Brakmo, Peterson 1995) and LEDBAT (RFC 6817) do: while the smoothed round-trip time stays close to the smallest one
+ * seen there is room to grow, when it rises the queue is filling. A retransmission halves it and keeps it from growing
+ * for a while, longer each time, for ports whose queue is too short to be seen in the delay. Chunk round trips would
+ * not do, since they also contain the wait for slow ranks. */
+#ifndef RS_AGENT_WINDOW_H
+#define RS_AGENT_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	WINDOW_ROOM_US = 500,      /* queueing delay below which the window grows */
+	WINDOW_FULL_US = 1500,     /* and above which it shrinks */
+	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
+	WINDOW_HOLD_MAX_MS = 60000,
+};
+
+/* Invariant: 1 <= limit <= most. */
+struct window {
+	uint32_t limit;   /* chunks that may be in flight */
+	uint32_t most;    /* as configured, and as the reducer expects */
+	uint32_t results; /* of this round: a round is as many results as the limit */
+	bool limited;     /* the limit kept a chunk back in this round */
+	bool starting;    /* no congestion was seen yet: the window doubles */
+	uint64_t lost;    /* retransmitted segments at the last signal */
+	uint64_t hold_until_ms;
+	uint32_t hold_ms;
+};
+
+/* What the kernel says of a connection (TCP_INFO). */
+struct window_signal {
+	uint32_t rtt_us; /* smoothed */
+	uint32_t min_rtt_us;
+	uint64_t lost; /* segments retransmitted since the connection was made */
+	bool local;    /* both ends on this machine: there is no port whose queue could overflow */
+};
+
+/* Begins small when it is going to have signals, else as large as it may be. */
+void window_init(struct window *w, uint32_t most, bool adaptive);
+/* A result came. True at the end of a round that wants a signal. */
+bool window_result(struct window *w);
+void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms);
+
+#endif

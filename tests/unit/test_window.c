@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/window.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* One signal after another; want[i] is the limit after signal i. */
+static const struct {
+	const char *what;
+	uint32_t most;
+	unsigned n;
+	struct {
+		uint32_t rtt_us;
+		uint64_t lost;
+		uint64_t now_ms;
+		bool limited;
+		uint32_t want;
+	} step[8];
+} cases[] = {
+    {"doubles while the delay is small",
+     16,
+     5,
+     {{100, 0, 0, true, 2}, {300, 0, 1, true, 4}, {500, 0, 2, true, 8}, {100, 0, 3, true, 16}, {100, 0, 4, true, 16}}},
+    {"stays when nothing was kept back", 16, 2, {{100, 0, 0, false, 1}, {100, 0, 1, false, 1}}},
+    {"keeps between the two delays", 16, 3, {{100, 0, 0, true, 2}, {1000, 0, 1, true, 2}, {1600, 0, 2, true, 2}}},
+    {"shrinks by one and an eighth, then grows by one",
+     32,
+     8,
+     {{100, 0, 0, true, 2},
+      {100, 0, 1, true, 4},
+      {100, 0, 2, true, 8},
+      {100, 0, 3, true, 16},
+      {5000, 0, 4, true, 13},
+      {5000, 0, 5, true, 11},
+      {100, 0, 6, true, 12},
+      {100, 0, 7, true, 13}}},
+    {"never below one", 16, 2, {{9000, 0, 0, true, 1}, {9000, 0, 1, true, 1}}},
+    {"halves at a loss and holds, longer each time",
+     16,
+     8,
+     {{100, 0, 0, true, 2},
+      {100, 0, 1, true, 4},
+      {100, 3, 2, true, 2},
+      {100, 3, 1001, true, 2},
+      {100, 3, 1002, true, 3},
+      {100, 4, 1003, true, 1},
+      {100, 4, 3002, true, 1},
+      {100, 4, 3003, true, 2}}},
+    {"a window of one stays one", 1, 2, {{100, 0, 0, true, 1}, {100, 1, 1, true, 1}}},
+    {"a round-trip time below the smallest is no delay", 16, 1, {{10, 0, 0, true, 2}}},
+};
+
+START_TEST(test_signals)
+{
+	struct window w;
+
+	window_init(&w, cases[_i].most, true);
+	for (unsigned i = 0; i < cases[_i].n; i++) {
+		struct window_signal s = {
+		    .rtt_us = cases[_i].step[i].rtt_us, .min_rtt_us = 100, .lost = cases[_i].step[i].lost};
+
+		w.limited = cases[_i].step[i].limited;
+		window_signal(&w, &s, cases[_i].step[i].now_ms);
+		ck_assert_msg(w.limit == cases[_i].step[i].want, "%s: step %u gave %u, expected %u", cases[_i].what, i,
+			      w.limit, cases[_i].step[i].want);
+	}
+}
+END_TEST
+
+START_TEST(test_local_takes_all)
+{
+	struct window w;
+	struct window_signal s = {.rtt_us = 90000, .min_rtt_us = 1, .lost = 7, .local = true};
+
+	window_init(&w, 64, true);
+	window_signal(&w, &s, 0);
+	ck_assert_uint_eq(w.limit, 64);
+}
+END_TEST
+
+START_TEST(test_rounds)
+{
+	struct window w;
+
+	window_init(&w, 3, false);
+	ck_assert_uint_eq(w.limit, 3);
+	for (int round = 0; round < 2; round++) {
+		ck_assert(!window_result(&w));
+		ck_assert(!window_result(&w));
+		ck_assert(window_result(&w));
+	}
+}
+END_TEST
+
+/* Whatever the kernel says, the limit stays within its bounds. */
+START_TEST(test_bounds)
+{
+	struct window w;
+	uint64_t now = 0;
+
+	srand(1);
+	window_init(&w, 7, true);
+	for (int i = 0; i < 100000; i++) {
+		struct window_signal s = {.rtt_us = (uint32_t)(rand() % 4000),
+					  .min_rtt_us = (uint32_t)(rand() % 500),
+					  .lost = (uint64_t)(rand() % 50 == 0 ? rand() : 0)};
+
+		w.limited = rand() % 2;
+		window_signal(&w, &s, now += (uint64_t)(rand() % 1000));
+		ck_assert_uint_ge(w.limit, 1);
+		ck_assert_uint_le(w.limit, 7);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("window");
+	TCase *tc = tcase_create("window");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
+	tcase_add_test(tc, test_local_takes_all);
+	tcase_add_test(tc, test_rounds);
+	tcase_add_test(tc, test_bounds);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
