@@ -135,8 +135,11 @@ class Cli(unittest.TestCase):
                 while s.recv(4096):
                     pass
             for daemon, events in (
-                (c.reducers[0], {"listening", "job-opened", "job-started", "job-closed", "connection-refused", "stopped"}),
-                (c.agents[0], {"listening"}),
+                (
+                    c.reducers[0],
+                    {"listening", "job-opened", "job-started", "job-closed", "connection-refused", "stopped"},
+                ),
+                (c.agents[0], {"listening", "stopped"}),
             ):
                 self.assertEqual(daemon.stop(), 0)
                 lines = [json.loads(line) for line in daemon.err.splitlines()]

@@ -76,7 +76,8 @@ class Failures(unittest.TestCase):
             since = time.time()
             victim = workers.pop(1)
             victim.signal(signal.SIGSTOP)
-            took = self.ended(workers, since, "rank 1 .*was lost: nothing was heard from it for 1.0 s", 3 * harness.SCALE)
+            pattern = "rank 1 .*was lost: nothing was heard from it for 1.0 s"
+            took = self.ended(workers, since, pattern, 3 * harness.SCALE)
             self.assertGreater(took, 0.7)
             # when it goes on it reads that the job went on without it
             victim.signal(signal.SIGCONT)
@@ -240,7 +241,8 @@ class Draining(unittest.TestCase):
             c.reducers[0].signal(signal.SIGTERM)
             said = workers[0].said("did")
             self.assertEqual(said["error"], "ClosedError")
-            self.assertRegex(said["message"], "the reducer was stopped and the job did not end within its drain timeout")
+            pattern = "the reducer was stopped and the job did not end within its drain timeout"
+            self.assertRegex(said["message"], pattern)
             self.assertEqual(c.reducers[0].wait(), 0)
 
     def test_second_signal(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that may arrive on a reducer's port: other programs, other versions, nonsense, workers that break the rules.
+"""Everything that may arrive on a reducer's port: other programs, other versions, nonsense, workers that break rules.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
 must stay right.
@@ -94,7 +94,7 @@ class Garbage(unittest.TestCase):
         cases = [
             ("noise", rng.randbytes(200), "not frames of this protocol"),
             ("noise of several frames", rng.randbytes(100000), "not frames of this protocol"),
-            ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", "first bytes 47 45"),
+            ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody/1.0\r\n\r\n", "first bytes 47 45"),
             ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(100), "not frames"),
             ("zeros", bytes(64), "first bytes 00 00"),
             ("version 2", wire.frame(wire.HELLO, version=2), "version 2, this side speaks version 1"),
@@ -280,7 +280,8 @@ class Garbage(unittest.TestCase):
                             kind, payload, dtype=rng.choice([7, 7, 6, 9, 0, 11]), op=rng.choice([0, 0, 1, 4, 16, 9]),
                             flags=rng.choice([0, 0, 0, 1, 2, 4]), count=count, chunk=rng.choice([0, 0, 1, 1 << 31]),
                             seq=rng.choice([0, 0, 1, 2, 1 << 63]), ack=rng.choice([0, 1, 1 << 63]),
-                            chunk_elems=rng.choice([ELEMS, ELEMS, 1, 0, ELEMS * 2]), generation=rng.choice([0, 0, 0, 1]),
+                            chunk_elems=rng.choice([ELEMS, ELEMS, 1, 0, ELEMS * 2]),
+                            generation=rng.choice([0, 0, 0, 1]),
                         )  # fmt: skip
                     )
                 except (BrokenPipeError, ConnectionResetError):

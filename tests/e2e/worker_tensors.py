@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that sums all gradients of a model, round after round: worker_tensors.py ROUNDS IN_FLIGHT SLOW_RANK
 
-A round's operation on a tensor is started as soon as this rank has the sum of the round before, whatever the others have;
-IN_FLIGHT "all" starts a whole round before it waits for the round before. SLOW_RANK stops again and again for a while.
+A round's operation on a tensor is started as soon as this rank has the sum of the round before, whatever the others
+have; IN_FLIGHT "all" starts a whole round before it waits for the round before. SLOW_RANK stops again and again for
+a while.
 Every value says which round, tensor and rank it comes from, so that a sum of two rounds' parts shows.
 """
 
