@@ -69,8 +69,8 @@ const struct schema_key schema_keys[] = {
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .def = "1",
  .help = "Connections that each worker opens to it; its shards are spread over them"},
 {"reducers", "host", SCHEMA_HOST, AT_REDUCER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
- .help = "Machine it runs on, for `reductionctl plan`: who names the same one shares its link; that of `address` unless "
- "given"},
+ .help = "Machine it runs on, for `reductionctl plan`: who names the same one shares its link; unless given, that of "
+ "`address`"},
 {"reducers", "bandwidth", SCHEMA_RATE, AT_REDUCER(bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "auto",
  .def = "auto", .help = "Of its machine's link, each way, for `reductionctl plan`; `auto`: as another on that machine "
  "says, else `plan.bandwidth`"},

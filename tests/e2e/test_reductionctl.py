@@ -43,7 +43,10 @@ class Reductionctl(unittest.TestCase):
 
     def test_check_bad_file(self):
         self.file.write_text("sharding:\n  window: 0\n")
-        expected = f"reductionctl: {self.file}:2:11: sharding.window: found \"0\", expected a whole number from 1 to 1024\n"
+        expected = (
+            f"reductionctl: {self.file}:2:11: sharding.window: "
+            'found "0", expected a whole number from 1 to 1024\n'
+        )
         for command in "check", "print", "map":
             self.assertEqual(ctl(command, str(self.file)), (1, "", expected))
 
@@ -158,7 +161,7 @@ class Reductionctl(unittest.TestCase):
         )
         status, out, err = ctl("plan", str(self.file))
         self.assertEqual((status, err), (0, ""))
-        self.assertNotIn(": c\n", out)
+        self.assertNotIn('": c\n', out)
         self.assertIn("# not used, may be left out of the list of reducers: c\n", out)
 
     def test_plan_lacks_something(self):
