@@ -13,7 +13,8 @@
 
 /* A process's place in its job, complete: reduction.c has filled in what the caller left open. */
 struct backend_options {
-	struct rs_config *cfg; /* moved into the backend when open succeeds: it releases it with rs_config_close + free */
+	struct rs_config
+	    *cfg; /* moved into the backend when open succeeds: it releases it with rs_config_close + free */
 	const char *job;
 	const char *agent_path; /* client_open only */
 	unsigned rank, world_size;
@@ -28,9 +29,9 @@ struct backend_request {
 	const void *send; /* recv for a broadcast */
 	void *recv;
 	uint64_t count;
-	unsigned dtype; /* enum rs_dtype */
-	unsigned op;    /* enum rs_op, or FRAME_OP_BROADCAST */
-	unsigned root;  /* rank, of a broadcast */
+	unsigned dtype;   /* enum rs_dtype */
+	unsigned op;      /* enum rs_op, or FRAME_OP_BROADCAST */
+	unsigned root;    /* rank, of a broadcast */
 	const char *name; /* NULL or the operation's name; valid for the call of submit only */
 	/* Called exactly once per submitted request, on any thread, err NULL on success. The backend does not touch
 	 * the request afterwards. Must not block and must not call the backend. */

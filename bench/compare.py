@@ -127,7 +127,8 @@ def main():
                     f.write(json.dumps(row) + "\n")
     print_table([name for name, _ in found], rows, args)
     if host["machine"]["load"] > 1:
-        print(f"\nThe machine was busy (load {host['machine']['load']:.1f} at the start): the times say less than usual.")
+        load = host["machine"]["load"]
+        print(f"\nThe machine was busy (load {load:.1f} at the start): the times say less than usual.")
     wrong = sum(row["wrong"] or 0 for row in rows)
     print(f"\n{len(rows)} rows in {time.monotonic() - started:.0f} s are in {out}; wrong elements: {wrong}")
     return 1 if wrong else 0

@@ -392,8 +392,8 @@ def main():
     everything = [line for r in results for line in r.lines()]
     print("/line: share of the plain TCP flow; /peer: against the best ring or MPI in the same case; tx/S, rx/S: TCP "
           "payload of a\nworker's link over the bytes reduced; drops: packets that full switch ports dropped in a "
-          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the limit "
-          "and not the links")
+          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the "
+          "limit and not the links")
     for r in results:
         print_case(r.case, r.lines())
     for path in plot.write_all(everything, out):
