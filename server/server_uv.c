@@ -333,10 +333,27 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
-int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
+static struct server *server_new(const struct server_options *opt)
 {
-	const struct rs_config *cfg = opt->cfg;
 	struct server *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->cfg = opt->cfg;
+	s->config_file = opt->config_file;
+	s->as_read = *opt->as_read;
+	s->as_read.reducers = NULL;
+	s->as_read.sharding.owner = NULL;
+	s->log = opt->log;
+	s->max_connections = opt->cfg->limits.connections;
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return s;
+}
+
+/* The registry and the handshakes, which feed it. */
+static int make_parts(struct server *s, struct rs_err *e)
+{
+	const struct rs_config *cfg = s->cfg;
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
@@ -345,20 +362,32 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	    .action = on_action,
 	    .ctx = s,
 	};
+	struct greetings_options go = {
+	    .loop = &s->loop,
+	    .timeout_ms = cfg->timeouts.handshake_ms,
+	    .hello = on_hello,
+	    .turned_away = on_turned_away,
+	    .ctx = s,
+	};
+	int rc = registry_new(&s->registry, &ro, e);
+
+	if (rc)
+		return rc;
+	rc = greetings_init(&s->greetings, &go, e);
+	if (rc)
+		registry_free(s->registry);
+	return rc;
+}
+
+int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
+{
+	struct server *s = server_new(opt);
 	const struct rs_kernels *kernels;
 	int rc;
 
 	if (!s)
 		return rs_fail(e, RS_ENOMEM, "no memory for the server");
-	s->cfg = cfg;
-	s->config_file = opt->config_file;
-	s->as_read = *opt->as_read;
-	s->as_read.reducers = NULL;
-	s->as_read.sharding.owner = NULL;
-	s->log = opt->log;
-	s->max_connections = cfg->limits.connections;
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	rc = rs_kernels_select(cfg->server.cpu, &kernels, e);
+	rc = rs_kernels_select(opt->cfg->server.cpu, &kernels, e);
 	if (rc)
 		goto free_server;
 	if (uv_loop_init(&s->loop)) {
@@ -369,18 +398,9 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = mailbox_init(&s->in, &s->loop, on_mail, s, e);
 	if (rc)
 		goto close_loop;
-	rc = registry_new(&s->registry, &ro, e);
+	rc = make_parts(s, e);
 	if (rc)
 		goto close_mailbox;
-	rc = greetings_init(&s->greetings,
-			    &(struct greetings_options){.loop = &s->loop,
-							.timeout_ms = cfg->timeouts.handshake_ms,
-							.hello = on_hello,
-							.turned_away = on_turned_away,
-							.ctx = s},
-			    e);
-	if (rc)
-		goto free_registry;
 	start_handles(s);
 	rc = start_lanes(s, kernels, e);
 	if (!rc)
@@ -395,8 +415,6 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	*ret = s;
 	return RS_OK;
 
-free_registry:
-	registry_free(s->registry);
 close_mailbox:
 	mailbox_close(&s->in);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
