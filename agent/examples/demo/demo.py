@@ -235,7 +235,7 @@ def sent_between_workers(results):
         before = {(c["port"], c["peer"]): c["sent"] for c in r["before"]["connections"]}
         for c in r["after"]["connections"]:
             if c["peer"] not in owner:
-                continue  # the launcher's key-value store
+                raise DemoError(f"rank {r['rank']} is connected to port {c['peer']}, which is no worker's")
             sent = c["sent"] - before.get((c["port"], c["peer"]), 0)
             total += sent
             if owner[c["peer"]] // WORKERS != r["rank"] // WORKERS:

@@ -64,8 +64,9 @@ def network():
 
 
 def tcp_connections():
-    """Of this process: local port, peer's port and payload bytes sent so far (the kernel's TCP_INFO) for each."""
+    """Those to other workers: local port, peer's port, payload bytes sent so far (the kernel's TCP_INFO)."""
     found = []
+    store = int(os.environ["MASTER_PORT"])  # torch's key-value store, used at the start only
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
@@ -76,7 +77,9 @@ def tcp_connections():
                 info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 sent = struct.unpack_from("<Q", info, TCP_INFO_BYTES_SENT)[0]
                 sent -= struct.unpack_from("<Q", info, TCP_INFO_BYTES_RETRANS)[0]
-                found.append({"port": s.getsockname()[1], "peer": s.getpeername()[1], "sent": sent})
+                port, peer = s.getsockname()[1], s.getpeername()[1]
+                if store not in (port, peer):
+                    found.append({"port": port, "peer": peer, "sent": sent})
         except OSError:
             continue  # closed meanwhile, or listening
     return found
@@ -144,6 +147,7 @@ class Run:
                 )
         self.barrier()
         result["after"] = self.traffic()
+        self.barrier()  # nobody leaves, closing connections, before all have looked
         result["parameters"] = sum(p.numel() for p in self.model.parameters())
         return result
 
