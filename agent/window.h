@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 enum {
-	WINDOW_ROOM_US = 500,      /* queueing delay below which the window grows */
-	WINDOW_FULL_US = 1500,     /* and above which it shrinks */
+	WINDOW_ROOM_US = 250,      /* queueing delay below which the window grows */
+	WINDOW_FULL_US = 1000,     /* and above which it shrinks */
 	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
 	WINDOW_HOLD_MAX_MS = 60000,
 };

@@ -79,10 +79,11 @@ const struct schema_key schema_keys[] = {
  .def = "auto", .help = "Into how many shards the work is divided; `auto`: as many as `map` names, else at least 64 "
  "and so many that equal reducers get equal shares"},
 {"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
- .step = 64, .def = "64KiB", .help = "Buffers are cut into chunks of this size; chunk i of operation q belongs to "
+ .step = 64, .def = "32KiB", .help = "Buffers are cut into chunks of this size; chunk i of operation q belongs to "
  "shard (i + q) modulo shards"},
-{"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "16",
- .help = "Chunks that a worker may have outstanding on a lane; bounds a reducer's memory, see `limits.memory`"},
+{"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "32",
+ .help = "Most chunks that a worker may have outstanding on a lane; how many it has follows from the "
+ "network's delay. Bounds a reducer's memory, see `limits.memory`"},
 {"sharding", "map", SCHEMA_MAP, .def = "",
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are dealt out by "
  "weight"},

@@ -252,8 +252,8 @@ START_TEST(empty_files_are_the_defaults)
 	ck_assert_double_eq(cfg.reducers[0].weight, 1);
 	ck_assert_uint_eq(cfg.reducers[0].lanes, 1);
 	ck_assert_uint_eq(cfg.sharding.shards, 64);
-	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 65536);
-	ck_assert_uint_eq(cfg.sharding.window, 16);
+	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 32768);
+	ck_assert_uint_eq(cfg.sharding.window, 32);
 	ck_assert_str_eq(cfg.server.listen, "127.0.0.1:7600");
 	ck_assert(cfg.server.lanes >= 1 && cfg.server.lanes <= 8);
 	ck_assert(cfg.server.lanes_auto);
@@ -501,7 +501,7 @@ static const struct {
     {"reducers: [{id: r0, address: a}]\n", false},
     {R2 "sharding: {shards: 66}\n", false},
     {R2 "sharding: {shards: 64, map: {0-31: r0, 32-63: r1}}\n", false},
-    {R2 "sharding: {chunk_bytes: 32KiB}\n", false},
+    {R2 "sharding: {chunk_bytes: 64KiB}\n", false},
     {R2 "sharding: {window: 15}\n", false},
     {R2 "job: {deterministic: true}\n", false},
     {R2 "job: {checksum: true}\n", false},
@@ -525,7 +525,7 @@ START_TEST(digest_is_stable)
 	struct rs_config cfg;
 
 	parse(&cfg, "", 0);
-	ck_assert_uint_eq(rs_config_digest(&cfg), UINT64_C(14578120530959470155));
+	ck_assert_uint_eq(rs_config_digest(&cfg), UINT64_C(18137007131985301174));
 	rs_config_close(&cfg);
 }
 END_TEST
