@@ -160,11 +160,11 @@ class Membership(unittest.TestCase):
             (
                 "chunks",
                 {},
-                {"config": {"sharding": {"chunk_bytes": "32KiB"}}},
-                "ranks 1 and 0 .*chunk_bytes 32768 and 65536",
+                {"config": {"sharding": {"chunk_bytes": "64KiB"}}},
+                "ranks 1 and 0 .*chunk_bytes 65536 and 32768",
                 None,
             ),
-            ("window", {}, {"config": {"sharding": {"window": 3}}}, "window 3 and 16", None),
+            ("window", {}, {"config": {"sharding": {"window": 3}}}, "window 3 and 32", None),
             (
                 "shard map",
                 {"config": {"sharding": {"map": {"0-31": "r0", "32-63": "r1"}}}},
