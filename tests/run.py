@@ -16,6 +16,7 @@ are ended.
 import argparse
 import concurrent.futures
 import ctypes
+import functools
 import itertools
 import os
 import pathlib
@@ -43,15 +44,27 @@ class Program:
         self.build, self.san, self.parallel = build, san, parallel
 
 
+@functools.lru_cache
+def fixed_addresses():
+    """Command prefix under which ThreadSanitizer finds its memory also where the kernel randomizes more than it
+    expects; empty where that is not allowed."""
+    prefix = ["setarch", "-R"]
+    try:
+        return prefix if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0 else []
+    except OSError:
+        return []
+
+
 def program(source, build, san):
     unit = source.parent.name == "unit"
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
     limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
     parallel = unit or bool(san)  # without sanitizers end-to-end tests look at how long things take
+    before = fixed_addresses() if "thread" in san else []
     if source.suffix == ".py":
-        return Program(label, [PYTHON, str(source)], "unittest", limit, build, san, parallel)
+        return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
-    return Program(label, [built], "libcheck" if unit else "status", limit, build, san, parallel)
+    return Program(label, [*before, built], "libcheck" if unit else "status", limit, build, san, parallel)
 
 
 def programs(folders, only, match):
