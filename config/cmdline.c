@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/cmdline.h"
+
+#include "common/log.h"
+#include "common/version.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { STATUS_CONFIG = 1, STATUS_USAGE = 2 };
+
+static int take_nothing(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	(void)cfg;
+	(void)arg;
+	(void)e;
+	return RS_OK;
+}
+
+static int take_level(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	int level = rs_log_level_parse(arg);
+
+	if (level < 0)
+		return rs_fail(e, RS_EINVAL, "found \"%s\", expected error, warn, info, debug or trace", arg);
+	cfg->logging.level = level;
+	return RS_OK;
+}
+
+static int take_format(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	if (strcmp(arg, "text") != 0 && strcmp(arg, "json") != 0)
+		return rs_fail(e, RS_EINVAL, "found \"%s\", expected text or json", arg);
+	cfg->logging.json = strcmp(arg, "json") == 0;
+	return RS_OK;
+}
+
+/* The first three are acted on here, not in a configuration. */
+enum { CONFIG, HELP, VERSION };
+static const struct cmdline_flag common_flags[] = {
+    [CONFIG] = {"config", "FILE", "YAML file; without it the built-in defaults (reductionctl print shows them)",
+		take_nothing},
+    [HELP] = {"help", NULL, "this text", take_nothing},
+    [VERSION] = {"version", NULL, "the version", take_nothing},
+    {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
+    {"log-format", "FORMAT", "text or json [text]", take_format},
+};
+enum { COMMON_N = sizeof common_flags / sizeof common_flags[0] };
+
+static const struct cmdline_flag *flag_at(const struct cmdline *cl, unsigned i)
+{
+	return i < COMMON_N ? &common_flags[i] : &cl->flags[i - COMMON_N];
+}
+
+static void usage(const struct cmdline *cl)
+{
+	printf("Usage: %s [OPTION]...\n%s\n\n", cl->program, cl->purpose);
+	for (unsigned i = 0; i < COMMON_N + cl->flags_n; i++)
+		printf("  --%-10s %-10s %s\n", flag_at(cl, i)->name, flag_at(cl, i)->arg ? flag_at(cl, i)->arg : "",
+		       flag_at(cl, i)->help);
+	printf("\nOptions override the file. %s"
+	       "Exit codes: 0 good, 1 configuration or runtime error, 2 wrong usage.\n",
+	       cl->notes);
+}
+
+static bool fail(const struct cmdline *cl, const char *msg, int status, int *ret_status)
+{
+	fprintf(stderr, "%s: %s\n", cl->program, msg);
+	*ret_status = status;
+	return false;
+}
+
+/* One pass over argv. Stops (false) at help, version and errors. */
+static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, int *ret_status)
+{
+	struct option longs[COMMON_N + CMDLINE_FLAGS_MAX + 1] = {0};
+	struct rs_err e;
+	char msg[sizeof e.msg + 64];
+	int i, rc;
+
+	for (unsigned k = 0; k < COMMON_N + cl->flags_n; k++)
+		longs[k] = (struct option){flag_at(cl, k)->name, flag_at(cl, k)->arg ? required_argument : no_argument,
+					   NULL, (int)k};
+	optind = 0; /* glibc's word for: begin anew */
+	while ((i = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		if (i == '?') {
+			fprintf(stderr, "Try '%s --help'.\n", cl->program);
+			*ret_status = STATUS_USAGE;
+			return false;
+		}
+		*ret_status = EXIT_SUCCESS;
+		if (i == HELP)
+			usage(cl);
+		else if (i == VERSION)
+			printf("%s %s\n", cl->program, RS_VERSION);
+		if (i == HELP || i == VERSION)
+			return false;
+		if (i == CONFIG)
+			st->file = optarg;
+		rc = flag_at(cl, (unsigned)i)->take(&st->cfg, optarg, &e);
+		if (rc == RS_EINVAL)
+			snprintf(msg, sizeof msg, "--%s: %s", flag_at(cl, (unsigned)i)->name, e.msg);
+		if (rc)
+			return fail(cl, rc == RS_EINVAL ? msg : e.msg, rc == RS_EINVAL ? STATUS_USAGE : STATUS_CONFIG,
+				    ret_status);
+	}
+	if (optind >= argc)
+		return true;
+	snprintf(msg, sizeof msg, "argument: found \"%.256s\", expected options only (see --help)", argv[optind]);
+	return fail(cl, msg, STATUS_USAGE, ret_status);
+}
+
+bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *ret, int *ret_status)
+{
+	struct cmdline_start st = {0};
+	struct rs_err e;
+	bool good;
+
+	/* tried on the defaults first: wrong usage is told before a file is read */
+	if (rs_config_load(&st.cfg, NULL, &e))
+		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
+	good = apply(cl, argc, argv, &st, ret_status);
+	rs_config_close(&st.cfg);
+	if (!good)
+		return false;
+	if (rs_config_load(&st.cfg, st.file, &e))
+		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
+	st.as_read = st.cfg;
+	st.as_read.reducers = NULL;
+	st.as_read.sharding.owner = NULL;
+	if (!apply(cl, argc, argv, &st, ret_status)) {
+		rs_config_close(&st.cfg);
+		return false;
+	}
+	*ret = st;
+	return true;
+}
+
+int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e)
+{
+	if (strlen(arg) >= size)
+		return rs_fail(e, RS_ECONFIG, "%s: \"%.40s...\" is longer than %zu bytes", option, arg, size - 1);
+	strcpy(to, arg);
+	return RS_OK;
+}
+
+void cmdline_raise_descriptors(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
