@@ -273,8 +273,8 @@ def compare(ours, gloo):
     """Prints the comparison; returns whether the loss curves agree."""
     difference = max(abs(a - b) for x, y in zip(ours.losses, gloo.losses) for a, b in zip(x, y))
     rows = [
-        ("loss of the first epoch", *(f"{o.loss[0]:.6f}" for o in (ours, gloo))),
-        ("loss of the last epoch", *(f"{o.loss[-1]:.6f}" for o in (ours, gloo))),
+        ("loss of the first epoch, mean of ranks", *(f"{o.loss[0]:.6f}" for o in (ours, gloo))),
+        ("loss of the last epoch, mean of ranks", *(f"{o.loss[-1]:.6f}" for o in (ours, gloo))),
         ("test accuracy at the end", *(f"{100 * o.accuracy[-1]:.1f} %" for o in (ours, gloo))),
         ("time of training", *(f"{o.seconds:.1f} s" for o in (ours, gloo))),
         ("sent per worker and step", *(amount(o, o.worker_bytes) for o in (ours, gloo))),
