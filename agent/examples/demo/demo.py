@@ -280,9 +280,9 @@ def compare(ours, gloo):
         ("sent per worker and step", *(amount(o, o.worker_bytes) for o in (ours, gloo))),
         ("sent per node to others and step", *(amount(o, o.node_bytes) for o in (ours, gloo))),
     ]
-    say(f"  {'':34}{'reducers':>20}{'gloo (ring)':>20}")
+    say(f"  {'':40}{'reducers':>20}{'gloo (ring)':>20}")
     for name, a, b in rows:
-        say(f"  {name:34}{a:>20}{b:>20}")
+        say(f"  {name:40}{a:>20}{b:>20}")
     say()
     say(f"  G = all gradients of one step: {ours.gradient / 1e6:.2f} MB. {ours.steps} steps were made.")
     say("  Sent bytes are measured. Reducers: what the agents sent (reduction_get_stats, headers included), divided by")
