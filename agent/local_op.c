@@ -10,7 +10,6 @@
 #include "common/dtype.h"
 #include "proto/frame.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +22,6 @@ static struct local_op *op_of(struct exchange_op *x)
 	return (struct local_op *)x;
 }
 
-/* Engine's thread: each chunk is filled once, before its result. */
-static void mark_filled(struct local_op *op, uint64_t first)
-{
-	uint64_t chunk = op->x.chunk_elems ? first / op->x.chunk_elems : 0;
-
-	assert(!op->filled[chunk]);
-	op->filled[chunk] = 1;
-}
-
 static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = op_of(x);
@@ -39,7 +29,6 @@ static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 	size_t at = first * rs_dtype_size(x->dtype);
 	char *acc;
 
-	mark_filled(op, first);
 	if (n == 0)
 		return;
 	acc = op->stage ? (char *)op->stage + first * sizeof(float) : op->side[0].to + at;
@@ -60,10 +49,7 @@ static void copy_to_others(struct local_op *op, const char *from, uint64_t first
 
 static void landed_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	struct local_op *op = op_of(x);
-
-	assert(op->filled[x->chunk_elems ? first / x->chunk_elems : 0]);
-	copy_to_others(op, op->side[0].to, first, n);
+	copy_to_others(op_of(x), op_of(x)->side[0].to, first, n);
 }
 
 /* The root's node: no result comes, the data is here. */
@@ -89,22 +75,13 @@ static void done(struct exchange_op *x, const struct rs_err *err)
 	h->ports.post(h->ctx, &op->note);
 }
 
-static uint64_t chunks_of(const struct local_job *j, const struct local_submit *s)
-{
-	return frame_chunks(s->count, j->hub->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(s->dtype));
-}
-
 int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
 		 struct rs_err *e)
 {
 	struct local_op *op = calloc(1, sizeof *op + j->members_n * sizeof op->side[0]);
 
-	if (op && j->members_n > 1 && s->op != FRAME_OP_BROADCAST)
-		op->filled = calloc(chunks_of(j, s), 1);
-	if (!op || (j->members_n > 1 && s->op != FRAME_OP_BROADCAST && !op->filled)) {
-		free(op);
+	if (!op)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
-	}
 	op->note.kind = LOCAL_NOTE_DONE;
 	op->note.owner = op;
 	op->job = j;
@@ -123,7 +100,6 @@ void local_op_free(struct local_op *op)
 	}
 	if (op->stage)
 		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
-	free(op->filled);
 	free(op);
 }
 

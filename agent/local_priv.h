@@ -98,8 +98,7 @@ struct local_side {
 	char *to;
 };
 
-/* One operation of all local ranks. While it runs the engine's thread owns x, note.err and filled and reads the rest.
- */
+/* One operation of all local ranks. While it runs the engine's thread owns x and note.err and reads the rest. */
 struct local_op {
 	struct exchange_op x; /* first */
 	struct local_note note;
@@ -111,7 +110,6 @@ struct local_op {
 	struct local_submit what; /* and what it said */
 	void *stage;
 	size_t stage_bytes;
-	uint8_t *filled;          /* per chunk: its inputs were read; NULL with one local rank */
 	struct local_side side[]; /* by local rank */
 };
 
