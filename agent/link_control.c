@@ -37,6 +37,7 @@ void link_queue_hello(struct link *l)
 	    .lanes = r->lanes,
 	    .chunk_bytes = x->cfg->sharding.chunk_bytes,
 	    .window = x->cfg->sharding.window,
+	    .priorities = x->cfg->sharding.priorities,
 	    .deterministic = x->cfg->job.deterministic,
 	    .checksum = x->cfg->job.checksum,
 	    .config_digest = x->digest,

@@ -402,6 +402,7 @@ uint64_t rs_config_digest(const struct rs_config *cfg)
 	d = digest_number(d, cfg->job.checksum);
 	d = digest_number(d, cfg->sharding.chunk_bytes);
 	d = digest_number(d, cfg->sharding.window);
+	d = digest_number(d, cfg->sharding.priorities);
 	d = digest_number(d, cfg->reducers_n);
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
 		d = XXH3_64bits_withSeed(cfg->reducers[i].id, strlen(cfg->reducers[i].id), d);

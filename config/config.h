@@ -24,6 +24,7 @@ enum {
 	RS_LANES_MAX = 64,     /* lanes of one reducer, and connections of one worker to one reducer */
 	RS_WORLD_MAX = 4096,   /* ranks of one job */
 	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
+	RS_PRIORITIES_MAX = 4, /* priorities that operations can have */
 	RS_CHUNK_MIN = 1024,
 	RS_CHUNK_MAX = 4 << 20, /* bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };
@@ -57,6 +58,7 @@ struct rs_config {
 		unsigned shards;      /* 1..RS_SHARDS_MAX */
 		uint32_t chunk_bytes; /* RS_CHUNK_MIN..RS_CHUNK_MAX, multiple of 64 */
 		unsigned window;      /* chunks a worker may have outstanding on a lane, 1..1024 */
+		unsigned priorities;  /* that operations can have, 1..RS_PRIORITIES_MAX */
 		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */
 	} sharding;
 
@@ -129,9 +131,9 @@ void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 void rs_config_reference(FILE *out);
 
 /* A number that is equal on two ranks exactly when their reducers (ids, lanes, order), shards, owners, chunk size,
- * window, determinism and checksum setting are: what all ranks of a job must agree on. Addresses may differ.
+ * window, priorities, determinism and checksum setting are: what all ranks of a job must agree on. Addresses may differ.
  * It is a chain of XXH3-64, each step seeded by the one before, the first by 0: deterministic, checksum, chunk_bytes,
- * window, number of reducers, then for each reducer the bytes of its id and its lanes, then the number of shards and
+ * window, priorities, number of reducers, then for each reducer the bytes of its id and its lanes, then the number of shards and
  * each shard's owner as an index; numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 

@@ -21,6 +21,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.lanes = h->lanes;
 	m.chunk_bytes = h->chunk_bytes;
 	m.window = h->window;
+	m.priorities = h->priorities;
 	m.deterministic = h->deterministic;
 	m.checksum = h->checksum;
 	m.config_digest = h->config_digest;
@@ -118,6 +119,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.lanes = m->lanes;
 	h.chunk_bytes = m->chunk_bytes;
 	h.window = m->window;
+	h.priorities = m->priorities;
 	h.deterministic = m->deterministic;
 	h.checksum = m->checksum;
 	h.config_digest = m->config_digest;

@@ -11,6 +11,7 @@ enum {
 	AT_VERSION = 2,
 	AT_TYPE = 3,
 	AT_FLAGS = 4,
+	AT_PRIORITY = 5,
 	AT_DTYPE = 6,
 	AT_OP = 7,
 	AT_PAYLOAD_LEN = 8,
@@ -27,12 +28,6 @@ enum {
 };
 _Static_assert(AT_HEADER_SUM + 4 == FRAME_HEADER, "the header checksum ends the header");
 
-static void put16(uint8_t *p, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(p, &v, sizeof v);
-}
-
 static void put32(uint8_t *p, uint32_t v)
 {
 	v = htole32(v);
@@ -43,14 +38,6 @@ static void put64(uint8_t *p, uint64_t v)
 {
 	v = htole64(v);
 	memcpy(p, &v, sizeof v);
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof v);
-	return le16toh(v);
 }
 
 static uint32_t get32(const uint8_t *p)
@@ -80,7 +67,8 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	out[AT_MAGIC + 1] = 'S';
 	out[AT_VERSION] = FRAME_VERSION;
 	out[AT_TYPE] = f->type;
-	put16(out + AT_FLAGS, f->flags);
+	out[AT_FLAGS] = f->flags;
+	out[AT_PRIORITY] = f->priority;
 	out[AT_DTYPE] = f->dtype;
 	out[AT_OP] = f->op;
 	put32(out + AT_PAYLOAD_LEN, f->payload_len);
@@ -117,7 +105,8 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 		return rs_fail(e, RS_EPROTO, "a frame header's checksum is wrong");
 	f = (struct frame){
 	    .type = in[AT_TYPE],
-	    .flags = get16(in + AT_FLAGS),
+	    .flags = in[AT_FLAGS],
+	    .priority = in[AT_PRIORITY],
 	    .dtype = in[AT_DTYPE],
 	    .op = in[AT_OP],
 	    .payload_len = get32(in + AT_PAYLOAD_LEN),
@@ -134,6 +123,9 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 		return rs_fail(e, RS_EPROTO, "frame type %u is unknown", f.type);
 	if (f.flags & ~(unsigned)FRAME_FLAGS_ALL)
 		return rs_fail(e, RS_EPROTO, "frame flags 0x%x are unknown", f.flags & ~(unsigned)FRAME_FLAGS_ALL);
+	if (f.priority >= FRAME_PRIORITIES)
+		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest there is", f.priority,
+			       FRAME_PRIORITIES - 1);
 	most = f.type == FRAME_DATA || f.type == FRAME_RESULT ? FRAME_PAYLOAD_MAX : FRAME_CONTROL_MAX;
 	if (f.payload_len > most)
 		return rs_fail(e, RS_EPROTO, "a %s frame announces %u payload bytes, at most %u are allowed",

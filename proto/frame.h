@@ -15,6 +15,7 @@ enum {
 	FRAME_VERSION = 1,            /* of the protocol */
 	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA and RESULT) */
 	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads on */
+	FRAME_PRIORITIES = 4,         /* most priorities of a job; an operation's is below it */
 };
 
 enum frame_type {
@@ -43,10 +44,11 @@ enum { FRAME_OP_BROADCAST = 16 };
 
 /* A header in host order. Fields that a type does not use are 0. */
 struct frame {
-	uint8_t type;         /* enum frame_type */
-	uint16_t flags;       /* enum frame_flags */
-	uint8_t dtype;        /* enum rs_dtype */
-	uint8_t op;           /* enum rs_op or FRAME_OP_BROADCAST */
+	uint8_t type;     /* enum frame_type */
+	uint8_t flags;    /* enum frame_flags */
+	uint8_t priority; /* of the operation, 0 .. FRAME_PRIORITIES - 1: DATA and RESULT of a higher one go first */
+	uint8_t dtype;    /* enum rs_dtype */
+	uint8_t op;       /* enum rs_op or FRAME_OP_BROADCAST */
 	uint32_t payload_len; /* bytes that follow the header */
 	uint32_t chunk;       /* index of the chunk in its operation */
 	uint64_t seq;         /* of the operation in its communicator, from 0 */
@@ -79,5 +81,16 @@ uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk);
 
 /* Number of chunks; at least 1, since an empty operation has one empty chunk. */
 uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems);
+
+/* How many chunks of one priority a worker may have without a result on a lane, however many it has of others. It may
+ * begin a chunk of a priority that has fewer than these, or when all priorities together have fewer than `window`.
+ * Without the reserve two workers could wait for each other for ever: one has a full window of urgent chunks that the
+ * other has not sent, since its window is full of chunks of less urgent operations that it started before, and which
+ * the first one cannot send either. The reserve also lets less urgent operations go on while a slow rank keeps an
+ * urgent one waiting. */
+static inline uint32_t frame_reserve(uint32_t window)
+{
+	return window < 8 ? 1 : window / 8;
+}
 
 #endif

@@ -45,11 +45,13 @@ static struct session *session_new(struct stripe *st, const struct session_param
 
 	if (!s)
 		return NULL;
+	s->results = calloc((size_t)st->slots_n * st->p.priorities, sizeof *s->results);
+	for (unsigned i = 0; s->results && i < st->p.priorities; i++)
+		s->streams[i].results = s->results + (size_t)i * st->slots_n;
 	s->stripe = st;
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
-	s->results = calloc(st->slots_n, sizeof *s->results);
 	if (st->p.checksum)
 		s->sum = XXH3_createState();
 	if (s->results && (s->sum || !st->p.checksum))

@@ -41,6 +41,7 @@ struct stripe_params {
 	unsigned world_size;
 	uint32_t chunk_bytes;
 	uint32_t window;
+	uint32_t priorities; /* 1 .. FRAME_PRIORITIES */
 	bool deterministic;
 	bool checksum;
 	uint8_t *memory; /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is gone */

@@ -134,6 +134,8 @@ static void job_end(struct registry *r, struct job *j, const struct rs_err *why)
 	emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why});
 }
 
+_Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
+
 /* Is what the peer says of itself possible at all? */
 static int check_hello(const struct registry *r, const struct control_hello *h, struct control_refused *no)
 {
@@ -156,6 +158,9 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	if (h->window < 1 || h->window > RS_WINDOW_MAX)
 		return refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
 			      RS_WINDOW_MAX);
+	if (h->priorities < 1 || h->priorities > FRAME_PRIORITIES)
+		return refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
+			      FRAME_PRIORITIES);
 	if (h->processes < 1 || h->processes > 1 << 20)
 		return refuse(no, RS_EINVAL, false, "%u processes behind one worker are out of range 1 to %u",
 			      h->processes, 1 << 20);
@@ -182,12 +187,13 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 			      h->rank, f->rank, h->job, h->deterministic ? "true" : "false",
 			      f->deterministic ? "true" : "false", h->checksum ? "true" : "false",
 			      f->checksum ? "true" : "false");
-	if (h->chunk_bytes != f->chunk_bytes || h->window != f->window || h->lanes != f->lanes)
+	if (h->chunk_bytes != f->chunk_bytes || h->window != f->window || h->priorities != f->priorities ||
+	    h->lanes != f->lanes)
 		return refuse(no, RS_EMISMATCH, false,
 			      "ranks %u and %u of job %s are configured differently: chunk_bytes %u and %u, "
-			      "window %u and %u, lanes %u and %u",
-			      h->rank, f->rank, h->job, h->chunk_bytes, f->chunk_bytes, h->window, f->window, h->lanes,
-			      f->lanes);
+			      "window %u and %u, priorities %u and %u, lanes %u and %u",
+			      h->rank, f->rank, h->job, h->chunk_bytes, f->chunk_bytes, h->window, f->window,
+			      h->priorities, f->priorities, h->lanes, f->lanes);
 	if (h->config_digest != f->config_digest)
 		return refuse(no, RS_EMISMATCH, false,
 			      "ranks %u and %u of job %s are configured differently: their reducers or shard maps are "
@@ -257,6 +263,7 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	    .world_size = f->world_size,
 	    .chunk_bytes = f->chunk_bytes,
 	    .window = f->window,
+	    .priorities = f->priorities,
 	    .deterministic = f->deterministic,
 	    .checksum = f->checksum,
 	};
@@ -282,7 +289,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	if (__builtin_mul_overflow(stripe_memory(&p), (uint64_t)h->lanes, &bytes) || bytes > r->opt.limits.memory_bytes)
 		return refuse(no, RS_EREFUSED, false,
 			      "job %s needs %" PRIu64 " bytes of slots, this reducer's limits.memory is %" PRIu64
-			      ": make sharding.window or chunk_bytes smaller",
+			      ": make sharding.window, chunk_bytes or priorities smaller",
 			      h->job, bytes, r->opt.limits.memory_bytes);
 	if (bytes > room)
 		return refuse(no, RS_EREFUSED, true,

@@ -148,38 +148,49 @@ static void take_goodbye(struct session *s)
 	session_drain(s);
 }
 
-static void begin_contribution(struct session *s)
+/* May the contribution that begins come now? */
+static int check_place(struct session *s, struct rs_err *e)
 {
 	struct stripe *st = s->stripe;
-	struct rs_err e;
+	const struct session_stream *t = &s->streams[s->in.priority];
 	char who[160];
 
 	if (!st->running)
-		rs_fail(&e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
-	else if (st->left)
-		rs_fail(&e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
-			stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
-	else if (s->outstanding >= st->p.window)
-		rs_fail(&e, RS_EPROTO, "%s has more than %u chunks without a result",
-			stripe_who(st, s->rank, who, sizeof who), st->p.window);
-	else if (s->in.seq < s->next_seq || (s->in.seq == s->next_seq && s->in.chunk < s->next_chunk))
-		rs_fail(&e, RS_EPROTO,
-			"%s sent chunk %u of operation %" PRIu64
-			" out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
-			stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, s->next_chunk - 1,
-			s->next_seq);
-	else if (!stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
-		s->outstanding++;
-		s->next_seq = s->in.seq;
-		s->next_chunk = (uint64_t)s->in.chunk + 1;
-		s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
-		s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
-		stripe_acked(st, s, s->in.ack);
-		if (s->sum)
-			XXH3_64bits_reset(s->sum);
+		return rs_fail(e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
+	if (st->left)
+		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
+			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
+	if (s->outstanding >= st->p.window && t->outstanding >= frame_reserve(st->p.window))
+		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
+			       stripe_who(st, s->rank, who, sizeof who), st->p.window);
+	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
+		return rs_fail(e, RS_EPROTO,
+			       "%s sent chunk %u of operation %" PRIu64
+			       " out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
+			       stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, t->next_chunk - 1,
+			       t->next_seq);
+	return RS_OK;
+}
+
+static void begin_contribution(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct session_stream *t = &s->streams[s->in.priority];
+	struct rs_err e;
+
+	if (check_place(s, &e) || stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
+		session_fail(s, &e);
 		return;
 	}
-	session_fail(s, &e);
+	s->outstanding++;
+	t->outstanding++;
+	t->next_seq = s->in.seq;
+	t->next_chunk = (uint64_t)s->in.chunk + 1;
+	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
+	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
+	stripe_acked(st, s, s->in.ack);
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
 }
 
 static void header_complete(struct session *s)

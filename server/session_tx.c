@@ -44,10 +44,11 @@ bool session_queue_frame(struct session *s, unsigned type, const void *payload, 
 
 void session_queue_result(struct session *s, struct slot *slot, bool head_only)
 {
-	struct stripe *st = s->stripe;
+	struct session_stream *t = &s->streams[slot->of.priority];
 
 	/* a slot is at most once in a ring of as many entries as there are slots, so there is always room */
-	s->results[(s->results_head + s->results_n++) % st->slots_n] = (struct tx_result){slot, head_only};
+	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, head_only};
+	s->results_n++;
 	session_ready(s);
 }
 
@@ -71,52 +72,83 @@ static unsigned gather_result(const struct tx_result *r, uint32_t off, struct io
 	return n;
 }
 
+/* Gives out the stream's next result, of which `off` bytes are sent. */
+static unsigned give_result(const struct session *s, struct session_stream *t, uint32_t off, struct iovec *iov)
+{
+	return gather_result(&t->results[(t->results_head + t->given++) % s->stripe->slots_n], off, iov);
+}
+
+/* The order is: the result that is partly out, else control frames; then results, those of higher priorities first.
+ * session_sent counts in the same order. */
 unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 {
 	unsigned n = 0;
 
 	s->control_inflight = 0;
+	for (unsigned p = 0; p < s->stripe->p.priorities; p++)
+		s->streams[p].given = 0;
 	if (s->lost)
 		return 0;
-	if (s->control_len > s->control_off && s->result_off == 0) {
+	if (s->result_off) {
+		n += give_result(s, &s->streams[s->partial], s->result_off, iov);
+	} else if (s->control_len > s->control_off) {
 		s->control_inflight = s->control_len - s->control_off;
 		iov[n++] = (struct iovec){s->control + s->control_off, s->control_inflight};
 	}
-	for (unsigned i = 0; i < s->results_n && n + 2 <= max; i++)
-		n += gather_result(&s->results[(s->results_head + i) % s->stripe->slots_n], i ? 0 : s->result_off,
-				   iov + n);
+	for (unsigned p = s->results_n ? s->stripe->p.priorities : 0; p-- > 0;) {
+		struct session_stream *t = &s->streams[p];
+
+		while (t->given < t->results_n && n + 2 <= max)
+			n += give_result(s, t, 0, iov + n);
+	}
 	return n;
 }
 
-static void pop_result(struct session *s)
+static void pop_result(struct session *s, struct session_stream *t)
 {
-	struct slot *slot = s->results[s->results_head].slot;
+	struct slot *slot = t->results[t->results_head].slot;
 
-	s->results_head = (s->results_head + 1) % s->stripe->slots_n;
+	t->results_head = (t->results_head + 1) % s->stripe->slots_n;
+	t->results_n--;
+	t->outstanding--;
 	s->results_n--;
 	s->result_off = 0;
 	s->outstanding--;
 	stripe_result_sent(s->stripe, slot);
 }
 
+/* Whose result the next bytes belong to that the last send target gave out; NULL when all were sent. */
+static struct session_stream *sending(struct session *s)
+{
+	if (s->result_off)
+		return &s->streams[s->partial];
+	for (unsigned p = s->stripe->p.priorities; p-- > 0;)
+		if (s->streams[p].given)
+			return &s->streams[p];
+	return NULL;
+}
+
 void session_sent(struct session *s, size_t n, uint64_t now_ms)
 {
 	size_t control = n < s->control_inflight ? n : s->control_inflight;
+	struct session_stream *t;
 
 	s->last_tx_ms = now_ms;
 	s->control_off += (unsigned)control;
 	if (s->control_off == s->control_len)
 		s->control_off = s->control_len = 0;
 	n -= control;
-	while (n) {
-		uint32_t left = result_bytes(&s->results[s->results_head]) - s->result_off;
+	while (n && (t = sending(s))) {
+		uint32_t left = result_bytes(&t->results[t->results_head]) - s->result_off;
 
 		if (n < left) {
 			s->result_off += (uint32_t)n;
+			s->partial = (unsigned)(t - s->streams);
 			return;
 		}
 		n -= left;
-		pop_result(s);
+		t->given--;
+		pop_result(s, t);
 	}
 	if (s->draining)
 		session_ready(s);
@@ -124,18 +156,24 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 
 void session_drain(struct session *s)
 {
-	unsigned keep = s->result_off ? 1 : 0;
-
 	if (s->draining)
 		return;
 	s->draining = true;
 	s->linger_until_ms = s->stripe->owner->now_ms + LANE_LINGER_MS;
-	/* a result that is partly out must be completed, else the ABORT behind it could not be read */
-	while (s->results_n > keep) {
-		struct tx_result *last = &s->results[(s->results_head + --s->results_n) % s->stripe->slots_n];
+	for (unsigned p = 0; p < s->stripe->p.priorities; p++) {
+		struct session_stream *t = &s->streams[p];
+		/* a result that is partly out must be completed, else the ABORT behind it could not be read */
+		unsigned keep = s->result_off && p == s->partial ? 1 : 0;
 
-		s->outstanding--;
-		stripe_result_sent(s->stripe, last->slot);
+		t->given = keep;
+		while (t->results_n > keep) {
+			struct tx_result *last = &t->results[(t->results_head + --t->results_n) % s->stripe->slots_n];
+
+			s->results_n--;
+			t->outstanding--;
+			s->outstanding--;
+			stripe_result_sent(s->stripe, last->slot);
+		}
 	}
 	session_ready(s);
 }
@@ -157,9 +195,9 @@ void session_free(struct session *s)
 	struct lane_event ev = {
 	    .type = LANE_GONE, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->left};
 
-	s->result_off = 0;
-	while (s->results_n)
-		pop_result(s);
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		while (s->streams[p].results_n)
+			pop_result(s, &s->streams[p]);
 	if (s->ready) {
 		struct session **at = &l->ready_head, *tail = NULL;
 

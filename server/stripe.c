@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots of a stripe. A rank is at most `window` chunks ahead of its own oldest missing result, and a chunk is complete
- * only when the slowest rank has sent it, so no rank is more than 2 x window ahead of the oldest slot still in use. */
+/* Slots of each priority. A rank is at most `window` chunks ahead of its own oldest missing result, and a chunk is
+ * complete only when the slowest rank has sent it, so no rank is more than 2 x window ahead of the oldest slot still in
+ * use. */
 static unsigned stripe_slots(const struct stripe_params *p)
 {
 	return 2 * p->window;
@@ -23,7 +24,7 @@ static size_t stripe_stride(const struct stripe_params *p)
 
 static uint64_t stripe_buffers(const struct stripe_params *p)
 {
-	return (uint64_t)stripe_slots(p) * (p->deterministic ? p->world_size : 1);
+	return (uint64_t)stripe_slots(p) * p->priorities * (p->deterministic ? p->world_size : 1);
 }
 
 uint64_t stripe_memory(const struct stripe_params *p)
@@ -49,16 +50,16 @@ static void stripe_lay_out(struct stripe *st)
 	size_t words = (st->p.world_size + 63) / 64;
 	size_t buffers = st->p.deterministic ? st->p.world_size : 1;
 
-	for (unsigned i = st->slots_n; i-- > 0;) {
-		struct slot *s = &st->slots[i];
+	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
+		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
 		s->acc = st->p.memory + i * buffers * st->stride;
 		s->stash = buffers > 1 ? s->acc + st->stride : NULL;
 		s->who = st->bits + i * 3 * words;
 		s->complete = s->who + words;
 		s->wide = s->complete + words;
-		s->next = st->free;
-		st->free = s;
+		s->next = *list;
+		*list = s;
 	}
 }
 
@@ -66,7 +67,7 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 {
 	struct stripe *st = calloc(1, sizeof *st);
 	size_t words = (p->world_size + 63) / 64;
-	unsigned buckets = 1;
+	unsigned buckets = 1, slots;
 
 	if (!st)
 		goto no_memory;
@@ -74,13 +75,14 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 	st->p = *p;
 	st->slots_n = stripe_slots(p);
 	st->stride = stripe_stride(p);
-	while (buckets < 2 * st->slots_n)
+	slots = st->slots_n * p->priorities;
+	while (buckets < 2 * slots)
 		buckets *= 2;
 	st->mask = buckets - 1;
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);
-	st->slots = calloc(st->slots_n, sizeof *st->slots);
+	st->slots = calloc(slots, sizeof *st->slots);
 	st->buckets = calloc(buckets, sizeof(*st->buckets));
-	st->bits = calloc((size_t)st->slots_n * 3 * words, sizeof *st->bits);
+	st->bits = calloc((size_t)slots * 3 * words, sizeof *st->bits);
 	if (!st->sessions || !st->slots || !st->buckets || !st->bits)
 		goto no_memory;
 	st->at_stable = p->world_size;
@@ -157,6 +159,10 @@ static int check_agreement(struct stripe *st, const struct slot *slot, const str
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
 			       f->seq, me, mine, other, theirs);
 	}
+	if (f->priority != g->priority)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
+			       f->seq, me, f->priority, other, g->priority);
 	if (f->name_hash != g->name_hash)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64 ": %s gave it another name than %s", f->seq,
@@ -180,6 +186,9 @@ static int check_contribution(const struct stripe *st, const struct frame *f, st
 			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->dtype));
 	if (root && !broadcast)
 		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
+	if (f->priority >= st->p.priorities)
+		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->priority,
+			       st->p.priorities - 1);
 	if (f->chunk_elems == 0 || f->chunk_elems * (uint64_t)size > st->p.chunk_bytes)
 		return rs_fail(e, RS_EPROTO, "chunks of %u elements do not fit the job's %u bytes", f->chunk_elems,
 			       st->p.chunk_bytes);
@@ -225,11 +234,11 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 		if (rc)
 			return rc;
 	} else {
-		slot = st->free;
+		slot = st->free[f->priority];
 		if (!slot)
 			return rs_fail(e, RS_EPROTO, "%s started more chunks than the job's window of %u allows",
 				       stripe_who(st, rank, who, sizeof who), st->p.window);
-		st->free = slot->next;
+		st->free[f->priority] = slot->next;
 		slot_begin(st, slot, f, rank);
 		slot->next = *bucket;
 		*bucket = slot;
@@ -292,8 +301,8 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 	while (*at != slot)
 		at = &(*at)->next;
 	*at = slot->next;
-	slot->next = st->free;
-	st->free = slot;
+	slot->next = st->free[slot->of.priority];
+	st->free[slot->of.priority] = slot;
 }
 
 void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)

@@ -22,8 +22,9 @@ struct lane {
 	uint64_t ticked_ms;                      /* time of the last tick */
 };
 
-/* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list.
- * A stripe lives as long as a session is attached. */
+/* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list of
+ * their priority: operations of one priority never wait for slots that those of another hold. A stripe lives as long as
+ * a session is attached. */
 struct stripe {
 	struct lane *owner;
 	struct stripe *next;
@@ -36,9 +37,9 @@ struct stripe {
 	unsigned left_rank;        /* which */
 	uint64_t stable;           /* every rank has the results of all operations below */
 	struct session **sessions; /* [world_size], NULL: not attached */
-	struct slot *slots;        /* [slots_n] */
-	unsigned slots_n;
-	struct slot *free;
+	struct slot *slots;        /* [slots_n * p.priorities], those of priority 0 first */
+	unsigned slots_n;          /* of each priority */
+	struct slot *free[FRAME_PRIORITIES];
 	struct slot **buckets; /* [mask + 1] */
 	unsigned mask;
 	uint64_t *bits;     /* all slots' bit sets */
@@ -58,6 +59,16 @@ struct tx_result {
 	bool head_only;
 };
 
+/* A session's contributions and results of one priority, which come and go in one order. */
+struct session_stream {
+	unsigned outstanding; /* contributions begun whose result is not completely sent */
+	uint64_t next_seq;    /* contributions come in the order (seq, chunk): the least one that may come next */
+	uint64_t next_chunk;
+	struct tx_result *results; /* ring of the stripe's slots_n */
+	unsigned results_head, results_n;
+	unsigned given; /* of those, the first, given out by the last send target */
+};
+
 struct session {
 	struct stripe *stripe;
 	struct session *ready_next;
@@ -71,9 +82,8 @@ struct session {
 	bool left;            /* GOODBYE */
 	bool draining;        /* what arrives is thrown away; closed after the last bytes are out */
 	bool lost;            /* the connection is gone */
-	unsigned outstanding; /* contributions begun whose result is not completely sent */
-	uint64_t next_seq;    /* contributions come in the order (seq, chunk): the least one that may come next */
-	uint64_t next_chunk;
+	unsigned outstanding; /* of all streams */
+	struct session_stream streams[FRAME_PRIORITIES];
 
 	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
 	uint8_t raw[FRAME_HEADER];
@@ -91,13 +101,14 @@ struct session {
 	XXH3_state_t *sum; /* with checksum: over the payload so far; owned */
 	uint8_t control_in[FRAME_CONTROL_MAX];
 
-	/* sending: control frames go out between results; results in order from a ring of slots_n */
+	/* sending: control frames go out between results, results of a higher priority before those of a lower one */
 	uint8_t control[SESSION_CONTROL];
 	unsigned control_len, control_off; /* bytes control_off..control_len are still to be sent */
 	unsigned control_inflight;         /* of those, given out by the last send target */
-	struct tx_result *results;
-	unsigned results_head, results_n;
-	uint32_t result_off; /* bytes of the first result that are sent */
+	struct tx_result *results;         /* of all streams; owned */
+	unsigned results_n;                /* of all streams */
+	uint32_t result_off;               /* bytes that are sent of the first result of .. */
+	unsigned partial;                  /* .. this priority */
 };
 
 /* stripe.c */

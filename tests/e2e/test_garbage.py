@@ -102,7 +102,8 @@ class Garbage(unittest.TestCase):
             ("a bit turned", wire.frame(wire.HELLO, header_sum=1), "checksum is wrong"),
             ("type 0", wire.frame(0), "frame type 0 is unknown"),
             ("type HAVE", wire.frame(16), "frame type 16 is unknown"),
-            ("flags", wire.frame(wire.HELLO, flags=0x8001), "flags 0x8000 are unknown"),
+            ("flags", wire.frame(wire.HELLO, flags=0x81), "flags 0x80 are unknown"),
+            ("priority", wire.frame(wire.HELLO, priority=4), "frame priority 4 is beyond 3"),
             ("long HELLO", wire.frame(wire.HELLO, length=4097), "4097 payload bytes, at most 4096"),
             ("endless HELLO", wire.frame(wire.HELLO, length=0xFFFFFFFF), "at most 4096"),
             ("DATA", wire.frame(wire.DATA), "the first frame is DATA instead of HELLO"),
@@ -136,6 +137,8 @@ class Garbage(unittest.TestCase):
             ({"window": 0}, "window of 0"),
             ({"window": 1025}, "window of 1025"),
             ({"window": 0xFFFFFFFF}, "window of"),
+            ({"priorities": 0}, "0 priorities"),
+            ({"priorities": 5}, "5 priorities"),
             ({"processes": 0}, "0 processes"),
             # within each range, but more slots than limits.memory (4 GiB) together
             ({"window": 1024, "chunk_bytes": 4 << 20}, "limits.memory"),
@@ -198,6 +201,7 @@ class Garbage(unittest.TestCase):
             ("wide sum of float32", [data([1], flags=wire.WIDE)], "WIDE"),
             ("wide broadcast", [data([1], flags=wire.WIDE, op=wire.BROADCAST)], "WIDE"),
             ("root of a sum", [data([1], flags=wire.ROOT)], "ROOT"),
+            ("priority", [data([1], priority=1)], "priority 1 is beyond the job's highest, which is 0"),
             ("no chunk size", [data([1], chunk_elems=0)], "chunks of 0 elements"),
             ("large chunks", [data([1], chunk_elems=ELEMS + 1)], f"chunks of {ELEMS + 1} elements"),
             ("huge chunks", [data([1], chunk_elems=0xFFFFFFFF)], "chunks of 4294967295 elements"),
@@ -324,7 +328,7 @@ class Specification(unittest.TestCase):
             a.send(data([1, 4], seq=1, op=4))
             b.send(data([2, 5], seq=1, op=4))
             self.assertEqual(floats(a.expect(wire.RESULT)), [1, 3])
-            self.assertEqual(a.header[2:10], (wire.RESULT, 0, 7, 4, 8, 0, 1, 2))
+            self.assertEqual(a.header[2:11], (wire.RESULT, 0, 0, 7, 4, 8, 0, 1, 2))
             b.expect(wire.RESULT)
             # float16: one rank sends float32 partial sums
             a.send(wire.frame(wire.DATA, struct.pack("<e", 0.5), seq=2, dtype=6, count=1, chunk_elems=ELEMS * 2))

@@ -165,6 +165,7 @@ class Membership(unittest.TestCase):
                 None,
             ),
             ("window", {}, {"config": {"sharding": {"window": 3}}}, "window 3 and 32", None),
+            ("priorities", {}, {"config": {"sharding": {"priorities": 1}}}, "priorities 1 and 2", None),
             (
                 "shard map",
                 {"config": {"sharding": {"map": {"0-31": "r0", "32-63": "r1"}}}},

@@ -6,7 +6,7 @@ import ctypes
 import socket
 import struct
 
-HEADER = struct.Struct("<2sBBHBBIIQQQIIIIII")  # the last two: payload_sum, header_sum
+HEADER = struct.Struct("<2sBBBBBBIIQQQIIIIII")  # the last two: payload_sum, header_sum
 HELLO, WELCOME, REFUSED, WAITING, START, DATA, RESULT, PING, ABORT, GOODBYE = range(1, 11)
 WIDE, ROOT, CHECKED = 1, 2, 4
 BROADCAST = 16
@@ -24,11 +24,12 @@ def name_hash(name):
     return (checksum(name.encode()) or 1) if name else 0
 
 
-def frame(kind, payload=b"", *, magic=b"RS", version=1, flags=0, dtype=0, op=0, length=None, chunk=0, seq=0, count=0,
-          ack=0, generation=0, name=0, chunk_elems=0, reserved=0, payload_sum=0, header_sum=None):  # fmt: skip
+def frame(kind, payload=b"", *, magic=b"RS", version=1, flags=0, priority=0, dtype=0, op=0, length=None, chunk=0,
+          seq=0, count=0, ack=0, generation=0, name=0, chunk_elems=0, reserved=0, payload_sum=0,
+          header_sum=None):  # fmt: skip
     """A frame's bytes. What is wrong on purpose is given by name."""
-    fields = [magic, version, kind, flags, dtype, op, len(payload) if length is None else length, chunk, seq, count,
-              ack, generation, name, chunk_elems, reserved, payload_sum]  # fmt: skip
+    fields = [magic, version, kind, flags, priority, dtype, op, len(payload) if length is None else length, chunk,
+              seq, count, ack, generation, name, chunk_elems, reserved, payload_sum]  # fmt: skip
     if header_sum is None:
         header_sum = checksum(HEADER.pack(*fields, 0)[:60])
     return HEADER.pack(*fields, header_sum) + payload
@@ -89,9 +90,9 @@ def hello(job="test", rank=0, world_size=1, **other):
     """A HELLO of one lane. other: fields by their names in reduction.proto."""
     numbers = {
         "generation": 2, "lane": 5, "lanes": 6, "chunk_bytes": 7, "window": 8, "deterministic": 9, "checksum": 10,
-        "processes": 12, "label": 13, "reducer": 14, "software": 16, "detect_ms": 17,
+        "processes": 12, "label": 13, "reducer": 14, "software": 16, "detect_ms": 17, "priorities": 18,
     }  # fmt: skip
-    fields = {1: job, 3: rank, 4: world_size, 6: 1, 7: 65536, 8: 16, 12: 1, 14: "r0", 16: "test", 17: 10000}
+    fields = {1: job, 3: rank, 4: world_size, 6: 1, 7: 65536, 8: 16, 12: 1, 14: "r0", 16: "test", 17: 10000, 18: 1}
     fields[11] = ("fixed64", other.pop("config_digest", 7))
     fields[15] = ("fixed64", other.pop("incarnation", rank + 1))
     fields.update({numbers[k]: v for k, v in other.items()})
@@ -132,7 +133,7 @@ class Client:
             self.header = HEADER.unpack(data)
             if checksum(data[:60]) != self.header[-1]:
                 raise AssertionError("a reducer has sent a frame with a wrong checksum")
-            payload = self._read(self.header[6])
+            payload = self._read(self.header[7])
             if self.header[2] not in (WAITING, PING):
                 return self.header[2], payload
 

@@ -44,6 +44,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 	    .world_size = opt->world ? opt->world : 2,
 	    .chunk_bytes = opt->chunk_bytes ? opt->chunk_bytes : 64,
 	    .window = opt->window ? opt->window : 4,
+	    .priorities = opt->priorities ? opt->priorities : 1,
 	    .deterministic = opt->deterministic,
 	    .checksum = opt->checksum,
 	};
@@ -192,11 +193,12 @@ unsigned fw_slots_alive(const struct fw_world *fw)
 			alive++;
 			unsent += s->unsent;
 		}
-	for (const struct slot *s = st->free; s; s = s->next)
-		idle++;
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		for (const struct slot *s = st->free[p]; s; s = s->next)
+			idle++;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		queued += st->sessions[r] ? st->sessions[r]->results_n : 0;
-	must(alive + idle == st->slots_n);
+	must(alive + idle == st->slots_n * st->p.priorities);
 	must(unsent == queued);
 	return alive;
 }
@@ -382,6 +384,7 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 	size_t size = rs_dtype_size(f.dtype);
 	uint8_t want[sizeof(double)];
 
+	must(got.priority == f.priority);
 	must(got.seq == f.seq);
 	must(got.chunk == f.chunk);
 	must(got.count == f.count);

@@ -50,9 +50,9 @@ struct fw_world {
 	uint32_t random;
 };
 
-/* What differs from {world 2, window 4, chunks of 64 bytes}. */
+/* What differs from {world 2, window 4, one priority, chunks of 64 bytes}. */
 struct fw_options {
-	unsigned world, window;
+	unsigned world, window, priorities;
 	uint32_t chunk_bytes;
 	bool deterministic, checksum;
 	const struct rs_kernels *kernels;

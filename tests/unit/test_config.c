@@ -48,7 +48,7 @@ static const struct {
     {"timeouts: {conect: 3s}\n", "f:1:12: timeouts: found unknown key \"conect\", did you mean connect?"},
     {"server: {window: 3}\n", "f:1:10: server: found unknown key \"window\", did you mean sharding.window?"},
     {"sharding: {colour: 3}\n", "f:1:12: sharding: found unknown key \"colour\", expected one of shards, "
-				"chunk_bytes, window, map"},
+				"chunk_bytes, window, priorities, map"},
     {"reducers: [{id: a, adress: b}]\n", "f:1:20: reducers: found unknown key \"adress\", did you mean address?"},
     {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (line 1 has it)"},
     {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (line 2 has it)"},
@@ -254,6 +254,7 @@ START_TEST(empty_files_are_the_defaults)
 	ck_assert_uint_eq(cfg.sharding.shards, 64);
 	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 32768);
 	ck_assert_uint_eq(cfg.sharding.window, 32);
+	ck_assert_uint_eq(cfg.sharding.priorities, 2);
 	ck_assert_str_eq(cfg.server.listen, "127.0.0.1:7600");
 	ck_assert(cfg.server.lanes >= 1 && cfg.server.lanes <= 8);
 	ck_assert(cfg.server.lanes_auto);
@@ -299,6 +300,7 @@ static const char full[] =
     "  shards: 4096\n"
     "  chunk_bytes: 4 MiB\n"
     "  window: 1024\n"
+    "  priorities: 4\n"
     "  map: {0-1999: 0.b, \"2000,2002-4095\": 'true', 2001: 0.b}\n"
     "server: {listen: '0.0.0.0:0', lanes: 64, cpu: scalar}\n"
     "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, cpu: avx512}\n"
@@ -326,6 +328,7 @@ START_TEST(all_keys_are_read)
 	ck_assert_uint_eq(cfg.sharding.shards, 4096);
 	ck_assert_uint_eq(cfg.sharding.chunk_bytes, 4 << 20);
 	ck_assert_uint_eq(cfg.sharding.window, 1024);
+	ck_assert_uint_eq(cfg.sharding.priorities, 4);
 	ck_assert_uint_eq(cfg.sharding.owner[1999], 1);
 	ck_assert_uint_eq(cfg.sharding.owner[2000], 0);
 	ck_assert_uint_eq(cfg.sharding.owner[2001], 1);
@@ -503,6 +506,7 @@ static const struct {
     {R2 "sharding: {shards: 64, map: {0-31: r0, 32-63: r1}}\n", false},
     {R2 "sharding: {chunk_bytes: 64KiB}\n", false},
     {R2 "sharding: {window: 15}\n", false},
+    {R2 "sharding: {priorities: 1}\n", false},
     {R2 "job: {deterministic: true}\n", false},
     {R2 "job: {checksum: true}\n", false},
 };
@@ -525,7 +529,7 @@ START_TEST(digest_is_stable)
 	struct rs_config cfg;
 
 	parse(&cfg, "", 0);
-	ck_assert_uint_eq(rs_config_digest(&cfg), UINT64_C(18137007131985301174));
+	ck_assert_uint_eq(rs_config_digest(&cfg), UINT64_C(15694399869748380754));
 	rs_config_close(&cfg);
 }
 END_TEST

@@ -15,6 +15,7 @@ static struct control_hello full_hello(void)
 				  .lanes = 64,
 				  .chunk_bytes = 4 << 20,
 				  .window = 1024,
+				  .priorities = 4,
 				  .deterministic = true,
 				  .checksum = true,
 				  .config_digest = UINT64_MAX - 1,
@@ -28,13 +29,13 @@ static struct control_hello full_hello(void)
 	return h;
 }
 
-enum { NUMBERS = 13 };
+enum { NUMBERS = 14 };
 
 static void numbers_of(const struct control_hello *h, uint64_t out[NUMBERS])
 {
-	const uint64_t n[NUMBERS] = {h->generation,  h->rank,        h->world_size,    h->lane,     h->lanes,
-				     h->chunk_bytes, h->window,      h->deterministic, h->checksum, h->config_digest,
-				     h->processes,   h->incarnation, h->detect_ms};
+	const uint64_t n[NUMBERS] = {h->generation,  h->rank,        h->world_size,    h->lane,      h->lanes,
+				     h->chunk_bytes, h->window,      h->deterministic, h->checksum,  h->config_digest,
+				     h->processes,   h->incarnation, h->detect_ms,     h->priorities};
 
 	memcpy(out, n, sizeof n);
 }

@@ -10,6 +10,7 @@
 static const struct frame full = {
     .type = FRAME_RESULT,
     .flags = FRAME_CHECKED | FRAME_WIDE,
+    .priority = 3,
     .dtype = 7,
     .op = 4,
     .payload_len = 0x00a1b2c3,
@@ -33,7 +34,7 @@ static void seal(uint8_t *raw)
 START_TEST(layout)
 {
 	static const uint8_t want[56] = {
-	    'R',  'S',  1,    7,    5,    0,    7,    4,    0xc3, 0xb2, 0xa1, 0x00, 4,    3,
+	    'R',  'S',  1,    7,    5,    3,    7,    4,    0xc3, 0xb2, 0xa1, 0x00, 4,    3,
 	    2,    1,    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25,
 	    0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, 0x44, 0x43,
 	    0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0,
@@ -59,6 +60,7 @@ START_TEST(round_trip)
 	ck_assert_int_eq(frame_decode(raw, &f, &e), RS_OK);
 	ck_assert_uint_eq(f.type, full.type);
 	ck_assert_uint_eq(f.flags, full.flags);
+	ck_assert_uint_eq(f.priority, full.priority);
 	ck_assert_uint_eq(f.dtype, full.dtype);
 	ck_assert_uint_eq(f.op, full.op);
 	ck_assert_uint_eq(f.payload_len, full.payload_len);
@@ -96,7 +98,8 @@ static const struct {
     {"type 255", 3, 255, true, "frame type 255 is unknown"},
     {"all flags", 4, 7, true, NULL},
     {"flag 8", 4, 8, true, "flags 0x8"},
-    {"flag 0x100", 5, 1, true, "flags 0x100"},
+    {"the highest priority", 5, 3, true, NULL},
+    {"priority 4", 5, 4, true, "frame priority 4 is beyond 3"},
     {"any dtype: the job's business", 6, 255, true, NULL},
     {"any op: the job's business", 7, 255, true, NULL},
     {"16 MiB of DATA", 11, 1, true, NULL},

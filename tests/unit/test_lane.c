@@ -373,6 +373,86 @@ START_TEST(slots_are_used_again_within_the_bound)
 }
 END_TEST
 
+/* The same with priorities: operation q has priority q % PRIORITIES, and each rank goes on with any of them. */
+enum { PRIORITIES = 3 };
+
+struct streams {
+	struct fw_world fw;
+	uint64_t sent[FAKE_WORLD_MAX][PRIORITIES], got[FAKE_WORLD_MAX][PRIORITIES];
+};
+
+static struct frame stream_frame(const struct fw_world *fw, uint64_t n, unsigned p)
+{
+	uint64_t seq = n / CHUNKS_OF_AN_OP * PRIORITIES + p;
+	struct frame f = fw_data(fw, RS_SUM, seq % 2 ? RS_FLOAT16 : RS_INT32, seq, 0, 0);
+
+	f.count = 2 * f.chunk_elems + 3;
+	f.chunk = (uint32_t)(n % CHUNKS_OF_AN_OP);
+	f.priority = (uint8_t)p;
+	return f;
+}
+
+static bool may_send(const struct streams *t, unsigned r, unsigned p)
+{
+	uint64_t mine = t->sent[r][p] - t->got[r][p], all = 0;
+
+	for (unsigned i = 0; i < PRIORITIES; i++)
+		all += t->sent[r][i] - t->got[r][i];
+	return all < t->fw.params.window || mine < frame_reserve(t->fw.params.window);
+}
+
+static void streams_take(struct streams *t, unsigned r)
+{
+	struct fw_buffer *in = &t->fw.w[r].in;
+	struct frame f;
+	struct rs_err e;
+
+	while (in->len - in->off >= FRAME_HEADER) {
+		must(frame_decode(in->at + in->off, &f, &e) == RS_OK);
+		must(f.priority < PRIORITIES);
+		if (in->len - in->off < FRAME_HEADER + f.payload_len)
+			return;
+		fw_expect_result(&t->fw, r, stream_frame(&t->fw, t->got[r][f.priority]++, f.priority),
+				 t->fw.params.world_size);
+	}
+}
+
+START_TEST(priorities_go_on_at_their_own_pace)
+{
+	static const struct {
+		unsigned world, window;
+	} rows[] = {{1, 1}, {2, 1}, {2, 2}, {3, 16}, {4, 8}};
+	enum { EACH = 600 };
+	struct streams t = {0};
+	unsigned world = rows[_i].world;
+	uint64_t done = 0;
+
+	fw_running(&t.fw, &(struct fw_options){.world = world,
+					       .window = rows[_i].window,
+					       .priorities = PRIORITIES,
+					       .chunk_bytes = 128,
+					       .deterministic = _i % 2});
+	while (done < (uint64_t)EACH * PRIORITIES * world) {
+		unsigned r = fw_random(&t.fw, world), p = fw_random(&t.fw, PRIORITIES);
+
+		if (fw_random(&t.fw, 3) == 0)
+			while (t.sent[r][p] < EACH && may_send(&t, r, p))
+				fw_contribute(&t.fw, r, stream_frame(&t.fw, t.sent[r][p]++, p));
+		else if (fw_random(&t.fw, 2))
+			fw_grant(&t.fw, r, fw_random(&t.fw, 3) ? fw_random(&t.fw, 300) : 0);
+		fw_feed(&t.fw, r, 1 + fw_random(&t.fw, 200));
+		streams_take(&t, r);
+		done = 0;
+		for (r = 0; r < world; r++)
+			for (p = 0; p < PRIORITIES; p++)
+				done += t.got[r][p];
+	}
+	ck_assert_uint_eq(t.fw.failed, 0);
+	ck_assert_uint_le(t.fw.slots_seen_max, 2 * rows[_i].window * PRIORITIES);
+	say_goodbye_and_close(&t.fw);
+}
+END_TEST
+
 /* Ranks that are done are told apart from those that are not: the reducer's ack is the least of all. */
 START_TEST(the_ack_is_the_least_of_all_ranks)
 {
@@ -423,6 +503,7 @@ int main(void)
 	tcase_add_loop_test(tc, an_empty_operation_is_a_barrier, 0, 4);
 	tcase_add_loop_test(tc, an_average_divides_by_processes_not_workers, 0, 5);
 	tcase_add_loop_test(tc, slots_are_used_again_within_the_bound, 0, 5);
+	tcase_add_loop_test(tc, priorities_go_on_at_their_own_pace, 0, 5);
 	tcase_add_test(tc, the_ack_is_the_least_of_all_ranks);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -50,8 +50,9 @@ static void on_free(void *ctx, void *memory, uint64_t bytes)
 enum {
 	CHUNK = 1024,
 	WINDOW = 2,
-	JOB_BYTES = CHUNK * 2 * 2 * WINDOW
-}; /* half types take twice, slots are two windows */
+	PRIORITIES = 3,
+	JOB_BYTES = CHUNK * 2 * 2 * WINDOW * PRIORITIES
+}; /* half types take twice, slots are two windows of each priority */
 
 static void open_world(struct world *w, unsigned jobs, unsigned workers, uint64_t memory)
 {
@@ -82,6 +83,7 @@ static struct control_hello hello(unsigned rank, unsigned lane)
 				  .lanes = 2,
 				  .chunk_bytes = CHUNK,
 				  .window = WINDOW,
+				  .priorities = PRIORITIES,
 				  .config_digest = 99,
 				  .processes = 1 + rank,
 				  .incarnation = 1000 + rank,
@@ -194,6 +196,7 @@ START_TEST(lanes_have_their_own_memory_and_threads)
 		ck_assert_uint_eq(stripe_memory(&a[lane].stripe), JOB_BYTES);
 		ck_assert_uint_eq(a[lane].stripe.generation, 4);
 		ck_assert_uint_eq(a[lane].stripe.window, WINDOW);
+		ck_assert_uint_eq(a[lane].stripe.priorities, PRIORITIES);
 		ck_assert_uint_eq(a[lane].stripe.chunk_bytes, CHUNK);
 		ck_assert_uint_lt(a[lane].thread, 3);
 	}
@@ -222,12 +225,25 @@ START_TEST(detect_is_clamped)
 }
 END_TEST
 
-enum field { WORLD, RANK, LANE, LANES, CHUNK_BYTES, WINDOW_N, PROCESSES, DETERMINISTIC, CHECKSUM, DIGEST, INCARNATION };
+enum field {
+	WORLD,
+	RANK,
+	LANE,
+	LANES,
+	CHUNK_BYTES,
+	WINDOW_N,
+	PRIORITIES_N,
+	PROCESSES,
+	DETERMINISTIC,
+	CHECKSUM,
+	DIGEST,
+	INCARNATION
+};
 
 static void spoil(struct control_hello *h, enum field field, uint32_t v)
 {
-	uint32_t *const numbers[] = {&h->world_size,  &h->rank,   &h->lane,     &h->lanes,
-				     &h->chunk_bytes, &h->window, &h->processes};
+	uint32_t *const numbers[] = {&h->world_size,  &h->rank,   &h->lane,       &h->lanes,
+				     &h->chunk_bytes, &h->window, &h->priorities, &h->processes};
 
 	if (field <= PROCESSES)
 		*numbers[field] = v;
@@ -261,6 +277,8 @@ static const struct {
     {CHUNK_BYTES, (4 << 20) + 64, RS_EINVAL, "chunks of 4194368 bytes"},
     {WINDOW_N, 0, RS_EINVAL, "a window of 0 chunks is out of range 1 to 1024"},
     {WINDOW_N, 1025, RS_EINVAL, "a window of 1025 chunks"},
+    {PRIORITIES_N, 0, RS_EINVAL, "0 priorities are out of range 1 to 4"},
+    {PRIORITIES_N, 5, RS_EINVAL, "5 priorities are out of range"},
     {PROCESSES, 0, RS_EINVAL, "0 processes behind one worker are out of range"},
     {PROCESSES, UINT32_MAX, RS_EINVAL, "4294967295 processes behind one worker"},
 };
@@ -291,6 +309,7 @@ static const struct {
     {CHUNK_BYTES, 2048, RS_EMISMATCH,
      "ranks 1 and 0 of job train are configured differently: chunk_bytes 2048 and 1024"},
     {WINDOW_N, 3, RS_EMISMATCH, "window 3 and 2"},
+    {PRIORITIES_N, 2, RS_EMISMATCH, "priorities 2 and 3"},
     {DETERMINISTIC, 1, RS_EMISMATCH, "job.deterministic true and false"},
     {CHECKSUM, 1, RS_EMISMATCH, "job.checksum true and false"},
     {DIGEST, 98, RS_EMISMATCH, "their reducers or shard maps are not the same"},
@@ -506,10 +525,10 @@ START_TEST(limits_are_named)
 	refused(&w, &other, RS_EREFUSED, true, "this reducer runs 1 jobs, as many as its limits.jobs allows");
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, 3 * JOB_BYTES});
 	refused(&w, &other, RS_EREFUSED, true,
-		"job other needs 16384 bytes of slots, 8192 of this reducer's limits.memory");
+		"job other needs 49152 bytes of slots, 24576 of this reducer's limits.memory");
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, JOB_BYTES});
 	refused(&w, &other, RS_EREFUSED, false,
-		"job other needs 16384 bytes of slots, this reducer's limits.memory is 8192");
+		"job other needs 49152 bytes of slots, this reducer's limits.memory is 24576");
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, 4 * JOB_BYTES});
 	w.no_memory = true;
 	refused(&w, &other, RS_ENOMEM, true, "has no memory for job other");
@@ -538,8 +557,9 @@ START_TEST(deterministic_jobs_count_every_ranks_stash)
 	h.world_size = RS_WORLD_MAX;
 	h.chunk_bytes = RS_CHUNK_MAX;
 	h.window = RS_WINDOW_MAX;
+	h.priorities = RS_PRIORITIES_MAX;
 	h.lanes = RS_LANES_MAX;
-	refused(&w, &h, RS_EREFUSED, false, "job train needs 4503599627370496 bytes of slots");
+	refused(&w, &h, RS_EREFUSED, false, "job train needs 18014398509481984 bytes of slots");
 	close_world(&w);
 }
 END_TEST

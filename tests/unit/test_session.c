@@ -60,6 +60,29 @@ START_TEST(ranks_that_disagree_are_both_named)
 }
 END_TEST
 
+/* Two operations that rank 0 calls less and then more urgent, rank 1 the other way round: each sends another one first,
+ * and nobody waits for ever. _i: who is first. */
+START_TEST(ranks_that_disagree_about_a_priority_are_both_named)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2});
+	for (unsigned k = 0; k < 2; k++) {
+		unsigned r = k ^ (unsigned)_i;
+
+		for (unsigned urgent = 2; urgent-- > 0;) {
+			f = fw_data(&fw, RS_SUM, RS_FLOAT32, urgent ^ r ^ 1, 20, 0);
+			f.priority = (uint8_t)urgent;
+			fw_contribute(&fw, r, f);
+		}
+		fw_feed_all(&fw, 50);
+	}
+	expect_end(&fw, RS_EMISMATCH, _i ? "rank 0 (host-0) gave it priority 1" : "rank 1 (host-1) gave it priority 1",
+		   _i ? "rank 1 (host-1) priority 0" : "rank 0 (host-0) priority 0");
+}
+END_TEST
+
 START_TEST(a_broadcast_needs_one_root)
 {
 	struct fw_world fw;
@@ -80,7 +103,7 @@ START_TEST(a_broadcast_needs_one_root)
 }
 END_TEST
 
-enum field { DTYPE, OP, FLAGS, CHUNK, CHUNK_ELEMS, LEN, GENERATION, TYPE };
+enum field { DTYPE, OP, FLAGS, PRIORITY, CHUNK, CHUNK_ELEMS, LEN, GENERATION, TYPE };
 
 /* One field of a good header (20 float32 in chunks of 16) is spoiled. */
 static const struct {
@@ -95,6 +118,8 @@ static const struct {
     {FLAGS, FRAME_WIDE, "WIDE flag does not go with an all-reduce of float32"},
     {FLAGS, FRAME_ROOT, "ROOT flag goes with a broadcast only"},
     {FLAGS, 8, "flags 0x8 are unknown"},
+    {PRIORITY, 1, "priority 1 is beyond the job's highest, which is 0"},
+    {PRIORITY, FRAME_PRIORITIES, "frame priority 4 is beyond 3"},
     {CHUNK, 2, "chunk 2 is past the end of 20 elements"},
     {CHUNK, UINT32_MAX, "is past the end"},
     {CHUNK_ELEMS, 0, "chunks of 0 elements do not fit the job's 64 bytes"},
@@ -124,7 +149,10 @@ static struct frame spoiled(struct frame f, enum field field, uint32_t value)
 		f.op = (uint8_t)value;
 		break;
 	case FLAGS:
-		f.flags = (uint16_t)value;
+		f.flags = (uint8_t)value;
+		break;
+	case PRIORITY:
+		f.priority = (uint8_t)value;
 		break;
 	case CHUNK:
 		f.chunk = value;
@@ -214,6 +242,37 @@ START_TEST(contributions_come_in_order_and_once)
 }
 END_TEST
 
+/* The order holds within a priority only. */
+START_TEST(priorities_overtake_each_other)
+{
+	static const struct {
+		uint64_t seq;
+		uint8_t priority;
+	} sent[] = {{5, 0}, {3, 2}, {4, 2}, {2, 1}, {6, 0}};
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 3, .window = 5});
+	for (unsigned i = 0; i < 5; i++)
+		for (unsigned r = 0; r < 2; r++) {
+			f = fw_data(&fw, RS_SUM, RS_FLOAT32, sent[i].seq, 16, 0);
+			f.priority = sent[i].priority;
+			fw_contribute(&fw, r, f);
+			fw_feed_all(&fw, 33);
+			if (r == 1) {
+				fw_expect_result(&fw, 0, f, 2);
+				fw_expect_result(&fw, 1, f, 2);
+			}
+		}
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 1, 16, 0);
+	f.priority = 1;
+	fw_contribute(&fw, 0, f);
+	fw_feed_all(&fw, 33);
+	expect_end(&fw, RS_EPROTO, "rank 0 (host-0) sent chunk 0 of operation 1 out of order or twice",
+		   "its last one was chunk 0 of operation 2");
+}
+END_TEST
+
 START_TEST(the_window_is_enforced)
 {
 	static const unsigned windows[] = {1, 2, 16};
@@ -225,6 +284,60 @@ START_TEST(the_window_is_enforced)
 	fw_feed_all(&fw, 100);
 	ck_assert_uint_eq(fw.slots_seen_max, windows[_i]);
 	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than", "chunks without a result");
+}
+END_TEST
+
+/* A full window of one priority leaves the others their reserve, and no more. */
+START_TEST(each_priority_has_a_reserve)
+{
+	static const struct {
+		unsigned window, reserve;
+	} rows[] = {{1, 1}, {2, 1}, {15, 1}, {16, 2}, {32, 4}};
+	unsigned window = rows[_i].window, reserve = rows[_i].reserve;
+	struct fw_world fw;
+	struct frame f;
+	uint64_t seq = 0;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = window, .priorities = 3});
+	for (unsigned i = 0; i < window + 2 * reserve; i++) {
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq++, 1, 0);
+		f.priority = i < window ? 1 : i < window + reserve ? 2 : 0;
+		fw_contribute(&fw, 1, f);
+	}
+	fw_feed_all(&fw, 100);
+	ck_assert_uint_eq(fw.failed, 0);
+	ck_assert_uint_eq(fw.slots_seen_max, window + 2 * reserve);
+	f.seq = seq;
+	fw_contribute(&fw, 1, f);
+	fw_feed_all(&fw, 100);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than", "chunks without a result");
+}
+END_TEST
+
+/* Rank 0 has a full window of urgent chunks, rank 1 of the others: neither waits for the other. */
+START_TEST(windows_full_of_different_priorities_go_on)
+{
+	enum { WINDOW = 3 };
+	struct fw_world fw;
+	struct frame f[2][WINDOW];
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = WINDOW, .priorities = 2});
+	for (unsigned p = 0; p < 2; p++)
+		for (unsigned i = 0; i < WINDOW; i++) {
+			f[p][i] = fw_data(&fw, RS_SUM, RS_FLOAT32, p * WINDOW + i, 16, 0);
+			f[p][i].priority = (uint8_t)p;
+			fw_contribute(&fw, !p, f[p][i]);
+		}
+	fw_feed_all(&fw, 100);
+	for (unsigned i = 0; i < WINDOW; i++)
+		for (unsigned p = 0; p < 2; p++) {
+			fw_contribute(&fw, p, f[p][i]);
+			fw_feed_all(&fw, 100);
+			fw_expect_result(&fw, 0, f[p][i], 2);
+			fw_expect_result(&fw, 1, f[p][i], 2);
+		}
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
 }
 END_TEST
 
@@ -465,9 +578,11 @@ START_TEST(random_frames_are_harmless)
 	for (uint32_t seed = 0; seed < 400; seed++) {
 		uint8_t payload[256] = {0};
 
-		fw_running(&fw,
-			   &(struct fw_options){
-			       .world = 3, .window = 1 + seed % 3, .deterministic = seed & 1, .checksum = seed & 2});
+		fw_running(&fw, &(struct fw_options){.world = 3,
+						     .window = 1 + seed % 3,
+						     .priorities = 1 + seed % 4,
+						     .deterministic = seed & 1,
+						     .checksum = seed & 2});
 		fw.random = seed * 977 + (uint32_t)_i;
 		for (unsigned n = 0; n < 60; n++) {
 			struct frame f = fw_data(&fw, fw_random(&fw, RS_OP_NR), fw_random(&fw, RS_DTYPE_NR),
@@ -476,14 +591,15 @@ START_TEST(random_frames_are_harmless)
 
 			f.type = fw_random(&fw, 20) ? FRAME_DATA : types[fw_random(&fw, sizeof types)];
 			f.ack = fw_random(&fw, 5);
-			f.flags = fw_random(&fw, 8) ? 0 : (uint16_t)fw_random(&fw, 8);
+			f.priority = (uint8_t)(fw_random(&fw, 8) ? f.seq % fw.params.priorities : fw_random(&fw, 5));
+			f.flags = fw_random(&fw, 8) ? 0 : (uint8_t)fw_random(&fw, 8);
 			if (fw_random(&fw, 3))
 				fw_contribute(&fw, rank, f);
 			else
 				fw_say(&fw, rank, spoiled(f, LEN, fw_random(&fw, sizeof payload)), payload);
 		}
 		fw_feed_shuffled(&fw, 90);
-		must(fw.slots_seen_max <= 2 * fw.params.window);
+		must(fw.slots_seen_max <= 2 * fw.params.window * fw.params.priorities);
 		fw_close(&fw);
 	}
 }
@@ -498,11 +614,15 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, ranks_that_disagree_are_both_named, 0, sizeof disagreements / sizeof disagreements[0]);
+	tcase_add_loop_test(tc, ranks_that_disagree_about_a_priority_are_both_named, 0, 2);
 	tcase_add_loop_test(tc, a_broadcast_needs_one_root, 0, 2);
 	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
 	tcase_add_loop_test(tc, noise_ends_the_job, 0, 4);
 	tcase_add_loop_test(tc, contributions_come_in_order_and_once, 0, 10);
+	tcase_add_test(tc, priorities_overtake_each_other);
 	tcase_add_loop_test(tc, the_window_is_enforced, 0, 3);
+	tcase_add_loop_test(tc, each_priority_has_a_reserve, 0, 5);
+	tcase_add_test(tc, windows_full_of_different_priorities_go_on);
 	tcase_add_test(tc, ranks_with_different_chunks_cannot_exhaust_memory);
 	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
 	tcase_add_test(tc, a_missing_checksum_ends_the_job);

@@ -82,6 +82,97 @@ START_TEST(abort_waits_for_the_result_that_is_partly_out)
 }
 END_TEST
 
+/* Operations 0 .. 2 of priority 0 wait to be read by rank 0, then operation 3 of priority 1 is complete. */
+static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
+{
+	struct frame f;
+
+	fw_running(fw, &(struct fw_options){.world = 2, .priorities = 2, .window = 4});
+	fw_grant(fw, 0, 0);
+	for (uint64_t seq = 0; seq < 3; seq++)
+		for (unsigned r = 0; r < 2; r++)
+			fw_contribute(fw, r, fw_data(fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(fw, 100);
+	fw_grant(fw, 0, taken);
+	f = fw_data(fw, RS_SUM, RS_FLOAT32, 3, 16, 0);
+	f.priority = 1;
+	for (unsigned r = 0; r < 2; r++)
+		fw_contribute(fw, r, f);
+	fw_feed_all(fw, 100);
+	return f;
+}
+
+/* _i: bytes that the socket took before. Results of 128 bytes are overtaken unless they are partly out. */
+START_TEST(urgent_results_go_first)
+{
+	unsigned before = ((unsigned)_i + 127) / 128;
+	struct fw_world fw;
+	struct frame urgent;
+
+	urgent = queue_urgent_behind(&fw, (size_t)_i);
+	for (unsigned piece = 1; fw.w[0].session->results_n; piece = piece * 3 % 100)
+		fw_grant(&fw, 0, piece);
+	for (unsigned n = 0; n < 4; n++) {
+		uint64_t seq = n < before ? n : n - 1;
+
+		fw_expect_result(&fw, 0, n == before ? urgent : fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0), 2);
+	}
+	fw_expect_nothing(&fw, 0);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
+	fw_close(&fw);
+}
+END_TEST
+
+/* The same when the job ends: what is partly out is completed, urgent or not. */
+START_TEST(abort_drops_results_of_every_priority)
+{
+	struct fw_world fw;
+
+	queue_urgent_behind(&fw, (size_t)_i);
+	lane_abort(fw.lane, FAKE_JOB, RS_EPEER, "rank 1 was lost");
+	fw_flush(&fw);
+	ck_assert_uint_eq(fw_slots_alive(&fw), _i % 128 ? 1 : 0);
+	fw_grant(&fw, 0, SIZE_MAX);
+	for (uint64_t seq = 0; seq < ((unsigned)_i + 127) / 128; seq++)
+		fw_expect_result(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0), 2);
+	fw_expect_abort(&fw, 0, RS_EPEER, "rank 1 was lost", "");
+	fw_expect_nothing(&fw, 0);
+	fw_close(&fw);
+}
+END_TEST
+
+/* A driver may be told later what was sent: an urgent result that came meanwhile was not among it. */
+START_TEST(what_was_given_out_is_what_is_sent)
+{
+	struct iovec iov[SESSION_IOV];
+	struct fw_world fw;
+	struct frame urgent;
+	unsigned n;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2, .window = 4});
+	fw_grant(&fw, 0, 0);
+	for (uint64_t seq = 0; seq < 2; seq++)
+		for (unsigned r = 0; r < 2; r++)
+			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+	fw_feed_all(&fw, 100);
+	n = session_send_target(fw.w[0].session, iov, SESSION_IOV);
+	ck_assert_uint_eq(n, 4);
+	urgent = fw_data(&fw, RS_SUM, RS_FLOAT32, 2, 16, 0);
+	urgent.priority = 1;
+	for (unsigned r = 0; r < 2; r++)
+		fw_contribute(&fw, r, urgent);
+	fw_feed_all(&fw, 100);
+	session_sent(fw.w[0].session, 128 + 7, fw.now_ms);
+	ck_assert_uint_eq(fw.w[0].session->results_n, 2);
+	ck_assert_uint_eq(fw.w[0].session->result_off, 7);
+	session_sent(fw.w[0].session, 121, fw.now_ms);
+	fw_grant(&fw, 0, SIZE_MAX);
+	fw_expect_result(&fw, 0, urgent, 2);
+	fw_expect_nothing(&fw, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 START_TEST(start_reaches_a_worker_that_did_not_read_for_long)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -301,6 +392,9 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_slow_reader_keeps_memory_bounded, 0, 3);
 	tcase_add_loop_test(tc, abort_waits_for_the_result_that_is_partly_out, 0, 300);
+	tcase_add_loop_test(tc, urgent_results_go_first, 0, 385);
+	tcase_add_loop_test(tc, abort_drops_results_of_every_priority, 0, 385);
+	tcase_add_test(tc, what_was_given_out_is_what_is_sent);
 	tcase_add_loop_test(tc, start_reaches_a_worker_that_did_not_read_for_long, 0, 2);
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);
 	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 2);
