@@ -131,10 +131,10 @@ void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 void rs_config_reference(FILE *out);
 
 /* A number that is equal on two ranks exactly when their reducers (ids, lanes, order), shards, owners, chunk size,
- * window, priorities, determinism and checksum setting are: what all ranks of a job must agree on. Addresses may differ.
- * It is a chain of XXH3-64, each step seeded by the one before, the first by 0: deterministic, checksum, chunk_bytes,
- * window, priorities, number of reducers, then for each reducer the bytes of its id and its lanes, then the number of shards and
- * each shard's owner as an index; numbers as 8 bytes, little-endian. */
+ * window, priorities, determinism and checksum setting are: what all ranks of a job must agree on. Addresses may
+ * differ. It is a chain of XXH3-64, each step seeded by the one before, the first by 0: deterministic, checksum,
+ * chunk_bytes, window, priorities, number of reducers, then for each reducer the bytes of its id and its lanes, then
+ * the number of shards and each shard's owner as an index; numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 
 /* Which lane of its reducer a shard lives on: the how-manieth of that reducer's shards it is, modulo its lanes. */

@@ -5,6 +5,7 @@
 #include "config/plan.h"
 #include "config/schema.h"
 #include "config/value.h"
+#include "proto/frame.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -42,7 +43,7 @@ static int run_check(const struct call *call, struct rs_err *e)
 {
 	char chunk[32], flight[32];
 	struct rs_config cfg;
-	unsigned lanes = 0;
+	unsigned lanes = 0, chunks;
 	int rc;
 
 	rc = rs_config_load(&cfg, call->file, e);
@@ -51,7 +52,8 @@ static int run_check(const struct call *call, struct rs_err *e)
 	for (unsigned i = 0; i < cfg.reducers_n; i++)
 		lanes += cfg.reducers[i].lanes;
 	value_format_bytes(cfg.sharding.chunk_bytes, chunk, sizeof chunk);
-	value_format_bytes((uint64_t)lanes * cfg.sharding.window * cfg.sharding.chunk_bytes, flight, sizeof flight);
+	chunks = cfg.sharding.window + (cfg.sharding.priorities - 1) * frame_reserve(cfg.sharding.window);
+	value_format_bytes((uint64_t)lanes * chunks * cfg.sharding.chunk_bytes, flight, sizeof flight);
 	printf(
 	    "%s: ok: %u reducer%s with %u lane%s, %u shard%s, chunks of %s, window %u, at most %s in flight a worker\n",
 	    call->file, cfg.reducers_n, cfg.reducers_n == 1 ? "" : "s", lanes, lanes == 1 ? "" : "s",
