@@ -3,7 +3,11 @@
  * with both in memory, beside memcpy and a plain `a[i] = a[i] + b[i]` on float32 that the compiler vectorized.
  *
  * GB/s counts the bytes of the accumulator (of the elements for copies), so a float16 sum at the speed of a float32 one
- * adds as many elements a second. */
+ * adds as many elements a second.
+ *
+ * With --reducer only what a reducer does: sums whose source, a chunk just received, is in L2 and whose accumulators
+ * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
+ * a slow phase of the machine does not change their ratio. */
 #include "common/kernels.h"
 
 #include <getopt.h>
@@ -32,10 +36,11 @@ typedef void (*plain_add_fn)(float *restrict a, const float *restrict b, size_t 
 
 struct bench {
 	char *acc, *src; /* bytes[1] each, on page boundaries */
+	char *base;      /* with --reducer: as acc, of float32, for the plain add and memcpy */
 	size_t bytes[2]; /* of a buffer: in L2, in memory */
 	unsigned repeats;
 	const char *table; /* only this one; NULL for all */
-	bool json;
+	bool json, reducer;
 	plain_add_fn plain_add;
 };
 
@@ -204,6 +209,124 @@ static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigne
 	run(b, j);
 }
 
+/* Calls the job on one block of acc after the other, beginning at *cursor, for REPEAT_SECONDS. Returns GB/s. */
+static double walk(const struct bench *b, const struct job *j, char *acc, size_t *cursor)
+{
+	struct bench at = *b;
+	double start = now(), elapsed;
+	size_t done = 0;
+
+	do {
+		if (*cursor + b->bytes[0] > b->bytes[1])
+			*cursor = 0;
+		at.acc = acc + *cursor;
+		call(&at, j);
+		*cursor += b->bytes[0];
+		done += b->bytes[0];
+		elapsed = now() - start;
+	} while (elapsed < REPEAT_SECONDS);
+	return (double)done / elapsed / 1e9;
+}
+
+/* Ticks of the time-stamp counter in a nanosecond: its nominal frequency, which is not what the core really runs at.
+ * 0 where there is none. */
+static double tsc_ghz(void)
+{
+#if defined(__x86_64__)
+	double start = now(), elapsed;
+	uint64_t ticks = __builtin_ia32_rdtsc();
+
+	do
+		elapsed = now() - start;
+	while (elapsed < 0.05);
+	return (double)(__builtin_ia32_rdtsc() - ticks) / elapsed / 1e9;
+#else
+	return 0;
+#endif
+}
+
+/* Speeds of one dtype's sum and of what it is compared with: GB/s of each repeat, and the ratio of those of the same
+ * repeat; all sorted. */
+struct sum_speed {
+	double sum[REPEATS_MAX], add[REPEATS_MAX], copy[REPEATS_MAX], ratio[REPEATS_MAX];
+};
+
+static void measure_sum(const struct bench *b, const struct job *j, struct sum_speed *s)
+{
+	struct job whole = *j, add = {.verb = V_PLAIN_ADD, .dtype = RS_FLOAT32, .n = b->bytes[0] / sizeof(float)};
+	struct job copy = add;
+	struct bench ones = *b; /* a source of float32 for the plain add */
+	size_t at = 0, at_add = 0, at_copy = 0;
+
+	whole.n = b->bytes[1] / rs_acc_size(j->dtype);
+	fill(b, &whole);
+	copy.verb = V_MEMCPY;
+	ones.src = b->base;
+	walk(b, j, b->acc, &at); /* not counted: the caches and the branch predictor learn */
+	for (unsigned r = 0; r < b->repeats; r++) {
+		s->add[r] = walk(&ones, &add, b->base, &at_add);
+		s->sum[r] = walk(b, j, b->acc, &at);
+		s->copy[r] = walk(&ones, &copy, b->base, &at_copy);
+		s->ratio[r] = s->sum[r] / s->add[r];
+	}
+	qsort(s->ratio, b->repeats, sizeof s->ratio[0], compare_doubles);
+	qsort(s->sum, b->repeats, sizeof s->sum[0], compare_doubles);
+	qsort(s->add, b->repeats, sizeof s->add[0], compare_doubles);
+	qsort(s->copy, b->repeats, sizeof s->copy[0], compare_doubles);
+}
+
+/* One dtype's line. Ticks and cores are for the bytes that workers send: 100 Gbit/s are 12.5 GB/s of them. */
+static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned dtype, double ghz)
+{
+	struct job j = {.verb = V_REDUCE, .k = k, .dtype = dtype, .op = RS_SUM};
+	size_t size = rs_dtype_size(dtype), acc_size = rs_acc_size(dtype);
+	struct sum_speed s;
+	double sum, add, copy, ratio, sent;
+
+	j.n = b->bytes[0] / acc_size;
+	measure_sum(b, &j, &s);
+	sum = s.sum[b->repeats / 2];
+	add = s.add[b->repeats / 2];
+	copy = s.copy[b->repeats / 2];
+	ratio = s.ratio[b->repeats / 2];
+	sent = sum * (double)size / (double)acc_size;
+	if (b->json)
+		printf(
+		    "{\"kernel\":\"sum\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"L2 to memory\",\"bytes\":%zu,"
+		    "\"repeats\":%u,\"gbps_median\":%.3f,\"gbps_min\":%.3f,\"gbps_max\":%.3f,\"plain_add_gbps\":%.3f,"
+		    "\"memcpy_gbps\":%.3f,\"over_plain_add\":%.3f,\"tsc_ghz\":%.3f,\"tsc_per_byte_sent\":%.4f,"
+		    "\"cores_per_100gbit\":%.3f}\n",
+		    rs_dtype_name(dtype), k->name, b->bytes[1], b->repeats, sum, s.sum[0], s.sum[b->repeats - 1], add,
+		    copy, ratio, ghz, ghz / sent, 12.5 / sent);
+	else
+		printf("%-9s %-7s %9.2f %9.2f %9.2f %9.2f %9.2f %10.3f %10.4f %10.2f\n", rs_dtype_name(dtype), k->name,
+		       sum, s.sum[0], s.sum[b->repeats - 1], add, copy, ratio, ghz / sent, 12.5 / sent);
+	fflush(stdout);
+}
+
+/* What --reducer prints. */
+static void run_reducer(const struct bench *b)
+{
+	struct bench ones = *b;
+	const struct rs_kernels *k;
+	double ghz = tsc_ghz();
+
+	rs_kernels_select(b->table ? b->table : "auto", &k, NULL);
+	ones.acc = ones.src = b->base;
+	fill(&ones, &(struct job){.dtype = RS_FLOAT32, .n = b->bytes[1] / sizeof(float)});
+	if (!b->json)
+		printf(
+		    "# sums as a reducer does them: source of %zu KiB of accumulators in L2, accumulators in %zu MiB "
+		    "of "
+		    "memory\n# GB/s of the accumulator, median, min and max of %u repeats; ticks of the time-stamp "
+		    "counter (%.2f GHz,\n# nominal) for a byte that a worker sends; cores for 100 Gbit/s of them, of "
+		    "summing alone\n%-9s %-7s %9s %9s %9s %9s %9s %10s %10s %10s\n",
+		    b->bytes[0] >> 10, b->bytes[1] >> 20, b->repeats, ghz, "dtype", "table", "median", "min", "max",
+		    "plain-add", "memcpy", "/plain-add", "ticks/B", "cores");
+	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
+		run_sum(b, k, dtype, ghz);
+}
+
 static void run_all(const struct bench *b)
 {
 	const struct rs_kernels *k;
@@ -221,12 +344,15 @@ static void run_all(const struct bench *b)
 }
 
 static const char usage[] =
-    "usage: reduction-bench-kernels [--json] [--repeats N] [--table NAME] [--memory MIB]\n"
+    "usage: reduction-bench-kernels [--json] [--reducer] [--repeats N] [--table NAME] [--memory MIB]\n"
     "Speed of the reduction kernels on one core, in L2 and from memory.\n"
     "  --json          a JSON object a line instead of a table\n"
+    "  --reducer       only sums as a reducer does them, source in L2, accumulators in memory, beside a plain add\n"
+    "                  and memcpy in the same places\n"
     "  --repeats N     measure each N times, 1 to 101 (default 7)\n"
-    "  --table NAME    only this kernel table: scalar, avx2, avx512, neon (default: all that run here)\n"
-    "  --memory MIB    size of each of the two buffers in memory, 1 to 4096 (default 64)\n"
+    "  --table NAME    only this kernel table: scalar, avx2, avx512, neon (default: all that run here;\n"
+    "                  with --reducer the best)\n"
+    "  --memory MIB    size of each buffer in memory, 1 to 4096 (default: 4 times the last cache, 64 to 256)\n"
     "  --help          print this and exit\n";
 
 /* The number in text when it is in range; exits with a message otherwise. */
@@ -245,10 +371,13 @@ static unsigned number(const char *option, const char *text, unsigned long max)
 
 static void parse(int argc, char **argv, struct bench *b)
 {
-	static const struct option options[] = {
-	    {"json", no_argument, NULL, 'j'},        {"repeats", required_argument, NULL, 'r'},
-	    {"table", required_argument, NULL, 't'}, {"memory", required_argument, NULL, 'm'},
-	    {"help", no_argument, NULL, 'h'},        {0}};
+	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+						{"repeats", required_argument, NULL, 'r'},
+						{"table", required_argument, NULL, 't'},
+						{"memory", required_argument, NULL, 'm'},
+						{"reducer", no_argument, NULL, 'R'},
+						{"help", no_argument, NULL, 'h'},
+						{0}};
 	const struct rs_kernels *k;
 	struct rs_err e;
 	int c;
@@ -257,6 +386,9 @@ static void parse(int argc, char **argv, struct bench *b)
 		switch (c) {
 		case 'j':
 			b->json = true;
+			break;
+		case 'R':
+			b->reducer = true;
 			break;
 		case 'r':
 			b->repeats = number("repeats", optarg, REPEATS_MAX);
@@ -284,24 +416,41 @@ static void parse(int argc, char **argv, struct bench *b)
 	}
 }
 
+/* A quarter of L2 for each buffer, 64 KiB where its size is not known; four times the last cache, so that it holds
+ * little of it, but at most 256 MiB: some virtual machines name a cache of which they have only a part. */
+static void choose_sizes(struct bench *b)
+{
+	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+	b->bytes[0] = l2 >= 65536 ? (size_t)l2 / 4 / 4096 * 4096 : 65536;
+	b->bytes[1] = 64u << 20;
+	if (l3 > 16 << 20)
+		b->bytes[1] = l3 > 64 << 20 ? 256u << 20 : (size_t)l3 * 4;
+}
+
 int main(int argc, char **argv)
 {
-	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-	/* a quarter of L2 for each buffer; 64 KiB where its size is not known */
-	struct bench b = {.bytes = {l2 >= 65536 ? (size_t)l2 / 4 / 4096 * 4096 : 65536, 64u << 20}, .repeats = 7};
+	struct bench b = {.repeats = 7};
 
+	choose_sizes(&b);
 	parse(argc, argv, &b);
 	b.plain_add = best_plain_add();
 	if (b.bytes[0] > b.bytes[1])
 		b.bytes[0] = b.bytes[1];
 	b.acc = aligned_alloc(4096, b.bytes[1]);
 	b.src = aligned_alloc(4096, b.bytes[1]);
-	if (!b.acc || !b.src) {
-		fprintf(stderr, "reduction-bench-kernels: no memory for two buffers of %zu bytes\n", b.bytes[1]);
+	b.base = b.reducer ? aligned_alloc(4096, b.bytes[1]) : NULL;
+	if (!b.acc || !b.src || (b.reducer && !b.base)) {
+		fprintf(stderr, "reduction-bench-kernels: no memory for %d buffers of %zu bytes\n", b.reducer ? 3 : 2,
+			b.bytes[1]);
 		return 1;
 	}
-	run_all(&b);
+	if (b.reducer)
+		run_reducer(&b);
+	else
+		run_all(&b);
 	free(b.acc);
 	free(b.src);
+	free(b.base);
 	return 0;
 }
