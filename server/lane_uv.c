@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -312,7 +313,10 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 static void lane_main(void *arg)
 {
 	struct lane_thread *t = arg;
+	char name[16]; /* all that the system takes */
 
+	snprintf(name, sizeof name, "lane %u", t->index);
+	pthread_setname_np(pthread_self(), name);
 	uv_run(&t->loop, UV_RUN_DEFAULT);
 }
 
