@@ -29,10 +29,11 @@ struct backend_request {
 	const void *send; /* recv for a broadcast */
 	void *recv;
 	uint64_t count;
-	unsigned dtype;   /* enum rs_dtype */
-	unsigned op;      /* enum rs_op, or FRAME_OP_BROADCAST */
-	unsigned root;    /* rank, of a broadcast */
-	const char *name; /* NULL or the operation's name; valid for the call of submit only */
+	unsigned dtype;     /* enum rs_dtype */
+	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
+	unsigned root;      /* rank, of a broadcast */
+	const char *name;   /* NULL or what messages call the operation; valid for the call of submit only */
+	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: it has no name */
 	/* Called exactly once per submitted request, on any thread, err NULL on success. The backend does not touch
 	 * the request afterwards. Must not block and must not call the backend. */
 	void (*done)(struct backend_request *req, const struct rs_err *err);
@@ -48,7 +49,10 @@ struct backend_vtbl {
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
-	/* Leaves in good order, calls done(RS_ECLOSED) for what is pending, frees b. */
+	/* Leaves in good order and calls done(RS_ECLOSED) for what is pending. After it only free and close may follow.
+	 */
+	void (*stop)(struct backend *b);
+	/* Frees b. */
 	void (*close)(struct backend *b);
 };
 

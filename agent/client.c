@@ -137,7 +137,7 @@ static int submit(struct backend *b, struct backend_request *req, struct rs_err 
 	m.submit.dtype = (uint8_t)req->dtype;
 	m.submit.op = (uint8_t)req->op;
 	m.submit.root = req->root;
-	m.submit.name_hash = frame_name_hash(req->name);
+	m.submit.name_hash = req->name_hash;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
 	pthread_mutex_lock(&c->lock);
 	rc = wait_for_place(c, e);
@@ -303,10 +303,9 @@ static void client_delete(struct client *c)
 	free(c);
 }
 
-static void client_close(struct backend *b)
+static void client_stop(struct backend *b)
 {
 	struct client *c = client_of(b);
-	struct rs_config *cfg = c->cfg;
 	union local_message m;
 
 	pthread_mutex_lock(&c->lock);
@@ -318,6 +317,13 @@ static void client_close(struct backend *b)
 	client_send(c->fd, &m);
 	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */
 	pthread_join(c->reader, NULL);
+}
+
+static void client_close(struct backend *b)
+{
+	struct client *c = client_of(b);
+	struct rs_config *cfg = c->cfg;
+
 	client_delete(c);
 	rs_config_close(cfg);
 	free(cfg);
@@ -338,7 +344,13 @@ static int start_reader(struct client *c, struct rs_err *e)
 int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
 {
 	static const struct backend_vtbl vtbl = {
-	    .submit = submit, .alloc = alloc_buffer, .free = free_buffer, .stats = get_stats, .close = client_close};
+	    .submit = submit,
+	    .alloc = alloc_buffer,
+	    .free = free_buffer,
+	    .stats = get_stats,
+	    .stop = client_stop,
+	    .close = client_close,
+	};
 	struct client *c = calloc(1, sizeof *c);
 	struct local_welcome grants;
 	int rc;

@@ -96,7 +96,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .dtype = (uint8_t)req->dtype,
 	    .op = (uint8_t)req->op,
 	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
-	    .name_hash = frame_name_hash(req->name),
+	    .name_hash = req->name_hash,
 	    .name = o->name,
 	    .done = on_done,
 	    .user = o,
@@ -145,11 +145,15 @@ static void release(struct direct *d)
 	free(d);
 }
 
+static void direct_stop(struct backend *b)
+{
+	engine_free(((struct direct *)b)->engine);
+}
+
 static void direct_close(struct backend *b)
 {
 	struct direct *d = (struct direct *)b;
 
-	engine_free(d->engine);
 	rs_config_close(d->cfg);
 	free(d->cfg);
 	release(d);
@@ -160,6 +164,7 @@ static const struct backend_vtbl direct_vtbl = {
     .alloc = direct_alloc,
     .free = direct_free,
     .stats = direct_stats,
+    .stop = direct_stop,
     .close = direct_close,
 };
 

@@ -9,7 +9,7 @@ libagent      := $(B)/agent/libagent.a
 $(libagent): $(agent_drv_src:%.c=$(B)/%.o)
 
 # libreduction: the C API over the engine of this process or the agent
-reduction_src := agent/reduction.c agent/open.c agent/direct.c $(wildcard agent/client*.c)
+reduction_src := $(patsubst %,agent/%.c,reduction open comm request group direct) $(wildcard agent/client*.c)
 soname        := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib           += $(B)/lib/libreduction.so
 $(B)/lib/libreduction.so.$(VERSION): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
@@ -28,3 +28,6 @@ $(B)/bin/reduction-agent: $(agentd_src:%.c=$(B)/%.o) $(libagent) $(libagent_core
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS)
 endif
+
+# requests and groups are tested over a backend of the test's
+$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/%.o,comm request group)

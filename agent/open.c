@@ -256,18 +256,14 @@ int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction
 		rs_fail(&e, RS_EINVAL, "there is no place for the communicator: ret is NULL");
 		return comm_result(err, &e);
 	}
-	c = calloc(1, sizeof *c);
-	if (!c) {
-		rs_fail(&e, RS_ENOMEM, "there is no memory for a communicator");
+	c = comm_new(&e);
+	if (!c)
 		return comm_result(err, &e);
-	}
 	rc = open_backend(c, opt, &e);
 	if (rc) {
-		free(c);
+		comm_delete(c);
 		return comm_result(err, &e);
 	}
-	pthread_mutex_init(&c->order, NULL);
-	pthread_mutex_init(&c->lock, NULL);
 	*ret = c;
 	if (err) {
 		err->code = REDUCTION_OK;

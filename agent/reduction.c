@@ -7,14 +7,8 @@
 #include "common/version.h"
 #include "proto/frame.h"
 
-#include <errno.h>
-#include <linux/futex.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 _Static_assert(sizeof(reduction_error) == sizeof(struct rs_err), "the public error is the internal one");
 _Static_assert((int)REDUCTION_EINVAL == (int)RS_EINVAL && (int)REDUCTION_EINTERNAL == (int)RS_EINTERNAL,
@@ -23,27 +17,7 @@ _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLO
 	       "the dtypes are the same");
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
-enum request_state {
-	REQUEST_PENDING, /* nobody waits */
-	REQUEST_WAITED,  /* a thread sleeps, or is about to, until this changes */
-	REQUEST_DONE,    /* err is valid and the backend does not touch the request any more */
-};
-
-struct reduction_request {
-	struct backend_request base;
-	struct reduction_comm *comm; /* until the request is done */
-	_Atomic uint32_t state;      /* enum request_state; a futex */
-	struct rs_err err;           /* code 0: success */
-};
-
-int comm_result(reduction_error *err, const struct rs_err *e)
-{
-	if (err) {
-		err->code = e->code;
-		memcpy(err->message, e->msg, sizeof err->message);
-	}
-	return e->code;
-}
+enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, name) + sizeof(const char *) };
 
 static int success(reduction_error *err)
 {
@@ -64,81 +38,26 @@ const char *reduction_status_text(int status)
 	return rs_code_text(status);
 }
 
-static void comm_break(struct reduction_comm *c, const struct rs_err *err)
-{
-	pthread_mutex_lock(&c->lock);
-	if (!c->broken) {
-		c->broken = true;
-		c->err = *err;
-	}
-	pthread_mutex_unlock(&c->lock);
-}
-
-static int comm_check(struct reduction_comm *c, struct rs_err *e)
-{
-	int rc = RS_OK;
-
-	pthread_mutex_lock(&c->lock);
-	if (c->broken) {
-		*e = c->err;
-		rc = e->code;
-	}
-	pthread_mutex_unlock(&c->lock);
-	return rc;
-}
-
-static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
-{
-	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
-}
-
 static void request_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct reduction_request *req = (struct reduction_request *)base;
+	struct rs_err e;
 
-	req->err.code = RS_OK;
-	if (err) {
-		req->err = *err;
-		/* of a wait this code means "not done": the caller would use the freed request again */
-		if (err->code == RS_ETIMEOUT)
-			req->err.code = RS_EPEER;
-		comm_break(req->comm, &req->err);
-	}
-	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
-	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
-		futex(&req->state, FUTEX_WAKE, 1, NULL);
+	if (err)
+		comm_failed(req->comm, err, &e);
+	request_complete(req, err ? &e : NULL);
 }
 
 static int request_start(struct reduction_request *req, struct reduction_comm *c, struct rs_err *e)
 {
-	int rc = comm_check(c, e);
+	int rc;
 
-	if (rc)
-		return rc;
-	req->comm = c;
+	request_init(req, c);
 	req->base.done = request_done;
-	atomic_init(&req->state, REQUEST_PENDING);
 	pthread_mutex_lock(&c->order);
-	rc = c->backend->v->submit(c->backend, &req->base, e);
+	rc = comm_submit(c, &req->base, e);
 	pthread_mutex_unlock(&c->order);
-	if (rc && rc != RS_EINVAL)
-		comm_break(c, e);
 	return rc;
-}
-
-/* Sleeps until the request is done; false when `until` (CLOCK_MONOTONIC, NULL: never) came first. */
-static bool request_wait(struct reduction_request *req, const struct timespec *until)
-{
-	for (;;) {
-		uint32_t state = atomic_load(&req->state);
-
-		if (state == REQUEST_DONE)
-			return true;
-		if (state == REQUEST_PENDING && !atomic_compare_exchange_strong(&req->state, &state, REQUEST_WAITED))
-			continue;
-		if (futex(&req->state, FUTEX_WAIT_BITSET, REQUEST_WAITED, until) < 0 && errno == ETIMEDOUT)
-			return atomic_load(&req->state) == REQUEST_DONE;
-	}
 }
 
 static struct timespec deadline(int timeout_ms)
@@ -159,7 +78,7 @@ static int request_end(struct reduction_request *req, reduction_error *err)
 {
 	int rc = req->err.code ? comm_result(err, &req->err) : success(err);
 
-	free(req);
+	request_put(req);
 	return rc;
 }
 
@@ -188,7 +107,7 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 		rs_fail(&e, RS_EINVAL, "%s is NULL", req ? "done" : "the request");
 		return comm_result(err, &e);
 	}
-	*done = atomic_load(&req->state) == REQUEST_DONE;
+	*done = request_is_done(req);
 	return *done ? request_end(req, err) : success(err);
 }
 
@@ -244,7 +163,7 @@ static int check_broadcast(struct backend_request *r, const struct reduction_com
 	return RS_OK;
 }
 
-/* A request on the heap for what r describes and rc, e say about it. */
+/* A request of the pool for what r describes and rc, e say about it. */
 static int start_async(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
 		       reduction_request **ret, reduction_error *err)
 {
@@ -253,16 +172,15 @@ static int start_async(struct reduction_comm *c, const struct backend_request *r
 	if (!rc && !ret)
 		rc = rs_fail(e, RS_EINVAL, "there is no place for the request: ret is NULL");
 	if (!rc) {
-		req = malloc(sizeof *req);
+		req = request_get(c->requests, r);
 		if (!req)
 			rc = rs_fail(e, RS_ENOMEM, "there is no memory for a request");
 	}
-	if (!rc) {
-		req->base = *r;
+	if (!rc)
 		rc = request_start(req, c, e);
-	}
 	if (rc) {
-		free(req);
+		if (req)
+			request_put(req);
 		return comm_result(err, e);
 	}
 	*ret = req;
@@ -284,10 +202,126 @@ static int run(struct reduction_comm *c, const struct backend_request *r, int rc
 	return req.err.code ? comm_result(err, &req.err) : success(err);
 }
 
+/* The i-th tensor as a request; structs of older and newer headers differ in size. */
+static int take_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
+		       size_t i, struct rs_err *e)
+{
+	size_t size = tensors->struct_size;
+	const reduction_tensor *t = (const reduction_tensor *)((const char *)tensors + i * size);
+
+	if (t->struct_size != size)
+		return rs_fail(e, RS_EINVAL, "struct_size is %zu, %zu as in the first tensor was expected",
+			       t->struct_size, size);
+	*r = (struct backend_request){.send = t->send,
+				      .recv = t->recv,
+				      .count = t->count,
+				      .dtype = t->dtype,
+				      .op = t->op,
+				      .name = t->name,
+				      .name_hash = frame_name_hash(t->name),
+				      .done = request_done};
+	return check_all_reduce(r, c, e);
+}
+
+static int check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n, struct rs_err *e)
+{
+	if (!c)
+		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
+	if (n == 0)
+		return RS_OK;
+	if (!tensors)
+		return rs_fail(e, RS_EINVAL, "there are no tensors: the array is NULL");
+	if (tensors->struct_size < TENSOR_SIZE_0_1)
+		return rs_fail(e, RS_EINVAL, "the tensors are not initialized: use REDUCTION_TENSOR_INIT");
+	if (tensors->struct_size > sizeof *tensors)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "the program was compiled for a newer libreduction than the %s that is loaded",
+			       reduction_version());
+	return RS_OK;
+}
+
+/* Makes a request of each tensor, chained by follows. On error there are none. */
+static int make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
+		      struct reduction_request **ret, struct rs_err *e)
+{
+	struct reduction_request *first = NULL, **end = &first, *req;
+	struct backend_request r;
+	int rc = check_tensors(c, tensors, n, e);
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		rc = take_tensor(&r, c, tensors, i, e);
+		if (rc) {
+			rs_wrap(e, "tensor %zu of a group of %zu", i, n);
+			break;
+		}
+		req = request_get(c->requests, &r);
+		if (!req) {
+			rc = rs_fail(e, RS_ENOMEM, "there is no memory for the requests of %zu tensors", n);
+			break;
+		}
+		request_init(req, c);
+		*end = req;
+		end = &req->follows;
+	}
+	if (!rc)
+		rc = comm_check(c, e);
+	if (!rc) {
+		*ret = first;
+		return RS_OK;
+	}
+	while ((req = first)) {
+		first = req->follows;
+		request_put(req);
+	}
+	return rc;
+}
+
+int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
+				     reduction_request **ret, reduction_error *err)
+{
+	struct reduction_request *first;
+	struct rs_err e;
+	int rc = n > 0 && !ret ? rs_fail(&e, RS_EINVAL, "there is no place for the requests: ret is NULL") : RS_OK;
+
+	if (!rc)
+		rc = make_group(comm, tensors, n, &first, &e);
+	if (rc)
+		return comm_result(err, &e);
+	group_start(comm, first);
+	for (size_t i = 0; i < n; i++, first = first->follows)
+		ret[i] = first;
+	return success(err);
+}
+
+int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n, reduction_error *err)
+{
+	struct reduction_request *req, *first;
+	struct rs_err e = {.code = RS_OK};
+	int rc = make_group(comm, tensors, n, &first, &e);
+
+	if (rc)
+		return comm_result(err, &e);
+	group_start(comm, first);
+	while ((req = first)) {
+		first = req->follows;
+		request_wait(req, NULL);
+		if (req->err.code && !e.code)
+			e = req->err;
+		request_put(req);
+	}
+	return e.code ? comm_result(err, &e) : success(err);
+}
+
 int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
 			       reduction_op op, const char *name, reduction_request **ret, reduction_error *err)
 {
-	struct backend_request r = {.send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .name = name};
+	struct backend_request r = {.send = send,
+				    .recv = recv,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = op,
+				    .name = name,
+				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
 
 	return start_async(comm, &r, check_all_reduce(&r, comm, &e), &e, ret, err);
@@ -296,8 +330,13 @@ int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *rec
 int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 			      const char *name, reduction_request **ret, reduction_error *err)
 {
-	struct backend_request r = {
-	    .send = buf, .recv = buf, .count = count, .dtype = dtype, .op = FRAME_OP_BROADCAST, .name = name};
+	struct backend_request r = {.send = buf,
+				    .recv = buf,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = FRAME_OP_BROADCAST,
+				    .name = name,
+				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
 
 	return start_async(comm, &r, check_broadcast(&r, comm, root, &e), &e, ret, err);
@@ -323,7 +362,8 @@ int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction
 
 int reduction_barrier(reduction_comm *comm, reduction_error *err)
 {
-	struct backend_request r = {.dtype = RS_UINT8, .op = RS_SUM, .name = "barrier"};
+	struct backend_request r = {
+	    .dtype = RS_UINT8, .op = RS_SUM, .name = "barrier", .name_hash = frame_name_hash("barrier")};
 	struct rs_err e;
 
 	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
@@ -332,10 +372,10 @@ int reduction_barrier(reduction_comm *comm, reduction_error *err)
 int reduction_close(reduction_comm *comm, reduction_error *err)
 {
 	if (comm) {
+		comm->backend->v->stop(comm->backend);
+		group_free_memory(&comm->stages, comm->backend);
 		comm->backend->v->close(comm->backend);
-		pthread_mutex_destroy(&comm->lock);
-		pthread_mutex_destroy(&comm->order);
-		free(comm);
+		comm_delete(comm);
 	}
 	return success(err);
 }

@@ -148,6 +148,40 @@ REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t co
 				      reduction_error *err);
 REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
+/* One tensor of a group: what reduction_all_reduce_async() takes for one operation. */
+typedef struct reduction_tensor {
+	size_t struct_size; /* set by REDUCTION_TENSOR_INIT; lets later versions add fields */
+	const void *send;
+	void *recv;
+	size_t count;
+	reduction_dtype dtype;
+	reduction_op op;
+	const char *name; /* may be NULL */
+} reduction_tensor;
+
+#define REDUCTION_TENSOR_INIT                                                                                          \
+	{                                                                                                              \
+		sizeof(reduction_tensor), NULL, NULL, 0, REDUCTION_FLOAT32, REDUCTION_SUM, NULL                        \
+	}
+
+/* Starts the all-reduces of n tensors as a group: small ones (at most 32 KiB) of the same dtype and op share operations
+ * and chunks, so that 200 tensors of 1 KiB cost about what one of 200 KiB costs. They are copied together and back;
+ * larger ones are operations of their own and are not. All ranks must pass the same dtypes, ops, counts and names in
+ * the same order; the results are those of separate operations, up to the order of additions where that is not fixed by
+ * job.deterministic. The group takes one place in the order of operations, and nothing of it waits for a later call.
+ *
+ * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an
+ * operation are done together. `tensors` is not used after the call, the buffers are as in
+ * reduction_all_reduce_async(); those of two tensors must not overlap. Like that call it may wait while limits.ops or,
+ * for small tensors, 4 MiB of operations are in flight. An error means that nothing was started; what the
+ * communicator finds later comes out of the requests. */
+REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
+						   reduction_request **ret, reduction_error *err);
+
+/* The same, waiting until all are done. */
+REDUCTION_API int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
+					     reduction_error *err);
+
 /* Memory for buffers, at least 64-byte aligned and zeroed. Through an agent it is shared with it, so operations on it
  * are not copied between the processes; any other memory works too. Freed with reduction_buffer_free() before the
  * communicator is closed, not while an operation on it is pending; what is not freed by then stays readable and
@@ -158,7 +192,7 @@ REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
 /* Bytes on the wire of this process (direct) or of its node's agent for this job, headers included, since open. */
 typedef struct reduction_stats {
 	uint64_t tx_bytes, rx_bytes;
-	uint64_t ops_done;
+	uint64_t ops_done; /* operations; tensors of a group that share one count once */
 } reduction_stats;
 REDUCTION_API int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err);
 

@@ -209,6 +209,109 @@ static void many_async(struct rank *r)
 	close_comm(r);
 }
 
+enum { GROUP = 200 };
+
+/* Fills n tensors of `count` floats each. */
+static void make_tensors(const struct rank *r, reduction_tensor *tensors, float *memory, size_t n, size_t count)
+{
+	for (size_t t = 0; t < n; t++) {
+		tensors[t] = (reduction_tensor)REDUCTION_TENSOR_INIT;
+		tensors[t].send = tensors[t].recv = memory + t * count;
+		tensors[t].count = count;
+		for (size_t i = 0; i < count; i++)
+			memory[t * count + i] = (float)element(r->rank, t + i);
+	}
+}
+
+/* Tensors of a group take less of the wire than operations of their own do; a large one goes along. */
+static void groups(struct rank *r)
+{
+	static float memory[GROUP * 256], large[100003], copy[100003];
+	reduction_tensor tensors[GROUP + 1];
+	reduction_request *reqs[GROUP + 1];
+	reduction_stats before, between, after;
+
+	open_comm(r);
+	EXPECT_RC(reduction_get_stats(r->comm, &before, &r->err), 0);
+	make_tensors(r, tensors, memory, GROUP, 256);
+	for (size_t t = 0; t < GROUP; t++)
+		EXPECT_RC(reduction_all_reduce(r->comm, tensors[t].send, tensors[t].recv, 256, REDUCTION_FLOAT32,
+					       REDUCTION_SUM, &r->err),
+			  0);
+	EXPECT_RC(reduction_get_stats(r->comm, &between, &r->err), 0);
+	make_tensors(r, tensors, memory, GROUP, 256);
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, GROUP, &r->err), 0);
+	EXPECT_RC(reduction_get_stats(r->comm, &after, &r->err), 0);
+	EXPECT(after.ops_done - between.ops_done == 1);
+	EXPECT(after.tx_bytes - between.tx_bytes < between.tx_bytes - before.tx_bytes - 64 * (GROUP / 2));
+
+	make_tensors(r, tensors, memory, GROUP, 256);
+	make_tensors(r, &tensors[GROUP], large, 1, 100003);
+	tensors[GROUP].recv = copy;
+	tensors[GROUP].name = "large";
+	EXPECT_RC(reduction_all_reduce_group_async(r->comm, tensors, GROUP + 1, reqs, &r->err), 0);
+	for (size_t t = GROUP + 1; t-- > 0;)
+		EXPECT_RC(reduction_wait(reqs[t], -1, &r->err), 0);
+	for (size_t t = 0; t < GROUP; t++)
+		for (size_t i = 0; i < 256; i++)
+			EXPECT(memory[t * 256 + i] == (float)expected(REDUCTION_SUM, r->world, t + i));
+	for (size_t i = 0; i < 100003; i++)
+		EXPECT(copy[i] == (float)expected(REDUCTION_SUM, r->world, i));
+	EXPECT_RC(reduction_all_reduce_group(r->comm, NULL, 0, &r->err), 0);
+	close_comm(r);
+}
+
+static void group_arguments(struct rank *r)
+{
+	float memory[8];
+	reduction_tensor tensors[2];
+	reduction_request *reqs[2];
+
+	open_comm(r);
+	make_tensors(r, tensors, memory, 2, 4);
+	EXPECT_RC(reduction_all_reduce_group_async(NULL, tensors, 2, reqs, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce_group_async(r->comm, NULL, 2, reqs, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce_group_async(r->comm, tensors, 2, NULL, &r->err), REDUCTION_EINVAL);
+	tensors[1].recv = NULL;
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, 2, &r->err), REDUCTION_EINVAL);
+	EXPECT(strcmp(r->err.message, "tensor 1 of a group of 2: the receive buffer is NULL") == 0);
+	make_tensors(r, tensors, memory, 2, 4);
+	tensors[1].struct_size++;
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, 2, &r->err), REDUCTION_EINVAL);
+	tensors[0].struct_size++;
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, 2, &r->err), REDUCTION_EUNSUPPORTED);
+	tensors[0].struct_size = 0;
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, 2, &r->err), REDUCTION_EINVAL);
+	/* nothing of this was started */
+	make_tensors(r, tensors, memory, 2, 4);
+	EXPECT_RC(reduction_all_reduce_group(r->comm, tensors, 2, &r->err), 0);
+	EXPECT(memory[5] == (float)expected(REDUCTION_SUM, r->world, 2));
+	close_comm(r);
+}
+
+/* Requests of a group that nobody will ever complete end when the communicator is closed. */
+static void close_pending_group(struct rank *r)
+{
+	static float memory[GROUP * 256];
+	reduction_tensor tensors[GROUP];
+	reduction_request *reqs[GROUP];
+
+	open_comm(r);
+	all_here(r);
+	if (r->rank > 0) {
+		wait_go(r);
+		close_comm(r);
+		return;
+	}
+	make_tensors(r, tensors, memory, GROUP, 256);
+	EXPECT_RC(reduction_all_reduce_group_async(r->comm, tensors, GROUP, reqs, &r->err), 0);
+	EXPECT_RC(reduction_wait(reqs[7], 0, &r->err), REDUCTION_ETIMEOUT);
+	close_comm(r);
+	for (size_t t = 0; t < GROUP; t++)
+		EXPECT_RC(reduction_wait(reqs[t], 0, &r->err), REDUCTION_ECLOSED);
+	let_go(r);
+}
+
 static void timeouts(struct rank *r)
 {
 	float x[10] = {1}, y[10] = {0};
@@ -433,6 +536,9 @@ static const struct {
     {"floats", 4, floats, -1},
     {"many_async", 1, many_async, -1},
     {"many_async", 4, many_async, -1},
+    {"groups", 4, groups, -1},
+    {"group_arguments", 1, group_arguments, -1},
+    {"close_pending_group", 2, close_pending_group, -1},
     {"timeouts", 3, timeouts, -1},
     {"broadcasts", 4, broadcasts, -1},
     {"buffers", 2, buffers, -1},

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/request.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct request_pool {
+	pthread_mutex_t lock;
+	struct reduction_request *idle;
+	size_t users; /* requests that are in use, and the communicator */
+};
+
+struct request_pool *request_pool_new(void)
+{
+	struct request_pool *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	pthread_mutex_init(&p->lock, NULL);
+	p->users = 1;
+	return p;
+}
+
+/* With the lock held, which it releases. */
+static void leave(struct request_pool *p)
+{
+	struct reduction_request *idle = NULL;
+	bool last = --p->users == 0;
+
+	if (last)
+		idle = p->idle;
+	pthread_mutex_unlock(&p->lock);
+	while (idle) {
+		struct reduction_request *next = idle->next;
+
+		free(idle);
+		idle = next;
+	}
+	if (last) {
+		pthread_mutex_destroy(&p->lock);
+		free(p);
+	}
+}
+
+void request_pool_drop(struct request_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	leave(pool);
+}
+
+struct reduction_request *request_get(struct request_pool *pool, const struct backend_request *base)
+{
+	struct reduction_request *req;
+
+	pthread_mutex_lock(&pool->lock);
+	req = pool->idle;
+	if (req)
+		pool->idle = req->next;
+	pool->users++;
+	pthread_mutex_unlock(&pool->lock);
+	if (!req)
+		req = malloc(sizeof *req);
+	if (!req) {
+		request_pool_drop(pool);
+		return NULL;
+	}
+	req->base = *base;
+	req->pool = pool;
+	req->follows = NULL;
+	return req;
+}
+
+void request_put(struct reduction_request *req)
+{
+	struct request_pool *pool = req->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	req->next = pool->idle;
+	pool->idle = req;
+	leave(pool);
+}
+
+void request_init(struct reduction_request *req, struct reduction_comm *c)
+{
+	req->comm = c;
+	req->started = false;
+	atomic_init(&req->state, REQUEST_PENDING);
+}
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
+{
+	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void request_complete(struct reduction_request *req, const struct rs_err *err)
+{
+	req->err.code = RS_OK;
+	if (err)
+		req->err = *err;
+	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
+	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
+		futex(&req->state, FUTEX_WAKE, 1, NULL);
+}
+
+bool request_is_done(struct reduction_request *req)
+{
+	return atomic_load(&req->state) == REQUEST_DONE;
+}
+
+bool request_wait(struct reduction_request *req, const struct timespec *until)
+{
+	for (;;) {
+		uint32_t state = atomic_load(&req->state);
+
+		if (state == REQUEST_DONE)
+			return true;
+		if (state == REQUEST_PENDING && !atomic_compare_exchange_strong(&req->state, &state, REQUEST_WAITED))
+			continue;
+		if (futex(&req->state, FUTEX_WAIT_BITSET, REQUEST_WAITED, until) < 0 && errno == ETIMEDOUT)
+			return request_is_done(req);
+	}
+}
