@@ -29,13 +29,15 @@ struct direct {
 	pthread_mutex_t lock; /* for what follows */
 	pthread_cond_t changed;
 	enum direct_state state;
-	struct rs_err err;  /* DIRECT_FAILED */
-	unsigned in_flight; /* <= cfg->limits.ops */
+	struct rs_err err;      /* DIRECT_FAILED */
+	unsigned in_flight;     /* <= cfg->limits.ops */
+	struct direct_op *idle; /* have ended, and are used again */
 };
 
 struct direct_op {
 	struct exchange_op op;
 	struct direct *direct;
+	struct direct_op *next; /* idle */
 	struct backend_request *req;
 	char name[DIRECT_NAME_MAX];
 };
@@ -60,9 +62,30 @@ static void on_failed(void *user, const struct rs_err *err)
 	set_state(user, DIRECT_FAILED, err);
 }
 
-static void leave(struct direct *d)
+/* Waits for a place in flight. NULL without memory. */
+static struct direct_op *enter(struct direct *d)
+{
+	struct direct_op *o;
+
+	pthread_mutex_lock(&d->lock);
+	while (d->in_flight >= d->cfg->limits.ops)
+		pthread_cond_wait(&d->changed, &d->lock);
+	o = d->idle;
+	if (o)
+		d->idle = o->next;
+	else
+		o = malloc(sizeof *o);
+	if (o)
+		d->in_flight++;
+	pthread_mutex_unlock(&d->lock);
+	return o;
+}
+
+static void leave(struct direct *d, struct direct_op *o)
 {
 	pthread_mutex_lock(&d->lock);
+	o->next = d->idle;
+	d->idle = o;
 	d->in_flight--;
 	pthread_cond_signal(&d->changed);
 	pthread_mutex_unlock(&d->lock);
@@ -73,15 +96,14 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 	struct direct_op *o = op->user;
 	struct backend_request *req = o->req;
 
-	leave(o->direct);
-	free(o);
+	leave(o->direct, o);
 	req->done(req, err);
 }
 
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
-	struct direct_op *o = calloc(1, sizeof *o);
+	struct direct_op *o = enter(d);
 	int rc;
 
 	if (!o)
@@ -101,16 +123,9 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .done = on_done,
 	    .user = o,
 	};
-	pthread_mutex_lock(&d->lock);
-	while (d->in_flight >= d->cfg->limits.ops)
-		pthread_cond_wait(&d->changed, &d->lock);
-	d->in_flight++;
-	pthread_mutex_unlock(&d->lock);
 	rc = engine_submit(d->engine, &o->op, e);
-	if (rc) {
-		leave(d);
-		free(o);
-	}
+	if (rc)
+		leave(d, o);
 	return rc;
 }
 
@@ -140,6 +155,12 @@ static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *
 
 static void release(struct direct *d)
 {
+	while (d->idle) {
+		struct direct_op *o = d->idle;
+
+		d->idle = o->next;
+		free(o);
+	}
 	pthread_cond_destroy(&d->changed);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
