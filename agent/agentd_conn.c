@@ -79,33 +79,43 @@ static void flush(struct agentd_conn *c)
 	}
 }
 
-void agentd_send(void *ctx, struct local_client *client, const union local_message *m, int fd)
+/* For when the socket takes more; fd belongs to the queue. Returns false when the client has to go instead. */
+static bool queue(struct agentd_conn *c, const union local_message *m, int fd)
 {
-	struct agentd_conn *c = local_client_user(client);
-	struct agentd *a = ctx;
 	struct agentd_out *o;
 
-	if (c->doomed || c->out_n >= a->cfg->limits.ops + AGENTD_OUT_SPARE) {
+	if (c->out_n >= c->a->cfg->limits.ops + AGENTD_OUT_SPARE) {
 		doom(c, "does not read the agent's messages");
-		goto unsent;
+		return false;
 	}
 	o = malloc(sizeof *o);
 	if (!o) {
 		doom(c, "was dropped: the agent is out of memory");
-		goto unsent;
+		return false;
 	}
 	o->next = NULL;
 	o->fd = fd;
 	memcpy(&o->m, m, m->head.bytes);
 	*c->out_end = o;
 	c->out_end = &o->next;
-	if (c->out_n++ == 0) {
-		flush(c);
-		if (c->out && !c->doomed)
-			watch(c);
+	if (c->out_n++ == 0)
+		watch(c);
+	return true;
+}
+
+void agentd_send(void *ctx, struct local_client *client, const union local_message *m, int fd)
+{
+	struct agentd_conn *c = local_client_user(client);
+	int rc = EAGAIN;
+
+	(void)ctx;
+	if (!c->doomed && !c->out) {
+		rc = send_one(c->fd, m, fd);
+		if (rc && rc != EAGAIN && rc != EINTR)
+			doom(c, "exited");
 	}
-	return;
-unsent:
+	if (rc && !c->doomed && queue(c, m, fd))
+		return;
 	if (fd >= 0)
 		close(fd);
 }

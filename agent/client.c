@@ -255,6 +255,7 @@ static void *read_messages(void *arg)
 	struct rs_err e;
 	int fd;
 
+	pthread_setname_np(pthread_self(), "reduction");
 	while (!client_recv(c->fd, c->path, &m, &fd, &e))
 		if (take_message(c, &m, fd, &e))
 			break;

@@ -19,9 +19,14 @@ const char *local_job_who(const struct local_job *j, unsigned local_rank, char b
 static void job_free(struct local_job *j)
 {
 	struct local_hub *h = j->hub;
+	struct local_op *op;
 
 	assert(!j->engine && j->clients_n == 0 && j->running == 0);
 	local_job_drop_ops(j);
+	while ((op = j->idle)) {
+		j->idle = op->next;
+		free(op);
+	}
 	local_stages_close(&j->stages, h);
 	*j->at = j->next;
 	if (j->next)

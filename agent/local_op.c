@@ -78,10 +78,16 @@ static void done(struct exchange_op *x, const struct rs_err *err)
 int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
 		 struct rs_err *e)
 {
-	struct local_op *op = calloc(1, sizeof *op + j->members_n * sizeof op->side[0]);
+	size_t bytes = sizeof *j->idle + j->members_n * sizeof j->idle->side[0];
+	struct local_op *op = j->idle;
 
+	if (op)
+		j->idle = op->next;
+	else
+		op = malloc(bytes);
 	if (!op)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
+	memset(op, 0, bytes);
 	op->note.kind = LOCAL_NOTE_DONE;
 	op->note.owner = op;
 	op->job = j;
@@ -100,7 +106,8 @@ void local_op_free(struct local_op *op)
 	}
 	if (op->stage)
 		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
-	free(op);
+	op->next = op->job->idle;
+	op->job->idle = op;
 }
 
 void local_op_describe(char *buf, size_t size, const struct local_submit *s)

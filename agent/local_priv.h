@@ -89,6 +89,7 @@ struct local_job {
 	uint64_t matched, newest;
 	struct local_op *queue, **queue_end; /* started by all, waiting for a stage */
 	unsigned running;                    /* operations of the engine */
+	struct local_op *idle;               /* memory of those that are over, for the next ones */
 	struct local_stages stages;
 };
 
@@ -168,6 +169,7 @@ void local_job_drop_ops(struct local_job *j);
 /* local_op.c */
 int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
 		 struct rs_err *e);
+/* Lets go of its memory. The operation's own becomes idle. */
 void local_op_free(struct local_op *op);
 /* "an all-reduce sum of 8192 float32". */
 void local_op_describe(char *buf, size_t size, const struct local_submit *s);
