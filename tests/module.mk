@@ -2,6 +2,8 @@
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
+# workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
+e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so)
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -11,15 +13,17 @@ par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(core_libs)
 	$(call need_package,check)$(LINK) -o $@ $^ $(LIBS) $(shell $(PKG_CONFIG) --libs check)
-$(e2e_bin): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
+$(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $< -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
+$(B)/tests/e2e/shim_count.so: $(B)/tests/e2e/shim_count.o
+	$(LINK_SO) -o $@ $<
 
 unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those with text in their name
 	$(RUN) --only unit $(B)=$(SAN)
-e2e: all $(e2e_bin) ## run the end-to-end tests of one build
+e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
-test-programs: all $(unit_bin) $(e2e_bin)
+test-programs: all $(unit_bin) $(e2e_bin) $(e2e_help)
 
 # With WERROR, as continuous integration has it, what holds for every change is tested as well.
 checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \

@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing is allocated, locked, mapped or faulted in for a chunk: counted in every thread of real reducers, agents and
+workers (shim_count.c), between two moments at which all ranks have all their results."""
+
+import os
+import struct
+import unittest
+
+import harness
+
+CHUNK = 32 << 10
+SMALL, LARGE = 4 << 10, 1 << 20  # bytes of an operation: one chunk, and 32 of them
+FEW, MANY = 20, 2020  # operations
+
+# What the kernel may do to a thread on its own during a phase, whatever that does: a page that it has moved, or the
+# first use of a page of a stack. A fault for each chunk would be 64,640 in the longest phase, one for each operation
+# 2,020.
+FAULTS = 16
+
+# An operation is handed from the thread that calls to the one that works on it, and back: locks, but as many for one
+# chunk as for many. {(process's kind, thread's name): {kind of call: most in an operation}}; nothing else is allowed.
+DIRECT = {
+    ("worker", "main"): {"lock": 8},
+    ("worker", "reduction"): {"lock": 4},
+}
+AGENTS = {
+    ("worker", "main"): {"lock": 8},
+    ("worker", "reduction"): {"lock": 4},
+    ("agent", "main"): {"lock": 4},
+    ("agent", "reduction"): {"lock": 4},
+}
+
+KINDS = ("allocation", "release", "lock", "mapping")
+RECORD = struct.Struct(f"={1 + len(KINDS)}Q")
+
+
+def threads(pid):
+    """{thread id: (name, minor page faults)} of a process."""
+    found = {}
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/stat", encoding="utf-8") as f:
+            name, fields = f.read().split("(", 1)[1].rsplit(") ", 1)
+        found[int(tid)] = (name, int(fields.split()[7]))
+    return found
+
+
+class Counted(harness.Cluster):
+    """A cluster whose processes count."""
+
+    def start(self, name, argv, env=None):
+        (self.dir / "counts").mkdir(exist_ok=True)
+        counting = {
+            "LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_count.so"),
+            "REDUCTION_COUNT": str(self.dir / "counts"),
+        }
+        return super().start(name, argv, {**(env or {}), **counting})
+
+    def look(self, proc):
+        """{thread: {kind: calls so far}} of a process. The thread that a process begins with is called "main"."""
+        data = (self.dir / "counts" / str(proc.pid)).read_bytes()
+        calls = {r[0]: r[1:] for r in RECORD.iter_unpack(data)}
+        found = {}
+        for tid, (name, faults) in threads(proc.pid).items():
+            counts = dict(zip(KINDS, calls.get(tid, (0,) * len(KINDS))))
+            found["main" if tid == proc.pid else f"{name} {tid}"] = {**counts, "fault": faults}
+        return found
+
+    def phase(self, workers, ops, size, how):
+        """All ranks run these operations; returns [(process, thread, {kind: calls during them}), ...]."""
+        procs = [p for p in self.reducers + self.agents + workers if p]
+        before = [self.look(p) for p in procs]
+        for w in workers:
+            w.tell(f"{ops} {size} {how}")
+        self.phases = getattr(self, "phases", -1) + 1
+        for w in workers:
+            w.said(f"done {self.phases}", timeout=60)
+        found = []
+        for p, then in zip(procs, before):
+            for name, now in self.look(p).items():
+                was = then.get(name, dict.fromkeys(now, 0))
+                found.append((p, name, {kind: now[kind] - was[kind] for kind in now}))
+        return found
+
+
+@unittest.skipIf(harness.SAN, "sanitizers bring their own allocator and locks")
+class SteadyState(unittest.TestCase):
+    def run_phases(self, how, per_op, agents=0, ranks=2, config=None):
+        config = {"sharding": {"chunk_bytes": CHUNK}, **(config or {})}
+        with Counted(reducers=2, lanes=2, agents=agents, config=config) as c:
+            workers = c.start_workers(ranks, [str(harness.BUILD / "tests" / "e2e" / "worker_steady")])
+            for w in workers:
+                w.said("open")
+            for size in (SMALL, LARGE):
+                c.phase(workers, 200, size, how)  # warm: memory is made and entered here
+            for size in (SMALL, LARGE):
+                for ops in (FEW, MANY):
+                    found = c.phase(workers, ops, size, how)
+                    self.check_counting(found, ops)
+                    for p, thread, counts in found:
+                        allowed = per_op.get((p.name.split()[0], thread.split()[0]), {})
+                        for kind, n in counts.items():
+                            most = FAULTS if kind == "fault" else allowed.get(kind, 0) * ops
+                            with self.subTest(process=p.name, thread=thread, kind=kind, ops=ops, size=size):
+                                self.assertLessEqual(n, most)
+
+    def check_counting(self, found, ops):
+        """That something is counted at all, in each thread that is expected to work."""
+        for p, thread, counts in found:
+            if p.name.startswith("worker"):
+                self.assertGreaterEqual(counts["lock"], ops, (p.name, thread))
+        lanes = [thread for p, thread, _ in found if p.name.startswith("reducer") and thread.startswith("lane ")]
+        self.assertEqual(len(lanes), 4, "two reducers with two lanes each")
+
+    def test_direct(self):
+        self.run_phases("plain", DIRECT)
+
+    def test_direct_several_in_flight(self):
+        self.run_phases("plain-async", DIRECT)
+
+    def test_agents(self):
+        self.run_phases("buffer", AGENTS, agents=2, ranks=4)
+
+    def test_agents_several_in_flight(self):
+        self.run_phases("buffer-async", AGENTS, agents=2, ranks=4)
+
+    def test_agents_private_memory(self):
+        self.run_phases("plain-async", AGENTS, agents=1, ranks=2)
+
+
+if __name__ == "__main__":
+    harness.main()
