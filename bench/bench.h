@@ -29,6 +29,7 @@ struct bench_options {
 	unsigned ops;    /* bit set */
 	bool check;
 	unsigned in_flight;
+	unsigned tensors; /* of each size at once, in all ways; 0: one */
 	enum bench_place place;
 	bool json;
 	bool plain_memory; /* malloc instead of reduction_buffer_alloc */
@@ -84,8 +85,11 @@ struct bench_times {
 	double avg, p50, p99, min, max;
 	uint64_t wrong; /* elements over all ranks; UINT64_MAX: not checked */
 };
+enum bench_way { WAY_PLAIN, WAY_SEPARATE, WAY_GROUPED, WAY_SINGLE };
 struct bench_row {
 	uint64_t bytes, count;
+	enum bench_way way; /* WAY_PLAIN: without --tensors */
+	uint64_t sent;      /* bytes on the wire for one operation, or all tensors; only with --tensors */
 	enum rs_dtype dtype;
 	enum rs_op op;
 	int ranks;

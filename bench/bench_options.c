@@ -10,6 +10,7 @@
 
 enum {
 	KEY_INPLACE = 256,
+	KEY_TENSORS,
 	KEY_JSON,
 	KEY_MALLOC,
 	KEY_TIMEOUT,
@@ -42,6 +43,9 @@ static const struct {
     {'w', "warmup", "N", "iterations before them (default 5)"},
     {'c', "check", "0|1", "compare every element with its exact expected value (default 1)"},
     {'a', "async", "N", "start N operations, then wait for all: one iteration, its time divided by N (default 1)"},
+    {KEY_TENSORS, "tensors", "N",
+     "N tensors of each size at once in three rows: operations of their own, as a group,\n"
+     "and one operation of N times the size; size and time are those of all together"},
     {KEY_INPLACE, "inplace", "WHICH", "both, only (in place only) or no (out of place only) (default both)"},
     {KEY_MALLOC, "malloc", NULL, "buffers from malloc instead of memory shared with the agent"},
     {KEY_TIMEOUT, "timeout", "SECONDS", "give up when one operation takes longer (default 60)"},
@@ -199,6 +203,8 @@ static const char *store(struct bench_options *o, int key, const char *arg)
 		return parse_int(arg, 0, 1, &v) ? (o->check = v, NULL) : "0 or 1";
 	case 'a':
 		return parse_int(arg, 1, 4096, &v) ? (o->in_flight = (unsigned)v, NULL) : "1 to 4096";
+	case KEY_TENSORS:
+		return parse_int(arg, 1, 4096, &v) ? (o->tensors = (unsigned)v, NULL) : "1 to 4096";
 	case KEY_INPLACE:
 		return parse_place(arg, &o->place) ? NULL : "both, only or no";
 	case KEY_TIMEOUT:
@@ -239,6 +245,10 @@ static int check_together(struct bench_options *o)
 {
 	if (o->min_bytes > o->max_bytes)
 		return usage_error("-b is larger than -e");
+	if (o->tensors && o->in_flight > 1)
+		return usage_error("--tensors and --async cannot be given together");
+	if (o->tensors && o->max_bytes > UINT64_MAX / 2 / o->tensors)
+		return usage_error("-e times --tensors is too large");
 	if (o->local_reducers && !o->ranks)
 		return usage_error("--local-reducers needs --ranks: processes of another launcher would not find them");
 	if (o->local_reducers && o->config)

@@ -42,14 +42,20 @@ void bench_print_header(const struct bench_options *o, int ranks)
 	       o->warmup, o->in_flight);
 	if (o->agent)
 		printf("  agent %s", o->agent);
+	if (o->tensors)
+		printf("  tensors %u", o->tensors);
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
+	if (o->tensors)
+		printf(" %9s %12s", "", "");
 	if (o->place & PLACE_OUT)
 		printf(" %57s", "---------------------- out of place ---------------------");
 	if (o->place & PLACE_IN)
 		printf(" %57s", "------------------------ in place -----------------------");
 	printf("\n#%12s %12s %9s %5s", "size(B)", "count", "type", "redop");
+	if (o->tensors)
+		printf(" %9s %12s", "way", "sent(B)");
 	for (int i = 0; i < 2; i++)
 		if (o->place & (i ? PLACE_IN : PLACE_OUT))
 			printf(" %10s %10s %10s %7s %7s %8s", "avg", "p50", "p99", "algbw", "busbw", "#wrong");
@@ -57,10 +63,14 @@ void bench_print_header(const struct bench_options *o, int ranks)
 	fflush(stdout);
 }
 
+static const char *const ways[] = {"", "separate", "grouped", "single"};
+
 static void print_table_row(const struct bench_row *r)
 {
 	printf(" %12llu %12llu %9s %5s", (unsigned long long)r->bytes, (unsigned long long)r->count,
 	       rs_dtype_name(r->dtype), rs_op_name(r->op));
+	if (r->way != WAY_PLAIN)
+		printf(" %9s %12llu", ways[r->way], (unsigned long long)r->sent);
 	for (int i = 0; i < 2; i++) {
 		const struct bench_times *t = &r->times[i];
 		if (!r->has[i])
@@ -83,10 +93,14 @@ static void print_json_row(const struct bench_options *o, const struct bench_row
 		printf("{\"system\":\"%s\",\"bytes\":%llu,\"count\":%llu,\"dtype\":\"%s\",\"op\":\"%s\","
 		       "\"inplace\":%s,"
 		       "\"ranks\":%d,\"iters\":%u,\"in_flight\":%u,\"time_us\":{\"avg\":%.3f,\"p50\":%.3f,\"p99\":%.3f,"
-		       "\"min\":%.3f,\"max\":%.3f},\"algbw\":%.6f,\"busbw\":%.6f,\"wrong\":",
+		       "\"min\":%.3f,\"max\":%.3f},\"algbw\":%.6f,\"busbw\":%.6f,",
 		       o->system, (unsigned long long)r->bytes, (unsigned long long)r->count, rs_dtype_name(r->dtype),
 		       rs_op_name(r->op), i ? "true" : "false", r->ranks, o->iters, o->in_flight, t->avg, t->p50,
 		       t->p99, t->min, t->max, algbw(r, i), busbw(r, i));
+		if (r->way != WAY_PLAIN)
+			printf("\"tensors\":%u,\"way\":\"%s\",\"sent\":%llu,", o->tensors, ways[r->way],
+			       (unsigned long long)r->sent);
+		printf("\"wrong\":");
 		if (t->wrong == UINT64_MAX)
 			printf("null}\n");
 		else

@@ -9,14 +9,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One rank's measurement. Invariant: reqs[i] is NULL unless an operation is under way on buffers i. */
+/* One rank's measurement. Invariant: reqs[i] is NULL unless its operation is under way. */
 struct run {
 	const struct bench_options *o;
 	reduction_comm *comm;
 	int rank, world;
 	void **send, **recv; /* in_flight buffers each; recv is NULL when only in-place operations are timed */
 	reduction_request **reqs;
-	double *us; /* one for each iteration */
+	unsigned reqs_n;
+	reduction_tensor *tensors; /* o->tensors: parts of the one buffer */
+	double *us;                /* one for each iteration */
 	struct bench_pattern pattern;
 	reduction_error err; /* of the call that failed */
 	double started_s, shown_s;
@@ -49,15 +51,47 @@ static void progress_clear(struct run *r)
 		fprintf(stderr, "\r\033[K");
 }
 
+/* Cuts the one buffer into the row's tensors. */
+static void cut(struct run *r, const struct bench_row *row, bool in_place)
+{
+	unsigned n = r->o->tensors;
+	for (unsigned i = 0; i < n; i++) {
+		reduction_tensor *t = &r->tensors[i];
+		*t = (reduction_tensor)REDUCTION_TENSOR_INIT;
+		t->send = (char *)r->send[0] + row->bytes / n * i;
+		t->recv = (char *)(in_place ? r->send : r->recv)[0] + row->bytes / n * i;
+		t->count = row->count / n;
+		t->dtype = (reduction_dtype)row->dtype;
+		t->op = (reduction_op)row->op;
+	}
+}
+
+/* Starts the operations of one iteration; *ret_n are how many requests. */
+static int start(struct run *r, const struct bench_row *row, bool in_place, unsigned *ret_n)
+{
+	bool parts = row->way == WAY_SEPARATE || row->way == WAY_GROUPED;
+	int rc = 0;
+	*ret_n = parts ? r->o->tensors : r->o->in_flight;
+	if (parts)
+		cut(r, row, in_place);
+	if (row->way == WAY_GROUPED)
+		return reduction_all_reduce_group_async(r->comm, r->tensors, *ret_n, r->reqs, &r->err);
+	for (unsigned i = 0; i < *ret_n && !rc; i++) {
+		const void *send = parts ? r->tensors[i].send : r->send[i];
+		void *recv = parts ? r->tensors[i].recv : (in_place ? r->send : r->recv)[i];
+		rc = reduction_all_reduce_async(r->comm, send, recv, parts ? r->tensors[i].count : row->count,
+						(reduction_dtype)row->dtype, (reduction_op)row->op, NULL, &r->reqs[i],
+						&r->err);
+	}
+	return rc;
+}
+
 /* One iteration: starts all operations, waits for all. 0, or -1 with r->err set. */
 static int iterate(struct run *r, const struct bench_row *row, bool in_place)
 {
-	int rc = 0;
-	for (unsigned i = 0; i < r->o->in_flight && !rc; i++)
-		rc = reduction_all_reduce_async(r->comm, r->send[i], in_place ? r->send[i] : r->recv[i], row->count,
-						(reduction_dtype)row->dtype, (reduction_op)row->op, NULL, &r->reqs[i],
-						&r->err);
-	for (unsigned i = 0; i < r->o->in_flight && !rc; i++) {
+	unsigned n;
+	int rc = start(r, row, in_place, &n);
+	for (unsigned i = 0; i < n && !rc; i++) {
 		rc = reduction_wait(r->reqs[i], r->o->timeout_ms, &r->err);
 		if (rc != REDUCTION_ETIMEOUT)
 			r->reqs[i] = NULL;
@@ -107,8 +141,9 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 	struct bench_times *t = &row->times[in_place];
 	const struct bench_options *o = r->o;
 
+	reduction_stats before, after;
 	fill(r, row);
-	if (reduction_barrier(r->comm, &r->err))
+	if (reduction_barrier(r->comm, &r->err) || reduction_get_stats(r->comm, &before, &r->err))
 		return -1;
 	for (unsigned i = 0; i < o->warmup + o->iters; i++) {
 		double start = now_s();
@@ -118,6 +153,9 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 			r->us[i - o->warmup] = (now_s() - start) * 1e6 / o->in_flight;
 		progress(r, row, in_place, i);
 	}
+	if (reduction_get_stats(r->comm, &after, &r->err))
+		return -1;
+	row->sent = (after.tx_bytes - before.tx_bytes) / (o->warmup + o->iters);
 	/* an iteration takes as long as its slowest rank */
 	if (reduction_all_reduce(r->comm, r->us, r->us, o->iters, REDUCTION_FLOAT64, REDUCTION_MAX, &r->err))
 		return -1;
@@ -147,6 +185,20 @@ static int run_row(struct run *r, struct bench_row *row)
 	return 0;
 }
 
+/* One row, or with --tensors one for each way. */
+static int run_size(struct run *r, enum rs_dtype dtype, enum rs_op op, uint64_t bytes)
+{
+	unsigned n = r->o->tensors;
+	for (int way = n ? WAY_SEPARATE : WAY_PLAIN; way <= (n ? WAY_SINGLE : WAY_PLAIN); way++) {
+		struct bench_row row = {.dtype = dtype, .op = op, .ranks = r->world, .way = (enum bench_way)way};
+		row.count = bytes / rs_dtype_size(dtype) * (n ? n : 1);
+		row.bytes = row.count * rs_dtype_size(dtype);
+		if (run_row(r, &row))
+			return -1;
+	}
+	return 0;
+}
+
 static int run_rows(struct run *r)
 {
 	const struct bench_options *o = r->o;
@@ -156,11 +208,7 @@ static int run_rows(struct run *r)
 				continue;
 			uint64_t bytes = o->min_bytes;
 			do {
-				struct bench_row row = {
-				    .dtype = (enum rs_dtype)dtype, .op = (enum rs_op)op, .ranks = r->world};
-				row.count = bytes / rs_dtype_size(dtype);
-				row.bytes = row.count * rs_dtype_size(dtype);
-				if (run_row(r, &row))
+				if (run_size(r, (enum rs_dtype)dtype, (enum rs_op)op, bytes))
 					return -1;
 				bytes = bench_next_size(o, bytes);
 			} while (bytes);
@@ -187,13 +235,14 @@ static void summary(const struct run *r)
 
 static int alloc_one(struct run *r, void **ret)
 {
+	uint64_t bytes = r->o->max_bytes * (r->o->tensors ? r->o->tensors : 1);
 	if (!r->o->plain_memory)
-		return reduction_buffer_alloc(r->comm, r->o->max_bytes + 1, ret, &r->err) ? -1 : 0;
-	*ret = calloc(1, r->o->max_bytes + 1);
+		return reduction_buffer_alloc(r->comm, bytes + 1, ret, &r->err) ? -1 : 0;
+	*ret = calloc(1, bytes + 1);
 	if (*ret)
 		return 0;
 	snprintf(r->err.message, sizeof(r->err.message), "out of memory for a buffer of %llu bytes",
-		 (unsigned long long)r->o->max_bytes);
+		 (unsigned long long)bytes);
 	return -1;
 }
 
@@ -202,9 +251,11 @@ static int alloc_all(struct run *r)
 	unsigned n = r->o->in_flight;
 	r->send = calloc(n, sizeof(*r->send));
 	r->recv = r->o->place & PLACE_OUT ? calloc(n, sizeof(*r->recv)) : NULL;
-	r->reqs = calloc(n, sizeof(*r->reqs));
+	r->reqs_n = r->o->tensors ? r->o->tensors : n;
+	r->reqs = calloc(r->reqs_n, sizeof(*r->reqs));
+	r->tensors = calloc(r->reqs_n, sizeof(*r->tensors));
 	r->us = calloc(r->o->iters, sizeof(*r->us));
-	if (!r->send || !r->reqs || !r->us || (!r->recv && (r->o->place & PLACE_OUT))) {
+	if (!r->send || !r->reqs || !r->tensors || !r->us || (!r->recv && (r->o->place & PLACE_OUT))) {
 		snprintf(r->err.message, sizeof(r->err.message), "out of memory");
 		return -1;
 	}
@@ -230,7 +281,7 @@ static void free_buffers(struct run *r, void **buffers)
 static bool settle(struct run *r)
 {
 	bool done = true;
-	for (unsigned i = 0; r->reqs && i < r->o->in_flight; i++)
+	for (unsigned i = 0; r->reqs && i < r->reqs_n; i++)
 		if (r->reqs[i] && reduction_wait(r->reqs[i], 0, NULL) == REDUCTION_ETIMEOUT)
 			done = false;
 		else
@@ -248,6 +299,7 @@ static int run_close(struct run *r)
 	rc = reduction_close(r->comm, &r->err) ? -1 : 0;
 	settle(r);
 	free(r->reqs);
+	free(r->tensors);
 	free(r->us);
 	return rc;
 }

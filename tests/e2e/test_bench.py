@@ -79,6 +79,20 @@ class Bench(unittest.TestCase):
             self.assertEqual((len(row), row[9], row[15]), (16, "0", "0"), row)
         self.assertRegex(out.splitlines()[-1], r"^# 3 rows in .* wrong elements: 0$")
 
+    def test_tensors(self):
+        """Three rows for each size; grouped, 200 tensors take as much of the wire as one of their size together."""
+        argv = local("-b", 1000, "-e", 1000, "-n", 5, "--tensors", 200, "--json", ranks=3, reducers=2)
+        rows = [json.loads(line) for line in self.bench(argv).out.splitlines()]
+        self.assertEqual([row["way"] for row in rows], ["separate"] * 2 + ["grouped"] * 2 + ["single"] * 2)
+        self.assertEqual({(row["tensors"], row["bytes"], row["count"]) for row in rows}, {(200, 200_000, 50_000)})
+        self.assertEqual({row["wrong"] for row in rows}, {0})
+        separate, grouped, single = (row["sent"] for row in rows[::2])
+        self.assertLessEqual(grouped, 1.05 * single)
+        self.assertGreater(separate, grouped)
+        table = self.bench(local("-b", "2K", "-e", "2K", "-n", 2, "--tensors", 3, "--inplace", "no")).out
+        ways = [line.split()[4] for line in table.splitlines() if not line.startswith("#")]
+        self.assertEqual(ways, ["separate", "grouped", "single"])
+
     def test_not_checked(self):
         out = self.bench(local("-e", "4K", "-n", 1, "-c", 0, "--inplace", "only", "--malloc")).out
         self.assertRegex(out, r"(?m)^ +4096 .* N/A$")
@@ -95,6 +109,8 @@ class Bench(unittest.TestCase):
             (["--inplace", "maybe"], "both, only or no"),
             (["--local-reducers", "2"], "needs --ranks"),
             (["--lanes", "2"], "--local-reducers"),
+            (["--tensors", "2", "--async", "2"], "--tensors and --async cannot be given together"),
+            (["--tensors", "4096", "-e", "4000000G"], "-e times --tensors is too large"),
             (["word"], 'unexpected argument "word"'),
         ):
             with self.subTest(words):
