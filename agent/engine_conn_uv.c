@@ -173,16 +173,22 @@ static void poll_for(struct conn *c, int events)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
+static void take_signal(struct conn *c)
+{
+	struct window_signal signal = {.local = c->local};
+
+	if (exchange_wants_signal(c->en->x, c->link) && (c->local || tcp_signal(c->fd, &signal)))
+		exchange_signal(c->en->x, c->link, &signal, uv_now(&c->en->loop));
+}
+
 /* Sends until the socket is full or nothing is left. Afterwards the connection may be gone. */
 static void conn_write(struct conn *c)
 {
 	struct iovec iov[CONN_IOVECS];
-	struct window_signal signal;
 	bool full = false;
 	unsigned n;
 
-	if (exchange_wants_signal(c->en->x, c->link) && tcp_signal(c->fd, &signal))
-		exchange_signal(c->en->x, c->link, &signal, uv_now(&c->en->loop));
+	take_signal(c);
 	while (!full && (n = exchange_send_target(c->en->x, c->link, iov, CONN_IOVECS)) > 0) {
 		size_t left = 0;
 		ssize_t sent;
@@ -229,16 +235,6 @@ static void conn_read(struct conn *c)
 	conn_write(c);
 }
 
-/* A port of this machine that nobody listens on may answer from the very socket that connects. */
-static bool connected_to_itself(int fd)
-{
-	struct sockaddr_storage a = {0}, b = {0};
-	socklen_t alen = sizeof a, blen = sizeof b;
-
-	return getsockname(fd, (struct sockaddr *)&a, &alen) == 0 &&
-	       getpeername(fd, (struct sockaddr *)&b, &blen) == 0 && alen == blen && memcmp(&a, &b, alen) == 0;
-}
-
 static void finish_connect(struct conn *c)
 {
 	int error = 0;
@@ -246,7 +242,8 @@ static void finish_connect(struct conn *c)
 
 	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
-	if (!error && connected_to_itself(c->fd))
+	/* a port of this machine that nobody listens on may answer from the very socket that connects */
+	if (!error && tcp_peer(c->fd) == TCP_PEER_SELF)
 		error = ECONNREFUSED;
 	if (error) {
 		lose(c, error);
@@ -254,6 +251,7 @@ static void finish_connect(struct conn *c)
 	}
 	c->state = CONN_UP;
 	c->shut = false;
+	c->local = tcp_peer(c->fd) == TCP_PEER_LOCAL;
 	log_conn(c, "reducer-connected", "");
 	exchange_connected(c->en->x, c->link, uv_now(&c->en->loop));
 	conn_service(c);

@@ -6,20 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static bool same_host(int fd)
-{
-	struct sockaddr_storage a = {0}, b = {0};
-	socklen_t alen = sizeof a, blen = sizeof b;
-
-	if (getsockname(fd, (struct sockaddr *)&a, &alen) || getpeername(fd, (struct sockaddr *)&b, &blen) ||
-	    a.ss_family != b.ss_family)
-		return false;
-	if (a.ss_family == AF_INET)
-		return ((struct sockaddr_in *)&a)->sin_addr.s_addr == ((struct sockaddr_in *)&b)->sin_addr.s_addr;
-	return memcmp(&((struct sockaddr_in6 *)&a)->sin6_addr, &((struct sockaddr_in6 *)&b)->sin6_addr,
-		      sizeof(struct in6_addr)) == 0;
-}
-
 bool tcp_signal(int fd, struct window_signal *ret)
 {
 	struct tcp_info info = {0};
@@ -27,11 +13,27 @@ bool tcp_signal(int fd, struct window_signal *ret)
 
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
 		return false;
-	*ret = (struct window_signal){
-	    .rtt_us = info.tcpi_rtt,
-	    .min_rtt_us = info.tcpi_min_rtt,
-	    .lost = info.tcpi_total_retrans,
-	    .local = same_host(fd),
-	};
+	ret->rtt_us = info.tcpi_rtt;
+	ret->min_rtt_us = info.tcpi_min_rtt;
+	ret->lost = info.tcpi_total_retrans;
 	return true;
+}
+
+enum tcp_peer tcp_peer(int fd)
+{
+	struct sockaddr_storage a = {0}, b = {0};
+	socklen_t alen = sizeof a, blen = sizeof b;
+	bool same;
+
+	if (getsockname(fd, (struct sockaddr *)&a, &alen) || getpeername(fd, (struct sockaddr *)&b, &blen) ||
+	    a.ss_family != b.ss_family)
+		return TCP_PEER_FAR;
+	if (memcmp(&a, &b, sizeof a) == 0)
+		return TCP_PEER_SELF;
+	if (a.ss_family == AF_INET)
+		same = ((struct sockaddr_in *)&a)->sin_addr.s_addr == ((struct sockaddr_in *)&b)->sin_addr.s_addr;
+	else
+		same = memcmp(&((struct sockaddr_in6 *)&a)->sin6_addr, &((struct sockaddr_in6 *)&b)->sin6_addr,
+			      sizeof(struct in6_addr)) == 0;
+	return same ? TCP_PEER_LOCAL : TCP_PEER_FAR;
 }

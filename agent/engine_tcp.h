@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Apart from the other connection code, since <linux/tcp.h>, which knows the whole TCP_INFO, and <netinet/tcp.h>, which
- * <uv.h> brings along, do not go together. */
+/* What the kernel knows of a TCP connection. Apart from the other connection code, since <linux/tcp.h>, which knows the
+ * whole TCP_INFO, and <netinet/tcp.h>, which <uv.h> brings along, do not go together. */
 #ifndef RS_AGENT_ENGINE_TCP_H
 #define RS_AGENT_ENGINE_TCP_H
 
 #include "agent/window.h"
 
-/* What the kernel knows of a connection. False when it does not say. */
+/* False when it does not say. Sets all but ret->local. */
 bool tcp_signal(int fd, struct window_signal *ret);
+
+enum tcp_peer {
+	TCP_PEER_FAR,
+	TCP_PEER_LOCAL, /* on this machine */
+	TCP_PEER_SELF,  /* the very same socket */
+};
+
+/* Where the other end of a connected socket is; TCP_PEER_FAR also when the kernel does not say. */
+enum tcp_peer tcp_peer(int fd);
 
 #endif

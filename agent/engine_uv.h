@@ -35,6 +35,7 @@ struct conn {
 	enum conn_state state;
 	bool resolving;
 	bool shut;      /* the sending side is shut down */
+	bool local;     /* both ends are on this machine */
 	int events;     /* that are polled for */
 	unsigned tries; /* chooses among the addresses of a name */
 	int fd;

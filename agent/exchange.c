@@ -183,7 +183,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* it wants to be closed by now */
 	link_reset(l);
-	window_init(&l->window, l->x->cfg->sharding.window, l->x->opt.adaptive);
+	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
 	l->state = LINK_GREETING;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	link_queue_hello(l);

@@ -69,7 +69,7 @@ static uint32_t result_bytes(const struct exchange_op *op, uint32_t elems)
 	return elems * (uint32_t)rs_dtype_size(op->dtype);
 }
 
-/* Encodes the chunk at the cursor into the ring, if there is one and the window has a place. */
+/* Encodes the chunk at the cursor into the ring, if there is one and the window has room. */
 static bool encode_next(struct link *l)
 {
 	const struct exchange *x = l->x;
@@ -82,12 +82,12 @@ static bool encode_next(struct link *l)
 
 	if (!op || x->state != EXCHANGE_RUNNING)
 		return false;
-	if (l->tail - l->head >= l->window.limit) {
-		l->window.limited = true;
-		return false;
-	}
 	first = l->chunk * op->chunk_elems;
 	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)l->chunk);
+	f->bytes = elems * (uint32_t)rs_dtype_size(op->dtype);
+	if (!window_open(&l->window, l->tail - l->head, l->flying, f->bytes))
+		return false;
+	l->flying += f->bytes;
 	f->op = op;
 	f->chunk = (uint32_t)l->chunk;
 	f->payload_len = contribution_bytes(op, elems);
@@ -111,6 +111,7 @@ static bool encode_next(struct link *l)
 	    .ack = x->first->seq,
 	    .generation = x->opt.generation,
 	    .name_hash = op->name_hash,
+	    .tensors = op->tensors,
 	    .chunk_elems = op->chunk_elems,
 	    .payload_sum = checked ? frame_checksum(f->payload, f->payload_len) : 0,
 	};
@@ -263,7 +264,8 @@ static void end_result(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->head++;
-	if (window_result(&l->window))
+	l->flying -= f->bytes;
+	if (window_result(&l->window, f->bytes))
 		l->wants_signal = l->x->opt.adaptive;
 	if (op->landed && len > 0)
 		op->landed(op, (uint64_t)f->chunk * op->chunk_elems,

@@ -32,6 +32,7 @@ struct flight {
 	const void *payload;
 	uint32_t payload_len;
 	uint32_t chunk;
+	uint32_t bytes; /* of its elements: what it takes of the window */
 	uint8_t header[FRAME_HEADER];
 };
 
@@ -56,6 +57,7 @@ struct link {
 	uint32_t mask;
 	uint32_t head, sent, tail;
 	uint32_t sent_off;
+	uint64_t flying; /* bytes of [head, tail) */
 	struct window window;
 	bool wants_signal; /* the window's round is over */
 	unsigned control_len, control_off;

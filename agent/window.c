@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/window.h"
 
-void window_init(struct window *w, uint32_t most, bool adaptive)
+void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive)
 {
 	*w = (struct window){
-	    .limit = adaptive ? 1 : most, .most = most, .starting = true, .hold_ms = WINDOW_HOLD_MIN_MS};
+	    .unit = unit, .limit = adaptive ? 1 : most, .most = most, .starting = true, .hold_ms = WINDOW_HOLD_MIN_MS};
 }
 
-bool window_result(struct window *w)
+bool window_open(struct window *w, uint32_t chunks, uint64_t flying, uint32_t bytes)
 {
-	if (++w->results < w->limit)
+	if (chunks == 0)
+		return true;
+	if (chunks < w->most && flying + bytes <= (uint64_t)w->limit * w->unit)
+		return true;
+	w->limited = true;
+	return false;
+}
+
+bool window_result(struct window *w, uint32_t bytes)
+{
+	w->results += bytes;
+	if (w->local || w->results < (uint64_t)w->limit * w->unit)
 		return false;
 	w->results = 0;
 	return true;
@@ -37,6 +48,7 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 
 	w->limited = false;
 	if (s->local) {
+		w->local = true;
 		w->limit = w->most;
 		return;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many chunks a link keeps in flight: found from the kernel's signals, not configured.
+/* How much a link keeps in flight: found from the kernel's signals, not configured.
  *
  * n workers that send to one reducer fill the queue of its switch port, and each worker alone cannot see the others.
  * When the queue overflows, TCP stalls for its retransmission timeout. So the window follows the delay, as TCP Vegas
@@ -22,10 +22,12 @@ enum {
 
 /* Invariant: 1 <= limit <= most. */
 struct window {
-	uint32_t limit;   /* chunks that may be in flight */
-	uint32_t most;    /* as configured, and as the reducer expects */
-	uint32_t results; /* of this round: a round is as many results as the limit */
+	uint32_t unit;    /* bytes of a full chunk */
+	uint32_t limit;   /* full chunks, or as many bytes of smaller ones, that may be in flight */
+	uint32_t most;    /* chunks of any size: as configured, and as the reducer expects */
+	uint64_t results; /* bytes of this round: a round is as many results as the limit */
 	bool limited;     /* the limit kept a chunk back in this round */
+	bool local;       /* a signal said so: there is nothing more to find out */
 	bool starting;    /* no congestion was seen yet: the window doubles */
 	uint64_t lost;    /* retransmitted segments at the last signal */
 	uint64_t hold_until_ms;
@@ -41,9 +43,11 @@ struct window_signal {
 };
 
 /* Begins small when it is going to have signals, else as large as it may be. */
-void window_init(struct window *w, uint32_t most, bool adaptive);
-/* A result came. True at the end of a round that wants a signal. */
-bool window_result(struct window *w);
+void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive);
+/* May a chunk of `bytes` go out while `chunks` with `flying` bytes in all are in flight? One always may. */
+bool window_open(struct window *w, uint32_t chunks, uint64_t flying, uint32_t bytes);
+/* The result of a chunk of `bytes` came. True at the end of a round that wants a signal. */
+bool window_result(struct window *w, uint32_t bytes);
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms);
 
 #endif

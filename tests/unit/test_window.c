@@ -54,7 +54,7 @@ START_TEST(test_signals)
 {
 	struct window w;
 
-	window_init(&w, cases[_i].most, true);
+	window_init(&w, 1, cases[_i].most, true);
 	for (unsigned i = 0; i < cases[_i].n; i++) {
 		struct window_signal s = {
 		    .rtt_us = cases[_i].step[i].rtt_us, .min_rtt_us = 100, .lost = cases[_i].step[i].lost};
@@ -72,9 +72,31 @@ START_TEST(test_local_takes_all)
 	struct window w;
 	struct window_signal s = {.rtt_us = 90000, .min_rtt_us = 1, .lost = 7, .local = true};
 
-	window_init(&w, 64, true);
+	window_init(&w, 1, 64, true);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 64);
+	for (int i = 0; i < 1000; i++)
+		ck_assert_msg(!window_result(&w, 1), "a local link asks for signals again");
+}
+END_TEST
+
+/* The limit is counted in bytes, so that small chunks are not sent one by one; most counts chunks of any size. */
+START_TEST(test_bytes)
+{
+	struct window w;
+
+	window_init(&w, 1000, 4, true);
+	ck_assert_uint_eq(w.limit, 1);
+	ck_assert_msg(window_open(&w, 0, 0, 1000) && !w.limited, "the first chunk may always go");
+	ck_assert_msg(window_open(&w, 0, 0, 0), "also an empty one");
+	ck_assert(window_open(&w, 2, 400, 600));
+	ck_assert(!w.limited);
+	ck_assert_msg(!window_open(&w, 2, 401, 600) && w.limited, "a byte too many");
+	w.limited = false;
+	ck_assert(window_open(&w, 3, 0, 0));
+	ck_assert_msg(!window_open(&w, 4, 0, 0) && w.limited, "a chunk too many");
+	ck_assert(!window_result(&w, 999));
+	ck_assert_msg(window_result(&w, 1), "a round is as many bytes as the limit");
 }
 END_TEST
 
@@ -82,12 +104,12 @@ START_TEST(test_rounds)
 {
 	struct window w;
 
-	window_init(&w, 3, false);
+	window_init(&w, 1, 3, false);
 	ck_assert_uint_eq(w.limit, 3);
 	for (int round = 0; round < 2; round++) {
-		ck_assert(!window_result(&w));
-		ck_assert(!window_result(&w));
-		ck_assert(window_result(&w));
+		ck_assert(!window_result(&w, 1));
+		ck_assert(!window_result(&w, 1));
+		ck_assert(window_result(&w, 1));
 	}
 }
 END_TEST
@@ -99,7 +121,7 @@ START_TEST(test_bounds)
 	uint64_t now = 0;
 
 	srand(1);
-	window_init(&w, 7, true);
+	window_init(&w, 1, 7, true);
 	for (int i = 0; i < 100000; i++) {
 		struct window_signal s = {.rtt_us = (uint32_t)(rand() % 4000),
 					  .min_rtt_us = (uint32_t)(rand() % 500),
@@ -122,6 +144,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
 	tcase_add_test(tc, test_local_takes_all);
+	tcase_add_test(tc, test_bytes);
 	tcase_add_test(tc, test_rounds);
 	tcase_add_test(tc, test_bounds);
 	suite_add_tcase(suite, tc);
