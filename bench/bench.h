@@ -61,6 +61,8 @@ void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op
 void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count);
 /* How many of the elements at src differ from the expected result. */
 uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count);
+/* Writes one element, a whole number that is not negative and exact in the dtype; of integer types its low bits. */
+void bench_store(void *dst, enum rs_dtype dtype, long value);
 
 /* Reducer processes and ranks on this machine, their temporary folder, and the signals that end them.
  * Invariant: every process in pids is running or not yet waited for; 0 marks a free place. */

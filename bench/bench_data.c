@@ -92,6 +92,11 @@ static void store(uint8_t *dst, enum rs_dtype dtype, long twice)
 	memcpy(dst, &v, rs_dtype_size(dtype));
 }
 
+void bench_store(void *dst, enum rs_dtype dtype, long value)
+{
+	store(dst, dtype, 2 * value);
+}
+
 void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world)
 {
 	p->elem = rs_dtype_size(dtype);

@@ -32,6 +32,16 @@ bench: $(B)/bin/reduction-bench $(bin) $(if $(gloo_found),$(gloo_ring)) ## all-r
 	$(PYTHON) bench/compare.py --build $(B) --out $(BUILD)/bench/loopback.jsonl
 .PHONY: bench
 
+# reduction-load: many ranks in one process, against one reducer; for developers, not installed
+bench_load := $(B)/bench/reduction-load
+$(bench_load): $(patsubst %,$(B)/bench/%.o,load load_options load_data load_proc load_rank load_run bench_data) \
+               $(libconfig) $(libproto) $(libcommon)
+	$(LINK) -o $@ $^ $(LIBS)
+all: $(bench_load)
+bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 minutes; ARGS='--help' lists options
+	$(PYTHON) bench/load.py --build $(B) --out $(BUILD)/bench/load.jsonl $(ARGS)
+.PHONY: bench-load
+
 # bench/net: the laboratory of shaped links, plain TCP as its yardstick, and each MPI whose compiler is found
 tcp_loop := $(B)/bench/tcp-loop
 mpi_obj  := $(filter-out %/reduction_bench.o,$(bench_obj))

@@ -1,0 +1,154 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures how one reducer scales with its workers: the same load from 8, 64, 256 and 1,024 ranks, and from many jobs.
+
+Every run starts a fresh reducer with one lane and lets reduction-load play all ranks in one process. The runs are
+interleaved, so that a slow phase of the machine meets all cases; a number in the table is the median over the repeats,
+with the smallest and the largest beside it. What to compare between cases is the reducer's processor time for a GiB:
+the load generator shares the machine, and the throughput is that of both together. Memory is the reducer's resident
+size at its peak less that before the first connection, beside the sum of the bounds that its log gives when jobs open.
+Every run goes to a file of JSON lines, after one line that says what machine it was.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import compare
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
+    p.add_argument("--out", default="build/bench/load.jsonl", help="file of JSON lines (default %(default)s)")
+    p.add_argument("--cases", default="8,64,256,1024,64x16",
+                   help="ranks, or jobs x ranks of each (default %(default)s)")
+    p.add_argument("--seconds", type=float, default=3, help="measured in each run (default %(default)s)")
+    p.add_argument("--repeats", type=int, default=5, help="runs of each case (default %(default)s)")
+    p.add_argument("--bytes", default="1M", help="of one all-reduce (default %(default)s)")
+    p.add_argument("--chunk", default="32K", help="of a chunk (default %(default)s)")
+    p.add_argument("--window", default="4", help="chunks of a rank in flight (default %(default)s)")
+    p.add_argument("--dtype", default="float32", help="(default %(default)s)")
+    p.add_argument("--lanes", default="1", help="threads of the reducer (default %(default)s)")
+    p.add_argument("--silent", default="0", help="connections besides that never say HELLO (default %(default)s)")
+    p.add_argument("--server", help="program of the reducer (default bin/reduction-server of the build)")
+    return p.parse_args()
+
+
+class Reducer:
+    """A reducer on a free port of this machine, ended with the with block. `log` is where it writes."""
+
+    def __init__(self, args, folder):
+        config = pathlib.Path(folder) / "server.yaml"
+        config.write_text("limits: {workers: 4096, connections: 100000, memory: 16GiB, jobs: 4096}\n", encoding="ascii")
+        self.log = pathlib.Path(folder) / "server.log"
+        program = args.server or str(pathlib.Path(args.build) / "bin" / "reduction-server")
+        self.command = [program, "--config", str(config), "--listen", "127.0.0.1:0", "--lanes", args.lanes]
+
+    def __enter__(self):
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(self.command, stderr=log)
+        deadline = time.monotonic() + 20
+        while not (found := re.search(r"\blistening address=(\S+)", self.log.read_text())):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__()
+                sys.exit(f"the reducer does not listen: {self.log.read_text()}")
+            time.sleep(0.01)
+        self.address = found.group(1)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def bound(self):
+        """Bytes that all jobs' bounds add up to."""
+        return sum(map(int, re.findall(r"\bjob-opened .*\bmemory_bytes=(\d+)", self.log.read_text())))
+
+
+def run(args, case):
+    """One run; returns its row. Exits when it failed."""
+    jobs, ranks = case
+    command = [str(pathlib.Path(args.build) / "bench" / "reduction-load"), "--json"]
+    for option in ("seconds", "bytes", "chunk", "window", "dtype", "silent"):
+        command += [f"--{option}", str(getattr(args, option))]
+    command += ["--jobs", str(jobs), "--ranks", str(ranks)]
+    with tempfile.TemporaryDirectory(prefix="reduction-") as folder, Reducer(args, folder) as reducer:
+        command += ["--address", reducer.address, "--server-pid", str(reducer.process.pid)]
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if found.returncode != 0:
+            sys.exit(f"failed with exit status {found.returncode}: {' '.join(command)}\n{found.stdout}")
+        row = json.loads(found.stdout)
+        row["memory"] = row["rss_peak"] - row["rss_before"]
+        row["bound"] = reducer.bound()
+    return row
+
+
+def spread(rows, key):
+    values = [row[key] for row in rows]
+    return statistics.median(values), min(values), max(values)
+
+
+def print_table(rows, args):
+    print(f"\nall-reduce of {args.bytes}B {args.dtype} on loopback, one reducer with {args.lanes} lane, one process "
+          f"that plays all ranks, {args.window} chunks of {args.chunk}iB of each in flight;")
+    print(f"median [min .. max] of {args.repeats} interleaved runs of {args.seconds:g} s; a GiB counts once for each "
+          "rank that contributes it\n")
+    print(f"{'jobs':>5} {'ranks':>6}  {'GiB/s':>24}  {'reducer CPU s/GiB':>24}  {'to the first':>12}  {'start s':>8}  "
+          f"{'memory MiB':>10}  {'bound MiB':>9}")
+    first = None
+    for case in dict.fromkeys((row["jobs"], row["ranks"]) for row in rows):
+        mine = [row for row in rows if (row["jobs"], row["ranks"]) == case]
+        speed, cpu = spread(mine, "gib_per_s"), spread(mine, "server_cpu_s_per_gib")
+        first = first or cpu[0]
+        print(f"{case[0]:>5} {case[1]:>6}  {speed[0]:>8.2f} [{speed[1]:>5.2f} .. {speed[2]:>5.2f}]  "
+              f"{cpu[0]:>8.3f} [{cpu[1]:>5.3f} .. {cpu[2]:>5.3f}]  {first / cpu[0]:>12.2f}  "
+              f"{spread(mine, 'start_s')[0]:>8.3f}  {max(r['memory'] for r in mine) / 2**20:>10.1f}  "
+              f"{mine[0]['bound'] / 2**20:>9.1f}")
+    print("\n\"to the first\": how much of the first line's work a second of the reducer's processor does; memory: "
+          "the largest of all runs")
+
+
+def main():
+    args = parse_arguments()
+    cases = [tuple(map(int, c.split("x"))) if "x" in c else (1, int(c)) for c in args.cases.split(",")]
+    host = compare.machine()
+    rows = []
+    out = pathlib.Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with out.open("w", encoding="ascii") as f:
+        f.write(json.dumps(host) + "\n")
+        for repeat in range(args.repeats):
+            for case in cases:
+                print(f"# run {repeat + 1} of {args.repeats}: {case[0]} x {case[1]} ranks, "
+                      f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+                row = run(args, case)
+                row["repeat"] = repeat
+                rows.append(row)
+                f.write(json.dumps(row) + "\n")
+    print_table(rows, args)
+    if host["machine"]["load"] > 1:
+        print(f"\nThe machine was busy (load {host['machine']['load']:.1f} at the start): the times say less than "
+              "usual.")
+    print(f"\n{len(rows)} rows in {time.monotonic() - started:.0f} s are in {out}")
+    over = [row for row in rows if row["memory"] > row["bound"]]
+    for row in over:
+        print(f"{row['jobs']} x {row['ranks']} ranks: the reducer grew by {row['memory']} bytes, its bound is "
+              f"{row['bound']}")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
