@@ -42,17 +42,21 @@ bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 min
 	$(PYTHON) bench/load.py --build $(B) --out $(BUILD)/bench/load.jsonl $(ARGS)
 .PHONY: bench-load
 
-# bench/net: the laboratory of shaped links, plain TCP as its yardstick, and each MPI whose compiler is found
-tcp_loop := $(B)/bench/tcp-loop
+# bench/net: the laboratory of shaped links and its delay line, plain TCP as its yardstick, and each MPI whose compiler
+# is found
+tcp_loop   := $(B)/bench/tcp-loop
+delay_line := $(B)/bench/delay-line
 mpi_obj  := $(filter-out %/reduction_bench.o,$(bench_obj))
 mpis     := $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$(m)),$(m)))
 mpi_bin  := $(mpis:%=$(B)/bench/mpi-allreduce-%)
 $(tcp_loop): $(B)/bench/net/tcp_loop.o $(mpi_obj) $(libcommon)
 	$(LINK) -o $@ $^
+$(delay_line): $(B)/bench/net/delay_line.o
+	$(LINK) -o $@ $^
 $(mpi_bin): $(B)/bench/mpi-allreduce-%: bench/peers/mpi_allreduce.c bench/bench.h $(mpi_obj) $(libcommon)
 	$(if $(SAN),,mpicc.$* $(CFLAGS) $(OWN) -MF $@.d -o $@ $< $(mpi_obj) $(libcommon) -pthread -lm)
-$(if $(SAN),,$(eval all: $(tcp_loop) $(mpi_bin)))
+$(if $(SAN),,$(eval all: $(tcp_loop) $(delay_line) $(mpi_bin)))
 
-bench-net: $(bin) $(tcp_loop) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; needs root; ARGS='--help' lists options
+bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; under 10 minutes, needs root; ARGS=--full: all rows, under 35; ARGS=--help
 	$(PYTHON) bench/net/bench.py --build $(B) --out $(BUILD)/bench $(ARGS)
 .PHONY: bench-net

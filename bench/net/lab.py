@@ -24,10 +24,14 @@ How the links are shaped, and why so:
     SUPER_MIN packets.
   * tbf's bucket holds one super-packet, else tbf would cut it. What waits in a full queue waits `queue_ms`: the
     bucket is empty then, so it does not come on top.
+  * With a delay the two ends of a link are tap devices instead of a veth pair, and delay_line.c carries super-packets
+    between them: what leaves the switch's port waits before it reaches the host, so a round trip takes two delays. It
+    copies each byte twice, so it is for slower links (netem would do it in the kernel, where there is one).
   * Congestion control is the machine's default for new namespaces unless `cc` names another; it is set on the hosts'
     routes, which needs no change outside the lab.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -73,9 +77,9 @@ def parse_rate(text):
     return int(float(found[1]) * {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}[found[2]])
 
 
-def payload_MBps(rate):
-    """The bound that headers set: MB/s of TCP payload on a link of `rate` bit/s."""
-    return rate / 8e6 * (MTU - 52) / FRAME
+def payload_bits(rate):
+    """The bound that headers set: bit/s of TCP payload on a link of `rate` bit/s."""
+    return rate * (MTU - 52) / FRAME
 
 
 def _call(command, text=None):
@@ -85,7 +89,7 @@ def _call(command, text=None):
     return done.stdout
 
 
-def check_machine(delay=False):
+def check_machine():
     """Raises LabError(CANNOT_RUN_HERE) when a lab cannot be made here."""
     if os.geteuid() != 0:
         raise LabError("making network namespaces needs root: run this with sudo", CANNOT_RUN_HERE)
@@ -101,22 +105,22 @@ def check_machine(delay=False):
         _call(["ip", "-n", probe, "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
         _call(["tc", "-n", probe, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "1gbit", "burst", "32k",
                "limit", "64k"])
-        if delay:
-            _call(["tc", "-n", probe, "qdisc", "add", "dev", "v1", "root", "netem", "delay", "1ms"])
     except LabError as e:
-        what = "netem (extra delay)" if " netem " in str(e) else "veth and tbf"
-        raise LabError(f"this kernel cannot make {what}: {e}", CANNOT_RUN_HERE) from e
+        raise LabError(f"this kernel cannot make veth and tbf: {e}", CANNOT_RUN_HERE) from e
     finally:
         subprocess.run(["ip", "netns", "del", probe], check=False)
 
 
-def kernel_has_netem():
-    """Whether extra delay can be made here."""
-    try:
-        check_machine(delay=True)
-    except LabError:
-        return False
-    return True
+def check_delay(build):
+    """Raises LabError(CANNOT_RUN_HERE) when links cannot be made to take time."""
+    if not os.path.exists("/dev/net/tun"):
+        raise LabError("this machine has no /dev/net/tun, from which links with delay are made", CANNOT_RUN_HERE)
+    if not _delay_line(build).exists():
+        raise LabError(f"{_delay_line(build)} was not built; links with delay need it", CANNOT_RUN_HERE)
+
+
+def _delay_line(build):
+    return pathlib.Path(build).resolve() / "bench/delay-line"
 
 
 def _end_namespace(name):
@@ -166,6 +170,29 @@ def clean():
     return removed
 
 
+@contextlib.contextmanager
+def only_one_measures():
+    """While the block runs, no other process is in such a block: two that measure at the same time would measure each
+    other. Labs may stand beside each other; they only share the machine's cores."""
+    try:
+        LOCKS.mkdir(exist_ok=True)
+        lock = open(LOCKS / "measuring", "a+", encoding="ascii")
+    except PermissionError:
+        raise LabError(f"{LOCKS} cannot be written: measuring needs root: run this with sudo",
+                       CANNOT_RUN_HERE) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise LabError(f"process {lock.read().strip() or '(unknown)'} measures on this machine already, and both "
+                           "results would be wrong: wait until it has ended") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 
@@ -176,24 +203,27 @@ def _child_setup():
 
 
 class Lab:
-    """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_ms` is added on the way to each host.
+    """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_us` is added on the way to each host, by
+    the delay-line of the folder `build`.
 
     Invariant: `hosts` namespaces h0.. and the switch exist between start() and stop(), and `_children` holds every
     process started and not yet waited for.
     """
 
-    def __init__(self, hosts, rate="1gbit", queue_ms=5.0, rates=None, delay_ms=0.0, cc=None):
+    def __init__(self, hosts, rate="1gbit", queue_ms=5.0, rates=None, delay_us=0.0, cc=None,
+                 build="build/default"):
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"hosts: found {hosts}, expected 1 to {MAX_HOSTS}", 2)
-        if queue_ms <= 0 or delay_ms < 0:
-            raise LabError("the queue is longer than 0 ms and the delay is not negative", 2)
+        if queue_ms <= 0 or not (delay_us == 0 or 1 <= delay_us <= 1e6):
+            raise LabError("the queue is longer than 0 ms, and the delay is 0 or 1 to 1000000 us", 2)
         for host in rates or {}:
             if not 0 <= host < hosts:
                 raise LabError(f"host rate: found host {host}, expected 0 to {hosts - 1}", 2)
         self.hosts = hosts
         self.rate = [parse_rate((rates or {}).get(i, rate)) for i in range(hosts)]
         self.queue_ms = queue_ms
-        self.delay_ms = delay_ms
+        self.delay_us = delay_us
+        self.build = build
         self.cc = cc
         self.prefix = f"{PREFIX}{os.getpid()}"
         self._children = []
@@ -214,13 +244,19 @@ class Lab:
         return f"10.99.0.{i + 1}"
 
     def start(self):
-        check_machine(delay=self.delay_ms > 0)
+        check_machine()
+        if self.delay_us:
+            check_delay(self.build)
         clean()
         LOCKS.mkdir(exist_ok=True)
         self._lock = open(LOCKS / self.prefix, "w", encoding="ascii")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             self._make_switch()
+            for i in range(self.hosts):
+                self._make_namespace(i)
+            if self.delay_us:
+                self._start_delay_line()
             for i in range(self.hosts):
                 self._make_host(i)
         except BaseException:
@@ -236,33 +272,42 @@ class Lab:
         _call(["ip", "-n", switch, "-batch", "-"],
               "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n")
 
-    def _make_host(self, i):
-        ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
-        queue = int(rate / 8e3 * self.queue_ms) if rate else 0
-        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if rate else 65535
+    def _make_namespace(self, i):
+        ns = self.namespace(i)
         _call(["ip", "netns", "add", ns])
         # the same for every system that is measured, and nothing learned by one run is kept for the next
         self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
                                     "net/ipv4/tcp_wmem": "4096 16384 4194304"})
+
+    def _start_delay_line(self):
+        """Makes all links' ends, as tap devices, and what carries frames between them."""
+        paths = [str(NETNS / name) for name in [f"{self.prefix}sw"] + [self.namespace(i) for i in range(self.hosts)]]
+        child = subprocess.Popen([_delay_line(self.build), f"{self.delay_us:.0f}", *paths], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, text=True, preexec_fn=_child_setup)
+        self._children.append(child)
+        if child.stdout.readline() != "ready\n":
+            raise LabError("the delay line did not start: see its line above", CANNOT_RUN_HERE)
+
+    def _make_host(self, i):
+        ns, switch, rate = self.namespace(i), f"{self.prefix}sw", self.rate[i]
+        queue = int(rate / 8e3 * self.queue_ms) if rate else 0
+        segments = min(max(queue // 2 // FRAME, SUPER_MIN), SUPER) if rate else 65535
+        pair = "" if self.delay_us else f"link add p{i} type veth peer name eth0 netns {ns}\n"
         _call(["ip", "-n", switch, "-batch", "-"],
-              f"link add p{i} type veth peer name eth0 netns {ns}\n"
-              f"link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n")
+              f"{pair}link set p{i} gso_max_segs {segments} master br0\nlink set p{i} up\n")
         cc = f"congctl {self.cc}" if self.cc else ""
         _call(["ip", "-n", ns, "-batch", "-"],
               f"link set lo up\naddr add {self.address(i)}/32 dev eth0\nlink set eth0 gso_max_segs {segments} up\n"
               f"route add {NETWORK} dev eth0 src {self.address(i)} {cc}\n")
         if rate:
-            self._shape(switch, f"p{i}", rate, queue, segments, self.delay_ms)
-            self._shape(ns, "eth0", rate, HOST_QUEUE, segments, 0)
+            self._shape(switch, f"p{i}", rate, queue, segments)
+            self._shape(ns, "eth0", rate, HOST_QUEUE, segments)
 
     @staticmethod
-    def _shape(ns, dev, rate, queue, segments, delay_ms):
+    def _shape(ns, dev, rate, queue, segments):
         burst = segments * FRAME
         _call(["tc", "-n", ns, "qdisc", "add", "dev", dev, "root", "handle", "1:", "tbf", "rate", f"{rate}bit",
                "burst", str(burst), "limit", str(max(queue, burst))])
-        if delay_ms:
-            _call(["tc", "-n", ns, "qdisc", "add", "dev", dev, "parent", "1:1", "handle", "2:", "netem", "delay",
-                   f"{delay_ms}ms", "limit", "100000"])
 
     @staticmethod
     def _sysctl(ns, values):

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what bench-net measured, as SVG files: plot.py net.jsonl FOLDER.
 
-  net-<case>.svg     algbw against size, one line a system, with the bounds of the links drawn in
-  net-speedup.svg    how much faster than the better ring, against the number of workers
+  net-<case>.svg     algbw against size, one line a system, with a plain flow and the bounds of the links drawn in
+  net-speedup.svg    how much faster than the best peer, against the number of workers
+
+Colours are those of Okabe and Ito, which colour-blind people can tell apart; each system has a mark of its own too, and
+its name at the end of its line.
 """
 
 import json
@@ -12,28 +15,17 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
+from cases import TCP_PEERS, rate_text, size_text
+
 WIDTH, HEIGHT = 760, 430
-LEFT, RIGHT, TOP, BOTTOM = 64, 176, 58, 52
+LEFT, RIGHT, TOP, BOTTOM = 64, 190, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-COLOURS = {"reduction": "#0b6e99", "gloo": "#c2571a", "ompi-ring": "#8a6d00", "ompi": "#b59b3c",
-           "mpich": "#7b5ea7", "bare-loop": "#8d99a6"}
-OTHERS = ["#2a9d6f", "#c0396b", "#4a5fc1", "#7a7a2a"]
+COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
+           "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1"}
+OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
-         "bare-loop": "bare TCP echo"}
-
-
-def size_text(size):
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size} B"
-
-
-def rate_text(rate):
-    """"250mbit" -> "250 Mbit/s"."""
-    for unit in ("kbit", "mbit", "gbit"):
-        rate = rate.replace(unit, f" {unit.capitalize()}/s")
-    return rate
+         "ompi-shm": "Open MPI, shared memory", "bare-loop": "bare TCP echo"}
+MARKS = {"reduction": "circle", "gloo": "square", "ompi-ring": "up", "ompi": "down", "mpich": "diamond"}
 
 
 def step_of(top):
@@ -89,12 +81,24 @@ class Chart:
         self.parts.append(f'<text transform="translate(16 {middle:.1f}) rotate(-90)" fill="{GREY}" '
                           f'text-anchor="middle">{escape(y_label)}</text>')
 
-    def series(self, points, colour, width=2.0):
+    def mark(self, x, y, shape, colour):
+        """A point in the shape of its system."""
+        outlines = {"square": "-4,-4 4,-4 4,4 -4,4", "up": "0,-5 5,4 -5,4", "down": "0,5 5,-4 -5,-4",
+                    "diamond": "0,-5.5 5.5,0 0,5.5 -5.5,0"}
+        if shape in outlines:
+            self.parts.append(f'<polygon transform="translate({x:.1f} {y:.1f})" points="{outlines[shape]}" '
+                              f'fill="{colour}"/>')
+        else:
+            fill = "#ffffff" if shape == "ring" else colour
+            self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}" '
+                              'stroke-width="1.5"/>')
+
+    def series(self, points, colour, width=2.0, shape="circle"):
         """points: (x, median, low, high) with a whisker from low to high."""
         self.line([(self.x(x), self.y(m)) for x, m, _, _ in points], colour, width)
         for x, median, low, high in points:
             self.line([(self.x(x), self.y(low)), (self.x(x), self.y(high))], colour, 1)
-            self.parts.append(f'<circle cx="{self.x(x):.1f}" cy="{self.y(median):.1f}" r="3.5" fill="{colour}"/>')
+            self.mark(self.x(x), self.y(median), shape, colour)
 
     def labels(self, wanted):
         """Names at the right end, pushed apart where they would touch. wanted: (y value, text, colour, bold)."""
@@ -119,7 +123,8 @@ def colours_of(names):
 
 
 def name_of(system):
-    return NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
+    text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
+    return text.replace("/agent", ", agent").replace("/dedicated", ", dedicated")
 
 
 def by_size(lines, title):
@@ -129,18 +134,23 @@ def by_size(lines, title):
     systems = list(dict.fromkeys(r["system"] for r in lines))
     sizes = sorted({r["bytes"] for r in lines})
     bounds = []
+    if first["bound_MBps"]:
+        bounds.append((first["line_MBps"], "plain TCP flow"))
     for r in lines:  # ours may have several, for different placements
         if r["system"].startswith("reduction") and r["bound_MBps"]:
-            kind = "mixed bound" if r["mixed"] else "bound of the links"
+            kind = "links allow, mixed" if r["mixed"] else "links allow"
             if (r["bound_MBps"], kind) not in bounds:
                 bounds.append((r["bound_MBps"], kind))
     if first["ring_bound_MBps"]:
-        bounds.append((first["ring_bound_MBps"], "bound of any ring"))
+        bounds.append((first["ring_bound_MBps"], "links allow a ring"))
     top = max([r["max"] for r in lines] + [b for b, _ in bounds]) * 1.06
     where = "loopback, not shaped" if first["rate"] == "none" else (
         f"{rate_text(first['rate'])} both ways, switch queues {first['queue_ms']:g} ms")
+    if first["delay_us"]:
+        where += f", {first['delay_us']:g} us more each way"
+    runs = max(len(r["runs"]) for r in lines)
     chart = Chart(title, f"{first['n']} workers, {first['k']} reducers; {where}; float32 sum; median and range of "
-                  f"{len(first['runs'])} launches", (math.log2(sizes[0]), math.log2(sizes[-1])), top)
+                  f"{runs} launch{'es' if runs > 1 else ''}", (math.log2(sizes[0]), math.log2(sizes[-1])), top)
     chart.axes([(math.log2(s), size_text(s)) for s in sizes], "size of the all-reduce", "algbw, MB/s")
     wanted = []
     for value, name in bounds:
@@ -151,27 +161,26 @@ def by_size(lines, title):
         rows = sorted((r for r in lines if r["system"] == system), key=lambda r: r["bytes"])
         ours = system == "reduction"
         chart.series([(math.log2(r["bytes"]), r["algbw_MBps_median"], r["min"], r["max"]) for r in rows],
-                     colours[system], 3 if ours else 2)
+                     colours[system], 3 if ours else 2, MARKS.get(system, "ring"))
         wanted.append((rows[-1]["algbw_MBps_median"], name_of(system), colours[system], ours))
     chart.labels(wanted)
     return chart.svg()
 
 
 def speedups(lines):
-    """n -> (rate, size, speed-up of ours over the better ring) where k = n and all links are equal, for the rate and
+    """n -> (rate, size, speed-up of ours over the best peer) where k = n and all links are equal, for the rate and
     size with the most n."""
     groups = {}
     for r in lines:
-        if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not r["delay_ms"] and r["algbw_MBps_median"]:
+        if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not r["delay_us"] and r["algbw_MBps_median"]:
             groups.setdefault((r["rate"], r["queue_ms"], r["bytes"]), {}).setdefault(r["n"], {})[r["system"]] = r
     best = (None, {})
     for key, by_n in groups.items():
         found = {}
         for n, rows in by_n.items():
-            rings = [rows[s] for s in ("gloo", "ompi-ring") if s in rows]
-            if "reduction" in rows and rings:
-                ring = max(rings, key=lambda r: r["algbw_MBps_median"])
-                ours, base = rows["reduction"], ring["algbw_MBps_median"]
+            peers = [rows[s] for s in TCP_PEERS if s in rows]
+            if "reduction" in rows and peers:
+                ours, base = rows["reduction"], max(r["algbw_MBps_median"] for r in peers)
                 found[n] = (ours["algbw_MBps_median"] / base, ours["min"] / base, ours["max"] / base)
         if len(found) > len(best[1]):
             best = (key, found)
@@ -186,16 +195,16 @@ def by_workers(lines):
     rate, queue_ms, size = key
     ns = sorted(found)
     top = max([v[2] for v in found.values()] + [2.0]) * 1.06
-    chart = Chart("Speed-up over the better ring", f"as many reducers as workers, {rate_text(rate)} both ways, switch "
+    chart = Chart("Speed-up over the best peer", f"as many reducers as workers, {rate_text(rate)} both ways, switch "
                   f"queues {queue_ms:g} ms; {size_text(size)}, float32 sum", (ns[0], ns[-1]), top)
-    chart.axes([(n, str(n)) for n in ns], "workers", "times the better of gloo's and Open MPI's ring")
+    chart.axes([(n, str(n)) for n in ns], "workers", "algbw by that of the best ring or MPI")
     steps = [ns[0] + (ns[-1] - ns[0]) * i / 60 for i in range(61)]
     chart.line([(chart.x(n), chart.y(2 * (n - 1) / n)) for n in steps], GREY, 1.2, "6 4")
     chart.line([(LEFT, chart.y(1)), (WIDTH - RIGHT, chart.y(1))], COLOURS["gloo"], 1.2)
     chart.series([(n, *found[n]) for n in ns], COLOURS["reduction"], 3)
     chart.labels([(found[ns[-1]][0], "Reduction Server", COLOURS["reduction"], True),
-                  (2 * (ns[-1] - 1) / ns[-1], "2(n-1)/n: both at bound", GREY, False),
-                  (1, "the better ring", COLOURS["gloo"], False)])
+                  (2 * (ns[-1] - 1) / ns[-1], "2(n-1)/n: both at their bound", GREY, False),
+                  (1, "the best peer", COLOURS["gloo"], False)])
     return chart.svg()
 
 
@@ -210,11 +219,11 @@ def write_all(lines, out):
         path.write_text(svg, encoding="utf-8")
         written.append(path)
 
-    for case in dict.fromkeys(r["case"] for r in lines):
-        rows = [r for r in lines if r["case"] == case]
+    for case in dict.fromkeys(r["case"] for r in lines if "system" in r):
+        rows = [r for r in lines if r.get("case") == case and "system" in r]
         if len({r["bytes"] for r in rows if r["algbw_MBps_median"]}) > 1:
             write(f"net-{case}.svg", by_size(rows, "All-reduce speed against size"))
-    svg = by_workers(lines)
+    svg = by_workers([r for r in lines if "system" in r])
     if svg:
         write("net-speedup.svg", svg)
     return written

@@ -3,8 +3,9 @@
 
 A launch runs one size: `warmup` operations, then `iters` timed ones. Failure modes are: a program that fails (its last
 words become the error) and one that hangs. A few percent of mpirun.openmpi's launches idle for ever, and MPICH's too:
-such a launch is ended after a time limit and made again, ATTEMPTS times in all. MPICH also hangs in MPI_Finalize: a
-program that has printed its row may take END_S to end, then it is ended, and the row counts.
+such a launch is ended when no byte has moved for STALL_S, or after a time limit, and made again, ATTEMPTS times in all.
+MPICH also hangs in MPI_Finalize: a program that has printed its row may take END_S to end, then it is ended, and the
+row counts.
 """
 
 import json
@@ -20,43 +21,14 @@ from lab import LabError, NETWORK, counters_between, cpu_seconds, end
 
 ATTEMPTS = 3
 LAUNCH_S = 15  # what starting may take besides the operations
+STALL_S = 6  # so long without a byte on host 0's links before a result: the launch hangs
 END_S = 3  # what ending may take after the result has been printed
 SLOWEST = 1 / 40  # of the line: a system slower than this is taken for hung
-PORT = 7600
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Hung(LabError):
     """A launch passed its time limit."""
-
-
-class Placement:
-    """Where ranks and reducers run. Reducers are (host, port, weight); on loopback everything is in host 0."""
-
-    def __init__(self, n, k, mixed=False, loopback=False, weights=None):
-        self.n, self.k, self.mixed, self.loopback = n, k, mixed, loopback
-        self.workers = [0 if loopback else i for i in range(n)]
-        self.reducers = [(0 if loopback else n + j, PORT + j, weights[j] if weights else 1) for j in range(k)]
-        if mixed:
-            self.reducers = mixed_shares(n, k)
-        self.hosts = 1 if loopback else n + k
-
-    def address(self, lab, host):
-        return "127.0.0.1" if self.loopback else lab.address(host)
-
-    def bound(self):
-        """The least T*B/M for equal links of B both ways (design.md), 1 / the share of the line that can be reached."""
-        if self.mixed:
-            return 2 * self.n * (self.n - 1) / (self.n**2 + self.k * self.n - 2 * self.k)
-        return max(1.0, self.n / self.k)
-
-
-def mixed_shares(n, k):
-    """The best division among k reducers' machines and n workers' machines that also run one: D = n^2 + kn - 2k,
-    2(n-1)/D for each of the former, (n-k)/D for each of the latter. For k < n."""
-    big, small = 2 * (n - 1), n - k
-    common = math.gcd(big, small) or 1
-    return [(n + j, PORT, big // common) for j in range(k)] + [(i, PORT, small // common) for i in range(n)]
 
 
 class Launch:
@@ -78,6 +50,7 @@ class System:
     """A system under test. Subclasses say how its processes start."""
 
     name = "?"
+    moves_bytes = True  # through the links and not through shared memory alone
 
     def missing(self, build):
         """What is not there, as a sentence, or None."""
@@ -85,6 +58,10 @@ class System:
 
     def start_servers(self, _launch):
         """Processes of the servers, ready to be used."""
+        return []
+
+    def start_helpers(self, _launch):
+        """Processes beside the ranks, ready to be used, whose CPU time is not the servers'."""
         return []
 
     def start_ranks(self, launch):
@@ -104,9 +81,10 @@ class System:
         raise LabError(f"{last}; gave up after {ATTEMPTS} attempts")
 
     def _measure(self, launch):
-        servers, ranks = [], []
+        servers, helpers, ranks = [], [], []
         try:
             servers = self.start_servers(launch)
+            helpers = self.start_helpers(launch)
             cpu = sum(cpu_seconds(p.pid) for p in servers)
             before = launch.lab.counters()
             idle = idle_seconds()
@@ -116,7 +94,7 @@ class System:
             between = counters_between(before, launch.lab.counters())
             cpu = sum(cpu_seconds(p.pid) for p in servers) - cpu
         finally:
-            for p in ranks + servers:
+            for p in ranks + helpers + servers:
                 end(p)
         row = max(rows, key=lambda r: r["time_us"]["avg"])  # several rows: each rank has its own clock
         payload = launch.size * (launch.iters + launch.warmup)
@@ -136,8 +114,9 @@ class System:
         rows = []
         for r, p in enumerate(ranks):
             out = pathlib.Path(launch.dir) / f"rank{r}.out"
-            if not _wait(p, out, deadline):
-                raise Hung(f"{self.name}: {launch.size} bytes: not done after {launch.limit_s:.0f} s")
+            if not _wait(p, out, deadline, STALL_S if self.moves_bytes else math.inf):
+                raise Hung(f"{self.name}: {launch.size} bytes: not done after {launch.limit_s:.0f} s, or no byte moved "
+                           f"for {STALL_S} s")
             if p.returncode:
                 words = (out.with_suffix(".err").read_text(errors="replace").strip() or "(nothing)")[-600:]
                 raise LabError(f"{self.name}: {launch.size} bytes: exit status {p.returncode}, its last words: {words}")
@@ -153,9 +132,10 @@ def _rows(path):
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def _wait(p, out, deadline):
-    """Waits for a rank's or launcher's end, or for END_S after its row. False when neither came before the deadline."""
-    printed = None
+def _wait(p, out, deadline, stall_s):
+    """Waits for a rank's or launcher's end, or for END_S after its row. False when neither came before the deadline, or
+    when nothing has moved for stall_s before there is a row."""
+    printed, moved, last = None, time.monotonic(), None
     while time.monotonic() < deadline:
         try:
             p.wait(timeout=0.5)
@@ -164,7 +144,22 @@ def _wait(p, out, deadline):
             printed = printed or (time.monotonic() if _rows(out) else None)
         if printed and time.monotonic() - printed > END_S:
             return True
+        now = _traffic(p.pid)
+        if now != last:
+            moved, last = time.monotonic(), now
+        if not printed and time.monotonic() - moved > stall_s:
+            return False
     return False
+
+
+def _traffic(pid):
+    """Bytes received and sent so far on all links of a process's host, one of its links a pair."""
+    try:
+        with open(f"/proc/{pid}/net/dev", encoding="ascii") as f:
+            links = [line.partition(":")[2].split() for line in f.readlines()[2:]]
+    except OSError:
+        return None  # it has just ended
+    return [(fields[0], fields[8]) for fields in links]
 
 
 def _start(launch, host, command, env=None, name="server"):
@@ -203,11 +198,11 @@ class Gloo(System):
 
 
 class OpenMPI(System):
-    """Open MPI over TCP: as it comes, or told to use its ring."""
+    """Open MPI: over TCP as it comes or told to use its ring, or over shared memory, which is for one host only."""
 
-    def __init__(self, ring):
-        self.name = "ompi-ring" if ring else "ompi"
-        self.ring = ring
+    def __init__(self, name, ring=False, btl="tcp"):
+        self.name, self.ring, self.btl = name, ring, btl
+        self.moves_bytes = btl == "tcp"
 
     def missing(self, build):
         there = (pathlib.Path(build) / "bench/mpi-allreduce-openmpi").exists() and shutil.which("mpirun.openmpi")
@@ -215,7 +210,9 @@ class OpenMPI(System):
 
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
-        mca = {"pml": "ob1", "btl": "tcp,self", "mpi_yield_when_idle": "1"}
+        if not self.moves_bytes and not place.loopback:
+            raise LabError(f"{self.name}: shared memory joins the ranks of one host only, expected a loopback case", 2)
+        mca = {"pml": "ob1", "btl": f"{self.btl},self", "mpi_yield_when_idle": "1"}
         if self.ring:
             mca |= {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
         if place.loopback:
@@ -252,12 +249,15 @@ class Mpich(System):
 
 
 class Ours(System):
-    """Reducers and reduction-bench. `sharding` is "default" or WINDOWxCHUNK such as 2x32K."""
+    """Reducers and reduction-bench, each rank for itself or all ranks of a host through its agent. `sharding` is
+    "default" or WINDOWxCHUNK such as 2x32K."""
 
-    def __init__(self, sharding="default", env=None):
+    def __init__(self, sharding="default", agent=False):
         self.name = "reduction" if sharding == "default" else f"reduction:{sharding}"
+        self.agent = agent
+        if agent:
+            self.name += "/agent"
         self.sharding = {}
-        self.env = env or {}
         if sharding != "default":
             window, x, chunk = sharding.partition("x")
             if not x or not window.isdigit() or not chunk[:-1].isdigit() or chunk[-1] not in "KM":
@@ -265,7 +265,7 @@ class Ours(System):
             self.sharding = {"window": window, "chunk_bytes": f"{chunk}iB"}
 
     def missing(self, build):
-        for name in ("reduction-server", "reduction-bench"):
+        for name in ("reduction-server", "reduction-bench", "reduction-agent", "reductionctl"):
             if not (pathlib.Path(build) / "bin" / name).exists():
                 return f"{name} was not built"
         return None
@@ -274,73 +274,84 @@ class Ours(System):
         """Starts the reducers, waits until each listens, and writes the configuration of the ranks."""
         servers, logs = [], []
         try:
-            for j, (host, port, _) in enumerate(launch.place.reducers):
+            for j, (host, port) in enumerate(launch.place.reducers):
                 address = launch.place.address(launch.lab, host)
                 command = [launch.build / "bin/reduction-server", "--listen", f"{address}:{port}", "--lanes", 1]
                 servers.append(_start(launch, host, command + ["--insecure"], name=f"r{j}"))
                 logs.append(pathlib.Path(launch.dir) / f"r{j}.err")
             for server, log in zip(servers, logs):
-                self._wait_listening(server, log)
+                _wait_listening("a reducer", server, log)
+            launch.place.write_config(launch.lab, launch.dir, launch.build, self.sharding)
         except BaseException:
             for p in servers:
                 end(p)
             raise
-        (pathlib.Path(launch.dir) / "job.yaml").write_text(self._config(launch), encoding="ascii")
         return servers
 
-    @staticmethod
-    def _wait_listening(server, log):
-        deadline = time.monotonic() + LAUNCH_S
-        while " listening " not in log.read_text():
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"a reducer does not listen, its last words: {log.read_text().strip()[-300:]}")
-            time.sleep(0.01)
-
-    def _config(self, launch):
-        lines = ["job: {name: bench-net}", "reducers:"]
-        for j, (host, port, weight) in enumerate(launch.place.reducers):
-            address = launch.place.address(launch.lab, host)
-            lines.append(f'  - {{id: r{j}, address: "{address}:{port}", weight: {weight}}}')
-        sharding = dict(self.sharding)
-        weights = [w for _, _, w in launch.place.reducers]
-        if len(set(weights)) > 1:  # so many shards that each weight is met exactly
-            sharding["shards"] = round(sum(weights) / min(weights))
-        if sharding:
-            lines.append("sharding: {" + ", ".join(f"{k}: {v}" for k, v in sharding.items()) + "}")
-        return "\n".join(lines) + "\n"
+    def start_helpers(self, launch):
+        if not self.agent:
+            return []
+        agents = []
+        try:
+            for host in sorted(set(launch.place.workers)):
+                command = [launch.build / "bin/reduction-agent", "--config", f"{launch.dir}/job.yaml", "--socket",
+                           f"{launch.dir}/agent{host}.sock"]
+                agents.append(_start(launch, host, command, name=f"agent{host}"))
+                _wait_listening("an agent", agents[-1], pathlib.Path(launch.dir) / f"agent{host}.err")
+        except BaseException:
+            for p in agents:
+                end(p)
+            raise
+        return agents
 
     def start_ranks(self, launch):
         place = launch.place
-        command = [launch.build / "bin/reduction-bench", "--agent", "direct", "--config", f"{launch.dir}/job.yaml",
-                   "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s), *launch.common()]
-        return _each_rank(launch, lambda _: command, lambda r: {
-            **self.env, "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
+
+        def command(rank):
+            agent = f"{launch.dir}/agent{place.workers[rank]}.sock" if self.agent else "direct"
+            return [launch.build / "bin/reduction-bench", "--agent", agent, "--config", f"{launch.dir}/job.yaml",
+                    "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s), *launch.common()]
+
+        return _each_rank(launch, command, lambda r: {
+            "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
             "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1)})
 
 
+def _wait_listening(what, server, log):
+    """Waits until a daemon's log says that it listens."""
+    deadline = time.monotonic() + LAUNCH_S
+    while " listening " not in log.read_text():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise LabError(f"{what} does not listen, its last words: {log.read_text().strip()[-300:]}")
+        time.sleep(0.01)
+
+
 class BareLoop(System):
-    """tcp-loop in the reducers' places: it sends back what it receives and adds nothing."""
+    """tcp-loop in the reducers' places: it sends back what it receives and adds nothing. As many connections as ours,
+    one from each worker to each reducer, each with CHUNK bytes in a read and a write and WINDOW bytes on their way."""
 
     name = "bare-loop"
+    CHUNK = 32 << 10  # as sharding.chunk_bytes
     WINDOW = 128 << 10
 
     def missing(self, build):
         return None if (pathlib.Path(build) / "bench/tcp-loop").exists() else "tcp-loop was not built"
 
     def start_servers(self, launch):
-        return [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port], name=f"r{j}")
-                for j, (host, port, _) in enumerate(launch.place.reducers)]
+        return [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port, self.CHUNK], name=f"r{j}")
+                for j, (host, port) in enumerate(launch.place.reducers)]
 
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab
-        echoes = ",".join(f"{place.address(lab, host)}:{port}" for host, port, _ in place.reducers)
+        echoes = ",".join(f"{place.address(lab, host)}:{port}" for host, port in place.reducers)
         return _each_rank(launch, lambda _: [launch.build / "bench/tcp-loop", "ask", echoes, launch.size,
-                                             launch.iters, launch.warmup, self.WINDOW])
+                                             launch.iters, launch.warmup, self.WINDOW, self.CHUNK])
 
 
 def peers():
     """All peers by name, in the order of reports."""
-    return {s.name: s for s in (Gloo(), OpenMPI(True), OpenMPI(False), Mpich(), BareLoop())}
+    return {s.name: s for s in (Gloo(), OpenMPI("ompi-ring", ring=True), OpenMPI("ompi"), Mpich(),
+                                OpenMPI("ompi-shm", btl="vader"), BareLoop())}
 
 
 def line_MBps(lab, place, build, seconds=1.5):

@@ -3,11 +3,13 @@
  *
  *   tcp-loop sink PORT                        takes one connection, prints its throughput as JSON
  *   tcp-loop flow ADDR PORT SECONDS           feeds a sink
- *   tcp-loop echo PORT                        sends back what comes, to all connections, until it is ended: the bare
- *                                             loop that a reducer's CPU time is compared with
- *   tcp-loop ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW
+ *   tcp-loop echo PORT CHUNK                  sends back what comes, to all connections, until it is ended: the bare
+ *                                             loop that a reducer's CPU time is compared with; reads at most CHUNK
+ *                                             bytes at a time
+ *   tcp-loop ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK
  *                                             sends BYTES through the echoes, an equal part through each, at most
- * WINDOW bytes on their way to and from each; prints times as reduction-bench does
+ *                                             WINDOW bytes on their way to and from each, CHUNK bytes at a time;
+ *                                             prints times as reduction-bench does
  */
 #include "bench/bench.h"
 
@@ -115,18 +117,29 @@ static int flow(const char *address, int port, double seconds)
 	return 0;
 }
 
+/* A chunk's size from the command line. */
+static size_t chunk_of(const char *text)
+{
+	unsigned long v = strtoul(text, NULL, 10);
+	if (v < 1 || v > BLOCK) {
+		fprintf(stderr, "tcp-loop: CHUNK: found \"%s\", expected 1 to %d bytes\n", text, BLOCK);
+		exit(2);
+	}
+	return v;
+}
+
 /* One echoed connection: buf[sent..held) is to be sent back. */
 struct echo {
 	char *buf;
 	size_t held, sent;
 };
 
-/* Moves what can be moved. False when the connection has ended. */
-static bool echo_move(struct echo *e, struct pollfd *p)
+/* Moves what can be moved, a chunk at a time. False when the connection has ended. */
+static bool echo_move(struct echo *e, struct pollfd *p, size_t chunk)
 {
 	ssize_t n;
 	if (e->sent == e->held) {
-		n = read(p->fd, e->buf, BLOCK);
+		n = read(p->fd, e->buf, chunk);
 		if (n == 0 || (n < 0 && errno != EAGAIN))
 			return false;
 		e->sent = 0;
@@ -142,7 +155,7 @@ static bool echo_move(struct echo *e, struct pollfd *p)
 	return true;
 }
 
-static _Noreturn void echo(int port)
+static _Noreturn void echo(int port, size_t chunk)
 {
 	static struct pollfd fds[MAX_CONNS];
 	static struct echo conns[MAX_CONNS];
@@ -152,7 +165,7 @@ static _Noreturn void echo(int port)
 		if (poll(fds, (nfds_t)n, -1) < 0)
 			die("poll");
 		for (int i = n - 1; i > 0; i--) {
-			if (!fds[i].revents || echo_move(&conns[i], &fds[i]))
+			if (!fds[i].revents || echo_move(&conns[i], &fds[i], chunk))
 				continue;
 			close(fds[i].fd);
 			free(conns[i].buf);
@@ -163,7 +176,7 @@ static _Noreturn void echo(int port)
 		if (!(fds[0].revents & POLLIN) || n == MAX_CONNS)
 			continue;
 		fds[n] = (struct pollfd){.fd = accept(fds[0].fd, NULL, NULL), .events = POLLIN};
-		conns[n] = (struct echo){.buf = malloc(BLOCK)};
+		conns[n] = (struct echo){.buf = malloc(chunk)};
 		if (fds[n].fd < 0 || !conns[n].buf)
 			die("accept");
 		prepare(fds[n++].fd);
@@ -176,11 +189,11 @@ struct ask {
 };
 
 /* Moves what can be moved; returns what poll() shall wait for, 0 when everything is back. */
-static short ask_move(struct ask *a, int fd, uint64_t window)
+static short ask_move(struct ask *a, int fd, uint64_t window, size_t chunk)
 {
 	static char out[BLOCK], in[BLOCK];
 	for (ssize_t n; a->back < a->sent;) {
-		n = read(fd, in, BLOCK);
+		n = read(fd, in, chunk);
 		if (n < 0 && errno == EAGAIN)
 			break;
 		if (n <= 0)
@@ -190,7 +203,7 @@ static short ask_move(struct ask *a, int fd, uint64_t window)
 	while (a->sent < a->share && a->sent - a->back < window) {
 		uint64_t room = window - (a->sent - a->back), left = a->share - a->sent;
 		uint64_t size = room < left ? room : left;
-		ssize_t n = write(fd, out, size < BLOCK ? size : BLOCK);
+		ssize_t n = write(fd, out, size < chunk ? size : chunk);
 		if (n < 0 && errno == EAGAIN)
 			return POLLIN | POLLOUT;
 		if (n < 0)
@@ -201,7 +214,7 @@ static short ask_move(struct ask *a, int fd, uint64_t window)
 }
 
 /* One iteration through all echoes. */
-static void ask_once(struct pollfd *fds, int n, uint64_t bytes, uint64_t window)
+static void ask_once(struct pollfd *fds, int n, uint64_t bytes, uint64_t window, size_t chunk)
 {
 	struct ask asks[MAX_CONNS];
 	int open = n;
@@ -214,7 +227,7 @@ static void ask_once(struct pollfd *fds, int n, uint64_t bytes, uint64_t window)
 		open = 0;
 		for (int i = 0; i < n; i++) {
 			if (fds[i].revents)
-				fds[i].events = ask_move(&asks[i], fds[i].fd, window);
+				fds[i].events = ask_move(&asks[i], fds[i].fd, window, chunk);
 			open += fds[i].events != 0;
 		}
 		if (open && poll(fds, (nfds_t)n, -1) < 0)
@@ -228,6 +241,7 @@ static int ask(char *addresses, char **arg)
 	struct bench_options o = {.system = "bare-loop", .in_flight = 1, .json = true};
 	struct bench_row row = {.dtype = RS_FLOAT32, .op = RS_SUM, .has = {true}};
 	uint64_t window = strtoull(arg[3], NULL, 10);
+	size_t chunk = chunk_of(arg[4]);
 	int n = 0;
 	row.bytes = strtoull(arg[0], NULL, 10);
 	row.count = row.bytes / sizeof(float);
@@ -248,7 +262,7 @@ static int ask(char *addresses, char **arg)
 	}
 	for (unsigned i = 0; i < o.warmup + o.iters; i++) {
 		double start = now_s();
-		ask_once(fds, n, row.bytes, window);
+		ask_once(fds, n, row.bytes, window, chunk);
 		if (i >= o.warmup)
 			us[i - o.warmup] = (now_s() - start) * 1e6;
 	}
@@ -265,13 +279,13 @@ int main(int argc, char **argv)
 	const char *mode = argc > 2 ? argv[1] : "";
 	if (argc == 3 && !strcmp(mode, "sink"))
 		return sink(atoi(argv[2]));
-	if (argc == 3 && !strcmp(mode, "echo"))
-		echo(atoi(argv[2]));
+	if (argc == 4 && !strcmp(mode, "echo"))
+		echo(atoi(argv[2]), chunk_of(argv[3]));
 	if (argc == 5 && !strcmp(mode, "flow"))
 		return flow(argv[2], atoi(argv[3]), atof(argv[4]));
-	if (argc == 7 && !strcmp(mode, "ask"))
+	if (argc == 8 && !strcmp(mode, "ask"))
 		return ask(argv[2], argv + 3);
-	fprintf(stderr, "Usage: tcp-loop sink PORT | flow ADDR PORT SECONDS | echo PORT |\n"
-			"       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW\n");
+	fprintf(stderr, "Usage: tcp-loop sink PORT | flow ADDR PORT SECONDS | echo PORT CHUNK |\n"
+			"       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK\n");
 	return 2;
 }

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of bench-net: its rows, in which mode each runs, and what is expected of them."""
+
+import dataclasses
+
+import lab as net
+from placement import Placement
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+RINGS = ("gloo", "ompi-ring")
+TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
+SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never what a target is measured by
+SHAPED, LOOPBACK, LATENCY, KERNELS = "shaped", "loopback", "latency", "kernels"
+
+
+@dataclasses.dataclass
+class Case:
+    """A row of the table: a laboratory, sizes, and who runs in it. `more_*` join in full mode."""
+
+    name: str
+    n: int = 0
+    k: int = 0
+    kind: str = SHAPED
+    rate: str = "1gbit"
+    queue_ms: float = 5
+    delay_us: float = 0
+    sizes: tuple = (4 * MIB, 16 * MIB)
+    more_sizes: tuple = ()
+    peers: tuple = RINGS
+    more_peers: tuple = ()
+    agent: bool = False  # beside ours: the same through an agent of the host
+    mixed: bool = False  # reducers on the workers' hosts too, with the map that `reductionctl plan` makes
+    half: bool = False  # the first reducer's link has half the rate; the map is `reductionctl plan`'s
+    only_full: bool = False
+    targets: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def loopback(self):
+        return self.kind in (LOOPBACK, LATENCY)
+
+    def rates(self):
+        """Host -> rate, for those that differ."""
+        return {self.n: f"{net.parse_rate(self.rate) / 2e3:g}kbit"} if self.half else {}
+
+    def placement(self, mixed):
+        """Where ranks and reducers are; not mixed: the dedicated reducers alone, as also the peers' laboratory."""
+        rate = net.parse_rate(self.rate)
+        hosts = self.n + self.k
+        payload = None
+        if rate and not self.loopback:
+            payload = [net.payload_bits(net.parse_rate(self.rates().get(h, self.rate))) for h in range(hosts)]
+        return Placement(self.n, self.k, mixed, self.loopback, payload, uses_plan=mixed or self.half)
+
+    def in_full(self):
+        """As full mode runs it."""
+        return dataclasses.replace(self, sizes=self.sizes + self.more_sizes, peers=self.peers + self.more_peers)
+
+
+# What a row is to reach, by keys:
+#   line    share of a plain TCP flow in the same laboratory
+#   bound   share of what `reductionctl plan` says that the links allow
+#   peer    times the best TCP peer of the case, from `peer_from` bytes on
+#   ring    times the better ring: more than this
+#   wire    TCP payload on a worker's link by the bytes reduced, each way, at `wire_at` bytes
+#   cpu     reducers' CPU time for a GiB by that of the bare loop, from `cpu_from` bytes on
+#   p50     median time by Open MPI's over TCP; `goal` is what it shall become
+#   kernel  speed by a plain add's with both buffers in the same places: {dtype: share}
+WIRE = {"wire": 1.02, "wire_at": 16 * MIB}
+CPU = {"cpu": 1.15, "cpu_from": 16 * MIB}
+TABLE = [
+    Case("n4", 4, 4, sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,), peers=RINGS + ("ompi", "bare-loop"),
+         more_peers=("mpich",), targets={"line": 0.95, "peer": 1.5, "peer_from": 4 * MIB, **WIRE, **CPU}),
+    Case("n8", 8, 8, rate="250mbit", peers=RINGS + ("ompi",), more_peers=("mpich",),
+         targets={"line": 0.93, "peer": 1.65, **WIRE}),
+    Case("queue-1ms", 4, 4, queue_ms=1, targets={"line": 0.90, **WIRE}),
+    Case("queue-50ms", 4, 4, queue_ms=50, targets={"line": 0.90, **WIRE}),
+    Case("mixed", 6, 2, rate="250mbit", sizes=(16 * MIB,), mixed=True, targets={"bound": 0.90, "ring": 1.0}),
+    Case("half", 4, 4, sizes=(16 * MIB,), half=True, targets={"bound": 0.90, **WIRE}),
+    Case("scale-2", 2, 2, rate="250mbit", sizes=(4 * MIB,), peers=RINGS + ("ompi",)),
+    Case("scale-4", 4, 4, rate="250mbit", sizes=(4 * MIB,), peers=RINGS + ("ompi",)),
+    Case("scale-6", 6, 6, rate="250mbit", sizes=(4 * MIB,), peers=RINGS + ("ompi",), only_full=True),
+    Case("delay-200us", 4, 4, rate="250mbit", delay_us=200, only_full=True),
+    Case("delay-2ms", 4, 4, rate="250mbit", delay_us=2000, only_full=True),
+    Case("loopback", 4, 2, LOOPBACK, "none", sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,),
+         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), agent=True,
+         targets={"peer": 1.0, **CPU}),
+    Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "mpich", "ompi-shm"), agent=True,
+         targets={"p50": 2.0, "goal": 1.0}),
+    Case("kernels", kind=KERNELS, sizes=(), peers=(),
+         targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
+]
+BY_NAME = {case.name: case for case in TABLE}
+
+
+def closed_form_over_S(n, k, mixed):
+    """The least time by (bytes / rate) where all links are equal: 2n(n-1) / (n^2 + kn - 2k) with a reducer on each
+    worker's host beside k < n dedicated ones, n / k or 1 with k dedicated reducers alone."""
+    return 2 * n * (n - 1) / (n * n + k * n - 2 * k) if mixed else max(1.0, n / k)
+
+
+def size_text(size):
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def rate_text(rate):
+    """"250mbit" -> "250 Mbit/s"."""
+    for unit in ("kbit", "mbit", "gbit"):
+        rate = rate.replace(unit, f" {unit.capitalize()}/s")
+    return rate
