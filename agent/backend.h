@@ -33,6 +33,7 @@ struct backend_request {
 	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
 	unsigned root;      /* rank, of a broadcast */
 	const char *name;   /* NULL or what messages call the operation; valid for the call of submit only */
+	uint32_t tensors;   /* of the group that shares it; 0: it is no group */
 	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: it has no name */
 	/* Called exactly once per submitted request, on any thread, err NULL on success. The backend does not touch
 	 * the request afterwards. Must not block and must not call the backend. */

@@ -138,6 +138,7 @@ static int submit(struct backend *b, struct backend_request *req, struct rs_err 
 	m.submit.op = (uint8_t)req->op;
 	m.submit.root = req->root;
 	m.submit.name_hash = req->name_hash;
+	m.submit.tensors = req->tensors;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
 	pthread_mutex_lock(&c->lock);
 	rc = wait_for_place(c, e);

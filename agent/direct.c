@@ -119,6 +119,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .op = (uint8_t)req->op,
 	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
 	    .name_hash = req->name_hash,
+	    .tensors = req->tensors,
 	    .name = o->name,
 	    .done = on_done,
 	    .user = o,

@@ -33,6 +33,7 @@ struct exchange_op {
 	bool wide;     /* send holds float32 partial sums of a float16 / bfloat16 operation */
 	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written, landed not called */
 	uint32_t name_hash;
+	uint32_t tensors; /* of the group that shares it; 0: it is no group */
 	const char *name; /* for messages; NULL when it has none */
 	/* Optional. Called before the bytes of elements [first, first + n) at send are read for the first time: lets
 	 * the agent add up its local ranks just in time. */

@@ -47,7 +47,9 @@ const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 {
 	const char *kind = op->op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
 
-	if (op->name && *op->name)
+	if (op->tensors)
+		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->seq, op->tensors);
+	else if (op->name && *op->name)
 		snprintf(buf, size, "%s %" PRIu64 " (%s)", kind, op->seq, op->name);
 	else
 		snprintf(buf, size, "%s %" PRIu64, kind, op->seq);

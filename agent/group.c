@@ -5,7 +5,6 @@
 #include "proto/frame.h"
 
 #include <endian.h>
-#include <stdio.h>
 #include <string.h>
 
 void group_init(struct group_stages *s)
@@ -193,11 +192,10 @@ static int start_shared(struct reduction_comm *c, const struct share *s, struct 
 	    .count = s->count,
 	    .dtype = s->last->base.dtype,
 	    .op = s->last->base.op,
-	    .name = stage->label,
+	    .tensors = s->n,
 	    .name_hash = s->hash,
 	    .done = shared_done,
 	};
-	snprintf(stage->label, sizeof stage->label, "group of %u tensors", s->n);
 	to = stage->memory + bytes_of(&stage->base);
 	for (const struct reduction_request *req = s->last; req; req = req->next) {
 		size_t bytes = bytes_of(&req->base);

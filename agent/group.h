@@ -25,7 +25,6 @@ enum {
 	 * little enough that the first bytes are on the wire while the next operation is still being copied in. */
 	GROUP_OP_MAX = 1 << 20,
 	GROUP_STAGES = 4, /* shared operations in flight; one more waits for the first to be done */
-	GROUP_LABEL = 48, /* bytes of "group of 200 tensors" */
 };
 
 struct reduction_comm;
@@ -38,7 +37,6 @@ struct group_stage {
 	struct group_stage *next;       /* of idle ones */
 	char *memory;                   /* GROUP_OP_MAX bytes of the backend's, kept until the communicator is closed */
 	struct reduction_request *last; /* its tensors, the last one first */
-	char label[GROUP_LABEL];
 };
 
 /* The communicator's stages. Invariant: all[0 .. made) have memory. */

@@ -115,6 +115,9 @@ void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 	if (s->op == FRAME_OP_BROADCAST)
 		snprintf(buf, size, "a broadcast of %" PRIu64 " %s from rank %u", s->count, rs_dtype_name(s->dtype),
 			 s->root);
+	else if (s->tensors)
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s (group of %u tensors)", rs_op_name(s->op),
+			 s->count, rs_dtype_name(s->dtype), s->tensors);
 	else
 		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(s->op), s->count,
 			 rs_dtype_name(s->dtype));
@@ -123,16 +126,22 @@ void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
 {
 	const struct local_submit *t = &op->what;
-	char mine[80], theirs[80], me[LOCAL_WHO], other[LOCAL_WHO];
+	char mine[96], theirs[96], me[LOCAL_WHO], other[LOCAL_WHO];
 
 	local_job_who(op->job, local_rank, me);
 	local_job_who(op->job, op->first, other);
-	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root) {
+	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root ||
+	    s->tensors != t->tensors) {
 		local_op_describe(mine, sizeof mine, s);
 		local_op_describe(theirs, sizeof theirs, t);
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
 			       s->seq, me, mine, other, theirs);
 	}
+	if (s->name_hash != t->name_hash && s->tensors)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": %s gave its group of %u tensors other counts or names than %s",
+			       s->seq, me, s->tensors, other);
 	if (s->name_hash != t->name_hash)
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
 			       s->seq, me, s->name, other, t->name);
@@ -168,6 +177,7 @@ void local_op_prepare(struct local_op *op)
 	x->dtype = op->what.dtype;
 	x->op = op->what.op;
 	x->name_hash = op->what.name_hash;
+	x->tensors = op->what.tensors;
 	x->name = op->what.name[0] ? op->what.name : NULL;
 	x->done = done;
 	x->send = op->side[0].from;

@@ -161,7 +161,7 @@ void local_job_op_late(struct local_job *j)
 {
 	const struct local_op *op = j->ring[j->matched % j->hub->ops];
 	unsigned missing = 0, first = 0;
-	char what[80], who[LOCAL_WHO];
+	char what[96], who[LOCAL_WHO];
 	struct rs_err e;
 
 	for (unsigned i = j->members_n; i-- > 0;) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* offsets of the fields on the wire; 52..55 are reserved and 0 */
+/* offsets of the fields on the wire */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 2,
@@ -22,7 +22,7 @@ enum {
 	AT_GENERATION = 40,
 	AT_NAME_HASH = 44,
 	AT_CHUNK_ELEMS = 48,
-	AT_RESERVED = 52,
+	AT_TENSORS = 52,
 	AT_PAYLOAD_SUM = 56,
 	AT_HEADER_SUM = 60,
 };
@@ -79,7 +79,7 @@ void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER])
 	put32(out + AT_GENERATION, f->generation);
 	put32(out + AT_NAME_HASH, f->name_hash);
 	put32(out + AT_CHUNK_ELEMS, f->chunk_elems);
-	put32(out + AT_RESERVED, 0);
+	put32(out + AT_TENSORS, f->tensors);
 	put32(out + AT_PAYLOAD_SUM, f->payload_sum);
 	put32(out + AT_HEADER_SUM, frame_checksum(out, AT_HEADER_SUM));
 }
@@ -117,6 +117,7 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	    .generation = get32(in + AT_GENERATION),
 	    .name_hash = get32(in + AT_NAME_HASH),
 	    .chunk_elems = get32(in + AT_CHUNK_ELEMS),
+	    .tensors = get32(in + AT_TENSORS),
 	    .payload_sum = get32(in + AT_PAYLOAD_SUM),
 	};
 	if (!type_known(f.type))

@@ -57,6 +57,7 @@ struct frame {
 	uint32_t generation;  /* of the job */
 	uint32_t name_hash;   /* of the operation's name; 0 = it has none */
 	uint32_t chunk_elems; /* elements of every chunk but the last */
+	uint32_t tensors;     /* of the group that shares the operation; 0 = it is no group */
 	uint32_t payload_sum; /* with FRAME_CHECKED: frame_checksum(payload) */
 };
 

@@ -139,6 +139,9 @@ static void describe(char *buf, size_t size, const struct frame *f)
 {
 	if (f->op == FRAME_OP_BROADCAST)
 		snprintf(buf, size, "a broadcast of %" PRIu64 " %s", f->count, rs_dtype_name(f->dtype));
+	else if (f->tensors)
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s (group of %u tensors)", rs_op_name(f->op),
+			 f->count, rs_dtype_name(f->dtype), f->tensors);
 	else
 		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(f->op), f->count,
 			 rs_dtype_name(f->dtype));
@@ -149,11 +152,12 @@ static int check_agreement(struct stripe *st, const struct slot *slot, const str
 			   struct rs_err *e)
 {
 	const struct frame *g = &slot->of;
-	char mine[80], theirs[80], me[160], other[160];
+	char mine[96], theirs[96], me[160], other[160];
 
 	stripe_who(st, rank, me, sizeof me);
 	stripe_who(st, slot->first_rank, other, sizeof other);
-	if (f->dtype != g->dtype || f->op != g->op || f->count != g->count || f->chunk_elems != g->chunk_elems) {
+	if (f->dtype != g->dtype || f->op != g->op || f->count != g->count || f->chunk_elems != g->chunk_elems ||
+	    f->tensors != g->tensors) {
 		describe(mine, sizeof mine, f);
 		describe(theirs, sizeof theirs, g);
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
@@ -163,6 +167,11 @@ static int check_agreement(struct stripe *st, const struct slot *slot, const str
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
 			       f->seq, me, f->priority, other, g->priority);
+	if (f->name_hash != g->name_hash && f->tensors)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": %s gave its group of %u tensors other counts or names than %s",
+			       f->seq, me, f->tensors, other);
 	if (f->name_hash != g->name_hash)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64 ": %s gave it another name than %s", f->seq,

@@ -25,11 +25,11 @@ def name_hash(name):
 
 
 def frame(kind, payload=b"", *, magic=b"RS", version=1, flags=0, priority=0, dtype=0, op=0, length=None, chunk=0,
-          seq=0, count=0, ack=0, generation=0, name=0, chunk_elems=0, reserved=0, payload_sum=0,
+          seq=0, count=0, ack=0, generation=0, name=0, chunk_elems=0, tensors=0, payload_sum=0,
           header_sum=None):  # fmt: skip
     """A frame's bytes. What is wrong on purpose is given by name."""
     fields = [magic, version, kind, flags, priority, dtype, op, len(payload) if length is None else length, chunk,
-              seq, count, ack, generation, name, chunk_elems, reserved, payload_sum]  # fmt: skip
+              seq, count, ack, generation, name, chunk_elems, tensors, payload_sum]  # fmt: skip
     if header_sum is None:
         header_sum = checksum(HEADER.pack(*fields, 0)[:60])
     return HEADER.pack(*fields, header_sum) + payload

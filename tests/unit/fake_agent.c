@@ -367,7 +367,8 @@ void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, 
 		m.submit.dtype = s->dtype;
 		m.submit.op = s->op;
 		m.submit.root = s->root;
-		m.submit.name_hash = frame_name_hash(s->name);
+		m.submit.name_hash = s->name_hash ? s->name_hash : frame_name_hash(s->name);
+		m.submit.tensors = s->tensors;
 		memcpy(m.submit.name, s->name, sizeof m.submit.name);
 	}
 	m.submit.seq = c->seq++;

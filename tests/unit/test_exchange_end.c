@@ -264,6 +264,22 @@ START_TEST(an_operation_may_not_take_forever)
 }
 END_TEST
 
+START_TEST(a_late_group_is_named_by_its_size)
+{
+	struct reducers f;
+	struct reducers_op a;
+
+	reducers_open(&f, timed, 1, 1000);
+	f.answer = false;
+	reducers_pump(&f);
+	reducers_submit(&f, &a, 256, NULL);
+	a.op.tensors = 200;
+	reducers_advance(&f, 3000);
+	reducers_expect_end(&f, RS_EPEER, "all-reduce 0 (group of 200 tensors) of 256 float32 was not done within 3 s");
+	reducers_close(&f);
+}
+END_TEST
+
 /* What a reducer may not say in a state, and payloads that are no messages. */
 static const struct {
 	const char *says;
@@ -344,6 +360,7 @@ int main(void)
 	tcase_add_test(tc, goodbye_with_operations_pending);
 	tcase_add_test(tc, goodbye_before_start);
 	tcase_add_test(tc, an_operation_may_not_take_forever);
+	tcase_add_test(tc, a_late_group_is_named_by_its_size);
 	tcase_add_loop_test(tc, nonsense_ends_it, 0, COUNT(nonsense));
 	tcase_add_test(tc, garbage_is_no_frame);
 	suite_add_tcase(suite, tc);

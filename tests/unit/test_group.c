@@ -47,7 +47,10 @@ static int fake_submit(struct backend *b, struct backend_request *req, struct rs
 	if (f->n == f->submit_limit)
 		return rs_fail(e, RS_EPEER, "the backend is out of order");
 	ck_assert_uint_lt(f->n, MAX);
-	snprintf(f->names[f->n], sizeof f->names[0], "%s", req->name ? req->name : "");
+	if (req->tensors)
+		snprintf(f->names[f->n], sizeof f->names[0], "group of %u tensors", req->tensors);
+	else
+		snprintf(f->names[f->n], sizeof f->names[0], "%s", req->name ? req->name : "");
 	f->ops[f->n++] = req;
 	if (f->at_once)
 		fake_end(f, 0);

@@ -123,6 +123,17 @@ static const struct {
      8,
      8,
      "calls it 'bias', rank 0 (pid 101 on host) 'weights'"},
+    {{.dtype = RS_INT8, .tensors = 2},
+     {.dtype = RS_INT8, .tensors = 3},
+     8,
+     8,
+     "called an all-reduce sum of 8 int8 (group of 3 tensors), rank 0 (pid 101 on host) an all-reduce sum of 8 int8 "
+     "(group of 2 tensors)"},
+    {{.dtype = RS_INT8, .tensors = 2, .name_hash = 5},
+     {.dtype = RS_INT8, .tensors = 2, .name_hash = 6},
+     8,
+     8,
+     "gave its group of 2 tensors other counts or names than rank 0 (pid 101 on host)"},
 };
 
 START_TEST(differences_end_the_job_and_name_both)

@@ -26,15 +26,51 @@ static const struct {
 	int dtype, op;
 	unsigned count, chunk_elems, name_hash;
 	const char *a, *b;
+	unsigned tensors[2]; /* of rank 0 and rank 1 */
 } disagreements[] = {
-    {RS_INT32, 0, 20, 16, 7, "rank 1 (host-1) called an all-reduce sum of 20 int32",
-     "rank 0 (host-0) an all-reduce sum of 20 float32"},
-    {RS_FLOAT32, RS_MAX, 20, 16, 7, "rank 1 (host-1) called an all-reduce max", "rank 0 (host-0) an all-reduce sum"},
-    {RS_FLOAT32, 0, 19, 16, 7, "rank 1 (host-1) called an all-reduce sum of 19 float32", "rank 0 (host-0) an"},
-    {RS_FLOAT32, 0, 20, 10, 7, "operation 4: rank 1 (host-1)", "rank 0 (host-0)"},
-    {RS_FLOAT32, 0, 20, 16, 8, "rank 1 (host-1) gave it another name", "than rank 0 (host-0)"},
-    {RS_FLOAT32, FRAME_OP_BROADCAST, 20, 16, 7, "rank 1 (host-1) called a broadcast of 20 float32",
-     "rank 0 (host-0) an all-reduce sum of 20 float32"},
+    {RS_INT32,
+     0,
+     20,
+     16,
+     7,
+     "rank 1 (host-1) called an all-reduce sum of 20 int32",
+     "rank 0 (host-0) an all-reduce sum of 20 float32",
+     {0, 0}},
+    {RS_FLOAT32,
+     RS_MAX,
+     20,
+     16,
+     7,
+     "rank 1 (host-1) called an all-reduce max",
+     "rank 0 (host-0) an all-reduce sum",
+     {0, 0}},
+    {RS_FLOAT32, 0, 19, 16, 7, "rank 1 (host-1) called an all-reduce sum of 19 float32", "rank 0 (host-0) an", {0, 0}},
+    {RS_FLOAT32, 0, 20, 10, 7, "operation 4: rank 1 (host-1)", "rank 0 (host-0)", {0, 0}},
+    {RS_FLOAT32, 0, 20, 16, 8, "rank 1 (host-1) gave it another name", "than rank 0 (host-0)", {0, 0}},
+    {RS_FLOAT32,
+     FRAME_OP_BROADCAST,
+     20,
+     16,
+     7,
+     "rank 1 (host-1) called a broadcast of 20 float32",
+     "rank 0 (host-0) an all-reduce sum of 20 float32",
+     {0, 0}},
+    {RS_FLOAT32,
+     0,
+     20,
+     16,
+     8,
+     "rank 1 (host-1) called an all-reduce sum of 20 float32 (group of 3 tensors)",
+     "rank 0 (host-0) an all-reduce sum of 20 float32 (group of 2 tensors)",
+     {2, 3}},
+    {RS_FLOAT32,
+     0,
+     20,
+     16,
+     8,
+     "rank 1 (host-1) gave its group of 2 tensors other counts or names",
+     "than rank 0 (host-0)",
+     {2, 2}},
 };
 
 START_TEST(ranks_that_disagree_are_both_named)
@@ -50,6 +86,8 @@ START_TEST(ranks_that_disagree_are_both_named)
 	g.count = disagreements[_i].count;
 	g.chunk_elems = disagreements[_i].chunk_elems;
 	g.name_hash = disagreements[_i].name_hash;
+	f.tensors = disagreements[_i].tensors[0];
+	g.tensors = disagreements[_i].tensors[1];
 	fw_contribute(&fw, 0, f);
 	fw_feed_all(&fw, 50);
 	fw_contribute(&fw, 1, g);
