@@ -46,13 +46,15 @@ static void place_shards(struct exchange *x)
 static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
 {
 	struct link *l = x->links;
+	struct flight *flights = x->flights;
 
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
 		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
 			l->x = x;
 			l->reducer = r;
 			l->lane = lane;
-			l->ring = x->flights + (size_t)(l - x->links) * ring;
+			for (unsigned p = 0; p < x->cfg->sharding.priorities; p++, flights += ring)
+				l->streams[p].ring = flights;
 			l->mask = ring - 1;
 			l->retry_ms = now_ms;
 			l->backoff_ms = LINK_RETRY_MIN_MS;
@@ -86,7 +88,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->sweep = true;
 	x->links_n = count_links(cfg);
 	x->links = calloc(x->links_n, sizeof *x->links);
-	x->flights = calloc((size_t)x->links_n * ring, sizeof *x->flights);
+	x->flights = calloc((size_t)x->links_n * cfg->sharding.priorities * ring, sizeof *x->flights);
 	x->shards = calloc(cfg->sharding.shards, sizeof *x->shards);
 	if (!x->links || !x->flights || !x->shards)
 		goto free_exchange;
@@ -251,7 +253,8 @@ static void begin_end(struct exchange *x, enum frame_type words, const struct li
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
-		l->op = NULL;
+		for (unsigned p = 0; p < FRAME_PRIORITIES; p++)
+			l->streams[p].op = NULL;
 		if (l == from || l->state < LINK_GREETING || l->state > LINK_RUNNING) {
 			l->state = LINK_CLOSED;
 			continue;
@@ -353,6 +356,15 @@ void exchange_link_running(struct exchange *x, uint64_t now_ms)
 		op->started_ms = now_ms;
 }
 
+unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
+{
+	unsigned highest = cfg->sharding.priorities - 1;
+
+	if (asked < 0)
+		return bytes <= EXCHANGE_URGENT_MAX ? highest : 0;
+	return (unsigned)asked < highest ? (unsigned)asked : highest;
+}
+
 int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e)
 {
 	uint32_t chunk_elems = (uint32_t)(cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
@@ -377,6 +389,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	}
 	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
 	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
+	op->stream = (uint8_t)exchange_priority(x->cfg, op->priority, op->count * rs_dtype_size(op->dtype));
 	op->seq = x->next_seq++;
 	op->started_ms = now_ms;
 	op->next = NULL;
@@ -387,8 +400,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		x->first = op;
 	x->last = op;
 	for (unsigned i = 0; i < x->links_n; i++)
-		if (!x->links[i].op)
-			link_pick(&x->links[i], op);
+		link_offer(&x->links[i], op);
 	x->sweep = true;
 	if (x->cfg->timeouts.op_ms)
 		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);

@@ -4,8 +4,9 @@
  * moves the bytes and tells the time.
  *
  * An exchange has one link for each (reducer, lane). Chunk i of operation q belongs to shard (i + q) mod shards; the
- * configuration says which link a shard lives on. Every link sends the chunks that are its own in the order (seq,
- * chunk), which is therefore the same on all ranks, and has at most `window` chunks without a result.
+ * configuration says which link a shard lives on. Every link sends the chunks that are its own and have the same
+ * priority in the order (seq, chunk), which is therefore the same on all ranks, and those of higher priorities first.
+ * It has at most `window` chunks without a result, and a few more so that each priority can always go on.
  *
  * The happy path of a link: connecting -> (driver connected) hello sent -> WELCOME -> joined -> START -> running.
  * REFUSED with retry, or a failed connect, goes back to waiting until the connect deadline. Any other failure of any
@@ -23,6 +24,13 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+enum {
+	/* Bytes of an operation that is urgent unless its caller says something else: what a few frames take is worth
+	 * little to those behind it, and whoever starts so little at a time usually waits for it. Part of what ranks
+	 * agree on, and therefore not configurable. */
+	EXCHANGE_URGENT_MAX = 64 << 10,
+};
+
 /* One collective operation. The first part is set by the submitter, who keeps it valid until done was called. */
 struct exchange_op {
 	const void *send; /* this rank's contribution: elements of dtype, or float32 when wide */
@@ -32,6 +40,7 @@ struct exchange_op {
 	uint8_t op;    /* enum rs_op, or FRAME_OP_BROADCAST */
 	bool wide;     /* send holds float32 partial sums of a float16 / bfloat16 operation */
 	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written, landed not called */
+	int priority;  /* 0: least urgent; above the highest there is: that one; below 0: none was asked for */
 	uint32_t name_hash;
 	uint32_t tensors; /* of the group that shares it; 0: it is no group */
 	const char *name; /* for messages; NULL when it has none */
@@ -47,6 +56,7 @@ struct exchange_op {
 	/* of the exchange */
 	struct exchange_op *next, *prev; /* in the order of seq */
 	uint64_t seq;
+	uint8_t stream; /* priority on the wire */
 	uint32_t chunk_elems;
 	uint64_t chunks;      /* in all */
 	uint64_t chunks_left; /* without a result */
@@ -128,6 +138,10 @@ void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
  */
 bool exchange_wants_signal(const struct exchange *x, unsigned link);
 void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
+
+/* The priority on the wire, 0 .. sharding.priorities - 1, of an operation with `bytes` of elements, for which priority
+ * `asked` was asked: a function of what is equal on all ranks. Any thread. */
+unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes);
 
 /* Whether an operation can be expressed in the protocol (RS_EINVAL: too many chunks). Any thread. */
 int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e);

@@ -116,15 +116,6 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 }
 
-/* Whether chunks of op are on the link, or still to be sent on it, without a result. */
-static bool link_holds(const struct link *l, const struct exchange_op *op)
-{
-	for (uint32_t at = l->head; at != l->tail; at++)
-		if (l->ring[at & l->mask].op == op)
-			return true;
-	return l->op == op;
-}
-
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, struct rs_err *e)
 {
 	const char *ids[4];

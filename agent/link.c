@@ -10,7 +10,7 @@
 
 /* Sets the cursor to the first own chunk of op; false when it has none. The chunk's shard is (chunk + seq) mod shards.
  */
-static bool seek(struct link *l, struct exchange_op *op)
+static bool seek(const struct link *l, struct stream *s, const struct exchange_op *op)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
 	unsigned first = (unsigned)(op->seq % shards); /* shard of chunk 0 */
@@ -26,33 +26,52 @@ static bool seek(struct link *l, struct exchange_op *op)
 		else
 			hi = mid;
 	}
-	l->own_at = lo < l->own_n ? lo : 0;
-	l->chunk = lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first;
-	return l->chunk < op->chunks;
+	s->own_at = lo < l->own_n ? lo : 0;
+	s->chunk = lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first;
+	return s->chunk < op->chunks;
 }
 
-void link_pick(struct link *l, struct exchange_op *op)
+/* Sets the cursor to the first own chunk of the stream's operations from op on. */
+static void pick(const struct link *l, struct stream *s, struct exchange_op *op)
 {
-	while (op && !seek(l, op))
+	while (op && (&l->streams[op->stream] != s || !seek(l, s, op)))
 		op = op->next;
-	l->op = op;
+	s->op = op;
+}
+
+void link_offer(struct link *l, struct exchange_op *op)
+{
+	struct stream *s = &l->streams[op->stream];
+
+	if (!s->op)
+		pick(l, s, op);
 }
 
 /* To the next own chunk, of this operation or a later one. */
-static void advance(struct link *l)
+static void advance(const struct link *l, struct stream *s)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
-	unsigned at = l->own_at + 1;
+	unsigned at = s->own_at + 1;
 
 	if (at < l->own_n) {
-		l->chunk += l->own[at] - l->own[at - 1];
+		s->chunk += l->own[at] - l->own[at - 1];
 	} else {
 		at = 0;
-		l->chunk += l->own[0] + shards - l->own[l->own_n - 1];
+		s->chunk += l->own[0] + shards - l->own[l->own_n - 1];
 	}
-	l->own_at = at;
-	if (l->chunk >= l->op->chunks)
-		link_pick(l, l->op->next);
+	s->own_at = at;
+	if (s->chunk >= s->op->chunks)
+		pick(l, s, s->op->next);
+}
+
+bool link_holds(const struct link *l, const struct exchange_op *op)
+{
+	const struct stream *s = &l->streams[op->stream];
+
+	for (uint32_t at = s->head; at != s->tail; at++)
+		if (s->ring[at & l->mask].op == op)
+			return true;
+	return s->op == op;
 }
 
 static uint32_t contribution_bytes(const struct exchange_op *op, uint32_t elems)
@@ -69,12 +88,20 @@ static uint32_t result_bytes(const struct exchange_op *op, uint32_t elems)
 	return elems * (uint32_t)rs_dtype_size(op->dtype);
 }
 
+/* May a chunk of the stream go out? What a stream may have in flight whatever the others have keeps ranks whose windows
+ * are full of different priorities from waiting for each other; see frame_reserve(). */
+static bool may_send(struct link *l, const struct stream *s, uint32_t bytes)
+{
+	return window_open(&l->window, l->chunks, l->flying, bytes) ||
+	       s->tail - s->head < frame_reserve(l->window.limit);
+}
+
 /* Encodes the chunk at the cursor into the ring, if there is one and the window has room. */
-static bool encode_next(struct link *l)
+static bool encode_next(struct link *l, struct stream *s)
 {
 	const struct exchange *x = l->x;
-	struct exchange_op *op = l->op;
-	struct flight *f = &l->ring[l->tail & l->mask];
+	struct exchange_op *op = s->op;
+	struct flight *f = &s->ring[s->tail & l->mask];
 	struct frame h;
 	uint64_t first;
 	uint32_t elems;
@@ -82,14 +109,15 @@ static bool encode_next(struct link *l)
 
 	if (!op || x->state != EXCHANGE_RUNNING)
 		return false;
-	first = l->chunk * op->chunk_elems;
-	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)l->chunk);
+	first = s->chunk * op->chunk_elems;
+	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
 	f->bytes = elems * (uint32_t)rs_dtype_size(op->dtype);
-	if (!window_open(&l->window, l->tail - l->head, l->flying, f->bytes))
+	if (!may_send(l, s, f->bytes))
 		return false;
+	l->chunks++;
 	l->flying += f->bytes;
 	f->op = op;
-	f->chunk = (uint32_t)l->chunk;
+	f->chunk = (uint32_t)s->chunk;
 	f->payload_len = contribution_bytes(op, elems);
 	f->payload = NULL;
 	if (f->payload_len > 0) {
@@ -101,7 +129,8 @@ static bool encode_next(struct link *l)
 	h = (struct frame){
 	    .type = FRAME_DATA,
 	    .flags =
-		(uint16_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0) | (checked ? FRAME_CHECKED : 0)),
+		(uint8_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0) | (checked ? FRAME_CHECKED : 0)),
+	    .priority = op->stream,
 	    .dtype = op->dtype,
 	    .op = op->op,
 	    .payload_len = f->payload_len,
@@ -111,13 +140,12 @@ static bool encode_next(struct link *l)
 	    .ack = x->first->seq,
 	    .generation = x->opt.generation,
 	    .name_hash = op->name_hash,
-	    .tensors = op->tensors,
 	    .chunk_elems = op->chunk_elems,
 	    .payload_sum = checked ? frame_checksum(f->payload, f->payload_len) : 0,
 	};
 	frame_encode(&h, f->header);
-	l->tail++;
-	advance(l);
+	s->tail++;
+	advance(l, s);
 	return true;
 }
 
@@ -135,24 +163,31 @@ static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
 	return n;
 }
 
-/* The order is: the frame that is under way, control frames, further chunks. link_sent counts in the same order. */
+/* The order is: the frame that is under way, control frames, further chunks, those of higher priorities first.
+ * link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 {
-	uint32_t at = l->sent;
+	struct stream *s = &l->streams[l->partial];
 	unsigned n = 0;
 
 	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
 		return 0;
 	if (l->sent_off > 0)
-		n += add_flight(iov, &l->ring[at++ & l->mask], l->sent_off);
+		n += add_flight(iov, &s->ring[s->sent & l->mask], l->sent_off);
 	if (l->control_off < l->control_len)
 		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
 	if (l->state != LINK_RUNNING)
 		return n;
-	for (; n + 2 <= max; at++) {
-		if (at == l->tail && !encode_next(l))
-			break;
-		n += add_flight(iov + n, &l->ring[at & l->mask], 0);
+	for (unsigned p = l->x->cfg->sharding.priorities; p-- > 0;) {
+		uint32_t at;
+
+		s = &l->streams[p];
+		at = s->sent + (l->sent_off > 0 && p == l->partial ? 1 : 0);
+		for (; n + 2 <= max; at++) {
+			if (at == s->tail && !encode_next(l, s))
+				break;
+			n += add_flight(iov + n, &s->ring[at & l->mask], 0);
+		}
 	}
 	return n;
 }
@@ -162,28 +197,53 @@ bool link_has_output(const struct link *l)
 	return l->sent_off > 0 || l->control_off < l->control_len;
 }
 
+/* The stream whose bytes come next, when no control bytes do. */
+static struct stream *sending(struct link *l)
+{
+	unsigned p = l->x->cfg->sharding.priorities - 1;
+
+	if (l->sent_off > 0)
+		return &l->streams[l->partial];
+	while (p > 0 && l->streams[p].sent == l->streams[p].tail)
+		p--;
+	return &l->streams[p];
+}
+
+static size_t sent_flight(struct link *l, size_t n)
+{
+	struct stream *s = sending(l);
+	size_t left = FRAME_HEADER + s->ring[s->sent & l->mask].payload_len - l->sent_off;
+
+	if (n < left) {
+		l->sent_off += (uint32_t)n;
+		l->partial = (unsigned)(s - l->streams);
+		return n;
+	}
+	l->sent_off = 0;
+	s->sent++;
+	return left;
+}
+
+static size_t sent_control(struct link *l, size_t n)
+{
+	size_t left = l->control_len - l->control_off;
+
+	if (n < left) {
+		l->control_off += (unsigned)n;
+		return n;
+	}
+	l->control_off = l->control_len = 0;
+	return left;
+}
+
 void link_sent(struct link *l, size_t n, uint64_t now_ms)
 {
 	if (n > 0)
 		l->last_tx_ms = now_ms;
 	while (n > 0) {
 		bool control = l->sent_off == 0 && l->control_off < l->control_len;
-		size_t left = control ? l->control_len - l->control_off
-				      : FRAME_HEADER + l->ring[l->sent & l->mask].payload_len - l->sent_off;
-		size_t take = n < left ? n : left;
 
-		n -= take;
-		if (control) {
-			l->control_off += (unsigned)take;
-			if (take == left)
-				l->control_off = l->control_len = 0;
-			continue;
-		}
-		l->sent_off += (uint32_t)take;
-		if (take == left) {
-			l->sent_off = 0;
-			l->sent++;
-		}
+		n -= control ? sent_control(l, n) : sent_flight(l, n);
 	}
 }
 
@@ -212,17 +272,18 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 	return 1;
 }
 
-/* "results of a lane arrive in the order in which the worker sent its contributions": compares the RESULT that begins
- * with the oldest chunk in flight and finds its place. */
+/* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
+ * RESULT that begins with the oldest chunk in flight of its priority and finds its place. */
 static void begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
-	const struct flight *want = &l->ring[l->head & l->mask];
+	const struct stream *s = &l->streams[f->priority];
+	const struct flight *want = &s->ring[s->head & l->mask];
 	const struct exchange_op *op = want->op;
 	bool checked = l->x->cfg->job.checksum;
 	uint32_t len;
 
-	if (l->state != LINK_RUNNING || l->head == l->sent) {
+	if (l->state != LINK_RUNNING || s->head == s->sent) {
 		link_violation(l, now_ms,
 			       "the result of chunk %u of operation %llu came before its contribution was sent",
 			       f->chunk, (unsigned long long)f->seq);
@@ -253,7 +314,8 @@ static void begin_result(struct link *l, uint64_t now_ms)
 
 static void end_result(struct link *l, uint64_t now_ms)
 {
-	const struct flight *f = &l->ring[l->head & l->mask];
+	struct stream *s = &l->streams[l->frame.priority];
+	const struct flight *f = &s->ring[s->head & l->mask];
 	struct exchange_op *op = f->op;
 	uint32_t len = l->frame.payload_len;
 
@@ -263,7 +325,8 @@ static void end_result(struct link *l, uint64_t now_ms)
 			       (unsigned long long)op->seq);
 		return;
 	}
-	l->head++;
+	s->head++;
+	l->chunks--;
 	l->flying -= f->bytes;
 	if (window_result(&l->window, f->bytes))
 		l->wants_signal = l->x->opt.adaptive;

@@ -36,10 +36,20 @@ struct flight {
 	uint8_t header[FRAME_HEADER];
 };
 
-/* Invariants: head <= sent <= tail <= head + window.most (as counters that wrap): [head, sent) is fully sent and waits
- * for results in this order, [sent, tail) is encoded, of `sent` the first sent_off bytes are out. While sent_off > 0
- * control bytes wait. op is the operation of the next chunk to encode, which is chunk; NULL when no submitted operation
- * has one. */
+/* The chunks of one priority on a link, which go in the order (seq, chunk) and whose results come in the same order.
+ * Invariants: head <= sent <= tail <= head + window.most (as counters that wrap): [head, sent) is fully sent and waits
+ * for results, [sent, tail) is encoded. op is the operation of the next chunk to encode, which is chunk and belongs to
+ * own[own_at]; NULL when no submitted operation of this priority has one. */
+struct stream {
+	struct exchange_op *op;
+	uint64_t chunk;
+	unsigned own_at;
+	uint32_t head, sent, tail;
+	struct flight *ring;
+};
+
+/* Invariants: chunks and flying are the sums over all streams; of the flight `sent` of the stream `partial` the first
+ * sent_off bytes are out, and while sent_off > 0 control bytes and other streams wait. */
 struct link {
 	struct exchange *x;
 	unsigned reducer; /* index in cfg->reducers */
@@ -47,17 +57,15 @@ struct link {
 	enum link_state state;
 	bool open; /* the driver has, or is making, a connection */
 
-	/* the shards that live here, ascending, and where the cursor stands among them */
-	const uint16_t *own;
-	unsigned own_n, own_at;
-	struct exchange_op *op;
-	uint64_t chunk;
+	const uint16_t *own; /* the shards that live here, ascending */
+	unsigned own_n;
 
-	struct flight *ring;
-	uint32_t mask;
-	uint32_t head, sent, tail;
+	struct stream streams[FRAME_PRIORITIES]; /* by priority */
+	uint32_t mask;                           /* of their rings */
+	uint32_t chunks;                         /* of [head, tail) of all streams */
+	uint64_t flying;                         /* and their bytes */
 	uint32_t sent_off;
-	uint64_t flying; /* bytes of [head, tail) */
+	unsigned partial;
 	struct window window;
 	bool wants_signal; /* the window's round is over */
 	unsigned control_len, control_off;
@@ -103,12 +111,13 @@ struct exchange {
 
 	unsigned links_n, running_n; /* running_n links have had START */
 	struct link *links;
-	struct flight *flights; /* of all rings */
+	struct flight *flights; /* of all rings of all streams */
 	uint16_t *shards;       /* of all own lists */
 };
 
 /* link.c */
-void link_pick(struct link *l, struct exchange_op *op); /* sets the cursor to the first own chunk from op on */
+void link_offer(struct link *l, struct exchange_op *op);             /* a new operation, the last one so far */
+bool link_holds(const struct link *l, const struct exchange_op *op); /* a chunk of op is here, without a result */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max);
 void link_sent(struct link *l, size_t n, uint64_t now_ms);
 bool link_has_output(const struct link *l);

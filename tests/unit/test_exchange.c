@@ -5,6 +5,7 @@
 #include "tests/unit/fake_reducer.h"
 
 #include <check.h>
+#include <limits.h>
 #include <string.h>
 
 #define TWO   "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
@@ -280,6 +281,41 @@ END_TEST
 
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 
+static const struct {
+	const char *yaml;
+	int asked;
+	uint64_t bytes;
+	unsigned want;
+} priorities[] = {
+    {"", 0, 1, 0},
+    {"", 0, UINT64_MAX, 0},
+    {"", 1, UINT64_MAX, 1},
+    {"", 2, 1, 1},
+    {"", INT_MAX, 1, 1},
+    {"", -1, 0, 1},
+    {"", -1, 64 << 10, 1},
+    {"", -1, (64 << 10) + 1, 0},
+    {"", -1, UINT64_MAX, 0},
+    {"", INT_MIN, 1, 1},
+    {"sharding: {priorities: 1}\n", 5, 1, 0},
+    {"sharding: {priorities: 1}\n", -1, 1, 0},
+    {"sharding: {priorities: 4}\n", -1, 1, 3},
+    {"sharding: {priorities: 4}\n", 2, 1, 2},
+    {"sharding: {priorities: 4}\n", 4, 1, 3},
+};
+
+START_TEST(a_priority_follows_from_what_ranks_share)
+{
+	const char *yaml = priorities[_i].yaml;
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "test", yaml, strlen(yaml), &e), 0);
+	ck_assert_uint_eq(exchange_priority(&cfg, priorities[_i].asked, priorities[_i].bytes), priorities[_i].want);
+	rs_config_close(&cfg);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("exchange");
@@ -300,6 +336,7 @@ int main(void)
 	tcase_add_test(tc, a_connection_that_breaks_before_welcome_is_a_failed_try);
 	tcase_add_test(tc, an_operation_starts_with_the_job);
 	tcase_add_loop_test(tc, operations_beyond_the_protocol_are_refused, 0, COUNT(sizes));
+	tcase_add_loop_test(tc, a_priority_follows_from_what_ranks_share, 0, sizeof priorities / sizeof priorities[0]);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
