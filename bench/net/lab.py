@@ -367,22 +367,27 @@ class Lab:
         switch = self._link_counters(f"{self.prefix}sw")
         rows = []
         for i in range(self.hosts):
-            own = self._link_counters(self.namespace(i))["eth0"]
+            own = self._link_counters(self.namespace(i))
             port = switch[f"p{i}"]
-            row = {"tx": own["bytes"], "rx": port["bytes"], "tx_packets": own["packets"],
+            row = {"tx": own["eth0"]["bytes"], "rx": port["bytes"], "tx_packets": own["eth0"]["packets"],
                    "rx_packets": port["packets"], "dropped": port["drops"]}
             row["tx_payload"] = row["tx"] - HEADERS * row["tx_packets"]
             row["rx_payload"] = row["rx"] - HEADERS * row["rx_packets"]
+            if self.delay_us:  # the port's queue does not know the packets of what came through a tap device
+                row["rx_payload"] = own["received"]["bytes"] - HEADERS * own["received"]["packets"]
             rows.append(row)
         return rows
 
     @staticmethod
     def _link_counters(ns):
-        """What each interface of a namespace has sent, as its queue counts, or the interface where there is none."""
+        """What each interface of a namespace has sent, as its queue counts, or the interface where there is none; and
+        what eth0 has "received", super-packets as one."""
         found = {}
         for link in json.loads(_call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
-            tx = link["stats64"]["tx"]
+            tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
             found[link["ifname"]] = {"bytes": tx["bytes"], "packets": tx["packets"], "drops": tx["dropped"]}
+            if link["ifname"] == "eth0":
+                found["received"] = {"bytes": rx["bytes"], "packets": rx["packets"]}
         for qdisc in json.loads(_call(["tc", "-n", ns, "-s", "-j", "qdisc", "show"])):
             if qdisc.get("kind") == "tbf":
                 found[qdisc["dev"]] = {k: qdisc[k] for k in ("bytes", "packets", "drops")}

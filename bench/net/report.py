@@ -15,11 +15,12 @@ import sys
 from typing import Optional
 
 import plot
-from cases import BY_NAME, KERNELS, LATENCY, LOOPBACK, MIB, RINGS, SHARED_MEMORY, TCP_PEERS, rate_text, size_text
+from cases import BY_NAME, KERNELS, LATENCY, LOOPBACK, MIB, RINGS, SHAPED, SHARED_MEMORY, TCP_PEERS
+from cases import rate_text, size_text
 
 LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or MPI over TCP in the same case; tx/S, "
-          "rx/S: TCP\npayload of a worker's link over the bytes reduced; drops: packets that full switch ports dropped in a "
-          "launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the "
+          "rx/S: TCP\npayload of a worker's link over the bytes reduced; drops: packets that full switch ports dropped "
+          "in a launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the "
           "limit and not the links")
 GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
@@ -285,7 +286,7 @@ def kernel_table(rows):
 def markdown(lines, plots, folder):
     """The report: what README.md shows. Plots are linked relative to the folder of the report."""
     measured = [r for r in lines if "system" in r]
-    kinds = {name: BY_NAME[name].kind if name in BY_NAME else LOOPBACK if r["rate"] == "none" else "shaped"
+    kinds = {name: BY_NAME[name].kind if name in BY_NAME else LOOPBACK if r["rate"] == "none" else SHAPED
              for r in reversed(measured) for name in [r["case"]]}
     names = [n for n in cases_in(lines) if n in kinds]
     shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY)]
