@@ -29,6 +29,7 @@ from .errors import (
     ReductionTimeoutError,
     RefusedError,
 )
+from .group import Group
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "ClosedError",
     "Communicator",
     "ConfigError",
+    "Group",
     "LibraryError",
     "MismatchError",
     "PeerLostError",

@@ -48,6 +48,20 @@ class Options(ctypes.Structure):
     ]
 
 
+class Tensor(ctypes.Structure):
+    """reduction_tensor"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("send", c_void_p),
+        ("recv", c_void_p),
+        ("count", c_size_t),
+        ("dtype", c_int),
+        ("op", c_int),
+        ("name", c_char_p),
+    ]
+
+
 class StatsStruct(ctypes.Structure):
     """reduction_stats"""
 
@@ -68,6 +82,10 @@ _FUNCTIONS = {
     "reduction_broadcast_async": (
         c_int,
         [c_void_p, c_void_p, c_size_t, c_int, c_int, c_char_p, POINTER(c_void_p), POINTER(Error)],
+    ),
+    "reduction_all_reduce_group_async": (
+        c_int,
+        [c_void_p, POINTER(Tensor), c_size_t, POINTER(c_void_p), POINTER(Error)],
     ),
     "reduction_wait": (c_int, [c_void_p, c_int, POINTER(Error)]),
     "reduction_test": (c_int, [c_void_p, POINTER(c_int), POINTER(Error)]),

@@ -7,17 +7,19 @@ every call raises the same error; an operation that nobody waits for is kept her
 """
 
 import atexit
+import collections
 import ctypes
 import os
 import threading
 import time
 import warnings
 import weakref
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Union
 
 import numpy
 
 from . import _buffers, _lib, errors
+from .group import Group
 
 _SLICE_MS = 100  # how long a wait stays inside the library before Python looks whether Ctrl-C was pressed
 
@@ -33,22 +35,35 @@ class Stats(NamedTuple):
 
 
 class Request:
-    """An operation under way. Made by Communicator.all_reduce and .broadcast with async_op=True."""
+    """An operation under way, or to be started with its group. Made by Communicator.all_reduce and .broadcast with
+    async_op=True, and by Group.all_reduce."""
 
     def __init__(
         self,
         comm: "Communicator",
-        handle: int,
+        handle: Optional[int],
         target: Any,
         send: Optional[_buffers.Block],
         receive: Optional[_buffers.Block],
     ):
         self._comm = comm  # not closed by the garbage collector while somebody waits
-        self._handle: Optional[int] = handle
+        self._handle: Optional[int] = handle  # None: not started, or done
+        self._started = handle is not None
         self._target = target
         self._blocks = (send, receive)  # keeps the memory alive while the library uses it
         self._error: Optional[errors.ReductionError] = None
         self._lock = threading.Lock()  # held by the one thread that is in reduction_wait
+
+    def _begin(self, handle: int) -> None:
+        self._handle = handle
+        self._started = True
+
+    def _abandon(self) -> None:
+        """The group's block has ended: what has not started by now never will."""
+        if not self._started:
+            self._started = True
+            self._blocks = (None, None)
+            self._error = errors.ReductionError(errors.EINVAL, "the operation was not started: its group failed")
 
     def _settle(self, status: int, err: _lib.Error) -> None:
         self._handle = None
@@ -81,7 +96,7 @@ class Request:
 
     def done(self) -> bool:
         """True when the operation has ended, well or not; does not wait."""
-        if not self._lock.acquire(blocking=False):
+        if not self._started or not self._lock.acquire(blocking=False):
             return False
         try:
             return self._wait_slice(0)
@@ -94,6 +109,10 @@ class Request:
         timeout is in seconds; None waits without limit. Raises ReductionTimeoutError when it is over (the operation
         goes on, wait again), else the exception that says why the operation failed.
         """
+        if not self._started:
+            raise errors.ReductionError(
+                errors.EINVAL, "the operation has not been started: it is part of a group whose block has not ended"
+            )
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
             raise errors.ReductionTimeoutError(errors.ETIMEOUT, f"the operation was not done within {timeout} s")
@@ -182,7 +201,7 @@ class Communicator:
         self._pid = os.getpid()
         # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
         self._lock = threading.RLock()
-        self._pending: List[Request] = []
+        self._pending: Deque[Request] = collections.deque()
         self._lib = _lib.load()
         timeout_ms = -1 if connect_timeout is None else max(1, int(connect_timeout * 1000))
         options = _lib.Options(
@@ -225,11 +244,16 @@ class Communicator:
             )
         return self._handle
 
+    def _forget_done(self) -> None:
+        # the oldest only: a program with hundreds under way must not ask for each of them at every start
+        while self._pending and self._pending[0].done():
+            self._pending.popleft()
+
     def _start(self, call: Callable[[int, Any, Any], int], target: Any, send: Any, receive: Any) -> Request:
         handle = ctypes.c_void_p()
         err = _lib.Error()
         with self._lock:
-            self._pending = [request for request in self._pending if not request.done()]
+            self._forget_done()
             status = call(self._usable(), ctypes.byref(handle), ctypes.byref(err))
             _lib.check(status, err)
             assert handle.value is not None
@@ -271,6 +295,54 @@ class Communicator:
             receive,
         )
         return request if async_op else request.wait()
+
+    def _later(self, target: Any, send: _buffers.Block, receive: _buffers.Block) -> Request:
+        """A request of a group that has not been started."""
+        return Request(self, None, target, send, receive)
+
+    def _start_group(self, tensors: List[_lib.Tensor], requests: List[Request]) -> None:
+        handles = (ctypes.c_void_p * len(tensors))()
+        err = _lib.Error()
+        with self._lock:
+            self._forget_done()
+            status = self._lib.reduction_all_reduce_group_async(
+                self._usable(), (_lib.Tensor * len(tensors))(*tensors), len(tensors), handles, ctypes.byref(err)
+            )
+            _lib.check(status, err)
+            for request, handle in zip(requests, handles):
+                assert handle is not None
+                request._begin(handle)
+                self._pending.append(request)
+
+    def group(self, *, async_op: bool = False) -> Group:
+        """All-reduces that start together at the end of a with block; small ones share operations on the wire:
+
+            with comm.group() as group:
+                for p in parameters:
+                    group.all_reduce(p.grad, "avg")
+
+        so that 200 tensors of 1 KiB cost about what one of 200 KiB costs. The end of the block waits for all of them,
+        or with async_op=True for none: their requests are in group.requests.
+        """
+        return Group(self, async_op)
+
+    def all_reduce_coalesced(
+        self,
+        arrays: Sequence[Any],
+        op: str = "sum",
+        *,
+        async_op: bool = False,
+        dtype: Optional[str] = None,
+        names: Optional[Sequence[Optional[str]]] = None,
+    ) -> List[Any]:
+        """all_reduce() of each array, as a group (see group()). Returns the arrays, or with async_op=True a Request for
+        each. `names`: one for each array."""
+        if names is not None and len(names) != len(arrays):
+            raise ValueError(f"there are {len(names)} names for {len(arrays)} arrays")
+        with self.group(async_op=async_op) as group:
+            for array, name in zip(arrays, names or [None] * len(arrays)):
+                group.all_reduce(array, op, dtype=dtype, name=name)
+        return group.requests if async_op else [request.wait() for request in group.requests]
 
     def broadcast(
         self,
@@ -344,7 +416,7 @@ class Communicator:
         """Leaves in good order. Operations still under way end with ClosedError. May be called again."""
         with self._lock:
             handle, self._handle = self._handle, None
-            pending, self._pending = self._pending, []
+            pending, self._pending = self._pending, collections.deque()
         _open_comms.discard(self)
         if handle is None or os.getpid() != self._pid:
             return
