@@ -140,6 +140,7 @@ static bool encode_next(struct link *l, struct stream *s)
 	    .ack = x->first->seq,
 	    .generation = x->opt.generation,
 	    .name_hash = op->name_hash,
+	    .tensors = op->tensors,
 	    .chunk_elems = op->chunk_elems,
 	    .payload_sum = checked ? frame_checksum(f->payload, f->payload_len) : 0,
 	};
