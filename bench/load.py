@@ -6,7 +6,7 @@ Every run starts a fresh reducer with one lane and lets reduction-load play all 
 interleaved, so that a slow phase of the machine meets all cases; a number in the table is the median over the repeats,
 with the smallest and the largest beside it. What to compare between cases is the reducer's processor time for a GiB:
 the load generator shares the machine, and the throughput is that of both together. Memory is the reducer's resident
-size at its peak less that before the first connection, beside the sum of the bounds that its log gives when jobs open.
+size at its peak less that after a first small job, beside the sum of the bounds that its log gives when jobs open.
 Every run goes to a file of JSON lines, after one line that says what machine it was.
 """
 
@@ -70,17 +70,21 @@ class Reducer:
 
     def bound(self):
         """Bytes that all jobs' bounds add up to."""
-        return sum(map(int, re.findall(r"\bjob-opened .*\bmemory_bytes=(\d+)", self.log.read_text())))
+        return sum(map(int, re.findall(r"\bjob-opened job=load-.*\bmemory_bytes=(\d+)", self.log.read_text())))
 
 
 def run(args, case):
     """One run; returns its row. Exits when it failed."""
     jobs, ranks = case
-    command = [str(pathlib.Path(args.build) / "bench" / "reduction-load"), "--json"]
+    load = str(pathlib.Path(args.build) / "bench" / "reduction-load")
+    command = [load, "--json"]
     for option in ("seconds", "bytes", "chunk", "window", "dtype", "silent"):
         command += [f"--{option}", str(getattr(args, option))]
     command += ["--jobs", str(jobs), "--ranks", str(ranks)]
     with tempfile.TemporaryDirectory(prefix="reduction-") as folder, Reducer(args, folder) as reducer:
+        # the first job brings in pages of the program itself, which are no job's
+        subprocess.run([load, "--address", reducer.address, "--ranks", "2", "--ops", "2", "--name", "first"],
+                       stdout=subprocess.DEVNULL, check=True)
         command += ["--address", reducer.address, "--server-pid", str(reducer.process.pid)]
         found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if found.returncode != 0:

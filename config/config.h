@@ -79,7 +79,7 @@ struct rs_config {
 		unsigned jobs;         /* at once on one reducer */
 		unsigned workers;      /* ranks of one job */
 		unsigned connections;  /* open at once on one reducer */
-		uint64_t memory_bytes; /* slots of all jobs of one reducer */
+		uint64_t memory_bytes; /* of all jobs of one reducer */
 		unsigned ops;          /* operations one communicator may have in flight; further calls wait */
 	} limits;
 

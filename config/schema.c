@@ -113,7 +113,8 @@ const struct schema_key schema_keys[] = {
 {"limits", "connections", SCHEMA_NUMBER, AT(limits, connections), .min = 1, .max = 1000000, .def = "4096",
  .help = "Connections open on one reducer at the same time"},
 {"limits", "memory", SCHEMA_BYTES, AT(limits, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
- .help = "Memory for the chunks of all jobs on one reducer; a job that would pass it is refused when it joins"},
+ .help = "Memory for the chunks, tables and connections of all jobs on one reducer; a job that would pass it is refused "
+	 "when it joins, and the log says when a job opens how much it can take"},
 {"limits", "ops", SCHEMA_NUMBER, AT(limits, ops), .min = 1, .max = 1048576, .def = "1024",
  .help = "Operations that one communicator may have in flight; further calls wait"},
 

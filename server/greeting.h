@@ -11,6 +11,9 @@
 
 struct greetings;
 
+/* Most bytes that one of them allocates; of those that say nothing, less than an eighth. */
+enum { GREETING_BYTES = FRAME_CONTROL_MAX + 512 };
+
 struct greetings_options {
 	uv_loop_t *loop;
 	uint32_t timeout_ms; /* from accept to a complete HELLO */

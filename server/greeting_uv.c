@@ -17,6 +17,7 @@
 enum {
 	GREETING_TICK_MS = 100,
 	GREETING_LINGER_MS = 1000,
+	GREETING_DISCARD = 64 << 10, /* bytes at once */
 };
 
 struct greeting {
@@ -28,8 +29,10 @@ struct greeting {
 	bool refused; /* waiting for the peer to close */
 	bool said;    /* why it ends is in the log already */
 	unsigned have;
-	uint8_t buf[FRAME_HEADER + FRAME_CONTROL_MAX];
+	uint8_t head[FRAME_HEADER];
+	uint8_t *payload; /* of HELLO, once its header says how long it is; owned */
 };
+_Static_assert(sizeof(struct greeting) <= GREETING_BYTES - FRAME_CONTROL_MAX, "GREETING_BYTES is too small");
 
 struct greetings {
 	struct greetings_options opt;
@@ -43,6 +46,7 @@ static void on_closed(uv_handle_t *h)
 	struct greeting *g = h->data;
 
 	close(g->fd);
+	free(g->payload);
 	free(g);
 }
 
@@ -108,17 +112,30 @@ static void give_up(struct greeting *g, const struct rs_err *why)
 }
 
 /* How many bytes the next read may take: exactly what is known to belong to HELLO. 0: it is complete. */
-static size_t greeting_wants(const struct greeting *g, struct frame *f, struct rs_err *e)
+static size_t greeting_wants(struct greeting *g, struct frame *f, struct rs_err *e)
 {
 	if (g->have < FRAME_HEADER)
 		return FRAME_HEADER - g->have;
-	if (frame_decode(g->buf, f, e))
+	if (frame_decode(g->head, f, e))
 		return 0;
 	if (f->type != FRAME_HELLO) {
 		rs_fail(e, RS_EPROTO, "the first frame is %s instead of HELLO", frame_type_name(f->type));
 		return 0;
 	}
+	/* one more, so that an empty HELLO has an address too */
+	if (!g->payload)
+		g->payload = malloc((size_t)f->payload_len + 1);
+	if (!g->payload) {
+		rs_fail(e, RS_ENOMEM, "this reducer has no memory for a HELLO");
+		return 0;
+	}
 	return FRAME_HEADER + f->payload_len - g->have;
+}
+
+/* Where the next byte goes. */
+static uint8_t *greeting_at(struct greeting *g)
+{
+	return g->have < FRAME_HEADER ? g->head + g->have : g->payload + (g->have - FRAME_HEADER);
 }
 
 static void greeting_hello(struct greeting *g, const struct frame *f)
@@ -128,7 +145,7 @@ static void greeting_hello(struct greeting *g, const struct frame *f)
 	struct rs_err e;
 	int fd;
 
-	if (control_unpack_hello(g->buf + FRAME_HEADER, f->payload_len, &h, &e)) {
+	if (control_unpack_hello(g->payload, f->payload_len, &h, &e)) {
 		give_up(g, &e);
 		return;
 	}
@@ -158,13 +175,14 @@ static void greeting_read(struct greeting *g)
 	ssize_t got;
 
 	if (g->refused) {
-		got = recv(g->fd, g->buf, sizeof g->buf, MSG_DONTWAIT);
+		/* thrown away without being copied */
+		got = recv(g->fd, NULL, GREETING_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
 		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
 			greeting_close(g);
 		return;
 	}
 	while ((want = greeting_wants(g, &f, &e))) {
-		got = recv(g->fd, g->buf + g->have, want, MSG_DONTWAIT);
+		got = recv(g->fd, greeting_at(g), want, MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

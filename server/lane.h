@@ -49,6 +49,9 @@ struct stripe_params {
 
 /* Bytes of the slots of one stripe. Saturates instead of overflowing. */
 uint64_t stripe_memory(const struct stripe_params *p);
+/* Most bytes that one stripe with the sessions of all its ranks allocates besides: tables, control frames that wait,
+ * rings of results. */
+uint64_t stripe_overhead(const struct stripe_params *p);
 
 struct session_params {
 	unsigned rank;

@@ -53,13 +53,20 @@ struct letter {
 	struct mail mail;
 	enum letter_type type;
 	uint64_t job;
-	int fd;
-	struct registry_admit admit;
-	uint64_t processes;
-	struct rs_err why;
-	uint32_t frame_len;
-	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	union {
+		struct {
+			struct registry_admit admit;
+			int fd;
+		};                  /* ATTACH */
+		uint64_t processes; /* START */
+		struct rs_err why;  /* ABORT */
+		uint32_t frame_len; /* TELL */
+	};
+	uint8_t frame[]; /* TELL: frame_len bytes */
 };
+/* of one connection there are at most its letter and its event at the same time */
+_Static_assert(sizeof(struct conn) + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+	       "LANE_CONNECTION_BYTES is too small");
 
 static void on_closed(uv_handle_t *h)
 {
@@ -373,14 +380,16 @@ free_thread:
 	return rc;
 }
 
-static void post(struct lane_thread *t, const struct letter *l)
+static void post(struct lane_thread *t, const struct letter *l, const void *frame, uint32_t len)
 {
-	struct letter *copy = malloc(sizeof *copy);
+	struct letter *copy = malloc(sizeof *copy + len);
 
 	/* control letters are few and small: without them lanes and registry would disagree for good */
 	if (!copy)
 		abort();
 	*copy = *l;
+	if (len)
+		memcpy(copy->frame, frame, len);
 	mailbox_post(&t->in, &copy->mail);
 }
 
@@ -388,29 +397,28 @@ void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_adm
 {
 	struct letter l = {.type = LETTER_ATTACH, .fd = fd, .admit = *admit};
 
-	post(t, &l);
+	post(t, &l, NULL, 0);
 }
 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
 	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
 
-	post(t, &l);
+	post(t, &l, NULL, 0);
 }
 
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
 	struct letter l = {.type = LETTER_TELL, .job = job, .frame_len = len};
 
-	memcpy(l.frame, frame, len);
-	post(t, &l);
+	post(t, &l, frame, len);
 }
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
 {
 	struct letter l = {.type = LETTER_ABORT, .job = job, .why = *why};
 
-	post(t, &l);
+	post(t, &l, NULL, 0);
 }
 
 void lane_thread_stop(struct lane_thread *t)
@@ -419,7 +427,7 @@ void lane_thread_stop(struct lane_thread *t)
 
 	if (!t)
 		return;
-	post(t, &l);
+	post(t, &l, NULL, 0);
 	uv_thread_join(&t->thread);
 	mailbox_destroy(&t->in);
 	uv_loop_close(&t->loop);

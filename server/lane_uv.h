@@ -9,6 +9,9 @@
 
 struct lane_thread;
 
+/* Most bytes that this side of a connection allocates: its handle, its letters, a word in libuv's tables. */
+enum { LANE_CONNECTION_BYTES = 2048 };
+
 /* What a lane posts to the server's mailbox. */
 struct lane_mail {
 	struct mail mail;

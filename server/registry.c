@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { JOB_SLACK = 64 << 10 }; /* bytes: pages that allocations of the job share with others */
+
 /* One rank of a job. lanes has a bit for each lane that is attached; 0: the rank is absent. */
 struct member {
 	uint64_t incarnation;
@@ -31,13 +33,14 @@ struct job {
 	struct rs_err why; /* ended */
 	uint8_t *memory;
 	uint64_t memory_len;
+	uint64_t bound; /* bytes of the job altogether, with memory_len */
 };
 
 struct registry {
 	struct registry_options opt;
 	struct job *jobs;
 	unsigned jobs_n;
-	uint64_t memory; /* bytes of all jobs */
+	uint64_t memory; /* bounds of all jobs */
 	uint64_t next_id;
 	bool draining;
 };
@@ -75,7 +78,7 @@ static void emit(struct registry *r, const struct job *j, struct registry_action
 	    .world_size = j->first.world_size,
 	    .lanes = j->first.lanes,
 	    .processes = job_processes(j),
-	    .memory = j->memory_len,
+	    .memory = j->bound,
 	};
 	r->opt.action(r->opt.ctx, &a);
 }
@@ -100,7 +103,7 @@ static void job_free(struct registry *r, struct job *j)
 		at = &(*at)->next;
 	*at = j->next;
 	r->jobs_n--;
-	r->memory -= j->memory_len;
+	r->memory -= j->bound;
 	if (j->memory)
 		r->opt.free(r->opt.ctx, j->memory, j->memory_len);
 	free(j->members);
@@ -273,11 +276,24 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	return p;
 }
 
+/* Most bytes that the job can make this process use, *ret_slots of them for its slots. Both saturate. */
+static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
+{
+	struct stripe_params p = stripe_of(j, 0);
+	uint64_t world = j->first.world_size, lanes = j->first.lanes, bytes;
+
+	if (__builtin_mul_overflow(stripe_memory(&p), lanes, ret_slots))
+		*ret_slots = UINT64_MAX;
+	/* far from any overflow: a world, its lanes and its tables are limited */
+	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
+		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
+	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
+}
+
 static int open_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
 {
 	struct job fresh = {.first = *h}, *j;
-	struct stripe_params p = stripe_of(&fresh, 0);
-	uint64_t bytes, room = 0;
+	uint64_t slots, bytes = job_bound(r, &fresh, &slots), room = 0;
 
 	if (r->memory < r->opt.limits.memory_bytes)
 		room = r->opt.limits.memory_bytes - r->memory;
@@ -286,27 +302,28 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	if (r->jobs_n >= r->opt.limits.jobs)
 		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its limits.jobs allows",
 			      r->jobs_n);
-	if (__builtin_mul_overflow(stripe_memory(&p), (uint64_t)h->lanes, &bytes) || bytes > r->opt.limits.memory_bytes)
+	if (bytes > r->opt.limits.memory_bytes)
 		return refuse(no, RS_EREFUSED, false,
-			      "job %s needs %" PRIu64 " bytes of slots, this reducer's limits.memory is %" PRIu64
+			      "job %s needs %" PRIu64 " bytes of memory, this reducer's limits.memory is %" PRIu64
 			      ": make sharding.window, chunk_bytes or priorities smaller",
 			      h->job, bytes, r->opt.limits.memory_bytes);
 	if (bytes > room)
 		return refuse(no, RS_EREFUSED, true,
-			      "job %s needs %" PRIu64 " bytes of slots, %" PRIu64
+			      "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
 			      " of this reducer's limits.memory are free",
 			      h->job, bytes, room);
 	j = malloc(sizeof *j);
 	fresh.members = calloc(h->world_size, sizeof *fresh.members);
-	fresh.memory = r->opt.alloc(r->opt.ctx, bytes);
+	fresh.memory = r->opt.alloc(r->opt.ctx, slots);
 	if (!j || !fresh.members || !fresh.memory) {
 		if (fresh.memory)
-			r->opt.free(r->opt.ctx, fresh.memory, bytes);
+			r->opt.free(r->opt.ctx, fresh.memory, slots);
 		free(fresh.members);
 		free(j);
 		return refuse(no, RS_ENOMEM, true, "this reducer has no memory for job %s", h->job);
 	}
-	fresh.memory_len = bytes;
+	fresh.memory_len = slots;
+	fresh.bound = bytes;
 	fresh.id = r->next_id++;
 	/* the lanes of jobs with one lane each spread over the threads as well */
 	fresh.base = (unsigned)(fresh.id % r->opt.threads);

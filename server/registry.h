@@ -32,7 +32,7 @@ struct registry_job {
 	uint32_t generation;
 	unsigned world_size, lanes;
 	uint64_t processes;
-	uint64_t memory; /* bytes of all its slots */
+	uint64_t memory; /* most bytes that it can make this process use, slots and everything else */
 };
 
 enum registry_action_type {
@@ -53,7 +53,8 @@ struct registry_action {
 
 struct registry_options {
 	struct registry_limits limits;
-	unsigned threads; /* lanes of this reducer, over which a job's lanes are spread */
+	unsigned threads;          /* lanes of this reducer, over which a job's lanes are spread */
+	uint64_t connection_bytes; /* most that the driver allocates for one connection */
 	/* Page-aligned, touched memory for slots; NULL when there is none. */
 	void *(*alloc)(void *ctx, uint64_t bytes);
 	void (*free)(void *ctx, void *memory, uint64_t bytes);

@@ -357,6 +357,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
+	    .connection_bytes = LANE_CONNECTION_BYTES + GREETING_BYTES,
 	    .alloc = alloc_slots,
 	    .free = free_slots,
 	    .action = on_action,

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
+
 /* Slots of each priority. A rank is at most `window` chunks ahead of its own oldest missing result, and a chunk is
  * complete only when the slowest rank has sent it, so no rank is more than 2 x window ahead of the oldest slot still in
  * use. */
@@ -34,6 +36,34 @@ uint64_t stripe_memory(const struct stripe_params *p)
 	if (__builtin_mul_overflow(stripe_buffers(p), (uint64_t)stripe_stride(p), &bytes))
 		return UINT64_MAX;
 	return bytes;
+}
+
+static unsigned stripe_buckets(const struct stripe_params *p)
+{
+	unsigned buckets = 1;
+
+	while (buckets < 2 * stripe_slots(p) * p->priorities)
+		buckets *= 2;
+	return buckets;
+}
+
+/* Most bytes that malloc takes for `bytes`: its own, alignment, and whole pages where it asks the kernel. */
+static uint64_t allocation(uint64_t bytes)
+{
+	return bytes + 64 + (bytes >= 64 << 10 ? 4096 : 0);
+}
+
+uint64_t stripe_overhead(const struct stripe_params *p)
+{
+	uint64_t slots = (uint64_t)stripe_slots(p) * p->priorities, words = (p->world_size + 63) / 64;
+	uint64_t session = allocation(sizeof(struct session)) + allocation(slots * sizeof(struct tx_result));
+
+	if (p->checksum)
+		session += allocation(CHECKSUM_STATE);
+	return allocation(sizeof(struct stripe)) + allocation(slots * sizeof(struct slot)) +
+	       allocation(slots * 3 * words * sizeof(uint64_t)) +
+	       allocation(stripe_buckets(p) * sizeof(struct slot *)) +
+	       allocation(p->world_size * sizeof(struct session *)) + p->world_size * session;
 }
 
 struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane)
@@ -67,7 +97,7 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 {
 	struct stripe *st = calloc(1, sizeof *st);
 	size_t words = (p->world_size + 63) / 64;
-	unsigned buckets = 1, slots;
+	unsigned buckets = stripe_buckets(p), slots;
 
 	if (!st)
 		goto no_memory;
@@ -76,8 +106,6 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 	st->slots_n = stripe_slots(p);
 	st->stride = stripe_stride(p);
 	slots = st->slots_n * p->priorities;
-	while (buckets < 2 * slots)
-		buckets *= 2;
 	st->mask = buckets - 1;
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);
 	st->slots = calloc(slots, sizeof *st->slots);

@@ -10,7 +10,9 @@
 #include <xxhash.h>
 
 enum {
-	SESSION_CONTROL = 2 * (FRAME_HEADER + FRAME_CONTROL_MAX), /* bytes of control frames that may wait to be sent */
+	/* bytes of control frames that may wait to be sent: WELCOME, one WAITING, START or PING, and ABORT, which with
+	 * its sentence is the longest */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 4 * FRAME_HEADER,
 };
 
 struct lane {
@@ -75,7 +77,6 @@ struct session {
 	bool ready;
 	void *user;
 	unsigned rank;
-	char label[128];
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
 	uint64_t done;        /* the worker's ack: it has the results of all operations below */
@@ -99,16 +100,19 @@ struct session {
 	size_t target_len; /* payload bytes the last recv target had room for */
 	bool target_direct;
 	XXH3_state_t *sum; /* with checksum: over the payload so far; owned */
-	uint8_t control_in[FRAME_CONTROL_MAX];
 
 	/* sending: control frames go out between results, results of a higher priority before those of a lower one */
-	uint8_t control[SESSION_CONTROL];
-	unsigned control_len, control_off; /* bytes control_off..control_len are still to be sent */
+	unsigned control_len, control_off; /* bytes control_off..control_len of control are still to be sent */
 	unsigned control_inflight;         /* of those, given out by the last send target */
 	struct tx_result *results;         /* of all streams; owned */
 	unsigned results_n;                /* of all streams */
 	uint32_t result_off;               /* bytes that are sent of the first result of .. */
 	unsigned partial;                  /* .. this priority */
+
+	/* seldom touched, and so behind what every chunk touches: with many ranks that is what the caches can hold */
+	char label[128];
+	uint8_t control_in[FRAME_CONTROL_MAX]; /* payload of a control frame that comes in */
+	uint8_t control[SESSION_CONTROL];      /* control frames that go out */
 };
 
 /* stripe.c */

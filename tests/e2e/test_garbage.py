@@ -140,7 +140,7 @@ class Garbage(unittest.TestCase):
             ({"priorities": 0}, "0 priorities"),
             ({"priorities": 5}, "5 priorities"),
             ({"processes": 0}, "0 processes"),
-            # within each range, but more slots than limits.memory (4 GiB) together
+            # within each range, but more memory than limits.memory (4 GiB) together
             ({"window": 1024, "chunk_bytes": 4 << 20}, "limits.memory"),
             ({"window": 512, "deterministic": True, "world_size": 256, "lanes": 64}, "limits.memory"),
         ]

@@ -229,9 +229,9 @@ class Limits(unittest.TestCase):
         with self.crowd({"memory": "1MiB"}) as c:
             said = c.start_worker(0, 1, MEMBER + ["{}"]).said("end")
             self.assertEqual(said["error"], "RefusedError")
-            self.assertRegex(said["message"], r"needs \d+ bytes of slots, this reducer's limits.memory is 1048576")
+            self.assertRegex(said["message"], r"needs \d+ bytes of memory, this reducer's limits.memory is 1048576")
             # what it says helps
-            small = c.start_worker(0, 1, MEMBER + ["{}"], config={"sharding": {"chunk_bytes": "4KiB"}})
+            small = c.start_worker(0, 1, MEMBER + ["{}"], config={"sharding": {"chunk_bytes": "1KiB"}})
             small.said("summed")
 
     def test_connections(self):

@@ -4,6 +4,8 @@
 #include "tests/unit/oracle.h"
 
 #include <check.h>
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const size_t pieces[] = {1, 3, 61, 65, 130, SIZE_MAX};
@@ -121,6 +123,42 @@ START_TEST(large_worlds)
 			reduce_once(&opt, ops[i], RS_FLOAT16, MIXED, 77);
 			reduce_once(&opt, ops[i], RS_INT64, NARROW, 77);
 		}
+}
+END_TEST
+
+static void ignore(void *ctx, const struct lane_event *ev)
+{
+	(void)ctx;
+	(void)ev;
+}
+
+/* What a lane allocates for all ranks of a job, their queues and tables included, is within what was announced. Under a
+ * sanitizer malloc's own count is not to be had. */
+START_TEST(tables_are_within_their_bound)
+{
+	struct stripe_params p = {.job = 1,
+				  .world_size = _i & 1 ? 300 : 1,
+				  .chunk_bytes = 1024,
+				  .window = _i & 2 ? 100 : 1,
+				  .priorities = _i & 2 ? 4 : 1,
+				  .checksum = _i & 4};
+	struct lane_options opt = {.kernels = rs_kernels_usable(0), .detect_ms = 1000, .event = ignore};
+	struct lane *l;
+	struct session *s;
+	struct rs_err e;
+	size_t before, grown;
+
+	p.memory = calloc(1, stripe_memory(&p));
+	ck_assert_int_eq(lane_new(&l, &opt, &e), RS_OK);
+	before = mallinfo2().uordblks + mallinfo2().hblkhd;
+	for (unsigned r = 0; r < p.world_size; r++)
+		ck_assert_int_eq(lane_attach(l, &s, &p, &(struct session_params){.rank = r}, NULL, 0, &e), RS_OK);
+	grown = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+	ck_assert_uint_le(grown, stripe_overhead(&p));
+	if (grown) /* nor is much too much announced */
+		ck_assert_uint_ge(grown * 2, stripe_overhead(&p));
+	lane_free(l);
+	free(p.memory);
 }
 END_TEST
 
@@ -496,6 +534,7 @@ int main(void)
 	tcase_add_test(tc, every_kernel_table_serves);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
+	tcase_add_loop_test(tc, tables_are_within_their_bound, 0, 8);
 	tcase_add_loop_test(tc, ranks_overtake_each_other, 0, 4);
 	tcase_add_loop_test(tc, every_split_of_two_ranks, 0, 2);
 	tcase_add_loop_test(tc, deterministic_sums_do_not_depend_on_arrival, 0, 4);
