@@ -32,6 +32,7 @@ struct backend_request {
 	unsigned dtype;     /* enum rs_dtype */
 	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
 	unsigned root;      /* rank, of a broadcast */
+	int priority;       /* of reduction_tensor */
 	const char *name;   /* NULL or what messages call the operation; valid for the call of submit only */
 	uint32_t tensors;   /* of the group that shares it; 0: it is no group */
 	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: it has no name */
@@ -60,6 +61,7 @@ struct backend_vtbl {
 /* Embedded first in each backend's own struct. */
 struct backend {
 	const struct backend_vtbl *v;
+	unsigned priorities; /* of operations */
 };
 
 /* Both return when all ranks have met, or with an error. On error opt->cfg still belongs to the caller. */

@@ -137,6 +137,7 @@ static int submit(struct backend *b, struct backend_request *req, struct rs_err 
 	m.submit.dtype = (uint8_t)req->dtype;
 	m.submit.op = (uint8_t)req->op;
 	m.submit.root = req->root;
+	m.submit.priority = (int8_t)(req->priority < INT8_MAX ? req->priority : INT8_MAX);
 	m.submit.name_hash = req->name_hash;
 	m.submit.tensors = req->tensors;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
@@ -365,6 +366,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 		return rc;
 	}
 	c->base.v = &vtbl;
+	c->base.priorities = grants.priorities;
 	c->reply_fd = -1;
 	c->ops_n = grants.ops < opt->cfg->limits.ops ? grants.ops : opt->cfg->limits.ops;
 	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;

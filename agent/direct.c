@@ -118,6 +118,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .dtype = (uint8_t)req->dtype,
 	    .op = (uint8_t)req->op,
 	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
+	    .priority = req->priority,
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,
 	    .name = o->name,
@@ -221,6 +222,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	if (!d)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
 	d->base.v = &direct_vtbl;
+	d->base.priorities = opt->cfg->sharding.priorities;
 	d->cfg = opt->cfg;
 	d->log = (struct rs_log){.level = opt->cfg->logging.level, .json = opt->cfg->logging.json, .fd = STDERR_FILENO};
 	d->rank = opt->rank;

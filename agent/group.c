@@ -87,6 +87,7 @@ struct share {
 	unsigned n;
 	uint64_t count;
 	uint32_t hash; /* of all names and counts */
+	int priority;  /* the highest that was given; below 0 when none was */
 };
 
 static uint64_t bytes_of(const struct backend_request *b)
@@ -112,6 +113,8 @@ static void share_add(struct share *s, struct reduction_request *req)
 	s->n++;
 	s->count += req->base.count;
 	s->hash = hash_more(s->hash, &req->base);
+	if (req->base.priority > s->priority)
+		s->priority = req->base.priority;
 }
 
 /* The tensors that go with `first`, itself included: up to the first one that does not fit. */
@@ -119,7 +122,7 @@ static struct share collect(struct reduction_request *first)
 {
 	const struct backend_request *a = &first->base;
 	uint64_t room = GROUP_OP_MAX - bytes_of(a);
-	struct share s = {0};
+	struct share s = {.priority = REDUCTION_PRIORITY_AUTO};
 
 	share_add(&s, first);
 	for (struct reduction_request *req = first->follows; req; req = req->follows) {
@@ -192,6 +195,7 @@ static int start_shared(struct reduction_comm *c, const struct share *s, struct 
 	    .count = s->count,
 	    .dtype = s->last->base.dtype,
 	    .op = s->last->base.op,
+	    .priority = s->priority,
 	    .tensors = s->n,
 	    .name_hash = s->hash,
 	    .done = shared_done,

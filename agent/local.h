@@ -30,7 +30,7 @@ enum local_type {
 	LOCAL_ALLOCED = 6,   /* agent: the answer, with the descriptor of a memfd as SCM_RIGHTS when code is 0 */
 	LOCAL_FREE = 7,      /* client: it has unmapped a buffer; no answer */
 	LOCAL_SUBMIT = 8,    /* client: starts its next operation */
-	LOCAL_DONE = 9,      /* agent: an operation has ended, in the order of seq */
+	LOCAL_DONE = 9,      /* agent: an operation has ended, in any order of seq */
 	LOCAL_ABORT = 10,    /* agent: this generation of the job is over for this reason. struct local_failure */
 	LOCAL_STATS = 11,    /* client: asks for the counters, one at a time; no body */
 	LOCAL_COUNTERS = 12, /* agent: the answer */
@@ -58,9 +58,9 @@ struct local_hello {
 
 struct local_welcome {
 	struct local_head head;
-	uint32_t ops; /* operations a client may have in flight */
-	uint32_t reserved;
-	uint64_t shm_bytes; /* its fair share of agent.shm_bytes: what it should not go over without need */
+	uint32_t ops;        /* operations a client may have in flight */
+	uint32_t priorities; /* of operations, at least 1 */
+	uint64_t shm_bytes;  /* its fair share of agent.shm_bytes: what it should not go over without need */
 };
 
 struct local_failure {
@@ -103,7 +103,8 @@ struct local_submit {
 	uint32_t name_hash; /* frame_name_hash() of the whole name; of a group: of all names and counts */
 	uint8_t dtype;      /* enum rs_dtype */
 	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
-	uint8_t reserved[2];
+	int8_t priority;    /* as in reduction_tensor; every value is allowed */
+	uint8_t reserved;
 	uint32_t tensors;      /* of the group that shares the operation; 0: it is no group */
 	char name[LOCAL_NAME]; /* for messages */
 };

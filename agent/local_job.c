@@ -285,6 +285,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	       rs_kv_u("local_rank", hello->local_rank), rs_kv_u("pid", hello->pid));
 	local_init(&m, LOCAL_WELCOME);
 	m.welcome.ops = h->ops;
+	m.welcome.priorities = h->cfg->sharding.priorities;
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);
 	if (j->clients_n == j->members_n)

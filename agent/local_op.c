@@ -123,6 +123,11 @@ void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 			 rs_dtype_name(s->dtype));
 }
 
+static unsigned priority_of(const struct local_op *op, const struct local_submit *s)
+{
+	return exchange_priority(op->job->hub->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
+}
+
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
 {
 	const struct local_submit *t = &op->what;
@@ -137,6 +142,10 @@ int local_op_compare(const struct local_op *op, unsigned local_rank, const struc
 		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
 			       s->seq, me, mine, other, theirs);
 	}
+	if (priority_of(op, s) != priority_of(op, t))
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
+			       s->seq, me, priority_of(op, s), other, priority_of(op, t));
 	if (s->name_hash != t->name_hash && s->tensors)
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
@@ -176,6 +185,7 @@ void local_op_prepare(struct local_op *op)
 	x->count = op->what.count;
 	x->dtype = op->what.dtype;
 	x->op = op->what.op;
+	x->priority = op->what.priority;
 	x->name_hash = op->what.name_hash;
 	x->tensors = op->what.tensors;
 	x->name = op->what.name[0] ? op->what.name : NULL;

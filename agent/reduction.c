@@ -17,7 +17,7 @@ _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLO
 	       "the dtypes are the same");
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
-enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, name) + sizeof(const char *) };
+enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int) };
 
 static int success(reduction_error *err)
 {
@@ -219,6 +219,7 @@ static int take_tensor(struct backend_request *r, const struct reduction_comm *c
 				      .op = t->op,
 				      .name = t->name,
 				      .name_hash = frame_name_hash(t->name),
+				      .priority = t->priority,
 				      .done = request_done};
 	return check_all_reduce(r, c, e);
 }
@@ -320,11 +321,24 @@ int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *rec
 				    .count = count,
 				    .dtype = dtype,
 				    .op = op,
+				    .priority = REDUCTION_PRIORITY_AUTO,
 				    .name = name,
 				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
 
 	return start_async(comm, &r, check_all_reduce(&r, comm, &e), &e, ret, err);
+}
+
+int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
+				      reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+	int rc = check_tensors(comm, tensor, 1, &e);
+
+	if (!rc)
+		rc = take_tensor(&r, comm, tensor, 0, &e);
+	return start_async(comm, &r, rc, &e, ret, err);
 }
 
 int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
@@ -335,6 +349,7 @@ int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, red
 				    .count = count,
 				    .dtype = dtype,
 				    .op = FRAME_OP_BROADCAST,
+				    .priority = REDUCTION_PRIORITY_AUTO,
 				    .name = name,
 				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
@@ -345,7 +360,8 @@ int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, red
 int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
 			 reduction_op op, reduction_error *err)
 {
-	struct backend_request r = {.send = send, .recv = recv, .count = count, .dtype = dtype, .op = op};
+	struct backend_request r = {
+	    .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .priority = REDUCTION_PRIORITY_AUTO};
 	struct rs_err e;
 
 	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
@@ -354,7 +370,12 @@ int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, siz
 int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 			reduction_error *err)
 {
-	struct backend_request r = {.send = buf, .recv = buf, .count = count, .dtype = dtype, .op = FRAME_OP_BROADCAST};
+	struct backend_request r = {.send = buf,
+				    .recv = buf,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = FRAME_OP_BROADCAST,
+				    .priority = REDUCTION_PRIORITY_AUTO};
 	struct rs_err e;
 
 	return run(comm, &r, check_broadcast(&r, comm, root, &e), &e, err);
@@ -362,8 +383,11 @@ int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction
 
 int reduction_barrier(reduction_comm *comm, reduction_error *err)
 {
-	struct backend_request r = {
-	    .dtype = RS_UINT8, .op = RS_SUM, .name = "barrier", .name_hash = frame_name_hash("barrier")};
+	struct backend_request r = {.dtype = RS_UINT8,
+				    .op = RS_SUM,
+				    .priority = REDUCTION_PRIORITY_AUTO,
+				    .name = "barrier",
+				    .name_hash = frame_name_hash("barrier")};
 	struct rs_err e;
 
 	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
@@ -388,6 +412,11 @@ int reduction_rank(const reduction_comm *comm)
 int reduction_world_size(const reduction_comm *comm)
 {
 	return (int)comm->world_size;
+}
+
+int reduction_priorities(const reduction_comm *comm)
+{
+	return (int)comm->backend->priorities;
 }
 
 int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err)

@@ -122,10 +122,15 @@ REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
 REDUCTION_API int reduction_rank(const reduction_comm *comm);
 REDUCTION_API int reduction_world_size(const reduction_comm *comm);
+/* How many priorities operations have, at least 1: sharding.priorities of the file, of the agent's where there is one.
+ */
+REDUCTION_API int reduction_priorities(const reduction_comm *comm);
 
 /* Starts recv[i] = op over ranks of send[i], i < count. send == recv is allowed, other overlap is not. Both buffers
  * must stay valid, and send unchanged, until the request is done. `name` (may be NULL) is checked to be equal on all
- * ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to reduction_wait(). */
+ * ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to reduction_wait().
+ * Operations may be done in another order than they were started: a more urgent one overtakes others, see priority of
+ * reduction_tensor; here it is REDUCTION_PRIORITY_AUTO. */
 REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count,
 					     reduction_dtype dtype, reduction_op op, const char *name,
 					     reduction_request **ret, reduction_error *err);
@@ -148,7 +153,10 @@ REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t co
 				      reduction_error *err);
 REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
-/* One tensor of a group: what reduction_all_reduce_async() takes for one operation. */
+/* The priority that follows from the size: highest for an operation of at most 64 KiB, else 0. */
+#define REDUCTION_PRIORITY_AUTO (-1)
+
+/* An all-reduce of one tensor, and how it is to be done. */
 typedef struct reduction_tensor {
 	size_t struct_size; /* set by REDUCTION_TENSOR_INIT; lets later versions add fields */
 	const void *send;
@@ -157,17 +165,27 @@ typedef struct reduction_tensor {
 	reduction_dtype dtype;
 	reduction_op op;
 	const char *name; /* may be NULL */
+	/* 0: least urgent; reduction_priorities() - 1, and whatever is above it: most urgent; or
+	 * REDUCTION_PRIORITY_AUTO. Chunks of a more urgent operation overtake those of others, so that it is done
+	 * earlier and the others later. All ranks must give the same. */
+	int priority;
 } reduction_tensor;
 
 #define REDUCTION_TENSOR_INIT                                                                                          \
 	{                                                                                                              \
-		sizeof(reduction_tensor), NULL, NULL, 0, REDUCTION_FLOAT32, REDUCTION_SUM, NULL                        \
+		sizeof(reduction_tensor), NULL, NULL, 0, REDUCTION_FLOAT32, REDUCTION_SUM, NULL,                       \
+		    REDUCTION_PRIORITY_AUTO                                                                            \
 	}
+
+/* As reduction_all_reduce_async(), with all that can be said of a tensor. */
+REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
+						    reduction_request **ret, reduction_error *err);
 
 /* Starts the all-reduces of n tensors as a group: small ones (at most 32 KiB) of the same dtype and op share operations
  * and chunks, so that 200 tensors of 1 KiB cost about what one of 200 KiB costs. They are copied together and back;
- * larger ones are operations of their own and are not. All ranks must pass the same dtypes, ops, counts and names in
- * the same order; the results are those of separate operations, up to the order of additions where that is not fixed by
+ * larger ones are operations of their own and are not. All ranks must pass the same dtypes, ops, counts, names and
+ * priorities in the same order; tensors that share an operation have the highest priority that one of them was given;
+ * the results are those of separate operations, up to the order of additions where that is not fixed by
  * job.deterministic. The group takes one place in the order of operations, and nothing of it waits for a later call.
  *
  * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an

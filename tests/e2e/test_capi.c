@@ -289,6 +289,45 @@ static void group_arguments(struct rank *r)
 	close_comm(r);
 }
 
+/* Urgent or not, every operation comes to its sum; ranks that disagree hear so. */
+static void priorities(struct rank *r)
+{
+	enum { OPS = 18 };
+	static float large[300001], small[OPS][64];
+	reduction_tensor t = REDUCTION_TENSOR_INIT;
+	reduction_request *reqs[OPS + 1];
+
+	open_comm(r);
+	EXPECT(reduction_priorities(r->comm) == 3);
+	make_tensors(r, &t, large, 1, 300001);
+	t.priority = 0;
+	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, &reqs[OPS], &r->err), 0);
+	for (int i = 0; i < OPS; i++) {
+		make_tensors(r, &t, small[i], 1, 64);
+		t.priority = i % 5 - 1;
+		EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, &reqs[i], &r->err), 0);
+	}
+	for (int i = 0; i <= OPS; i++)
+		EXPECT_RC(reduction_wait(reqs[i], -1, &r->err), 0);
+	for (int i = 0; i < 300001; i++)
+		EXPECT(large[i] == (float)expected(REDUCTION_SUM, r->world, (size_t)i));
+	for (int i = 0; i < OPS * 64; i++)
+		EXPECT(small[i / 64][i % 64] == (float)expected(REDUCTION_SUM, r->world, (size_t)i % 64));
+
+	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, NULL, reqs, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce_tensor_async(NULL, &t, reqs, &r->err), REDUCTION_EINVAL);
+	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, NULL, &r->err), REDUCTION_EINVAL);
+	t.struct_size = 0;
+	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, reqs, &r->err), REDUCTION_EINVAL);
+
+	make_tensors(r, &t, small[0], 1, 64);
+	t.priority = r->rank;
+	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, reqs, &r->err), 0);
+	EXPECT_RC(reduction_wait(reqs[0], -1, &r->err), REDUCTION_EMISMATCH);
+	EXPECT(strstr(r->err.message, "gave it priority 1") || strstr(r->err.message, "gave it priority 0"));
+	reduction_close(r->comm, NULL);
+}
+
 /* Requests of a group that nobody will ever complete end when the communicator is closed. */
 static void close_pending_group(struct rank *r)
 {
@@ -538,6 +577,7 @@ static const struct {
     {"many_async", 4, many_async, -1},
     {"groups", 4, groups, -1},
     {"group_arguments", 1, group_arguments, -1},
+    {"priorities", 2, priorities, -1},
     {"close_pending_group", 2, close_pending_group, -1},
     {"timeouts", 3, timeouts, -1},
     {"broadcasts", 4, broadcasts, -1},
@@ -623,7 +663,7 @@ static bool write_config(const char *path, const struct reducer *d)
 		/* one by number, one by name */
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
-	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6}\nlimits: {ops: 20}\n");
+	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\nlimits: {ops: 20}\n");
 	return fclose(f) == 0;
 }
 

@@ -196,6 +196,7 @@ void fake_agent_init(struct fake_agent *fa)
 	fa->cfg.agent.shm_bytes = 1 << 20;
 	fa->cfg.timeouts.handshake_ms = 1000;
 	fa->cfg.sharding.chunk_bytes = FAKE_CHUNK;
+	fa->cfg.sharding.priorities = 2;
 	ck_assert_int_eq(rs_kernels_select("scalar", &opt.kernels, &e), 0);
 	ck_assert_int_eq(local_hub_new(&fa->hub, &opt, &e), 0);
 }
@@ -367,6 +368,7 @@ void fake_submit(struct fake_agent *fa, struct fake_client *c, unsigned buffer, 
 		m.submit.dtype = s->dtype;
 		m.submit.op = s->op;
 		m.submit.root = s->root;
+		m.submit.priority = s->priority;
 		m.submit.name_hash = s->name_hash ? s->name_hash : frame_name_hash(s->name);
 		m.submit.tensors = s->tensors;
 		memcpy(m.submit.name, s->name, sizeof m.submit.name);

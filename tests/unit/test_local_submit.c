@@ -51,6 +51,24 @@ START_TEST(operations_wait_for_all_ranks_and_keep_their_order)
 }
 END_TEST
 
+/* What comes out the same is the same; the engine gets what was asked for. */
+START_TEST(priorities_that_mean_the_same_agree)
+{
+	static const int8_t asked[][2] = {{1, 127}, {-1, 1}, {-128, -1}, {0, 0}};
+	struct local_submit s = {.dtype = RS_INT8};
+
+	for (unsigned i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+		for (unsigned r = 0; r < 2; r++) {
+			s.priority = asked[i][r];
+			fake_submit(&fa, c[r], buffer[r], 8, &s);
+		}
+		ck_assert_uint_eq(en->ops_n, 1);
+		ck_assert_int_eq(en->ops[0]->priority, asked[i][0]);
+		fake_engine_run(&fa, en, 0);
+	}
+}
+END_TEST
+
 START_TEST(a_rank_runs_ahead_to_the_limit_and_no_further)
 {
 	for (unsigned round = 0; round < 5; round++) {
@@ -123,6 +141,16 @@ static const struct {
      8,
      8,
      "calls it 'bias', rank 0 (pid 101 on host) 'weights'"},
+    {{.dtype = RS_INT8, .priority = 1},
+     {.dtype = RS_INT8},
+     8,
+     8,
+     "gave it priority 0, rank 0 (pid 101 on host) priority 1"},
+    {{.dtype = RS_INT8},
+     {.dtype = RS_INT8, .priority = -1},
+     8,
+     8,
+     "gave it priority 1, rank 0 (pid 101 on host) priority 0"},
     {{.dtype = RS_INT8, .tensors = 2},
      {.dtype = RS_INT8, .tensors = 3},
      8,
@@ -361,6 +389,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, operations_wait_for_all_ranks_and_keep_their_order);
+	tcase_add_test(t, priorities_that_mean_the_same_agree);
 	tcase_add_test(t, a_rank_runs_ahead_to_the_limit_and_no_further);
 	tcase_add_test(t, an_old_operation_does_not_block_the_ring);
 	tcase_add_loop_test(t, differences_end_the_job_and_name_both, 0, sizeof differences / sizeof differences[0]);
