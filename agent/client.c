@@ -137,7 +137,7 @@ static int submit(struct backend *b, struct backend_request *req, struct rs_err 
 	m.submit.dtype = (uint8_t)req->dtype;
 	m.submit.op = (uint8_t)req->op;
 	m.submit.root = req->root;
-	m.submit.priority = (int8_t)(req->priority < INT8_MAX ? req->priority : INT8_MAX);
+	m.submit.priority = (int16_t)(req->priority < INT16_MAX ? req->priority : INT16_MAX);
 	m.submit.name_hash = req->name_hash;
 	m.submit.tensors = req->tensors;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");

@@ -99,12 +99,11 @@ struct local_submit {
 	uint64_t count;
 	uint64_t send_offset, recv_offset; /* bytes */
 	uint32_t send_buffer, recv_buffer;
-	uint32_t root;      /* rank, of a broadcast */
-	uint32_t name_hash; /* frame_name_hash() of the whole name; of a group: of all names and counts */
-	uint8_t dtype;      /* enum rs_dtype */
-	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
-	int8_t priority;    /* as in reduction_tensor; every value is allowed */
-	uint8_t reserved;
+	uint32_t root;         /* rank, of a broadcast */
+	uint32_t name_hash;    /* frame_name_hash() of the whole name; of a group: of all names and counts */
+	uint8_t dtype;         /* enum rs_dtype */
+	uint8_t op;            /* enum rs_op, or FRAME_OP_BROADCAST */
+	int16_t priority;      /* as in reduction_tensor; every value is allowed */
 	uint32_t tensors;      /* of the group that shares the operation; 0: it is no group */
 	char name[LOCAL_NAME]; /* for messages */
 };

@@ -54,7 +54,7 @@ END_TEST
 /* What comes out the same is the same; the engine gets what was asked for. */
 START_TEST(priorities_that_mean_the_same_agree)
 {
-	static const int8_t asked[][2] = {{1, 127}, {-1, 1}, {-128, -1}, {0, 0}};
+	static const int16_t asked[][2] = {{1, 32767}, {-1, 1}, {-32768, -1}, {0, 0}};
 	struct local_submit s = {.dtype = RS_INT8};
 
 	for (unsigned i = 0; i < sizeof asked / sizeof asked[0]; i++) {
