@@ -148,11 +148,25 @@ static void take_goodbye(struct session *s)
 	session_drain(s);
 }
 
+/* How many chunks the rank has without a result when it may not have one more of a priority; 0 when it may. Less strict
+ * than what a worker goes by, since a chunk that had a place in the window can be overtaken by urgent ones before it is
+ * sent. The first bound keeps the slots in their number, the second follows from the worker's rule. */
+static unsigned window_passed(const struct session *s, const struct session_stream *t)
+{
+	const struct stripe_params *p = &s->stripe->p;
+	unsigned all = p->window + (p->priorities - 1) * frame_reserve(p->window);
+
+	if (t->outstanding >= p->window)
+		return p->window;
+	return s->outstanding >= all ? all : 0;
+}
+
 /* May the contribution that begins come now? */
 static int check_place(struct session *s, struct rs_err *e)
 {
 	struct stripe *st = s->stripe;
 	const struct session_stream *t = &s->streams[s->in.priority];
+	unsigned passed = window_passed(s, t);
 	char who[160];
 
 	if (!st->running)
@@ -160,9 +174,9 @@ static int check_place(struct session *s, struct rs_err *e)
 	if (st->left)
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
-	if (s->outstanding >= st->p.window && t->outstanding >= frame_reserve(st->p.window))
+	if (passed)
 		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
-			       stripe_who(st, s->rank, who, sizeof who), st->p.window);
+			       stripe_who(st, s->rank, who, sizeof who), passed);
 	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
 		return rs_fail(e, RS_EPROTO,
 			       "%s sent chunk %u of operation %" PRIu64

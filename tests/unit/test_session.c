@@ -352,6 +352,28 @@ START_TEST(each_priority_has_a_reserve)
 }
 END_TEST
 
+/* The last chunk had a place before the urgent one came, which took its reserve and went first. */
+START_TEST(a_chunk_that_has_its_place_may_be_overtaken)
+{
+	static const uint8_t priorities[] = {0, 1, 0};
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = 2, .priorities = 2});
+	for (unsigned i = 0; i < 3; i++) {
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, i, 1, 0);
+		f.priority = priorities[i];
+		fw_contribute(&fw, 1, f);
+	}
+	fw_feed_all(&fw, 100);
+	ck_assert_uint_eq(fw.failed, 0);
+	f.seq = 3;
+	fw_contribute(&fw, 1, f);
+	fw_feed_all(&fw, 100);
+	expect_end(&fw, RS_EPROTO, "rank 1 (host-1) has more than 2", "chunks without a result");
+}
+END_TEST
+
 /* Rank 0 has a full window of urgent chunks, rank 1 of the others: neither waits for the other. */
 START_TEST(windows_full_of_different_priorities_go_on)
 {
@@ -660,6 +682,7 @@ int main(void)
 	tcase_add_test(tc, priorities_overtake_each_other);
 	tcase_add_loop_test(tc, the_window_is_enforced, 0, 3);
 	tcase_add_loop_test(tc, each_priority_has_a_reserve, 0, 5);
+	tcase_add_test(tc, a_chunk_that_has_its_place_may_be_overtaken);
 	tcase_add_test(tc, windows_full_of_different_priorities_go_on);
 	tcase_add_test(tc, ranks_with_different_chunks_cannot_exhaust_memory);
 	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
