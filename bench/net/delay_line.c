@@ -67,15 +67,22 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* Makes a tap device in a namespace and returns its descriptor. */
-static int open_tap(const char *namespace, const char *name)
+static void enter(const char *namespace)
 {
-	struct ifreq r = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
-	int ns = open(namespace, O_RDONLY | O_CLOEXEC), fd;
+	int ns = open(namespace, O_RDONLY | O_CLOEXEC);
 
 	if (ns < 0 || setns(ns, CLONE_NEWNET))
 		die(namespace);
 	close(ns);
+}
+
+/* Makes a tap device in a namespace, where this process is afterwards; returns the device's descriptor. */
+static int open_tap(const char *namespace, const char *name)
+{
+	struct ifreq r = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
+	int fd;
+
+	enter(namespace);
 	fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
 	if (fd < 0 || ioctl(fd, TUNSETIFF, &r) || ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4))
@@ -195,7 +202,7 @@ int main(int argc, char **argv)
 	static struct pollfd fds[2 * HOSTS_MAX];
 	struct sigaction end = {.sa_handler = on_signal};
 	struct queue q = {0};
-	int hosts = argc - 3;
+	int hosts = argc - 3, home;
 	long delay_us = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
 
 	if (hosts < 1 || hosts > HOSTS_MAX || delay_us < 1 || delay_us > 1000000) {
@@ -206,6 +213,9 @@ int main(int argc, char **argv)
 	q.ring = malloc(QUEUE_BYTES);
 	if (!q.ring)
 		die("memory for the queue");
+	home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (home < 0)
+		die("/proc/self/ns/net");
 	for (int i = 0; i < hosts; i++) {
 		char name[16];
 
@@ -213,6 +223,9 @@ int main(int argc, char **argv)
 		fds[2 * i] = (struct pollfd){.fd = open_tap(argv[2], name), .events = POLLIN};
 		fds[2 * i + 1] = (struct pollfd){.fd = open_tap(argv[3 + i], "eth0"), .events = POLLIN};
 	}
+	if (setns(home, CLONE_NEWNET)) /* who ends all processes of a host does not mean this one */
+		die("setns");
+	close(home);
 	sigaction(SIGTERM, &end, NULL);
 	sigaction(SIGINT, &end, NULL);
 	prctl(PR_SET_TIMERSLACK, 1000);

@@ -125,6 +125,12 @@ def _delay_line(build):
 
 def _end_namespace(name):
     """Ends the processes inside a namespace and deletes it."""
+    _end_inside(name)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _end_inside(name):
+    """Ends the processes inside a namespace."""
     for sig, wait_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 1.0)):
         deadline = time.monotonic() + wait_s
         while True:
@@ -137,7 +143,6 @@ def _end_namespace(name):
                 except ProcessLookupError:
                     pass
             time.sleep(0.02)
-    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 def _namespaces_of(prefix):
@@ -346,6 +351,11 @@ class Lab:
         child = subprocess.Popen(inside, preexec_fn=_child_setup, **kwargs)
         self._children.append(child)
         return child
+
+    def sweep(self):
+        """Ends whatever runs in the hosts: what a program that had to be ended has started."""
+        for i in range(self.hosts):
+            _end_inside(self.namespace(i))
 
     def run(self, i, command, timeout=60):
         """Runs a command in host i; returns its output. LabError when it fails or takes too long."""

@@ -94,8 +94,11 @@ class System:
             between = counters_between(before, launch.lab.counters())
             cpu = sum(cpu_seconds(p.pid) for p in servers) - cpu
         finally:
+            clean = bool(ranks) and all(p.poll() is not None for p in ranks)
             for p in ranks + helpers + servers:
                 end(p)
+            if not clean:  # a launcher that is killed leaves its ranks behind, and those of MPI poll
+                launch.lab.sweep()
         row = max(rows, key=lambda r: r["time_us"]["avg"])  # several rows: each rank has its own clock
         payload = launch.size * (launch.iters + launch.warmup)
         hosts = [between[h] for h in sorted(set(launch.place.workers))]

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network laboratory: shard maps from reductionctl plan, verdicts, and that nothing of it is left behind."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+import harness
+
+NET = harness.ROOT / "bench/net"
+sys.path.insert(0, str(NET))
+import bench  # noqa: E402
+import cases  # noqa: E402
+import lab as net  # noqa: E402
+import report  # noqa: E402
+import systems  # noqa: E402
+
+MIB = 1 << 20
+
+
+def why_not():
+    """Why no laboratory can be made here, or None."""
+    if not (harness.BUILD / "bench/tcp-loop").exists():
+        return "tcp-loop is not built with sanitizers"
+    try:
+        net.check_machine()
+    except net.LabError as e:
+        return str(e)
+    return None
+
+
+WHY_NOT = why_not()
+
+
+def line(case, system, size, speed, **more):
+    """A line of net.jsonl."""
+    c = cases.BY_NAME[case]
+    return {
+        "case": case, "system": system, "n": c.n, "k": c.k, "rate": c.rate, "queue_ms": c.queue_ms, "bytes": size,
+        "algbw_MBps_median": speed, "min": speed - 1, "max": speed + 1, "wire_tx_over_S": 1.002, "wire_rx_over_S": 1.002,
+        "server_cpu_s_per_GiB": None, "line_MBps": 100.0, "bound_MBps": 120.0, "ring_bound_MBps": 80.0, "p50_us": 100.0,
+        "p99_us": 200.0, "busy": 0.5, "dropped": 0, "runs": [speed], "wrong": 0, "hung": 0, "failed": 0,
+        "mixed": c.mixed, "half": c.half, "delay_us": 0, "cc": "cubic", "mode": "quick", "run": "a"} | more
+
+
+class Plan(unittest.TestCase):
+    """Where reducers are, which shards they get, and what the links allow."""
+
+    def test_bounds_are_the_closed_form(self):
+        for case in cases.TABLE:
+            for mixed in {case.mixed, False} if case.kind == cases.SHAPED and not case.half else ():
+                with self.subTest(case.name, mixed=mixed):
+                    place = case.placement(mixed)
+                    plan = place.plan(harness.BUILD, 16 * MIB)
+                    link_s = 16 * MIB / (place.payload[0] / 8)
+                    self.assertAlmostEqual(plan["time_s"] / link_s, cases.closed_form_over_S(case.n, case.k, mixed), 5)
+                    self.assertAlmostEqual(plan["ring_s"] / link_s, 2 * (case.n - 1) / case.n, 5)
+
+    def config(self, place):
+        """The sections that write_config() makes, without their values' types."""
+        with tempfile.TemporaryDirectory() as folder:
+            place.write_config(types.SimpleNamespace(address=net.Lab.address), folder, harness.BUILD)
+            text = (pathlib.Path(folder) / "job.yaml").read_text(encoding="ascii")
+        return {m[2]: len(m[1].split(",")) for m in re.finditer(r'^    "([\d,]+)": (r\d+)$', text, re.M)}
+
+    def test_mixed(self):
+        shards = self.config(cases.BY_NAME["mixed"].placement(True))
+        # 2(n-1) = 10 to n-k = 4, two and six times
+        self.assertEqual(shards, {"r0": 15, "r1": 15} | {f"r{i}": 6 for i in range(2, 8)})
+
+    def test_half(self):
+        place = cases.BY_NAME["half"].placement(False)
+        try:
+            plan = place.plan(harness.BUILD, 16 * MIB)
+        except net.LabError as e:
+            if "Clp" in str(e):
+                self.skipTest(str(e))
+            raise
+        self.assertEqual(self.config(place), {"r0": 10, "r1": 20, "r2": 20, "r3": 20})
+        self.assertAlmostEqual(plan["time_s"] / (16 * MIB / (place.payload[0] / 8)), 4 / 3.5, 4)
+
+    def test_equal_links_need_no_map(self):
+        self.assertEqual(self.config(cases.BY_NAME["n4"].placement(False)), {})
+
+    def test_a_plan_that_fails(self):
+        with self.assertRaisesRegex(net.LabError, "reductionctl plan .*expected"):
+            cases.BY_NAME["n4"].placement(False).plan(harness.BUILD, 0)
+
+
+class Report(unittest.TestCase):
+    """Verdicts, tables, plots, and the file of lines."""
+
+    lines = [
+        {"run": "a", "machine": {"cpu": "Z80", "cores": 2, "kernel": "6.1", "load": 0.0, "cc": "cubic"}},
+        line("n4", "reduction", 4 * MIB, 96.0), line("n4", "gloo", 4 * MIB, 60.0), line("n4", "ompi", 4 * MIB, 66.0),
+        line("n4", "reduction", 16 * MIB, 94.0, server_cpu_s_per_GiB=1.2, wire_rx_over_S=1.03),
+        line("n4", "bare-loop", 16 * MIB, 99.0, server_cpu_s_per_GiB=1.0),
+        line("loopback", "reduction", 4 * MIB, 500.0), line("loopback", "ompi", 4 * MIB, 400.0),
+        line("loopback", "ompi-shm", 4 * MIB, 900.0),
+        line("latency", "reduction", 4096, 30.0, p50_us=90.0), line("latency", "ompi", 4096, 40.0, p50_us=60.0),
+        {"case": "kernels", "kernel": "sum", "dtype": "float32", "table": "avx2", "bytes": 64 * MIB, "gbps_median": 8.0,
+         "plain_add_gbps": 10.0, "memcpy_gbps": 12.0, "over_plain_add": 0.8, "tsc_ghz": 2.0, "tsc_per_byte_sent": 0.25,
+         "cores_per_100gbit": 1.56, "run": "a"},
+    ]
+
+    def test_verdicts(self):
+        found = {(c.case, c.bytes, c.what): (round(c.value, 3), c.verdict) for c in report.checks_of(self.lines)}
+        self.assertEqual(found, {
+            ("n4", 4 * MIB, "of a plain TCP flow"): (0.96, "OK"),
+            ("n4", 4 * MIB, "times the best peer"): (1.455, "MISS"),
+            ("n4", 16 * MIB, "of a plain TCP flow"): (0.94, "MISS"),
+            ("n4", 16 * MIB, "payload sent / S"): (1.002, "OK"),
+            ("n4", 16 * MIB, "payload received / S"): (1.03, "MISS"),
+            ("n4", 16 * MIB, "reducers' CPU time / bare loop's"): (1.2, "MISS"),
+            ("loopback", 4 * MIB, "times the best peer"): (1.25, "OK"),  # shared memory is no TCP peer
+            ("latency", 4096, "reduction p50 / Open MPI's over TCP"): (1.5, "OK"),
+            ("latency", 4096, "reduction p50 / Open MPI's over TCP, goal"): (1.5, "MISS"),
+            ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
+        })
+
+    def test_program(self):
+        with tempfile.TemporaryDirectory() as folder, harness.Cluster(start=False, reducers=0) as c:
+            path = pathlib.Path(folder) / "net.jsonl"
+            path.write_text("".join(json.dumps(r) + "\n" for r in self.lines), encoding="ascii")
+            p = c.start("report", [harness.PYTHON, str(NET / "report.py"), path, f"{folder}/r.md", f"{folder}/plots"])
+            self.assertEqual(p.wait(), 0, p.report())
+            text = pathlib.Path(f"{folder}/r.md").read_text(encoding="utf-8")
+            self.assertIn("![net-n4](plots/net-n4.svg)", text)
+            self.assertIn("| n4 4 MiB | of a plain TCP flow ≥ 0.95 | 0.960 | 96.0 MB/s | flow 100.0 | OK |", text)
+            self.assertIn("| n4 | 16 MiB | 1.200 | 1.000 | 1.20 | 14.0 |", text)
+            svg = pathlib.Path(f"{folder}/plots/net-n4.svg").read_text(encoding="utf-8")
+            for label in ("Reduction Server", "gloo ring", "plain TCP flow 100", "links allow a ring 80"):
+                self.assertIn(f">{label}</text>", svg)
+
+    def test_lines_of_other_cases_stay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "net.jsonl"
+            path.write_text("".join(json.dumps(r) + "\n" for r in self.lines), encoding="ascii")
+            fresh = [line("n4", "reduction", MIB, 50.0, run="b")]
+            bench.write_lines([types.SimpleNamespace(lines=lambda: fresh)], types.SimpleNamespace(run="b"), path)
+            left = report.read(path)
+        self.assertEqual([r["case"] for r in left if "case" in r], ["loopback"] * 3 + ["latency"] * 2 +
+                         ["kernels", "n4"])
+        self.assertEqual([r["run"] for r in left if "machine" in r], ["a", "b"])
+
+    def test_wrong_usage(self):
+        with harness.Cluster(start=False, reducers=0) as c:
+            for words, sentence in (
+                (["--cases", "n5"], 'found "n5", expected some of n4,'),
+                (["--peers", "nccl"], 'found "nccl", expected some of gloo,'),
+                (["--k", "2"], "give --n too"),
+                (["--n", "2", "--cases", "n4"], "give one of them"),
+                (["--n", "2", "--k", "2", "--mixed"], "--k below --n"),
+                (["--bytes", "6"], 'found "6", expected sizes'),
+            ):
+                with self.subTest(words):
+                    p = c.start("bench-net", [harness.PYTHON, str(NET / "bench.py"), *words])
+                    self.assertEqual(p.wait(), 2, p.report())
+                    self.assertIn(sentence, p.err)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Laboratory(unittest.TestCase):
+    """Hosts come and go."""
+
+    def setUp(self):
+        self.cluster = harness.Cluster(start=False, reducers=0)
+        self.cluster.__enter__()
+        self.addCleanup(self.cluster.__exit__, None, None, None)
+
+    def netlab(self, *words):
+        argv = [harness.PYTHON, str(harness.ROOT / "bench/netlab"), "--build", str(harness.BUILD), *map(str, words)]
+        return self.cluster.start("netlab", argv)
+
+    def hosts_of(self, p):
+        return net._namespaces_of(f"{net.PREFIX}{p.pid}")
+
+    def test_command(self):
+        p = self.netlab("--hosts", 2, "--rate", "100mbit", "--", "sh", "-c", "echo {i} of {n} at {addr1}; hostname")
+        self.assertEqual(p.wait(), 0, p.report())
+        self.assertEqual(sorted(p.out.splitlines()), ["[0] 0 of 2 at 10.99.0.2", "[0] h0", "[1] 1 of 2 at 10.99.0.2",
+                                                      "[1] h1"])
+        self.assertEqual(self.hosts_of(p), [])
+
+    def test_one_that_fails_ends_all(self):
+        p = self.netlab("--hosts", 2, "--", "sh", "-c", "test {i} = 0 && exec sleep 1000; exit 3")
+        self.assertEqual(p.wait(), 3, p.report())
+        self.assertEqual(self.hosts_of(p), [])
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                p = self.netlab("--hosts", 2, "--delay-us", 1000, "--", "sh", "-c", "echo up; sleep 1000")
+                p.wait_text(r"^\[1\] up", stream="out")
+                p.signal(number)
+                self.assertEqual(p.wait(), 128 + number, p.report())
+                self.assertEqual(self.hosts_of(p), [])
+
+    def test_killed(self):
+        p = self.netlab("--hosts", 2, "--", "sh", "-c", "echo up; exec sleep 1000")
+        p.wait_text(r"^\[1\] up", stream="out")
+        p.kill()
+        self.assertEqual(self.netlab("clean").wait(), 0)
+        self.assertEqual(self.hosts_of(p), [])
+
+    def test_two_at_once(self):
+        first, second = [self.netlab("--hosts", 2, "--", "sh", "-c", "echo up; exec sleep 1000") for _ in range(2)]
+        for p in (first, second):
+            p.wait_text(r"^\[1\] up", stream="out")
+        first.signal(signal.SIGTERM)
+        self.assertEqual(first.wait(), 143, first.report())
+        self.assertEqual(([len(self.hosts_of(p)) for p in (first, second)], second.running()), ([0, 3], True))
+        second.signal(signal.SIGTERM)
+        self.assertEqual(second.wait(), 143, second.report())
+
+    def test_delay(self):
+        code = ("import socket, time, sys\nt = time.monotonic()\n"
+                "try:\n    socket.create_connection((sys.argv[1], 9))\n"
+                "except ConnectionRefusedError:\n    print(time.monotonic() - t)\n")
+        p = self.netlab("--hosts", 2, "--rate", "100mbit", "--delay-us", 30000, "--on", 0, "--", harness.PYTHON, "-c",
+                        code, "{addr1}")
+        self.assertEqual(p.wait(), 0, p.report())
+        self.assertGreaterEqual(float(p.out), 0.06)  # there and back
+
+    def test_mistakes(self):
+        for words, sentence in ((["--rate", "fast"], 'found "fast", expected a number with'),
+                                (["--hosts", 0], "found 0, expected 1 to"),
+                                (["--delay-us", 0.5], "the delay is 0 or 1 to 1000000 us")):
+            with self.subTest(words):
+                p = self.netlab(*words, "--", "true")
+                self.assertEqual(p.wait(), 2, p.report())
+                self.assertIn(sentence, p.err)
+
+
+class Scripted(systems.System):
+    """A system whose launches run one shell command after the other."""
+
+    name = "scripted"
+
+    def __init__(self, *commands):
+        self.commands = list(commands)
+
+    def start_ranks(self, launch):
+        return [systems._start(launch, 0, ["sh", "-c", self.commands.pop(0)], name="rank0")]
+
+
+ROW = """echo '{"time_us":{"avg":1},"wrong":0}'"""
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Measuring(unittest.TestCase):
+    """Launches that hang or fail, and a whole run."""
+
+    def measure(self, *commands):
+        place = cases.Case("x", 1, 1, rate="100mbit").placement(False)
+        with net.Lab(1, "100mbit") as lab, mock.patch.object(systems, "STALL_S", 1):
+            try:
+                return Scripted(*commands).measure(systems.Launch(lab, place, 1024, 1, 1, harness.BUILD))
+            finally:
+                self.assertEqual(net._call(["ip", "netns", "pids", lab.namespace(0)]), "")
+
+    def test_hangs_once(self):
+        self.assertEqual(self.measure("sleep 1000", ROW)["hung"], 1)
+
+    def test_hangs_at_its_end(self):
+        with mock.patch.object(systems, "END_S", 0.5):
+            self.assertEqual(self.measure(ROW + "; exec sleep 1000")["hung"], 0)
+
+    def test_hangs_always(self):
+        with self.assertRaisesRegex(net.LabError, "no byte moved for 1 s; gave up after 3 attempts"):
+            self.measure(*["sleep 1000"] * 3)
+
+    def test_fails(self):
+        with self.assertRaisesRegex(net.LabError, "exit status 7, its last words: oh"):
+            self.measure("echo oh >&2; exit 7")
+
+    def start(self, cluster, folder, *words):
+        return cluster.start("bench-net", [harness.PYTHON, str(NET / "bench.py"), "--build", str(harness.BUILD), "--out",
+                                           folder, "--repeats", "1", "--seconds", "0.05", *words])
+
+    def bench(self, folder, *words):
+        """What bench-net prints, and its lines; the test is skipped while another one measures."""
+        with harness.Cluster(start=False, reducers=0) as c:
+            p = self.start(c, folder, *words)
+            if p.wait(120) == 1 and "measures on this machine already" in p.err:
+                self.skipTest(p.err.strip())
+            self.assertEqual(p.code, 0, p.report())
+            return p.out, report.read(pathlib.Path(folder) / "net.jsonl")
+
+    def test_own_case(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, lines = self.bench(folder, "--n", "2", "--rate", "100mbit", "--delay-us", "500", "--bytes", "256KiB",
+                                    "--peers", "bare-loop")
+        self.assertRegex(out, r"^about \d+ minutes on an idle machine, 1 passes: own ")
+        ours, loop = [r for r in lines if "system" in r]
+        self.assertEqual((ours["system"], ours["case"], ours["wrong"], ours["failed"]), ("reduction", "own", 0, 0))
+        self.assertEqual(loop["system"], "bare-loop")
+        for r in (ours, loop):
+            self.assertTrue(0 < r["algbw_MBps_median"] < r["bound_MBps"], r)
+            self.assertTrue(0.99 < r["wire_tx_over_S"] < 1.3 and 0.99 < r["wire_rx_over_S"] < 1.3, r)
+
+    def test_latency(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, lines = self.bench(folder, "--cases", "latency", "--peers", "none")
+        self.assertEqual([r["system"] for r in lines if "system" in r], ["reduction", "reduction/agent"])
+        for r in lines:
+            self.assertTrue("machine" in r or 0 < r["p50_us"] <= r["p99_us"], r)
+
+    def test_only_one_measures(self):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(net.only_one_measures())
+            except net.LabError as e:
+                self.skipTest(str(e))
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            p = self.start(stack.enter_context(harness.Cluster(start=False, reducers=0)), folder, "--cases", "latency")
+            self.assertEqual(p.wait(), 1, p.report())
+            self.assertIn(f"process {os.getpid()} measures on this machine already", p.err)
+
+
+if __name__ == "__main__":
+    harness.main()
