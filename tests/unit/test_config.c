@@ -287,6 +287,37 @@ START_TEST(empty_files_are_the_defaults)
 }
 END_TEST
 
+/* A lane for each 10 Gbit/s, where the file says how fast a reducer's link is. */
+START_TEST(lanes_follow_the_bandwidth)
+{
+	static const struct {
+		const char *keys, *plan;
+		unsigned lanes;
+	} rows[] = {
+	    {"", "", 1},
+	    {"", "plan: {bandwidth: 1gbit}", 1},
+	    {"", "plan: {bandwidth: 10gbit}", 1},
+	    {"", "plan: {bandwidth: 25gbit}", 3},
+	    {", bandwidth: 10001mbit", "plan: {bandwidth: 100gbit}", 2},
+	    {", bandwidth: 100gbit", "", 10},
+	    {", bandwidth: 100000gbit", "", 16},
+	    {", bandwidth: 100gbit, lanes: 2", "", 2},
+	    {", bandwidth: 100gbit, lanes: auto", "", 10},
+	};
+
+	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct rs_config cfg;
+		char text[160];
+		int n =
+		    snprintf(text, sizeof text, "reducers: [{id: a, address: b%s}]\n%s\n", rows[i].keys, rows[i].plan);
+
+		parse(&cfg, text, (size_t)n);
+		ck_assert_msg(cfg.reducers[0].lanes == rows[i].lanes, "%s: %u lanes", text, cfg.reducers[0].lanes);
+		rs_config_close(&cfg);
+	}
+}
+END_TEST
+
 /* Every key with a value that is not its default. */
 static const char full[] =
     "job: {name: train-7, deterministic: true, checksum: true}\n"
@@ -581,6 +612,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 20); /* sanitizers included; the hostile files take well below a second without */
+	tcase_add_test(tc, lanes_follow_the_bandwidth);
 	tcase_add_loop_test(tc, bad_files_say_why, 0, COUNT(bad));
 	tcase_add_loop_test(tc, empty_files_are_the_defaults, 0, COUNT(empty) + 1);
 	tcase_add_test(tc, all_keys_are_read);
