@@ -45,7 +45,8 @@ def line(case, system, size, speed, **more):
     c = cases.BY_NAME[case]
     return {
         "case": case, "system": system, "n": c.n, "k": c.k, "rate": c.rate, "queue_ms": c.queue_ms, "bytes": size,
-        "algbw_MBps_median": speed, "min": speed - 1, "max": speed + 1, "wire_tx_over_S": 1.002, "wire_rx_over_S": 1.002,
+        "algbw_MBps_median": speed, "min": speed - 1, "max": speed + 1,
+        "wire_tx_over_S": 1.002, "wire_rx_over_S": 1.002,
         "server_cpu_s_per_GiB": None, "line_MBps": 100.0, "bound_MBps": 120.0, "ring_bound_MBps": 80.0, "p50_us": 100.0,
         "p99_us": 200.0, "busy": 0.5, "dropped": 0, "runs": [speed], "wrong": 0, "hung": 0, "failed": 0,
         "mixed": c.mixed, "half": c.half, "delay_us": 0, "cc": "cubic", "mode": "quick", "run": "a"} | more
@@ -283,8 +284,8 @@ class Measuring(unittest.TestCase):
             self.measure("echo oh >&2; exit 7")
 
     def start(self, cluster, folder, *words):
-        return cluster.start("bench-net", [harness.PYTHON, str(NET / "bench.py"), "--build", str(harness.BUILD), "--out",
-                                           folder, "--repeats", "1", "--seconds", "0.05", *words])
+        argv = [harness.PYTHON, str(NET / "bench.py"), "--build", str(harness.BUILD), "--out", folder]
+        return cluster.start("bench-net", argv + ["--repeats", "1", "--seconds", "0.05", *words])
 
     def bench(self, folder, *words):
         """What bench-net prints, and its lines; the test is skipped while another one measures."""
