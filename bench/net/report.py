@@ -20,8 +20,8 @@ from cases import rate_text, size_text
 
 LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or MPI over TCP in the same case; tx/S, "
           "rx/S: TCP\npayload of a worker's link over the bytes reduced; drops: packets that full switch ports "
-          "dropped in a launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the cores are the "
-          "limit and not the links")
+          "dropped in a launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the "
+          "cores are the limit and not the links")
 GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
