@@ -49,7 +49,7 @@ class Groups(unittest.TestCase):
                 with comm.group() as group:
                     outs = [np.empty_like(x) for x, _ in xs]
                     for i, (x, op) in enumerate(xs):
-                        group.all_reduce(x, op, out=outs[i], name=f"tensor {i}")
+                        group.all_reduce(x, op, out=outs[i], name=f"tensor {i}", priority=i % 3 or None)
                 for i, (a, b) in enumerate(zip(alone, outs)):
                     assert a.tobytes() == b.tobytes(), (i, sizes[i], xs[i][1], a[:4], b[:4])
             """,

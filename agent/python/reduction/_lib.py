@@ -59,6 +59,7 @@ class Tensor(ctypes.Structure):
         ("dtype", c_int),
         ("op", c_int),
         ("name", c_char_p),
+        ("priority", c_int),
     ]
 
 

@@ -28,9 +28,20 @@ class Group:
         self.requests: "List[Request]" = []
 
     def all_reduce(
-        self, array: Any, op: str = "sum", *, out: Any = None, dtype: Optional[str] = None, name: Optional[str] = None
+        self,
+        array: Any,
+        op: str = "sum",
+        *,
+        out: Any = None,
+        dtype: Optional[str] = None,
+        name: Optional[str] = None,
+        priority: Optional[int] = None,
     ) -> "Request":
-        """As Communicator.all_reduce(async_op=True), once the block has ended. The arrays must not overlap."""
+        """As Communicator.all_reduce(async_op=True), once the block has ended. The arrays must not overlap.
+
+        priority: 0 is the least urgent; None: it follows from the size. Of tensors that share an operation the highest
+        counts.
+        """
         if self._ended:
             raise errors.ReductionError(errors.EINVAL, "the group's block has ended: nothing can be added to it")
         send, receive = _buffers.prepare(array, out)
@@ -38,6 +49,7 @@ class Group:
             _lib.Tensor(
                 ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count,
                 _buffers.dtype_code(array, dtype), _buffers.op_code(op), None if name is None else os.fsencode(name),
+                -1 if priority is None else priority,
             )
         )  # fmt: skip
         self.requests.append(self._comm._later(array if out is None else out, send, receive))
