@@ -18,12 +18,19 @@ $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.
 $(B)/tests/e2e/shim_count.so: $(B)/tests/e2e/shim_count.o
 	$(LINK_SO) -o $@ $<
 
+# the simulator: every other file of its folder belongs to tests/sim/test_sim.c
+sim_bin := $(B)/tests/sim/test_sim
+$(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
+	$(LINK) -o $@ $^ $(LIBS)
+sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1 tells the story of one
+	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(TRACE),--trace)
+
 unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those with text in their name
 	$(RUN) --only unit $(B)=$(SAN)
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
-test-programs: all $(unit_bin) $(e2e_bin) $(e2e_help)
+test-programs: all $(unit_bin) $(sim_bin) $(e2e_bin) $(e2e_help)
 
 # With WERROR, as continuous integration has it, what holds for every change is tested as well.
 checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \
@@ -43,4 +50,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit e2e test-programs test layering lint format
+.PHONY: unit sim e2e test-programs test layering lint format

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: while a run goes on, and when it is over. The slots' books are looked at from inside. */
+#include "tests/sim/sim.h"
+
+#include "server/stripe.h"
+
+#include <string.h>
+
+static bool names_cause(const struct team *t, const struct rank *k, const struct rs_err *err)
+{
+	for (unsigned i = 0; i < t->blame_n; i++) {
+		const struct blame *b = &t->blame[i];
+
+		if (b->victim == (int)k->index || !b->words[0] || strstr(err->msg, b->words))
+			return true;
+	}
+	return false;
+}
+
+static bool in_time(const struct team *t, uint64_t now_ms)
+{
+	for (unsigned i = 0; i < t->blame_n; i++)
+		if (now_ms <= t->blame[i].at_us / 1000 + t->blame[i].within_ms)
+			return true;
+	return false;
+}
+
+void check_error(struct rank *k, const struct rs_err *err, const char *what)
+{
+	struct team *t = k->team;
+	struct sim *s = k->sim;
+
+	t->failed = true;
+	if (!err->code || strlen(err->msg) < 8)
+		sim_fail(s, "%s rank %u: %s failed without a sentence (code %d, \"%s\")", t->job, k->index, what,
+			 err->code, err->msg);
+	else if (!t->blame_n)
+		sim_fail(s, "%s rank %u: %s failed although nothing was wrong: %s", t->job, k->index, what, err->msg);
+	else if (!names_cause(t, k, err))
+		sim_fail(s, "%s rank %u: the cause was %s (\"%s\"), but %s says: %s", t->job, k->index,
+			 fault_name(t->blame[0].kind), t->blame[0].words, what, err->msg);
+	else if (!in_time(t, sim_ms(s)))
+		sim_fail(s, "%s rank %u: %s failed %llu ms after the cause, %u were allowed: %s", t->job, k->index,
+			 what, (unsigned long long)(sim_ms(s) - t->blame[0].at_us / 1000), t->blame[0].within_ms,
+			 err->msg);
+}
+
+/* Every slot is free or alive; every result that is on its way is counted once for each rank that waits for it. */
+static void check_stripe(struct sim *s, const struct stripe *st)
+{
+	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;
+
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next, alive++)
+			unsent += slot->unsent;
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		for (const struct slot *slot = st->free[p]; slot; slot = slot->next)
+			idle++;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		queued += st->sessions[r] ? st->sessions[r]->results_n : 0;
+	if (alive + idle != st->slots_n * st->p.priorities || unsent != queued)
+		sim_fail(s,
+			 "a stripe has %u slots, of which %u are alive and %u free; %u results are unsent, %u queued",
+			 st->slots_n * st->p.priorities, alive, idle, unsent, queued);
+}
+
+void check_lane(struct lane_thread_sim *t)
+{
+	/* often enough for a short run to be looked at many times, seldom enough to be cheap */
+	if (!sim_chance(t->reducer->sim, 3))
+		return;
+	for (const struct stripe *st = t->core->stripes; st; st = st->next)
+		check_stripe(t->reducer->sim, st);
+}
+
+void check_last_session(struct session *session)
+{
+	struct conn *c = session_user(session);
+	const struct stripe *st = session->stripe;
+
+	check_stripe(c->sim, st);
+	if (st->attached > 1 || st->ended || !st->running)
+		return;
+	for (unsigned i = 0; i <= st->mask; i++)
+		if (st->buckets[i])
+			sim_fail(c->sim,
+				 "the last session of a stripe goes, but chunk %u of operation %llu is in its slot",
+				 st->buckets[i]->of.chunk, (unsigned long long)st->buckets[i]->of.seq);
+}
+
+static void check_team(struct sim *s, struct team *t)
+{
+	for (unsigned r = 0; r < t->world; r++) {
+		const struct rank *k = &t->ranks[r];
+
+		if (k->state != RANK_ENDED)
+			continue;
+		for (unsigned i = 0; i < k->submitted; i++) {
+			if (!k->ops[i].done)
+				sim_fail(s, "%s rank %u: operation %u has not ended", t->job, r, i);
+			/* whoever has a result has heard all ranks */
+			if (t->blame_n && t->blame[0].kind == FAULT_MISMATCH && i == t->odd_at && !k->ops[i].code)
+				sim_fail(s, "%s rank %u: operation %u succeeded although rank %u disagrees", t->job, r,
+					 i, t->odd_rank);
+		}
+		if (!t->blame_n && k->submitted < t->ops_n)
+			sim_fail(s, "%s rank %u: only %u of %u operations were called", t->job, r, k->submitted,
+				 t->ops_n);
+	}
+	t->failed ? s->stats->teams_failed++ : s->stats->teams_clean++;
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		s->stats->faults[t->faults[i].kind] += t->faults[i].struck;
+		s->stats->faults_felt[t->faults[i].kind] += t->faults[i].struck && t->failed;
+	}
+}
+
+void check_end(struct sim *s)
+{
+	for (unsigned i = 0; i < s->teams_n; i++)
+		check_team(s, &s->teams[i]);
+	for (unsigned i = 0; i < s->reducers_n; i++) {
+		struct reducer *r = &s->reducers[i];
+
+		if (r->state != REDUCER_UP)
+			continue;
+		if (registry_jobs(r->registry) || r->blocks)
+			sim_fail(s, "r%u still has %u jobs and %u blocks of slots", i, registry_jobs(r->registry),
+				 r->blocks);
+		for (unsigned l = 0; l < r->threads_n; l++)
+			if (r->threads[l].core->stripes)
+				sim_fail(s, "a lane of r%u still has sessions", i);
+	}
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong, when, and which words an error may then name as its cause. A fault that has not struck explains
+ * nothing: without one no operation may fail. */
+#include "tests/sim/sim.h"
+
+#include <string.h>
+
+static const char *const names[FAULT_NR] = {
+    [FAULT_NONE] = "none",
+    [FAULT_PAUSE] = "pause",
+    [FAULT_KILL] = "kill",
+    [FAULT_POWEROFF] = "power-off",
+    [FAULT_STALL] = "stall",
+    [FAULT_CUT] = "cut",
+    [FAULT_PARTITION] = "partition",
+    [FAULT_CORRUPT] = "corrupt",
+    [FAULT_REDUCER_KILL] = "reducer-kill",
+    [FAULT_REDUCER_POWEROFF] = "reducer-power-off",
+    [FAULT_MISMATCH] = "mismatch",
+    [FAULT_FEWER] = "fewer",
+    [FAULT_HANG] = "hang",
+    [FAULT_ABORT] = "abort",
+    [FAULT_GOODBYE] = "goodbye",
+    [FAULT_ABSENT] = "absent",
+    [FAULT_MISCONFIGURED] = "misconfigured",
+    [FAULT_REPLACED] = "replaced",
+};
+
+const char *fault_name(enum fault_kind kind)
+{
+	return names[kind];
+}
+
+static uint32_t detect_ms(const struct team *t)
+{
+	uint32_t most = t->cfg.timeouts.detect_ms;
+
+	for (unsigned i = 0; i < t->sim->reducers_n; i++)
+		if (t->sim->reducers[i].detect_ms > most)
+			most = t->sim->reducers[i].detect_ms;
+	return most;
+}
+
+/* Not all ranks run: who is missing is then found by the connect timeout. */
+static bool joining(const struct team *t)
+{
+	for (unsigned r = 0; r < t->world; r++)
+		if (t->ranks[r].state == RANK_UNBORN ||
+		    (t->ranks[r].state == RANK_ALIVE && exchange_state(t->ranks[r].x) == EXCHANGE_JOINING))
+			return true;
+	return false;
+}
+
+static void add_blame(struct team *t, struct blame b)
+{
+	for (unsigned i = 0; i < t->blame_n; i++)
+		if (t->blame[i].victim == b.victim && t->blame[i].kind == b.kind && !strcmp(t->blame[i].words, b.words))
+			return;
+	if (t->blame_n < SIM_BLAME)
+		t->blame[t->blame_n++] = b;
+	else
+		t->blame[SIM_BLAME - 1].words[0] = '\0';
+}
+
+void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words)
+{
+	static const char *const early[] = {"not joined job", "has not started job", "while the job was starting"};
+	/* detected, told, last words; once more for a peer that cannot be told and has to notice by itself */
+	struct blame b = {
+	    .kind = kind, .at_us = t->sim->now_us, .within_ms = 2 * detect_ms(t) + 2500, .victim = victim};
+
+	if (joining(t))
+		b.within_ms += t->connect_ms + 2000;
+	if (kind == FAULT_STALL)
+		b.within_ms += 3 * detect_ms(t);
+	if (kind == FAULT_HANG)
+		b.within_ms += 10000;
+	snprintf(b.words, sizeof b.words, "%s", words);
+	add_blame(t, b);
+	b.victim = -1;
+	for (unsigned i = 0; joining(t) && i < sizeof early / sizeof early[0]; i++) {
+		snprintf(b.words, sizeof b.words, "%s", early[i]);
+		add_blame(t, b);
+	}
+}
+
+static void blame_rank(struct team *t, const struct fault *f, bool victim)
+{
+	char words[32];
+
+	snprintf(words, sizeof words, "rank %u", f->rank);
+	fault_blame(t, f->kind, victim ? (int)f->rank : -1, words);
+}
+
+static void blame_reducer(struct team *t, enum fault_kind kind, unsigned reducer)
+{
+	char words[32];
+
+	snprintf(words, sizeof words, "reducer r%u", reducer);
+	fault_blame(t, kind, -1, words);
+}
+
+static void strike_reducer(struct sim *s, const struct fault *f)
+{
+	struct reducer *r = &s->reducers[f->reducer];
+	bool again = sim_chance(s, 50);
+
+	trace(s, "r%u %s", r->index, f->kind == FAULT_REDUCER_KILL ? "is killed" : "loses power");
+	for (unsigned i = 0; i < s->teams_n; i++) {
+		struct team *t = &s->teams[i];
+
+		if (t->ended == t->world || (!t->born && again))
+			continue;
+		blame_reducer(t, f->kind, f->reducer);
+		/* what is left of the last use of the same generation may be in the way now */
+		if (t->before && t->before->generation == t->generation)
+			fault_blame(t, f->kind, -1, "");
+	}
+	reducer_off(r, f->kind == FAULT_REDUCER_POWEROFF);
+	if (again)
+		sim_in(s, 1000 + sim_below(s, 500000), EV_REDUCER_ON, r->index, 0);
+}
+
+static void strike_connection(struct team *t, struct fault *f, struct conn *c)
+{
+	struct sim *s = t->sim;
+	unsigned reducer = c->reducer->index;
+
+	blame_rank(t, f, false);
+	blame_reducer(t, f->kind, reducer);
+	if (f->kind == FAULT_PARTITION) {
+		unsigned which = sim_below(s, 3);
+
+		trace(s, "connection %u goes dark (%u)", c->id, which);
+		c->dark[WORKER] |= which != 0;
+		c->dark[REDUCER] |= which != 1;
+	} else if (f->kind == FAULT_CORRUPT && t->cfg.job.checksum) {
+		c->corrupt_side = sim_below(s, 2);
+		c->corrupt_at = c->to[c->corrupt_side].total + 1 + sim_below(s, 1500);
+		/* a sentence may be hit as well, and then says anything */
+		fault_blame(t, f->kind, -1, "");
+	} else {
+		net_cut(c);
+	}
+}
+
+static struct team *after(struct team *t)
+{
+	struct team *next = t + 1;
+
+	return t->index + 1 < t->sim->teams_n && next->before == t ? next : NULL;
+}
+
+static void strike_generation(struct team *t)
+{
+	struct team *next = after(t);
+
+	if (!next || next->generation == t->generation)
+		return;
+	fault_blame(t, FAULT_REPLACED, -1, "replaced generation");
+	fault_blame(t, FAULT_REPLACED, -1, "is at generation");
+	for (unsigned r = 0; r < next->world; r++)
+		if (next->ranks[r].state == RANK_UNBORN)
+			sim_in(t->sim, sim_below(t->sim, 5000), EV_RANK_BIRTH, next->ranks[r].process, 0);
+}
+
+static void strike_rank(struct team *t, struct fault *f)
+{
+	struct rank *k = &t->ranks[f->rank];
+	struct sim *s = t->sim;
+	char words[80];
+
+	switch (f->kind) {
+	case FAULT_PAUSE:
+		rank_stop(k, sim_below(s, 300000));
+		break;
+	case FAULT_STALL:
+		blame_rank(t, f, true);
+		rank_stop(k, (2 * detect_ms(t) + 500) * 1000);
+		break;
+	case FAULT_ABORT:
+		snprintf(words, sizeof words, "process %u of amber failed its checkpoint", sim_below(s, 1000));
+		fault_blame(t, f->kind, -1, words);
+		rank_abort(k, RS_EPEER, words);
+		break;
+	case FAULT_GOODBYE:
+		blame_rank(t, f, true);
+		rank_goodbye(k);
+		break;
+	default:
+		blame_rank(t, f, true);
+		rank_kill(k, f->kind == FAULT_POWEROFF);
+	}
+}
+
+void fault_strike(struct team *t, unsigned which)
+{
+	struct fault *f = &t->faults[which];
+	struct rank *k = &t->ranks[f->rank];
+
+	if (f->struck || k->state != RANK_ALIVE || rank_stopped(k))
+		return;
+	switch (f->kind) {
+	case FAULT_CUT:
+	case FAULT_PARTITION:
+	case FAULT_CORRUPT:
+		f->struck = k->conn[f->link] && k->conn[f->link]->up;
+		if (f->struck)
+			strike_connection(t, f, k->conn[f->link]);
+		break;
+	case FAULT_REDUCER_KILL:
+	case FAULT_REDUCER_POWEROFF:
+		f->struck = t->sim->reducers[f->reducer].state == REDUCER_UP;
+		if (f->struck)
+			strike_reducer(t->sim, f);
+		break;
+	case FAULT_REPLACED:
+		f->struck = true;
+		strike_generation(t);
+		break;
+	case FAULT_PAUSE:
+	case FAULT_STALL:
+	case FAULT_ABORT:
+	case FAULT_GOODBYE:
+	case FAULT_KILL:
+	case FAULT_POWEROFF:
+		f->struck = !k->said_goodbye || f->kind != FAULT_GOODBYE;
+		if (f->struck)
+			strike_rank(t, f);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Some faults are what a rank does, not what happens to it. */
+static void begin_misbehaving(struct rank *k, struct fault *f)
+{
+	struct team *t = k->team;
+
+	switch (f->kind) {
+	case FAULT_FEWER:
+		k->todo = f->op;
+		break;
+	case FAULT_HANG:
+		k->todo = f->op;
+		k->hangs = f->struck = true;
+		fault_blame(t, f->kind, -1, "was not done within");
+		break;
+	case FAULT_MISCONFIGURED:
+		f->struck = true;
+		fault_blame(t, f->kind, -1, "configured differently");
+		break;
+	default:
+		break;
+	}
+}
+
+void fault_after_birth(struct rank *k)
+{
+	struct team *t = k->team;
+
+	/* who comes late finds out late */
+	for (unsigned i = 0; i < t->blame_n; i++)
+		t->blame[i].at_us = t->sim->now_us;
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		struct fault *f = &t->faults[i];
+
+		if (f->kind == FAULT_ABSENT && !f->struck) {
+			f->struck = true;
+			blame_rank(t, f, false);
+		}
+		if (f->rank != k->index)
+			continue;
+		begin_misbehaving(k, f);
+		if (f->after_op == UINT32_MAX)
+			sim_in(t->sim, f->in_us, EV_FAULT, t->index, i);
+	}
+}
+
+void fault_after_op(struct rank *k, unsigned op)
+{
+	struct team *t = k->team;
+
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		struct fault *f = &t->faults[i];
+
+		if (f->rank != k->index)
+			continue;
+		if (f->kind == FAULT_MISMATCH && op == f->op) {
+			f->struck = true;
+			fault_blame(t, f->kind, -1, "disagree about operation");
+			fault_blame(t, f->kind, -1, "no rank says that it is the root");
+			/* what the others agree on may overtake the chunks that one has too many */
+			fault_blame(t, f->kind, -1, "was next");
+		}
+		if (op == f->after_op)
+			sim_in(t->sim, f->in_us, EV_FAULT, t->index, i);
+	}
+}
+
+void fault_after_goodbye(struct rank *k)
+{
+	struct team *t = k->team;
+
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		struct fault *f = &t->faults[i];
+
+		if (f->kind != FAULT_FEWER || f->rank != k->index)
+			continue;
+		f->struck = true;
+		blame_rank(t, f, false);
+		t->blame[t->blame_n - 1].within_ms += 10000; /* the others may call what it misses much later */
+	}
+}
+
+bool fault_absent(const struct rank *k)
+{
+	const struct team *t = k->team;
+
+	for (unsigned i = 0; i < t->faults_n; i++)
+		if (t->faults[i].kind == FAULT_ABSENT && t->faults[i].rank == k->index)
+			return true;
+	return false;
+}
+
+/* ---- somebody else ---- */
+
+void stranger_comes(struct sim *s, struct reducer *r)
+{
+	uint8_t bytes[200];
+	struct iovec iov = {bytes, 1 + sim_below(s, sizeof bytes)};
+	struct conn *c;
+
+	if (r->state != REDUCER_UP)
+		return;
+	s->stats->strangers++;
+	c = net_connect(s, NULL, 0, r);
+	c->up = c->end[REDUCER].open = true;
+	for (unsigned i = 0; i < sizeof bytes; i++)
+		bytes[i] = (uint8_t)sim_random(s);
+	if (sim_chance(s, 50))
+		memcpy(bytes, "RS\1\1", 4);
+	sim_in(s, 10, EV_ACCEPT, c->id, r->life);
+	net_write(c, WORKER, &iov, 1);
+	sim_in(s, sim_below(s, 4000000), EV_STRANGER_ENDS, c->id, 0);
+}
+
+void stranger_readable(struct conn *c)
+{
+	uint8_t waste[64];
+	struct iovec iov = {waste, sizeof waste};
+	ssize_t got;
+
+	while ((got = net_read(c, WORKER, &iov, 1)) > 0)
+		continue;
+	if (got != NET_AGAIN)
+		net_close(c, WORKER);
+}

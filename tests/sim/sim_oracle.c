@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a reduction must give, computed apart from the kernels: whole numbers modulo their width, floats in rank order
+ * as C adds them. Where a job is not deterministic, floats are such that every order gives the same bits. */
+#include "tests/sim/sim.h"
+
+#include "common/dtype.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static uint64_t bits_of(const struct op_plan *p, unsigned r, uint64_t i)
+{
+	return mix(p->seed + (i * SIM_WORLD + r) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static bool is_float(unsigned dtype)
+{
+	return rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64;
+}
+
+/* A float element of rank r, exact in its type. A product stays small in every order; a sum of a job that is not
+ * deterministic consists of whole numbers. */
+static double float_value(const struct op_plan *p, bool deterministic, unsigned r, uint64_t i, unsigned type)
+{
+	uint64_t bits = bits_of(p, r, i);
+	double sign = bits & 1 ? -1 : 1;
+	unsigned mantissa = type == RS_FLOAT32 ? 23 : type == RS_FLOAT64 ? 52 : type == RS_FLOAT16 ? 10 : 7;
+
+	if (!deterministic && p->op == RS_PROD)
+		return sign * ((bits >> 8) % 2 ? 2 : 0.5);
+	if (!deterministic)
+		return sign * (double)(1 + (bits >> 8) % (rs_dtype_is_half(p->dtype) ? 64 : 4096));
+	bits >>= 8;
+	/* 1.mantissa times 2^-2 to 2^2; a sum of halves then shows whether it was rounded once */
+	sign *= 1 + ldexp((double)(bits & ((UINT64_C(1) << mantissa) - 1)), -(int)mantissa);
+	return p->op == RS_PROD ? sign : ldexp(sign, (int)(bits % 5) - 2);
+}
+
+/* The code of a double that a half type can hold. */
+static uint16_t half_code(unsigned dtype, double x)
+{
+	int bits = dtype == RS_FLOAT16 ? 10 : 7, bias = dtype == RS_FLOAT16 ? 15 : 127, e;
+	uint16_t sign = signbit(x) ? 0x8000 : 0;
+	double m = frexp(fabs(x), &e); /* m in [0.5, 1) */
+
+	if (x == 0)
+		return sign;
+	if (e - 1 < 1 - bias)
+		return sign | (uint16_t)ldexp(fabs(x), bits + bias - 1);
+	return sign | (uint16_t)(((e - 1 + bias) << bits) + (int)((m * 2 - 1) * (1 << bits)));
+}
+
+/* To nearest even. Values here are far from the type's ends. */
+static double half_round(unsigned dtype, double x)
+{
+	int bits = dtype == RS_FLOAT16 ? 10 : 7, least = dtype == RS_FLOAT16 ? -14 : -126, e;
+
+	if (x == 0)
+		return x;
+	frexp(x, &e);
+	e = (e - 1 > least ? e - 1 : least) - bits;
+	return ldexp(nearbyint(ldexp(x, -e)), e);
+}
+
+static void put(uint8_t *to, unsigned dtype, double x)
+{
+	float f = (float)x;
+	uint16_t half;
+
+	if (dtype == RS_FLOAT64) {
+		memcpy(to, &x, sizeof x);
+	} else if (dtype == RS_FLOAT32) {
+		memcpy(to, &f, sizeof f);
+	} else {
+		half = half_code(dtype, x);
+		memcpy(to, &half, sizeof half);
+	}
+}
+
+void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r, void *buf, uint64_t first, uint64_t n)
+{
+	bool wide = p->wide >> r & 1;
+	unsigned type = wide ? RS_FLOAT32 : p->dtype;
+	size_t size = rs_dtype_size(type);
+
+	for (uint64_t i = first; i < first + n; i++) {
+		uint8_t *to = (uint8_t *)buf + i * size;
+		uint64_t bits = bits_of(p, r, i);
+
+		if (is_float(type) && p->op != FRAME_OP_BROADCAST)
+			put(to, type, float_value(p, deterministic, r, i, type));
+		else
+			memcpy(to, &bits, size); /* little-endian, as the wire is */
+	}
+}
+
+/* An integer of this dtype as 64 bits, with its sign. */
+static uint64_t whole(unsigned dtype, uint64_t bits)
+{
+	switch (dtype) {
+	case RS_INT8:
+		return (uint64_t)(int64_t)(int8_t)bits;
+	case RS_UINT8:
+		return (uint8_t)bits;
+	case RS_INT32:
+		return (uint64_t)(int64_t)(int32_t)bits;
+	case RS_UINT32:
+		return (uint32_t)bits;
+	default:
+		return bits;
+	}
+}
+
+static uint64_t integer_result(const struct team *t, const struct op_plan *p, uint64_t i)
+{
+	bool is_signed = p->dtype == RS_INT8 || p->dtype == RS_INT32 || p->dtype == RS_INT64;
+	uint64_t a = whole(p->dtype, bits_of(p, 0, i));
+
+	for (unsigned r = 1; r < t->world; r++) {
+		uint64_t b = whole(p->dtype, bits_of(p, r, i));
+		bool less = is_signed ? (int64_t)b < (int64_t)a : b < a;
+
+		if (p->op == RS_PROD)
+			a = whole(p->dtype, a * b);
+		else if (p->op == RS_MAX || p->op == RS_MIN)
+			a = less == (p->op == RS_MIN) ? b : a;
+		else
+			a = whole(p->dtype, a + b);
+	}
+	if (p->op != RS_AVG)
+		return a;
+	return is_signed ? (uint64_t)((int64_t)a / (int64_t)t->processes_all) : a / t->processes_all;
+}
+
+static double combine(const struct op_plan *p, double a, double b)
+{
+	bool narrow = p->dtype != RS_FLOAT64;
+	double x = p->op == RS_PROD ? a * b : p->op == RS_MAX ? fmax(a, b) : p->op == RS_MIN ? fmin(a, b) : a + b;
+
+	/* a double holds the exact sum or product of two floats, or rounds it to where a float rounds it again alike */
+	return narrow ? (float)x : x;
+}
+
+static double float_result(const struct team *t, const struct op_plan *p, uint64_t i)
+{
+	bool deterministic = t->cfg.job.deterministic;
+	double x = 0;
+
+	for (unsigned r = 0; r < t->world; r++) {
+		unsigned type = p->wide >> r & 1 ? RS_FLOAT32 : p->dtype;
+		double v = float_value(p, deterministic, r, i, type);
+
+		x = r ? combine(p, x, v) : v;
+	}
+	if (p->op == RS_AVG && p->dtype == RS_FLOAT64)
+		x /= t->processes_all;
+	else if (p->op == RS_AVG)
+		x = (float)x / (float)t->processes_all;
+	return rs_dtype_is_half(p->dtype) ? half_round(p->dtype, x) : x;
+}
+
+const uint8_t *oracle_want(struct team *t, unsigned op)
+{
+	struct op_plan *p = &t->ops[op];
+	size_t size = rs_dtype_size(p->dtype);
+
+	if (p->want)
+		return p->want;
+	p->want = malloc(p->count * size + 1);
+	if (!p->want)
+		abort();
+	if (p->op == FRAME_OP_BROADCAST) {
+		oracle_contribution(p, t->cfg.job.deterministic, p->root, p->want, 0, p->count);
+		return p->want;
+	}
+	for (uint64_t i = 0; i < p->count; i++) {
+		uint64_t bits;
+
+		if (is_float(p->dtype)) {
+			put(p->want + i * size, p->dtype, float_result(t, p, i));
+			continue;
+		}
+		bits = integer_result(t, p, i);
+		memcpy(p->want + i * size, &bits, size);
+	}
+	return p->want;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Draws a run: the network, the reducers, one or two jobs of one or two generations, their operations and faults. What
+ * is drawn is small, since small schedules find most and there can be many of them. */
+#include "tests/sim/sim.h"
+
+#include "common/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t one_of(struct sim *s, const uint32_t *list, unsigned n)
+{
+	return list[sim_below(s, n)];
+}
+
+#define ONE_OF(s, ...) one_of(s, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / 4)
+
+static void draw_network(struct sim *s)
+{
+	s->delay_us = ONE_OF(s, 10, 100, 100, 1000);
+	s->jitter_us = ONE_OF(s, 0, 50, 50, 1000, 5000);
+	s->piece = ONE_OF(s, 40, 400, 2000, 2000, 65536);
+	s->socket_bytes = ONE_OF(s, 700, 1500, 4096, 16384);
+	s->balk = ONE_OF(s, 0, 0, 5, 20);
+}
+
+static void draw_reducers(struct sim *s)
+{
+	s->reducers_n = 1 + sim_below(s, SIM_REDUCERS);
+	for (unsigned i = 0; i < s->reducers_n; i++) {
+		struct reducer *r = &s->reducers[i];
+
+		r->sim = s;
+		r->index = i;
+		r->threads_n = 1 + sim_below(s, SIM_THREADS);
+		r->detect_ms = sim_between(s, 1000, 2000);
+		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
+		if (sim_chance(s, 10))
+			sim_in(s, sim_below(s, 50000), EV_STRANGER, i, 0);
+	}
+}
+
+static void draw_shards(struct sim *s, struct rs_config *cfg, uint16_t *owner)
+{
+	cfg->sharding.owner = owner;
+	for (unsigned i = 0; i < cfg->sharding.shards; i++)
+		owner[i] = (uint16_t)sim_below(s, s->reducers_n);
+}
+
+static void draw_config(struct sim *s, struct team *t)
+{
+	struct rs_config *cfg = &t->cfg;
+
+	*cfg = *s->base;
+	t->reducers = calloc(s->reducers_n, sizeof *t->reducers);
+	t->owner = calloc(SIM_SHARDS, sizeof *t->owner);
+	if (!t->reducers || !t->owner)
+		abort();
+	for (unsigned i = 0; i < s->reducers_n; i++) {
+		snprintf(t->reducers[i].id, sizeof t->reducers[i].id, "r%u", i);
+		snprintf(t->reducers[i].address, sizeof t->reducers[i].address, "sim:%u", i + 1);
+		t->reducers[i].weight = 1;
+		t->reducers[i].lanes = sim_chance(s, 70) ? 1 : 2;
+	}
+	cfg->reducers = t->reducers;
+	cfg->reducers_n = s->reducers_n;
+	cfg->job.deterministic = sim_chance(s, 40);
+	cfg->job.checksum = sim_chance(s, 30);
+	cfg->sharding.shards = 1 + sim_below(s, SIM_SHARDS);
+	cfg->sharding.chunk_bytes = ONE_OF(s, 1024, 1024, 1024, 1088, 2048);
+	cfg->sharding.window = ONE_OF(s, 1, 1, 2, 2, 3, 4, 8);
+	cfg->sharding.priorities = sim_between(s, 1, RS_PRIORITIES_MAX);
+	draw_shards(s, cfg, t->owner);
+	cfg->timeouts.detect_ms = sim_between(s, 1000, 2000);
+	cfg->timeouts.op_ms = 0;
+	t->adaptive = sim_chance(s, 50);
+	t->connect_ms = 8000;
+	t->pause_us = ONE_OF(s, 0, 100, 1000, 20000);
+}
+
+static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
+{
+	static const uint8_t ops[] = {
+	    RS_SUM, RS_SUM, RS_SUM, RS_AVG, RS_AVG, RS_PROD, RS_MAX, RS_MIN, FRAME_OP_BROADCAST};
+	uint32_t chunk;
+
+	memset(p, 0, sizeof *p);
+	p->seed = sim_random(s);
+	p->dtype = (uint8_t)sim_below(s, RS_DTYPE_NR);
+	p->op = ops[sim_below(s, sizeof ops)];
+	chunk = t->cfg.sharding.chunk_bytes / (uint32_t)rs_dtype_size(p->dtype);
+	p->count = sim_chance(s, 5) ? 0
+				    : 1 + sim_below(s, sim_chance(s, 60)   ? chunk
+						       : sim_chance(s, 90) ? 4 * chunk
+									   : 10 * chunk);
+	p->root = sim_below(s, t->world);
+	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);
+	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST)
+		p->wide = (uint32_t)sim_random(s);
+	p->in_place = (uint32_t)sim_random(s);
+	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
+	if (sim_chance(s, 50))
+		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
+}
+
+/* What one rank calls instead, so that the others cannot agree with it. */
+static void draw_disagreement(struct sim *s, struct team *t, const struct fault *f)
+{
+	struct op_plan *p = &t->odd;
+
+	*p = t->ops[f->op];
+	t->odd_rank = f->rank;
+	t->odd_at = f->op;
+	switch (sim_below(s, t->cfg.sharding.priorities > 1 ? 5 : 4)) {
+	case 4:
+		p->priority = p->priority == 0;
+		break;
+	case 0:
+		p->count += 1 + sim_below(s, 600);
+		break;
+	case 1:
+		p->dtype = (p->dtype + 1) % RS_DTYPE_NR;
+		p->wide = 0;
+		break;
+	case 2:
+		snprintf(p->name, sizeof p->name, "another");
+		break;
+	default:
+		if (p->op == FRAME_OP_BROADCAST)
+			p->root = p->root == f->rank ? SIM_WORLD : f->rank; /* no root, or two */
+		else
+			p->op = p->op == RS_SUM ? RS_MAX : RS_SUM;
+	}
+}
+
+static void draw_misconfiguration(struct sim *s, struct team *t, const struct fault *f)
+{
+	t->other_cfg = t->cfg;
+	t->odd_rank = f->rank;
+	t->other_owner = calloc(SIM_SHARDS, sizeof *t->other_owner);
+	if (!t->other_owner)
+		abort();
+	memcpy(t->other_owner, t->owner, SIM_SHARDS * sizeof *t->owner);
+	t->other_cfg.sharding.owner = t->other_owner;
+	switch (sim_below(s, 3)) {
+	case 0:
+		t->other_cfg.sharding.window++;
+		break;
+	case 1:
+		t->other_cfg.job.deterministic ^= true;
+		break;
+	default:
+		if (s->reducers_n > 1)
+			t->other_owner[0] = (uint16_t)((t->other_owner[0] + 1) % s->reducers_n);
+		else
+			t->other_cfg.sharding.chunk_bytes += 64;
+	}
+}
+
+/* A fault of this kind needs somebody to disagree with, or operations to be missed. */
+static bool fits(const struct team *t, const struct fault *f)
+{
+	switch (f->kind) {
+	case FAULT_MISMATCH:
+	case FAULT_FEWER:
+	case FAULT_HANG:
+		return t->world > 1 && t->ops_n > 0 && t->faults_n == 1;
+	case FAULT_MISCONFIGURED:
+	case FAULT_ABSENT:
+		return t->world > 1 && t->faults_n == 1;
+	default:
+		return true;
+	}
+}
+
+static void draw_fault(struct sim *s, struct team *t)
+{
+	struct fault *f = &t->faults[t->faults_n++];
+
+	*f = (struct fault){
+	    .kind = 1 + sim_below(s, FAULT_NR - 1),
+	    .rank = sim_below(s, t->world),
+	    .reducer = sim_below(s, s->reducers_n),
+	    .op = t->ops_n ? sim_below(s, t->ops_n) : 0,
+	    .after_op = UINT32_MAX,
+	    .in_us = sim_below(s, ONE_OF(s, 1, 300, 3000, 30000)),
+	};
+	for (unsigned i = 0; i < s->reducers_n; i++)
+		f->link += t->reducers[i].lanes;
+	f->link = sim_below(s, f->link);
+	if (t->ops_n && sim_chance(s, 75))
+		f->after_op = f->op;
+	if (!fits(t, f)) {
+		t->faults_n--;
+		return;
+	}
+	if (f->kind == FAULT_MISMATCH)
+		draw_disagreement(s, t, f);
+	if (f->kind == FAULT_MISCONFIGURED)
+		draw_misconfiguration(s, t, f);
+	if (f->kind == FAULT_HANG)
+		t->cfg.timeouts.op_ms = sim_between(s, 500, 1500);
+	if (f->kind == FAULT_ABSENT)
+		t->connect_ms = sim_between(s, 2500, 4000);
+}
+
+static void draw_team(struct sim *s, const char *job, struct team *before)
+{
+	struct team *t = &s->teams[s->teams_n];
+
+	t->sim = s;
+	t->index = s->teams_n++;
+	snprintf(t->job, sizeof t->job, "%s", job);
+	t->odd_rank = SIM_WORLD;
+	t->world = ONE_OF(s, 1, 2, 2, 2, 3, 3, 3, 4, 4, SIM_WORLD);
+	for (unsigned r = 0; r < t->world; r++) {
+		t->processes[r] = sim_chance(s, 80) ? 1 : 1 + sim_below(s, 4);
+		t->processes_all += t->processes[r];
+	}
+	draw_config(s, t);
+	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
+	for (unsigned i = 0; i < t->ops_n; i++)
+		draw_op(s, t, &t->ops[i]);
+	if (sim_chance(s, 60))
+		draw_fault(s, t);
+	/* who hangs is ended by the others: they must not leave */
+	if (t->faults_n && t->faults[0].kind != FAULT_HANG && sim_chance(s, 20))
+		draw_fault(s, t);
+	t->before = before;
+	if (before) {
+		t->generation = before->generation + (before->faults_n || sim_chance(s, 50) ? 1 : 0);
+		t->together = before->faults_n ? sim_chance(s, 50) : t->generation > before->generation;
+	}
+}
+
+static void draw_ranks(struct sim *s)
+{
+	struct rank *k;
+
+	for (unsigned i = 0; i < s->teams_n; i++)
+		s->ranks_n += s->teams[i].world;
+	k = s->ranks = calloc(s->ranks_n, sizeof *s->ranks);
+	if (!k)
+		abort();
+	for (unsigned i = 0; i < s->teams_n; i++) {
+		struct team *t = &s->teams[i];
+		uint32_t spread_us = ONE_OF(s, 1, 1000, 1000, 20000, 1500000);
+
+		t->ranks = k;
+		for (unsigned r = 0; r < t->world; r++, k++) {
+			k->sim = s;
+			k->team = t;
+			k->index = r;
+			k->process = (uint32_t)(k - s->ranks);
+			k->todo = t->ops_n;
+			k->pending_most = ONE_OF(s, 1, 2, SIM_OPS, SIM_OPS);
+			if (!t->before)
+				sim_in(s, sim_below(s, spread_us), EV_RANK_BIRTH, k->process, 0);
+		}
+	}
+}
+
+void plan_draw(struct sim *s)
+{
+	static const char *const jobs[] = {"amber", "birch"};
+	unsigned n = sim_chance(s, 75) ? 1 : 2;
+
+	draw_network(s);
+	draw_reducers(s);
+	for (unsigned i = 0; i < n; i++) {
+		draw_team(s, jobs[i], NULL);
+		if (sim_chance(s, 30))
+			draw_team(s, jobs[i], &s->teams[s->teams_n - 1]);
+	}
+	draw_ranks(s);
+}
+
+void plan_free(struct sim *s)
+{
+	for (unsigned i = 0; i < s->teams_n; i++) {
+		struct team *t = &s->teams[i];
+
+		for (unsigned o = 0; o < t->ops_n; o++)
+			free(t->ops[o].want);
+		free(t->reducers);
+		free(t->owner);
+		free(t->other_owner);
+	}
+	free(s->ranks);
+}
+
+const struct op_plan *plan_op(const struct team *t, unsigned r, unsigned i)
+{
+	bool odd = r == t->odd_rank && !t->other_owner && i == t->odd_at;
+
+	return odd ? &t->odd : &t->ops[i];
+}

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker process around the real exchange: it opens connections when asked, moves bytes, tells the time, calls
+ * operations one after the other or many at once, and leaves. What engine_uv.c and engine_conn_uv.c do with sockets,
+ * this does with simulated connections. */
+#include "tests/sim/sim.h"
+
+#include "common/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANK_IOVECS = 8 };
+
+static void settle(struct rank *k);
+
+bool rank_stopped(const struct rank *k)
+{
+	return k->sim->now_us < k->stopped_until_us;
+}
+
+static void step_later(struct rank *k, uint32_t in_us)
+{
+	if (k->step_due)
+		return;
+	k->step_due = true;
+	sim_in(k->sim, in_us, EV_RANK_STEP, k->process, 0);
+}
+
+/* ---- operations ---- */
+
+static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	struct rank_op *o = op->user;
+	struct team *t = o->rank->team;
+
+	oracle_contribution(plan_op(t, o->rank->index, o->index), t->cfg.job.deterministic, o->rank->index, o->send,
+			    first, n);
+}
+
+static bool result_is_right(struct rank_op *o, uint64_t first, uint64_t n)
+{
+	size_t size = rs_dtype_size(o->op.dtype);
+	const uint8_t *want = oracle_want(o->rank->team, o->index);
+
+	return n == 0 || memcmp(o->recv + first * size, want + first * size, n * size) == 0;
+}
+
+static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	struct rank_op *o = op->user;
+
+	o->landed += n;
+	if (!result_is_right(o, first, n))
+		sim_fail(o->rank->sim, "%s rank %u: elements %llu to %llu of operation %u are wrong",
+			 o->rank->team->job, o->rank->index, (unsigned long long)first, (unsigned long long)first + n,
+			 o->index);
+}
+
+static void op_succeeded(struct rank_op *o)
+{
+	struct rank *k = o->rank;
+	bool takes = !o->op.root;
+
+	k->sim->stats->ops_ok++;
+	if (takes && !result_is_right(o, 0, o->op.count))
+		sim_fail(k->sim, "%s rank %u: operation %u gives a wrong result", k->team->job, k->index, o->index);
+	if (o->landed != (takes ? o->op.count : 0))
+		sim_fail(k->sim, "%s rank %u: %llu of %llu elements of operation %u were announced", k->team->job,
+			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.count, o->index);
+}
+
+static void op_free(struct rank_op *o)
+{
+	if (o->recv != o->send)
+		free(o->recv);
+	free(o->send);
+	o->send = o->recv = NULL;
+}
+
+/* The memory is given back at once: whoever touches it later is found by the sanitizer. */
+static void on_done(struct exchange_op *op, const struct rs_err *err)
+{
+	struct rank_op *o = op->user;
+	struct rank *k = o->rank;
+
+	trace(k->sim, "%s rank %u: operation %u %s%s", k->team->job, k->index, o->index, err ? "failed: " : "is done",
+	      err ? err->msg : "");
+	if (o->done)
+		sim_fail(k->sim, "%s rank %u: operation %u ended twice", k->team->job, k->index, o->index);
+	o->done = true;
+	o->code = err ? err->code : RS_OK;
+	k->done++;
+	if (err) {
+		k->sim->stats->ops_failed++;
+		k->sim->stats->codes[-err->code & 15]++;
+		check_error(k, err, "an operation");
+	} else {
+		op_succeeded(o);
+	}
+	op_free(o);
+	step_later(k, sim_below(k->sim, k->team->pause_us + 1));
+}
+
+static void prepare(struct rank_op *o, const struct op_plan *p)
+{
+	struct rank *k = o->rank;
+	uint32_t bit = 1u << k->index;
+	bool wide = p->wide & bit, broadcast = p->op == FRAME_OP_BROADCAST;
+	size_t size = rs_dtype_size(p->dtype), in = (size_t)p->count * (wide ? sizeof(float) : size);
+
+	o->op = (struct exchange_op){
+	    .count = p->count,
+	    .dtype = p->dtype,
+	    .op = p->op,
+	    .priority = p->priority,
+	    .wide = wide,
+	    .root = broadcast && p->root == k->index,
+	    .name_hash = frame_name_hash(p->name),
+	    .name = p->name[0] ? p->name : NULL,
+	    .fill = p->lazy & bit ? on_fill : NULL,
+	    .landed = on_landed,
+	    .done = on_done,
+	    .user = o,
+	};
+	o->send = malloc(in + 1);
+	o->recv = p->in_place & bit && !wide ? o->send : malloc((size_t)p->count * size + 1);
+	if (!o->send || !o->recv)
+		abort();
+	memset(o->recv, 0xdb, (size_t)p->count * size + 1);
+	memset(o->send, 0xdb, in + 1);
+	if (!o->op.fill && (!broadcast || o->op.root))
+		oracle_contribution(p, k->team->cfg.job.deterministic, k->index, o->send, 0, p->count);
+	o->op.send = o->send;
+	o->op.recv = o->recv;
+}
+
+/* Calls the next operation; false when the exchange takes no more. */
+static bool call(struct rank *k)
+{
+	struct rank_op *o = &k->ops[k->submitted];
+	struct rs_err e = {0};
+	int rc;
+
+	o->rank = k;
+	o->index = k->submitted;
+	prepare(o, plan_op(k->team, k->index, o->index));
+	rc = exchange_submit(k->x, &o->op, sim_ms(k->sim), &e);
+	trace(k->sim, "%s rank %u calls operation %u%s%s", k->team->job, k->index, o->index, rc ? ": " : "",
+	      rc ? e.msg : "");
+	if (rc) {
+		op_free(o);
+		check_error(k, &e, "a call");
+		return false;
+	}
+	o->submitted = true;
+	k->submitted++;
+	fault_after_op(k, o->index);
+	return true;
+}
+
+/* ---- connections ---- */
+
+static void forget(struct rank *k, struct conn *c)
+{
+	net_close(c, WORKER);
+	c->rank = NULL;
+	k->conn[c->link] = NULL;
+}
+
+static void lose(struct conn *c, const char *why)
+{
+	struct rank *k = c->rank;
+	unsigned link = c->link;
+
+	trace(k->sim, "%s rank %u loses connection %u: %s", k->team->job, k->index, c->id, why);
+	forget(k, c);
+	exchange_disconnected(k->x, link, why, sim_ms(k->sim));
+}
+
+/* Reads once; false when there is no more for now. */
+static bool read_once(struct conn *c, const char **lost)
+{
+	struct rank *k = c->rank;
+	struct iovec iov[2];
+	unsigned n = exchange_recv_target(k->x, c->link, iov);
+	ssize_t got;
+
+	if (!n)
+		return false;
+	got = net_read(c, WORKER, iov, n);
+	if (got == 0)
+		*lost = "it closed the connection";
+	else if (got == NET_BROKEN)
+		*lost = "connection reset by peer";
+	if (got <= 0)
+		return false;
+	exchange_received(k->x, c->link, (size_t)got, sim_ms(k->sim));
+	return true;
+}
+
+static void give_signal(struct conn *c)
+{
+	struct sim *s = c->sim;
+	struct window_signal w = {.min_rtt_us = 100, .local = sim_chance(s, 5)};
+
+	if (!exchange_wants_signal(c->rank->x, c->link))
+		return;
+	s->stats->signals++;
+	w.rtt_us = 100 + sim_below(s, sim_chance(s, 50) ? 200 : 3000);
+	w.lost = sim_chance(s, 10) ? sim_random(s) : 0;
+	exchange_signal(c->rank->x, c->link, &w, sim_ms(s));
+}
+
+static void write_all(struct conn *c)
+{
+	struct rank *k = c->rank;
+	struct iovec iov[RANK_IOVECS];
+	const char *lost = NULL;
+	unsigned n;
+
+	give_signal(c);
+	while ((n = exchange_send_target(k->x, c->link, iov, 3 + sim_below(k->sim, RANK_IOVECS - 2)))) {
+		ssize_t sent = net_write(c, WORKER, iov, n);
+
+		if (sent == NET_AGAIN)
+			return;
+		if (sent == NET_BROKEN) {
+			/* what the peer said last may be the reason */
+			while (read_once(c, &lost))
+				continue;
+			lose(c, lost ? lost : "broken pipe");
+			return;
+		}
+		exchange_sent(k->x, c->link, (size_t)sent, sim_ms(k->sim));
+	}
+}
+
+void rank_readable(struct conn *c)
+{
+	struct rank *k = c->rank;
+	const char *lost = NULL;
+
+	if (rank_stopped(k) || !c->up)
+		return;
+	for (unsigned i = 1 + sim_below(k->sim, 4); i > 0 && read_once(c, &lost); i--)
+		continue;
+	if (lost)
+		lose(c, lost);
+	else
+		write_all(c);
+	settle(k);
+}
+
+void rank_writable(struct conn *c)
+{
+	struct rank *k = c->rank;
+
+	if (rank_stopped(k) || !c->up)
+		return;
+	write_all(c);
+	settle(k);
+}
+
+static void begin_connect(struct rank *k, unsigned link)
+{
+	struct team *t = k->team;
+	struct reducer *r = &k->sim->reducers[0];
+	unsigned at = link;
+
+	for (unsigned i = 0; at >= t->cfg.reducers[i].lanes; i++) {
+		at -= t->cfg.reducers[i].lanes;
+		r++;
+	}
+	exchange_connecting(k->x, link, sim_ms(k->sim));
+	k->conn[link] = net_connect(k->sim, k, link, r);
+	sim_in(k->sim, 1 + sim_below(k->sim, 2 * k->conn[link]->delay_us), EV_CONNECT, k->conn[link]->id, 0);
+}
+
+void rank_connect(struct conn *c)
+{
+	struct rank *k = c->rank;
+	struct sim *s = c->sim;
+
+	if (!k || !c->end[WORKER].open)
+		return;
+	if (rank_stopped(k)) {
+		sim_at(s, k->stopped_until_us + 1, EV_CONNECT, c->id, 0);
+		return;
+	}
+	if (c->reducer->state == REDUCER_GONE && c->reducer->silent)
+		return;
+	if (c->reducer->state != REDUCER_UP) {
+		s->stats->retried++;
+		lose(c, "connection refused");
+	} else {
+		c->up = true;
+		c->end[REDUCER].open = true;
+		sim_in(s, sim_below(s, 2 * c->delay_us), EV_ACCEPT, c->id, c->reducer->life);
+		exchange_connected(k->x, c->link, sim_ms(s));
+		write_all(c);
+	}
+	settle(k);
+}
+
+static void service(struct rank *k, unsigned link)
+{
+	struct conn *c = k->conn[link];
+
+	switch (exchange_want(k->x, link, sim_ms(k->sim))) {
+	case EXCHANGE_CONNECT:
+		if (!c)
+			begin_connect(k, link);
+		break;
+	case EXCHANGE_SHUTDOWN:
+		if (c && c->up)
+			net_shutdown(c, WORKER);
+		break;
+	case EXCHANGE_CLOSE:
+		if (c)
+			forget(k, c);
+		exchange_disconnected(k->x, link, "", sim_ms(k->sim));
+		break;
+	case EXCHANGE_NOTHING:
+		if (c && c->up)
+			write_all(c);
+		break;
+	}
+}
+
+static void arm(struct rank *k)
+{
+	uint64_t next = exchange_next(k->x);
+
+	if (next >= k->armed_ms)
+		return;
+	k->armed_ms = next;
+	sim_at(k->sim, next > sim_ms(k->sim) ? next * 1000 : k->sim->now_us, EV_RANK_TICK, k->process, 0);
+}
+
+static void leave_if_done(struct rank *k)
+{
+	if (!k->said_goodbye || exchange_state(k->x) != EXCHANGE_ENDED)
+		return;
+	for (unsigned i = 0; i < exchange_links(k->x); i++)
+		if (k->conn[i])
+			return;
+	trace(k->sim, "%s rank %u has left", k->team->job, k->index);
+	rank_end(k, RANK_ENDED);
+}
+
+/* To be called after everything that the exchange was told. Afterwards the rank may have left. */
+static void settle(struct rank *k)
+{
+	unsigned first = sim_below(k->sim, 16);
+
+	while (exchange_sweep(k->x))
+		for (unsigned i = 0; i < exchange_links(k->x); i++)
+			service(k, (first + i) % exchange_links(k->x));
+	if (exchange_state(k->x) == EXCHANGE_RUNNING && !k->running_seen) {
+		k->running_seen = true;
+		step_later(k, sim_below(k->sim, k->team->pause_us + 1));
+	}
+	if (exchange_state(k->x) == EXCHANGE_ENDED && !k->ended_seen) {
+		k->ended_seen = true;
+		if (k->done != k->submitted)
+			sim_fail(k->sim, "%s rank %u: %u operations are pending after the end", k->team->job, k->index,
+				 k->submitted - k->done);
+		if (exchange_error(k->x)->code) {
+			k->failed = true;
+			check_error(k, exchange_error(k->x), "the exchange");
+		}
+		step_later(k, sim_below(k->sim, k->team->pause_us + 1));
+	}
+	arm(k);
+	leave_if_done(k);
+}
+
+/* ---- the process ---- */
+
+void rank_birth(struct rank *k)
+{
+	struct team *t = k->team;
+	struct exchange_options opt = {
+	    .cfg = t->odd_rank == k->index && t->other_owner ? &t->other_cfg : &t->cfg,
+	    .job = t->job,
+	    .label = "simulated",
+	    .generation = t->generation,
+	    .rank = k->index,
+	    .world_size = t->world,
+	    .processes = t->processes[k->index],
+	    .incarnation = sim_random(k->sim),
+	    .connect_ms = t->connect_ms,
+	    .adaptive = t->adaptive,
+	};
+	struct rs_err e;
+
+	if (exchange_new(&k->x, &opt, sim_ms(k->sim), &e)) {
+		sim_fail(k->sim, "exchange_new: %s", e.msg);
+		return;
+	}
+	trace(k->sim, "%s rank %u of %u, generation %u, is born", t->job, k->index, t->world, t->generation);
+	k->state = RANK_ALIVE;
+	t->born = true;
+	k->armed_ms = UINT64_MAX;
+	step_later(k, sim_below(k->sim, t->pause_us + 1));
+	fault_after_birth(k);
+	settle(k);
+}
+
+/* What the program does next: calls, and goodbye when all is done. */
+void rank_step(struct rank *k)
+{
+	k->step_due = false;
+	if (k->state != RANK_ALIVE || k->said_goodbye)
+		return;
+	if (rank_stopped(k)) {
+		step_later(k, (uint32_t)(k->stopped_until_us - k->sim->now_us));
+		return;
+	}
+	if (exchange_state(k->x) >= EXCHANGE_ENDING) {
+		if (k->submitted < k->todo && call(k))
+			sim_fail(k->sim, "%s rank %u: an exchange that ends has taken an operation", k->team->job,
+				 k->index);
+		rank_goodbye(k);
+		return;
+	}
+	while (k->submitted < k->todo && k->submitted - k->done < k->pending_most && k->state == RANK_ALIVE) {
+		if (!call(k))
+			break;
+		if (sim_chance(k->sim, 30)) {
+			step_later(k, sim_below(k->sim, k->team->pause_us + 1));
+			break;
+		}
+	}
+	if (k->state != RANK_ALIVE)
+		return;
+	settle(k);
+	/* opening a communicator returns when all ranks have met: nobody leaves before */
+	if (k->state == RANK_ALIVE && k->running_seen && k->done == k->todo && !k->hangs)
+		rank_goodbye(k);
+}
+
+void rank_goodbye(struct rank *k)
+{
+	trace(k->sim, "%s rank %u says goodbye", k->team->job, k->index);
+	k->said_goodbye = true;
+	fault_after_goodbye(k);
+	exchange_goodbye(k->x, sim_ms(k->sim));
+	settle(k);
+}
+
+void rank_abort(struct rank *k, int code, const char *message)
+{
+	trace(k->sim, "%s rank %u ends the job: %s", k->team->job, k->index, message);
+	exchange_abort(k->x, code, message, sim_ms(k->sim));
+	settle(k);
+}
+
+void rank_tick(struct rank *k)
+{
+	if (k->state != RANK_ALIVE)
+		return;
+	if (rank_stopped(k)) {
+		sim_at(k->sim, k->stopped_until_us + 1, EV_RANK_TICK, k->process, 0);
+		return;
+	}
+	k->armed_ms = UINT64_MAX;
+	exchange_tick(k->x, sim_ms(k->sim));
+	settle(k);
+}
+
+void rank_stop(struct rank *k, uint32_t for_us)
+{
+	trace(k->sim, "%s rank %u is stopped for %u us", k->team->job, k->index, for_us);
+	k->stopped_until_us = k->sim->now_us + for_us;
+	sim_at(k->sim, k->stopped_until_us + 2, EV_RANK_RESUME, k->process, 0);
+}
+
+void rank_resume(struct rank *k)
+{
+	for (unsigned i = 0; i < SIM_LINKS && k->state == RANK_ALIVE; i++) {
+		struct conn *c = k->conn[i];
+
+		if (!c || !c->up)
+			continue;
+		c->end[WORKER].read_due = false;
+		net_look_again(c, WORKER);
+		sim_in(k->sim, 1, EV_WRITE, c->id, WORKER);
+	}
+}
+
+void rank_end(struct rank *k, enum rank_state state)
+{
+	for (unsigned i = 0; i < SIM_OPS; i++)
+		if (k->ops[i].submitted && !k->ops[i].done)
+			op_free(&k->ops[i]);
+	exchange_free(k->x);
+	k->x = NULL;
+	k->state = state;
+	k->team->ended++;
+	k->sim->ranks_ended++;
+	team_rank_ended(k);
+}
+
+void rank_kill(struct rank *k, bool silent)
+{
+	trace(k->sim, "%s rank %u %s", k->team->job, k->index, silent ? "loses power" : "is killed");
+	for (unsigned i = 0; i < SIM_LINKS; i++) {
+		struct conn *c = k->conn[i];
+
+		if (!c)
+			continue;
+		if (silent)
+			c->dark[WORKER] = c->dark[REDUCER] = true;
+		else if (sim_chance(k->sim, 30))
+			net_cut(c);
+		forget(k, c);
+	}
+	rank_end(k, RANK_DEAD);
+}
+
+void rank_drop(struct rank *k)
+{
+	for (unsigned i = 0; i < SIM_OPS; i++)
+		if (k->ops[i].submitted && !k->ops[i].done)
+			op_free(&k->ops[i]);
+	exchange_free(k->x);
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A reducer process around the real registry and the real lanes. Its threads send each other letters that take their
+ * time, as those of mailbox_uv.c do, so every order of news that threads can produce comes up here. */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REDUCER_IOVECS = 8, LETTER_DELAY_US = 300 };
+
+enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_EVENT };
+
+struct letter {
+	struct letter *next;
+	enum letter_type type;
+	uint64_t job, processes;
+	struct conn *conn;
+	struct registry_admit admit;
+	struct rs_err why;
+	struct lane_event event;
+	uint32_t frame_len;
+	uint8_t frame[];
+};
+
+/* Boxes are numbered: 0 is the registry's, 1 + i that of thread i. */
+static struct post *box_of(struct reducer *r, unsigned box)
+{
+	return box ? &r->threads[box - 1].in : &r->in;
+}
+
+static struct letter *letter_new(enum letter_type type, uint64_t job, uint32_t frame_len)
+{
+	struct letter *l = calloc(1, sizeof *l + frame_len);
+
+	if (!l)
+		abort();
+	l->type = type;
+	l->job = job;
+	l->frame_len = frame_len;
+	return l;
+}
+
+static void post(struct reducer *r, unsigned box, struct letter *l)
+{
+	struct post *p = box_of(r, box);
+	uint64_t at =
+	    r->sim->now_us + sim_below(r->sim, sim_chance(r->sim, 10) ? 50 * LETTER_DELAY_US : LETTER_DELAY_US);
+
+	p->last_at_us = at > p->last_at_us ? at : p->last_at_us + 1;
+	*p->tail = l;
+	p->tail = &l->next;
+	sim_at(r->sim, p->last_at_us, EV_MAIL, r->index, r->life << 8 | box);
+}
+
+static void post_init(struct post *p)
+{
+	p->head = NULL;
+	p->tail = &p->head;
+	p->last_at_us = 0;
+}
+
+static struct letter *post_take(struct post *p)
+{
+	struct letter *l = p->head;
+
+	p->head = l->next;
+	if (!p->head)
+		p->tail = &p->head;
+	return l;
+}
+
+/* ---- what the cores ask for ---- */
+
+static void on_action(void *ctx, const struct registry_action *a)
+{
+	struct reducer *r = ctx;
+
+	if (a->type == REGISTRY_ABORT)
+		trace(r->sim, "r%u ends job %s, generation %u: %s", r->index, a->job.name, a->job.generation,
+		      a->why.msg);
+	if (r->state != REDUCER_UP || a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
+		return;
+	for (unsigned i = 0; i < r->threads_n; i++) {
+		struct letter *l = letter_new(a->type == REGISTRY_START   ? LETTER_START
+					      : a->type == REGISTRY_ABORT ? LETTER_ABORT
+									  : LETTER_TELL,
+					      a->job.id, a->frame_len);
+
+		l->processes = a->job.processes;
+		l->why = a->why;
+		if (a->frame_len)
+			memcpy(l->frame, a->frame, a->frame_len);
+		post(r, 1 + i, l);
+	}
+}
+
+static void on_lane_event(void *ctx, const struct lane_event *ev)
+{
+	struct lane_thread_sim *t = ctx;
+	struct letter *l;
+
+	if (t->reducer->state != REDUCER_UP)
+		return;
+	l = letter_new(LETTER_EVENT, ev->job, 0);
+	l->event = *ev;
+	post(t->reducer, 0, l);
+}
+
+static void *on_alloc(void *ctx, uint64_t bytes)
+{
+	struct reducer *r = ctx;
+
+	r->blocks++;
+	return aligned_alloc(64, (bytes + 63) & ~UINT64_C(63));
+}
+
+static void on_free(void *ctx, void *memory, uint64_t bytes)
+{
+	struct reducer *r = ctx;
+
+	(void)bytes;
+	r->blocks--;
+	free(memory);
+}
+
+/* ---- connections of the lanes ---- */
+
+static void conn_close(struct conn *c)
+{
+	check_last_session(c->session);
+	session_free(c->session);
+	c->session = NULL;
+	c->phase = PHASE_NONE;
+	net_close(c, REDUCER);
+}
+
+static bool receive_once(struct conn *c)
+{
+	struct iovec iov[2];
+	unsigned n = session_recv_target(c->session, iov);
+	ssize_t got;
+
+	if (!n)
+		return false;
+	got = net_read(c, REDUCER, iov, n);
+	if (got == NET_AGAIN)
+		return false;
+	if (got <= 0) {
+		session_lost(c->session, got ? "connection reset by peer" : "it closed the connection");
+		return false;
+	}
+	session_received(c->session, (size_t)got, sim_ms(c->sim));
+	return true;
+}
+
+static void conn_flush(struct conn *c)
+{
+	struct iovec iov[REDUCER_IOVECS];
+	unsigned n;
+
+	c->write_wait = false;
+	while ((n = session_send_target(c->session, iov, 3 + sim_below(c->sim, REDUCER_IOVECS - 2)))) {
+		ssize_t sent = net_write(c, REDUCER, iov, n);
+
+		if (sent == NET_AGAIN) {
+			c->write_wait = true;
+			break;
+		}
+		if (sent == NET_BROKEN) {
+			/* what the peer said before may be the reason, and everybody should hear it */
+			while (receive_once(c))
+				continue;
+			session_lost(c->session, "broken pipe");
+			return;
+		}
+		session_sent(c->session, (size_t)sent, sim_ms(c->sim));
+	}
+	if (session_shut(c->session))
+		net_shutdown(c, REDUCER);
+}
+
+static void flush_all(struct lane_thread_sim *t)
+{
+	struct session *s;
+
+	while ((s = lane_next_ready(t->core))) {
+		struct conn *c = session_user(s);
+
+		if (session_over(s))
+			conn_close(c);
+		else if (!c->write_wait || session_shut(s))
+			conn_flush(c);
+	}
+	check_lane(t);
+}
+
+void reducer_readable(struct conn *c)
+{
+	if (c->phase != PHASE_LANE) {
+		accept_readable(c);
+		return;
+	}
+	for (unsigned i = 1 + sim_below(c->sim, 4); i > 0 && receive_once(c); i--)
+		continue;
+	flush_all(c->thread);
+}
+
+void reducer_writable(struct conn *c)
+{
+	if (c->phase != PHASE_LANE)
+		return;
+	conn_flush(c);
+	flush_all(c->thread);
+}
+
+/* ---- letters ---- */
+
+void reducer_hand_over(struct conn *c, const struct registry_admit *admit)
+{
+	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
+
+	c->phase = PHASE_HANDED;
+	c->thread = &c->reducer->threads[admit->thread];
+	l->conn = c;
+	l->admit = *admit;
+	post(c->reducer, 1 + admit->thread, l);
+}
+
+static void attach(struct lane_thread_sim *t, const struct letter *l)
+{
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct conn *c = l->conn;
+	struct rs_err e;
+
+	if (lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, sim_ms(c->sim), &e)) {
+		sim_fail(c->sim, "lane_attach: %s", e.msg);
+		return;
+	}
+	c->phase = PHASE_LANE;
+	session_queue(c->session, frame,
+		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
+				    control_pack_welcome(payload, t->reducer->detect_ms)));
+	net_look_again(c, REDUCER);
+}
+
+static void lane_mail(struct lane_thread_sim *t, const struct letter *l)
+{
+	switch (l->type) {
+	case LETTER_ATTACH:
+		attach(t, l);
+		break;
+	case LETTER_START:
+		lane_start(t->core, l->job, l->processes);
+		break;
+	case LETTER_TELL:
+		lane_tell(t->core, l->job, l->frame, l->frame_len);
+		break;
+	case LETTER_ABORT:
+		lane_abort(t->core, l->job, l->why.code, l->why.msg);
+		break;
+	case LETTER_EVENT:
+		break;
+	}
+	flush_all(t);
+}
+
+static void registry_mail(struct reducer *r, const struct letter *l)
+{
+	const struct lane_event *ev = &l->event;
+
+	if (ev->type == LANE_FAILED)
+		registry_failed(r->registry, ev->job, &ev->why);
+	else
+		registry_gone(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
+}
+
+/* ---- the process ---- */
+
+void reducer_event(struct reducer *r, const struct sim_event *ev)
+{
+	unsigned low = ev->b & 255;
+	struct letter *l;
+
+	if (r->state != REDUCER_UP || ev->b >> 8 != r->life)
+		return;
+	switch (ev->type) {
+	case EV_MAIL:
+		l = post_take(box_of(r, low));
+		if (low)
+			lane_mail(&r->threads[low - 1], l);
+		else
+			registry_mail(r, l);
+		free(l);
+		break;
+	case EV_LANE_TICK:
+		lane_tick(r->threads[low].core, sim_ms(r->sim));
+		flush_all(&r->threads[low]);
+		sim_in(r->sim, LANE_TICK_MS * 1000, EV_LANE_TICK, r->index, ev->b);
+		break;
+	case EV_REGISTRY_TICK:
+		registry_tick(r->registry);
+		sim_in(r->sim, 1000000, EV_REGISTRY_TICK, r->index, ev->b);
+		break;
+	case EV_GREETING_TICK:
+		accept_tick(r);
+		sim_in(r->sim, 100000, EV_GREETING_TICK, r->index, ev->b);
+		break;
+	default:
+		break;
+	}
+}
+
+static void start_thread(struct reducer *r, unsigned i)
+{
+	struct lane_thread_sim *t = &r->threads[i];
+	struct lane_options lo = {
+	    .kernels = r->sim->kernels, .detect_ms = r->detect_ms, .event = on_lane_event, .ctx = t};
+	struct rs_err e;
+
+	*t = (struct lane_thread_sim){.reducer = r, .index = i};
+	post_init(&t->in);
+	if (lane_new(&t->core, &lo, &e))
+		sim_fail(r->sim, "lane_new: %s", e.msg);
+	sim_in(r->sim, sim_below(r->sim, 100000), EV_LANE_TICK, r->index, r->life << 8 | i);
+}
+
+void reducer_on(struct reducer *r)
+{
+	struct registry_options ro = {
+	    .limits = {.jobs = 8, .workers = RS_WORLD_MAX, .memory_bytes = UINT64_C(1) << 32},
+	    .threads = r->threads_n,
+	    .alloc = on_alloc,
+	    .free = on_free,
+	    .action = on_action,
+	    .ctx = r,
+	};
+	struct rs_err e;
+
+	trace(r->sim, "r%u starts", r->index);
+	r->life++;
+	r->state = REDUCER_UP;
+	post_init(&r->in);
+	if (registry_new(&r->registry, &ro, &e))
+		sim_fail(r->sim, "registry_new: %s", e.msg);
+	for (unsigned i = 0; i < r->threads_n; i++)
+		start_thread(r, i);
+	sim_in(r->sim, sim_below(r->sim, 1000000), EV_REGISTRY_TICK, r->index, r->life << 8);
+	sim_in(r->sim, sim_below(r->sim, 100000), EV_GREETING_TICK, r->index, r->life << 8);
+}
+
+static void post_drop(struct post *p)
+{
+	while (p->head)
+		free(post_take(p));
+}
+
+void reducer_off(struct reducer *r, bool silent)
+{
+	if (r->state != REDUCER_UP)
+		return;
+	r->state = REDUCER_GONE;
+	r->silent = silent;
+	for (unsigned i = 0; i < r->sim->conns_n; i++) {
+		struct conn *c = r->sim->conns[i];
+
+		if (c->reducer != r || !c->end[REDUCER].open)
+			continue;
+		if (silent)
+			c->dark[WORKER] = c->dark[REDUCER] = true;
+		else if (sim_chance(r->sim, 30))
+			net_cut(c);
+		net_close(c, REDUCER);
+		c->session = NULL;
+		c->phase = PHASE_NONE;
+	}
+	for (unsigned i = 0; i < r->threads_n; i++) {
+		lane_free(r->threads[i].core);
+		post_drop(&r->threads[i].in);
+	}
+	post_drop(&r->in);
+	registry_free(r->registry);
+	if (r->blocks)
+		sim_fail(r->sim, "r%u: %u blocks of slots are left", r->index, r->blocks);
+}

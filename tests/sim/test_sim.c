@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs the simulator: a number of seeds, or as many as fit into a number of seconds. On a failure it prints the seed
+ * and the story of that run, which the same seed tells again. */
+#include "tests/sim/sim.h"
+
+#include "common/error.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TRACE_TAIL = 60000 };
+
+struct options {
+	uint64_t first, seeds;
+	double seconds;
+	bool trace;
+};
+
+static double seconds_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void print_stats(const struct sim_stats *st, double seconds)
+{
+	printf("%llu seeds in %.1f s: %.0f a second, %.0f events and %.0f bytes each\n", (unsigned long long)st->seeds,
+	       seconds, (double)st->seeds / seconds, (double)st->steps / (double)st->seeds,
+	       (double)st->bytes / (double)st->seeds);
+	printf("generations: %llu in good order, %llu failed as they had to\n", (unsigned long long)st->teams_clean,
+	       (unsigned long long)st->teams_failed);
+	printf("operations:  %llu completed, %llu failed", (unsigned long long)st->ops_ok,
+	       (unsigned long long)st->ops_failed);
+	for (int i = 1; i < 16; i++)
+		if (st->codes[i])
+			printf(", %s %llu", rs_code_text(-i), (unsigned long long)st->codes[i]);
+	printf("\nfaults (of those, felt by their job):");
+	for (int i = 1; i < FAULT_NR; i++)
+		printf(" %s %llu (%llu)", fault_name(i), (unsigned long long)st->faults[i],
+		       (unsigned long long)st->faults_felt[i]);
+	printf("\nelse:        %llu strangers, %llu refusals, %llu connects to be retried, %llu signals\n",
+	       (unsigned long long)st->strangers, (unsigned long long)st->refused, (unsigned long long)st->retried,
+	       (unsigned long long)st->signals);
+}
+
+/* What is never drawn or never happens is not tested: a silent simulator is a broken one. */
+static bool covers_everything(const struct sim_stats *st)
+{
+	bool ok = st->ops_ok && st->ops_failed && st->strangers && st->refused && st->retried && st->signals;
+
+	for (int i = 1; i < FAULT_NR; i++)
+		if (!st->faults[i] || (!st->faults_felt[i] && i != FAULT_PAUSE)) {
+			fprintf(stderr, "no job has felt fault %s\n", fault_name(i));
+			ok = false;
+		}
+	return ok;
+}
+
+/* The end of the story, from a temporary file: it may be long. */
+static void tell(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels)
+{
+	struct sim_stats waste = {0};
+	char why[1024], buf[4096];
+	FILE *f = tmpfile();
+	size_t n;
+	long len;
+
+	if (!f)
+		return;
+	sim_run(seed, base, kernels, &waste, f, why, sizeof why);
+	len = ftell(f);
+	fseek(f, len > TRACE_TAIL ? len - TRACE_TAIL : 0, SEEK_SET);
+	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
+		fwrite(buf, 1, n, stderr);
+	fclose(f);
+}
+
+static int run(const struct options *o, const struct rs_config *base, const struct rs_kernels *kernels)
+{
+	struct sim_stats stats = {0};
+	double start = seconds_now();
+	char why[1024];
+	uint64_t seed = o->first;
+
+	for (uint64_t i = 0; o->seeds ? i < o->seeds : seconds_now() - start < o->seconds; i++, seed++) {
+		if (sim_run(seed, base, kernels, &stats, o->trace ? stdout : NULL, why, sizeof why))
+			continue;
+		if (!o->trace)
+			tell(seed, base, kernels);
+		fprintf(stderr, "seed %llu failed: %s\nagain: make sim SEED=%llu TRACE=1\n", (unsigned long long)seed,
+			why, (unsigned long long)seed);
+		return 1;
+	}
+	print_stats(&stats, seconds_now() - start);
+	/* a few seeds cannot show everything */
+	return stats.seeds < 2000 || covers_everything(&stats) ? 0 : 1;
+}
+
+static const char usage[] = "usage: test_sim [--seeds N | --seconds S] [--first SEED] [--trace]\n"
+			    "  --seeds N     that many runs, each of one seed (0: as many as --seconds allows)\n"
+			    "  --seconds S   for about that long; 15 without options\n"
+			    "  --first SEED  begin with this seed; 1 without it\n"
+			    "  --trace       print everything that happens\n";
+
+int main(int argc, char **argv)
+{
+	static const struct option longs[] = {
+	    {"seeds", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
+	    {"first", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
+	    {"help", no_argument, NULL, 'h'},        {0}};
+	struct options o = {.first = 1, .seconds = 15};
+	const struct rs_kernels *kernels;
+	struct rs_config base;
+	struct rs_err e;
+	int c, rc;
+
+	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (c) {
+		case 'n':
+			o.seeds = strtoull(optarg, NULL, 0);
+			break;
+		case 's':
+			o.seconds = strtod(optarg, NULL);
+			break;
+		case 'f':
+			o.first = strtoull(optarg, NULL, 0);
+			break;
+		case 't':
+			o.trace = true;
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		default:
+			fputs(usage, stderr);
+			return 2;
+		}
+	}
+	if (rs_config_load(&base, NULL, &e) || rs_kernels_select("auto", &kernels, &e)) {
+		fprintf(stderr, "%s\n", e.msg);
+		return 1;
+	}
+	rc = run(&o, &base, kernels);
+	rs_config_close(&base);
+	return rc;
+}
