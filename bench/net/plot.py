@@ -124,7 +124,7 @@ def colours_of(names):
 
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
-    return text.replace("/agent", ", agent").replace("/dedicated", ", dedicated")
+    return text.replace("/agent", ", with agent").replace("/dedicated", ", dedicated")
 
 
 def by_size(lines, title):
@@ -144,7 +144,7 @@ def by_size(lines, title):
     if first["ring_bound_MBps"]:
         bounds.append((first["ring_bound_MBps"], "links allow a ring"))
     top = max([r["max"] for r in lines] + [b for b, _ in bounds]) * 1.06
-    where = "loopback, not shaped" if first["rate"] == "none" else (
+    where = "loopback, over TCP" if first["rate"] == "none" else (
         f"{rate_text(first['rate'])} both ways, switch queues {first['queue_ms']:g} ms")
     if first["delay_us"]:
         where += f", {first['delay_us']:g} us more each way"

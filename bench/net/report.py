@@ -25,6 +25,10 @@ LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or M
 GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
+PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s", "net-loopback": "algorithm bandwidth on loopback",
+         "net-speedup": "speed-up over the best peer against the number of workers"}  # that the Markdown shows, and how
+
+
 @dataclasses.dataclass
 class Check:
     """One target and what was measured. `value` and `target` are in the same unit, `more` says whether larger is
@@ -284,7 +288,7 @@ def kernel_table(rows):
 
 
 def markdown(lines, plots, folder):
-    """The report: what README.md shows. Plots are linked relative to the folder of the report."""
+    """The report: what README.md shows, with those of the plots that PLOTS names, linked relative to its folder."""
     measured = [r for r in lines if "system" in r]
     kinds = {name: BY_NAME[name].kind if name in BY_NAME else LOOPBACK if r["rate"] == "none" else SHAPED
              for r in reversed(measured) for name in [r["case"]]}
@@ -311,7 +315,7 @@ def markdown(lines, plots, folder):
     cpu, kernels = cpu_table(lines), [r for r in lines if "kernel" in r]
     parts += [cpu] if cpu else []
     parts += [kernel_table(kernels)] if kernels else []
-    parts += [f"![{path.stem}]({os.path.relpath(path, folder)})\n" for path in plots]
+    parts += [f"![{PLOTS[path.stem]}]({os.path.relpath(path, folder)})\n" for path in plots if path.stem in PLOTS]
     checks = checks_of(lines)
     if checks:
         parts.append(table(["where", "target", "value", "measured", "compared with", "verdict"],

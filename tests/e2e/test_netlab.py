@@ -134,7 +134,7 @@ class Report(unittest.TestCase):
             p = c.start("report", [harness.PYTHON, str(NET / "report.py"), path, f"{folder}/r.md", f"{folder}/plots"])
             self.assertEqual(p.wait(), 0, p.report())
             text = pathlib.Path(f"{folder}/r.md").read_text(encoding="utf-8")
-            self.assertIn("![net-n4](plots/net-n4.svg)", text)
+            self.assertIn("](plots/net-n4.svg)", text)
             self.assertIn("| n4 4 MiB | of a plain TCP flow ≥ 0.95 | 0.960 | 96.0 MB/s | flow 100.0 | OK |", text)
             self.assertIn("| n4 | 16 MiB | 1.200 | 1.000 | 1.20 | 14.0 |", text)
             svg = pathlib.Path(f"{folder}/plots/net-n4.svg").read_text(encoding="utf-8")
@@ -166,6 +166,32 @@ class Report(unittest.TestCase):
                     p = c.start("bench-net", [harness.PYTHON, str(NET / "bench.py"), *words])
                     self.assertEqual(p.wait(), 2, p.report())
                     self.assertIn(sentence, p.err)
+
+
+class Kernels(unittest.TestCase):
+    """reduction-bench-kernels as the case `kernels` runs it."""
+
+    def run_it(self, *words, status=0):
+        with harness.Cluster(start=False, reducers=0) as c:
+            p = c.start("kernels", [str(harness.BUILD / "bench/reduction-bench-kernels"), "--reducer", "--repeats", "1",
+                                    "--memory", "1", *words])
+            self.assertEqual(p.wait(), status, p.report())
+            return p
+
+    def test_lines(self):
+        rows = self.run_it("--json", "--table", "scalar").objects()
+        self.assertEqual([r["dtype"] for r in rows], "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 "
+                         "bfloat16".split())
+        for r in rows:
+            self.assertEqual((r["kernel"], r["table"], r["bytes"]), ("sum", "scalar", MIB))
+            self.assertAlmostEqual(r["over_plain_add"], r["gbps_median"] / r["plain_add_gbps"], 1)
+            sent = r["gbps_median"] / (2 if r["dtype"] in ("float16", "bfloat16") else 1)  # their sums are float32
+            self.assertAlmostEqual(r["cores_per_100gbit"] * sent / 12.5, 1, 1)
+            self.assertAlmostEqual(r["tsc_per_byte_sent"] * sent / (r["tsc_ghz"] or 1), 1 if r["tsc_ghz"] else 0, 1)
+
+    def test_table(self):
+        self.assertRegex(self.run_it().out, r"(?m)^float32 +\w+( +\d+\.\d+){8}$")
+        self.assertIn("--table", self.run_it("--table", "z80", status=2).err)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
