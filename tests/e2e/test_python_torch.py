@@ -27,12 +27,14 @@ def raises(kind, text, call, *args, **kwargs):
 
 class Bucket:
     '''What DistributedDataParallel passes to a hook, as far as the hook uses it.'''
-    def __init__(self, tensor, index=0):
-        self._tensor, self._index = tensor, index
+    def __init__(self, tensor, index=0, last=False):
+        self._tensor, self._index, self._last = tensor, index, last
     def buffer(self):
         return self._tensor
     def index(self):
         return self._index
+    def is_last(self):
+        return self._last
 
 def ddp(hook_state=None):
     '''A model of several buckets in DistributedDataParallel, with the hook unless hook_state is None.'''
@@ -194,6 +196,33 @@ class Hook(unittest.TestCase):
                     assert f.wait() is tensors[i]
                     assert torch.equal(tensors[i], torch.full((1000,), i + 0.5)), tensors[i][0]
         """)
+
+    def test_priorities(self):
+        # later buckets are more urgent, by how many the pass before had
+        code = """
+            class Recorder(reduction.Communicator):
+                def all_reduce(self, *args, priority=None, **kwargs):
+                    asked.append(priority)
+                    return super().all_reduce(*args, priority=priority, **kwargs)
+
+            with Recorder() as comm:
+                assert comm.priorities == 4
+                for prioritize, want in [
+                    (True, [[0, 0, 0, 0, 3], [0, 1, 2, 3, 3], [0, 1, 2, 3, 3, 3], [0, 1, 1, 2, 3, 3], [3], [3]]),
+                    (False, [[None, None], [None]]),
+                ]:
+                    state = reduction.torch.State(comm, prioritize=prioritize)
+                    for expected in want:
+                        asked = []
+                        for i in range(len(expected)):
+                            bucket = Bucket(torch.ones(8), i, i == len(expected) - 1)
+                            assert reduction.torch.allreduce_hook(state, bucket).wait().tolist() == [1] * 8
+                        assert asked == expected, (asked, expected)
+                    state.close()
+                raises(ValueError, "priority is -1; 0 (least urgent) or more", comm.all_reduce, torch.ones(1), priority=-1)
+        """
+        with harness.Cluster(config={"sharding": {"priorities": 4}}) as c:
+            c.run(2, program(code))
 
     def test_operation(self):
         self.check("""

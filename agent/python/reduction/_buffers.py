@@ -6,10 +6,14 @@ in this machine's byte order, else a dense copy of it (also for tensors on a GPU
 operation is done. A `Block` is either; it keeps the memory alive.
 """
 
+import ctypes
+import os
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy
+
+from . import _lib
 
 # names as in numpy and torch; numbers as in reduction.h
 DTYPES = {
@@ -192,3 +196,19 @@ def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype, i
     for n in shape:
         count *= n
     return shape, form, count * form.itemsize
+
+
+def tensor(
+    x: Any, op: str, out: Any, dtype: Optional[str], name: Optional[str], priority: Optional[int]
+) -> Tuple[_lib.Tensor, Block, Block]:
+    """An all-reduce of x as the library takes it, and the memory that it sends and receives, to be kept."""
+    code, number = dtype_code(x, dtype), op_code(op)
+    if priority is not None and priority < 0:
+        raise ValueError(f"priority is {priority}; 0 (least urgent) or more was expected, or None")
+    send, receive = prepare(x, out)
+    label = None if name is None else os.fsencode(name)
+    urgency = _lib.PRIORITY_AUTO if priority is None else min(int(priority), _lib.PRIORITY_MAX)
+    described = _lib.Tensor(
+        ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count, code, number, label, urgency
+    )
+    return described, send, receive

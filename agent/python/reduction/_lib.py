@@ -48,6 +48,10 @@ class Options(ctypes.Structure):
     ]
 
 
+PRIORITY_AUTO = -1
+PRIORITY_MAX = 2**31 - 1  # of a C int
+
+
 class Tensor(ctypes.Structure):
     """reduction_tensor"""
 
@@ -83,6 +87,11 @@ _FUNCTIONS = {
     "reduction_broadcast_async": (
         c_int,
         [c_void_p, c_void_p, c_size_t, c_int, c_int, c_char_p, POINTER(c_void_p), POINTER(Error)],
+    ),
+    "reduction_priorities": (c_int, [c_void_p]),
+    "reduction_all_reduce_tensor_async": (
+        c_int,
+        [c_void_p, POINTER(Tensor), POINTER(c_void_p), POINTER(Error)],
     ),
     "reduction_all_reduce_group_async": (
         c_int,

@@ -218,6 +218,7 @@ class Communicator:
         self._handle = handle.value
         self._rank = self._lib.reduction_rank(handle)
         self._world_size = self._lib.reduction_world_size(handle)
+        self._priorities = self._lib.reduction_priorities(handle)
         _open_comms.add(self)
 
     @property
@@ -229,6 +230,11 @@ class Communicator:
     def world_size(self) -> int:
         """Number of processes of the job."""
         return self._world_size
+
+    @property
+    def priorities(self) -> int:
+        """How many priorities operations have, at least 1 (sharding.priorities of the configuration)."""
+        return self._priorities
 
     @property
     def closed(self) -> bool:
@@ -270,6 +276,7 @@ class Communicator:
         out: Any = None,
         dtype: Optional[str] = None,
         name: Optional[str] = None,
+        priority: Optional[int] = None,
     ) -> Any:
         """Combines `array` element by element over all ranks.
 
@@ -278,17 +285,17 @@ class Communicator:
         out: where the result goes, of the shape and dtype of array; None: into array itself.
         dtype: "bfloat16" or "float16" when array holds their bits as uint16 or int16.
         name: appears in messages and must be the same on all ranks.
+        priority: 0 is least urgent, `priorities` - 1 most; more than that is as good as that. What is more urgent
+        overtakes other operations and is done earlier. Must be the same on all ranks. None: most urgent up to 64 KiB,
+        else least.
 
         Returns the array with the result, or with async_op=True a Request at once: array must not be changed, nor out
         be used, until its wait() returned.
         """
-        code = _buffers.dtype_code(array, dtype)
-        number = _buffers.op_code(op)
-        send, receive = _buffers.prepare(array, out)
-        label = _text(name)
+        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
         request = self._start(
-            lambda comm, handle, err: self._lib.reduction_all_reduce_async(
-                comm, send.pointer, receive.pointer, send.count, code, number, label, handle, err
+            lambda comm, handle, err: self._lib.reduction_all_reduce_tensor_async(
+                comm, ctypes.byref(tensor), handle, err
             ),
             array if out is None else out,
             send,

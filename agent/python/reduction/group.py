@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups: all-reduces that start together, so that small ones share operations on the wire."""
 
-import ctypes
-import os
 from typing import TYPE_CHECKING, Any, List, Optional
 
 from . import _buffers, _lib, errors
@@ -39,19 +37,12 @@ class Group:
     ) -> "Request":
         """As Communicator.all_reduce(async_op=True), once the block has ended. The arrays must not overlap.
 
-        priority: 0 is the least urgent; None: it follows from the size. Of tensors that share an operation the highest
-        counts.
+        Of tensors that share an operation the highest priority counts.
         """
         if self._ended:
             raise errors.ReductionError(errors.EINVAL, "the group's block has ended: nothing can be added to it")
-        send, receive = _buffers.prepare(array, out)
-        self._tensors.append(
-            _lib.Tensor(
-                ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count,
-                _buffers.dtype_code(array, dtype), _buffers.op_code(op), None if name is None else os.fsencode(name),
-                -1 if priority is None else priority,
-            )
-        )  # fmt: skip
+        tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
+        self._tensors.append(tensor)
         self.requests.append(self._comm._later(array if out is None else out, send, receive))
         return self.requests[-1]
 

@@ -35,6 +35,7 @@ class _Work(NamedTuple):
     tensor: torch.Tensor
     future: torch.futures.Future
     name: str
+    priority: Optional[int] = None
     request: Optional[Request] = None
     host: Optional[torch.Tensor] = None
     ready: Any = None
@@ -76,16 +77,26 @@ class State:
 
     comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator)
     and closed with the State. op: "avg" as DDP does by itself, or another operation. timeout: seconds to wait for one
-    bucket once those before it are done, None for no limit. One State serves one model; two models need two.
+    bucket once those before it are done, None for no limit. prioritize: later buckets, which belong to earlier layers,
+    are more urgent, since the next forward pass needs them first; False: as any operation of their size. One State
+    serves one model; two models need two.
     """
 
     def __init__(
-        self, comm: Optional[Communicator] = None, *, op: str = "avg", timeout: Optional[float] = None, **options: Any
+        self,
+        comm: Optional[Communicator] = None,
+        *,
+        op: str = "avg",
+        timeout: Optional[float] = None,
+        prioritize: bool = True,
+        **options: Any,
     ):
         self._owns_comm = comm is None
         self.comm = Communicator(**options) if comm is None else comm
         self.op = op
         self.timeout = timeout
+        self.prioritize = prioritize
+        self._buckets = 0  # of the last backward pass; the same on all ranks
         self.error: Optional[errors.ReductionError] = None
         self._lock = threading.Lock()  # keeps the order of the hook's calls on the way into the queues
         self._closed = False
@@ -96,26 +107,44 @@ class State:
         self._waiter = threading.Thread(target=self._wait_loop, name="reduction-wait", daemon=True)
         self._waiter.start()
 
-    def submit(self, tensor: torch.Tensor, index: int) -> torch.futures.Future:
-        """Starts the all-reduce of a dense tensor, in place; the future's value is the tensor. Used by the hook."""
+    def _priority(self, index: int, last: bool) -> Optional[int]:
+        """Of the bucket with this index: the last ones of a pass have the highest, in equal parts. How many there are
+        is known from the pass before."""
+        if not self.prioritize:
+            return None
+        levels = self.comm.priorities
+        if last:
+            self._buckets = index + 1
+            return levels - 1
+        if self._buckets == 0:
+            return 0
+        behind = max(0, self._buckets - 1 - index)
+        return levels - 1 - behind * levels // self._buckets
+
+    def submit(self, tensor: torch.Tensor, index: int, last: bool = False) -> torch.futures.Future:
+        """Starts the all-reduce of a dense tensor, in place; the future's value is the tensor. Used by the hook. last:
+        it is the last one of a backward pass."""
         if self.error is not None:
             raise self.error.with_traceback(None)
         if self._closed:
             raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
         name = f"bucket {index}"
         with self._lock:
+            priority = self._priority(index, last)
             if tensor.device.type == "cuda":
-                return self._submit_cuda(tensor, index, name)
+                return self._submit_cuda(tensor, index, name, priority)
             if tensor.device.type != "cpu":
                 raise TypeError(f"gradients are on {tensor.device}; the hook knows cpu and cuda")
             future: torch.futures.Future = torch.futures.Future()
             if self._starter is not None:  # keep the order of starts the same on all ranks
-                self._starts.put(_Work(tensor, future, name))
+                self._starts.put(_Work(tensor, future, name, priority))
             else:
-                self._waits.put(_Work(tensor, future, name, self._start(tensor, name)))
+                self._waits.put(_Work(tensor, future, name, priority, self._start(tensor, name, priority)))
         return future.then(_value_or_raise)
 
-    def _submit_cuda(self, tensor: torch.Tensor, index: int, name: str) -> torch.futures.Future:
+    def _submit_cuda(
+        self, tensor: torch.Tensor, index: int, name: str, priority: Optional[int]
+    ) -> torch.futures.Future:
         if self._starter is None:
             self._starter = threading.Thread(target=self._start_loop, name="reduction-start", daemon=True)
             self._starter.start()
@@ -124,11 +153,11 @@ class State:
             staging = self._staging[tensor.device] = _CudaStaging(tensor.device)
         host, ready = staging.to_host(index, tensor)
         future: torch.futures.Future = torch.futures.Future(devices=[tensor.device])
-        self._starts.put(_Work(tensor, future, name, host=host, ready=ready, stream=staging.stream))
+        self._starts.put(_Work(tensor, future, name, priority, host=host, ready=ready, stream=staging.stream))
         return future.then(_value_or_raise)
 
-    def _start(self, tensor: torch.Tensor, name: str) -> Request:
-        return self.comm.all_reduce(tensor, self.op, async_op=True, name=name)
+    def _start(self, tensor: torch.Tensor, name: str, priority: Optional[int]) -> Request:
+        return self.comm.all_reduce(tensor, self.op, async_op=True, name=name, priority=priority)
 
     def _start_loop(self) -> None:
         while True:
@@ -138,7 +167,7 @@ class State:
             try:
                 if work.ready is not None:
                     work.ready.synchronize()
-                request = self._start(work.tensor if work.host is None else work.host, work.name)
+                request = self._start(work.tensor if work.host is None else work.host, work.name, work.priority)
             except Exception as exc:
                 self._fail(work, exc)
                 continue
@@ -219,7 +248,7 @@ def allreduce_hook(
     name = str(tensor.dtype).rpartition(".")[2]
     if name not in _DTYPES:
         raise TypeError(f"gradients of {tensor.dtype} are not supported; supported are {', '.join(sorted(_DTYPES))}")
-    return state.submit(tensor, bucket.index())
+    return state.submit(tensor, bucket.index(), bucket.is_last())
 
 
 def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
