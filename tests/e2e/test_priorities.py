@@ -89,5 +89,79 @@ class Reducer(unittest.TestCase):
                     )
 
 
+WORKER = """
+    import sys
+    import numpy, reduction
+    from worker import attempt, listen, say
+
+    with reduction.Communicator() as comm:
+        say("open", priorities=comm.priorities)
+        low = numpy.full(1 << 18, 1, "float32")
+        urgent = numpy.full(16, 2, "float32")
+        requests = [comm.all_reduce(low, async_op=True, priority=0), comm.all_reduce(urgent, async_op=True)]
+        requests[1].wait()
+        say("urgent", sums=urgent.tolist(), done=requests[0].done())
+        requests[0].wait()
+        say("low", right=bool((low == 4).all()))
+"""
+
+
+class Worker(unittest.TestCase):
+    """A worker whose peer, played here, contributes to its urgent operation only, until that one is done."""
+
+    def peer(self, cluster, priorities=2):
+        client = wire.Client(cluster.connect(0))
+        client.join(rank=1, world_size=2, chunk_bytes=8192, window=32, priorities=priorities,
+                    config_digest=self.digest(priorities))  # fmt: skip
+        return client
+
+    @staticmethod
+    def digest(priorities):
+        """As the specification says; one reducer with one lane."""
+        numbers = [0, 0, 8192, 32, priorities, 1, b"r0", 1, 64] + [0] * 64
+        found = 0
+        for n in numbers:
+            found = wire.chain(n if isinstance(n, bytes) else struct.pack("<Q", n), found)
+        return found
+
+    def test_a_small_operation_does_not_wait_for_a_large_one(self):
+        for agents in (0, 1):
+            with self.subTest(agents=agents), harness.Cluster(
+                agents=agents, config={"sharding": {"chunk_bytes": 8192, "window": 32}}
+            ) as c:
+                w = c.start_worker(0, 2, harness.python(WORKER), env={"LOCAL_WORLD_SIZE": 1})
+                with self.peer(c) as b:
+                    b.expect(wire.START)
+                    self.assertEqual(w.said("open")["priorities"], 2)
+                    payload = struct.pack("<f", 2) * 16
+                    b.send(wire.frame(wire.DATA, payload, seq=1, priority=1, count=16, dtype=7, chunk_elems=2048))
+                    self.assertEqual(w.said("urgent"), {"what": "urgent", "sums": [4] * 16, "done": False})
+                    payload = struct.pack("<f", 3) * 2048
+                    for chunk in range(128):
+                        b.send(wire.frame(wire.DATA, payload, seq=0, chunk=chunk, count=1 << 18, dtype=7,
+                                          chunk_elems=2048))  # fmt: skip
+                        b.expect(wire.RESULT)
+                    self.assertEqual(w.said("low"), {"what": "low", "right": True})
+                    b.expect(wire.RESULT)
+                    self.assertEqual(w.wait(), 0)
+
+    def test_one_priority_keeps_the_order(self):
+        """The small operation goes behind the large one: its chunk comes last."""
+        with harness.Cluster(config={"sharding": {"chunk_bytes": 8192, "window": 32, "priorities": 1}}) as c:
+            w = c.start_worker(0, 2, harness.python(WORKER))
+            with self.peer(c, priorities=1) as b:
+                b.expect(wire.START)
+                payload = struct.pack("<f", 3) * 2048
+                for chunk in range(128):
+                    b.send(wire.frame(wire.DATA, payload, seq=0, chunk=chunk, count=1 << 18, dtype=7,
+                                      chunk_elems=2048))  # fmt: skip
+                    b.expect(wire.RESULT)
+                payload = struct.pack("<f", 2) * 16
+                b.send(wire.frame(wire.DATA, payload, seq=1, count=16, dtype=7, chunk_elems=2048))
+                b.expect(wire.RESULT)
+                self.assertTrue(w.said("urgent")["done"])
+                self.assertEqual(w.wait(), 0)
+
+
 if __name__ == "__main__":
     harness.main()

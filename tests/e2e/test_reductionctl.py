@@ -37,7 +37,8 @@ class Reductionctl(unittest.TestCase):
         status, out, err = ctl("check", str(harness.ROOT / "config/examples/four-reducers.yaml"))
         self.assertEqual((status, err), (0, ""))
         self.assertIn(
-            ": ok: 4 reducers with 16 lanes, 64 shards, chunks of 32KiB, window 4, at most 2560KiB in flight a worker\n",
+            ": ok: 4 reducers with 16 lanes, 64 shards, chunks of 32KiB, window 4, at most 2560KiB in flight a "
+            "worker\n",
             out,
         )
 

@@ -15,9 +15,18 @@ _xxh = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
 _xxh.restype = ctypes.c_uint64
 _xxh.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
+_seeded = ctypes.CDLL("libxxhash.so.0").XXH3_64bits_withSeed
+_seeded.restype = ctypes.c_uint64
+_seeded.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
+
 
 def checksum(data):
     return _xxh(data, len(data)) & 0xFFFFFFFF
+
+
+def chain(data, seed):
+    """One step of a configuration's digest."""
+    return _seeded(data, len(data), seed)
 
 
 def name_hash(name):
