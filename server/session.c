@@ -198,6 +198,7 @@ static void begin_contribution(struct session *s)
 	}
 	s->outstanding++;
 	t->outstanding++;
+	t->begun++;
 	t->next_seq = s->in.seq;
 	t->next_chunk = (uint64_t)s->in.chunk + 1;
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);

@@ -207,6 +207,30 @@ static int check_agreement(struct stripe *st, const struct slot *slot, const str
 	return RS_OK;
 }
 
+/* All ranks send the chunks of a priority in one sequence. Where they do not, one has chunks that another has not, and
+ * neither could tell from the result that comes next. */
+static int check_sequence(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	uint64_t begun = st->sessions[rank]->streams[slot->of.priority].begun;
+	bool skipped = begun < slot->nth; /* rank did, else the other */
+	uint64_t nth = skipped ? begun : slot->nth;
+	const struct slot *odd = slot; /* the chunk that only one of the two has sent: it cannot be complete */
+	char me[160], other[160];
+
+	if (begun == slot->nth)
+		return RS_OK;
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->buckets[i]; s; s = s->next)
+			if (s->of.priority == slot->of.priority && s->nth == nth && slot_bit(s->who, rank) != skipped)
+				odd = s;
+	stripe_who(st, skipped ? slot->first_rank : rank, me, sizeof me);
+	stripe_who(st, skipped ? rank : slot->first_rank, other, sizeof other);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64
+		       ": %s sent chunk %u of it, %s went on to operation %" PRIu64 " without it",
+		       odd->of.seq, me, odd->of.chunk, other, slot->of.seq);
+}
+
 /* A frame from the network says what it is; nothing of it is believed before it fits the job. */
 static int check_contribution(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
@@ -268,6 +292,8 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 		slot = slot->next;
 	if (slot) {
 		rc = check_agreement(st, slot, f, rank, e);
+		if (!rc)
+			rc = check_sequence(st, slot, rank, e);
 		if (rc)
 			return rc;
 	} else {
@@ -277,6 +303,7 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 				       stripe_who(st, rank, who, sizeof who), st->p.window);
 		st->free[f->priority] = slot->next;
 		slot_begin(st, slot, f, rank);
+		slot->nth = st->sessions[rank]->streams[f->priority].begun;
 		slot->next = *bucket;
 		*bucket = slot;
 	}

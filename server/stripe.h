@@ -66,6 +66,7 @@ struct session_stream {
 	unsigned outstanding; /* contributions begun whose result is not completely sent */
 	uint64_t next_seq;    /* contributions come in the order (seq, chunk): the least one that may come next */
 	uint64_t next_chunk;
+	uint64_t begun;            /* contributions in all */
 	struct tx_result *results; /* ring of the stripe's slots_n */
 	unsigned results_head, results_n;
 	unsigned given; /* of those, the first, given out by the last send target */

@@ -291,8 +291,6 @@ void fault_after_op(struct rank *k, unsigned op)
 			f->struck = true;
 			fault_blame(t, f->kind, -1, "disagree about operation");
 			fault_blame(t, f->kind, -1, "no rank says that it is the root");
-			/* what the others agree on may overtake the chunks that one has too many */
-			fault_blame(t, f->kind, -1, "was next");
 		}
 		if (op == f->after_op)
 			sim_in(t->sim, f->in_us, EV_FAULT, t->index, i);

@@ -374,6 +374,30 @@ START_TEST(a_chunk_that_has_its_place_may_be_overtaken)
 }
 END_TEST
 
+/* Rank 1 has one chunk too many here; that the operations do not agree is seen on the lane of another chunk, maybe
+ * later. */
+START_TEST(a_chunk_that_only_one_rank_has_is_a_disagreement)
+{
+	struct fw_world fw;
+	struct frame long_one, next;
+
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	long_one = fw_data(&fw, RS_SUM, RS_FLOAT32, 6, 20, 1);
+	next = fw_data(&fw, RS_SUM, RS_FLOAT32, 7, 5, 0);
+	if (_i == 0)
+		fw_contribute(&fw, 0, next);
+	fw_feed_all(&fw, 100);
+	fw_contribute(&fw, 1, long_one);
+	fw_contribute(&fw, 1, next);
+	fw_feed_all(&fw, 100);
+	if (_i == 1)
+		fw_contribute(&fw, 0, next);
+	fw_feed_all(&fw, 100);
+	expect_end(&fw, RS_EMISMATCH, "ranks disagree about operation 6: rank 1 (host-1) sent chunk 1 of it, ",
+		   "rank 0 (host-0) went on to operation 7 without it");
+}
+END_TEST
+
 /* Rank 0 has a full window of urgent chunks, rank 1 of the others: neither waits for the other. */
 START_TEST(windows_full_of_different_priorities_go_on)
 {
@@ -682,6 +706,7 @@ int main(void)
 	tcase_add_test(tc, priorities_overtake_each_other);
 	tcase_add_loop_test(tc, the_window_is_enforced, 0, 3);
 	tcase_add_loop_test(tc, each_priority_has_a_reserve, 0, 5);
+	tcase_add_loop_test(tc, a_chunk_that_only_one_rank_has_is_a_disagreement, 0, 2);
 	tcase_add_test(tc, a_chunk_that_has_its_place_may_be_overtaken);
 	tcase_add_test(tc, windows_full_of_different_priorities_go_on);
 	tcase_add_test(tc, ranks_with_different_chunks_cannot_exhaust_memory);
