@@ -12,13 +12,14 @@ int lane_new(struct lane **ret, const struct lane_options *opt, struct rs_err *e
 	struct lane *l = calloc(1, sizeof *l);
 	void *scratch = NULL;
 
-	if (!l || posix_memalign(&scratch, 4096, LANE_SCRATCH) != 0) {
+	if (!l || posix_memalign(&scratch, 4096, LANE_SCRATCH + LANE_AHEAD) != 0) {
 		free(l);
 		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	}
-	memset(scratch, 0, LANE_SCRATCH);
+	memset(scratch, 0, LANE_SCRATCH + LANE_AHEAD);
 	l->opt = *opt;
 	l->scratch = scratch;
+	l->ahead = l->scratch + LANE_SCRATCH;
 	*ret = l;
 	return RS_OK;
 }

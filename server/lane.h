@@ -29,6 +29,7 @@ struct session;
 
 enum {
 	LANE_SCRATCH = 256 << 10, /* bytes of the shared receive scratch: meant to stay in L2 */
+	LANE_AHEAD = 128 << 10,   /* bytes behind a payload that come with the same system call, L2 as well */
 	LANE_LINGER_MS = 1000,    /* how long a closed session may take to read its last frames */
 	SESSION_IOV = 64,         /* most iovecs of one send target */
 };

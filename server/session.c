@@ -40,6 +40,11 @@ static struct iovec add_target(struct session *s)
 	return (struct iovec){at + s->carry_n, s->target_len};
 }
 
+static uint8_t *stash_of(const struct session *s)
+{
+	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
+}
+
 static struct iovec payload_target(struct session *s)
 {
 	uint8_t *at;
@@ -47,12 +52,14 @@ static struct iovec payload_target(struct session *s)
 	if (s->mode == RX_ADD)
 		return add_target(s);
 	s->target_len = s->left_in;
-	at = s->mode == RX_CONTROL ? s->control_in : s->slot->stash + (s->rank - 1) * s->stripe->stride;
+	at = s->mode == RX_CONTROL ? s->control_in : stash_of(s);
 	return (struct iovec){at + s->pos, s->left_in};
 }
 
 unsigned session_recv_target(struct session *s, struct iovec iov[2])
 {
+	unsigned n = 0;
+
 	s->target_len = 0;
 	if (s->lost)
 		return 0;
@@ -60,16 +67,13 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2])
 		iov[0] = (struct iovec){s->stripe->owner->scratch, LANE_SCRATCH};
 		return 1;
 	}
-	if (!s->left_in) {
-		iov[0] = (struct iovec){s->raw + s->raw_have, FRAME_HEADER - s->raw_have};
-		return 1;
-	}
-	iov[0] = payload_target(s);
-	if (s->target_len < s->left_in)
-		return 1;
-	/* the next header comes with the same system call */
-	iov[1] = (struct iovec){s->raw, FRAME_HEADER};
-	return 2;
+	if (s->left_in)
+		iov[n++] = payload_target(s);
+	/* what there is of the next frames comes with the same system call, for one copy of the few that would
+	 * otherwise have gone straight into an accumulator: 8 ranks need 0.5 calls a chunk in place of 1.25 */
+	if (s->target_len == s->left_in)
+		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
+	return n;
 }
 
 static void add_received(struct session *s, size_t n)
@@ -271,6 +275,51 @@ static void payload_received(struct session *s, size_t n)
 		payload_complete(s);
 }
 
+/* The first n bytes of a payload, which came together with its header. */
+static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
+{
+	struct slot *slot = s->slot;
+
+	if (s->sum && s->mode != RX_CONTROL)
+		XXH3_64bits_update(s->sum, at, n);
+	if (s->mode == RX_ADD) {
+		uint32_t whole = n / (uint32_t)s->input.size;
+
+		slot_add(slot, s->stripe->owner->opt.kernels, 0, at, whole, s->in.flags & FRAME_WIDE);
+		s->pos = whole;
+		s->carry_n = n % (unsigned)s->input.size;
+		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
+	} else {
+		memcpy(s->mode == RX_CONTROL ? s->control_in : stash_of(s), at, n);
+		s->pos = n;
+	}
+	s->left_in -= n;
+	if (!s->left_in)
+		payload_complete(s);
+}
+
+/* n bytes at lane.ahead: headers and payloads in turn, from the middle of a header if raw_have says so. */
+static void ahead_received(struct session *s, size_t n)
+{
+	const uint8_t *at = s->stripe->owner->ahead;
+
+	while (n && !s->draining) {
+		size_t part = s->left_in ? s->left_in : FRAME_HEADER - s->raw_have;
+
+		part = n < part ? n : part;
+		if (s->left_in) {
+			payload_ahead(s, at, (uint32_t)part);
+		} else {
+			memcpy(s->raw + s->raw_have, at, part);
+			s->raw_have += (unsigned)part;
+			if (s->raw_have == FRAME_HEADER)
+				header_complete(s);
+		}
+		at += part;
+		n -= part;
+	}
+}
+
 void session_received(struct session *s, size_t n, uint64_t now_ms)
 {
 	size_t payload = n < s->target_len ? n : s->target_len;
@@ -283,7 +332,6 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 		payload_received(s, payload);
 	if (s->draining)
 		return;
-	s->raw_have += (unsigned)(n - payload);
-	if (s->raw_have == FRAME_HEADER)
-		header_complete(s);
+	if (n > payload)
+		ahead_received(s, n - payload);
 }

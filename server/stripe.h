@@ -20,8 +20,9 @@ struct lane {
 	struct stripe *stripes;
 	struct session *ready_head, *ready_tail; /* sessions the driver should look at, each at most once */
 	uint8_t *scratch;                        /* LANE_SCRATCH bytes, for contributions that are added */
-	uint64_t now_ms;                         /* as the driver last said */
-	uint64_t ticked_ms;                      /* time of the last tick */
+	uint8_t *ahead;     /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
+	uint64_t now_ms;    /* as the driver last said */
+	uint64_t ticked_ms; /* time of the last tick */
 };
 
 /* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list of

@@ -112,6 +112,30 @@ START_TEST(payloads_larger_than_the_scratch)
 }
 END_TEST
 
+/* Contributions that have arrived together are taken with one call, wherever the receiving had stopped before. */
+START_TEST(what_came_together_is_received_together)
+{
+	static const size_t stops[] = {0, 1, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, FRAME_HEADER + 7};
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = 8, .checksum = _i & 1, .deterministic = _i & 2});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8 * 16, 0);
+	for (unsigned r = 0; r < 2; r++)
+		for (f.chunk = 0; f.chunk < 8; f.chunk++)
+			fw_contribute(&fw, r, f);
+	for (unsigned r = 0; r < 2; r++) {
+		if (stops[_i / 4])
+			ck_assert(fw_feed(&fw, r, stops[_i / 4]));
+		ck_assert(fw_feed(&fw, r, SIZE_MAX));
+		ck_assert(!fw_feed(&fw, r, SIZE_MAX));
+	}
+	for (unsigned r = 0; r < 2; r++)
+		expect_all_results(&fw, r, f, 2);
+	say_goodbye_and_close(&fw);
+}
+END_TEST
+
 START_TEST(large_worlds)
 {
 	static const unsigned ops[] = {RS_SUM, RS_AVG, RS_MAX};
@@ -534,6 +558,7 @@ int main(void)
 	tcase_add_test(tc, every_kernel_table_serves);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
+	tcase_add_loop_test(tc, what_came_together_is_received_together, 0, 6 * 4);
 	tcase_add_loop_test(tc, tables_are_within_their_bound, 0, 8);
 	tcase_add_loop_test(tc, ranks_overtake_each_other, 0, 4);
 	tcase_add_loop_test(tc, every_split_of_two_ranks, 0, 2);
