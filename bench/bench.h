@@ -30,6 +30,7 @@ struct bench_options {
 	bool check;
 	unsigned in_flight;
 	unsigned tensors; /* of each size at once, in all ways; 0: one */
+	uint64_t behind;  /* bytes of an operation in flight while others are timed, in all ways; 0: none */
 	enum bench_place place;
 	bool json;
 	bool plain_memory; /* malloc instead of reduction_buffer_alloc */
@@ -87,11 +88,11 @@ struct bench_times {
 	double avg, p50, p99, min, max;
 	uint64_t wrong; /* elements over all ranks; UINT64_MAX: not checked */
 };
-enum bench_way { WAY_PLAIN, WAY_SEPARATE, WAY_GROUPED, WAY_SINGLE };
+enum bench_way { WAY_PLAIN, WAY_SEPARATE, WAY_GROUPED, WAY_SINGLE, WAY_ALONE, WAY_BEHIND, WAY_URGENT };
 struct bench_row {
 	uint64_t bytes, count;
-	enum bench_way way; /* WAY_PLAIN: without --tensors */
-	uint64_t sent;      /* bytes on the wire for one operation, or all tensors; only with --tensors */
+	enum bench_way way; /* WAY_PLAIN: without --tensors and --behind */
+	uint64_t sent;      /* bytes on the wire for one iteration; only with those */
 	enum rs_dtype dtype;
 	enum rs_op op;
 	int ranks;

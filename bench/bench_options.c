@@ -11,6 +11,7 @@
 enum {
 	KEY_INPLACE = 256,
 	KEY_TENSORS,
+	KEY_BEHIND,
 	KEY_JSON,
 	KEY_MALLOC,
 	KEY_TIMEOUT,
@@ -46,6 +47,9 @@ static const struct {
     {KEY_TENSORS, "tensors", "N",
      "N tensors of each size at once in three rows: operations of their own, as a group,\n"
      "and one operation of N times the size; size and time are those of all together"},
+    {KEY_BEHIND, "behind", "SIZE",
+     "time each size in three rows: alone, and started while an operation of SIZE is in flight,\n"
+     "with the same priority and with a higher one"},
     {KEY_INPLACE, "inplace", "WHICH", "both, only (in place only) or no (out of place only) (default both)"},
     {KEY_MALLOC, "malloc", NULL, "buffers from malloc instead of memory shared with the agent"},
     {KEY_TIMEOUT, "timeout", "SECONDS", "give up when one operation takes longer (default 60)"},
@@ -205,6 +209,8 @@ static const char *store(struct bench_options *o, int key, const char *arg)
 		return parse_int(arg, 1, 4096, &v) ? (o->in_flight = (unsigned)v, NULL) : "1 to 4096";
 	case KEY_TENSORS:
 		return parse_int(arg, 1, 4096, &v) ? (o->tensors = (unsigned)v, NULL) : "1 to 4096";
+	case KEY_BEHIND:
+		return parse_size(arg, &o->behind) && o->behind ? NULL : "a size above 0 such as 64M";
 	case KEY_INPLACE:
 		return parse_place(arg, &o->place) ? NULL : "both, only or no";
 	case KEY_TIMEOUT:
@@ -247,6 +253,8 @@ static int check_together(struct bench_options *o)
 		return usage_error("-b is larger than -e");
 	if (o->tensors && o->in_flight > 1)
 		return usage_error("--tensors and --async cannot be given together");
+	if (o->behind && (o->tensors || o->in_flight > 1))
+		return usage_error("--behind cannot be given together with --tensors or --async");
 	if (o->tensors && o->max_bytes > UINT64_MAX / 2 / o->tensors)
 		return usage_error("-e times --tensors is too large");
 	if (o->local_reducers && !o->ranks)

@@ -44,17 +44,19 @@ void bench_print_header(const struct bench_options *o, int ranks)
 		printf("  agent %s", o->agent);
 	if (o->tensors)
 		printf("  tensors %u", o->tensors);
+	if (o->behind)
+		printf("  behind %llu bytes", (unsigned long long)o->behind);
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
-	if (o->tensors)
+	if (o->tensors || o->behind)
 		printf(" %9s %12s", "", "");
 	if (o->place & PLACE_OUT)
 		printf(" %57s", "---------------------- out of place ---------------------");
 	if (o->place & PLACE_IN)
 		printf(" %57s", "------------------------ in place -----------------------");
 	printf("\n#%12s %12s %9s %5s", "size(B)", "count", "type", "redop");
-	if (o->tensors)
+	if (o->tensors || o->behind)
 		printf(" %9s %12s", "way", "sent(B)");
 	for (int i = 0; i < 2; i++)
 		if (o->place & (i ? PLACE_IN : PLACE_OUT))
@@ -63,7 +65,7 @@ void bench_print_header(const struct bench_options *o, int ranks)
 	fflush(stdout);
 }
 
-static const char *const ways[] = {"", "separate", "grouped", "single"};
+static const char *const ways[] = {"", "separate", "grouped", "single", "alone", "behind", "urgent"};
 
 static void print_table_row(const struct bench_row *r)
 {
@@ -97,9 +99,12 @@ static void print_json_row(const struct bench_options *o, const struct bench_row
 		       o->system, (unsigned long long)r->bytes, (unsigned long long)r->count, rs_dtype_name(r->dtype),
 		       rs_op_name(r->op), i ? "true" : "false", r->ranks, o->iters, o->in_flight, t->avg, t->p50,
 		       t->p99, t->min, t->max, algbw(r, i), busbw(r, i));
+		if (o->tensors)
+			printf("\"tensors\":%u,", o->tensors);
+		if (o->behind)
+			printf("\"behind\":%llu,", (unsigned long long)o->behind);
 		if (r->way != WAY_PLAIN)
-			printf("\"tensors\":%u,\"way\":\"%s\",\"sent\":%llu,", o->tensors, ways[r->way],
-			       (unsigned long long)r->sent);
+			printf("\"way\":\"%s\",\"sent\":%llu,", ways[r->way], (unsigned long long)r->sent);
 		printf("\"wrong\":");
 		if (t->wrong == UINT64_MAX)
 			printf("null}\n");

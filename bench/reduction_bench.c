@@ -18,6 +18,8 @@ struct run {
 	reduction_request **reqs;
 	unsigned reqs_n;
 	reduction_tensor *tensors; /* o->tensors: parts of the one buffer */
+	void *large;               /* o->behind: buffer of the operation in flight */
+	reduction_request *before; /* and its request */
 	double *us;                /* one for each iteration */
 	struct bench_pattern pattern;
 	reduction_error err; /* of the call that failed */
@@ -86,20 +88,50 @@ static int start(struct run *r, const struct bench_row *row, bool in_place, unsi
 	return rc;
 }
 
-/* One iteration: starts all operations, waits for all. 0, or -1 with r->err set. */
-static int iterate(struct run *r, const struct bench_row *row, bool in_place)
+static int wait_for(struct run *r, reduction_request **req, uint64_t bytes)
 {
-	unsigned n;
-	int rc = start(r, row, in_place, &n);
-	for (unsigned i = 0; i < n && !rc; i++) {
-		rc = reduction_wait(r->reqs[i], r->o->timeout_ms, &r->err);
-		if (rc != REDUCTION_ETIMEOUT)
-			r->reqs[i] = NULL;
-		else
-			snprintf(r->err.message, sizeof(r->err.message),
-				 "an all-reduce of %llu bytes was not done within %g s", (unsigned long long)row->bytes,
-				 r->o->timeout_ms / 1000.0);
-	}
+	int rc = reduction_wait(*req, r->o->timeout_ms, &r->err);
+	if (rc != REDUCTION_ETIMEOUT)
+		*req = NULL;
+	else
+		snprintf(r->err.message, sizeof(r->err.message), "an all-reduce of %llu bytes was not done within %g s",
+			 (unsigned long long)bytes, r->o->timeout_ms / 1000.0);
+	return rc;
+}
+
+/* Starts the large operation, if this row has one, and then that which is timed. */
+static int start_behind(struct run *r, const struct bench_row *row, bool in_place, double *ret_started)
+{
+	reduction_tensor t = REDUCTION_TENSOR_INIT;
+	int rc = 0;
+	t.send = t.recv = r->large;
+	t.count = r->o->behind / 4;
+	t.priority = 0;
+	if (row->way != WAY_ALONE)
+		rc = reduction_all_reduce_tensor_async(r->comm, &t, &r->before, &r->err);
+	t.send = r->send[0];
+	t.recv = in_place ? r->send[0] : r->recv[0];
+	t.count = row->count;
+	t.dtype = (reduction_dtype)row->dtype;
+	t.op = (reduction_op)row->op;
+	if (row->way == WAY_URGENT)
+		t.priority = reduction_priorities(r->comm) - 1;
+	*ret_started = now_s();
+	return rc ? rc : reduction_all_reduce_tensor_async(r->comm, &t, &r->reqs[0], &r->err);
+}
+
+/* One iteration: starts all operations, waits for all. 0, or -1 with r->err set. *ret_s: how long it took, but for the
+ * large operation. */
+static int iterate(struct run *r, const struct bench_row *row, bool in_place, double *ret_s)
+{
+	double started = now_s();
+	unsigned n = 1;
+	int rc = r->o->behind ? start_behind(r, row, in_place, &started) : start(r, row, in_place, &n);
+	for (unsigned i = 0; i < n && !rc; i++)
+		rc = wait_for(r, &r->reqs[i], row->bytes);
+	*ret_s = now_s() - started;
+	if (!rc && r->before)
+		rc = wait_for(r, &r->before, r->o->behind);
 	return rc ? -1 : 0;
 }
 
@@ -124,9 +156,10 @@ static uint64_t count_wrong(const struct run *r, const struct bench_row *row, bo
  * then, so one more iteration on fresh data is. */
 static int check(struct run *r, const struct bench_row *row, bool in_place, uint64_t *ret_wrong)
 {
+	double seconds;
 	if (in_place) {
 		fill(r, row);
-		if (iterate(r, row, true))
+		if (iterate(r, row, true, &seconds))
 			return -1;
 	}
 	uint64_t wrong = count_wrong(r, row, in_place);
@@ -146,11 +179,11 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 	if (reduction_barrier(r->comm, &r->err) || reduction_get_stats(r->comm, &before, &r->err))
 		return -1;
 	for (unsigned i = 0; i < o->warmup + o->iters; i++) {
-		double start = now_s();
-		if (iterate(r, row, in_place))
+		double seconds;
+		if (iterate(r, row, in_place, &seconds))
 			return -1;
 		if (i >= o->warmup)
-			r->us[i - o->warmup] = (now_s() - start) * 1e6 / o->in_flight;
+			r->us[i - o->warmup] = seconds * 1e6 / o->in_flight;
 		progress(r, row, in_place, i);
 	}
 	if (reduction_get_stats(r->comm, &after, &r->err))
@@ -185,11 +218,13 @@ static int run_row(struct run *r, struct bench_row *row)
 	return 0;
 }
 
-/* One row, or with --tensors one for each way. */
+/* One row, or with --tensors or --behind one for each way. */
 static int run_size(struct run *r, enum rs_dtype dtype, enum rs_op op, uint64_t bytes)
 {
 	unsigned n = r->o->tensors;
-	for (int way = n ? WAY_SEPARATE : WAY_PLAIN; way <= (n ? WAY_SINGLE : WAY_PLAIN); way++) {
+	int first = n ? WAY_SEPARATE : r->o->behind ? WAY_ALONE : WAY_PLAIN;
+	int last = n ? WAY_SINGLE : r->o->behind ? WAY_URGENT : WAY_PLAIN;
+	for (int way = first; way <= last; way++) {
 		struct bench_row row = {.dtype = dtype, .op = op, .ranks = r->world, .way = (enum bench_way)way};
 		row.count = bytes / rs_dtype_size(dtype) * (n ? n : 1);
 		row.bytes = row.count * rs_dtype_size(dtype);
@@ -233,9 +268,8 @@ static void summary(const struct run *r)
 		printf("; not checked\n");
 }
 
-static int alloc_one(struct run *r, void **ret)
+static int alloc_one(struct run *r, uint64_t bytes, void **ret)
 {
-	uint64_t bytes = r->o->max_bytes * (r->o->tensors ? r->o->tensors : 1);
 	if (!r->o->plain_memory)
 		return reduction_buffer_alloc(r->comm, bytes + 1, ret, &r->err) ? -1 : 0;
 	*ret = calloc(1, bytes + 1);
@@ -249,6 +283,7 @@ static int alloc_one(struct run *r, void **ret)
 static int alloc_all(struct run *r)
 {
 	unsigned n = r->o->in_flight;
+	uint64_t bytes = r->o->max_bytes * (r->o->tensors ? r->o->tensors : 1);
 	r->send = calloc(n, sizeof(*r->send));
 	r->recv = r->o->place & PLACE_OUT ? calloc(n, sizeof(*r->recv)) : NULL;
 	r->reqs_n = r->o->tensors ? r->o->tensors : n;
@@ -260,19 +295,23 @@ static int alloc_all(struct run *r)
 		return -1;
 	}
 	for (unsigned i = 0; i < n; i++)
-		if (alloc_one(r, &r->send[i]) || (r->recv && alloc_one(r, &r->recv[i])))
+		if (alloc_one(r, bytes, &r->send[i]) || (r->recv && alloc_one(r, bytes, &r->recv[i])))
 			return -1;
-	return 0;
+	return r->o->behind ? alloc_one(r, r->o->behind, &r->large) : 0;
+}
+
+static void free_one(struct run *r, void *buffer)
+{
+	if (r->o->plain_memory)
+		free(buffer);
+	else if (buffer)
+		reduction_buffer_free(r->comm, buffer);
 }
 
 static void free_buffers(struct run *r, void **buffers)
 {
-	for (unsigned i = 0; buffers && i < r->o->in_flight; i++) {
-		if (r->o->plain_memory)
-			free(buffers[i]);
-		else if (buffers[i])
-			reduction_buffer_free(r->comm, buffers[i]);
-	}
+	for (unsigned i = 0; buffers && i < r->o->in_flight; i++)
+		free_one(r, buffers[i]);
 	free(buffers);
 }
 
@@ -280,7 +319,9 @@ static void free_buffers(struct run *r, void **buffers)
  * false is returned, for its buffers must stay. */
 static bool settle(struct run *r)
 {
-	bool done = true;
+	bool done = !r->before || reduction_wait(r->before, 0, NULL) != REDUCTION_ETIMEOUT;
+	if (done)
+		r->before = NULL;
 	for (unsigned i = 0; r->reqs && i < r->reqs_n; i++)
 		if (r->reqs[i] && reduction_wait(r->reqs[i], 0, NULL) == REDUCTION_ETIMEOUT)
 			done = false;
@@ -295,6 +336,7 @@ static int run_close(struct run *r)
 	if (settle(r)) {
 		free_buffers(r, r->send);
 		free_buffers(r, r->recv);
+		free_one(r, r->large);
 	}
 	rc = reduction_close(r->comm, &r->err) ? -1 : 0;
 	settle(r);

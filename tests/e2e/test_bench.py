@@ -93,6 +93,19 @@ class Bench(unittest.TestCase):
         ways = [line.split()[4] for line in table.splitlines() if not line.startswith("#")]
         self.assertEqual(ways, ["separate", "grouped", "single"])
 
+    def test_behind(self):
+        """Three rows for each size; only the time of the small operation counts, right sums come of both."""
+        argv = local("-b", "4K", "-e", "4K", "-n", 3, "--behind", "8M", "--json", "--inplace", "only", reducers=2)
+        rows = [json.loads(line) for line in self.bench(argv).out.splitlines()]
+        self.assertEqual([row["way"] for row in rows], ["alone", "behind", "urgent"])
+        self.assertEqual({(row["behind"], row["bytes"], row["wrong"]) for row in rows}, {(8 << 20, 4096, 0)})
+        self.assertLess(rows[0]["sent"], 3 * 4096)
+        for row in rows[1:]:
+            self.assertGreater(row["sent"], 8 << 20)
+        table = self.bench(local("-b", "2K", "-e", "2K", "-n", 2, "--behind", "1M", "--inplace", "no")).out
+        ways = [line.split()[4] for line in table.splitlines() if not line.startswith("#")]
+        self.assertEqual(ways, ["alone", "behind", "urgent"])
+
     def test_not_checked(self):
         out = self.bench(local("-e", "4K", "-n", 1, "-c", 0, "--inplace", "only", "--malloc")).out
         self.assertRegex(out, r"(?m)^ +4096 .* N/A$")
@@ -110,6 +123,8 @@ class Bench(unittest.TestCase):
             (["--local-reducers", "2"], "needs --ranks"),
             (["--lanes", "2"], "--local-reducers"),
             (["--tensors", "2", "--async", "2"], "--tensors and --async cannot be given together"),
+            (["--behind", "0"], "expected a size above 0"),
+            (["--behind", "1M", "--async", "2"], "--behind cannot be given together with --tensors or --async"),
             (["--tensors", "4096", "-e", "4000000G"], "-e times --tensors is too large"),
             (["word"], 'unexpected argument "word"'),
         ):
