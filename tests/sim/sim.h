@@ -231,6 +231,7 @@ struct team {
 	struct team *before; /* the generation before this one; NULL: none */
 	bool born;           /* one of its ranks */
 	bool together;       /* begins when all of `before` have ended; else each rank when its own has */
+	bool again;          /* has the same generation as `before`, which fails */
 	bool failed;         /* an operation or the exchange of a rank ended with an error */
 	uint32_t pause_us;   /* most time between two things that a rank does */
 };

@@ -64,13 +64,36 @@ static void check_stripe(struct sim *s, const struct stripe *st)
 			 st->slots_n * st->p.priorities, alive, idle, unsent, queued);
 }
 
+/* The rank's oldest operation without a result. */
+static uint64_t first_pending(const struct rank *k)
+{
+	for (unsigned i = 0; i < k->submitted; i++)
+		if (!k->ops[i].done)
+			return i;
+	return k->submitted;
+}
+
+/* What a reducer takes for stable no rank waits for. */
+static void check_stable(struct sim *s, const struct stripe *st)
+{
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		const struct conn *c = st->sessions[r] ? session_user(st->sessions[r]) : NULL;
+
+		if (c && c->rank && st->stable > first_pending(c->rank))
+			sim_fail(s, "a reducer takes operation %llu for stable, rank %u waits for %llu",
+				 (unsigned long long)st->stable - 1, r, (unsigned long long)first_pending(c->rank));
+	}
+}
+
 void check_lane(struct lane_thread_sim *t)
 {
 	/* often enough for a short run to be looked at many times, seldom enough to be cheap */
 	if (!sim_chance(t->reducer->sim, 3))
 		return;
-	for (const struct stripe *st = t->core->stripes; st; st = st->next)
+	for (const struct stripe *st = t->core->stripes; st; st = st->next) {
 		check_stripe(t->reducer->sim, st);
+		check_stable(t->reducer->sim, st);
+	}
 }
 
 void check_last_session(struct session *session)

@@ -204,6 +204,19 @@ static void draw_fault(struct sim *s, struct team *t)
 		t->connect_ms = sim_between(s, 2500, 4000);
 }
 
+/* The reducers hear of every process that has ended: a job can begin again at once with the same generation. */
+static bool leaves_nothing(const struct team *t)
+{
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		enum fault_kind k = t->faults[i].kind;
+
+		if (k != FAULT_KILL && k != FAULT_MISMATCH && k != FAULT_FEWER && k != FAULT_HANG && k != FAULT_ABORT &&
+		    k != FAULT_GOODBYE)
+			return false;
+	}
+	return true;
+}
+
 static void draw_team(struct sim *s, const char *job, struct team *before)
 {
 	struct team *t = &s->teams[s->teams_n];
@@ -227,7 +240,10 @@ static void draw_team(struct sim *s, const char *job, struct team *before)
 	if (t->faults_n && t->faults[0].kind != FAULT_HANG && sim_chance(s, 20))
 		draw_fault(s, t);
 	t->before = before;
-	if (before) {
+	if (before && before->faults_n && leaves_nothing(before) && sim_chance(s, 50)) {
+		t->generation = before->generation;
+		t->again = t->together = true;
+	} else if (before) {
 		t->generation = before->generation + (before->faults_n || sim_chance(s, 50) ? 1 : 0);
 		t->together = before->faults_n ? sim_chance(s, 50) : t->generation > before->generation;
 	}

@@ -40,19 +40,22 @@ void team_rank_ended(struct rank *k)
 	struct sim *s = k->sim;
 	struct team *t = k->team, *next = t + 1;
 	bool all = t->ended == t->world;
+	uint32_t after_us = 0;
 
 	if (t->index + 1 >= s->teams_n || next->before != t || (next->together && !all))
 		return;
-	/* a generation that has failed is not used again: something of it may still be there */
-	if (t->failed && next->generation == t->generation && !next->born)
+	/* something of a generation that has failed may still be there for a while, and be in the way */
+	if (t->failed && next->generation == t->generation && !next->again && !next->born)
 		next->generation++;
+	if (next->again)
+		after_us = 100000;
 	if (!all && next->generation > t->generation) {
 		fault_blame(t, FAULT_REPLACED, -1, "replaced generation");
 		fault_blame(t, FAULT_REPLACED, -1, "is at generation");
 	}
 	for (unsigned r = 0; r < next->world; r++)
 		if (next->ranks[r].state == RANK_UNBORN && (all || r == k->index))
-			sim_in(s, sim_below(s, 1000), EV_RANK_BIRTH, next->ranks[r].process, 0);
+			sim_in(s, after_us + sim_below(s, 1000), EV_RANK_BIRTH, next->ranks[r].process, 0);
 }
 
 static void to_conn(struct sim *s, const struct sim_event *ev)
@@ -152,10 +155,10 @@ static void run(struct sim *s)
 			break;
 	}
 	s->stats->steps += steps;
+	if (steps >= SIM_STEPS)
+		sim_fail(s, "no end after %d events, at %llu ms", SIM_STEPS, (unsigned long long)sim_ms(s));
 	if (s->ranks_ended < s->ranks_n)
 		name_the_hanging(s);
-	if (steps >= SIM_STEPS)
-		sim_fail(s, "no end after %d events", SIM_STEPS);
 }
 
 static void release(struct sim *s)
