@@ -190,6 +190,24 @@ class Requests(unittest.TestCase):
             comm.barrier()                                  # rank 0's first one is done as well then
         """)
 
+    def test_a_start_looks_at_the_oldest_only(self):
+        self.check("""
+            if rank == 0:
+                os.mkfifo("fifo")
+            comm.barrier()
+            asked = []
+            done = reduction.Request.done
+            reduction.Request.done = lambda self: asked.append(self) or done(self)
+            if rank == 1:
+                open("fifo").close()                        # until rank 0 has 100 under way
+            requests = [comm.all_reduce(np.ones(4), async_op=True) for _ in range(100)]
+            if rank == 0:
+                assert len(asked) <= 101, len(asked)        # the barrier is one that has ended
+                open("fifo", "w").close()
+            for request in requests:
+                same(request.wait(), [2, 2, 2, 2])
+        """)
+
     def test_nobody_waits(self):
         # the memory of an operation that the program forgot must live until the operation is done
         self.check("""
