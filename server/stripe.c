@@ -231,6 +231,32 @@ static int check_sequence(struct stripe *st, const struct slot *slot, unsigned r
 		       odd->of.seq, me, odd->of.chunk, other, slot->of.seq);
 }
 
+/* All slots of a priority are in use. Ranks that send one sequence of chunks and keep to the window do not get there,
+ * so two of them sent different chunks in the same place. */
+static int no_slot(struct stripe *st, const struct frame *f, unsigned rank, struct rs_err *e)
+{
+	const struct slot *slots = st->slots + (size_t)f->priority * st->slots_n;
+	struct slot mine = {.of = *f, .first_rank = rank, .nth = st->sessions[rank]->streams[f->priority].begun};
+	const struct slot *a = &mine, *b = &mine;
+	char who_a[160], who_b[160];
+
+	for (unsigned i = 0; i < st->slots_n && a == b; i++)
+		for (unsigned j = i + 1; j <= st->slots_n && a == b; j++) {
+			const struct slot *other = j < st->slots_n ? &slots[j] : &mine;
+
+			if (slots[i].nth == other->nth) {
+				a = slots[i].of.seq < other->of.seq ? &slots[i] : other;
+				b = a == other ? &slots[i] : other;
+			}
+		}
+	stripe_who(st, a->first_rank, who_a, sizeof who_a);
+	stripe_who(st, b->first_rank, who_b, sizeof who_b);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
+		       "operation %" PRIu64,
+		       a->of.seq, who_a, a->of.chunk, who_b, b->of.chunk, b->of.seq);
+}
+
 /* A frame from the network says what it is; nothing of it is believed before it fits the job. */
 static int check_contribution(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
@@ -299,8 +325,7 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 	} else {
 		slot = st->free[f->priority];
 		if (!slot)
-			return rs_fail(e, RS_EPROTO, "%s started more chunks than the job's window of %u allows",
-				       stripe_who(st, rank, who, sizeof who), st->p.window);
+			return no_slot(st, f, rank, e);
 		st->free[f->priority] = slot->next;
 		slot_begin(st, slot, f, rank);
 		slot->nth = st->sessions[rank]->streams[f->priority].begun;
