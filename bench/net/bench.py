@@ -31,8 +31,8 @@ import systems
 from cases import BY_NAME, GIB, KERNELS, KIB, LATENCY, LOOPBACK, MIB, SHAPED, TABLE, Case, closed_form_over_S, size_text
 
 SAMPLE_S, CALM = 0.4, 0.85  # cores are called idle when idle for this share of this time
-MODES = {False: ("quick", 3, 0.6, 9.5), True: ("full", 5, 1.0, 34)}  # by --full: name, repeats, seconds, minutes
-LATENCY_ITERS = 1000
+MODES = {False: ("quick", 3, 0.5, 9.5), True: ("full", 5, 0.7, 34)}  # by --full: name, repeats, seconds, minutes
+LATENCY_ITERS = 500
 # for the estimate: share of the line, MB/s on loopback, seconds to start and end
 EXPECTED = {"reduction": (0.93, 600, 0.6), "gloo": (0.6, 250, 0.6), "ompi-ring": (0.45, 450, 1.4),
             "ompi": (0.3, 600, 1.4), "mpich": (0.18, 100, 1.4), "ompi-shm": (1, 900, 0.8),
@@ -78,7 +78,7 @@ def make_parser():
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 5 with --full)")
     p.add_argument("--minutes", type=float, help="start no pass over a case that would end later than this; each gets "
                    "one pass at least (default 9.5; 34 with --full)")
-    p.add_argument("--seconds", type=float, help="of timed operations, for each launch (default 0.6; 1 with --full)")
+    p.add_argument("--seconds", type=float, help="of timed operations, for each launch (default 0.5; 0.7 with --full)")
     p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until the cores "
                    "are idle, at most so long (default: do not wait)")
     p.add_argument("--cc", help="congestion control, such as cubic (default: the machine's)")
@@ -185,7 +185,7 @@ class Results:
     def estimate_s(self):
         """About how long a pass takes."""
         case, rate = self.case, net.parse_rate(self.case.rate)
-        total = 2.5 + 0.15 * (1 if case.loopback else case.n + case.k)
+        total = 2 + 0.15 * (1 if case.loopback else case.n + case.k)
         for size in case.sizes:
             ops = sum(operations(case, size, self.args.seconds)) + 1
             for system, place in self.entries:
@@ -193,7 +193,7 @@ class Results:
                 speed = net.payload_bits(rate) / 8 * share if rate else loopback * 1e6
                 over = closed_form_over_S(case.n, case.k, place.mixed) if system.name.startswith("reduction") else 1
                 total += start_s + 0.05 * case.n + ops * size * over / speed
-                total += {"gloo": 6}.get(system.name, 1) if case.kind == LATENCY else 0
+                total += {"gloo": 4, "mpich": 5}.get(system.name, 0.3) if case.kind == LATENCY else 0
         return total
 
     def run_pass(self, started, which):

@@ -89,7 +89,9 @@ def checks_of(lines):
         for size in sorted({r["bytes"] for r in rows} & set(case.in_full().sizes)):
             here = [r for r in rows if r["bytes"] == size]
             ours = best(here, ["reduction"])
-            if ours and case.kind == LATENCY:
+            if not ours and case.targets and any(r["system"] == "reduction" for r in here):
+                found.append(Check(name, size, "launches that end well", 0, 1, True, "all failed", None))
+            elif ours and case.kind == LATENCY:
                 found += latency_checks(case, size, here)
             elif ours:
                 found += speed_checks(case, size, ours, here) + cost_checks(case, size, ours, here)

@@ -23,7 +23,7 @@ ATTEMPTS = 3
 LAUNCH_S = 15  # what starting may take besides the operations
 STALL_S = 6  # so long without a byte on host 0's links before a result: the launch hangs
 END_S = 3  # what ending may take after the result has been printed
-SLOWEST = 1 / 40  # of the line: a system slower than this is taken for hung
+SLOWEST, SLOWEST_OP_S = 1 / 40, 0.05  # of the line, and besides: a system slower than this is taken for hung
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -38,7 +38,7 @@ class Launch:
         self.lab, self.place, self.size, self.iters, self.warmup = lab, place, size, iters, warmup
         self.build = pathlib.Path(build).resolve()
         rate = min((r for r in lab.rate if r), default=8e9) / 8
-        self.limit_s = LAUNCH_S + (iters + warmup + 1) * size / (rate * SLOWEST)
+        self.limit_s = LAUNCH_S + (iters + warmup + 1) * (size / (rate * SLOWEST) + SLOWEST_OP_S)
         self.dir = None  # a temporary folder, empty at the start
 
     def common(self):

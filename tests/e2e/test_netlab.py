@@ -127,6 +127,13 @@ class Report(unittest.TestCase):
             ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
         })
 
+    def test_all_launches_failed(self):
+        failed = line("n4", "reduction", 4 * MIB, 1.0) | {"algbw_MBps_median": None, "min": None, "max": None, "runs": []}
+        (check,) = report.checks_of([failed, line("n4", "gloo", 4 * MIB, 60.0)])
+        self.assertEqual((check.verdict, check.measured), ("MISS", "all failed"))
+        self.assertIn("| n4 4 MiB | launches that end well ≥ 1 | 0.000 | all failed |  | MISS |",
+                      report.markdown([failed], [], "."))
+
     def test_program(self):
         with tempfile.TemporaryDirectory() as folder, harness.Cluster(start=False, reducers=0) as c:
             path = pathlib.Path(folder) / "net.jsonl"
