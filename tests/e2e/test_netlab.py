@@ -128,7 +128,8 @@ class Report(unittest.TestCase):
         })
 
     def test_all_launches_failed(self):
-        failed = line("n4", "reduction", 4 * MIB, 1.0) | {"algbw_MBps_median": None, "min": None, "max": None, "runs": []}
+        nothing = {"algbw_MBps_median": None, "min": None, "max": None, "runs": []}
+        failed = line("n4", "reduction", 4 * MIB, 1.0) | nothing
         (check,) = report.checks_of([failed, line("n4", "gloo", 4 * MIB, 60.0)])
         self.assertEqual((check.verdict, check.measured), ("MISS", "all failed"))
         self.assertIn("| n4 4 MiB | launches that end well ≥ 1 | 0.000 | all failed |  | MISS |",
