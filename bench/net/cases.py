@@ -85,8 +85,8 @@ TABLE = [
     Case("loopback", 4, 2, LOOPBACK, "none", sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,),
          peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), agent=True,
          targets={"peer": 1.0, **CPU}),
-    Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "ompi-shm"), more_peers=("mpich",), agent=True,
-         targets={"p50": 2.0, "goal": 1.0}),
+    Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "ompi-shm"),
+         more_peers=("mpich",), agent=True, targets={"p50": 2.0, "goal": 1.0}),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]
