@@ -280,6 +280,7 @@ static int open_socket(struct conn *c, const struct addrinfo *a)
 
 	if (fd < 0)
 		return -1;
+	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind what the socket holds, but the window keeps that short */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	if (connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS) {
