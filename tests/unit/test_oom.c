@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that runs out: whatever allocates is tried again and again, and each time the next allocation fails. It has to
+ * say so in a sentence and to leave nothing behind, which the sanitized build looks for. The linker puts the functions
+ * below in the place of the C library's, xxHash's and libyaml's (-Wl,--wrap, tests/module.mk). */
+#include "agent/exchange.h"
+#include "config/config.h"
+#include "proto/control.h"
+#include "server/registry.h"
+#include "server/stripe.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+/* Allocations until one fails; 0: none does. */
+static unsigned left;
+static bool failed;
+
+static bool runs_out(void)
+{
+	if (!left || --left)
+		return false;
+	failed = true;
+	return true;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+char *__real_strdup(const char *s);
+int __real_posix_memalign(void **ret, size_t align, size_t n);
+XXH3_state_t *__real_XXH3_createState(void);
+int __real_yaml_parser_initialize(yaml_parser_t *p);
+int __real_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+char *__wrap_strdup(const char *s);
+int __wrap_posix_memalign(void **ret, size_t align, size_t n);
+XXH3_state_t *__wrap_XXH3_createState(void);
+int __wrap_yaml_parser_initialize(yaml_parser_t *p);
+int __wrap_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev);
+
+void *__wrap_malloc(size_t n)
+{
+	return runs_out() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return runs_out() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return runs_out() ? NULL : __real_realloc(p, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return runs_out() ? NULL : __real_strdup(s);
+}
+
+int __wrap_posix_memalign(void **ret, size_t align, size_t n)
+{
+	return runs_out() ? ENOMEM : __real_posix_memalign(ret, align, n);
+}
+
+XXH3_state_t *__wrap_XXH3_createState(void)
+{
+	return runs_out() ? NULL : __real_XXH3_createState();
+}
+
+int __wrap_yaml_parser_initialize(yaml_parser_t *p)
+{
+	return runs_out() ? 0 : __real_yaml_parser_initialize(p);
+}
+
+int __wrap_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev)
+{
+	if (!runs_out())
+		return __real_yaml_parser_parse(p, ev);
+	memset(ev, 0, sizeof *ev);
+	p->error = YAML_MEMORY_ERROR;
+	return 0;
+}
+
+/* Tries until memory suffices; returns how many allocations that took. */
+static unsigned exhaust(int (*attempt)(void *ctx, struct rs_err *e), void *ctx)
+{
+	for (unsigned i = 1;; i++) {
+		struct rs_err e = {0};
+		int rc;
+
+		failed = false;
+		left = i;
+		rc = attempt(ctx, &e);
+		left = 0;
+		if (!failed) {
+			ck_assert_msg(rc == RS_OK, "with enough memory: %s", e.msg);
+			return i - 1;
+		}
+		ck_assert_msg(rc == RS_ENOMEM, "allocation %u: code %d, \"%s\"", i, rc, e.msg);
+		ck_assert_int_eq(e.code, RS_ENOMEM);
+		ck_assert_msg(strstr(e.msg, "memory") && strchr(e.msg, ' '), "allocation %u: \"%s\"", i, e.msg);
+	}
+}
+
+/* ---- the worker ---- */
+
+static int make_exchange(void *cfg, struct rs_err *e)
+{
+	struct exchange_options opt = {.cfg = cfg, .job = "j", .world_size = 2, .processes = 1, .connect_ms = 1000};
+	struct exchange *x;
+	int rc = exchange_new(&x, &opt, 1000, e);
+
+	if (!rc)
+		exchange_free(x);
+	return rc;
+}
+
+START_TEST(an_exchange)
+{
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_load(&cfg, "config/examples/four-reducers.yaml", &e), RS_OK);
+	ck_assert_uint_eq(exhaust(make_exchange, &cfg), 4);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* ---- lanes ---- */
+
+struct job {
+	struct lane *lane;
+	struct stripe_params p;
+	unsigned gone;
+};
+
+static void on_event(void *ctx, const struct lane_event *ev)
+{
+	struct job *j = ctx;
+
+	j->gone += ev->type == LANE_GONE;
+}
+
+static int make_lane(void *ctx, struct rs_err *e)
+{
+	struct lane_options opt = {.event = on_event, .detect_ms = 1000, .ctx = ctx};
+	struct lane *l;
+	int rc;
+
+	if (rs_kernels_select("auto", &opt.kernels, NULL))
+		ck_abort();
+	rc = lane_new(&l, &opt, e);
+	if (!rc)
+		lane_free(l);
+	return rc;
+}
+
+START_TEST(a_lane)
+{
+	struct job j = {0};
+
+	ck_assert_uint_eq(exhaust(make_lane, &j), 2);
+}
+END_TEST
+
+static int join_lane(struct job *j, unsigned rank, struct rs_err *e)
+{
+	struct session_params sp = {.rank = rank, .peer_detect_ms = 1000};
+	struct session *s;
+	int rc = lane_attach(j->lane, &s, &j->p, &sp, NULL, 1000, e);
+
+	if (!rc)
+		session_free(s);
+	return rc;
+}
+
+static int join_alone(void *ctx, struct rs_err *e)
+{
+	struct job *j = ctx;
+	int rc = join_lane(j, 0, e);
+
+	left = 0; /* the checks allocate as well */
+	ck_assert_ptr_null(j->lane->stripes);
+	return rc;
+}
+
+static int join_second(void *ctx, struct rs_err *e)
+{
+	struct job *j = ctx;
+	int rc = join_lane(j, 1, e);
+
+	left = 0;
+	ck_assert_uint_eq(j->lane->stripes->attached, 1);
+	return rc;
+}
+
+START_TEST(a_session)
+{
+	struct job j = {.p = {.job = 7, .world_size = 2, .chunk_bytes = 1024, .window = 2, .priorities = 2}};
+	struct lane_options opt = {.event = on_event, .detect_ms = 1000, .ctx = &j};
+	struct session_params sp = {.rank = 0, .peer_detect_ms = 1000};
+	struct session *s;
+	struct rs_err e;
+
+	j.p.checksum = _i;
+	ck_assert_int_eq(rs_kernels_select("auto", &opt.kernels, &e), RS_OK);
+	ck_assert_int_eq(lane_new(&j.lane, &opt, &e), RS_OK);
+	j.p.memory = aligned_alloc(64, stripe_memory(&j.p));
+	ck_assert_uint_eq(exhaust(join_alone, &j), 7 + _i);
+	ck_assert_uint_eq(j.gone, 1);
+	ck_assert_int_eq(lane_attach(j.lane, &s, &j.p, &sp, NULL, 1000, &e), RS_OK);
+	ck_assert_uint_eq(exhaust(join_second, &j), 2 + _i);
+	ck_assert_uint_eq(j.gone, 2);
+	lane_free(j.lane);
+	free(j.p.memory);
+}
+END_TEST
+
+/* ---- the registry ---- */
+
+static void *slots_alloc(void *ctx, uint64_t bytes)
+{
+	(void)ctx;
+	return malloc(bytes);
+}
+
+static void slots_free(void *ctx, void *memory, uint64_t bytes)
+{
+	(void)ctx;
+	(void)bytes;
+	free(memory);
+}
+
+static void on_action(void *ctx, const struct registry_action *a)
+{
+	unsigned *opened = ctx;
+
+	*opened += a->type == REGISTRY_OPENED;
+}
+
+static const struct registry_options registry_options = {
+    .limits = {.jobs = 2, .workers = 8, .memory_bytes = 1 << 30},
+    .threads = 1,
+    .alloc = slots_alloc,
+    .free = slots_free,
+    .action = on_action,
+};
+
+static int make_registry(void *ctx, struct rs_err *e)
+{
+	struct registry *r;
+	int rc = registry_new(&r, &registry_options, e);
+
+	(void)ctx;
+	if (!rc)
+		registry_free(r);
+	return rc;
+}
+
+START_TEST(a_registry)
+{
+	ck_assert_uint_eq(exhaust(make_registry, NULL), 1);
+}
+END_TEST
+
+static int admit(void *ctx, struct rs_err *e)
+{
+	struct control_hello h = {.job = "j",
+				  .world_size = 2,
+				  .lanes = 1,
+				  .chunk_bytes = 1024,
+				  .window = 2,
+				  .priorities = 2,
+				  .processes = 1,
+				  .reducer = "r0",
+				  .incarnation = 1,
+				  .detect_ms = 1000};
+	struct control_refused refused = {0};
+	struct registry_admit admit;
+	struct registry *r = ctx;
+	int rc = registry_hello(r, &h, &admit, &refused);
+
+	left = 0;
+	if (rc) {
+		ck_assert(refused.retry);
+		ck_assert_uint_eq(registry_jobs(r), 0);
+		return rs_fail(e, refused.code, "%s", refused.message);
+	}
+	ck_assert_uint_eq(registry_jobs(r), 1);
+	registry_gone(r, admit.stripe.job, 0, 0, true);
+	ck_assert_uint_eq(registry_jobs(r), 0);
+	return RS_OK;
+}
+
+START_TEST(an_admission)
+{
+	struct registry_options opt = registry_options;
+	struct registry *r;
+	unsigned opened = 0;
+	struct rs_err e;
+
+	opt.ctx = &opened;
+	ck_assert_int_eq(registry_new(&r, &opt, &e), RS_OK);
+	ck_assert_uint_eq(exhaust(admit, r), 3);
+	ck_assert_uint_eq(opened, 1);
+	registry_free(r);
+}
+END_TEST
+
+/* ---- configuration ---- */
+
+static int load(void *file, struct rs_err *e)
+{
+	struct rs_config cfg;
+	int rc = rs_config_load(&cfg, file, e);
+
+	if (!rc)
+		rs_config_close(&cfg);
+	return rc;
+}
+
+START_TEST(a_configuration)
+{
+	static const char *const files[] = {NULL, "agent.yaml", "explicit-map.yaml", "plan.yaml", "weighted.yaml"};
+	char path[80];
+
+	snprintf(path, sizeof path, "config/examples/%s", files[_i] ? files[_i] : "");
+	ck_assert_uint_ge(exhaust(load, files[_i] ? path : NULL), files[_i] ? 20 : 2);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("memory runs out");
+	TCase *tc = tcase_create("oom");
+	SRunner *runner;
+	int failures;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, an_exchange);
+	tcase_add_test(tc, a_lane);
+	tcase_add_loop_test(tc, a_session, 0, 2);
+	tcase_add_test(tc, a_registry);
+	tcase_add_test(tc, an_admission);
+	tcase_add_loop_test(tc, a_configuration, 0, 5);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failures = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failures != 0;
+}
