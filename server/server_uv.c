@@ -16,12 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
 	REGISTRY_TICK_MS = 1000,
 	ACCEPTS_PER_WAKE = 64,
+	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
 	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
 };
 
@@ -333,6 +335,17 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
+/* Better said now than when a job's last worker cannot come in. */
+static void check_descriptors(const struct server *s)
+{
+	struct rlimit r;
+	uint64_t need = (uint64_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (uint64_t)s->lanes_n;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
+		rs_log(s->log, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur), rs_kv_u("expected", need),
+		       rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
+}
+
 static struct server *server_new(const struct server_options *opt)
 {
 	struct server *s = calloc(1, sizeof *s);
@@ -413,6 +426,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		return rc;
 	}
 	log_listening(s, kernels);
+	check_descriptors(s);
 	*ret = s;
 	return RS_OK;
 

@@ -85,6 +85,24 @@ class Load(unittest.TestCase):
         self.assertEqual(row["wrong"], 0)
         self.assertGreater(row["silent_closed"], 0)
 
+    def test_descriptors_run_out(self):
+        """Said when the reducer starts, and again when it happens; the job that is there goes on."""
+        c = self.cluster(start=False, lanes=1)
+        argv = [harness.binary("reduction-server"), "--listen", c.address(0), "--lanes", "1"]
+        c.reducers[0] = c.start("reducer r0", ["/bin/sh", "-c", 'ulimit -n 60 && exec "$@"', "sh", *argv])
+        c.reducers[0].wait_text(r"\bfew-descriptors found=60 expected=\d+ .*limits.connections")
+        p = c.start("reduction-load", [LOAD, "--address", c.address(0), "--json", "--ranks", 4, "--bytes", "64K",
+                                       "--seconds", 1, "--warmup", 0])  # fmt: skip
+        c.reducers[0].wait_text(r"\bjob-started")
+        crowd = [c.connect(0) for _ in range(100)]
+        c.reducers[0].wait_text(r"\bout-of-descriptors\b")
+        self.assertEqual(p.wait(), 0, p.report())
+        self.assertEqual(json.loads(p.out)["wrong"], 0)
+        for connection in crowd:
+            connection.close()
+        # and there is room again
+        self.assertEqual(self.load(c, "--ranks", 2, "--ops", 1)["wrong"], 0)
+
     def test_wrong_sums_are_found(self):
         """A reducer that changes one byte of a result: seen at the beginning, with --check-all anywhere."""
         for at, more, status in ((0, [], 1), (63, [], 1), (100, [], 0), (1023, ["--check-all"], 1)):
