@@ -202,8 +202,9 @@ class Requests(unittest.TestCase):
                 open("fifo").close()                        # until rank 0 has 100 under way
             requests = [comm.all_reduce(np.ones(4), async_op=True) for _ in range(100)]
             if rank == 0:
-                assert len(asked) <= 101, len(asked)        # the barrier is one that has ended
+                looks = len(asked)
                 open("fifo", "w").close()
+                assert looks <= 101, looks                  # the barrier is one that has ended
             for request in requests:
                 same(request.wait(), [2, 2, 2, 2])
         """)
