@@ -54,6 +54,8 @@ enum event_type {
 	EV_RESET,         /* a: connection, b: side */
 	EV_READ,          /* a: connection, b: side: what has arrived is looked at (again) */
 	EV_WRITE,         /* a: connection, b: side: there is room again */
+	EV_REDUCER_OFF,   /* a: reducer, b: life << 8: it was drained */
+	EV_DRAINED,       /* a: reducer, b: life << 8: its jobs had their time */
 	EV_REDUCER_ON,    /* a: reducer */
 	EV_MAIL,          /* a: reducer, b: life << 8 | mailbox */
 	EV_LANE_TICK,     /* a: reducer, b: life << 8 | thread */
@@ -176,6 +178,7 @@ enum fault_kind {
 	FAULT_CORRUPT,          /* one byte of a connection is damaged */
 	FAULT_REDUCER_KILL,     /* a reducer's process ends */
 	FAULT_REDUCER_POWEROFF, /* a reducer's machine is gone */
+	FAULT_DRAIN,            /* a reducer is asked to stop */
 	FAULT_MISMATCH,         /* a rank calls an operation with other arguments */
 	FAULT_FEWER,            /* a rank leaves before the last operations */
 	FAULT_HANG,             /* a rank does not call the last operations, and stays */
@@ -317,10 +320,13 @@ struct reducer {
 	struct lane_thread_sim threads[SIM_THREADS];
 	struct post in;
 	unsigned blocks; /* of slot memory */
+	bool comes_back; /* after it was drained */
 };
 
 void reducer_on(struct reducer *r);
 void reducer_off(struct reducer *r, bool silent);
+/* What SIGTERM does: nobody new; after a while the jobs end, then the process. */
+void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back);
 void reducer_event(struct reducer *r, const struct sim_event *ev);
 void reducer_readable(struct conn *c);
 void reducer_writable(struct conn *c);
@@ -384,7 +390,8 @@ struct sim {
 	unsigned ranks_n, ranks_ended;
 	/* the network's manners */
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
-	unsigned balk; /* percent of writes that find no room although there is some */
+	unsigned jobs_most; /* of one reducer */
+	unsigned balk;      /* percent of writes that find no room although there is some */
 	const struct rs_config *base;
 	const struct rs_kernels *kernels;
 	FILE *trace; /* NULL: none */

@@ -17,6 +17,14 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 	return false;
 }
 
+static bool blamed(const struct team *t, enum fault_kind kind)
+{
+	for (unsigned i = 0; i < t->blame_n; i++)
+		if (t->blame[i].kind == kind)
+			return true;
+	return false;
+}
+
 static bool in_time(const struct team *t, uint64_t now_ms)
 {
 	for (unsigned i = 0; i < t->blame_n; i++)
@@ -36,6 +44,8 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 			 err->code, err->msg);
 	else if (!t->blame_n)
 		sim_fail(s, "%s rank %u: %s failed although nothing was wrong: %s", t->job, k->index, what, err->msg);
+	else if (err->code == RS_EINTERNAL || (err->code == RS_EPROTO && !blamed(t, FAULT_CORRUPT)))
+		sim_fail(s, "%s rank %u: nobody broke the protocol, but %s says: %s", t->job, k->index, what, err->msg);
 	else if (!names_cause(t, k, err))
 		sim_fail(s, "%s rank %u: the cause was %s (\"%s\"), but %s says: %s", t->job, k->index,
 			 fault_name(t->blame[0].kind), t->blame[0].words, what, err->msg);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { DRAIN_MS = 3000 };
+
 static const char *const names[FAULT_NR] = {
     [FAULT_NONE] = "none",
     [FAULT_PAUSE] = "pause",
@@ -16,6 +18,7 @@ static const char *const names[FAULT_NR] = {
     [FAULT_CORRUPT] = "corrupt",
     [FAULT_REDUCER_KILL] = "reducer-kill",
     [FAULT_REDUCER_POWEROFF] = "reducer-power-off",
+    [FAULT_DRAIN] = "drain",
     [FAULT_MISMATCH] = "mismatch",
     [FAULT_FEWER] = "fewer",
     [FAULT_HANG] = "hang",
@@ -73,6 +76,8 @@ void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *w
 		b.within_ms += t->connect_ms + 2000;
 	if (kind == FAULT_STALL)
 		b.within_ms += 3 * detect_ms(t);
+	if (kind == FAULT_DRAIN)
+		b.within_ms += DRAIN_MS;
 	if (kind == FAULT_HANG)
 		b.within_ms += 10000;
 	snprintf(b.words, sizeof b.words, "%s", words);
@@ -105,17 +110,23 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 	struct reducer *r = &s->reducers[f->reducer];
 	bool again = sim_chance(s, 50);
 
-	trace(s, "r%u %s", r->index, f->kind == FAULT_REDUCER_KILL ? "is killed" : "loses power");
 	for (unsigned i = 0; i < s->teams_n; i++) {
 		struct team *t = &s->teams[i];
 
 		if (t->ended == t->world || (!t->born && again))
 			continue;
 		blame_reducer(t, f->kind, f->reducer);
+		if (f->kind == FAULT_DRAIN)
+			fault_blame(t, f->kind, -1, "the reducer was stopped");
 		/* what is left of the last use of the same generation may be in the way now */
 		if (t->before && t->before->generation == t->generation)
 			fault_blame(t, f->kind, -1, "");
 	}
+	if (f->kind == FAULT_DRAIN) {
+		reducer_drain(r, sim_below(s, DRAIN_MS), again);
+		return;
+	}
+	trace(s, "r%u %s", r->index, f->kind == FAULT_REDUCER_KILL ? "is killed" : "loses power");
 	reducer_off(r, f->kind == FAULT_REDUCER_POWEROFF);
 	if (again)
 		sim_in(s, 1000 + sim_below(s, 500000), EV_REDUCER_ON, r->index, 0);
@@ -210,6 +221,7 @@ void fault_strike(struct team *t, unsigned which)
 		break;
 	case FAULT_REDUCER_KILL:
 	case FAULT_REDUCER_POWEROFF:
+	case FAULT_DRAIN:
 		f->struck = t->sim->reducers[f->reducer].state == REDUCER_UP;
 		if (f->struck)
 			strike_reducer(t->sim, f);
@@ -260,6 +272,8 @@ void fault_after_birth(struct rank *k)
 {
 	struct team *t = k->team;
 
+	if (t->sim->jobs_most < t->sim->teams_n)
+		fault_blame(t, FAULT_NONE, -1, "as many as its limits.jobs allows");
 	/* who comes late finds out late */
 	for (unsigned i = 0; i < t->blame_n; i++)
 		t->blame[i].at_us = t->sim->now_us;
@@ -269,6 +283,8 @@ void fault_after_birth(struct rank *k)
 		if (f->kind == FAULT_ABSENT && !f->struck) {
 			f->struck = true;
 			blame_rank(t, f, false);
+			/* such a job gives up early, maybe for another reason */
+			fault_blame(t, f->kind, -1, "gave up after");
 		}
 		if (f->rank != k->index)
 			continue;

@@ -22,6 +22,7 @@ static void draw_network(struct sim *s)
 	s->piece = ONE_OF(s, 40, 400, 2000, 2000, 65536);
 	s->socket_bytes = ONE_OF(s, 700, 1500, 4096, 16384);
 	s->balk = ONE_OF(s, 0, 0, 5, 20);
+	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 }
 
 static void draw_reducers(struct sim *s)

@@ -280,10 +280,21 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 {
 	unsigned low = ev->b & 255;
 	struct letter *l;
+	struct rs_err why;
 
 	if (r->state != REDUCER_UP || ev->b >> 8 != r->life)
 		return;
 	switch (ev->type) {
+	case EV_DRAINED:
+		rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout");
+		registry_abort_all(r->registry, &why);
+		sim_in(r->sim, (LANE_LINGER_MS + 500) * 1000, EV_REDUCER_OFF, r->index, ev->b);
+		break;
+	case EV_REDUCER_OFF:
+		reducer_off(r, false);
+		if (r->comes_back)
+			sim_in(r->sim, 1000, EV_REDUCER_ON, r->index, 0);
+		break;
 	case EV_MAIL:
 		l = post_take(box_of(r, low));
 		if (low)
@@ -310,6 +321,14 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 	}
 }
 
+void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back)
+{
+	trace(r->sim, "r%u drains for %u ms", r->index, drain_ms);
+	r->comes_back = comes_back;
+	registry_drain(r->registry);
+	sim_in(r->sim, (uint64_t)drain_ms * 1000, EV_DRAINED, r->index, r->life << 8);
+}
+
 static void start_thread(struct reducer *r, unsigned i)
 {
 	struct lane_thread_sim *t = &r->threads[i];
@@ -327,7 +346,7 @@ static void start_thread(struct reducer *r, unsigned i)
 void reducer_on(struct reducer *r)
 {
 	struct registry_options ro = {
-	    .limits = {.jobs = 8, .workers = RS_WORLD_MAX, .memory_bytes = UINT64_C(1) << 32},
+	    .limits = {.jobs = r->sim->jobs_most, .workers = RS_WORLD_MAX, .memory_bytes = UINT64_C(1) << 32},
 	    .threads = r->threads_n,
 	    .alloc = on_alloc,
 	    .free = on_free,

@@ -101,6 +101,8 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 		if (s->reducers[ev->a].state != REDUCER_UP)
 			reducer_on(&s->reducers[ev->a]);
 		break;
+	case EV_DRAINED:
+	case EV_REDUCER_OFF:
 	case EV_MAIL:
 	case EV_LANE_TICK:
 	case EV_REGISTRY_TICK:
