@@ -84,12 +84,12 @@ const struct schema_key schema_keys[] = {
  .step = 64, .def = "32KiB", .help = "Buffers are cut into chunks of this size; chunk i of operation q belongs to "
  "shard (i + q) modulo shards"},
 {"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "32",
- .help = "Most chunks that a worker may have outstanding on a lane; how many it has follows from the "
- "network's delay. Bounds a reducer's memory, see `limits.memory`"},
+ .help = "Most chunks that a worker may have outstanding on a lane, and an eighth of that (at least one) more for each "
+ "further priority; how many it has follows from the network's delay. Bounds a reducer's memory, see `limits.memory`"},
 {"sharding", "priorities", SCHEMA_NUMBER, AT(sharding, priorities), .min = 1, .max = RS_PRIORITIES_MAX, .def = "2",
  .help = "How many priorities operations have: chunks of a more urgent one overtake those of others. An operation for "
  "which the caller names none is most urgent when it has at most 64 KiB, else least; with 1 all are sent in the order "
- "in which they are started. Each needs a reducer memory of its own, see `limits.memory`"},
+ "in which they are started. Each takes memory of its own in the reducers, see `limits.memory`"},
 {"sharding", "map", SCHEMA_MAP, .def = "",
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are dealt out by "
  "weight"},
