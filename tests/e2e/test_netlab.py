@@ -186,16 +186,20 @@ class Kernels(unittest.TestCase):
             self.assertEqual(p.wait(), status, p.report())
             return p
 
+    def about(self, found, expected):
+        """Equal but for what printing few digits takes away, of slow numbers on a busy machine too."""
+        self.assertAlmostEqual(found, expected, delta=0.1 * expected)
+
     def test_lines(self):
         rows = self.run_it("--json", "--table", "scalar").objects()
         self.assertEqual([r["dtype"] for r in rows], "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 "
                          "bfloat16".split())
         for r in rows:
             self.assertEqual((r["kernel"], r["table"], r["bytes"]), ("sum", "scalar", MIB))
-            self.assertAlmostEqual(r["over_plain_add"], r["gbps_median"] / r["plain_add_gbps"], 1)
+            self.about(r["over_plain_add"] * r["plain_add_gbps"], r["gbps_median"])
             sent = r["gbps_median"] / (2 if r["dtype"] in ("float16", "bfloat16") else 1)  # their sums are float32
-            self.assertAlmostEqual(r["cores_per_100gbit"] * sent / 12.5, 1, 1)
-            self.assertAlmostEqual(r["tsc_per_byte_sent"] * sent / (r["tsc_ghz"] or 1), 1 if r["tsc_ghz"] else 0, 1)
+            self.about(r["cores_per_100gbit"] * sent, 12.5)
+            self.about(r["tsc_per_byte_sent"] * sent, r["tsc_ghz"])
 
     def test_table(self):
         self.assertRegex(self.run_it().out, r"(?m)^float32 +\w+( +\d+\.\d+){8}$")
