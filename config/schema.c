@@ -67,8 +67,8 @@ const struct schema_key schema_keys[] = {
 {"reducers", "weight", SCHEMA_WEIGHT, AT_REDUCER(weight), .min = 1, .max = 1000000000000, .def = "1",
  .help = "Its share of the shards relative to the other reducers, when there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
- .def = "auto", .help = "Connections that each worker opens to it, each served by one of its threads; its shards are spread "
- "over them; `auto`: one for each 10 Gbit/s of its `bandwidth`, or of `plan.bandwidth`, at most 16, and one when "
+ .def = "auto", .help = "Connections that each worker opens to it, each served by one of its threads; its shards are "
+ "spread over them; `auto`: one for each 10 Gbit/s of its `bandwidth`, or of `plan.bandwidth`, at most 16, and one when "
  "neither is said"},
 {"reducers", "host", SCHEMA_HOST, AT_REDUCER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
  .help = "Machine it runs on, for `reductionctl plan`: who names the same one shares its link; unless given, that of "
@@ -115,8 +115,8 @@ const struct schema_key schema_keys[] = {
 {"limits", "connections", SCHEMA_NUMBER, AT(limits, connections), .min = 1, .max = 1000000, .def = "4096",
  .help = "Connections open on one reducer at the same time"},
 {"limits", "memory", SCHEMA_BYTES, AT(limits, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
- .help = "Memory for the chunks, tables and connections of all jobs on one reducer; a job that would pass it is refused "
-	 "when it joins, and the log says when a job opens how much it can take"},
+ .help = "Memory for the chunks, tables and connections of all jobs on one reducer; a job that would pass it is "
+ "refused when it joins, and the log says when a job opens how much it can take"},
 {"limits", "ops", SCHEMA_NUMBER, AT(limits, ops), .min = 1, .max = 1048576, .def = "1024",
  .help = "Operations that one communicator may have in flight; further calls wait"},
 
