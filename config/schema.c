@@ -68,8 +68,8 @@ const struct schema_key schema_keys[] = {
  .help = "Its share of the shards relative to the other reducers, when there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
  .def = "auto", .help = "Connections that each worker opens to it, each served by one of its threads; its shards are "
- "spread over them; `auto`: one for each 10 Gbit/s of its `bandwidth`, or of `plan.bandwidth`, at most 16, and one when "
- "neither is said"},
+ "spread over them; `auto`: one for each 10 Gbit/s of its `bandwidth`, or of `plan.bandwidth`, at most 16, and one "
+ "when neither is said"},
 {"reducers", "host", SCHEMA_HOST, AT_REDUCER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
  .help = "Machine it runs on, for `reductionctl plan`: who names the same one shares its link; unless given, that of "
  "`address`"},
