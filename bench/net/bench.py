@@ -248,15 +248,22 @@ class KernelResults:
 
 def run_all(results, args, out, started):
     """Passes over all cases, in turn so that a slow phase of the machine meets all of them, until all repeats are done
-    or the next one would end too late. Writes the lines to `out` meanwhile."""
+    or the next one would end too late. Writes the lines to `out` meanwhile. A pass that fails does not end the run;
+    returns how many have."""
+    failed = 0
     for repeat in range(args.repeats):
         for r in results:
             if repeat and time.monotonic() - started + r.pass_s > args.minutes * 60:
                 print(f"# {args.minutes:g} minutes are nearly over: no more than {repeat} to {repeat + 1} launches of "
                       "each", file=sys.stderr)
-                return
-            r.run_pass(started, f"pass {repeat + 1} of {args.repeats}")
+                return failed
+            try:
+                r.run_pass(started, f"pass {repeat + 1} of {args.repeats}")
+            except net.LabError as e:
+                print(f"\n# {r.case.name}: pass {repeat + 1} failed: {e}", file=sys.stderr)
+                failed += 1
             write_lines(results, args, out)
+    return failed
 
 
 def write_lines(results, args, out):
@@ -369,7 +376,8 @@ def print_estimate(results, args):
     cases = [(r.case.name, r.pass_s * (1 if r.case.kind == KERNELS else args.repeats) / 60) for r in results]
     total = sum(minutes for _, minutes in cases)
     once = sum(r.pass_s for r in results) / 60
-    print(f"about {max(once, min(total, args.minutes)):.0f} minutes on an idle machine, {args.repeats} passes: " +
+    print(f"about {max(once, min(total, args.minutes)):.0f} minutes on an idle machine, {args.repeats} "
+          f"pass{'es' if args.repeats > 1 else ''}: " +
           ", ".join(f"{name} {minutes:.1f}" for name, minutes in cases) +
           (f"; cut off after {args.minutes:g}" if total > args.minutes else ""), flush=True)
 
@@ -383,7 +391,7 @@ def main():
         results = prepare(args)
         print_estimate(results, args)
         started = time.monotonic()
-        run_all(results, args, out / "net.jsonl", started)
+        failed_passes = run_all(results, args, out / "net.jsonl", started)
     mine = [line for r in results for line in r.lines()]
     everything = report.read(out / "net.jsonl")
     print(report.LEGEND)
@@ -404,7 +412,7 @@ def main():
     wrong, failed = sum(r["wrong"] for r in launches), sum(r["failed"] for r in launches)
     print(f"\n{len(mine)} lines in {time.monotonic() - started:.0f} s are in {out / 'net.jsonl'}; wrong elements: "
           f"{wrong}; failed launches: {failed}")
-    return 1 if wrong or any(r["algbw_MBps_median"] is None for r in launches) else 0
+    return 1 if wrong or failed_passes or any(r["algbw_MBps_median"] is None for r in launches) else 0
 
 
 if __name__ == "__main__":

@@ -96,7 +96,34 @@ def check_machine():
     for tool in ("ip", "tc"):
         if not shutil.which(tool):
             raise LabError(f"the program {tool} is missing: install the package iproute2", CANNOT_RUN_HERE)
-    probe = f"{PREFIX}{os.getpid()}t"
+    prefix = f"{PREFIX}{os.getpid()}"
+    with _own(prefix):
+        try:
+            _probe(f"{prefix}t")
+        finally:
+            (LOCKS / prefix).unlink()
+
+
+def _own(prefix, wait=True):
+    """Takes the lock of all namespaces of this prefix: the open file, or None when it is another's and not waited for.
+    Whoever removes the file holds the lock, so a lock on a file that is gone by then is taken again."""
+    LOCKS.mkdir(exist_ok=True)
+    while True:
+        lock = open(LOCKS / prefix, "a", encoding="ascii")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if os.path.exists(lock.name) and os.path.samestat(os.stat(lock.name), os.fstat(lock.fileno())):
+                return lock
+        except BlockingIOError:
+            lock.close()
+            return None
+        except FileNotFoundError:
+            pass
+        lock.close()
+
+
+def _probe(probe):
+    """Makes a namespace with a shaped link, and removes it."""
     try:
         _call(["ip", "netns", "add", probe])
     except LabError as e:
@@ -161,17 +188,14 @@ def clean():
     except FileNotFoundError:
         return removed
     for prefix in sorted({m[1] for m in (re.fullmatch(rf"({PREFIX}\d+)(?:h\d+|sw|t)", n) for n in names) if m}):
-        LOCKS.mkdir(exist_ok=True)
-        path = LOCKS / prefix
-        with open(path, "w", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # its owner lives
+        lock = _own(prefix, wait=False)
+        if not lock:
+            continue  # its owner lives
+        with lock:
             for name in _namespaces_of(prefix):
                 _end_namespace(name)
                 removed.append(name)
-            path.unlink(missing_ok=True)
+            (LOCKS / prefix).unlink()
     return removed
 
 
@@ -253,9 +277,7 @@ class Lab:
         if self.delay_us:
             check_delay(self.build)
         clean()
-        LOCKS.mkdir(exist_ok=True)
-        self._lock = open(LOCKS / self.prefix, "w", encoding="ascii")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = _own(self.prefix)
         try:
             self._make_switch()
             for i in range(self.hosts):

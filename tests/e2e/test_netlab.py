@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
@@ -160,6 +161,28 @@ class Report(unittest.TestCase):
                          ["kernels", "n4"])
         self.assertEqual([r["run"] for r in left if "machine" in r], ["a", "b"])
 
+    def test_a_pass_that_fails(self):
+        passes = []
+
+        def run_pass(_started, which):
+            passes.append(which)
+            if which == "pass 1 of 2":
+                raise net.LabError("the switch broke")
+
+        case = types.SimpleNamespace(pass_s=0, run_pass=run_pass, case=cases.BY_NAME["n4"], lines=lambda: [])
+        args = types.SimpleNamespace(repeats=2, minutes=1, run="b")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "stderr"):
+            self.assertEqual(bench.run_all([case], args, pathlib.Path(folder) / "net.jsonl", time.monotonic()), 1)
+        self.assertEqual(passes, ["pass 1 of 2", "pass 2 of 2"])
+
+    def test_no_pass_that_would_end_too_late(self):
+        passes = []
+        case = types.SimpleNamespace(pass_s=61, run_pass=lambda _, which: passes.append(which), lines=lambda: [])
+        args = types.SimpleNamespace(repeats=2, minutes=1, run="b")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "stderr"):
+            bench.run_all([case], args, pathlib.Path(folder) / "net.jsonl", time.monotonic())
+        self.assertEqual(passes, ["pass 1 of 2"])
+
     def test_wrong_usage(self):
         with harness.Cluster(start=False, reducers=0) as c:
             for words, sentence in (
@@ -260,6 +283,12 @@ class Laboratory(unittest.TestCase):
         second.signal(signal.SIGTERM)
         self.assertEqual(second.wait(), 143, second.report())
 
+    def test_nobody_cleans_what_is_being_made(self):
+        for _ in range(5):  # each makes a namespace to try out the kernel, then its own, while others clean
+            all_of_them = [self.netlab("--hosts", 1, "--", "true") for _ in range(4)]
+            for p in all_of_them:
+                self.assertEqual(p.wait(), 0, p.report())
+
     def test_delay(self):
         code = ("import socket, time, sys\nt = time.monotonic()\n"
                 "try:\n    socket.create_connection((sys.argv[1], 9))\n"
@@ -338,7 +367,7 @@ class Measuring(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out, lines = self.bench(folder, "--n", "2", "--rate", "100mbit", "--delay-us", "500", "--bytes", "256KiB",
                                     "--peers", "bare-loop")
-        self.assertRegex(out, r"^about \d+ minutes on an idle machine, 1 passes: own ")
+        self.assertRegex(out, r"^about \d+ minutes on an idle machine, 1 pass: own ")
         ours, loop = [r for r in lines if "system" in r]
         self.assertEqual((ours["system"], ours["case"], ours["wrong"], ours["failed"]), ("reduction", "own", 0, 0))
         self.assertEqual(loop["system"], "bare-loop")
