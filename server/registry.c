@@ -207,7 +207,9 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 		return refuse(no, RS_EREFUSED, false, "rank %u of job %s is already taken by %s", h->rank, h->job,
 			      m->label[0] ? m->label : "another process");
 	if (m->lanes >> h->lane & 1)
-		return refuse(no, RS_EPROTO, false, "lane %u of rank %u of job %s is attached already", h->lane,
+		/* the same process: an attempt that it gave up without an answer, and whose end has not come here */
+		return refuse(no, RS_EREFUSED, true,
+			      "lane %u of rank %u of job %s is still attached from an earlier attempt", h->lane,
 			      h->rank, h->job);
 	return RS_OK;
 }
