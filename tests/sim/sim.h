@@ -316,6 +316,7 @@ struct reducer {
 	uint32_t life; /* how many times it was started */
 	unsigned threads_n;
 	uint32_t detect_ms;
+	uint32_t far_us; /* on top of the delay of all its connections */
 	struct registry *registry;
 	struct lane_thread_sim threads[SIM_THREADS];
 	struct post in;

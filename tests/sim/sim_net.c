@@ -25,7 +25,7 @@ struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct
 	c->rank = rank;
 	c->link = link;
 	c->reducer = r;
-	c->delay_us = 1 + sim_below(s, s->delay_us);
+	c->delay_us = 1 + r->far_us + sim_below(s, s->delay_us);
 	c->jitter_us = sim_chance(s, 30) ? s->jitter_us : s->jitter_us / 16;
 	c->piece = s->piece;
 	c->end[WORKER].open = true;

@@ -35,6 +35,7 @@ static void draw_reducers(struct sim *s)
 		r->index = i;
 		r->threads_n = 1 + sim_below(s, SIM_THREADS);
 		r->detect_ms = sim_between(s, 1000, 2000);
+		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))
 			sim_in(s, sim_below(s, 50000), EV_STRANGER, i, 0);
@@ -117,7 +118,7 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 		p->priority = p->priority == 0;
 		break;
 	case 0:
-		p->count += 1 + sim_below(s, 600);
+		p->count += 1 + sim_below(s, sim_chance(s, 50) ? 100 : 2000);
 		break;
 	case 1:
 		p->dtype = (p->dtype + 1) % RS_DTYPE_NR;

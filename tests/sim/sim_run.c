@@ -34,6 +34,15 @@ static void birth(struct rank *k)
 		rank_birth(k);
 }
 
+/* All reducers have seen all ranks: whoever comes with the same generation is asked to come again until it is over. */
+static bool all_ran(const struct team *t)
+{
+	for (unsigned r = 0; r < t->world; r++)
+		if (!t->ranks[r].running_seen)
+			return false;
+	return true;
+}
+
 /* Ranks of the next generation take the place of those that have ended. */
 void team_rank_ended(struct rank *k)
 {
@@ -47,7 +56,7 @@ void team_rank_ended(struct rank *k)
 	/* something of a generation that has failed may still be there for a while, and be in the way */
 	if (t->failed && next->generation == t->generation && !next->again && !next->born)
 		next->generation++;
-	if (next->again)
+	if (next->again && !all_ran(t))
 		after_us = 100000;
 	if (!all && next->generation > t->generation) {
 		fault_blame(t, FAULT_REPLACED, -1, "replaced generation");
