@@ -33,6 +33,9 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
  * the call returns that error and done is not called. Any thread, done callbacks included. */
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
 
+/* The `ready` of an operation that was submitted has grown. Never blocks. Any thread. */
+void engine_poke(struct engine *en);
+
 /* Gives the job's end a reason that all ranks will read ("rank 3 (pid 77 on host b) exited"): pending operations fail
  * with it, ABORT goes to the reducers, on_failed follows. Any thread. */
 void engine_abort(struct engine *en, int code, const char *message);

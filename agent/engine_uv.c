@@ -130,6 +130,8 @@ static void on_wake(uv_async_t *h)
 			op->done(op, &e);
 		op = next;
 	}
+	if (atomic_exchange(&en->poked, false))
+		exchange_poke(en->x);
 	if (aborted)
 		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
 	if (stop)
@@ -264,6 +266,12 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 	if (!rc)
 		uv_async_send(&en->wake);
 	return rc;
+}
+
+void engine_poke(struct engine *en)
+{
+	atomic_store(&en->poked, true);
+	uv_async_send(&en->wake);
 }
 
 void engine_abort(struct engine *en, int code, const char *message)

@@ -56,6 +56,7 @@ struct engine {
 	struct conn *conns;
 	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
 	_Atomic uint64_t tx_bytes, rx_bytes;
+	_Atomic bool poked; /* by engine_poke, until the thread has seen it */
 
 	pthread_mutex_t lock;
 	struct exchange_op *first, *last; /* submitted, in order */

@@ -407,6 +407,11 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	return RS_OK;
 }
 
+void exchange_poke(struct exchange *x)
+{
+	x->sweep = true;
+}
+
 void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
 	if (op->prev)

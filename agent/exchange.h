@@ -39,15 +39,21 @@ struct exchange_op {
 	uint8_t dtype; /* enum rs_dtype */
 	uint8_t op;    /* enum rs_op, or FRAME_OP_BROADCAST */
 	bool wide;     /* send holds float32 partial sums of a float16 / bfloat16 operation */
-	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written, landed not called */
+	bool root;     /* of a broadcast: this rank's bytes are the data; recv is not written */
 	int priority;  /* 0: least urgent; above the highest there is: that one; below 0: none was asked for */
 	uint32_t name_hash;
 	uint32_t tensors; /* of the group that shares it; 0: it is no group */
 	const char *name; /* for messages; NULL when it has none */
+	/* Optional: send or recv is a ring of so many bytes, a multiple of a chunk's; 0: it is not. */
+	uint64_t send_ring, recv_ring;
+	/* Optional. How many elements of send are there, counted from the first: no chunk that goes further is sent,
+	 * and none received. Another thread may let it grow and see to it that exchange_poke() follows. NULL: all. */
+	const _Atomic uint64_t *ready;
 	/* Optional. Called before the bytes of elements [first, first + n) at send are read for the first time: lets
 	 * the agent add up its local ranks just in time. */
 	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
-	/* Optional. The result of elements [first, first + n) stands in recv. */
+	/* Optional. The result of elements [first, first + n) stands in recv, or, for a root, their bytes at send are
+	 * not needed any more. */
 	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
 	/* The end: success with err NULL, or the reason. The exchange does not touch op afterwards. */
 	void (*done)(struct exchange_op *op, const struct rs_err *err);
@@ -62,6 +68,12 @@ struct exchange_op {
 	uint64_t chunks_left; /* without a result */
 	uint64_t started_ms;
 };
+
+/* Where byte `at` stands in a ring, or in what is none. */
+static inline uint64_t exchange_place(uint64_t at, uint64_t ring)
+{
+	return ring ? at % ring : at;
+}
 
 struct exchange;
 
@@ -149,6 +161,9 @@ int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, st
 /* Starts op, or queues it until all ranks have joined. An error (that of exchange_check, or of the end of the exchange)
  * means not started: done is not called. */
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
+
+/* The `ready` of an operation has grown. */
+void exchange_poke(struct exchange *x);
 
 /* Timeouts and heartbeats; to be called at exchange_next() at the latest. */
 void exchange_tick(struct exchange *x, uint64_t now_ms);

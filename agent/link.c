@@ -6,6 +6,7 @@
 #include "agent/link.h"
 #include "common/dtype.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* Sets the cursor to the first own chunk of op; false when it has none. The chunk's shard is (chunk + seq) mod shards.
@@ -111,6 +112,8 @@ static bool encode_next(struct link *l, struct stream *s)
 		return false;
 	first = s->chunk * op->chunk_elems;
 	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
+	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
+		return false;
 	f->bytes = elems * (uint32_t)rs_dtype_size(op->dtype);
 	if (!may_send(l, s, f->bytes))
 		return false;
@@ -121,7 +124,7 @@ static bool encode_next(struct link *l, struct stream *s)
 	f->payload_len = contribution_bytes(op, elems);
 	f->payload = NULL;
 	if (f->payload_len > 0) {
-		f->payload = (const char *)op->send + first * (f->payload_len / elems);
+		f->payload = (const char *)op->send + exchange_place(first * (f->payload_len / elems), op->send_ring);
 		if (op->fill)
 			op->fill(op, first, elems);
 	}
@@ -310,7 +313,9 @@ static void begin_result(struct link *l, uint64_t now_ms)
 	}
 	l->payload_left = len;
 	if (len > 0)
-		l->payload = (uint8_t *)op->recv + (uint64_t)want->chunk * op->chunk_elems * rs_dtype_size(op->dtype);
+		l->payload =
+		    (uint8_t *)op->recv +
+		    exchange_place((uint64_t)want->chunk * op->chunk_elems * rs_dtype_size(op->dtype), op->recv_ring);
 }
 
 static void end_result(struct link *l, uint64_t now_ms)
@@ -331,7 +336,7 @@ static void end_result(struct link *l, uint64_t now_ms)
 	l->flying -= f->bytes;
 	if (window_result(&l->window, f->bytes))
 		l->wants_signal = l->x->opt.adaptive;
-	if (op->landed && len > 0)
+	if (op->landed && (len > 0 || op->root))
 		op->landed(op, (uint64_t)f->chunk * op->chunk_elems,
 			   frame_chunk_len(op->count, op->chunk_elems, f->chunk));
 	if (--op->chunks_left == 0)
