@@ -96,6 +96,7 @@ void agentd_stage_free(void *ctx, void *stage, size_t bytes);
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec,
 			struct rs_err *e);
 int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e);
+void agentd_engine_poke(void *ctx, void *engine);
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);

@@ -114,7 +114,8 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 		if (rc && rc != EAGAIN && rc != EINTR)
 			doom(c, "exited");
 	}
-	if (rc && !c->doomed && queue(c, m, fd))
+	/* a LANDED may be left out: a client that is busy must not be sent more than it can take */
+	if (rc && !c->doomed && m->head.type != LOCAL_LANDED && queue(c, m, fd))
 		return;
 	if (fd >= 0)
 		close(fd);

@@ -54,6 +54,12 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 	return engine_submit(((struct agentd_engine *)engine)->engine, op, e);
 }
 
+void agentd_engine_poke(void *ctx, void *engine)
+{
+	(void)ctx;
+	engine_poke(((struct agentd_engine *)engine)->engine);
+}
+
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message)
 {
 	(void)ctx;

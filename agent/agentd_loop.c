@@ -118,6 +118,7 @@ static int hub_open(struct agentd *a, struct rs_err *e)
 						 .stage_free = agentd_stage_free,
 						 .engine_start = agentd_engine_start,
 						 .engine_submit = agentd_engine_submit,
+						 .engine_poke = agentd_engine_poke,
 						 .engine_abort = agentd_engine_abort,
 						 .engine_stats = agentd_engine_stats,
 						 .engine_free = agentd_engine_free,

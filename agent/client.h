@@ -2,8 +2,9 @@
 /* libreduction's side of the local protocol: a backend whose operations the node's agent runs.
  *
  * Memory that the agent knows (client_alloc) is used as it is; an operation on other memory goes through a stage, a
- * recycled shared buffer: copied in by the thread that submits, copied out by the thread that reads the agent's
- * messages. */
+ * recycled shared buffer. A small one is copied in as a whole by the thread that submits and copied out by the thread
+ * that reads the agent's messages. A stage holds a ring of a large one: the submitting thread fills it and returns; the
+ * reader copies out what has landed and copies in what there is place for then. */
 #ifndef RS_AGENT_CLIENT_H
 #define RS_AGENT_CLIENT_H
 
@@ -13,6 +14,9 @@
 #include <pthread.h>
 
 enum {
+	CLIENT_PIECE = 1 << 19,       /* bytes that are copied in before the agent is told */
+	CLIENT_PIECES_MIN = 4,        /* an operation of fewer is copied as a whole */
+	CLIENT_STAGE_HEAD = 64,       /* bytes before a ring in a stage: a counter that the agent writes */
 	CLIENT_STAGE_CLASSES = 192,   /* four sizes in each doubling */
 	CLIENT_STAGE_MIN = 1 << 14,   /* bytes of the smallest stage */
 	CLIENT_STAGE_LIMIT = 1 << 30, /* most bytes of all stages; one operation alone may be over it */
@@ -29,8 +33,13 @@ struct client_buffer {
 /* A submitted operation; req NULL: the place is free. */
 struct client_op {
 	struct backend_request *req;
-	struct client_buffer *stage; /* NULL: it works on the caller's shared memory */
-	size_t bytes;                /* to copy from the stage to req->recv */
+	struct client_buffer *stage; /* NULL: its result comes to the caller's shared memory */
+	char *to;                    /* where bytes are copied in; NULL: they are there */
+	size_t bytes, size;          /* of all elements, and of one */
+	size_t ring;                 /* bytes of the ring at `to`; bytes: it is none */
+	size_t there;                /* bytes of which the agent knows; of the one who fills */
+	_Atomic size_t copied;       /* bytes copied out; written by the reader */
+	bool filling;                /* a thread copies in, and uses req */
 };
 
 struct client {
@@ -50,6 +59,8 @@ struct client {
 	struct client_op *ops;
 	unsigned ops_n;
 	uint64_t oldest, next_seq, ops_done;
+	unsigned ringing;               /* how many of them have a counter that grows */
+	size_t ring_bytes, chunk_bytes; /* as the agent grants */
 
 	pthread_mutex_t rpc; /* held by the thread whose question the agent is answering; taken before lock */
 	bool replied;

@@ -179,7 +179,7 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, stru
 		case LOCAL_ABORT:
 			return client_failure(e, m.failure.code, m.failure.message);
 		case LOCAL_READY:
-			if (welcome.ops > 0) {
+			if (welcome.ops > 0 && welcome.chunk_bytes > 0) {
 				*ret = welcome;
 				return RS_OK;
 			}

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-	LOCAL_VERSION = 1,
+	LOCAL_VERSION = 2,
 	LOCAL_CLIENTS_MAX = 1024, /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096, /* of one client; ids are below it */
 	LOCAL_TEXT = 508,         /* bytes of a sentence, as in struct rs_err */
@@ -35,6 +35,11 @@ enum local_type {
 	LOCAL_STATS = 11,    /* client: asks for the counters, one at a time; no body */
 	LOCAL_COUNTERS = 12, /* agent: the answer */
 	LOCAL_GOODBYE = 13,  /* client: leaves in good order; no body */
+	LOCAL_FILLED = 14,   /* client: more of an operation's bytes at send are there */
+	LOCAL_LANDED = 15,   /* agent: a counter has grown: how many elements of a result, from the first
+				on, stand in their ring (a uint64_t that the agent writes and never reads). All of
+				a client's may have, and a client that has other messages to read may get none; no
+				body */
 	LOCAL_TYPE_NR
 };
 
@@ -60,7 +65,10 @@ struct local_welcome {
 	struct local_head head;
 	uint32_t ops;        /* operations a client may have in flight */
 	uint32_t priorities; /* of operations, at least 1 */
-	uint64_t shm_bytes;  /* its fair share of agent.shm_bytes: what it should not go over without need */
+	uint64_t ring_bytes; /* of a ring that does not slow an operation down; a smaller one is refused */
+	uint32_t chunk_bytes;
+	uint32_t reserved;
+	uint64_t shm_bytes; /* its fair share of agent.shm_bytes: what it should not go over without need */
 };
 
 struct local_failure {
@@ -91,12 +99,18 @@ struct local_free {
 	uint32_t reserved;
 };
 
-/* With count 0 buffers and offsets are not looked at. send and recv either are the same bytes or do not overlap; for a
- * broadcast they are the same. */
+/* With count 0 buffers and offsets are not looked at. A ring has all bytes of the result, or at least
+ * WELCOME.ring_bytes and whole chunks of WELCOME.chunk_bytes. send and recv either
+ * are the same bytes or do not overlap; for a broadcast they are the same. */
 struct local_submit {
 	struct local_head head;
 	uint64_t seq; /* this client's how-manieth operation, from 0 */
 	uint64_t count;
+	uint64_t missing; /* elements at the end of send that are not there yet: FILLED will tell */
+	/* bytes; not 0: recv is a ring of so many, in which byte i of the result stands at recv_offset + i % ring, and
+	 * so is send if it is the same place; and the agent tells LANDED */
+	uint64_t ring;
+	uint64_t landed_offset;            /* with a ring: of the counter in recv_buffer that LANDED is about */
 	uint64_t send_offset, recv_offset; /* bytes */
 	uint32_t send_buffer, recv_buffer;
 	uint32_t root;         /* rank, of a broadcast */
@@ -106,6 +120,14 @@ struct local_submit {
 	int16_t priority;      /* as in reduction_tensor; every value is allowed */
 	uint32_t tensors;      /* of the group that shares the operation; 0: it is no group */
 	char name[LOCAL_NAME]; /* for messages */
+};
+
+/* FILLED: the first count elements of send are there and their places at recv are free; more than before, and not more
+ * than fit the ring behind those that have landed. Comes after a SUBMIT in which some were missing, until none is. */
+struct local_filled {
+	struct local_head head;
+	uint64_t seq;
+	uint64_t count;
 };
 
 struct local_done {
@@ -129,6 +151,7 @@ union local_message {
 	struct local_alloced alloced;
 	struct local_free free;
 	struct local_submit submit;
+	struct local_filled filled;
 	struct local_done done;
 	struct local_counters counters;
 };
@@ -136,7 +159,7 @@ union local_message {
 _Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + 40, "no hidden padding");
 _Static_assert(sizeof(struct local_failure) == 8 + 8 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_alloced) == 8 + 16 + LOCAL_TEXT + 4, "no hidden padding");
-_Static_assert(sizeof(struct local_submit) == 8 + 56 + LOCAL_NAME, "no hidden padding");
+_Static_assert(sizeof(struct local_submit) == 8 + 80 + LOCAL_NAME, "no hidden padding");
 _Static_assert(sizeof(struct local_done) == 8 + 12 + LOCAL_TEXT, "no hidden padding");
 _Static_assert(sizeof(union local_message) <= 1024, "fits a socket's buffer many times");
 

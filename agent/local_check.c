@@ -22,6 +22,8 @@ static const struct {
     [LOCAL_STATS] = {"STATS", sizeof(struct local_head), true},
     [LOCAL_COUNTERS] = {"COUNTERS", sizeof(struct local_counters), false},
     [LOCAL_GOODBYE] = {"GOODBYE", sizeof(struct local_head), true},
+    [LOCAL_FILLED] = {"FILLED", sizeof(struct local_filled), true},
+    [LOCAL_LANDED] = {"LANDED", sizeof(struct local_head), false},
 };
 
 static bool is_type(unsigned type)

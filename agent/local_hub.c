@@ -122,6 +122,8 @@ static int take_message(struct local_client *c, union local_message *m, uint64_t
 		return local_buffer_drop(c, m->free.buffer, e);
 	case LOCAL_SUBMIT:
 		return local_job_submit(c, &m->submit, e);
+	case LOCAL_FILLED:
+		return local_job_filled(c, &m->filled, e);
 	case LOCAL_STATS:
 		send_counters(c);
 		return RS_OK;

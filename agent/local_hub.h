@@ -27,7 +27,7 @@ struct local_buffer;
 /* What an engine's thread has to tell. Embedded in what it is about, so that telling allocates nothing. */
 struct local_note {
 	struct local_note *next; /* for the driver's queue */
-	enum { LOCAL_NOTE_DONE, LOCAL_NOTE_READY, LOCAL_NOTE_FAILED } kind;
+	enum { LOCAL_NOTE_DONE, LOCAL_NOTE_LANDED, LOCAL_NOTE_READY, LOCAL_NOTE_FAILED } kind;
 	void *owner;       /* of the hub */
 	struct rs_err err; /* code 0: success */
 };
@@ -44,7 +44,8 @@ struct local_engine {
 
 /* How the hub acts on the world. */
 struct local_ports {
-	/* Queues a message to a client; fd (-1: none) goes along and belongs to the callee. */
+	/* Queues a message to a client; fd (-1: none) goes along and belongs to the callee. A LANDED that cannot be
+	 * sent at once is left out. */
 	void (*send)(void *ctx, struct local_client *c, const union local_message *m, int fd);
 	/* Sends what is queued, then closes; local_client_lost() follows, not from within this call. */
 	void (*drop)(void *ctx, struct local_client *c);
@@ -59,6 +60,7 @@ struct local_ports {
 	int (*engine_start)(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec,
 			    struct rs_err *e);
 	int (*engine_submit)(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e);
+	void (*engine_poke)(void *ctx, void *engine);
 	void (*engine_abort)(void *ctx, void *engine, int code, const char *message);
 	void (*engine_stats)(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 	void (*engine_free)(void *ctx, void *engine, struct local_job *job);

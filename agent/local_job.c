@@ -111,6 +111,7 @@ static int job_new(struct local_job **ret, struct local_hub *h, const struct loc
 	j->ready = (struct local_note){.kind = LOCAL_NOTE_READY, .owner = j};
 	j->failed = (struct local_note){.kind = LOCAL_NOTE_FAILED, .owner = j};
 	j->queue_end = &j->queue;
+	j->filling_end = &j->filling;
 	j->stages.limit = LOCAL_STAGE_LIMIT;
 	j->next = h->jobs;
 	j->at = &h->jobs;
@@ -286,6 +287,8 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	local_init(&m, LOCAL_WELCOME);
 	m.welcome.ops = h->ops;
 	m.welcome.priorities = h->cfg->sharding.priorities;
+	m.welcome.chunk_bytes = h->cfg->sharding.chunk_bytes;
+	m.welcome.ring_bytes = local_ring_bytes(h->cfg);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);
 	if (j->clients_n == j->members_n)
@@ -378,6 +381,9 @@ void local_hub_note(struct local_note *n)
 	switch (n->kind) {
 	case LOCAL_NOTE_DONE:
 		local_job_op_done(n->owner);
+		break;
+	case LOCAL_NOTE_LANDED:
+		local_op_tell_landed(n->owner);
 		break;
 	case LOCAL_NOTE_READY:
 		job_ready(n->owner);

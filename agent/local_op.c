@@ -26,16 +26,17 @@ static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = op_of(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
+	const struct local_side *side = op->side;
 	size_t at = first * rs_dtype_size(x->dtype);
 	char *acc;
 
 	if (n == 0)
 		return;
-	acc = op->stage ? (char *)op->stage + first * sizeof(float) : op->side[0].to + at;
-	if (acc != op->side[0].from + at)
-		k->load[x->dtype](acc, op->side[0].from + at, n);
+	acc = op->stage ? (char *)op->stage + first * sizeof(float) : side[0].to + exchange_place(at, side[0].ring);
+	if (acc != side[0].from + exchange_place(at, side[0].from_ring))
+		k->load[x->dtype](acc, side[0].from + exchange_place(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
-		k->reduce[x->op][x->dtype](acc, op->side[i].from + at, n);
+		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_place(at, side[i].from_ring), n);
 }
 
 static void copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
@@ -44,21 +45,22 @@ static void copy_to_others(struct local_op *op, const char *from, uint64_t first
 
 	for (unsigned i = 0; n && i < op->job->members_n; i++)
 		if (op->side[i].to != from)
-			memcpy(op->side[i].to + at, from + at, n * size);
+			memcpy(op->side[i].to + exchange_place(at, op->side[i].ring),
+			       from + exchange_place(at, op->x.recv_ring), n * size);
 }
 
-static void landed_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+static void landed(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	copy_to_others(op_of(x), op_of(x)->side[0].to, first, n);
+	struct local_op *op = op_of(x);
+
+	if (!x->root) /* whose node has had them from fill */
+		copy_to_others(op, x->recv, first, n);
+	if (op->ring)
+		local_op_landed(op, first);
 }
 
 /* The root's node: no result comes, the data is here. */
 static void fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
-{
-	copy_to_others(op_of(x), x->recv, first, n);
-}
-
-static void landed_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	copy_to_others(op_of(x), x->recv, first, n);
 }
@@ -104,6 +106,7 @@ void local_op_free(struct local_op *op)
 		local_buffer_put(op->side[i].send);
 		local_buffer_put(op->side[i].recv);
 	}
+	local_op_unwatch(op);
 	if (op->stage)
 		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
 	op->next = op->job->idle;
@@ -192,19 +195,24 @@ void local_op_prepare(struct local_op *op)
 	x->done = done;
 	x->send = op->side[0].from;
 	x->recv = op->side[0].to;
+	x->send_ring = op->side[0].from_ring;
+	x->recv_ring = op->side[0].ring;
+	if (op->ring)
+		local_op_pieces(op);
+	if (op->ring || op->job->members_n > 1)
+		x->landed = landed;
 	if (x->op == FRAME_OP_BROADCAST) {
 		root = local_root(op);
 		x->root = root < op->job->members_n;
 		x->recv = op->side[x->root ? root : 0].to;
 		x->send = x->recv;
+		x->send_ring = x->recv_ring = op->side[x->root ? root : 0].ring;
 		if (op->job->members_n > 1 && x->root)
 			x->fill = fill_broadcast;
-		else if (op->job->members_n > 1)
-			x->landed = landed_broadcast;
 	} else if (is_sum_of_several(op)) {
 		x->wide = rs_dtype_is_half(x->dtype);
 		x->send = x->wide ? op->stage : op->side[0].to;
+		x->send_ring = x->wide ? 0 : op->side[0].ring;
 		x->fill = fill_sum;
-		x->landed = landed_sum;
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the hub share and nobody else sees: local_hub.c (clients), local_buffer.c (shared memory),
- * local_job.c (who has come, states), local_submit.c (matching), local_op.c (sums), local_stage.c (private memory). */
+ * local_job.c (who has come, states), local_submit.c (matching), local_progress.c (bytes that come and go while an
+ * operation runs), local_op.c (sums), local_stage.c (private memory). */
 #ifndef RS_AGENT_LOCAL_PRIV_H
 #define RS_AGENT_LOCAL_PRIV_H
 
@@ -10,6 +11,8 @@ enum {
 	LOCAL_STAGE_CLASSES = 64,
 	LOCAL_STAGE_MIN = 1 << 16,   /* bytes of the smallest stage */
 	LOCAL_STAGE_LIMIT = 1 << 28, /* bytes of stages of one job; a single operation may be over it */
+	LOCAL_PIECES = 64,           /* that can be on their way; a ring has fewer */
+	LOCAL_PIECE_MIN = 1 << 18,   /* least bytes of one */
 	LOCAL_WHO = 160,             /* bytes of "rank 3 (pid 77 on HOST)" */
 };
 
@@ -88,8 +91,10 @@ struct local_job {
 	struct local_op **ring;
 	uint64_t matched, newest;
 	struct local_op *queue, **queue_end; /* started by all, waiting for a stage */
-	unsigned running;                    /* operations of the engine */
-	struct local_op *idle;               /* memory of those that are over, for the next ones */
+	struct local_op *filling,
+	    **filling_end;     /* of all: those that wait for bytes of local ranks, in the same order */
+	unsigned running;      /* operations of the engine */
+	struct local_op *idle; /* memory of those that are over, for the next ones */
 	struct local_stages stages;
 };
 
@@ -97,9 +102,13 @@ struct local_side {
 	struct local_buffer *send, *recv; /* NULL with count 0; referenced */
 	const char *from;
 	char *to;
+	uint64_t there;           /* elements at from that have been written, */
+	uint64_t from_ring, ring; /* bytes of the rings at from and to, 0: none */
+	_Atomic uint64_t *landed; /* what LANDED is about, the client's */
 };
 
-/* One operation of all local ranks. While it runs the engine's thread owns x and note.err and reads the rest. */
+/* One operation of all local ranks. While it runs the engine's thread owns x, note.err, left and pieces_landed and
+ * reads the rest, but for what only the hub's thread uses: there, filling and its links. */
 struct local_op {
 	struct exchange_op x; /* first */
 	struct local_note note;
@@ -111,6 +120,17 @@ struct local_op {
 	struct local_submit what; /* and what it said */
 	void *stage;
 	size_t stage_bytes;
+	bool filling; /* in job->filling */
+	struct local_op *next_filling, **filling_at;
+	_Atomic uint64_t ready; /* elements that are there on all sides; grows while filling */
+
+	uint64_t ring;               /* bytes of the smallest of the sides', 0: there is none */
+	uint64_t piece;              /* elements; the last piece has fewer */
+	uint32_t left[LOCAL_PIECES]; /* chunks without a result of piece i, at i % LOCAL_PIECES */
+	uint64_t pieces_landed;      /* as many as have none left, counted from the first */
+	_Atomic uint64_t landed;     /* elements of these, */
+	_Atomic bool telling;        /* which progress will tell the hub */
+	struct local_note progress;
 	struct local_side side[]; /* by local rank */
 };
 
@@ -179,6 +199,27 @@ int local_op_compare(const struct local_op *op, unsigned local_rank, const struc
 size_t local_op_stage(const struct local_op *op);
 /* All sides are in and stage is there: sets x. */
 void local_op_prepare(struct local_op *op);
+
+/* local_progress.c */
+uint64_t local_ring_bytes(const struct rs_config *cfg);
+/* Whether a SUBMIT's ring can be. RS_EPROTO. */
+int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e);
+int local_job_filled(struct local_client *c, const struct local_filled *f, struct rs_err *e);
+/* All sides are in: from here on bytes that come are looked for, until it is filled or over. */
+void local_op_watch(struct local_op *op);
+void local_op_unwatch(struct local_op *op);
+/* Whether a local rank has left of whose bytes an operation has not got all; then the job ends. */
+bool local_job_filler_left(struct local_job *j);
+/* The oldest operation of which a local rank could give more bytes; NULL: there is none. */
+const struct local_op *local_job_owed(const struct local_job *j);
+/* It has waited too long: ends the job and says for whom. */
+void local_job_owed_late(struct local_job *j, const struct local_op *op);
+/* Before it runs, when a side has a ring; */
+void local_op_pieces(struct local_op *op);
+/* then for each chunk that has landed, by its first element, on the engine's thread; */
+void local_op_landed(struct local_op *op, uint64_t first);
+/* and on the hub's. */
+void local_op_tell_landed(struct local_op *op);
 
 /* local_stage.c */
 bool local_stage_fits(const struct local_stages *s, size_t bytes);

@@ -21,23 +21,53 @@ static int check_kind(const struct local_job *j, const struct local_member *m, c
 		return rs_fail(e, RS_EPROTO, "SUBMIT with unknown op %u", s->op);
 	if (s->op == FRAME_OP_BROADCAST ? s->root >= m->hello.world_size : s->root != 0)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with root %u in a world of %u", s->root, m->hello.world_size);
+	if (s->missing > s->count)
+		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements of which %" PRIu64 " are missing",
+			       s->count, s->missing);
 	if (m->in_flight >= j->hub->ops)
 		return rs_fail(e, RS_EPROTO, "more than %u operations in flight", j->hub->ops);
 	return RS_OK;
 }
 
-static bool overlap(const struct local_submit *s, uint64_t bytes)
+static bool overlap(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes)
 {
 	uint64_t a = s->send_offset, b = s->recv_offset;
 
-	return s->send_buffer == s->recv_buffer && a != b && a < b + bytes && b < a + bytes;
+	return s->send_buffer == s->recv_buffer && a != b && a < b + recv_bytes && b < a + send_bytes;
+}
+
+/* The counter that the client reads, in the buffer of recv. */
+static int find_counter(const struct local_submit *s, struct local_side *side, struct rs_err *e)
+{
+	if (s->landed_offset % sizeof(uint64_t) || side->recv->bytes - sizeof(uint64_t) < s->landed_offset)
+		return rs_fail(e, RS_EPROTO,
+			       "SUBMIT with a counter at offset %" PRIu64 " of a shared buffer of %" PRIu64 " bytes",
+			       s->landed_offset, side->recv->bytes);
+	side->landed = (_Atomic uint64_t *)(side->recv->map + s->landed_offset);
+	return RS_OK;
+}
+
+/* Looks at a SUBMIT's places, where both buffers are known. */
+static int check_memory(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes, struct local_side *side,
+			struct rs_err *e)
+{
+	if (overlap(s, send_bytes, recv_bytes))
+		return rs_fail(e, RS_EPROTO, "SUBMIT whose send and recv overlap");
+	side->from = side->send->map + s->send_offset;
+	side->to = side->recv->map + s->recv_offset;
+	side->ring = s->ring;
+	side->from_ring = side->from == side->to ? s->ring : 0;
+	if (s->op == FRAME_OP_BROADCAST && side->from != side->to)
+		return rs_fail(e, RS_EPROTO, "SUBMIT of a broadcast whose send and recv differ");
+	return s->ring ? find_counter(s, side, e) : RS_OK;
 }
 
 /* Finds the memory of one side. Either both references are taken or none. */
 static int find_memory(struct local_client *c, const struct local_submit *s, struct local_side *ret, struct rs_err *e)
 {
 	size_t size = rs_dtype_size(s->dtype);
-	struct local_side side = {0};
+	struct local_side side = {.there = s->count - s->missing};
+	uint64_t send_bytes = s->count * size, recv_bytes = send_bytes;
 	int rc;
 
 	if (s->count == 0) {
@@ -46,22 +76,23 @@ static int find_memory(struct local_client *c, const struct local_submit *s, str
 	}
 	if (s->count > UINT64_MAX / size)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of %" PRIu64 " elements", s->count);
-	rc = local_buffer_get(c, s->send_buffer, s->send_offset, s->count * size, &side.send, e);
+	rc = s->ring ? local_ring_check(c->job, s, e) : RS_OK;
 	if (rc)
 		return rc;
-	rc = local_buffer_get(c, s->recv_buffer, s->recv_offset, s->count * size, &side.recv, e);
+	if (s->ring && s->ring < recv_bytes) {
+		recv_bytes = s->ring;
+		if (s->send_buffer == s->recv_buffer && s->send_offset == s->recv_offset)
+			send_bytes = s->ring;
+	}
+	rc = local_buffer_get(c, s->send_buffer, s->send_offset, send_bytes, &side.send, e);
+	if (rc)
+		return rc;
+	rc = local_buffer_get(c, s->recv_buffer, s->recv_offset, recv_bytes, &side.recv, e);
 	if (rc)
 		goto put_send;
-	if (overlap(s, s->count * size)) {
-		rc = rs_fail(e, RS_EPROTO, "SUBMIT whose send and recv overlap");
+	rc = check_memory(s, send_bytes, recv_bytes, &side, e);
+	if (rc)
 		goto put_recv;
-	}
-	side.from = side.send->map + s->send_offset;
-	side.to = side.recv->map + s->recv_offset;
-	if (s->op == FRAME_OP_BROADCAST && side.from != side.to) {
-		rc = rs_fail(e, RS_EPROTO, "SUBMIT of a broadcast whose send and recv differ");
-		goto put_recv;
-	}
 	*ret = side;
 	return RS_OK;
 put_recv:
@@ -81,6 +112,7 @@ static void match(struct local_job *j)
 		return;
 	j->ring[j->matched % j->hub->ops] = NULL;
 	j->matched++;
+	local_op_watch(op);
 	op->next = NULL;
 	*j->queue_end = op;
 	j->queue_end = &op->next;
@@ -120,6 +152,8 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 		return rc;
 	(*at)->side[c->local_rank] = side;
 	(*at)->sides_in++;
+	if (side.ring && (!(*at)->ring || side.ring < (*at)->ring))
+		(*at)->ring = side.ring;
 	m->next_seq++;
 	m->in_flight++;
 	if (local_op_compare(*at, c->local_rank, s, &differs)) {
@@ -136,7 +170,9 @@ void local_job_check_left(struct local_job *j)
 	char who[LOCAL_WHO];
 	struct rs_err e;
 
-	if (j->state != JOB_RUNNING || j->matched == j->newest)
+	if (j->state != JOB_RUNNING)
+		return;
+	if (local_job_filler_left(j) || j->matched == j->newest)
 		return;
 	for (unsigned i = 0; i < j->members_n; i++) {
 		if (!j->members[i].left || j->members[i].next_seq > j->matched)
@@ -148,22 +184,34 @@ void local_job_check_left(struct local_job *j)
 	}
 }
 
+/* What has waited for local ranks longest: for bytes, or, not matched yet, for a start. NULL: there is nothing. */
+static const struct local_op *oldest_waiting(const struct local_job *j)
+{
+	const struct local_op *owed = local_job_owed(j);
+	const struct local_op *next = j->matched == j->newest ? NULL : j->ring[j->matched % j->hub->ops];
+
+	return owed && (!next || owed->since_ms <= next->since_ms) ? owed : next;
+}
+
 uint64_t local_job_op_deadline(const struct local_job *j)
 {
 	uint32_t limit = j->hub->cfg->timeouts.op_ms;
+	const struct local_op *op = limit && j->state == JOB_RUNNING ? oldest_waiting(j) : NULL;
 
-	if (limit == 0 || j->state != JOB_RUNNING || j->matched == j->newest)
-		return UINT64_MAX;
-	return j->ring[j->matched % j->hub->ops]->since_ms + limit;
+	return op ? op->since_ms + limit : UINT64_MAX;
 }
 
 void local_job_op_late(struct local_job *j)
 {
-	const struct local_op *op = j->ring[j->matched % j->hub->ops];
+	const struct local_op *op = oldest_waiting(j);
 	unsigned missing = 0, first = 0;
-	char what[96], who[LOCAL_WHO];
+	char what[80], who[LOCAL_WHO];
 	struct rs_err e;
 
+	if (op->filling) {
+		local_job_owed_late(j, op);
+		return;
+	}
 	for (unsigned i = j->members_n; i-- > 0;) {
 		if (j->members[i].next_seq <= j->matched) {
 			first = i;

@@ -5,8 +5,9 @@ import array
 import socket
 import struct
 
-(HELLO, WELCOME, REFUSED, READY, ALLOC, ALLOCED, FREE, SUBMIT, DONE, ABORT, STATS, COUNTERS, GOODBYE) = range(1, 14)
-VERSION = 1
+(HELLO, WELCOME, REFUSED, READY, ALLOC, ALLOCED, FREE, SUBMIT, DONE, ABORT, STATS, COUNTERS, GOODBYE,
+ FILLED, LANDED) = range(1, 16)
+VERSION = 2
 SUM, FLOAT32 = 0, 7
 
 
@@ -27,10 +28,14 @@ def free(buffer):
     return message(FREE, struct.pack("=II", buffer, 0))
 
 
-def submit(seq=0, count=1, send=(0, 0), recv=(0, 0), root=0, dtype=FLOAT32, op=SUM, name=b""):
+def submit(seq=0, count=1, send=(0, 0), recv=(0, 0), root=0, dtype=FLOAT32, op=SUM, name=b"", missing=0, ring=0, counter=0):
     """send and recv: (buffer, offset)."""
-    numbers = (seq, count, send[1], recv[1], send[0], recv[0], root, 0, dtype, op)
-    return message(SUBMIT, struct.pack("=4Q4IBB6x64s", *numbers, name))
+    numbers = (seq, count, missing, ring, counter, send[1], recv[1], send[0], recv[0], root, 0, dtype, op)
+    return message(SUBMIT, struct.pack("=7Q4IBB6x64s", *numbers, name))
+
+
+def filled(seq, count):
+    return message(FILLED, struct.pack("=QQ", seq, count))
 
 
 class Client:

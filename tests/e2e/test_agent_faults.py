@@ -56,6 +56,21 @@ NEIGHBORS = harness.python("""
         worker.say("good", rounds=rounds)
 """)
 
+# Three operations of several rings each are always under way.
+LARGE = harness.python("""
+    import numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        x = [numpy.zeros(6_000_000, "float32") for _ in range(3)]
+        try:
+            for i in range(1_000_000):
+                for request in [comm.all_reduce(v, async_op=True) for v in x]:
+                    request.wait()
+                if i == 1:
+                    worker.say("flying")
+        except reduction.ReductionError as exc:
+            worker.say("over", message=str(exc))
+""")
+
 HOST = re.escape(socket.gethostname())
 
 
@@ -113,6 +128,19 @@ class Faults(unittest.TestCase):
             self.tell(again)
             self.expect_sum(again, 4)
             self.leave(again)
+
+    def test_killed_amid_large_operations(self):
+        """While bytes are copied in and out, by the library's threads and the agent's."""
+        for victim, pattern in (("rank", "rank 1 .* exited"), ("agent", "the agent at .* was lost"),
+                                ("reducer", "reducer r0 .* was lost")):
+            with self.subTest(victim), self.cluster() as c:
+                workers = c.start_workers(2, LARGE)
+                for w in workers:
+                    w.said("flying", timeout=60)
+                {"rank": workers[1], "agent": c.agents[0], "reducer": c.reducers[0]}[victim].kill()
+                for w in workers[:1] if victim == "rank" else workers:
+                    self.assertRegex(w.said("over")["message"], pattern)
+                    self.assertEqual(w.wait(), 0, w.report())
 
     def test_only_rank_of_a_node_killed(self):
         with self.cluster(agents=2) as c:

@@ -18,7 +18,7 @@ import harness
 import local
 
 COUNT = 1000
-LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "1s", "connect": "5s"}, "agent": {"shm_bytes": "8MiB"}}
+LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "1s", "connect": "5s", "op": "2s"}, "agent": {"shm_bytes": "8MiB"}}
 
 
 class Neighbors:
@@ -105,7 +105,7 @@ class Garbage(unittest.TestCase):
             (hello[:-4], "HELLO of 108 bytes"),
             (hello + bytes(4000), "HELLO of 4112 bytes"),
             (local.message(local.HELLO, hello[8:], size=999), "HELLO of 112 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=2), "version 2 of the local protocol, expected version 1"),
+            (local.message(local.HELLO, hello[8:], version=3), "version 3 of the local protocol, expected version 2"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),
@@ -123,7 +123,7 @@ class Garbage(unittest.TestCase):
 
     def test_random_bodies(self):
         """Well-formed heads with nonsense behind them, in a job of its own each time."""
-        sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 120, local.HELLO: 104, local.STATS: 0}
+        sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 144, local.HELLO: 104, local.STATS: 0}
         rng = random.Random(8)
         for i in range(100):
             c = self.ready()
@@ -162,7 +162,7 @@ class Garbage(unittest.TestCase):
             return ()
 
         for kind in (local.ALLOC, local.FREE, local.SUBMIT, local.STATS, local.GOODBYE):
-            size = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 120}.get(kind, 0)
+            size = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 144}.get(kind, 0)
             self.check(None, local.message(kind, bytes(size)), "before HELLO", local.REFUSED)
         self.check(waiting, local.hello(), "a second HELLO")
         self.check(waiting, local.submit(), "SUBMIT before READY")
@@ -191,10 +191,72 @@ class Garbage(unittest.TestCase):
             (lambda n: local.submit(count=2**64 - 1, send=(n, 0), recv=(n, 0)), "18446744073709551615 elements"),
             (lambda n: local.submit(count=4, send=(n, 0), recv=(n, 8)), "overlap"),
             (lambda n: local.submit(op=16, send=(n, 0), recv=(n, 4096)), "send and recv differ"),
+            (lambda n: local.submit(count=4, missing=5, send=(n, 0), recv=(n, 0)), "4 elements of which 5 are missing"),
+            (lambda n: local.submit(count=4, ring=8, send=(n, 0), recv=(n, 0)), "4 elements in a ring of 8 bytes"),
+            (lambda n: local.submit(count=2**40, missing=2**40, ring=8192, send=(n, 0), recv=(n, 0)),
+             "a ring of 8192 bytes, expected at least"),
+            (lambda n: local.submit(count=4, ring=16, counter=12, send=(n, 0), recv=(n, 0)), "counter at offset 12"),
+            (lambda n: local.submit(count=4, ring=16, counter=8192, send=(n, 0), recv=(n, 0)), "counter at offset 8192"),
+            (lambda n: local.submit(count=2**61, missing=2**61, ring=2**63, send=(n, 0), recv=(n, 0)), "bytes at offset"),
+            (lambda n: local.filled(0, 1), "FILLED of operation 0, which it has not started"),
         ]
         for data, pattern in cases:
             with self.subTest(pattern):
                 self.check(ready, data, pattern)
+
+    def test_filled_that_cannot_be(self):
+        def started(c):
+            c.join(job=f"job{next(self.jobs)}")
+            number, fd = c.buffer(8192)
+            os.close(fd)
+            c.send(local.submit(count=2000, missing=1500, send=(number, 0), recv=(number, 0)))
+            return ()
+
+        for count in (0, 499, 500, 2001, 2**64 - 1):
+            with self.subTest(count=count):
+                pattern = f"FILLED up to element {count} of operation 0, expected 501 to 2000"
+                self.check(started, local.filled(0, count), pattern)
+        self.check(started, local.filled(1, 600), "FILLED of operation 1, which it has not started")
+
+    def test_filled_bit_by_bit(self):
+        """Any steps are good, and the counter in shared memory is the agent's: what a client writes there is ignored."""
+        c = self.ready()
+        number, fd = c.buffer(1 << 20)
+        self.addCleanup(os.close, fd)
+        memory = mmap.mmap(fd, 1 << 20)
+        memory[:] = b"\1" * (1 << 20)
+        count = 100_000
+        for seq in range(2):
+            places = {"send": (number, 64), "recv": (number, 64), "ring": 4 * count, "counter": 8 * seq}
+            c.send(local.submit(seq, count, missing=count, **places))
+            for at in range(777, count, 777):
+                c.send(local.filled(seq, at))
+            c.send(local.filled(seq, count))
+            kind, body, _ = c.receive()
+            while kind == local.LANDED:
+                kind, body, _ = c.receive()
+            self.assertEqual((kind, struct.unpack_from("=Qi", body)), (local.DONE, (seq, 0)))
+
+    def test_who_does_not_go_on(self):
+        """An operation of which a local rank keeps back the rest ends with timeouts.op, or with that rank."""
+        for leave in (False, True):
+            with self.subTest(leave=leave):
+                job = f"job{next(self.jobs)}"
+                a, b = self.client(), self.client()
+                for rank, c in enumerate((a, b)):
+                    c.send(local.hello(job=job, rank=rank, world=2, local_rank=rank, local_world=2))
+                    c.expect(local.WELCOME)
+                for c in (a, b):
+                    c.expect(local.READY)
+                    number, fd = c.buffer(8192)
+                    os.close(fd)
+                    missing = {"missing": 1500} if c is a else {}
+                    c.send(local.submit(count=2000, send=(number, 0), recv=(number, 0), **missing))
+                if leave:
+                    a.send(local.message(local.GOODBYE))
+                sentence = b.expect(local.DONE)[0][12:520].split(b"\0")[0].decode()
+                pattern = "left the job before it had given all" if leave else "has given only 500 elements"
+                self.assertRegex(sentence, "rank 0 .*" + pattern)
 
     def test_memory_is_sealed(self):
         c = self.ready()

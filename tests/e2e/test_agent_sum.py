@@ -94,6 +94,45 @@ class Agent(unittest.TestCase):
         with harness.Cluster(reducers=2, agents=1, config={"agent": {"shm_bytes": "512MiB"}}) as c:
             self.check(c, 2, cases, in_flight=8, timeout=120)
 
+    def test_rings(self):
+        """Operations of several times the ring that a stage holds of them, of all widths, with ranks whose memory is
+        partly the agent's, on nodes of one and of several ranks; chunks that divide no piece."""
+        config = {"sharding": {"chunk_bytes": 12352, "window": 4}, "agent": {"shm_bytes": "64MiB"}}
+        mib = 1 << 20
+        hows = ("in", "out", "buffer")
+        cases = [[op, d, (10 + i) * mib // oracle.itemsize(d) + 3, "exact", hows[i % 3]]
+                 for i, (op, d) in enumerate((("sum", "float32"), ("max", "int8"), ("sum", "float16"), ("sum", "int64"),
+                                              ("avg", "float64"), ("sum", "bfloat16")))]
+        with harness.Cluster(reducers=2, agents=2, config=config) as c:
+            for world_size in (2,) if harness.SLOW else (2, 4):
+                with self.subTest(world_size=world_size):
+                    self.check(c, world_size, cases, in_flight=3, timeout=120)
+
+    def test_rings_of_ranks_with_unlike_memory(self):
+        """One rank of a node stages, the other one's memory is the agent's, in and out of place."""
+        with harness.Cluster(reducers=2, agents=2) as c:
+            c.run(
+                4,
+                harness.python('''
+                    import numpy, reduction, worker
+                    n = 5_000_011
+                    with reduction.Communicator() as comm:
+                        own = numpy.empty(n, "float32")
+                        shared = comm.empty_buffer(n, "float32")
+                        for turn in range(8):
+                            send = shared if (turn + comm.rank) % 2 else own
+                            recv = shared if (turn // 2 + comm.rank) % 2 else own
+                            send[:] = numpy.arange(n) % (1000 + turn) + comm.rank
+                            comm.all_reduce(send, out=None if recv is send else recv)
+                            want = 4 * (numpy.arange(n) % (1000 + turn)) + 6
+                            assert (recv == want).all(), (turn, numpy.flatnonzero(recv != want)[:5])
+                            comm.broadcast(own, root=turn % 4)
+                            comm.broadcast(shared, root=turn % 4)
+                    worker.say("done")
+                '''),
+                timeout=90,
+            )
+
     def test_little_shared_memory(self):
         """Each of two ranks may stage two of eight operations at a time."""
         cases = [["sum", "float32", 500_000 + i, "exact", "in"] for i in range(16)]

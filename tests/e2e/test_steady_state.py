@@ -11,6 +11,7 @@ import harness
 
 CHUNK = 32 << 10
 SMALL, LARGE = 4 << 10, 1 << 20  # bytes of an operation: one chunk, and 32 of them
+RINGS = 8 << 20  # of one that goes through a ring, in pieces, when its memory is not the agent's
 FEW, MANY = 20, 2020  # operations
 
 # What the kernel may do to a thread on its own during a phase, whatever that does: a page that it has moved, or the
@@ -85,16 +86,16 @@ class Counted(harness.Cluster):
 
 @unittest.skipIf(harness.SAN, "sanitizers bring their own allocator and locks")
 class SteadyState(unittest.TestCase):
-    def run_phases(self, how, per_op, agents=0, ranks=2, config=None):
-        config = {"sharding": {"chunk_bytes": CHUNK}, **(config or {})}
+    def run_phases(self, how, per_op, agents=0, ranks=2, sizes=(SMALL, LARGE), many=MANY, **sharding):
+        config = {"sharding": {"chunk_bytes": CHUNK, **sharding}}
         with Counted(reducers=2, lanes=2, agents=agents, config=config) as c:
             workers = c.start_workers(ranks, [str(harness.BUILD / "tests" / "e2e" / "worker_steady")])
             for w in workers:
                 w.said("open")
-            for size in (SMALL, LARGE):
+            for size in sizes:
                 c.phase(workers, 200, size, how)  # warm: memory is made and entered here
-            for size in (SMALL, LARGE):
-                for ops in (FEW, MANY):
+            for size in sizes:
+                for ops in (FEW, many):
                     found = c.phase(workers, ops, size, how)
                     self.check_counting(found, ops)
                     for p, thread, counts in found:
@@ -126,6 +127,17 @@ class SteadyState(unittest.TestCase):
 
     def test_agents_private_memory(self):
         self.run_phases("plain-async", AGENTS, agents=1, ranks=2)
+
+    def test_agents_rings(self):
+        """Copied piece by piece: locks and messages for each piece of 512 KiB, in a ring that is made once."""
+        pieces = RINGS // (512 << 10)
+        per_op = {
+            ("worker", "main"): {"lock": 16},
+            ("worker", "reduction"): {"lock": 8 * pieces},
+            ("agent", "main"): {"lock": 4 * pieces},
+            ("agent", "reduction"): {"lock": 6 * pieces},
+        }
+        self.run_phases("plain-async", per_op, agents=1, ranks=2, sizes=(RINGS,), many=220, window=8)
 
 
 if __name__ == "__main__":

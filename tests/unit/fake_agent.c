@@ -133,6 +133,15 @@ static int port_engine_submit(void *ctx, void *engine, struct exchange_op *op, s
 	return RS_OK;
 }
 
+static void port_engine_poke(void *ctx, void *engine)
+{
+	struct fake_engine *en = engine;
+
+	(void)ctx;
+	ck_assert(!en->freeing);
+	en->pokes++;
+}
+
 static void port_engine_abort(void *ctx, void *engine, int code, const char *message)
 {
 	struct fake_engine *en = engine;
@@ -181,6 +190,7 @@ void fake_agent_init(struct fake_agent *fa)
 						 .stage_free = port_stage_free,
 						 .engine_start = port_engine_start,
 						 .engine_submit = port_engine_submit,
+						 .engine_poke = port_engine_poke,
 						 .engine_abort = port_engine_abort,
 						 .engine_stats = port_engine_stats,
 						 .engine_free = port_engine_free,

@@ -32,6 +32,7 @@ struct fake_engine {
 	unsigned ops_n;
 	int aborted; /* the code, 0: not */
 	char why[LOCAL_TEXT];
+	unsigned pokes;
 	bool ready; /* on_ready was called */
 	bool ended; /* on_failed was called */
 	bool freeing, freed;

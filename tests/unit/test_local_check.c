@@ -12,11 +12,11 @@ static const struct {
 	size_t bytes;
 	bool from_client;
 } types[] = {
-    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 24, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
+    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 40, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
     {LOCAL_READY, "READY", 8, false},    {LOCAL_ALLOC, "ALLOC", 16, true},      {LOCAL_ALLOCED, "ALLOCED", 536, false},
-    {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 128, true},   {LOCAL_DONE, "DONE", 528, false},
+    {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 152, true},   {LOCAL_DONE, "DONE", 528, false},
     {LOCAL_ABORT, "ABORT", 528, false},  {LOCAL_STATS, "STATS", 8, true},       {LOCAL_COUNTERS, "COUNTERS", 24, false},
-    {LOCAL_GOODBYE, "GOODBYE", 8, true},
+    {LOCAL_GOODBYE, "GOODBYE", 8, true}, {LOCAL_FILLED, "FILLED", 24, true},    {LOCAL_LANDED, "LANDED", 8, false},
 };
 
 START_TEST(every_type_passes_from_its_side_only)
@@ -44,9 +44,9 @@ START_TEST(other_versions_and_types_are_refused)
 	struct rs_err e;
 
 	local_init(&m, LOCAL_STATS);
-	m.head.version = 2;
+	m.head.version = 3;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 2 of the local protocol, expected version 1");
+	ck_assert_str_eq(e.msg, "version 3 of the local protocol, expected version 2");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 
