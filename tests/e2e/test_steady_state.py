@@ -67,15 +67,29 @@ class Counted(harness.Cluster):
             found["main" if tid == proc.pid else f"{name} {tid}"] = {**counts, "fault": faults}
         return found
 
+    def run_ops(self, workers, ops, size, how, first=None):
+        """first: the worker that must have as many operations under way as it ever has before the others begin."""
+        self.phases = getattr(self, "phases", -1) + 1
+        if first:
+            first.tell(f"{ops} {size} {how}")
+            first.said(f"full {self.phases}")
+        for w in workers:
+            if w is not first:
+                w.tell(f"{ops} {size} {how}")
+        for w in workers:
+            w.said(f"done {self.phases}", timeout=60)
+
+    def warm(self, workers, size, how):
+        """All that is made when it is needed for the first time, as often as it can be needed at a time."""
+        self.run_ops(workers, 200, size, how)
+        for w in workers if how.endswith("-async") else ():
+            self.run_ops(workers, 20, size, how, first=w)
+
     def phase(self, workers, ops, size, how):
         """All ranks run these operations; returns [(process, thread, {kind: calls during them}), ...]."""
         procs = [p for p in self.reducers + self.agents + workers if p]
         before = [self.look(p) for p in procs]
-        for w in workers:
-            w.tell(f"{ops} {size} {how}")
-        self.phases = getattr(self, "phases", -1) + 1
-        for w in workers:
-            w.said(f"done {self.phases}", timeout=60)
+        self.run_ops(workers, ops, size, how)
         found = []
         for p, then in zip(procs, before):
             for name, now in self.look(p).items():
@@ -93,7 +107,7 @@ class SteadyState(unittest.TestCase):
             for w in workers:
                 w.said("open")
             for size in sizes:
-                c.phase(workers, 200, size, how)  # warm: memory is made and entered here
+                c.warm(workers, size, how)
             for size in sizes:
                 for ops in (FEW, many):
                     found = c.phase(workers, ops, size, how)

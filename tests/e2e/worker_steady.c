@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker that does what its standard input says, for test_steady_state.py: lines "OPS BYTES HOW" run OPS all-reduces
  * of BYTES of float32 each. HOW: "plain" or "buffer" (memory of the communicator), with "-async" behind it several at
- * a time. It says "open" first and "done N" for the N-th line. Each HOW's memory is made when it is asked for the first
- * time, for the largest size that any line may ask for. */
+ * a time. It says "open" first, "full N" when several at a time are under way, and "done N" for the N-th line. Each
+ * HOW's memory is made when it is asked for the first time, for the largest size that any line may ask for. */
 #include "agent/include/reduction.h"
 
 #include <stdbool.h>
@@ -48,7 +48,7 @@ static void finish(reduction_request **req)
 	*req = NULL;
 }
 
-static void run(reduction_comm *comm, struct memory *m, unsigned ops, size_t count, bool async)
+static void run(reduction_comm *comm, struct memory *m, unsigned ops, size_t count, bool async, unsigned line)
 {
 	reduction_request *req[IN_FLIGHT] = {NULL};
 	reduction_error err;
@@ -61,6 +61,8 @@ static void run(reduction_comm *comm, struct memory *m, unsigned ops, size_t cou
 		if (async && reduction_all_reduce_async(comm, x, x, count, REDUCTION_FLOAT32, REDUCTION_SUM, "steady",
 							&req[k], &err))
 			die("start", &err);
+		if (async && i + 1 == IN_FLIGHT)
+			printf("{\"what\": \"full %u\"}\n", line);
 		if (!async && reduction_all_reduce(comm, x, x, count, REDUCTION_FLOAT32, REDUCTION_SUM, &err))
 			die("all-reduce", &err);
 	}
@@ -92,7 +94,7 @@ int main(void)
 		shared = strncmp(how, "buffer", 6) == 0;
 		async = strstr(how, "-async") != NULL;
 		make_memory(comm, &memory[shared], shared);
-		run(comm, &memory[shared], ops, bytes / sizeof(float), async);
+		run(comm, &memory[shared], ops, bytes / sizeof(float), async, said);
 		printf("{\"what\": \"done %u\", \"ops\": %u}\n", said++, ops);
 	}
 	return reduction_close(comm, &err) ? 1 : 0;
