@@ -196,8 +196,10 @@ class Garbage(unittest.TestCase):
             (lambda n: local.submit(count=2**40, missing=2**40, ring=8192, send=(n, 0), recv=(n, 0)),
              "a ring of 8192 bytes, expected at least"),
             (lambda n: local.submit(count=4, ring=16, counter=12, send=(n, 0), recv=(n, 0)), "counter at offset 12"),
-            (lambda n: local.submit(count=4, ring=16, counter=8192, send=(n, 0), recv=(n, 0)), "counter at offset 8192"),
-            (lambda n: local.submit(count=2**61, missing=2**61, ring=2**63, send=(n, 0), recv=(n, 0)), "bytes at offset"),
+            (lambda n: local.submit(count=4, ring=16, counter=8192, send=(n, 0), recv=(n, 0)),
+             "counter at offset 8192"),
+            (lambda n: local.submit(count=2**61, missing=2**61, ring=2**63, send=(n, 0), recv=(n, 0)),
+             "bytes at offset"),
             (lambda n: local.filled(0, 1), "FILLED of operation 0, which it has not started"),
         ]
         for data, pattern in cases:
@@ -219,7 +221,7 @@ class Garbage(unittest.TestCase):
         self.check(started, local.filled(1, 600), "FILLED of operation 1, which it has not started")
 
     def test_filled_bit_by_bit(self):
-        """Any steps are good, and the counter in shared memory is the agent's: what a client writes there is ignored."""
+        """Any steps are good, and the counter in shared memory is the agent's: it ignores what a client writes there."""
         c = self.ready()
         number, fd = c.buffer(1 << 20)
         self.addCleanup(os.close, fd)
