@@ -28,7 +28,8 @@ def free(buffer):
     return message(FREE, struct.pack("=II", buffer, 0))
 
 
-def submit(seq=0, count=1, send=(0, 0), recv=(0, 0), root=0, dtype=FLOAT32, op=SUM, name=b"", missing=0, ring=0, counter=0):
+def submit(seq=0, count=1, send=(0, 0), recv=(0, 0), root=0, dtype=FLOAT32, op=SUM, name=b"", missing=0, ring=0,
+           counter=0):
     """send and recv: (buffer, offset)."""
     numbers = (seq, count, missing, ring, counter, send[1], recv[1], send[0], recv[0], root, 0, dtype, op)
     return message(SUBMIT, struct.pack("=7Q4IBB6x64s", *numbers, name))

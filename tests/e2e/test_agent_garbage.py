@@ -9,6 +9,7 @@ import itertools
 import mmap
 import os
 import random
+import signal
 import socket
 import struct
 import threading
@@ -18,7 +19,8 @@ import harness
 import local
 
 COUNT = 1000
-LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "1s", "connect": "5s", "op": "2s"}, "agent": {"shm_bytes": "8MiB"}}
+LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "1s", "connect": "5s", "op": "2s"},
+          "agent": {"shm_bytes": "8MiB"}}
 
 
 class Neighbors:
@@ -221,7 +223,7 @@ class Garbage(unittest.TestCase):
         self.check(started, local.filled(1, 600), "FILLED of operation 1, which it has not started")
 
     def test_filled_bit_by_bit(self):
-        """Any steps are good, and the counter in shared memory is the agent's: it ignores what a client writes there."""
+        """Any steps are good, and the agent ignores what a client writes into the counter in shared memory."""
         c = self.ready()
         number, fd = c.buffer(1 << 20)
         self.addCleanup(os.close, fd)
@@ -346,9 +348,14 @@ class Garbage(unittest.TestCase):
         self.assertIn(b"broke the local protocol: more than 8 operations in flight", body)
 
     def test_alloc_while_alloc(self):
+        """Both are there before the agent reads the first, for it might be quick to answer."""
         c = self.ready()
+        agent = self.cluster.agents[0]
+        agent.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, agent.pid, os.WSTOPPED | os.WNOWAIT)
         c.send(local.alloc(1 << 22))
         c.send(local.alloc(1 << 22))
+        agent.signal(signal.SIGCONT)
         self.assertIn("ALLOC before the last one was answered", c.last_words()[2])
 
     def test_memory_of_the_dead_is_free_again(self):
