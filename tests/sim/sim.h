@@ -47,6 +47,7 @@ enum event_type {
 	EV_RANK_STEP,     /* a: process */
 	EV_RANK_TICK,     /* a: process */
 	EV_RANK_RESUME,   /* a: process: it was stopped until now */
+	EV_RANK_READY,    /* a: process, b: operation: more of its contribution is there */
 	EV_CONNECT,       /* a: connection: the attempt is decided */
 	EV_ACCEPT,        /* a: connection: the reducer sees it */
 	EV_ARRIVE,        /* a: connection, b: bytes << 1 | side */
@@ -163,6 +164,7 @@ struct op_plan {
 	uint32_t wide;     /* bit r: rank r contributes float32 sums */
 	uint32_t in_place; /* bit r */
 	uint32_t lazy;     /* bit r: contributions are filled in just in time */
+	uint32_t staged;   /* bit r: contributions come bit by bit while the operation goes on */
 	char name[16];     /* empty: none */
 	uint8_t *want;     /* the result, when it was needed; owned */
 };
@@ -250,8 +252,9 @@ struct rank_op {
 	struct exchange_op op;
 	struct rank *rank;
 	unsigned index;
-	uint8_t *send, *recv; /* owned until done; may be the same */
-	uint64_t landed;      /* elements that were announced */
+	uint8_t *send, *recv;   /* owned until done; may be the same */
+	uint64_t landed;        /* elements that were announced */
+	_Atomic uint64_t ready; /* elements that are there */
 	bool submitted, done;
 	int code; /* RS_OK or why it failed */
 };
@@ -281,6 +284,7 @@ void rank_step(struct rank *k);
 void rank_tick(struct rank *k);
 void rank_stop(struct rank *k, uint32_t for_us); /* the process does not run for a while */
 void rank_resume(struct rank *k);
+void rank_ready(struct rank *k, unsigned op);
 bool rank_stopped(const struct rank *k);
 void rank_connect(struct conn *c); /* EV_CONNECT */
 void rank_readable(struct conn *c);
@@ -391,6 +395,7 @@ struct sim {
 	unsigned ranks_n, ranks_ended;
 	/* the network's manners */
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
+	uint32_t mail_us;   /* between threads of a reducer, most of the time at most */
 	unsigned jobs_most; /* of one reducer */
 	unsigned balk;      /* percent of writes that find no room although there is some */
 	const struct rs_config *base;

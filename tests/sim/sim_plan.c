@@ -22,6 +22,7 @@ static void draw_network(struct sim *s)
 	s->piece = ONE_OF(s, 40, 400, 2000, 2000, 65536);
 	s->socket_bytes = ONE_OF(s, 700, 1500, 4096, 16384);
 	s->balk = ONE_OF(s, 0, 0, 5, 20);
+	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 }
 
@@ -100,6 +101,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST)
 		p->wide = (uint32_t)sim_random(s);
 	p->in_place = (uint32_t)sim_random(s);
+	p->staged = sim_chance(s, 25) ? (uint32_t)sim_random(s) : 0;
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
 	if (sim_chance(s, 50))
 		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REDUCER_IOVECS = 8, LETTER_DELAY_US = 300 };
+enum { REDUCER_IOVECS = 8 };
 
 enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_EVENT };
 
@@ -44,7 +44,7 @@ static void post(struct reducer *r, unsigned box, struct letter *l)
 {
 	struct post *p = box_of(r, box);
 	uint64_t at =
-	    r->sim->now_us + sim_below(r->sim, sim_chance(r->sim, 10) ? 50 * LETTER_DELAY_US : LETTER_DELAY_US);
+	    r->sim->now_us + sim_below(r->sim, sim_chance(r->sim, 10) ? 20 * r->sim->mail_us : r->sim->mail_us);
 
 	p->last_at_us = at > p->last_at_us ? at : p->last_at_us + 1;
 	*p->tail = l;

@@ -96,6 +96,9 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_RANK_RESUME:
 		rank_resume(&s->ranks[ev->a]);
 		break;
+	case EV_RANK_READY:
+		rank_ready(&s->ranks[ev->a], ev->b);
+		break;
 	case EV_CONNECT:
 	case EV_ACCEPT:
 	case EV_ARRIVE:
