@@ -105,6 +105,12 @@ operations end before the last words are out
 a refused attempt is not repeated
 	agent/link_control.c
 	s/else if \(refused.retry\)/else if (refused.retry \&\& 0)/
+chunks are sent before they are there
+	agent/link.c
+	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
+an attempt after a lost WELCOME is a violation
+	server/registry.c
+	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
 LIST
 }
 
