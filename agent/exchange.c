@@ -87,6 +87,9 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->next_ms = now_ms;
 	x->sweep = true;
 	x->links_n = count_links(cfg);
+	x->spread = cfg->sharding.shards;
+	if (x->spread < (uint64_t)EXCHANGE_SPREAD * x->links_n)
+		x->spread = (uint64_t)EXCHANGE_SPREAD * x->links_n;
 	x->links = calloc(x->links_n, sizeof *x->links);
 	x->flights = calloc((size_t)x->links_n * cfg->sharding.priorities * ring, sizeof *x->flights);
 	x->shards = calloc(cfg->sharding.shards, sizeof *x->shards);
@@ -390,6 +393,8 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
 	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
 	op->stream = (uint8_t)exchange_priority(x->cfg, op->priority, op->count * rs_dtype_size(op->dtype));
+	op->position = x->next_position[op->stream];
+	x->next_position[op->stream] += op->chunks;
 	op->seq = x->next_seq++;
 	op->started_ms = now_ms;
 	op->next = NULL;

@@ -31,6 +31,8 @@ enum {
 	EXCHANGE_URGENT_MAX = 64 << 10,
 };
 
+enum { EXCHANGE_SPREAD = 8 }; /* chunks for each link that links may be apart, if there are not more shards */
+
 /* One collective operation. The first part is set by the submitter, who keeps it valid until done was called. */
 struct exchange_op {
 	const void *send; /* this rank's contribution: elements of dtype, or float32 when wide */
@@ -64,6 +66,7 @@ struct exchange_op {
 	uint64_t seq;
 	uint8_t stream; /* priority on the wire */
 	uint32_t chunk_elems;
+	uint64_t position;    /* chunks of all operations of the same priority before it */
 	uint64_t chunks;      /* in all */
 	uint64_t chunks_left; /* without a result */
 	uint64_t started_ms;

@@ -109,6 +109,12 @@ struct exchange {
 	uint64_t next_seq;
 	_Atomic uint64_t ops_done; /* may be read by any thread */
 
+	/* How far links may be apart, in chunks; see in_step(). By priority: where the next operation begins, and a
+	 * position that no link has yet to pass. */
+	uint64_t spread;
+	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
+	bool held; /* a link had to wait for another since the last result */
+
 	unsigned links_n, running_n; /* running_n links have had START */
 	struct link *links;
 	struct flight *flights; /* of all rings of all streams */

@@ -44,6 +44,8 @@ static void lose(struct window *w, uint64_t now_ms)
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)
 {
 	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
+	/* of what is in flight, queued_us / rtt_us waits in queues: less than a quarter of a chunk */
+	bool little = (uint64_t)w->limit * queued_us * 4 < s->rtt_us;
 	bool limited = w->limited;
 
 	w->limited = false;
@@ -53,13 +55,16 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 		return;
 	}
 	if (s->lost != w->lost) {
+		/* one overflow is repaired over a few rounds, each of which would halve the window again */
 		w->lost = s->lost;
-		lose(w, now_ms);
-	} else if (queued_us > WINDOW_FULL_US) {
+		if (now_ms >= w->deaf_until_ms)
+			lose(w, now_ms);
+		w->deaf_until_ms = now_ms + 2 * s->rtt_us / 1000 + 1;
+	} else if (queued_us > WINDOW_FULL_US && !little) {
 		w->starting = false;
 		if (w->limit > 1)
 			w->limit -= 1 + w->limit / 8;
-	} else if (queued_us < WINDOW_ROOM_US && limited && now_ms >= w->hold_until_ms) {
+	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		grow(w);
 	}
 }

@@ -4,9 +4,10 @@
  * n workers that send to one reducer fill the queue of its switch port, and each worker alone cannot see the others.
  * When the queue overflows, TCP stalls for its retransmission timeout. So the window follows the delay, as TCP Vegas
  * (Brakmo, Peterson 1995) and LEDBAT (RFC 6817) do: while the smoothed round-trip time stays close to the smallest one
- * seen there is room to grow, when it rises the queue is filling. A retransmission halves it and keeps it from growing
- * for a while, longer each time, for ports whose queue is too short to be seen in the delay. Chunk round trips would
- * not do, since they also contain the wait for slow ranks. */
+ * seen there is room to grow, when it rises the queue is filling. "Close" is a fixed time, or on long links, where that
+ * time is but noise, as little as leaves a quarter of a chunk of this link in queues. A retransmission halves it and
+ * keeps it from growing for a while, longer each time, for ports whose queue is too short to be seen in the delay.
+ * Chunk round trips would not do, since they also contain the wait for slow ranks. */
 #ifndef RS_AGENT_WINDOW_H
 #define RS_AGENT_WINDOW_H
 
@@ -31,6 +32,7 @@ struct window {
 	bool starting;    /* no congestion was seen yet: the window doubles */
 	uint64_t lost;    /* retransmitted segments at the last signal */
 	uint64_t hold_until_ms;
+	uint64_t deaf_until_ms; /* a loss until then belongs to the one before */
 	uint32_t hold_ms;
 };
 

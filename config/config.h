@@ -57,6 +57,7 @@ struct rs_config {
 	struct {
 		unsigned shards;      /* 1..RS_SHARDS_MAX */
 		uint32_t chunk_bytes; /* RS_CHUNK_MIN..RS_CHUNK_MAX, multiple of 64 */
+		bool chunk_auto;      /* chunk_bytes is not from the file but from the links' bandwidths */
 		unsigned window;      /* chunks a worker may have outstanding on a lane, 1..1024 */
 		unsigned priorities;  /* that operations can have, 1..RS_PRIORITIES_MAX */
 		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */

@@ -147,6 +147,8 @@ static int write_config(struct rs_config *cfg, const char *file, struct rs_err *
 		return rs_fail_sys(e, RS_EIO, errno, "cannot create %s", fresh);
 	if (cfg->server.lanes_auto)
 		cfg->server.lanes = 0; /* the machines that read it may have more CPUs than this one */
+	if (cfg->sharding.chunk_auto)
+		cfg->sharding.chunk_bytes = 0; /* --bandwidth, which is written too, may call for another size */
 	rs_config_print(cfg, out);
 	errno = 0;
 	if (fflush(out) || ferror(out))

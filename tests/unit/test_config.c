@@ -76,12 +76,12 @@ static const struct {
      "f:1:18: logging.level: found \"verbose\", expected error, warn, info, debug or trace"},
     {"logging: {format: xml}\n", "f:1:19: logging.format: found \"xml\", expected text or json"},
     {"sharding: {chunk_bytes: 65}\n", "f:1:25: sharding.chunk_bytes: found \"65\", expected bytes, or a number with "
-				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
     {"sharding: {chunk_bytes: 1k}\n", "f:1:25: sharding.chunk_bytes: found \"1k\", expected bytes, or a number with "
-				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
     {"sharding: {chunk_bytes: 1057 k}\n",
      "f:1:25: sharding.chunk_bytes: found \"1057 k\", expected bytes, or a number with "
-     "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64"},
+     "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
     {"limits: {memory: 1K}\n", "f:1:18: limits.memory: found \"1K\", expected bytes, or a number with KiB, MiB, GiB, "
 			       "k, M or G, from 1MiB to 16384GiB"},
     {"limits: {memory: 99999999999GiB}\n",
@@ -313,6 +313,38 @@ START_TEST(lanes_follow_the_bandwidth)
 
 		parse(&cfg, text, (size_t)n);
 		ck_assert_msg(cfg.reducers[0].lanes == rows[i].lanes, "%s: %u lanes", text, cfg.reducers[0].lanes);
+		rs_config_close(&cfg);
+	}
+}
+END_TEST
+
+/* A chunk takes no more than 0.6 ms on the slowest link that is known. */
+START_TEST(chunks_follow_the_bandwidth)
+{
+	static const struct {
+		const char *keys, *more;
+		unsigned bytes;
+	} rows[] = {
+	    {"", "", 32768},
+	    {"", "plan: {bandwidth: 100gbit}", 32768},
+	    {"", "plan: {bandwidth: 500mbit}", 32768},
+	    {"", "plan: {bandwidth: 250mbit}", 16384},
+	    {"", "plan: {bandwidth: 1mbit}", 8192},
+	    {", bandwidth: 250mbit", "plan: {bandwidth: 1gbit}", 16384},
+	    {"", "workers: [{bandwidth: 100gbit}, {bandwidth: 120mbit}]", 8192},
+	    {"", "sharding: {chunk_bytes: 4MiB}\nplan: {bandwidth: 1mbit}", 4 << 20},
+	    {"", "sharding: {chunk_bytes: auto}\nplan: {bandwidth: 250mbit}", 16384},
+	};
+
+	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct rs_config cfg;
+		char text[160];
+		int n =
+		    snprintf(text, sizeof text, "reducers: [{id: a, address: b%s}]\n%s\n", rows[i].keys, rows[i].more);
+
+		parse(&cfg, text, (size_t)n);
+		ck_assert_msg(cfg.sharding.chunk_bytes == rows[i].bytes, "%s: %u bytes", text,
+			      cfg.sharding.chunk_bytes);
 		rs_config_close(&cfg);
 	}
 }
@@ -613,6 +645,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 20); /* sanitizers included; the hostile files take well below a second without */
 	tcase_add_test(tc, lanes_follow_the_bandwidth);
+	tcase_add_test(tc, chunks_follow_the_bandwidth);
 	tcase_add_loop_test(tc, bad_files_say_why, 0, COUNT(bad));
 	tcase_add_loop_test(tc, empty_files_are_the_defaults, 0, COUNT(empty) + 1);
 	tcase_add_test(tc, all_keys_are_read);

@@ -287,6 +287,42 @@ START_TEST(urgent_chunks_go_first)
 }
 END_TEST
 
+/* Two links with every other chunk each: the one whose reducer answers waits for the other, and goes on by itself when
+ * that one has got its result. */
+START_TEST(links_stay_in_step)
+{
+	enum { CHUNKS = 64 };
+	float *x = numbers(256 * CHUNKS);
+	struct reducers f;
+	struct op o;
+
+	reducers_open(&f,
+		      "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+		      "sharding: {shards: 2, chunk_bytes: 1024, window: 64}\n",
+		      2, 1000);
+	f.answer = false;
+	submit_floats(&f, &o, x, x, 256 * CHUNKS);
+	reducers_pump(&f);
+	while (f.l[0].answered < f.l[0].data_n) {
+		reducers_answer(&f, 0);
+		reducers_pump(&f);
+	}
+	ck_assert_msg(f.l[0].data_n == 9, "chunks 0 to 16 are within 16 of chunk 1, %u went out", f.l[0].data_n);
+	reducers_answer(&f, 1);
+	reducers_pump(&f);
+	ck_assert_msg(f.l[0].data_n == 10, "chunk 18 is within 16 of chunk 3, %u went out", f.l[0].data_n);
+	f.answer = true;
+	for (unsigned l = 0; l < 2; l++)
+		while (f.l[l].answered < f.l[l].data_n)
+			reducers_answer(&f, l);
+	reducers_pump(&f);
+	ck_assert(o.done);
+	expect_tripled(x, 256 * CHUNKS);
+	reducers_close(&f);
+	free(x);
+}
+END_TEST
+
 /* _i: bytes of the first operation's frames that were sent when the urgent one came. Frames are not cut in two, and
  * what was encoded before is overtaken as well. */
 START_TEST(urgent_chunks_wait_for_the_frame_that_is_under_way)
@@ -690,6 +726,7 @@ int main(void)
 	tcase_add_test(tc, the_window_bounds_what_is_outstanding);
 	tcase_add_loop_test(tc, every_split, 0, 2);
 	tcase_add_loop_test(tc, random_schedules, 0, 100);
+	tcase_add_test(tc, links_stay_in_step);
 	tcase_add_test(tc, urgent_chunks_go_first);
 	tcase_add_loop_test(tc, urgent_chunks_wait_for_the_frame_that_is_under_way, 0,
 			    2 * (FRAME_HEADER + 1024) / 37 + 1);

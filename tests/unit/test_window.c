@@ -46,6 +46,15 @@ static const struct {
       {100, 4, 1003, true, 1},
       {100, 4, 3002, true, 1},
       {100, 4, 3003, true, 2}}},
+    {"halves once for what one overflow lost",
+     16,
+     6,
+     {{100, 0, 0, true, 2},
+      {100, 0, 1, true, 4},
+      {1000, 3, 2, true, 2},
+      {1000, 5, 4, true, 2},
+      {1000, 6, 6, true, 2},
+      {1000, 7, 10, true, 1}}},
     {"a window of one stays one", 1, 2, {{100, 0, 0, true, 1}, {100, 1, 1, true, 1}}},
     {"a round-trip time below the smallest is no delay", 16, 1, {{10, 0, 0, true, 2}}},
 };
@@ -114,6 +123,25 @@ START_TEST(test_rounds)
 }
 END_TEST
 
+/* On a long link a delay that would be a queue on a short one is noise, until the window is large. */
+START_TEST(test_long_link)
+{
+	struct window w;
+	struct window_signal s = {.rtt_us = 10500, .min_rtt_us = 10000};
+	static const uint32_t want[] = {2, 4, 8, 8, 8};
+
+	window_init(&w, 1, 32, true);
+	for (unsigned i = 0; i < sizeof want / sizeof want[0]; i++) {
+		w.limited = true;
+		window_signal(&w, &s, i);
+		ck_assert_msg(w.limit == want[i], "signal %u gave %u", i, w.limit);
+	}
+	s.rtt_us = 11100; /* a quarter of a chunk and more waits: the window shrinks */
+	window_signal(&w, &s, 9);
+	ck_assert_uint_lt(w.limit, 8);
+}
+END_TEST
+
 /* Whatever the kernel says, the limit stays within its bounds. */
 START_TEST(test_bounds)
 {
@@ -145,6 +173,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
+	tcase_add_test(tc, test_long_link);
 	tcase_add_test(tc, test_rounds);
 	tcase_add_test(tc, test_bounds);
 	suite_add_tcase(suite, tc);
