@@ -51,7 +51,8 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 	w->limited = false;
 	if (s->local) {
 		w->local = true;
-		w->limit = w->most;
+		w->limit = WINDOW_LOCAL_BYTES / w->unit;
+		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
 		return;
 	}
 	if (s->lost != w->lost) {
