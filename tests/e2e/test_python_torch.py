@@ -252,16 +252,18 @@ class Failures(unittest.TestCase):
             if rank == 2:
                 print("trained", flush=True)
                 threading.Event().wait()
+            if late:                                # the loss is known before the backward pass begins
+                raises(reduction.PeerLostError, "rank 2", state.comm.barrier)
             raises(RuntimeError, "rank 2", backward, model, rank)
             assert isinstance(state.error, reduction.PeerLostError), state.error
             raises(RuntimeError, "rank 2", backward, model, rank)
-            raises(reduction.PeerLostError, "rank 2", reduction.torch.allreduce_hook, state, Bucket(torch.ones(3)))
+            raises(RuntimeError, "rank 2", reduction.torch.allreduce_hook(state, Bucket(torch.ones(3))).wait)
             state.close()
             print("closed", flush=True)
         """
-        for agents in (0, 3):
-            with self.subTest(agents=agents), harness.Cluster(agents=agents) as c:
-                procs = c.start_workers(3, program(code))
+        for agents, late in ((0, False), (0, True), (3, False)):
+            with self.subTest(agents=agents, late=late), harness.Cluster(agents=agents) as c:
+                procs = c.start_workers(3, program(f"            late = {late}\n" + code.lstrip("\n")))
                 procs[2].wait_text("trained", stream="out", timeout=60)
                 procs[2].kill()
                 for p in procs[:2]:

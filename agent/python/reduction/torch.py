@@ -123,9 +123,8 @@ class State:
 
     def submit(self, tensor: torch.Tensor, index: int, last: bool = False) -> torch.futures.Future:
         """Starts the all-reduce of a dense tensor, in place; the future's value is the tensor. Used by the hook. last:
-        it is the last one of a backward pass."""
-        if self.error is not None:
-            raise self.error.with_traceback(None)
+        it is the last one of a backward pass. A lost communicator is an error of the future and not of the
+        call: an exception in its hook leaves DDP in the middle of a backward pass, of which the next would complain."""
         if self._closed:
             raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
         name = f"bucket {index}"
@@ -135,12 +134,17 @@ class State:
                 return self._submit_cuda(tensor, index, name, priority)
             if tensor.device.type != "cpu":
                 raise TypeError(f"gradients are on {tensor.device}; the hook knows cpu and cuda")
-            future: torch.futures.Future = torch.futures.Future()
-            if self._starter is not None:  # keep the order of starts the same on all ranks
-                self._starts.put(_Work(tensor, future, name, priority))
+            work = _Work(tensor, torch.futures.Future(), name, priority)
+            if self.error is not None:
+                self._fail(work, self.error.with_traceback(None))
+            elif self._starter is not None:  # keep the order of starts the same on all ranks
+                self._starts.put(work)
             else:
-                self._waits.put(_Work(tensor, future, name, priority, self._start(tensor, name, priority)))
-        return future.then(_value_or_raise)
+                try:
+                    self._waits.put(work._replace(request=self._start(tensor, name, priority)))
+                except errors.ReductionError as exc:
+                    self._fail(work, exc)
+        return work.future.then(_value_or_raise)
 
     def _submit_cuda(
         self, tensor: torch.Tensor, index: int, name: str, priority: Optional[int]
