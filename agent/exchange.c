@@ -504,16 +504,29 @@ static void tick_end(struct exchange *x, uint64_t now_ms)
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
+/* When the oldest operation has taken too long; UINT64_MAX: never. One whose submitter has not given all of it is the
+ * submitter's to watch, who knows which local rank keeps it waiting. */
+static uint64_t op_deadline(const struct exchange *x, uint64_t now_ms)
+{
+	const struct exchange_op *op = x->first;
+	uint32_t op_ms = x->cfg->timeouts.op_ms;
+
+	if (!op_ms || !op)
+		return UINT64_MAX;
+	if (op->ready && atomic_load_explicit(op->ready, memory_order_relaxed) < op->count)
+		return now_ms + op_ms;
+	return op->started_ms + op_ms;
+}
+
 void exchange_tick(struct exchange *x, uint64_t now_ms)
 {
-	uint32_t op_ms = x->cfg->timeouts.op_ms;
 	uint64_t due;
 	struct rs_err e;
 
 	if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
 		connect_timeout_text(x, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
-	} else if (x->state == EXCHANGE_RUNNING && op_ms && x->first && now_ms - x->first->started_ms >= op_ms) {
+	} else if (x->state == EXCHANGE_RUNNING && now_ms >= op_deadline(x, now_ms)) {
 		op_timeout_text(x, x->first, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
@@ -522,9 +535,5 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 		tick_end(x, now_ms);
 		return;
 	}
-	if (x->state == EXCHANGE_JOINING)
-		due = min64(due, x->connect_by_ms);
-	else if (op_ms && x->first)
-		due = min64(due, x->first->started_ms + op_ms);
-	x->next_ms = due;
+	x->next_ms = min64(due, x->state == EXCHANGE_JOINING ? x->connect_by_ms : op_deadline(x, now_ms));
 }

@@ -264,6 +264,28 @@ START_TEST(an_operation_may_not_take_forever)
 }
 END_TEST
 
+/* Whoever has not given it all yet watches over it: only he can name the local rank that keeps it waiting. */
+START_TEST(what_is_not_given_is_not_late)
+{
+	struct reducers f;
+	struct reducers_op a;
+	_Atomic uint64_t ready = 255;
+
+	reducers_open(&f, timed, 1, 1000);
+	reducers_pump(&f);
+	reducers_submit(&f, &a, 256, NULL);
+	a.op.ready = &ready;
+	reducers_advance(&f, 30000);
+	ck_assert_int_eq(a.done, 0);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	f.answer = false;
+	ready = 256;
+	reducers_advance(&f, 3000);
+	reducers_expect_end(&f, RS_EPEER, "of 256 float32 was not done within 3 s");
+	reducers_close(&f);
+}
+END_TEST
+
 START_TEST(a_late_group_is_named_by_its_size)
 {
 	struct reducers f;
@@ -360,6 +382,7 @@ int main(void)
 	tcase_add_test(tc, goodbye_with_operations_pending);
 	tcase_add_test(tc, goodbye_before_start);
 	tcase_add_test(tc, an_operation_may_not_take_forever);
+	tcase_add_test(tc, what_is_not_given_is_not_late);
 	tcase_add_test(tc, a_late_group_is_named_by_its_size);
 	tcase_add_loop_test(tc, nonsense_ends_it, 0, COUNT(nonsense));
 	tcase_add_test(tc, garbage_is_no_frame);
