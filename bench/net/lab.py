@@ -257,6 +257,7 @@ class Lab:
         self.prefix = f"{PREFIX}{os.getpid()}"
         self._children = []
         self._lock = None
+        self._nowhere = None  # a hardware address behind which nobody is
 
     def __enter__(self):
         self.start()
@@ -390,6 +391,22 @@ class Lab:
         if child.returncode:
             raise LabError(f"host {i}: {' '.join(map(str, command))}: exit status {child.returncode}: {err.strip()}")
         return out
+
+    def cut(self, i, j):
+        """From now on what host i sends to host j is lost on its way, and neither of them is told, until mend(i, j)."""
+        if not self._nowhere:
+            (bridge,) = json.loads(_call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
+            self._nowhere = bridge["address"]  # the switch drops what is for itself: it has no address to answer from
+        _call(["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere, "dev", "eth0",
+               "nud", "permanent"])
+
+    def mend(self, i, j):
+        """Host i reaches host j again."""
+        _call(["ip", "-n", self.namespace(i), "neigh", "del", self.address(j), "dev", "eth0"])
+
+    def plug(self, i, is_in):
+        """Pulls the cable of host i out of the switch, or puts it back."""
+        _call(["ip", "-n", f"{self.prefix}sw", "link", "set", f"p{i}", "up" if is_in else "down"])
 
     def counters(self):
         """For each host a dict: tx and rx are bytes with all headers as on a wire, tx_packets and rx_packets the

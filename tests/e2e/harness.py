@@ -85,7 +85,8 @@ def _compiler_file(name):
     return os.path.realpath(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
 
 
-def _sanitizer_env(argv):
+def sanitizer_env(argv):
+    """Variables with which a program of a build with sanitizers, or a Python that loads its library, is started."""
     env = {
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "TSAN_OPTIONS": "second_deadlock_stack=1:exitcode=66",
@@ -98,6 +99,19 @@ def _sanitizer_env(argv):
     return env
 
 
+def worker_env():
+    """Variables under which Python finds the package, its library, and what helps workers of tests."""
+    return {
+        "REDUCTION_LIBRARY": str(BUILD / "lib" / "libreduction.so.0"),
+        "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
 class Proc:
     """A process that was started, with everything it writes. `out` and `err` are text so far; `code` is the exit
     status once it has been waited for, negative when a signal ended it."""
@@ -108,7 +122,7 @@ class Proc:
         self.killed = False  # ended on purpose: its exit status is not checked
         self.started = time.monotonic()
         full = {k: v for k, v in os.environ.items() if not _LAUNCHER.match(k)}
-        full.update(_sanitizer_env(argv))
+        full.update(sanitizer_env(argv))
         full.update(env or {})
         self._change = threading.Condition()
         self._text = {"out": "", "err": ""}
@@ -384,14 +398,8 @@ class Cluster:
             "LOCAL_WORLD_SIZE": world_size - node * local if node == nodes - 1 else local,
             "REDUCTION_AGENT": self.socket_path(node) if self.agents else "direct",
             "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
-            "REDUCTION_LIBRARY": BUILD / "lib" / "libreduction.so.0",
-            "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
-            "PYTHONFAULTHANDLER": 1,
-            "PYTHONUNBUFFERED": 1,
-            "PYTHONDONTWRITEBYTECODE": 1,
-            "OMP_NUM_THREADS": 1,
-            "OPENBLAS_NUM_THREADS": 1,
         }
+        full.update(worker_env())
         full.update(env or {})
         return self.start(f"worker {rank}", argv, {k: str(v) for k, v in full.items()})
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -306,6 +307,34 @@ class Laboratory(unittest.TestCase):
                         code, "{addr1}")
         self.assertEqual(p.wait(), 0, p.report())
         self.assertGreaterEqual(float(p.out), 0.06)  # there and back
+
+    def test_cut_and_plug(self):
+        """Two hosts that talk in datagrams: what does not arrive is missing in what does."""
+        echo = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 9))\n"
+                "print('bound', flush=True)\nwhile True:\n    data, peer = s.recvfrom(99)\n    s.sendto(data, peer)\n")
+        ask = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(0.3)\n"
+               "s.connect((sys.argv[1], 9))\ntry:\n    s.send(b'x')\n    print(s.recv(9))\n"
+               "except TimeoutError:\n    print('lost')\n")
+        with net.Lab(3) as lab:
+            for host in (1, 2):
+                server = lab.popen(host, [harness.PYTHON, "-c", echo], stdout=subprocess.PIPE, text=True)
+                self.addCleanup(server.stdout.close)
+                self.assertEqual(server.stdout.readline(), "bound\n")
+
+            def answers():
+                return [lab.run(0, [harness.PYTHON, "-c", ask, lab.address(j)]).strip() for j in (1, 2)]
+
+            good = "b'x'"
+            self.assertEqual(answers(), [good, good])
+            for i, j in ((0, 1), (1, 0)):  # each way is enough
+                lab.cut(i, j)
+                self.assertEqual(answers(), ["lost", good])
+                lab.mend(i, j)
+                self.assertEqual(answers(), [good, good])
+            lab.plug(2, False)
+            self.assertEqual(answers(), [good, "lost"])
+            lab.plug(2, True)
+            self.assertEqual(answers(), [good, good])
 
     def test_mistakes(self):
         for words, sentence in ((["--rate", "fast"], 'found "fast", expected a number with'),
