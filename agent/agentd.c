@@ -36,11 +36,13 @@ static const struct cmdline cmdline = {
 
 int main(int argc, char **argv)
 {
-	struct rs_log log = {.fd = STDERR_FILENO};
+	_Atomic unsigned lost = 0;
+	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
 	struct cmdline_start st;
 	struct rs_err e;
 	int rc;
 
+	cmdline_hold_standard_fds();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
 		return rc;
 	signal(SIGPIPE, SIG_IGN);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -185,28 +186,78 @@ static void put_head(struct line *l, bool json, enum rs_log_level level, const c
 	}
 }
 
+static void make_line(struct line *line, const struct rs_log *l, enum rs_log_level level, const char *event,
+		      const struct rs_kv *kv, unsigned n)
+{
+	line->len = 0;
+	line->cut = false;
+	put_head(line, l->json, level, event);
+	for (unsigned i = 0; i < n; i++)
+		put_pair(line, &kv[i], l->json);
+	if (line->cut)
+		put_end(line, l->json ? ",\"cut\":true" : " cut=true");
+	put_end(line, l->json ? "}\n" : "\n");
+}
+
+/* False when it would have to wait, or failed. A pipe that polls as writable has room for a whole line: PIPE_BUF is a
+ * page, and so is a line at most. */
+static bool write_line(const struct rs_log *l, const struct line *line)
+{
+	struct pollfd p = {.fd = l->fd, .events = POLLOUT};
+	ssize_t written;
+
+	if (poll(&p, 1, 0) == 0)
+		return false;
+	do
+		written = write(l->fd, line->text, line->len);
+	while (written < 0 && errno == EINTR);
+	return written == (ssize_t)line->len;
+}
+
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n)
 {
 	struct line line;
 	int saved = errno;
-	ssize_t written;
+	unsigned lost = 0;
 
 	if (!rs_log_on(l, level))
 		return;
-	line.len = 0;
-	line.cut = false;
-	put_head(&line, l->json, level, event);
-	for (unsigned i = 0; i < n; i++)
-		put_pair(&line, &kv[i], l->json);
-	if (line.cut)
-		put_end(&line, l->json ? ",\"cut\":true" : " cut=true");
-	put_end(&line, l->json ? "}\n" : "\n");
-	/* nobody is left to tell when the log itself cannot be written */
-	do
-		written = write(l->fd, line.text, line.len);
-	while (written < 0 && errno == EINTR);
+	if (l->lost)
+		lost = *l->lost;
+	if (lost) {
+		make_line(&line, l, RS_LOG_WARN, "log-lines-lost", &(struct rs_kv){"lines", RS_KV_UINT, {.u = lost}},
+			  1);
+		if (write_line(l, &line))
+			*l->lost -= lost;
+	}
+	make_line(&line, l, level, event, kv, n);
+	if (!write_line(l, &line) && l->lost)
+		++*l->lost;
 	errno = saved;
+}
+
+bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms)
+{
+	if (now_ms - lim->from_ms >= 1000) {
+		lim->from_ms = now_ms;
+		lim->said = 0;
+	}
+	if (lim->said < lim->per_s) {
+		lim->said++;
+		return true;
+	}
+	lim->unsaid++;
+	return false;
+}
+
+bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms)
+{
+	if (lim->unsaid && now_ms - lim->from_ms >= 1000) {
+		rs_log(l, level, "suppressed", rs_kv_s("event", lim->event), rs_kv_u("lines", lim->unsaid));
+		lim->unsaid = 0;
+	}
+	return lim->unsaid > 0;
 }
 
 const char *rs_log_level_name(enum rs_log_level level)

@@ -7,7 +7,9 @@
  * Level by volume: error and warn per fault, info per job or daemon, debug per connection, trace per operation.
  * Values in quotes have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB:
  * what is over is cut, at the end of a character or of a pair, and marked with cut=true / "cut":true.
- * All calls may come from any thread; a line is written with one write(). errno stays as it is. */
+ * All calls may come from any thread; a line is written with one write(). errno stays as it is.
+ * Nobody waits for who reads the log: a line that a pipe has no room for, or that a full disk does not take, is lost.
+ * Lost lines are counted, and the next line that can be written comes behind one that says how many they were. */
 #ifndef RS_COMMON_LOG_H
 #define RS_COMMON_LOG_H
 
@@ -20,6 +22,17 @@ struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
 	bool json;
 	int fd;
+	_Atomic unsigned *lost; /* lines that could not be written and are not told yet; NULL: they are not counted */
+};
+
+/* Keeps an event that strangers can cause at will from filling the log: at most `per_s` lines in a second of its own
+ * counting; the others are only counted, and one line tells how many they were. One thread uses it. */
+struct rs_log_limit {
+	const char *event;
+	unsigned per_s;
+	uint64_t from_ms; /* when the running second began */
+	unsigned said;    /* lines in it */
+	uint64_t unsaid;  /* lines left out that no line has told yet */
 };
 
 /* One key/value pair of a line. Build with the rs_kv_* functions; the strings are borrowed for the call. */
@@ -68,6 +81,12 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 	(rs_log_on((l), (level)) ? rs_log_write((l), (level), (event), (const struct rs_kv[]){__VA_ARGS__},            \
 						sizeof((const struct rs_kv[]){__VA_ARGS__}) / sizeof(struct rs_kv))    \
 				 : (void)0)
+
+/* May a line of this event be written at now_ms? If not it is counted. */
+bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms);
+/* Writes "suppressed event=.. lines=.." when lines were left out in a second that is over. To be called about once a
+ * second while there may be such; returns whether there still are. */
+bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms);
 
 /* "error", "warn", ... and back; the second returns -1 for a word that is none. */
 const char *rs_log_level_name(enum rs_log_level level);

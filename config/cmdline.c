@@ -4,11 +4,13 @@
 #include "common/log.h"
 #include "common/version.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { STATUS_CONFIG = 1, STATUS_USAGE = 2 };
 
@@ -155,4 +157,15 @@ void cmdline_raise_descriptors(void)
 		r.rlim_cur = r.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &r);
 	}
+}
+
+void cmdline_hold_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
 }

@@ -42,4 +42,8 @@ int cmdline_string(char *to, size_t size, const char *option, const char *arg, s
 /* A descriptor for each client and each lane of each job: as many as the system lets this process have. */
 void cmdline_raise_descriptors(void);
 
+/* A daemon that was started with standard descriptors closed gets /dev/null in their place, so that no connection takes
+ * the number that the log is written to. To be called before anything is opened. */
+void cmdline_hold_standard_fds(void);
+
 #endif

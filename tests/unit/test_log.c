@@ -261,6 +261,85 @@ START_TEST(errors_are_swallowed)
 }
 END_TEST
 
+/* A pipe that nobody reads: whoever logs does not wait, and who reads later learns how many lines are missing. */
+START_TEST(full_pipes_do_not_block)
+{
+	_Atomic unsigned lost = 0;
+	struct rs_log log = {.level = RS_LOG_INFO, .lost = &lost};
+	char filler[4096] = {0}, text[8192];
+	int fds[2], flags;
+	ssize_t n;
+
+	ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
+	log.fd = fds[1];
+	flags = fcntl(fds[1], F_GETFL);
+	fcntl(fds[1], F_SETFL, flags | O_NONBLOCK);
+	while (write(fds[1], filler, sizeof filler) > 0)
+		continue;
+	fcntl(fds[1], F_SETFL, flags); /* as a daemon gets it */
+	errno = ENOENT;
+	for (int i = 0; i < 3; i++)
+		rs_log(&log, RS_LOG_INFO, "unheard", rs_kv_i("n", i));
+	ck_assert_int_eq(errno, ENOENT);
+	ck_assert_uint_eq(lost, 3);
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	while (read(fds[0], text, sizeof text) > 0)
+		continue;
+	rs_log(&log, RS_LOG_INFO, "heard", rs_kv_i("n", 3));
+	n = read(fds[0], text, sizeof text - 1);
+	ck_assert_int_gt(n, 0);
+	text[n] = '\0';
+	ck_assert_ptr_eq(strstr(text, " warn  log-lines-lost lines=3\n"), text + 24);
+	ck_assert_ptr_nonnull(strstr(text, " info  heard n=3\n"));
+	ck_assert_uint_eq(lost, 0);
+	close(fds[0]);
+	close(fds[1]);
+}
+END_TEST
+
+/* A full disk takes no line; it is counted as well. */
+START_TEST(full_disks_are_counted)
+{
+	_Atomic unsigned lost = 0;
+	struct rs_log log = {.level = RS_LOG_INFO, .lost = &lost};
+
+	log.fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	ck_assert_int_ge(log.fd, 0);
+	rs_log(&log, RS_LOG_INFO, "e", rs_kv_i("n", 1));
+	rs_log(&log, RS_LOG_INFO, "e", rs_kv_i("n", 2));
+	ck_assert_uint_eq(lost, 2);
+	close(log.fd);
+}
+END_TEST
+
+START_TEST(limits)
+{
+	struct rs_log_limit lim = {.event = "knock", .per_s = 3};
+	struct capture c;
+	unsigned passed = 0;
+
+	capture_init(&c, false);
+	for (int i = 0; i < 10; i++)
+		passed += rs_log_limit_pass(&lim, 5000 + (uint64_t)i);
+	ck_assert_uint_eq(passed, 3);
+	/* the second is not over yet */
+	ck_assert(rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 5999));
+	ck_assert_str_eq(capture_text(&c), "");
+	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 6000));
+	ck_assert_str_eq(capture_text(&c) + 24, " warn  suppressed event=knock lines=7\n");
+	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 7000));
+	ck_assert_str_eq(capture_text(&c), "");
+	/* a new second has its own lines, and what the last one left out is not forgotten */
+	for (int i = 0; i < 5; i++)
+		rs_log_limit_pass(&lim, 8000);
+	ck_assert(rs_log_limit_pass(&lim, 9000));
+	ck_assert(rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 9001));
+	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 10000));
+	ck_assert_str_eq(capture_text(&c) + 24, " warn  suppressed event=knock lines=2\n");
+	capture_close(&c);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("log");
@@ -277,6 +356,9 @@ int main(void)
 	tcase_add_test(tc, levels_filter);
 	tcase_add_test(tc, level_names);
 	tcase_add_test(tc, errors_are_swallowed);
+	tcase_add_test(tc, full_pipes_do_not_block);
+	tcase_add_test(tc, full_disks_are_counted);
+	tcase_add_test(tc, limits);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
