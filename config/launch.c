@@ -201,16 +201,25 @@ static int check_order(const struct environment *env, const struct order *orders
 }
 
 /* Where ranks are laid out node by node in equal parts, node numbers follow from the ranks. */
-static void derive_nodes(struct rs_launch *l)
+static int derive_nodes(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
 {
-	int local = l->local_world_size;
+	int local = ret->local_world_size;
 
-	if (local < 1 || l->world_size % local)
-		return;
-	if (l->nodes < 0)
-		l->nodes = l->world_size / local;
-	if (l->node_rank < 0 && (l->local_rank < 0 || l->rank % local == l->local_rank))
-		l->node_rank = l->rank / local;
+	if (local < 1 || ret->world_size % local)
+		return RS_OK;
+	if (ret->nodes < 0) {
+		ret->nodes = ret->world_size / local;
+		if (ret->node_rank >= ret->nodes)
+			return rs_fail(env->e, RS_ECONFIG,
+				       "environment variable %s: found %d, expected at most %d since %d ranks with %d "
+				       "on each node are %d nodes",
+				       l->node_rank, ret->node_rank, ret->nodes - 1, ret->world_size, local,
+				       ret->nodes);
+	}
+	if (ret->node_rank < 0 && ret->nodes == ret->world_size / local &&
+	    (ret->local_rank < 0 || ret->rank % local == ret->local_rank))
+		ret->node_rank = ret->rank / local;
+	return RS_OK;
 }
 
 static int read_launcher(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
@@ -246,8 +255,7 @@ static int read_launcher(const struct environment *env, const struct launcher *l
 	if (rc)
 		return rc;
 	ret->source = l->source;
-	derive_nodes(ret);
-	return RS_OK;
+	return derive_nodes(env, l, ret);
 }
 
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e)

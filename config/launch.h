@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* -1 where unknown. rank < world_size and local_rank < local_world_size where both are known. */
+/* -1 where unknown. rank < world_size, local_rank < local_world_size <= world_size and node_rank < nodes where both are
+ * known. */
 struct rs_launch {
 	int rank, world_size;
 	int local_rank, local_world_size;

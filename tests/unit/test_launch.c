@@ -26,6 +26,8 @@ static const struct {
     /* ranks dealt out node by node would have local rank 1 here: the layout is another, and the node unknown */
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, {5, 6, 0, 2, -1, 3, -1, "torchrun"}},
     {{"RANK=5", "WORLD_SIZE=7", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 7, 1, 2, -1, -1, -1, "torchrun"}},
+    /* more ranks than fit the nodes in equal parts: the node is unknown */
+    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=2"}, {5, 6, -1, 2, -1, 2, -1, "torchrun"}},
     {{OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, {3, 4, 1, 2, 1, 2, -1, "openmpi"}},
     {{OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi"}},
     {{SLURM, "SLURM_NTASKS=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm"}},
@@ -66,6 +68,8 @@ static const struct {
      "environment variable LOCAL_WORLD_SIZE: found 5, expected at most 4 since WORLD_SIZE is 4"},
     {{"RANK=3", "WORLD_SIZE=4", "GROUP_RANK=2", "GROUP_WORLD_SIZE=2"},
      "environment variable GROUP_RANK: found 2, expected at most 1 since GROUP_WORLD_SIZE is 2"},
+    {{"RANK=3", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=11"},
+     "environment variable GROUP_RANK: found 11, expected at most 3 since 8 ranks with 2 on each node are 4 nodes"},
     {{"RANK=3", "WORLD_SIZE=4", "TORCHELASTIC_RESTART_COUNT=-1"},
      "environment variable TORCHELASTIC_RESTART_COUNT: found \"-1\", expected a whole number from 0 to "
      "9223372036854775807"},
