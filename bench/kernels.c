@@ -2,8 +2,8 @@
 /* Speed of the reduction kernels: every table that runs here, every dtype and operation, with both buffers in L2 and
  * with both in memory, beside memcpy and a plain `a[i] = a[i] + b[i]` on float32 that the compiler vectorized.
  *
- * GB/s counts the bytes of the accumulator (of the elements for copies), so a float16 sum at the speed of a float32 one
- * adds as many elements a second.
+ * GB/s counts the bytes of the accumulator (of the elements for copies and for `nonfinite`, which only reads), so a
+ * float16 sum at the speed of a float32 one adds as many elements a second.
  *
  * With --reducer only what a reducer does: sums whose source, a chunk just received, is in L2 and whose accumulators
  * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
@@ -20,7 +20,7 @@
 enum { REPEATS_MAX = 101 };
 #define REPEAT_SECONDS 0.004 /* a repeat calls the kernel until this time is over */
 
-enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE };
+enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE, V_NONFINITE };
 
 /* One thing to measure: a kernel of a table on n elements. */
 struct job {
@@ -100,6 +100,9 @@ static void call(const struct bench *b, const struct job *j)
 	case V_DIVIDE:
 		j->k->divide[j->dtype](b->acc, 3, j->n);
 		break;
+	case V_NONFINITE:
+		j->k->nonfinite[j->dtype](b->src, j->n);
+		break;
 	}
 	__asm__ volatile("" ::: "memory"); /* the result counts as used */
 }
@@ -137,6 +140,12 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* What GB/s count of an element. */
+static size_t counted_size(const struct job *j)
+{
+	return j->verb == V_NONFINITE ? rs_dtype_size(j->dtype) : rs_acc_size(j->dtype);
+}
+
 /* Writes the speeds of all repeats in GB/s into speed, sorted. */
 static void measure(const struct bench *b, const struct job *j, double *speed)
 {
@@ -151,7 +160,7 @@ static void measure(const struct bench *b, const struct job *j, double *speed)
 			calls++;
 			elapsed = now() - start;
 		} while (elapsed < REPEAT_SECONDS);
-		speed[r] = (double)calls * (double)(j->n * rs_acc_size(j->dtype)) / elapsed / 1e9;
+		speed[r] = (double)calls * (double)(j->n * counted_size(j)) / elapsed / 1e9;
 	}
 	qsort(speed, b->repeats, sizeof speed[0], compare_doubles);
 }
@@ -195,6 +204,9 @@ static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigne
 		j.nan = true;
 		run(b, j);
 		j.nan = false;
+		j.verb = V_NONFINITE;
+		j.name = "nonfinite";
+		run(b, j);
 	}
 	j.verb = V_DIVIDE;
 	j.name = "divide";

@@ -27,6 +27,8 @@ typedef void (*rs_load_fn)(void *acc, const void *src, size_t n);
 typedef void (*rs_store_fn)(void *dst, const void *acc, size_t n);
 /* acc[i] = acc[i] / divisor; integers truncate towards zero; divisor >= 1 */
 typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
+/* The first i whose src[i] is a NaN or an infinity; n when none is, as of integers */
+typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
 
 struct rs_kernels {
 	const char *name;
@@ -35,6 +37,7 @@ struct rs_kernels {
 	rs_load_fn load[RS_DTYPE_NR];
 	rs_store_fn store[RS_DTYPE_NR];
 	rs_divide_fn divide[RS_DTYPE_NR];
+	rs_nonfinite_fn nonfinite[RS_DTYPE_NR];
 };
 
 /* The table named "scalar", "avx2", "avx512" or "neon", or the best usable one for "auto". Tables are complete:

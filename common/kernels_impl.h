@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel files share and nobody else sees.
  *
- * Every table file defines static functions sum_<dtype>, prod_, max_, min_, load_, store_ and divide_<dtype> for all
- * dtypes and ends with KERNELS_TABLE, so a table without a cell does not compile. On an architecture that lacks the
- * instructions a file holds a table that is never usable. */
+ * Every table file defines static functions sum_<dtype>, prod_, max_, min_, load_, store_, divide_ and
+ * nonfinite_<dtype> for all dtypes and ends with KERNELS_TABLE, so a table without a cell does not compile. On an
+ * architecture that lacks the instructions a file holds a table that is never usable. */
 #ifndef RS_COMMON_KERNELS_IMPL_H
 #define RS_COMMON_KERNELS_IMPL_H
 
@@ -56,6 +56,7 @@ bool rs_cpu_avx512(void);
 	    .load = KERNELS_ROW(load),                                                                                 \
 	    .store = KERNELS_ROW(store),                                                                               \
 	    .divide = KERNELS_ROW(divide),                                                                             \
+	    .nonfinite = KERNELS_ROW(nonfinite),                                                                       \
 	}
 
 #endif

@@ -113,4 +113,56 @@ DEFINE_COPIES(uint64, uint64_t)
 DEFINE_COPIES(float32, float)
 DEFINE_COPIES(float64, double)
 
+/* Bytes that are looked at before it is asked whether there was something among them. */
+#define SCAN_BYTES 1024
+
+/* Infinities and NaNs are the numbers whose exponent is all ones: without the sign, adding `one`, the exponent's lowest
+ * bit, carries into the sign's place for these and for no other. */
+#define DEFINE_NONFINITE(dtype, word, one)                                                                             \
+	static inline word carry_##dtype(const char *s)                                                                \
+	{                                                                                                              \
+		const word low = (word)-1 >> 1;                                                                        \
+		word x;                                                                                                \
+                                                                                                                       \
+		memcpy(&x, s, sizeof x);                                                                               \
+		return (word)((x & low) + (one));                                                                      \
+	}                                                                                                              \
+	static size_t nonfinite_##dtype(const void *src, size_t n)                                                     \
+	{                                                                                                              \
+		enum { BLOCK = SCAN_BYTES / sizeof(word) };                                                            \
+		const word low = (word)-1 >> 1;                                                                        \
+		const char *s = src;                                                                                   \
+		size_t at = 0;                                                                                         \
+                                                                                                                       \
+		for (; n - at >= BLOCK; at += BLOCK) {                                                                 \
+			word any = 0;                                                                                  \
+                                                                                                                       \
+			for (size_t i = 0; i < BLOCK; i++)                                                             \
+				any |= carry_##dtype(s + (at + i) * sizeof(word));                                     \
+			if (any > low)                                                                                 \
+				break;                                                                                 \
+		}                                                                                                      \
+		while (at < n && carry_##dtype(s + at * sizeof(word)) <= low)                                          \
+			at++;                                                                                          \
+		return at;                                                                                             \
+	}
+
+DEFINE_NONFINITE(float16, uint16_t, 0x0400)
+DEFINE_NONFINITE(bfloat16, uint16_t, 0x0080)
+DEFINE_NONFINITE(float32, uint32_t, UINT32_C(0x00800000))
+DEFINE_NONFINITE(float64, uint64_t, UINT64_C(0x0010000000000000))
+
+/* Integers are finite. */
+static size_t nonfinite_integer(const void *src, size_t n)
+{
+	(void)src;
+	return n;
+}
+#define nonfinite_int8   nonfinite_integer
+#define nonfinite_uint8  nonfinite_integer
+#define nonfinite_int32  nonfinite_integer
+#define nonfinite_uint32 nonfinite_integer
+#define nonfinite_int64  nonfinite_integer
+#define nonfinite_uint64 nonfinite_integer
+
 #endif

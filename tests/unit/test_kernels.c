@@ -597,6 +597,88 @@ START_TEST(divides_every_small_integer)
 }
 END_TEST
 
+static bool ref_finite(unsigned dtype, const union element *e)
+{
+	switch (dtype) {
+	case RS_FLOAT16:
+	case RS_BFLOAT16:
+		return isfinite(ref_load(dtype, e->h));
+	case RS_FLOAT32:
+		return isfinite(e->f);
+	case RS_FLOAT64:
+		return isfinite(e->d);
+	default:
+		return true;
+	}
+}
+
+static void check_nonfinite(const struct rs_kernels *k, unsigned dtype, const unsigned char *src, size_t n)
+{
+	size_t want = 0, size = rs_dtype_size(dtype), got = k->nonfinite[dtype](src, n);
+
+	for (; want < n; want++) {
+		union element e = {0};
+
+		memcpy(&e, src + want * size, size);
+		if (!ref_finite(dtype, &e))
+			break;
+	}
+	ck_assert_msg(got == want, "%s nonfinite of %zu %s: got %zu, expected %zu", k->name, n, rs_dtype_name(dtype),
+		      got, want);
+}
+
+/* finite elements with a special one at every place, and behind the end where it must not count */
+START_TEST(finds_the_first_nonfinite)
+{
+	struct buffers *b = calloc(1, sizeof *b);
+	const struct rs_kernels *k;
+	size_t specials;
+
+	ck_assert_ptr_nonnull(b);
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++) {
+			size_t size = rs_dtype_size(dtype);
+
+			for (size_t n = 0; n < 1300; n += n < 70 ? 1 : 97) {
+				size_t misalign = n % 9;
+				unsigned char *src = b->src + misalign;
+
+				fill(dtype, src, n + 1, n, true);
+				for (size_t at = 0; at <= n; at++) {
+					union element e = special(dtype, at + n, &specials), before;
+
+					memcpy(&before, src + at * size, size);
+					memcpy(src + at * size, &e, size);
+					check_nonfinite(k, dtype, src, n);
+					memcpy(src + at * size, &before, size);
+				}
+			}
+			for (uint64_t seed = 0; seed < 50; seed++) {
+				fill(dtype, b->src, LARGE, seed, seed % 2);
+				check_nonfinite(k, dtype, b->src, LARGE);
+			}
+		}
+	free(b);
+}
+END_TEST
+
+START_TEST(knows_every_nonfinite_half)
+{
+	static const unsigned halves[] = {RS_FLOAT16, RS_BFLOAT16};
+	enum { N = 520 }; /* more than the largest block */
+	unsigned char src[N * 2] = {0};
+	const struct rs_kernels *k;
+
+	for (unsigned t = 0; (k = rs_kernels_usable(t)); t++)
+		for (unsigned d = 0; d < COUNT(halves); d++)
+			for (unsigned h = 0; h < 65536; h++) {
+				memcpy(src + 2 * (h % N), &(uint16_t){(uint16_t)h}, 2);
+				check_nonfinite(k, halves[d], src, N);
+				memset(src + 2 * (h % N), 0, 2);
+			}
+}
+END_TEST
+
 START_TEST(selects_by_name)
 {
 	const struct rs_kernels *k = NULL, *best = NULL, *found = NULL;
@@ -636,6 +718,8 @@ int main(void)
 	tcase_add_test(tc, copies_full_width_types);
 	tcase_add_test(tc, divides);
 	tcase_add_test(tc, divides_every_small_integer);
+	tcase_add_test(tc, finds_the_first_nonfinite);
+	tcase_add_test(tc, knows_every_nonfinite_half);
 	tcase_add_test(tc, selects_by_name);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
