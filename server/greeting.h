@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have not said who they are: reads one HELLO, no byte more, within a time limit. */
+/* Connections that have not said who they are: reads one HELLO, no byte more, within a time limit. Where there is no
+ * room for another one, the one that has waited longest goes: workers say HELLO at once, so connections that say
+ * nothing cannot keep them out, however many they are. */
 #ifndef RS_SERVER_GREETING_H
 #define RS_SERVER_GREETING_H
 
@@ -19,8 +21,8 @@ struct greetings_options {
 	uint32_t timeout_ms; /* from accept to a complete HELLO */
 	/* A HELLO has come. RS_OK: fd now belongs to the callee; else *refused is sent and the connection closed. */
 	int (*hello)(void *ctx, int fd, const struct control_hello *h, struct control_refused *refused);
-	/* A connection was turned away or gave up; for the log. */
-	void (*turned_away)(void *ctx, const char *peer, const struct rs_err *why);
+	/* The connection fd is turned away or gave up; for the log. */
+	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
 	void *ctx;
 };
 
@@ -29,7 +31,12 @@ int greetings_init(struct greetings **ret, const struct greetings_options *opt, 
 void greetings_add(struct greetings *g, int fd);
 /* Answers with *refused at once. fd belongs to the greetings now. */
 void greetings_refuse(struct greetings *g, int fd, const struct control_refused *refused);
+/* As greetings_refuse, but does not keep the descriptor for as long as it takes to be sure that the peer reads it. */
+void greetings_refuse_now(struct greetings *g, int fd, const struct control_refused *refused);
 unsigned greetings_count(const struct greetings *g);
+/* Gives up a connection, and with it its descriptor: one that is refused already, else the one that has waited longest,
+ * which reads `why`. False when there is none. */
+bool greetings_make_room(struct greetings *g, const char *why);
 /* Closes all connections; handles close with the loop, then greetings_free. */
 void greetings_close(struct greetings *g);
 void greetings_free(struct greetings *g);

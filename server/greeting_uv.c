@@ -2,12 +2,13 @@
 /* The happy path: accepted -> header -> payload -> hello() takes the descriptor away. Failure modes: garbage, another
  * version, a refusal: REFUSED is sent, our sending side is shut, and what still arrives is thrown away until the peer
  * has read it and closed, since closing with unread bytes would make the kernel reset the connection and lose the
- * reason. Whoever is too slow for any of it is closed at the deadline. */
+ * reason. Whoever is too slow for any of it is closed at the deadline.
+ *
+ * Floods are what this has to be cheap for. A connection is read before it is watched: one that was closed again, or
+ * whose HELLO is there already, costs no event. */
 #include "server/greeting.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +21,20 @@ enum {
 	GREETING_DISCARD = 64 << 10, /* bytes at once */
 };
 
+/* In order of their deadlines, since all of one queue get the same time. */
+struct queue {
+	struct greeting *first, *last;
+	unsigned n;
+};
+
 struct greeting {
-	struct greeting *next, **at;
+	struct greeting *next, *prev;
 	struct greetings *all;
 	uv_poll_t poll;
 	int fd; /* -1: given away */
 	uint64_t deadline_ms;
-	bool refused; /* waiting for the peer to close */
+	bool watched; /* poll is initialized */
+	bool refused; /* in the queue `leaving`: waiting for the peer to close */
 	bool said;    /* why it ends is in the log already */
 	unsigned have;
 	uint8_t head[FRAME_HEADER];
@@ -37,78 +45,98 @@ _Static_assert(sizeof(struct greeting) <= GREETING_BYTES - FRAME_CONTROL_MAX, "G
 struct greetings {
 	struct greetings_options opt;
 	uv_timer_t tick;
-	struct greeting *list;
-	unsigned n;
+	struct queue waiting, leaving;
 };
 
-static void on_closed(uv_handle_t *h)
+static void queue_add(struct queue *q, struct greeting *g)
 {
-	struct greeting *g = h->data;
+	g->next = NULL;
+	g->prev = q->last;
+	*(q->last ? &q->last->next : &q->first) = g;
+	q->last = g;
+	q->n++;
+}
 
-	close(g->fd);
+static void queue_remove(struct queue *q, struct greeting *g)
+{
+	*(g->prev ? &g->prev->next : &q->first) = g->next;
+	*(g->next ? &g->next->prev : &q->last) = g->prev;
+	q->n--;
+}
+
+static struct queue *queue_of(struct greeting *g)
+{
+	return g->refused ? &g->all->leaving : &g->all->waiting;
+}
+
+static void greeting_free(struct greeting *g)
+{
 	free(g->payload);
 	free(g);
 }
 
-/* Stops watching, and closes the descriptor. */
-static void greeting_close(struct greeting *g)
+static void on_closed(uv_handle_t *h)
 {
-	*g->at = g->next;
-	if (g->next)
-		g->next->at = g->at;
-	g->all->n--;
-	uv_close((uv_handle_t *)&g->poll, on_closed);
+	greeting_free(h->data);
 }
 
-static void peer_name(int fd, char *buf, size_t size)
+/* Stops watching, and closes the descriptor unless it was given away. */
+static void greeting_close(struct greeting *g)
 {
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof sa;
-	char host[NI_MAXHOST], port[NI_MAXSERV];
-
-	if (getpeername(fd, (struct sockaddr *)&sa, &len) ||
-	    getnameinfo((struct sockaddr *)&sa, len, host, sizeof host, port, sizeof port,
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(buf, size, "unknown");
-	else
-		snprintf(buf, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	queue_remove(queue_of(g), g);
+	if (g->watched)
+		uv_close((uv_handle_t *)&g->poll, on_closed);
+	/* libuv has let go of it */
+	if (g->fd >= 0)
+		close(g->fd);
+	if (!g->watched)
+		greeting_free(g);
 }
 
 static void report(struct greeting *g, const struct rs_err *why)
 {
-	char peer[NI_MAXHOST + NI_MAXSERV + 4];
-
-	if (g->said)
-		return;
+	if (!g->said)
+		g->all->opt.turned_away(g->all->opt.ctx, g->fd, why);
 	g->said = true;
-	peer_name(g->fd, peer, sizeof peer);
-	g->all->opt.turned_away(g->all->opt.ctx, peer, why);
 }
 
-static void greeting_refuse(struct greeting *g, const struct control_refused *refused)
+/* False when the peer cannot be told. */
+static bool send_refused(const struct greeting *g, const struct control_refused *refused)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	uint32_t len = control_frame(frame, FRAME_REFUSED, 0, 0, payload, control_pack_refused(payload, refused));
+
+	/* the first bytes on this connection: they always fit the socket's buffer */
+	return send(g->fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+}
+
+/* This and what follows return whether the greeting is still there. */
+static bool greeting_refuse(struct greeting *g, const struct control_refused *refused)
+{
 	struct rs_err why;
 
 	rs_fail(&why, refused->code, "%s", refused->message);
 	report(g, &why);
-	/* the first bytes on this connection: they always fit the socket's buffer */
-	if (send(g->fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	if (!send_refused(g, refused)) {
 		greeting_close(g);
-		return;
+		return false;
 	}
 	shutdown(g->fd, SHUT_WR);
+	queue_remove(queue_of(g), g);
 	g->refused = true;
 	g->deadline_ms = uv_now(g->all->opt.loop) + GREETING_LINGER_MS;
+	queue_add(queue_of(g), g);
+	return true;
 }
 
-static void give_up(struct greeting *g, const struct rs_err *why)
+static bool give_up(struct greeting *g, const struct rs_err *why)
 {
-	struct control_refused refused = {.code = why->code};
+	/* out of memory, or of time, may pass */
+	struct control_refused refused = {.code = why->code,
+					  .retry = why->code == RS_ENOMEM || why->code == RS_ETIMEOUT};
 
 	snprintf(refused.message, sizeof refused.message, "%s", why->msg);
-	greeting_refuse(g, &refused);
+	return greeting_refuse(g, &refused);
 }
 
 /* How many bytes the next read may take: exactly what is known to belong to HELLO. 0: it is complete. */
@@ -138,36 +166,34 @@ static uint8_t *greeting_at(struct greeting *g)
 	return g->have < FRAME_HEADER ? g->head + g->have : g->payload + (g->have - FRAME_HEADER);
 }
 
-static void greeting_hello(struct greeting *g, const struct frame *f)
+static bool greeting_hello(struct greeting *g, const struct frame *f)
 {
 	struct control_hello h;
 	struct control_refused refused = {0};
 	struct rs_err e;
-	int fd;
 
-	if (control_unpack_hello(g->payload, f->payload_len, &h, &e)) {
-		give_up(g, &e);
-		return;
-	}
-	uv_poll_stop(&g->poll);
-	/* the lane's thread gets a descriptor of its own: closing the poll handle still touches this one */
-	fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0) {
-		rs_fail_sys(&e, RS_EIO, errno, "a connection cannot be handed to its lane");
-		give_up(g, &e);
-		return;
-	}
-	if (g->all->opt.hello(g->all->opt.ctx, fd, &h, &refused) == RS_OK) {
+	if (control_unpack_hello(g->payload, f->payload_len, &h, &e))
+		return give_up(g, &e);
+	if (g->watched)
+		uv_poll_stop(&g->poll); /* its lane may watch the descriptor from now on */
+	if (g->all->opt.hello(g->all->opt.ctx, g->fd, &h, &refused) == RS_OK) {
+		g->fd = -1;
 		greeting_close(g);
-		return;
+		return false;
 	}
-	close(fd);
-	greeting_refuse(g, &refused);
+	return greeting_refuse(g, &refused);
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events);
+/* Throws away what comes, without copying it. False when the peer has closed. */
+static bool discard(int fd)
+{
+	ssize_t got = recv(fd, NULL, GREETING_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
 
-static void greeting_read(struct greeting *g)
+	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+/* Takes what has come. */
+static bool greeting_read(struct greeting *g)
 {
 	struct rs_err e = {0};
 	struct frame f = {0};
@@ -175,60 +201,61 @@ static void greeting_read(struct greeting *g)
 	ssize_t got;
 
 	if (g->refused) {
-		/* thrown away without being copied */
-		got = recv(g->fd, NULL, GREETING_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
-		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-			greeting_close(g);
-		return;
+		if (discard(g->fd))
+			return true;
+		greeting_close(g);
+		return false;
 	}
 	while ((want = greeting_wants(g, &f, &e))) {
 		got = recv(g->fd, greeting_at(g), want, MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return;
+			return true;
 		if (got <= 0) {
 			rs_fail(&e, RS_EPROTO, "it closed the connection before a complete HELLO");
 			report(g, &e);
 			greeting_close(g);
-			return;
+			return false;
 		}
 		g->have += (unsigned)got;
 	}
-	if (e.code) {
-		give_up(g, &e);
+	return e.code ? give_up(g, &e) : greeting_hello(g, &f);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void greeting_watch(struct greeting *g)
+{
+	if (!g->watched && uv_poll_init_socket(g->all->opt.loop, &g->poll, g->fd)) {
+		greeting_close(g);
 		return;
 	}
-	greeting_hello(g, &f);
-	/* hello stopped the events; a refused connection still waits for its peer to close */
-	if (g->refused && !uv_is_closing((uv_handle_t *)&g->poll))
-		uv_poll_start(&g->poll, UV_READABLE, on_poll);
+	g->watched = true;
+	g->poll.data = g;
+	uv_poll_start(&g->poll, UV_READABLE, on_poll);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	(void)status;
 	(void)events;
-	greeting_read(poll->data);
+	/* a HELLO that was refused has stopped the events, and its peer has yet to close */
+	if (greeting_read(poll->data) && !uv_is_active((uv_handle_t *)poll))
+		greeting_watch(poll->data);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
 	struct greetings *all = timer->data;
 	uint64_t now = uv_now(all->opt.loop);
+	struct rs_err why;
 
-	for (struct greeting *g = all->list, *next; g; g = next) {
-		struct rs_err why;
-
-		next = g->next;
-		if (now < g->deadline_ms)
-			continue;
-		if (g->refused) {
-			greeting_close(g);
-			continue;
-		}
+	while (all->leaving.first && now >= all->leaving.first->deadline_ms)
+		greeting_close(all->leaving.first);
+	while (all->waiting.first && now >= all->waiting.first->deadline_ms) {
 		rs_fail(&why, RS_ETIMEOUT, "no complete HELLO came within %.1f s", (double)all->opt.timeout_ms / 1000);
-		give_up(g, &why);
+		give_up(all->waiting.first, &why);
 	}
 }
 
@@ -250,21 +277,14 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 {
 	struct greeting *g = calloc(1, sizeof *g);
 
-	if (!g || uv_poll_init_socket(all->opt.loop, &g->poll, fd)) {
-		free(g);
+	if (!g) {
 		close(fd);
 		return NULL;
 	}
 	g->all = all;
 	g->fd = fd;
-	g->poll.data = g;
 	g->deadline_ms = uv_now(all->opt.loop) + all->opt.timeout_ms;
-	g->next = all->list;
-	g->at = &all->list;
-	if (g->next)
-		g->next->at = &g->next;
-	all->list = g;
-	all->n++;
+	queue_add(&all->waiting, g);
 	return g;
 }
 
@@ -272,29 +292,63 @@ void greetings_add(struct greetings *all, int fd)
 {
 	struct greeting *g = greeting_new(all, fd);
 
-	if (g)
-		uv_poll_start(&g->poll, UV_READABLE, on_poll);
+	if (g && greeting_read(g))
+		greeting_watch(g);
 }
 
 void greetings_refuse(struct greetings *all, int fd, const struct control_refused *refused)
 {
 	struct greeting *g = greeting_new(all, fd);
 
-	if (!g)
-		return;
-	uv_poll_start(&g->poll, UV_READABLE, on_poll);
-	greeting_refuse(g, refused);
+	if (g && greeting_refuse(g, refused))
+		greeting_watch(g);
+}
+
+void greetings_refuse_now(struct greetings *all, int fd, const struct control_refused *refused)
+{
+	struct greeting g = {.all = all, .fd = fd};
+	struct rs_err why;
+
+	rs_fail(&why, refused->code, "%s", refused->message);
+	report(&g, &why);
+	send_refused(&g, refused);
+	discard(fd); /* a HELLO that nobody has read would turn the end into a reset, and the reason would be lost */
+	close(fd);
 }
 
 unsigned greetings_count(const struct greetings *all)
 {
-	return all->n;
+	return all->waiting.n + all->leaving.n;
+}
+
+bool greetings_make_room(struct greetings *all, const char *why)
+{
+	struct greeting *g = all->leaving.first ? all->leaving.first : all->waiting.first;
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
+	struct rs_err e;
+
+	if (!g)
+		return false;
+	if (!g->refused) {
+		rs_fail(&e, RS_EREFUSED, "no HELLO has come yet and %s: the place goes to a newer connection", why);
+		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
+		report(g, &e);
+		send_refused(g, &refused);
+	}
+	greeting_close(g);
+	return true;
+}
+
+static void close_all(struct queue *q)
+{
+	while (q->first)
+		greeting_close(q->first);
 }
 
 void greetings_close(struct greetings *all)
 {
-	while (all->list)
-		greeting_close(all->list);
+	close_all(&all->waiting);
+	close_all(&all->leaving);
 	uv_close((uv_handle_t *)&all->tick, NULL);
 }
 

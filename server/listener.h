@@ -20,5 +20,7 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 
 /* The numeric address a socket is bound to, as "127.0.0.1:7600" or "[::1]:7600". */
 void listener_name(int fd, char *buf, size_t size);
+/* As listener_name, of the other end of a connection. */
+void listener_peer(int fd, char *buf, size_t size);
 
 #endif

@@ -109,16 +109,32 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 	return rc ? rc : rs_fail(e, RS_ECONFIG, "%s stands for no address of this machine", address);
 }
 
+/* rc: of the call that has filled sa. */
+static void address_text(int rc, const struct sockaddr_storage *sa, socklen_t len, char *buf, size_t size)
+{
+	char host[NI_MAXHOST], port[NI_MAXSERV];
+
+	if (rc || getnameinfo((const struct sockaddr *)sa, len, host, sizeof host, port, sizeof port,
+			      NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(buf, size, "unknown");
+	else
+		snprintf(buf, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
 void listener_name(int fd, char *buf, size_t size)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
-	char host[NI_MAXHOST], port[NI_MAXSERV];
+	int rc = getsockname(fd, (struct sockaddr *)&sa, &len);
 
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) ||
-	    getnameinfo((struct sockaddr *)&sa, len, host, sizeof host, port, sizeof port,
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(buf, size, "unknown");
-	else
-		snprintf(buf, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	address_text(rc, &sa, len, buf, size);
+}
+
+void listener_peer(int fd, char *buf, size_t size)
+{
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof sa;
+	int rc = getpeername(fd, (struct sockaddr *)&sa, &len);
+
+	address_text(rc, &sa, len, buf, size);
 }

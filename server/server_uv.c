@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The happy path: accept -> greeting -> registry admits -> lane. Lane events come back through the mailbox and go into
  * the registry, whose actions go out to the lanes. SIGTERM: no new jobs, the loop ends when the last job is gone or the
- * drain timeout has passed. Failure modes: no descriptors left (a spare one is kept to refuse with), limits reached
- * (refused with the limit's name). */
+ * drain timeout has passed. Failure modes: no room or no descriptors left (connections that have not said HELLO give
+ * theirs up, and newcomers are refused when there are none; a spare descriptor is kept for it), limits reached (refused
+ * with the limit's name). What strangers can cause at will is logged a few times a second, and otherwise counted. */
 #include "server/server_uv.h"
 
+#include "server/areas.h"
 #include "server/greeting.h"
 #include "server/lane_uv.h"
 #include "server/listener.h"
@@ -15,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,9 +24,15 @@
 enum {
 	REGISTRY_TICK_MS = 1000,
 	ACCEPTS_PER_WAKE = 64,
+	REFUSED_MAX = 64,                      /* connections beyond the limit that are told why */
+	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
+	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
 	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
 	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
 };
+
+/* Events that are logged within limits. */
+enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_NR };
 
 struct listening {
 	uv_poll_t poll;
@@ -41,6 +48,8 @@ struct server {
 	struct mailbox in; /* from the lanes */
 	struct registry *registry;
 	struct greetings *greetings;
+	struct areas *areas;
+	struct rs_log_limit limits[LIMITED_NR];
 	struct lane_thread **lanes;
 	unsigned lanes_n;
 	struct listening listening[LISTENER_MAX];
@@ -55,9 +64,17 @@ struct server {
 	uint64_t deadline_ms;
 };
 
-static void log_job(struct server *s, enum rs_log_level level, const char *event, const struct registry_job *j)
+/* May this event be logged now? */
+static bool may_log(struct server *s, enum limited which)
 {
-	rs_log(s->log, level, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
+	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
+}
+
+static void log_job(struct server *s, const char *event, const struct registry_job *j)
+{
+	if (!may_log(s, LIMITED_JOBS))
+		return;
+	rs_log(s->log, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
 	       rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
 	       rs_kv_u("memory_bytes", j->memory));
 }
@@ -68,49 +85,54 @@ static void on_action(void *ctx, const struct registry_action *a)
 
 	switch (a->type) {
 	case REGISTRY_OPENED:
-		log_job(s, RS_LOG_INFO, "job-opened", &a->job);
+		areas_name(s->areas, a->job.id);
+		log_job(s, "job-opened", &a->job);
 		return;
 	case REGISTRY_START:
-		log_job(s, RS_LOG_INFO, "job-started", &a->job);
-		break;
+		log_job(s, "job-started", &a->job);
+		areas_start(s->areas, a->job.id, a->job.processes);
+		return;
 	case REGISTRY_CLOSED:
-		log_job(s, RS_LOG_INFO, "job-closed", &a->job);
+		log_job(s, "job-closed", &a->job);
 		return;
 	case REGISTRY_ABORT:
-		rs_log(s->log, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
-		       rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
+		if (may_log(s, LIMITED_JOBS))
+			rs_log(s->log, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
+			       rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
 		break;
 	case REGISTRY_TELL:
 		break;
 	}
 	for (unsigned i = 0; i < s->lanes_n; i++) {
-		if (a->type == REGISTRY_START)
-			lane_thread_start_job(s->lanes[i], a->job.id, a->job.processes);
-		else if (a->type == REGISTRY_ABORT)
+		if (a->type == REGISTRY_ABORT)
 			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
 		else
 			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
 	}
 }
 
+/* All ranks have joined, and the job's memory is ready. */
+static void on_touched(void *ctx, uint64_t job, uint64_t processes)
+{
+	struct server *s = ctx;
+
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_start_job(s->lanes[i], job, processes);
+}
+
 static void *alloc_slots(void *ctx, uint64_t bytes)
 {
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct server *s = ctx;
 
-	(void)ctx;
-	if (p == MAP_FAILED)
-		return NULL;
-	/* a hint: fewer TLB misses where the kernel has huge pages to give */
-	madvise(p, bytes, MADV_HUGEPAGE);
-	/* first touch here and not on the hot path, where a page fault costs more than the sum it is for */
-	memset(p, 0, bytes);
-	return p;
+	return areas_alloc(s->areas, bytes);
 }
 
 static void free_slots(void *ctx, void *memory, uint64_t bytes)
 {
-	(void)ctx;
-	munmap(memory, bytes);
+	struct server *s = ctx;
+
+	(void)bytes;
+	areas_release(s->areas, memory);
 }
 
 static int on_hello(void *ctx, int fd, const struct control_hello *h, struct control_refused *refused)
@@ -129,10 +151,14 @@ static int on_hello(void *ctx, int fd, const struct control_hello *h, struct con
 	return RS_OK;
 }
 
-static void on_turned_away(void *ctx, const char *peer, const struct rs_err *why)
+static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 {
 	struct server *s = ctx;
+	char peer[80];
 
+	if (!may_log(s, LIMITED_REFUSED))
+		return;
+	listener_peer(fd, peer, sizeof peer);
 	rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
 }
 
@@ -158,15 +184,48 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 /* No descriptor is left: without the spare one the listening socket would stay readable and the loop would spin. */
 static void refuse_without_descriptors(struct server *s, int listen_fd)
 {
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
 	int fd;
 
 	close(s->spare_fd);
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	snprintf(refused.message, sizeof refused.message, "this reducer has no file descriptors left");
 	if (fd >= 0)
-		close(fd);
+		greetings_refuse_now(s->greetings, fd, &refused);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
-	       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+}
+
+/* Takes the next connection; false when there is none that can be taken now. */
+static bool accept_one(struct server *s, int listen_fd)
+{
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
+	unsigned greeted = greetings_count(s->greetings);
+	char why[80];
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		if (errno != EMFILE && errno != ENFILE)
+			return false;
+		if (may_log(s, LIMITED_DESCRIPTORS))
+			rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
+			       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+		if (!greetings_make_room(s->greetings, "this reducer has no file descriptors left"))
+			refuse_without_descriptors(s, listen_fd);
+		return true;
+	}
+	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
+		 s->sessions + greeted);
+	if (s->sessions + greeted < s->max_connections ||
+	    (s->sessions < s->max_connections && greetings_make_room(s->greetings, why))) {
+		greetings_add(s->greetings, fd);
+		return true;
+	}
+	/* to be told why takes a while and memory: only so many at once */
+	if (greeted >= REFUSED_MAX)
+		greetings_make_room(s->greetings, why);
+	snprintf(refused.message, sizeof refused.message, "%s", why);
+	greetings_refuse(s->greetings, fd, &refused);
+	return true;
 }
 
 static void on_accept(uv_poll_t *poll, int status, int events)
@@ -176,27 +235,9 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 
 	(void)status;
 	(void)events;
-	for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
-		struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
-		unsigned n = s->sessions + greetings_count(s->greetings);
-		int fd = accept4(li->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE)
-				refuse_without_descriptors(s, li->fd);
+	for (int i = 0; i < ACCEPTS_PER_WAKE; i++)
+		if (!accept_one(s, li->fd))
 			return;
-		}
-		if (n < s->max_connections) {
-			greetings_add(s->greetings, fd);
-		} else if (n < s->max_connections + ACCEPTS_PER_WAKE) {
-			snprintf(refused.message, sizeof refused.message,
-				 "this reducer has %u connections, as many as its limits.connections allows", n);
-			greetings_refuse(s->greetings, fd, &refused);
-		} else {
-			/* even refusing politely takes memory: a flood gets nothing */
-			close(fd);
-		}
-	}
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -205,6 +246,8 @@ static void on_tick(uv_timer_t *timer)
 	struct rs_err why;
 
 	registry_tick(s->registry);
+	for (unsigned i = 0; i < LIMITED_NR; i++)
+		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
 	if (!s->draining || uv_now(&s->loop) < s->deadline_ms)
 		return;
 	if (s->aborted) {
@@ -358,6 +401,9 @@ static struct server *server_new(const struct server_options *opt)
 	s->as_read.reducers = NULL;
 	s->as_read.sharding.owner = NULL;
 	s->log = opt->log;
+	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
+	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
+	s->limits[LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
 	s->max_connections = opt->cfg->limits.connections;
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return s;
@@ -383,13 +429,24 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
-	int rc = registry_new(&s->registry, &ro, e);
+	struct areas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
+	int rc;
 
+	s->areas = areas_new(&ao);
+	if (!s->areas)
+		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+	rc = registry_new(&s->registry, &ro, e);
 	if (rc)
-		return rc;
+		goto free_areas;
 	rc = greetings_init(&s->greetings, &go, e);
 	if (rc)
-		registry_free(s->registry);
+		goto free_registry;
+	return RS_OK;
+
+free_registry:
+	registry_free(s->registry);
+free_areas:
+	areas_free(s->areas);
 	return rc;
 }
 
@@ -451,6 +508,7 @@ static void server_stop(struct server *s)
 		lane_thread_stop(s->lanes[i]);
 	s->lanes_n = 0;
 	greetings_close(s->greetings);
+	areas_stop(s->areas);
 	for (int i = 0; i < s->listening_n; i++)
 		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
 	for (int i = 0; i < 3; i++)
@@ -471,6 +529,7 @@ void server_close(struct server *s)
 	mailbox_destroy(&s->in);
 	greetings_free(s->greetings);
 	registry_free(s->registry);
+	areas_free(s->areas);
 	uv_loop_close(&s->loop);
 	free(s->lanes);
 	close(s->spare_fd);
