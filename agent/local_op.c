@@ -5,7 +5,9 @@
  * just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other ranks when
  * it is there (landed). The sum is made where the first local rank's result will stand: a chunk's inputs are read for
  * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
- * (a stage), since their partial sums stay float32 until the reducer rounds. */
+ * (a stage), since their partial sums stay float32 until the reducer rounds. It has no more elements than the smallest
+ * ring: bytes are not there before results of those that many elements earlier have landed. So what local ranks say of
+ * their operations cannot make the agent take more memory than twice what they share with it. */
 #include "agent/local_priv.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
@@ -32,7 +34,8 @@ static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 
 	if (n == 0)
 		return;
-	acc = op->stage ? (char *)op->stage + first * sizeof(float) : side[0].to + exchange_place(at, side[0].ring);
+	acc = op->stage ? (char *)op->stage + exchange_place(first * sizeof(float), x->send_ring)
+			: side[0].to + exchange_place(at, side[0].ring);
 	if (acc != side[0].from + exchange_place(at, side[0].from_ring))
 		k->load[x->dtype](acc, side[0].from + exchange_place(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
@@ -165,9 +168,19 @@ static bool is_sum_of_several(const struct local_op *op)
 	return op->job->members_n > 1 && op->what.op != FRAME_OP_BROADCAST;
 }
 
+/* Bytes that partial sums take as a ring; 0 where all of them must be there at a time. */
+static uint64_t stage_ring(const struct local_op *op)
+{
+	uint64_t elems = op->ring / rs_dtype_size(op->what.dtype);
+
+	return elems < op->what.count ? elems * sizeof(float) : 0;
+}
+
 size_t local_op_stage(const struct local_op *op)
 {
-	return is_sum_of_several(op) && rs_dtype_is_half(op->what.dtype) ? op->what.count * sizeof(float) : 0;
+	if (!is_sum_of_several(op) || !rs_dtype_is_half(op->what.dtype))
+		return 0;
+	return stage_ring(op) ? stage_ring(op) : op->what.count * sizeof(float);
 }
 
 /* The local rank that is the root; members_n when it is on another node. */
@@ -212,7 +225,7 @@ void local_op_prepare(struct local_op *op)
 	} else if (is_sum_of_several(op)) {
 		x->wide = rs_dtype_is_half(x->dtype);
 		x->send = x->wide ? op->stage : op->side[0].to;
-		x->send_ring = x->wide ? 0 : op->side[0].ring;
+		x->send_ring = x->wide ? stage_ring(op) : op->side[0].ring;
 		x->fill = fill_sum;
 	}
 }

@@ -150,6 +150,49 @@ START_TEST(a_ring_goes_round)
 }
 END_TEST
 
+/* A chunk of float16 ones, seen through the float32 sum that is sent. */
+static void run_half_chunk(struct exchange_op *op, uint64_t i)
+{
+	const float *sum = (const float *)((const char *)op->send + exchange_place(i * CHUNK * 8, op->send_ring));
+
+	op->fill(op, i * CHUNK * 2, CHUNK * 2);
+	for (unsigned k = 0; k < CHUNK * 2; k++)
+		if (sum[k] != 2)
+			ck_abort_msg("element %u of chunk %u is %g", k, (unsigned)i, sum[k]);
+	op->landed(op, i * CHUNK * 2, CHUNK * 2);
+}
+
+/* Partial sums of float16 take twice the ring, however many elements an operation says it has: more than any memory
+ * has, or so many that their bytes are no number. */
+START_TEST(partial_sums_go_round_with_the_ring)
+{
+	uint64_t counts[] = {4 * RING / 2, UINT64_C(1) << 40, (UINT64_C(1) << 61) + 1, (UINT64_C(1) << 62) + 1};
+	union local_message m = ring_submit(0);
+	struct exchange_op *op;
+
+	for (unsigned r = 0; r < 2; r++)
+		for (unsigned i = 0; i < RING / 2; i++)
+			((uint16_t *)ring(r))[i] = 0x3c00;
+	m.submit.dtype = RS_FLOAT16;
+	m.submit.count = counts[_i];
+	m.submit.missing = counts[_i] - RING / 2;
+	m.submit.seq = 0;
+	for (unsigned r = 0; r < 2; r++)
+		fake_say(&fa, c[r], &m);
+	ck_assert_uint_le(fa.stage_most, 2 * RING);
+	ck_assert_uint_eq(en->ops_n, 1);
+	op = en->ops[0];
+	op->chunk_elems = CHUNK * 2;
+	for (uint64_t i = 0; i < RING / FAKE_CHUNK; i++)
+		run_half_chunk(op, i);
+	fake_settle(&fa);
+	for (unsigned r = 0; r < 2; r++)
+		say_filled(r, 0, RING / 2 + CHUNK * 2);
+	ck_assert_uint_eq(*op->ready, RING / 2 + CHUNK * 2);
+	run_half_chunk(op, RING / FAKE_CHUNK);
+}
+END_TEST
+
 /* LANDED waits until the hub has time: what lands meanwhile is told by the same one. */
 START_TEST(one_landed_for_many_pieces)
 {
@@ -303,6 +346,7 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_ring_goes_round);
+	tcase_add_loop_test(t, partial_sums_go_round_with_the_ring, 0, 4);
 	tcase_add_test(t, one_landed_for_many_pieces);
 	tcase_add_test(t, filled_before_all_have_started);
 	tcase_add_loop_test(t, what_filled_may_not_say, 0, sizeof wrong / sizeof wrong[0]);
