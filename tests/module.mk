@@ -28,6 +28,13 @@ $(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
 sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1 tells the story of one
 	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(TRACE),--trace)
 
+# faults on real processes, and for a long time
+FAULT := REDUCTION_BUILD=$(B) REDUCTION_SAN=$(SAN) $(PYTHON) tests/fault
+fault: all ## train while reducers, agents, workers and links fail: ROUNDS=N (20) from SEED=first on; as root links too
+	$(FAULT)/fault.py --out $(BUILD)/fault $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+soak: all ## jobs and faults for MINUTES=N (5): is every result right, does memory stay flat
+	$(FAULT)/soak.py --out $(BUILD)/soak/soak.jsonl $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those with text in their name
 	$(RUN) --only unit $(B)=$(SAN)
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
@@ -53,4 +60,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim e2e test-programs test layering lint format
+.PHONY: unit sim fault soak e2e test-programs test layering lint format

@@ -170,6 +170,12 @@ class Proc:
                 self._change.wait(left)
         return match
 
+    def wait_more(self, timeout):
+        """Waits until it writes more, at most so many seconds."""
+        with self._change:
+            if self._open:
+                self._change.wait(timeout)
+
     def wait(self, timeout=60):
         """Waits for its end and returns `code`. AssertionError when the time is over; then it has been killed."""
         try:

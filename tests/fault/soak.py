@@ -1,0 +1,363 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of many kinds for a long time, and faults all the while: soak.py --minutes 60
+
+Two jobs last for the whole run, one direct and one through agents; brief ones come and go beside them, some lose a rank
+on purpose. Meanwhile two of the three reducers are killed, stopped, drained, cut off and started again. Every minute a
+line of JSON goes to --out: memory and descriptors of every process, operations done, faults made, errors that nobody
+asked for. At the end comes a verdict: no such error, every result right, the memory of what lived all the time flat,
+and all descriptors given back. Exit status 0: good; 1: not; 77: this machine cannot do it.
+"""
+
+import argparse
+import collections
+import heapq
+import itertools
+import json
+import pathlib
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+
+from world import HERE, World, harness, memory_of
+
+DIRECT, AGENTS = (0, 1), (2, 3)  # nodes of ranks without and with agents
+SAMPLE_S = 5
+BRIEF_LIMIT_S = 120  # no brief job takes that long
+KINDS = ("kill", "pause", "stop", "drain", "cut", "unplug")
+
+
+class Job:
+    """One job under way. `asked`: what its errors must say, or None where there may be none."""
+
+    def __init__(self, soak, name, nodes, per_node, agents, **plan):
+        self.name, self.asked = name, None
+        self.started = time.monotonic()
+        world = len(nodes) * per_node
+        plan = {"seed": name, "local": per_node if agents else 1, "batches": 0, **plan}
+        self.workers = []
+        for rank in range(world):
+            node = nodes[rank // per_node]
+            env = {
+                "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank % per_node, "LOCAL_WORLD_SIZE": per_node,
+                "REDUCTION_JOB": name, "REDUCTION_AGENT": soak.world.socket_path(node) if agents else "direct",
+            }  # fmt: skip
+            argv = [harness.PYTHON, HERE / "load.py", json.dumps(plan)]
+            self.workers.append(soak.world.start_worker(f"{name} rank {rank}", argv, node, env))
+
+    def lose(self, rank):
+        """Kills a rank: the others must read that."""
+        self.asked = rf"rank {rank}\b.* was lost"
+        self.workers[rank].kill()
+
+    def is_over(self):
+        return not any(w.running() for w in self.workers)
+
+    def operations(self):
+        said = [o["ops"] for o in self.workers[0].objects() if o["what"] == "progress"]
+        return said[-1] if said else 0
+
+    def errors(self):
+        """Sentences about what was not asked for, once it is over."""
+        for w in self.workers:
+            if w.killed:
+                continue
+            w.wait(1)
+            ends = [o for o in w.objects() if o["what"] == "end"]
+            if w.code != 0 or not ends:
+                yield f"{w.name} ended with status {w.code}: {w.err[-500:]}"
+                continue
+            yield from ends[0]["wrong"]
+            message = ends[0]["message"]
+            if message and not (self.asked and re.search(self.asked, message)):
+                yield f"{w.name}: {message}"
+            if self.asked and not message:
+                yield f"{w.name} did not read that it must: {self.asked}"
+
+
+class Soak:
+    def __init__(self, world, args, out):
+        self.world, self.args, self.out = world, args, out
+        self.rng = random.Random(args.seed)
+        self.began = time.monotonic()
+        self.brief, self.names = [], itertools.count()
+        self.ended_ops = 0
+        self.errors, self.asked_for = [], 0
+        self.faults = collections.Counter()
+        self.samples = collections.defaultdict(list)  # process -> [(minutes, KiB, descriptors)]
+        self._events, self._order = [], itertools.count()
+        self._hurt = {}  # reducer -> what is done to it
+
+    # what happens when
+
+    def after(self, seconds, call, *args):
+        heapq.heappush(self._events, (time.monotonic() + seconds, next(self._order), call, args))
+
+    def until(self, deadline):
+        """Does what is due until then."""
+        while self._events and self._events[0][0] < deadline:
+            due, _, call, args = heapq.heappop(self._events)
+            time.sleep(max(0, due - time.monotonic()))
+            call(*args)
+
+    # jobs
+
+    def start_brief(self):
+        rng = self.rng
+        agents = rng.random() < 0.5
+        nodes = AGENTS if agents else DIRECT[: rng.choice([1, 2])]
+        job = Job(
+            self, f"brief-{next(self.names)}", nodes, 2 if agents else rng.choice([1, 2]), agents,
+            cases=rng.randrange(5, 50), largest=rng.choice([1000, 30_000, 300_000]), in_flight=rng.choice([1, 4, 16]),
+            batches=rng.randrange(1, 6),
+        )  # fmt: skip
+        self.brief.append(job)
+        if len(job.workers) > 1 and rng.random() < 0.15:
+            self.after(rng.uniform(0.5, 3), self.lose_one, job)
+        self.after(rng.uniform(*self.args.between_jobs), self.start_brief)
+
+    def lose_one(self, job):
+        """If it is in the middle of its work; what happens to one that is opening is another matter."""
+        if job.operations() and not job.is_over() and all(w.running() for w in job.workers):
+            self.faults["worker"] += 1
+            job.lose(self.rng.randrange(1, len(job.workers)))
+
+    def look_at_jobs(self):
+        for job in list(self.brief):
+            late = time.monotonic() - job.started > BRIEF_LIMIT_S
+            if late and not job.is_over():
+                self.fail(f"{job.name} is not over after {BRIEF_LIMIT_S} s")
+                for w in job.workers:
+                    w.kill()
+            if job.is_over():
+                self.brief.remove(job)
+                self.finish(job)
+        for job in self.steady:
+            if not all(w.running() for w in job.workers):
+                raise SystemExit(self.report_death(job))
+        self.after(0.5, self.look_at_jobs)
+
+    def finish(self, job):
+        for error in job.errors():
+            self.fail(f"{job.name}: {error}")
+        self.asked_for += job.asked is not None
+        self.ended_ops += job.operations()
+        for w in job.workers:
+            self.world.forget(w)
+
+    def report_death(self, job):
+        for w in job.workers:
+            w.kill()
+        for error in job.errors():
+            self.fail(f"{job.name}: {error}")
+        self.line(final=True)
+        return f"{job.name}, which was to last, is over: {self.errors[-5:]}"
+
+    def fail(self, sentence):
+        self.errors.append(sentence)
+        print(f"soak: {sentence}", file=sys.stderr, flush=True)
+
+    # faults
+
+    def make_fault(self):
+        rng, detect = self.rng, self.args.detect
+        kind = rng.choice(self.args.kinds)
+        whole = [i for i in (1, 2) if i not in self._hurt]
+        if kind == "pause":
+            self.hurt(kind, rng.choice([0, *whole]), rng.uniform(0.02, 0.2) * detect)
+        elif whole and not (kind in ("cut", "unplug") and not self.world.has_links):
+            self.hurt(kind, rng.choice(whole), rng.choice([rng.uniform(0.05, 0.5), rng.uniform(1.3, 2.5)]) * detect)
+        self.after(rng.uniform(*self.args.between_faults), self.make_fault)
+
+    def hurt(self, kind, i, seconds):
+        world, rng = self.world, self.rng
+        if i in self._hurt:
+            return
+        self.faults[kind] += 1
+        self._hurt[i] = kind
+        heal = world.start_reducer
+        if kind == "kill":
+            world.kill(i)
+        elif kind in ("pause", "stop"):
+            world.stop(i)
+            heal = world.go_on
+        elif kind == "drain":
+            world.drain(i)
+            heal = self.restart_drained
+        elif kind == "cut":
+            node, out = rng.choice(DIRECT + AGENTS), rng.random() < 0.7
+            world.cut(node, i, out, not out or rng.random() < 0.7)
+            heal = lambda i: world.mend(node, i)  # noqa: E731
+        else:
+            world.plug(i, False)
+            heal = lambda i: world.plug(i, True)  # noqa: E731
+        self.after(seconds, self.mend, i, heal)
+
+    def restart_drained(self, i):
+        if self.world.reducers[i].wait(40) != 0:
+            self.fail(f"drained reducer r{i} ended with status {self.world.reducers[i].code}")
+        self.world.start_reducer(i)
+
+    def mend(self, i, heal):
+        heal(i)
+        del self._hurt[i]
+        self.world.sweep()
+
+    # numbers
+
+    def watched(self):
+        named = {f"r{i}": p for i, p in enumerate(self.world.reducers)}
+        named |= {f"agent{node}": p for node, p in self.world.agents.items()}
+        return named | {w.name: w for job in self.steady for w in job.workers}
+
+    def sample(self):
+        minutes = (time.monotonic() - self.began) / 60
+        for name, p in self.watched().items():
+            if (found := memory_of(p.pid)) is not None:
+                self.samples[name, p.pid].append((minutes, *found))
+        self.after(SAMPLE_S, self.sample)
+
+    def line(self, final=False):
+        now = {name: memory_of(p.pid) for name, p in self.watched().items()}
+        row = {
+            "minute": round((time.monotonic() - self.began) / 60, 2),
+            "rss_kib": {k: v[0] for k, v in now.items() if v},
+            "descriptors": {k: v[1] for k, v in now.items() if v},
+            "operations": self.ended_ops + sum(job.operations() for job in [*self.steady, *self.brief]),
+            "brief_jobs": {"open": len(self.brief), "ended_by_a_fault_on_purpose": self.asked_for},
+            "faults": dict(self.faults),
+            "errors": len(self.errors) + len(self.world.problems),
+        }
+        self.write(row)
+        if not final:
+            self.after(60, self.line)
+
+    def write(self, row):
+        self.out.write(json.dumps(row) + "\n")
+        self.out.flush()
+        print(json.dumps(row), flush=True)
+
+    # the run
+
+    def run(self):
+        for node in AGENTS:
+            self.world.start_agent(node)
+        self.steady = []
+        idle = self.idle()
+        self.steady = [
+            Job(self, "steady-direct", DIRECT, 1, False, cases=50, largest=1 << 20, in_flight=8),
+            Job(self, "steady-agents", AGENTS, 2, True, cases=50, largest=300_000, in_flight=8),
+        ]
+        for job in self.steady:
+            job.workers[0].said("progress", 60)
+        self.began = time.monotonic()
+        self.start_brief()
+        self.look_at_jobs()
+        self.sample()
+        self.after(60, self.line)
+        if self.args.kinds:
+            self.after(2, self.make_fault)
+        self.until(self.began + 60 * self.args.minutes)
+        self.line(final=True)
+        self.end(idle)
+
+    def idle(self):
+        """Descriptors of what has no jobs."""
+        return {name: memory_of(p.pid)[1] for name, p in self.watched().items()}
+
+    def end(self, idle):
+        """Ends all jobs; then everything must be given back."""
+        self.world.heal()
+        for job in self.steady:
+            job.workers[0].tell()
+        for job in [*self.steady, *self.brief]:
+            for w in job.workers:
+                w.wait(60)
+            self.finish(job)
+        self.steady, self.brief = [], []
+        deadline = time.monotonic() + 10 * harness.SCALE
+        while (left := {k: [v, idle[k]] for k, v in self.idle().items() if v != idle[k]}):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        rows = [self.verdict_of(*key, of) for key, of in self.samples.items()]
+        rows = [r for r in rows if r]
+        growing = [r["process"] for r in rows if not r["flat"]]
+        self.write({
+            "verdict": "good" if not (left or growing or self.errors or self.world.problems) else "bad",
+            "errors": self.errors[:20] + self.world.problems[:20],
+            "descriptors_not_given_back": left,
+            "growing": growing,
+            "processes": rows,
+        })  # fmt: skip
+
+    def verdict_of(self, name, pid, of):
+        """Whether the memory of a process that lived for most of the run has become more after the first fifth of it.
+        The line through the samples counts, not single ones: how much is in use changes with the jobs."""
+        begin = self.args.minutes * 0.2
+        of = [s for s in of if s[0] >= begin]
+        if not of or of[-1][0] - of[0][0] < 0.6 * self.args.minutes:
+            return None
+        slopes = [slope([s[0] for s in of], [s[k] for s in of]) for k in (1, 2)]
+        grown = [s * (of[-1][0] - of[0][0]) for s in slopes]
+        mean = sum(s[1] for s in of) / len(of)
+        return {
+            "process": name, "pid": pid, "samples": len(of),
+            "rss_kib_mean": round(mean), "rss_kib_max": max(s[1] for s in of), "rss_kib_per_hour": round(60 * slopes[0], 1), "rss_kib_grown": round(grown[0]),
+            "descriptors_grown": round(grown[1], 2), "flat": bool(grown[0] < max(1024, 0.04 * mean) and grown[1] < 8),
+        }  # fmt: skip
+
+
+def slope(x, y):
+    """Of the line with the least squares."""
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((a - mx) ** 2 for a in x)
+    return sum((a - mx) * (b - my) for a, b in zip(x, y)) / spread if spread else 0.0
+
+
+def pair(text):
+    low, _, high = text.partition("-")
+    return float(low), float(high)
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--minutes", type=float, default=5)
+    p.add_argument("--seed", type=int, default=1, help="of what is drawn (default %(default)s)")
+    p.add_argument("--out", default="soak.jsonl", help="where the lines go (default %(default)s)")
+    p.add_argument("--detect", type=float, default=3, help="seconds, timeouts.detect (default %(default)s)")
+    p.add_argument("--kinds", type=lambda t: [k for k in t.split(",") if k], default=list(KINDS),
+                   help=f"faults, of {','.join(KINDS)} (default all)")  # fmt: skip
+    p.add_argument("--between-jobs", type=pair, default=(2, 8), metavar="S-S", help="seconds (default 2-8)")
+    p.add_argument("--between-faults", type=pair, default=(3, 9), metavar="S-S", help="seconds (default 3-9)")
+    args = p.parse_args()
+    if bad := set(args.kinds) - set(KINDS):
+        p.error(f"--kinds: found {', '.join(sorted(bad))}, expected some of {', '.join(KINDS)}")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    detect = f"{int(args.detect * harness.SCALE * 1000)}ms"
+    config = {"job": {"checksum": True}, "timeouts": {"detect": detect, "connect": "60s"}}
+    out = pathlib.Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="reduction-soak-") as folder, out.open("w", encoding="ascii") as f:
+        with World(3, 4, folder, config) as world:
+            soak = Soak(world, args, f)
+            try:
+                soak.run()
+            finally:
+                if soak.errors or world.problems or sys.exc_info()[0]:
+                    world.keep_logs(out.parent / f"{out.stem}-logs")
+        for problem in world.problems:
+            soak.fail(problem)
+    return 1 if soak.errors or json.loads(out.read_text().splitlines()[-1]).get("verdict") != "good" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reducers, agents and workers on hosts of their own, and what can happen to them.
+
+The hosts are those of a laboratory (bench/net/lab.py) where root can make one: nodes first, then one host for each
+reducer, so that links can be cut. Elsewhere all of it is on loopback, and there is nothing to cut: `has_links`.
+
+The happy path is: `with World(reducers=3, nodes=4, folder=..., config=...) as w:`, start workers, make things happen,
+`heal()`. Leaving the block ends everything; `problems` then says what daemons did that they should not.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parents[1] / "bench" / "net")]
+import harness  # noqa: E402
+import lab as net  # noqa: E402
+
+PORT = 7600
+_REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: runtime error: ")
+
+
+def merged(base, more):
+    """A configuration with another merged into it, section by section."""
+    tree = dict(base)
+    for section, value in (more or {}).items():
+        tree[section] = {**tree.get(section, {}), **value} if isinstance(value, dict) else value
+    return tree
+
+
+class World:
+    """`config` is merged into the one file that everybody reads. `lanes`: of each reducer.
+
+    Invariant: `reducers[i]` and `agents[node]` are the Procs started last, running or not; `procs` holds all that may
+    still run."""
+
+    def __init__(self, reducers, nodes, folder, config=None, lanes=2, links=True):
+        self.folder = pathlib.Path(folder)
+        self.nodes, self.lanes = nodes, lanes
+        self.config = config or {}
+        self.reducers = [None] * reducers
+        self.agents = {}
+        self.procs = []
+        self.problems = []
+        self._links = links
+        self._lab = None
+        self._cuts, self._unplugged = set(), set()
+        self._stopped, self._draining = set(), set()  # Procs of reducers
+        self._addresses = [None] * reducers
+
+    @property
+    def has_links(self):
+        return self._lab is not None
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end)
+            self._make_hosts()
+            for i in range(len(self.reducers)):
+                self.start_reducer(i)
+            self._undo = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._undo.close()
+
+    def _make_hosts(self):
+        if self._links:
+            lab = net.Lab(self.nodes + len(self.reducers), rate="none")
+            try:
+                lab.start()
+                self._lab = lab
+            except net.LabError as e:
+                if e.code != net.CANNOT_RUN_HERE:
+                    raise
+        for i in range(len(self.reducers)):
+            if self._lab:
+                self._addresses[i] = f"{net.Lab.address(self.nodes + i)}:{PORT}"
+            else:
+                self._addresses[i] = free_address()
+        self.write_config("job.yaml")
+
+    def write_config(self, name, config=None):
+        """Writes the file that everybody reads, with more merged into it; returns its path."""
+        base = {
+            "reducers": [
+                {"id": f"r{i}", "address": a, "lanes": self.lanes} for i, a in enumerate(self._addresses)
+            ],
+            "server": {"lanes": self.lanes},
+            "security": {"insecure": True},
+        }
+        path = self.folder / name
+        path.write_text(json.dumps(merged(merged(base, self.config), config), indent=1) + "\n")  # JSON is YAML
+        return str(path)
+
+    def start(self, name, argv, env=None, host=None):
+        """Starts a process on a host; it is ended with the world."""
+        inside = ["ip", "netns", "exec", self._lab.namespace(host)] if self._lab and host is not None else []
+        argv = list(map(str, argv))
+        full = {k: str(v) for k, v in {**harness.sanitizer_env(argv), **(env or {})}.items()}
+        p = harness.Proc(name, inside + argv, full, cwd=self.folder)
+        self.procs.append(p)
+        return p
+
+    def forget(self, p):
+        """A process that has ended needs no looking after any more."""
+        self._look(p)
+        self.procs.remove(p)
+        self._draining.discard(p)
+
+    def start_reducer(self, i):
+        """Starts reducer i where it always is; returns its Proc once it listens."""
+        argv = [harness.binary("reduction-server"), "--config", self.folder / "job.yaml",
+                "--listen", self._addresses[i]]  # fmt: skip
+        self.reducers[i] = self.start(f"reducer r{i}", argv, host=self.nodes + i)
+        self.reducers[i].wait_text(r"\blistening\b")
+        return self.reducers[i]
+
+    def socket_path(self, node):
+        return str(self.folder / f"agent{node}.sock")
+
+    def start_agent(self, node):
+        argv = [harness.binary("reduction-agent"), "--config", self.folder / "job.yaml",
+                "--socket", self.socket_path(node)]  # fmt: skip
+        self.agents[node] = self.start(f"agent {node}", argv, host=node)
+        self.agents[node].wait_text(r"\blistening\b")
+        return self.agents[node]
+
+    def start_worker(self, name, argv, node, env):
+        """Starts a worker on a node. env says rank, world size and so on."""
+        full = {"REDUCTION_CONFIG": self.folder / "job.yaml", **harness.worker_env(), **env}
+        if self._lab:
+            full["GLOO_SOCKET_IFNAME"] = "eth0"
+        return self.start(name, argv, full, host=node)
+
+    # what can happen
+
+    def kill(self, i):
+        """Reducer i is gone from one moment to the next."""
+        self.reducers[i].kill()
+
+    def stop(self, i):
+        """Reducer i stands still until it is told to go on."""
+        self._stopped.add(self.reducers[i])
+        self.reducers[i].signal(signal.SIGSTOP)
+
+    def go_on(self, i):
+        self._stopped.discard(self.reducers[i])
+        self.reducers[i].signal(signal.SIGCONT)
+
+    def drain(self, i):
+        """Reducer i is told to end in good order."""
+        self._draining.add(self.reducers[i])
+        self.reducers[i].signal(signal.SIGTERM)
+
+    def restart_drained(self, i):
+        """Waits until a reducer that was told to end has done so, and starts it again."""
+        self._wait(self.reducers[i], 40)
+        self.start_reducer(i)
+
+    def is_well(self, i):
+        """Whether reducer i runs, and nothing but its links may be wrong."""
+        p = self.reducers[i]
+        return p.running() and p not in self._draining and p not in self._stopped
+
+    def cut(self, node, i, out=True, back=True):
+        """What a node sends to reducer i is lost, or what that sends to it, or both."""
+        host = self.nodes + i
+        for a, b in [(node, host)] * out + [(host, node)] * back:
+            self._lab.cut(a, b)
+            self._cuts.add((a, b))
+
+    def mend(self, node, i):
+        host = self.nodes + i
+        for pair in [(node, host), (host, node)]:
+            if pair in self._cuts:
+                self._cuts.remove(pair)
+                self._lab.mend(*pair)
+
+    def plug(self, i, is_in):
+        """Pulls the cable of reducer i, or puts it back."""
+        (self._unplugged.discard if is_in else self._unplugged.add)(i)
+        self._lab.plug(self.nodes + i, is_in)
+
+    def heal(self, timeout=20):
+        """All reducers run and are reached by everybody, whatever happened to them."""
+        for a, b in list(self._cuts):
+            self._lab.mend(a, b)
+        self._cuts.clear()
+        for i in list(self._unplugged):
+            self.plug(i, True)
+        for i, p in enumerate(self.reducers):
+            self.go_on(i)
+            if p in self._draining:
+                self._wait(p, timeout)
+            if not p.running():
+                self.start_reducer(i)
+
+    def _wait(self, p, timeout):
+        try:
+            p.wait(timeout)
+        except AssertionError as e:
+            self.problems.append(str(e).splitlines()[0])
+
+    def _look(self, p):
+        """Whether a process that has ended did so as it should, and found no fault in itself."""
+        if p in self.agents.values() or p.name.startswith(("reducer", "agent")):
+            if not p.killed and p.code is None:
+                p.wait(1)
+            if not p.killed and p.code != 0:
+                self.problems.append(f"{p.name} ended with status {p.code}, expected 0")
+        if found := next((line for line in p.err.splitlines() if _REPORT.search(line)), None):
+            self.problems.append(f"{p.name}: {found}")
+
+    def sweep(self):
+        """Forgets the processes that have ended, and looks at how they did."""
+        for p in list(self.procs):
+            current = p in self.reducers or p in self.agents.values()
+            if not p.running() and not current:
+                self.forget(p)
+
+    def _end(self):
+        for p in self.procs:
+            p.signal(signal.SIGCONT)
+            if not p.name.startswith(("reducer", "agent")):
+                p.kill()
+        for p in self.procs:
+            p.signal(signal.SIGTERM)
+        for p in self.procs:
+            if p.running():
+                self._wait(p, 20)
+            if p.running():
+                p.kill()
+            self._look(p)
+        if self._lab:
+            self._lab.stop()
+
+    def keep_logs(self, folder):
+        """Writes everything that each process has written into files of a folder."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for n, p in enumerate(self.procs):
+            text = f"{' '.join(p.argv)}\nexit status {p.code}\n--- stdout\n{p.out}\n--- stderr\n{p.err}"
+            (folder / f"{n:02}-{p.name.replace(' ', '-')}.log").write_text(text)
+        for path in self.folder.glob("*.yaml"):
+            (folder / path.name).write_text(path.read_text())
+
+
+def free_address():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % s.getsockname()[1]
+
+
+def memory_of(pid):
+    """(resident KiB, open descriptors) of a process; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+            resident = int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+        return resident, len(os.listdir(f"/proc/{pid}/fd"))
+    except (OSError, AttributeError):
+        return None
