@@ -81,7 +81,8 @@ struct client {
 int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
 /* Waits until the message is sent. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
-/* Waits for one message; *ret_fd is the descriptor that came with it or -1. RS_EPEER when the agent is gone. */
+/* Waits for one message; *ret_fd is the descriptor that came with it or -1. PINGs are answered and not returned.
+ * RS_EPEER when the agent is gone, or silent for longer than client_join() was told. */
 int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e);
 /* The sentence of a REFUSED, ABORT, ALLOCED or DONE message as an error. */
 int client_failure(struct rs_err *e, int code, const char *message);

@@ -59,33 +59,97 @@ static int take_descriptor(struct msghdr *msg)
 	return fd;
 }
 
-int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
+/* The socket's time-out is one interval of the agent's PINGs. */
+static int set_patience(int fd, uint32_t detect_ms)
+{
+	uint32_t ms = detect_ms / LOCAL_BEATS;
+	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+
+	return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) ? errno : 0;
+}
+
+static int silent(int fd, const char *path, struct rs_err *e)
+{
+	struct timeval t = {.tv_sec = 0};
+	socklen_t len = sizeof t;
+
+	getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, &len);
+	shutdown(fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
+	return rs_fail(e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", path,
+		       ((double)t.tv_sec + (double)t.tv_usec / 1e6) * LOCAL_BEATS);
+}
+
+/* Returns the bytes of a message, or 0 and e. Time in which this process stood still itself is one interval at most. */
+static size_t receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
+{
+	unsigned quiet = 0;
+
+	for (;;) {
+		socklen_t space = msg->msg_controllen;
+		ssize_t n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
+
+		msg->msg_controllen = n > 0 ? msg->msg_controllen : space;
+		if (n > 0)
+			return (size_t)n;
+		if (n < 0 && errno == EAGAIN && ++quiet >= LOCAL_BEATS) {
+			silent(fd, path, e);
+			return 0;
+		}
+		/* a reset is told once, then come the last messages */
+		if (n == 0 || (errno != EINTR && errno != ECONNRESET && errno != EAGAIN)) {
+			rs_fail(e, RS_EPEER, "the agent at %s was lost", path);
+			return 0;
+		}
+	}
+}
+
+static int receive_message(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
 {
 	union {
 		struct cmsghdr head;
 		char space[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = ret, .iov_len = sizeof *ret};
-	struct msghdr msg;
-	ssize_t n;
+	struct msghdr msg = {
+	    .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
+	size_t n = receive(fd, path, &msg, e);
 	int passed;
 
-	do {
-		msg = (struct msghdr){
-		    .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
-		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
-	} while (n < 0 &&
-		 (errno == EINTR || errno == ECONNRESET)); /* a reset is told once, then come the last messages */
-	if (n <= 0)
-		return rs_fail(e, RS_EPEER, "the agent at %s was lost", path);
+	if (!n)
+		return e->code;
 	passed = take_descriptor(&msg);
-	if (local_check(ret, (size_t)n, false, e)) {
+	if (local_check(ret, n, false, e)) {
 		if (passed >= 0)
 			close(passed);
 		return rs_wrap(e, "the agent at %s broke the local protocol", path);
 	}
 	*ret_fd = passed;
 	return RS_OK;
+}
+
+/* Whether it was a PING, which this answers. Does not wait: what keeps a PONG out are messages of ours, as good as one.
+ */
+static bool answered(int fd, const union local_message *m, int passed)
+{
+	union local_message pong;
+
+	if (m->head.type != LOCAL_PING)
+		return false;
+	if (passed >= 0)
+		close(passed);
+	local_init(&pong, LOCAL_PONG);
+	send(fd, &pong, pong.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return true;
+}
+
+int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
+{
+	int rc;
+
+	do
+		rc = receive_message(fd, path, ret, ret_fd, e);
+	while (!rc && answered(fd, ret, *ret_fd));
+	return rc;
 }
 
 /* One try. Returns RS_OK, 1 when it is worth another one, or an error; e is set unless RS_OK. */
@@ -118,23 +182,32 @@ static int try_connect(const char *path, int *ret, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, rc, "cannot connect to the agent at %s", path);
 }
 
-static int await(int fd, const char *path, uint64_t until, union local_message *ret, struct rs_err *e)
+/* Until there is something to read. */
+static int await_readable(int fd, const char *path, uint64_t until, struct rs_err *e)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	uint64_t now = now_ms();
-	int n, passed;
+	int n;
 
 	for (;; now = now_ms()) {
 		n = poll(&p, 1, until > now ? (int)(until - now < INT32_MAX ? until - now : INT32_MAX) : 0);
 		if (n > 0)
-			break;
+			return RS_OK;
 		if (n < 0 && errno != EINTR)
 			return rs_fail_sys(e, RS_EIO, errno, "cannot wait for the agent at %s", path);
 		if (n == 0 && now >= until)
 			return rs_fail(e, RS_ETIMEOUT, "the agent at %s does not answer", path);
 	}
-	if (client_recv(fd, path, ret, &passed, e))
-		return e->code;
+}
+
+static int await(int fd, const char *path, uint64_t until, union local_message *ret, struct rs_err *e)
+{
+	int passed;
+
+	do {
+		if (await_readable(fd, path, until, e) || receive_message(fd, path, ret, &passed, e))
+			return e->code;
+	} while (answered(fd, ret, passed));
 	if (passed >= 0)
 		close(passed);
 	return RS_OK;
@@ -153,6 +226,7 @@ static void make_hello(union local_message *m, const struct backend_options *opt
 	m->hello.generation = opt->generation;
 	m->hello.pid = (uint32_t)getpid();
 	m->hello.connect_ms = (uint32_t)left_ms;
+	m->hello.detect_ms = opt->cfg->timeouts.detect_ms;
 }
 
 /* On a connection: from HELLO to READY. Returns as try_connect. */
@@ -163,6 +237,9 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, stru
 	union local_message m;
 	int rc;
 
+	rc = set_patience(fd, opt->cfg->timeouts.detect_ms);
+	if (rc)
+		return rs_fail_sys(e, RS_EIO, rc, "cannot set up the connection to the agent at %s", opt->agent_path);
 	make_hello(&m, opt, until > now ? until - now : 1);
 	client_send(fd, &m); /* if it fails the agent has closed, after having said why */
 	for (;;) {

@@ -14,11 +14,13 @@
 #include <stdint.h>
 
 enum {
-	LOCAL_VERSION = 2,
+	LOCAL_VERSION = 3,
 	LOCAL_CLIENTS_MAX = 1024, /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096, /* of one client; ids are below it */
 	LOCAL_TEXT = 508,         /* bytes of a sentence, as in struct rs_err */
 	LOCAL_NAME = 64,          /* bytes of an operation's name that travel, terminator included */
+	LOCAL_BEATS = 4,          /* PINGs within a detection time: who lets so many intervals pass silently is lost */
+	LOCAL_DETECT_MIN_MS = 400,
 };
 
 enum local_type {
@@ -40,6 +42,9 @@ enum local_type {
 				on, stand in their ring (a uint64_t that the agent writes and never reads). All of
 				a client's may have, and a client that has other messages to read may get none; no
 				body */
+	LOCAL_PING = 16,     /* agent: to each of a job's local ranks, LOCAL_BEATS times in the shorter of both sides'
+				detection times; no body */
+	LOCAL_PONG = 17,     /* client: the answer, at once and whatever its program does; no body */
 	LOCAL_TYPE_NR
 };
 
@@ -58,7 +63,7 @@ struct local_hello {
 	uint32_t generation;
 	uint32_t pid;        /* for messages, where the agent cannot see it */
 	uint32_t connect_ms; /* how long the job's ranks may take to meet */
-	uint32_t reserved;
+	uint32_t detect_ms;  /* of silence, after which the client takes the agent for lost; 0: never */
 };
 
 struct local_welcome {

@@ -24,6 +24,8 @@ static const struct {
     [LOCAL_GOODBYE] = {"GOODBYE", sizeof(struct local_head), true},
     [LOCAL_FILLED] = {"FILLED", sizeof(struct local_filled), true},
     [LOCAL_LANDED] = {"LANDED", sizeof(struct local_head), false},
+    [LOCAL_PING] = {"PING", sizeof(struct local_head), false},
+    [LOCAL_PONG] = {"PONG", sizeof(struct local_head), true},
 };
 
 static bool is_type(unsigned type)

@@ -127,6 +127,8 @@ static int take_message(struct local_client *c, union local_message *m, uint64_t
 	case LOCAL_STATS:
 		send_counters(c);
 		return RS_OK;
+	case LOCAL_PONG: /* that it came is all it says */
+		return RS_OK;
 	default: /* GOODBYE: local_check lets nothing else pass */
 		local_job_goodbye(c);
 		c->state = CLIENT_LEAVING;
@@ -142,6 +144,7 @@ void local_client_message(struct local_client *c, union local_message *m, size_t
 	if (c->state == CLIENT_LEAVING)
 		return;
 	c->hub->now_ms = now_ms;
+	c->unheard = 0;
 	if (local_check(m, n, true, &e) || take_message(c, m, now_ms, &e))
 		local_client_violation(c, &e);
 }
@@ -191,16 +194,71 @@ static void stopped(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-void local_hub_tick(struct local_hub *h, uint64_t now_ms)
+void local_client_beat(struct local_client *c, uint32_t detect_ms, uint64_t now_ms)
+{
+	uint32_t own_ms = c->hub->cfg->timeouts.detect_ms;
+
+	if (!detect_ms || detect_ms > own_ms)
+		detect_ms = own_ms;
+	if (detect_ms < LOCAL_DETECT_MIN_MS)
+		detect_ms = LOCAL_DETECT_MIN_MS;
+	c->every_ms = detect_ms / LOCAL_BEATS;
+	c->beat_ms = now_ms + c->every_ms;
+	c->unheard = 0;
+}
+
+/* Its process stands still: not even the library's own thread answers. */
+static void silent(struct local_client *c)
+{
+	struct local_hub *h = c->hub;
+	struct rs_err e;
+	char how[80];
+
+	snprintf(how, sizeof how, "was lost: nothing was heard from it for %.1f s",
+		 (double)c->every_ms * LOCAL_BEATS / 1000);
+	rs_fail(&e, RS_EPEER, "the agent on %s dropped this process, which %s", h->host, how);
+	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
+	local_send_failure(c, LOCAL_ABORT, &e, false); /* should it go on some day */
+	local_job_lost(c, how);
+	c->state = CLIENT_LEAVING;
+	h->ports.drop(h->ctx, c);
+}
+
+/* Counts in its own PINGs rather than in time, so that an agent which stood still itself does not blame others. */
+static void beat(struct local_client *c, uint64_t now_ms)
+{
+	union local_message m;
+
+	if (c->job->state == JOB_FAILED) { /* it was told, and does not listen any more */
+		c->beat_ms = UINT64_MAX;
+		return;
+	}
+	if (c->unheard >= LOCAL_BEATS - 1) {
+		silent(c);
+		return;
+	}
+	c->unheard++;
+	c->beat_ms = now_ms + c->every_ms;
+	local_init(&m, LOCAL_PING);
+	c->hub->ports.send(c->hub->ctx, c, &m, -1);
+}
+
+static void client_tick(struct local_client *c, uint64_t now_ms)
 {
 	struct rs_err e;
 
-	for (struct local_client *c = h->clients; c; c = c->next) {
-		if (c->state != CLIENT_NEW || c->deadline_ms > now_ms)
-			continue;
-		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
-		local_client_violation(c, &e);
-	}
+	if (c->state == CLIENT_JOINED && c->beat_ms <= now_ms)
+		beat(c, now_ms);
+	if (c->state != CLIENT_NEW || c->deadline_ms > now_ms)
+		return;
+	rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", c->hub->cfg->timeouts.handshake_ms);
+	local_client_violation(c, &e);
+}
+
+void local_hub_tick(struct local_hub *h, uint64_t now_ms)
+{
+	for (struct local_client *c = h->clients; c; c = c->next)
+		client_tick(c, now_ms);
 	for (struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
 			gathering_late(j);
@@ -216,9 +274,12 @@ uint64_t local_hub_next(const struct local_hub *h)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (const struct local_client *c = h->clients; c; c = c->next)
+	for (const struct local_client *c = h->clients; c; c = c->next) {
 		if (c->state == CLIENT_NEW && c->deadline_ms < next)
 			next = c->deadline_ms;
+		if (c->state == CLIENT_JOINED && c->beat_ms < next)
+			next = c->beat_ms;
+	}
 	for (const struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms < next)
 			next = j->deadline_ms;

@@ -280,6 +280,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	c->state = CLIENT_JOINED;
 	c->job = j;
 	c->local_rank = hello->local_rank;
+	local_client_beat(c, hello->detect_ms, now_ms);
 	j->members[c->local_rank] = (struct local_member){.client = c, .hello = *hello};
 	j->clients_n++;
 	rs_log(h->log, RS_LOG_DEBUG, "client-joined", rs_kv_s("job", j->name), rs_kv_u("rank", hello->rank),

@@ -47,6 +47,9 @@ struct local_client {
 		CLIENT_LEAVING, /* said GOODBYE, was refused or dropped: nothing it sends counts */
 	} state;
 	uint64_t deadline_ms;
+	uint64_t beat_ms;  /* JOINED: when its next PING is due, */
+	uint32_t every_ms; /* time between two, */
+	unsigned unheard;  /* and how many there were since its last message */
 	struct local_job *job;
 	unsigned local_rank;
 	bool allocating; /* one buffer is in the making */
@@ -155,6 +158,8 @@ struct local_hub {
 /* The client has done what it may not: tells it, closes, ends its job. */
 void local_client_violation(struct local_client *c, const struct rs_err *why);
 void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry);
+/* It has joined: PINGs begin. */
+void local_client_beat(struct local_client *c, uint32_t detect_ms, uint64_t now_ms);
 
 /* local_buffer.c */
 void local_buffer_alloc(struct local_client *c, uint64_t bytes);

@@ -6,8 +6,8 @@ import socket
 import struct
 
 (HELLO, WELCOME, REFUSED, READY, ALLOC, ALLOCED, FREE, SUBMIT, DONE, ABORT, STATS, COUNTERS, GOODBYE,
- FILLED, LANDED) = range(1, 16)
-VERSION = 2
+ FILLED, LANDED, PING, PONG) = range(1, 18)
+VERSION = 3
 SUM, FLOAT32 = 0, 7
 
 
@@ -66,6 +66,9 @@ class Client:
             return 0, b"", []
         version, kind, size = struct.unpack_from("=HHI", data)
         assert version == VERSION and size == len(data), (version, size, len(data))
+        if kind == PING:
+            self.send(message(PONG))
+            return self.receive()
         fds = array.array("i")
         for level, what, value in control:
             if level == socket.SOL_SOCKET and what == socket.SCM_RIGHTS:

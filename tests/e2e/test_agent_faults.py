@@ -160,7 +160,7 @@ class Faults(unittest.TestCase):
             self.leave(workers[:1])
 
     def test_stopped_rank_delays_only_its_job(self):
-        with self.cluster() as c:
+        with self.cluster(config={"timeouts": {"detect": "60s"}}) as c:
             workers = self.open(c, 2)
             workers[1].signal(signal.SIGSTOP)
             self.tell(workers)

@@ -107,7 +107,7 @@ class Garbage(unittest.TestCase):
             (hello[:-4], "HELLO of 108 bytes"),
             (hello + bytes(4000), "HELLO of 4112 bytes"),
             (local.message(local.HELLO, hello[8:], size=999), "HELLO of 112 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=3), "version 3 of the local protocol, expected version 2"),
+            (local.message(local.HELLO, hello[8:], version=4), "version 4 of the local protocol, expected version 3"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),

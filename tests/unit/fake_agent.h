@@ -12,16 +12,19 @@ enum {
 	FAKE_OPS = 64,     /* of one engine at a time */
 	FAKE_BUFFERS = 16, /* of one client */
 	FAKE_CHUNK = 1024, /* bytes */
+	FAKE_START_MS = 1000,
+	FAKE_FIRST_PING_MS = 21000, /* for who joins at once */
 };
 
 struct fake_client {
 	struct local_client *client; /* NULL: gone */
 	bool dropped;                /* the hub wants it closed */
-	char story[1024];            /* "WELCOME READY DONE:0 ABORT:-6" */
-	char sentence[LOCAL_TEXT];   /* of the last REFUSED, ABORT, failed DONE or ALLOCED */
-	void *buffer[FAKE_BUFFERS];  /* memory by id */
-	uint64_t seq;                /* of its next operation */
-	uint64_t tx_bytes;           /* of the last COUNTERS */
+	char story[1024];            /* "WELCOME READY DONE:0 ABORT:-6", without PINGs */
+	unsigned pings;
+	char sentence[LOCAL_TEXT];  /* of the last REFUSED, ABORT, failed DONE or ALLOCED */
+	void *buffer[FAKE_BUFFERS]; /* memory by id */
+	uint64_t seq;               /* of its next operation */
+	uint64_t tx_bytes;          /* of the last COUNTERS */
 };
 
 struct fake_engine {
@@ -56,7 +59,8 @@ struct fake_agent {
 	bool no_engine;                 /* engine_start fails */
 };
 
-/* limits.ops is 8, agent.shm_bytes 1 MiB, the handshake may take 1 s; kernels are the scalar ones. */
+/* limits.ops is 8, agent.shm_bytes 1 MiB, the handshake may take 1 s, the detection time is 80 s; kernels are the
+ * scalar ones. */
 void fake_agent_init(struct fake_agent *fa);
 /* Everybody leaves without a word; asserts that nothing is left. */
 void fake_agent_close(struct fake_agent *fa);

@@ -44,9 +44,9 @@ START_TEST(other_versions_and_types_are_refused)
 	struct rs_err e;
 
 	local_init(&m, LOCAL_STATS);
-	m.head.version = 3;
+	m.head.version = 4;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 3 of the local protocol, expected version 2");
+	ck_assert_str_eq(e.msg, "version 4 of the local protocol, expected version 3");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 

@@ -66,6 +66,115 @@ START_TEST(the_kernel_knows_the_pid_better)
 }
 END_TEST
 
+static void pong(struct fake_client *c)
+{
+	union local_message m;
+
+	local_init(&m, LOCAL_PONG);
+	fake_say(&fa, c, &m);
+}
+
+/* Ticks exactly when the hub wants to be called, until that time. */
+static void pass_time(uint64_t until)
+{
+	while (local_hub_next(fa.hub) <= until) {
+		fa.now_ms = local_hub_next(fa.hub);
+		local_hub_tick(fa.hub, fa.now_ms);
+	}
+	fa.now_ms = until;
+}
+
+START_TEST(a_silent_client_is_lost)
+{
+	struct fake_client *c[2];
+	uint64_t start;
+
+	fa.cfg.timeouts.detect_ms = 4000;
+	fake_job(&fa, c, 2, 2);
+	start = fa.now_ms;
+	for (unsigned beat = 1; beat <= 20; beat++) { /* both answer: five detection times pass */
+		pass_time(start + 1000 * beat);
+		ck_assert_uint_eq(c[0]->pings, beat);
+		pong(c[0]);
+		pong(c[1]);
+	}
+	for (unsigned beat = 21; beat <= 23; beat++) { /* whatever is said counts */
+		pass_time(start + 1000 * beat);
+		fake_alloc(&fa, c[0], 4096);
+	}
+	ck_assert_str_eq(c[1]->story, "WELCOME READY");
+	pass_time(start + 24000); /* 4 s after its last word */
+	fake_settle(&fa);
+	ck_assert_str_eq(c[1]->story, "WELCOME READY ABORT:-6");
+	ck_assert_str_eq(c[1]->sentence,
+			 "the agent on host dropped this process, which was lost: nothing was heard from it for 4.0 s");
+	ck_assert_ptr_null(c[1]->client);
+	ck_assert_int_eq(fa.engines[0].aborted, RS_EPEER);
+	ck_assert_str_eq(fa.engines[0].why, "rank 1 (pid 102 on host) was lost: nothing was heard from it for 4.0 s");
+}
+END_TEST
+
+START_TEST(an_agent_that_stood_still_blames_nobody)
+{
+	struct fake_client *c[2];
+
+	fa.cfg.timeouts.detect_ms = 4000;
+	fake_job(&fa, c, 2, 2);
+	for (int i = 0; i < 3; i++) { /* each time for a minute */
+		local_hub_tick(fa.hub, fa.now_ms += 60000);
+		ck_assert_ptr_nonnull(c[1]->client);
+	}
+	pong(c[0]);
+	pong(c[1]);
+	local_hub_tick(fa.hub, fa.now_ms += 60000);
+	ck_assert_str_eq(c[1]->story, "WELCOME READY");
+}
+END_TEST
+
+START_TEST(beats_follow_the_shorter_detection_time)
+{
+	static const struct {
+		uint32_t detect_ms;
+		unsigned every_ms;
+	} cases[] = {{0, 1000}, {400, 100}, {2000, 500}, {4000, 1000}, {60000, 1000}, {1, 100}};
+
+	fa.cfg.timeouts.detect_ms = 4000;
+	for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct fake_client *c = fake_connect(&fa);
+		uint64_t joined = fa.now_ms;
+		union local_message m;
+
+		local_init(&m, LOCAL_HELLO);
+		strcpy(m.hello.job, "j");
+		m.hello.world_size = m.hello.local_world_size = 2;
+		m.hello.nodes = 1;
+		m.hello.connect_ms = 10000;
+		m.hello.detect_ms = cases[i].detect_ms;
+		fake_say(&fa, c, &m);
+		ck_assert_uint_eq(local_hub_next(fa.hub), joined + cases[i].every_ms);
+		fake_lose(c);
+	}
+}
+END_TEST
+
+/* It has read why and may keep its communicator open for as long as it likes. */
+START_TEST(who_was_told_of_the_end_need_not_answer)
+{
+	struct fake_client *c[2];
+
+	fa.cfg.timeouts.detect_ms = 4000;
+	fake_job(&fa, c, 2, 2);
+	fake_lose(c[1]);
+	fake_engine_fail(&fa, &fa.engines[0], RS_EPEER, "lost");
+	fake_settle(&fa);
+	pass_time(fa.now_ms + 20000);
+	ck_assert_str_eq(c[0]->story, "WELCOME READY ABORT:-6");
+	ck_assert_ptr_nonnull(c[0]->client);
+	ck_assert_uint_le(c[0]->pings, 1);
+	ck_assert_uint_eq(local_hub_next(fa.hub), UINT64_MAX);
+}
+END_TEST
+
 /* A world that never has more than one job of a name running, so that an engine's operations always end. */
 static unsigned dice(unsigned n)
 {
@@ -101,6 +210,8 @@ static void random_client_step(void)
 		return;
 	if (!has(c, "WELCOME")) {
 		fake_hello(&fa, c, jobs[dice(2)], dice(20) ? 0 : 1, dice(3), 3, 3);
+	} else if (dice(4) == 0) {
+		pong(c);
 	} else if (dice(60) == 0) {
 		fake_lose(c);
 	} else if (dice(80) == 0) {
@@ -131,6 +242,7 @@ static void random_engine_step(void)
 START_TEST(random_schedules)
 {
 	srandom((unsigned)_i);
+	fa.cfg.timeouts.detect_ms = 4000;
 	for (int i = 0; i < 1500; i++) {
 		if (fa.clients_n < FAKE_CLIENTS && dice(10) == 0)
 			fake_connect(&fa);
@@ -174,6 +286,10 @@ int main(void)
 	tcase_add_test(t, clients_are_limited);
 	tcase_add_test(t, hello_comes_first_and_once);
 	tcase_add_test(t, the_kernel_knows_the_pid_better);
+	tcase_add_test(t, a_silent_client_is_lost);
+	tcase_add_test(t, an_agent_that_stood_still_blames_nobody);
+	tcase_add_test(t, beats_follow_the_shorter_detection_time);
+	tcase_add_test(t, who_was_told_of_the_end_need_not_answer);
 	tcase_add_loop_test(t, random_schedules, 0, 100);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
