@@ -237,12 +237,19 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 	errno = saved;
 }
 
+static void limit_time(struct rs_log_limit *lim, uint64_t now_ms)
+{
+	if (now_ms - lim->from_ms < 1000)
+		return;
+	lim->from_ms = now_ms;
+	lim->said = 0;
+	lim->untold += lim->unsaid;
+	lim->unsaid = 0;
+}
+
 bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms)
 {
-	if (now_ms - lim->from_ms >= 1000) {
-		lim->from_ms = now_ms;
-		lim->said = 0;
-	}
+	limit_time(lim, now_ms);
 	if (lim->said < lim->per_s) {
 		lim->said++;
 		return true;
@@ -253,9 +260,10 @@ bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms)
 
 bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms)
 {
-	if (lim->unsaid && now_ms - lim->from_ms >= 1000) {
-		rs_log(l, level, "suppressed", rs_kv_s("event", lim->event), rs_kv_u("lines", lim->unsaid));
-		lim->unsaid = 0;
+	limit_time(lim, now_ms);
+	if (lim->untold) {
+		rs_log(l, level, "suppressed", rs_kv_s("event", lim->event), rs_kv_u("lines", lim->untold));
+		lim->untold = 0;
 	}
 	return lim->unsaid > 0;
 }

@@ -32,7 +32,8 @@ struct rs_log_limit {
 	unsigned per_s;
 	uint64_t from_ms; /* when the running second began */
 	unsigned said;    /* lines in it */
-	uint64_t unsaid;  /* lines left out that no line has told yet */
+	uint64_t unsaid;  /* lines left out in it */
+	uint64_t untold;  /* lines left out in those before it, which no line has told yet */
 };
 
 /* One key/value pair of a line. Build with the rs_kv_* functions; the strings are borrowed for the call. */

@@ -27,6 +27,7 @@ enum {
 	REFUSED_MAX = 64,                      /* connections beyond the limit that are told why */
 	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
 	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
+	ACCEPT_NICE = 10,                      /* steps behind the lanes */
 	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
 	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
 };
@@ -378,6 +379,18 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
+/* Where processors are short, work for jobs goes before work for whoever knocks, and what is sent to one running job
+ * goes before memory for the next. Linux has a priority for each thread; the pool's threads inherit this one's. */
+static void step_back(void)
+{
+	int before;
+
+	errno = 0;
+	before = getpriority(PRIO_PROCESS, 0);
+	if (!errno)
+		setpriority(PRIO_PROCESS, 0, before + ACCEPT_NICE);
+}
+
 /* Better said now than when a job's last worker cannot come in. */
 static void check_descriptors(const struct server *s)
 {
@@ -482,6 +495,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		server_close(s);
 		return rc;
 	}
+	step_back();
 	log_listening(s, kernels);
 	check_descriptors(s);
 	*ret = s;
