@@ -60,6 +60,9 @@ struct bench_pattern {
 void bench_pattern_init(struct bench_pattern *p, enum rs_dtype dtype, enum rs_op op, int rank, int world);
 /* Writes this rank's `count` elements to dst. */
 void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count);
+/* How many all-reduces in place, one on the result of the other, no element of such data becomes infinite in; at least
+ * 1. UINT_MAX: none ever does. */
+unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world);
 /* How many of the elements at src differ from the expected result. */
 uint64_t bench_pattern_wrong(const struct bench_pattern *p, const void *src, size_t count);
 /* Writes one element, a whole number that is not negative and exact in the dtype; of integer types its low bits. */

@@ -2,6 +2,7 @@
 /* Test data whose result is known exactly, computed here without the library's own kernels. */
 #include "bench/bench.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* The largest integer up to which every integer is exact in the dtype (a million where more would be). */
@@ -114,6 +115,28 @@ void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count)
 		memcpy(d, p->mine, n * p->elem);
 		d += n * p->elem;
 		left -= n;
+	}
+}
+
+/* The least n with 2^n >= v. */
+static unsigned log2_up(long v)
+{
+	unsigned n = 0;
+	while (1L << n < v)
+		n++;
+	return n;
+}
+
+unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world)
+{
+	unsigned most = dtype == RS_FLOAT16 ? 15 : dtype == RS_FLOAT64 ? 1023 : 127, n = 1;
+	unsigned bits = op == RS_SUM ? log2_up(exact_limit(dtype)) : 3; /* a product has three twos at the most */
+	if (dtype < RS_FLOAT16 || world == 1 || (op != RS_SUM && op != RS_PROD))
+		return UINT_MAX;
+	for (;; n++) {
+		bits = op == RS_SUM ? bits + log2_up(world) : bits * (unsigned)world;
+		if (bits > most)
+			return n;
 	}
 }
 

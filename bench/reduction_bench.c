@@ -4,6 +4,7 @@
 
 #include "agent/include/reduction.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -174,12 +175,19 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 	struct bench_times *t = &row->times[in_place];
 	const struct bench_options *o = r->o;
 
+	/* so that no rank sends an infinity, which would be reported */
+	unsigned lasts = in_place ? bench_pattern_lasts(row->dtype, row->op, r->world) : UINT_MAX;
 	reduction_stats before, after;
 	fill(r, row);
 	if (reduction_barrier(r->comm, &r->err) || reduction_get_stats(r->comm, &before, &r->err))
 		return -1;
 	for (unsigned i = 0; i < o->warmup + o->iters; i++) {
 		double seconds;
+		if (i > 0 && i % lasts == 0) {
+			fill(r, row);
+			if (reduction_barrier(r->comm, &r->err))
+				return -1;
+		}
 		if (iterate(r, row, in_place, &seconds))
 			return -1;
 		if (i >= o->warmup)

@@ -5,6 +5,7 @@
 #include "common/kernels.h"
 
 #include <check.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,41 @@ START_TEST(expected_is_what_the_kernels_compute)
 				      rs_dtype_name(dtype), rs_op_name(op), worlds[w]);
 		}
 	}
+}
+END_TEST
+
+/* All-reduces in place by the kernels: finite for as long as it says, and not for much longer. */
+START_TEST(in_place_data_stays_finite)
+{
+	static const enum rs_dtype dtypes[] = {RS_FLOAT16, RS_BFLOAT16, RS_FLOAT32, RS_FLOAT64};
+	static uint8_t now[BENCH_PERIOD * 8];
+	static uint64_t acc[BENCH_PERIOD];
+	const struct rs_kernels *k = rs_kernels_usable(0);
+
+	for (int at = 0; at < 4 * WORLDS * 2; at++) {
+		enum rs_dtype dtype = dtypes[at % 4];
+		enum rs_op op = at / 4 % 2 ? RS_PROD : RS_SUM;
+		int world = worlds[at / 8];
+		unsigned lasts = bench_pattern_lasts(dtype, op, world), n;
+
+		if (world == 1) {
+			ck_assert_uint_eq(lasts, UINT_MAX);
+			continue;
+		}
+		ck_assert_uint_ge(lasts, 1);
+		reduce_all(now, dtype, op, world, false);
+		for (n = 1; k->nonfinite[dtype](now, BENCH_PERIOD) == BENCH_PERIOD; n++) {
+			k->load[dtype](acc, now, BENCH_PERIOD);
+			for (int r = 1; r < world; r++)
+				k->reduce[op][dtype](acc, now, BENCH_PERIOD);
+			k->store[dtype](now, acc, BENCH_PERIOD);
+		}
+		ck_assert_msg(n > lasts && n <= 2 * lasts + 3, "%s %s of %d ranks: infinite after %u, said %u",
+			      rs_dtype_name(dtype), rs_op_name(op), world, n, lasts);
+	}
+	ck_assert_uint_eq(bench_pattern_lasts(RS_INT32, RS_SUM, 8), UINT_MAX);
+	ck_assert_uint_eq(bench_pattern_lasts(RS_FLOAT16, RS_MAX, 8), UINT_MAX);
+	ck_assert_uint_eq(bench_pattern_lasts(RS_FLOAT16, RS_AVG, 8), UINT_MAX);
 }
 END_TEST
 
@@ -161,6 +197,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, expected_is_what_the_kernels_compute, 0, RS_DTYPE_NR * RS_OP_NR);
+	tcase_add_test(tc, in_place_data_stays_finite);
 	tcase_add_test(tc, every_wrong_element_is_counted);
 	tcase_add_test(tc, a_chunk_in_the_wrong_place_is_wrong);
 	tcase_add_loop_test(tc, times_are_summed_up, 0, sizeof(statistics) / sizeof(statistics[0]));
