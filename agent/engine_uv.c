@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -163,6 +164,18 @@ static int start_thread(struct engine *en, struct rs_err *e)
 	return rc ? rs_fail_sys(e, RS_EIO, rc, "the engine's thread cannot be started") : RS_OK;
 }
 
+static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
+{
+	struct engine *en = user;
+
+	if (lives)
+		rs_log(en->opt.log, RS_LOG_WARN, "reducer-back", rs_kv_s("reducer", r->id),
+		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job));
+	else
+		rs_log(en->opt.log, RS_LOG_WARN, "reducer-lost", rs_kv_s("reducer", r->id),
+		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job), rs_kv_s("reason", why));
+}
+
 static int init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
@@ -176,6 +189,8 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .world_size = o->world_size,
 	    .processes = o->processes,
 	    .connect_ms = o->connect_ms,
+	    .reducer_changed = on_reducer,
+	    .user = en,
 	};
 	int rc;
 
@@ -216,6 +231,8 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	if (!en)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for the engine");
 	en->opt = *opt;
+	en->opt.job = en->job;
+	snprintf(en->job, sizeof en->job, "%s", opt->job);
 	en->armed_ms = UINT64_MAX;
 	pthread_mutex_init(&en->lock, NULL);
 	rc = uv_loop_init(&en->loop);

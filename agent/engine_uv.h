@@ -45,7 +45,8 @@ struct conn {
 
 /* What other threads may touch is behind lock, and the counters. */
 struct engine {
-	struct engine_options opt;
+	struct engine_options opt; /* job points to the copy */
+	char job[RS_NAME_MAX];
 	struct exchange *x;
 	uv_loop_t loop;
 	uv_async_t wake;

@@ -17,6 +17,12 @@ static uint64_t min64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+/* Of what may be left of one frame: a chunk of a half type can travel as float32. */
+static size_t rest_bytes(const struct rs_config *cfg)
+{
+	return FRAME_HEADER + 2 * (size_t)cfg->sharding.chunk_bytes;
+}
+
 static unsigned count_links(const struct rs_config *cfg)
 {
 	unsigned n = 0;
@@ -26,47 +32,76 @@ static unsigned count_links(const struct rs_config *cfg)
 	return n;
 }
 
-/* Hands every link its part of the shards, ascending. */
-static void place_shards(struct exchange *x)
+/* Answers are for chunks that are in the rings of the priorities. */
+static uint32_t answers_ring(const struct rs_config *cfg, uint32_t ring)
 {
-	const struct rs_config *cfg = x->cfg;
-	uint16_t *at = x->shards;
-
-	for (unsigned i = 0; i < x->links_n; i++) {
-		struct link *l = &x->links[i];
-
-		l->own = at;
-		for (unsigned s = 0; s < cfg->sharding.shards; s++)
-			if (cfg->sharding.owner[s] == l->reducer && rs_config_lane(cfg, s) == l->lane)
-				*at++ = (uint16_t)s;
-		l->own_n = (unsigned)(at - l->own);
-	}
+	return cfg->sharding.priorities > 2 ? 4 * ring : cfg->sharding.priorities * ring;
 }
 
 static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
 {
 	struct link *l = x->links;
 	struct flight *flights = x->flights;
+	uint8_t *rest = x->rests;
 
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
 		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
 			l->x = x;
 			l->reducer = r;
 			l->lane = lane;
-			for (unsigned p = 0; p < x->cfg->sharding.priorities; p++, flights += ring)
+			l->view = LINK_NO_VIEW;
+			for (unsigned p = 0; p < x->cfg->sharding.priorities; p++, flights += ring) {
 				l->streams[p].ring = flights;
-			l->mask = ring - 1;
+				l->streams[p].mask = ring - 1;
+			}
+			if (x->retaining) {
+				l->streams[LINK_ANSWERS].ring = flights;
+				l->streams[LINK_ANSWERS].mask = answers_ring(x->cfg, ring) - 1;
+				flights += answers_ring(x->cfg, ring);
+				l->rest = rest;
+				rest += rest_bytes(x->cfg);
+			}
 			l->retry_ms = now_ms;
 			l->backoff_ms = LINK_RETRY_MIN_MS;
 		}
 	}
-	place_shards(x);
+	view_place(x);
+}
+
+/* Everything that has a size of the configuration's. */
+static int allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
+{
+	const struct rs_config *cfg = x->cfg;
+	unsigned shards = cfg->sharding.shards;
+	size_t flights = (size_t)cfg->sharding.priorities * ring;
+
+	if (x->retaining) {
+		flights += answers_ring(cfg, ring);
+		x->rests = malloc(x->links_n * rest_bytes(cfg));
+		if (!x->rests)
+			goto out_of_memory;
+		if (retain_init(&x->retain, cfg->sharding.priorities, x->spread, cfg->sharding.chunk_bytes, e))
+			return e->code;
+	}
+	x->links = calloc(x->links_n, sizeof *x->links);
+	x->flights = calloc(x->links_n * flights, sizeof *x->flights);
+	x->shards = calloc(3 * (size_t)shards, sizeof *x->shards);
+	x->fates = calloc(cfg->reducers_n, sizeof *x->fates);
+	if (!x->links || !x->flights || !x->shards || !x->fates)
+		goto out_of_memory;
+	x->owner = x->shards + shards;
+	x->lane_of = x->owner + shards;
+	return RS_OK;
+
+out_of_memory:
+	return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
 }
 
 int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e)
 {
 	const struct rs_config *cfg = opt->cfg;
 	struct exchange *x;
+	struct rs_err why;
 	uint32_t ring = 1;
 
 	if (opt->rank >= opt->world_size || opt->processes == 0 || strlen(opt->job) >= sizeof x->job)
@@ -76,7 +111,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 		ring *= 2;
 	x = calloc(1, sizeof *x);
 	if (!x)
-		goto out_of_memory;
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
 	x->cfg = cfg;
 	x->opt = *opt;
 	x->opt.job = strcpy(x->job, opt->job);
@@ -84,31 +119,31 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt.label = x->label;
 	x->digest = rs_config_digest(cfg);
 	x->connect_by_ms = now_ms + opt->connect_ms;
+	x->absent_by_ms = now_ms + opt->connect_ms / 2;
+	x->retaining = cfg->job.retain && cfg->reducers_n > 1;
+	x->view.n = cfg->reducers_n;
 	x->next_ms = now_ms;
 	x->sweep = true;
 	x->links_n = count_links(cfg);
 	x->spread = cfg->sharding.shards;
 	if (x->spread < (uint64_t)EXCHANGE_SPREAD * x->links_n)
 		x->spread = (uint64_t)EXCHANGE_SPREAD * x->links_n;
-	x->links = calloc(x->links_n, sizeof *x->links);
-	x->flights = calloc((size_t)x->links_n * cfg->sharding.priorities * ring, sizeof *x->flights);
-	x->shards = calloc(cfg->sharding.shards, sizeof *x->shards);
-	if (!x->links || !x->flights || !x->shards)
-		goto free_exchange;
+	if (allocate(x, ring, &why)) {
+		exchange_free(x);
+		return rs_fail(e, why.code, "%s", why.msg);
+	}
 	init_links(x, ring, now_ms);
 	*ret = x;
 	return RS_OK;
-
-free_exchange:
-	exchange_free(x);
-out_of_memory:
-	return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
 }
 
 void exchange_free(struct exchange *x)
 {
 	if (!x)
 		return;
+	retain_close(&x->retain);
+	free(x->rests);
+	free(x->fates);
 	free(x->shards);
 	free(x->flights);
 	free(x->links);
@@ -164,6 +199,7 @@ enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64
 		return now_ms >= l->retry_ms ? EXCHANGE_CONNECT : EXCHANGE_NOTHING;
 	case LINK_CLOSED:
 		return l->open ? EXCHANGE_CLOSE : EXCHANGE_NOTHING;
+	case LINK_PARTING:
 	case LINK_ENDING:
 		return link_has_output(l) ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
 	default:
@@ -208,6 +244,7 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 void link_retry(struct link *l, uint64_t now_ms)
 {
 	l->state = LINK_WAITING;
+	link_rewind(l);
 	link_reset(l);
 	l->retry_ms = now_ms + l->backoff_ms;
 	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
@@ -215,17 +252,8 @@ void link_retry(struct link *l, uint64_t now_ms)
 	l->x->sweep = true;
 }
 
-void link_lost(struct link *l, const char *reason, uint64_t now_ms)
-{
-	const struct rs_reducer *r = link_reducer(l);
-	struct rs_err e;
-
-	rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
-	exchange_fail(l->x, &e, true, l, now_ms);
-}
-
 /* The end is reached when the last words are out, or there is no time left for them. */
-static void settle(struct exchange *x)
+void exchange_settle(struct exchange *x)
 {
 	struct exchange_op *op;
 
@@ -256,8 +284,13 @@ static void begin_end(struct exchange *x, enum frame_type words, const struct li
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
-		for (unsigned p = 0; p < FRAME_PRIORITIES; p++)
+		for (unsigned p = 0; p < LINK_STREAMS; p++)
 			l->streams[p].op = NULL;
+		l->owes_view = l->owes_settle = l->owes_ping = false;
+		if (l->state == LINK_PARTING) {
+			l->state = LINK_ENDING; /* it has its words */
+			continue;
+		}
 		if (l == from || l->state < LINK_GREETING || l->state > LINK_RUNNING) {
 			l->state = LINK_CLOSED;
 			continue;
@@ -268,7 +301,7 @@ static void begin_end(struct exchange *x, enum frame_type words, const struct li
 		else
 			link_queue_bare(l, words);
 	}
-	settle(x);
+	exchange_settle(x);
 }
 
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
@@ -294,8 +327,15 @@ void exchange_goodbye(struct exchange *x, uint64_t now_ms)
 {
 	char text[160];
 
-	if (x->state >= EXCHANGE_ENDING)
+	if (x->state >= EXCHANGE_ENDING || x->leaving)
 		return;
+	if (x->retaining && x->state == EXCHANGE_RUNNING && !x->first && x->stable < x->next_seq) {
+		/* what this rank has the results of others may still want from it */
+		x->leaving = x->sweep = true;
+		for (unsigned i = 0; i < x->links_n; i++)
+			x->links[i].owes_settle = link_lives(&x->links[i]);
+		return;
+	}
 	if (x->first)
 		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
 			op_text(x->first, text, sizeof text));
@@ -311,15 +351,19 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 	case LINK_CONNECTING:
 	case LINK_GREETING:
 		snprintf(l->reason, sizeof l->reason, "%s", reason);
+		l->busy = false;
 		link_retry(l, now_ms);
 		break;
 	case LINK_JOINED:
 	case LINK_RUNNING:
-		link_lost(l, reason, now_ms);
+		link_lost(l, reason, false, now_ms);
+		break;
+	case LINK_PARTING:
+		link_retry(l, now_ms);
 		break;
 	case LINK_ENDING:
 		l->state = LINK_CLOSED;
-		settle(x);
+		exchange_settle(x);
 		break;
 	case LINK_WAITING:
 	case LINK_CLOSED:
@@ -345,18 +389,30 @@ unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *i
 void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
 {
 	link_sent(&x->links[link], n, now_ms);
-	settle(x);
+	exchange_settle(x);
 }
 
-void exchange_link_running(struct exchange *x, uint64_t now_ms)
+void exchange_check_running(struct exchange *x, uint64_t now_ms)
 {
-	if (++x->running_n < x->links_n)
+	if (x->state != EXCHANGE_JOINING)
 		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
+			return;
 	x->state = EXCHANGE_RUNNING;
 	x->sweep = true;
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
+}
+
+void exchange_hear_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
+{
+	if (stable <= x->stable)
+		return;
+	x->stable = stable;
+	if (x->leaving && x->state == EXCHANGE_RUNNING && stable >= x->next_seq)
+		begin_end(x, FRAME_GOODBYE, NULL, now_ms);
 }
 
 unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
@@ -385,7 +441,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 
 	if (rc)
 		return rc;
-	if (x->state >= EXCHANGE_ENDING) {
+	if (x->state >= EXCHANGE_ENDING || x->leaving) {
 		if (x->err.code)
 			return rs_fail(e, x->err.code, "%s", x->err.msg);
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
@@ -427,113 +483,10 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 		op->next->prev = op->prev;
 	else
 		x->last = op->prev;
+	for (unsigned i = 0; x->asked && i < x->links_n; i++)
+		x->links[i].owes_ping |= x->links[i].asked;
+	x->sweep |= x->asked;
 	/* one thread writes; before done, so that who learns of the end sees it counted */
 	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
 	op->done(op, NULL);
-}
-
-/* A heartbeat where one is due, and the end of links that are silent. Returns when the link is due again. */
-static uint64_t tick_link(struct link *l, uint64_t now_ms)
-{
-	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
-	uint32_t ping_ms = l->peer_detect_ms / 4;
-
-	switch (l->state) {
-	case LINK_WAITING:
-		if (l->open)
-			return UINT64_MAX;
-		if (now_ms < l->retry_ms)
-			return l->retry_ms;
-		l->x->sweep = true;
-		return now_ms + LINK_RETRY_MIN_MS; /* the driver may be busy with the attempt before */
-	case LINK_CONNECTING:
-	case LINK_GREETING:
-		if (now_ms - l->since_ms < detect_ms)
-			return l->since_ms + detect_ms;
-		snprintf(l->reason, sizeof l->reason, "no answer within %u ms", detect_ms);
-		link_retry(l, now_ms);
-		return l->retry_ms;
-	case LINK_JOINED:
-	case LINK_RUNNING:
-		if (now_ms - l->last_rx_ms >= detect_ms) {
-			char reason[64];
-
-			snprintf(reason, sizeof reason, "nothing came from it for %u ms", detect_ms);
-			link_lost(l, reason, now_ms);
-			return UINT64_MAX;
-		}
-		if (now_ms - l->last_tx_ms >= ping_ms) {
-			l->last_tx_ms = now_ms;
-			l->x->sweep = true;
-			if (!link_has_output(l))
-				link_queue_bare(l, FRAME_PING);
-		}
-		return min64(l->last_rx_ms + detect_ms, l->last_tx_ms + ping_ms);
-	default:
-		return UINT64_MAX;
-	}
-}
-
-/* In state JOINING or RUNNING: returns when the next thing is due, as far as the links are concerned. */
-static uint64_t tick_links(struct exchange *x, uint64_t now_ms)
-{
-	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
-	uint64_t due = UINT64_MAX;
-
-	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
-		/* time in which this process did not run is not the peers' silence */
-		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);
-		due = min64(due, tick_link(&x->links[i], now_ms));
-	}
-	return due;
-}
-
-static void tick_end(struct exchange *x, uint64_t now_ms)
-{
-	bool open = false;
-
-	if (now_ms >= x->flush_by_ms)
-		for (unsigned i = 0; i < x->links_n; i++)
-			if (x->links[i].state == LINK_ENDING) {
-				x->links[i].state = LINK_CLOSED;
-				x->sweep = true;
-			}
-	settle(x);
-	for (unsigned i = 0; i < x->links_n; i++)
-		open |= x->links[i].state == LINK_ENDING;
-	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
-}
-
-/* When the oldest operation has taken too long; UINT64_MAX: never. One whose submitter has not given all of it is the
- * submitter's to watch, who knows which local rank keeps it waiting. */
-static uint64_t op_deadline(const struct exchange *x, uint64_t now_ms)
-{
-	const struct exchange_op *op = x->first;
-	uint32_t op_ms = x->cfg->timeouts.op_ms;
-
-	if (!op_ms || !op)
-		return UINT64_MAX;
-	if (op->ready && atomic_load_explicit(op->ready, memory_order_relaxed) < op->count)
-		return now_ms + op_ms;
-	return op->started_ms + op_ms;
-}
-
-void exchange_tick(struct exchange *x, uint64_t now_ms)
-{
-	uint64_t due;
-	struct rs_err e;
-
-	if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
-		connect_timeout_text(x, &e);
-		exchange_fail(x, &e, true, NULL, now_ms);
-	} else if (x->state == EXCHANGE_RUNNING && now_ms >= op_deadline(x, now_ms)) {
-		op_timeout_text(x, x->first, &e);
-		exchange_fail(x, &e, true, NULL, now_ms);
-	}
-	due = x->state < EXCHANGE_ENDING ? tick_links(x, now_ms) : 0;
-	if (x->state >= EXCHANGE_ENDING) {
-		tick_end(x, now_ms);
-		return;
-	}
-	x->next_ms = min64(due, x->state == EXCHANGE_JOINING ? x->connect_by_ms : op_deadline(x, now_ms));
 }

@@ -9,9 +9,11 @@
  * It has at most `window` chunks without a result, and a few more so that each priority can always go on.
  *
  * The happy path of a link: connecting -> (driver connected) hello sent -> WELCOME -> joined -> START -> running.
- * REFUSED with retry, or a failed connect, goes back to waiting until the connect deadline. Any other failure of any
- * link ends the whole exchange: every pending operation fails with one sentence, which is also sent as ABORT to the
- * reducers that are still there so that the other ranks hear the cause and not just our silence. */
+ * REFUSED with retry, or a failed connect, goes back to waiting until the connect deadline. When a connection is lost
+ * later, and the job may fail over (job.failover, two reducers or more), the other reducers take over (view.c) and no
+ * operation notices. Any other failure of any link ends the whole exchange: every pending operation fails with one
+ * sentence, which is also sent as ABORT to the reducers that are still there so that the other ranks hear the cause and
+ * not just our silence. */
 #ifndef RS_AGENT_EXCHANGE_H
 #define RS_AGENT_EXCHANGE_H
 
@@ -91,6 +93,10 @@ struct exchange_options {
 	uint32_t connect_ms;  /* until all ranks have met */
 	bool adaptive;        /* the driver gives signals from which the windows find their size; else they are as
 				 configured */
+	/* Optional. A reducer was lost, for this reason, and others have its shards; or it is back. Must not call the
+	 * exchange. */
+	void (*reducer_changed)(void *user, const struct rs_reducer *r, bool lives, const char *why);
+	void *user;
 };
 
 enum exchange_state {
@@ -175,7 +181,8 @@ uint64_t exchange_next(const struct exchange *x);
 /* Ends the job for all ranks with this code and sentence. */
 void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms);
 
-/* Leaves in good order; what is pending fails with RS_ECLOSED. */
+/* Leaves in good order, once all ranks have the results that this one may have to give them; what is pending fails with
+ * RS_ECLOSED at once. */
 void exchange_goodbye(struct exchange *x, uint64_t now_ms);
 
 /* Operations that were completed without an error. Any thread. */

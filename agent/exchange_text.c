@@ -56,7 +56,7 @@ const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 	return buf;
 }
 
-/* The reducers that this worker has not joined on all lanes, each with what its last try said. */
+/* The living reducers that this worker has not joined on all lanes, each with what its last try said. */
 static unsigned add_unreached(struct text *t, const struct exchange *x)
 {
 	unsigned n = 0;
@@ -66,7 +66,7 @@ static unsigned add_unreached(struct text *t, const struct exchange *x)
 		const struct link *l = &x->links[i];
 		const struct rs_reducer *r = link_reducer(l);
 
-		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last)
+		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last || !link_lives(l))
 			continue;
 		last = (int)l->reducer;
 		add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, r->address,

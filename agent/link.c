@@ -1,195 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of one link. The happy path of a chunk: the cursor picks it, its header is encoded into the ring, header
- * and payload are handed to the driver, its RESULT is read straight into the operation's memory, its ring entry is
- * free. Failure modes are violations: a RESULT that is not the one expected next, a wrong checksum, a frame that does
- * not belong to the link's state. Each ends the exchange. */
+/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring, header
+ * and payload are handed to the driver, its RESULT is read into the operation's memory (by way of the results that are
+ * kept for others), its ring entry is free. Failure modes are violations: a RESULT that is not the one expected next, a
+ * wrong checksum, a frame that does not belong to the link's state. Each costs the exchange this reducer. */
 #include "agent/link.h"
 #include "common/dtype.h"
 
-#include <stdatomic.h>
 #include <string.h>
-
-/* Sets the cursor to the first own chunk of op; false when it has none. The chunk's shard is (chunk + seq) mod shards.
- */
-static bool seek(const struct link *l, struct stream *s, const struct exchange_op *op)
-{
-	unsigned shards = l->x->cfg->sharding.shards;
-	unsigned first = (unsigned)(op->seq % shards); /* shard of chunk 0 */
-	unsigned lo = 0, hi = l->own_n;
-
-	if (l->own_n == 0)
-		return false;
-	while (lo < hi) {
-		unsigned mid = (lo + hi) / 2;
-
-		if (l->own[mid] < first)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	s->own_at = lo < l->own_n ? lo : 0;
-	s->chunk = lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first;
-	return s->chunk < op->chunks;
-}
-
-/* Sets the cursor to the first own chunk of the stream's operations from op on. */
-static void pick(const struct link *l, struct stream *s, struct exchange_op *op)
-{
-	while (op && (&l->streams[op->stream] != s || !seek(l, s, op)))
-		op = op->next;
-	s->op = op;
-}
-
-void link_offer(struct link *l, struct exchange_op *op)
-{
-	struct stream *s = &l->streams[op->stream];
-
-	if (!s->op)
-		pick(l, s, op);
-}
-
-/* To the next own chunk, of this operation or a later one. */
-static void advance(const struct link *l, struct stream *s)
-{
-	unsigned shards = l->x->cfg->sharding.shards;
-	unsigned at = s->own_at + 1;
-
-	if (at < l->own_n) {
-		s->chunk += l->own[at] - l->own[at - 1];
-	} else {
-		at = 0;
-		s->chunk += l->own[0] + shards - l->own[l->own_n - 1];
-	}
-	s->own_at = at;
-	if (s->chunk >= s->op->chunks)
-		pick(l, s, s->op->next);
-}
-
-bool link_holds(const struct link *l, const struct exchange_op *op)
-{
-	const struct stream *s = &l->streams[op->stream];
-
-	for (uint32_t at = s->head; at != s->tail; at++)
-		if (s->ring[at & l->mask].op == op)
-			return true;
-	return s->op == op;
-}
-
-static uint32_t contribution_bytes(const struct exchange_op *op, uint32_t elems)
-{
-	if (op->op == FRAME_OP_BROADCAST && !op->root)
-		return 0;
-	return elems * (uint32_t)(op->wide ? sizeof(float) : rs_dtype_size(op->dtype));
-}
-
-static uint32_t result_bytes(const struct exchange_op *op, uint32_t elems)
-{
-	if (op->op == FRAME_OP_BROADCAST && op->root)
-		return 0;
-	return elems * (uint32_t)rs_dtype_size(op->dtype);
-}
-
-/* May a chunk of the stream go out? What a stream may have in flight whatever the others have keeps ranks whose windows
- * are full of different priorities from waiting for each other; see frame_reserve(). */
-static bool may_send(struct link *l, const struct stream *s, uint32_t bytes)
-{
-	return window_open(&l->window, l->chunks, l->flying, bytes) ||
-	       s->tail - s->head < frame_reserve(l->window.limit);
-}
-
-/* The first chunk of the stream without a result, counted over all operations of its priority. */
-static uint64_t position(const struct link *l, const struct stream *s)
-{
-	const struct flight *f = &s->ring[s->head & l->mask];
-
-	if (s->head != s->tail)
-		return f->op->position + f->chunk;
-	return s->op ? s->op->position + s->chunk : UINT64_MAX;
-}
-
-/* May the chunk at the cursor go, as far as the other links are concerned? All links share this machine's port. Links
- * with few shards would send theirs first, and when they are done the links with many shards have the rest of the
- * operation for themselves, with the others' reducers idle: 0.7 of the speed that the links allow where reducers have
- * 15 and 6 shards. So links stay within `spread` chunks of each other. No rank can wait for ever: the first chunk that
- * any rank has no result of is within every rank's reach. */
-static bool in_step(struct link *l, const struct stream *s)
-{
-	struct exchange *x = l->x;
-	unsigned p = (unsigned)(s - l->streams);
-	uint64_t at = s->op->position + s->chunk, floor = UINT64_MAX;
-
-	if (at - x->floor[p] <= x->spread)
-		return true;
-	for (unsigned i = 0; i < x->links_n; i++) {
-		uint64_t here = position(&x->links[i], &x->links[i].streams[p]);
-
-		floor = here < floor ? here : floor;
-	}
-	x->floor[p] = floor;
-	if (at - floor <= x->spread)
-		return true;
-	x->held = true;
-	return false;
-}
-
-/* Encodes the chunk at the cursor into the ring, if there is one and the window has room. */
-static bool encode_next(struct link *l, struct stream *s)
-{
-	const struct exchange *x = l->x;
-	struct exchange_op *op = s->op;
-	struct flight *f = &s->ring[s->tail & l->mask];
-	struct frame h;
-	uint64_t first;
-	uint32_t elems;
-	bool checked;
-
-	if (!op || x->state != EXCHANGE_RUNNING)
-		return false;
-	first = s->chunk * op->chunk_elems;
-	elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
-	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
-		return false;
-	f->bytes = elems * (uint32_t)rs_dtype_size(op->dtype);
-	if (!in_step(l, s) || !may_send(l, s, f->bytes))
-		return false;
-	l->chunks++;
-	l->flying += f->bytes;
-	f->op = op;
-	f->chunk = (uint32_t)s->chunk;
-	f->payload_len = contribution_bytes(op, elems);
-	f->payload = NULL;
-	if (f->payload_len > 0) {
-		f->payload = (const char *)op->send + exchange_place(first * (f->payload_len / elems), op->send_ring);
-		if (op->fill)
-			op->fill(op, first, elems);
-	}
-	checked = x->cfg->job.checksum && f->payload_len > 0;
-	h = (struct frame){
-	    .type = FRAME_DATA,
-	    .flags =
-		(uint8_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0) | (checked ? FRAME_CHECKED : 0)),
-	    .priority = op->stream,
-	    .dtype = op->dtype,
-	    .op = op->op,
-	    .payload_len = f->payload_len,
-	    .chunk = f->chunk,
-	    .seq = op->seq,
-	    .count = op->count,
-	    .ack = x->first->seq,
-	    .generation = x->opt.generation,
-	    .name_hash = op->name_hash,
-	    .tensors = op->tensors,
-	    .chunk_elems = op->chunk_elems,
-	    .payload_sum = checked ? frame_checksum(f->payload, f->payload_len) : 0,
-	};
-	frame_encode(&h, f->header);
-	s->tail++;
-	advance(l, s);
-	return true;
-}
 
 static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
 {
+	uint32_t len = f->head.payload_len;
 	unsigned n = 0;
 
 	if (off < FRAME_HEADER) {
@@ -197,13 +18,13 @@ static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
 		off = FRAME_HEADER;
 	}
 	off -= FRAME_HEADER;
-	if (off < f->payload_len)
-		iov[n++] = (struct iovec){(char *)f->payload + off, f->payload_len - off};
+	if (off < len)
+		iov[n++] = (struct iovec){(char *)f->payload + off, len - off};
 	return n;
 }
 
-/* The order is: the frame that is under way, control frames, further chunks, those of higher priorities first.
- * link_sent counts in the same order. */
+/* The order is: the frame that is under way, control frames, answers, further chunks, those of higher priorities
+ * first. link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 {
 	struct stream *s = &l->streams[l->partial];
@@ -211,21 +32,25 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 
 	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
 		return 0;
-	if (l->sent_off > 0)
-		n += add_flight(iov, &s->ring[s->sent & l->mask], l->sent_off);
+	if (l->rest_off < l->rest_len)
+		iov[n++] = (struct iovec){l->rest + l->rest_off, l->rest_len - l->rest_off};
+	else if (l->sent_off > 0)
+		n += add_flight(iov, &s->ring[s->sent & s->mask], l->sent_off);
+	if (l->control_len == 0)
+		link_queue_owed(l);
 	if (l->control_off < l->control_len)
 		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
 	if (l->state != LINK_RUNNING)
 		return n;
-	for (unsigned p = l->x->cfg->sharding.priorities; p-- > 0;) {
+	for (unsigned p = LINK_STREAMS; p-- > 0;) {
 		uint32_t at;
 
 		s = &l->streams[p];
 		at = s->sent + (l->sent_off > 0 && p == l->partial ? 1 : 0);
 		for (; n + 2 <= max; at++) {
-			if (at == s->tail && !encode_next(l, s))
+			if (at == s->tail && (p >= l->x->cfg->sharding.priorities || !stream_next(l, p)))
 				break;
-			n += add_flight(iov + n, &s->ring[at & l->mask], 0);
+			n += add_flight(iov + n, &s->ring[at & s->mask], 0);
 		}
 	}
 	return n;
@@ -233,13 +58,13 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 
 bool link_has_output(const struct link *l)
 {
-	return l->sent_off > 0 || l->control_off < l->control_len;
+	return l->rest_off < l->rest_len || l->sent_off > 0 || l->control_off < l->control_len || l->owes_view;
 }
 
 /* The stream whose bytes come next, when no control bytes do. */
 static struct stream *sending(struct link *l)
 {
-	unsigned p = l->x->cfg->sharding.priorities - 1;
+	unsigned p = LINK_STREAMS - 1;
 
 	if (l->sent_off > 0)
 		return &l->streams[l->partial];
@@ -251,7 +76,7 @@ static struct stream *sending(struct link *l)
 static size_t sent_flight(struct link *l, size_t n)
 {
 	struct stream *s = sending(l);
-	size_t left = FRAME_HEADER + s->ring[s->sent & l->mask].payload_len - l->sent_off;
+	size_t left = FRAME_HEADER + s->ring[s->sent & s->mask].head.payload_len - l->sent_off;
 
 	if (n < left) {
 		l->sent_off += (uint32_t)n;
@@ -260,7 +85,17 @@ static size_t sent_flight(struct link *l, size_t n)
 	}
 	l->sent_off = 0;
 	s->sent++;
+	if (s == &l->streams[LINK_ANSWERS])
+		s->head++;
 	return left;
+}
+
+static size_t sent_rest(struct link *l, size_t n)
+{
+	size_t left = l->rest_len - l->rest_off;
+
+	l->rest_off += (uint32_t)(n < left ? n : left);
+	return n < left ? n : left;
 }
 
 static size_t sent_control(struct link *l, size_t n)
@@ -280,9 +115,12 @@ void link_sent(struct link *l, size_t n, uint64_t now_ms)
 	if (n > 0)
 		l->last_tx_ms = now_ms;
 	while (n > 0) {
-		bool control = l->sent_off == 0 && l->control_off < l->control_len;
-
-		n -= control ? sent_control(l, n) : sent_flight(l, n);
+		if (l->rest_off < l->rest_len)
+			n -= sent_rest(l, n);
+		else if (l->sent_off == 0 && l->control_off < l->control_len)
+			n -= sent_control(l, n);
+		else
+			n -= sent_flight(l, n);
 	}
 }
 
@@ -290,16 +128,58 @@ void link_reset(struct link *l)
 {
 	l->sent_off = 0;
 	l->control_off = l->control_len = 0;
+	l->rest_off = l->rest_len = 0;
 	l->header_have = 0;
 	l->payload_left = 0;
+	l->skip = false;
+	l->view = LINK_NO_VIEW;
+	l->owes_view = l->owes_settle = l->owes_ping = l->asked = false;
+}
+
+/* The frame that is partly out goes into memory of its own: its chunk may be done by another reducer before this
+ * connection takes the rest. */
+static void save_rest(struct link *l)
+{
+	struct stream *s = &l->streams[l->partial];
+	struct iovec iov[2];
+	unsigned n = add_flight(iov, &s->ring[s->sent & s->mask], l->sent_off);
+
+	l->rest_off = l->rest_len = 0;
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(l->rest + l->rest_len, iov[i].iov_base, iov[i].iov_len);
+		l->rest_len += (uint32_t)iov[i].iov_len;
+	}
+	l->sent_off = 0;
+}
+
+void link_rewind(struct link *l)
+{
+	if (l->sent_off > 0)
+		save_rest(l);
+	for (unsigned p = 0; p < LINK_STREAMS; p++) {
+		struct stream *s = &l->streams[p];
+
+		*s = (struct stream){.ring = s->ring, .mask = s->mask};
+	}
+	l->chunks = 0;
+	l->flying = 0;
+	l->view = LINK_NO_VIEW;
+	l->skip |= l->payload_left > 0 && l->frame.type == FRAME_RESULT;
 }
 
 unsigned link_recv_target(struct link *l, struct iovec iov[2])
 {
 	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
 		return 0;
-	if (l->state == LINK_ENDING) {
+	if (l->state >= LINK_PARTING) {
 		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
+		return 1;
+	}
+	if (l->skip) {
+		l->payload = l->control_in;
+		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
+		if (l->payload_left < sizeof l->control_in)
+			iov[0].iov_len = l->payload_left;
 		return 1;
 	}
 	if (l->payload_left > 0) {
@@ -311,59 +191,108 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 	return 1;
 }
 
+/* Whether the RESULT that begins is what the oldest chunk in flight of its priority waits for, and nothing else. */
+static bool result_fits(struct link *l, const struct flight *want, uint32_t len, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame, *h = &want->head;
+	bool checked = l->x->cfg->job.checksum;
+
+	if (f->seq != h->seq || f->chunk != h->chunk) {
+		link_violation(l, now_ms,
+			       "the result of chunk %u of operation %llu came, chunk %u of operation %llu was next",
+			       f->chunk, (unsigned long long)f->seq, h->chunk, (unsigned long long)h->seq);
+		return false;
+	}
+	if (f->count == h->count && f->chunk_elems == h->chunk_elems && f->dtype == h->dtype && f->op == h->op &&
+	    f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
+		return true;
+	link_violation(l, now_ms,
+		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
+		       "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
+		       f->chunk, (unsigned long long)f->seq, f->payload_len, rs_dtype_name(f->dtype), f->op, f->flags,
+		       (unsigned long long)f->count, len, rs_dtype_name(h->dtype), h->op, checked ? "" : "no ",
+		       (unsigned long long)h->count);
+	return false;
+}
+
+static uint32_t flight_elems(const struct flight *f)
+{
+	return frame_chunk_len(f->head.count, f->head.chunk_elems, f->head.chunk);
+}
+
+/* Where the result of a chunk stands in the caller's memory in the end. */
+static uint8_t *result_place(const struct flight *f)
+{
+	const struct exchange_op *op = f->op;
+	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * rs_dtype_size(op->dtype);
+
+	return (uint8_t *)op->recv + exchange_place(at, op->recv_ring);
+}
+
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
  * RESULT that begins with the oldest chunk in flight of its priority and finds its place. */
 static void begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->priority];
-	const struct flight *want = &s->ring[s->head & l->mask];
-	const struct exchange_op *op = want->op;
-	bool checked = l->x->cfg->job.checksum;
+	const struct flight *want = &s->ring[s->head & s->mask];
+	uint8_t *kept = NULL;
 	uint32_t len;
 
+	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
+		/* this rank has said that it does not have it, and all others know that */
+		l->payload_left = f->payload_len;
+		l->skip = true;
+		return;
+	}
 	if (l->state != LINK_RUNNING || s->head == s->sent) {
 		link_violation(l, now_ms,
 			       "the result of chunk %u of operation %llu came before its contribution was sent",
 			       f->chunk, (unsigned long long)f->seq);
 		return;
 	}
-	if (f->seq != op->seq || f->chunk != want->chunk) {
-		link_violation(l, now_ms,
-			       "the result of chunk %u of operation %llu came, chunk %u of operation %llu was next",
-			       f->chunk, (unsigned long long)f->seq, want->chunk, (unsigned long long)op->seq);
+	len = want->op ? stream_result_bytes(want->op, flight_elems(want)) : 0;
+	if (!result_fits(l, want, len, now_ms))
 		return;
-	}
-	len = result_bytes(op, frame_chunk_len(op->count, op->chunk_elems, want->chunk));
-	if (f->count != op->count || f->chunk_elems != op->chunk_elems || f->dtype != op->dtype || f->op != op->op ||
-	    f->payload_len != len || (f->flags & ~(unsigned)FRAME_CHECKED) || (checked && len && !f->flags)) {
-		link_violation(
-		    l, now_ms,
-		    "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
-		    "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
-		    f->chunk, (unsigned long long)f->seq, f->payload_len, rs_dtype_name(f->dtype), f->op, f->flags,
-		    (unsigned long long)f->count, len, rs_dtype_name(op->dtype), op->op, checked ? "" : "no ",
-		    (unsigned long long)op->count);
-		return;
-	}
+	if (l->x->retaining && want->op)
+		kept = retain_place(&l->x->retain, f->priority, want->position);
 	l->payload_left = len;
 	if (len > 0)
-		l->payload =
-		    (uint8_t *)op->recv +
-		    exchange_place((uint64_t)want->chunk * op->chunk_elems * rs_dtype_size(op->dtype), op->recv_ring);
+		l->payload = kept ? kept : result_place(want);
+}
+
+/* The result stands in the caller's memory, and where others may ask for it. */
+static void take_result(struct link *l, const struct flight *f, uint32_t len)
+{
+	struct exchange *x = l->x;
+	uint32_t elems = flight_elems(f);
+
+	if (x->retaining) {
+		uint8_t *kept = l->payload - len;
+
+		if (len > 0)
+			memcpy(result_place(f), kept, len);
+		else if (f->op->root)
+			memcpy(retain_place(&x->retain, f->head.priority, f->position), f->payload,
+			       f->head.payload_len);
+		retain_keep(&x->retain, f->head.priority, f->position, &f->head,
+			    elems * (uint32_t)rs_dtype_size(f->head.dtype));
+	}
+	if (f->op->landed && (len > 0 || f->op->root))
+		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }
 
 static void end_result(struct link *l, uint64_t now_ms)
 {
 	struct stream *s = &l->streams[l->frame.priority];
-	const struct flight *f = &s->ring[s->head & l->mask];
+	const struct flight *f = &s->ring[s->head & s->mask];
 	struct exchange_op *op = f->op;
 	uint32_t len = l->frame.payload_len;
 
 	if ((l->frame.flags & FRAME_CHECKED) &&
 	    frame_checksum(len ? l->payload - len : NULL, len) != l->frame.payload_sum) {
-		link_violation(l, now_ms, "the checksum of the result of chunk %u of operation %llu is wrong", f->chunk,
-			       (unsigned long long)op->seq);
+		link_violation(l, now_ms, "the checksum of the result of chunk %u of operation %llu is wrong",
+			       f->head.chunk, (unsigned long long)f->head.seq);
 		return;
 	}
 	s->head++;
@@ -373,17 +302,58 @@ static void end_result(struct link *l, uint64_t now_ms)
 	l->x->held = false;
 	if (window_result(&l->window, f->bytes))
 		l->wants_signal = l->x->opt.adaptive;
-	if (op->landed && (len > 0 || op->root))
-		op->landed(op, (uint64_t)f->chunk * op->chunk_elems,
-			   frame_chunk_len(op->count, op->chunk_elems, f->chunk));
+	if (!op)
+		return;
+	take_result(l, f, len);
 	if (--op->chunks_left == 0)
 		exchange_op_done(l->x, op);
 }
 
+/* FETCH: another rank lacks a result that this one said it has. */
+static void answer(struct link *l, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame;
+	const struct stream *s = &l->streams[f->priority];
+	struct stream *to = &l->streams[LINK_ANSWERS];
+	const struct kept *k = NULL;
+	struct flight *a;
+
+	if (l->state != LINK_RUNNING || l->view != l->x->view_number)
+		return; /* asked in a view that is over */
+	for (uint32_t at = s->head; at != s->sent && !k; at++) {
+		const struct flight *had = &s->ring[at & s->mask];
+
+		if (!had->op && had->head.seq == f->seq && had->head.chunk == f->chunk)
+			k = retain_find(&l->x->retain, f->priority, had->position);
+	}
+	if (!k || to->tail - to->head > to->mask) {
+		link_violation(l, now_ms, "it asks for the result of chunk %u of operation %llu, which was not offered",
+			       f->chunk, (unsigned long long)f->seq);
+		return;
+	}
+	a = &to->ring[to->tail++ & to->mask];
+	*a = (struct flight){.payload = k->data, .head = k->of};
+	a->head.type = FRAME_KEPT;
+	a->head.ack = 0;
+	a->head.flags = 0;
+	a->head.payload_sum = 0;
+	if (l->x->cfg->job.checksum && a->head.payload_len) {
+		a->head.flags = FRAME_CHECKED;
+		a->head.payload_sum = frame_checksum(a->payload, a->head.payload_len);
+	}
+	frame_encode(&a->head, a->header);
+}
+
 static void frame_complete(struct link *l, uint64_t now_ms)
 {
-	if (l->frame.type == FRAME_RESULT)
+	if (l->skip)
+		l->skip = false;
+	else if (l->frame.type == FRAME_RESULT)
 		end_result(l, now_ms);
+	else if (!control_intact(&l->frame, l->control_in))
+		link_violation(l, now_ms, "the checksum of its %s frame is wrong", frame_type_name(l->frame.type));
+	else if (l->frame.type == FRAME_FETCH && l->x->retaining)
+		answer(l, now_ms);
 	else
 		link_control(l, now_ms);
 }
@@ -397,6 +367,9 @@ static void header_complete(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 		return;
 	}
+	exchange_hear_stable(l->x, l->frame.ack, now_ms);
+	if (l->state < LINK_GREETING || l->state > LINK_RUNNING)
+		return;
 	if (l->frame.type == FRAME_RESULT) {
 		begin_result(l, now_ms);
 	} else {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control frames of a link. The happy path: HELLO -> WELCOME -> WAITING ... -> START, PINGs, GOODBYE.
- * Failure modes: REFUSED (tried again where it may pass), ABORT (its sentence ends the exchange), a frame that does not
- * belong to the state or cannot be decoded (a violation, which ends the exchange). */
+/* The control frames of a link. The happy path: HELLO -> WELCOME -> WAITING ... -> START, PINGs, GOODBYE; VIEW and
+ * RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may pass), ABORT (its
+ * sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does not belong to the
+ * state or cannot be decoded (a violation, which costs the exchange the reducer). */
 #include "agent/link.h"
 
 #include <stdarg.h>
@@ -24,6 +25,27 @@ void link_queue_bare(struct link *l, enum frame_type type)
 	queue(l, type, NULL, 0);
 }
 
+static void queue_view(struct link *l)
+{
+	uint8_t payload[CONTROL_VIEW];
+
+	queue(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
+}
+
+void link_queue_owed(struct link *l)
+{
+	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
+		return;
+	if (l->owes_view)
+		queue_view(l);
+	if (l->owes_settle && l->state == LINK_RUNNING)
+		link_queue_bare(l, FRAME_SETTLE);
+	else if (l->owes_ping)
+		link_queue_bare(l, FRAME_PING);
+	l->owes_settle &= l->state != LINK_RUNNING;
+	l->owes_view = l->owes_ping = false;
+}
+
 void link_queue_hello(struct link *l)
 {
 	const struct exchange *x = l->x;
@@ -40,6 +62,8 @@ void link_queue_hello(struct link *l)
 	    .priorities = x->cfg->sharding.priorities,
 	    .deterministic = x->cfg->job.deterministic,
 	    .checksum = x->cfg->job.checksum,
+	    .retain = x->retaining,
+	    .rejoin = !link_lives(l),
 	    .config_digest = x->digest,
 	    .processes = x->opt.processes,
 	    .incarnation = x->opt.incarnation,
@@ -69,6 +93,10 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
+	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING) {
+		link_lost(l, what, false, now_ms);
+		return;
+	}
 	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, r->address, what);
 	exchange_fail(l->x, &e, true, NULL, now_ms);
 }
@@ -84,6 +112,10 @@ static void on_welcome(struct link *l, uint64_t now_ms)
 	}
 	l->peer_detect_ms = detect_ms ? detect_ms : l->x->cfg->timeouts.detect_ms;
 	l->state = LINK_JOINED;
+	/* where one reducer has just come up, others may be about to */
+	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)
+		l->x->absent_by_ms = now_ms + 2 * LINK_RETRY_MAX_MS;
+	l->owes_view = l->x->view_number > 0 && link_lives(l);
 	l->x->next_ms = now_ms; /* the first heartbeat may be due before anything else */
 }
 
@@ -95,8 +127,9 @@ static void on_refused(struct link *l, uint64_t now_ms)
 
 	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
-	} else if (refused.retry) {
+	} else if (refused.retry || !link_lives(l)) {
 		snprintf(l->reason, sizeof l->reason, "%s", refused.message);
+		l->busy = refused.code != RS_ECLOSED;
 		link_retry(l, now_ms);
 	} else {
 		rs_fail(&e, refused.code, "reducer %s (%s): %s", r->id, r->address, refused.message);
@@ -116,10 +149,40 @@ static void on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_err why, e;
 
-	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e))
+	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
-	else
+	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
+		link_lost(l, why.msg, true, now_ms);
+	} else {
+		if (why.code == RS_ECUT)
+			why.code = RS_EPEER;
 		exchange_fail(l->x, &why, false, l, now_ms);
+	}
+}
+
+static void on_view(struct link *l, uint64_t now_ms)
+{
+	struct control_view v;
+	struct rs_err e;
+
+	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
+		link_violation(l, now_ms, "%s", e.msg);
+	else if (v.n != l->x->cfg->reducers_n)
+		link_violation(l, now_ms, "it speaks of %u reducers, the configuration has %u", v.n,
+			       l->x->cfg->reducers_n);
+	else if (l->frame.type == FRAME_RESUME)
+		view_resumed(l, &v, now_ms);
+	else
+		view_heard(l, &v, now_ms);
+}
+
+/* A PING says that the reducer lives, and where somebody waits for it, asks what is done here. */
+static void on_ping(struct link *l)
+{
+	l->asked = l->x->retaining && l->frame.count > 0;
+	l->owes_ping |= l->asked;
+	l->x->asked |= l->asked;
+	l->x->sweep |= l->asked;
 }
 
 void link_control(struct link *l, uint64_t now_ms)
@@ -129,7 +192,12 @@ void link_control(struct link *l, uint64_t now_ms)
 	if (type == FRAME_ABORT) {
 		on_abort(l, now_ms);
 	} else if (type == FRAME_PING && l->frame.payload_len == 0) {
-		/* that it came is all it says */
+		on_ping(l);
+	} else if (type == FRAME_DRAIN && l->frame.payload_len == 0 && l->x->retaining) {
+		view_drained(l, now_ms);
+	} else if ((type == FRAME_VIEW || type == FRAME_RESUME) && l->x->retaining &&
+		   (l->state == LINK_JOINED || l->state == LINK_RUNNING)) {
+		on_view(l, now_ms);
 	} else if (type == FRAME_WELCOME && l->state == LINK_GREETING) {
 		on_welcome(l, now_ms);
 	} else if (type == FRAME_REFUSED && l->state == LINK_GREETING) {
@@ -138,7 +206,7 @@ void link_control(struct link *l, uint64_t now_ms)
 		on_waiting(l, now_ms);
 	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
 		l->state = LINK_RUNNING;
-		exchange_link_running(l->x, now_ms);
+		view_started(l, now_ms);
 	} else {
 		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
 			       frame_type_name(type), l->frame.payload_len);

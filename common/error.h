@@ -20,7 +20,9 @@
 	X(RS_ECLOSED, -9, "closed")                                                                                    \
 	X(RS_ECONFIG, -10, "invalid configuration")                                                                    \
 	X(RS_EUNSUPPORTED, -11, "not supported")                                                                       \
-	X(RS_EINTERNAL, -12, "internal error")
+	X(RS_EINTERNAL, -12, "internal error")                                                                         \
+	/* from a reducer to workers, and never beyond: other reducers may still reach that rank */                    \
+	X(RS_ECUT, -13, "a reducer can serve the job no longer")
 
 enum rs_code {
 	RS_OK = 0,

@@ -49,6 +49,7 @@ struct rs_config {
 		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */
 		bool deterministic;     /* sum in rank order */
 		bool checksum;          /* checksum of every payload */
+		bool retain;            /* survive the loss of reducers, if there are two or more */
 	} job;
 
 	struct rs_reducer *reducers; /* owned; at least one: without the section, r0 at 127.0.0.1:7600 */
@@ -137,6 +138,13 @@ void rs_config_reference(FILE *out);
  * chunk_bytes, window, priorities, number of reducers, then for each reducer the bytes of its id and its lanes, then
  * the number of shards and each shard's owner as an index; numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
+
+/* Where each shard lives while some reducers are dead: owner[shard] is an index in reducers, lane[shard] a lane of it.
+ * Shards of living reducers stay; those of dead ones go, in ascending order, each to the one that then has the smallest
+ * load for its share of the map (D'Hondt's method; one without shards in the map counts as an average one). A function
+ * of the map, the lanes and `lives` alone, since all ranks have to come to the same end. lives[r] odd: dead. At least
+ * one reducer lives. Both arrays have `shards` entries. */
+void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
 
 /* Which lane of its reducer a shard lives on: the how-manieth of that reducer's shards it is, modulo its lanes. */
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);

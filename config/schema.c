@@ -15,6 +15,7 @@
 #define MINUTES(n) ((uint64_t)(n)*60000)
 
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
+static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const format_words[] = {"text", "json", NULL};
 
@@ -59,6 +60,11 @@ const struct schema_key schema_keys[] = {
  .help = "Sum in the order of ranks: the same bits in every run; costs reducer memory and some speed"},
 {"job", "checksum", SCHEMA_BOOL, AT(job, checksum), .def = "false",
  .help = "Protect every chunk on the wire by a checksum, beyond TCP's own"},
+
+{"job", "failover", SCHEMA_ENUM, AT(job, retain), .words = failover_words, .def = "retain",
+ .help = "When a reducer is lost: `retain` moves its shards to the others, without losing an operation, and back when "
+ "it returns; it keeps a copy of the last results at each worker. `fail` ends the job with an error, as does the loss "
+ "of the only reducer"},
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},

@@ -310,3 +310,43 @@ free_reading:
 	free(r);
 	return rc;
 }
+
+/* The living reducer that a shard of a dead one burdens least. */
+static unsigned heir(const struct rs_config *cfg, const uint32_t *lives, const unsigned *share, const unsigned *load)
+{
+	unsigned best = cfg->reducers_n;
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++)
+		if (lives[r] % 2 == 0 && (best == cfg->reducers_n || (uint64_t)(load[r] + 1) * share[best] <
+									 (uint64_t)(load[best] + 1) * share[r]))
+			best = r;
+	return best;
+}
+
+void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_t *owner, uint16_t *lane)
+{
+	unsigned share[RS_REDUCERS_MAX] = {0}, load[RS_REDUCERS_MAX] = {0};
+	unsigned shards = cfg->sharding.shards, average = (shards + cfg->reducers_n - 1) / cfg->reducers_n;
+
+	for (unsigned s = 0; s < shards; s++)
+		share[cfg->sharding.owner[s]]++;
+	for (unsigned r = 0; r < cfg->reducers_n; r++)
+		if (!share[r])
+			share[r] = average;
+	/* first those that stay, so that the lane of a shard does not depend on who else is dead */
+	for (unsigned s = 0; s < shards; s++) {
+		unsigned r = cfg->sharding.owner[s];
+
+		owner[s] = (uint16_t)r;
+		lane[s] = (uint16_t)(load[r]++ % cfg->reducers[r].lanes);
+	}
+	for (unsigned s = 0; s < shards; s++) {
+		unsigned r;
+
+		if (lives[owner[s]] % 2 == 0)
+			continue;
+		r = heir(cfg, lives, share, load);
+		owner[s] = (uint16_t)r;
+		lane[s] = (uint16_t)(load[r]++ % cfg->reducers[r].lanes);
+	}
+}

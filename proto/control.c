@@ -24,6 +24,8 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.priorities = h->priorities;
 	m.deterministic = h->deterministic;
 	m.checksum = h->checksum;
+	m.retain = h->retain;
+	m.rejoin = h->rejoin;
 	m.config_digest = h->config_digest;
 	m.processes = h->processes;
 	m.label = (char *)h->label;
@@ -75,6 +77,17 @@ uint32_t control_pack_abort(uint8_t *out, int code, const char *message)
 	return (uint32_t)reduction__v1__abort__pack(&m, out);
 }
 
+uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
+{
+	Reduction__V1__View m = REDUCTION__V1__VIEW__INIT;
+
+	m.lives = (uint32_t *)v->lives;
+	m.n_lives = v->n;
+	m.start = (uint64_t *)v->start;
+	m.n_start = FRAME_PRIORITIES;
+	return (uint32_t)reduction__v1__view__pack(&m, out);
+}
+
 static int malformed(struct rs_err *e, const char *what)
 {
 	return rs_fail(e, RS_EPROTO, "the %s message cannot be decoded", what);
@@ -122,6 +135,8 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.priorities = m->priorities;
 	h.deterministic = m->deterministic;
 	h.checksum = m->checksum;
+	h.retain = m->retain;
+	h.rejoin = m->rejoin;
 	h.config_digest = m->config_digest;
 	h.processes = m->processes;
 	h.incarnation = m->incarnation;
@@ -192,11 +207,61 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 	return RS_OK;
 }
 
+int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e)
+{
+	Reduction__V1__View *m = reduction__v1__view__unpack(NULL, len, in);
+	bool sound;
+
+	if (!m)
+		return malformed(e, "VIEW");
+	sound = m->n_lives >= 1 && m->n_lives <= CONTROL_REDUCERS && m->n_start == FRAME_PRIORITIES;
+	for (size_t i = 0; sound && i < m->n_lives; i++)
+		sound = m->lives[i] <= CONTROL_LIFE_MAX;
+	if (sound) {
+		*ret = (struct control_view){.n = (unsigned)m->n_lives};
+		memcpy(ret->lives, m->lives, m->n_lives * sizeof *m->lives);
+		memcpy(ret->start, m->start, sizeof ret->start);
+	}
+	reduction__v1__view__free_unpacked(m, NULL);
+	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a view holds numbers that are out of range");
+}
+
+bool control_view_merge(struct control_view *to, const struct control_view *from)
+{
+	bool changed = false;
+
+	for (unsigned i = 0; i < to->n && i < from->n; i++) {
+		if (from->lives[i] <= to->lives[i])
+			continue;
+		to->lives[i] = from->lives[i];
+		changed = true;
+	}
+	return changed;
+}
+
+uint64_t control_view_number(const struct control_view *v)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < v->n; i++)
+		sum += v->lives[i];
+	return sum;
+}
+
+bool control_intact(const struct frame *f, const void *payload)
+{
+	return !(f->flags & FRAME_CHECKED) || frame_checksum(payload, f->payload_len) == f->payload_sum;
+}
+
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
 		       uint32_t len)
 {
 	struct frame f = {.type = (uint8_t)type, .generation = generation, .ack = ack, .payload_len = len};
 
+	if (len) {
+		f.flags = FRAME_CHECKED;
+		f.payload_sum = frame_checksum(payload, len);
+	}
 	frame_encode(&f, out);
 	if (len)
 		memcpy(out + FRAME_HEADER, payload, len);

@@ -10,10 +10,13 @@
 #include <stdint.h>
 
 enum {
-	CONTROL_JOB = 64,      /* bytes of a job name, terminator included */
-	CONTROL_LABEL = 128,   /* bytes of a worker's label, terminator included */
-	CONTROL_MISSING = 16,  /* most missing ranks that WAITING names */
-	CONTROL_MESSAGE = 508, /* bytes of a sentence, as in struct rs_err */
+	CONTROL_JOB = 64,           /* bytes of a job name, terminator included */
+	CONTROL_LABEL = 128,        /* bytes of a worker's label, terminator included */
+	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
+	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
+	CONTROL_REDUCERS = 256,     /* most reducers of a view */
+	CONTROL_LIFE_MAX = 1 << 20, /* deaths and returns of one reducer that can be told */
+	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES, /* bytes of a packed view at most */
 };
 
 struct control_hello {
@@ -22,7 +25,7 @@ struct control_hello {
 	uint32_t rank, world_size;
 	uint32_t lane, lanes;
 	uint32_t chunk_bytes, window, priorities;
-	bool deterministic, checksum;
+	bool deterministic, checksum, retain, rejoin;
 	uint64_t config_digest;
 	uint32_t processes;
 	char label[CONTROL_LABEL];
@@ -43,12 +46,20 @@ struct control_waiting {
 	uint32_t missing_n;
 };
 
+/* Which reducers live; see proto/README.md. */
+struct control_view {
+	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
+	uint32_t lives[CONTROL_REDUCERS]; /* odd: dead */
+	uint64_t start[FRAME_PRIORITIES];
+};
+
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
 uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h);
 uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
+uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
 /* Each unpacks len bytes; RS_EPROTO when they are not such a message, or (Hello) a string is too long for its buffer or
  * holds control characters. Values are not checked against the job. */
@@ -59,7 +70,19 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 /* The abort's code and sentence become *ret; a code that is none becomes RS_EPROTO's sentence. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e);
 
-/* A whole control frame (header and payload) into out, FRAME_HEADER + len bytes; returns that number. */
+/* RS_EPROTO too when there are no reducers or too many, or a life is too large. */
+int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
+
+/* Takes the larger of each life into *to, which has as many. True when that changed something. */
+bool control_view_merge(struct control_view *to, const struct control_view *from);
+/* The sum of all lives: of two views of which one was merged into the other, equal exactly when they are. */
+uint64_t control_view_number(const struct control_view *v);
+
+/* Whether a control frame's payload is what its sender wrote; true when it has no checksum. */
+bool control_intact(const struct frame *f, const void *payload);
+
+/* A whole control frame (header and payload, with its checksum) into out, FRAME_HEADER + len bytes; returns that
+ * number. */
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
 		       uint32_t len);
 

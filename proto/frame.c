@@ -127,7 +127,9 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	if (f.priority >= FRAME_PRIORITIES)
 		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest there is", f.priority,
 			       FRAME_PRIORITIES - 1);
-	most = f.type == FRAME_DATA || f.type == FRAME_RESULT ? FRAME_PAYLOAD_MAX : FRAME_CONTROL_MAX;
+	most = FRAME_CONTROL_MAX;
+	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT)
+		most = FRAME_PAYLOAD_MAX;
 	if (f.payload_len > most)
 		return rs_fail(e, RS_EPROTO, "a %s frame announces %u payload bytes, at most %u are allowed",
 			       frame_type_name(f.type), f.payload_len, most);
@@ -151,7 +153,9 @@ const char *frame_type_name(unsigned type)
 	    [FRAME_HELLO] = "HELLO",     [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
 	    [FRAME_WAITING] = "WAITING", [FRAME_START] = "START",     [FRAME_DATA] = "DATA",
 	    [FRAME_RESULT] = "RESULT",   [FRAME_PING] = "PING",       [FRAME_ABORT] = "ABORT",
-	    [FRAME_GOODBYE] = "GOODBYE",
+	    [FRAME_GOODBYE] = "GOODBYE", [FRAME_VIEW] = "VIEW",       [FRAME_RESUME] = "RESUME",
+	    [FRAME_HAVE] = "HAVE",       [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
+	    [FRAME_SETTLE] = "SETTLE",   [FRAME_DRAIN] = "DRAIN",
 	};
 
 	return type_known(type) ? names[type] : "type?";

@@ -13,7 +13,7 @@
 enum {
 	FRAME_HEADER = 64,            /* bytes of a header on the wire */
 	FRAME_VERSION = 1,            /* of the protocol */
-	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA and RESULT) */
+	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA, RESULT and KEPT) */
 	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads on */
 	FRAME_PRIORITIES = 4,         /* most priorities of a job; an operation's is below it */
 };
@@ -29,7 +29,16 @@ enum frame_type {
 	FRAME_PING = 8,     /* both: nothing else was sent for a while; no payload, no answer */
 	FRAME_ABORT = 9,    /* both: protobuf Abort, this generation of the job is over */
 	FRAME_GOODBYE = 10, /* worker: it leaves in good order; no payload */
-	FRAME_TYPE_NR       /* 16 HAVE, 17 FETCH and 18 DEAD are reserved for failover */
+	/* of jobs that survive the loss of reducers */
+	FRAME_VIEW = 11, /* both: protobuf View, which reducers live */
+	FRAME_RESUME =
+	    12,          /* reducer: protobuf View, all ranks have said the same one: the lane goes on from its start */
+	FRAME_HAVE = 13, /* worker: in place of DATA, it has the chunk's result already; no payload */
+	FRAME_FETCH = 14,  /* reducer: others lack the result of this chunk; no payload */
+	FRAME_KEPT = 15,   /* worker: the answer to FETCH, the result */
+	FRAME_SETTLE = 16, /* worker: say when all ranks have the results below `ack`; no payload */
+	FRAME_DRAIN = 17,  /* reducer: it wants to stop, its shards should go elsewhere; no payload */
+	FRAME_TYPE_NR
 };
 
 enum frame_flags {

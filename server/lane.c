@@ -89,6 +89,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	}
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = now_ms;
+	s->owes_view = st->view_number > 0;
 	st->sessions[s->rank] = s;
 	st->attached++;
 	*ret = s;
@@ -103,7 +104,7 @@ static void stripe_start(struct stripe *st, uint64_t processes)
 		if (st->sessions[r] && !st->sessions[r]->draining && !st->sessions[r]->lost)
 			continue;
 		/* it went while the registry's word was on its way here */
-		rs_fail(&why, RS_EPEER, "rank %u was lost while the job was starting", r);
+		rs_fail(&why, stripe_loss(st), "rank %u was lost while the job was starting", r);
 		stripe_fail(st, &why);
 		return;
 	}
@@ -111,6 +112,8 @@ static void stripe_start(struct stripe *st, uint64_t processes)
 	st->processes = processes;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		session_queue_frame(st->sessions[r], FRAME_START, NULL, 0);
+	if (st->view_number > 0)
+		stripe_try_resume(st);
 }
 
 void lane_start(struct lane *l, uint64_t job, uint64_t processes)
@@ -129,7 +132,7 @@ static bool session_all_said(const struct session *s)
 void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next) {
-		if (st->p.job != job || st->running)
+		if (st->p.job != job)
 			continue;
 		for (unsigned r = 0; r < st->p.world_size; r++)
 			if (st->sessions[r] && !st->sessions[r]->draining && session_all_said(st->sessions[r]))
@@ -217,6 +220,6 @@ void session_lost(struct session *s, const char *reason)
 	session_ready(s);
 	if (s->draining || !st->running)
 		return;
-	rs_fail(&why, RS_EPEER, "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
+	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
 	stripe_fail(st, &why);
 }

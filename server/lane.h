@@ -45,6 +45,7 @@ struct stripe_params {
 	uint32_t priorities; /* 1 .. FRAME_PRIORITIES */
 	bool deterministic;
 	bool checksum;
+	bool retain; /* other reducers can take over: a lost rank is lost to this one */
 	uint8_t *memory; /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is gone */
 };
 
@@ -92,7 +93,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 
 /* All ranks are there: START goes out, contributions may come. */
 void lane_start(struct lane *l, uint64_t job, uint64_t processes);
-/* A control frame for every session of the job that is not running yet. A session that has not taken the last one yet
+/* A control frame for every session of the job. A session that has not taken the last one yet
  * goes without: a peer that does not read must not fill its queue, which START has to fit into. */
 void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* The job is over, for a reason found elsewhere: its sessions get ABORT and are closed. */

@@ -176,6 +176,8 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 	const struct control_hello *f = &j->first;
 	const struct member *m;
 
+	if (h->rejoin != f->rejoin)
+		return refuse(no, RS_EREFUSED, true, "some ranks of job %s have not left its last use yet", h->job);
 	if (h->world_size != f->world_size)
 		return refuse(no, RS_EMISMATCH, false, "rank %u says the world size of job %s is %u, rank %u says %u",
 			      h->rank, h->job, h->world_size, f->rank, f->world_size);
@@ -183,6 +185,10 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 		return refuse(no, RS_EMISMATCH, false,
 			      "rank %u of job %s calls this reducer %s, rank %u calls it %s: check the addresses",
 			      h->rank, h->job, h->reducer, f->rank, f->reducer);
+	if (h->retain != f->retain)
+		return refuse(no, RS_EMISMATCH, false,
+			      "ranks %u and %u of job %s are configured differently: job.failover %s and %s", h->rank,
+			      f->rank, h->job, h->retain ? "retain" : "fail", f->retain ? "retain" : "fail");
 	if (h->deterministic != f->deterministic || h->checksum != f->checksum)
 		return refuse(no, RS_EMISMATCH, false,
 			      "ranks %u and %u of job %s are configured differently: job.deterministic %s and %s, "
@@ -271,6 +277,7 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	    .priorities = f->priorities,
 	    .deterministic = f->deterministic,
 	    .checksum = f->checksum,
+	    .retain = f->retain,
 	};
 
 	if (j->memory)
@@ -300,7 +307,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	if (r->memory < r->opt.limits.memory_bytes)
 		room = r->opt.limits.memory_bytes - r->memory;
 	if (r->draining)
-		return refuse(no, RS_EREFUSED, true, "this reducer is shutting down");
+		return refuse(no, RS_ECLOSED, true, "this reducer is shutting down");
 	if (r->jobs_n >= r->opt.limits.jobs)
 		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its limits.jobs allows",
 			      r->jobs_n);
@@ -402,7 +409,8 @@ void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane
 	j->sessions--;
 	if (j->running && !clean && !j->ended) {
 		/* a lane reports a running session's loss by itself; this is one that went just before START */
-		rs_fail(&why, RS_EPEER, "rank %u was lost while the job was starting", rank);
+		rs_fail(&why, j->first.retain ? RS_ECUT : RS_EPEER, "rank %u was lost while the job was starting",
+			rank);
 		job_end(r, j, &why);
 	}
 	if (j->sessions)
@@ -419,10 +427,26 @@ void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why)
 		job_end(r, j, why);
 }
 
+/* Asks the ranks of jobs that can go on elsewhere to do so. */
+static void tell_drain(struct registry *r)
+{
+	uint8_t frame[FRAME_HEADER];
+
+	for (struct job *j = r->jobs; j; j = j->next) {
+		uint32_t len = control_frame(frame, FRAME_DRAIN, j->first.generation, 0, NULL, 0);
+
+		if (j->running && !j->ended && j->first.retain)
+			emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+	}
+}
+
 void registry_tick(struct registry *r)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 
+	/* once more, for those that were busy when it was said, or have lost the reducer that they had then */
+	if (r->draining)
+		tell_drain(r);
 	for (struct job *j = r->jobs; j; j = j->next) {
 		struct control_waiting w = {.world_size = j->first.world_size};
 		uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
@@ -445,6 +469,7 @@ void registry_tick(struct registry *r)
 void registry_drain(struct registry *r)
 {
 	r->draining = true;
+	tell_drain(r);
 }
 
 void registry_abort_all(struct registry *r, const struct rs_err *why)

@@ -82,10 +82,11 @@ void registry_admitted(struct registry *r, uint64_t job);
 void registry_gone(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why);
 
-/* Tells the members of gathering jobs who is missing; to be called once a second. */
+/* Tells the members of gathering jobs who is missing, and those of running ones that this reducer drains; to be called
+ * once a second. */
 void registry_tick(struct registry *r);
 
-/* New jobs are refused from now on ("is shutting down"). */
+/* New jobs are refused from now on ("is shutting down"), and those that can are asked to go on without this reducer. */
 void registry_drain(struct registry *r);
 /* Ends all jobs. */
 void registry_abort_all(struct registry *r, const struct rs_err *why);

@@ -13,7 +13,14 @@ static void session_fail(struct session *s, const struct rs_err *why)
 {
 	struct stripe *st = s->stripe;
 	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err cut;
 
+	if (st->running && st->p.retain && why->code == RS_EPROTO) {
+		/* what came is not to be trusted, but what goes to other reducers may be */
+		rs_fail(&cut, stripe_loss(st), "%s", why->msg);
+		stripe_fail(st, &cut);
+		return;
+	}
 	if (st->running) {
 		stripe_fail(st, why);
 		return;
@@ -45,6 +52,14 @@ static uint8_t *stash_of(const struct session *s)
 	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
 }
 
+/* Where a payload that is not added up begins. */
+static uint8_t *whole_target(struct session *s)
+{
+	if (s->mode == RX_CONTROL)
+		return s->control_in;
+	return s->mode == RX_KEPT ? s->slot->acc : stash_of(s);
+}
+
 static struct iovec payload_target(struct session *s)
 {
 	uint8_t *at;
@@ -52,7 +67,7 @@ static struct iovec payload_target(struct session *s)
 	if (s->mode == RX_ADD)
 		return add_target(s);
 	s->target_len = s->left_in;
-	at = s->mode == RX_CONTROL ? s->control_in : stash_of(s);
+	at = whole_target(s);
 	return (struct iovec){at + s->pos, s->left_in};
 }
 
@@ -104,7 +119,9 @@ static void contribution_complete(struct session *s)
 		session_fail(s, &e);
 		return;
 	}
-	if (stripe_contributed(s->stripe, s->slot, s->rank, &e))
+	if (s->mode == RX_KEPT)
+		stripe_answered(s->stripe, s->slot);
+	else if (stripe_contributed(s->stripe, s->slot, s->rank, &e))
 		session_fail(s, &e);
 }
 
@@ -122,12 +139,36 @@ static void take_abort(struct session *s)
 		stripe_fail(s->stripe, &why);
 }
 
+static void take_view(struct session *s)
+{
+	struct control_view v;
+	struct rs_err e;
+	char who[160];
+
+	if (control_unpack_view(s->control_in, s->in.payload_len, &v, &e)) {
+		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		session_fail(s, &e);
+	} else if (stripe_hear_view(s->stripe, s, &v, &e)) {
+		session_fail(s, &e);
+	}
+}
+
 static void payload_complete(struct session *s)
 {
-	if (s->mode != RX_CONTROL)
+	struct rs_err e;
+	char who[160];
+
+	if (s->mode != RX_CONTROL) {
 		contribution_complete(s);
-	else if (s->in.type == FRAME_ABORT)
+	} else if (!control_intact(&s->in, s->control_in)) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
+			stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+		session_fail(s, &e);
+	} else if (s->in.type == FRAME_ABORT) {
 		take_abort(s);
+	} else if (s->in.type == FRAME_VIEW) {
+		take_view(s);
+	}
 }
 
 /* GOODBYE: in good order only when nobody waits for this rank any more. */
@@ -137,18 +178,17 @@ static void take_goodbye(struct session *s)
 	struct rs_err why;
 	char who[160];
 
-	if (st->running && (s->outstanding || stripe_waits_for(st, s->rank))) {
+	if (st->running && stripe_waits_for(st, s->rank, s->in.ack)) {
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
 			stripe_who(st, s->rank, who, sizeof who));
 		stripe_fail(st, &why);
 		return;
 	}
-	s->left = true;
+	stripe_acked(st, s, s->in.ack);
 	/* before START another connection may still take its place */
-	if (st->running) {
-		st->left = true;
-		st->left_rank = s->rank;
-	}
+	if (st->running)
+		stripe_leave(st, s, s->in.ack);
+	s->left = true;
 	session_drain(s);
 }
 
@@ -175,9 +215,13 @@ static int check_place(struct session *s, struct rs_err *e)
 
 	if (!st->running)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
-	if (st->left)
+	/* what all have may still be repeated, see stripe_view.c */
+	if (st->left && (!st->p.retain || s->in.type != FRAME_HAVE))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
+	if (s->parked)
+		return rs_fail(e, RS_EPROTO, "%s sent a chunk between VIEW and RESUME",
+			       stripe_who(st, s->rank, who, sizeof who));
 	if (passed)
 		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
 			       stripe_who(st, s->rank, who, sizeof who), passed);
@@ -212,6 +256,54 @@ static void begin_contribution(struct session *s)
 		XXH3_64bits_reset(s->sum);
 }
 
+/* The result of a chunk, which this rank was asked for. */
+static void begin_kept(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err e;
+	char who[160];
+	uint32_t want;
+
+	s->slot = s->parked ? NULL : stripe_asked(st, &s->in, s->rank);
+	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->of.dtype) : 0;
+	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
+		rs_fail(&e, RS_EPROTO,
+			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
+			", for which it was not asked so",
+			stripe_who(st, s->rank, who, sizeof who), s->in.payload_len, s->in.flags, s->in.chunk,
+			s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	s->mode = RX_KEPT;
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
+}
+
+/* Frames that carry chunks belong to a generation; the others to the connection. */
+static bool check_generation(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.generation == s->stripe->p.generation)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
+		stripe_who(s->stripe, s->rank, who, sizeof who), s->in.generation, s->stripe->p.generation);
+	session_fail(s, &e);
+	return false;
+}
+
+static void refuse_type(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
+		stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+	session_fail(s, &e);
+}
+
 static void header_complete(struct session *s)
 {
 	struct rs_err e;
@@ -229,18 +321,31 @@ static void header_complete(struct session *s)
 	s->carry_n = 0;
 	switch (s->in.type) {
 	case FRAME_DATA:
-		if (s->in.generation != s->stripe->p.generation) {
-			rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
-				stripe_who(s->stripe, s->rank, who, sizeof who), s->in.generation,
-				s->stripe->p.generation);
-			session_fail(s, &e);
+	case FRAME_HAVE:
+		if (!check_generation(s))
 			return;
-		}
 		begin_contribution(s);
+		break;
+	case FRAME_KEPT:
+		if (!check_generation(s))
+			return;
+		begin_kept(s);
 		break;
 	case FRAME_PING:
 		if (s->stripe->running)
 			stripe_acked(s->stripe, s, s->in.ack);
+		break;
+	case FRAME_SETTLE:
+		if (s->stripe->running) {
+			stripe_acked(s->stripe, s, s->in.ack);
+			stripe_settle(s->stripe, s);
+		}
+		break;
+	case FRAME_VIEW:
+		if (!s->stripe->p.retain) {
+			refuse_type(s);
+			return;
+		}
 		break;
 	case FRAME_ABORT:
 		break;
@@ -248,9 +353,7 @@ static void header_complete(struct session *s)
 		take_goodbye(s);
 		return;
 	default:
-		rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
-			stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
-		session_fail(s, &e);
+		refuse_type(s);
 		return;
 	}
 	if (!s->left_in && !s->draining)
@@ -260,9 +363,9 @@ static void header_complete(struct session *s)
 static void payload_received(struct session *s, size_t n)
 {
 	if (s->sum && s->mode != RX_CONTROL) {
-		const uint8_t *at = s->mode == RX_STASH ? s->slot->stash + (s->rank - 1) * s->stripe->stride + s->pos
-				    : s->target_direct  ? s->slot->acc + s->pos * s->input.size + s->carry_n
-							: s->stripe->owner->scratch + s->carry_n;
+		const uint8_t *at = s->mode != RX_ADD  ? whole_target(s) + s->pos
+				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
+						       : s->stripe->owner->scratch + s->carry_n;
 
 		XXH3_64bits_update(s->sum, at, n);
 	}
@@ -290,7 +393,7 @@ static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 		s->carry_n = n % (unsigned)s->input.size;
 		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
 	} else {
-		memcpy(s->mode == RX_CONTROL ? s->control_in : stash_of(s), at, n);
+		memcpy(whole_target(s), at, n);
 		s->pos = n;
 	}
 	s->left_in -= n;

@@ -42,25 +42,25 @@ bool session_queue_frame(struct session *s, unsigned type, const void *payload, 
 			     control_frame(frame, type, s->stripe->p.generation, s->stripe->stable, payload, len));
 }
 
-void session_queue_result(struct session *s, struct slot *slot, bool head_only)
+void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind)
 {
 	struct session_stream *t = &s->streams[slot->of.priority];
 
 	/* a slot is at most once in a ring of as many entries as there are slots, so there is always room */
-	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, head_only};
+	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, kind};
 	s->results_n++;
 	session_ready(s);
 }
 
 static uint32_t result_bytes(const struct tx_result *r)
 {
-	return FRAME_HEADER + (r->head_only ? 0 : r->slot->result_len);
+	return FRAME_HEADER + (r->kind == TX_RESULT ? r->slot->result_len : 0);
 }
 
 /* Adds what is left of a result after its first `off` bytes. */
 static unsigned gather_result(const struct tx_result *r, uint32_t off, struct iovec *iov)
 {
-	uint8_t *head = r->head_only ? r->slot->head_root : r->slot->head;
+	uint8_t *head = r->kind == TX_HEAD ? r->slot->head_root : r->slot->head;
 	uint32_t payload = result_bytes(r) - FRAME_HEADER;
 	unsigned n = 0;
 
@@ -78,6 +78,41 @@ static unsigned give_result(const struct session *s, struct session_stream *t, u
 	return gather_result(&t->results[(t->results_head + t->given++) % s->stripe->slots_n], off, iov);
 }
 
+static void queue_view(struct session *s, unsigned type)
+{
+	uint8_t payload[CONTROL_VIEW];
+
+	session_queue_frame(s, type, payload, control_pack_view(payload, &s->stripe->view));
+}
+
+/* PING that says what all ranks have, and asks the worker what it has. */
+static void queue_ask(struct session *s)
+{
+	struct frame f = {
+	    .type = FRAME_PING, .generation = s->stripe->p.generation, .count = 1, .ack = s->stripe->stable};
+	uint8_t head[FRAME_HEADER];
+
+	frame_encode(&f, head);
+	session_queue(s, head, sizeof head);
+}
+
+/* What does not wait in the queue but here, since there is always one at most of each, and it is as new as it can be.
+ */
+static void queue_owed(struct session *s)
+{
+	if (s->draining || s->control_len > s->control_off)
+		return;
+	if (s->owes_view)
+		queue_view(s, FRAME_VIEW);
+	if (s->owes_resume)
+		queue_view(s, FRAME_RESUME);
+	if (s->owes_ask)
+		queue_ask(s);
+	else if (s->owes_ping)
+		session_queue_frame(s, FRAME_PING, NULL, 0);
+	s->owes_view = s->owes_resume = s->owes_ask = s->owes_ping = false;
+}
+
 /* The order is: the result that is partly out, else control frames; then results, those of higher priorities first.
  * session_sent counts in the same order. */
 unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
@@ -89,6 +124,8 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 		s->streams[p].given = 0;
 	if (s->lost)
 		return 0;
+	if (!s->result_off)
+		queue_owed(s);
 	if (s->result_off) {
 		n += give_result(s, &s->streams[s->partial], s->result_off, iov);
 	} else if (s->control_len > s->control_off) {
@@ -104,17 +141,27 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 	return n;
 }
 
+/* A result has reached its rank, or will not: it counts no more. */
+static void forget_result(struct session *s, struct session_stream *t, const struct tx_result *r)
+{
+	t->results_n--;
+	s->results_n--;
+	if (r->kind == TX_FETCH)
+		return;
+	t->outstanding--;
+	s->outstanding--;
+	stripe_result_sent(s->stripe, r->slot);
+}
+
 static void pop_result(struct session *s, struct session_stream *t)
 {
-	struct slot *slot = t->results[t->results_head].slot;
+	const struct tx_result *first = &t->results[t->results_head];
 
 	t->results_head = (t->results_head + 1) % s->stripe->slots_n;
-	t->results_n--;
-	t->outstanding--;
-	s->results_n--;
 	s->result_off = 0;
-	s->outstanding--;
-	stripe_result_sent(s->stripe, slot);
+	forget_result(s, t, first);
+	if ((s->parked || s->left) && !s->results_n)
+		stripe_try_resume(s->stripe);
 }
 
 /* Whose result the next bytes belong to that the last send target gave out; NULL when all were sent. */
@@ -154,12 +201,8 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		session_ready(s);
 }
 
-void session_drain(struct session *s)
+void session_forget_results(struct session *s)
 {
-	if (s->draining)
-		return;
-	s->draining = true;
-	s->linger_until_ms = s->stripe->owner->now_ms + LANE_LINGER_MS;
 	for (unsigned p = 0; p < s->stripe->p.priorities; p++) {
 		struct session_stream *t = &s->streams[p];
 		/* a result that is partly out must be completed, else the ABORT behind it could not be read */
@@ -167,14 +210,20 @@ void session_drain(struct session *s)
 
 		t->given = keep;
 		while (t->results_n > keep) {
-			struct tx_result *last = &t->results[(t->results_head + --t->results_n) % s->stripe->slots_n];
+			unsigned last = (t->results_head + t->results_n - 1) % s->stripe->slots_n;
 
-			s->results_n--;
-			t->outstanding--;
-			s->outstanding--;
-			stripe_result_sent(s->stripe, last->slot);
+			forget_result(s, t, &t->results[last]);
 		}
 	}
+}
+
+void session_drain(struct session *s)
+{
+	if (s->draining)
+		return;
+	s->draining = true;
+	s->linger_until_ms = s->stripe->owner->now_ms + LANE_LINGER_MS;
+	session_forget_results(s);
 	session_ready(s);
 }
 
@@ -209,6 +258,7 @@ void session_free(struct session *s)
 		if (l->ready_tail == s)
 			l->ready_tail = tail;
 	}
+	st->askers -= s->asks;
 	st->sessions[s->rank] = NULL;
 	st->attached--;
 	session_release(s);

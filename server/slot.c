@@ -44,14 +44,22 @@ void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, uns
 	}
 }
 
-void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum)
+void slot_ask(struct slot *s, uint64_t stable)
 {
 	struct frame f = s->of;
 
-	if (f.op == RS_AVG && s->elems)
-		k->divide[rs_dtype_is_half(f.dtype) ? RS_FLOAT32 : f.dtype](s->acc, processes, s->elems);
-	if (f.op != FRAME_OP_BROADCAST && rs_dtype_is_half(f.dtype) && s->elems)
-		k->store[f.dtype](s->acc, s->acc, s->elems);
+	f.type = FRAME_FETCH;
+	f.flags = 0;
+	f.ack = stable;
+	f.payload_len = 0;
+	f.payload_sum = 0;
+	frame_encode(&f, s->head);
+}
+
+void slot_finish_known(struct slot *s, uint64_t stable, bool checksum)
+{
+	struct frame f = s->of;
+
 	s->result_len = s->elems * (uint32_t)rs_dtype_size(f.dtype);
 	f.type = FRAME_RESULT;
 	f.flags = 0;
@@ -65,4 +73,15 @@ void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes,
 		f.payload_sum = frame_checksum(s->acc, s->result_len);
 	}
 	frame_encode(&f, s->head);
+}
+
+void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum)
+{
+	const struct frame f = s->of;
+
+	if (f.op == RS_AVG && s->elems)
+		k->divide[rs_dtype_is_half(f.dtype) ? RS_FLOAT32 : f.dtype](s->acc, processes, s->elems);
+	if (f.op != FRAME_OP_BROADCAST && rs_dtype_is_half(f.dtype) && s->elems)
+		k->store[f.dtype](s->acc, s->acc, s->elems);
+	slot_finish_known(s, stable, checksum);
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SLOT_SETS = 4 }; /* bit sets of a slot */
+
 /* Invariant: filled <= elems; contributed <= world; combined <= contributed; a slot with contributed == world has its
  * result in acc and `unsent` ranks that have not got it yet. */
 struct slot {
@@ -22,8 +24,13 @@ struct slot {
 	uint32_t filled;      /* accumulator elements that hold something; later contributions are added up to here */
 	unsigned contributed; /* ranks whose contribution is complete */
 	unsigned combined;    /* deterministic: ranks 0..combined-1 are in the accumulator */
-	unsigned roots;       /* broadcast: ranks that said they are the root */
-	unsigned root;        /* broadcast: the rank that did */
+	unsigned haves;       /* of them, ranks that have the result already */
+	bool fetching;        /* one of those, `fetch_from`, was asked for it */
+	unsigned fetch_from;
+	bool closed;    /* all have contributed that will */
+	bool held;      /* the result is there, but not that of a chunk before it */
+	unsigned roots; /* broadcast: ranks that said they are the root */
+	unsigned root;  /* broadcast: the rank that did */
 	unsigned unsent;
 	uint32_t result_len; /* bytes of the result's payload */
 	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
@@ -31,6 +38,7 @@ struct slot {
 	uint64_t *who;      /* bit r: rank r has begun its contribution */
 	uint64_t *complete; /* deterministic, bit r: rank r's contribution is complete */
 	uint64_t *wide;     /* deterministic, bit r: the stash of rank r holds float32 */
+	uint64_t *have;     /* bit r: rank r has the result already */
 	uint8_t head[FRAME_HEADER];      /* the result's header, shared by all ranks */
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for the root of a broadcast */
 };
@@ -54,6 +62,12 @@ void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, uns
 
 /* All have contributed: divides an average, rounds to the dtype in place and writes the result's headers. */
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum);
+
+/* The result of a chunk that some ranks had already is in acc, or all of them had it: writes the headers. */
+void slot_finish_known(struct slot *s, uint64_t stable, bool checksum);
+
+/* Writes the header of FETCH in place of the result's. */
+void slot_ask(struct slot *s, uint64_t stable);
 
 static inline bool slot_bit(const uint64_t *set, unsigned r)
 {

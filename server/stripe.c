@@ -61,7 +61,7 @@ uint64_t stripe_overhead(const struct stripe_params *p)
 	if (p->checksum)
 		session += allocation(CHECKSUM_STATE);
 	return allocation(sizeof(struct stripe)) + allocation(slots * sizeof(struct slot)) +
-	       allocation(slots * 3 * words * sizeof(uint64_t)) +
+	       allocation(slots * SLOT_SETS * words * sizeof(uint64_t)) +
 	       allocation(stripe_buckets(p) * sizeof(struct slot *)) +
 	       allocation(p->world_size * sizeof(struct session *)) + p->world_size * session;
 }
@@ -75,19 +75,24 @@ struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane)
 	return st;
 }
 
-static void stripe_lay_out(struct stripe *st)
+void stripe_clear(struct stripe *st)
 {
 	size_t words = (st->p.world_size + 63) / 64;
 	size_t buffers = st->p.deterministic ? st->p.world_size : 1;
 
+	memset(st->buckets, 0, ((size_t)st->mask + 1) * sizeof(*st->buckets));
+	memset(st->free, 0, sizeof st->free);
+	memset(st->fetching, 0, sizeof st->fetching);
 	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
+		s->fetching = s->held = false;
 		s->acc = st->p.memory + i * buffers * st->stride;
 		s->stash = buffers > 1 ? s->acc + st->stride : NULL;
-		s->who = st->bits + i * 3 * words;
+		s->who = st->bits + i * SLOT_SETS * words;
 		s->complete = s->who + words;
 		s->wide = s->complete + words;
+		s->have = s->wide + words;
 		s->next = *list;
 		*list = s;
 	}
@@ -110,11 +115,11 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);
 	st->slots = calloc(slots, sizeof *st->slots);
 	st->buckets = calloc(buckets, sizeof(*st->buckets));
-	st->bits = calloc((size_t)slots * 3 * words, sizeof *st->bits);
+	st->bits = calloc((size_t)slots * SLOT_SETS * words, sizeof *st->bits);
 	if (!st->sessions || !st->slots || !st->buckets || !st->bits)
 		goto no_memory;
 	st->at_stable = p->world_size;
-	stripe_lay_out(st);
+	stripe_clear(st);
 	st->next = l->stripes;
 	l->stripes = st;
 	*ret = st;
@@ -156,7 +161,7 @@ const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t
 	return buf;
 }
 
-static struct slot **bucket_of(struct stripe *st, uint64_t seq, uint32_t chunk)
+struct slot **stripe_bucket(struct stripe *st, uint64_t seq, uint32_t chunk)
 {
 	uint64_t h = (seq * UINT64_C(0x9e3779b97f4a7c15)) ^ (chunk * UINT64_C(0xc2b2ae3d27d4eb4f));
 
@@ -261,8 +266,12 @@ static int no_slot(struct stripe *st, const struct frame *f, unsigned rank, stru
 static int check_contribution(const struct stripe *st, const struct frame *f, struct rs_err *e)
 {
 	size_t size = rs_dtype_size(f->dtype), wire = f->flags & FRAME_WIDE ? sizeof(float) : size;
-	bool broadcast = f->op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT;
+	bool broadcast = f->op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT, have = f->type == FRAME_HAVE;
 	uint64_t want;
+
+	if (have && (!st->p.retain || f->flags))
+		return rs_fail(e, RS_EPROTO, "HAVE came with flags 0x%x in a job that %s", f->flags,
+			       st->p.retain ? "knows none" : "does not fail over");
 
 	if (size == 0)
 		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->dtype);
@@ -281,7 +290,7 @@ static int check_contribution(const struct stripe *st, const struct frame *f, st
 			       st->p.chunk_bytes);
 	if (f->chunk >= frame_chunks(f->count, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->count);
-	want = broadcast && !root ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;
+	want = have || (broadcast && !root) ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;
 	if (f->payload_len != want)
 		return rs_fail(e, RS_EPROTO,
 			       "chunk %u of operation %" PRIu64 " has %u payload bytes instead of %" PRIu64, f->chunk,
@@ -300,15 +309,17 @@ static void slot_begin(struct stripe *st, struct slot *slot, const struct frame 
 	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
 	slot->filled = 0;
 	slot->contributed = 0;
+	slot->haves = 0;
+	slot->fetching = slot->held = slot->closed = false;
 	slot->combined = 0;
 	slot->roots = 0;
 	slot->unsent = 0;
-	memset(slot->who, 0, 3 * words * sizeof *slot->who);
+	memset(slot->who, 0, SLOT_SETS * words * sizeof *slot->who);
 }
 
 int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
 {
-	struct slot **bucket = bucket_of(st, f->seq, f->chunk), *slot = *bucket;
+	struct slot **bucket = stripe_bucket(st, f->seq, f->chunk), *slot = *bucket;
 	char who[160];
 	int rc = check_contribution(st, f, e);
 
@@ -333,6 +344,10 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 		*bucket = slot;
 	}
 	slot_bit_set(slot->who, rank);
+	if (f->type == FRAME_HAVE) {
+		slot_bit_set(slot->have, rank);
+		slot->haves++;
+	}
 	if (f->flags & FRAME_WIDE)
 		slot_bit_set(slot->wide, rank);
 	if (f->flags & FRAME_ROOT && slot->roots++ > 0) {
@@ -350,40 +365,49 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 	return RS_OK;
 }
 
+int stripe_loss(const struct stripe *st)
+{
+	return st->p.retain ? RS_ECUT : RS_EPEER;
+}
+
 int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
 	bool broadcast = slot->of.op == FRAME_OP_BROADCAST;
 
-	if (st->p.deterministic && !broadcast) {
+	if (st->p.deterministic && !broadcast && !slot->haves) {
 		slot_bit_set(slot->complete, rank);
 		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
 	}
-	if (++slot->contributed < st->p.world_size)
+	slot->contributed++;
+	if (!stripe_is_full(st, slot))
 		return RS_OK;
+	if (slot->haves) {
+		stripe_complete_known(st, slot);
+		return RS_OK;
+	}
 	if (broadcast && slot->roots == 0)
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64, slot->of.seq);
 	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
-	slot->unsent = st->p.world_size;
-	/* each chunk begins at another rank: else all reducers' results would meet at rank 0's port first */
-	for (unsigned i = 0, r = slot->of.chunk % st->p.world_size; i < st->p.world_size; i++) {
-		session_queue_result(st->sessions[r], slot, broadcast && r == slot->root);
-		r = r + 1 < st->p.world_size ? r + 1 : 0;
-	}
+	stripe_send_result(st, slot);
 	return RS_OK;
 }
 
-bool stripe_waits_for(const struct stripe *st, unsigned rank)
+bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack)
 {
+	if (!st->p.retain && st->sessions[rank]->outstanding)
+		return true;
+	/* where jobs fail over, a rank leaves when all have what it has, and chunks of the past are of no interest */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
-			if (!slot_bit(slot->who, rank))
+			if (st->p.retain ? slot->of.seq >= ack && slot->contributed < st->p.world_size
+					 : !slot_bit(slot->who, rank))
 				return true;
 	return false;
 }
 
 void stripe_result_sent(struct stripe *st, struct slot *slot)
 {
-	struct slot **at = bucket_of(st, slot->of.seq, slot->of.chunk);
+	struct slot **at = stripe_bucket(st, slot->of.seq, slot->of.chunk);
 
 	if (--slot->unsent > 0)
 		return;
@@ -394,19 +418,35 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 	st->free[slot->of.priority] = slot;
 }
 
-void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
+/* Whom the result of an operation could still interest: one that has left has all it started. */
+static uint64_t done_of(const struct stripe *st, unsigned rank)
 {
-	uint64_t old = s->done, least = UINT64_MAX;
+	const struct session *s = st->sessions[rank];
 
-	/* when one has left no operation can complete any more, so nothing has to become stable */
-	if (ack <= old || st->left)
-		return;
-	s->done = ack;
-	/* the minimum can only move when the last rank leaves it, which keeps this off the path of most frames */
-	if (old != st->stable || --st->at_stable > 0)
-		return;
+	return s && !s->left ? s->done : UINT64_MAX;
+}
+
+static void tell_askers(struct stripe *st)
+{
+	for (unsigned r = 0; st->askers && r < st->p.world_size; r++) {
+		struct session *s = st->sessions[r];
+
+		if (!s || !s->asks || s->done > st->stable)
+			continue;
+		s->asks = false;
+		st->askers--;
+		s->owes_ping = true;
+		session_ready(s);
+	}
+}
+
+void stripe_find_stable(struct stripe *st)
+{
+	uint64_t least = UINT64_MAX;
+
+	st->at_stable = 0;
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		uint64_t done = st->sessions[r]->done;
+		uint64_t done = done_of(st, r);
 
 		if (done < least) {
 			least = done;
@@ -415,7 +455,38 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 		if (done == least)
 			st->at_stable++;
 	}
+	if (least == UINT64_MAX || least <= st->stable)
+		return;
 	st->stable = least;
+	tell_askers(st);
+}
+
+void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
+{
+	uint64_t old = s->done;
+
+	if (ack <= old || s->left)
+		return;
+	s->done = ack;
+	/* the minimum can only move when the last rank leaves it, which keeps this off the path of most frames */
+	if (old == st->stable && --st->at_stable == 0)
+		stripe_find_stable(st);
+}
+
+void stripe_settle(struct stripe *st, struct session *s)
+{
+	st->askers += !s->asks;
+	s->asks = true;
+	stripe_find_stable(st);
+	tell_askers(st);
+	for (unsigned r = 0; s->asks && r < st->p.world_size; r++) {
+		struct session *other = st->sessions[r];
+
+		if (done_of(st, r) >= s->done)
+			continue;
+		other->owes_ask = true;
+		session_ready(other);
+	}
 }
 
 void stripe_end(struct stripe *st, const struct rs_err *why)

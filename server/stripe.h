@@ -11,8 +11,8 @@
 
 enum {
 	/* bytes of control frames that may wait to be sent: WELCOME, one WAITING, START or PING, and ABORT, which with
-	 * its sentence is the longest */
-	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 4 * FRAME_HEADER,
+	 * its sentence is the longest; and a VIEW */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 5 * FRAME_HEADER + CONTROL_VIEW,
 };
 
 struct lane {
@@ -38,6 +38,7 @@ struct stripe {
 	unsigned attached;         /* sessions */
 	bool left;                 /* a rank said GOODBYE after START: no operation can complete any more */
 	unsigned left_rank;        /* which */
+	uint64_t left_ack;         /* it has the results of all operations below; the least, if there are several */
 	uint64_t stable;           /* every rank has the results of all operations below */
 	struct session **sessions; /* [world_size], NULL: not attached */
 	struct slot *slots;        /* [slots_n * p.priorities], those of priority 0 first */
@@ -45,21 +46,30 @@ struct stripe {
 	struct slot *free[FRAME_PRIORITIES];
 	struct slot **buckets; /* [mask + 1] */
 	unsigned mask;
-	uint64_t *bits;     /* all slots' bit sets */
-	unsigned at_stable; /* ranks whose `done` equals `stable` */
-	size_t stride;      /* bytes of an accumulator and of a stash entry */
+	unsigned fetching[FRAME_PRIORITIES]; /* slots whose result was asked for */
+	uint64_t *bits;                      /* all slots' bit sets */
+	unsigned at_stable;                  /* ranks whose `done` equals `stable` */
+	unsigned askers;                     /* ranks that want to hear when all have what they have */
+	size_t stride;                       /* bytes of an accumulator and of a stash entry */
+
+	/* Which reducers live, as its ranks have said: the maximum over all of them. Chunks come in one view, and when
+	 * it changes none comes until all ranks have said the same; see stripe_view.c. */
+	struct control_view view;
+	uint64_t view_number;
 };
 
 enum rx_mode {
 	RX_CONTROL, /* payload of a control frame, into control_in */
 	RX_ADD,     /* contribution, into the accumulator or through the scratch */
 	RX_STASH,   /* contribution, into the slot's stash, combined later in rank order */
+	RX_KEPT,    /* the result itself, into the accumulator */
 };
 
-/* One result on its way to one rank. */
+/* One result on its way to one rank, or the question for it. */
+enum tx_kind { TX_RESULT, TX_HEAD, TX_FETCH };
 struct tx_result {
 	struct slot *slot;
-	bool head_only;
+	enum tx_kind kind; /* HEAD: without a payload */
 };
 
 /* A session's contributions and results of one priority, which come and go in one order. */
@@ -81,11 +91,16 @@ struct session {
 	unsigned rank;
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
-	uint64_t done;        /* the worker's ack: it has the results of all operations below */
-	bool left;            /* GOODBYE */
-	bool draining;        /* what arrives is thrown away; closed after the last bytes are out */
-	bool lost;            /* the connection is gone */
-	unsigned outstanding; /* of all streams */
+	uint64_t done; /* the worker's ack: it has the results of all operations below */
+	bool left;     /* GOODBYE */
+	bool draining; /* what arrives is thrown away; closed after the last bytes are out */
+	bool lost;     /* the connection is gone */
+	bool parked;   /* VIEW has come and RESUME has not gone out: nothing may come or go */
+	bool asks;     /* wants to hear when all ranks have what it has */
+	bool owes_view, owes_resume, owes_ping, owes_ask; /* frames to be queued when control is empty */
+	uint64_t view;                                    /* number of the one it last said */
+	uint64_t start[FRAME_PRIORITIES];                 /* and where it can begin again */
+	unsigned outstanding;                             /* of all streams */
 	struct session_stream streams[FRAME_PRIORITIES];
 
 	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
@@ -125,8 +140,25 @@ void stripe_free(struct stripe *st);
 int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e);
 /* rank's contribution to slot is complete; the last one sends the result on its way. */
 int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e);
-/* Is there a chunk that others have contributed to and rank has not? */
-bool stripe_waits_for(const struct stripe *st, unsigned rank);
+struct slot **stripe_bucket(struct stripe *st, uint64_t seq, uint32_t chunk);
+
+/* stripe_known.c */
+/* The result stands in the slot: it goes to all ranks when it is its turn. */
+void stripe_send_result(struct stripe *st, struct slot *slot);
+/* All ranks have contributed, some by saying that they have the result. */
+void stripe_complete_known(struct stripe *st, struct slot *slot);
+/* The result that was asked for stands in the slot. */
+void stripe_answered(struct stripe *st, struct slot *slot);
+/* The slot whose result rank was asked for with FETCH; NULL. */
+struct slot *stripe_asked(struct stripe *st, const struct frame *f, unsigned rank);
+
+/* stripe.c again */
+/* All slots become free. */
+void stripe_clear(struct stripe *st);
+/* The code for what makes this reducer unable to go on with the job, while others may be. */
+int stripe_loss(const struct stripe *st);
+/* Does somebody need something of a rank that has the results of all operations below ack, and leaves? */
+bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack);
 void stripe_result_sent(struct stripe *st, struct slot *slot);
 /* The job cannot go on: tells the registry and all sessions. */
 void stripe_fail(struct stripe *st, const struct rs_err *why);
@@ -134,13 +166,30 @@ void stripe_fail(struct stripe *st, const struct rs_err *why);
 void stripe_end(struct stripe *st, const struct rs_err *why);
 /* rank has the results of all operations below ack. */
 void stripe_acked(struct stripe *st, struct session *s, uint64_t ack);
+/* Somebody has left, or has more results. */
+void stripe_find_stable(struct stripe *st);
+/* s wants to hear when all ranks have what it has. */
+void stripe_settle(struct stripe *st, struct session *s);
+
+/* stripe_view.c */
+/* A rank leaves in good order. */
+void stripe_leave(struct stripe *st, struct session *s, uint64_t ack);
+/* Have all ranks contributed that have not left, or left before the operation was done? */
+bool stripe_is_full(const struct stripe *st, const struct slot *slot);
+/* s has said which reducers live. Errors: RS_EPROTO. */
+int stripe_hear_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e);
+/* All ranks have said the same view, and nothing of the one before is on its way: RESUME. */
+void stripe_try_resume(struct stripe *st);
+
 /* "rank 3" or "rank 3 (processes 6-7 on host b)", into buf. */
 const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size);
 
 /* lane.c, session.c and session_tx.c */
 void session_release(struct session *s);
 void session_ready(struct session *s);
-void session_queue_result(struct session *s, struct slot *slot, bool head_only);
+void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind);
+/* Results that wait are forgotten, but one that is partly out. */
+void session_forget_results(struct session *s);
 /* Nothing more is expected from the peer; what is queued still goes out. */
 void session_drain(struct session *s);
 /* Queues a control frame of the given type, with a packed payload. */

@@ -55,6 +55,20 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 			 err->msg);
 }
 
+/* Without questions, which nobody waits for. */
+static unsigned count_results(const struct stripe *st, const struct session *s)
+{
+	unsigned n = 0;
+
+	for (unsigned p = 0; p < st->p.priorities; p++) {
+		const struct session_stream *t = &s->streams[p];
+
+		for (unsigned i = 0; i < t->results_n; i++)
+			n += t->results[(t->results_head + i) % st->slots_n].kind != TX_FETCH;
+	}
+	return n;
+}
+
 /* Every slot is free or alive; every result that is on its way is counted once for each rank that waits for it. */
 static void check_stripe(struct sim *s, const struct stripe *st)
 {
@@ -67,7 +81,7 @@ static void check_stripe(struct sim *s, const struct stripe *st)
 		for (const struct slot *slot = st->free[p]; slot; slot = slot->next)
 			idle++;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		queued += st->sessions[r] ? st->sessions[r]->results_n : 0;
+		queued += st->sessions[r] ? count_results(st, st->sessions[r]) : 0;
 	if (alive + idle != st->slots_n * st->p.priorities || unsent != queued)
 		sim_fail(s,
 			 "a stripe has %u slots, of which %u are alive and %u free; %u results are unsent, %u queued",
@@ -89,7 +103,8 @@ static void check_stable(struct sim *s, const struct stripe *st)
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		const struct conn *c = st->sessions[r] ? session_user(st->sessions[r]) : NULL;
 
-		if (c && c->rank && st->stable > first_pending(c->rank))
+		/* who leaves with operations pending wants no results */
+		if (c && c->rank && !st->sessions[r]->left && st->stable > first_pending(c->rank))
 			sim_fail(s, "a reducer takes operation %llu for stable, rank %u waits for %llu",
 				 (unsigned long long)st->stable - 1, r, (unsigned long long)first_pending(c->rank));
 	}
@@ -115,10 +130,13 @@ void check_last_session(struct session *session)
 	if (st->attached > 1 || st->ended || !st->running)
 		return;
 	for (unsigned i = 0; i <= st->mask; i++)
-		if (st->buckets[i])
-			sim_fail(c->sim,
-				 "the last session of a stripe goes, but chunk %u of operation %llu is in its slot",
-				 st->buckets[i]->of.chunk, (unsigned long long)st->buckets[i]->of.seq);
+		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
+			/* what all have may be repeated while the first one leaves */
+			if (!st->p.retain || (slot->of.seq >= st->stable && slot->contributed < st->p.world_size))
+				sim_fail(c->sim,
+					 "the last session of a stripe goes, but chunk %u of operation %llu is in its "
+					 "slot",
+					 slot->of.chunk, (unsigned long long)slot->of.seq);
 }
 
 static void check_team(struct sim *s, struct team *t)

@@ -9,10 +9,11 @@
 #include <string.h>
 
 #define TWO   "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
+#define FAIL  "job: {failover: fail}\n"
 #define SMALL "sharding: {shards: 2, chunk_bytes: 1024, window: 2}\n"
 
-static const char two[] = TWO SMALL "timeouts: {detect: 8s}\n";
-static const char timed[] = TWO SMALL "timeouts: {detect: 8s, op: 3s}\n";
+static const char two[] = TWO SMALL FAIL "timeouts: {detect: 8s}\n";
+static const char timed[] = TWO SMALL FAIL "timeouts: {detect: 8s, op: 3s}\n";
 static const char lanes[] =
     "reducers: [{id: r0, address: \"127.0.0.1:1\", lanes: 2}, {id: r1, address: \"127.0.0.1:2\"}]\n"
     "sharding: {shards: 5, chunk_bytes: 2048, window: 7}\njob: {deterministic: true}\ntimeouts: {detect: 4s}\n";

@@ -127,7 +127,7 @@ START_TEST(an_exchange)
 	struct rs_err e;
 
 	ck_assert_int_eq(rs_config_load(&cfg, "config/examples/four-reducers.yaml", &e), RS_OK);
-	ck_assert_uint_eq(exhaust(make_exchange, &cfg), 4);
+	ck_assert_uint_eq(exhaust(make_exchange, &cfg), 9);
 	rs_config_close(&cfg);
 }
 END_TEST

@@ -586,7 +586,7 @@ START_TEST(a_drain_lets_jobs_end)
 	id = admit(&w, &h);
 	registry_drain(w.r);
 	strcpy(other.job, "other");
-	refused(&w, &other, RS_EREFUSED, true, "this reducer is shutting down");
+	refused(&w, &other, RS_ECLOSED, true, "this reducer is shutting down");
 	/* whoever belongs to a job that is there still comes in */
 	for (unsigned i = 1; i < 4; i++) {
 		h = hello(i / 2, i % 2);
