@@ -4,7 +4,9 @@
 every rank with the same bits, which in a deterministic job are those of a run that nobody disturbed."""
 
 import json
+import re
 import signal
+import subprocess
 import time
 import unittest
 
@@ -30,7 +32,8 @@ class Job:
         self.workers = cluster.start_workers(WORLD, [harness.PYTHON, str(WORKER), str(path)])
 
     def at_gate(self, number):
-        """Waits until one rank stands at a gate and the others have started all they can, none of which can be done."""
+        """Waits until one rank stands at a gate and the others have started all they can, none of which can be done.
+        No barrier (worker_mixed.BARRIERS) and no other gate may be among those."""
         last = min(number + self.plan["in_flight"], self.plan["cases"]) - 1
         for rank, w in enumerate(self.workers):
             if rank == self.plan["gates"][number]:
@@ -66,14 +69,21 @@ class Job:
         self.test.assertLess(took, seconds * harness.SCALE)
 
 
+def received_by(cluster, i):
+    """Bytes that the connections of reducer i which are open now have brought it."""
+    port = cluster.address(i).rsplit(":", 1)[1]
+    said = subprocess.run(["ss", "-tinH", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", said)))
+
+
 class Failover(unittest.TestCase):
     KINDS = [(0, False), (2, True)] if harness.SLOW else [(0, False), (0, True), (2, False), (2, True)]
 
-    def each_kind(self, scenario, gates):
+    def each_kind(self, scenario, gates, **plan):
         """Runs a scenario with and without agents, and with and without `deterministic`, where bits are compared with
         those of a job that nothing happened to."""
         for agents, deterministic in self.KINDS:
-            how = {"style": "random" if deterministic else "exact", "deterministic": deterministic}
+            how = plan | {"style": "random" if deterministic else "exact", "deterministic": deterministic}
             config = {"job": {"deterministic": deterministic}, "sharding": {"chunk_bytes": "4KiB"}, **DETECT}
             with self.subTest(agents=agents, deterministic=deterministic):
                 with harness.Cluster(
@@ -87,13 +97,126 @@ class Failover(unittest.TestCase):
                     with harness.Cluster(reducers=3, agents=agents, lanes=2, config=config) as c:
                         self.assertEqual(Job(self, c, **how).done(), sums)
 
-    def test_undisturbed(self):
-        def scenario(_, job):
-            for gate in (3, 30):
+    def test_killed_one_after_the_other(self):
+        """Until one is left; then the first comes back, gets work again, and is the one that is left."""
+        more = (80, 88, 100)
+        gates = {10: 0, 40: 3, 70: 1, 108: 0} | {gate: gate % WORLD for gate in more}
+
+        def scenario(c, job):
+            for gate, victim in ((10, 0), (40, 1)):
+                job.at_gate(gate)
+                c.reducers[victim].kill()
+                job.go(gate)
+            job.at_gate(70)
+            c.start_reducer(0).wait_text("job-started")
+            before = received_by(c, 0)
+            job.go(70)
+            for gate in more:
                 job.at_gate(gate)
                 job.go(gate)
+            job.at_gate(108)
+            self.assertGreater(received_by(c, 0), before + 10_000)
+            c.reducers[2].kill()
+            job.go(108)
 
-        self.each_kind(scenario, {3: 0, 30: 2})
+        self.each_kind(scenario, gates)
+
+    def test_killed_at_once(self):
+        def scenario(c, job):
+            job.at_gate(30)
+            for victim in (0, 2):
+                c.reducers[victim].kill()
+            job.go(30)
+
+        self.each_kind(scenario, {30: 1})
+
+    def test_killed_while_data_flows(self):
+        """Nobody waits for anybody: chunks are on their way everywhere."""
+
+        def scenario(c, job):
+            for number, victim in ((20, 1), (60, 2)):
+                job.reached(number)
+                c.reducers[victim].kill()
+
+        self.each_kind(scenario, {}, largest=300_000)
+
+    def test_stands_still(self):
+        """For longer than the detection time; then it goes on, and must not disturb what the others have decided."""
+
+        def scenario(c, job):
+            for gate, victim in ((10, 1), (60, 2)):
+                job.at_gate(gate)
+                c.reducers[victim].signal(signal.SIGSTOP)
+                job.go(gate)
+                job.at_gate(gate + 30)  # what was pending is done without it
+                c.reducers[victim].signal(signal.SIGCONT)
+                job.go(gate + 30)
+
+        self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3})
+
+    def test_drained(self):
+        """It ends in good order while the job goes on, and nobody reads an error; the next one too."""
+
+        def scenario(c, job):
+            for gate, victim in ((10, 2), (60, 0)):
+                job.at_gate(gate)
+                c.reducers[victim].signal(signal.SIGTERM)
+                c.reducers[victim].wait_text("draining")
+                job.go(gate)
+                job.at_gate(gate + 30)
+                self.assertEqual(c.reducers[victim].wait(), 0)
+                job.go(gate + 30)
+
+        self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3})
+
+    def test_drained_while_idle(self):
+        """Nothing is pending: the ranks compute, and it need not wait for them."""
+        with harness.Cluster(reducers=3, config=DETECT) as c:
+            job = Job(self, c, cases=60, in_flight=1, gates={20: 0, 40: 1})
+            for gate, victim in ((20, 1), (40, 0)):
+                job.at_gate(gate)
+                c.reducers[victim].signal(signal.SIGTERM)
+                self.assertEqual(c.reducers[victim].wait(), 0)
+                job.go(gate)
+            job.done()
+
+
+class Giving(unittest.TestCase):
+    """Where nobody can take over, or nobody may, every rank reads which reducer was lost."""
+
+    def check(self, reducers, victims, pattern, config, how="kill", seconds=2, agents=0):
+        config = {**DETECT, **config}
+        with harness.Cluster(reducers=reducers, agents=agents, config=config, server_config=DETECT) as c:
+            job = Job(self, c, gates={10: 0})
+            job.at_gate(10)
+            since = time.monotonic()
+            for victim in victims:
+                if how == "kill":
+                    c.reducers[victim].kill()
+                else:
+                    c.reducers[victim].signal(signal.SIGSTOP)
+            job.go(10)
+            job.failed(pattern, since, seconds)
+            for victim in victims:
+                c.reducers[victim].signal(signal.SIGCONT)
+
+    def test_fail(self):
+        for agents in (0, 2):
+            for how, seconds in (("kill", 2), ("stop", 3)):
+                with self.subTest(agents=agents, how=how):
+                    self.check(3, [1], r"reducer r1 \(127\.0\.0\.1:\d+\) was lost", {"job": {"failover": "fail"}}, how,
+                               seconds, agents)  # fmt: skip
+
+    def test_one_reducer(self):
+        for how, seconds in (("kill", 2), ("stop", 3)):
+            with self.subTest(how):
+                self.check(1, [0], r"reducer r0 \(127\.0\.0\.1:\d+\) was lost", {}, how, seconds)
+
+    def test_all_of_them(self):
+        for agents in (0, 2):
+            with self.subTest(agents=agents):
+                pattern = r"reducer r0 .* was lost: .*; reducer r1 .* was lost: .*; reducer r2 .* was lost: "
+                self.check(3, [0, 1, 2], pattern, {}, agents=agents)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class Director:
         self.events = collections.deque(events)
         self.deadline = time.monotonic() + limit_s
         self.lost = None  # the event that has ended a generation
+        self.buried = False  # nothing is left of that generation, and what was lost is back
         self._due, self._order = [], itertools.count()
 
     def _after(self, seconds, call, *args):
@@ -120,8 +121,10 @@ class Director:
                 self._after(event.delay, self._begin, event)
             wait = min(self._due[0][0] - now, 0.05) if self._due else 0.05
             self.training.workers[0].wait_more(max(0, wait))
-            if self.lost and not self._left():
+            if self.lost and not self.buried and not self._left():
                 self._bury()
+        if self.lost and not self.buried:
+            self._bury()
 
     def settle(self):
         """What is still to be undone, when the ranks have ended."""
@@ -178,7 +181,8 @@ class Director:
         return [r for r, w in enumerate(self.training.workers) if w.running() and not self._is_victim(r)]
 
     def _bury(self):
-        """The others have ended; so do now those that were lost."""
+        """The others have ended, and so do now those that were lost, unless they have read of it themselves."""
+        self.buried = True
         for rank, w in enumerate(self.training.workers):
             if self._is_victim(rank):
                 w.kill()
@@ -202,7 +206,7 @@ def train_once(world, drawn, folder, options):
             wrong = [e for e in errors.values() if not re.search(LOST, e)]
             if wrong:
                 raise RoundError(f"after {director.lost}: {wrong[0]}")
-            director.lost = None
+            director.lost, director.buried = None, False
             training.start()
             director.run()
             errors = training.collect()

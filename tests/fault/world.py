@@ -211,9 +211,9 @@ class World:
 
     def _look(self, p):
         """Whether a process that has ended did so as it should, and found no fault in itself."""
-        if p in self.agents.values() or p.name.startswith(("reducer", "agent")):
-            if not p.killed and p.code is None:
-                p.wait(1)
+        if p.code is None:
+            p.wait(1)
+        if p.name.startswith(("reducer", "agent")):
             if not p.killed and p.code != 0:
                 self.problems.append(f"{p.name} ended with status {p.code}, expected 0")
         if found := next((line for line in p.err.splitlines() if _REPORT.search(line)), None):

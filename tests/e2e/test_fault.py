@@ -1,0 +1,166 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of tests/fault: a few rounds and a short soak, and that both find what is wrong."""
+
+import collections
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "tests/fault"))
+import fault  # noqa: E402
+import plan  # noqa: E402
+import soak  # noqa: E402
+
+
+def options(**more):
+    """As on the command line."""
+    return types.SimpleNamespace(
+        **{"steps": 60, "detect": 1, "seed": 7, "rounds": 1, "kinds": list(plan.KINDS), "framework": "numpy",
+           "no_links": True} | more  # fmt: skip
+    )
+
+
+def trained(losses, checksums=(5,)):
+    return types.SimpleNamespace(losses=losses, checksums=set(checksums))
+
+
+class Plans(unittest.TestCase):
+    rounds = [plan.Round(seed, 60, 1.0, plan.KINDS) for seed in range(500)]
+
+    def test_seed_says_everything(self):
+        again = plan.Round(7, 60, 1.0, plan.KINDS)
+        self.assertEqual((again.topology, again.events), (self.rounds[7].topology, self.rounds[7].events))
+        self.assertNotEqual(again.events, self.rounds[8].events)
+
+    def test_all_of_it_happens(self):
+        kinds = collections.Counter(e.kind for r in self.rounds for e in r.events)
+        self.assertEqual(set(kinds), set(plan.KINDS))
+        self.assertGreater(min(kinds.values()), 5, kinds)
+        self.assertEqual({r.topology for r in self.rounds}, set(plan.TOPOLOGIES))
+
+    def test_limits(self):
+        for r in self.rounds:
+            self.assertEqual(r.events, sorted(r.events))
+            for e in r.events:
+                self.assertTrue(e.kind not in plan.REDUCER or e.target != r.survivor, r.seed)
+                self.assertTrue(e.kind not in plan.AGENT or r.topology.agents and e.target < 2, r.seed)
+                self.assertTrue(e.kind != "pause" or e.seconds <= 0.3, r.seed)
+            self.assertLessEqual(sum(e.kind in plan.WORKER + plan.AGENT for e in r.events), 1)
+
+
+class Judging(unittest.TestCase):
+    """What is wrong must not pass."""
+
+    def test_curves(self):
+        good = trained([{0: "0x1p+0", 1: "0x1p-1"}, {0: "0x1p+1", 1: "0x1p+0"}])
+        fault.compare(good, good)
+        for losses, checksums, sentence in (
+            ([{0: "0x1p+0", 1: "0x1.0000000000001p-1"}, good.losses[1]], (5,), "rank 0 has the loss .* at step 1"),
+            ([good.losses[0], {0: "0x1p+1"}], (5,), "rank 1 has the loss None at step 1"),
+            (good.losses, (6,), "checksums of the parameters"),
+            (good.losses, (5, 6), "checksums of the parameters"),
+        ):
+            with self.assertRaisesRegex(fault.RoundError, sentence):
+                fault.compare(trained(losses, checksums), good)
+
+    def test_round_that_fails(self):
+        """Its seed is said, its logs are kept, the others go on, and the end is not good."""
+        real, runs = fault.train_once, []
+
+        def wrong_once(world, drawn, *rest):
+            runs.append(drawn.seed)
+            training = real(world, drawn, *rest)
+            if drawn.seed == 8:
+                training.losses[0][1] = "0x0p+0"
+            return training
+
+        with tempfile.TemporaryDirectory() as out, mock.patch.object(fault, "train_once", wrong_once):
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                status = fault.Rounds(options(rounds=3, steps=6, kinds=["pause"], out=out)).run()
+            logs = sorted(p.name for p in (pathlib.Path(out) / "seed-8").iterdir())
+        self.assertEqual(status, 1, said.getvalue())
+        self.assertRegex(said.getvalue(), r"round 7: good, .*\nround 8: FAILED: rank 0 has the loss 0x0p\+0 at step 1, ")
+        self.assertIn("--rounds 1 --seed 8 repeats it", said.getvalue())
+        self.assertRegex(said.getvalue(), r"round 9: good, ")
+        self.assertEqual([r for r in runs if isinstance(r, int)], [7, 8, 9])
+        self.assertIn("plan.txt", logs)
+        self.assertTrue(any("reducer-r0" in name for name in logs), logs)
+
+    def test_memory_that_grows(self):
+        def verdict(kib, descriptors):
+            of = [(i / 10, kib(i), descriptors(i)) for i in range(600)]
+            return soak.Soak.verdict_of(types.SimpleNamespace(args=options(minutes=60)), "r0", 1, of)
+
+        self.assertTrue(verdict(lambda i: 40_000 + 500 * (i % 7), lambda i: 20 + i % 5)["flat"])
+        self.assertTrue(verdict(lambda i: 40_000 + min(i, 100) * 50, lambda i: 20)["flat"])  # it is warm then
+        self.assertFalse(verdict(lambda i: 40_000 + 5 * i, lambda i: 20)["flat"])
+        self.assertFalse(verdict(lambda i: 40_000, lambda i: 20 + i // 30)["flat"])
+        of = [(i / 10, 40_000, 20) for i in range(300)]
+        short = soak.Soak.verdict_of(types.SimpleNamespace(args=options(minutes=60)), "r1", 1, of)
+        self.assertIsNone(short)  # it did not live long enough
+
+    def test_errors_of_jobs(self):
+        def errors(asked, code=0, **end):
+            said = [{"what": "end", "wrong": [], "message": ""} | end] if code == 0 else []
+            w = types.SimpleNamespace(name="w", killed=False, code=code, err="", wait=lambda _: None, objects=lambda: said)
+            return list(soak.Job.errors(types.SimpleNamespace(workers=[w], asked=asked)))
+
+        lost = r"rank 1\b.* was lost"
+        self.assertEqual(errors(None), [])
+        self.assertEqual(errors(lost, message="rank 1 (pid 7 on x) was lost"), [])
+        for found in (
+            errors(None, message="reducer r1 was lost"), errors(lost, message="rank 2 was lost"), errors(lost),
+            errors(None, wrong=["case 3"]), errors(None, code=-6),
+        ):  # fmt: skip
+            self.assertEqual(len(found), 1, found)
+
+
+class Programs(unittest.TestCase):
+    def start(self, program, *words, timeout=100):
+        with harness.Cluster(start=False, reducers=0) as c, tempfile.TemporaryDirectory() as out:
+            argv = [harness.PYTHON, harness.ROOT / "tests/fault" / program, *words]
+            p = c.start(program, argv + ["--out", f"{out}/soak.jsonl" if program == "soak.py" else out])
+            try:
+                self.assertEqual(p.wait(timeout), 0, p.report())
+            finally:
+                p.signal(2)  # it takes down what it has made
+            return p
+
+    def test_rounds(self):
+        count = 2 if harness.SLOW else 4
+        p = self.start("fault.py", "--rounds", count, "--seed", 1)
+        self.assertEqual(p.objects()[-1]["good"], count)
+        print(p.out, end="", flush=True)
+
+    def test_soak(self):
+        p = self.start("soak.py", "--minutes", 0.4, "--between-faults", "0.5-2", "--between-jobs", "1-3")
+        rows = p.objects()
+        self.assertEqual(rows[-1]["verdict"], "good")
+        self.assertEqual(rows[0]["errors"], 0)
+        self.assertGreater(rows[0]["operations"], 200)
+        self.assertGreater(sum(rows[0]["faults"].values()), 2)
+        self.assertEqual({r["process"][:2] for r in rows[-1]["processes"]} & {"r0", "ag"}, {"r0", "ag"})
+
+    def test_wrong_usage(self):
+        for program, words, sentence in (
+            ("fault.py", ["--kinds", "fire"], "found fire, expected some of pause, kill"),
+            ("fault.py", ["--steps", "3"], "expected at least 4 --steps"),
+            ("soak.py", ["--kinds", "fire"], "found fire, expected some of kill"),
+        ):
+            with self.subTest(words), harness.Cluster(start=False, reducers=0) as c:
+                p = c.start(program, [harness.PYTHON, harness.ROOT / "tests/fault" / program, *words])
+                self.assertEqual(p.wait(), 2, p.report())
+                self.assertIn(sentence, p.err)
+
+
+if __name__ == "__main__":
+    harness.main()
