@@ -48,6 +48,13 @@ class Job:
         """Waits until one rank has started a case."""
         self.workers[number % WORLD].wait_text(rf'"what": "at", "case": {number}\}}', stream="out")
 
+    def back(self, i):
+        """Waits until all count reducer i among the living. One of them may have to lose it once more on the way, when
+        it hears of its return before it has seen it itself; then all do, and the second look waits for that."""
+        last = rf"reducer-back reducer=r{i}\b(?![\s\S]*reducer-lost reducer=r{i}\b)"
+        for p in 2 * (self.cluster.agents or self.workers):
+            p.wait_text(last)
+
     def done(self):
         """All ranks have all results; returns their checksums, the same on all."""
         said = [w.said("end", 60) for w in self.workers]
@@ -108,7 +115,8 @@ class Failover(unittest.TestCase):
                 c.reducers[victim].kill()
                 job.go(gate)
             job.at_gate(70)
-            c.start_reducer(0).wait_text("job-started")
+            c.start_reducer(0)
+            job.back(0)
             before = received_by(c, 0)
             job.go(70)
             for gate in more:
