@@ -54,7 +54,8 @@ struct agentd {
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint;
 	uv_async_t wake; /* notes, or doomed connections */
-	int spare_fd;    /* to be able to accept and refuse when descriptors have run out */
+	struct rs_log_limit refused;
+	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
 	bool stopping, closed;
 

@@ -244,7 +244,8 @@ static void refuse(struct agentd *a, int fd, const struct rs_err *why, bool retr
 {
 	union local_message m;
 
-	rs_log(a->log, RS_LOG_WARN, "client-refused", rs_kv_s("reason", why->msg));
+	if (rs_log_limit_pass(&a->refused, uv_now(&a->loop)))
+		rs_log(a->log, RS_LOG_WARN, "client-refused", rs_kv_s("reason", why->msg));
 	local_init(&m, LOCAL_REFUSED);
 	m.failure.code = why->code;
 	m.failure.retry = retry;
@@ -260,6 +261,11 @@ void agentd_accept(struct agentd *a)
 	int fd = accept4(a->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		if (local_hub_make_room(a->hub, "the agent has no file descriptors left")) {
+			agentd_close_doomed(a); /* the listener comes again at once */
+			agentd_arm(a);
+			return;
+		}
 		close(a->spare_fd);
 		fd = accept4(a->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {

@@ -17,6 +17,7 @@ static void on_timer(uv_timer_t *t)
 	struct agentd *a = t->data;
 
 	local_hub_tick(a->hub, uv_now(&a->loop));
+	rs_log_limit_tell(&a->refused, a->log, RS_LOG_WARN, uv_now(&a->loop));
 	agentd_arm(a);
 	agentd_check_stopped(a);
 }
@@ -27,6 +28,8 @@ void agentd_arm(struct agentd *a)
 
 	if (a->closed)
 		return;
+	if (rs_log_limit_next(&a->refused) < next)
+		next = rs_log_limit_next(&a->refused);
 	if (next == UINT64_MAX)
 		uv_timer_stop(&a->timer);
 	else
@@ -156,6 +159,7 @@ int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e
 	int rc;
 
 	a.notes_end = &a.notes;
+	a.refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
 	if (gethostname(a.host, sizeof a.host))
 		snprintf(a.host, sizeof a.host, "localhost");
 	a.host[sizeof a.host - 1] = 0;

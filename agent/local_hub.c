@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum {
+	LINES_PER_S = 5,      /* of the log, for each event that any client can cause */
+	JOB_LINES_PER_S = 50, /* and for jobs, of which there can be some in good order */
+};
+
 int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, struct rs_err *e)
 {
 	struct local_hub *h = calloc(1, sizeof *h);
@@ -18,6 +23,10 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 	h->ports = *opt->ports;
 	h->ctx = opt->ctx;
 	h->ops = opt->cfg->limits.ops;
+	h->fresh_end = &h->fresh;
+	h->limits[LOCAL_LIMITED_REFUSED] = (struct rs_log_limit){.event = "client-refused", .per_s = LINES_PER_S};
+	h->limits[LOCAL_LIMITED_DROPPED] = (struct rs_log_limit){.event = "client-dropped", .per_s = LINES_PER_S};
+	h->limits[LOCAL_LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
 	snprintf(h->host, sizeof h->host, "%s", opt->host);
 	*ret = h;
 	return RS_OK;
@@ -27,7 +36,7 @@ void local_hub_free(struct local_hub *h)
 {
 	if (!h)
 		return;
-	assert(!h->clients && !h->jobs && h->shm_used == 0);
+	assert(!h->clients && !h->fresh && !h->jobs && h->shm_used == 0);
 	free(h);
 }
 
@@ -38,7 +47,8 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 
 	if (h->draining)
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
-	if (h->clients_n >= LOCAL_CLIENTS_MAX)
+	h->now_ms = now_ms;
+	if (h->clients_n >= LOCAL_CLIENTS_MAX && !local_hub_make_room(h, "the agent serves no more clients"))
 		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, which is the most", h->host,
 			       h->clients_n);
 	c = calloc(1, sizeof *c);
@@ -48,14 +58,70 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 	c->user = user;
 	c->pid = pid;
 	c->deadline_ms = now_ms + h->cfg->timeouts.handshake_ms;
-	c->next = h->clients;
-	c->at = &h->clients;
-	if (c->next)
-		c->next->at = &c->next;
-	h->clients = c;
+	c->at = h->fresh_end;
+	*c->at = c;
+	h->fresh_end = &c->next;
 	h->clients_n++;
 	*ret = c;
 	return RS_OK;
+}
+
+static void unlink_client(struct local_client *c)
+{
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	else if (c->state == CLIENT_NEW)
+		c->hub->fresh_end = c->at;
+}
+
+void local_client_settle(struct local_client *c, int state)
+{
+	struct local_hub *h = c->hub;
+
+	if (c->state == CLIENT_NEW) {
+		unlink_client(c);
+		c->next = h->clients;
+		c->at = &h->clients;
+		if (c->next)
+			c->next->at = &c->next;
+		h->clients = c;
+	}
+	c->state = state;
+}
+
+bool local_may_log(struct local_hub *h, enum local_limited which)
+{
+	return rs_log_limit_pass(&h->limits[which], h->now_ms);
+}
+
+/* Sends it away for what it has not done, or done. */
+static void dismiss(struct local_client *c, const struct rs_err *why, bool retry)
+{
+	struct local_hub *h = c->hub;
+	struct rs_err how;
+
+	if (local_may_log(h, LOCAL_LIMITED_DROPPED))
+		rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
+	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
+	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
+	if (c->state == CLIENT_JOINED) {
+		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
+		local_job_lost(c, how.msg);
+	}
+	local_client_settle(c, CLIENT_LEAVING);
+	h->ports.drop(h->ctx, c);
+}
+
+bool local_hub_make_room(struct local_hub *h, const char *why)
+{
+	struct rs_err e;
+
+	if (!h->fresh)
+		return false;
+	rs_fail(&e, RS_EREFUSED, "no HELLO has come yet and %s: the place goes to a newer one", why);
+	dismiss(h->fresh, &e, true);
+	return true;
 }
 
 void *local_client_user(const struct local_client *c)
@@ -76,18 +142,7 @@ void local_send_failure(struct local_client *c, enum local_type type, const stru
 
 void local_client_violation(struct local_client *c, const struct rs_err *why)
 {
-	struct local_hub *h = c->hub;
-	struct rs_err how;
-
-	rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
-	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
-	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, false);
-	if (c->state == CLIENT_JOINED) {
-		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
-		local_job_lost(c, how.msg);
-	}
-	c->state = CLIENT_LEAVING;
-	h->ports.drop(h->ctx, c);
+	dismiss(c, why, false);
 }
 
 static void send_counters(struct local_client *c)
@@ -131,7 +186,7 @@ static int take_message(struct local_client *c, union local_message *m, uint64_t
 		return RS_OK;
 	default: /* GOODBYE: local_check lets nothing else pass */
 		local_job_goodbye(c);
-		c->state = CLIENT_LEAVING;
+		local_client_settle(c, CLIENT_LEAVING);
 		c->hub->ports.drop(c->hub->ctx, c);
 		return RS_OK;
 	}
@@ -156,9 +211,7 @@ void local_client_lost(struct local_client *c, const char *how)
 	if (c->state == CLIENT_JOINED)
 		local_job_lost(c, how);
 	local_buffers_orphan(c);
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
+	unlink_client(c);
 	h->clients_n--;
 	free(c);
 }
@@ -220,7 +273,7 @@ static void silent(struct local_client *c)
 	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
 	local_send_failure(c, LOCAL_ABORT, &e, false); /* should it go on some day */
 	local_job_lost(c, how);
-	c->state = CLIENT_LEAVING;
+	local_client_settle(c, CLIENT_LEAVING);
 	h->ports.drop(h->ctx, c);
 }
 
@@ -243,22 +296,18 @@ static void beat(struct local_client *c, uint64_t now_ms)
 	c->hub->ports.send(c->hub->ctx, c, &m, -1);
 }
 
-static void client_tick(struct local_client *c, uint64_t now_ms)
+void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 {
 	struct rs_err e;
 
-	if (c->state == CLIENT_JOINED && c->beat_ms <= now_ms)
-		beat(c, now_ms);
-	if (c->state != CLIENT_NEW || c->deadline_ms > now_ms)
-		return;
-	rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", c->hub->cfg->timeouts.handshake_ms);
-	local_client_violation(c, &e);
-}
-
-void local_hub_tick(struct local_hub *h, uint64_t now_ms)
-{
+	h->now_ms = now_ms;
 	for (struct local_client *c = h->clients; c; c = c->next)
-		client_tick(c, now_ms);
+		if (c->state == CLIENT_JOINED && c->beat_ms <= now_ms)
+			beat(c, now_ms);
+	while (h->fresh && h->fresh->deadline_ms <= now_ms) {
+		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
+		local_client_violation(h->fresh, &e);
+	}
 	for (struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
 			gathering_late(j);
@@ -268,18 +317,20 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 	if (h->draining && h->drain_ms <= now_ms)
 		for (struct local_job *j = h->jobs; j; j = j->next)
 			stopped(j);
+	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
+		rs_log_limit_tell(&h->limits[i], h->log, RS_LOG_WARN, now_ms);
 }
 
 uint64_t local_hub_next(const struct local_hub *h)
 {
-	uint64_t next = UINT64_MAX;
+	uint64_t next = h->fresh ? h->fresh->deadline_ms : UINT64_MAX;
 
-	for (const struct local_client *c = h->clients; c; c = c->next) {
-		if (c->state == CLIENT_NEW && c->deadline_ms < next)
-			next = c->deadline_ms;
+	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
+		if (rs_log_limit_next(&h->limits[i]) < next)
+			next = rs_log_limit_next(&h->limits[i]);
+	for (const struct local_client *c = h->clients; c; c = c->next)
 		if (c->state == CLIENT_JOINED && c->beat_ms < next)
 			next = c->beat_ms;
-	}
 	for (const struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms < next)
 			next = j->deadline_ms;

@@ -82,10 +82,13 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 /* All clients must be lost and local_hub_jobs() must be 0. */
 void local_hub_free(struct local_hub *h);
 
-/* A process has connected; pid 0: unknown. user is the driver's. Errors: RS_EREFUSED when there are too many or the
- * agent is stopping (the sentence is for the client), RS_ENOMEM. */
+/* A process has connected; pid 0: unknown. user is the driver's. When there are as many as there may be, one that has
+ * not said HELLO makes room. Errors: RS_EREFUSED when there is none such or the agent is stopping (the sentence is for
+ * the client), RS_ENOMEM. */
 int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pid, void *user, uint64_t now_ms,
 		     struct rs_err *e);
+/* Sends the client away that has waited longest without a HELLO, for the reason `why`. False when there is none. */
+bool local_hub_make_room(struct local_hub *h, const char *why);
 void *local_client_user(const struct local_client *c);
 /* n bytes have arrived in m. m may be written to. */
 void local_client_message(struct local_client *c, union local_message *m, size_t n, uint64_t now_ms);

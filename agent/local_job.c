@@ -32,7 +32,8 @@ static void job_free(struct local_job *j)
 	if (j->next)
 		j->next->at = j->at;
 	h->jobs_n--;
-	rs_log(h->log, RS_LOG_INFO, "job-ended", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation));
+	if (local_may_log(h, LOCAL_LIMITED_JOBS))
+		rs_log(h->log, RS_LOG_INFO, "job-ended", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation));
 	free(j->ring);
 	free(j->members);
 	free(j);
@@ -58,8 +59,9 @@ static void finish_failing(struct local_job *j)
 	assert(j->running == 0);
 	j->state = JOB_FAILED;
 	local_job_drop_ops(j);
-	rs_log(j->hub->log, RS_LOG_WARN, "job-failed", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
-	       rs_kv_s("reason", j->err.msg));
+	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))
+		rs_log(j->hub->log, RS_LOG_WARN, "job-failed", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation), rs_kv_s("reason", j->err.msg));
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)
 			local_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
@@ -218,8 +220,10 @@ static int find_place(struct local_hub *h, const struct local_hello *m, uint64_t
 		*ret = j;
 		return check_same(j, m, e);
 	}
-	if (job_new(&j, h, m, now_ms, e))
+	if (job_new(&j, h, m, now_ms, e)) {
+		*ret_retry = true; /* other jobs end, and memory comes back */
 		return e->code;
+	}
 	*ret = j;
 	rs_fail(&old, RS_ECLOSED, "generation %u of job %s has started on %s", m->generation, m->job, h->host);
 	for (j = h->jobs; j; j = j->next)
@@ -254,8 +258,10 @@ static void start_engine(struct local_job *j, uint64_t now_ms)
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
 	j->state = JOB_STARTING;
-	rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
-	       rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes), rs_kv_u("processes", j->members_n));
+	if (local_may_log(h, LOCAL_LIMITED_JOBS))
+		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation), rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes),
+		       rs_kv_u("processes", j->members_n));
 	if (h->ports.engine_start(h->ctx, &j->engine, j, &spec, &e)) {
 		j->engine = NULL;
 		local_job_fail(j, &e);
@@ -271,13 +277,14 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	bool retry = false;
 
 	if (check_hello(hello, &e) || find_place(h, hello, now_ms, &j, &retry, &e)) {
-		rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
+		if (local_may_log(h, LOCAL_LIMITED_REFUSED))
+			rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
 		local_send_failure(c, LOCAL_REFUSED, &e, retry);
-		c->state = CLIENT_LEAVING;
+		local_client_settle(c, CLIENT_LEAVING);
 		h->ports.drop(h->ctx, c);
 		return;
 	}
-	c->state = CLIENT_JOINED;
+	local_client_settle(c, CLIENT_JOINED);
 	c->job = j;
 	c->local_rank = hello->local_rank;
 	local_client_beat(c, hello->detect_ms, now_ms);
@@ -360,7 +367,9 @@ static void job_ready(struct local_job *j)
 	if (j->state != JOB_STARTING)
 		return;
 	j->state = JOB_RUNNING;
-	rs_log(j->hub->log, RS_LOG_INFO, "job-ready", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation));
+	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))
+		rs_log(j->hub->log, RS_LOG_INFO, "job-ready", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation));
 	local_init(&m, LOCAL_READY);
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)

@@ -38,7 +38,7 @@ struct local_buffer {
 /* A connected process. In a job exactly in state JOINED. */
 struct local_client {
 	struct local_hub *hub;
-	struct local_client *next, **at;
+	struct local_client *next, **at; /* in state NEW among the hub's fresh ones, else among its clients */
 	void *user;
 	uint32_t pid;
 	enum {
@@ -137,6 +137,9 @@ struct local_op {
 	struct local_side side[]; /* by local rank */
 };
 
+/* Events that are logged within limits, since clients can cause them at will. */
+enum local_limited { LOCAL_LIMITED_REFUSED, LOCAL_LIMITED_DROPPED, LOCAL_LIMITED_JOBS, LOCAL_LIMITED_NR };
+
 struct local_hub {
 	const struct rs_config *cfg;
 	const struct rs_kernels *kernels;
@@ -146,17 +149,23 @@ struct local_hub {
 	char host[64];
 	unsigned ops; /* operations a client may have in flight */
 	struct local_client *clients;
+	struct local_client *fresh, **fresh_end; /* without HELLO; who came first goes first */
 	struct local_job *jobs;
 	unsigned clients_n, jobs_n;
 	uint64_t shm_used;
 	uint64_t now_ms; /* of the last event with a time */
 	bool draining;
 	uint64_t drain_ms; /* deadline */
+	struct rs_log_limit limits[LOCAL_LIMITED_NR];
 };
 
 /* local_hub.c */
 /* The client has done what it may not: tells it, closes, ends its job. */
 void local_client_violation(struct local_client *c, const struct rs_err *why);
+/* A client in state NEW has said something, or has to go: moves on to `state`. */
+void local_client_settle(struct local_client *c, int state);
+/* May this event be logged now? */
+bool local_may_log(struct local_hub *h, enum local_limited which);
 void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry);
 /* It has joined: PINGs begin. */
 void local_client_beat(struct local_client *c, uint32_t detect_ms, uint64_t now_ms);

@@ -268,6 +268,11 @@ bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs
 	return lim->unsaid > 0;
 }
 
+uint64_t rs_log_limit_next(const struct rs_log_limit *lim)
+{
+	return lim->unsaid || lim->untold ? lim->from_ms + 1000 : UINT64_MAX;
+}
+
 const char *rs_log_level_name(enum rs_log_level level)
 {
 	return (unsigned)level < RS_LOG_NR ? level_names[level] : "level?";

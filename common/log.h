@@ -89,6 +89,9 @@ bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms);
  * second while there may be such; returns whether there still are. */
 bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms);
 
+/* When rs_log_limit_tell has something to say; UINT64_MAX: never. */
+uint64_t rs_log_limit_next(const struct rs_log_limit *lim);
+
 /* "error", "warn", ... and back; the second returns -1 for a word that is none. */
 const char *rs_log_level_name(enum rs_log_level level);
 int rs_log_level_parse(const char *word);

@@ -372,16 +372,23 @@ class Garbage(unittest.TestCase):
         self.assertLess(len(os.listdir(f"/proc/{self.cluster.agents[0].pid}/fd")), 60)
 
     def test_many_connections(self):
-        """Above the most that an agent serves each is told so; those below stay."""
-        held = []
-        refused = ""
-        for _ in range(1100):
-            c = self.client()
-            held.append(c)
+        """Above the most that an agent serves those that have not said HELLO go, if there are any."""
+        held = [self.client() for _ in range(1100)]
         for c in held:
             kind, _, sentence = c.last_words()
             self.assertEqual(kind, local.REFUSED)
-            refused += sentence + "\n"
+            self.assertRegex(sentence, "no HELLO has come yet and the agent serves no more clients|no HELLO within")
+        refused = ""
+        for rank in range(1030):
+            c = self.client()
+            try:
+                c.send(local.hello(job="many", rank=rank % 1024, world=1024, local_rank=rank % 1024, local_world=1024))
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the agent was quicker
+            kind, body, _ = c.receive()
+            if kind == local.REFUSED:
+                refused = body[8:516].split(b"\0")[0].decode()
+                break
         self.assertIn("already has 1024 clients", refused)
 
 

@@ -21,19 +21,37 @@ static void teardown(void)
 	fake_agent_close(&fa);
 }
 
+/* Who has not said HELLO makes room, the oldest first; when all have, newcomers are refused. */
 START_TEST(clients_are_limited)
 {
-	struct local_client *c[LOCAL_CLIENTS_MAX], *more;
+	static struct fake_client who[LOCAL_CLIENTS_MAX + 2];
+	union local_message m;
 	struct rs_err e;
 
 	for (int i = 0; i < LOCAL_CLIENTS_MAX; i++)
-		ck_assert_int_eq(local_client_new(&c[i], fa.hub, 0, NULL, 0, &e), 0);
-	ck_assert_int_eq(local_client_new(&more, fa.hub, 0, NULL, 0, &e), RS_EREFUSED);
-	ck_assert_str_eq(e.msg, "the agent on host already has 1024 clients, which is the most");
-	local_client_lost(c[500], "exited");
-	ck_assert_int_eq(local_client_new(&c[500], fa.hub, 0, NULL, 0, &e), 0);
-	for (int i = 0; i < LOCAL_CLIENTS_MAX; i++)
-		local_client_lost(c[i], "exited");
+		ck_assert_int_eq(local_client_new(&who[i].client, fa.hub, 0, &who[i], (uint64_t)i, &e), 0);
+	ck_assert_uint_eq(local_hub_next(fa.hub), 1000);
+	local_client_lost(who[0].client, "exited");
+	ck_assert_int_eq(local_client_new(&who[0].client, fa.hub, 0, &who[0], 900, &e), 0);
+	ck_assert_str_eq(who[1].story, "");
+	ck_assert_int_eq(local_client_new(&who[LOCAL_CLIENTS_MAX].client, fa.hub, 0, &who[LOCAL_CLIENTS_MAX], 900, &e),
+			 0);
+	ck_assert_str_eq(who[1].story, "REFUSED:-8+");
+	ck_assert_str_eq(who[1].sentence, "the agent on host dropped this process: no HELLO has come yet and the agent "
+					  "serves no more clients: the place goes to a newer one");
+	ck_assert(who[1].dropped && !who[2].dropped);
+	ck_assert_uint_eq(local_hub_next(fa.hub), 1002);
+	for (int i = 0; i <= LOCAL_CLIENTS_MAX; i++) {
+		local_init(&m, LOCAL_STATS);
+		local_client_message(who[i].client, &m, m.head.bytes, 901);
+	}
+	ck_assert(who[LOCAL_CLIENTS_MAX].dropped);
+	ck_assert_int_eq(
+	    local_client_new(&who[LOCAL_CLIENTS_MAX + 1].client, fa.hub, 0, &who[LOCAL_CLIENTS_MAX + 1], 902, &e),
+	    RS_EREFUSED);
+	ck_assert_str_eq(e.msg, "the agent on host already has 1025 clients, which is the most");
+	for (int i = 0; i <= LOCAL_CLIENTS_MAX; i++)
+		local_client_lost(who[i].client, "exited");
 }
 END_TEST
 

@@ -1,0 +1,348 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a stranger can do to a reducer or an agent, one kind after the other: a program that does it until it is ended.
+
+    abuse.py KIND ADDRESS [SECONDS]
+
+ADDRESS is host:port of a reducer, for kinds that begin with "local-" the path of an agent's socket. When its standard
+input says something or ends, or the time is over, it writes a last line of JSON: how many times it did it, and how often
+it was told why not.
+tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs that must not suffer from it.
+"""
+
+import collections
+import itertools
+import json
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+
+import local
+import wire
+
+HELD = 6000  # connections that are kept open: more than limits.connections has by default
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the end is a reset, which leaves no port behind in TIME_WAIT
+
+
+class Abuse:
+    """counts[...]: how often something was done ("done") or answered ("refused": with a reason, "cut": without)."""
+
+    def __init__(self, address):
+        self.address = address
+        self.counts = collections.Counter()
+        self.stopped = threading.Event()
+        self.rng = random.Random(1)
+        self.names = (f"abuse-{os.getpid()}-{i}" for i in itertools.count())
+
+    def connect(self):
+        """A connection; None when there is no room for it now."""
+        host, port = self.address.rsplit(":", 1)
+        s = socket.socket()
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        s.settimeout(5)
+        try:
+            s.connect((host, int(port)))
+        except OSError:
+            s.close()
+            self.counts["unconnected"] += 1
+            return None
+        return s
+
+    def answer(self, s, wait=5):
+        """The frame that comes next: its type, with REFUSED counted; None at the end of the connection."""
+        s.settimeout(wait)
+        try:
+            client = wire.Client(s)
+            found = client.receive()
+        except (OSError, AssertionError):
+            found = None
+        if found is None:
+            self.counts["cut"] += 1
+            return None
+        if found[0] == wire.REFUSED:
+            self.counts["refused"] += 1
+            self.counts["why: " + wire.unpack(found[1])[2].decode()[-60:]] += 1
+        return found[0]
+
+    def once(self, data, wait=False):
+        """A connection that says this, and reads the answer or is closed at once."""
+        s = self.connect()
+        if s is None:
+            return
+        with s:
+            try:
+                if data:
+                    s.sendall(data)
+                if wait:
+                    self.answer(s)
+            except OSError:
+                self.counts["cut"] += 1
+            self.counts["done"] += 1
+
+    def hold(self, make, many, every=0.0, step=None):
+        """Keeps `many` of what make() gives open, anew when one is closed; calls step(s) for each every so often."""
+        held, poll, next_step = {}, select.epoll(), 0.0
+        while not self.stopped.is_set():
+            while len(held) < many and not self.stopped.is_set():
+                s = make()
+                if s is None:
+                    break
+                s.setblocking(False)
+                held[s.fileno()] = s
+                poll.register(s, select.EPOLLIN | select.EPOLLRDHUP)
+                self.counts["done"] += 1
+                if len(held) % 64 == 0:
+                    break
+            for fd, _ in poll.poll(0 if len(held) < many else 0.05):
+                try:
+                    data = held[fd].recv(65536)
+                    if data[3:4] == bytes([wire.REFUSED]):
+                        self.counts["refused"] += 1
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    data = b""
+                if not data:
+                    held.pop(fd).close()
+            if step and time.monotonic() >= next_step:
+                next_step = time.monotonic() + every
+                for s in list(held.values()):
+                    try:
+                        step(s)
+                    except OSError:
+                        pass
+        for s in held.values():
+            s.close()
+
+    # connections
+
+    def storm(self):
+        """Connects and closes."""
+        while not self.stopped.is_set():
+            self.once(b"")
+
+    def silent(self):
+        """Thousands of connections that never say anything."""
+        self.hold(self.connect, HELD)
+
+    def loris(self):
+        """HELLOs that come byte by byte."""
+        hello = wire.hello(job="loris", world_size=2)
+        at = collections.Counter()
+
+        def say(s):
+            n = at[s.fileno()]
+            s.send(hello[n % len(hello) :][:1])
+            at[s.fileno()] += 1
+
+        self.hold(self.connect, 500, 0.05, say)
+
+    def garbage(self):
+        while not self.stopped.is_set():
+            self.once(self.rng.randbytes(200), wait=True)
+
+    def absurd(self):
+        """Headers with the largest length, and with the largest that is allowed and nothing behind."""
+        frames = [wire.frame(kind, length=n) for kind in (wire.HELLO, wire.DATA, wire.PING) for n in (0xFFFFFFFF, 4096)]
+        for data in itertools.cycle(frames):
+            if self.stopped.is_set():
+                break
+            self.once(data, wait=b"\xff\xff\xff\xff" in data)
+
+    # jobs
+
+    def jobs(self):
+        """Ever more jobs, each of which waits for a rank that never comes."""
+
+        def make():
+            s = self.connect()
+            if s is None:
+                return None
+            s.sendall(wire.hello(job=next(self.names), world_size=2, window=1))
+            return s
+
+        def ping(s):
+            s.send(wire.frame(wire.PING))
+
+        self.hold(make, 500, 1, ping)
+
+    def churn(self):
+        """Jobs that open, start and close."""
+        while not self.stopped.is_set():
+            s = self.connect()
+            if s is None:
+                continue
+            with s:
+                s.sendall(wire.hello(job=next(self.names), window=1))
+                if self.answer(s) == wire.WELCOME and self.answer(s) == wire.START:
+                    s.sendall(wire.frame(wire.GOODBYE))
+                    self.answer(s)
+                    self.counts["cut"] -= 1  # as it should be
+                self.counts["done"] += 1
+
+    def huge(self):
+        """HELLOs that ask for nearly all the memory there is, and go again."""
+        while not self.stopped.is_set():
+            self.once(wire.hello(job=next(self.names), window=900, chunk_bytes=1 << 20, world_size=2), wait=True)
+
+    def join(self, **who):
+        """A connection that has joined a job; None when it was refused."""
+        s = self.connect()
+        if s is None:
+            return None
+        try:
+            s.sendall(wire.hello(**who))
+            if self.answer(s) == wire.WELCOME:
+                return s
+        except OSError:
+            pass
+        s.close()
+        return None
+
+    def pings(self):
+        """Connections that joined jobs and send nothing but PINGs, as fast as they can."""
+        data = wire.frame(wire.PING) * 1024
+        held = [s for s in (self.join(job=next(self.names), world_size=2) for _ in range(4)) if s]
+        for s in held:
+            s.setblocking(False)
+        while not self.stopped.is_set():
+            _, ready, _ = select.select([], held, [], 0.1)
+            for s in ready:
+                try:
+                    sent = s.send(data)
+                    if sent % 64:  # in the middle of a frame
+                        s.setblocking(True)
+                        s.sendall(data[sent % 64 : 64])
+                        s.setblocking(False)
+                    self.counts["done"] += sent // 64
+                except OSError:
+                    held.remove(s)
+                    self.counts["cut"] += 1
+
+    def deaf(self):
+        """Ranks of jobs that send contributions and never read what comes back."""
+        payload = bytes(65536)
+        held = []
+        for _ in range(20):
+            s = self.join(job=next(self.names), window=16, detect_ms=600000)
+            if s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                self.answer(s)
+                s.settimeout(0.2)
+                held.append(s)
+        for i in itertools.count():
+            for s in list(held):
+                if self.stopped.is_set():
+                    return
+                try:
+                    s.sendall(wire.frame(wire.DATA, payload, dtype=7, seq=i, count=16384, chunk_elems=16384))
+                    self.counts["done"] += 1
+                except OSError:  # its socket is full: the reducer has stopped to read, or closed it
+                    held.remove(s)
+                    self.counts["full"] += 1
+            if not held:
+                self.stopped.wait()
+
+    def dead(self):
+        """Ranks that join and are never heard of again, as after the loss of a machine."""
+        self.hold(lambda: self.join(job=next(self.names), world_size=2, window=1), 50)
+
+    # the agent's socket
+
+    def client(self):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.settimeout(5)
+        try:
+            s.connect(self.address)
+        except OSError:
+            s.close()
+            self.counts["unconnected"] += 1
+            return None
+        return s
+
+    def local_once(self, *messages):
+        s = self.client()
+        if s is None:
+            return
+        with s:
+            try:
+                for m in messages:
+                    s.send(m)
+                if messages:
+                    data = s.recv(2048)
+                    self.counts["refused"] += data[2:3] == bytes([local.REFUSED])
+            except OSError:
+                self.counts["cut"] += 1
+            self.counts["done"] += 1
+
+    def local_storm(self):
+        while not self.stopped.is_set():
+            self.local_once()
+
+    def local_silent(self):
+        self.hold(self.client, 3000)
+
+    def local_garbage(self):
+        while not self.stopped.is_set():
+            self.local_once(self.rng.randbytes(300))
+
+    def local_churn(self):
+        """Jobs of one process that come and go."""
+        while not self.stopped.is_set():
+            self.local_once(local.hello(job=next(self.names)), local.message(local.GOODBYE))
+
+    def local_jobs(self):
+        """Ever more jobs that wait for a local rank that never comes."""
+
+        def make():
+            s = self.client()
+            if s:
+                s.send(local.hello(job=next(self.names), world=2, local_world=2))
+            return s
+
+        self.hold(make, 500)
+
+    def local_stats(self):
+        """A process that asks and asks, and reads the answers."""
+        c = local.Client(self.address)
+        c.join(job=next(self.names))
+        while not self.stopped.is_set():
+            for _ in range(32):
+                c.send(local.message(local.STATS))
+            for _ in range(32):
+                c.receive()
+            self.counts["done"] += 32
+        c.sock.close()
+
+
+KINDS = ["storm", "silent", "loris", "garbage", "absurd", "jobs", "churn", "huge", "pings", "deaf", "dead"]
+LOCAL_KINDS = ["local-storm", "local-silent", "local-garbage", "local-churn", "local-jobs", "local-stats"]
+
+
+def main():
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in KINDS + LOCAL_KINDS:
+        sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS], with a KIND of {', '.join(KINDS + LOCAL_KINDS)}")
+    abuse = Abuse(sys.argv[2])
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else None
+    worker = threading.Thread(target=getattr(abuse, sys.argv[1].replace("-", "_")), daemon=True)
+    started = time.monotonic()
+    print("started", flush=True)
+    worker.start()
+    while worker.is_alive() and (seconds is None or time.monotonic() < started + seconds):
+        ready, _, _ = select.select([sys.stdin], [], [], 0.1)
+        if ready:
+            break
+    took = time.monotonic() - started
+    abuse.stopped.set()
+    worker.join(20)
+    print(json.dumps({"kind": sys.argv[1], "seconds": round(took, 3), **abuse.counts}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

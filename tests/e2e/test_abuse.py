@@ -1,0 +1,377 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Strangers that flood, starve and stall a reducer or an agent (abuse.py): memory and log stay within bounds, who is
+refused reads why, and a job beside it goes on. bench/abuse.py measures what that job loses."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import socket
+import threading
+import time
+import unittest
+
+import abuse
+import harness
+import local
+import wire
+
+LOAD = str(harness.BUILD / "bench" / "reduction-load")
+LIMITS = {"jobs": 8, "connections": 400, "memory": "64MiB"}
+LINES = 5  # of the log in a second, for each event that a stranger can cause
+SECONDS = 0.5 if harness.SLOW else 1
+
+
+def memory(pid):
+    """Resident bytes now and at most."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return [int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10 for name in ("VmRSS", "VmHWM")]
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class Base(unittest.TestCase):
+    def cluster(self, **more):
+        return self.enterContext(harness.Cluster(**more))
+
+    def start_abuse(self, c, kind, address):
+        env = {"PYTHONDONTWRITEBYTECODE": "1"}
+        argv = ["/usr/bin/python3", str(harness.ROOT / "tests" / "e2e" / "abuse.py"), kind, address]
+        return c.start(kind, ["/bin/sh", "-c", 'ulimit -n "$(ulimit -Hn)"; exec "$@"', "sh", *argv], env)
+
+    def end_abuse(self, p):
+        """What it counted."""
+        p.tell()
+        self.assertEqual(p.wait(), 0, p.report())
+        return p.objects()[-1]
+
+    def start_job(self, c, name, **more):
+        """A job of four ranks for a while."""
+        argv = [LOAD, "--address", c.address(0), "--name", name, "--ranks", 4, "--bytes", "256K", "--json"]
+        for option, value in {"seconds": SECONDS, "warmup": 0, **more}.items():
+            argv += [f"--{option}", value]
+        return c.start(name, argv)
+
+    def end_job(self, p):
+        """It must get its sums."""
+        self.assertEqual(p.wait(60), 0, p.report())
+        row = json.loads(p.out)
+        self.assertEqual(row["wrong"], 0)
+        self.assertGreater(row["results"], 0)
+
+    def job(self, c, name, **more):
+        self.end_job(self.start_job(c, name, **more))
+
+    def check_log(self, text, seconds):
+        """No event has more lines than it may have; a flood is told in numbers."""
+        for event in ("connection-refused", "out-of-descriptors", "client-refused", "client-dropped"):
+            found = len(re.findall(rf"\b{event} (peer|pid|reason|advice)=", text))
+            self.assertLessEqual(found, LINES * (seconds + 2), event)
+        self.assertLess(text.count("\n"), 300 * (seconds + 2))
+
+
+class Reducer(Base):
+    def test_kinds(self):
+        """Everything that abuse.py can do, each beside a job."""
+        for kind in abuse.KINDS:
+            with self.subTest(kind):
+                c = self.enterContext(harness.Cluster(server_config={"limits": LIMITS}))
+                r = c.reducers[0]
+                self.job(c, "first", ops=2)
+                before, fds = memory(r.pid)[0], descriptors(r.pid)
+                started = time.monotonic()
+                job = self.start_job(c, "beside", seconds=SECONDS + 1)
+                r.wait_text(r"\bjob-started job=beside")
+                p = self.start_abuse(c, kind, c.address(0))
+                p.wait_text("^started", stream="out")
+                self.end_job(job)
+                counts = self.end_abuse(p)
+                took = time.monotonic() - started
+                self.assertGreater(counts.get("done", 0), 0, counts)
+                self.settles(r, fds)
+                self.job(c, "after", ops=2)
+                self.check_log(r.err, took)
+                if not harness.SAN:  # a sanitizer's shadow and quarantine are not announced
+                    most = memory(r.pid)[1] - before
+                    self.assertLess(most, (64 << 20) + 400 * (8 << 10) + (8 << 20), counts)
+
+    def settles(self, r, fds):
+        """All that strangers had open is closed again."""
+        deadline = time.monotonic() + 20 * harness.SCALE
+        while descriptors(r.pid) > fds + 4:  # the thread pool's own
+            self.assertLess(time.monotonic(), deadline, f"{descriptors(r.pid)} descriptors, before it were {fds}")
+            time.sleep(0.05)
+
+    def test_suppressed_lines_are_counted(self):
+        """The log has few lines of a flood, and the number of the others."""
+        c = self.cluster(server_config={"limits": LIMITS})
+        p = self.start_abuse(c, "garbage", c.address(0))
+        c.reducers[0].wait_text(r"\bsuppressed event=connection-refused lines=\d+")
+        self.end_abuse(p)
+        err = c.reducers[0].err
+        said = len(re.findall(r"\bconnection-refused peer=", err))
+        unsaid = sum(map(int, re.findall(r"\bsuppressed event=connection-refused lines=(\d+)", err)))
+        self.assertGreater(unsaid, said)
+
+    def test_jobs_beyond_the_limit(self):
+        c = self.cluster(server_config={"limits": {"jobs": 2, "workers": 8, "memory": "16MiB"}})
+        held = [wire.Client(c.connect(0)) for _ in range(2)]
+        for i, client in enumerate(held):
+            self.addCleanup(client.sock.close)
+            client.join(job=f"held{i}", world_size=2, window=1)
+        for values, retry, says in (
+            ({"job": "third", "window": 1}, True, "runs 2 jobs, as many as its limits.jobs allows"),
+            ({"job": "wide", "world_size": 9}, False, "job wide has 9 workers, this reducer's limits.workers allows 8"),
+            ({"job": "held0", "rank": 1, "world_size": 3, "window": 1}, False, "says the world size of job held0 is 3"),
+        ):
+            with wire.Client(c.connect(0)) as client:
+                client.send(wire.hello(**values))
+                fields = wire.unpack(client.expect(wire.REFUSED))
+                self.assertIn(says, fields[2].decode())
+                self.assertEqual(bool(fields.get(3)), retry, fields)
+
+    def test_silent_crowd_keeps_nobody_out(self):
+        """Connections that say nothing are as many as there may be, and would be for a minute: the oldest go."""
+        c = self.cluster(server_config={"limits": {"connections": 50}, "timeouts": {"handshake": "1min"}})
+        crowd = [wire.Client(c.connect(0)) for _ in range(120)]
+        for client in crowd:
+            self.addCleanup(client.sock.close)
+        self.assertIn("no HELLO has come yet and this reducer has 50 connections, as many as its limits.connections "
+                      "allows: the place goes to a newer connection", crowd[0].reason(wire.REFUSED))  # fmt: skip
+        with wire.Client(c.connect(0)) as client:
+            client.join(job="newcomer")
+            client.expect(wire.START)
+        self.job(c, "beside")
+        crowd[-1].send(wire.hello(job="late"))  # among the newest: it still has its place
+        crowd[-1].expect(wire.WELCOME)
+
+    def test_limit_of_connections(self):
+        """All places are taken by workers: newcomers, many at once, read why and may come again."""
+        c = self.cluster(server_config={"limits": {"connections": 3}})
+        workers = [wire.Client(c.connect(0)) for _ in range(3)]
+        for rank, client in enumerate(workers):
+            self.addCleanup(client.sock.close)
+            client.join(job="full", rank=rank, world_size=4, window=1)
+        for _ in range(2):
+            crowd = [wire.Client(c.connect(0)) for _ in range(60)]
+            for client in crowd:
+                fields = wire.unpack(client.expect(wire.REFUSED))
+                self.assertIn("connections, as many as its limits.connections allows", fields[2].decode())
+                self.assertTrue(fields.get(3), "retry is not set")
+                client.sock.close()
+        workers[0].sock.close()
+        deadline = time.monotonic() + 20 * harness.SCALE
+        while True:  # until the reducer has seen that there is a place
+            with wire.Client(c.connect(0)) as client:
+                client.send(wire.hello(job="full", rank=3, world_size=4, window=1))
+                if client.receive()[0] == wire.WELCOME:
+                    break
+            self.assertLess(time.monotonic(), deadline)
+
+    def start_with(self, c, script, *more):
+        """A reducer that a shell script starts, on a port that is known before."""
+        argv = [harness.binary("reduction-server"), "--listen", c.address(0), "--lanes", "1", *more]
+        c.reducers[0] = c.start("reducer r0", ["/bin/sh", "-c", script, "sh", *argv])
+        deadline = time.monotonic() + 20 * harness.SCALE
+        while True:
+            try:
+                c.connect(0).close()
+                return c.reducers[0]
+            except ConnectionRefusedError:
+                self.assertLess(time.monotonic(), deadline, "it does not listen")
+                time.sleep(0.02)
+
+    def test_descriptors_run_out(self):
+        """Silent connections give theirs up. When all belong to workers newcomers read why."""
+        c = self.cluster(start=False)
+        r = self.start_with(c, 'ulimit -n 60 && exec "$@"')
+        crowd = [wire.Client(c.connect(0)) for _ in range(150)]
+        for client in crowd:
+            self.addCleanup(client.sock.close)
+        self.assertIn("no file descriptors left: the place goes to a newer connection", crowd[0].reason(wire.REFUSED))
+        self.job(c, "beside")
+        workers = []
+        for rank in range(80):
+            client = wire.Client(c.connect(0))
+            self.addCleanup(client.sock.close)
+            client.send(wire.hello(job="full", rank=rank, world_size=80, window=1))
+            kind, payload = client.receive()
+            if kind == wire.REFUSED:
+                break
+            workers.append(client)
+        self.assertEqual(kind, wire.REFUSED)
+        self.assertIn("this reducer has no file descriptors left", wire.unpack(payload)[2].decode())
+        self.assertTrue(wire.unpack(payload).get(3), "retry is not set")
+        self.assertGreater(len(workers), 20)
+        for client in workers:
+            client.sock.close()
+        self.settles(r, 20)
+        self.job(c, "after")
+        self.assertIn("out-of-descriptors advice=", r.err)
+        self.check_log(r.err, 5)
+
+    def test_log_that_nobody_reads(self):
+        """Standard error is a pipe whose reader stands still, a full disk, or closed: the reducer serves on."""
+        for script in ('exec "$@" 2<>fifo', 'exec "$@" 2>/dev/full', 'exec "$@" 2>&-'):
+            with self.subTest(script):
+                c = self.cluster(start=False, config={})
+                os.mkfifo(c.dir / "fifo")
+                r = self.start_with(c, script)
+                for _ in range(2):
+                    p = self.start_abuse(c, "churn", c.address(0))
+                    self.job(c, "beside")
+                    self.assertGreater(self.end_abuse(p)["done"], 0)
+                filler = b"\0" * 4096
+                if "fifo" in script:  # as full as it can be
+                    fd = os.open(c.dir / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+                    try:
+                        while True:
+                            os.write(fd, filler)
+                    except BlockingIOError:
+                        pass
+                    os.close(fd)
+                self.job(c, "after")
+                # nobody has got the log's descriptor
+                self.assertRegex(os.readlink(f"/proc/{r.pid}/fd/2"), "fifo|/dev/full|/dev/null")
+                self.assertEqual(r.stop(), 0, r.report())
+
+    def test_large_job_stops_nobody(self):
+        """Memory for one is touched in the background: a later job starts first. It is given back as well."""
+        c = self.cluster()
+        r = c.reducers[0]
+        self.job(c, "first", ops=2)
+        before = memory(r.pid)[0]
+        for i in range(3):
+            with wire.Client(c.connect(0)) as large, wire.Client(c.connect(0)) as small:
+                large.send(wire.hello(job=f"large{i}", window=500, chunk_bytes=1 << 20))
+                large.expect(wire.WELCOME)
+                small.join(job=f"small{i}")
+                small.expect(wire.START)
+                large.sock.setblocking(False)
+                with self.assertRaises(BlockingIOError, msg="the large job has started first"):
+                    large.sock.recv(1)
+            r.wait_text(rf"\bjob-closed job=large{i}")
+        deadline = time.monotonic() + 20 * harness.SCALE
+        while not harness.SAN and memory(r.pid)[0] > before + (16 << 20):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        with wire.Client(c.connect(0)) as large:  # SIGTERM while it is touched; no job keeps the reducer
+            large.join(job="large", window=500, chunk_bytes=1 << 20)
+        self.assertEqual(r.stop(), 0, r.report())
+        with self.subTest("a large job starts in the end"):
+            r = c.start_reducer(0)
+            with wire.Client(c.connect(0)) as large:
+                large.sock.settimeout(60 * harness.SCALE)
+                large.join(job="large", window=100, chunk_bytes=1 << 20, detect_ms=600000)
+                large.expect(wire.START)
+                large.send(wire.frame(wire.GOODBYE))
+                large.closed()
+
+    def test_deaf_rank(self):
+        """A rank that does not read holds up its own job, within that job's memory, and no other's."""
+        c = self.cluster()
+        r = c.reducers[0]
+        self.job(c, "first", ops=2)
+        clients = [wire.Client(c.connect(0)) for _ in range(2)]
+        for rank, client in enumerate(clients):
+            self.addCleanup(client.sock.close)
+            client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.join(job="deaf", rank=rank, world_size=2, detect_ms=600000)
+        for client in clients:
+            client.expect(wire.START)
+        bound = int(r.wait_text(r"\bjob-opened job=deaf .*\bmemory_bytes=(\d+)").group(1))
+        before = memory(r.pid)[0]
+        count = 1 << 26
+        frames = [wire.frame(wire.DATA, bytes(65536), dtype=7, chunk=i, count=count, chunk_elems=16384)
+                  for i in range(256)]  # fmt: skip
+
+        def feed(client):  # until the reducer has stopped to read, which it does when the window is full
+            client.sock.settimeout(1)
+            try:
+                for f in frames:
+                    client.send(f)
+            except OSError:
+                pass
+
+        threads = [threading.Thread(target=feed, args=(client,)) for client in clients]
+        for t in threads:
+            t.start()
+        self.job(c, "beside")
+        for t in threads:
+            t.join()
+        if not harness.SAN:
+            self.assertLess(memory(r.pid)[0] - before, bound)
+
+
+class Agent(Base):
+    PROGRAM = """
+        import numpy, reduction
+        with reduction.Communicator() as comm:
+            x = numpy.full(50000, comm.rank + 1, "float32")
+            for _ in range({rounds}):
+                y = x.copy()
+                comm.all_reduce(y)
+                assert (y == 3).all()
+        print("good")
+    """
+
+    def cluster(self, **more):
+        config = {"limits": {"jobs": 8}, **more}
+        return self.enterContext(harness.Cluster(agents=1, config=config))
+
+    def start_local_job(self, c, name, rounds):
+        return c.start_workers(2, harness.python(self.PROGRAM.format(rounds=rounds)), config={"job": {"name": name}})
+
+    def end_local_job(self, c, workers):
+        c.wait_all(workers)
+        self.assertEqual([w.out for w in workers], ["good\n"] * 2)
+
+    def local_job(self, c, name, rounds):
+        self.end_local_job(c, self.start_local_job(c, name, rounds))
+
+    def test_kinds(self):
+        """Everything that abuse.py can do to an agent's socket, each beside a job of its node."""
+        for kind in abuse.LOCAL_KINDS:
+            with self.subTest(kind):
+                c = self.cluster()
+                a = c.agents[0]
+                self.local_job(c, "first", 2)
+                before, fds = memory(a.pid)[0], descriptors(a.pid)
+                started = time.monotonic()
+                job = self.start_local_job(c, "beside", 300 if harness.SLOW else 1500)
+                a.wait_text(r"\bjob-ready job=beside")
+                p = self.start_abuse(c, kind, c.socket_path(0))
+                p.wait_text("^started", stream="out")
+                self.end_local_job(c, job)
+                counts = self.end_abuse(p)
+                took = time.monotonic() - started
+                self.assertGreater(counts.get("done", 0), 0, counts)
+                deadline = time.monotonic() + 20 * harness.SCALE
+                while descriptors(a.pid) > fds + 8:
+                    self.assertLess(time.monotonic(), deadline, descriptors(a.pid))
+                    time.sleep(0.05)
+                self.local_job(c, "after", 2)
+                self.check_log(a.err, took)
+                if not harness.SAN:
+                    # jobs and their engines beside the clients, of which each takes less than two pages
+                    self.assertLess(memory(a.pid)[1] - before, 1100 * (8 << 10) + (48 << 20), counts)
+
+    def test_silent_crowd_keeps_nobody_out(self):
+        """Clients that say nothing are as many as there may be, and would be for a minute: the oldest go."""
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        c = self.cluster(timeouts={"handshake": "1min"})
+        crowd = [local.Client(c.socket_path(0)) for _ in range(1100)]
+        for client in crowd:
+            self.addCleanup(client.sock.close)
+        kind, code, sentence = crowd[0].last_words()
+        self.assertEqual(kind, local.REFUSED)
+        self.assertIn("the place goes to a newer one", sentence)
+        self.local_job(c, "beside", 5)
+
+
+if __name__ == "__main__":
+    harness.main()
