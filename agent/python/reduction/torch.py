@@ -16,6 +16,7 @@ stream, so that neither backward nor the GPU waits. Failure modes: when an opera
 ones fail with the sentence of the ReductionError, which backward() raises; `State.error` holds the exception itself.
 """
 
+import os
 import queue
 import threading
 from typing import Any, Dict, NamedTuple, Optional, Tuple
@@ -72,11 +73,31 @@ class _CudaStaging:
         return host, ready
 
 
+def _agreed_generation() -> Optional[int]:
+    """The generation for a job that torchrun may restart; None when torchrun does not say or torch.distributed is not
+    initialized. torchrun counts restarts on each node by itself, and not those of healthy processes that had to go with
+    others', so nodes may disagree. The process group, which is made anew after each restart, agrees on the largest."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if not count or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    group = None
+    if torch.distributed.get_backend() != "gloo":  # whose objects need no device
+        group = torch.distributed.new_group(backend="gloo")
+    counts = [0] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(counts, int(count), group)
+    return max(counts)
+
+
+# Who says one of these may have another group of processes in mind than torch.distributed's.
+_PLACES = ("generation", "rank", "world_size")
+
+
 class State:
     """What the hook needs: a communicator, and the thread that completes the futures.
 
     comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator)
-    and closed with the State. op: "avg" as DDP does by itself, or another operation. timeout: seconds to wait for one
+    and closed with the State. Under torchrun its generation follows the restarts, on which the ranks agree through
+    torch.distributed, where that is initialized by then. op: "avg" as DDP does by itself, or another operation. timeout: seconds to wait for one
     bucket once those before it are done, None for no limit. prioritize: later buckets, which belong to earlier layers,
     are more urgent, since the next forward pass needs them first; False: as any operation of their size. One State
     serves one model; two models need two.
@@ -92,7 +113,11 @@ class State:
         **options: Any,
     ):
         self._owns_comm = comm is None
-        self.comm = Communicator(**options) if comm is None else comm
+        if comm is None:
+            if not any(name in options or f"REDUCTION_{name.upper()}" in os.environ for name in _PLACES):
+                options["generation"] = _agreed_generation()
+            comm = Communicator(**options)
+        self.comm = comm
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
