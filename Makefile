@@ -98,7 +98,7 @@ clean: ## remove everything that was built
 	rm -rf $(BUILD)
 
 help: ## this list
-	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-12s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
+	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-13s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
 	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off leaves libsystemd out"
 

@@ -18,8 +18,3 @@ $(B)/tests/unit/test_plan: LIBS += $(CLP_LIBS)
 docs: $(B)/bin/reductionctl ## write config/README.md from the table in config/schema.c
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md
 .PHONY: docs
-
-$(B)/tests/fuzz/fuzz_config: $(B)/tests/fuzz/fuzz_config.o $(libconfig) $(libcommon)
-	$(LINK) -fsanitize=fuzzer -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash)
-fuzz-config: $(B)/tests/fuzz/fuzz_config ## build a fuzzer of configuration files, see tests/fuzz/fuzz_config.c
-.PHONY: fuzz-config

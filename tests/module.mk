@@ -28,6 +28,19 @@ $(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
 sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1 tells the story of one
 	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(TRACE),--trace)
 
+# fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files, for the tests
+fuzz_bin := $(patsubst %.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
+libfuzz  := $(findstring fuzzer-no-link,$(SAN))
+$(fuzz_bin): $(B)/%: $(B)/%.o $(B)/tests/fuzz/fuzz.o $(if $(libfuzz),,$(B)/tests/fuzz/replay.o) $(core_libs)
+	$(LINK) $(if $(libfuzz),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
+fuzz-programs: $(fuzz_bin)
+fuzz: ## list the fuzz targets; fuzz TARGET=name for SECONDS=N (60), see tests/fuzz/README.md
+	BUILD=$(BUILD) tests/fuzz/fuzz.sh $(if $(TARGET),run $(TARGET) $(or $(SECONDS),60),list)
+fuzz-merge: ## take over into tests/fuzz/corpus what fuzzing TARGET has learnt
+	BUILD=$(BUILD) tests/fuzz/fuzz.sh merge $(TARGET)
+fuzz-coverage: ## say how much of the parsers and cores the inputs in tests/fuzz/corpus reach
+	BUILD=$(BUILD) tests/fuzz/fuzz.sh coverage
+
 # faults on real processes, and for a long time
 FAULT := REDUCTION_BUILD=$(B) REDUCTION_SAN=$(SAN) $(PYTHON) tests/fault
 fault: all ## train while reducers, agents, workers and links fail: ROUNDS=N (20) from SEED=first on; as root links too
@@ -40,7 +53,7 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
-test-programs: all $(unit_bin) $(sim_bin) $(e2e_bin) $(e2e_help)
+test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
 
 # With WERROR, as continuous integration has it, what holds for every change is tested as well.
 checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \
@@ -60,4 +73,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak e2e test-programs test layering lint format
+.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test layering lint format

@@ -7,10 +7,11 @@
     tests/run.py --check 'make lint' build/default build/thread=thread
 
 Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/test_*.c (built; exit status 0 passed,
-77 skipped, anything else failed) and tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
-Units, the simulator and what is built with sanitizers run side by side, other end-to-end tests one after another. The
-whole output of a program is shown when it failed. A program fails as well when its time is over, when it ran no test,
-and when it leaves processes behind; those are ended.
+77 skipped, anything else failed), tests/fuzz/fuzz_*.c (built, run on their committed inputs; exit status as well) and
+tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
+All but end-to-end tests that are built without sanitizers run side by side. The whole output of a program is shown when
+it failed. A program fails as well when its time is over, when it ran no test, and when it leaves processes behind; those
+are ended.
 """
 
 import argparse
@@ -56,23 +57,25 @@ def fixed_addresses():
 
 
 def program(source, build, san):
-    unit, sim = source.parent.name == "unit", source.parent.name == "sim"
+    unit, fuzz = source.parent.name == "unit", source.parent.name == "fuzz"
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
     limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
-    parallel = unit or sim or bool(san)  # without sanitizers end-to-end tests look at how long things take
+    # without sanitizers end-to-end tests look at how long things take
+    parallel = source.parent.name != "e2e" or bool(san)
     before = fixed_addresses() if "thread" in san else []
     if source.suffix == ".py":
         return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
-    return Program(label, [*before, built], "libcheck" if unit else "status", limit, build, san, parallel)
+    inputs = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
+    return Program(label, [*before, built, *inputs], "libcheck" if unit else "status", limit, build, san, parallel)
 
 
 def programs(folders, only, match):
     """All of the folders; each kind of a folder is a list."""
     for folder in folders:
         name, _, san = folder.partition("=")
-        for kind in [only] if only else ["unit", "sim", "e2e"]:
-            sources = sorted([*ROOT.glob(f"tests/{kind}/test_*.c"), *ROOT.glob(f"tests/{kind}/test_*.py")])
+        for kind in [only] if only else ["unit", "sim", "fuzz", "e2e"]:
+            sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/{p}"))
             yield [program(s, (ROOT / name).resolve(), san) for s in sources if match in s.stem]
 
 
@@ -208,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER[=SANITIZERS]")
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
-    parser.add_argument("--only", choices=("unit", "sim", "e2e"))
+    parser.add_argument("--only", choices=("unit", "sim", "fuzz", "e2e"))
     parser.add_argument("--match", default="", help="only programs with this in their name")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="programs at once; default 2")
     parser.add_argument("--timeout", type=float, help="seconds for each; default 60 for units, 300 for others, more "

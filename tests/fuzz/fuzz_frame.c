@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Headers and control payloads as they come from the network. A header that is taken says the same when it is encoded
+ * again; a control message that is taken fits its buffers, and what is packed from it is taken again and is equal. */
+#include "tests/fuzz/fuzz.h"
+
+#include "proto/control.h"
+
+#include <string.h>
+
+static void check_refusal(int rc, const struct rs_err *e)
+{
+	must(rc == RS_EPROTO && e->code == rc && e->msg[0]);
+}
+
+/* Any 64 bytes, and the same with the right checksum. */
+static void try_header(const uint8_t *data, size_t size)
+{
+	uint8_t raw[FRAME_HEADER] = {0}, again[FRAME_HEADER];
+	struct rs_err e = {0};
+	struct frame f;
+	int rc;
+
+	memcpy(raw, data, size < sizeof raw ? size : sizeof raw);
+	for (int honest = 0; honest < 2; honest++) {
+		uint32_t sum = frame_checksum(raw, FRAME_HEADER - 4);
+
+		rc = frame_decode(raw, &f, &e);
+		if (rc) {
+			check_refusal(rc, &e);
+		} else {
+			frame_encode(&f, again);
+			must(memcmp(raw, again, sizeof raw) == 0);
+			must(strcmp(frame_type_name(f.type), "type?") != 0);
+			must(f.payload_len <= FRAME_PAYLOAD_MAX && f.priority < FRAME_PRIORITIES);
+		}
+		for (int i = 0; i < 4; i++)
+			raw[FRAME_HEADER - 4 + i] = (uint8_t)(sum >> 8 * i);
+	}
+}
+
+/* The chunks of an operation are its elements, whatever the numbers. */
+static void try_chunks(struct fuzz_input *in)
+{
+	uint64_t count = fuzz_number(in), chunks;
+	uint32_t elems = (uint32_t)fuzz_number(in), chunk = (uint32_t)fuzz_number(in), len;
+
+	if (!elems)
+		elems = 1;
+	chunks = frame_chunks(count, elems);
+	len = frame_chunk_len(count, elems, chunk);
+	must(chunks >= 1 && len <= elems);
+	must(chunk < chunks ? len > 0 || count == 0 : len == 0);
+	if (chunks <= UINT32_MAX)
+		must((chunks - 1) * elems + frame_chunk_len(count, elems, (uint32_t)(chunks - 1)) == count);
+}
+
+static bool plain(const char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			return false;
+	return true;
+}
+
+static void try_hello(const uint8_t *data, uint32_t len)
+{
+	struct control_hello h = {0}, again = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e = {0};
+	int rc = control_unpack_hello(data, len, &h, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(plain(h.job) && plain(h.label) && plain(h.reducer));
+	len = control_pack_hello(out, &h);
+	must(len <= sizeof out);
+	must(control_unpack_hello(out, len, &again, &e) == RS_OK);
+	must(strcmp(h.job, again.job) == 0 && h.rank == again.rank && h.incarnation == again.incarnation);
+}
+
+static void try_welcome(const uint8_t *data, uint32_t len)
+{
+	uint8_t out[FRAME_CONTROL_MAX];
+	uint32_t detect_ms, again;
+	struct rs_err e = {0};
+	int rc = control_unpack_welcome(data, len, &detect_ms, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(control_unpack_welcome(out, control_pack_welcome(out, detect_ms), &again, &e) == RS_OK);
+	must(again == detect_ms);
+}
+
+static void try_refused(const uint8_t *data, uint32_t len)
+{
+	struct control_refused r, again;
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e = {0};
+	int rc = control_unpack_refused(data, len, &r, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(r.code < 0 && plain(r.message));
+	must(control_unpack_refused(out, control_pack_refused(out, &r), &again, &e) == RS_OK);
+	must(again.code == r.code && again.retry == r.retry && strcmp(again.message, r.message) == 0);
+}
+
+static void try_waiting(const uint8_t *data, uint32_t len)
+{
+	struct control_waiting w, again;
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e = {0};
+	int rc = control_unpack_waiting(data, len, &w, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(w.missing_n <= CONTROL_MISSING);
+	must(control_unpack_waiting(out, control_pack_waiting(out, &w), &again, &e) == RS_OK);
+	must(memcmp(&w, &again, sizeof w) == 0);
+}
+
+static void try_abort(const uint8_t *data, uint32_t len)
+{
+	struct rs_err why = {0}, again = {0}, e = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	int rc = control_unpack_abort(data, len, &why, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(why.code < 0 && plain(why.msg));
+	must(control_unpack_abort(out, control_pack_abort(out, why.code, why.msg), &again, &e) == RS_OK);
+	must(again.code == why.code && strcmp(again.msg, why.msg) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static void (*const tries[])(const uint8_t *, uint32_t) = {try_hello, try_welcome, try_refused, try_waiting,
+								   try_abort};
+	enum { N = sizeof tries / sizeof tries[0] };
+	struct fuzz_input in = {data, size};
+	uint8_t what = fuzz_u8(&in) % (N + 2);
+
+	if (what == N)
+		try_header(in.at, in.left);
+	else if (what == N + 1)
+		try_chunks(&in);
+	else
+		tries[what](in.at, (uint32_t)(in.left < FRAME_CONTROL_MAX ? in.left : FRAME_CONTROL_MAX));
+	return 0;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What launchers leave in the environment: the lines of the input are NAME=value, and a name may be said by its first
+ * letters alone, as A= for the first that there is. Whatever they say, what is found is consistent, or the error names
+ * a variable. */
+#include "tests/fuzz/fuzz.h"
+
+#include "config/launch.h"
+
+#include <string.h>
+
+static const char *const names[] = {
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "TORCHELASTIC_RESTART_COUNT",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_PROCID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_LOCALID",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NODEID",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_NNODES",
+};
+enum { NAMES = sizeof names / sizeof names[0] };
+
+struct environment {
+	char *value[NAMES]; /* NULL: not set */
+};
+
+static const char *get(void *ctx, const char *name)
+{
+	const struct environment *env = ctx;
+
+	for (unsigned i = 0; i < NAMES; i++)
+		if (strcmp(names[i], name) == 0)
+			return env->value[i];
+	must(!"the list of names above is complete");
+	return NULL;
+}
+
+static void read_line(struct environment *env, char *line)
+{
+	unsigned i;
+
+	if (line[0] >= 'A' && line[0] < 'A' + NAMES && line[1] == '=') {
+		env->value[line[0] - 'A'] = line + 2;
+		return;
+	}
+	for (i = 0; i < NAMES; i++) {
+		size_t n = strlen(names[i]);
+
+		if (strncmp(line, names[i], n) == 0 && line[n] == '=')
+			env->value[i] = line + n + 1;
+	}
+}
+
+static void check_found(const struct rs_launch *l)
+{
+	must(l->rank >= -1 && l->world_size >= -1 && l->local_rank >= -1 && l->local_world_size >= -1);
+	must(l->node_rank >= -1 && l->nodes >= -1 && l->generation >= -1);
+	must(l->world_size != 0 && l->local_world_size != 0 && l->nodes != 0);
+	must(l->world_size < 0 || l->rank < l->world_size);
+	must(l->local_world_size < 0 || l->local_rank < l->local_world_size);
+	must(l->nodes < 0 || l->node_rank < l->nodes);
+	must(l->world_size < 0 || l->local_world_size <= l->world_size);
+	must(strcmp(l->source, "none") != 0 ? l->rank >= 0 && l->world_size > 0
+					    : l->rank < 0 && l->world_size < 0 && l->generation < 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const struct rs_launch untouched = {7, 7, 7, 7, 7, 7, 7, "x"};
+	struct environment env = {0};
+	struct rs_launch l = untouched;
+	struct rs_err e = {0};
+	char *text = malloc(size + 1), *rest = text, *line;
+	int rc;
+
+	must(text);
+	memcpy(text, data, size);
+	text[size] = '\0';
+	while ((line = strsep(&rest, "\n")))
+		read_line(&env, line);
+	rc = rs_launch_detect(&l, get, &env, &e);
+	if (rc) {
+		must(rc == RS_ECONFIG && e.code == rc && strstr(e.msg, "environment variable "));
+		must(memcmp(&l, &untouched, sizeof l) == 0);
+	} else {
+		check_found(&l);
+	}
+	free(text);
+	return 0;
+}
