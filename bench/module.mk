@@ -41,6 +41,9 @@ all: $(bench_load)
 bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/load.py --build $(B) --out $(BUILD)/bench/load.jsonl $(ARGS)
 .PHONY: bench-load
+bench-abuse: $(bin) $(bench_load) ## what a job loses while strangers flood its reducer or its agent, 10 minutes; ARGS='--help' lists options
+	$(PYTHON) bench/abuse.py --build $(B) --out $(BUILD)/bench/abuse.jsonl $(ARGS)
+.PHONY: bench-abuse
 
 # bench/net: the laboratory of shaped links and its delay line, plain TCP as its yardstick, and each MPI whose compiler
 # is found

@@ -5,8 +5,8 @@
     abuse.py KIND ADDRESS [SECONDS]
 
 ADDRESS is host:port of a reducer, for kinds that begin with "local-" the path of an agent's socket. When its standard
-input says something or ends, or the time is over, it writes a last line of JSON: how many times it did it, and how often
-it was told why not.
+input says something or ends, or the time is over, it writes a last line of JSON: how many times it did it, and how
+often it was told why not.
 tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs that must not suffer from it.
 """
 
