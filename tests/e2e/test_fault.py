@@ -28,8 +28,8 @@ def options(**more):
     )
 
 
-def trained(losses, checksums=(5,)):
-    return types.SimpleNamespace(losses=losses, checksums=set(checksums))
+def trained(losses, checksums=(5,), unsaid=()):
+    return types.SimpleNamespace(losses=losses, checksums=set(checksums), unsaid=set(unsaid))
 
 
 class Plans(unittest.TestCase):
@@ -62,6 +62,7 @@ class Judging(unittest.TestCase):
     def test_curves(self):
         good = trained([{0: "0x1p+0", 1: "0x1p-1"}, {0: "0x1p+1", 1: "0x1p+0"}])
         fault.compare(good, good)
+        fault.compare(trained([good.losses[0], {0: "0x1p+1"}], unsaid=[(1, 1)]), good)
         for losses, checksums, sentence in (
             ([{0: "0x1p+0", 1: "0x1.0000000000001p-1"}, good.losses[1]], (5,), "rank 0 has the loss .* at step 1"),
             ([good.losses[0], {0: "0x1p+1"}], (5,), "rank 1 has the loss None at step 1"),
@@ -70,6 +71,9 @@ class Judging(unittest.TestCase):
         ):
             with self.assertRaisesRegex(fault.RoundError, sentence):
                 fault.compare(trained(losses, checksums), good)
+
+        with self.assertRaisesRegex(fault.RoundError, "rank 0 has the loss 0x1p-2 at step 1"):
+            fault.compare(trained([{0: "0x1p+0", 1: "0x1p-2"}, good.losses[1]], unsaid=[(0, 1)]), good)
 
     def test_round_that_fails(self):
         """Its seed is said, its logs are kept, the others go on, and the end is not good."""
@@ -88,7 +92,8 @@ class Judging(unittest.TestCase):
                 status = fault.Rounds(options(rounds=3, steps=6, kinds=["pause"], out=out)).run()
             logs = sorted(p.name for p in (pathlib.Path(out) / "seed-8").iterdir())
         self.assertEqual(status, 1, said.getvalue())
-        self.assertRegex(said.getvalue(), r"round 7: good, .*\nround 8: FAILED: rank 0 has the loss 0x0p\+0 at step 1, ")
+        sentence = r"round 7: good, .*\nround 8: FAILED: rank 0 has the loss 0x0p\+0 at step 1, "
+        self.assertRegex(said.getvalue(), sentence)
         self.assertIn("--rounds 1 --seed 8 repeats it", said.getvalue())
         self.assertRegex(said.getvalue(), r"round 9: good, ")
         self.assertEqual([r for r in runs if isinstance(r, int)], [7, 8, 9])
@@ -111,7 +116,9 @@ class Judging(unittest.TestCase):
     def test_errors_of_jobs(self):
         def errors(asked, code=0, **end):
             said = [{"what": "end", "wrong": [], "message": ""} | end] if code == 0 else []
-            w = types.SimpleNamespace(name="w", killed=False, code=code, err="", wait=lambda _: None, objects=lambda: said)
+            w = types.SimpleNamespace(
+                name="w", killed=False, code=code, err="", wait=lambda _: None, objects=lambda: said
+            )  # fmt: skip
             return list(soak.Job.errors(types.SimpleNamespace(workers=[w], asked=asked)))
 
         lost = r"rank 1\b.* was lost"
@@ -129,10 +136,7 @@ class Programs(unittest.TestCase):
         with harness.Cluster(start=False, reducers=0) as c, tempfile.TemporaryDirectory() as out:
             argv = [harness.PYTHON, harness.ROOT / "tests/fault" / program, *words]
             p = c.start(program, argv + ["--out", f"{out}/soak.jsonl" if program == "soak.py" else out])
-            try:
-                self.assertEqual(p.wait(timeout), 0, p.report())
-            finally:
-                p.signal(2)  # it takes down what it has made
+            self.assertEqual(p.wait(timeout), 0, p.report())
             return p
 
     def test_rounds(self):

@@ -3,7 +3,8 @@
 
 {"seed", "cases": how many different operations, "largest": elements, "in_flight", "local": ranks that an agent adds
 up, "batches": how many times all of them, 0: until rank 0 reads a line}. After each batch the ranks compare checksums
-of their results through the communicator itself. Rank 0 says "progress" at the end of a batch, at most every second; all say "end".
+of their results through the communicator itself. Rank 0 says "progress" at the end of a batch, at most every second;
+all say "end".
 """
 
 import json

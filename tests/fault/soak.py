@@ -306,7 +306,8 @@ class Soak:
         mean = sum(s[1] for s in of) / len(of)
         return {
             "process": name, "pid": pid, "samples": len(of),
-            "rss_kib_mean": round(mean), "rss_kib_max": max(s[1] for s in of), "rss_kib_per_hour": round(60 * slopes[0], 1), "rss_kib_grown": round(grown[0]),
+            "rss_kib_mean": round(mean), "rss_kib_max": max(s[1] for s in of),
+            "rss_kib_per_hour": round(60 * slopes[0], 1), "rss_kib_grown": round(grown[0]),
             "descriptors_grown": round(grown[1], 2), "flat": bool(grown[0] < max(1024, 0.04 * mean) and grown[1] < 8),
         }  # fmt: skip
 

@@ -162,7 +162,7 @@ def train(plan):
         first = int(saved[-1].stem[4:])
     for number in range(first, plan["steps"]):
         worker.say("step", step=number, loss=learner.step(number).hex())
-        if RANK == 0 and (number + 1) % plan["every"] == 0:
+        if RANK == 0 and (number + 1) % plan["every"] == 0 and number + 1 < plan["steps"]:
             learner.save(folder / "being-written")
             os.replace(folder / "being-written", folder / f"step{number + 1:06}.checkpoint")
     worker.say("trained", checksum=learner.checksum())
