@@ -235,10 +235,15 @@ static void begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->priority];
-	const struct flight *want = &s->ring[s->head & s->mask];
+	const struct flight *want;
 	uint8_t *kept = NULL;
 	uint32_t len;
 
+	if (f->priority >= l->x->cfg->sharding.priorities) {
+		link_violation(l, now_ms, "a result of priority %u came, the job's highest is %u", f->priority,
+			       l->x->cfg->sharding.priorities - 1);
+		return;
+	}
 	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
 		/* this rank has said that it does not have it, and all others know that */
 		l->payload_left = f->payload_len;
@@ -251,6 +256,7 @@ static void begin_result(struct link *l, uint64_t now_ms)
 			       f->chunk, (unsigned long long)f->seq);
 		return;
 	}
+	want = &s->ring[s->head & s->mask];
 	len = want->op ? stream_result_bytes(want->op, flight_elems(want)) : 0;
 	if (!result_fits(l, want, len, now_ms))
 		return;
@@ -272,7 +278,7 @@ static void take_result(struct link *l, const struct flight *f, uint32_t len)
 
 		if (len > 0)
 			memcpy(result_place(f), kept, len);
-		else if (f->op->root)
+		else if (f->op->root && f->head.payload_len > 0)
 			memcpy(retain_place(&x->retain, f->head.priority, f->position), f->payload,
 			       f->head.payload_len);
 		retain_keep(&x->retain, f->head.priority, f->position, &f->head,

@@ -13,6 +13,7 @@
 enum {
 	LINK_RETRY_MIN_MS = 50,
 	LINK_RETRY_MAX_MS = 1000,
+	LINK_DETECT_MIN_MS = 400,        /* below it a peer's detection time would make heartbeats a load */
 	LINK_FLUSH_MS = 1000,            /* for the last words and the peer's close */
 	LINK_CONTROL_OUT = 2048,         /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
 	LINK_ANSWERS = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */

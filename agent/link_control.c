@@ -111,6 +111,8 @@ static void on_welcome(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->peer_detect_ms = detect_ms ? detect_ms : l->x->cfg->timeouts.detect_ms;
+	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
+		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
 	/* where one reducer has just come up, others may be about to */
 	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)

@@ -108,10 +108,11 @@ static int take_word(char *to, size_t size, const char *from, const char *what, 
 	return RS_OK;
 }
 
-/* A sentence from the network: cut to size, control characters shown as '?'. */
+/* A sentence from the network: cut to size, control characters shown as '?'. There always is one, since it ends up in
+ * front of somebody who wants to know what happened. */
 static void take_sentence(char *to, size_t size, const char *from)
 {
-	snprintf(to, size, "%s", from);
+	snprintf(to, size, "%s", *from ? from : "the peer gave no reason");
 	for (char *p = to; *p; p++)
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
 			*p = '?';

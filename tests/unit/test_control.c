@@ -171,6 +171,12 @@ START_TEST(sentences_are_cut_and_made_harmless)
 			 RS_OK);
 	ck_assert_uint_eq(strlen(refused.message), sizeof refused.message - 1);
 	ck_assert_int_eq(strncmp(refused.message, "a?b??xxx", 8), 0);
+	a.message = r.message = "";
+	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &e), RS_OK);
+	ck_assert_str_eq(why.msg, "the peer gave no reason");
+	ck_assert_int_eq(control_unpack_refused(out, (uint32_t)reduction__v1__refused__pack(&r, out), &refused, &e),
+			 RS_OK);
+	ck_assert_str_eq(refused.message, "the peer gave no reason");
 	/* what is sent is cut before */
 	ck_assert_uint_lt(control_pack_abort(out, RS_EIO, text), 600);
 }

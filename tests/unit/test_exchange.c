@@ -192,6 +192,28 @@ START_TEST(heartbeats)
 }
 END_TEST
 
+/* A reducer that says it detects within 3 ms gets heartbeats as often as any, not at every turn of the loop. */
+START_TEST(a_tiny_detection_time_is_no_load)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct reducers f;
+
+	reducers_open(&f, two, 2, 1000);
+	f.welcome = false;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < 2; i++) {
+		reducers_say_control(&f, i, FRAME_WELCOME, payload, control_pack_welcome(payload, 3));
+		reducers_say_control(&f, i, FRAME_START, NULL, 0);
+	}
+	reducers_pump(&f);
+	exchange_tick(f.x, f.now_ms);
+	ck_assert_uint_gt(exchange_next(f.x), f.now_ms);
+	reducers_advance(&f, 1000);
+	ck_assert_uint_eq(f.l[0].pings, 10);
+	reducers_close(&f);
+}
+END_TEST
+
 /* A process that was stopped for a minute must not blame the peers, whose bytes it has not read yet. */
 START_TEST(time_without_us_is_not_their_silence)
 {
@@ -333,6 +355,7 @@ int main(void)
 	tcase_add_test(tc, unreachable_reducers_are_named);
 	tcase_add_loop_test(tc, absent_ranks_are_named, 0, COUNT(absent));
 	tcase_add_test(tc, heartbeats);
+	tcase_add_test(tc, a_tiny_detection_time_is_no_load);
 	tcase_add_test(tc, time_without_us_is_not_their_silence);
 	tcase_add_test(tc, a_connection_that_breaks_before_welcome_is_a_failed_try);
 	tcase_add_test(tc, an_operation_starts_with_the_job);

@@ -522,6 +522,21 @@ START_TEST(broadcasts)
 }
 END_TEST
 
+/* Of no bytes, which are kept for others like any result. */
+START_TEST(an_empty_broadcast)
+{
+	struct reducers f;
+	struct op o;
+
+	reducers_open(&f, two_lanes, 2, 1000);
+	submit(&f, &o, (struct exchange_op){.dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = _i});
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ck_assert_int_eq(o.err.code, 0);
+	reducers_close(&f);
+}
+END_TEST
+
 /* float32 partial sums out, halves back. */
 START_TEST(wide_contributions)
 {
@@ -621,6 +636,11 @@ static void wrong_root(struct frame *h)
 	h->flags |= FRAME_ROOT;
 }
 
+static void wrong_priority(struct frame *h)
+{
+	h->priority = 3;
+}
+
 static void wrong_unchecked(struct frame *h)
 {
 	h->flags = 0;
@@ -646,6 +666,7 @@ static const struct {
     {wrong_length, "is 1020 bytes", false, false},
     {wrong_wide, "flags 0x1", false, false},
     {wrong_root, "flags 0x2", false, false},
+    {wrong_priority, "a result of priority 3 came, the job's highest is 1", false, false},
     {wrong_unchecked, "checksum, count 512", true, false},
     {wrong_checksum, "checksum of the result of chunk 0 of operation 0 is wrong", true, true},
 };
@@ -735,6 +756,7 @@ int main(void)
 	tcase_add_test(tc, what_is_not_there_is_not_sent);
 	tcase_add_test(tc, sends_are_gathered);
 	tcase_add_loop_test(tc, broadcasts, 0, 4);
+	tcase_add_loop_test(tc, an_empty_broadcast, 0, 2);
 	tcase_add_test(tc, wide_contributions);
 	tcase_add_test(tc, acks_follow_the_oldest_operation);
 	tcase_add_loop_test(tc, wrong_results, 0, COUNT(wrong));
