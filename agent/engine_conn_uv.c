@@ -4,6 +4,7 @@
  * exchange, which comes back with CONNECT after a while), or a read or a write fails. After a failed write what the
  * peer said last is read first: most likely an ABORT that explains it. Reads go on until the socket is empty, but not
  * for ever: poll is level-triggered and comes back. */
+#include "agent/engine_lookup.h"
 #include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
 
@@ -52,7 +53,7 @@ int conn_init(struct conn *c, struct engine *en, unsigned link, struct rs_err *e
 
 bool conn_closed(const struct conn *c)
 {
-	return c->state == CONN_IDLE && !c->resolving;
+	return c->state == CONN_IDLE && !c->lookup;
 }
 
 /* The two places where bytes pass between the socket and the exchange. -1 with errno. */
@@ -105,8 +106,7 @@ static void shut_down(struct conn *c)
 		c->state = CONN_CLOSING;
 		uv_close((uv_handle_t *)&c->poll, on_closed);
 	} else if (c->state == CONN_RESOLVING) {
-		c->state = CONN_IDLE;
-		uv_cancel((uv_req_t *)&c->lookup); /* fails when it runs already: its callback sees that we went on */
+		c->state = CONN_IDLE; /* conn_looked_up sees that we went on */
 	}
 }
 
@@ -325,22 +325,32 @@ static void connect_to(struct conn *c, const struct addrinfo *list)
 	poll_for(c, UV_WRITABLE);
 }
 
-static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
+void conn_looked_up(struct conn *c)
 {
-	struct conn *c = req->data;
+	struct addrinfo *list;
 	char buf[CONN_HOST_MAX + 96];
+	int rc;
 
-	c->resolving = false;
-	if (c->state == CONN_RESOLVING && status == 0 && list) {
+	if (!c->lookup || !lookup_take(c->lookup, &rc, &list))
+		return;
+	c->lookup = NULL;
+	if (c->state == CONN_RESOLVING && rc == 0) {
 		connect_to(c, list);
 	} else if (c->state == CONN_RESOLVING) {
-		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", uv_strerror(status));
+		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", gai_strerror(rc));
 		c->state = CONN_IDLE;
 		log_conn(c, "reducer-unreachable", buf);
 		exchange_disconnected(c->en->x, c->link, buf, uv_now(&c->en->loop));
 	}
-	uv_freeaddrinfo(list);
-	engine_settle(c->en);
+	if (list)
+		freeaddrinfo(list);
+}
+
+void conn_forget(struct conn *c)
+{
+	if (c->lookup)
+		lookup_abandon(c->lookup);
+	c->lookup = NULL;
 }
 
 /* Numeric addresses need no lookup, which would use another thread. */
@@ -355,13 +365,11 @@ static void begin_connect(struct conn *c)
 		freeaddrinfo(list);
 		return;
 	}
-	hints.ai_flags = AI_NUMERICSERV;
-	c->lookup.data = c;
-	if (uv_getaddrinfo(&c->en->loop, &c->lookup, on_lookup, c->host, c->port, &hints) < 0) {
+	c->lookup = lookup_start(c->host, c->port, &c->en->wake, &c->en->looked_up);
+	if (!c->lookup) {
 		lose(c, ENOMEM);
 		return;
 	}
-	c->resolving = true;
 	c->state = CONN_RESOLVING;
 }
 

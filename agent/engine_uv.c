@@ -70,8 +70,10 @@ static void close_if_done(struct engine *en)
 	if (!stop || en->closing || exchange_state(en->x) != EXCHANGE_ENDED)
 		return;
 	for (unsigned i = 0; i < en->conns_n; i++)
-		if (!conn_closed(&en->conns[i]))
+		if (en->conns[i].state != CONN_IDLE)
 			return;
+	for (unsigned i = 0; i < en->conns_n; i++)
+		conn_forget(&en->conns[i]);
 	en->closing = true;
 	uv_close((uv_handle_t *)&en->wake, NULL);
 	uv_close((uv_handle_t *)&en->timer, NULL);
@@ -131,6 +133,9 @@ static void on_wake(uv_async_t *h)
 			op->done(op, &e);
 		op = next;
 	}
+	if (atomic_exchange(&en->looked_up, false))
+		for (unsigned i = 0; i < en->conns_n; i++)
+			conn_looked_up(&en->conns[i]);
 	if (atomic_exchange(&en->poked, false))
 		exchange_poke(en->x);
 	if (aborted)

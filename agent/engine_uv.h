@@ -26,21 +26,21 @@ enum conn_state {
 };
 
 /* The connection of one link. Invariant: fd >= 0 and poll is initialized in CONNECTING, UP and CLOSING. A name lookup
- * that was abandoned leaves resolving set until its callback has come, in any state but CONNECTING, UP and CLOSING. */
+ * that is not waited for any more stays until it has ended, or the engine, in any state but CONNECTING, UP and CLOSING.
+ */
 struct conn {
 	struct engine *en;
 	unsigned link;
 	char host[CONN_HOST_MAX];
 	char port[CONN_PORT_MAX];
 	enum conn_state state;
-	bool resolving;
-	bool shut;      /* the sending side is shut down */
-	bool local;     /* both ends are on this machine */
-	int events;     /* that are polled for */
-	unsigned tries; /* chooses among the addresses of a name */
+	struct lookup *lookup; /* NULL: none is under way */
+	bool shut;             /* the sending side is shut down */
+	bool local;            /* both ends are on this machine */
+	int events;            /* that are polled for */
+	unsigned tries;        /* chooses among the addresses of a name */
 	int fd;
 	uv_poll_t poll;
-	uv_getaddrinfo_t lookup;
 };
 
 /* What other threads may touch is behind lock, and the counters. */
@@ -57,7 +57,8 @@ struct engine {
 	struct conn *conns;
 	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
 	_Atomic uint64_t tx_bytes, rx_bytes;
-	_Atomic bool poked; /* by engine_poke, until the thread has seen it */
+	_Atomic bool poked;     /* by engine_poke, until the thread has seen it */
+	_Atomic bool looked_up; /* a lookup has ended, until the thread has seen it */
 
 	pthread_mutex_t lock;
 	struct exchange_op *first, *last; /* submitted, in order */
@@ -75,5 +76,7 @@ void engine_settle(struct engine *en);
 int conn_init(struct conn *c, struct engine *en, unsigned link, struct rs_err *e); /* parses the address */
 void conn_service(struct conn *c); /* does what the exchange wants for the link, sends what it has */
 bool conn_closed(const struct conn *c);
+void conn_looked_up(struct conn *c); /* a lookup has ended, perhaps its own */
+void conn_forget(struct conn *c);    /* does not wait for its lookup; nothing else may be open */
 
 #endif

@@ -3,7 +3,7 @@
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
-e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so)
+e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so)
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -18,7 +18,7 @@ $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc 
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $< -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
-$(B)/tests/e2e/shim_count.so: $(B)/tests/e2e/shim_count.o
+$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so: $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 
 # the simulator: every other file of its folder belongs to tests/sim/test_sim.c

@@ -273,8 +273,8 @@ class Reducer(Base):
 
     @unittest.skipIf(harness.SLOW, "compares speeds")
     def test_pings_have_their_turn_and_no_more(self):
-        """Connections that do nothing but PING share a job's lane, and leave it a fair part. It was 0.02, and is 0.25 to
-        0.5 on a busy machine."""
+        """Connections that do nothing but PING share a job's lane, and leave it a fair part: 0.25 to 0.5 on a busy
+        machine, and 0.02 when a turn was many reads."""
         c = self.cluster(lanes=1)
 
         def speed(name):
@@ -389,6 +389,40 @@ class Agent(Base):
         self.assertEqual(kind, local.REFUSED)
         self.assertIn("the place goes to a newer one", sentence)
         self.local_job(c, "beside", 5)
+
+
+@unittest.skipIf(harness.SAN, "needs the C library's own getaddrinfo")
+class Names(Base):
+    def test_silent_name_servers(self):
+        """Opening ends with its timeout, and so does an agent, while a lookup goes on that nobody can cancel."""
+        shim = {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_lookup.so")}
+        program = """
+            import reduction
+            try:
+                reduction.Communicator()
+            except reduction.ReductionError as exc:
+                print(exc)
+        """
+        c = self.enterContext(harness.Cluster(start=False))
+        silent = {"reducers": [{"id": "r0", "address": "black-hole.example:7600"}], "timeouts": {"connect": "1s"}}
+        env = {**shim, "REDUCTION_LOOKUPS": str(c.dir / "direct")}
+        w = c.start_worker(0, 1, harness.python(program), env, silent)
+        self.assertEqual(w.wait(20), 0, w.report())
+        self.assertEqual((c.dir / "direct").read_text(), "x")  # one at a time, not one for each attempt
+        self.assertIn("black-hole.example:7600", w.out)
+
+        argv = [harness.binary("reduction-agent"), "--config", c.write_config("a.yaml", silent), "--socket", "a.sock"]
+        a = c.start("agent", argv, {**shim, "REDUCTION_LOOKUPS": str(c.dir / "agent")})
+        a.wait_text(r"\blistening\b")
+        client = local.Client(str(c.dir / "a.sock"), 20)
+        self.addCleanup(client.sock.close)
+        client.send(local.hello(job="lost", connect_ms=60000))
+        client.expect(local.WELCOME)
+        deadline = time.monotonic() + 20
+        while not (c.dir / "agent").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.assertEqual(a.stop(), 0, a.report())
 
 
 if __name__ == "__main__":
