@@ -475,6 +475,8 @@ void exchange_poke(struct exchange *x)
 
 void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
+	for (unsigned i = 0; i < x->links_n; i++)
+		link_forget(&x->links[i], op);
 	if (op->prev)
 		op->prev->next = op->next;
 	else

@@ -30,6 +30,7 @@ static uint64_t tick_link(struct link *l, uint64_t now_ms)
 		if (now_ms - l->since_ms < detect_ms)
 			return l->since_ms + detect_ms;
 		snprintf(l->reason, sizeof l->reason, "no answer within %u ms", detect_ms);
+		l->busy = false;
 		link_retry(l, now_ms);
 		return l->retry_ms;
 	case LINK_JOINED:

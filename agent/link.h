@@ -112,6 +112,7 @@ struct link {
 /* What was heard when a reducer was lost. */
 struct fate {
 	uint64_t told; /* it said why itself, as the how-manieth; 0: it did not */
+	uint64_t at_ms;
 	char why[CONTROL_MESSAGE];
 };
 
@@ -160,6 +161,7 @@ struct exchange {
 
 /* stream.c: which chunk goes next */
 void link_offer(struct link *l, struct exchange_op *op);             /* a new operation, the last one so far */
+void link_forget(struct link *l, const struct exchange_op *op);      /* it is done, and still has a next one */
 bool link_holds(const struct link *l, const struct exchange_op *op); /* a chunk of op is here, without a result */
 /* Encodes the stream's next chunk into its ring, if there is one and it may go. */
 bool stream_next(struct link *l, unsigned priority);

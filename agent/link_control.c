@@ -93,7 +93,7 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
-	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING) {
+	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
 		link_lost(l, what, false, now_ms);
 		return;
 	}

@@ -52,6 +52,15 @@ void link_offer(struct link *l, struct exchange_op *op)
 		pick(l, s, op, 0);
 }
 
+/* Chunks may be left that only have to be said again: they are found among the kept results then. */
+void link_forget(struct link *l, const struct exchange_op *op)
+{
+	struct stream *s = &l->streams[op->stream];
+
+	if (s->op == op)
+		pick(l, s, op->next, 0);
+}
+
 void stream_begin(struct link *l, unsigned priority, uint64_t position)
 {
 	struct stream *s = &l->streams[priority];
@@ -185,27 +194,28 @@ static bool is_own(const struct link *l, const struct frame *f)
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
 
-/* Chunks before the cursor whose operations are done here. False when there is one, and it may not go yet. */
-static bool replay(struct link *l, unsigned priority, uint64_t cursor, bool *launched)
+/* To the next chunk before the cursor that this rank has the result of and whose operation is done; NULL: there is
+ * none.
+ */
+static const struct kept *next_kept(struct link *l, unsigned priority, uint64_t cursor)
 {
 	struct stream *s = &l->streams[priority];
+	uint64_t before = s->replay;
+	const struct kept *k = NULL;
 
-	if (s->replay >= cursor || s->replay >= s->replay_end)
-		return true;
-	/* what another link waited for may be behind */
-	l->x->sweep |= l->x->held;
-	l->x->held = false;
 	while (s->replay < cursor && s->replay < s->replay_end) {
-		const struct kept *k = retain_find(&l->x->retain, priority, s->replay);
-
-		if (k && is_own(l, &k->of)) {
-			*launched = launch_have(l, priority, s->replay, k);
-			s->replay += *launched;
-			return *launched;
-		}
+		k = retain_find(&l->x->retain, priority, s->replay);
+		if (k && is_own(l, &k->of))
+			break;
+		k = NULL;
 		s->replay++;
 	}
-	return true;
+	if (s->replay != before && l->x->held) {
+		/* another link may have waited for this one to come so far */
+		l->x->held = false;
+		l->x->sweep = true;
+	}
+	return k;
 }
 
 static struct frame data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk, uint32_t bytes)
@@ -260,13 +270,17 @@ bool stream_next(struct link *l, unsigned priority)
 {
 	struct stream *s = &l->streams[priority];
 	uint64_t cursor = s->op ? s->op->position + s->chunk : UINT64_MAX;
-	const struct kept *k = NULL;
-	bool launched = false;
+	const struct kept *k;
 
 	if (l->x->state != EXCHANGE_RUNNING || l->view != l->x->view_number)
 		return false;
-	if (!replay(l, priority, cursor, &launched) || launched)
-		return launched;
+	k = next_kept(l, priority, cursor);
+	if (k) {
+		if (!launch_have(l, priority, s->replay, k))
+			return false;
+		s->replay++;
+		return true;
+	}
 	if (!s->op)
 		return false;
 	if (cursor < s->replay_end)

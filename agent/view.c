@@ -42,29 +42,53 @@ void view_place(struct exchange *x)
 	}
 }
 
-/* All are lost: the first that said why itself speaks for all, since a lost rank is lost to each of them. */
+/* Do two reducers speak of the same rank? Each says how it found out in its own words, behind these. */
+static bool same_cause(const struct fate *a, const struct fate *b)
+{
+	const char *end = strstr(a->why, " was lost");
+	size_t n = end ? (size_t)(end - a->why) : strlen(a->why) + 1;
+
+	return strncmp(a->why, b->why, n) == 0;
+}
+
+/* What most reducers say for themselves, and of as many the first: a rank that dies is lost to each of them, and then
+ * others leave because of that. What was said long before the end belongs to something else. NULL: none has said
+ * anything. */
+static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms)
+{
+	const struct fate *best = NULL;
+	unsigned most = 0;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+		const struct fate *f = &x->fates[r];
+		unsigned n = 0;
+
+		for (unsigned i = 0; f->told && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
+			n += x->fates[i].told && same_cause(f, &x->fates[i]);
+		if (n > most || (n > 0 && n == most && f->told < best->told)) {
+			best = f;
+			most = n;
+		}
+	}
+	return best;
+}
+
 static void fail_without_reducers(struct exchange *x, uint64_t now_ms)
 {
 	const struct rs_config *cfg = x->cfg;
-	const struct fate *first = NULL;
+	const struct fate *cause = common_cause(x, now_ms);
 	char text[400];
 	size_t len = 0;
 	struct rs_err e;
 
-	for (unsigned r = 0; r < cfg->reducers_n; r++) {
-		const struct fate *f = &x->fates[r];
-
-		if (f->told && (!first || f->told < first->told))
-			first = f;
-		if (len < sizeof text)
-			len += (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s",
-						r ? "; " : "", cfg->reducers[r].id, cfg->reducers[r].address, f->why);
-	}
-	if (first) {
-		rs_fail(&e, RS_EPEER, "%s", first->why);
+	if (cause) {
+		rs_fail(&e, RS_EPEER, "%s", cause->why);
 		exchange_fail(x, &e, false, NULL, now_ms);
 		return;
 	}
+	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
+		len += (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
+					cfg->reducers[r].id, cfg->reducers[r].address, x->fates[r].why);
 	rs_fail(&e, RS_EPEER, "%s", text);
 	exchange_fail(x, &e, true, NULL, now_ms);
 }
@@ -143,7 +167,9 @@ static void bury(struct exchange *x, unsigned reducer, const char *why, const st
 static void lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
 			 uint64_t now_ms)
 {
-	x->fates[reducer].told = told ? ++x->told_n : 0;
+	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
+	x->fates[reducer].told = told && strstr(why, " was lost") ? ++x->told_n : 0;
+	x->fates[reducer].at_ms = now_ms;
 	x->view.lives[reducer]++;
 	bury(x, reducer, why, from, now_ms);
 	enter(x, now_ms);

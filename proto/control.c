@@ -254,6 +254,15 @@ bool control_intact(const struct frame *f, const void *payload)
 	return !(f->flags & FRAME_CHECKED) || frame_checksum(payload, f->payload_len) == f->payload_sum;
 }
 
+bool control_damaged(const struct frame *f, const void *payload, struct control_refused *ret)
+{
+	if (control_intact(f, payload))
+		return false;
+	*ret = (struct control_refused){
+	    .code = RS_EPROTO, .retry = true, .message = "the checksum of the HELLO frame is wrong"};
+	return true;
+}
+
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
 		       uint32_t len)
 {

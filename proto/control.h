@@ -81,6 +81,9 @@ uint64_t control_view_number(const struct control_view *v);
 /* Whether a control frame's payload is what its sender wrote; true when it has no checksum. */
 bool control_intact(const struct frame *f, const void *payload);
 
+/* The same of a HELLO: true when it is not, *ret then says so and asks for another try. */
+bool control_damaged(const struct frame *f, const void *payload, struct control_refused *ret);
+
 /* A whole control frame (header and payload, with its checksum) into out, FRAME_HEADER + len bytes; returns that
  * number. */
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,

@@ -172,6 +172,8 @@ static bool greeting_hello(struct greeting *g, const struct frame *f)
 	struct control_refused refused = {0};
 	struct rs_err e;
 
+	if (control_damaged(f, g->payload, &refused))
+		return greeting_refuse(g, &refused);
 	if (control_unpack_hello(g->payload, f->payload_len, &h, &e))
 		return give_up(g, &e);
 	if (g->watched)

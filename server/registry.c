@@ -474,8 +474,13 @@ void registry_drain(struct registry *r)
 
 void registry_abort_all(struct registry *r, const struct rs_err *why)
 {
-	for (struct job *j = r->jobs; j; j = j->next)
-		job_end(r, j, why);
+	for (struct job *j = r->jobs; j; j = j->next) {
+		struct rs_err here = *why;
+
+		if (j->first.retain)
+			here.code = RS_ECUT;
+		job_end(r, j, &here);
+	}
 }
 
 unsigned registry_jobs(const struct registry *r)

@@ -88,7 +88,7 @@ void registry_tick(struct registry *r);
 
 /* New jobs are refused from now on ("is shutting down"), and those that can are asked to go on without this reducer. */
 void registry_drain(struct registry *r);
-/* Ends all jobs. */
+/* Ends all jobs, as far as this reducer is concerned. */
 void registry_abort_all(struct registry *r, const struct rs_err *why);
 unsigned registry_jobs(const struct registry *r);
 void registry_set_limits(struct registry *r, const struct registry_limits *limits);

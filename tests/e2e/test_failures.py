@@ -39,6 +39,7 @@ SHELL = harness.python("""
     """)
 
 SHORT = {"timeouts": {"detect": "1s"}}
+FAIL = {"job": {"failover": "fail"}}  # test_failover.py has what happens without
 
 
 class Failures(unittest.TestCase):
@@ -95,7 +96,7 @@ class Failures(unittest.TestCase):
             self.assertEqual(c.wait_all(workers), [0, 0])
 
     def test_reducer_killed(self):
-        with harness.Cluster(reducers=2, lanes=2) as c:
+        with harness.Cluster(reducers=2, lanes=2, config=FAIL) as c:
             workers = self.running(c, 3)
             since = time.time()
             c.reducers[1].kill()
@@ -107,7 +108,7 @@ class Failures(unittest.TestCase):
                 w.kill()
 
     def test_reducer_that_stands_still(self):
-        with harness.Cluster(reducers=2, config=SHORT) as c:
+        with harness.Cluster(reducers=2, config=SHORT | FAIL) as c:
             workers = self.running(c, 2)
             since = time.time()
             c.reducers[0].signal(signal.SIGSTOP)

@@ -166,7 +166,9 @@ struct op_plan {
 	uint32_t lazy;     /* bit r: contributions are filled in just in time */
 	uint32_t staged;   /* bit r: contributions come bit by bit while the operation goes on */
 	char name[16];     /* empty: none */
+	bool rough;        /* float sums whose bits depend on the order: all that is known is that they are equal */
 	uint8_t *want;     /* the result, when it was needed; owned */
+	uint8_t *known;    /* [count], rough: elements of want that some rank has had; owned */
 };
 
 enum fault_kind {
@@ -189,6 +191,7 @@ enum fault_kind {
 	FAULT_ABSENT,           /* a rank never comes */
 	FAULT_MISCONFIGURED,    /* a rank has another configuration */
 	FAULT_REPLACED,         /* the next generation does not wait for this one */
+	FAULT_STORM,            /* all reducers but one are cut off, killed, drained and come back, again and again */
 	FAULT_NR
 };
 
@@ -198,6 +201,7 @@ struct fault {
 	unsigned op;       /* the operation that it concerns */
 	uint32_t after_op; /* strikes in_us after the rank has called that operation; UINT32_MAX: after its birth */
 	uint32_t in_us;
+	unsigned again; /* times that it strikes once more */
 	bool struck;
 };
 
@@ -231,6 +235,8 @@ struct team {
 	unsigned faults_n;
 	struct blame blame[SIM_BLAME];
 	unsigned blame_n;
+	unsigned hit;        /* bit r: something happened to reducer r or to a connection to it */
+	unsigned survived;   /* faults that the job must not feel */
 	struct rank *ranks;  /* [world], within sim->ranks */
 	unsigned ended;      /* of them */
 	struct team *before; /* the generation before this one; NULL: none */
@@ -360,8 +366,10 @@ void stranger_readable(struct conn *c);
 /* Writes elements [first, first + n) of rank r's contribution to buf, which begins with element 0. */
 void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r, void *buf, uint64_t first,
 			 uint64_t n);
-/* The result's bytes, count elements; made when it is asked for the first time. NULL: no memory. */
+/* The result's bytes, count elements; made when it is asked for the first time. */
 const uint8_t *oracle_want(struct team *t, unsigned op);
+/* Whether a rank's elements [first, first + n) are what they must be. */
+bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t first, uint64_t n);
 
 /* ---- invariants: sim_check.c ---- */
 
@@ -378,6 +386,8 @@ struct sim_stats {
 	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* struck; and of those, the team ended with an error */
 	uint64_t codes[16];                               /* of failed operations, by -code */
 	uint64_t strangers, refused, retried, signals;
+	uint64_t lost, back; /* reducers, as ranks see it */
+	uint64_t survived;   /* faults that a job had to survive, and did */
 };
 
 struct sim {

@@ -57,7 +57,9 @@ static void greet(struct conn *c, const struct frame *f)
 	struct control_hello h;
 	struct rs_err e;
 
-	if (control_unpack_hello(c->hello + FRAME_HEADER, f->payload_len, &h, &e)) {
+	if (control_damaged(f, c->hello + FRAME_HEADER, &refused)) {
+		refuse(c, &refused);
+	} else if (control_unpack_hello(c->hello + FRAME_HEADER, f->payload_len, &h, &e)) {
 		refuse_for(c, &e);
 	} else if (registry_hello(c->reducer->registry, &h, &admit, &refused)) {
 		if (refused.retry)

@@ -158,6 +158,7 @@ static void check_team(struct sim *s, struct team *t)
 			sim_fail(s, "%s rank %u: only %u of %u operations were called", t->job, r, k->submitted,
 				 t->ops_n);
 	}
+	s->stats->survived += t->survived;
 	t->failed ? s->stats->teams_failed++ : s->stats->teams_clean++;
 	for (unsigned i = 0; i < t->faults_n; i++) {
 		s->stats->faults[t->faults[i].kind] += t->faults[i].struck;

@@ -27,6 +27,7 @@ static const char *const names[FAULT_NR] = {
     [FAULT_ABSENT] = "absent",
     [FAULT_MISCONFIGURED] = "misconfigured",
     [FAULT_REPLACED] = "replaced",
+    [FAULT_STORM] = "storm",
 };
 
 const char *fault_name(enum fault_kind kind)
@@ -76,7 +77,7 @@ void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *w
 		b.within_ms += t->connect_ms + 2000;
 	if (kind == FAULT_STALL)
 		b.within_ms += 3 * detect_ms(t);
-	if (kind == FAULT_DRAIN)
+	if (kind == FAULT_DRAIN || kind == FAULT_STORM)
 		b.within_ms += DRAIN_MS;
 	if (kind == FAULT_HANG)
 		b.within_ms += 10000;
@@ -105,29 +106,51 @@ static void blame_reducer(struct team *t, enum fault_kind kind, unsigned reducer
 	fault_blame(t, kind, -1, words);
 }
 
+/* Something happens to a reducer, or between it and a rank. As long as there is another one no operation may notice. */
+static bool must_survive(struct team *t, unsigned reducer)
+{
+	unsigned all = (1u << t->cfg.reducers_n) - 1;
+
+	t->hit |= 1u << reducer;
+	/* where reducers take too few jobs some may be closed to it */
+	if (!t->cfg.job.retain || t->hit == all || t->sim->jobs_most < t->sim->teams_n)
+		return false;
+	/* without an operation to wait for the others may have left before the last one has met them */
+	if (t->ops_n == 0)
+		return false;
+	t->survived++;
+	return true;
+}
+
 static void strike_reducer(struct sim *s, const struct fault *f)
 {
 	struct reducer *r = &s->reducers[f->reducer];
-	bool again = sim_chance(s, 50);
+	bool again = sim_chance(s, 50) || f->kind == FAULT_STORM, silent;
 
 	for (unsigned i = 0; i < s->teams_n; i++) {
 		struct team *t = &s->teams[i];
 
+		t->hit |= 1u << f->reducer;
 		if (t->ended == t->world || (!t->born && again))
 			continue;
+		if (must_survive(t, f->reducer))
+			continue;
+		if (t->cfg.job.retain)
+			fault_blame(t, f->kind, -1, "");
 		blame_reducer(t, f->kind, f->reducer);
-		if (f->kind == FAULT_DRAIN)
+		if (f->kind == FAULT_DRAIN || f->kind == FAULT_STORM)
 			fault_blame(t, f->kind, -1, "the reducer was stopped");
 		/* what is left of the last use of the same generation may be in the way now */
 		if (t->before && t->before->generation == t->generation)
 			fault_blame(t, f->kind, -1, "");
 	}
-	if (f->kind == FAULT_DRAIN) {
+	if (f->kind == FAULT_DRAIN || (f->kind == FAULT_STORM && sim_chance(s, 30))) {
 		reducer_drain(r, sim_below(s, DRAIN_MS), again);
 		return;
 	}
-	trace(s, "r%u %s", r->index, f->kind == FAULT_REDUCER_KILL ? "is killed" : "loses power");
-	reducer_off(r, f->kind == FAULT_REDUCER_POWEROFF);
+	silent = f->kind == FAULT_REDUCER_POWEROFF || (f->kind == FAULT_STORM && sim_chance(s, 30));
+	trace(s, "r%u %s", r->index, silent ? "loses power" : "is killed");
+	reducer_off(r, silent);
 	if (again)
 		sim_in(s, 1000 + sim_below(s, 500000), EV_REDUCER_ON, r->index, 0);
 }
@@ -137,8 +160,12 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 	struct sim *s = t->sim;
 	unsigned reducer = c->reducer->index;
 
-	blame_rank(t, f, false);
-	blame_reducer(t, f->kind, reducer);
+	if (!must_survive(t, reducer)) {
+		blame_rank(t, f, false);
+		blame_reducer(t, f->kind, reducer);
+		if (t->cfg.job.retain)
+			fault_blame(t, f->kind, -1, "");
+	}
 	if (f->kind == FAULT_PARTITION) {
 		unsigned which = sim_below(s, 3);
 
@@ -149,7 +176,8 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 		c->corrupt_side = sim_below(s, 2);
 		c->corrupt_at = c->to[c->corrupt_side].total + 1 + sim_below(s, 1500);
 		/* a sentence may be hit as well, and then says anything */
-		fault_blame(t, f->kind, -1, "");
+		if (!t->cfg.job.retain || joining(t))
+			fault_blame(t, f->kind, -1, "");
 	} else {
 		net_cut(c);
 	}
@@ -173,6 +201,31 @@ static void strike_generation(struct team *t)
 	for (unsigned r = 0; r < next->world; r++)
 		if (next->ranks[r].state == RANK_UNBORN)
 			sim_in(t->sim, sim_below(t->sim, 5000), EV_RANK_BIRTH, next->ranks[r].process, 0);
+}
+
+/* One gust: a reducer that is not spared, or a connection to it. */
+static void strike_storm(struct team *t, unsigned which)
+{
+	struct fault *f = &t->faults[which];
+	struct fault gust = *f;
+	struct sim *s = t->sim;
+	struct rank *k = &t->ranks[sim_below(s, t->world)];
+	unsigned link = sim_below(s, SIM_LINKS);
+
+	do
+		gust.reducer = sim_below(s, t->cfg.reducers_n);
+	while (gust.reducer == f->reducer);
+	if (sim_chance(s, 50) && k->state == RANK_ALIVE && k->conn[link] && k->conn[link]->up &&
+	    k->conn[link]->reducer->index != f->reducer) {
+		gust.kind = sim_chance(s, 70) ? FAULT_CUT : FAULT_PARTITION;
+		strike_connection(t, &gust, k->conn[link]);
+	} else if (s->reducers[gust.reducer].state == REDUCER_UP) {
+		strike_reducer(s, &gust);
+	}
+	if (f->again-- > 0)
+		sim_in(s, sim_below(s, sim_chance(s, 50) ? 3000 : 300000), EV_FAULT, t->index, which);
+	else
+		f->again = 0;
 }
 
 static void strike_rank(struct team *t, struct fault *f)
@@ -209,6 +262,11 @@ void fault_strike(struct team *t, unsigned which)
 	struct fault *f = &t->faults[which];
 	struct rank *k = &t->ranks[f->rank];
 
+	if (f->kind == FAULT_STORM) {
+		f->struck = true;
+		strike_storm(t, which);
+		return;
+	}
 	if (f->struck || k->state != RANK_ALIVE || rank_stopped(k))
 		return;
 	switch (f->kind) {

@@ -69,6 +69,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->reducers_n = s->reducers_n;
 	cfg->job.deterministic = sim_chance(s, 40);
 	cfg->job.checksum = sim_chance(s, 30);
+	cfg->job.retain = sim_chance(s, 75);
 	cfg->sharding.shards = 1 + sim_below(s, SIM_SHARDS);
 	cfg->sharding.chunk_bytes = ONE_OF(s, 1024, 1024, 1024, 1088, 2048);
 	cfg->sharding.window = ONE_OF(s, 1, 1, 2, 2, 3, 4, 8);
@@ -89,7 +90,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 
 	memset(p, 0, sizeof *p);
 	p->seed = sim_random(s);
-	p->dtype = (uint8_t)sim_below(s, RS_DTYPE_NR);
+	p->dtype = sim_chance(s, 20) ? RS_FLOAT32 : (uint8_t)sim_below(s, RS_DTYPE_NR);
 	p->op = ops[sim_below(s, sizeof ops)];
 	chunk = t->cfg.sharding.chunk_bytes / (uint32_t)rs_dtype_size(p->dtype);
 	p->count = sim_chance(s, 5) ? 0
@@ -103,6 +104,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->in_place = (uint32_t)sim_random(s);
 	p->staged = sim_chance(s, 25) ? (uint32_t)sim_random(s) : 0;
 	p->lazy = sim_chance(s, 50) ? (uint32_t)sim_random(s) : 0;
+	p->rough = !t->cfg.job.deterministic && p->dtype == RS_FLOAT32 && p->op == RS_SUM && sim_chance(s, 70);
 	if (sim_chance(s, 50))
 		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
 }
@@ -161,6 +163,12 @@ static void draw_misconfiguration(struct sim *s, struct team *t, const struct fa
 	}
 }
 
+/* Can the job lose reducers? */
+static bool survives(const struct team *t)
+{
+	return t->cfg.job.retain && t->cfg.reducers_n > 1;
+}
+
 /* A fault of this kind needs somebody to disagree with, or operations to be missed. */
 static bool fits(const struct team *t, const struct fault *f)
 {
@@ -169,6 +177,8 @@ static bool fits(const struct team *t, const struct fault *f)
 	case FAULT_FEWER:
 	case FAULT_HANG:
 		return t->world > 1 && t->ops_n > 0 && t->faults_n == 1;
+	case FAULT_STORM:
+		return survives(t);
 	case FAULT_MISCONFIGURED:
 	case FAULT_ABSENT:
 		return t->world > 1 && t->faults_n == 1;
@@ -187,6 +197,7 @@ static void draw_fault(struct sim *s, struct team *t)
 	    .reducer = sim_below(s, s->reducers_n),
 	    .op = t->ops_n ? sim_below(s, t->ops_n) : 0,
 	    .after_op = UINT32_MAX,
+	    .again = sim_below(s, 12),
 	    .in_us = sim_below(s, ONE_OF(s, 1, 300, 3000, 30000)),
 	};
 	for (unsigned i = 0; i < s->reducers_n; i++)
@@ -300,8 +311,10 @@ void plan_free(struct sim *s)
 	for (unsigned i = 0; i < s->teams_n; i++) {
 		struct team *t = &s->teams[i];
 
-		for (unsigned o = 0; o < t->ops_n; o++)
+		for (unsigned o = 0; o < t->ops_n; o++) {
 			free(t->ops[o].want);
+			free(t->ops[o].known);
+		}
 		free(t->reducers);
 		free(t->owner);
 		free(t->other_owner);

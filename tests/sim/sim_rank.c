@@ -39,10 +39,7 @@ static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 
 static bool result_is_right(struct rank_op *o, uint64_t first, uint64_t n)
 {
-	size_t size = rs_dtype_size(o->op.dtype);
-	const uint8_t *want = oracle_want(o->rank->team, o->index);
-
-	return n == 0 || memcmp(o->recv + first * size, want + first * size, n * size) == 0;
+	return oracle_agrees(o->rank->team, o->index, o->recv, first, n);
 }
 
 static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
@@ -401,6 +398,18 @@ static void settle(struct rank *k)
 
 /* ---- the process ---- */
 
+static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
+{
+	struct rank *k = user;
+
+	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
+	      lives ? "back" : "lost: ", lives ? "" : why);
+	if (lives)
+		k->sim->stats->back++;
+	else
+		k->sim->stats->lost++;
+}
+
 void rank_birth(struct rank *k)
 {
 	struct team *t = k->team;
@@ -415,6 +424,8 @@ void rank_birth(struct rank *k)
 	    .incarnation = sim_random(k->sim),
 	    .connect_ms = t->connect_ms,
 	    .adaptive = t->adaptive,
+	    .reducer_changed = on_reducer,
+	    .user = k,
 	};
 	struct rs_err e;
 
