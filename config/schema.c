@@ -120,7 +120,8 @@ const struct schema_key schema_keys[] = {
 {"limits", "workers", SCHEMA_NUMBER, AT(limits, workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
  .help = "Workers (ranks, or nodes where agents are used) of one job"},
 {"limits", "connections", SCHEMA_NUMBER, AT(limits, connections), .min = 1, .max = 1000000, .def = "4096",
- .help = "Connections open on one reducer at the same time"},
+ .help = "Connections open on one reducer at the same time; when there are so many, those that have not said who they "
+ "are give their places to newer ones, and when all have, newer ones are refused and may come again"},
 {"limits", "memory", SCHEMA_BYTES, AT(limits, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
  .help = "Memory for the chunks, tables and connections of all jobs on one reducer; a job that would pass it is "
  "refused when it joins, and the log says when a job opens how much it can take"},
