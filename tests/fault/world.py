@@ -110,7 +110,9 @@ class World:
         return p
 
     def forget(self, p):
-        """A process that has ended needs no looking after any more."""
+        """A process that has ended needs no looking after any more; sweep() may have seen that before."""
+        if p not in self.procs:
+            return
         self._look(p)
         self.procs.remove(p)
         self._draining.discard(p)
