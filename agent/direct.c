@@ -4,6 +4,7 @@
  * submit the same sentence. */
 #include "agent/backend.h"
 #include "agent/engine.h"
+#include "agent/nonfinite.h"
 #include "proto/control.h"
 
 #include <pthread.h>
@@ -23,7 +24,9 @@ struct direct {
 	struct backend base;
 	struct rs_config *cfg; /* owned once open has succeeded */
 	struct rs_log log;
+	const struct rs_kernels *kernels;
 	unsigned rank;
+	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
 	struct engine *engine;
 
 	pthread_mutex_t lock; /* for what follows */
@@ -100,6 +103,19 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 	req->done(req, err);
 }
 
+/* On the engine's thread. */
+static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+{
+	const struct direct *d = ((const struct direct_op *)op->user)->direct;
+	char did[CONTROL_LABEL + 32];
+	struct nonfinite f;
+
+	if (!nonfinite_find(&f, d->kernels, op->dtype, at, first, n))
+		return RS_OK;
+	snprintf(did, sizeof did, "rank %u (%s) sent", d->rank, d->label);
+	return nonfinite_fail(e, did, &f, op);
+}
+
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
@@ -122,6 +138,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,
 	    .name = o->name,
+	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? inspect : NULL,
 	    .done = on_done,
 	    .user = o,
 	};
@@ -193,7 +210,7 @@ static const struct backend_vtbl direct_vtbl = {
 
 static int start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
 {
-	char label[CONTROL_LABEL], host[80] = "?";
+	char host[80] = "?";
 	struct engine_options eo = {
 	    .cfg = opt->cfg,
 	    .job = opt->job,
@@ -201,7 +218,7 @@ static int start_engine(struct direct *d, const struct backend_options *opt, str
 	    .rank = opt->rank,
 	    .world_size = opt->world_size,
 	    .processes = 1,
-	    .label = label,
+	    .label = d->label,
 	    .connect_ms = opt->connect_ms,
 	    .log = &d->log,
 	    .on_ready = on_ready,
@@ -210,7 +227,7 @@ static int start_engine(struct direct *d, const struct backend_options *opt, str
 	};
 
 	gethostname(host, sizeof host - 1);
-	snprintf(label, sizeof label, "pid %ld on %s", (long)getpid(), host);
+	snprintf(d->label, sizeof d->label, "pid %ld on %s", (long)getpid(), host);
 	return engine_start(&d->engine, &eo, e);
 }
 
@@ -228,7 +245,9 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	d->rank = opt->rank;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->changed, NULL);
-	rc = start_engine(d, opt, e);
+	rc = rs_kernels_select("auto", &d->kernels, e);
+	if (!rc)
+		rc = start_engine(d, opt, e);
 	if (rc)
 		goto release_direct;
 	pthread_mutex_lock(&d->lock);

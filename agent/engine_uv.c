@@ -181,6 +181,17 @@ static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const
 		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job), rs_kv_s("reason", why));
 }
 
+static void on_nonfinite(void *user, const struct rs_err *what)
+{
+	struct engine *en = user;
+	uint64_t now = uv_now(&en->loop);
+
+	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, now);
+	if (rs_log_limit_pass(&en->nonfinite, now))
+		rs_log(en->opt.log, RS_LOG_WARN, "nonfinite", rs_kv_s("job", en->job),
+		       rs_kv_u("generation", en->opt.generation), rs_kv_s("found", what->msg));
+}
+
 static int init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
@@ -195,6 +206,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .processes = o->processes,
 	    .connect_ms = o->connect_ms,
 	    .reducer_changed = on_reducer,
+	    .on_nonfinite = on_nonfinite,
 	    .user = en,
 	};
 	int rc;
@@ -222,6 +234,7 @@ static void release(struct engine *en)
 		uv_run(&en->loop, UV_RUN_DEFAULT);
 	}
 	uv_loop_close(&en->loop);
+	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
 	exchange_free(en->x);
 	free(en->conns);
 	pthread_mutex_destroy(&en->lock);
@@ -239,6 +252,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	en->opt.job = en->job;
 	snprintf(en->job, sizeof en->job, "%s", opt->job);
 	en->armed_ms = UINT64_MAX;
+	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
 	pthread_mutex_init(&en->lock, NULL);
 	rc = uv_loop_init(&en->loop);
 	if (rc)

@@ -15,6 +15,7 @@ enum {
 	CONN_READ_AHEAD = 256 << 10,    /* bytes read before what they made room for is sent */
 	CONN_HOST_MAX = RS_ADDRESS_MAX, /* bytes of a host name, terminator included */
 	CONN_PORT_MAX = 8,
+	ENGINE_NONFINITE_LINES = 3, /* about NaN and infinity, in a second */
 };
 
 enum conn_state {
@@ -57,8 +58,9 @@ struct engine {
 	struct conn *conns;
 	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
 	_Atomic uint64_t tx_bytes, rx_bytes;
-	_Atomic bool poked;     /* by engine_poke, until the thread has seen it */
-	_Atomic bool looked_up; /* a lookup has ended, until the thread has seen it */
+	_Atomic bool poked;            /* by engine_poke, until the thread has seen it */
+	_Atomic bool looked_up;        /* a lookup has ended, until the thread has seen it */
+	struct rs_log_limit nonfinite; /* of lines about NaN and infinity; the thread's */
 
 	pthread_mutex_t lock;
 	struct exchange_op *first, *last; /* submitted, in order */

@@ -452,6 +452,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	op->position = x->next_position[op->stream];
 	x->next_position[op->stream] += op->chunks;
 	op->seq = x->next_seq++;
+	op->told = false;
 	op->started_ms = now_ms;
 	op->next = NULL;
 	op->prev = x->last;

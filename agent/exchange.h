@@ -56,6 +56,10 @@ struct exchange_op {
 	/* Optional. Called before the bytes of elements [first, first + n) at send are read for the first time: lets
 	 * the agent add up its local ranks just in time. */
 	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* Optional. Looks at the contribution of elements [first, first + n), which stands at `at` as it will be sent,
+	 * before it is sent for the first time, and after fill. An error, RS_ENONFINITE, is not the end of the
+	 * operation: job.detect_nonfinite says what becomes of it. Not called again once it has found something. */
+	int (*inspect)(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e);
 	/* Optional. The result of elements [first, first + n) stands in recv, or, for a root, their bytes at send are
 	 * not needed any more. */
 	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
@@ -67,6 +71,7 @@ struct exchange_op {
 	struct exchange_op *next, *prev; /* in the order of seq */
 	uint64_t seq;
 	uint8_t stream; /* priority on the wire */
+	bool told;      /* inspect has found something */
 	uint32_t chunk_elems;
 	uint64_t position;    /* chunks of all operations of the same priority before it */
 	uint64_t chunks;      /* in all */
@@ -96,6 +101,9 @@ struct exchange_options {
 	/* Optional. A reducer was lost, for this reason, and others have its shards; or it is back. Must not call the
 	 * exchange. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, bool lives, const char *why);
+	/* Optional. What an operation's inspect has found, where it is only to be logged; once for each operation. Must
+	 * not call the exchange. */
+	void (*on_nonfinite)(void *user, const struct rs_err *what);
 	void *user;
 };
 

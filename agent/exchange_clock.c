@@ -109,7 +109,9 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms >= x->absent_by_ms)
 		view_give_up_absent(x, now_ms);
-	if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
+	if (x->refused.code) {
+		exchange_fail(x, &x->refused, false, NULL, now_ms);
+	} else if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
 		connect_timeout_text(x, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	} else if (x->state == EXCHANGE_RUNNING && now_ms >= op_deadline(x, now_ms)) {

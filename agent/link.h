@@ -125,6 +125,7 @@ struct exchange {
 
 	enum exchange_state state;
 	struct rs_err err;
+	struct rs_err refused;  /* code != 0: a contribution that must not be sent; the end, at the next tick */
 	struct rs_err farewell; /* what ABORT says: err, with this rank's name where the cause is local */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
 	bool sweep;
@@ -210,6 +211,9 @@ void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
 void view_give_up_absent(struct exchange *x, uint64_t now_ms);
 /* Hands every link its part of the shards. */
 void view_place(struct exchange *x);
+
+/* nonfinite.c: looks at a contribution before it is sent for the first time. False: nothing may be sent any more. */
+bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void *at, uint64_t first, uint32_t n);
 
 /* exchange_text.c */
 const char *op_text(const struct exchange_op *op, char *buf, size_t size); /* "all-reduce 812 (layer1.weight)" */

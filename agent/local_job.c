@@ -16,6 +16,21 @@ const char *local_job_who(const struct local_job *j, unsigned local_rank, char b
 	return buf;
 }
 
+const char *local_job_all(const struct local_job *j, char buf[LOCAL_WHO])
+{
+	unsigned low = UINT32_MAX, high = 0;
+
+	for (unsigned i = 0; i < j->members_n; i++) {
+		low = j->members[i].hello.rank < low ? j->members[i].hello.rank : low;
+		high = j->members[i].hello.rank > high ? j->members[i].hello.rank : high;
+	}
+	if (low == high)
+		snprintf(buf, LOCAL_WHO, "process %u on %s", low, j->hub->host);
+	else
+		snprintf(buf, LOCAL_WHO, "processes %u-%u on %s", low, high, j->hub->host);
+	return buf;
+}
+
 static void job_free(struct local_job *j)
 {
 	struct local_hub *h = j->hub;
@@ -236,25 +251,16 @@ static void start_engine(struct local_job *j, uint64_t now_ms)
 {
 	const struct local_hello *m = &j->members[0].hello;
 	struct local_hub *h = j->hub;
-	unsigned low = UINT32_MAX, high = 0;
 	struct local_engine spec;
-	char label[128];
+	char label[LOCAL_WHO];
 	struct rs_err e;
 
-	for (unsigned i = 0; i < j->members_n; i++) {
-		low = j->members[i].hello.rank < low ? j->members[i].hello.rank : low;
-		high = j->members[i].hello.rank > high ? j->members[i].hello.rank : high;
-	}
-	if (low == high)
-		snprintf(label, sizeof label, "process %u on %s", low, h->host);
-	else
-		snprintf(label, sizeof label, "processes %u-%u on %s", low, high, h->host);
 	spec = (struct local_engine){.job = j->name,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
 				     .world_size = m->nodes,
 				     .processes = j->members_n,
-				     .label = label,
+				     .label = local_job_all(j, label),
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
 	j->state = JOB_STARTING;

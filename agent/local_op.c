@@ -36,6 +36,7 @@ static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 		return;
 	acc = op->stage ? (char *)op->stage + exchange_place(first * sizeof(float), x->send_ring)
 			: side[0].to + exchange_place(at, side[0].ring);
+	local_op_suspect(op, acc, first, n);
 	if (acc != side[0].from + exchange_place(at, side[0].from_ring))
 		k->load[x->dtype](acc, side[0].from + exchange_place(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
@@ -183,8 +184,7 @@ size_t local_op_stage(const struct local_op *op)
 	return stage_ring(op) ? stage_ring(op) : op->what.count * sizeof(float);
 }
 
-/* The local rank that is the root; members_n when it is on another node. */
-static unsigned local_root(const struct local_op *op)
+unsigned local_op_root(const struct local_op *op)
 {
 	unsigned i = 0;
 
@@ -215,7 +215,7 @@ void local_op_prepare(struct local_op *op)
 	if (op->ring || op->job->members_n > 1)
 		x->landed = landed;
 	if (x->op == FRAME_OP_BROADCAST) {
-		root = local_root(op);
+		root = local_op_root(op);
 		x->root = root < op->job->members_n;
 		x->recv = op->side[x->root ? root : 0].to;
 		x->send = x->recv;
@@ -228,4 +228,5 @@ void local_op_prepare(struct local_op *op)
 		x->send_ring = x->wide ? stage_ring(op) : op->side[0].ring;
 		x->fill = fill_sum;
 	}
+	local_op_watch_numbers(op);
 }

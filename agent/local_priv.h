@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the hub share and nobody else sees: local_hub.c (clients), local_buffer.c (shared memory),
  * local_job.c (who has come, states), local_submit.c (matching), local_progress.c (bytes that come and go while an
- * operation runs), local_op.c (sums), local_stage.c (private memory). */
+ * operation runs), local_op.c (sums), local_nonfinite.c (who sent NaN), local_stage.c (private memory). */
 #ifndef RS_AGENT_LOCAL_PRIV_H
 #define RS_AGENT_LOCAL_PRIV_H
 
 #include "agent/local_hub.h"
+#include "agent/nonfinite.h"
 
 enum {
 	LOCAL_STAGE_CLASSES = 64,
@@ -134,6 +135,8 @@ struct local_op {
 	_Atomic uint64_t landed;     /* elements of these, */
 	_Atomic bool telling;        /* which progress will tell the hub */
 	struct local_note progress;
+	unsigned suspect; /* local rank that has `found` in the chunk that is being filled; members_n: none */
+	struct nonfinite found;
 	struct local_side side[]; /* by local rank */
 };
 
@@ -186,6 +189,8 @@ void local_job_goodbye(struct local_client *c);
 void local_job_lost(struct local_client *c, const char *how);
 void local_job_fail(struct local_job *j, const struct rs_err *err);
 const char *local_job_who(const struct local_job *j, unsigned local_rank, char buf[LOCAL_WHO]);
+/* "processes 2-3 on HOST" */
+const char *local_job_all(const struct local_job *j, char buf[LOCAL_WHO]);
 
 /* local_submit.c */
 int local_job_submit(struct local_client *c, const struct local_submit *s, struct rs_err *e);
@@ -211,8 +216,16 @@ void local_op_describe(char *buf, size_t size, const struct local_submit *s);
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e);
 /* Bytes of private memory it needs. */
 size_t local_op_stage(const struct local_op *op);
+/* The local rank that is a broadcast's root; members_n when it is on another node. */
+unsigned local_op_root(const struct local_op *op);
 /* All sides are in and stage is there: sets x. */
 void local_op_prepare(struct local_op *op);
+
+/* local_nonfinite.c */
+/* x is set: from here on its numbers are looked at, if they are to be. */
+void local_op_watch_numbers(struct local_op *op);
+/* On the engine's thread, before elements [first, first + n) of all sides are added up at `sum`. */
+void local_op_suspect(struct local_op *op, const void *sum, uint64_t first, uint32_t n);
 
 /* local_progress.c */
 uint64_t local_ring_bytes(const struct rs_config *cfg);

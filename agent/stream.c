@@ -247,6 +247,7 @@ static bool launch_data(struct link *l, unsigned priority, uint64_t position)
 	uint64_t first = s->chunk * op->chunk_elems;
 	uint32_t elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
 	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = contribution_bytes(op, elems);
+	bool begun;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
 		return false;
@@ -254,10 +255,13 @@ static bool launch_data(struct link *l, unsigned priority, uint64_t position)
 		return false;
 	*f = (struct flight){
 	    .op = op, .position = position, .bytes = bytes, .head = data_head(x, op, (uint32_t)s->chunk, len)};
-	if (retain_begin(&x->retain, priority, position) && op->fill && len > 0)
+	begun = retain_begin(&x->retain, priority, position);
+	if (begun && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
 		f->payload = (const char *)op->send + exchange_place(first * (len / elems), op->send_ring);
+	if (begun && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
+		return false;
 	if (x->cfg->job.checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;
 		f->head.payload_sum = frame_checksum(f->payload, len);
@@ -272,7 +276,7 @@ bool stream_next(struct link *l, unsigned priority)
 	uint64_t cursor = s->op ? s->op->position + s->chunk : UINT64_MAX;
 	const struct kept *k;
 
-	if (l->x->state != EXCHANGE_RUNNING || l->view != l->x->view_number)
+	if (l->x->state != EXCHANGE_RUNNING || l->x->refused.code || l->view != l->x->view_number)
 		return false;
 	k = next_kept(l, priority, cursor);
 	if (k) {

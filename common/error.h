@@ -22,7 +22,8 @@
 	X(RS_EUNSUPPORTED, -11, "not supported")                                                                       \
 	X(RS_EINTERNAL, -12, "internal error")                                                                         \
 	/* from a reducer to workers, and never beyond: other reducers may still reach that rank */                    \
-	X(RS_ECUT, -13, "a reducer can serve the job no longer")
+	X(RS_ECUT, -13, "a reducer can serve the job no longer")                                                       \
+	X(RS_ENONFINITE, -14, "a rank sent NaN or infinity")
 
 enum rs_code {
 	RS_OK = 0,

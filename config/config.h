@@ -44,12 +44,16 @@ struct rs_worker {
 	uint64_t bandwidth;     /* as that of a reducer */
 };
 
+/* What becomes of a contribution with NaN or infinity in it. */
+enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
+
 struct rs_config {
 	struct {
 		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */
 		bool deterministic;     /* sum in rank order */
 		bool checksum;          /* checksum of every payload */
 		bool retain;            /* survive the loss of reducers, if there are two or more */
+		int detect_nonfinite;   /* enum rs_nonfinite */
 	} job;
 
 	struct rs_reducer *reducers; /* owned; at least one: without the section, r0 at 127.0.0.1:7600 */

@@ -16,6 +16,7 @@
 
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
+static const char *const nonfinite_words[] = {"off", "log", "fail", NULL};                  /* as enum rs_nonfinite */
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const format_words[] = {"text", "json", NULL};
 
@@ -65,6 +66,10 @@ const struct schema_key schema_keys[] = {
  .help = "When a reducer is lost: `retain` moves its shards to the others, without losing an operation, and back when "
  "it returns; it keeps a copy of the last results at each worker. `fail` ends the job with an error, as does the loss "
  "of the only reducer"},
+{"job", "detect_nonfinite", SCHEMA_ENUM, AT(job, detect_nonfinite), .words = nonfinite_words, .def = "log",
+ .help = "When a rank sends NaN or infinity: `log` says which rank, operation and element, at most once for each "
+ "operation and 3 times a second; `fail` ends the job for all ranks with that sentence, before the operation is done; "
+ "`off` does not look. Ranks may differ in this"},
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},

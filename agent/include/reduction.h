@@ -49,7 +49,9 @@ typedef enum reduction_status {
 	REDUCTION_ECLOSED = -9,   /* the communicator is closed, or another rank closed it */
 	REDUCTION_ECONFIG = -10,  /* the configuration file or the environment is wrong */
 	REDUCTION_EUNSUPPORTED = -11,
-	REDUCTION_EINTERNAL = -12
+	REDUCTION_EINTERNAL = -12,
+	REDUCTION_ENONFINITE = -14 /* a rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message names
+				      rank, operation and element */
 } reduction_status;
 
 /* numbers as in NCCL */

@@ -63,6 +63,7 @@ static const struct {
      "f:1:13: job.name: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"..., expected 1 to 63 letters, "
      "digits, '.', '_' or '-'"},
     {"job: {checksum: yes}\n", "f:1:17: job.checksum: found \"yes\", expected true or false"},
+    {"job: {detect_nonfinite: true}\n", "f:1:25: job.detect_nonfinite: found \"true\", expected off, log or fail"},
     {"limits: {jobs: 0}\n", "f:1:16: limits.jobs: found \"0\", expected a whole number from 1 to 4096"},
     {"limits: {jobs: 4097}\n", "f:1:16: limits.jobs: found \"4097\", expected a whole number from 1 to 4096"},
     {"limits: {jobs: -1}\n", "f:1:16: limits.jobs: found \"-1\", expected a whole number from 1 to 4096"},
@@ -246,6 +247,7 @@ START_TEST(empty_files_are_the_defaults)
 		parse(&cfg, empty[_i - 1], strlen(empty[_i - 1]));
 	ck_assert_str_eq(cfg.job.name, "default");
 	ck_assert(!cfg.job.deterministic && !cfg.job.checksum);
+	ck_assert_int_eq(cfg.job.detect_nonfinite, RS_NONFINITE_LOG);
 	ck_assert_uint_eq(cfg.reducers_n, 1);
 	ck_assert_str_eq(cfg.reducers[0].id, "r0");
 	ck_assert_str_eq(cfg.reducers[0].address, "127.0.0.1:7600");
@@ -352,7 +354,7 @@ END_TEST
 
 /* Every key with a value that is not its default. */
 static const char full[] =
-    "job: {name: train-7, deterministic: true, checksum: true}\n"
+    "job: {name: train-7, deterministic: true, checksum: true, detect_nonfinite: fail}\n"
     "reducers:\n"
     "- id: \"true\"\n"
     "  address: '[fe80::1%eth0]:1'\n"
@@ -381,6 +383,7 @@ START_TEST(all_keys_are_read)
 	parse(&cfg, full, strlen(full));
 	ck_assert_str_eq(cfg.job.name, "train-7");
 	ck_assert(cfg.job.deterministic && cfg.job.checksum);
+	ck_assert_int_eq(cfg.job.detect_nonfinite, RS_NONFINITE_FAIL);
 	ck_assert_uint_eq(cfg.reducers_n, 2);
 	ck_assert_str_eq(cfg.reducers[0].id, "true");
 	ck_assert_str_eq(cfg.reducers[0].address, "[fe80::1%eth0]:1");
@@ -572,6 +575,7 @@ static const struct {
     {R2 "sharding: {priorities: 1}\n", false},
     {R2 "job: {deterministic: true}\n", false},
     {R2 "job: {checksum: true}\n", false},
+    {R2 "job: {detect_nonfinite: off}\n", true},
 };
 
 START_TEST(digest_is_what_ranks_must_share)

@@ -16,6 +16,7 @@ ECLOSED = -9
 ECONFIG = -10
 EUNSUPPORTED = -11
 EINTERNAL = -12
+ENONFINITE = -14
 
 
 class ReductionError(RuntimeError):
@@ -54,6 +55,10 @@ class ConfigError(ReductionError):
     """The configuration file or the environment is wrong."""
 
 
+class NonFiniteError(ReductionError, FloatingPointError):
+    """A rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the sentence names rank, operation, element."""
+
+
 _CLASSES: Dict[int, Type[ReductionError]] = {
     ETIMEOUT: ReductionTimeoutError,
     EPEER: PeerLostError,
@@ -61,6 +66,7 @@ _CLASSES: Dict[int, Type[ReductionError]] = {
     EREFUSED: RefusedError,
     ECLOSED: ClosedError,
     ECONFIG: ConfigError,
+    ENONFINITE: NonFiniteError,
 }
 
 

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is found in contributions, how it is said, and what an exchange does with it. test_local_nonfinite.c has the
+ * agent's local ranks. */
+#include "agent/link.h"
+#include "agent/nonfinite.h"
+#include "common/dtype.h"
+#include "tests/unit/fake_reducer.h"
+
+#include <check.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+	float value;
+	const char *name; /* NULL: a number */
+} values[] = {
+    {NAN, "NaN"},     {-NAN, "NaN"}, {INFINITY, "infinity"}, {-INFINITY, "-infinity"}, {FLT_MAX / 1e34f, NULL},
+    {-FLT_MIN, NULL}, {0, NULL}};
+
+START_TEST(finds_the_first_and_names_it)
+{
+	static const unsigned dtypes[] = {RS_FLOAT16, RS_BFLOAT16, RS_FLOAT32, RS_FLOAT64};
+	const struct rs_kernels *k = rs_kernels_usable(0);
+	struct nonfinite found = {0};
+	char at[100 * 8] = {0};
+
+	for (unsigned t = 0; t < 4; t++)
+		for (unsigned v = 0; v < sizeof values / sizeof values[0]; v++) {
+			unsigned dtype = dtypes[t];
+			size_t size = rs_dtype_size(dtype);
+			double wide = (double)values[v].value;
+			bool is;
+
+			for (unsigned i = 31; i < 33; i++) { /* the second one must not count */
+				if (dtype == RS_FLOAT64)
+					memcpy(at + i * size, &wide, size);
+				else
+					k->store[dtype](at + i * size, &values[v].value, 1);
+			}
+			is = nonfinite_find(&found, k, dtype, at, 1000, 100);
+			ck_assert_msg(is == (values[v].name != NULL), "%s value %u", rs_dtype_name(dtype), v);
+			if (is) {
+				ck_assert_uint_eq(found.element, 1031);
+				ck_assert_str_eq(found.value, values[v].name);
+			}
+			ck_assert(!nonfinite_find(&found, k, dtype, at, 0, 31));
+			memset(at, 0, sizeof at);
+		}
+}
+END_TEST
+
+START_TEST(only_floats_and_only_when_asked_for)
+{
+	struct rs_config cfg = {.job.detect_nonfinite = RS_NONFINITE_LOG};
+
+	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
+		ck_assert_int_eq(nonfinite_wanted(&cfg, dtype), strstr(rs_dtype_name(dtype), "float") != NULL);
+	cfg.job.detect_nonfinite = RS_NONFINITE_FAIL;
+	ck_assert(nonfinite_wanted(&cfg, RS_FLOAT32));
+	cfg.job.detect_nonfinite = RS_NONFINITE_OFF;
+	ck_assert(!nonfinite_wanted(&cfg, RS_FLOAT32));
+}
+END_TEST
+
+START_TEST(says_all_of_it)
+{
+	const struct nonfinite f = {.element = 17, .value = "NaN"};
+	struct exchange_op op = {.seq = 812, .name = "layer1.weight"};
+	struct rs_err e;
+
+	ck_assert_int_eq(nonfinite_fail(&e, "rank 3 sent", &f, &op), RS_ENONFINITE);
+	ck_assert_str_eq(e.msg, "rank 3 sent NaN: element 17 of all-reduce 812 (layer1.weight)");
+	op.name = NULL;
+	op.op = FRAME_OP_BROADCAST;
+	nonfinite_fail(&e, "rank 3 sent", &f, &op);
+	ck_assert_str_eq(e.msg, "rank 3 sent NaN: element 17 of broadcast 812");
+	ck_assert_str_eq(rs_code_text(RS_ENONFINITE), "a rank sent NaN or infinity");
+}
+END_TEST
+
+/* ---- an exchange ---- */
+
+enum { CHUNK = 256, COUNT = 5 * CHUNK }; /* elements of float32 */
+
+static const char two_reducers[] = "job: {detect_nonfinite: %s}\n"
+				   "reducers:\n"
+				   "  - {id: r0, address: \"127.0.0.1:1\"}\n"
+				   "  - {id: r1, address: \"127.0.0.1:2\"}\n"
+				   "sharding: {shards: 2, chunk_bytes: 1024, window: 4, priorities: 1}\n";
+
+static unsigned inspected, lines;
+static struct rs_err line;
+
+static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+{
+	struct nonfinite f;
+
+	inspected++;
+	ck_assert_ptr_eq(at, (const float *)op->send + first);
+	ck_assert_uint_eq(n, CHUNK);
+	if (!nonfinite_find(&f, rs_kernels_usable(0), op->dtype, at, first, n))
+		return RS_OK;
+	return nonfinite_fail(e, "rank 0 sent", &f, op);
+}
+
+static void on_nonfinite(void *user, const struct rs_err *what)
+{
+	ck_assert_ptr_eq(user, &lines);
+	lines++;
+	line = *what;
+}
+
+static void open_with(struct reducers *f, const char *mode)
+{
+	char yaml[512];
+
+	inspected = lines = 0;
+	snprintf(yaml, sizeof yaml, two_reducers, mode);
+	reducers_open(f, yaml, 2, 1000);
+	f->x->opt.on_nonfinite = on_nonfinite;
+	f->x->opt.user = &lines;
+	reducers_advance(f, 1);
+}
+
+static void submit(struct reducers *f, struct reducers_op *o, bool bad)
+{
+	struct rs_err e;
+
+	ck_assert_int_eq(reducers_submit(f, o, COUNT, &e), RS_OK);
+	o->op.inspect = inspect; /* nothing is looked at before the pump */
+	if (bad)
+		o->x[2 * CHUNK + 7] = o->x[2 * CHUNK + 9] = o->x[4 * CHUNK] = NAN;
+}
+
+START_TEST(log_tells_once_and_goes_on)
+{
+	struct reducers_op ops[3];
+	struct reducers f;
+
+	open_with(&f, "log");
+	for (unsigned i = 0; i < 3; i++)
+		submit(&f, &ops[i], i == 1);
+	reducers_pump(&f);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(ops[i].done, 1);
+		ck_assert_int_eq(ops[i].err.code, 0);
+	}
+	ck_assert_uint_eq(lines, 1);
+	ck_assert_int_eq(line.code, RS_ENONFINITE);
+	/* which of two chunks is first depends on the links: each is the first of its link */
+	ck_assert_msg(!strcmp(line.msg, "rank 0 sent NaN: element 519 of all-reduce 1 (grad)") ||
+			  !strcmp(line.msg, "rank 0 sent NaN: element 1024 of all-reduce 1 (grad)"),
+		      "%s", line.msg);
+	ck_assert_uint_lt(inspected, 15); /* after the find the rest of the operation is not looked at */
+	reducers_close(&f);
+}
+END_TEST
+
+/* No bytes of the chunk leave, the operation ends on this rank, and both reducers hear why. */
+START_TEST(fail_ends_the_job_before_it_is_sent)
+{
+	struct reducers_op good, bad, later;
+	const char *says = "rank 0 sent NaN: element ";
+	struct rs_err e;
+	struct reducers f;
+
+	open_with(&f, "fail");
+	submit(&f, &good, false);
+	submit(&f, &bad, true);
+	submit(&f, &later, false);
+	reducers_pump(&f);
+	ck_assert_uint_le(exchange_next(f.x), f.now_ms); /* the end does not wait for the next heartbeat */
+	reducers_advance(&f, 1);
+	ck_assert_int_eq(good.done, 1);
+	ck_assert_int_eq(good.err.code, 0);
+	ck_assert_int_eq(bad.done, 1);
+	reducers_expect_error(&bad.err, RS_ENONFINITE, says);
+	reducers_expect_error(&later.err, RS_ENONFINITE, says);
+	reducers_expect_end(&f, RS_ENONFINITE, says);
+	ck_assert_uint_eq(lines, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(f.l[i].aborts, 1);
+		ck_assert_int_eq(f.l[i].abort.code, RS_ENONFINITE);
+		ck_assert_str_eq(f.l[i].abort.msg, bad.err.msg);
+		for (unsigned d = 0; d < f.l[i].data_n; d++)
+			for (unsigned n = 0; n < CHUNK; n++)
+				ck_assert(isfinite(((const float *)f.l[i].payload[d])[n]));
+	}
+	ck_assert_int_eq(exchange_submit(f.x, &later.op, f.now_ms, &e), RS_ENONFINITE);
+	reducers_close(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("nonfinite");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(tc, finds_the_first_and_names_it);
+	tcase_add_test(tc, only_floats_and_only_when_asked_for);
+	tcase_add_test(tc, says_all_of_it);
+	tcase_add_test(tc, log_tells_once_and_goes_on);
+	tcase_add_test(tc, fail_ends_the_job_before_it_is_sent);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
