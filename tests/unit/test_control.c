@@ -103,8 +103,8 @@ START_TEST(codes_from_the_wire_are_codes)
 {
 	static const struct {
 		int code, want;
-	} rows[] = {{RS_EINVAL, RS_EINVAL}, {RS_EINTERNAL, RS_EINTERNAL}, {0, RS_EPROTO},        {1, RS_EPROTO},
-		    {-14, RS_EPROTO},       {INT32_MIN, RS_EPROTO},       {INT32_MAX, RS_EPROTO}};
+	} rows[] = {{RS_EINVAL, RS_EINVAL}, {RS_ENONFINITE, RS_ENONFINITE}, {0, RS_EPROTO},        {1, RS_EPROTO},
+		    {-15, RS_EPROTO},       {INT32_MIN, RS_EPROTO},         {INT32_MAX, RS_EPROTO}};
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct control_refused r = {.message = "no"}, r2;
 	struct rs_err why, e;
