@@ -51,7 +51,7 @@ static bool same_cause(const struct fate *a, const struct fate *b)
 	return strncmp(a->why, b->why, n) == 0;
 }
 
-/* What most reducers say for themselves, and of as many the first: a rank that dies is lost to each of them, and then
+/* What most reducers say for themselves, and of as many the last: a rank that dies is lost to each of them, and then
  * others leave because of that. What was said long before the end belongs to something else. NULL: none has said
  * anything. */
 static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms)
@@ -65,7 +65,7 @@ static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms
 
 		for (unsigned i = 0; f->told && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
 			n += x->fates[i].told && same_cause(f, &x->fates[i]);
-		if (n > most || (n > 0 && n == most && f->told < best->told)) {
+		if (n > most || (n > 0 && n == most && f->told > best->told)) {
 			best = f;
 			most = n;
 		}
@@ -155,9 +155,18 @@ static void tell(const struct exchange *x, unsigned reducer)
 				       x->fates[reducer].why);
 }
 
-static void bury(struct exchange *x, unsigned reducer, const char *why, const struct link *from, uint64_t now_ms)
+static void bury(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
+		 uint64_t now_ms)
 {
-	snprintf(x->fates[reducer].why, sizeof x->fates[reducer].why, "%s", why);
+	struct fate *f = &x->fates[reducer];
+
+	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
+	f->told = told && strstr(why, " was lost") ? ++x->told_n : 0;
+	f->at_ms = now_ms;
+	snprintf(f->why, sizeof f->why, "%s", why);
+	x->view.lost = reducer + 1;
+	x->view.told = f->told > 0;
+	snprintf(x->view.why, sizeof x->view.why, "%s", why);
 	drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links part, and try again */
 	tell(x, reducer);
@@ -167,11 +176,8 @@ static void bury(struct exchange *x, unsigned reducer, const char *why, const st
 static void lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
 			 uint64_t now_ms)
 {
-	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
-	x->fates[reducer].told = told && strstr(why, " was lost") ? ++x->told_n : 0;
-	x->fates[reducer].at_ms = now_ms;
 	x->view.lives[reducer]++;
-	bury(x, reducer, why, from, now_ms);
+	bury(x, reducer, why, told, from, now_ms);
 	enter(x, now_ms);
 }
 
@@ -219,9 +225,9 @@ void view_started(struct link *l, uint64_t now_ms)
 }
 
 /* Another rank knows more of a reducer. */
-static void learn(struct exchange *x, unsigned reducer, uint32_t life, uint64_t now_ms)
+static void learn(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
 {
-	uint32_t before = x->view.lives[reducer];
+	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
 	bool here = true;
 
 	for (unsigned i = 0; i < x->links_n; i++)
@@ -232,9 +238,8 @@ static void learn(struct exchange *x, unsigned reducer, uint32_t life, uint64_t 
 		life++;
 	x->view.lives[reducer] = life;
 	if (life % 2)
-		x->fates[reducer].told = 0;
-	if (life % 2)
-		bury(x, reducer, "another rank has lost it", NULL, now_ms);
+		bury(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
+		     v->lost == reducer + 1 && v->told, NULL, now_ms);
 	else
 		tell(x, reducer);
 }
@@ -247,7 +252,7 @@ void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms)
 	for (unsigned r = 0; r < v->n; r++) {
 		if (v->lives[r] <= x->view.lives[r])
 			continue;
-		learn(x, r, v->lives[r], now_ms);
+		learn(x, r, v, now_ms);
 		changed = true;
 	}
 	if (changed)

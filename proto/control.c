@@ -85,6 +85,9 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.n_lives = v->n;
 	m.start = (uint64_t *)v->start;
 	m.n_start = FRAME_PRIORITIES;
+	m.lost = v->lost;
+	m.why = (char *)v->why;
+	m.told = v->told;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -222,6 +225,9 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		*ret = (struct control_view){.n = (unsigned)m->n_lives};
 		memcpy(ret->lives, m->lives, m->n_lives * sizeof *m->lives);
 		memcpy(ret->start, m->start, sizeof ret->start);
+		ret->lost = m->lost <= ret->n ? m->lost : 0;
+		ret->told = m->told;
+		take_sentence(ret->why, sizeof ret->why, m->why);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
 	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a view holds numbers that are out of range");
@@ -236,6 +242,11 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 			continue;
 		to->lives[i] = from->lives[i];
 		changed = true;
+	}
+	if (changed && from->lost) {
+		to->lost = from->lost;
+		to->told = from->told;
+		memcpy(to->why, from->why, sizeof to->why);
 	}
 	return changed;
 }

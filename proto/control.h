@@ -16,7 +16,9 @@ enum {
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
 	CONTROL_LIFE_MAX = 1 << 20, /* deaths and returns of one reducer that can be told */
-	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES, /* bytes of a packed view at most */
+	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
+	/* bytes of a packed view at most */
+	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
 };
 
 struct control_hello {
@@ -51,6 +53,9 @@ struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
 	uint32_t lives[CONTROL_REDUCERS]; /* odd: dead */
 	uint64_t start[FRAME_PRIORITIES];
+	unsigned lost;         /* 1 + the index of the one whose death was learnt of last, 0: none */
+	char why[CONTROL_WHY]; /* and its reason */
+	bool told;             /* it said so itself */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
@@ -73,7 +78,7 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 /* RS_EPROTO too when there are no reducers or too many, or a life is too large. */
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
 
-/* Takes the larger of each life into *to, which has as many. True when that changed something. */
+/* Takes the larger of each life into *to, which has as many; with that the reason. True when that changed something. */
 bool control_view_merge(struct control_view *to, const struct control_view *from);
 /* The sum of all lives: of two views of which one was merged into the other, equal exactly when they are. */
 uint64_t control_view_number(const struct control_view *v);
