@@ -176,6 +176,19 @@ static uint32_t ended(struct fuzz_input *in, uint8_t *out)
 	return control_pack_abort(out, code, text);
 }
 
+/* Of one to four reducers, as a rule. */
+static uint32_t view(struct fuzz_input *in, uint8_t *out)
+{
+	uint8_t n = fuzz_u8(in);
+	struct control_view v = {.n = n < 240 ? 1 + n % 4 : n};
+
+	for (unsigned i = 0; i < v.n && in->left; i++)
+		v.lives[i] = n & 8 ? (uint32_t)fuzz_number(in) : fuzz_u8(in) % 8;
+	for (unsigned p = 0; p < FRAME_PRIORITIES; p++)
+		v.start[p] = n & 16 ? fuzz_number(in) : fuzz_u8(in);
+	return control_pack_view(out, &v);
+}
+
 uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 {
 	uint8_t damage = fuzz_u8(in);
@@ -193,6 +206,10 @@ uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 		break;
 	case FRAME_ABORT:
 		len = ended(in, out);
+		break;
+	case FRAME_VIEW:
+	case FRAME_RESUME:
+		len = view(in, out);
 		break;
 	default:
 		break;

@@ -142,10 +142,32 @@ static void try_abort(const uint8_t *data, uint32_t len)
 	must(again.code == why.code && strcmp(again.msg, why.msg) == 0);
 }
 
+static void try_view(const uint8_t *data, uint32_t len)
+{
+	struct control_view v = {0}, again = {0}, merged = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e = {0};
+	int rc = control_unpack_view(data, len, &v, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(v.n >= 1 && v.n <= CONTROL_REDUCERS);
+	len = control_pack_view(out, &v);
+	must(len <= CONTROL_VIEW);
+	must(control_unpack_view(out, len, &again, &e) == RS_OK);
+	must(again.n == v.n && memcmp(again.lives, v.lives, v.n * sizeof v.lives[0]) == 0);
+	must(memcmp(again.start, v.start, sizeof v.start) == 0);
+	merged.n = v.n;
+	control_view_merge(&merged, &v);
+	must(!control_view_merge(&merged, &v) && control_view_number(&merged) == control_view_number(&v));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const tries[])(const uint8_t *, uint32_t) = {try_hello, try_welcome, try_refused, try_waiting,
-								   try_abort};
+	static void (*const tries[])(const uint8_t *, uint32_t) = {try_hello,   try_welcome, try_refused,
+								   try_waiting, try_abort,   try_view};
 	enum { N = sizeof tries / sizeof tries[0] };
 	struct fuzz_input in = {data, size};
 	uint8_t what = fuzz_u8(&in) % (N + 2);
