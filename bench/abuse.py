@@ -29,6 +29,7 @@ import abuse  # noqa: E402
 
 MEMORY = 4 << 30  # limits.memory of the reducers, as by default
 RANKS = 4
+WARMUP = 1.5  # seconds from a job's start, in which the abuse begins, until its speed is measured
 
 
 def parse_arguments():
@@ -94,42 +95,41 @@ def agent(args, folder, name, address):
 
 
 def through_reducer(args, target):
-    """MB/s of each rank of a job that reduction-load plays."""
+    """A job that reduction-load plays: its processes, and what its end is to be given to for MB/s of each rank."""
     command = [str(pathlib.Path(args.build) / "bench" / "reduction-load"), "--json", "--ranks", str(RANKS), "--bytes",
-               args.bytes, "--address", target.address, "--seconds", str(args.seconds), "--warmup", "0.2",
-               "--timeout", "100"]  # fmt: skip
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if found.returncode != 0:
-        sys.exit(f"failed with exit status {found.returncode}: {' '.join(command)}\n{target.log.read_text()[-2000:]}")
-    row = json.loads(found.stdout)
-    if row["wrong"]:
-        sys.exit(f"{row['wrong']} results were wrong")
-    return row["gib_per_s"] * 2**30 / RANKS / 1e6
+               args.bytes, "--address", target.address, "--seconds", str(args.seconds), "--warmup",
+               str(WARMUP), "--timeout", "100"]  # fmt: skip
+
+    def speed(out):
+        row = json.loads(out)
+        if row["wrong"]:
+            sys.exit(f"{row['wrong']} results were wrong")
+        return row["gib_per_s"] * 2**30 / RANKS / 1e6
+
+    return [subprocess.Popen(command, stdout=subprocess.PIPE, text=True)], speed
 
 
 WORKER = """
 import sys, time
 import numpy, reduction
-seconds, n = float(sys.argv[1]), int(sys.argv[2])
+warmup, seconds, n = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 with reduction.Communicator() as comm:
-    x, stop = numpy.ones(n, "float32"), numpy.zeros(1, "float32")
-    begun, done = 0, 0
-    while True:
-        if done == 10:
-            begun = time.monotonic()
-        comm.all_reduce(x, op="max")
-        done += 1
-        if done % 20 == 0:
-            stop[0] = begun > 0 and time.monotonic() - begun > seconds
-            comm.all_reduce(stop, op="max")
-            if stop[0]:
-                break
-    print((done - 10) * n * 4 / (time.monotonic() - begun) / 1e6)
+    x, phase = numpy.ones(n, "float32"), numpy.zeros(1, "float32")
+    for length in (warmup, seconds):
+        started, done = time.monotonic(), 0
+        phase[0] = 0
+        while not phase[0]:
+            for _ in range(20):
+                comm.all_reduce(x, op="max")
+            done += 20
+            phase[0] = time.monotonic() - started > length
+            comm.all_reduce(phase, op="max")
+    print(done * n * 4 / (time.monotonic() - started) / 1e6)
 """
 
 
 def through_agent(args, target):
-    """MB/s of each of RANKS local ranks; the agent's reducer does little for one node."""
+    """As through_reducer, for RANKS local ranks; the agent's reducer does little for one node."""
     units = {"K": 10, "M": 20, "G": 30}
     n = int(args.bytes.rstrip("KMG")) << units.get(args.bytes[-1], 0)
     env = {**os.environ, "REDUCTION_AGENT": target.address, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS),
@@ -137,14 +137,11 @@ def through_agent(args, target):
            "REDUCTION_LIBRARY": str(pathlib.Path(args.build).resolve() / "lib" / "libreduction.so.0"),
            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
     ranks = [
-        subprocess.Popen(["/usr/bin/python3", "-c", WORKER, str(args.seconds), str(n // 4)], stdout=subprocess.PIPE,
-                         env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, text=True)
+        subprocess.Popen(["/usr/bin/python3", "-c", WORKER, str(WARMUP), str(args.seconds), str(n // 4)],
+                         stdout=subprocess.PIPE, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, text=True)
         for r in range(RANKS)
     ]  # fmt: skip
-    out = [p.communicate()[0] for p in ranks]
-    if any(p.returncode for p in ranks):
-        sys.exit(f"a worker failed:\n{target.log.read_text()[-2000:]}")
-    return float(out[0])
+    return ranks, float
 
 
 def run(args, kind, where):
@@ -158,25 +155,40 @@ def run(args, kind, where):
             return measure(args, kind, where, a, b, through_agent)
 
 
-def measure(args, kind, where, own, other, job):
-    job(argparse.Namespace(**{**vars(args), "seconds": 0.2}), own)  # pages of the program itself, and caches
-    before, lines, started = own.memory()[0], own.lines(), time.monotonic()
-    abuser = None
-    if where != "alone":
-        target = own if where == "own" else other
-        abuser = subprocess.Popen([sys.executable, str(ROOT / "tests" / "e2e" / "abuse.py"), kind, target.address],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
-        time.sleep(0.7)  # it is at it, and thousands of connections are there
+def end_of(job, target):
+    """MB/s of each rank, once all have ended."""
+    processes, speed = job
+    out = [p.communicate()[0] for p in processes]
+    if any(p.returncode for p in processes):
+        sys.exit(f"the job failed:\n{target.log.read_text()[-2000:]}")
+    return speed(out[0])
+
+
+def measure(args, kind, where, own, other, start):
+    end_of(start(argparse.Namespace(**{**vars(args), "seconds": 0.1}), own), own)  # pages of the program, and caches
+    begun = r"\bjob-(?:ready|started) job=(?:default|load-0)\b.*"
+    jobs = len(re.findall(begun, own.log.read_text()))
+    before, lines, started, abuser = own.memory()[0], own.lines(), time.monotonic(), None
+    job = start(args, own)
     try:
-        speed = job(args, own)
-        took = time.monotonic() - started
-        logged = (own.lines() - lines) / took
+        while len(re.findall(begun, own.log.read_text())) < 2 * jobs:  # an abuser might take the last place
+            time.sleep(0.01)
+            if time.monotonic() > started + 60:
+                sys.exit(f"the job did not start:\n{own.log.read_text()[-2000:]}")
+        if where != "alone":
+            target = own if where == "own" else other
+            program = str(ROOT / "tests" / "e2e" / "abuse.py")
+            abuser = subprocess.Popen([sys.executable, program, kind, target.address], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)  # fmt: skip
+        speed = end_of(job, own)
+        logged = (own.lines() - lines) / (time.monotonic() - started)
         counts = json.loads(abuser.communicate()[0].splitlines()[-1]) if abuser else None
         return speed, counts, before, own.memory()[1], logged
     finally:
-        if abuser and abuser.poll() is None:
-            abuser.kill()
-            abuser.wait()
+        for p in [*job[0], *([abuser] if abuser else [])]:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
 
 
 def spread(values):

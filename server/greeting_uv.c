@@ -27,20 +27,26 @@ struct queue {
 	unsigned n;
 };
 
+/* Apart from its greeting, which may go before libuv has closed it. */
+struct watcher {
+	uv_poll_t poll;
+	struct greeting *greeting;
+};
+
 struct greeting {
 	struct greeting *next, *prev;
 	struct greetings *all;
-	uv_poll_t poll;
-	int fd; /* -1: given away */
+	struct watcher *watcher; /* NULL: nothing watches fd */
+	int fd;
 	uint64_t deadline_ms;
-	bool watched; /* poll is initialized */
 	bool refused; /* in the queue `leaving`: waiting for the peer to close */
 	bool said;    /* why it ends is in the log already */
 	unsigned have;
 	uint8_t head[FRAME_HEADER];
 	uint8_t *payload; /* of HELLO, once its header says how long it is; owned */
 };
-_Static_assert(sizeof(struct greeting) <= GREETING_BYTES - FRAME_CONTROL_MAX, "GREETING_BYTES is too small");
+_Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= GREETING_BYTES - FRAME_CONTROL_MAX,
+	       "GREETING_BYTES is too small");
 
 struct greetings {
 	struct greetings_options opt;
@@ -69,28 +75,32 @@ static struct queue *queue_of(struct greeting *g)
 	return g->refused ? &g->all->leaving : &g->all->waiting;
 }
 
+static void on_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+/* Lets go of the descriptor. */
+static void greeting_unwatch(struct greeting *g)
+{
+	if (g->watcher)
+		uv_close((uv_handle_t *)&g->watcher->poll, on_closed);
+	g->watcher = NULL;
+}
+
+/* Forgets a greeting, whose descriptor has another owner. */
 static void greeting_free(struct greeting *g)
 {
+	queue_remove(queue_of(g), g);
 	free(g->payload);
 	free(g);
 }
 
-static void on_closed(uv_handle_t *h)
-{
-	greeting_free(h->data);
-}
-
-/* Stops watching, and closes the descriptor unless it was given away. */
 static void greeting_close(struct greeting *g)
 {
-	queue_remove(queue_of(g), g);
-	if (g->watched)
-		uv_close((uv_handle_t *)&g->poll, on_closed);
-	/* libuv has let go of it */
-	if (g->fd >= 0)
-		close(g->fd);
-	if (!g->watched)
-		greeting_free(g);
+	greeting_unwatch(g);
+	close(g->fd);
+	greeting_free(g);
 }
 
 static void report(struct greeting *g, const struct rs_err *why)
@@ -176,11 +186,9 @@ static bool greeting_hello(struct greeting *g, const struct frame *f)
 		return greeting_refuse(g, &refused);
 	if (control_unpack_hello(g->payload, f->payload_len, &h, &e))
 		return give_up(g, &e);
-	if (g->watched)
-		uv_poll_stop(&g->poll); /* its lane may watch the descriptor from now on */
+	greeting_unwatch(g); /* as soon as it is its lane's, the descriptor may be watched there, or closed */
 	if (g->all->opt.hello(g->all->opt.ctx, g->fd, &h, &refused) == RS_OK) {
-		g->fd = -1;
-		greeting_close(g);
+		greeting_free(g);
 		return false;
 	}
 	return greeting_refuse(g, &refused);
@@ -229,22 +237,28 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void greeting_watch(struct greeting *g)
 {
-	if (!g->watched && uv_poll_init_socket(g->all->opt.loop, &g->poll, g->fd)) {
+	struct watcher *w = malloc(sizeof *w);
+
+	if (!w || uv_poll_init_socket(g->all->opt.loop, &w->poll, g->fd)) {
+		free(w);
 		greeting_close(g);
 		return;
 	}
-	g->watched = true;
-	g->poll.data = g;
-	uv_poll_start(&g->poll, UV_READABLE, on_poll);
+	w->poll.data = w;
+	w->greeting = g;
+	g->watcher = w;
+	uv_poll_start(&w->poll, UV_READABLE, on_poll);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
+	struct greeting *g = ((struct watcher *)poll->data)->greeting;
+
 	(void)status;
 	(void)events;
-	/* a HELLO that was refused has stopped the events, and its peer has yet to close */
-	if (greeting_read(poll->data) && !uv_is_active((uv_handle_t *)poll))
-		greeting_watch(poll->data);
+	/* a HELLO that was refused: its peer has yet to close */
+	if (greeting_read(g) && !g->watcher)
+		greeting_watch(g);
 }
 
 static void on_tick(uv_timer_t *timer)
