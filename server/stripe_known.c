@@ -8,7 +8,9 @@
 /* Has the rank a session that chunks come and go on? One that has left has all that it sent chunks of. */
 static bool takes_part(const struct stripe *st, unsigned rank)
 {
-	return st->sessions[rank] && !st->sessions[rank]->parked;
+	const struct session *s = st->sessions[rank];
+
+	return s && !s->parked && !s->left;
 }
 
 /* Queues the result for all ranks; those that have it already get its header. */
