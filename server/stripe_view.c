@@ -34,6 +34,7 @@ int stripe_hear_view(struct stripe *st, struct session *s, const struct control_
 			       stripe_who(st, s->rank, who, sizeof who), v->n, st->view.n);
 	st->view.n = v->n;
 	park(s);
+	s->owes_resume = false; /* one that has not gone yet is not for this view */
 	s->view = control_view_number(v);
 	memcpy(s->start, v->start, sizeof s->start);
 	if (control_view_merge(&st->view, v)) {
