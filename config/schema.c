@@ -35,7 +35,10 @@ const struct schema_section schema_sections[] = {
     {.name = "limits", .help = "What is refused, or has to wait, so that memory stays bounded"},
     {.name = "timeouts", .help = "How long to wait before giving up"},
     {.name = "security", .help = "Who may connect"},
-    {.name = "logging", .help = "What is logged on standard error"},
+    {.name = "logging",
+     .help = "What is logged on standard error. Nobody waits for who reads it: lines that find no room are lost, and "
+	     "counted in the next one; of what strangers can cause a few lines a second are written, and how many more "
+	     "there were"},
     {.name = "plan",
      .help = "Read by `reductionctl plan` only: for what, and for which workers, the shard map is to be made"},
     {.name = "workers",
