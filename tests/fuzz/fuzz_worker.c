@@ -195,6 +195,7 @@ static void answer(struct world *w, unsigned link, unsigned priority, struct fuz
 /* Asks for the result of a chunk that the worker says it has. */
 static void fetch(struct world *w, unsigned link, unsigned priority)
 {
+	static const uint8_t zeros[FRAME_CONTROL_MAX]; /* where the input says that it has a payload */
 	struct link *l = &w->l[link];
 
 	for (unsigned i = 0; l->up && i < l->data_n[priority]; i++)
@@ -204,7 +205,7 @@ static void fetch(struct world *w, unsigned link, unsigned priority)
 			f.type = FRAME_FETCH;
 			f.flags = 0;
 			fuzz_twist(&w->in, &f);
-			say(w, link, &f, NULL);
+			say(w, link, &f, zeros);
 			return;
 		}
 }
