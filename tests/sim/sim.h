@@ -235,6 +235,7 @@ struct team {
 	unsigned faults_n;
 	struct blame blame[SIM_BLAME];
 	unsigned blame_n;
+	unsigned cut;        /* bit r: a connection of rank r was lost, which the job had to survive */
 	unsigned hit;        /* bit r: something happened to reducer r or to a connection to it */
 	unsigned survived;   /* faults that the job must not feel */
 	struct rank *ranks;  /* [world], within sim->ranks */
@@ -242,6 +243,7 @@ struct team {
 	struct team *before; /* the generation before this one; NULL: none */
 	bool born;           /* one of its ranks */
 	bool together;       /* begins when all of `before` have ended; else each rank when its own has */
+	bool damaged;        /* bytes of one of its connections were */
 	bool again;          /* has the same generation as `before`, which fails */
 	bool failed;         /* an operation or the exchange of a rank ended with an error */
 	uint32_t pause_us;   /* most time between two things that a rank does */
@@ -260,6 +262,7 @@ struct rank_op {
 	unsigned index;
 	uint8_t *send, *recv;   /* owned until done; may be the same */
 	uint64_t landed;        /* elements that were announced */
+	uint8_t *filled;        /* [count + 1], elements that were asked for; owned until done */
 	_Atomic uint64_t ready; /* elements that are there */
 	bool submitted, done;
 	int code; /* RS_OK or why it failed */
@@ -374,6 +377,7 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 /* ---- invariants: sim_check.c ---- */
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
+void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* something was done to it */
 void check_lane(struct lane_thread_sim *t); /* the books of its slots balance */
 void check_last_session(struct session *s); /* it is about to be freed: nothing may be left in its stripe */
 void check_end(struct sim *s);              /* nothing is left, everybody got what was due */

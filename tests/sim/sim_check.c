@@ -14,6 +14,14 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 		if (b->victim == (int)k->index || !b->words[0] || strstr(err->msg, b->words))
 			return true;
 	}
+	/* with something fatal at about the same time a reducer may have seen this */
+	for (unsigned r = 0; r < t->world; r++) {
+		char words[16];
+
+		snprintf(words, sizeof words, "rank %u", r);
+		if (t->cut >> r & 1 && strstr(err->msg, words))
+			return true;
+	}
 	return false;
 }
 
@@ -53,6 +61,27 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 		sim_fail(s, "%s rank %u: %s failed %llu ms after the cause, %u were allowed: %s", t->job, k->index,
 			 what, (unsigned long long)(sim_ms(s) - t->blame[0].at_us / 1000), t->blame[0].within_ms,
 			 err->msg);
+}
+
+/* Jobs survive the loss of a reducer, also of one that only seems to be lost, so nothing else would show that two cores
+ * misunderstand each other. */
+void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
+{
+	static const char *const outside[] = {"connection re",   "it closed the connection", "broken pipe",
+					      "nothing ",        "another rank has lost it", "it is shutting down",
+					      " was lost",       "the reducer was stopped",  "no answer",
+					      "is shutting down"};
+	struct team *t = k->team;
+
+	if (!t->hit && !t->blame_n)
+		sim_fail(k->sim, "%s rank %u: reducer %s is lost although nothing was wrong: %s", t->job, k->index,
+			 r->id, why);
+	for (unsigned i = 0; i < sizeof outside / sizeof outside[0]; i++)
+		if (strstr(why, outside[i]))
+			return;
+	if (!t->damaged)
+		sim_fail(k->sim, "%s rank %u: reducer %s is lost for a reason that cannot be: %s", t->job, k->index,
+			 r->id, why);
 }
 
 /* Without questions, which nobody waits for. */

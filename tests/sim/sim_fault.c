@@ -160,7 +160,9 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 	struct sim *s = t->sim;
 	unsigned reducer = c->reducer->index;
 
-	if (!must_survive(t, reducer)) {
+	if (must_survive(t, reducer)) {
+		t->cut |= 1u << c->rank->index;
+	} else {
 		blame_rank(t, f, false);
 		blame_reducer(t, f->kind, reducer);
 		if (t->cfg.job.retain)
@@ -173,6 +175,7 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 		c->dark[WORKER] |= which != 0;
 		c->dark[REDUCER] |= which != 1;
 	} else if (f->kind == FAULT_CORRUPT && t->cfg.job.checksum) {
+		t->damaged = true;
 		c->corrupt_side = sim_below(s, 2);
 		c->corrupt_at = c->to[c->corrupt_side].total + 1 + sim_below(s, 1500);
 		/* a sentence may be hit as well, and then says anything */

@@ -259,7 +259,7 @@ static void draw_team(struct sim *s, const char *job, struct team *before)
 		t->generation = before->generation;
 		t->again = t->together = true;
 	} else if (before) {
-		t->generation = before->generation + (before->faults_n || sim_chance(s, 50) ? 1 : 0);
+		t->generation = before->generation + (before->faults_n || !before->ops_n || sim_chance(s, 50) ? 1 : 0);
 		t->together = before->faults_n ? sim_chance(s, 50) : t->generation > before->generation;
 	}
 }

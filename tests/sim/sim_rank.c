@@ -33,6 +33,10 @@ static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 	struct rank_op *o = op->user;
 	struct team *t = o->rank->team;
 
+	for (uint64_t i = first; i < first + n; i++)
+		if (o->filled[i]++)
+			sim_fail(t->sim, "%s rank %u: element %llu of operation %u was asked for twice", t->job,
+				 o->rank->index, (unsigned long long)i, o->index);
 	oracle_contribution(plan_op(t, o->rank->index, o->index), t->cfg.job.deterministic, o->rank->index, o->send,
 			    first, n);
 }
@@ -71,7 +75,8 @@ static void op_free(struct rank_op *o)
 	if (o->recv != o->send)
 		free(o->recv);
 	free(o->send);
-	o->send = o->recv = NULL;
+	free(o->filled);
+	o->send = o->recv = o->filled = NULL;
 }
 
 /* The memory is given back at once: whoever touches it later is found by the sanitizer. */
@@ -122,7 +127,8 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	};
 	o->send = malloc(in + 1);
 	o->recv = p->in_place & bit && !wide ? o->send : malloc((size_t)p->count * size + 1);
-	if (!o->send || !o->recv)
+	o->filled = calloc(p->count + 1, 1);
+	if (!o->send || !o->recv || !o->filled)
 		abort();
 	memset(o->recv, 0xdb, (size_t)p->count * size + 1);
 	memset(o->send, 0xdb, in + 1);
@@ -404,10 +410,12 @@ static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const
 
 	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
 	      lives ? "back" : "lost: ", lives ? "" : why);
-	if (lives)
+	if (lives) {
 		k->sim->stats->back++;
-	else
-		k->sim->stats->lost++;
+		return;
+	}
+	k->sim->stats->lost++;
+	check_lost(k, r, why);
 }
 
 void rank_birth(struct rank *k)
