@@ -169,6 +169,13 @@ static int start_thread(struct engine *en, struct rs_err *e)
 	return rc ? rs_fail_sys(e, RS_EIO, rc, "the engine's thread cannot be started") : RS_OK;
 }
 
+static void on_late(void *user, const char *sentence)
+{
+	struct engine *en = user;
+
+	rs_log(en->opt.log, RS_LOG_WARN, "operation-late", rs_kv_s("job", en->opt.job), rs_kv_s("reason", sentence));
+}
+
 static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
 {
 	struct engine *en = user;
@@ -207,6 +214,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .connect_ms = o->connect_ms,
 	    .reducer_changed = on_reducer,
 	    .on_nonfinite = on_nonfinite,
+	    .late = on_late,
 	    .user = en,
 	};
 	int rc;

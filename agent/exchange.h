@@ -104,6 +104,9 @@ struct exchange_options {
 	/* Optional. What an operation's inspect has found, where it is only to be logged; once for each operation. Must
 	 * not call the exchange. */
 	void (*on_nonfinite)(void *user, const struct rs_err *what);
+	/* Optional. An operation waits for other ranks for long already, as the sentence says. Must not call the
+	 * exchange. */
+	void (*late)(void *user, const char *sentence);
 	void *user;
 };
 

@@ -115,7 +115,7 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 		connect_timeout_text(x, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	} else if (x->state == EXCHANGE_RUNNING && now_ms >= op_deadline(x, now_ms)) {
-		op_timeout_text(x, x->first, &e);
+		op_timeout_text(x, x->first, now_ms, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
 	due = x->state < EXCHANGE_ENDING ? tick_links(x, now_ms) : 0;

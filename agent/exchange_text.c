@@ -116,18 +116,59 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 }
 
-int op_timeout_text(const struct exchange *x, const struct exchange_op *op, struct rs_err *e)
+/* "rank 3 (pid 77 on host b) and 2 others have not sent their part for 29 s" */
+static void add_late(struct text *t, const struct link *l, uint64_t now_ms)
+{
+	const struct control_late *late = &l->late;
+
+	add(t, "rank %u", late->missing[0]);
+	if (late->label[0])
+		add(t, " (%.*s)", CONTROL_LABEL, late->label);
+	if (late->missing_all == 2 && late->missing_n == 2)
+		add(t, " and rank %u", late->missing[1]);
+	else if (late->missing_all > 1)
+		add(t, " and %u others", late->missing_all - 1);
+	add(t, " %s not sent %s part for %" PRIu64 " s", late->missing_all == 1 ? "has" : "have",
+	    late->missing_all == 1 ? "its" : "their", (late->waited_ms + (now_ms - l->late_at_ms)) / 1000);
+}
+
+void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size)
+{
+	const struct exchange_op *op = x->first;
+	struct text t = {.len = 0};
+	char name[160];
+
+	while (op && op->seq != l->late.seq)
+		op = op->next;
+	if (op)
+		add(&t, "%s waits: ", op_text(op, name, sizeof name));
+	else
+		add(&t, "operation %" PRIu64 " waits: ", l->late.seq);
+	add_late(&t, l, now_ms);
+	snprintf(buf, size, "%s", t.buf);
+}
+
+/* The link on which a reducer has just said for whom the operation waits; NULL: none has. */
+static const struct link *find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
+{
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->state == LINK_RUNNING && l->late_at_ms && now_ms - l->late_at_ms < LINK_LATE_MS &&
+		    l->late.seq == op->seq)
+			return l;
+	}
+	return NULL;
+}
+
+/* Which chunks are missing, when nobody has said whose. */
+static void add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
 {
 	const char *ids[4];
 	unsigned n = 0, more = 0;
 	int last = -1;
-	struct text t = {.len = 0};
-	char name[160];
 
-	add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
-	    rs_dtype_name(op->dtype));
-	add_duration(&t, x->cfg->timeouts.op_ms);
-	add(&t, ": %" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
+	add(t, "%" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 
@@ -140,8 +181,24 @@ int op_timeout_text(const struct exchange *x, const struct exchange_op *op, stru
 			more++;
 	}
 	for (unsigned i = 0; i < n; i++)
-		add(&t, "%s%s", i ? joint(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
+		add(t, "%s%s", i ? joint(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
 	if (more > 0)
-		add(&t, " and %u more", more);
+		add(t, " and %u more", more);
+}
+
+int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	const struct link *late = find_late(x, op, now_ms);
+	struct text t = {.len = 0};
+	char name[160];
+
+	add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
+	    rs_dtype_name(op->dtype));
+	add_duration(&t, x->cfg->timeouts.op_ms);
+	add(&t, ": ");
+	if (late)
+		add_late(&t, late, now_ms);
+	else
+		add_unanswered(&t, x, op);
 	return rs_fail(e, RS_EPEER, "%s", t.buf);
 }

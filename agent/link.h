@@ -13,9 +13,11 @@
 enum {
 	LINK_RETRY_MIN_MS = 50,
 	LINK_RETRY_MAX_MS = 1000,
-	LINK_DETECT_MIN_MS = 400,        /* below it a peer's detection time would make heartbeats a load */
-	LINK_FLUSH_MS = 1000,            /* for the last words and the peer's close */
-	LINK_CONTROL_OUT = 2048,         /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
+	LINK_DETECT_MIN_MS = 400,  /* below it a peer's detection time would make heartbeats a load */
+	LINK_LATE_MS = 2500,       /* how long a LATE is news: reducers say it once a second */
+	LINK_LATE_WARN_MS = 10000, /* an operation that is as late is worth a warning, and there is one in that time */
+	LINK_FLUSH_MS = 1000,      /* for the last words and the peer's close */
+	LINK_CONTROL_OUT = 2048,   /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
 	LINK_ANSWERS = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */
 	LINK_STREAMS
 };
@@ -103,6 +105,8 @@ struct link {
 	char reason[CONTROL_MESSAGE]; /* of the last failed try */
 
 	struct control_waiting waiting; /* the last one */
+	struct control_late late;       /* the last one, */
+	uint64_t late_at_ms;            /* and when it came; 0: never */
 
 	uint8_t header[FRAME_HEADER];
 	uint8_t control_in[FRAME_CONTROL_MAX];
@@ -155,9 +159,11 @@ struct exchange {
 	struct fate *fates;        /* [reducers] */
 	uint64_t told_n;           /* reducers that have said why, in all */
 	struct retain retain;
-	uint64_t stable; /* all ranks have the results of all operations below, as reducers say */
-	bool leaving;    /* goodbye waits for that */
-	bool asked;      /* some link was asked what is done here */
+	uint64_t stable;  /* all ranks have the results of all operations below, as reducers say */
+	bool leaving;     /* goodbye waits for that */
+	uint64_t warn_ms; /* not before: of an operation that is late, */
+	uint64_t warned;  /* nor of those below */
+	bool asked;       /* some link was asked what is done here */
 };
 
 /* stream.c: which chunk goes next */
@@ -218,7 +224,8 @@ bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void 
 /* exchange_text.c */
 const char *op_text(const struct exchange_op *op, char *buf, size_t size); /* "all-reduce 812 (layer1.weight)" */
 int connect_timeout_text(const struct exchange *x, struct rs_err *e);
-int op_timeout_text(const struct exchange *x, const struct exchange_op *op, struct rs_err *e);
+int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
+void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size);
 
 static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 {

@@ -147,6 +147,26 @@ static void on_waiting(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
+/* Warns of an operation that is late by much, once. */
+static void on_late(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	char sentence[400];
+	struct rs_err e;
+
+	if (control_unpack_late(l->control_in, l->frame.payload_len, &l->late, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	l->late_at_ms = now_ms;
+	if (!x->opt.late || l->late.waited_ms < LINK_LATE_WARN_MS || now_ms < x->warn_ms || l->late.seq < x->warned)
+		return;
+	x->warn_ms = now_ms + LINK_LATE_WARN_MS;
+	x->warned = l->late.seq + 1;
+	late_text(x, l, now_ms, sentence, sizeof sentence);
+	x->opt.late(x->opt.user, sentence);
+}
+
 static void on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_err why, e;
@@ -206,6 +226,8 @@ void link_control(struct link *l, uint64_t now_ms)
 		on_refused(l, now_ms);
 	} else if (type == FRAME_WAITING && l->state == LINK_JOINED) {
 		on_waiting(l, now_ms);
+	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
+		on_late(l, now_ms);
 	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
 		l->state = LINK_RUNNING;
 		view_started(l, now_ms);

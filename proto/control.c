@@ -66,6 +66,19 @@ uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w)
 	return (uint32_t)reduction__v1__waiting__pack(&m, out);
 }
 
+uint32_t control_pack_late(uint8_t *out, const struct control_late *l)
+{
+	Reduction__V1__Late m = REDUCTION__V1__LATE__INIT;
+
+	m.seq = l->seq;
+	m.waited_ms = l->waited_ms;
+	m.missing_all = l->missing_all;
+	m.missing = (uint32_t *)l->missing;
+	m.n_missing = l->missing_n;
+	m.label = (char *)l->label;
+	return (uint32_t)reduction__v1__late__pack(&m, out);
+}
+
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message)
 {
 	Reduction__V1__Abort m = REDUCTION__V1__ABORT__INIT;
@@ -197,6 +210,23 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 		ret->missing[ret->missing_n++] = m->missing[i];
 	reduction__v1__waiting__free_unpacked(m, NULL);
 	return RS_OK;
+}
+
+int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e)
+{
+	Reduction__V1__Late *m = reduction__v1__late__unpack(NULL, len, in);
+	bool named = m && m->n_missing > 0;
+
+	if (named) {
+		*ret = (struct control_late){.seq = m->seq, .waited_ms = m->waited_ms};
+		for (size_t i = 0; i < m->n_missing && i < CONTROL_MISSING; i++)
+			ret->missing[ret->missing_n++] = m->missing[i];
+		ret->missing_all = m->missing_all > ret->missing_n ? m->missing_all : ret->missing_n;
+		take_sentence(ret->label, sizeof ret->label, m->label);
+	}
+	if (m)
+		reduction__v1__late__free_unpacked(m, NULL);
+	return named ? RS_OK : malformed(e, "LATE");
 }
 
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e)

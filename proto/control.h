@@ -48,6 +48,15 @@ struct control_waiting {
 	uint32_t missing_n;
 };
 
+/* For whom an operation waits at a reducer. */
+struct control_late {
+	uint64_t seq;
+	uint32_t waited_ms;
+	uint32_t missing[CONTROL_MISSING]; /* the lowest ranks */
+	uint32_t missing_n, missing_all;   /* how many are named, and how many there are */
+	char label[CONTROL_LABEL];         /* of the first */
+};
+
 /* Which reducers live; see proto/README.md. */
 struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
@@ -63,6 +72,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h);
 uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
+uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
@@ -72,6 +82,8 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 int control_unpack_welcome(const uint8_t *in, uint32_t len, uint32_t *ret_detect_ms, struct rs_err *e);
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e);
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
+/* RS_EPROTO too when nobody is missing. */
+int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
 /* The abort's code and sentence become *ret; a code that is none becomes RS_EPROTO's sentence. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e);
 

@@ -155,7 +155,7 @@ const char *frame_type_name(unsigned type)
 	    [FRAME_RESULT] = "RESULT",   [FRAME_PING] = "PING",       [FRAME_ABORT] = "ABORT",
 	    [FRAME_GOODBYE] = "GOODBYE", [FRAME_VIEW] = "VIEW",       [FRAME_RESUME] = "RESUME",
 	    [FRAME_HAVE] = "HAVE",       [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
-	    [FRAME_SETTLE] = "SETTLE",   [FRAME_DRAIN] = "DRAIN",
+	    [FRAME_SETTLE] = "SETTLE",   [FRAME_DRAIN] = "DRAIN",     [FRAME_LATE] = "LATE",
 	};
 
 	return type_known(type) ? names[type] : "type?";

@@ -38,6 +38,7 @@ enum frame_type {
 	FRAME_KEPT = 15,   /* worker: the answer to FETCH, the result */
 	FRAME_SETTLE = 16, /* worker: say when all ranks have the results below `ack`; no payload */
 	FRAME_DRAIN = 17,  /* reducer: it wants to stop, its shards should go elsewhere; no payload */
+	FRAME_LATE = 18,   /* reducer: protobuf Late, for which ranks an operation waits */
 	FRAME_TYPE_NR
 };
 

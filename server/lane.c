@@ -178,6 +178,9 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 
 	l->ticked_ms = l->now_ms = now_ms;
 	for (struct stripe *st = l->stripes; st; st = st->next) {
+		if (slept)
+			stripe_watch_again(st);
+		stripe_watch_late(st, now_ms);
 		for (unsigned r = 0; r < st->p.world_size; r++) {
 			struct session *s = st->sessions[r];
 

@@ -83,6 +83,7 @@ void stripe_clear(struct stripe *st)
 	memset(st->buckets, 0, ((size_t)st->mask + 1) * sizeof(*st->buckets));
 	memset(st->free, 0, sizeof st->free);
 	memset(st->fetching, 0, sizeof st->fetching);
+	stripe_watch_again(st);
 	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 

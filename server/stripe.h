@@ -52,6 +52,14 @@ struct stripe {
 	unsigned askers;                     /* ranks that want to hear when all have what they have */
 	size_t stride;                       /* bytes of an accumulator and of a stash entry */
 
+	/* The chunk that was the oldest one in the making when a tick last looked for one; see stripe_late.c. */
+	struct stripe_watch {
+		const struct slot *slot; /* NULL: there was none */
+		uint64_t seq;
+		uint32_t chunk;
+		uint64_t since_ms, told_ms;
+	} watch;
+
 	/* Which reducers live, as its ranks have said: the maximum over all of them. Chunks come in one view, and when
 	 * it changes none comes until all ranks have said the same; see stripe_view.c. */
 	struct control_view view;
@@ -180,6 +188,12 @@ bool stripe_is_full(const struct stripe *st, const struct slot *slot);
 int stripe_hear_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e);
 /* All ranks have said the same view, and nothing of the one before is on its way: RESUME. */
 void stripe_try_resume(struct stripe *st);
+
+/* stripe_late.c */
+/* On every tick: tells the ranks that wait for whom they wait. */
+void stripe_watch_late(struct stripe *st, uint64_t now_ms);
+/* Whatever has waited up to now has not: it is gone, or this process stood still. */
+void stripe_watch_again(struct stripe *st);
 
 /* "rank 3" or "rank 3 (processes 6-7 on host b)", into buf. */
 const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun restarts a training: after a rank was killed, when a node joins, when a node is lost. Reducers and agents stay
-as they are, and the final parameters are those of a training that nothing happened to, bit by bit."""
+"""torchrun restarts a training: after a rank was killed, when a node joins, when a node is lost. Reducers and agents
+stay as they are, and the final parameters are those of a training that nothing happened to, bit by bit."""
 
 import importlib.util
 import json

@@ -32,6 +32,14 @@ static void put(struct reducer_bytes *b, const void *from, size_t n)
 	b->len += n;
 }
 
+static void on_late(void *user, const char *sentence)
+{
+	struct reducers *f = user;
+
+	f->lates++;
+	snprintf(f->late, sizeof f->late, "%s", sentence);
+}
+
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
 {
 	struct exchange_options opt = {.cfg = &f->cfg,
@@ -41,7 +49,9 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 				       .world_size = world,
 				       .processes = 1,
 				       .incarnation = 99,
-				       .connect_ms = connect_ms};
+				       .connect_ms = connect_ms,
+				       .late = on_late,
+				       .user = f};
 	struct rs_err e = {0};
 
 	*f = (struct reducers){.now_ms = 1000, .piece = SIZE_MAX, .welcome = true, .start = true, .answer = true};
@@ -96,6 +106,20 @@ void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, un
 
 	memcpy(w.missing, missing, n * sizeof *missing);
 	reducers_say_control(f, link, FRAME_WAITING, payload, control_pack_waiting(payload, &w));
+}
+
+void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t waited_ms, unsigned a, unsigned b,
+		       unsigned more)
+{
+	struct control_late l = {.seq = seq,
+				 .waited_ms = waited_ms,
+				 .missing = {a, b},
+				 .missing_n = a == b ? 1 : 2,
+				 .missing_all = (a == b ? 1 : 2) + more,
+				 .label = "pid 9 on there"};
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	reducers_say_control(f, link, FRAME_LATE, payload, control_pack_late(payload, &l));
 }
 
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry)

@@ -40,6 +40,8 @@ struct reducers {
 	size_t piece;                /* most bytes that move at once; SIZE_MAX: no limit */
 	bool mute;                   /* nothing is read from the exchange */
 	bool welcome, start, answer; /* reducers do this by themselves */
+	unsigned lates;              /* warnings of a late operation, */
+	char late[400];              /* and the last one */
 	uint32_t random;             /* != 0: pieces and the order of links are random */
 };
 
@@ -59,6 +61,10 @@ void reducers_say_control(struct reducers *f, unsigned link, unsigned type, cons
 void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message);
 void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
 			  unsigned n);
+/* An operation has waited so long for these two ranks, of whom the first is "pid 9 on there", or for the first alone
+ * and `more` others. */
+void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t waited_ms, unsigned a, unsigned b,
+		       unsigned more);
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry);
 /* The header of the answer to the n-th DATA of a link, and its payload: the contribution times three, or for a
  * broadcast of another rank the bytes chunk + 1. Returns the payload's length; the payload is static. */

@@ -71,6 +71,11 @@ START_TEST(the_other_messages_come_back_as_they_were)
 {
 	struct control_refused r = {.code = RS_EREFUSED, .retry = true}, r2;
 	struct control_waiting w = {.joined = 3, .world_size = 40, .missing_n = CONTROL_MISSING}, w2;
+	struct control_late l = {.seq = UINT64_MAX,
+				 .waited_ms = UINT32_MAX,
+				 .missing_n = CONTROL_MISSING,
+				 .missing_all = 4000},
+			    l2;
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct rs_err why, e;
 	uint32_t len, detect;
@@ -87,6 +92,14 @@ START_TEST(the_other_messages_come_back_as_they_were)
 	len = control_pack_waiting(out, &w);
 	ck_assert_int_eq(control_unpack_waiting(out, len, &w2, &e), RS_OK);
 	ck_assert_mem_eq(&w2, &w, sizeof w);
+
+	memset(l.label, 'l', sizeof l.label - 1);
+	for (unsigned i = 0; i < CONTROL_MISSING; i++)
+		l.missing[i] = UINT32_MAX - i;
+	len = control_pack_late(out, &l);
+	ck_assert_uint_le(len, FRAME_CONTROL_MAX);
+	ck_assert_int_eq(control_unpack_late(out, len, &l2, &e), RS_OK);
+	ck_assert_mem_eq(&l2, &l, sizeof l);
 
 	len = control_pack_welcome(out, 12345);
 	ck_assert_int_eq(control_unpack_welcome(out, len, &detect, &e), RS_OK);
@@ -200,6 +213,28 @@ START_TEST(more_missing_ranks_than_there_is_room_for)
 }
 END_TEST
 
+/* A peer that cannot count or name nobody is told from one that can. */
+START_TEST(who_is_late_has_a_name)
+{
+	uint32_t missing[20] = {7, 8};
+	Reduction__V1__Late m = REDUCTION__V1__LATE__INIT;
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct control_late l;
+	struct rs_err e;
+
+	m.seq = 3;
+	ck_assert_int_eq(control_unpack_late(out, (uint32_t)reduction__v1__late__pack(&m, out), &l, &e), RS_EPROTO);
+	m.missing = missing;
+	m.n_missing = 20;
+	m.missing_all = 1;
+	m.label = (char[]){"b\nad"};
+	ck_assert_int_eq(control_unpack_late(out, (uint32_t)reduction__v1__late__pack(&m, out), &l, &e), RS_OK);
+	ck_assert_uint_eq(l.missing_n, CONTROL_MISSING);
+	ck_assert_uint_eq(l.missing_all, CONTROL_MISSING);
+	ck_assert_str_eq(l.label, "b?ad");
+}
+END_TEST
+
 /* Every unpacker survives the bytes; a refusal has a sentence. */
 static void unpack_all(const uint8_t *in, uint32_t len)
 {
@@ -208,9 +243,10 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	struct control_hello h;
 	struct control_refused r;
 	struct control_waiting w;
-	struct rs_err why, e[5] = {0};
+	struct control_late l;
+	struct rs_err why, e[6] = {0};
 	uint32_t detect;
-	int rc[5];
+	int rc[6];
 
 	memcpy(copy, in, len);
 	rc[0] = control_unpack_hello(copy, len, &h, &e[0]);
@@ -218,7 +254,8 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	rc[2] = control_unpack_refused(copy, len, &r, &e[2]);
 	rc[3] = control_unpack_waiting(copy, len, &w, &e[3]);
 	rc[4] = control_unpack_abort(copy, len, &why, &e[4]);
-	for (unsigned i = 0; i < 5; i++)
+	rc[5] = control_unpack_late(copy, len, &l, &e[5]);
+	for (unsigned i = 0; i < 6; i++)
 		if (rc[i] != RS_OK && (rc[i] != RS_EPROTO || !e[i].msg[0]))
 			ck_abort_msg("unpacker %u: code %d, \"%s\"", i, rc[i], e[i].msg);
 	free(copy);
@@ -267,6 +304,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, hello_comes_back_as_it_was, 0, 2);
 	tcase_add_test(tc, the_other_messages_come_back_as_they_were);
+	tcase_add_test(tc, who_is_late_has_a_name);
 	tcase_add_loop_test(tc, codes_from_the_wire_are_codes, 0, 7);
 	tcase_add_loop_test(tc, names_are_checked, 0, 5);
 	tcase_add_test(tc, sentences_are_cut_and_made_harmless);

@@ -265,6 +265,78 @@ START_TEST(an_operation_may_not_take_forever)
 }
 END_TEST
 
+/* Reducers say for whom they wait; what is old, or about another operation, is no reason. */
+START_TEST(who_is_late_is_named)
+{
+	static const struct {
+		unsigned a, b, more;
+		uint64_t seq;
+		uint32_t at_ms; /* before the end */
+		const char *says;
+	} cases[] = {
+	    {3, 3, 0, 0, 0, "rank 3 (pid 9 on there) has not sent its part for 2 s"},
+	    {3, 3, 0, 0, 1500, "rank 3 (pid 9 on there) has not sent its part for 4 s"},
+	    {3, 5, 0, 0, 0, "rank 3 (pid 9 on there) and rank 5 have not sent their part for 2 s"},
+	    {3, 5, 7, 0, 0, "rank 3 (pid 9 on there) and 8 others have not sent their part for 2 s"},
+	    {3, 3, 0, 1, 0, "6 of 6 chunks are without a result, of reducers r0 and r1"},
+	    {3, 3, 0, 0, 2500, "6 of 6 chunks are without a result, of reducers r0 and r1"},
+	};
+	char says[200];
+
+	for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct reducers f;
+		struct reducers_op o;
+
+		reducers_open(&f, timed, 20, 1000);
+		f.answer = false;
+		reducers_pump(&f);
+		reducers_submit(&f, &o, 256 * 6, NULL);
+		reducers_advance(&f, 3000 - cases[i].at_ms - 1);
+		reducers_say_late(&f, 1, cases[i].seq, 2900, cases[i].a, cases[i].b, cases[i].more);
+		reducers_pump(&f);
+		ck_assert_int_eq(o.done, 0);
+		reducers_advance(&f, cases[i].at_ms + 1);
+		snprintf(says, sizeof says, "all-reduce 0 (grad) of 1536 float32 was not done within 3 s: %s",
+			 cases[i].says);
+		reducers_expect_end(&f, RS_EPEER, says);
+		ck_assert_uint_eq(f.lates, 0);
+		reducers_close(&f);
+	}
+}
+END_TEST
+
+START_TEST(what_is_late_by_much_is_warned_of_once)
+{
+	struct reducers f;
+	struct reducers_op a, b;
+
+	reducers_open(&f, two, 20, 1000);
+	f.answer = false;
+	reducers_pump(&f);
+	reducers_submit(&f, &a, 256, NULL);
+	reducers_submit(&f, &b, 256, NULL);
+	reducers_pump(&f);
+	for (unsigned s = 1; s <= 40; s++) {
+		reducers_advance(&f, 1000);
+		reducers_say_late(&f, 0, s < 25 ? 0 : 1, 1000 * s, 3, 3, 0);
+		reducers_say_late(&f, 1, s < 25 ? 0 : 1, 1000 * s, 3, 3, 0);
+		reducers_pump(&f);
+		ck_assert_uint_eq(f.lates, s < 10 ? 0 : s < 25 ? 1 : 2);
+		if (s == 10)
+			ck_assert_str_eq(f.late, "all-reduce 0 (grad) waits: rank 3 (pid 9 on there) has not sent its "
+						 "part for 10 s");
+	}
+	ck_assert_str_eq(f.late, "all-reduce 1 (grad) waits: rank 3 (pid 9 on there) has not sent its part for 25 s");
+	ck_assert_int_eq(a.done, 0); /* and nothing failed */
+	reducers_answer(&f, 0);
+	reducers_answer(&f, 1);
+	reducers_pump(&f);
+	ck_assert(a.done == 1 && b.done == 1);
+	ck_assert(!a.err.code && !b.err.code);
+	reducers_close(&f);
+}
+END_TEST
+
 /* Whoever has not given it all yet watches over it: only he can name the local rank that keeps it waiting. */
 START_TEST(what_is_not_given_is_not_late)
 {
@@ -383,6 +455,8 @@ int main(void)
 	tcase_add_test(tc, goodbye_with_operations_pending);
 	tcase_add_test(tc, goodbye_before_start);
 	tcase_add_test(tc, an_operation_may_not_take_forever);
+	tcase_add_test(tc, who_is_late_is_named);
+	tcase_add_test(tc, what_is_late_by_much_is_warned_of_once);
 	tcase_add_test(tc, what_is_not_given_is_not_late);
 	tcase_add_test(tc, a_late_group_is_named_by_its_size);
 	tcase_add_loop_test(tc, nonsense_ends_it, 0, COUNT(nonsense));

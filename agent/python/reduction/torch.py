@@ -97,10 +97,10 @@ class State:
 
     comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator)
     and closed with the State. Under torchrun its generation follows the restarts, on which the ranks agree through
-    torch.distributed, where that is initialized by then. op: "avg" as DDP does by itself, or another operation. timeout: seconds to wait for one
-    bucket once those before it are done, None for no limit. prioritize: later buckets, which belong to earlier layers,
-    are more urgent, since the next forward pass needs them first; False: as any operation of their size. One State
-    serves one model; two models need two.
+    torch.distributed, where that is initialized by then. op: "avg" as DDP does by itself, or another operation.
+    timeout: seconds to wait for one bucket once those before it are done, None for no limit. prioritize: later buckets,
+    which belong to earlier layers, are more urgent, since the next forward pass needs them first; False: as any
+    operation of their size. One State serves one model; two models need two.
     """
 
     def __init__(

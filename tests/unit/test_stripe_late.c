@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who waits hears for whom, after a second and once a second; who makes no one wait, or does not listen, does not. */
+#include "tests/unit/fake_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Detection times are long: silence is not the matter here. */
+static const struct fw_options four = {.world = 4, .detect_ms = 3600000};
+
+/* Time passes tick by tick; nobody is silent. */
+static void pass(struct fw_world *fw, uint64_t ms)
+{
+	for (uint64_t t = 0; t < ms; t += LANE_TICK_MS)
+		fw_tick(fw, LANE_TICK_MS);
+}
+
+/* The next frame other than PING. False: none. */
+static bool take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
+{
+	do {
+		if (!fw_take(fw, rank, f, payload))
+			return false;
+	} while (f->type == FRAME_PING);
+	return true;
+}
+
+static struct control_late expect_late(struct fw_world *fw, unsigned rank)
+{
+	struct control_late late;
+	const uint8_t *payload;
+	struct frame f;
+	struct rs_err e;
+
+	must(take(fw, rank, &f, &payload));
+	must(f.type == FRAME_LATE);
+	must(control_intact(&f, payload));
+	must(control_unpack_late(payload, f.payload_len, &late, &e) == RS_OK);
+	return late;
+}
+
+static void expect_silence(struct fw_world *fw, unsigned rank)
+{
+	const uint8_t *payload;
+	struct frame f;
+
+	ck_assert_msg(!take(fw, rank, &f, &payload), "rank %u got a %s", rank, frame_type_name(f.type));
+}
+
+START_TEST(who_waits_hears_for_whom)
+{
+	struct fw_world fw;
+	struct control_late late;
+	struct frame f;
+
+	fw_running(&fw, &four);
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
+	fw_contribute(&fw, 0, f);
+	fw_contribute(&fw, 3, f);
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 1000); /* the first tick sees it */
+	for (unsigned r = 0; r < 4; r++)
+		expect_silence(&fw, r);
+	pass(&fw, 100);
+	for (unsigned second = 1; second <= 30; second++) {
+		for (unsigned r = 0; r < 4; r += 3) {
+			late = expect_late(&fw, r);
+			ck_assert_uint_eq(late.seq, 0);
+			ck_assert_uint_eq(late.waited_ms, 1000 * second);
+			ck_assert_uint_eq(late.missing_all, 2);
+			ck_assert_uint_eq(late.missing_n, 2);
+			ck_assert(late.missing[0] == 1 && late.missing[1] == 2);
+			ck_assert_str_eq(late.label, "host-1");
+		}
+		for (unsigned r = 0; r < 4; r++)
+			expect_silence(&fw, r);
+		pass(&fw, 1000);
+	}
+	expect_late(&fw, 0);
+	expect_late(&fw, 3);
+	/* one of the two comes: the time goes on for the other */
+	fw_contribute(&fw, 1, f);
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 1000);
+	late = expect_late(&fw, 1);
+	ck_assert_uint_eq(late.waited_ms, 32000);
+	ck_assert_uint_eq(late.missing_all, 1);
+	ck_assert_uint_eq(late.missing[0], 2);
+	ck_assert_str_eq(late.label, "host-2");
+	expect_late(&fw, 0);
+	expect_late(&fw, 3);
+	expect_silence(&fw, 2);
+	fw_contribute(&fw, 2, f);
+	fw_feed_all(&fw, 1000);
+	for (unsigned r = 0; r < 4; r++)
+		fw_expect_result(&fw, r, f, 4);
+	pass(&fw, 5000);
+	for (unsigned r = 0; r < 4; r++)
+		expect_silence(&fw, r);
+	fw_close(&fw);
+}
+END_TEST
+
+/* A rank that is slow and goes on is late with no chunk. */
+START_TEST(progress_is_not_late)
+{
+	struct fw_world fw;
+	const uint8_t *payload;
+	struct frame f, got;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .detect_ms = 3600000});
+	for (uint64_t seq = 0; seq < 50; seq++) {
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
+		fw_contribute(&fw, 0, f);
+		fw_feed_all(&fw, 1000);
+		pass(&fw, 900);
+		fw_contribute(&fw, 1, f);
+		fw_feed_all(&fw, 1000);
+		for (unsigned r = 0; r < 2; r++) {
+			must(take(&fw, r, &got, &payload));
+			must(got.type == FRAME_RESULT);
+			expect_silence(&fw, r);
+		}
+	}
+	fw_close(&fw);
+}
+END_TEST
+
+/* Its first bytes are here, and its last are not. */
+START_TEST(half_a_contribution_is_missing)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .detect_ms = 3600000});
+	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
+	fw_contribute(&fw, 0, f);
+	fw_feed_all(&fw, 1000);
+	fw_contribute(&fw, 1, f);
+	fw_feed(&fw, 1, FRAME_HEADER + 20);
+	pass(&fw, 1100);
+	ck_assert_uint_eq(expect_late(&fw, 0).missing[0], 1);
+	expect_silence(&fw, 1);
+	fw_feed_all(&fw, 1000);
+	fw_expect_result(&fw, 0, f, 2);
+	fw_close(&fw);
+}
+END_TEST
+
+START_TEST(the_oldest_operation_is_told_of)
+{
+	struct fw_world fw;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2, .detect_ms = 3600000});
+	for (uint64_t seq = 3; seq > 0; seq--) {
+		struct frame f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
+
+		f.priority = seq == 1; /* which comes after those that it is older than */
+		if (seq == 2)
+			continue;
+		fw_contribute(&fw, 0, f);
+	}
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 1100);
+	ck_assert_uint_eq(expect_late(&fw, 0).seq, 1);
+	fw_close(&fw);
+}
+END_TEST
+
+START_TEST(many_are_counted)
+{
+	struct control_late late;
+	struct fw_world fw;
+
+	fw_running(&fw, &(struct fw_options){.world = FAKE_WORLD_MAX, .detect_ms = 3600000});
+	fw_contribute(&fw, 40, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 1100);
+	late = expect_late(&fw, 40);
+	ck_assert_uint_eq(late.missing_all, FAKE_WORLD_MAX - 1);
+	ck_assert_uint_eq(late.missing_n, CONTROL_MISSING);
+	for (unsigned i = 0; i < CONTROL_MISSING; i++)
+		ck_assert_uint_eq(late.missing[i], i);
+	fw_close(&fw);
+}
+END_TEST
+
+/* A reader that does not read has at most one LATE waiting, and the end still fits behind it. */
+START_TEST(who_does_not_read_gets_no_more)
+{
+	struct fw_world fw;
+	const uint8_t *payload;
+	struct frame f;
+	unsigned lates = 0;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .detect_ms = 3600000});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+	fw_feed_all(&fw, 1000);
+	fw_grant(&fw, 0, 0);
+	pass(&fw, 60000);
+	ck_assert_uint_eq(fw.failed, 0);
+	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
+	fw_grant(&fw, 0, SIZE_MAX);
+	while (take(&fw, 0, &f, &payload) && f.type == FRAME_LATE)
+		lates++;
+	ck_assert_uint_eq(f.type, FRAME_ABORT);
+	ck_assert_uint_le(lates, 1);
+	fw_close(&fw);
+}
+END_TEST
+
+/* When this process stood still the waiting was its own. */
+START_TEST(own_sleep_is_not_counted)
+{
+	struct fw_world fw;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .detect_ms = 2000});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 500);
+	fw_tick(&fw, 60000);
+	expect_silence(&fw, 0);
+	for (unsigned i = 0; i < 10; i++) {
+		fw_say_type(&fw, 0, FRAME_PING);
+		fw_say_type(&fw, 1, FRAME_PING);
+		fw_feed_all(&fw, 1000);
+		pass(&fw, 100);
+	}
+	ck_assert_uint_eq(expect_late(&fw, 0).waited_ms, 1000);
+	fw_close(&fw);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("stripe_late");
+	TCase *t = tcase_create("stripe_late");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, who_waits_hears_for_whom);
+	tcase_add_test(t, progress_is_not_late);
+	tcase_add_test(t, half_a_contribution_is_missing);
+	tcase_add_test(t, the_oldest_operation_is_told_of);
+	tcase_add_test(t, many_are_counted);
+	tcase_add_test(t, who_does_not_read_gets_no_more);
+	tcase_add_test(t, own_sleep_is_not_counted);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
