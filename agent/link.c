@@ -378,6 +378,10 @@ static void header_complete(struct link *l, uint64_t now_ms)
 		return;
 	if (l->frame.type == FRAME_RESULT) {
 		begin_result(l, now_ms);
+	} else if (l->frame.payload_len > sizeof l->control_in) {
+		/* DATA and KEPT may have that much, which no reducer sends */
+		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+			       frame_type_name(l->frame.type), l->frame.payload_len);
 	} else {
 		l->payload = l->control_in;
 		l->payload_left = l->frame.payload_len;

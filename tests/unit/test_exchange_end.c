@@ -399,11 +399,14 @@ static const struct {
     {"the ABORT message cannot be decoded", FRAME_ABORT, 9, true},
     {"the result of chunk 0 of operation 0 came before", FRAME_RESULT, 0, true},
     {"announces 4097 payload bytes", FRAME_PING, 4097, true},
+    {"a DATA frame with 200000 payload bytes", FRAME_DATA, 200000, false},
+    {"a DATA frame with 200000 payload bytes", FRAME_DATA, 200000, true},
+    {"a KEPT frame with 200000 payload bytes", FRAME_KEPT, 200000, true},
 };
 
 START_TEST(nonsense_ends_it)
 {
-	uint8_t payload[5000];
+	static uint8_t payload[200000];
 	struct reducers f;
 
 	memset(payload, 0xff, sizeof payload);
