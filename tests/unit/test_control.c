@@ -18,6 +18,8 @@ static struct control_hello full_hello(void)
 				  .priorities = 4,
 				  .deterministic = true,
 				  .checksum = true,
+				  .retain = true,
+				  .rejoin = true,
 				  .config_digest = UINT64_MAX - 1,
 				  .processes = 8,
 				  .incarnation = UINT64_MAX,
@@ -29,13 +31,14 @@ static struct control_hello full_hello(void)
 	return h;
 }
 
-enum { NUMBERS = 14 };
+enum { NUMBERS = 16 };
 
 static void numbers_of(const struct control_hello *h, uint64_t out[NUMBERS])
 {
-	const uint64_t n[NUMBERS] = {h->generation,  h->rank,        h->world_size,    h->lane,      h->lanes,
-				     h->chunk_bytes, h->window,      h->deterministic, h->checksum,  h->config_digest,
-				     h->processes,   h->incarnation, h->detect_ms,     h->priorities};
+	const uint64_t n[NUMBERS] = {h->generation, h->rank,          h->world_size, h->lane,
+				     h->lanes,      h->chunk_bytes,   h->window,     h->deterministic,
+				     h->checksum,   h->config_digest, h->processes,  h->incarnation,
+				     h->detect_ms,  h->priorities,    h->retain,     h->rejoin};
 
 	memcpy(out, n, sizeof n);
 }
@@ -244,9 +247,10 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	struct control_refused r;
 	struct control_waiting w;
 	struct control_late l;
-	struct rs_err why, e[6] = {0};
+	struct control_view v;
+	struct rs_err why, e[7] = {0};
 	uint32_t detect;
-	int rc[6];
+	int rc[7];
 
 	memcpy(copy, in, len);
 	rc[0] = control_unpack_hello(copy, len, &h, &e[0]);
@@ -255,7 +259,8 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	rc[3] = control_unpack_waiting(copy, len, &w, &e[3]);
 	rc[4] = control_unpack_abort(copy, len, &why, &e[4]);
 	rc[5] = control_unpack_late(copy, len, &l, &e[5]);
-	for (unsigned i = 0; i < 6; i++)
+	rc[6] = control_unpack_view(copy, len, &v, &e[6]);
+	for (unsigned i = 0; i < 7; i++)
 		if (rc[i] != RS_OK && (rc[i] != RS_EPROTO || !e[i].msg[0]))
 			ck_abort_msg("unpacker %u: code %d, \"%s\"", i, rc[i], e[i].msg);
 	free(copy);
@@ -264,14 +269,153 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 START_TEST(cut_and_flipped_bytes_are_survived)
 {
 	struct control_hello h = full_hello();
+	struct control_view v = {.n = 9, .lives = {1, 2, 3, 300, 70000}, .start = {1, UINT64_MAX, 3, 1 << 20}};
 	uint8_t out[FRAME_CONTROL_MAX];
-	uint32_t len = control_pack_hello(out, &h);
+	uint32_t len = _i ? control_pack_view(out, &v) : control_pack_hello(out, &h);
 
 	for (uint32_t n = 0; n <= len; n++)
 		unpack_all(out, n);
 	for (uint32_t bit = 0; bit < 8 * len; bit++) {
 		out[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 		unpack_all(out, len);
+		out[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+	}
+}
+END_TEST
+
+static struct control_view view_of(unsigned n, uint32_t life, uint64_t start)
+{
+	struct control_view v = {.n = n};
+
+	for (unsigned i = 0; i < n; i++)
+		v.lives[i] = life - i % 2;
+	for (unsigned p = 0; p < FRAME_PRIORITIES; p++)
+		v.start[p] = start - p;
+	return v;
+}
+
+/* The largest that there can be fits into a control frame, and into what queues have for one. */
+START_TEST(views_come_back_as_they_were)
+{
+	static const struct {
+		unsigned n;
+		uint32_t life;
+		uint64_t start;
+	} rows[] = {{1, 1, 3}, {2, 1, 3}, {3, 1 << 16, 1 << 20}, {CONTROL_REDUCERS, CONTROL_LIFE_MAX, UINT64_MAX}};
+	struct control_view v = view_of(rows[_i].n, rows[_i].life, rows[_i].start), got;
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e;
+	uint32_t len = control_pack_view(out, &v);
+
+	ck_assert_uint_le(len, CONTROL_VIEW);
+	memset(&got, 0xa5, sizeof got);
+	ck_assert_int_eq(control_unpack_view(out, len, &got, &e), RS_OK);
+	ck_assert_uint_eq(got.n, v.n);
+	ck_assert_mem_eq(got.lives, v.lives, sizeof v.lives);
+	ck_assert_mem_eq(got.start, v.start, sizeof v.start);
+}
+END_TEST
+
+START_TEST(views_that_cannot_be_are_refused)
+{
+	static const struct {
+		size_t lives, starts;
+		uint32_t last_life;
+		int rc;
+	} rows[] = {
+	    {1, FRAME_PRIORITIES, CONTROL_LIFE_MAX, RS_OK},
+	    {CONTROL_REDUCERS, FRAME_PRIORITIES, 0, RS_OK},
+	    {0, FRAME_PRIORITIES, 0, RS_EPROTO},
+	    {CONTROL_REDUCERS + 1, FRAME_PRIORITIES, 0, RS_EPROTO},
+	    {2, FRAME_PRIORITIES - 1, 0, RS_EPROTO},
+	    {2, FRAME_PRIORITIES + 1, 0, RS_EPROTO},
+	    {2, 0, 0, RS_EPROTO},
+	    {2, FRAME_PRIORITIES, CONTROL_LIFE_MAX + 1, RS_EPROTO},
+	    {2, FRAME_PRIORITIES, UINT32_MAX, RS_EPROTO},
+	};
+	Reduction__V1__View m = REDUCTION__V1__VIEW__INIT;
+	uint32_t lives[CONTROL_REDUCERS + 1] = {0};
+	uint64_t start[FRAME_PRIORITIES + 1] = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct control_view v, before;
+	struct rs_err e = {0};
+
+	m.lives = lives;
+	m.n_lives = rows[_i].lives;
+	if (m.n_lives)
+		lives[m.n_lives - 1] = rows[_i].last_life;
+	m.start = start;
+	m.n_start = rows[_i].starts;
+	memset(&v, 0x5a, sizeof v);
+	before = v;
+	ck_assert_int_eq(control_unpack_view(out, (uint32_t)reduction__v1__view__pack(&m, out), &v, &e), rows[_i].rc);
+	if (rows[_i].rc) {
+		ck_assert_str_eq(e.msg, "a view holds numbers that are out of range");
+		ck_assert_mem_eq(&v, &before, sizeof v);
+	}
+}
+END_TEST
+
+/* What is known of three reducers, what is heard, and what is known then. */
+static const struct {
+	uint32_t to[3], from[3], want[3];
+	bool changed;
+	uint64_t number;
+} merges[] = {
+    {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}, false, 0},
+    {{0, 0, 0}, {0, 1, 0}, {0, 1, 0}, true, 1},
+    {{1, 0, 0}, {0, 1, 0}, {1, 1, 0}, true, 2},
+    {{1, 1, 0}, {0, 1, 0}, {1, 1, 0}, false, 2}, /* nothing is taken back */
+    {{2, 0, 0}, {1, 0, 0}, {2, 0, 0}, false, 2}, /* nor is it dead again */
+    {{1, 0, 0}, {2, 0, 0}, {2, 0, 0}, true, 2},
+    {{3, 0, 4}, {2, 1, 5}, {3, 1, 5}, true, 9},
+};
+
+START_TEST(views_are_merged_by_their_maximum)
+{
+	struct control_view to = {.n = 3, .start = {9}}, from = {.n = 3, .start = {99}};
+
+	memcpy(to.lives, merges[_i].to, sizeof merges[_i].to);
+	memcpy(from.lives, merges[_i].from, sizeof merges[_i].from);
+	ck_assert(control_view_merge(&to, &from) == merges[_i].changed);
+	ck_assert_mem_eq(to.lives, merges[_i].want, sizeof merges[_i].want);
+	ck_assert_uint_eq(control_view_number(&to), merges[_i].number);
+	ck_assert_uint_eq(to.start[0], 9); /* each rank's own */
+	ck_assert(!control_view_merge(&to, &from));
+}
+END_TEST
+
+/* Whatever the order in which news come. */
+START_TEST(every_order_of_news_gives_one_view)
+{
+	static const unsigned orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+	static const uint32_t news[3][3] = {{1, 0, 2}, {0, 3, 1}, {2, 1, 0}};
+	static const uint32_t want[3] = {2, 3, 2};
+	struct control_view v = {.n = 3};
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct control_view from = {.n = 3};
+
+		memcpy(from.lives, news[orders[_i][i]], sizeof news[0]);
+		control_view_merge(&v, &from);
+	}
+	ck_assert_mem_eq(v.lives, want, sizeof want);
+}
+END_TEST
+
+START_TEST(damage_is_noticed)
+{
+	struct control_view v = view_of(5, 3, 70);
+	uint8_t out[FRAME_HEADER + FRAME_CONTROL_MAX], payload[FRAME_CONTROL_MAX];
+	uint32_t len = control_frame(out, FRAME_VIEW, 1, 0, payload, control_pack_view(payload, &v));
+	struct frame f;
+	struct rs_err e;
+
+	ck_assert_int_eq(frame_decode(out, &f, &e), RS_OK);
+	ck_assert(control_intact(&f, out + FRAME_HEADER));
+	for (uint32_t bit = 8 * FRAME_HEADER; bit < 8 * len; bit++) {
+		out[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		ck_assert(!control_intact(&f, out + FRAME_HEADER));
 		out[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
 }
@@ -309,7 +453,12 @@ int main(void)
 	tcase_add_loop_test(tc, names_are_checked, 0, 5);
 	tcase_add_test(tc, sentences_are_cut_and_made_harmless);
 	tcase_add_test(tc, more_missing_ranks_than_there_is_room_for);
-	tcase_add_test(tc, cut_and_flipped_bytes_are_survived);
+	tcase_add_loop_test(tc, cut_and_flipped_bytes_are_survived, 0, 2);
+	tcase_add_loop_test(tc, views_come_back_as_they_were, 0, 4);
+	tcase_add_loop_test(tc, views_that_cannot_be_are_refused, 0, 9);
+	tcase_add_loop_test(tc, views_are_merged_by_their_maximum, 0, sizeof merges / sizeof merges[0]);
+	tcase_add_loop_test(tc, every_order_of_news_gives_one_view, 0, 6);
+	tcase_add_test(tc, damage_is_noticed);
 	tcase_add_loop_test(tc, a_frame_holds_header_and_payload, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,6 +153,90 @@ START_TEST(lanes_take_turns)
 }
 END_TEST
 
+/* Where shards live while some reducers are dead: the map and the lanes, which live, and the places as reducer + lane.
+ */
+#define SIX "reducers: [{id: a, address: x}, {id: b, address: y}, {id: c, address: z}]\n"
+static const char abcabc[] = SIX "sharding: {map: {\"0,3\": a, \"1,4\": b, \"2,5\": c}}\n";
+static const char aaaabc[] = SIX "sharding: {map: {\"0-3\": a, \"4\": b, \"5\": c}}\n";
+static const char aabbbb[] = SIX "sharding: {map: {\"0-1\": a, \"2-5\": b}}\n";
+static const char lanes[] = "reducers: [{id: a, address: x, lanes: 2}, {id: b, address: y, lanes: 3}]\n"
+			    "sharding: {map: {\"0,2,4\": a, \"1,3,5\": b}}\n";
+static const struct {
+	const char *yaml;
+	uint32_t lives[3];
+	const char *places[6];
+} placements[] = {
+    {abcabc, {0, 0, 0}, {"a0", "b0", "c0", "a0", "b0", "c0"}},
+    {abcabc, {0, 1, 0}, {"a0", "a0", "c0", "a0", "c0", "c0"}}, /* those of others stay, b's are dealt out */
+    {abcabc, {1, 0, 0}, {"b0", "b0", "c0", "c0", "b0", "c0"}},
+    {abcabc, {1, 1, 0}, {"c0", "c0", "c0", "c0", "c0", "c0"}},
+    {abcabc, {2, 4, 6}, {"a0", "b0", "c0", "a0", "b0", "c0"}}, /* whoever is back has its own again */
+    {abcabc, {7, 4, 6}, {"b0", "b0", "c0", "c0", "b0", "c0"}}, /* the lives before make no difference */
+    {aaaabc, {0, 1, 0}, {"a0", "a0", "a0", "a0", "a0", "c0"}}, /* by share: five for 4 is less than two for 1 */
+    {aaaabc, {1, 0, 0}, {"b0", "c0", "b0", "c0", "b0", "c0"}},
+    {aabbbb, {0, 0, 0}, {"a0", "a0", "b0", "b0", "b0", "b0"}},
+    {aabbbb, {0, 1, 0}, {"a0", "a0", "c0", "c0", "a0", "c0"}}, /* c has no shards: it counts as one with two */
+    {aabbbb, {0, 1, 1}, {"a0", "a0", "a0", "a0", "a0", "a0"}},
+    {lanes, {0, 0}, {"a0", "b0", "a1", "b1", "a0", "b2"}},
+    {lanes, {1, 0}, {"b0", "b0", "b1", "b1", "b2", "b2"}}, /* b's stay on their lanes, what comes goes on from there */
+    {lanes, {0, 1}, {"a0", "a1", "a1", "a0", "a0", "a1"}},
+};
+
+START_TEST(shards_of_the_dead_go_to_the_living)
+{
+	uint16_t owner[6], lane[6];
+	struct rs_config cfg;
+	struct rs_err e = {0};
+
+	ck_assert_msg(rs_config_parse(&cfg, "f", placements[_i].yaml, strlen(placements[_i].yaml), &e) == 0, "%s",
+		      e.msg);
+	ck_assert_uint_eq(cfg.sharding.shards, 6);
+	rs_config_place(&cfg, placements[_i].lives, owner, lane);
+	for (unsigned s = 0; s < 6; s++) {
+		char place[8];
+
+		snprintf(place, sizeof place, "%c%u", 'a' + owner[s], lane[s]);
+		ck_assert_msg(strcmp(place, placements[_i].places[s]) == 0, "shard %u is at %s instead of %s", s, place,
+			      placements[_i].places[s]);
+	}
+	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Of larger maps: nothing of the living moves, nothing is left with the dead, and the load stays even by share. */
+START_TEST(loads_stay_even)
+{
+	static const char text[] =
+	    "reducers: [{id: a, address: x, weight: 2}, {id: b, address: y}, {id: c, address: z, weight: 3},\n"
+	    "  {id: d, address: v, lanes: 2}, {id: e, address: w}]\nsharding: {shards: 160}\n";
+	uint32_t lives[5] = {_i & 1, _i >> 1 & 1, _i >> 2 & 1, _i >> 3 & 1, _i >> 4 & 1};
+	static const unsigned weights[5] = {2, 1, 3, 1, 1};
+	unsigned got[5] = {0}, living = 0;
+	uint16_t owner[160], lane[160];
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), 0);
+	rs_config_place(&cfg, lives, owner, lane);
+	for (unsigned r = 0; r < 5; r++)
+		living += lives[r] % 2 ? 0 : weights[r];
+	for (unsigned s = 0; s < 160; s++) {
+		unsigned before = cfg.sharding.owner[s];
+
+		ck_assert_uint_eq(lives[owner[s]] % 2, 0);
+		ck_assert(lives[before] % 2 || owner[s] == before);
+		if (lives[before] % 2 == 0)
+			ck_assert_uint_eq(lane[s], rs_config_lane(&cfg, s));
+		ck_assert_uint_lt(lane[s], cfg.reducers[owner[s]].lanes);
+		got[owner[s]]++;
+	}
+	for (unsigned r = 0; r < 5; r++)
+		if (lives[r] % 2 == 0)
+			ck_assert_double_le(fabs(got[r] - 160.0 * weights[r] / living), 2);
+	rs_config_close(&cfg);
+}
+END_TEST
+
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
 int main(void)
@@ -167,6 +252,8 @@ int main(void)
 	tcase_add_test(tc, counts_are_kept);
 	tcase_add_test(tc, many_reducers);
 	tcase_add_test(tc, lanes_take_turns);
+	tcase_add_loop_test(tc, shards_of_the_dead_go_to_the_living, 0, COUNT(placements));
+	tcase_add_loop_test(tc, loads_stay_even, 0, 31); /* all but the one in which nobody lives */
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

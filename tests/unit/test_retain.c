@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ring of kept results. Its rule, in one sentence: who sees the result of position q knows that all ranks have the
+ * results of all positions below q - spread, and keeps those from there on. */
+#include "agent/retain.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BYTES = 100, PRIORITIES = 3 };
+
+static void open_ring(struct retain *r, uint64_t spread)
+{
+	struct rs_err e;
+
+	ck_assert_int_eq(retain_init(r, PRIORITIES, spread, BYTES, &e), RS_OK);
+}
+
+static struct frame head_of(unsigned priority, uint64_t position)
+{
+	return (struct frame){.type = FRAME_DATA,
+			      .priority = (uint8_t)priority,
+			      .seq = 1000 + position,
+			      .chunk = 7,
+			      .count = 500,
+			      .payload_len = 4 * BYTES};
+}
+
+static uint8_t byte_of(unsigned priority, uint64_t position)
+{
+	return (uint8_t)(position * 5 + priority + 1);
+}
+
+/* The result of a position begins to arrive, and is complete. */
+static void take(struct retain *r, unsigned priority, uint64_t position)
+{
+	struct frame of = head_of(priority, position);
+
+	memset(retain_place(r, priority, position), byte_of(priority, position), BYTES);
+	retain_keep(r, priority, position, &of, BYTES);
+}
+
+static void expect_kept(const struct retain *r, unsigned priority, uint64_t position)
+{
+	const struct kept *k = retain_find(r, priority, position);
+	uint8_t want[BYTES];
+
+	memset(want, byte_of(priority, position), sizeof want);
+	if (!k || k->of.seq != 1000 + position || k->of.priority != priority || k->of.payload_len != BYTES ||
+	    memcmp(k->data, want, sizeof want) != 0)
+		ck_abort_msg("priority %u has not what it should have at %llu", priority, (unsigned long long)position);
+}
+
+/* Where all ranks have all results: table of spread, results that have begun in their order, and the start then. */
+static const struct {
+	uint64_t spread, taken[6];
+	unsigned n;
+	uint64_t start;
+} starts[] = {
+    {8, {0}, 0, 0},
+    {8, {0}, 1, 0},
+    {8, {8}, 1, 0}, /* 8 - 8: nothing is below */
+    {8, {9}, 1, 1}, /* below 9 - 8 all have all */
+    {8, {0, 1, 2, 3, 4, 20}, 6, 12},
+    {8, {20, 3, 2}, 3, 12}, /* the highest counts, not the last */
+    {1, {0, 1, 2}, 3, 1},
+    {0, {0, 1, 2}, 3, 2},
+    {64, {63, 64, 65, 66}, 4, 2},
+};
+
+START_TEST(the_start_follows_from_the_highest_result)
+{
+	struct retain r;
+
+	open_ring(&r, starts[_i].spread);
+	for (unsigned i = 0; i < starts[_i].n; i++)
+		take(&r, 1, starts[_i].taken[i]);
+	ck_assert_uint_eq(retain_start(&r, 1), starts[_i].start);
+	/* priorities know nothing of each other */
+	ck_assert_uint_eq(retain_start(&r, 0), 0);
+	ck_assert_uint_eq(retain_start(&r, 2), 0);
+	retain_close(&r);
+}
+END_TEST
+
+/* Whatever arrives in which order: what is not below the start, and has arrived, is there. */
+START_TEST(what_somebody_may_lack_is_there)
+{
+	static const uint64_t spreads[] = {0, 1, 2, 7, 8, 31};
+	uint64_t spread = spreads[_i], last = 5 * (spread + 1);
+	struct retain r;
+
+	open_ring(&r, spread);
+	for (uint64_t q = 0; q <= last; q++)
+		for (unsigned p = 0; p < PRIORITIES; p++) {
+			take(&r, p, q);
+			for (uint64_t k = retain_start(&r, p); k <= q; k++)
+				expect_kept(&r, p, k);
+			/* and what is not there is not taken for something else */
+			ck_assert_ptr_null(retain_find(&r, p, q + 1));
+			ck_assert_ptr_null(retain_find(&r, p, q + spread + 1));
+			if (q > spread)
+				ck_assert_ptr_null(retain_find(&r, p, q - spread - 1));
+		}
+	retain_close(&r);
+}
+END_TEST
+
+/* Links are apart, so results come out of order, as far as the spread lets them. */
+START_TEST(results_out_of_order_displace_nothing_that_is_needed)
+{
+	enum { SPREAD = 8 };
+	static const uint64_t order[] = {8, 0, 1, 7, 2, 3, 6, 4, 5, 9, 10, 17, 11};
+	struct retain r;
+
+	open_ring(&r, SPREAD);
+	for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++) {
+		take(&r, 0, order[i]);
+		for (unsigned j = 0; j <= i; j++)
+			if (order[j] >= retain_start(&r, 0))
+				expect_kept(&r, 0, order[j]);
+	}
+	retain_close(&r);
+}
+END_TEST
+
+/* A result that has begun counts for the start at once, but it is not there before its last byte is. */
+START_TEST(a_result_in_part_is_none)
+{
+	struct retain r;
+
+	open_ring(&r, 3);
+	take(&r, 0, 1);
+	memset(retain_place(&r, 0, 5), 0xee, BYTES / 2);
+	ck_assert_ptr_null(retain_find(&r, 0, 5));
+	ck_assert_ptr_null(retain_find(&r, 0, 1)); /* its place is overwritten */
+	ck_assert_uint_eq(retain_start(&r, 0), 2);
+	take(&r, 0, 5);
+	expect_kept(&r, 0, 5);
+	/* the same position again, in another view */
+	memset(retain_place(&r, 0, 5), 0xee, 1);
+	ck_assert_ptr_null(retain_find(&r, 0, 5));
+	ck_assert_uint_eq(retain_start(&r, 0), 2);
+	retain_close(&r);
+}
+END_TEST
+
+START_TEST(a_contribution_begins_once)
+{
+	struct retain r;
+
+	open_ring(&r, 2);
+	for (uint64_t q = 0; q < 20; q++)
+		for (unsigned p = 0; p < PRIORITIES; p++) {
+			ck_assert(retain_begin(&r, p, q));
+			ck_assert(!retain_begin(&r, p, q));
+			/* as long as it can be sent again */
+			ck_assert(q == 0 || !retain_begin(&r, p, q - 1));
+			ck_assert(q < 2 || !retain_begin(&r, p, q - 2));
+		}
+	retain_close(&r);
+}
+END_TEST
+
+/* Without failover there is no ring: nothing is kept and everything begins. */
+START_TEST(an_empty_ring)
+{
+	struct retain r = {0};
+
+	ck_assert_ptr_null(retain_find(&r, 0, 0));
+	ck_assert(retain_begin(&r, 0, 0));
+	ck_assert(retain_begin(&r, 0, 0));
+	retain_close(&r);
+}
+END_TEST
+
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("retain");
+	TCase *tc = tcase_create("retain");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, the_start_follows_from_the_highest_result, 0, COUNT(starts));
+	tcase_add_loop_test(tc, what_somebody_may_lack_is_there, 0, 6);
+	tcase_add_test(tc, results_out_of_order_displace_nothing_that_is_needed);
+	tcase_add_test(tc, a_result_in_part_is_none);
+	tcase_add_test(tc, a_contribution_begins_once);
+	tcase_add_test(tc, an_empty_ring);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
