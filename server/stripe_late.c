@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that keep others waiting. Chunks have no clock of their own: a tick remembers the oldest chunk that is not
- * complete, and while later ticks find it still so, the time passes. After a second without progress the ranks that
+ * complete, and while later ticks find the same one, the time passes. After a second without progress the ranks that
  * have sent their part of it hear once a second for whom they wait. */
 #include "server/stripe.h"
 
@@ -13,37 +13,27 @@ void stripe_watch_again(struct stripe *st)
 	st->watch.slot = NULL;
 }
 
-static bool waits(const struct stripe *st, const struct slot *slot)
-{
-	return slot->contributed < st->p.world_size && !slot->closed;
-}
-
-/* A place may have been given to another chunk since, or be free: then its chunk was complete. */
-static bool still_waits(const struct stripe *st)
-{
-	const struct stripe_watch *w = &st->watch;
-
-	return w->slot && w->slot->of.seq == w->seq && w->slot->of.chunk == w->chunk && waits(st, w->slot);
-}
-
 static bool is_older(const struct frame *a, const struct frame *b)
 {
 	return a->seq < b->seq || (a->seq == b->seq && a->chunk < b->chunk);
 }
 
-static void look_for_oldest(struct stripe *st, uint64_t now_ms)
+static const struct slot *find_oldest(const struct stripe *st)
 {
 	const struct slot *oldest = NULL;
 
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *s = st->buckets[i]; s; s = s->next)
-			if (waits(st, s) && (!oldest || is_older(&s->of, &oldest->of)))
+			if (s->contributed < st->p.world_size && !s->closed &&
+			    (!oldest || is_older(&s->of, &oldest->of)))
 				oldest = s;
-	st->watch = (struct stripe_watch){.slot = oldest, .since_ms = now_ms, .told_ms = now_ms};
-	if (oldest) {
-		st->watch.seq = oldest->of.seq;
-		st->watch.chunk = oldest->of.chunk;
-	}
+	return oldest;
+}
+
+/* Is it the chunk that was the oldest before? A slot may have been given to another chunk since. */
+static bool is_watched(const struct stripe_watch *w, const struct slot *oldest)
+{
+	return w->slot == oldest && w->seq == oldest->of.seq && w->chunk == oldest->of.chunk;
 }
 
 /* It has not begun its part, or has not come to the end of it. */
@@ -92,12 +82,18 @@ static void tell_late(struct stripe *st, uint64_t now_ms)
 
 void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 {
-	if (!st->running || st->ended)
-		return;
-	if (!still_waits(st)) {
-		look_for_oldest(st, now_ms);
+	const struct slot *oldest = st->running && !st->ended ? find_oldest(st) : NULL;
+
+	if (!oldest) {
+		st->watch.slot = NULL;
 		return;
 	}
+	if (!is_watched(&st->watch, oldest))
+		st->watch = (struct stripe_watch){.slot = oldest,
+						  .seq = oldest->of.seq,
+						  .chunk = oldest->of.chunk,
+						  .since_ms = now_ms,
+						  .told_ms = now_ms};
 	if (now_ms - st->watch.told_ms < LATE_MS)
 		return;
 	st->watch.told_ms = now_ms;

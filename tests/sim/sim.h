@@ -356,6 +356,7 @@ void accept_tick(struct reducer *r);
 void fault_after_op(struct rank *k, unsigned op);
 void fault_after_birth(struct rank *k);
 void fault_after_goodbye(struct rank *k);
+void fault_view_changed(struct team *t);
 /* Whether this rank never comes. It then counts as ended from its birth on. */
 bool fault_absent(const struct rank *k);
 void fault_strike(struct team *t, unsigned which);
@@ -378,7 +379,7 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* something was done to it */
-void check_lane(struct lane_thread_sim *t); /* the books of its slots balance */
+void check_lane(struct lane_thread_sim *t);                                   /* the books of its slots balance */
 void check_last_session(struct session *s); /* it is about to be freed: nothing may be left in its stripe */
 void check_end(struct sim *s);              /* nothing is left, everybody got what was due */
 

@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-enum { DRAIN_MS = 3000 };
+enum {
+	DRAIN_MS = 3000,
+	HANG_NAMED_MS = 2500, /* with so long a timeouts.op reducers have said who hangs */
+};
 
 static const char *const names[FAULT_NR] = {
     [FAULT_NONE] = "none",
@@ -306,6 +309,24 @@ void fault_strike(struct team *t, unsigned which)
 	}
 }
 
+/* Reducers say for whom they wait, at the latest after a second and a tick or two; see stripe_late.c. */
+static void blame_hanging(const struct rank *k, const struct fault *f)
+{
+	char words[80] = "was not done within";
+
+	if (k->team->cfg.timeouts.op_ms >= HANG_NAMED_MS)
+		snprintf(words, sizeof words, "rank %u (simulated) has not sent its part", k->index);
+	fault_blame(k->team, f->kind, -1, words);
+}
+
+/* Other reducers have waited for less long, and may not have said for whom when it is time to give up. */
+void fault_view_changed(struct team *t)
+{
+	for (unsigned i = 0; i < t->faults_n; i++)
+		if (t->faults[i].kind == FAULT_HANG && t->faults[i].struck)
+			fault_blame(t, FAULT_HANG, -1, "was not done within");
+}
+
 /* Some faults are what a rank does, not what happens to it. */
 static void begin_misbehaving(struct rank *k, struct fault *f)
 {
@@ -318,7 +339,7 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 	case FAULT_HANG:
 		k->todo = f->op;
 		k->hangs = f->struck = true;
-		fault_blame(t, f->kind, -1, "was not done within");
+		blame_hanging(k, f);
 		break;
 	case FAULT_MISCONFIGURED:
 		f->struck = true;

@@ -214,7 +214,7 @@ static void draw_fault(struct sim *s, struct team *t)
 	if (f->kind == FAULT_MISCONFIGURED)
 		draw_misconfiguration(s, t, f);
 	if (f->kind == FAULT_HANG)
-		t->cfg.timeouts.op_ms = sim_between(s, 500, 1500);
+		t->cfg.timeouts.op_ms = sim_between(s, 500, 4000);
 	if (f->kind == FAULT_ABSENT)
 		t->connect_ms = sim_between(s, 2500, 4000);
 }

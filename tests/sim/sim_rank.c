@@ -410,6 +410,7 @@ static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const
 
 	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
 	      lives ? "back" : "lost: ", lives ? "" : why);
+	fault_view_changed(k->team);
 	if (lives) {
 		k->sim->stats->back++;
 		return;

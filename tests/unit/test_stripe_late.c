@@ -150,19 +150,26 @@ END_TEST
 START_TEST(the_oldest_operation_is_told_of)
 {
 	struct fw_world fw;
+	struct frame oldest;
 
-	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2, .detect_ms = 3600000});
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 4, .detect_ms = 3600000});
+	oldest = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
 	for (uint64_t seq = 3; seq > 0; seq--) {
 		struct frame f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
 
-		f.priority = seq == 1; /* which comes after those that it is older than */
-		if (seq == 2)
-			continue;
+		f.priority = (uint8_t)(3 - seq); /* a priority has its operations in their order */
 		fw_contribute(&fw, 0, f);
 	}
 	fw_feed_all(&fw, 1000);
 	pass(&fw, 1100);
 	ck_assert_uint_eq(expect_late(&fw, 0).seq, 1);
+	/* also when it comes last, long after the others have begun to wait */
+	oldest.priority = 3;
+	fw_contribute(&fw, 0, oldest);
+	fw_feed_all(&fw, 1000);
+	pass(&fw, 1100);
+	ck_assert_uint_eq(expect_late(&fw, 0).seq, 0);
+	expect_silence(&fw, 0);
 	fw_close(&fw);
 }
 END_TEST
