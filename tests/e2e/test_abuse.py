@@ -78,8 +78,7 @@ class Reducer(Base):
     def test_kinds(self):
         """Everything that abuse.py can do, each beside a job."""
         for kind in abuse.KINDS:
-            with self.subTest(kind):
-                c = self.enterContext(harness.Cluster(server_config={"limits": LIMITS}))
+            with self.subTest(kind), harness.Cluster(server_config={"limits": LIMITS}) as c:
                 r = c.reducers[0]
                 self.job(c, "first", ops=2)
                 before, fds = memory(r.pid)[0], descriptors(r.pid)
@@ -354,8 +353,7 @@ class Agent(Base):
     def test_kinds(self):
         """Everything that abuse.py can do to an agent's socket, each beside a job of its node."""
         for kind in abuse.LOCAL_KINDS:
-            with self.subTest(kind):
-                c = self.cluster()
+            with self.subTest(kind), harness.Cluster(agents=1, config={"limits": {"jobs": 8}}) as c:
                 a = c.agents[0]
                 self.local_job(c, "first", 2)
                 before, fds = memory(a.pid)[0], descriptors(a.pid)
