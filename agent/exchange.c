@@ -350,9 +350,8 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 	switch (l->state) {
 	case LINK_CONNECTING:
 	case LINK_GREETING:
-		snprintf(l->reason, sizeof l->reason, "%s", reason);
 		l->busy = false;
-		link_retry(l, now_ms);
+		link_not_joined(l, reason, now_ms);
 		break;
 	case LINK_JOINED:
 	case LINK_RUNNING:

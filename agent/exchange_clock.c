@@ -16,6 +16,7 @@ static uint64_t tick_link(struct link *l, uint64_t now_ms)
 {
 	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
 	uint32_t ping_ms = l->peer_detect_ms / 4;
+	char text[64];
 
 	switch (l->state) {
 	case LINK_WAITING:
@@ -29,17 +30,15 @@ static uint64_t tick_link(struct link *l, uint64_t now_ms)
 	case LINK_GREETING:
 		if (now_ms - l->since_ms < detect_ms)
 			return l->since_ms + detect_ms;
-		snprintf(l->reason, sizeof l->reason, "no answer within %u ms", detect_ms);
+		snprintf(text, sizeof text, "no answer within %u ms", detect_ms);
 		l->busy = false;
-		link_retry(l, now_ms);
+		link_not_joined(l, text, now_ms);
 		return l->retry_ms;
 	case LINK_JOINED:
 	case LINK_RUNNING:
 		if (now_ms - l->last_rx_ms >= detect_ms) {
-			char reason[64];
-
-			snprintf(reason, sizeof reason, "nothing came from it for %u ms", detect_ms);
-			link_lost(l, reason, false, now_ms);
+			snprintf(text, sizeof text, "nothing came from it for %u ms", detect_ms);
+			link_lost(l, text, false, now_ms);
 			return l->x->retaining ? l->retry_ms : UINT64_MAX;
 		}
 		if (now_ms - l->last_tx_ms >= ping_ms) {

@@ -209,6 +209,8 @@ void exchange_settle(struct exchange *x); /* the end is reached when the last wo
 /* view.c */
 /* The link's connection is lost, or its reducer says why it can serve no longer (told). */
 void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms);
+/* An attempt to join has failed: another follows, or it is a loss where others have seen this rank join. */
+void link_not_joined(struct link *l, const char *reason, uint64_t now_ms);
 void view_started(struct link *l, uint64_t now_ms); /* START has come on it */
 void view_drained(struct link *l, uint64_t now_ms); /* its reducer wants to stop */
 void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms);

@@ -130,9 +130,8 @@ static void on_refused(struct link *l, uint64_t now_ms)
 	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
 	} else if (refused.retry || !link_lives(l)) {
-		snprintf(l->reason, sizeof l->reason, "%s", refused.message);
 		l->busy = refused.code != RS_ECLOSED;
-		link_retry(l, now_ms);
+		link_not_joined(l, refused.message, now_ms);
 	} else {
 		rs_fail(&e, refused.code, "reducer %s (%s): %s", r->id, r->address, refused.message);
 		exchange_fail(l->x, &e, true, l, now_ms);

@@ -199,6 +199,16 @@ void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
 	}
 }
 
+void link_not_joined(struct link *l, const char *reason, uint64_t now_ms)
+{
+	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
+		link_lost(l, reason, false, now_ms);
+		return;
+	}
+	snprintf(l->reason, sizeof l->reason, "%s", reason);
+	link_retry(l, now_ms);
+}
+
 static bool all_links_run(const struct exchange *x, unsigned reducer)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
@@ -230,9 +240,10 @@ static void learn(struct exchange *x, unsigned reducer, const struct control_vie
 	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
 	bool here = true;
 
+	/* WELCOME may still be on its way when others have START */
 	for (unsigned i = 0; i < x->links_n; i++)
-		here &= x->links[i].reducer != reducer || x->links[i].state == LINK_JOINED ||
-			x->links[i].state == LINK_RUNNING;
+		here &= x->links[i].reducer != reducer ||
+			(x->links[i].state >= LINK_GREETING && x->links[i].state <= LINK_RUNNING);
 	/* it is back, but a connection that it was seen with is lost already; or it was away and nobody noticed here */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;

@@ -245,6 +245,10 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		l->aborts++;
 		ck_assert_int_eq(control_unpack_abort(payload, h->payload_len, &l->abort, &e), 0);
 		break;
+	case FRAME_VIEW:
+		l->views++;
+		ck_assert_int_eq(control_unpack_view(payload, h->payload_len, &l->view, &e), 0);
+		break;
 	default:
 		ck_abort_msg("the exchange sent a %s frame", frame_type_name(h->type));
 	}

@@ -26,6 +26,8 @@ struct reducer_link {
 	bool greeted; /* HELLO has come */
 	unsigned pings, goodbyes, aborts;
 	struct rs_err abort; /* the last one */
+	unsigned views;
+	struct control_view view; /* the last one */
 	struct frame *data;  /* of every DATA, in order */
 	void **payload;
 	unsigned data_n, data_size, answered;
