@@ -216,7 +216,7 @@ static int check_place(struct session *s, struct rs_err *e)
 	if (!st->running)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
 	/* what all have may still be repeated, see stripe_view.c */
-	if (st->left && (!st->p.retain || s->in.type != FRAME_HAVE))
+	if (st->left && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->left_ack))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
 	if (s->parked)
