@@ -32,6 +32,7 @@ struct agentd_conn {
 	struct local_client *client;
 	struct agentd_out *out, **out_end;
 	unsigned out_n;
+	bool deaf;          /* it has closed and takes nothing more; what it said before is still to be read */
 	const char *doomed; /* why it has to go as soon as the hub's call has returned; NULL: it stays */
 };
 

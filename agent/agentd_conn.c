@@ -68,13 +68,11 @@ static void flush(struct agentd_conn *c)
 	int rc;
 
 	while (c->out) {
-		rc = send_one(c->fd, &c->out->m, c->out->fd);
+		rc = c->deaf ? 0 : send_one(c->fd, &c->out->m, c->out->fd);
 		if (rc == EAGAIN || rc == EINTR)
 			return;
-		if (rc) {
-			doom(c, "exited");
-			return;
-		}
+		if (rc)
+			c->deaf = true;
 		drop_first(c);
 	}
 }
@@ -109,13 +107,12 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 	int rc = EAGAIN;
 
 	(void)ctx;
-	if (!c->doomed && !c->out) {
+	if (!c->doomed && !c->deaf && !c->out) {
 		rc = send_one(c->fd, m, fd);
-		if (rc && rc != EAGAIN && rc != EINTR)
-			doom(c, "exited");
+		c->deaf = rc && rc != EAGAIN && rc != EINTR;
 	}
 	/* a LANDED may be left out: a client that is busy must not be sent more than it can take */
-	if (rc && !c->doomed && m->head.type != LOCAL_LANDED && queue(c, m, fd))
+	if (rc && !c->doomed && !c->deaf && m->head.type != LOCAL_LANDED && queue(c, m, fd))
 		return;
 	if (fd >= 0)
 		close(fd);
