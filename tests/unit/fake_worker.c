@@ -47,6 +47,7 @@ void fw_init(struct fw_world *fw, const struct fw_options *opt)
 	    .priorities = opt->priorities ? opt->priorities : 1,
 	    .deterministic = opt->deterministic,
 	    .checksum = opt->checksum,
+	    .retain = opt->retain,
 	};
 	if (!lo.kernels)
 		must(rs_kernels_select("auto", &lo.kernels, &e) == RS_OK);
@@ -181,6 +182,55 @@ void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f)
 		fw_contribute(fw, rank, f);
 }
 
+void fw_have(struct fw_world *fw, unsigned rank, struct frame f)
+{
+	f.type = FRAME_HAVE;
+	f.flags = 0;
+	f.payload_len = f.payload_sum = 0;
+	fw_say(fw, rank, f, NULL);
+}
+
+void fw_keep(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
+{
+	uint32_t n = frame_chunk_len(f.count, f.chunk_elems, f.chunk);
+	uint8_t *payload = malloc(n * sizeof(double) + 1);
+
+	for (uint32_t i = 0; i < n; i++)
+		oracle_result(payload, i, f.dtype, f.op, fw->params.world_size, processes, f.seq,
+			      (uint64_t)f.chunk * f.chunk_elems + i);
+	f.type = FRAME_KEPT;
+	f.flags = 0;
+	f.payload_len = n * (uint32_t)rs_dtype_size(f.dtype);
+	if (fw->params.checksum) {
+		f.flags = FRAME_CHECKED;
+		f.payload_sum = frame_checksum(payload, f.payload_len);
+	}
+	fw_say(fw, rank, f, payload);
+	free(payload);
+}
+
+void fw_say_view(struct fw_world *fw, unsigned rank, const struct control_view *v)
+{
+	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX], payload[FRAME_CONTROL_MAX];
+
+	fw_say_bytes(fw, rank, frame,
+		     control_frame(frame, FRAME_VIEW, FAKE_GENERATION, 0, payload, control_pack_view(payload, v)));
+}
+
+/* Without questions, which nobody waits for. */
+static unsigned count_results(const struct stripe *st, const struct session *s)
+{
+	unsigned n = 0;
+
+	for (unsigned p = 0; p < st->p.priorities; p++) {
+		const struct session_stream *t = &s->streams[p];
+
+		for (unsigned i = 0; i < t->results_n; i++)
+			n += t->results[(t->results_head + i) % st->slots_n].kind != TX_FETCH;
+	}
+	return n;
+}
+
 unsigned fw_slots_alive(const struct fw_world *fw)
 {
 	const struct stripe *st = stripe_find(fw->lane, FAKE_JOB, fw->params.lane);
@@ -197,7 +247,7 @@ unsigned fw_slots_alive(const struct fw_world *fw)
 		for (const struct slot *s = st->free[p]; s; s = s->next)
 			idle++;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		queued += st->sessions[r] ? st->sessions[r]->results_n : 0;
+		queued += st->sessions[r] ? count_results(st, st->sessions[r]) : 0;
 	must(alive + idle == st->slots_n * st->p.priorities);
 	must(unsent == queued);
 	return alive;
@@ -406,6 +456,26 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 			ck_abort_msg("%s %s: element %u of chunk %u of operation %lu is wrong at rank %u",
 				     rs_op_name(f.op), rs_dtype_name(f.dtype), i, f.chunk, (unsigned long)f.seq, rank);
 	}
+}
+
+void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f)
+{
+	struct frame got = fw_expect(fw, rank, FRAME_RESULT);
+
+	must(got.seq == f.seq && got.chunk == f.chunk && got.count == f.count && got.chunk_elems == f.chunk_elems);
+	must(got.priority == f.priority && got.dtype == f.dtype && got.op == f.op);
+	must(got.payload_len == 0 && got.flags == 0);
+}
+
+struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type)
+{
+	const uint8_t *payload;
+	struct frame f = expect(fw, rank, type, &payload);
+	struct control_view v;
+	struct rs_err e;
+
+	must(control_unpack_view(payload, f.payload_len, &v, &e) == RS_OK);
+	return v;
 }
 
 void fw_expect_nothing(struct fw_world *fw, unsigned rank)

@@ -54,7 +54,7 @@ struct fw_world {
 struct fw_options {
 	unsigned world, window, priorities;
 	uint32_t chunk_bytes;
-	bool deterministic, checksum;
+	bool deterministic, checksum, retain;
 	const struct rs_kernels *kernels;
 	uint32_t detect_ms;
 };
@@ -79,6 +79,12 @@ void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f);
 /* All chunks of an operation. */
 void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f);
 
+/* The same chunk, of which rank has the result already. */
+void fw_have(struct fw_world *fw, unsigned rank, struct frame f);
+/* The answer to FETCH: the oracle's result. */
+void fw_keep(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
+void fw_say_view(struct fw_world *fw, unsigned rank, const struct control_view *v);
+
 /* One recvmsg of at most max bytes, and the flush after it. Returns how many were taken. */
 size_t fw_feed(struct fw_world *fw, unsigned rank, size_t max);
 /* Everything that was said, in pieces, the ranks in turn. */
@@ -101,6 +107,10 @@ struct frame fw_expect(struct fw_world *fw, unsigned rank, unsigned type);
 void fw_expect_abort(struct fw_world *fw, unsigned rank, int code, const char *a, const char *b);
 /* The next frame is the RESULT of the contribution f, and its payload what the oracle says. */
 void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
+/* The next frame is a RESULT of it without a payload. */
+void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
+/* The next frame is VIEW or RESUME. */
+struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type);
 /* Nothing is there to be taken. */
 void fw_expect_nothing(struct fw_world *fw, unsigned rank);
 
