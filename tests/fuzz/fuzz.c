@@ -159,6 +159,18 @@ static uint32_t waiting(struct fuzz_input *in, uint8_t *out)
 	return control_pack_waiting(out, &w);
 }
 
+static uint32_t late(struct fuzz_input *in, uint8_t *out)
+{
+	struct control_late l = {.seq = fuzz_number(in), .waited_ms = (uint32_t)fuzz_number(in)};
+
+	l.missing_n = 1 + fuzz_below(in, CONTROL_MISSING);
+	l.missing_all = l.missing_n + fuzz_below(in, 3);
+	for (uint32_t i = 0; i < l.missing_n; i++)
+		l.missing[i] = (uint32_t)fuzz_number(in);
+	fuzz_text(in, l.label, sizeof l.label);
+	return control_pack_late(out, &l);
+}
+
 static uint32_t refused(struct fuzz_input *in, uint8_t *out)
 {
 	struct control_refused r = {.retry = fuzz_u8(in) & 1, .code = -(int)fuzz_u8(in)};
@@ -203,6 +215,9 @@ uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 		break;
 	case FRAME_WAITING:
 		len = waiting(in, out);
+		break;
+	case FRAME_LATE:
+		len = late(in, out);
 		break;
 	case FRAME_ABORT:
 		len = ended(in, out);

@@ -75,11 +75,11 @@ coverage() {
 	for target in $(targets); do
 		program=$b/tests/fuzz/fuzz_$target
 		LLVM_PROFILE_FILE=$b/$target.profraw "$program" "$corpora/$target" >"$b/$target.log"
-		objects+=(-object "$program")
+		objects+=(-object "$program") # the last one is also the first argument, which llvm-cov wants to be a program
 	done
 	llvm-profdata merge -o "$b/all.profdata" "$b"/*.profraw
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
-	llvm-cov report -instr-profile "$b/all.profdata" "${objects[@]}" proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
+	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
 		server/{lane,registry,session*,slot,stripe*}.c agent/{exchange*,link*,local*,window}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }

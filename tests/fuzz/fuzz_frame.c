@@ -164,19 +164,34 @@ static void try_view(const uint8_t *data, uint32_t len)
 	must(!control_view_merge(&merged, &v) && control_view_number(&merged) == control_view_number(&v));
 }
 
+static void try_late(const uint8_t *data, uint32_t len)
+{
+	struct control_late l = {0}, again = {0};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct rs_err e = {0};
+	int rc = control_unpack_late(data, len, &l, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	must(l.missing_n >= 1 && l.missing_n <= CONTROL_MISSING && l.missing_n <= l.missing_all && plain(l.label));
+	must(control_unpack_late(out, control_pack_late(out, &l), &again, &e) == RS_OK);
+	must(again.seq == l.seq && again.missing_n == l.missing_n && strcmp(again.label, l.label) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const tries[])(const uint8_t *, uint32_t) = {try_hello,   try_welcome, try_refused,
-								   try_waiting, try_abort,   try_view};
-	enum { N = sizeof tries / sizeof tries[0] };
+	static void (*const tries[16])(const uint8_t *, uint32_t) = {try_hello, try_welcome, try_refused,   try_waiting,
+								     try_abort, try_view,    [8] = try_late};
 	struct fuzz_input in = {data, size};
-	uint8_t what = fuzz_u8(&in) % (N + 2);
+	uint8_t what = fuzz_u8(&in) % 16;
 
-	if (what == N)
+	if (what == 6)
 		try_header(in.at, in.left);
-	else if (what == N + 1)
+	else if (what == 7)
 		try_chunks(&in);
-	else
+	else if (tries[what])
 		tries[what](in.at, (uint32_t)(in.left < FRAME_CONTROL_MAX ? in.left : FRAME_CONTROL_MAX));
 	return 0;
 }

@@ -228,6 +228,7 @@ static void check_result(struct world *w, const struct conn *c)
 static void on_frame(struct world *w, struct conn *c)
 {
 	struct rs_err why, e = {0};
+	struct control_late late;
 	struct control_view v;
 
 	must(!c->aborted);
@@ -251,6 +252,10 @@ static void on_frame(struct world *w, struct conn *c)
 		break;
 	case FRAME_WAITING:
 		must(!c->start);
+		break;
+	case FRAME_LATE:
+		must(c->start);
+		must(control_unpack_late(c->in.control, c->in.f.payload_len, &late, &e) == RS_OK);
 		break;
 	case FRAME_RESUME:
 		must(c->start);
