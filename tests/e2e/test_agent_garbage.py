@@ -262,6 +262,26 @@ class Garbage(unittest.TestCase):
                 pattern = "left the job before it had given all" if leave else "has given only 500 elements"
                 self.assertRegex(sentence, "rank 0 .*" + pattern)
 
+    def test_leaving_without_reading(self):
+        """What a process said before it closed counts, although the agent has something to tell it."""
+        with harness.Cluster(reducers=1, agents=1) as cluster:
+            agent = cluster.agents[0]
+            clients = [local.Client(cluster.socket_path(0), 20 * harness.SCALE) for _ in range(2)]
+            for rank, c in enumerate(clients):
+                self.addCleanup(c.sock.close)
+                c.send(local.hello(job="leaves", rank=rank, world=2, local_rank=rank, local_world=2))
+                c.expect(local.WELCOME)
+            for c in clients:
+                c.expect(local.READY)
+            agent.signal(signal.SIGSTOP)
+            for c in clients:
+                c.send(local.message(local.STATS))  # is answered, which meets a closed socket
+                c.send(local.message(local.GOODBYE))
+                c.sock.close()
+            agent.signal(signal.SIGCONT)
+            agent.wait_text("job-(ended|failed)")
+            self.assertNotIn("exited", agent.err)
+
     def test_memory_is_sealed(self):
         c = self.ready()
         _, fd = c.buffer(8192)
