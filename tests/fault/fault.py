@@ -160,7 +160,7 @@ class Director:
             world.stop(i)
         elif event.kind == "cut":
             world.cut(event.node, i, event.out, event.back)
-            undo = lambda i: world.mend(event.node, i)  # noqa: E731
+            undo = lambda i: world.mend(event.node, i, event.out, event.back)  # noqa: E731
         else:
             world.plug(i, False)
             undo = lambda i: world.plug(i, True)  # noqa: E731
@@ -369,7 +369,7 @@ def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=20, help="how many (default %(default)s)")
     p.add_argument("--seed", type=int, default=1, help="of the first round (default %(default)s)")
-    p.add_argument("--steps", type=int, default=60, help="of each training (default %(default)s)")
+    p.add_argument("--steps", type=int, default=150, help="of each training (default %(default)s)")
     p.add_argument("--detect", type=float, default=0.8, help="seconds, timeouts.detect (default %(default)s)")
     p.add_argument("--framework", choices=("torch", "numpy"), default=framework())
     p.add_argument("--kinds", type=lambda t: t.split(","), default=list(plan.KINDS),

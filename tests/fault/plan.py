@@ -75,7 +75,9 @@ class Round:
         self.events = sorted(e for e in events if e)
 
     def _when(self):
-        return {"step": self._rng.randrange(3, self._steps), "delay": self._rng.choice([0, self._rng.uniform(0, 0.02)])}
+        # mostly so early that what it does is undone before the training ends
+        last = self._steps if self._rng.random() < 0.2 else max(4, self._steps // 2)
+        return {"step": self._rng.randrange(3, last), "delay": self._rng.choice([0, self._rng.uniform(0, 0.02)])}
 
     def _of_reducer(self, kinds):
         rng, detect = self._rng, self._detect

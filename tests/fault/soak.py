@@ -6,7 +6,8 @@ Two jobs last for the whole run, one direct and one through agents; brief ones c
 on purpose. Meanwhile two of the three reducers are killed, stopped, drained, cut off and started again. Every minute a
 line of JSON goes to --out: memory and descriptors of every process, operations done, faults made, errors that nobody
 asked for. At the end comes a verdict: no such error, every result right, all descriptors given back, and the memory of
-what lived all the time flat, which is judged after a run of 10 minutes or more and without sanitizers. Exit status 0: good; 1: not; 77: this machine cannot do it.
+what lived all the time flat, which is judged after a run of 10 minutes or more and without sanitizers. Exit status 0:
+good; 1: not.
 """
 
 import argparse
@@ -190,8 +191,9 @@ class Soak:
             heal = self.restart_drained
         elif kind == "cut":
             node, out = rng.choice(DIRECT + AGENTS), rng.random() < 0.7
-            world.cut(node, i, out, not out or rng.random() < 0.7)
-            heal = lambda i: world.mend(node, i)  # noqa: E731
+            back = not out or rng.random() < 0.7
+            world.cut(node, i, out, back)
+            heal = lambda i: world.mend(node, i, out, back)  # noqa: E731
         else:
             world.plug(i, False)
             heal = lambda i: world.plug(i, True)  # noqa: E731

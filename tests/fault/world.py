@@ -8,6 +8,7 @@ The happy path is: `with World(reducers=3, nodes=4, folder=..., config=...) as w
 `heal()`. Leaving the block ends everything; `problems` then says what daemons did that they should not.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -50,7 +51,7 @@ class World:
         self.problems = []
         self._links = links
         self._lab = None
-        self._cuts, self._unplugged = set(), set()
+        self._cuts, self._unplugged = collections.Counter(), set()
         self._stopped, self._draining = set(), set()  # Procs of reducers
         self._addresses = [None] * reducers
 
@@ -173,18 +174,22 @@ class World:
         return p.running() and p not in self._draining and p not in self._stopped
 
     def cut(self, node, i, out=True, back=True):
-        """What a node sends to reducer i is lost, or what that sends to it, or both."""
-        host = self.nodes + i
-        for a, b in [(node, host)] * out + [(host, node)] * back:
-            self._lab.cut(a, b)
-            self._cuts.add((a, b))
+        """What a node sends to reducer i is lost, or what that sends to it, or both. What is cut twice has to be
+        mended twice."""
+        for pair in self._ways(node, i, out, back):
+            self._lab.cut(*pair)
+            self._cuts[pair] += 1
 
-    def mend(self, node, i):
-        host = self.nodes + i
-        for pair in [(node, host), (host, node)]:
-            if pair in self._cuts:
-                self._cuts.remove(pair)
+    def mend(self, node, i, out=True, back=True):
+        """Undoes a cut; after heal() there is none."""
+        for pair in self._ways(node, i, out, back):
+            if self._cuts[pair] == 1:
                 self._lab.mend(*pair)
+            self._cuts[pair] = max(0, self._cuts[pair] - 1)
+
+    def _ways(self, node, i, out, back):
+        host = self.nodes + i
+        return [(node, host)] * out + [(host, node)] * back
 
     def plug(self, i, is_in):
         """Pulls the cable of reducer i, or puts it back."""
@@ -193,8 +198,8 @@ class World:
 
     def heal(self, timeout=20):
         """All reducers run and are reached by everybody, whatever happened to them."""
-        for a, b in list(self._cuts):
-            self._lab.mend(a, b)
+        for pair in +self._cuts:
+            self._lab.mend(*pair)
         self._cuts.clear()
         for i in list(self._unplugged):
             self.plug(i, True)
