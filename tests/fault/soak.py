@@ -52,7 +52,7 @@ class Job:
 
     def lose(self, rank):
         """Kills a rank: the others must read that."""
-        self.asked = rf"rank {rank}\b.* was lost"
+        self.asked = rf"rank {rank} \(.*(was lost|exited)"
         self.workers[rank].kill()
 
     def is_over(self):

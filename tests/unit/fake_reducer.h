@@ -28,7 +28,7 @@ struct reducer_link {
 	struct rs_err abort; /* the last one */
 	unsigned views;
 	struct control_view view; /* the last one */
-	struct frame *data;  /* of every DATA, in order */
+	struct frame *data;       /* of every DATA, in order */
 	void **payload;
 	unsigned data_n, data_size, answered;
 };
