@@ -101,9 +101,11 @@ static void drop_links(struct exchange *x, unsigned reducer, const struct link *
 	const struct fate *f = &x->fates[reducer];
 	struct rs_err why;
 
-	rs_fail(&why, RS_ECUT, "%s", f->why);
-	if (!f->told)
-		rs_wrap(&why, "rank %u: reducer %s (%s) was lost", x->opt.rank, r->id, r->address);
+	if (f->told)
+		rs_fail(&why, RS_ECUT, "%s", f->why);
+	else
+		rs_fail(&why, RS_ECUT, "rank %u goes on without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
+			f->why);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
