@@ -56,7 +56,7 @@ void team_rank_ended(struct rank *k)
 	/* something of a generation that has failed may still be there for a while, and be in the way */
 	if (t->failed && next->generation == t->generation && !next->again && !next->born)
 		next->generation++;
-	if (next->again && !all_ran(t))
+	if (next->again && (!all_ran(t) || t->hit))
 		after_us = 100000;
 	if (!all && next->generation > t->generation) {
 		fault_blame(t, FAULT_REPLACED, -1, "replaced generation");
