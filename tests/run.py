@@ -9,9 +9,9 @@
 Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/test_*.c (built; exit status 0 passed,
 77 skipped, anything else failed), tests/fuzz/fuzz_*.c (built, run on their committed inputs; exit status as well) and
 tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
-All but end-to-end tests that are built without sanitizers run side by side. The whole output of a program is shown when
-it failed. A program fails as well when its time is over, when it ran no test, and when it leaves processes behind; those
-are ended.
+All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
+others." in their first lines. The whole output of a program is shown when it failed. A program fails as well when its
+time is over, when it ran no test, and when it leaves processes behind; those are ended.
 """
 
 import argparse
@@ -33,6 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
 MARK = "RS_TEST_PROGRAM"  # in the environment of a program and of everything that it starts
 SKIPPED = 77
+BESIDE = "Runs beside others."
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -61,7 +62,7 @@ def program(source, build, san):
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
     limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
     # without sanitizers end-to-end tests look at how long things take
-    parallel = source.parent.name != "e2e" or bool(san)
+    parallel = source.parent.name != "e2e" or bool(san) or BESIDE in source.read_text()[:2000]
     before = fixed_addresses() if "thread" in san else []
     if source.suffix == ".py":
         return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
@@ -213,28 +214,30 @@ def main():
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=("unit", "sim", "fuzz", "e2e"))
     parser.add_argument("--match", default="", help="only programs with this in their name")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="programs at once; default 2")
+    parser.add_argument("--jobs", type=int, default=min(3, 1 + (os.cpu_count() or 1)), help="programs at once")
     parser.add_argument("--timeout", type=float, help="seconds for each; default 60 for units, 300 for others, more "
                         "under sanitizers")
     args = parser.parse_args()
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
-    todo = [checks, *programs(args.folders, args.only, args.match)]
+    todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
+    beside = sorted((p for p in todo if p.parallel), key=lambda p: "/sim/" not in p.argv[-1])  # the longest first
+    todo = [*checks, *(p for p in todo if not p.parallel), *beside]
     runner = Runner(args.timeout)
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())
     signal.signal(signal.SIGINT, lambda *_: runner.stop())
     started = time.monotonic()
-    for group in todo:
-        side_by_side = group and group[0].parallel
-        with concurrent.futures.ThreadPoolExecutor(args.jobs if side_by_side else 1) as pool:
-            list(pool.map(runner.run, group))
-    print(f"{sum(map(len, todo))} programs in {time.monotonic() - started:.0f} s")
+    for program in todo[: len(todo) - len(beside)]:
+        runner.run(program)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(runner.run, beside))
+    print(f"{len(todo)} programs in {time.monotonic() - started:.0f} s")
     passed, failed, skipped = runner.sums
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     if runner.stopped():
         return 130
-    if not any(todo):
+    if not todo:
         print("no test program was found", file=sys.stderr)
         return 1
     return 1 if failed else 0

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of tests/fault: a few rounds and a short soak, and that both find what is wrong."""
+"""The programs of tests/fault: a few rounds and a short soak, and that both find what is wrong.
+
+Runs beside others.
+"""
 
 import collections
 import contextlib

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that is late fails nothing until timeouts.op, which is off unless the file sets it; then everybody reads which
-operation waits, for whom and since when, and the log has said so before."""
+operation waits, for whom and since when, and the log has said so before.
+
+Runs beside others.
+"""
 
 import signal
 import unittest
