@@ -45,10 +45,10 @@ void view_place(struct exchange *x)
 /* Do two reducers speak of the same rank? Each says how it found out in its own words, behind these. */
 static bool same_cause(const struct fate *a, const struct fate *b)
 {
-	const char *end = strstr(a->why, " was lost");
-	size_t n = end ? (size_t)(end - a->why) : strlen(a->why) + 1;
+	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
 
-	return strncmp(a->why, b->why, n) == 0;
+	return ends_a && ends_b && ends_a - a->why == ends_b - b->why &&
+	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
 }
 
 /* What most reducers say for themselves, and of as many the last: a rank that dies is lost to each of them, and then

@@ -45,7 +45,7 @@ struct stripe_params {
 	uint32_t priorities; /* 1 .. FRAME_PRIORITIES */
 	bool deterministic;
 	bool checksum;
-	bool retain; /* other reducers can take over: a lost rank is lost to this one */
+	bool retain;     /* other reducers can take over: a lost rank is lost to this one */
 	uint8_t *memory; /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is gone */
 };
 

@@ -397,7 +397,8 @@ class Lab:
         if not self._nowhere:
             (bridge,) = json.loads(_call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
             self._nowhere = bridge["address"]  # the switch drops what is for itself: it has no address to answer from
-        _call(["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere, "dev", "eth0",
+        command = ["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere]
+        _call([*command, "dev", "eth0",
                "nud", "permanent"])
 
     def mend(self, i, j):
