@@ -27,6 +27,7 @@ struct process {
 	bool dropped;
 	bool welcome;
 	uint64_t seq;  /* of its next operation */
+	uint64_t said; /* one more than the highest that it has said */
 	uint64_t done; /* bit i: operation i has ended */
 };
 
@@ -59,7 +60,7 @@ struct world {
 
 static void on_done(struct process *p, const struct local_done *d)
 {
-	must(d->seq < p->seq);
+	must(d->seq < p->said);
 	if (d->seq >= 64)
 		return;
 	must(!(p->done >> d->seq & 1));
@@ -256,23 +257,30 @@ static void engine_fail(struct engine *en, int code)
 }
 
 /* As a link does it: the contribution is read, the result written, both of them or parts where there is no payload. */
-static void run_chunk(const struct exchange_op *x, uint64_t chunk)
+static void run_chunk(struct exchange_op *x, uint64_t chunk)
 {
 	static uint8_t sink[2 * CHUNK];
 	uint64_t first = chunk * x->chunk_elems;
 	uint32_t n = frame_chunk_len(x->count, x->chunk_elems, (uint32_t)chunk);
 	uint32_t size = (uint32_t)rs_dtype_size(x->dtype), wire = x->wide ? (uint32_t)sizeof(float) : size;
 	bool sends = x->op != FRAME_OP_BROADCAST || x->root;
+	struct rs_err e;
+	const char *at;
 
 	if (n && sends) {
 		if (x->fill)
-			x->fill((struct exchange_op *)x, first, n);
-		memcpy(sink, (const char *)x->send + exchange_place(first * wire, x->send_ring), n * wire);
+			x->fill(x, first, n);
+		at = (const char *)x->send + exchange_place(first * wire, x->send_ring);
+		if (x->inspect && !x->told && x->inspect(x, at, first, n, &e)) {
+			must(e.code == RS_ENONFINITE && e.msg[0]);
+			x->told = true;
+		}
+		memcpy(sink, at, n * wire);
 	}
 	if (n && !x->root)
 		memcpy((char *)x->recv + exchange_place(first * size, x->recv_ring), sink, n * size);
 	if (x->landed && (n || x->root))
-		x->landed((struct exchange_op *)x, first, n);
+		x->landed(x, first, n);
 }
 
 /* Runs at most n chunks of an operation, as far as its bytes are there. */
@@ -296,6 +304,7 @@ static bool make_one(struct world *w, bool fail)
 	struct local_buffer *b = w->making[0];
 	uint64_t bytes = w->making_bytes[0];
 	struct rs_err e;
+	uint8_t *map;
 
 	if (!w->making_n)
 		return false;
@@ -309,7 +318,11 @@ static bool make_one(struct world *w, bool fail)
 	}
 	w->shm_bytes += bytes;
 	must(w->shm_bytes <= SHM);
-	local_buffer_made(b, calloc(1, bytes), 5, NULL);
+	map = calloc(1, bytes);
+	must(map);
+	for (unsigned i = 0; i < CHUNK; i++) /* numbers of all kinds */
+		map[i] = (uint8_t)(i * 37 ^ i >> 4);
+	local_buffer_made(b, map, 5, NULL);
 	return true;
 }
 
@@ -365,6 +378,14 @@ static void settle(struct world *w)
 		must(n < 10000);
 }
 
+static void deliver(struct world *w, struct process *p, union local_message *m, size_t n)
+{
+	if (n == sizeof m->submit && m->head.type == LOCAL_SUBMIT && m->submit.seq >= p->said &&
+	    m->submit.seq < UINT64_MAX)
+		p->said = m->submit.seq + 1;
+	local_client_message(p->client, m, n, w->now_ms);
+}
+
 static void say(struct world *w, struct process *p, union local_message *m, size_t n)
 {
 	uint8_t twist = fuzz_u8(&w->in);
@@ -377,7 +398,7 @@ static void say(struct world *w, struct process *p, union local_message *m, size
 
 		memcpy((char *)m + at, &v, at + 8 <= sizeof *m ? 8 : 4);
 	}
-	local_client_message(p->client, m, n, w->now_ms);
+	deliver(w, p, m, n);
 }
 
 static void connect_one(struct world *w, struct process *p)
@@ -512,7 +533,7 @@ static void say_any(struct world *w, struct process *p)
 	from = fuzz_bytes(&w->in, sizeof m, &n);
 	memcpy(&m, from, n);
 	if (p->client)
-		local_client_message(p->client, &m, n, w->now_ms);
+		deliver(w, p, &m, n);
 }
 
 static void engine_step(struct world *w, struct engine *en)
@@ -589,6 +610,8 @@ static void step(struct world *w)
 
 static void world_open(struct world *w)
 {
+	uint8_t how = fuzz_u8(&w->in);
+
 	struct local_hub_options opt = {.cfg = &w->cfg, .ports = &ports, .ctx = w, .host = "host"};
 	struct rs_err e;
 
@@ -601,7 +624,8 @@ static void world_open(struct world *w)
 	w->cfg.limits.ops = OPS;
 	w->cfg.agent.shm_bytes = SHM;
 	w->cfg.timeouts.handshake_ms = 1000;
-	w->cfg.timeouts.op_ms = fuzz_u8(&w->in) & 1 ? 2000 : 0;
+	w->cfg.timeouts.op_ms = how & 1 ? 2000 : 0;
+	w->cfg.job.detect_nonfinite = how & 2 ? RS_NONFINITE_LOG : RS_NONFINITE_OFF;
 	w->cfg.sharding.chunk_bytes = CHUNK;
 	w->cfg.sharding.window = 2;
 	w->cfg.sharding.priorities = 2;

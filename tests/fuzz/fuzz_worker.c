@@ -21,17 +21,18 @@ enum {
 };
 
 static const char *const yamls[] = {
-    "reducers: [{id: a, address: h:1, lanes: 1}]\n"
-    "sharding: {shards: 4, chunk_bytes: 1KiB, window: 4, priorities: 2}\n",
-    "job: {checksum: true}\n"
-    "reducers: [{id: a, address: h:1, lanes: 1}, {id: b, address: h:2, lanes: 1}]\n"
-    "sharding: {shards: 8, chunk_bytes: 1KiB, window: 2, priorities: 3}\n",
-    "job: {failover: fail}\n"
-    "reducers: [{id: a, address: h:1, lanes: 2}, {id: b, address: h:2, lanes: 1}]\n"
-    "sharding: {map: {0-2: a, 3: b}, chunk_bytes: 1KiB, window: 1, priorities: 1}\n"
-    "timeouts: {op: 20s, detect: 5s}\n",
-    "reducers: [{id: a, address: h:1, lanes: 1}, {id: b, address: h:2, lanes: 1}, {id: c, address: h:3, lanes: 1}]\n"
-    "sharding: {shards: 3, chunk_bytes: 1KiB, window: 8, priorities: 4}\n",
+    ("job: {detect_nonfinite: fail}\n"
+     "reducers: [{id: a, address: h:1, lanes: 1}]\n"
+     "sharding: {shards: 4, chunk_bytes: 1KiB, window: 4, priorities: 2}\n"),
+    ("job: {checksum: true}\n"
+     "reducers: [{id: a, address: h:1, lanes: 1}, {id: b, address: h:2, lanes: 1}]\n"
+     "sharding: {shards: 8, chunk_bytes: 1KiB, window: 2, priorities: 3}\n"),
+    ("job: {failover: fail}\n"
+     "reducers: [{id: a, address: h:1, lanes: 2}, {id: b, address: h:2, lanes: 1}]\n"
+     "sharding: {map: {0-2: a, 3: b}, chunk_bytes: 1KiB, window: 1, priorities: 1}\n"
+     "timeouts: {op: 20s, detect: 5s}\n"),
+    ("reducers: [{id: a, address: h:1, lanes: 1}, {id: b, address: h:2, lanes: 1}, {id: c, address: h:3, lanes: 1}]\n"
+     "sharding: {shards: 3, chunk_bytes: 1KiB, window: 8, priorities: 4}\n"),
 };
 enum { YAMLS = sizeof yamls / sizeof yamls[0] };
 
@@ -42,6 +43,7 @@ struct op {
 	uint8_t *send, *recv; /* owned; equal: in place */
 	_Atomic uint64_t ready;
 	uint64_t filled, landed; /* bit i: chunk i was */
+	bool nan, told;          /* it has something that is not finite, and that was said */
 };
 
 /* A connection as the reducer sees it. */
@@ -78,6 +80,18 @@ static void on_fill(struct exchange_op *x, uint64_t first, uint32_t n)
 	must(first + n <= atomic_load(&o->ready));
 	must(!(o->filled >> chunk & 1));
 	o->filled |= UINT64_C(1) << chunk;
+}
+
+static int on_inspect(struct exchange_op *x, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+{
+	struct op *o = x->user;
+	unsigned chunk = (unsigned)(first / x->chunk_elems);
+
+	must(o->filled >> chunk & 1);
+	must(at == o->send + first * (x->wide ? sizeof(float) : rs_dtype_size(x->dtype)) && first + n <= x->count);
+	must(!o->told);
+	o->told = o->nan;
+	return o->nan ? rs_fail(e, RS_ENONFINITE, "not finite") : RS_OK;
 }
 
 static void on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
@@ -431,7 +445,7 @@ static void submit(struct world *w)
 	if (i == OPS)
 		return;
 	o = &w->ops[i];
-	*o = (struct op){.used = true, .world = w};
+	*o = (struct op){.used = true, .world = w, .nan = how >> 6 & 1};
 	o->x = (struct exchange_op){
 	    .count = count,
 	    .dtype = kind % 10,
@@ -441,6 +455,7 @@ static void submit(struct world *w)
 	    .name = how >> 3 & 1 ? "grad" : NULL,
 	    .tensors = how >> 4 & 1,
 	    .fill = on_fill,
+	    .inspect = on_inspect,
 	    .landed = on_landed,
 	    .done = on_done,
 	    .user = o,
