@@ -21,7 +21,7 @@ targets() {
 list() {
 	echo "make fuzz TARGET=... SECONDS=...; targets:"
 	for target in $(targets); do
-		printf '  %-8s %s\n' "$target" "$(sed -n '2s|^/\* ||p' "tests/fuzz/fuzz_$target.c")"
+		printf '  %-8s %s\n' "$target" "$(sed -n '2s|^/\* \([^.:]*\).*|\1|p' "tests/fuzz/fuzz_$target.c")"
 	done
 }
 

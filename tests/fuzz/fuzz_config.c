@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any text is refused with a sentence, or taken and then printed so that it reads back alike.
- *
- *   make CC=clang SAN=address,undefined,fuzzer-no-link fuzz-config
- *   build/address-undefined-fuzzer-no-link/tests/fuzz/fuzz_config CORPUS config/examples */
+/* Configuration files: any text is refused with a sentence, or taken and then printed so that it reads back alike. */
 #include "config/config.h"
 
 #include <stdio.h>
