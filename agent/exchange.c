@@ -119,7 +119,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt.label = x->label;
 	x->digest = rs_config_digest(cfg);
 	x->connect_by_ms = now_ms + opt->connect_ms;
-	x->absent_by_ms = now_ms + opt->connect_ms / 2;
+	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
 	x->retaining = cfg->job.retain && cfg->reducers_n > 1;
 	x->view.n = cfg->reducers_n;
 	x->next_ms = now_ms;

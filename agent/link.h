@@ -16,6 +16,7 @@ enum {
 	LINK_DETECT_MIN_MS = 400,  /* below it a peer's detection time would make heartbeats a load */
 	LINK_LATE_MS = 2500,       /* how long a LATE is news: reducers say it once a second */
 	LINK_LATE_WARN_MS = 10000, /* an operation that is as late is worth a warning, and there is one in that time */
+	LINK_ABSENT_MS = 5000,     /* after which a job begins without a reducer, which may come later */
 	LINK_FLUSH_MS = 1000,      /* for the last words and the peer's close */
 	LINK_CONTROL_OUT = 2048,   /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
 	LINK_ANSWERS = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */
