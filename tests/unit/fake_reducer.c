@@ -40,6 +40,19 @@ static void on_late(void *user, const char *sentence)
 	snprintf(f->late, sizeof f->late, "%s", sentence);
 }
 
+static void on_changed(void *user, const struct rs_reducer *r, bool lives, const char *why)
+{
+	struct reducers *f = user;
+
+	(void)r;
+	if (lives) {
+		f->back++;
+		return;
+	}
+	f->lost++;
+	strcpy(f->why, why);
+}
+
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
 {
 	struct exchange_options opt = {.cfg = &f->cfg,
@@ -51,6 +64,7 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 				       .incarnation = 99,
 				       .connect_ms = connect_ms,
 				       .late = on_late,
+				       .reducer_changed = on_changed,
 				       .user = f};
 	struct rs_err e = {0};
 
@@ -122,6 +136,28 @@ void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t
 	reducers_say_control(f, link, FRAME_LATE, payload, control_pack_late(payload, &l));
 }
 
+void reducers_say_view(struct reducers *f, unsigned link, unsigned type, const struct control_view *v)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	reducers_say_control(f, link, type, payload, control_pack_view(payload, v));
+}
+
+void reducers_resume(struct reducers *f, unsigned link)
+{
+	reducers_say_view(f, link, FRAME_RESUME, &f->l[link].view);
+}
+
+void reducers_fetch(struct reducers *f, unsigned link, unsigned n)
+{
+	struct frame h = f->l[link].data[n];
+
+	h.type = FRAME_FETCH;
+	h.flags = 0;
+	h.payload_len = h.payload_sum = 0;
+	reducers_say(f, link, &h, NULL);
+}
+
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry)
 {
 	struct control_refused r = {.code = code, .retry = retry};
@@ -150,14 +186,19 @@ uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct f
 	static uint64_t out[RS_CHUNK_MAX / 8];
 	const struct frame *d = &f->l[link].data[n];
 	uint32_t elems = frame_chunk_len(d->count, d->chunk_elems, d->chunk);
-	uint32_t len = d->flags & FRAME_ROOT ? 0 : elems * (uint32_t)rs_dtype_size(d->dtype);
+	uint32_t len = elems * (uint32_t)rs_dtype_size(d->dtype);
 
-	if (d->op == FRAME_OP_BROADCAST)
+	if (d->flags & FRAME_ROOT || d->type == FRAME_HAVE)
+		len = 0;
+	if (d->type == FRAME_HAVE)
+		; /* it has it */
+	else if (d->op == FRAME_OP_BROADCAST)
 		memset(out, (int)d->chunk + 1, len);
 	else
 		triple(d, f->l[link].payload[n], out, elems);
 	*h = *d;
 	h->type = FRAME_RESULT;
+	h->ack = 0;
 	h->payload_len = len;
 	h->flags = f->cfg.job.checksum && len ? FRAME_CHECKED : 0;
 	h->payload_sum = h->flags ? frame_checksum(out, len) : 0;
@@ -178,18 +219,26 @@ void reducers_cut(struct reducers *f, unsigned link, const char *reason)
 {
 	struct reducer_link *l = &f->l[link];
 
-	l->up = l->greeted = false;
+	l->up = l->greeted = l->started = false;
 	l->in.len = l->in.off = l->out.len = l->out.off = 0;
 	exchange_disconnected(f->x, link, reason, f->now_ms);
 }
 
 static void start_when_complete(struct reducers *f)
 {
-	for (unsigned i = 0; i < f->links_n; i++)
-		if (!f->l[i].greeted)
-			return;
-	for (unsigned i = 0; f->start && i < f->links_n; i++)
-		reducers_say_control(f, i, FRAME_START, NULL, 0);
+	unsigned first = 0, end;
+
+	for (unsigned r = 0; f->start && r < f->cfg.reducers_n; r++, first = end) {
+		bool complete = true;
+
+		end = first + f->cfg.reducers[r].lanes;
+		for (unsigned i = first; i < end; i++)
+			complete = complete && f->l[i].greeted && !f->l[i].started;
+		for (unsigned i = first; complete && i < end; i++) {
+			f->l[i].started = true;
+			reducers_say_control(f, i, FRAME_START, NULL, 0);
+		}
+	}
 }
 
 static void on_hello(struct reducers *f, unsigned link, const uint8_t *payload, uint32_t len)
@@ -222,6 +271,26 @@ static void on_data(struct reducers *f, unsigned link, const struct frame *h, co
 		reducers_answer(f, link);
 }
 
+static void on_view(struct reducers *f, unsigned link, const uint8_t *payload, uint32_t len)
+{
+	struct reducer_link *l = &f->l[link];
+	struct rs_err e;
+
+	ck_assert_int_eq(control_unpack_view(payload, len, &l->view, &e), 0);
+	l->views++;
+	l->answered = l->data_n;
+	if (f->resume)
+		reducers_resume(f, link);
+}
+
+static void on_kept(struct reducer_link *l, const struct frame *h, const uint8_t *payload)
+{
+	ck_assert_uint_le(h->payload_len, sizeof l->kept_payload);
+	l->kept_n++;
+	l->kept = *h;
+	memcpy(l->kept_payload, payload, h->payload_len);
+}
+
 static void on_frame(struct reducers *f, unsigned link, const struct frame *h, const uint8_t *payload)
 {
 	struct reducer_link *l = &f->l[link];
@@ -232,7 +301,17 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 	case FRAME_HELLO:
 		on_hello(f, link, payload, h->payload_len);
 		break;
+	case FRAME_VIEW:
+		on_view(f, link, payload, h->payload_len);
+		break;
+	case FRAME_KEPT:
+		on_kept(l, h, payload);
+		break;
+	case FRAME_SETTLE:
+		l->settles++;
+		break;
 	case FRAME_DATA:
+	case FRAME_HAVE:
 		on_data(f, link, h, payload);
 		break;
 	case FRAME_PING:
@@ -244,10 +323,6 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 	case FRAME_ABORT:
 		l->aborts++;
 		ck_assert_int_eq(control_unpack_abort(payload, h->payload_len, &l->abort, &e), 0);
-		break;
-	case FRAME_VIEW:
-		l->views++;
-		ck_assert_int_eq(control_unpack_view(payload, h->payload_len, &l->view, &e), 0);
 		break;
 	default:
 		ck_abort_msg("the exchange sent a %s frame", frame_type_name(h->type));

@@ -24,13 +24,16 @@ struct reducer_link {
 	struct reducer_bytes out; /* said, not fed yet */
 	struct control_hello hello;
 	bool greeted; /* HELLO has come */
-	unsigned pings, goodbyes, aborts;
-	struct rs_err abort; /* the last one */
-	unsigned views;
-	struct control_view view; /* the last one */
-	struct frame *data;       /* of every DATA, in order */
+	bool started; /* START was said */
+	unsigned pings, goodbyes, aborts, settles, views;
+	struct rs_err abort;      /* the last one */
+	struct control_view view; /* the same */
+	struct frame *data;       /* of every DATA and HAVE, in order */
 	void **payload;
-	unsigned data_n, data_size, answered;
+	unsigned data_n, data_size, answered; /* what came before the last VIEW counts as answered */
+	unsigned kept_n;
+	struct frame kept; /* the last KEPT */
+	uint8_t kept_payload[4096];
 };
 
 struct reducers {
@@ -44,10 +47,14 @@ struct reducers {
 	bool welcome, start, answer; /* reducers do this by themselves */
 	unsigned lates;              /* warnings of a late operation, */
 	char late[400];              /* and the last one */
+	bool resume;                 /* and answer a VIEW with RESUME, as if the others had said it before */
 	uint32_t random;             /* != 0: pieces and the order of links are random */
+	unsigned lost, back;         /* reducers, as the exchange told */
+	char why[CONTROL_MESSAGE];   /* of the last one lost */
 };
 
-/* The exchange of rank 0 of `world` with this YAML, at time 1000. Reducers welcome, start and answer. */
+/* The exchange of rank 0 of `world` with this YAML, at time 1000. Reducers welcome, start and answer, and say START
+ * when all their lanes are there. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
 void reducers_close(struct reducers *f);
 
@@ -68,10 +75,17 @@ void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, un
 void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t waited_ms, unsigned a, unsigned b,
 		       unsigned more);
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry);
+/* VIEW or RESUME */
+void reducers_say_view(struct reducers *f, unsigned link, unsigned type, const struct control_view *v);
+/* RESUME of the view that came last on a link, from its own start on. */
+void reducers_resume(struct reducers *f, unsigned link);
+/* The chunk of the n-th DATA or HAVE of a link is asked for. */
+void reducers_fetch(struct reducers *f, unsigned link, unsigned n);
 /* The header of the answer to the n-th DATA of a link, and its payload: the contribution times three, or for a
- * broadcast of another rank the bytes chunk + 1. Returns the payload's length; the payload is static. */
+ * broadcast of another rank the bytes chunk + 1; to a HAVE nothing. Returns the payload's length; the payload is
+ * static. */
 uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload);
-void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest DATA without an answer */
+void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest without an answer */
 void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */
 
 /* An operation on memory of its own, and how it ended. */

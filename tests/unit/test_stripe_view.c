@@ -182,6 +182,26 @@ START_TEST(a_rank_that_has_learnt_more_is_not_resumed)
 }
 END_TEST
 
+/* The same when another rank has learnt more. */
+START_TEST(a_rank_that_is_to_learn_more_is_not_resumed)
+{
+	struct control_view first = view_of(0, 1, 0), second = view_of(1, 1, 0);
+	struct fw_world fw;
+
+	running(&fw, (struct fw_options){0});
+	fw.w[0].room = 0;
+	say(&fw, 1, first);
+	say(&fw, 0, first);
+	expect_view(&fw, 1, FRAME_RESUME, first);
+	say(&fw, 1, second);
+	fw_grant(&fw, 0, SIZE_MAX);
+	expect_view(&fw, 0, FRAME_VIEW, first);
+	expect_view(&fw, 0, FRAME_VIEW, second);
+	fw_expect_nothing(&fw, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 /* What a rank has said that it lacks it must not get; the others, which have not said so, may. */
 START_TEST(a_result_goes_only_to_those_that_expect_it)
 {
@@ -252,22 +272,22 @@ START_TEST(contributions_of_the_view_before_do_not_count)
 
 	running(&fw, (struct fw_options){.world = 3, .deterministic = _i & 1, .checksum = _i & 2});
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 5, 16, 0);
-	fw_contribute(&fw, 0, f);
-	fw_contribute(&fw, 2, f);
+	for (f.seq = 5; f.seq < 9; f.seq++) { /* the window is full */
+		fw_contribute(&fw, 0, f);
+		fw_contribute(&fw, 2, f);
+	}
 	fw_feed_all(&fw, SIZE_MAX);
-	ck_assert_uint_eq(fw_slots_alive(&fw), 1);
+	ck_assert_uint_eq(fw_slots_alive(&fw), 4);
 	agree(&fw, view_of(0, 1, 0));
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
-	/* an earlier operation may come now, since its chunk was a dead reducer's */
-	f.seq = 4;
+	/* it is empty again, and an earlier operation may come, since its chunk was a dead reducer's */
 	for (unsigned r = 0; r < 3; r++)
-		fw_contribute(&fw, r, f);
-	f.seq = 5;
-	for (unsigned r = 0; r < 3; r++)
-		fw_contribute(&fw, r, f);
+		for (f.seq = 4; f.seq < 8; f.seq++)
+			fw_contribute(&fw, r, f);
 	fw_feed_all(&fw, SIZE_MAX);
+	ck_assert_uint_eq(fw.failed, 0);
 	for (unsigned r = 0; r < 3; r++)
-		for (f.seq = 4; f.seq < 6; f.seq++)
+		for (f.seq = 4; f.seq < 8; f.seq++)
 			fw_expect_result(&fw, r, f, 3);
 	fw_close(&fw);
 }
@@ -518,6 +538,7 @@ enum wrong_answer {
 	WITHOUT_CHECKSUM,
 	DAMAGED,
 	TWICE,
+	AFTER_VIEW,
 	WRONG_NR
 };
 
@@ -537,12 +558,19 @@ START_TEST(wrong_answers)
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_expect(&fw, 1, FRAME_FETCH);
 	}
-	if (_i == TWICE) {
-		fw_keep(&fw, 1, f, 3);
+	if (_i == TWICE) { /* the first of them waits in line */
+		f.chunk = 1;
+		fw_contribute(&fw, 0, f);
+		fw_have(&fw, 1, f);
+		fw_have(&fw, 2, f);
 		fw_feed_all(&fw, SIZE_MAX);
+		fw_expect(&fw, 1, FRAME_FETCH);
+		fw_keep(&fw, 1, f, 3);
 	}
+	if (_i == AFTER_VIEW)
+		fw_say_view(&fw, 1, &(struct control_view){.n = REDUCERS, .lives = {0, 2, 0}});
 	f.type = FRAME_KEPT;
-	f.chunk = _i == OF_ANOTHER_CHUNK;
+	f.chunk = _i == OF_ANOTHER_CHUNK || _i == TWICE;
 	f.payload_len = _i == TOO_SHORT ? 60 : _i == TOO_LONG ? 68 : 64;
 	f.flags = _i == WITHOUT_CHECKSUM ? 0 : FRAME_CHECKED;
 	f.payload_sum = f.flags ? frame_checksum(payload, f.payload_len) ^ (_i == DAMAGED) : 0;
@@ -743,11 +771,7 @@ END_TEST
 static const struct {
 	uint64_t ack;
 	bool have;
-	const char *says;
-} leavings[] = {
-    {4, false, "rank 2 (host-2) closed the communicator before operation 4"},
-    {5, false, "rank 2 (host-2) closed the communicator before operation 4"},
-};
+} leavings[] = {{4, false}, {5, false}, {4, true}, {3, true}};
 
 START_TEST(nothing_new_without_one_that_has_left)
 {
@@ -757,9 +781,12 @@ START_TEST(nothing_new_without_one_that_has_left)
 	running(&fw, (struct fw_options){.world = 3});
 	f = fw_data(&fw, RS_SUM, RS_INT32, 4, 16, 0);
 	say_done(&fw, 2, FRAME_GOODBYE, leavings[_i].ack);
-	fw_contribute(&fw, 0, f);
+	if (leavings[_i].have)
+		fw_have(&fw, 0, f);
+	else
+		fw_contribute(&fw, 0, f);
 	fw_feed_all(&fw, SIZE_MAX);
-	expect_end(&fw, RS_ECLOSED, leavings[_i].says);
+	expect_end(&fw, RS_ECLOSED, "rank 2 (host-2) closed the communicator before operation 4");
 	fw_close(&fw);
 }
 END_TEST
@@ -794,6 +821,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, all_go_on_where_all_have_been, 0, 3 * COUNT(starts));
 	tcase_add_test(tc, no_rank_goes_on_before_all_agree);
 	tcase_add_test(tc, a_rank_that_has_learnt_more_is_not_resumed);
+	tcase_add_test(tc, a_rank_that_is_to_learn_more_is_not_resumed);
 	tcase_add_test(tc, a_result_goes_only_to_those_that_expect_it);
 	tcase_add_loop_test(tc, a_result_that_is_partly_out_is_completed, 0, 2 * (FRAME_HEADER + 64) + 1);
 	tcase_add_loop_test(tc, contributions_of_the_view_before_do_not_count, 0, 4);
