@@ -108,7 +108,8 @@ class Judging(unittest.TestCase):
             of = [(i / 10, kib(i), descriptors(i)) for i in range(600)]
             return soak.Soak.verdict_of(types.SimpleNamespace(args=options(minutes=60)), "r0", 1, of)
 
-        self.assertTrue(verdict(lambda i: 40_000 + 500 * (i % 7), lambda i: 20 + i % 5)["flat"])
+        jobs = [15_000 * (i % 9 == 0) for i in range(400)] + [15_000 * (i % 9 != 0) for i in range(200)]
+        self.assertTrue(verdict(lambda i: 40_000 + jobs[i], lambda i: 20 + jobs[i] // 500)["flat"])
         self.assertTrue(verdict(lambda i: 40_000 + min(i, 100) * 50, lambda i: 20)["flat"])  # it is warm then
         self.assertFalse(verdict(lambda i: 40_000 + 5 * i, lambda i: 20)["flat"])
         self.assertFalse(verdict(lambda i: 40_000, lambda i: 20 + i // 30)["flat"])

@@ -43,6 +43,7 @@ class Training:
         self.workers = []
         self.losses = [{} for _ in range(topology.ranks)]  # of each rank: step -> loss
         self.checksums = set()
+        self.faults = collections.Counter()  # what has happened to it
         self.unsaid = set()  # (rank, step) of which there is no loss, and no fault of anybody
 
     def start(self):
@@ -145,10 +146,11 @@ class Director:
 
     def _begin(self, event):
         world, i = self.world, event.target
+        if event.kind in ("kill", "drain", "pause", "stop") and not world.is_well(i):
+            return
+        self.training.faults[event.kind] += 1
         if event.kind in plan.WORKER + plan.AGENT:
             self._lose(event)
-            return
-        if event.kind in ("kill", "drain", "pause", "stop") and not world.is_well(i):
             return
         undo = {"pause": world.go_on, "stop": world.go_on}.get(event.kind, world.start_reducer)
         if event.kind == "kill":
@@ -321,7 +323,7 @@ class Rounds:
             self._failed(drawn, e)
             return False
         self.topologies[str(drawn.topology)] += 1
-        self.kinds.update(e.kind for e in drawn.events)
+        self.kinds.update(training.faults)
         self.restarts += training.generation
         self.moves.update(logged(world) - before)
         print(f"round {seed}: good, {time.monotonic() - began:.1f} s, {'; '.join(drawn.lines())}", flush=True)

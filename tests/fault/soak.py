@@ -27,6 +27,7 @@ from world import HERE, World, harness, memory_of
 
 DIRECT, AGENTS = (0, 1), (2, 3)  # nodes of ranks without and with agents
 SAMPLE_S = 5
+PARTS = 8
 JUDGED_MINUTES = 10  # in less, one large job more at the end than at the beginning looks like a leak
 BRIEF_LIMIT_S = 120  # no brief job takes that long
 KINDS = ("kill", "pause", "stop", "drain", "cut", "unplug")
@@ -301,19 +302,22 @@ class Soak:
 
     def verdict_of(self, name, pid, of):
         """Whether the memory of a process that lived for most of the run has become more after the first fifth of it.
-        The line through the samples counts, not single ones: how much is in use changes with the jobs."""
+        How much is in use changes with the jobs that are open, by more than any leak; so that what counts is a line
+        through the least of each of PARTS parts of that time, in which few or none were."""
         begin = self.args.minutes * 0.2
         of = [s for s in of if s[0] >= begin]
-        if not of or of[-1][0] - of[0][0] < 0.6 * self.args.minutes:
+        if not of or (length := of[-1][0] - of[0][0]) < 0.6 * self.args.minutes:
             return None
-        slopes = [slope([s[0] for s in of], [s[k] for s in of]) for k in (1, 2)]
-        grown = [s * (of[-1][0] - of[0][0]) for s in slopes]
-        mean = sum(s[1] for s in of) / len(of)
+        parts = [[] for _ in range(PARTS)]
+        for s in of:
+            parts[min(PARTS - 1, int(PARTS * (s[0] - of[0][0]) / length))].append(s)
+        least = [[min(s[k] for s in part) for part in parts if part] for k in (1, 2)]
+        grown = [(PARTS - 1) * slope(range(len(row)), row) for row in least]
         return {
-            "process": name, "pid": pid, "samples": len(of),
-            "rss_kib_mean": round(mean), "rss_kib_max": max(s[1] for s in of),
-            "rss_kib_per_hour": round(60 * slopes[0], 1), "rss_kib_grown": round(grown[0]),
-            "descriptors_grown": round(grown[1], 2), "flat": bool(grown[0] < max(1024, 0.04 * mean) and grown[1] < 8),
+            "process": name, "pid": pid, "samples": len(of), "rss_kib_max": max(s[1] for s in of),
+            "rss_kib_least": least[0], "rss_kib_grown": round(grown[0]),
+            "descriptors_least": least[1], "descriptors_grown": round(grown[1], 2),
+            "flat": bool(grown[0] < max(512, 0.01 * least[0][0]) and grown[1] < 2),
         }  # fmt: skip
 
 
