@@ -404,6 +404,66 @@ START_TEST(nothing_is_said_below_the_common_start)
 }
 END_TEST
 
+/* Nor of an operation that goes on there. */
+START_TEST(an_operation_goes_on_in_the_middle)
+{
+	static const char *const said_then[] = {"H0 H1 H2 D3", "H1 H2 D3", "H2 D3", "D3"};
+	struct reducers f;
+	struct reducers_op o;
+
+	open_running(&f, two);
+	f.answer = false;
+	submit(&f, &o, 4);
+	reducers_answer(&f, 0);
+	reducers_answer(&f, 0);
+	reducers_answer(&f, 1);
+	reducers_pump(&f);
+	f.l[1].dead = true;
+	reducers_cut(&f, 1, "cut");
+	reducers_pump(&f);
+	f.answer = true;
+	say_resume(&f, 0, (uint64_t)_i);
+	ck_assert_str_eq(said(&f, 0, 2), said_then[_i]);
+	expect_done(&o);
+	reducers_close(&f);
+}
+END_TEST
+
+/* An operation may be done while some of its results still have to be said: its owner takes its memory back. */
+START_TEST(an_operation_ends_before_all_is_said)
+{
+	static const char narrow[] =
+	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
+	    "  {id: r2, address: \"127.0.0.1:3\"}]\n"
+	    "sharding: {chunk_bytes: 1024, window: 1, priorities: 1, map: {0: r0, 1: r1, 2: r2}}\n";
+	struct reducers f;
+	struct reducers_op o, next;
+
+	open_running(&f, narrow);
+	f.answer = false;
+	submit(&f, &o, 3);
+	reducers_answer(&f, 0);
+	reducers_answer(&f, 1);
+	reducers_pump(&f);
+	f.l[1].dead = f.resume = true;
+	reducers_cut(&f, 1, "cut");
+	reducers_pump(&f);
+	ck_assert_str_eq(said(&f, 0, 1), "H0"); /* chunk 1 has no room yet */
+	ck_assert_str_eq(said(&f, 2, 1), "D2");
+	reducers_answer(&f, 2);
+	reducers_pump(&f);
+	expect_done(&o);
+	memset(&o, 0xdb, sizeof o);
+	f.answer = true;
+	reducers_answer(&f, 0);
+	reducers_pump(&f);
+	ck_assert_str_eq(said(&f, 0, 1), "H0 H1");
+	submit(&f, &next, 6);
+	expect_done(&next);
+	reducers_close(&f);
+}
+END_TEST
+
 /* The start that a rank says follows from the last result that it has seen; retain.h. */
 START_TEST(the_start_is_what_all_have)
 {
@@ -448,6 +508,33 @@ START_TEST(no_chunk_is_begun_beyond_what_is_kept)
 	ck_assert_str_eq(said(&f, 1, 0), "D1 D3 D5 D7");
 	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].seq, 2);
 	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].chunk, 0); /* position 16; 17 is link 1's, and 18 too far */
+	reducers_close(&f);
+}
+END_TEST
+
+/* The dead hold nobody back, but those whose RESUME is still to come do: what they will have to say again must be
+ * there. */
+START_TEST(who_holds_back_after_a_loss)
+{
+	static struct reducers_op o[9];
+	struct reducers f;
+	const struct frame *last;
+
+	open_running(&f, three);
+	f.l[2].dead = true;
+	reducers_cut(&f, 2, "cut");
+	reducers_pump(&f);
+	say_resume(&f, 3, 0);
+	for (unsigned i = 0; i < 9; i++)
+		submit(&f, &o[i], 8);
+	last = &f.l[3].data[f.l[3].data_n - 1];
+	ck_assert_uint_le(last->seq * 8 + last->chunk, SPREAD);
+	ck_assert_uint_gt(last->seq * 8 + last->chunk, SPREAD - 6);
+	ck_assert_uint_eq(f.l[0].data_n, 0);
+	say_resume(&f, 0, 0);
+	say_resume(&f, 1, 0);
+	for (unsigned i = 0; i < 9; i++)
+		expect_done(&o[i]);
 	reducers_close(&f);
 }
 END_TEST
@@ -564,7 +651,9 @@ START_TEST(a_frame_that_is_partly_out_is_completed)
 	f.piece = stops[_i];
 	reducers_step(&f, 0);
 	f.piece = SIZE_MAX;
-	say_lives(&f, 3, 0, 1, 0);
+	reducers_say_view(&f, 3, FRAME_VIEW, &(struct control_view){.n = 3, .lives = {0, 1, 0}});
+	while (reducers_step(&f, 3))
+		;
 	memset(o.x, 0, sizeof o.x); /* as if the other lane had its result */
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].views, 1);
@@ -636,6 +725,8 @@ START_TEST(kept_is_the_result)
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
 	ck_assert_str_eq(said(&f, 0, 2), "H0 H1 H2 H3");
+	for (unsigned i = 2; i < 6; i++)
+		ck_assert(f.l[0].data[i].flags == 0 && f.l[0].data[i].payload_sum == 0);
 	reducers_fetch(&f, 0, 3);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].kept_n, 1);
@@ -702,10 +793,12 @@ START_TEST(questions_that_do_not_fit)
 	h.payload_len = 0;
 	h.chunk += _i == OF_NOTHING ? 3 : 0; /* the other lane's */
 	f.resume = _i != OF_THE_VIEW_BEFORE;
-	if (_i == OF_THE_VIEW_BEFORE)
-		say_lives(&f, 3, 2, 1, 0); /* r0 is lost and r2 alone is left */
-	f.mute = _i == TOO_OFTEN;          /* or the answer is out before the next one */
-	for (unsigned i = 0; i < (_i == TOO_OFTEN ? 5 : 1) && _i != OF_THE_VIEW_BEFORE; i++)
+	if (_i == OF_THE_VIEW_BEFORE) {
+		reducers_cut(&f, 3, "cut");
+		reducers_pump(&f);
+	}
+	f.mute = _i == TOO_OFTEN; /* or the answer is out before the next one */
+	for (unsigned i = 0; i < (_i == TOO_OFTEN ? 5 : 1); i++)
 		reducers_say(&f, 0, &h, NULL);
 	reducers_pump(&f);
 	f.mute = false;
@@ -1001,7 +1094,10 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, have_what_is_here_and_data_for_the_rest, 0, COUNT(replays));
 	tcase_add_test(tc, have_is_data_without_bytes);
 	tcase_add_loop_test(tc, nothing_is_said_below_the_common_start, 0, 5);
+	tcase_add_loop_test(tc, an_operation_goes_on_in_the_middle, 0, 4);
+	tcase_add_test(tc, an_operation_ends_before_all_is_said);
 	tcase_add_test(tc, the_start_is_what_all_have);
+	tcase_add_test(tc, who_holds_back_after_a_loss);
 	tcase_add_test(tc, no_chunk_is_begun_beyond_what_is_kept);
 	tcase_add_loop_test(tc, resumes_that_do_not_fit, 0, ODD_RESUMES);
 	tcase_add_loop_test(tc, a_torn_result_touches_nothing, 0, STOPS);
