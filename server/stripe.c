@@ -395,12 +395,15 @@ int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, stru
 
 bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack)
 {
+	unsigned keeper;
+
 	if (!st->p.retain && st->sessions[rank]->outstanding)
 		return true;
 	/* where jobs fail over, a rank leaves when all have what it has, and chunks of the past are of no interest */
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
-			if (st->p.retain ? slot->of.seq >= ack && slot->contributed < st->p.world_size
+			if (st->p.retain ? (slot->of.seq >= ack && slot->contributed < st->p.world_size) ||
+					       (slot->fetching && !stripe_has_keeper(st, slot, rank, &keeper))
 					 : !slot_bit(slot->who, rank))
 				return true;
 	return false;

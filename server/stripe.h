@@ -157,6 +157,10 @@ void stripe_send_result(struct stripe *st, struct slot *slot);
 void stripe_complete_known(struct stripe *st, struct slot *slot);
 /* The result that was asked for stands in the slot. */
 void stripe_answered(struct stripe *st, struct slot *slot);
+/* Is there a rank, besides one, that can be asked for the result? */
+bool stripe_has_keeper(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret);
+/* rank has left: what it was asked for others are asked for. */
+void stripe_fetch_again(struct stripe *st, unsigned rank);
 /* The slot whose result rank was asked for with FETCH; NULL. */
 struct slot *stripe_asked(struct stripe *st, const struct frame *f, unsigned rank);
 

@@ -78,24 +78,57 @@ struct slot *stripe_asked(struct stripe *st, const struct frame *f, unsigned ran
 	return slot && slot->fetching && slot->fetch_from == rank ? slot : NULL;
 }
 
+bool stripe_has_keeper(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret)
+{
+	unsigned r = slot->of.chunk % st->p.world_size;
+
+	for (unsigned i = 0; i < st->p.world_size; i++) {
+		const struct session *s = st->sessions[r];
+
+		if (r != besides && slot_bit(slot->have, r) && s && !s->left) {
+			*ret = r;
+			return true;
+		}
+		r = r + 1 < st->p.world_size ? r + 1 : 0;
+	}
+	return false;
+}
+
+/* Asks one that has the result for it. When they have all left, nobody can have it any more. */
+static void fetch(struct stripe *st, struct slot *slot)
+{
+	struct rs_err why;
+	char who[160];
+
+	if (!stripe_has_keeper(st, slot, st->p.world_size, &slot->fetch_from)) {
+		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
+			stripe_who(st, st->left_rank, who, sizeof who));
+		stripe_fail(st, &why);
+		return;
+	}
+	slot_ask(slot, st->stable);
+	if (takes_part(st, slot->fetch_from))
+		session_queue_result(st->sessions[slot->fetch_from], slot, TX_FETCH);
+}
+
+void stripe_fetch_again(struct stripe *st, unsigned rank)
+{
+	for (unsigned i = 0; i < st->slots_n * st->p.priorities && !st->ended; i++)
+		if (st->slots[i].fetching && st->slots[i].fetch_from == rank)
+			fetch(st, &st->slots[i]);
+}
+
 /* All ranks have said DATA or HAVE. Who has the result is asked for it, if somebody has not: no two ranks may end with
  * different bits. */
 void stripe_complete_known(struct stripe *st, struct slot *slot)
 {
-	unsigned r = slot->of.chunk % st->p.world_size;
-
 	slot->closed = true;
 	if (slot->haves == slot->contributed) {
 		slot_finish_known(slot, st->stable, false);
 		stripe_send_result(st, slot);
 		return;
 	}
-	while (!slot_bit(slot->have, r))
-		r = r + 1 < st->p.world_size ? r + 1 : 0;
 	slot->fetching = true;
 	st->fetching[slot->of.priority]++;
-	slot->fetch_from = r;
-	slot_ask(slot, st->stable);
-	if (takes_part(st, r))
-		session_queue_result(st->sessions[r], slot, TX_FETCH);
+	fetch(st, slot);
 }

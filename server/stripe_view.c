@@ -99,8 +99,9 @@ void stripe_leave(struct stripe *st, struct session *s, uint64_t ack)
 	s->left = true;
 	session_drain(s);
 	stripe_find_stable(st);
+	stripe_fetch_again(st, s->rank);
 	for (unsigned p = 0; p < st->p.priorities; p++)
-		while ((slot = full_without(st, p)))
+		while (!st->ended && (slot = full_without(st, p)))
 			stripe_complete_known(st, slot);
 	stripe_try_resume(st);
 }
