@@ -811,6 +811,35 @@ START_TEST(leaving_before_the_end)
 }
 END_TEST
 
+/* One that leaves although it was asked for a result: another one that has it is asked, if there is one. */
+START_TEST(leaving_without_an_answer)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	running(&fw, (struct fw_options){.world = 3});
+	agree(&fw, view_of(0, 1, 0));
+	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 1); /* the chunk says who is asked first */
+	f.count = 32;
+	fw_contribute(&fw, 0, f);
+	fw_have(&fw, 1, f);
+	if (_i == 0)
+		fw_have(&fw, 2, f);
+	else
+		fw_contribute(&fw, 2, f);
+	fw_feed_all(&fw, SIZE_MAX);
+	fw_expect(&fw, 1, FRAME_FETCH);
+	say_done(&fw, 1, FRAME_GOODBYE, 3);
+	if (_i == 0) {
+		fw_expect(&fw, 2, FRAME_FETCH);
+		ck_assert_uint_eq(fw.failed, 0);
+	} else {
+		expect_end(&fw, RS_ECLOSED, "rank 1 (host-1) closed the communicator while operations were pending");
+	}
+	fw_close(&fw);
+}
+END_TEST
+
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 
 static void add_tests(TCase *tc)
@@ -842,6 +871,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, who_has_left_is_not_waited_for, 0, 2);
 	tcase_add_loop_test(tc, nothing_new_without_one_that_has_left, 0, COUNT(leavings));
 	tcase_add_loop_test(tc, leaving_before_the_end, 0, 2);
+	tcase_add_loop_test(tc, leaving_without_an_answer, 0, 2);
 }
 
 int main(void)
