@@ -539,6 +539,38 @@ START_TEST(who_holds_back_after_a_loss)
 }
 END_TEST
 
+/* A link that has still to repeat what others may lack holds the others back as well: they would overwrite it. */
+START_TEST(who_has_to_repeat_holds_back)
+{
+	static struct reducers_op before[9], after[9];
+	struct reducers f;
+	unsigned from;
+
+	open_running(&f, three);
+	for (unsigned i = 0; i < 9; i++)
+		submit(&f, &before[i], 8);
+	f.l[2].dead = true;
+	reducers_cut(&f, 2, "cut");
+	reducers_pump(&f);
+	from = f.l[3].data_n;
+	reducers_resume(&f, 0);
+	for (unsigned i = 0; i < 2; i++) /* its header, its payload; then its socket takes nothing */
+		reducers_step(&f, 0);
+	f.l[0].up = false;
+	say_resume(&f, 1, 72 - SPREAD - 1);
+	say_resume(&f, 3, 72 - SPREAD - 1);
+	for (unsigned i = 0; i < 9; i++)
+		submit(&f, &after[i], 8);
+	ck_assert_uint_gt(f.l[3].data_n, from);
+	ck_assert_ptr_null(strchr(said(&f, 3, from), 'D'));
+	f.l[0].up = true;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < 9; i++)
+		expect_done(&after[i]);
+	reducers_close(&f);
+}
+END_TEST
+
 /* RESUMEs that cannot be cost the reducer, the one for another view nothing. */
 enum { OLD, TWICE, BELOW, ODD_RESUMES };
 
@@ -991,6 +1023,7 @@ START_TEST(the_last_one_ends_it)
 		reducers_pump(&f);
 	}
 	reducers_expect_end(&f, RS_EPEER, ends[_i].says);
+	ck_assert_int_eq(strncmp(exchange_error(f.x)->msg, ends[_i].says, strlen(ends[_i].says)), 0);
 	ck_assert_int_eq(o.done, 1);
 	reducers_close(&f);
 }
@@ -1098,6 +1131,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, an_operation_ends_before_all_is_said);
 	tcase_add_test(tc, the_start_is_what_all_have);
 	tcase_add_test(tc, who_holds_back_after_a_loss);
+	tcase_add_test(tc, who_has_to_repeat_holds_back);
 	tcase_add_test(tc, no_chunk_is_begun_beyond_what_is_kept);
 	tcase_add_loop_test(tc, resumes_that_do_not_fit, 0, ODD_RESUMES);
 	tcase_add_loop_test(tc, a_torn_result_touches_nothing, 0, STOPS);
