@@ -86,6 +86,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 {
 	static const uint8_t ops[] = {
 	    RS_SUM, RS_SUM, RS_SUM, RS_AVG, RS_AVG, RS_PROD, RS_MAX, RS_MIN, FRAME_OP_BROADCAST};
+	bool long_stream = t->ops_n == SIM_OPS && t->cfg.sharding.priorities == 1;
 	uint32_t chunk;
 
 	memset(p, 0, sizeof *p);
@@ -94,9 +95,9 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	p->op = ops[sim_below(s, sizeof ops)];
 	chunk = t->cfg.sharding.chunk_bytes / (uint32_t)rs_dtype_size(p->dtype);
 	p->count = sim_chance(s, 5) ? 0
-				    : 1 + sim_below(s, sim_chance(s, 60)   ? chunk
-						       : sim_chance(s, 90) ? 4 * chunk
-									   : 10 * chunk);
+				    : 1 + sim_below(s, sim_chance(s, 60) && !long_stream   ? chunk
+						       : sim_chance(s, 90) && !long_stream ? 4 * chunk
+											   : 10 * chunk);
 	p->root = sim_below(s, t->world);
 	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);
 	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST)
@@ -247,6 +248,10 @@ static void draw_team(struct sim *s, const char *job, struct team *before)
 	}
 	draw_config(s, t);
 	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
+	if (sim_chance(s, 4)) { /* one stream that is longer than what is kept of it */
+		t->ops_n = SIM_OPS;
+		t->cfg.sharding.priorities = 1;
+	}
 	for (unsigned i = 0; i < t->ops_n; i++)
 		draw_op(s, t, &t->ops[i]);
 	if (sim_chance(s, 60))

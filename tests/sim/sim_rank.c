@@ -100,6 +100,7 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 		op_succeeded(o);
 	}
 	op_free(o);
+	memset(op, 0xdb, sizeof *op); /* nobody looks at it any more */
 	step_later(k, sim_below(k->sim, k->team->pause_us + 1));
 }
 
