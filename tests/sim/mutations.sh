@@ -162,9 +162,6 @@ kept results are overwritten too early
 ranks run further ahead than results are kept
 	agent/stream.c
 	s/position - floor <= x->spread/position - floor <= 2 * x->spread/
-what is to be repeated holds nobody back
-	agent/stream.c
-	s/\n\tif \(s->replay < s->replay_end\)\n\t\treturn s->replay;//
 the cursor stays at an operation that is done
 	agent/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
