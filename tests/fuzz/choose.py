@@ -20,8 +20,8 @@ def reached(program, folders, scratch):
     """{file: set of places in the code} of all candidates."""
     control = scratch / "control"
     (scratch / "merged").mkdir()
-    subprocess.run([program, "-set_cover_merge=1", "-use_counters=0", f"-merge_control_file={control}", scratch / "merged",
-                    *folders], check=True, stderr=subprocess.DEVNULL)
+    command = [program, "-set_cover_merge=1", "-use_counters=0", f"-merge_control_file={control}", scratch / "merged"]
+    subprocess.run([*command, *folders], check=True, stderr=subprocess.DEVNULL)
     lines = control.read_text().splitlines()
     names = lines[2:2 + int(lines[0])]
     places = {}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh list               what there is to fuzz
-# fuzz.sh run TARGET SECONDS fuzzes; what it learns stays in $BUILD/corpus/TARGET, what it finds is $BUILD/found-TARGET-*
+# fuzz.sh run TARGET SECONDS fuzzes; what it learns stays in $BUILD/corpus/TARGET, findings are $BUILD/found-TARGET-*
 # fuzz.sh merge TARGET       takes over into tests/fuzz/corpus/TARGET what together reaches most
 # fuzz.sh coverage           how much of the parsers and cores the committed inputs reach, by file
 # 'make fuzz' sets BUILD (a folder), MAKE and the rest.
@@ -79,7 +79,8 @@ coverage() {
 	done
 	llvm-profdata merge -o "$b/all.profdata" "$b"/*.profraw
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
-	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
+	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
+		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
 		server/{lane,registry,session*,slot,stripe*}.c agent/{exchange*,link*,local*,window}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }
