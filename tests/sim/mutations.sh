@@ -182,7 +182,7 @@ contributions are filled in twice
 	s/if \(begun && op->fill/if (op->fill/
 a result that is cut off has been in the caller's memory
 	agent/link.c
-	s/kept \? kept : result_place\(want\)/result_place(want)/; s/memcpy\(result_place\(f\), k/memcpy(retain_place(\&x->retain, f->head.priority, f->position), k/
+	s/kept \? kept : result_place\(want\)/result_place(want)/
 the root of a broadcast keeps nothing
 	agent/link.c
 	s/else if \(f->op->root && f->head.payload_len > 0\)/else if (0)/
