@@ -35,6 +35,9 @@ def trained(losses, checksums=(5,), unsaid=()):
     return types.SimpleNamespace(losses=losses, checksums=set(checksums), unsaid=set(unsaid))
 
 
+SEED = 102  # of a round with agents and one without, and six kinds of faults
+
+
 class Plans(unittest.TestCase):
     rounds = [plan.Round(seed, 60, 1.0, plan.KINDS) for seed in range(500)]
 
@@ -137,7 +140,7 @@ class Judging(unittest.TestCase):
 
 @unittest.skipIf("thread" in harness.SAN, "test_failover has the same in less time")
 class Programs(unittest.TestCase):
-    def start(self, program, *words, timeout=100):
+    def start(self, program, *words, timeout=200):
         with harness.Cluster(start=False, reducers=0) as c, tempfile.TemporaryDirectory() as out:
             argv = [harness.PYTHON, harness.ROOT / "tests/fault" / program, *words]
             # they are the harness of processes of this build, and load nothing of it themselves
@@ -147,9 +150,10 @@ class Programs(unittest.TestCase):
             return p
 
     def test_rounds(self):
-        count = 2 if harness.SLOW else 4
-        p = self.start("fault.py", "--rounds", count, "--seed", 1)
-        self.assertEqual(p.objects()[-1]["good"], count)
+        p = self.start("fault.py", "--rounds", 2, "--seed", SEED, "--steps", 60)
+        said = p.objects()[-1]
+        self.assertEqual(said["good"], 2)
+        self.assertGreater(said["seen"]["reducer-lost"], 0)  # something has happened to them
         print(p.out, end="", flush=True)
 
     def test_soak(self):

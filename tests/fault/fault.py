@@ -27,7 +27,7 @@ import time
 import plan
 from world import HERE, World, harness
 
-ROUND_LIMIT_S = 60
+ROUND_LIMIT_S = 120
 
 
 class RoundError(Exception):
