@@ -230,10 +230,11 @@ class Faults(unittest.TestCase):
         with self.cluster(reducers=2) as c:
             workers = self.open(c, 2)
             self.tell(workers[:1])
-            c.reducers[1].kill()
-            self.expect_error(workers[:1], r"r1|127\.0\.0\.1", -6)
+            for r in c.reducers:  # as long as one is left nobody notices
+                r.kill()
+            self.expect_error(workers[:1], r"r0.*127\.0\.0\.1.*r1", -6)
             self.tell(workers[1:])
-            self.expect_error(workers[1:], r"r1|127\.0\.0\.1", -6)
+            self.expect_error(workers[1:], r"r0.*127\.0\.0\.1.*r1", -6)
             self.leave(workers)
 
     def test_ranks_disagree(self):
@@ -354,13 +355,13 @@ class Start(unittest.TestCase):
             self.assertEqual(os.stat(c.socket_path(0)).st_mode & 0o777, 0o660)
 
     def test_no_descriptors(self):
-        """Clients for which there is no descriptor are told so; when others leave there is room again."""
+        """Who has said nothing makes room for newcomers and is told why; when others leave there is room again."""
         with harness.Cluster() as c:
             path = str(c.dir / "few.sock")
             agent = c.start("agent", ["prlimit", "--nofile=24:24", harness.binary("reduction-agent"), "--socket", path])
             agent.wait_text("listening")
             clients = [local.Client(path, 20 * harness.SCALE) for _ in range(30)]
-            for client in clients[24:]:
+            for client in clients[:6]:
                 self.assertRegex(client.last_words()[2], "has no file descriptors left")
             for client in clients:
                 client.sock.close()
