@@ -106,7 +106,7 @@ static int run(const struct options *o, const struct rs_config *base, const stru
 
 static const char usage[] = "usage: test_sim [--seeds N | --seconds S] [--first SEED] [--trace]\n"
 			    "  --seeds N     that many runs, each of one seed (0: as many as --seconds allows)\n"
-			    "  --seconds S   for about that long; 100 without options\n"
+			    "  --seconds S   for about that long; 60 without options\n"
 			    "  --first SEED  begin with this seed; 1 without it\n"
 			    "  --trace       print everything that happens\n";
 
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	    {"seeds", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
 	    {"first", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
 	    {"help", no_argument, NULL, 'h'},        {0}};
-	struct options o = {.first = 1, .seconds = 100}; /* three builds: five minutes in all */
+	struct options o = {.first = 1, .seconds = 60}; /* in each of three builds */
 	const struct rs_kernels *kernels;
 	struct rs_config base;
 	struct rs_err e;
