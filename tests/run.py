@@ -60,7 +60,7 @@ def fixed_addresses():
 def program(source, build, san):
     unit, fuzz = source.parent.name == "unit", source.parent.name == "fuzz"
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
-    limit = (60 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
+    limit = (150 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
     # without sanitizers end-to-end tests look at how long things take
     parallel = source.parent.name != "e2e" or bool(san) or BESIDE in source.read_text()[:2000]
     before = fixed_addresses() if "thread" in san else []
@@ -215,7 +215,7 @@ def main():
     parser.add_argument("--only", choices=("unit", "sim", "fuzz", "e2e"))
     parser.add_argument("--match", default="", help="only programs with this in their name")
     parser.add_argument("--jobs", type=int, default=min(3, 1 + (os.cpu_count() or 1)), help="programs at once")
-    parser.add_argument("--timeout", type=float, help="seconds for each; default 60 for units, 300 for others, more "
+    parser.add_argument("--timeout", type=float, help="seconds for each; default 150 for units, 300 for others, more "
                         "under sanitizers")
     args = parser.parse_args()
 

@@ -196,7 +196,7 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_set_timeout(tc, 60); /* sanitizers on a small machine */
+	tcase_set_timeout(tc, 120); /* sanitizers on a small machine */
 	tcase_add_loop_test(tc, expected_is_what_the_kernels_compute, 0, RS_DTYPE_NR * RS_OP_NR);
 	tcase_add_test(tc, in_place_data_stays_finite);
 	tcase_add_test(tc, every_wrong_element_is_counted);
