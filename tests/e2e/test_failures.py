@@ -145,7 +145,7 @@ class Failures(unittest.TestCase):
 
     def test_leaving_without_close(self):
         for statement, pattern, error in [
-            ("os._exit(0)", "rank 1 .*was lost: it closed the connection", "PeerLostError"),
+            ("os._exit(0)", "rank 1 .*was lost", "PeerLostError"),
             ("os.abort()", "rank 1 .*was lost", "PeerLostError"),
             ("comm.close()", "rank 1 .*closed the communicator", "ClosedError"),
             ("sys.exit(3)", "rank 1 .*closed the communicator", "ClosedError"),  # Python closes what is open
