@@ -124,9 +124,13 @@ void agentd_drop(void *ctx, struct local_client *client)
 	doom(local_client_user(client), "left");
 }
 
+/* Not before: closing the handle still touches the descriptor, whose number another thread could have by then. */
 static void on_closed(uv_handle_t *h)
 {
-	free(h->data);
+	struct agentd_conn *c = h->data;
+
+	close(c->fd);
+	free(c);
 }
 
 static void conn_close(struct agentd_conn *c, const char *why)
@@ -137,8 +141,6 @@ static void conn_close(struct agentd_conn *c, const char *why)
 	local_client_lost(c->client, why);
 	while (c->out)
 		drop_first(c);
-	uv_poll_stop(&c->poll);
-	close(c->fd);
 	uv_close((uv_handle_t *)&c->poll, on_closed);
 }
 

@@ -261,6 +261,8 @@ class Reducer(Base):
         with wire.Client(c.connect(0)) as large:  # SIGTERM while it is touched; no job keeps the reducer
             large.join(job="large", window=500, chunk_bytes=1 << 20)
         self.assertEqual(r.stop(), 0, r.report())
+        if "thread" in harness.SAN:
+            return  # takes several times the memory and minutes
         with self.subTest("a large job starts in the end"):
             r = c.start_reducer(0)
             with wire.Client(c.connect(0)) as large:
