@@ -12,11 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Of what may be left of one frame: a chunk of a half type can travel as float32. */
 static size_t rest_bytes(const struct rs_config *cfg)
 {

@@ -6,11 +6,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* A heartbeat where one is due, and the end of links that are silent. Returns when the link is due again. */
 static uint64_t tick_link(struct link *l, uint64_t now_ms)
 {

@@ -230,6 +230,11 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e);
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
 void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size);
 
+static inline uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 {
 	return x->view.lives[reducer] % 2 == 0;

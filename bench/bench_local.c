@@ -244,8 +244,8 @@ int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *
 	return 0;
 }
 
-/* Takes the ends of children; returns how many ranks are left, and whether one failed. */
-static int reap(struct bench_local *l, bool *failed)
+/* Takes the ends of children; returns how many ranks are left, whether one failed, and how long the others may take. */
+static int reap(struct bench_local *l, bool *failed, int *grace_s)
 {
 	int status, left = 0;
 	char line[256];
@@ -263,6 +263,8 @@ static int reap(struct bench_local *l, bool *failed)
 					WTERMSIG(status));
 		} else {
 			*failed = true;
+			/* where there are others the ranks go on without it, and will not report anything */
+			*grace_s = END_S;
 			last_line(l, i, line, sizeof(line));
 			fprintf(stderr, "reduction-bench: reducer r%d ended, its last words: %s\n", i, line);
 		}
@@ -275,14 +277,15 @@ static int reap(struct bench_local *l, bool *failed)
 int bench_local_wait(struct bench_local *l)
 {
 	bool failed = false;
+	int grace_s = GRACE_S;
 	double deadline = 0;
-	while (reap(l, &failed)) {
+	while (reap(l, &failed, &grace_s)) {
 		if (failed && !deadline)
-			deadline = now_s() + GRACE_S;
+			deadline = now_s() + grace_s;
 		double left = deadline ? deadline - now_s() : 3600;
 		if (left <= 0) {
 			fprintf(stderr, "reduction-bench: ending the other ranks, %d s after the first failed\n",
-				GRACE_S);
+				grace_s);
 			break;
 		}
 		int sig = next_signal(left);

@@ -185,11 +185,11 @@ static void take_goodbye(struct session *s)
 		return;
 	}
 	stripe_acked(st, s, s->in.ack);
+	s->left = true;
+	session_drain(s);
 	/* before START another connection may still take its place */
 	if (st->running)
 		stripe_leave(st, s, s->in.ack);
-	s->left = true;
-	session_drain(s);
 }
 
 /* How many chunks the rank has without a result when it may not have one more of a priority; 0 when it may. Less strict

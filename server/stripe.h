@@ -184,7 +184,7 @@ void stripe_find_stable(struct stripe *st);
 void stripe_settle(struct stripe *st, struct session *s);
 
 /* stripe_view.c */
-/* A rank leaves in good order. */
+/* A rank has left in good order. */
 void stripe_leave(struct stripe *st, struct session *s, uint64_t ack);
 /* Have all ranks contributed that have not left, or left before the operation was done? */
 bool stripe_is_full(const struct stripe *st, const struct slot *slot);

@@ -96,8 +96,6 @@ void stripe_leave(struct stripe *st, struct session *s, uint64_t ack)
 		st->left_ack = ack;
 	st->left = true;
 	st->left_rank = s->rank;
-	s->left = true;
-	session_drain(s);
 	stripe_find_stable(st);
 	stripe_fetch_again(st, s->rank);
 	for (unsigned p = 0; p < st->p.priorities; p++)

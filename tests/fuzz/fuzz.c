@@ -278,6 +278,20 @@ bool fuzz_decode(struct fuzz_decoder *d, const uint8_t **data, size_t *len)
 	return false;
 }
 
+size_t fuzz_scatter(const struct iovec *iov, unsigned n, const uint8_t *at, size_t len)
+{
+	size_t done = 0;
+
+	for (unsigned i = 0; i < n && done < len; i++) {
+		size_t part = iov[i].iov_len < len - done ? iov[i].iov_len : len - done;
+
+		must(iov[i].iov_len > 0);
+		memcpy(iov[i].iov_base, at + done, part);
+		done += part;
+	}
+	return done;
+}
+
 /* Of the sanitizers' run-time library, where there is one. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 
 /* What libFuzzer, or replay.c, calls. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -56,6 +57,9 @@ struct fuzz_decoder {
 
 /* Takes what belongs to one frame from *data. True when that is complete: then f, hash and control are of it. */
 bool fuzz_decode(struct fuzz_decoder *d, const uint8_t **data, size_t *len);
+
+/* Copies at most len bytes to where iov says; returns how many. */
+size_t fuzz_scatter(const struct iovec *iov, unsigned n, const uint8_t *at, size_t len);
 
 /* Bytes allocated by this process; 0 where no sanitizer counts them. */
 size_t fuzz_heap(void);

@@ -405,19 +405,13 @@ static void feed(struct world *w, struct conn *c, const uint8_t *at, size_t len)
 	while (len && c->session) {
 		struct iovec iov[2];
 		unsigned n = session_recv_target(c->session, iov);
-		size_t left = len < w->piece ? len : w->piece, done = 0;
+		size_t left = len < w->piece ? len : w->piece, done;
 
 		if (++pieces > 100)
 			left = len;
 		if (!n)
 			return;
-		for (unsigned i = 0; i < n && done < left; i++) {
-			size_t part = iov[i].iov_len < left - done ? iov[i].iov_len : left - done;
-
-			must(iov[i].iov_len > 0);
-			memcpy(iov[i].iov_base, at + done, part);
-			done += part;
-		}
+		done = fuzz_scatter(iov, n, at, left);
 		at += done;
 		len -= done;
 		session_received(c->session, done, w->now_ms);

@@ -130,19 +130,13 @@ static void feed(struct world *w, unsigned link, const uint8_t *at, size_t len)
 	while (len && w->l[link].up) {
 		struct iovec iov[2];
 		unsigned n = exchange_recv_target(w->x, link, iov);
-		size_t left = len < w->piece ? len : w->piece, done = 0;
+		size_t left = len < w->piece ? len : w->piece, done;
 
 		if (++pieces > 100)
 			left = len;
 		if (!n)
 			return;
-		for (unsigned i = 0; i < n && done < left; i++) {
-			size_t part = iov[i].iov_len < left - done ? iov[i].iov_len : left - done;
-
-			must(iov[i].iov_len > 0);
-			memcpy(iov[i].iov_base, at + done, part);
-			done += part;
-		}
+		done = fuzz_scatter(iov, n, at, left);
 		at += done;
 		len -= done;
 		exchange_received(w->x, link, done, w->now_ms);
