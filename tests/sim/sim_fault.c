@@ -234,6 +234,17 @@ static void strike_storm(struct team *t, unsigned which)
 		f->again = 0;
 }
 
+/* A job of one that does not run for long begins without the reducers that it has not met. */
+static void unmet(struct team *t, const struct rank *k)
+{
+	unsigned met = 0;
+
+	for (unsigned i = 0; i < SIM_LINKS; i++)
+		if (k->conn[i] && k->conn[i]->up)
+			met |= 1u << k->conn[i]->reducer->index;
+	t->hit |= ((1u << t->cfg.reducers_n) - 1) & ~met;
+}
+
 static void strike_rank(struct team *t, struct fault *f)
 {
 	struct rank *k = &t->ranks[f->rank];
@@ -246,6 +257,7 @@ static void strike_rank(struct team *t, struct fault *f)
 		break;
 	case FAULT_STALL:
 		blame_rank(t, f, true);
+		unmet(t, k);
 		rank_stop(k, (2 * detect_ms(t) + 500) * 1000);
 		break;
 	case FAULT_ABORT:
