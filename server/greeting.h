@@ -6,7 +6,7 @@
 #define RS_SERVER_GREETING_H
 
 #include "common/error.h"
-#include "proto/control.h"
+#include "server/handshake.h"
 
 #include <stdbool.h>
 #include <uv.h>
@@ -14,7 +14,7 @@
 struct greetings;
 
 /* Most bytes that one of them allocates; of those that say nothing, less than an eighth. */
-enum { GREETING_BYTES = FRAME_CONTROL_MAX + 512 };
+enum { GREETING_BYTES = HANDSHAKE_PAYLOAD_MAX + 512 };
 
 struct greetings_options {
 	uv_loop_t *loop;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: accepted -> header -> payload -> hello() takes the descriptor away. Failure modes: garbage, another
- * version, a refusal: REFUSED is sent, our sending side is shut, and what still arrives is thrown away until the peer
- * has read it and closed, since closing with unread bytes would make the kernel reset the connection and lose the
- * reason. Whoever is too slow for any of it is closed at the deadline.
+/* The happy path: accepted -> what handshake.h says -> hello() takes the descriptor away. Failure modes: garbage,
+ * another version, a refusal: REFUSED is sent, our sending side is shut, and what still arrives is thrown away until
+ * the peer has read it and closed, since closing with unread bytes would make the kernel reset the connection and lose
+ * the reason. Whoever is too slow for any of it is closed at the deadline.
  *
  * Floods are what this has to be cheap for. A connection is read before it is watched: one that was closed again, or
  * whose HELLO is there already, costs no event. */
@@ -41,11 +41,9 @@ struct greeting {
 	uint64_t deadline_ms;
 	bool refused; /* in the queue `leaving`: waiting for the peer to close */
 	bool said;    /* why it ends is in the log already */
-	unsigned have;
-	uint8_t head[FRAME_HEADER];
-	uint8_t *payload; /* of HELLO, once its header says how long it is; owned */
+	struct handshake shake;
 };
-_Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= GREETING_BYTES - FRAME_CONTROL_MAX,
+_Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= GREETING_BYTES - HANDSHAKE_PAYLOAD_MAX,
 	       "GREETING_BYTES is too small");
 
 struct greetings {
@@ -92,7 +90,7 @@ static void greeting_unwatch(struct greeting *g)
 static void greeting_free(struct greeting *g)
 {
 	queue_remove(queue_of(g), g);
-	free(g->payload);
+	handshake_close(&g->shake);
 	free(g);
 }
 
@@ -113,8 +111,8 @@ static void report(struct greeting *g, const struct rs_err *why)
 /* False when the peer cannot be told. */
 static bool send_refused(const struct greeting *g, const struct control_refused *refused)
 {
-	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	uint32_t len = control_frame(frame, FRAME_REFUSED, 0, 0, payload, control_pack_refused(payload, refused));
+	uint8_t frame[HANDSHAKE_FRAME_MAX];
+	uint32_t len = handshake_pack_refused(frame, refused);
 
 	/* the first bytes on this connection: they always fit the socket's buffer */
 	return send(g->fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
@@ -139,55 +137,12 @@ static bool greeting_refuse(struct greeting *g, const struct control_refused *re
 	return true;
 }
 
-static bool give_up(struct greeting *g, const struct rs_err *why)
+static bool greeting_hello(struct greeting *g, const struct control_hello *h)
 {
-	/* out of memory, or of time, may pass */
-	struct control_refused refused = {.code = why->code,
-					  .retry = why->code == RS_ENOMEM || why->code == RS_ETIMEOUT};
-
-	snprintf(refused.message, sizeof refused.message, "%s", why->msg);
-	return greeting_refuse(g, &refused);
-}
-
-/* How many bytes the next read may take: exactly what is known to belong to HELLO. 0: it is complete. */
-static size_t greeting_wants(struct greeting *g, struct frame *f, struct rs_err *e)
-{
-	if (g->have < FRAME_HEADER)
-		return FRAME_HEADER - g->have;
-	if (frame_decode(g->head, f, e))
-		return 0;
-	if (f->type != FRAME_HELLO) {
-		rs_fail(e, RS_EPROTO, "the first frame is %s instead of HELLO", frame_type_name(f->type));
-		return 0;
-	}
-	/* one more, so that an empty HELLO has an address too */
-	if (!g->payload)
-		g->payload = malloc((size_t)f->payload_len + 1);
-	if (!g->payload) {
-		rs_fail(e, RS_ENOMEM, "this reducer has no memory for a HELLO");
-		return 0;
-	}
-	return FRAME_HEADER + f->payload_len - g->have;
-}
-
-/* Where the next byte goes. */
-static uint8_t *greeting_at(struct greeting *g)
-{
-	return g->have < FRAME_HEADER ? g->head + g->have : g->payload + (g->have - FRAME_HEADER);
-}
-
-static bool greeting_hello(struct greeting *g, const struct frame *f)
-{
-	struct control_hello h;
 	struct control_refused refused = {0};
-	struct rs_err e;
 
-	if (control_damaged(f, g->payload, &refused))
-		return greeting_refuse(g, &refused);
-	if (control_unpack_hello(g->payload, f->payload_len, &h, &e))
-		return give_up(g, &e);
 	greeting_unwatch(g); /* as soon as it is its lane's, the descriptor may be watched there, or closed */
-	if (g->all->opt.hello(g->all->opt.ctx, g->fd, &h, &refused) == RS_OK) {
+	if (g->all->opt.hello(g->all->opt.ctx, g->fd, h, &refused) == RS_OK) {
 		greeting_free(g);
 		return false;
 	}
@@ -202,13 +157,21 @@ static bool discard(int fd)
 	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/* The peer has closed, or the connection broke. */
+static bool greeting_lost(struct greeting *g)
+{
+	struct rs_err e;
+
+	rs_fail(&e, RS_EPROTO, "it closed the connection before a complete %s", handshake_lacks(&g->shake));
+	report(g, &e);
+	greeting_close(g);
+	return false;
+}
+
 /* Takes what has come. */
 static bool greeting_read(struct greeting *g)
 {
-	struct rs_err e = {0};
-	struct frame f = {0};
-	size_t want;
-	ssize_t got;
+	struct handshake_result res;
 
 	if (g->refused) {
 		if (discard(g->fd))
@@ -216,21 +179,26 @@ static bool greeting_read(struct greeting *g)
 		greeting_close(g);
 		return false;
 	}
-	while ((want = greeting_wants(g, &f, &e))) {
-		got = recv(g->fd, greeting_at(g), want, MSG_DONTWAIT);
+	for (;;) {
+		uint8_t *at;
+		size_t want = handshake_target(&g->shake, &at);
+		ssize_t got = recv(g->fd, at, want, MSG_DONTWAIT);
+
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return true;
-		if (got <= 0) {
-			rs_fail(&e, RS_EPROTO, "it closed the connection before a complete HELLO");
-			report(g, &e);
-			greeting_close(g);
-			return false;
+		if (got <= 0)
+			return greeting_lost(g);
+		switch (handshake_received(&g->shake, (size_t)got, &res)) {
+		case HANDSHAKE_MORE:
+			break;
+		case HANDSHAKE_ADMIT:
+			return greeting_hello(g, &res.hello);
+		case HANDSHAKE_REFUSED:
+			return greeting_refuse(g, &res.refused);
 		}
-		g->have += (unsigned)got;
 	}
-	return e.code ? give_up(g, &e) : greeting_hello(g, &f);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events);
@@ -261,18 +229,26 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		greeting_watch(g);
 }
 
+static void give_up(struct greeting *g)
+{
+	struct control_refused refused;
+	struct rs_err why;
+
+	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", handshake_lacks(&g->shake),
+		(double)g->all->opt.timeout_ms / 1000);
+	refused = handshake_refusal(&why);
+	greeting_refuse(g, &refused);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	struct greetings *all = timer->data;
 	uint64_t now = uv_now(all->opt.loop);
-	struct rs_err why;
 
 	while (all->leaving.first && now >= all->leaving.first->deadline_ms)
 		greeting_close(all->leaving.first);
-	while (all->waiting.first && now >= all->waiting.first->deadline_ms) {
-		rs_fail(&why, RS_ETIMEOUT, "no complete HELLO came within %.1f s", (double)all->opt.timeout_ms / 1000);
-		give_up(all->waiting.first, &why);
-	}
+	while (all->waiting.first && now >= all->waiting.first->deadline_ms)
+		give_up(all->waiting.first);
 }
 
 int greetings_init(struct greetings **ret, const struct greetings_options *opt, struct rs_err *e)
@@ -300,6 +276,7 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 	g->all = all;
 	g->fd = fd;
 	g->deadline_ms = uv_now(all->opt.loop) + all->opt.timeout_ms;
+	handshake_init(&g->shake);
 	queue_add(&all->waiting, g);
 	return g;
 }
@@ -346,7 +323,8 @@ bool greetings_make_room(struct greetings *all, const char *why)
 	if (!g)
 		return false;
 	if (!g->refused) {
-		rs_fail(&e, RS_EREFUSED, "no HELLO has come yet and %s: the place goes to a newer connection", why);
+		rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection",
+			handshake_lacks(&g->shake), why);
 		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
 		report(g, &e);
 		send_refused(g, &refused);

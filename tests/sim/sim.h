@@ -19,6 +19,7 @@
 #include "config/config.h"
 #include "proto/control.h"
 #include "proto/frame.h"
+#include "server/handshake.h"
 #include "server/lane.h"
 #include "server/registry.h"
 
@@ -131,8 +132,7 @@ struct conn {
 
 	/* of the reducer */
 	enum phase phase;
-	uint8_t *hello; /* owned; while greeting */
-	unsigned hello_have;
+	struct handshake shake; /* while greeting */
 	uint64_t deadline_ms;
 	struct lane_thread_sim *thread;
 	struct session *session;

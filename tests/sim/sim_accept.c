@@ -4,7 +4,6 @@
  * and what comes is thrown away until the peer has closed. */
 #include "tests/sim/sim.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { GREETING_LINGER_MS = 1000, HANDSHAKE_MS = 2000 };
@@ -13,14 +12,13 @@ static void turn_away(struct conn *c)
 {
 	c->phase = PHASE_NONE;
 	net_close(c, REDUCER);
-	free(c->hello);
-	c->hello = NULL;
+	handshake_close(&c->shake);
 }
 
 static void refuse(struct conn *c, const struct control_refused *refused)
 {
-	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	uint32_t len = control_frame(frame, FRAME_REFUSED, 0, 0, payload, control_pack_refused(payload, refused));
+	uint8_t frame[HANDSHAKE_FRAME_MAX];
+	uint32_t len = handshake_pack_refused(frame, refused);
 
 	trace(c->sim, "r%u refuses connection %u: %s", c->reducer->index, c->id, refused->message);
 	c->sim->stats->refused++;
@@ -42,65 +40,32 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 	c->deadline_ms = sim_ms(c->sim) + GREETING_LINGER_MS;
 }
 
-static void refuse_for(struct conn *c, const struct rs_err *why)
-{
-	struct control_refused refused = {.code = why->code};
-
-	snprintf(refused.message, sizeof refused.message, "%s", why->msg);
-	refuse(c, &refused);
-}
-
-static void greet(struct conn *c, const struct frame *f)
+static void greet(struct conn *c, const struct control_hello *h)
 {
 	struct control_refused refused = {0};
 	struct registry_admit admit;
-	struct control_hello h;
-	struct rs_err e;
 
-	if (control_damaged(f, c->hello + FRAME_HEADER, &refused)) {
-		refuse(c, &refused);
-	} else if (control_unpack_hello(c->hello + FRAME_HEADER, f->payload_len, &h, &e)) {
-		refuse_for(c, &e);
-	} else if (registry_hello(c->reducer->registry, &h, &admit, &refused)) {
+	if (registry_hello(c->reducer->registry, h, &admit, &refused)) {
 		if (refused.retry)
 			c->sim->stats->retried++;
 		refuse(c, &refused);
 	} else {
-		free(c->hello);
-		c->hello = NULL;
+		handshake_close(&c->shake);
 		reducer_hand_over(c, &admit);
 		registry_admitted(c->reducer->registry, admit.stripe.job);
 	}
 }
 
-static void read_hello(struct conn *c)
+static void read_frames(struct conn *c)
 {
-	struct frame f = {0};
-	struct rs_err e;
-
 	for (;;) {
-		size_t want = FRAME_HEADER;
+		struct handshake_result res;
 		struct iovec iov;
+		uint8_t *at;
 		ssize_t got;
 
-		if (c->hello_have >= FRAME_HEADER) {
-			if (frame_decode(c->hello, &f, &e)) {
-				refuse_for(c, &e);
-				return;
-			}
-			if (f.type != FRAME_HELLO) {
-				rs_fail(&e, RS_EPROTO, "the first frame is %s instead of HELLO",
-					frame_type_name(f.type));
-				refuse_for(c, &e);
-				return;
-			}
-			want += f.payload_len;
-			if (c->hello_have == want) {
-				greet(c, &f);
-				return;
-			}
-		}
-		iov = (struct iovec){c->hello + c->hello_have, want - c->hello_have};
+		iov.iov_len = handshake_target(&c->shake, &at);
+		iov.iov_base = at;
 		got = net_read(c, REDUCER, &iov, 1);
 		if (got == NET_AGAIN)
 			return;
@@ -108,7 +73,16 @@ static void read_hello(struct conn *c)
 			turn_away(c);
 			return;
 		}
-		c->hello_have += (unsigned)got;
+		switch (handshake_received(&c->shake, (size_t)got, &res)) {
+		case HANDSHAKE_MORE:
+			break;
+		case HANDSHAKE_ADMIT:
+			greet(c, &res.hello);
+			return;
+		case HANDSHAKE_REFUSED:
+			refuse(c, &res.refused);
+			return;
+		}
 	}
 }
 
@@ -118,9 +92,7 @@ void accept_conn(struct conn *c)
 		return;
 	c->phase = PHASE_GREETING;
 	c->deadline_ms = sim_ms(c->sim) + HANDSHAKE_MS;
-	c->hello = malloc(FRAME_HEADER + FRAME_CONTROL_MAX);
-	if (!c->hello)
-		abort();
+	handshake_init(&c->shake);
 	net_look_again(c, REDUCER);
 }
 
@@ -131,7 +103,7 @@ void accept_readable(struct conn *c)
 	ssize_t got;
 
 	if (c->phase == PHASE_GREETING) {
-		read_hello(c);
+		read_frames(c);
 	} else if (c->phase == PHASE_REFUSED) {
 		while ((got = net_read(c, REDUCER, &iov, 1)) > 0)
 			continue;
@@ -142,6 +114,7 @@ void accept_readable(struct conn *c)
 
 void accept_tick(struct reducer *r)
 {
+	struct control_refused refused;
 	struct rs_err e;
 
 	for (unsigned i = 0; i < r->sim->conns_n; i++) {
@@ -152,8 +125,10 @@ void accept_tick(struct reducer *r)
 		if (c->phase == PHASE_REFUSED) {
 			turn_away(c);
 		} else if (c->phase == PHASE_GREETING) {
-			rs_fail(&e, RS_ETIMEOUT, "no complete HELLO came within %.1f s", HANDSHAKE_MS / 1000.0);
-			refuse_for(c, &e);
+			rs_fail(&e, RS_ETIMEOUT, "no complete %s came within %.1f s", handshake_lacks(&c->shake),
+				HANDSHAKE_MS / 1000.0);
+			refused = handshake_refusal(&e);
+			refuse(c, &refused);
 		}
 	}
 }

@@ -274,7 +274,7 @@ void net_free_all(struct sim *s)
 	for (unsigned i = 0; i < s->conns_n; i++) {
 		free(s->conns[i]->to[WORKER].buf);
 		free(s->conns[i]->to[REDUCER].buf);
-		free(s->conns[i]->hello);
+		handshake_close(&s->conns[i]->shake);
 		free(s->conns[i]);
 	}
 	free(s->conns);
