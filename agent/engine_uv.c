@@ -60,6 +60,16 @@ static void tell_end(struct engine *en)
 		en->opt.on_failed(en->opt.user, &err);
 }
 
+static void free_conns(struct engine *en)
+{
+	for (unsigned i = 0; i < en->conns_n; i++)
+		if (en->conns[i])
+			en->conns[i]->ops->free(en->conns[i]);
+	free(en->conns);
+	en->conns = NULL;
+	en->conns_n = 0;
+}
+
 static void close_if_done(struct engine *en)
 {
 	bool stop;
@@ -70,10 +80,9 @@ static void close_if_done(struct engine *en)
 	if (!stop || en->closing || exchange_state(en->x) != EXCHANGE_ENDED)
 		return;
 	for (unsigned i = 0; i < en->conns_n; i++)
-		if (en->conns[i].state != CONN_IDLE)
+		if (!en->conns[i]->ops->idle(en->conns[i]))
 			return;
-	for (unsigned i = 0; i < en->conns_n; i++)
-		conn_forget(&en->conns[i]);
+	free_conns(en); /* before `wake`, which lookups use */
 	en->closing = true;
 	uv_close((uv_handle_t *)&en->wake, NULL);
 	uv_close((uv_handle_t *)&en->timer, NULL);
@@ -99,14 +108,23 @@ static void arm(struct engine *en)
 	uv_timer_start(&en->timer, on_timer, next > now ? next - now : 0, 0);
 }
 
+void engine_count(_Atomic uint64_t *counter, size_t n)
+{
+	/* one thread writes: no locked instruction is needed */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
 void engine_settle(struct engine *en)
 {
 	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
 	while (exchange_sweep(en->x))
-		for (unsigned i = 0; i < en->conns_n; i++)
-			conn_service(&en->conns[(first + i) % en->conns_n]);
+		for (unsigned i = 0; i < en->conns_n; i++) {
+			struct conn *c = en->conns[(first + i) % en->conns_n];
+
+			c->ops->service(c);
+		}
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);
@@ -135,7 +153,8 @@ static void on_wake(uv_async_t *h)
 	}
 	if (atomic_exchange(&en->looked_up, false))
 		for (unsigned i = 0; i < en->conns_n; i++)
-			conn_looked_up(&en->conns[i]);
+			if (en->conns[i]->ops->looked_up)
+				en->conns[i]->ops->looked_up(en->conns[i]);
 	if (atomic_exchange(&en->poked, false))
 		exchange_poke(en->x);
 	if (aborted)
@@ -224,12 +243,12 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
 	if (rc)
 		return rc;
-	en->conns_n = exchange_links(en->x);
-	en->conns = calloc(en->conns_n, sizeof *en->conns);
+	en->conns = calloc(exchange_links(en->x), sizeof *en->conns);
 	if (!en->conns)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", en->conns_n);
+		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", exchange_links(en->x));
+	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
-		rc = conn_init(&en->conns[i], en, i, e);
+		rc = conn_tcp_new(&en->conns[i], en, i, e);
 	return rc;
 }
 
@@ -237,6 +256,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 static void release(struct engine *en)
 {
 	if (!en->closing) {
+		free_conns(en);
 		uv_close((uv_handle_t *)&en->wake, NULL);
 		uv_close((uv_handle_t *)&en->timer, NULL);
 		uv_run(&en->loop, UV_RUN_DEFAULT);
@@ -244,7 +264,7 @@ static void release(struct engine *en)
 	uv_loop_close(&en->loop);
 	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
 	exchange_free(en->x);
-	free(en->conns);
+
 	pthread_mutex_destroy(&en->lock);
 	free(en);
 }

@@ -1,47 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the engine: its thread and loop (engine_uv.c) and its connections (engine_conn_uv.c). */
+/* The inside of the engine: its thread and loop (engine_uv.c) and what it knows of its connections (engine_conn_tcp.c).
+ */
 #ifndef RS_AGENT_ENGINE_UV_H
 #define RS_AGENT_ENGINE_UV_H
 
 #include "agent/engine.h"
 
-#include <netdb.h>
 #include <pthread.h>
 #include <uv.h>
 
-enum {
-	CONN_IOVECS = 32,               /* a header and a payload each: up to 16 chunks for one system call */
-	CONN_READS = 32,                /* system calls for one connection before the others get their turn */
-	CONN_READ_AHEAD = 256 << 10,    /* bytes read before what they made room for is sent */
-	CONN_HOST_MAX = RS_ADDRESS_MAX, /* bytes of a host name, terminator included */
-	CONN_PORT_MAX = 8,
-	ENGINE_NONFINITE_LINES = 3, /* about NaN and infinity, in a second */
+enum { ENGINE_NONFINITE_LINES = 3 }; /* about NaN and infinity, in a second */
+
+struct conn;
+
+/* What one transport does for a link of the exchange. All on the engine's thread. */
+struct conn_ops {
+	/* Does what the exchange wants for the link (connect, shut down, close), sends what it has. */
+	void (*service)(struct conn *c);
+	bool (*idle)(const struct conn *c); /* nothing is open, or being opened */
+	void (*looked_up)(struct conn *c);  /* a lookup has ended, perhaps its own; NULL: it makes none */
+	void (*free)(struct conn *c);       /* it is idle; does not wait for a lookup */
 };
 
-enum conn_state {
-	CONN_IDLE,       /* nothing is open */
-	CONN_RESOLVING,  /* for the host's addresses */
-	CONN_CONNECTING, /* for the socket to become writable */
-	CONN_UP,
-	CONN_CLOSING, /* for the poll handle's close callback, then the descriptor is closed: IDLE */
-};
-
-/* The connection of one link. Invariant: fd >= 0 and poll is initialized in CONNECTING, UP and CLOSING. A name lookup
- * that is not waited for any more stays until it has ended, or the engine, in any state but CONNECTING, UP and CLOSING.
- */
+/* The connection of one link: the first member of a transport's own. */
 struct conn {
+	const struct conn_ops *ops;
 	struct engine *en;
 	unsigned link;
-	char host[CONN_HOST_MAX];
-	char port[CONN_PORT_MAX];
-	enum conn_state state;
-	struct lookup *lookup; /* NULL: none is under way */
-	bool shut;             /* the sending side is shut down */
-	bool local;            /* both ends are on this machine */
-	int events;            /* that are polled for */
-	unsigned tries;        /* chooses among the addresses of a name */
-	int fd;
-	uv_poll_t poll;
 };
 
 /* What other threads may touch is behind lock, and the counters. */
@@ -55,7 +40,7 @@ struct engine {
 	uint64_t armed_ms; /* when the timer fires; UINT64_MAX: not armed */
 	pthread_t thread;
 	unsigned conns_n;
-	struct conn *conns;
+	struct conn **conns;              /* [conns_n] */
 	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
 	_Atomic uint64_t tx_bytes, rx_bytes;
 	_Atomic bool poked;            /* by engine_poke, until the thread has seen it */
@@ -74,11 +59,10 @@ struct engine {
 /* engine_uv.c: to be called at the end of every callback of the loop. Deals with what the event changed elsewhere. */
 void engine_settle(struct engine *en);
 
-/* engine_conn_uv.c */
-int conn_init(struct conn *c, struct engine *en, unsigned link, struct rs_err *e); /* parses the address */
-void conn_service(struct conn *c); /* does what the exchange wants for the link, sends what it has */
-bool conn_closed(const struct conn *c);
-void conn_looked_up(struct conn *c); /* a lookup has ended, perhaps its own */
-void conn_forget(struct conn *c);    /* does not wait for its lookup; nothing else may be open */
+/* Counts bytes for engine_stats. */
+void engine_count(_Atomic uint64_t *counter, size_t n);
+
+/* engine_conn_tcp.c: makes the connection of a link; parses its address. Errors: RS_ECONFIG, RS_ENOMEM. */
+int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e);
 
 #endif

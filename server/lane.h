@@ -2,7 +2,7 @@
 /* The sans-IO core of one lane of a reducer: sessions in, sums out. One thread owns a lane; there are no locks.
  *
  * A session is one connection of one rank. All sessions of a job with the same lane number form a stripe, which owns
- * the slots: all ranks' bytes of a chunk meet there. A driver (lane_uv.c, the simulator) asks a session where the next
+ * the slots: all ranks' bytes of a chunk meet there. A driver (lane_tcp.c, the simulator) asks a session where the next
  * bytes go, receives them, tells it how many came, and sends what sessions have to send:
  *
  *     n = session_recv_target(s, iov); got = recvmsg(iov, n); session_received(s, got, now);

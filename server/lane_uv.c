@@ -1,29 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drives a lane core with non-blocking sockets under uv_poll.
- *
- * The happy path: attach -> readable: recvmsg straight into accumulators -> sessions that became ready are flushed
- * with sendmsg -> GOODBYE, shutdown, end of file -> closed. Failure modes: a system call fails or the peer closes
- * early: the core is told (session_lost) and decides what it means for the job. */
+/* Drives a lane core: its thread, its loop, what it is told by mail, and whose turn it is to send. What moves the bytes
+ * of a connection is behind lane_conn.h. */
 #include "server/lane_uv.h"
 
 #include "proto/control.h"
+#include "server/lane_conn.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-	/* Then the other connections of the lane have their turn. In bytes, since a read may bring two thousand
-	 * PINGs: four connections that sent nothing else left a job of the same lane 2% of its throughput when a turn
-	 * was 32 reads. Little more than what a rank has in flight by itself, so that in good order nothing changes. */
-	BYTES_PER_WAKE = 256 << 10,
-	READS_AT_END = 4096, /* more than a broken connection can still hold */
 	/* A result for a thousand ranks goes out in portions. Each rank answers it with its next contribution, and
 	 * those are read between the portions, while they are still in a cache: 1,024 ranks take an eighth less
 	 * processor time than when all is sent first. Nor do other jobs wait for the whole of it. */
@@ -39,22 +28,10 @@ struct lane_thread {
 	uv_check_t after; /* all that had come was read */
 	uv_idle_t more;   /* runs while sessions wait for their turn: the loop does not sleep */
 	struct lane *core;
-	struct conn *conns;
+	struct lane_conn *conns;
 	unsigned index;
 	uint32_t detect_ms;
 	const struct rs_log *log;
-};
-
-/* One connection. Invariant: session is NULL exactly when the poll handle is closing. */
-struct conn {
-	struct conn *next, **at;
-	struct lane_thread *lane;
-	struct session *session;
-	uv_poll_t poll;
-	int fd;
-	int events;      /* what the poll handle waits for */
-	bool write_wait; /* the socket took less than there was */
-	bool shut;
 };
 
 enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_STOP };
@@ -75,109 +52,27 @@ struct letter {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 /* of one connection there are at most its letter and its event at the same time */
-_Static_assert(sizeof(struct conn) + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+_Static_assert(LANE_TCP_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
-static void on_closed(uv_handle_t *h)
+static void conn_add(struct lane_thread *t, struct lane_conn *c)
 {
-	struct conn *c = h->data;
-
-	close(c->fd);
-	free(c);
+	c->next = t->conns;
+	c->at = &t->conns;
+	if (c->next)
+		c->next->at = &c->next;
+	t->conns = c;
 }
 
-static void conn_close(struct conn *c)
+static void conn_close(struct lane_conn *c)
 {
-	session_free(c->session);
+	if (c->session)
+		session_free(c->session);
 	c->session = NULL;
 	*c->at = c->next;
 	if (c->next)
 		c->next->at = c->at;
-	uv_close((uv_handle_t *)&c->poll, on_closed);
-}
-
-static void on_poll(uv_poll_t *poll, int status, int events);
-
-static void conn_watch(struct conn *c)
-{
-	int events = UV_READABLE | (c->write_wait ? UV_WRITABLE : 0);
-
-	if (events == c->events)
-		return;
-	c->events = events;
-	uv_poll_start(&c->poll, events, on_poll);
-}
-
-/* One system call. Returns how many bytes came, negated when they did not fill all there was room for; 0 when nothing
- * is there. */
-static ssize_t conn_receive(struct conn *c)
-{
-	struct iovec iov[2];
-	unsigned n = session_recv_target(c->session, iov);
-	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-	size_t room = 0;
-	ssize_t got;
-
-	if (!n)
-		return 0;
-	for (unsigned k = 0; k < n; k++)
-		room += iov[k].iov_len;
-	do
-		got = recvmsg(c->fd, &msg, MSG_DONTWAIT);
-	while (got < 0 && errno == EINTR);
-	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return 0;
-	if (got <= 0) {
-		session_lost(c->session, got ? strerror(errno) : "it closed the connection");
-		return 0;
-	}
-	session_received(c->session, (size_t)got, uv_now(&c->lane->loop));
-	return (size_t)got == room ? got : -got;
-}
-
-static void conn_read(struct conn *c)
-{
-	ssize_t got, total = 0;
-
-	while (total < BYTES_PER_WAKE && (got = conn_receive(c)) > 0)
-		total += got;
-}
-
-/* The connection cannot be used any more. What the peer said before may be the reason, and everybody should hear it. */
-static void conn_broken(struct conn *c, const char *why)
-{
-	for (int i = 0; i < READS_AT_END && conn_receive(c); i++)
-		;
-	session_lost(c->session, why);
-}
-
-static void conn_flush(struct conn *c)
-{
-	struct iovec iov[SESSION_IOV];
-	unsigned n;
-
-	while ((n = session_send_target(c->session, iov, SESSION_IOV))) {
-		struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-		ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (sent < 0 && errno == EINTR)
-			continue;
-		c->write_wait = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-		if (c->write_wait)
-			break;
-		if (sent < 0) {
-			conn_broken(c, strerror(errno));
-			return;
-		}
-		session_sent(c->session, (size_t)sent, uv_now(&c->lane->loop));
-	}
-	if (!n)
-		c->write_wait = false;
-	if (!c->shut && session_shut(c->session)) {
-		c->shut = true;
-		shutdown(c->fd, SHUT_WR);
-	}
-	conn_watch(c);
+	c->ops->close(c);
 }
 
 /* Looks after sessions that became ready, at most n. False when none is left. */
@@ -185,7 +80,7 @@ static bool lane_flush(struct lane_thread *t, unsigned n)
 {
 	for (; n; n--) {
 		struct session *s = lane_next_ready(t->core);
-		struct conn *c;
+		struct lane_conn *c;
 
 		if (!s)
 			return false;
@@ -194,25 +89,18 @@ static bool lane_flush(struct lane_thread *t, unsigned n)
 		if (session_over(s))
 			conn_close(c);
 		else if (!c->write_wait || session_shut(s))
-			conn_flush(c);
+			c->ops->flush(c);
 	}
 	return true;
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+uv_loop_t *lane_thread_loop(struct lane_thread *t)
 {
-	struct conn *c = poll->data;
-	struct lane_thread *t = c->lane;
+	return &t->loop;
+}
 
-	/* libuv calls every error EBADF; the read that meets it knows its name */
-	if (status < 0)
-		conn_broken(c, uv_strerror(status));
-	if (events & UV_WRITABLE) {
-		c->write_wait = false;
-		conn_flush(c);
-	}
-	if (events & UV_READABLE)
-		conn_read(c);
+void lane_thread_turn(struct lane_thread *t)
+{
 	lane_flush(t, FLUSHES_PER_READ);
 }
 
@@ -255,16 +143,6 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	mailbox_post(t->out, &m->mail);
 }
 
-static void set_options(int fd, uint32_t detect_ms)
-{
-	int one = 1;
-	unsigned timeout = detect_ms;
-
-	/* a failure of these costs speed or comfort, never correctness */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
-}
-
 static void report_gone(struct lane_thread *t, const struct registry_admit *a)
 {
 	struct lane_event ev = {
@@ -275,44 +153,27 @@ static void report_gone(struct lane_thread *t, const struct registry_admit *a)
 
 static void attach(struct lane_thread *t, const struct letter *l)
 {
-	struct conn *c = calloc(1, sizeof *c);
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct lane_conn *c = lane_tcp_new(t, l->fd, t->detect_ms);
 	struct rs_err e;
+	int rc;
 
 	if (!c) {
 		rs_fail(&e, RS_ENOMEM, "no memory for a connection");
-		goto refuse;
+		goto report;
 	}
-	c->lane = t;
-	c->fd = l->fd;
-	set_options(c->fd, t->detect_ms);
-	if (uv_poll_init_socket(&t->loop, &c->poll, c->fd)) {
-		rs_fail(&e, RS_EIO, "a connection cannot be watched");
-		goto free_conn;
-	}
-	c->poll.data = c;
-	c->next = t->conns;
-	c->at = &t->conns;
-	if (c->next)
-		c->next->at = &c->next;
-	t->conns = c;
-	if (lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e)) {
-		*c->at = c->next;
-		if (c->next)
-			c->next->at = c->at;
-		uv_close((uv_handle_t *)&c->poll, on_closed);
+	conn_add(t, c);
+	rc = lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e);
+	if (rc) {
+		conn_close(c);
 		goto report;
 	}
 	session_queue(c->session, frame,
 		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
 				    control_pack_welcome(payload, t->detect_ms)));
-	conn_watch(c);
+	lane_tcp_start(c);
 	return;
 
-free_conn:
-	free(c);
-refuse:
-	close(l->fd);
 report:
 	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
 	report_gone(t, &l->admit);

@@ -5,8 +5,8 @@
  *     sim_plan    draws jobs, operations, faults and the network's manners
  *     sim_run     takes event after event, always the earliest, from a heap
  *     sim_net     connections: bytes arrive in pieces of any size, late, in order, or no more
- *     sim_rank    a worker: what engine_uv.c and engine_conn_uv.c are in the library
- *     sim_reducer a reducer: what server_uv.c, greeting_uv.c, lane_uv.c and mailbox_uv.c are in the daemon
+ *     sim_rank    a worker: what engine_uv.c and engine_conn_tcp.c are in the library
+ *     sim_reducer a reducer: what server_uv.c, greeting_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
  *     sim_fault   deaths, cuts, disagreements, and what may be said about them
  *     sim_oracle  what an operation must give
  *     sim_check   what must hold after a step and at the end */

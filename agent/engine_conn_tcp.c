@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdatomic.h>
@@ -19,52 +20,49 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum {
+	CONN_IOVECS = 32,               /* a header and a payload each: up to 16 chunks for one system call */
+	CONN_READS = 32,                /* system calls for one connection before the others get their turn */
+	CONN_READ_AHEAD = 256 << 10,    /* bytes read before what they made room for is sent */
+	CONN_HOST_MAX = RS_ADDRESS_MAX, /* bytes of a host name, terminator included */
+	CONN_PORT_MAX = 8,
+};
+
+enum conn_state {
+	CONN_IDLE,       /* nothing is open */
+	CONN_RESOLVING,  /* for the host's addresses */
+	CONN_CONNECTING, /* for the socket to become writable */
+	CONN_UP,
+	CONN_CLOSING, /* for the poll handle's close callback, then the descriptor is closed: IDLE */
+};
+
+/* Invariant: fd >= 0 and poll is initialized in CONNECTING, UP and CLOSING. A name lookup that is not waited for any
+ * more stays until it has ended, or the engine, in any state but CONNECTING, UP and CLOSING. */
+struct tcp {
+	struct conn conn;
+	char host[CONN_HOST_MAX];
+	char port[CONN_PORT_MAX];
+	enum conn_state state;
+	struct lookup *lookup; /* NULL: none is under way */
+	bool shut;             /* the sending side is shut down */
+	bool local;            /* both ends are on this machine */
+	int events;            /* that are polled for */
+	unsigned tries;        /* chooses among the addresses of a name */
+	int fd;
+	uv_poll_t poll;
+};
+
 static void on_poll(uv_poll_t *h, int status, int events);
 
-/* "[v6]:port" or "host:port" */
-int conn_init(struct conn *c, struct engine *en, unsigned link, struct rs_err *e)
-{
-	const char *address = exchange_address(en->x, link);
-	const char *colon = strrchr(address, ':');
-	const char *host = address;
-	size_t len = colon ? (size_t)(colon - address) : 0;
-	char *end;
-	long port;
-
-	c->en = en;
-	c->link = link;
-	c->fd = -1;
-	if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
-		host++;
-		len -= 2;
-	}
-	if (len == 0 || len >= sizeof c->host)
-		return rs_fail(e, RS_ECONFIG, "\"%s\" is not an address; host:port was expected", address);
-	errno = 0;
-	port = strtol(colon + 1, &end, 10);
-	if (*end || end == colon + 1 || port < 1 || port > 65535)
-		return rs_fail(e, RS_ECONFIG,
-			       "\"%s\" is not an address; host:port with a port of 1 to 65535 was expected", address);
-	memcpy(c->host, host, len);
-	c->host[len] = '\0';
-	snprintf(c->port, sizeof c->port, "%ld", port);
-	return RS_OK;
-}
-
-bool conn_closed(const struct conn *c)
-{
-	return c->state == CONN_IDLE && !c->lookup;
-}
-
 /* The two places where bytes pass between the socket and the exchange. -1 with errno. */
-static ssize_t io_recv(struct conn *c, struct iovec *iov, unsigned n)
+static ssize_t io_recv(struct tcp *c, struct iovec *iov, unsigned n)
 {
 	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
 
 	return recvmsg(c->fd, &m, 0);
 }
 
-static ssize_t io_send(struct conn *c, struct iovec *iov, unsigned n)
+static ssize_t io_send(struct tcp *c, struct iovec *iov, unsigned n)
 {
 	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
 
@@ -84,23 +82,24 @@ static const char *reason_text(int error, char *buf, size_t size)
 	return buf;
 }
 
-static void log_conn(struct conn *c, const char *event, const char *reason)
+static void log_conn(struct tcp *c, const char *event, const char *reason)
 {
-	rs_log(c->en->opt.log, RS_LOG_DEBUG, event, rs_kv_s("address", exchange_address(c->en->x, c->link)),
-	       rs_kv_u("connection", c->link), rs_kv_s("reason", reason));
+	rs_log(c->conn.en->opt.log, RS_LOG_DEBUG, event,
+	       rs_kv_s("address", exchange_address(c->conn.en->x, c->conn.link)), rs_kv_u("connection", c->conn.link),
+	       rs_kv_s("reason", reason));
 }
 
 static void on_closed(uv_handle_t *h)
 {
-	struct conn *c = h->data;
+	struct tcp *c = h->data;
 
 	close(c->fd);
 	c->fd = -1;
 	c->state = CONN_IDLE;
-	engine_settle(c->en);
+	engine_settle(c->conn.en);
 }
 
-static void shut_down(struct conn *c)
+static void shut_down(struct tcp *c)
 {
 	if (c->state == CONN_CONNECTING || c->state == CONN_UP) {
 		c->state = CONN_CLOSING;
@@ -111,28 +110,22 @@ static void shut_down(struct conn *c)
 }
 
 /* The connection failed, or the peer closed it (error 0). */
-static void lose(struct conn *c, int error)
+static void lose(struct tcp *c, int error)
 {
 	char buf[128];
 
 	reason_text(error, buf, sizeof buf);
 	log_conn(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", buf);
 	shut_down(c);
-	exchange_disconnected(c->en->x, c->link, buf, uv_now(&c->en->loop));
-}
-
-static void count(_Atomic uint64_t *counter, size_t n)
-{
-	/* one thread writes: no locked instruction is needed */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+	exchange_disconnected(c->conn.en->x, c->conn.link, buf, uv_now(&c->conn.en->loop));
 }
 
 /* Reads once. Returns the bytes that were asked for and not there (> 0: the socket is empty), 0 when there may be
  * more, -1 at the end with *error set. */
-static ssize_t read_once(struct conn *c, size_t *total, int *error)
+static ssize_t read_once(struct tcp *c, size_t *total, int *error)
 {
 	struct iovec iov[2];
-	unsigned n = exchange_recv_target(c->en->x, c->link, iov);
+	unsigned n = exchange_recv_target(c->conn.en->x, c->conn.link, iov);
 	size_t asked = 0;
 	ssize_t got;
 
@@ -149,13 +142,13 @@ static ssize_t read_once(struct conn *c, size_t *total, int *error)
 	if (got <= 0)
 		return -1;
 	*total += (size_t)got;
-	count(&c->en->rx_bytes, (size_t)got);
-	exchange_received(c->en->x, c->link, (size_t)got, uv_now(&c->en->loop));
+	engine_count(&c->conn.en->rx_bytes, (size_t)got);
+	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, uv_now(&c->conn.en->loop));
 	return (ssize_t)asked - got;
 }
 
 /* The write side failed: what stands unread may say why. */
-static void lose_after_write(struct conn *c, int error)
+static void lose_after_write(struct tcp *c, int error)
 {
 	size_t total = 0;
 	int ignored;
@@ -165,7 +158,7 @@ static void lose_after_write(struct conn *c, int error)
 	lose(c, error);
 }
 
-static void poll_for(struct conn *c, int events)
+static void poll_for(struct tcp *c, int events)
 {
 	if (events == c->events)
 		return;
@@ -173,23 +166,23 @@ static void poll_for(struct conn *c, int events)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
-static void take_signal(struct conn *c)
+static void take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local = c->local};
 
-	if (exchange_wants_signal(c->en->x, c->link) && (c->local || tcp_signal(c->fd, &signal)))
-		exchange_signal(c->en->x, c->link, &signal, uv_now(&c->en->loop));
+	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->fd, &signal)))
+		exchange_signal(c->conn.en->x, c->conn.link, &signal, uv_now(&c->conn.en->loop));
 }
 
 /* Sends until the socket is full or nothing is left. Afterwards the connection may be gone. */
-static void conn_write(struct conn *c)
+static void conn_write(struct tcp *c)
 {
 	struct iovec iov[CONN_IOVECS];
 	bool full = false;
 	unsigned n;
 
 	take_signal(c);
-	while (!full && (n = exchange_send_target(c->en->x, c->link, iov, CONN_IOVECS)) > 0) {
+	while (!full && (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, CONN_IOVECS)) > 0) {
 		size_t left = 0;
 		ssize_t sent;
 
@@ -204,14 +197,14 @@ static void conn_write(struct conn *c)
 		}
 		full = sent < (ssize_t)left;
 		if (sent > 0) {
-			count(&c->en->tx_bytes, (size_t)sent);
-			exchange_sent(c->en->x, c->link, (size_t)sent, uv_now(&c->en->loop));
+			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
+			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, uv_now(&c->conn.en->loop));
 		}
 	}
 	poll_for(c, UV_READABLE | (full ? UV_WRITABLE : 0));
 }
 
-static void conn_read(struct conn *c)
+static void conn_read(struct tcp *c)
 {
 	size_t total = 0;
 	int error;
@@ -235,7 +228,9 @@ static void conn_read(struct conn *c)
 	conn_write(c);
 }
 
-static void finish_connect(struct conn *c)
+static void conn_service(struct conn *conn);
+
+static void finish_connect(struct tcp *c)
 {
 	int error = 0;
 	socklen_t len = sizeof error;
@@ -253,13 +248,13 @@ static void finish_connect(struct conn *c)
 	c->shut = false;
 	c->local = tcp_peer(c->fd) == TCP_PEER_LOCAL;
 	log_conn(c, "reducer-connected", "");
-	exchange_connected(c->en->x, c->link, uv_now(&c->en->loop));
-	conn_service(c);
+	exchange_connected(c->conn.en->x, c->conn.link, uv_now(&c->conn.en->loop));
+	conn_service(&c->conn);
 }
 
 static void on_poll(uv_poll_t *h, int status, int events)
 {
-	struct conn *c = h->data;
+	struct tcp *c = h->data;
 
 	if (status < 0)
 		c->events = 0; /* libuv has stopped the handle */
@@ -269,12 +264,12 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		conn_read(c);
 	else if (c->state == CONN_UP)
 		conn_write(c);
-	engine_settle(c->en);
+	engine_settle(c->conn.en);
 }
 
-static int open_socket(struct conn *c, const struct addrinfo *a)
+static int open_socket(struct tcp *c, const struct addrinfo *a)
 {
-	unsigned timeout_ms = c->en->opt.cfg->timeouts.detect_ms;
+	unsigned timeout_ms = c->conn.en->opt.cfg->timeouts.detect_ms;
 	int one = 1;
 	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -294,7 +289,7 @@ static int open_socket(struct conn *c, const struct addrinfo *a)
 }
 
 /* Each try takes the next of the name's addresses. */
-static void connect_to(struct conn *c, const struct addrinfo *list)
+static void connect_to(struct tcp *c, const struct addrinfo *list)
 {
 	const struct addrinfo *a;
 	unsigned n = 0;
@@ -312,7 +307,7 @@ static void connect_to(struct conn *c, const struct addrinfo *list)
 		lose(c, error);
 		return;
 	}
-	if (uv_poll_init(&c->en->loop, &c->poll, c->fd) < 0) {
+	if (uv_poll_init(&c->conn.en->loop, &c->poll, c->fd) < 0) {
 		close(c->fd);
 		c->fd = -1;
 		c->state = CONN_IDLE;
@@ -325,8 +320,9 @@ static void connect_to(struct conn *c, const struct addrinfo *list)
 	poll_for(c, UV_WRITABLE);
 }
 
-void conn_looked_up(struct conn *c)
+static void conn_looked_up(struct conn *conn)
 {
+	struct tcp *c = (struct tcp *)conn;
 	struct addrinfo *list;
 	char buf[CONN_HOST_MAX + 96];
 	int rc;
@@ -340,32 +336,25 @@ void conn_looked_up(struct conn *c)
 		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", gai_strerror(rc));
 		c->state = CONN_IDLE;
 		log_conn(c, "reducer-unreachable", buf);
-		exchange_disconnected(c->en->x, c->link, buf, uv_now(&c->en->loop));
+		exchange_disconnected(c->conn.en->x, c->conn.link, buf, uv_now(&c->conn.en->loop));
 	}
 	if (list)
 		freeaddrinfo(list);
 }
 
-void conn_forget(struct conn *c)
-{
-	if (c->lookup)
-		lookup_abandon(c->lookup);
-	c->lookup = NULL;
-}
-
 /* Numeric addresses need no lookup, which would use another thread. */
-static void begin_connect(struct conn *c)
+static void begin_connect(struct tcp *c)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *list;
 
-	exchange_connecting(c->en->x, c->link, uv_now(&c->en->loop));
+	exchange_connecting(c->conn.en->x, c->conn.link, uv_now(&c->conn.en->loop));
 	if (getaddrinfo(c->host, c->port, &hints, &list) == 0) {
 		connect_to(c, list);
 		freeaddrinfo(list);
 		return;
 	}
-	c->lookup = lookup_start(c->host, c->port, &c->en->wake, &c->en->looked_up);
+	c->lookup = lookup_start(c->host, c->port, &c->conn.en->wake, &c->conn.en->looked_up);
 	if (!c->lookup) {
 		lose(c, ENOMEM);
 		return;
@@ -373,13 +362,14 @@ static void begin_connect(struct conn *c)
 	c->state = CONN_RESOLVING;
 }
 
-void conn_service(struct conn *c)
+static void conn_service(struct conn *conn)
 {
-	struct exchange *x = c->en->x;
+	struct tcp *c = (struct tcp *)conn;
+	struct exchange *x = c->conn.en->x;
 
-	switch (exchange_want(x, c->link, uv_now(&c->en->loop))) {
+	switch (exchange_want(x, c->conn.link, uv_now(&c->conn.en->loop))) {
 	case EXCHANGE_CONNECT:
-		if (conn_closed(c))
+		if (c->state == CONN_IDLE && !c->lookup)
 			begin_connect(c);
 		break;
 	case EXCHANGE_SHUTDOWN:
@@ -391,11 +381,71 @@ void conn_service(struct conn *c)
 		break;
 	case EXCHANGE_CLOSE:
 		shut_down(c);
-		exchange_disconnected(x, c->link, "", uv_now(&c->en->loop));
+		exchange_disconnected(x, c->conn.link, "", uv_now(&c->conn.en->loop));
 		break;
 	case EXCHANGE_NOTHING:
 		if (c->state == CONN_UP)
 			conn_write(c);
 		break;
 	}
+}
+
+static bool conn_idle(const struct conn *conn)
+{
+	return ((const struct tcp *)conn)->state == CONN_IDLE;
+}
+
+static void conn_free(struct conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	if (c->lookup)
+		lookup_abandon(c->lookup);
+	free(c);
+}
+
+/* "[v6]:port" or "host:port" */
+static int parse_address(struct tcp *c, const char *address, struct rs_err *e)
+{
+	const char *colon = strrchr(address, ':');
+	const char *host = address;
+	size_t len = colon ? (size_t)(colon - address) : 0;
+	char *end;
+	long port;
+
+	if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
+		host++;
+		len -= 2;
+	}
+	if (len == 0 || len >= sizeof c->host)
+		return rs_fail(e, RS_ECONFIG, "\"%s\" is not an address; host:port was expected", address);
+	errno = 0;
+	port = strtol(colon + 1, &end, 10);
+	if (*end || end == colon + 1 || port < 1 || port > 65535)
+		return rs_fail(e, RS_ECONFIG,
+			       "\"%s\" is not an address; host:port with a port of 1 to 65535 was expected", address);
+	memcpy(c->host, host, len);
+	c->host[len] = '\0';
+	snprintf(c->port, sizeof c->port, "%ld", port);
+	return RS_OK;
+}
+
+int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
+{
+	static const struct conn_ops ops = {
+	    .service = conn_service, .idle = conn_idle, .looked_up = conn_looked_up, .free = conn_free};
+	struct tcp *c = calloc(1, sizeof *c);
+	int rc;
+
+	if (!c)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
+	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
+	c->fd = -1;
+	rc = parse_address(c, exchange_address(en->x, link), e);
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	*ret = &c->conn;
+	return RS_OK;
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a lane's thread (lane_uv.c) and the connections of one transport (lane_tcp.c) know of each other. Everything
+ * here is for the lane's thread. */
+#ifndef RS_SERVER_LANE_CONN_H
+#define RS_SERVER_LANE_CONN_H
+
+#include "server/lane.h"
+
+#include <uv.h>
+
+struct lane_conn;
+struct lane_thread;
+
+struct lane_conn_ops {
+	/* Sends what the session has, as far as the transport takes it, and ends the sending side after the last
+	 * frame. Where it takes no more, write_wait is set, and this is called again by the transport itself. */
+	void (*flush)(struct lane_conn *c);
+	/* The session is gone: closes, now or later, and frees. */
+	void (*close)(struct lane_conn *c);
+};
+
+/* First member of a transport's connection. Invariant: session is NULL exactly when the connection is closing. */
+struct lane_conn {
+	struct lane_conn *next, **at;
+	struct lane_thread *lane;
+	const struct lane_conn_ops *ops;
+	struct session *session;
+	bool write_wait; /* the transport took less than there was */
+};
+
+uv_loop_t *lane_thread_loop(struct lane_thread *t);
+/* To be called at the end of every event in which a transport gave bytes to a session or took some: looks after
+ * sessions that became ready. */
+void lane_thread_turn(struct lane_thread *t);
+
+/* Makes a connection of the descriptor, which belongs to it from then on; `detect_ms`: unsent bytes that the peer does
+ * not take for so long break it. NULL: no memory, or it cannot be watched; fd is closed then. */
+struct lane_conn *lane_tcp_new(struct lane_thread *t, int fd, uint32_t detect_ms);
+/* The session is there: begins to read. */
+void lane_tcp_start(struct lane_conn *c);
+
+/* Most bytes of a TCP connection here. */
+enum { LANE_TCP_BYTES = 512 };
+
+#endif
