@@ -177,6 +177,8 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
 
 	l->ticked_ms = l->now_ms = now_ms;
+	if (now_ms - l->rolled_ms >= LANE_SECOND_MS)
+		lane_roll(l, now_ms);
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (slept)
 			stripe_watch_again(st);
@@ -214,6 +216,7 @@ void *session_user(const struct session *s)
 void session_lost(struct session *s, const char *reason)
 {
 	struct stripe *st = s->stripe;
+	struct lane_event ev;
 	struct rs_err why;
 	char who[160];
 
@@ -224,5 +227,7 @@ void session_lost(struct session *s, const char *reason)
 	if (s->draining || !st->running)
 		return;
 	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
+	ev = (struct lane_event){.type = LANE_LOST, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .why = why};
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
 	stripe_fail(st, &why);
 }

@@ -64,14 +64,19 @@ struct session_params {
 enum lane_event_type {
 	LANE_GONE,   /* a session is over and its connection may be closed */
 	LANE_FAILED, /* the job cannot go on; the stripe has ended */
+	LANE_LOST,   /* a running job's rank was lost; LANE_FAILED follows */
+	LANE_LATE,   /* ranks have let the others wait for a second; once for each chunk */
 };
 
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane; /* LANE_GONE */
+	unsigned rank, lane; /* GONE, LOST; LATE: the first of them */
 	bool clean;          /* LANE_GONE: it said GOODBYE */
-	struct rs_err why;   /* LANE_FAILED */
+	struct rs_err why;   /* FAILED, LOST */
+	uint64_t seq;        /* LATE: the operation */
+	uint32_t waited_ms;  /* LATE */
+	unsigned late;       /* LATE: how many ranks are */
 };
 
 struct lane_options {
@@ -99,7 +104,7 @@ void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* The job is over, for a reason found elsewhere: its sessions get ABORT and are closed. */
 void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
 /* Heartbeats, silence, lingering; to be called every LANE_TICK_MS or so. */
-enum { LANE_TICK_MS = 100 };
+enum { LANE_TICK_MS = 100, LANE_SECOND_MS = 1000 };
 void lane_tick(struct lane *l, uint64_t now_ms);
 
 /* The next session that has something to send or must be closed, each at most once until it changes again; NULL. */

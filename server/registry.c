@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/registry.h"
+#include "server/registry_priv.h"
 
 #include "config/config.h"
 
@@ -10,40 +10,6 @@
 #include <string.h>
 
 enum { JOB_SLACK = 64 << 10 }; /* bytes: pages that allocations of the job share with others */
-
-/* One rank of a job. lanes has a bit for each lane that is attached; 0: the rank is absent. */
-struct member {
-	uint64_t incarnation;
-	uint64_t lanes;
-	uint32_t processes;
-	char label[CONTROL_LABEL];
-};
-
-/* One generation of a job. Invariant: sessions = number of set bits over all members + those of an ended job that
- * are not gone yet. */
-struct job {
-	struct job *next;
-	uint64_t id;
-	struct control_hello first; /* the first rank's HELLO: all others must agree with it */
-	struct member *members;     /* [first.world_size] */
-	unsigned sessions;          /* attached connections */
-	unsigned complete;          /* members with all lanes */
-	unsigned base;              /* thread of lane 0 */
-	bool running, ended;
-	struct rs_err why; /* ended */
-	uint8_t *memory;
-	uint64_t memory_len;
-	uint64_t bound; /* bytes of the job altogether, with memory_len */
-};
-
-struct registry {
-	struct registry_options opt;
-	struct job *jobs;
-	unsigned jobs_n;
-	uint64_t memory; /* bounds of all jobs */
-	uint64_t next_id;
-	bool draining;
-};
 
 static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -60,7 +26,7 @@ static int refuse(struct control_refused *to, int code, bool retry, const char *
 	return code;
 }
 
-static uint64_t job_processes(const struct job *j)
+uint64_t registry_processes(const struct job *j)
 {
 	uint64_t n = 0;
 
@@ -77,7 +43,7 @@ static void emit(struct registry *r, const struct job *j, struct registry_action
 	    .generation = j->first.generation,
 	    .world_size = j->first.world_size,
 	    .lanes = j->first.lanes,
-	    .processes = job_processes(j),
+	    .processes = registry_processes(j),
 	    .memory = j->bound,
 	};
 	r->opt.action(r->opt.ctx, &a);
@@ -334,6 +300,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	fresh.memory_len = slots;
 	fresh.bound = bytes;
 	fresh.id = r->next_id++;
+	fresh.opened_ms = r->now_ms;
 	/* the lanes of jobs with one lane each spread over the threads as well */
 	fresh.base = (unsigned)(fresh.id % r->opt.threads);
 	fresh.next = r->jobs;
@@ -391,6 +358,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 	if (!j || j->running || j->ended || j->complete < j->first.world_size)
 		return;
 	j->running = true;
+	j->started_ms = r->now_ms;
 	emit(r, j, (struct registry_action){.type = REGISTRY_START});
 }
 
@@ -491,4 +459,38 @@ unsigned registry_jobs(const struct registry *r)
 void registry_set_limits(struct registry *r, const struct registry_limits *limits)
 {
 	r->opt.limits = *limits;
+}
+
+void registry_noticed(struct registry *r, const struct lane_event *ev)
+{
+	struct job *j = job_by_id(r, ev->job);
+
+	/* several lanes may tell of it */
+	if (!j || j->ended)
+		return;
+	emit(r, j,
+	     (struct registry_action){
+		 .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,
+		 .why = ev->why,
+		 .rank = ev->rank,
+		 .label = j->members[ev->rank].label,
+		 .late = ev->late,
+		 .seq = ev->seq,
+		 .waited_ms = ev->waited_ms,
+	     });
+}
+
+void registry_time(struct registry *r, uint64_t now_ms)
+{
+	r->now_ms = now_ms;
+}
+
+void registry_met(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
+{
+	struct job *j = job_by_id(r, id);
+
+	if (!j)
+		return;
+	snprintf(j->members[rank].peer, sizeof j->members[rank].peer, "%s", peer);
+	snprintf(j->members[rank].transport, sizeof j->members[rank].transport, "%s", transport);
 }

@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "proto/control.h"
 #include "server/lane.h"
+#include "server/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +42,8 @@ enum registry_action_type {
 	REGISTRY_TELL,   /* lane_tell `frame` on every lane */
 	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
 	REGISTRY_CLOSED, /* the last session is gone */
+	REGISTRY_LOST,   /* a running job's `rank` was lost, `why` says how; what becomes of the job follows */
+	REGISTRY_LATE,   /* `late` ranks of it, the first of which is `rank`, let the others wait */
 };
 
 struct registry_action {
@@ -48,7 +51,12 @@ struct registry_action {
 	struct registry_job job;
 	const uint8_t *frame; /* TELL; valid for the call */
 	uint32_t frame_len;
-	struct rs_err why; /* ABORT */
+	struct rs_err why;  /* ABORT, LOST */
+	unsigned rank;      /* LOST, LATE */
+	const char *label;  /* of it; valid for the call */
+	unsigned late;      /* LATE: how many there are, .. */
+	uint64_t seq;       /* .. for which operation, .. */
+	uint32_t waited_ms; /* .. and for how long */
 };
 
 struct registry_options {
@@ -81,6 +89,15 @@ void registry_admitted(struct registry *r, uint64_t job);
 
 void registry_gone(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why);
+/* LANE_LOST and LANE_LATE. */
+void registry_noticed(struct registry *r, const struct lane_event *ev);
+
+/* The time, to be told before other calls when it has passed: of what is reported alone, nothing depends on it. */
+void registry_time(struct registry *r, uint64_t now_ms);
+/* Where the connection of an admitted rank comes from, and how; cut when they are longer than a status has room for. */
+void registry_met(struct registry *r, uint64_t job, unsigned rank, const char *peer, const char *transport);
+/* All that is known here of the jobs, with room for `threads` lanes; the caller frees it. NULL: no memory. */
+struct status *registry_status(const struct registry *r);
 
 /* Tells the members of gathering jobs who is missing, and those of running ones that this reducer drains; to be called
  * once a second. */

@@ -8,6 +8,7 @@
 
 #include "server/areas.h"
 #include "server/greeting.h"
+#include "server/journal.h"
 #include "server/lane_uv.h"
 #include "server/listener.h"
 
@@ -33,7 +34,7 @@ enum {
 };
 
 /* Events that are logged within limits. */
-enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_NR };
+enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_NR };
 
 struct listening {
 	uv_poll_t poll;
@@ -45,6 +46,7 @@ struct server {
 	const char *config_file;
 	struct rs_config as_read; /* the file's scalars, without what the command line overrides */
 	struct rs_log *log;
+	struct journal journal; /* over that log */
 	uv_loop_t loop;
 	struct mailbox in; /* from the lanes */
 	struct registry *registry;
@@ -75,9 +77,18 @@ static void log_job(struct server *s, const char *event, const struct registry_j
 {
 	if (!may_log(s, LIMITED_JOBS))
 		return;
-	rs_log(s->log, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
-	       rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
-	       rs_kv_u("memory_bytes", j->memory));
+	journal(&s->journal, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
+		rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
+		rs_kv_u("memory_bytes", j->memory));
+}
+
+static void log_late(struct server *s, const struct registry_action *a)
+{
+	if (may_log(s, LIMITED_LATE))
+		journal(&s->journal, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
+			rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
+			rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
+			rs_kv_u("waited_ms", a->waited_ms));
 }
 
 static void on_action(void *ctx, const struct registry_action *a)
@@ -98,9 +109,18 @@ static void on_action(void *ctx, const struct registry_action *a)
 		return;
 	case REGISTRY_ABORT:
 		if (may_log(s, LIMITED_JOBS))
-			rs_log(s->log, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
-			       rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
+			journal(&s->journal, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
+				rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
 		break;
+	case REGISTRY_LOST:
+		if (may_log(s, LIMITED_JOBS))
+			journal(&s->journal, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
+				rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
+				rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
+		return;
+	case REGISTRY_LATE:
+		log_late(s, a);
+		return;
 	case REGISTRY_TELL:
 		break;
 	}
@@ -140,10 +160,15 @@ static int on_hello(void *ctx, int fd, const struct control_hello *h, struct con
 {
 	struct server *s = ctx;
 	struct registry_admit admit;
-	int rc = registry_hello(s->registry, h, &admit, refused);
+	char peer[80];
+	int rc;
 
+	registry_time(s->registry, uv_now(&s->loop));
+	rc = registry_hello(s->registry, h, &admit, refused);
 	if (rc)
 		return rc;
+	listener_peer(fd, peer, sizeof peer);
+	registry_met(s->registry, admit.stripe.job, h->rank, peer, "tcp");
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label));
 	s->sessions++;
@@ -160,7 +185,7 @@ static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 	if (!may_log(s, LIMITED_REFUSED))
 		return;
 	listener_peer(fd, peer, sizeof peer);
-	rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
+	journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
 }
 
 static void server_stop(struct server *s);
@@ -171,11 +196,14 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	struct lane_mail *lm = (struct lane_mail *)mail;
 	const struct lane_event *ev = &lm->event;
 
+	registry_time(s->registry, uv_now(&s->loop));
 	if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why);
-	} else {
+	} else if (ev->type == LANE_GONE) {
 		s->sessions--;
 		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	} else {
+		registry_noticed(s->registry, ev);
 	}
 	free(lm);
 	if (s->draining && registry_jobs(s->registry) == 0)
@@ -208,8 +236,8 @@ static bool accept_one(struct server *s, int listen_fd)
 		if (errno != EMFILE && errno != ENFILE)
 			return false;
 		if (may_log(s, LIMITED_DESCRIPTORS))
-			rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
-			       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
+				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
 		if (!greetings_make_room(s->greetings, "this reducer has no file descriptors left"))
 			refuse_without_descriptors(s, listen_fd);
 		return true;
@@ -246,6 +274,7 @@ static void on_tick(uv_timer_t *timer)
 	struct server *s = timer->data;
 	struct rs_err why;
 
+	registry_time(s->registry, uv_now(&s->loop));
 	registry_tick(s->registry);
 	for (unsigned i = 0; i < LIMITED_NR; i++)
 		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
@@ -269,8 +298,8 @@ static void drain(struct server *s, int signum)
 	s->draining = true;
 	s->deadline_ms = uv_now(&s->loop) + s->cfg->timeouts.drain_ms;
 	registry_drain(s->registry);
-	rs_log(s->log, RS_LOG_INFO, "draining", rs_kv_s("signal", signum == SIGTERM ? "SIGTERM" : "SIGINT"),
-	       rs_kv_u("jobs", registry_jobs(s->registry)));
+	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("signal", signum == SIGTERM ? "SIGTERM" : "SIGINT"),
+		rs_kv_u("jobs", registry_jobs(s->registry)));
 	if (registry_jobs(s->registry) == 0)
 		server_stop(s);
 }
@@ -290,12 +319,13 @@ static void reload(struct server *s)
 	struct rs_err e;
 
 	if (!s->config_file) {
-		rs_log(s->log, RS_LOG_WARN, "reload", rs_kv_s("result", "started without a file, nothing to read"));
+		journal(&s->journal, RS_LOG_WARN, "reload",
+			rs_kv_s("result", "started without a file, nothing to read"));
 		return;
 	}
 	if (rs_config_load(&fresh, s->config_file, &e)) {
-		rs_log(s->log, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
-		       rs_kv_s("reason", e.msg));
+		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
+			rs_kv_s("reason", e.msg));
 		return;
 	}
 	if (fresh.logging.level != s->as_read.logging.level)
@@ -305,10 +335,10 @@ static void reload(struct server *s)
 	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh.limits.jobs,
 								   .workers = fresh.limits.workers,
 								   .memory_bytes = fresh.limits.memory_bytes});
-	rs_log(s->log, RS_LOG_INFO, "reload", rs_kv_s("result", "logging.level and limits taken over"));
+	journal(&s->journal, RS_LOG_INFO, "reload", rs_kv_s("result", "logging.level and limits taken over"));
 	if (needs_restart(&fresh, &s->as_read))
-		rs_log(s->log, RS_LOG_WARN, "reload",
-		       rs_kv_s("result", "changes of server, timeouts, security and logging.format need a restart"));
+		journal(&s->journal, RS_LOG_WARN, "reload",
+			rs_kv_s("result", "changes of server, timeouts, security and logging.format need a restart"));
 	rs_config_close(&fresh);
 }
 
@@ -374,8 +404,8 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 
 	for (int i = 0; i < s->listening_n; i++) {
 		listener_name(s->listening[i].fd, name, sizeof name);
-		rs_log(s->log, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
-		       rs_kv_s("cpu", kernels->name));
+		journal(&s->journal, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
+			rs_kv_s("cpu", kernels->name));
 	}
 }
 
@@ -392,14 +422,15 @@ static void step_back(void)
 }
 
 /* Better said now than when a job's last worker cannot come in. */
-static void check_descriptors(const struct server *s)
+static void check_descriptors(struct server *s)
 {
 	struct rlimit r;
 	uint64_t need = (uint64_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (uint64_t)s->lanes_n;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
-		rs_log(s->log, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur), rs_kv_u("expected", need),
-		       rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
+		journal(&s->journal, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur),
+			rs_kv_u("expected", need),
+			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
 }
 
 static struct server *server_new(const struct server_options *opt)
@@ -414,8 +445,10 @@ static struct server *server_new(const struct server_options *opt)
 	s->as_read.reducers = NULL;
 	s->as_read.sharding.owner = NULL;
 	s->log = opt->log;
+	journal_init(&s->journal, opt->log);
 	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
 	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
+	s->limits[LIMITED_LATE] = (struct rs_log_limit){.event = "rank-late", .per_s = LINES_PER_S};
 	s->limits[LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
 	s->max_connections = opt->cfg->limits.connections;
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -429,6 +429,7 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 
 	s->stripe->owner->now_ms = now_ms;
 	s->last_rx_ms = now_ms;
+	s->count.bytes_in += n;
 	if (s->draining)
 		return;
 	if (payload)

@@ -181,6 +181,7 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 	struct session_stream *t;
 
 	s->last_tx_ms = now_ms;
+	s->count.bytes_out += n;
 	s->control_off += (unsigned)control;
 	if (s->control_off == s->control_len)
 		s->control_off = s->control_len = 0;
@@ -258,6 +259,7 @@ void session_free(struct session *s)
 		if (l->ready_tail == s)
 			l->ready_tail = tail;
 	}
+	lane_count_add(&l->gone, &s->count);
 	st->askers -= s->asks;
 	st->sessions[s->rank] = NULL;
 	st->attached--;

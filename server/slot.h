@@ -20,6 +20,7 @@ struct slot {
 	struct frame of;      /* what is being reduced: the first contribution's header */
 	unsigned first_rank;  /* whose header `of` is */
 	uint64_t nth;         /* how many chunks of its priority each rank sends before it */
+	uint64_t begun_ms;    /* when the first contribution began */
 	uint32_t elems;       /* elements of this chunk */
 	uint32_t filled;      /* accumulator elements that hold something; later contributions are added up to here */
 	unsigned contributed; /* ranks whose contribution is complete */

@@ -307,6 +307,7 @@ static void slot_begin(struct stripe *st, struct slot *slot, const struct frame 
 
 	slot->of = *f;
 	slot->first_rank = rank;
+	slot->begun_ms = st->owner->now_ms;
 	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
 	slot->filled = 0;
 	slot->contributed = 0;
@@ -373,14 +374,16 @@ int stripe_loss(const struct stripe *st)
 
 int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
-	bool broadcast = slot->of.op == FRAME_OP_BROADCAST;
+	bool broadcast = slot->of.op == FRAME_OP_BROADCAST, full;
 
 	if (st->p.deterministic && !broadcast && !slot->haves) {
 		slot_bit_set(slot->complete, rank);
 		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
 	}
 	slot->contributed++;
-	if (!stripe_is_full(st, slot))
+	full = stripe_is_full(st, slot);
+	stripe_count(st, slot, rank, full);
+	if (!full)
 		return RS_OK;
 	if (slot->haves) {
 		stripe_complete_known(st, slot);

@@ -5,6 +5,7 @@
 
 #include "proto/control.h"
 #include "server/lane.h"
+#include "server/report.h"
 #include "server/slot.h"
 
 #include <xxhash.h>
@@ -23,6 +24,9 @@ struct lane {
 	uint8_t *ahead;     /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
 	uint64_t now_ms;    /* as the driver last said */
 	uint64_t ticked_ms; /* time of the last tick */
+	uint64_t rolled_ms; /* when the sessions' `second` was last counted */
+	uint32_t second_ms; /* and how long that was */
+	struct lane_count gone; /* by sessions that are over */
 };
 
 /* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list of
@@ -51,6 +55,8 @@ struct stripe {
 	unsigned at_stable;                  /* ranks whose `done` equals `stable` */
 	unsigned askers;                     /* ranks that want to hear when all have what they have */
 	size_t stride;                       /* bytes of an accumulator and of a stash entry */
+	uint64_t chunks, operations;         /* as in struct lane_report_stripe */
+	uint64_t waited_until_ms;            /* up to here it is counted who was waited for */
 
 	/* The chunk that was the oldest one in the making when a tick last looked for one; see stripe_late.c. */
 	struct stripe_watch {
@@ -58,6 +64,7 @@ struct stripe {
 		uint64_t seq;
 		uint32_t chunk;
 		uint64_t since_ms, told_ms;
+		bool reported; /* the registry knows */
 	} watch;
 
 	/* Which reducers live, as its ranks have said: the maximum over all of them. Chunks come in one view, and when
@@ -109,6 +116,7 @@ struct session {
 	uint64_t view;                                    /* number of the one it last said */
 	uint64_t start[FRAME_PRIORITIES];                 /* and where it can begin again */
 	unsigned outstanding;                             /* of all streams */
+	struct lane_count count;
 	struct session_stream streams[FRAME_PRIORITIES];
 
 	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
@@ -136,6 +144,7 @@ struct session {
 
 	/* seldom touched, and so behind what every chunk touches: with many ranks that is what the caches can hold */
 	char label[128];
+	struct lane_count mark, second;        /* the count when the second began, and what the last one brought */
 	uint8_t control_in[FRAME_CONTROL_MAX]; /* payload of a control frame that comes in */
 	uint8_t control[SESSION_CONTROL];      /* control frames that go out */
 };
@@ -196,11 +205,21 @@ void stripe_try_resume(struct stripe *st);
 /* stripe_late.c */
 /* On every tick: tells the ranks that wait for whom they wait. */
 void stripe_watch_late(struct stripe *st, uint64_t now_ms);
+/* rank's contribution to slot is complete; `last`: and with it the chunk. */
+void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last);
+/* The oldest chunk that is not complete; NULL. */
+const struct slot *stripe_oldest(const struct stripe *st);
+/* Has rank not begun its part of it, or not come to the end of it? */
+bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank);
 /* Whatever has waited up to now has not: it is gone, or this process stood still. */
 void stripe_watch_again(struct stripe *st);
 
 /* "rank 3" or "rank 3 (processes 6-7 on host b)", into buf. */
 const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size);
+
+/* report.c */
+/* A second is over: what it brought is what sessions have counted since the last call. */
+void lane_roll(struct lane *l, uint64_t now_ms);
 
 /* lane.c, session.c and session_tx.c */
 void session_release(struct session *s);

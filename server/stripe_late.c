@@ -11,6 +11,7 @@ enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
 void stripe_watch_again(struct stripe *st)
 {
 	st->watch.slot = NULL;
+	st->waited_until_ms = st->owner->now_ms;
 }
 
 static bool is_older(const struct frame *a, const struct frame *b)
@@ -18,7 +19,7 @@ static bool is_older(const struct frame *a, const struct frame *b)
 	return a->seq < b->seq || (a->seq == b->seq && a->chunk < b->chunk);
 }
 
-static const struct slot *find_oldest(const struct stripe *st)
+const struct slot *stripe_oldest(const struct stripe *st)
 {
 	const struct slot *oldest = NULL;
 
@@ -36,8 +37,7 @@ static bool is_watched(const struct stripe_watch *w, const struct slot *oldest)
 	return w->slot == oldest && w->seq == oldest->of.seq && w->chunk == oldest->of.chunk;
 }
 
-/* It has not begun its part, or has not come to the end of it. */
-static bool is_missing(const struct stripe *st, const struct slot *slot, unsigned rank)
+bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
 
@@ -49,13 +49,30 @@ static bool is_missing(const struct stripe *st, const struct slot *slot, unsigne
 static void name_missing(const struct stripe *st, struct control_late *late)
 {
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		if (!is_missing(st, st->watch.slot, r))
+		if (!stripe_misses(st, st->watch.slot, r))
 			continue;
 		if (late->missing_all++ == 0 && st->sessions[r])
 			memcpy(late->label, st->sessions[r]->label, sizeof late->label);
 		if (late->missing_n < CONTROL_MISSING)
 			late->missing[late->missing_n++] = r;
 	}
+}
+
+/* The registry hears once of a chunk, the ranks once a second. */
+static void report_late(struct stripe *st, const struct control_late *late)
+{
+	struct lane_event ev = {.type = LANE_LATE,
+				.job = st->p.job,
+				.rank = late->missing[0],
+				.lane = st->p.lane,
+				.seq = late->seq,
+				.waited_ms = late->waited_ms,
+				.late = late->missing_all};
+
+	if (st->watch.reported)
+		return;
+	st->watch.reported = true;
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
 static void tell_late(struct stripe *st, uint64_t now_ms)
@@ -69,25 +86,64 @@ static void tell_late(struct stripe *st, uint64_t now_ms)
 	name_missing(st, &late);
 	if (!late.missing_all)
 		return;
+	report_late(st, &late);
 	len = control_pack_late(payload, &late);
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		struct session *s = st->sessions[r];
 
 		/* one that does not read must not fill its queue, which the end has to fit into */
 		if (s && !s->draining && !s->lost && !s->parked && s->control_off == s->control_len &&
-		    !is_missing(st, st->watch.slot, r))
+		    !stripe_misses(st, st->watch.slot, r))
 			session_queue_frame(s, FRAME_LATE, payload, len);
 	}
 }
 
+static uint64_t counted_from(const struct stripe *st, const struct slot *slot)
+{
+	return slot->begun_ms > st->waited_until_ms ? slot->begun_ms : st->waited_until_ms;
+}
+
+void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
+{
+	struct lane_count *c = &st->sessions[rank]->count;
+	uint64_t now_ms = st->owner->now_ms, from;
+
+	c->chunks++;
+	c->late_ms += now_ms - slot->begun_ms;
+	if (!last)
+		return;
+	st->chunks++;
+	if (slot->of.seq >= st->operations)
+		st->operations = slot->of.seq + 1;
+	from = counted_from(st, slot);
+	if (now_ms > from) {
+		c->waited_ms += now_ms - from;
+		st->waited_until_ms = now_ms;
+	}
+}
+
+/* What goes on is counted while it does: a rank that does not come at all is the latest of all. */
+static void count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
+{
+	uint64_t from = counted_from(st, oldest);
+
+	if (now_ms < from + LANE_TICK_MS)
+		return;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r] && stripe_misses(st, oldest, r))
+			st->sessions[r]->count.waited_ms += now_ms - from;
+	st->waited_until_ms = now_ms;
+}
+
 void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 {
-	const struct slot *oldest = st->running && !st->ended ? find_oldest(st) : NULL;
+	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
 
 	if (!oldest) {
 		st->watch.slot = NULL;
 		return;
 	}
+	count_waiting(st, oldest, now_ms);
 	if (!is_watched(&st->watch, oldest))
 		st->watch = (struct stripe_watch){.slot = oldest,
 						  .seq = oldest->of.seq,

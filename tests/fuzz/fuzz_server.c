@@ -375,7 +375,7 @@ static bool deliver_one(struct world *w)
 	case TO_REGISTRY:
 		if (ev->type == LANE_FAILED)
 			registry_failed(w->registry, ev->job, &ev->why);
-		else
+		else if (ev->type == LANE_GONE)
 			registry_gone(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
 		break;
 	}

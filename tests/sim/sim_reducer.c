@@ -270,7 +270,7 @@ static void registry_mail(struct reducer *r, const struct letter *l)
 
 	if (ev->type == LANE_FAILED)
 		registry_failed(r->registry, ev->job, &ev->why);
-	else
+	else if (ev->type == LANE_GONE)
 		registry_gone(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
 }
 

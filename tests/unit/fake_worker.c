@@ -18,6 +18,11 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->why = ev->why;
 		return;
 	}
+	if (ev->type == LANE_LOST || ev->type == LANE_LATE) {
+		*(ev->type == LANE_LOST ? &fw->lost : &fw->late) += 1;
+		fw->event = *ev;
+		return;
+	}
 	fw->gone++;
 	fw->clean += ev->clean;
 	/* as the registry may from now on: whoever still touches it is found by the sanitizer */
