@@ -89,7 +89,7 @@ def sanitizer_env(argv):
     """Variables with which a program of a build with sanitizers, or a Python that loads its library, is started."""
     env = {
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        "TSAN_OPTIONS": "second_deadlock_stack=1:exitcode=66",
+        "TSAN_OPTIONS": f"second_deadlock_stack=1:exitcode=66:suppressions={ROOT / 'tests' / 'e2e' / 'tsan.supp'}",
         "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     }
     if SAN and os.path.basename(argv[0]).startswith("python"):
@@ -245,7 +245,10 @@ class Proc:
         for stream in ("out", "err"):
             lines = self._text[stream].splitlines()
             if len(lines) > 100:
-                lines = lines[:20] + [f"... {len(lines) - 100} lines ..."] + lines[-80:]
+                short = lines[:20] + [f"... {len(lines) - 100} lines ..."] + lines[-80:]
+                # the report of a sanitizer is what the reader looks for, wherever it stands
+                at = next((i for i, line in enumerate(lines) if re.search(r"(WARNING|ERROR): \w+Sanitizer", line)), None)
+                lines = short if at is None or at < 20 else short + ["... of these:"] + lines[at : at + 80]
             text += "".join(f"    std{stream}: {line}\n" for line in lines)
         return text
 

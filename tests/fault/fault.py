@@ -84,6 +84,8 @@ class Training:
         errors = {}
         for rank, w in enumerate(self.workers):
             ended = w.killed
+            if not w.running():
+                w.wait()  # until its last words are read, too
             for said in w.objects():
                 if said["what"] == "step":
                     self.losses[rank][said["step"]] = said["loss"]
