@@ -9,6 +9,8 @@
 Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/test_*.c (built; exit status 0 passed,
 77 skipped, anything else failed), tests/fuzz/fuzz_*.c (built, run on their committed inputs; exit status as well) and
 tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
+ThreadSanitizer has nothing to say of what has one thread: of that build only end-to-end tests run, and units that start
+threads. The simulator runs for five minutes in all.
 All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
 others." in their first lines. The whole output of a program is shown when it failed. A program fails as well when its
 time is over, when it ran no test, and when it leaves processes behind; those are ended.
@@ -57,6 +59,10 @@ def fixed_addresses():
         return []
 
 
+def has_threads(source):
+    return source.parent.name == "e2e" or "pthread.h" in source.read_text()
+
+
 def program(source, build, san):
     unit, fuzz = source.parent.name == "unit", source.parent.name == "fuzz"
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
@@ -67,8 +73,10 @@ def program(source, build, san):
     if source.suffix == ".py":
         return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
-    inputs = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
-    return Program(label, [*before, built, *inputs], "libcheck" if unit else "status", limit, build, san, parallel)
+    args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
+    if source.parent.name == "sim":
+        args = ["--seconds", "60" if san else "240"]
+    return Program(label, [*before, built, *args], "libcheck" if unit else "status", limit, build, san, parallel)
 
 
 def programs(folders, only, match):
@@ -77,7 +85,8 @@ def programs(folders, only, match):
         name, _, san = folder.partition("=")
         for kind in [only] if only else ["unit", "sim", "fuzz", "e2e"]:
             sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/{p}"))
-            yield [program(s, (ROOT / name).resolve(), san) for s in sources if match in s.stem]
+            yield [program(s, (ROOT / name).resolve(), san) for s in sources
+                   if match in s.stem and ("thread" not in san or has_threads(s))]
 
 
 def count(program, text, status):
@@ -222,7 +231,7 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
     todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
-    beside = sorted((p for p in todo if p.parallel), key=lambda p: "/sim/" not in p.argv[-1])  # the longest first
+    beside = sorted((p for p in todo if p.parallel), key=lambda p: " sim/" not in p.label)  # the longest first
     todo = [*checks, *(p for p in todo if not p.parallel), *beside]
     runner = Runner(args.timeout)
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())

@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	    {"seeds", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
 	    {"first", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
 	    {"help", no_argument, NULL, 'h'},        {0}};
-	struct options o = {.first = 1, .seconds = 60}; /* in each of three builds */
+	struct options o = {.first = 1, .seconds = 60};
 	const struct rs_kernels *kernels;
 	struct rs_config base;
 	struct rs_err e;
