@@ -23,7 +23,7 @@ PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
 PKG_CONFIG ?= pkg-config
 PYTHON     ?= /usr/bin/python3
 CFLAGS     ?= -O2 -g
-PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libcrypto
+PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
 # what works before anything is installed; every other goal needs the libraries
 bare     := help deps test demo clean format uninstall

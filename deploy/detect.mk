@@ -9,6 +9,7 @@ deb_libprotobuf-c := libprotobuf-c-dev
 deb_yaml-0.1      := libyaml-dev
 deb_libxxhash     := libxxhash-dev
 deb_libcrypto     := libssl-dev
+deb_libssl        := libssl-dev
 deb_check         := check
 deb_pkg-config    := pkg-config
 deb_protoc-c      := protobuf-c-compiler

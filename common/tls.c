@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/tls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+enum {
+	CHAIN_MAX = 32 << 10, /* bytes of certificates that a peer may show: each stranger may cost as much memory */
+	CHAIN_DEPTH = 8,
+	FILE_MAX = 1 << 20, /* bytes of a PEM file; the system's authorities have a quarter of that */
+};
+
+/* As ALPN has it, with its length in front. */
+static const unsigned char protocol[] = "\x0breduction/1";
+enum { PROTOCOL_LEN = sizeof protocol - 1 };
+
+const char *tls_error_text(char *buf, size_t size)
+{
+	unsigned long code = ERR_peek_last_error();
+	const char *text = ERR_reason_error_string(code);
+
+	if (!text && ERR_SYSTEM_ERROR(code)) {
+		errno = (int)ERR_GET_REASON(code);
+		snprintf(buf, size, "%m");
+		text = buf;
+	}
+	ERR_clear_error();
+	return text ? text : "OpenSSL does not say why";
+}
+
+static int fail_file(struct rs_err *e, const char *what, const char *file)
+{
+	char buf[128];
+
+	return rs_fail(e, RS_ECONFIG, "%s %s: %s", what, file, tls_error_text(buf, sizeof buf));
+}
+
+/* The file as a BIO in memory: opened once, so that what is checked is what is read. */
+static int read_file(BIO **ret, const char *what, const char *file, bool secret, struct rs_err *e)
+{
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = RS_OK;
+	struct stat st;
+	char buf[4096];
+	ssize_t got;
+	BIO *bio;
+
+	if (fd < 0)
+		return rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be opened", what, file);
+	bio = BIO_new(BIO_s_mem());
+	if (!bio)
+		rc = rs_fail(e, RS_ENOMEM, "there is no memory for %s", file);
+	else if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+		rc = rs_fail(e, RS_ECONFIG, "%s %s is not a file of at most %d KiB", what, file, FILE_MAX >> 10);
+	else if (secret && (st.st_mode & (S_IROTH | S_IWOTH)))
+		rc = rs_fail(e, RS_ECONFIG,
+			     "%s %s may be read or written by everybody (mode %04o); expected at most 0640", what, file,
+			     st.st_mode & 07777);
+	while (!rc && (got = read(fd, buf, sizeof buf)) != 0) {
+		if (got < 0)
+			rc = rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be read", what, file);
+		else if (BIO_write(bio, buf, (int)got) != got)
+			rc = rs_fail(e, RS_ENOMEM, "there is no memory for %s", file);
+	}
+	OPENSSL_cleanse(buf, sizeof buf);
+	close(fd);
+	if (rc)
+		BIO_free(bio);
+	else
+		*ret = bio;
+	return rc;
+}
+
+/* What to say of a file in which nothing that was looked for is. */
+static int fail_pem(struct rs_err *e, const char *what, const char *file, const char *expected)
+{
+	char buf[128];
+
+	if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+		return fail_file(e, what, file);
+	tls_error_text(buf, sizeof buf);
+	return rs_fail(e, RS_ECONFIG, "%s %s holds no %s in PEM form", what, file, expected);
+}
+
+/* The end of a list of PEM blocks looks like an error to OpenSSL. */
+static bool pem_ended(void)
+{
+	unsigned long code = ERR_peek_last_error();
+
+	if (ERR_GET_LIB(code) != ERR_LIB_PEM || ERR_GET_REASON(code) != PEM_R_NO_START_LINE)
+		return false;
+	ERR_clear_error();
+	return true;
+}
+
+static void date_text(const ASN1_TIME *t, char text[TLS_EXPIRY_TEXT])
+{
+	struct tm tm;
+
+	text[0] = '\0';
+	if (ASN1_TIME_to_tm(t, &tm))
+		snprintf(text, TLS_EXPIRY_TEXT, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
+			 tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
+static int check_dates(const X509 *cert, const char *file, struct rs_err *e)
+{
+	char date[TLS_EXPIRY_TEXT];
+
+	if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0) {
+		date_text(X509_get0_notAfter(cert), date);
+		return rs_fail(e, RS_ECONFIG, "the certificate in %s has expired on %s", file, date);
+	}
+	if (X509_cmp_current_time(X509_get0_notBefore(cert)) > 0) {
+		date_text(X509_get0_notBefore(cert), date);
+		return rs_fail(e, RS_ECONFIG,
+			       "the certificate in %s is not valid before %s; is this machine's clock right?", file,
+			       date);
+	}
+	return RS_OK;
+}
+
+/* The own certificate, then those between it and the authority. */
+static int use_chain(SSL_CTX *ctx, const char *file, struct rs_err *e)
+{
+	X509 *cert;
+	BIO *bio;
+	int rc = read_file(&bio, "security.certificate", file, false, e);
+
+	if (rc)
+		return rc;
+	cert = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL);
+	if (!cert) {
+		rc = fail_pem(e, "security.certificate", file, "certificate");
+		goto free_bio;
+	}
+	rc = check_dates(cert, file, e);
+	if (!rc && SSL_CTX_use_certificate(ctx, cert) != 1)
+		rc = fail_file(e, "security.certificate", file);
+	X509_free(cert);
+	while (!rc && (cert = PEM_read_bio_X509(bio, NULL, NULL, NULL)))
+		if (SSL_CTX_add0_chain_cert(ctx, cert) != 1) {
+			X509_free(cert);
+			rc = fail_file(e, "security.certificate", file);
+		}
+	if (!rc && !pem_ended())
+		rc = fail_file(e, "security.certificate", file);
+free_bio:
+	BIO_free(bio);
+	return rc;
+}
+
+/* A passphrase would be asked for on the terminal; a daemon has none. */
+static int no_passphrase(char *buf, int size, int writing, void *ctx)
+{
+	(void)writing;
+	(void)ctx;
+	if (size > 0)
+		buf[0] = '\0';
+	return -1;
+}
+
+static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, struct rs_err *e)
+{
+	EVP_PKEY *key;
+	BIO *bio;
+	int rc = read_file(&bio, "security.key", file, true, e);
+
+	if (rc)
+		return rc;
+	key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+	BIO_free(bio);
+	if (!key) { /* OpenSSL's own words name parts of OpenSSL */
+		ERR_clear_error();
+		return rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
+			       file);
+	}
+	/* says itself whether it fits, but not in whose words */
+	if (X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
+		ERR_clear_error();
+		rc =
+		    rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file, certificate);
+	} else if (SSL_CTX_use_PrivateKey(ctx, key) != 1) {
+		rc = fail_file(e, "security.key", file);
+	}
+	EVP_PKEY_free(key);
+	return rc;
+}
+
+static int use_authority(SSL_CTX *ctx, const char *file, bool ask, struct rs_err *e)
+{
+	X509_STORE *store = SSL_CTX_get_cert_store(ctx);
+	unsigned n = 0;
+	X509 *cert;
+	BIO *bio;
+	int rc = read_file(&bio, "security.authority", file, false, e);
+
+	if (rc)
+		return rc;
+	for (; !rc && (cert = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL)); n++) {
+		/* `ask`: tell clients whose certificates are taken */
+		if (X509_STORE_add_cert(store, cert) != 1 || (ask && SSL_CTX_add_client_CA(ctx, cert) != 1))
+			rc = fail_file(e, "security.authority", file);
+		X509_free(cert);
+	}
+	if (!rc && n == 0)
+		rc = fail_pem(e, "security.authority", file, "certificate");
+	else if (!rc && !pem_ended())
+		rc = fail_file(e, "security.authority", file);
+	BIO_free(bio);
+	return rc;
+}
+
+static int load_files(SSL_CTX *ctx, bool own, bool reducer, const struct tls_files *f, struct rs_err *e)
+{
+	int rc = RS_OK;
+
+	if (own && (!f->certificate[0] || !f->key[0]))
+		return rs_fail(e, RS_ECONFIG,
+			       "security.tls needs security.certificate and security.key, and %s is empty",
+			       f->certificate[0] ? "security.key" : "security.certificate");
+	if (own)
+		rc = use_chain(ctx, f->certificate, e);
+	if (own && !rc)
+		rc = use_key(ctx, f->key, f->certificate, e);
+	if (!rc && f->authority[0])
+		return use_authority(ctx, f->authority, reducer, e);
+	if (!rc && !reducer && SSL_CTX_set_default_verify_paths(ctx) != 1)
+		rc = fail_file(e, "the system's", "authorities");
+	return rc;
+}
+
+static bool has_aes(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_cpu_supports("aes");
+#elif defined(__aarch64__)
+	return getauxval(AT_HWCAP) & HWCAP_AES;
+#else
+	return false;
+#endif
+}
+
+static int configure(SSL_CTX *ctx)
+{
+	SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+				     SSL_OP_PRIORITIZE_CHACHA);
+	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_LEGACY_SERVER_CONNECT);
+	/* a call reads at most one record, so that no peer can keep a thread with records that hold no data */
+	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
+	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE);
+	SSL_CTX_set_read_ahead(ctx, 1); /* one system call for a record, not two */
+	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
+	SSL_CTX_set_verify_depth(ctx, CHAIN_DEPTH);
+	SSL_CTX_set_security_level(ctx, 2);
+	SSL_CTX_set_timeout(ctx, TLS_TICKET_S);
+	return SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+	       SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+	       SSL_CTX_set_ciphersuites(ctx, has_aes() ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:"
+							 "TLS_AES_256_GCM_SHA384"
+						       : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:"
+							 "TLS_AES_256_GCM_SHA384") == 1 &&
+	       SSL_CTX_set1_groups_list(ctx, "X25519:P-256:P-384") == 1;
+}
+
+static int context_new(SSL_CTX **ret, const SSL_METHOD *method, struct rs_err *e)
+{
+	SSL_CTX *ctx = SSL_CTX_new(method);
+	char buf[128];
+
+	if (ctx && configure(ctx)) {
+		*ret = ctx;
+		return RS_OK;
+	}
+	SSL_CTX_free(ctx);
+	return rs_fail(e, RS_ENOMEM, "TLS cannot be set up: %s", tls_error_text(buf, sizeof buf));
+}
+
+/* Clients that offer protocols must offer ours; whether one was chosen at all is looked at after the handshake. */
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *outlen, const unsigned char *in,
+			   unsigned int inlen, void *ctx)
+{
+	(void)ssl;
+	(void)ctx;
+	if (SSL_select_next_proto((unsigned char **)out, outlen, protocol, PROTOCOL_LEN, in, inlen) !=
+	    OPENSSL_NPN_NEGOTIATED)
+		return SSL_TLSEXT_ERR_ALERT_FATAL;
+	return SSL_TLSEXT_ERR_OK;
+}
+
+int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, struct rs_err *e)
+{
+	SSL_CTX *ctx;
+	int rc = context_new(&ctx, TLS_server_method(), e);
+
+	if (rc)
+		return rc;
+	if (mode == TLS_MUTUAL && !f->authority[0])
+		rc = rs_fail(e, RS_ECONFIG,
+			     "security.tls: mutual needs security.authority, whose certificates workers must show");
+	else
+		rc = load_files(ctx, true, true, f, e);
+	if (rc) {
+		SSL_CTX_free(ctx);
+		return rc;
+	}
+	if (mode == TLS_MUTUAL)
+		SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_session_id_context(ctx, protocol, PROTOCOL_LEN);
+	SSL_CTX_set_num_tickets(ctx, 1); /* a worker keeps one, for its other lanes */
+	SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
+	*ret = ctx;
+	return RS_OK;
+}
+
+/* A ticket has come: it takes the place of the one before, see wire_connect. */
+static int keep_session(SSL *ssl, SSL_SESSION *session)
+{
+	SSL_SESSION **slot = SSL_get_app_data(ssl);
+
+	SSL_SESSION_free(*slot);
+	*slot = session;
+	return 1; /* the reference is ours now */
+}
+
+int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, struct rs_err *e)
+{
+	SSL_CTX *ctx;
+	int rc = context_new(&ctx, TLS_client_method(), e);
+
+	if (rc)
+		return rc;
+	rc = load_files(ctx, mode == TLS_MUTUAL, false, f, e);
+	/* the only function of its kind that returns 0 for success */
+	if (!rc && SSL_CTX_set_alpn_protos(ctx, protocol, PROTOCOL_LEN))
+		rc = rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+	if (rc) {
+		SSL_CTX_free(ctx);
+		return rc;
+	}
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+	SSL_CTX_sess_set_new_cb(ctx, keep_session);
+	*ret = ctx;
+	return RS_OK;
+}
+
+/* Appends a name of a certificate, which its owner has chosen, to a list. */
+static void add_name(char names[TLS_NAMES_MAX], const ASN1_STRING *s)
+{
+	static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*@ ";
+	size_t have = strlen(names), n;
+	unsigned char *text;
+	int len = ASN1_STRING_to_UTF8(&text, s);
+
+	if (len < 0) {
+		ERR_clear_error();
+		return;
+	}
+	n = (size_t)len;
+	if (n > 0 && strspn((char *)text, good) == n && have + n + 2 <= TLS_NAMES_MAX) {
+		if (have)
+			names[have++] = ',';
+		memcpy(names + have, text, n);
+		names[have + n] = '\0';
+	}
+	OPENSSL_free(text);
+}
+
+void tls_names(const X509 *cert, char names[TLS_NAMES_MAX])
+{
+	GENERAL_NAMES *all = cert ? X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL) : NULL;
+	const X509_NAME *subject = cert ? X509_get_subject_name(cert) : NULL;
+	bool has_dns = false;
+	int at;
+
+	names[0] = '\0';
+	for (int i = 0; i < sk_GENERAL_NAME_num(all); i++) {
+		const GENERAL_NAME *one = sk_GENERAL_NAME_value(all, i);
+
+		if (one->type != GEN_DNS)
+			continue;
+		has_dns = true;
+		add_name(names, one->d.dNSName);
+	}
+	GENERAL_NAMES_free(all);
+	at = has_dns || !subject ? -1 : X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+	if (at >= 0)
+		add_name(names, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+	ERR_clear_error();
+}
+
+void tls_own_certificate(const SSL_CTX *ctx, char names[TLS_NAMES_MAX], char expiry[TLS_EXPIRY_TEXT])
+{
+	const X509 *cert = SSL_CTX_get0_certificate(ctx);
+
+	tls_names(cert, names);
+	expiry[0] = '\0';
+	if (cert)
+		date_text(X509_get0_notAfter(cert), expiry);
+}
+
+void tls_peer_names(const SSL *ssl, char names[TLS_NAMES_MAX])
+{
+	tls_names(SSL_get0_peer_certificate(ssl), names);
+}
+
+int tls_binding(SSL *ssl, uint8_t ret[TLS_BINDING], struct rs_err *e)
+{
+	static const char label[] = "EXPORTER-Channel-Binding";
+	char buf[128];
+
+	if (SSL_export_keying_material(ssl, ret, TLS_BINDING, label, sizeof label - 1, NULL, 0, 1) == 1)
+		return RS_OK;
+	return rs_fail(e, RS_EINTERNAL, "TLS gives no channel binding: %s", tls_error_text(buf, sizeof buf));
+}

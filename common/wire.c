@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The happy path is: handshake, then records of 16 KiB, each with one system call on either side. OpenSSL reads and
+ * writes the socket through a BIO of ours, which never says that a write has to wait: what the socket does not take of
+ * a record is kept, and no further record is made until it is gone. So a record's data count as sent once it is made,
+ * and whoever calls may send something else next, as with a plain socket. Failure modes are: the socket fails, the peer
+ * closes it without ending TLS, an alert, a certificate that is not accepted, damaged records. */
+#include "common/wire.h"
+
+#include "common/tls.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	HANDSHAKE_STEPS = 16,
+	/* Bytes that a call may read beyond those that were asked for. Records without data, such as those that
+	 * announce new keys, end no call of OpenSSL's: a peer that sends nothing else would keep a thread for good. */
+	BYTES_BESIDE = 32 << 10,
+	ALERTS = 1000, /* OpenSSL's reasons from here on are alerts of the peer */
+};
+
+/* AES-GCM keeps its promises for 2^24.5 full records under one key (RFC 8446, 5.5). */
+static const uint64_t RECORDS_OF_A_KEY = 1 << 22;
+
+static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
+{
+	struct wire *w = BIO_get_data(b);
+	ssize_t sent = 0;
+
+	BIO_clear_retry_flags(b);
+	if (w->out_n == 0) {
+		do
+			sent = send(w->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (sent < 0 && errno == EINTR);
+		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+			w->error = errno;
+			return 0;
+		}
+		sent = sent < 0 ? 0 : sent;
+	}
+	n -= (size_t)sent;
+	if (n > 0 && !w->out)
+		w->out = malloc(WIRE_OUT);
+	if (n > 0 && (!w->out || w->out_at + w->out_n + n > WIRE_OUT)) {
+		w->error = ENOBUFS;
+		return 0;
+	}
+	if (n > 0)
+		memcpy(w->out + w->out_at + w->out_n, data + sent, n);
+	w->out_n += (unsigned)n;
+	*written = n + (size_t)sent;
+	return 1;
+}
+
+/* Takes from what was read before TLS began. */
+static size_t take_first(struct wire *w, char *data, size_t n)
+{
+	if (n > w->first_n)
+		n = w->first_n;
+	memcpy(data, w->first + w->first_at, n);
+	w->first_at += (unsigned)n;
+	w->first_n -= (unsigned)n;
+	return n;
+}
+
+static int bio_read(BIO *b, char *data, size_t n, size_t *got)
+{
+	struct wire *w = BIO_get_data(b);
+	ssize_t rc;
+
+	BIO_clear_retry_flags(b);
+	if (w->first_n > 0) {
+		*got = take_first(w, data, n);
+		return 1;
+	}
+	if (w->dry || !w->allowance) {
+		w->starved = w->dry;
+		BIO_set_retry_read(b);
+		return 0;
+	}
+	do
+		rc = recv(w->fd, data, n, MSG_DONTWAIT);
+	while (rc < 0 && errno == EINTR);
+	if (rc > 0) {
+		w->dry = (size_t)rc < n; /* the next poll tells when there is more */
+		w->allowance -= (size_t)rc < w->allowance ? (size_t)rc : w->allowance;
+		*got = (size_t)rc;
+		return 1;
+	}
+	if (rc == 0) {
+		w->eof = true;
+	} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+		w->dry = w->starved = true;
+		BIO_set_retry_read(b);
+	} else {
+		w->error = errno;
+	}
+	return 0;
+}
+
+static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
+{
+	const struct wire *w = BIO_get_data(b);
+
+	(void)num;
+	(void)ptr;
+	if (cmd == BIO_CTRL_EOF)
+		return w->eof;
+	return cmd == BIO_CTRL_FLUSH;
+}
+
+/* OpenSSL wants this table made by calls, so it cannot be a constant; it is made once and stays. */
+static BIO_METHOD *method;
+static pthread_once_t method_once = PTHREAD_ONCE_INIT;
+
+static void make_method(void)
+{
+	method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "wire");
+	if (!method)
+		return;
+	BIO_meth_set_write_ex(method, bio_write);
+	BIO_meth_set_read_ex(method, bio_read);
+	BIO_meth_set_ctrl(method, bio_ctrl);
+}
+
+void wire_plain(struct wire *w, int fd)
+{
+	*w = (struct wire){.fd = fd, .up = true};
+}
+
+/* Keeps the certificate that is not accepted, for the reason: OpenSSL does not. */
+static int on_verify(int good, X509_STORE_CTX *store)
+{
+	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	struct wire *w = BIO_get_data(SSL_get_rbio(ssl));
+	X509 *cert = X509_STORE_CTX_get0_cert(store);
+
+	if (!good && !w->unaccepted && cert && X509_up_ref(cert))
+		w->unaccepted = cert;
+	return good;
+}
+
+static int wire_secure(struct wire *w, int fd, SSL_CTX *ctx, struct rs_err *e)
+{
+	BIO *bio;
+
+	wire_plain(w, fd);
+	pthread_once(&method_once, make_method);
+	bio = method ? BIO_new(method) : NULL;
+	if (bio)
+		w->ssl = SSL_new(ctx);
+	if (!w->ssl) {
+		BIO_free(bio);
+		ERR_clear_error();
+		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+	}
+	BIO_set_data(bio, w);
+	BIO_set_init(bio, 1);
+	SSL_set_bio(w->ssl, bio, bio);
+	SSL_set_verify(w->ssl, SSL_CTX_get_verify_mode(ctx), on_verify);
+	w->up = false;
+	return RS_OK;
+}
+
+int wire_accept(struct wire *w, int fd, SSL_CTX *ctx, const void *first, size_t n, struct rs_err *e)
+{
+	int rc = wire_secure(w, fd, ctx, e);
+
+	if (rc)
+		return rc;
+	memcpy(w->first, first, n);
+	w->first_n = (unsigned)n;
+	w->greeted = true;
+	SSL_set_accept_state(w->ssl);
+	return RS_OK;
+}
+
+static bool is_address(const char *name)
+{
+	struct in6_addr a;
+
+	return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
+}
+
+int wire_connect(struct wire *w, int fd, SSL_CTX *ctx, const char *name, SSL_SESSION **session, struct rs_err *e)
+{
+	int rc = wire_secure(w, fd, ctx, e);
+	int good;
+
+	if (rc)
+		return rc;
+	SSL_set_connect_state(w->ssl);
+	SSL_set_hostflags(w->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	/* SNI is for names alone */
+	good = is_address(name) ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(w->ssl), name)
+				: SSL_set1_host(w->ssl, name) && SSL_set_tlsext_host_name(w->ssl, name);
+	SSL_set_app_data(w->ssl, session);
+	if (good && *session && SSL_SESSION_is_resumable(*session))
+		good = SSL_set_session(w->ssl, *session);
+	if (good)
+		return RS_OK;
+	ERR_clear_error();
+	SSL_free(w->ssl);
+	wire_plain(w, fd);
+	return rs_fail(e, RS_ENOMEM, "there is no memory for TLS with %s", name);
+}
+
+void wire_move(struct wire *to, struct wire *from)
+{
+	*to = *from;
+	if (to->ssl)
+		BIO_set_data(SSL_get_rbio(to->ssl), to);
+	*from = (struct wire){.fd = -1};
+}
+
+/* Notes why a call of OpenSSL failed. Returns errno. */
+static int broken(struct wire *w)
+{
+	if (!w->error && !w->eof && !w->code)
+		w->code = ERR_peek_last_error();
+	ERR_clear_error();
+	return w->error ? w->error : EPROTO;
+}
+
+/* A frame in place of TLS, from a reducer that has none: the caller may read it. */
+static bool is_foreign(struct wire *w)
+{
+	char first[2];
+
+	if (w->greeted || SSL_is_server(w->ssl) || recv(w->fd, first, 2, MSG_PEEK | MSG_DONTWAIT) != 2)
+		return false;
+	w->greeted = true;
+	w->foreign = memcmp(first, "RS", 2) == 0;
+	return w->foreign;
+}
+
+static enum wire_progress fail(struct wire *w, struct rs_err *e)
+{
+	char buf[WIRE_REASON];
+	int code = w->error ? RS_EIO : RS_EPROTO;
+
+	rs_fail(e, code, "%s", wire_reason(w, buf));
+	return WIRE_FAILED;
+}
+
+enum wire_progress wire_handshake(struct wire *w, struct rs_err *e)
+{
+	int rc = 0;
+
+	if (w->up)
+		return WIRE_UP;
+	if (!wire_flush(w) || is_foreign(w))
+		return fail(w, e);
+	w->dry = w->starved = false;
+	w->allowance = BYTES_BESIDE;
+	ERR_clear_error();
+	for (int i = 0; i < HANDSHAKE_STEPS && rc != 1; i++) {
+		rc = SSL_do_handshake(w->ssl);
+		if (rc != 1 && SSL_get_error(w->ssl, rc) != SSL_ERROR_WANT_READ) {
+			broken(w);
+			return fail(w, e);
+		}
+		if (rc != 1 && w->starved)
+			return WIRE_WAIT;
+	}
+	if (rc == 1) {
+		const unsigned char *chosen;
+		unsigned n;
+
+		SSL_get0_alpn_selected(w->ssl, &chosen, &n);
+		if (n == 0)
+			w->code = ERR_PACK(ERR_LIB_SSL, 0, SSL_R_NO_APPLICATION_PROTOCOL);
+		w->up = n > 0;
+		w->more = true; /* data may have come along */
+	}
+	return w->up ? WIRE_UP : fail(w, e);
+}
+
+/* What a read that gave nothing means: EAGAIN, 0 for the end of the stream, or another errno. */
+static int read_nothing(struct wire *w, int rc)
+{
+	int why = SSL_get_error(w->ssl, rc);
+
+	if (why == SSL_ERROR_WANT_READ)
+		return EAGAIN;
+	return why == SSL_ERROR_ZERO_RETURN ? 0 : broken(w);
+}
+
+static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n)
+{
+	size_t total = 0, at = 0, got;
+
+	if (w->code) {
+		errno = EPROTO;
+		return -1;
+	}
+	w->dry = w->starved = false;
+	w->allowance = BYTES_BESIDE;
+	for (unsigned k = 0; k < n; k++)
+		w->allowance += iov[k].iov_len;
+	ERR_clear_error();
+	while (n) {
+		int rc, what;
+
+		if (at == iov->iov_len) {
+			at = 0;
+			iov++;
+			n--;
+			continue;
+		}
+		rc = SSL_read_ex(w->ssl, (char *)iov->iov_base + at, iov->iov_len - at, &got);
+		if (rc == 1) {
+			at += got;
+			total += got;
+			continue;
+		}
+		what = read_nothing(w, rc);
+		/* Behind data, the end and what is wrong are told by the next call, for which no poll may ask */
+		w->more = what == EAGAIN ? !w->starved : total > 0;
+		if (total > 0 || what == 0)
+			return (ssize_t)total;
+		errno = what;
+		return -1;
+	}
+	w->more = SSL_has_pending(w->ssl);
+	return (ssize_t)total;
+}
+
+ssize_t wire_recv(struct wire *w, struct iovec *iov, unsigned n)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+	ssize_t got;
+
+	if (w->ssl)
+		return secure_recv(w, iov, n);
+	do
+		got = recvmsg(w->fd, &m, MSG_DONTWAIT);
+	while (got < 0 && errno == EINTR);
+	if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+		w->error = errno;
+	return got;
+}
+
+bool wire_flush(struct wire *w)
+{
+	ssize_t sent;
+
+	while (w->out_n > 0) {
+		sent = send(w->fd, w->out + w->out_at, w->out_n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return true;
+		if (sent < 0) {
+			w->error = errno;
+			return false;
+		}
+		w->out_at += (unsigned)sent;
+		w->out_n -= (unsigned)sent;
+	}
+	free(w->out);
+	w->out = NULL;
+	w->out_at = 0;
+	if (w->shut)
+		shutdown(w->fd, SHUT_WR);
+	return true;
+}
+
+/* Where the next record's data stand: in one piece where they can, else they are brought together. At least one iovec
+ * has bytes from *at on. */
+static const void *next_record(const struct iovec *iov, unsigned n, size_t at, uint8_t stage[WIRE_RECORD], size_t *len)
+{
+	size_t have = 0, more = iov->iov_len - at;
+
+	if (more >= WIRE_RECORD || n == 1) {
+		*len = more < WIRE_RECORD ? more : WIRE_RECORD;
+		return (const char *)iov->iov_base + at;
+	}
+	for (; n && have < WIRE_RECORD; n--, iov++, at = 0) {
+		more = iov->iov_len - at;
+		if (more > WIRE_RECORD - have)
+			more = WIRE_RECORD - have;
+		memcpy(stage + have, (const char *)iov->iov_base + at, more);
+		have += more;
+	}
+	*len = have;
+	return stage;
+}
+
+/* One record. False with errno. */
+static bool seal(struct wire *w, const void *data, size_t len)
+{
+	size_t done;
+
+	if (++w->sealed > RECORDS_OF_A_KEY && SSL_key_update(w->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1)
+		w->sealed = 0;
+	/* always the whole of it, since the BIO takes all */
+	if (SSL_write_ex(w->ssl, data, len, &done) == 1)
+		return true;
+	errno = broken(w);
+	return false;
+}
+
+static ssize_t secure_send(struct wire *w, const struct iovec *iov, unsigned n)
+{
+	uint8_t stage[WIRE_RECORD];
+	size_t total = 0, at = 0, len;
+	const void *data;
+
+	ERR_clear_error();
+	while (n) {
+		if (at >= iov->iov_len) {
+			at -= iov->iov_len;
+			iov++;
+			n--;
+			continue;
+		}
+		if (w->out_n > 0)
+			break;
+		data = next_record(iov, n, at, stage, &len);
+		if (!seal(w, data, len))
+			return total ? (ssize_t)total : -1;
+		at += len;
+		total += len;
+	}
+	if (total > 0)
+		return (ssize_t)total;
+	errno = EAGAIN;
+	return -1;
+}
+
+ssize_t wire_send(struct wire *w, struct iovec *iov, unsigned n)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+	ssize_t sent;
+
+	if (w->code || !wire_flush(w)) {
+		errno = broken(w);
+		return -1;
+	}
+	if (w->ssl)
+		return secure_send(w, iov, n);
+	do
+		sent = sendmsg(w->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (sent < 0 && errno == EINTR);
+	if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+		w->error = errno;
+	return sent;
+}
+
+void wire_shutdown(struct wire *w)
+{
+	ERR_clear_error();
+	if (w->ssl && w->up && !w->shut)
+		SSL_shutdown(w->ssl);
+	ERR_clear_error();
+	w->shut = true;
+	if (w->out_n == 0)
+		shutdown(w->fd, SHUT_WR);
+}
+
+void wire_close(struct wire *w)
+{
+	if (w->ssl) {
+		/* else OpenSSL would take the session for damaged and not resume it */
+		SSL_set_shutdown(w->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+		SSL_free(w->ssl);
+	}
+	X509_free(w->unaccepted);
+	free(w->out);
+	close(w->fd);
+	*w = (struct wire){.fd = -1};
+}
+
+/* The peer's last word. */
+static void alert_text(int alert, char buf[WIRE_REASON])
+{
+	const char *text = SSL_alert_desc_string_long(alert);
+
+	switch (alert) {
+	case SSL_AD_BAD_CERTIFICATE:
+	case SSL_AD_UNSUPPORTED_CERTIFICATE:
+	case SSL_AD_CERTIFICATE_REVOKED:
+	case SSL_AD_CERTIFICATE_EXPIRED:
+	case SSL_AD_CERTIFICATE_UNKNOWN:
+	case SSL_AD_UNKNOWN_CA:
+		snprintf(buf, WIRE_REASON, "it does not accept the certificate that it was shown (%s)", text);
+		break;
+	case TLS13_AD_CERTIFICATE_REQUIRED:
+		snprintf(buf, WIRE_REASON, "it asks for a certificate: its security.tls is mutual");
+		break;
+	case SSL_AD_PROTOCOL_VERSION:
+		snprintf(buf, WIRE_REASON, "it does not speak this version of TLS");
+		break;
+	case TLS1_AD_NO_APPLICATION_PROTOCOL:
+		snprintf(buf, WIRE_REASON, "it speaks another protocol than reduction/1 over TLS");
+		break;
+	default:
+		snprintf(buf, WIRE_REASON, "it ended TLS with the alert \"%s\"", text);
+	}
+}
+
+static void verify_text(const struct wire *w, char buf[WIRE_REASON])
+{
+	long result = SSL_get_verify_result(w->ssl);
+	char names[TLS_NAMES_MAX];
+
+	tls_names(w->unaccepted, names);
+	if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH)
+		snprintf(buf, WIRE_REASON,
+			 "its certificate is for %.180s, not for the name or address it was asked for by",
+			 names[0] ? names : "no name");
+	else
+		snprintf(buf, WIRE_REASON, "its certificate%s%.128s%s is not accepted: %.80s", names[0] ? " (" : "",
+			 names, names[0] ? ")" : "", X509_verify_cert_error_string(result));
+}
+
+static void code_text(const struct wire *w, char buf[WIRE_REASON])
+{
+	int reason = ERR_GET_REASON(w->code);
+	const char *text = ERR_reason_error_string(w->code);
+
+	if (ERR_GET_LIB(w->code) == ERR_LIB_SSL && reason >= ALERTS) {
+		alert_text(reason - ALERTS, buf);
+		return;
+	}
+	switch (reason) {
+	case SSL_R_CERTIFICATE_VERIFY_FAILED:
+		verify_text(w, buf);
+		break;
+	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+		snprintf(buf, WIRE_REASON, "it shows no certificate, and security.tls: mutual asks for one");
+		break;
+	case SSL_R_NO_APPLICATION_PROTOCOL:
+		snprintf(buf, WIRE_REASON, "it speaks another protocol than reduction/1 over TLS");
+		break;
+	case SSL_R_UNSUPPORTED_PROTOCOL:
+		snprintf(buf, WIRE_REASON, "it does not speak TLS 1.3");
+		break;
+	case SSL_R_WRONG_VERSION_NUMBER:
+	case SSL_R_HTTP_REQUEST:
+	case SSL_R_PACKET_LENGTH_TOO_LONG:
+		snprintf(buf, WIRE_REASON, "it does not speak TLS");
+		break;
+	default:
+		snprintf(buf, WIRE_REASON, "TLS failed: %s", text ? text : "OpenSSL does not say why");
+	}
+}
+
+const char *wire_reason(const struct wire *w, char buf[WIRE_REASON])
+{
+	if (w->foreign)
+		snprintf(buf, WIRE_REASON, "it does not speak TLS");
+	else if (w->error == ENOBUFS)
+		snprintf(buf, WIRE_REASON, "it asks for new keys and does not read them");
+	else if (w->error) {
+		errno = w->error;
+		snprintf(buf, WIRE_REASON, "%m"); /* strerror is not thread-safe */
+		if (isupper((unsigned char)buf[0]) && islower((unsigned char)buf[1]))
+			buf[0] = (char)tolower((unsigned char)buf[0]);
+	} else if (w->code) {
+		code_text(w, buf);
+	} else {
+		snprintf(buf, WIRE_REASON, "it closed the connection%s",
+			 !w->ssl ? ""
+			 : w->up ? " without ending TLS first"
+				 : " during the TLS handshake");
+	}
+	return buf;
+}

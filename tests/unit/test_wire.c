@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Both ends of a connection in one thread, over a socket pair. */
+#include "common/wire.h"
+
+#include "common/tls.h"
+#include "tests/unit/fake_certs.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define must(condition) ((condition) ? (void)0 : ck_abort_msg("this does not hold: %s", #condition))
+
+static struct certs certs;
+
+static void setup(void)
+{
+	static const struct cert list[] = {
+	    {.name = "ca", .cn = "authority"},
+	    {.name = "foreign", .cn = "another authority"},
+	    {.name = "r0", .issuer = "ca", .cn = "r0", .sans = "DNS:localhost,IP:127.0.0.1"},
+	    {.name = "spoof", .issuer = "foreign", .cn = "r0", .sans = "DNS:localhost"},
+	    {.name = "w", .issuer = "ca", .cn = "resnet"},
+	    {.name = "stranger", .issuer = "foreign", .cn = "resnet"},
+	    /* until it is shown: what has expired is refused at the start already */
+	    {.name = "short", .issuer = "ca", .cn = "short", .sans = "DNS:localhost", .from_s = -3600, .till_s = 1},
+	};
+
+	certs_init(&certs);
+	for (unsigned i = 0; i < sizeof list / sizeof list[0]; i++)
+		certs_make(&certs, &list[i]);
+}
+
+static void teardown(void)
+{
+	certs_close(&certs);
+}
+
+struct pair {
+	struct wire worker, reducer;
+	SSL_SESSION *session;
+};
+
+static void sockets(int fds[2], int buffer)
+{
+	must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+	for (int i = 0; buffer && i < 2; i++)
+		setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+}
+
+/* Until neither side goes on. */
+static void shake(struct pair *p, enum wire_progress *w, enum wire_progress *r, struct rs_err *we, struct rs_err *re)
+{
+	*w = *r = WIRE_WAIT;
+	for (int i = 0; i < 50 && (*w == WIRE_WAIT || *r == WIRE_WAIT); i++) {
+		if (*w == WIRE_WAIT)
+			*w = wire_handshake(&p->worker, we);
+		if (*r == WIRE_WAIT)
+			*r = wire_handshake(&p->reducer, re);
+	}
+}
+
+static void pair_begin(struct pair *p, SSL_CTX *worker, SSL_CTX *reducer, const char *name, int buffer)
+{
+	struct rs_err e;
+	int fds[2];
+
+	sockets(fds, buffer);
+	must(wire_connect(&p->worker, fds[0], worker, name, &p->session, &e) == RS_OK);
+	must(wire_accept(&p->reducer, fds[1], reducer, "", 0, &e) == RS_OK);
+}
+
+/* A connection that is up, with mutual TLS. */
+static void pair_up(struct pair *p, int buffer)
+{
+	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
+	enum wire_progress w, r;
+	struct rs_err we = {0}, re = {0};
+
+	*p = (struct pair){.session = NULL};
+	pair_begin(p, worker, reducer, "localhost", buffer);
+	shake(p, &w, &r, &we, &re);
+	ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+	SSL_CTX_free(worker); /* the connections hold them */
+	SSL_CTX_free(reducer);
+}
+
+static void pair_plain(struct pair *p, int buffer)
+{
+	int fds[2];
+
+	*p = (struct pair){.session = NULL};
+	sockets(fds, buffer);
+	wire_plain(&p->worker, fds[0]);
+	wire_plain(&p->reducer, fds[1]);
+}
+
+static void pair_close(struct pair *p)
+{
+	wire_close(&p->worker);
+	wire_close(&p->reducer);
+	SSL_SESSION_free(p->session);
+}
+
+/* Every byte tells its place. */
+static uint8_t byte_at(size_t i)
+{
+	return (uint8_t)(i * 31 + (i >> 8) * 17 + (i >> 16));
+}
+
+enum { TOTAL = 300000 };
+
+/* Sends what fits of [at, TOTAL) in iovecs of `piece` bytes, 3 at a time. */
+static size_t push(struct wire *w, size_t at, size_t piece)
+{
+	static uint8_t data[TOTAL];
+	struct iovec iov[3];
+	unsigned n = 0;
+	ssize_t sent;
+
+	for (size_t i = data[TOTAL - 1] ? TOTAL : 0; i < TOTAL; i++)
+		data[i] = byte_at(i);
+	for (size_t from = at; n < 3 && from < TOTAL; n++, from += piece)
+		iov[n] = (struct iovec){data + from, from + piece > TOTAL ? TOTAL - from : piece};
+	if (!n)
+		return 0;
+	sent = wire_send(w, iov, n);
+	must(sent > 0 || (sent < 0 && errno == EAGAIN));
+	return sent < 0 ? 0 : (size_t)sent;
+}
+
+static size_t pull(struct wire *w, size_t at, size_t piece)
+{
+	static uint8_t data[1 << 18];
+	struct iovec iov[2] = {{data, piece / 3 + 1}, {data + piece / 3 + 1, piece}};
+	ssize_t got = wire_recv(w, iov, 2);
+
+	must(got > 0 || (got < 0 && errno == EAGAIN));
+	for (ssize_t i = 0; i < got; i++)
+		must(data[i] == byte_at(at + (size_t)i));
+	return got < 0 ? 0 : (size_t)got;
+}
+
+static const struct {
+	size_t out, in;
+	int buffer; /* of the socket; 0: the system's */
+} splits[] = {
+    {1, 1000, 0},      {48, 65536, 0},   {1000, 7, 0},        {16384, 16384, 0}, {16383, 16385, 0},   {16385, 16383, 0},
+    {32768, 32816, 0}, {100000, 333, 0}, {100000, 100000, 0}, {5000, 5000, 1},   {100000, 100000, 1}, {70000, 1, 1},
+};
+
+/* Both ways, with sockets that are full again and again; whoever waits does so only while nothing can move. */
+START_TEST(test_splits)
+{
+	for (int secure = 0; secure < 2; secure++) {
+		size_t sent[2] = {0}, got[2] = {0};
+		unsigned idle = 0;
+		struct pair p;
+
+		(secure ? pair_up : pair_plain)(&p, splits[_i].buffer);
+		while (got[0] < TOTAL || got[1] < TOTAL) {
+			size_t before = sent[0] + sent[1] + got[0] + got[1];
+
+			sent[0] += push(&p.worker, sent[0], splits[_i].out);
+			sent[1] += push(&p.reducer, sent[1], splits[_i].out);
+			must(wire_flush(&p.worker) && wire_flush(&p.reducer));
+			if (got[0] < TOTAL)
+				got[0] += pull(&p.reducer, got[0], splits[_i].in);
+			if (got[1] < TOTAL)
+				got[1] += pull(&p.worker, got[1], splits[_i].in);
+			idle = sent[0] + sent[1] + got[0] + got[1] == before ? idle + 1 : 0;
+			must(idle < 10);
+		}
+		ck_assert(!wire_unsent(&p.worker) && !wire_unsent(&p.reducer));
+		pair_close(&p);
+	}
+}
+END_TEST
+
+/* Data that came with the last read may wait inside while the descriptor is silent. */
+START_TEST(test_pending)
+{
+	char out[5000], in[5000];
+	struct iovec all = {out, sizeof out}, part = {in, 100};
+	unsigned reads = 0;
+	struct pair p;
+
+	memset(out, 7, sizeof out);
+	pair_up(&p, 0);
+	must(wire_recv(&p.reducer, &part, 1) == -1 && errno == EAGAIN);
+	ck_assert_msg(!wire_pending(&p.reducer), "nothing was sent");
+	must(wire_send(&p.worker, &all, 1) == sizeof out);
+	for (;; reads++) {
+		ssize_t got = wire_recv(&p.reducer, &part, 1);
+
+		must(got == 100);
+		if (!wire_pending(&p.reducer))
+			break;
+		must(recv(p.reducer.fd, in, 1, MSG_PEEK) == -1 && errno == EAGAIN);
+	}
+	ck_assert_uint_eq(reads, 49);
+	pair_close(&p);
+}
+END_TEST
+
+/* What is offered next may be something else than what the socket did not take. */
+START_TEST(test_other_data_after_full)
+{
+	static char a[100000], b[100000], in[200000];
+	struct iovec ia = {a, sizeof a}, ib = {b, sizeof b}, ii = {in, sizeof in};
+	ssize_t sent_a, sent_b, got, total = 0;
+	struct pair p;
+
+	memset(a, 'a', sizeof a);
+	memset(b, 'b', sizeof b);
+	pair_up(&p, 1);
+	sent_a = wire_send(&p.worker, &ia, 1);
+	must(sent_a > 0 && sent_a < (ssize_t)sizeof a && wire_unsent(&p.worker));
+	must(wire_send(&p.worker, &ia, 1) == -1 && errno == EAGAIN);
+	for (;;) {
+		got = wire_recv(&p.reducer, &ii, 1);
+		must(got > 0 || errno == EAGAIN);
+		if (got > 0) {
+			must(memchr(in, 'b', (size_t)got) == NULL);
+			total += got;
+		}
+		must(wire_flush(&p.worker));
+		if (!wire_unsent(&p.worker) && total == sent_a)
+			break;
+	}
+	sent_b = wire_send(&p.worker, &ib, 1);
+	must(sent_b > 0);
+	while ((got = wire_recv(&p.reducer, &ii, 1)) < 0)
+		must(errno == EAGAIN && wire_flush(&p.worker));
+	must(memchr(in, 'a', (size_t)got) == NULL);
+	pair_close(&p);
+}
+END_TEST
+
+/* The end of one direction leaves the other one as it is. */
+START_TEST(test_shutdown)
+{
+	for (int secure = 0; secure < 2; secure++) {
+		char out[] = "last words", in[100];
+		struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+		struct pair p;
+
+		(secure ? pair_up : pair_plain)(&p, 0);
+		must(wire_send(&p.worker, &o, 1) == sizeof out);
+		wire_shutdown(&p.worker);
+		wire_shutdown(&p.worker);
+		must(wire_recv(&p.reducer, &i, 1) == sizeof out);
+		must(!secure || wire_pending(&p.reducer)); /* the end, of which no poll may tell */
+		must(wire_recv(&p.reducer, &i, 1) == 0);
+		must(wire_recv(&p.reducer, &i, 1) == 0);
+		must(wire_send(&p.reducer, &o, 1) == sizeof out);
+		must(wire_recv(&p.worker, &i, 1) == sizeof out);
+		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN);
+		wire_shutdown(&p.reducer);
+		must(wire_recv(&p.worker, &i, 1) == 0);
+		pair_close(&p);
+	}
+}
+END_TEST
+
+/* While a record waits for the socket, the end waits behind it. */
+START_TEST(test_shutdown_of_a_full_socket)
+{
+	static char out[100000], in[100000];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	ssize_t sent, got, total = 0;
+	struct pair p;
+
+	pair_up(&p, 1);
+	sent = wire_send(&p.worker, &o, 1);
+	must(sent > 0 && wire_unsent(&p.worker));
+	wire_shutdown(&p.worker);
+	while ((got = wire_recv(&p.reducer, &i, 1)) != 0) {
+		must(got > 0 || errno == EAGAIN);
+		total += got > 0 ? got : 0;
+		must(wire_flush(&p.worker));
+	}
+	must(total == sent);
+	must(recv(p.reducer.fd, in, 1, 0) == 0); /* the socket's own end too */
+	pair_close(&p);
+}
+END_TEST
+
+/* Somebody cuts the connection: without TLS this looks like its end. */
+START_TEST(test_truncated)
+{
+	char out[] = "words", in[100], reason[WIRE_REASON];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	struct pair p;
+
+	pair_up(&p, 0);
+	must(wire_send(&p.worker, &o, 1) == sizeof out);
+	shutdown(p.worker.fd, SHUT_WR);
+	must(wire_recv(&p.reducer, &i, 1) == sizeof out);
+	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it closed the connection without ending TLS first");
+	pair_close(&p);
+	pair_plain(&p, 0);
+	shutdown(p.worker.fd, SHUT_WR);
+	must(wire_recv(&p.reducer, &i, 1) == 0);
+	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it closed the connection");
+	pair_close(&p);
+}
+END_TEST
+
+/* Each bit of a record counts, and what follows a damaged one is not believed either. */
+START_TEST(test_damaged)
+{
+	char out[100] = "words", in[200], raw[200], reason[WIRE_REASON];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	struct pair p;
+	ssize_t n;
+	int fds[2];
+
+	pair_up(&p, 0);
+	sockets(fds, 0);
+	must(dup2(fds[0], p.worker.fd) >= 0); /* what it sends now goes elsewhere */
+	must(wire_send(&p.worker, &o, 1) == sizeof out);
+	n = recv(fds[1], raw, sizeof raw, 0);
+	must(n == sizeof out + 22);
+	raw[50] ^= 1;
+	close(fds[0]);
+	sockets(fds, 0);
+	must(dup2(fds[0], p.reducer.fd) >= 0);
+	must(send(fds[1], raw, (size_t)n, 0) == n);
+	raw[50] ^= 1;
+	must(send(fds[1], raw, (size_t)n, 0) == n);
+	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	ck_assert_msg(strstr(wire_reason(&p.reducer, reason), "bad record mac"), "%s", reason);
+	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	must(wire_send(&p.reducer, &o, 1) == -1 && errno == EPROTO);
+	close(fds[0]);
+	close(fds[1]);
+	pair_close(&p);
+}
+END_TEST
+
+/* Who says what when the two do not fit; NULL: that side is content. */
+static const struct {
+	const char *what, *name;
+	const char *reducer, *reducer_authority; /* the authority: mutual TLS */
+	const char *worker, *worker_authority;
+	const char *at_worker, *at_reducer;
+} misfits[] = {
+    {"another name", "elsewhere", "r0", NULL, NULL, "ca", "its certificate is for localhost, not for",
+     "does not accept"},
+    {"another address", "127.0.0.2", "r0", NULL, NULL, "ca", "its certificate is for localhost, not for",
+     "does not accept"},
+    {"another authority", "localhost", "spoof", NULL, NULL, "ca",
+     "its certificate (localhost) is not accepted: unable to get local issuer certificate", "unknown CA"},
+    {"expired", "localhost", "short", NULL, NULL, "ca",
+     "its certificate (localhost) is not accepted: certificate has expired", "certificate expired"},
+    {"no certificate of the worker", "localhost", "r0", "ca", NULL, "ca", "its security.tls is mutual",
+     "it shows no certificate, and security.tls: mutual asks for one"},
+    {"a foreign certificate of the worker", "localhost", "r0", "ca", "stranger", "ca",
+     "does not accept the certificate",
+     "its certificate (resnet) is not accepted: unable to get local issuer certificate"},
+    {"an expired one", "localhost", "r0", "ca", "short", "ca", "does not accept the certificate",
+     "its certificate (localhost) is not accepted: certificate has expired"},
+};
+
+/* TLS 1.3 lets a worker finish before the reducer has looked at its certificate: it hears with its first read. */
+START_TEST(test_misfits)
+{
+	SSL_CTX *reducer = certs_reducer(&certs, misfits[_i].reducer_authority ? TLS_MUTUAL : TLS_ON,
+					 misfits[_i].reducer, misfits[_i].reducer_authority);
+	SSL_CTX *worker = certs_worker(&certs, misfits[_i].worker, misfits[_i].worker_authority);
+	bool expires = strcmp(misfits[_i].reducer, "short") == 0 ||
+		       (misfits[_i].worker && strcmp(misfits[_i].worker, "short") == 0);
+	struct rs_err we = {0}, re = {0};
+	struct pair p = {.session = NULL};
+	enum wire_progress w, r;
+	char in[10];
+	struct iovec i = {in, sizeof in};
+
+	if (expires) { /* as X509's clock, which has seconds, sees it */
+		X509 *cert = SSL_CTX_get0_certificate(misfits[_i].worker ? worker : reducer);
+
+		while (X509_cmp_current_time(X509_get0_notAfter(cert)) > 0)
+			usleep(20000);
+	}
+	pair_begin(&p, worker, reducer, misfits[_i].name, 0);
+	shake(&p, &w, &r, &we, &re);
+	ck_assert_int_eq(r, WIRE_FAILED);
+	ck_assert_msg(strstr(re.msg, misfits[_i].at_reducer), "%s: %s", misfits[_i].what, re.msg);
+	if (w == WIRE_UP) {
+		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EPROTO);
+		wire_reason(&p.worker, we.msg);
+	}
+	ck_assert_msg(strstr(we.msg, misfits[_i].at_worker), "%s: %s", misfits[_i].what, we.msg);
+	pair_close(&p);
+	SSL_CTX_free(worker);
+	SSL_CTX_free(reducer);
+}
+END_TEST
+
+/* TLS 1.2 alone, other protocols or none over TLS: what a client can be made to ask for. */
+START_TEST(test_downgrade)
+{
+	static const struct {
+		int max;
+		const char *alpn, *at_worker, *at_reducer;
+	} cases[] = {
+	    {TLS1_2_VERSION, "\x0breduction/1", "this version of TLS", "does not speak TLS 1.3"},
+	    {TLS1_3_VERSION, "\x08http/1.1", "another protocol", "another protocol"},
+	    {TLS1_3_VERSION, NULL, "another protocol", "another protocol"},
+	};
+	for (unsigned k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+		SSL_CTX *worker = SSL_CTX_new(TLS_client_method()),
+			*reducer = certs_reducer(&certs, TLS_ON, "r0", NULL);
+		struct rs_err we = {0}, re = {0};
+		struct pair p = {.session = NULL};
+		enum wire_progress w, r;
+
+		SSL_CTX_set_max_proto_version(worker, cases[k].max);
+		if (cases[k].alpn)
+			SSL_CTX_set_alpn_protos(worker, (const unsigned char *)cases[k].alpn,
+						(unsigned)strlen(cases[k].alpn));
+		pair_begin(&p, worker, reducer, "localhost", 0);
+		shake(&p, &w, &r, &we, &re);
+		ck_assert_msg(w == WIRE_FAILED && r == WIRE_FAILED, "%u: %s / %s", k, we.msg, re.msg);
+		ck_assert_msg(strstr(we.msg, cases[k].at_worker) && strstr(re.msg, cases[k].at_reducer), "%u: %s / %s",
+			      k, we.msg, re.msg);
+		pair_close(&p);
+		SSL_CTX_free(worker);
+		SSL_CTX_free(reducer);
+	}
+}
+END_TEST
+
+/* What a side reads that speaks TLS while the other one does not. */
+START_TEST(test_plain_peers)
+{
+	static const struct {
+		const char *said, *reason;
+		bool foreign;
+	} cases[] = {
+	    {"RSxxxxxxxxxxxx", "it does not speak TLS", true},
+	    {"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not speak TLS", false},
+	    {"SSH-2.0-OpenSSH_9.2p1\r\n", "it does not speak TLS", false},
+	};
+	SSL_CTX *worker = certs_worker(&certs, NULL, "ca");
+
+	for (unsigned k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+		SSL_SESSION *session = NULL;
+		struct rs_err e;
+		struct wire w;
+		char in[64];
+		int fds[2];
+
+		sockets(fds, 0);
+		must(wire_connect(&w, fds[0], worker, "localhost", &session, &e) == RS_OK);
+		must(wire_handshake(&w, &e) == WIRE_WAIT);
+		must(send(fds[1], cases[k].said, strlen(cases[k].said), 0) > 0);
+		must(wire_handshake(&w, &e) == WIRE_FAILED);
+		ck_assert_str_eq(e.msg, cases[k].reason);
+		ck_assert(w.foreign == cases[k].foreign);
+		if (cases[k].foreign)
+			must(recv(w.fd, in, sizeof in, 0) == (ssize_t)strlen(cases[k].said));
+		wire_close(&w);
+		close(fds[1]);
+	}
+	SSL_CTX_free(worker);
+}
+END_TEST
+
+/* The reducer may have read the beginning before it knew that it is TLS. */
+START_TEST(test_first_bytes)
+{
+	SSL_CTX *worker = certs_worker(&certs, NULL, "ca"), *reducer = certs_reducer(&certs, TLS_ON, "r0", NULL);
+
+	for (size_t n = 1; n <= WIRE_FIRST; n += 21) {
+		struct rs_err we = {0}, re = {0};
+		struct pair p = {.session = NULL};
+		enum wire_progress w, r;
+		char first[WIRE_FIRST];
+		int fds[2];
+
+		sockets(fds, 0);
+		must(wire_connect(&p.worker, fds[0], worker, "127.0.0.1", &p.session, &we) == RS_OK);
+		must(wire_handshake(&p.worker, &we) == WIRE_WAIT);
+		must(recv(fds[1], first, n, 0) == (ssize_t)n);
+		must(wire_accept(&p.reducer, fds[1], reducer, first, n, &re) == RS_OK);
+		shake(&p, &w, &r, &we, &re);
+		ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+		pair_close(&p);
+	}
+	SSL_CTX_free(worker);
+	SSL_CTX_free(reducer);
+}
+END_TEST
+
+/* The second lane needs no certificates, but is known by the same name; new keys end that. */
+START_TEST(test_resumption)
+{
+	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
+	SSL_SESSION *session = NULL;
+
+	for (int round = 0; round < 4; round++) {
+		struct rs_err we = {0}, re = {0};
+		struct pair p = {.session = session};
+		enum wire_progress w, r;
+		char names[TLS_NAMES_MAX], in[10];
+		struct iovec i = {in, sizeof in};
+
+		if (round == 3) { /* as SIGHUP does */
+			SSL_CTX_free(reducer);
+			reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
+		}
+		pair_begin(&p, worker, reducer, "localhost", 0);
+		shake(&p, &w, &r, &we, &re);
+		ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+		ck_assert_int_eq(SSL_session_reused(p.reducer.ssl), round == 1 || round == 2);
+		tls_peer_names(p.reducer.ssl, names);
+		ck_assert_str_eq(names, "resnet");
+		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN); /* the ticket is no data */
+		session = p.session;
+		must(session);
+		p.session = NULL;
+		pair_close(&p);
+	}
+	SSL_SESSION_free(session);
+	SSL_CTX_free(worker);
+	SSL_CTX_free(reducer);
+}
+END_TEST
+
+START_TEST(test_binding)
+{
+	uint8_t a[TLS_BINDING], b[TLS_BINDING], c[TLS_BINDING];
+	struct rs_err e;
+	struct pair p, q;
+
+	pair_up(&p, 0);
+	pair_up(&q, 0);
+	must(tls_binding(p.worker.ssl, a, &e) == RS_OK && tls_binding(p.reducer.ssl, b, &e) == RS_OK);
+	must(tls_binding(q.reducer.ssl, c, &e) == RS_OK);
+	ck_assert(memcmp(a, b, sizeof a) == 0);
+	ck_assert(memcmp(a, c, sizeof a) != 0);
+	pair_close(&p);
+	pair_close(&q);
+}
+END_TEST
+
+/* Keys are replaced before they have sealed too much; what is on its way stays readable. */
+START_TEST(test_new_keys)
+{
+	char out[3], in[30];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	struct pair p;
+
+	pair_up(&p, 0);
+	p.worker.sealed = (1 << 22) - 2;
+	for (int k = 0; k < 4; k++) {
+		memset(out, 'a' + k, sizeof out);
+		must(wire_send(&p.worker, &o, 1) == sizeof out);
+	}
+	ck_assert_uint_eq(p.worker.sealed, 1);
+	must(wire_recv(&p.reducer, &i, 1) == 12);
+	ck_assert(memcmp(in, "aaabbbcccddd", 12) == 0);
+	pair_close(&p);
+}
+END_TEST
+
+/* What a peer that does nothing but announce new keys, or ask for them, puts into the reducer's socket: 3,000 records,
+ * then one byte of data. */
+static void announce_keys(struct pair *p, int how)
+{
+	static char raw[100000];
+	char in[10], out[] = "x";
+	struct iovec i = {in, sizeof in}, o = {out, 1};
+	ssize_t n, len = 0;
+
+	must(wire_recv(&p->worker, &i, 1) == -1); /* the ticket */
+	for (int k = 0; k <= 3000; k++) {
+		must(k == 3000 ? wire_send(&p->worker, &o, 1) == 1
+			       : SSL_key_update(p->worker.ssl, how) && SSL_do_handshake(p->worker.ssl) == 1);
+		n = recv(p->reducer.fd, raw + len, sizeof raw - (size_t)len, 0);
+		must(n > 0);
+		len += n;
+	}
+	must(send(p->worker.fd, raw, (size_t)len, 0) == len);
+}
+
+/* It keeps nobody for long. */
+START_TEST(test_new_keys_only)
+{
+	struct pair p;
+	char in[10];
+	struct iovec i = {in, sizeof in};
+	unsigned turns = 0;
+	ssize_t n;
+
+	pair_up(&p, 0);
+	announce_keys(&p, SSL_KEY_UPDATE_NOT_REQUESTED);
+	for (; (n = wire_recv(&p.reducer, &i, 1)) < 0; turns++)
+		must(errno == EAGAIN && wire_pending(&p.reducer) && turns < 100);
+	ck_assert_msg(turns >= 2, "%u turns for 3,000 records without data", turns);
+	ck_assert(n == 1 && in[0] == 'x' && !wire_unsent(&p.reducer));
+	pair_close(&p);
+}
+END_TEST
+
+/* Nor does one that asks for new keys and does not read them cost memory. */
+START_TEST(test_keys_asked_for)
+{
+	char in[10], reason[WIRE_REASON];
+	struct iovec i = {in, sizeof in};
+	struct pair p;
+
+	pair_up(&p, 0);
+	announce_keys(&p, SSL_KEY_UPDATE_REQUESTED);
+	while (wire_recv(&p.reducer, &i, 1) < 0 && errno == EAGAIN)
+		must(wire_pending(&p.reducer));
+	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it asks for new keys and does not read them");
+	pair_close(&p);
+}
+END_TEST
+
+/* What TLS 1.2 allowed at any time. */
+START_TEST(test_no_renegotiation)
+{
+	struct pair p;
+
+	pair_up(&p, 0);
+	ck_assert_int_eq(SSL_renegotiate(p.worker.ssl), 0);
+	ck_assert_int_eq(SSL_renegotiate(p.reducer.ssl), 0);
+	ck_assert_int_eq(SSL_version(p.reducer.ssl), TLS1_3_VERSION);
+	pair_close(&p);
+}
+END_TEST
+
+START_TEST(test_moved)
+{
+	char out[] = "words", in[30];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	struct wire moved;
+	struct pair p;
+
+	pair_up(&p, 0);
+	wire_move(&moved, &p.reducer);
+	must(wire_send(&moved, &o, 1) == sizeof out);
+	must(wire_recv(&p.worker, &i, 1) == sizeof out);
+	must(wire_send(&p.worker, &o, 1) == sizeof out);
+	must(wire_recv(&moved, &i, 1) == sizeof out);
+	wire_close(&moved);
+	wire_close(&p.worker);
+	SSL_SESSION_free(p.session);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("wire");
+	TCase *tc = tcase_create("wire");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_set_timeout(tc, 60);
+	tcase_add_loop_test(tc, test_splits, 0, (int)(sizeof splits / sizeof splits[0]));
+	tcase_add_test(tc, test_pending);
+	tcase_add_test(tc, test_other_data_after_full);
+	tcase_add_test(tc, test_shutdown);
+	tcase_add_test(tc, test_shutdown_of_a_full_socket);
+	tcase_add_test(tc, test_truncated);
+	tcase_add_test(tc, test_damaged);
+	tcase_add_loop_test(tc, test_misfits, 0, (int)(sizeof misfits / sizeof misfits[0]));
+	tcase_add_test(tc, test_downgrade);
+	tcase_add_test(tc, test_plain_peers);
+	tcase_add_test(tc, test_first_bytes);
+	tcase_add_test(tc, test_resumption);
+	tcase_add_test(tc, test_binding);
+	tcase_add_test(tc, test_new_keys);
+	tcase_add_test(tc, test_new_keys_only);
+	tcase_add_test(tc, test_keys_asked_for);
+	tcase_add_test(tc, test_no_renegotiation);
+	tcase_add_test(tc, test_moved);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
