@@ -1,102 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank while reducers come and go, rule by rule as proto/README.md has them under "Failover"; test_stripe_view.c has
- * the reducers' side, and the simulator all of it together. Two reducers, or three of which one has two lanes: links 0
- * and 1 are r0, 2 is r1, 3 is r2. */
-#include "tests/unit/fake_reducer.h"
+/* A rank that loses reducers, rule by rule as proto/README.md has them under "Failover"; test_view_end.c has how they
+ * come back and how it ends, test_stripe_view.c the reducers' side, and the simulator all of it together. */
+#include "tests/unit/fake_views.h"
 
 #include "common/dtype.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-	CHUNK = 256, /* elements */
-	LINKS = 4,
-	SPREAD = 8 * LINKS,
-};
-
-static const char three[] =
-    "reducers: [{id: r0, address: \"127.0.0.1:1\", lanes: 2}, {id: r1, address: \"127.0.0.1:2\"},\n"
-    "  {id: r2, address: \"127.0.0.1:3\"}]\n"
-    "sharding: {chunk_bytes: 1024, window: 4, priorities: 1, map: {\"0,3\": r0, \"1,4\": r1, \"2,5\": r2}}\n"
-    "timeouts: {detect: 4s}\n";
-static const char two[] =
-    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
-    "sharding: {chunk_bytes: 1024, window: 4, priorities: 1, map: {0: r0, 1: r1}}\ntimeouts: {detect: 4s}\n";
-
-static void open_running(struct reducers *f, const char *yaml)
-{
-	reducers_open(f, yaml, 2, 4000);
-	reducers_pump(f);
-	ck_assert_int_eq(exchange_state(f->x), EXCHANGE_RUNNING);
-}
-
-static void submit(struct reducers *f, struct reducers_op *o, unsigned chunks)
-{
-	struct rs_err e;
-
-	ck_assert_int_eq(reducers_submit(f, o, (uint64_t)chunks * CHUNK, &e), 0);
-	for (unsigned i = 0; i < chunks * CHUNK; i++)
-		o->x[i] = (float)(o->op.seq * 10000 + i);
-	reducers_pump(f);
-}
-
-/* It is done, and each element is three times what it was. */
-static void expect_done(const struct reducers_op *o)
-{
-	ck_assert_int_eq(o->done, 1);
-	ck_assert_int_eq(o->err.code, 0);
-	for (uint64_t i = 0; i < o->op.count; i++)
-		if (o->x[i] != 3 * (float)(o->op.seq * 10000 + i))
-			ck_abort_msg("element %u is %f", (unsigned)i, (double)o->x[i]);
-}
-
-static void expect_lives(const struct reducers *f, unsigned link, unsigned views, uint32_t a, uint32_t b, uint32_t c)
-{
-	const struct control_view *v = &f->l[link].view;
-
-	if (f->l[link].views != views || v->lives[0] != a || v->lives[1] != b || v->lives[2] != c)
-		ck_abort_msg("link %u: %u views, the last is %u %u %u", link, f->l[link].views, v->lives[0],
-			     v->lives[1], v->lives[2]);
-}
-
-static void say_lives(struct reducers *f, unsigned link, uint32_t a, uint32_t b, uint32_t c)
-{
-	struct control_view v = {.n = f->cfg.reducers_n, .lives = {a, b, c}};
-
-	reducers_say_view(f, link, FRAME_VIEW, &v);
-	reducers_pump(f);
-}
-
-static void say_resume(struct reducers *f, unsigned link, uint64_t start)
-{
-	struct control_view v = f->l[link].view;
-
-	v.start[0] = start;
-	reducers_say_view(f, link, FRAME_RESUME, &v);
-	reducers_pump(f);
-}
-
-/* "D0 H3": what came on a link from its from-th chunk on, as DATA or HAVE of chunks, with the operation if it is not 0.
- */
-static const char *said(const struct reducers *f, unsigned link, unsigned from)
-{
-	static char text[400];
-	size_t len = 0;
-
-	text[0] = '\0';
-	for (unsigned i = from; i < f->l[link].data_n; i++) {
-		const struct frame *h = &f->l[link].data[i];
-
-		len += (size_t)snprintf(text + len, sizeof text - len, "%s%c", i > from ? " " : "",
-					h->type == FRAME_HAVE ? 'H' : 'D');
-		if (h->seq)
-			len += (size_t)snprintf(text + len, sizeof text - len, "%llu.", (unsigned long long)h->seq);
-		len += (size_t)snprintf(text + len, sizeof text - len, "%u", h->chunk);
-	}
-	return text;
-}
 
 /* Where a frame with a chunk is cut: within its header and its payload, and at their ends. */
 static const unsigned stops[] = {1, 7, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, 500, FRAME_HEADER + 1023};
@@ -137,7 +48,7 @@ static void end_link(struct reducers *f, unsigned link, enum ending how)
 		reducers_say(f, link, &h, NULL);
 		break;
 	default:
-		say_lives(f, 3, 0, 1, 0);
+		views_say_lives(f, 3, 0, 1, 0);
 	}
 	reducers_pump(f);
 }
@@ -148,19 +59,19 @@ START_TEST(the_living_hear_of_it)
 	struct reducers f;
 	struct reducers_op o;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.resume = true;
 	end_link(&f, 2, (enum ending)_i);
 	ck_assert_uint_eq(f.lost, 1);
 	ck_assert_msg(strstr(f.why, reasons[_i]) != NULL, "%s", f.why);
-	expect_lives(&f, 0, 1, 0, 1, 0);
-	expect_lives(&f, 1, 1, 0, 1, 0);
-	expect_lives(&f, 3, 1, 0, 1, 0);
+	views_expect_lives(&f, 0, 1, 0, 1, 0);
+	views_expect_lives(&f, 1, 1, 0, 1, 0);
+	views_expect_lives(&f, 3, 1, 0, 1, 0);
 	ck_assert_uint_eq(f.l[2].views, 0);
 	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
 	f.l[2].dead = true;
-	submit(&f, &o, 6);
-	expect_done(&o);
+	views_submit(&f, &o, 6);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -170,14 +81,14 @@ START_TEST(the_other_lanes_of_the_dead_hear_why)
 {
 	struct reducers f;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	end_link(&f, 1, (enum ending)_i);
 	ck_assert_uint_eq(f.l[1].aborts, 0);
 	ck_assert_uint_eq(f.l[0].aborts, 1);
 	reducers_expect_error(&f.l[0].abort, RS_ECUT,
 			      "rank 0 goes on without reducer r0 (127.0.0.1:1): connection reset by peer");
-	expect_lives(&f, 2, 1, 1, 0, 0);
-	expect_lives(&f, 3, 1, 1, 0, 0);
+	views_expect_lives(&f, 2, 1, 1, 0, 0);
+	views_expect_lives(&f, 3, 1, 1, 0, 0);
 	ck_assert_uint_eq(f.l[0].views + f.l[1].views, 0);
 	reducers_close(&f);
 }
@@ -188,11 +99,11 @@ START_TEST(an_abort_ends_the_job)
 {
 	struct reducers f;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	reducers_say_abort(&f, 2, RS_EMISMATCH, "ranks disagree about operation 3");
 	reducers_pump(&f);
 	reducers_expect_end(&f, RS_EMISMATCH, "ranks disagree about operation 3");
-	for (unsigned i = 0; i < LINKS; i++)
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
 		ck_assert_uint_eq(f.l[i].aborts, i != 2);
 	reducers_close(&f);
 }
@@ -216,16 +127,16 @@ START_TEST(views_are_merged_by_their_maximum)
 	struct reducers f;
 	unsigned lost;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.l[2].dead = true;
 	end_link(&f, 2, BROKEN);
 	lost = f.lost;
-	say_lives(&f, 3, news[_i].heard[0], news[_i].heard[1], news[_i].heard[2]);
+	views_say_lives(&f, 3, news[_i].heard[0], news[_i].heard[1], news[_i].heard[2]);
 	ck_assert_uint_eq(f.lost - lost, news[_i].lost);
-	expect_lives(&f, 3, 1 + news[_i].more, news[_i].more ? news[_i].want[0] : 0,
-		     news[_i].more ? news[_i].want[1] : 1, 0);
+	views_expect_lives(&f, 3, 1 + news[_i].more, news[_i].more ? news[_i].want[0] : 0,
+			   news[_i].more ? news[_i].want[1] : 1, 0);
 	if (news[_i].want[0] % 2 == 0)
-		expect_lives(&f, 0, f.l[3].views, news[_i].want[0], news[_i].want[1], 0);
+		views_expect_lives(&f, 0, f.l[3].views, news[_i].want[0], news[_i].want[1], 0);
 	else if (news[_i].want[2] % 2 == 0)
 		ck_assert_uint_gt(f.l[0].aborts + f.l[1].aborts, 0);
 	else
@@ -240,11 +151,11 @@ START_TEST(views_of_other_reducers)
 	struct control_view v = {.n = _i ? 2 : 4, .lives = {1}};
 	struct reducers f;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	reducers_say_view(&f, 3, FRAME_VIEW, &v);
 	reducers_pump(&f);
 	ck_assert_ptr_nonnull(strstr(f.why, "reducers, the configuration has 3"));
-	expect_lives(&f, 0, 1, 0, 0, 1);
+	views_expect_lives(&f, 0, 1, 0, 0, 1);
 	reducers_close(&f);
 }
 END_TEST
@@ -255,7 +166,7 @@ START_TEST(the_last_one_goes_on_as_long_as_it_can)
 	struct reducers f;
 	struct reducers_op o;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.resume = true;
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "it closed the connection");
@@ -263,8 +174,8 @@ START_TEST(the_last_one_goes_on_as_long_as_it_can)
 	reducers_say_control(&f, 0, FRAME_DRAIN, NULL, 0);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.lost, 1);
-	submit(&f, &o, 4);
-	expect_done(&o);
+	views_submit(&f, &o, 4);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -277,13 +188,13 @@ START_TEST(between_view_and_resume_nothing_is_taken_or_sent)
 {
 	struct reducers f;
 	struct reducers_op o, next;
-	unsigned sent[LINKS];
+	unsigned sent[VIEWS_LINKS];
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.answer = false;
-	submit(&f, &o, 6);
+	views_submit(&f, &o, 6);
 	/* links 0, 1, 2, 3 have 0, 3, 1 and 4, 2 and 5 */
-	for (unsigned i = 0; i < LINKS; i++)
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
 		sent[i] = f.l[i].data_n;
 	f.l[2].dead = true;
 	reducers_cut(&f, 2, "cut");
@@ -291,15 +202,15 @@ START_TEST(between_view_and_resume_nothing_is_taken_or_sent)
 		f.l[3].answered = i;
 		reducers_answer(&f, 3);
 	}
-	submit(&f, &next, 6);
-	for (unsigned i = 0; i < LINKS; i++)
+	views_submit(&f, &next, 6);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
 		ck_assert_uint_eq(f.l[i].data_n, sent[i]);
 	ck_assert_uint_eq(f.lost, 1);
-	for (unsigned i = 0; i < 6 * CHUNK; i++)
+	for (unsigned i = 0; i < 6 * VIEWS_CHUNK; i++)
 		ck_assert(o.x[i] == (float)i);
 	/* on the link that has its RESUME all begins again */
-	say_resume(&f, 3, 0);
-	ck_assert_str_eq(said(&f, 3, sent[3]), "D2 D4 D5 D1.1");
+	views_say_resume(&f, 3, 0);
+	ck_assert_str_eq(views_said(&f, 3, sent[3]), "D2 D4 D5 D1.1");
 	ck_assert_uint_eq(f.l[0].data_n, sent[0]);
 	reducers_close(&f);
 }
@@ -322,11 +233,11 @@ START_TEST(have_what_is_here_and_data_for_the_rest)
 	static const unsigned links[] = {0, 1, 3};
 	struct reducers f;
 	struct reducers_op o;
-	unsigned sent[LINKS];
+	unsigned sent[VIEWS_LINKS];
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.answer = false;
-	submit(&f, &o, 6);
+	views_submit(&f, &o, 6);
 	for (unsigned chunk = 0; chunk < 6; chunk++) {
 		unsigned link = chunk % 3 ? chunk % 3 + 1 : chunk / 3;
 
@@ -337,15 +248,15 @@ START_TEST(have_what_is_here_and_data_for_the_rest)
 			reducers_pump(&f);
 		}
 	}
-	for (unsigned i = 0; i < LINKS; i++)
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
 		sent[i] = f.l[i].data_n;
 	f.l[2].dead = true;
 	f.resume = f.answer = true;
 	reducers_cut(&f, 2, "cut");
 	reducers_pump(&f);
 	for (unsigned i = 0; i < 3; i++)
-		ck_assert_str_eq(said(&f, links[i], sent[links[i]]), replays[_i].said[i]);
-	expect_done(&o);
+		ck_assert_str_eq(views_said(&f, links[i], sent[links[i]]), replays[_i].said[i]);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -358,14 +269,14 @@ START_TEST(have_is_data_without_bytes)
 	struct frame want, got;
 	uint8_t want_bytes[FRAME_HEADER], got_bytes[FRAME_HEADER];
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.resume = true;
-	submit(&f, &o, 2);
+	views_submit(&f, &o, 2);
 	want = f.l[1].data[0];
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 1), "H0 H1");
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0 H1");
 	got = f.l[0].data[2];
 	want.type = FRAME_HAVE;
 	want.flags = 0;
@@ -374,7 +285,7 @@ START_TEST(have_is_data_without_bytes)
 	frame_encode(&want, want_bytes);
 	frame_encode(&got, got_bytes);
 	ck_assert_mem_eq(got_bytes, want_bytes, sizeof want_bytes);
-	expect_done(&o);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -387,18 +298,18 @@ START_TEST(nothing_is_said_below_the_common_start)
 	struct reducers_op o, next;
 	unsigned sent;
 
-	open_running(&f, two);
-	submit(&f, &o, 4);
+	views_open(&f, views_two);
+	views_submit(&f, &o, 4);
 	f.l[1].dead = true;
 	sent = f.l[0].data_n;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	say_resume(&f, 0, (uint64_t)_i);
-	ck_assert_str_eq(said(&f, 0, sent), said_then[_i]);
+	views_say_resume(&f, 0, (uint64_t)_i);
+	ck_assert_str_eq(views_said(&f, 0, sent), said_then[_i]);
 	/* the next operation is behind it, also where others have seen of it what is nothing here */
 	if (_i < 5) {
-		submit(&f, &next, 1);
-		expect_done(&next);
+		views_submit(&f, &next, 1);
+		views_expect_done(&next);
 	}
 	reducers_close(&f);
 }
@@ -411,9 +322,9 @@ START_TEST(an_operation_goes_on_in_the_middle)
 	struct reducers f;
 	struct reducers_op o;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.answer = false;
-	submit(&f, &o, 4);
+	views_submit(&f, &o, 4);
 	reducers_answer(&f, 0);
 	reducers_answer(&f, 0);
 	reducers_answer(&f, 1);
@@ -422,9 +333,9 @@ START_TEST(an_operation_goes_on_in_the_middle)
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
 	f.answer = true;
-	say_resume(&f, 0, (uint64_t)_i);
-	ck_assert_str_eq(said(&f, 0, 2), said_then[_i]);
-	expect_done(&o);
+	views_say_resume(&f, 0, (uint64_t)_i);
+	ck_assert_str_eq(views_said(&f, 0, 2), said_then[_i]);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -439,27 +350,27 @@ START_TEST(an_operation_ends_before_all_is_said)
 	struct reducers f;
 	struct reducers_op o, next;
 
-	open_running(&f, narrow);
+	views_open(&f, narrow);
 	f.answer = false;
-	submit(&f, &o, 3);
+	views_submit(&f, &o, 3);
 	reducers_answer(&f, 0);
 	reducers_answer(&f, 1);
 	reducers_pump(&f);
 	f.l[1].dead = f.resume = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 1), "H0"); /* chunk 1 has no room yet */
-	ck_assert_str_eq(said(&f, 2, 1), "D2");
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0"); /* chunk 1 has no room yet */
+	ck_assert_str_eq(views_said(&f, 2, 1), "D2");
 	reducers_answer(&f, 2);
 	reducers_pump(&f);
-	expect_done(&o);
+	views_expect_done(&o);
 	memset(&o, 0xdb, sizeof o);
 	f.answer = true;
 	reducers_answer(&f, 0);
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 1), "H0 H1");
-	submit(&f, &next, 6);
-	expect_done(&next);
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0 H1");
+	views_submit(&f, &next, 6);
+	views_expect_done(&next);
 	reducers_close(&f);
 }
 END_TEST
@@ -471,10 +382,10 @@ START_TEST(the_start_is_what_all_have)
 	static struct reducers_op o[OPS];
 	struct reducers f;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	for (unsigned i = 0; i < OPS; i++) {
-		submit(&f, &o[i], 8);
-		expect_done(&o[i]);
+		views_submit(&f, &o[i], 8);
+		views_expect_done(&o[i]);
 	}
 	f.l[1].dead = true;
 	f.resume = true;
@@ -482,7 +393,7 @@ START_TEST(the_start_is_what_all_have)
 	reducers_pump(&f);
 	/* two links: 16 apart. The result of position 71 is here: all ranks have all below 71 - 16 */
 	ck_assert_uint_eq(f.l[0].view.start[0], 55);
-	ck_assert_str_eq(said(&f, 0, f.l[0].data_n - 17),
+	ck_assert_str_eq(views_said(&f, 0, f.l[0].data_n - 17),
 			 "H6.7 H7.0 H7.1 H7.2 H7.3 H7.4 H7.5 H7.6 H7.7 H8.0 H8.1 H8.2 H8.3 H8.4 H8.5 H8.6 H8.7");
 	reducers_close(&f);
 }
@@ -495,17 +406,17 @@ START_TEST(no_chunk_is_begun_beyond_what_is_kept)
 	static struct reducers_op o[4];
 	struct reducers f;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.answer = false;
 	for (unsigned i = 0; i < 4; i++)
-		submit(&f, &o[i], 8);
+		views_submit(&f, &o[i], 8);
 	for (unsigned i = 0; i < 20; i++) {
 		if (f.l[0].answered < f.l[0].data_n)
 			reducers_answer(&f, 0);
 		reducers_pump(&f);
 	}
 	/* operation 1 begins at position 8 with link 1's shard */
-	ck_assert_str_eq(said(&f, 1, 0), "D1 D3 D5 D7");
+	ck_assert_str_eq(views_said(&f, 1, 0), "D1 D3 D5 D7");
 	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].seq, 2);
 	ck_assert_uint_eq(f.l[0].data[f.l[0].data_n - 1].chunk, 0); /* position 16; 17 is link 1's, and 18 too far */
 	reducers_close(&f);
@@ -520,21 +431,21 @@ START_TEST(who_holds_back_after_a_loss)
 	struct reducers f;
 	const struct frame *last;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.l[2].dead = true;
 	reducers_cut(&f, 2, "cut");
 	reducers_pump(&f);
-	say_resume(&f, 3, 0);
+	views_say_resume(&f, 3, 0);
 	for (unsigned i = 0; i < 9; i++)
-		submit(&f, &o[i], 8);
+		views_submit(&f, &o[i], 8);
 	last = &f.l[3].data[f.l[3].data_n - 1];
-	ck_assert_uint_le(last->seq * 8 + last->chunk, SPREAD);
-	ck_assert_uint_gt(last->seq * 8 + last->chunk, SPREAD - 6);
+	ck_assert_uint_le(last->seq * 8 + last->chunk, VIEWS_SPREAD);
+	ck_assert_uint_gt(last->seq * 8 + last->chunk, VIEWS_SPREAD - 6);
 	ck_assert_uint_eq(f.l[0].data_n, 0);
-	say_resume(&f, 0, 0);
-	say_resume(&f, 1, 0);
+	views_say_resume(&f, 0, 0);
+	views_say_resume(&f, 1, 0);
 	for (unsigned i = 0; i < 9; i++)
-		expect_done(&o[i]);
+		views_expect_done(&o[i]);
 	reducers_close(&f);
 }
 END_TEST
@@ -546,9 +457,9 @@ START_TEST(who_has_to_repeat_holds_back)
 	struct reducers f;
 	unsigned from;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	for (unsigned i = 0; i < 9; i++)
-		submit(&f, &before[i], 8);
+		views_submit(&f, &before[i], 8);
 	f.l[2].dead = true;
 	reducers_cut(&f, 2, "cut");
 	reducers_pump(&f);
@@ -557,16 +468,16 @@ START_TEST(who_has_to_repeat_holds_back)
 	for (unsigned i = 0; i < 2; i++) /* its header, its payload; then its socket takes nothing */
 		reducers_step(&f, 0);
 	f.l[0].up = false;
-	say_resume(&f, 1, 72 - SPREAD - 1);
-	say_resume(&f, 3, 72 - SPREAD - 1);
+	views_say_resume(&f, 1, 72 - VIEWS_SPREAD - 1);
+	views_say_resume(&f, 3, 72 - VIEWS_SPREAD - 1);
 	for (unsigned i = 0; i < 9; i++)
-		submit(&f, &after[i], 8);
+		views_submit(&f, &after[i], 8);
 	ck_assert_uint_gt(f.l[3].data_n, from);
-	ck_assert_ptr_null(strchr(said(&f, 3, from), 'D'));
+	ck_assert_ptr_null(strchr(views_said(&f, 3, from), 'D'));
 	f.l[0].up = true;
 	reducers_pump(&f);
 	for (unsigned i = 0; i < 9; i++)
-		expect_done(&after[i]);
+		views_expect_done(&after[i]);
 	reducers_close(&f);
 }
 END_TEST
@@ -582,19 +493,19 @@ START_TEST(resumes_that_do_not_fit)
 	struct control_view old = {.n = 3};
 	struct reducers f;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	for (unsigned i = 0; i < 9; i++)
-		submit(&f, &o[i], 8);
+		views_submit(&f, &o[i], 8);
 	f.l[2].dead = true;
 	reducers_cut(&f, 2, "cut");
 	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[3].view.start[0], 72 - SPREAD - 1);
+	ck_assert_uint_eq(f.l[3].view.start[0], 72 - VIEWS_SPREAD - 1);
 	if (_i == OLD)
 		reducers_say_view(&f, 3, FRAME_RESUME, &old);
 	else
-		say_resume(&f, 3, _i == BELOW ? 3 : 72);
+		views_say_resume(&f, 3, _i == BELOW ? 3 : 72);
 	if (_i == TWICE)
-		say_resume(&f, 3, 72);
+		views_say_resume(&f, 3, 72);
 	reducers_pump(&f);
 	if (_i == OLD) {
 		ck_assert_uint_eq(f.lost, 1);
@@ -614,11 +525,11 @@ START_TEST(a_torn_result_touches_nothing)
 	struct reducers_op o;
 	struct frame h;
 	void *payload;
-	float before[2 * CHUNK];
+	float before[2 * VIEWS_CHUNK];
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.answer = false;
-	submit(&f, &o, 2);
+	views_submit(&f, &o, 2);
 	memcpy(before, o.x, sizeof before);
 	reducers_result(&f, 1, 0, &h, &payload);
 	reducers_say(&f, 1, &h, payload);
@@ -629,9 +540,9 @@ START_TEST(a_torn_result_touches_nothing)
 	f.resume = f.answer = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 1), "D0 D1");
+	ck_assert_str_eq(views_said(&f, 0, 1), "D0 D1");
 	ck_assert_mem_eq(f.l[0].payload[2], (const char *)before + 1024, 1024);
-	expect_done(&o);
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -645,9 +556,9 @@ START_TEST(the_rest_of_an_old_result_is_thrown_away)
 	void *payload;
 	size_t rest;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.answer = false;
-	submit(&f, &o, 2);
+	views_submit(&f, &o, 2);
 	reducers_result(&f, 0, 0, &h, &payload);
 	reducers_say(&f, 0, &h, payload);
 	rest = FRAME_HEADER + h.payload_len - stops[_i];
@@ -661,8 +572,8 @@ START_TEST(the_rest_of_an_old_result_is_thrown_away)
 	reducers_resume(&f, 0);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.lost, 1);
-	ck_assert_str_eq(said(&f, 0, 1), "D0 D1");
-	expect_done(&o);
+	ck_assert_str_eq(views_said(&f, 0, 1), "D0 D1");
+	views_expect_done(&o);
 	reducers_close(&f);
 }
 END_TEST
@@ -672,13 +583,13 @@ START_TEST(a_frame_that_is_partly_out_is_completed)
 {
 	struct reducers f;
 	struct reducers_op o, next;
-	float before[CHUNK];
+	float before[VIEWS_CHUNK];
 	struct rs_err e;
 
-	open_running(&f, three);
+	views_open(&f, views_three);
 	f.answer = false;
-	ck_assert_int_eq(reducers_submit(&f, &o, CHUNK, &e), 0);
-	for (unsigned i = 0; i < CHUNK; i++)
+	ck_assert_int_eq(reducers_submit(&f, &o, VIEWS_CHUNK, &e), 0);
+	for (unsigned i = 0; i < VIEWS_CHUNK; i++)
 		o.x[i] = before[i] = (float)i;
 	f.piece = stops[_i];
 	reducers_step(&f, 0);
@@ -693,12 +604,12 @@ START_TEST(a_frame_that_is_partly_out_is_completed)
 	ck_assert_mem_eq(f.l[0].payload[0], before, sizeof before);
 	memcpy(o.x, before, sizeof before);
 	f.answer = true;
-	say_resume(&f, 0, 0);
-	say_resume(&f, 1, 0);
-	say_resume(&f, 3, 0);
-	ck_assert_str_eq(said(&f, 0, 0), "D0 D0");
-	submit(&f, &next, 6);
-	expect_done(&next);
+	views_say_resume(&f, 0, 0);
+	views_say_resume(&f, 1, 0);
+	views_say_resume(&f, 3, 0);
+	ck_assert_str_eq(views_said(&f, 0, 0), "D0 D0");
+	views_submit(&f, &next, 6);
+	views_expect_done(&next);
 	reducers_close(&f);
 }
 END_TEST
@@ -718,18 +629,18 @@ START_TEST(contributions_are_filled_in_once)
 	struct reducers_op o = {0};
 	struct rs_err e;
 
-	open_running(&f, two);
+	views_open(&f, views_two);
 	f.answer = false;
-	ck_assert_int_eq(reducers_submit(&f, &o, 4 * CHUNK, &e), 0);
+	ck_assert_int_eq(reducers_submit(&f, &o, 4 * VIEWS_CHUNK, &e), 0);
 	o.op.fill = count_fill;
 	reducers_pump(&f);
 	f.l[1].dead = true;
 	f.resume = f.answer = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 2), "D0 D1 D2 D3");
+	ck_assert_str_eq(views_said(&f, 0, 2), "D0 D1 D2 D3");
 	ck_assert_int_eq(o.done, 1);
-	for (unsigned i = 0; i < 4 * CHUNK; i++)
+	for (unsigned i = 0; i < 4 * VIEWS_CHUNK; i++)
 		ck_assert(o.x[i] == 3 * (1 + (float)i));
 	reducers_close(&f);
 }
@@ -745,24 +656,24 @@ START_TEST(kept_is_the_result)
 	    "sharding: {chunk_bytes: 1024, window: 4, priorities: 1, map: {0: r0, 1: r1}}\njob: {checksum: true}\n";
 	struct reducers f;
 	struct reducers_op o;
-	float want[CHUNK];
+	float want[VIEWS_CHUNK];
 
-	open_running(&f, _i ? checked : two);
-	submit(&f, &o, 4);
-	memcpy(want, o.x + CHUNK, sizeof want);
+	views_open(&f, _i ? checked : views_two);
+	views_submit(&f, &o, 4);
+	memcpy(want, o.x + VIEWS_CHUNK, sizeof want);
 	memset(o.x, 0xee, sizeof o.x);
 	f.answer = false;
 	f.resume = true;
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 2), "H0 H1 H2 H3");
+	ck_assert_str_eq(views_said(&f, 0, 2), "H0 H1 H2 H3");
 	for (unsigned i = 2; i < 6; i++)
 		ck_assert(f.l[0].data[i].flags == 0 && f.l[0].data[i].payload_sum == 0);
 	reducers_fetch(&f, 0, 3);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].kept_n, 1);
-	ck_assert(f.l[0].kept.seq == 0 && f.l[0].kept.chunk == 1 && f.l[0].kept.count == 4 * CHUNK);
+	ck_assert(f.l[0].kept.seq == 0 && f.l[0].kept.chunk == 1 && f.l[0].kept.count == 4 * VIEWS_CHUNK);
 	ck_assert_uint_eq(f.l[0].kept.payload_len, sizeof want);
 	ck_assert_mem_eq(f.l[0].kept_payload, want, sizeof want);
 	ck_assert_uint_eq(f.l[0].kept.flags, _i ? FRAME_CHECKED : 0);
@@ -779,11 +690,11 @@ START_TEST(the_root_of_a_broadcast_can_be_asked)
 	struct reducers_op o = {0};
 	struct rs_err e;
 
-	open_running(&f, two);
-	ck_assert_int_eq(reducers_submit(&f, &o, 2 * CHUNK, &e), 0);
+	views_open(&f, views_two);
+	ck_assert_int_eq(reducers_submit(&f, &o, 2 * VIEWS_CHUNK, &e), 0);
 	o.op.op = FRAME_OP_BROADCAST;
 	o.op.root = true;
-	for (unsigned i = 0; i < 2 * CHUNK; i++)
+	for (unsigned i = 0; i < 2 * VIEWS_CHUNK; i++)
 		o.x[i] = (float)(7 * i);
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
@@ -792,11 +703,11 @@ START_TEST(the_root_of_a_broadcast_can_be_asked)
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(said(&f, 0, 1), "H0 H1");
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0 H1");
 	reducers_fetch(&f, 0, 2);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].kept.payload_len, 1024);
-	ck_assert_mem_eq(f.l[0].kept_payload, o.x + CHUNK, 1024);
+	ck_assert_mem_eq(f.l[0].kept_payload, o.x + VIEWS_CHUNK, 1024);
 	reducers_close(&f);
 }
 END_TEST
@@ -810,15 +721,15 @@ START_TEST(questions_that_do_not_fit)
 	struct reducers_op o, next;
 	struct frame h;
 
-	open_running(&f, three);
-	submit(&f, &o, 6);
+	views_open(&f, views_three);
+	views_submit(&f, &o, 6);
 	f.answer = false;
 	f.resume = true;
 	f.l[2].dead = true;
 	reducers_cut(&f, 2, "cut");
 	reducers_pump(&f);
-	submit(&f, &next, 1); /* seq 1, chunk 0: shard 1, which is r0's now */
-	ck_assert_str_eq(said(&f, 0, 1), "H0 H1 D1.0");
+	views_submit(&f, &next, 1); /* seq 1, chunk 0: shard 1, which is r0's now */
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0 H1 D1.0");
 	h = f.l[0].data[_i == OF_DATA ? 3 : 1];
 	h.type = FRAME_FETCH;
 	h.flags = 0;
@@ -839,275 +750,6 @@ START_TEST(questions_that_do_not_fit)
 	ck_assert_uint_eq(f.lost, 2);
 	if (_i != OF_THE_VIEW_BEFORE)
 		ck_assert_ptr_nonnull(strstr(f.why, "which was not offered"));
-	reducers_close(&f);
-}
-END_TEST
-
-/* ---- coming back ---- */
-
-/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal is the end of the job.
- */
-START_TEST(the_dead_are_asked_again_and_again)
-{
-	static const int codes[] = {RS_EREFUSED, RS_EMISMATCH, RS_ECLOSED, RS_EPROTO};
-	struct reducers f;
-
-	open_running(&f, three);
-	ck_assert(!f.l[2].hello.rejoin && f.l[2].hello.retain);
-	f.resume = true;
-	reducers_cut(&f, 2, "cut");
-	for (unsigned i = 0; i < 4; i++) {
-		f.welcome = false;
-		while (!f.l[2].greeted)
-			reducers_advance(&f, 50);
-		ck_assert(f.l[2].hello.rejoin);
-		reducers_say_refused(&f, 2, codes[i], "not now", i % 2);
-		reducers_pump(&f);
-		ck_assert(!f.l[2].greeted);
-		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
-	}
-	ck_assert_uint_eq(f.back, 0);
-	expect_lives(&f, 3, 1, 0, 1, 0);
-	f.welcome = true;
-	while (!f.l[2].greeted)
-		reducers_advance(&f, 50);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.back, 1);
-	for (unsigned i = 0; i < LINKS; i++)
-		expect_lives(&f, i, i == 2 ? 1 : 2, 0, 2, 0);
-	reducers_close(&f);
-}
-END_TEST
-
-/* It is back when all of its lanes have had START, and not before; then it has its shards again. */
-START_TEST(a_reducer_is_back_with_all_its_lanes)
-{
-	struct reducers f;
-	struct reducers_op o;
-	unsigned sent;
-
-	open_running(&f, three);
-	f.resume = true;
-	reducers_cut(&f, 1, "cut");
-	f.start = false;
-	while (!f.l[0].hello.rejoin || !f.l[1].hello.rejoin)
-		reducers_advance(&f, 50);
-	reducers_say_control(&f, 1, FRAME_START, NULL, 0);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.back, 0);
-	ck_assert_uint_eq(f.l[0].views + f.l[1].views, 0);
-	reducers_say_control(&f, 0, FRAME_START, NULL, 0);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.back, 1);
-	for (unsigned i = 0; i < LINKS; i++)
-		expect_lives(&f, i, i < 2 ? 1 : 2, 2, 0, 0);
-	sent = f.l[1].data_n;
-	submit(&f, &o, 6);
-	expect_done(&o);
-	ck_assert_str_eq(said(&f, 1, sent), "D3");
-	reducers_close(&f);
-}
-END_TEST
-
-/* What is lost before it is back was never here: nobody else has to hear of it. */
-START_TEST(a_loss_before_start_is_a_failed_try)
-{
-	struct reducers f;
-
-	open_running(&f, three);
-	reducers_cut(&f, 2, "cut");
-	f.start = false;
-	while (!f.l[2].greeted)
-		reducers_advance(&f, 50);
-	if (_i)
-		reducers_say_abort(&f, 2, RS_EPEER, "rank 1 was lost while the job was starting");
-	else
-		reducers_cut(&f, 2, "cut");
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.lost, 1);
-	ck_assert_uint_eq(f.l[3].views, 1);
-	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
-	reducers_close(&f);
-}
-END_TEST
-
-/* Others see it back: whoever has said HELLO there is too, and whoever has not has lost it once more. */
-START_TEST(news_that_one_is_back)
-{
-	struct reducers f;
-
-	open_running(&f, two);
-	f.welcome = false;
-	reducers_cut(&f, 1, "connection reset by peer");
-	reducers_pump(&f);
-	while (!f.l[1].greeted)
-		reducers_advance(&f, 10);
-	if (_i) {
-		f.l[1].dead = true;
-		reducers_cut(&f, 1, "connection reset by peer");
-		reducers_pump(&f);
-	}
-	say_lives(&f, 0, 0, 2, 0);
-	expect_lives(&f, 0, 2, 0, 2 + (unsigned)_i, 0);
-	ck_assert_uint_eq(f.l[1].aborts, 0);
-	if (!_i) { /* when that comes to nothing, it is lost again */
-		ck_assert(f.l[1].up);
-		reducers_cut(&f, 1, "connection reset by peer");
-		reducers_pump(&f);
-		expect_lives(&f, 0, 3, 0, 3, 0);
-	}
-	reducers_close(&f);
-}
-END_TEST
-
-/* A reducer that cannot be reached when the job starts is given up after half of the connect timeout, if there is
- * another one, and taken in when it comes. */
-START_TEST(who_is_not_there_at_the_start)
-{
-	struct reducers f;
-	struct reducers_op o;
-
-	reducers_open(&f, two, 2, 6000);
-	f.resume = true;
-	f.l[1].dead = true;
-	f.l[0].dead = _i;
-	reducers_advance(&f, 2999);
-	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
-	reducers_advance(&f, 1);
-	if (_i) { /* nobody to go on with */
-		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
-		reducers_advance(&f, 3000);
-		reducers_expect_end(&f, RS_ETIMEOUT, "reducer r1 at 127.0.0.1:2: connection refused");
-	} else {
-		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
-		ck_assert_str_eq(f.why, "connection refused");
-		expect_lives(&f, 0, 1, 0, 1, 0);
-		f.l[1].dead = false;
-		reducers_advance(&f, 1000);
-		ck_assert_uint_eq(f.back, 1);
-		submit(&f, &o, 4);
-		expect_done(&o);
-		ck_assert_uint_eq(f.l[1].data_n, 2);
-	}
-	reducers_close(&f);
-}
-END_TEST
-
-/* ---- the end ---- */
-
-/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with what they said." What each link
- * says, and the end; NULL: the connection breaks. */
-static const struct {
-	const char *said[2], *says;
-} ends[] = {
-    {{NULL, NULL}, "reducer r0 (127.0.0.1:1) was lost: cut; reducer r1 (127.0.0.1:2) was lost: cut"},
-    {{"rank 1 was lost: cut", "rank 1 was lost: it is silent"}, "rank 1 was lost: "},
-    {{NULL, "rank 1 was lost: it is silent"}, "rank 1 was lost: it is silent"},
-    {{"the reducer was stopped", NULL}, "reducer r0 (127.0.0.1:1) was lost: the reducer was stopped; reducer r1"},
-};
-
-START_TEST(the_last_one_ends_it)
-{
-	struct reducers f;
-	struct reducers_op o;
-
-	open_running(&f, two);
-	f.answer = false;
-	submit(&f, &o, 2);
-	for (unsigned i = 0; i < 2; i++) {
-		ck_assert_int_eq(o.done, 0);
-		if (ends[_i].said[i])
-			reducers_say_abort(&f, i, RS_ECUT, ends[_i].said[i]);
-		else
-			reducers_cut(&f, i, "cut");
-		reducers_pump(&f);
-	}
-	reducers_expect_end(&f, RS_EPEER, ends[_i].says);
-	ck_assert_int_eq(strncmp(exchange_error(f.x)->msg, ends[_i].says, strlen(ends[_i].says)), 0);
-	ck_assert_int_eq(o.done, 1);
-	reducers_close(&f);
-}
-END_TEST
-
-/* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them." */
-START_TEST(leaving)
-{
-	struct frame ping = {.type = FRAME_PING, .ack = 1};
-	struct reducers f;
-	struct reducers_op o;
-	struct rs_err e;
-
-	open_running(&f, three);
-	f.resume = true;
-	f.l[2].dead = true;
-	reducers_cut(&f, 2, "cut");
-	reducers_pump(&f);
-	submit(&f, &o, 6);
-	submit(&f, &o, 6);
-	exchange_goodbye(f.x, f.now_ms);
-	reducers_pump(&f);
-	for (unsigned i = 0; i < LINKS; i++) {
-		ck_assert_uint_eq(f.l[i].settles, i != 2);
-		ck_assert_uint_eq(f.l[i].goodbyes, 0);
-	}
-	ck_assert_int_eq(reducers_submit(&f, &o, 1, &e), RS_ECLOSED);
-	reducers_say(&f, 0, &ping, NULL); /* not all yet */
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[0].goodbyes, 0);
-	if (_i) { /* what it keeps may be needed: it is asked in the new view as well */
-		f.l[3].dead = true;
-		reducers_cut(&f, 3, "cut");
-		reducers_pump(&f);
-		ck_assert_uint_eq(f.l[0].settles, 2);
-		ck_assert_uint_eq(f.l[0].goodbyes, 0);
-	}
-	ping.ack = 2;
-	reducers_say(&f, 0, &ping, NULL);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[0].goodbyes, 1);
-	ck_assert_uint_eq(f.l[1].goodbyes, 1);
-	ck_assert_uint_eq(f.l[3].goodbyes, !_i);
-	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
-	ck_assert_int_eq(exchange_error(f.x)->code, 0);
-	reducers_close(&f);
-}
-END_TEST
-
-/* When all is known there is nothing to wait for. */
-START_TEST(leaving_at_once)
-{
-	struct frame ping = {.type = FRAME_PING, .ack = 1};
-	struct reducers f;
-	struct reducers_op o;
-
-	open_running(&f, three);
-	if (_i) {
-		submit(&f, &o, 6);
-		reducers_say(&f, 3, &ping, NULL);
-		reducers_pump(&f);
-	}
-	exchange_goodbye(f.x, f.now_ms);
-	reducers_pump(&f);
-	for (unsigned i = 0; i < LINKS; i++)
-		ck_assert(f.l[i].settles == 0 && f.l[i].goodbyes == 1);
-	reducers_close(&f);
-}
-END_TEST
-
-/* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more. */
-START_TEST(what_is_done_is_told_where_it_is_asked)
-{
-	struct frame ask = {.type = FRAME_PING, .count = 1};
-	struct reducers f;
-	struct reducers_op o;
-
-	open_running(&f, two);
-	reducers_say(&f, 1, &ask, NULL);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[1].pings, 1);
-	submit(&f, &o, 1);
-	ck_assert_uint_eq(f.l[1].pings, 2);
-	ck_assert_uint_eq(f.l[0].pings, 0);
 	reducers_close(&f);
 }
 END_TEST
@@ -1141,15 +783,6 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, kept_is_the_result, 0, 2);
 	tcase_add_test(tc, the_root_of_a_broadcast_can_be_asked);
 	tcase_add_loop_test(tc, questions_that_do_not_fit, 0, ODD_QUESTIONS);
-	tcase_add_test(tc, the_dead_are_asked_again_and_again);
-	tcase_add_test(tc, a_reducer_is_back_with_all_its_lanes);
-	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_try, 0, 2);
-	tcase_add_loop_test(tc, news_that_one_is_back, 0, 2);
-	tcase_add_loop_test(tc, who_is_not_there_at_the_start, 0, 2);
-	tcase_add_loop_test(tc, the_last_one_ends_it, 0, COUNT(ends));
-	tcase_add_loop_test(tc, leaving, 0, 2);
-	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
-	tcase_add_test(tc, what_is_done_is_told_where_it_is_asked);
 }
 
 int main(void)

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reducers that come back to a rank, and the end, rule by rule as proto/README.md has them under "Failover". */
+#include "tests/unit/fake_views.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- coming back ---- */
+
+/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal is the end of the job.
+ */
+START_TEST(the_dead_are_asked_again_and_again)
+{
+	static const int codes[] = {RS_EREFUSED, RS_EMISMATCH, RS_ECLOSED, RS_EPROTO};
+	struct reducers f;
+
+	views_open(&f, views_three);
+	ck_assert(!f.l[2].hello.rejoin && f.l[2].hello.retain);
+	f.resume = true;
+	reducers_cut(&f, 2, "cut");
+	for (unsigned i = 0; i < 4; i++) {
+		f.welcome = false;
+		while (!f.l[2].greeted)
+			reducers_advance(&f, 50);
+		ck_assert(f.l[2].hello.rejoin);
+		reducers_say_refused(&f, 2, codes[i], "not now", i % 2);
+		reducers_pump(&f);
+		ck_assert(!f.l[2].greeted);
+		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	}
+	ck_assert_uint_eq(f.back, 0);
+	views_expect_lives(&f, 3, 1, 0, 1, 0);
+	f.welcome = true;
+	while (!f.l[2].greeted)
+		reducers_advance(&f, 50);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.back, 1);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		views_expect_lives(&f, i, i == 2 ? 1 : 2, 0, 2, 0);
+	reducers_close(&f);
+}
+END_TEST
+
+/* It is back when all of its lanes have had START, and not before; then it has its shards again. */
+START_TEST(a_reducer_is_back_with_all_its_lanes)
+{
+	struct reducers f;
+	struct reducers_op o;
+	unsigned sent;
+
+	views_open(&f, views_three);
+	f.resume = true;
+	reducers_cut(&f, 1, "cut");
+	f.start = false;
+	while (!f.l[0].hello.rejoin || !f.l[1].hello.rejoin)
+		reducers_advance(&f, 50);
+	reducers_say_control(&f, 1, FRAME_START, NULL, 0);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.back, 0);
+	ck_assert_uint_eq(f.l[0].views + f.l[1].views, 0);
+	reducers_say_control(&f, 0, FRAME_START, NULL, 0);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.back, 1);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		views_expect_lives(&f, i, i < 2 ? 1 : 2, 2, 0, 0);
+	sent = f.l[1].data_n;
+	views_submit(&f, &o, 6);
+	views_expect_done(&o);
+	ck_assert_str_eq(views_said(&f, 1, sent), "D3");
+	reducers_close(&f);
+}
+END_TEST
+
+/* What is lost before it is back was never here: nobody else has to hear of it. */
+START_TEST(a_loss_before_start_is_a_failed_try)
+{
+	struct reducers f;
+
+	views_open(&f, views_three);
+	reducers_cut(&f, 2, "cut");
+	f.start = false;
+	while (!f.l[2].greeted)
+		reducers_advance(&f, 50);
+	if (_i)
+		reducers_say_abort(&f, 2, RS_EPEER, "rank 1 was lost while the job was starting");
+	else
+		reducers_cut(&f, 2, "cut");
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.lost, 1);
+	ck_assert_uint_eq(f.l[3].views, 1);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	reducers_close(&f);
+}
+END_TEST
+
+/* Others see it back: whoever has said HELLO there is too, and whoever has not has lost it once more. */
+START_TEST(news_that_one_is_back)
+{
+	struct reducers f;
+
+	views_open(&f, views_two);
+	f.welcome = false;
+	reducers_cut(&f, 1, "connection reset by peer");
+	reducers_pump(&f);
+	while (!f.l[1].greeted)
+		reducers_advance(&f, 10);
+	if (_i) {
+		f.l[1].dead = true;
+		reducers_cut(&f, 1, "connection reset by peer");
+		reducers_pump(&f);
+	}
+	views_say_lives(&f, 0, 0, 2, 0);
+	views_expect_lives(&f, 0, 2, 0, 2 + (unsigned)_i, 0);
+	ck_assert_uint_eq(f.l[1].aborts, 0);
+	if (!_i) { /* when that comes to nothing, it is lost again */
+		ck_assert(f.l[1].up);
+		reducers_cut(&f, 1, "connection reset by peer");
+		reducers_pump(&f);
+		views_expect_lives(&f, 0, 3, 0, 3, 0);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* A reducer that cannot be reached when the job starts is given up after half of the connect timeout, if there is
+ * another one, and taken in when it comes. */
+START_TEST(who_is_not_there_at_the_start)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	reducers_open(&f, views_two, 2, 6000);
+	f.resume = true;
+	f.l[1].dead = true;
+	f.l[0].dead = _i;
+	reducers_advance(&f, 2999);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	reducers_advance(&f, 1);
+	if (_i) { /* nobody to go on with */
+		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+		reducers_advance(&f, 3000);
+		reducers_expect_end(&f, RS_ETIMEOUT, "reducer r1 at 127.0.0.1:2: connection refused");
+	} else {
+		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+		ck_assert_str_eq(f.why, "connection refused");
+		views_expect_lives(&f, 0, 1, 0, 1, 0);
+		f.l[1].dead = false;
+		reducers_advance(&f, 1000);
+		ck_assert_uint_eq(f.back, 1);
+		views_submit(&f, &o, 4);
+		views_expect_done(&o);
+		ck_assert_uint_eq(f.l[1].data_n, 2);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* ---- the end ---- */
+
+/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with what they said." What each link
+ * says, and the end; NULL: the connection breaks. */
+static const struct {
+	const char *said[2], *says;
+} ends[] = {
+    {{NULL, NULL}, "reducer r0 (127.0.0.1:1) was lost: cut; reducer r1 (127.0.0.1:2) was lost: cut"},
+    {{"rank 1 was lost: cut", "rank 1 was lost: it is silent"}, "rank 1 was lost: "},
+    {{NULL, "rank 1 was lost: it is silent"}, "rank 1 was lost: it is silent"},
+    {{"the reducer was stopped", NULL}, "reducer r0 (127.0.0.1:1) was lost: the reducer was stopped; reducer r1"},
+};
+
+START_TEST(the_last_one_ends_it)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	views_submit(&f, &o, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(o.done, 0);
+		if (ends[_i].said[i])
+			reducers_say_abort(&f, i, RS_ECUT, ends[_i].said[i]);
+		else
+			reducers_cut(&f, i, "cut");
+		reducers_pump(&f);
+	}
+	reducers_expect_end(&f, RS_EPEER, ends[_i].says);
+	ck_assert_int_eq(strncmp(exchange_error(f.x)->msg, ends[_i].says, strlen(ends[_i].says)), 0);
+	ck_assert_int_eq(o.done, 1);
+	reducers_close(&f);
+}
+END_TEST
+
+/* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them." */
+START_TEST(leaving)
+{
+	struct frame ping = {.type = FRAME_PING, .ack = 1};
+	struct reducers f;
+	struct reducers_op o;
+	struct rs_err e;
+
+	views_open(&f, views_three);
+	f.resume = true;
+	f.l[2].dead = true;
+	reducers_cut(&f, 2, "cut");
+	reducers_pump(&f);
+	views_submit(&f, &o, 6);
+	views_submit(&f, &o, 6);
+	exchange_goodbye(f.x, f.now_ms);
+	reducers_pump(&f);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++) {
+		ck_assert_uint_eq(f.l[i].settles, i != 2);
+		ck_assert_uint_eq(f.l[i].goodbyes, 0);
+	}
+	ck_assert_int_eq(reducers_submit(&f, &o, 1, &e), RS_ECLOSED);
+	reducers_say(&f, 0, &ping, NULL); /* not all yet */
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].goodbyes, 0);
+	if (_i) { /* what it keeps may be needed: it is asked in the new view as well */
+		f.l[3].dead = true;
+		reducers_cut(&f, 3, "cut");
+		reducers_pump(&f);
+		ck_assert_uint_eq(f.l[0].settles, 2);
+		ck_assert_uint_eq(f.l[0].goodbyes, 0);
+	}
+	ping.ack = 2;
+	reducers_say(&f, 0, &ping, NULL);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[0].goodbyes, 1);
+	ck_assert_uint_eq(f.l[1].goodbyes, 1);
+	ck_assert_uint_eq(f.l[3].goodbyes, !_i);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
+	ck_assert_int_eq(exchange_error(f.x)->code, 0);
+	reducers_close(&f);
+}
+END_TEST
+
+/* When all is known there is nothing to wait for. */
+START_TEST(leaving_at_once)
+{
+	struct frame ping = {.type = FRAME_PING, .ack = 1};
+	struct reducers f;
+	struct reducers_op o;
+
+	views_open(&f, views_three);
+	if (_i) {
+		views_submit(&f, &o, 6);
+		reducers_say(&f, 3, &ping, NULL);
+		reducers_pump(&f);
+	}
+	exchange_goodbye(f.x, f.now_ms);
+	reducers_pump(&f);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		ck_assert(f.l[i].settles == 0 && f.l[i].goodbyes == 1);
+	reducers_close(&f);
+}
+END_TEST
+
+/* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more. */
+START_TEST(what_is_done_is_told_where_it_is_asked)
+{
+	struct frame ask = {.type = FRAME_PING, .count = 1};
+	struct reducers f;
+	struct reducers_op o;
+
+	views_open(&f, views_two);
+	reducers_say(&f, 1, &ask, NULL);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[1].pings, 1);
+	views_submit(&f, &o, 1);
+	ck_assert_uint_eq(f.l[1].pings, 2);
+	ck_assert_uint_eq(f.l[0].pings, 0);
+	reducers_close(&f);
+}
+END_TEST
+
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+
+static void add_tests(TCase *tc)
+{
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, the_dead_are_asked_again_and_again);
+	tcase_add_test(tc, a_reducer_is_back_with_all_its_lanes);
+	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_try, 0, 2);
+	tcase_add_loop_test(tc, news_that_one_is_back, 0, 2);
+	tcase_add_loop_test(tc, who_is_not_there_at_the_start, 0, 2);
+	tcase_add_loop_test(tc, the_last_one_ends_it, 0, COUNT(ends));
+	tcase_add_loop_test(tc, leaving, 0, 2);
+	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
+	tcase_add_test(tc, what_is_done_is_told_where_it_is_asked);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("view_end");
+	TCase *tc = tcase_create("ends");
+	SRunner *runner;
+	int failed;
+
+	add_tests(tc);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
