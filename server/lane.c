@@ -155,6 +155,7 @@ static void session_tick(struct session *s, uint64_t now_ms)
 	struct lane *l = s->stripe->owner;
 	char why[80];
 
+	s->controls = 0;
 	if (s->lost)
 		return;
 	if (s->draining) {

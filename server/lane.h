@@ -32,6 +32,9 @@ enum {
 	LANE_AHEAD = 128 << 10,   /* bytes behind a payload that come with the same system call, L2 as well */
 	LANE_LINGER_MS = 1000,    /* how long a closed session may take to read its last frames */
 	SESSION_IOV = 64,         /* most iovecs of one send target */
+	/* Frames without a chunk that a worker may send between two ticks of its lane: more than it has reasons for in
+	 * minutes, and little enough not to be felt by other jobs of the lane. */
+	SESSION_CONTROLS = 4096,
 };
 
 /* What all sessions of a stripe have in common. */

@@ -304,6 +304,22 @@ static void refuse_type(struct session *s)
 	session_fail(s, &e);
 }
 
+/* Frames that carry no chunk cost their sender nothing, and no window bounds their number. */
+static bool check_flood(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.type == FRAME_DATA || s->in.type == FRAME_HAVE || s->in.type == FRAME_KEPT ||
+	    ++s->controls <= SESSION_CONTROLS)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent more than %d control frames within %d ms, the last one %s",
+		stripe_who(s->stripe, s->rank, who, sizeof who), SESSION_CONTROLS, LANE_TICK_MS,
+		frame_type_name(s->in.type));
+	session_fail(s, &e);
+	return false;
+}
+
 static void header_complete(struct session *s)
 {
 	struct rs_err e;
@@ -315,6 +331,8 @@ static void header_complete(struct session *s)
 		session_fail(s, &e);
 		return;
 	}
+	if (!check_flood(s))
+		return;
 	s->left_in = s->in.payload_len;
 	s->mode = RX_CONTROL;
 	s->pos = 0;

@@ -122,6 +122,7 @@ struct session {
 	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
 	uint8_t raw[FRAME_HEADER];
 	unsigned raw_have;
+	unsigned controls; /* frames without a chunk since the last tick */
 	struct frame in;
 	uint32_t left_in;
 	enum rx_mode mode;

@@ -563,6 +563,30 @@ START_TEST(an_operation_without_a_rank_that_left_fails)
 }
 END_TEST
 
+/* As many control frames as anybody can have reasons for between two ticks, and one more (_i). */
+START_TEST(control_frames_without_end)
+{
+	struct fw_world fw;
+
+	fw_running(&fw, &(struct fw_options){.world = 2});
+	for (unsigned round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < SESSION_CONTROLS; i++)
+			fw_say_type(&fw, 1, FRAME_PING);
+		fw_feed_all(&fw, 4096);
+		ck_assert_uint_eq(fw.failed, 0);
+		if (round == 0)
+			fw_tick(&fw, LANE_TICK_MS);
+	}
+	if (_i)
+		fw_say_type(&fw, 1, FRAME_PING);
+	fw_feed_all(&fw, 4096);
+	if (_i)
+		fw_expect_abort(&fw, 0, RS_EPROTO, "rank 1 (host-1)", "more than 4096 control frames");
+	ck_assert_uint_eq(fw.failed, _i);
+	fw_close(&fw);
+}
+END_TEST
+
 /* 0: with a contribution of its own without result; 1: while another rank waits for it; 2: in the middle of both */
 START_TEST(leaving_with_operations_pending_fails_them)
 {
@@ -721,6 +745,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_workers_abort_reaches_all_ranks_unchanged, 0, 2);
 	tcase_add_loop_test(tc, a_lost_rank_ends_a_running_job, 0, 97);
 	tcase_add_loop_test(tc, the_stripe_ends_in_the_middle_of_payloads, 0, 2);
+	tcase_add_loop_test(tc, control_frames_without_end, 0, 2);
 	tcase_add_loop_test(tc, random_frames_are_harmless, 0, 3);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
