@@ -247,7 +247,8 @@ class Proc:
             if len(lines) > 100:
                 short = lines[:20] + [f"... {len(lines) - 100} lines ..."] + lines[-80:]
                 # the report of a sanitizer is what the reader looks for, wherever it stands
-                at = next((i for i, line in enumerate(lines) if re.search(r"(WARNING|ERROR): \w+Sanitizer", line)), None)
+                found = (i for i, line in enumerate(lines) if re.search(r"(WARNING|ERROR): \w+Sanitizer", line))
+                at = next(found, None)
                 lines = short if at is None or at < 20 else short + ["... of these:"] + lines[at : at + 80]
             text += "".join(f"    std{stream}: {line}\n" for line in lines)
         return text
