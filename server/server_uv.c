@@ -6,11 +6,7 @@
  * with the limit's name). What strangers can cause at will is logged a few times a second, and otherwise counted. */
 #include "server/server_uv.h"
 
-#include "server/areas.h"
-#include "server/greeting.h"
-#include "server/journal.h"
-#include "server/lane_uv.h"
-#include "server/listener.h"
+#include "server/server_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,40 +27,6 @@ enum {
 	ACCEPT_NICE = 10,                      /* steps behind the lanes */
 	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
 	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
-};
-
-/* Events that are logged within limits. */
-enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_NR };
-
-struct listening {
-	uv_poll_t poll;
-	int fd;
-};
-
-struct server {
-	const struct rs_config *cfg;
-	const char *config_file;
-	struct rs_config as_read; /* the file's scalars, without what the command line overrides */
-	struct rs_log *log;
-	struct journal journal; /* over that log */
-	uv_loop_t loop;
-	struct mailbox in; /* from the lanes */
-	struct registry *registry;
-	struct greetings *greetings;
-	struct areas *areas;
-	struct rs_log_limit limits[LIMITED_NR];
-	struct lane_thread **lanes;
-	unsigned lanes_n;
-	struct listening listening[LISTENER_MAX];
-	int listening_n;
-	uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
-	uv_timer_t tick;        /* the registry's; during a drain also its deadline */
-	unsigned max_connections;
-	unsigned sessions; /* connections handed to lanes and not gone */
-	int spare_fd;      /* given up for a moment to refuse when descriptors run out */
-	bool draining;
-	bool aborted; /* the drain timeout has passed */
-	uint64_t deadline_ms;
 };
 
 /* May this event be logged now? */
@@ -188,8 +150,6 @@ static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 	journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
 }
 
-static void server_stop(struct server *s);
-
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct server *s = m->user;
@@ -291,65 +251,14 @@ static void on_tick(uv_timer_t *timer)
 	registry_abort_all(s->registry, &why);
 }
 
-static void drain(struct server *s, int signum)
-{
-	if (s->draining)
-		_exit(1);
-	s->draining = true;
-	s->deadline_ms = uv_now(&s->loop) + s->cfg->timeouts.drain_ms;
-	registry_drain(s->registry);
-	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("signal", signum == SIGTERM ? "SIGTERM" : "SIGINT"),
-		rs_kv_u("jobs", registry_jobs(s->registry)));
-	if (registry_jobs(s->registry) == 0)
-		server_stop(s);
-}
-
-static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
-{
-	return strcmp(a->server.listen, b->server.listen) != 0 || a->server.lanes != b->server.lanes ||
-	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
-	       a->security.insecure != b->security.insecure ||
-	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
-}
-
-/* What a running reducer can take over is taken over; for the rest the log says that it needs a restart. */
-static void reload(struct server *s)
-{
-	struct rs_config fresh;
-	struct rs_err e;
-
-	if (!s->config_file) {
-		journal(&s->journal, RS_LOG_WARN, "reload",
-			rs_kv_s("result", "started without a file, nothing to read"));
-		return;
-	}
-	if (rs_config_load(&fresh, s->config_file, &e)) {
-		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
-			rs_kv_s("reason", e.msg));
-		return;
-	}
-	if (fresh.logging.level != s->as_read.logging.level)
-		s->log->level = fresh.logging.level;
-	s->as_read.logging.level = fresh.logging.level;
-	s->max_connections = fresh.limits.connections;
-	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh.limits.jobs,
-								   .workers = fresh.limits.workers,
-								   .memory_bytes = fresh.limits.memory_bytes});
-	journal(&s->journal, RS_LOG_INFO, "reload", rs_kv_s("result", "logging.level and limits taken over"));
-	if (needs_restart(&fresh, &s->as_read))
-		journal(&s->journal, RS_LOG_WARN, "reload",
-			rs_kv_s("result", "changes of server, timeouts, security and logging.format need a restart"));
-	rs_config_close(&fresh);
-}
-
 static void on_signal(uv_signal_t *h, int signum)
 {
 	struct server *s = h->data;
 
 	if (signum == SIGHUP)
-		reload(s);
+		server_reload(s);
 	else
-		drain(s, signum);
+		server_drain(s, signum);
 }
 
 static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
@@ -546,8 +455,7 @@ free_server:
 	return rc;
 }
 
-/* Closes every handle, so that the loop ends; the lanes go first, since they post into it. */
-static void server_stop(struct server *s)
+void server_stop(struct server *s)
 {
 	if (uv_is_closing((uv_handle_t *)&s->tick))
 		return;
