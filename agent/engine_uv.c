@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* Takes what other threads have left; returns the submitted operations. */
 static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
@@ -218,9 +217,35 @@ static void on_nonfinite(void *user, const struct rs_err *what)
 		       rs_kv_u("generation", en->opt.generation), rs_kv_s("found", what->msg));
 }
 
+static int load_secret(void *user, struct auth_secret *ret, struct rs_err *e)
+{
+	const struct engine *en = user;
+	int rc = auth_secret_load(ret, en->opt.cfg->security.secret, e);
+
+	return rc ? rs_wrap(e, "security.secret") : RS_OK;
+}
+
+static int random_bytes(void *user, void *buf, size_t n, struct rs_err *e)
+{
+	(void)user;
+	return auth_random(buf, n, e);
+}
+
+/* What is wrong with the file is better said now than when the first reducer asks. */
+static int check_secret(struct engine *en, struct rs_err *e)
+{
+	struct auth_secret secret;
+	int rc = load_secret(en, &secret, e);
+
+	if (!rc)
+		auth_secret_clear(&secret);
+	return rc;
+}
+
 static int init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
+	bool guarded = o->cfg->security.secret[0] != '\0';
 	struct exchange_options xo = {
 	    .adaptive = true,
 	    .cfg = o->cfg,
@@ -231,15 +256,19 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .world_size = o->world_size,
 	    .processes = o->processes,
 	    .connect_ms = o->connect_ms,
+	    .secret = guarded ? load_secret : NULL,
+	    .random = random_bytes,
 	    .reducer_changed = on_reducer,
 	    .on_nonfinite = on_nonfinite,
 	    .late = on_late,
 	    .user = en,
 	};
-	int rc;
+	int rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);
 
-	if (getrandom(&xo.incarnation, sizeof xo.incarnation, 0) != sizeof xo.incarnation)
-		return rs_fail(e, RS_EIO, "the system has no random numbers");
+	if (!rc && guarded)
+		rc = check_secret(en, e);
+	if (rc)
+		return rc;
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
 	if (rc)
 		return rc;

@@ -207,14 +207,24 @@ void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
 	struct link *l = &x->links[link];
 
 	l->open = true;
+	l->binding_len = 0;
 	l->state = LINK_CONNECTING;
 	l->since_ms = now_ms;
 	l->tries++;
 }
 
+void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len)
+{
+	struct link *l = &x->links[link];
+
+	memcpy(l->binding, binding, len);
+	l->binding_len = (uint32_t)len;
+}
+
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 {
 	struct link *l = &x->links[link];
+	struct rs_err e;
 
 	if (l->state != LINK_CONNECTING)
 		return; /* it wants to be closed by now */
@@ -222,7 +232,8 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
 	l->state = LINK_GREETING;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
-	link_queue_hello(l);
+	if (link_queue_hello(l, &e))
+		link_not_joined(l, e.msg, now_ms);
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)

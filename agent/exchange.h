@@ -8,16 +8,17 @@
  * priority in the order (seq, chunk), which is therefore the same on all ranks, and those of higher priorities first.
  * It has at most `window` chunks without a result, and a few more so that each priority can always go on.
  *
- * The happy path of a link: connecting -> (driver connected) hello sent -> WELCOME -> joined -> START -> running.
- * REFUSED with retry, or a failed connect, goes back to waiting until the connect deadline. When a connection is lost
- * later, and the job may fail over (job.failover, two reducers or more), the other reducers take over (view.c) and no
- * operation notices. Any other failure of any link ends the whole exchange: every pending operation fails with one
- * sentence, which is also sent as ABORT to the reducers that are still there so that the other ranks hear the cause and
- * not just our silence. */
+ * The happy path of a link: connecting -> (driver connected) hello sent -> (CHALLENGE -> proof sent, where the job has
+ * a secret) -> WELCOME -> joined -> START -> running. REFUSED with retry, or a failed connect, goes back to waiting
+ * until the connect deadline. When a connection is lost later, and the job may fail over (job.failover, two reducers or
+ * more), the other reducers take over (view.c) and no operation notices. Any other failure of any link ends the whole
+ * exchange: every pending operation fails with one sentence, which is also sent as ABORT to the reducers that are still
+ * there so that the other ranks hear the cause and not just our silence. */
 #ifndef RS_AGENT_EXCHANGE_H
 #define RS_AGENT_EXCHANGE_H
 
 #include "agent/window.h"
+#include "common/auth.h"
 #include "common/error.h"
 #include "config/config.h"
 
@@ -98,6 +99,12 @@ struct exchange_options {
 	uint32_t connect_ms;  /* until all ranks have met */
 	bool adaptive;        /* the driver gives signals from which the windows find their size; else they are as
 				 configured */
+	/* Optional. The job's secret: with it the exchange proves to each reducer that it has it, and wants the same of
+	 * the reducer; without it a reducer that asks for one is an error. Asked again for each connection, so that it
+	 * may change. Must not call the exchange. */
+	int (*secret)(void *user, struct auth_secret *ret, struct rs_err *e);
+	/* n random bytes that nobody can guess; needed where there is `secret`. */
+	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
 	/* Optional. A reducer was lost, for this reason, and others have its shards; or it is back. Must not call the
 	 * exchange. */
 	void (*reducer_changed)(void *user, const struct rs_reducer *r, bool lives, const char *why);
@@ -148,6 +155,9 @@ enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64
 bool exchange_sweep(struct exchange *x);
 
 void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
+/* Before exchange_connected: the connection's channel has a binding for the proofs, at most AUTH_BINDING_MAX bytes that
+ * only its two ends know; copied. Without this call it has none. */
+void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len);
 void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
 /* The connection is gone, or could not be made: reason says why ("connection reset by peer"); it is not used when the
  * exchange wanted it closed. */

@@ -132,6 +132,7 @@ void link_reset(struct link *l)
 	l->header_have = 0;
 	l->payload_left = 0;
 	l->skip = false;
+	l->proven = false;
 	l->view = LINK_NO_VIEW;
 	l->owes_view = l->owes_settle = l->owes_ping = l->asked = false;
 }

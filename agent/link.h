@@ -29,7 +29,7 @@ enum {
 enum link_state {
 	LINK_WAITING,    /* for retry_ms; or, while open, for the driver to close the failed attempt */
 	LINK_CONNECTING, /* for the driver */
-	LINK_GREETING,   /* HELLO is out: for WELCOME or REFUSED */
+	LINK_GREETING,   /* HELLO is out: for WELCOME, REFUSED, or CHALLENGE before one of them */
 	LINK_JOINED,     /* for START */
 	LINK_RUNNING,    /* DATA may be sent when all links are here */
 	LINK_PARTING,    /* the reducer is dead in this job: the reason goes out to its other lanes, then WAITING */
@@ -73,8 +73,9 @@ struct link {
 	bool open;     /* the driver has, or is making, a connection */
 	uint64_t view; /* RUNNING: the number of the view in which chunks may go; LINK_NO_VIEW: none until RESUME */
 	bool owes_view, owes_settle, owes_ping; /* frames to be sent when there is room for them */
-	bool busy;  /* the last try was answered: it takes no more for now, but it is there */
-	bool asked; /* the reducer wants to hear when operations are done */
+	bool busy;   /* the last try was answered: it takes no more for now, but it is there */
+	bool asked;  /* the reducer wants to hear when operations are done */
+	bool proven; /* PROOF was sent; WELCOME has to say `answer` */
 
 	const uint16_t *own; /* the shards that live here, ascending */
 	unsigned own_n;
@@ -108,6 +109,11 @@ struct link {
 	struct control_waiting waiting; /* the last one */
 	struct control_late late;       /* the last one, */
 	uint64_t late_at_ms;            /* and when it came; 0: never */
+
+	/* what is proven: the channel, and HELLO as it was sent */
+	uint32_t binding_len, hello_len;
+	uint8_t binding[AUTH_BINDING_MAX], hello[CONTROL_HELLO_LEN];
+	uint8_t answer[AUTH_MAC];
 
 	uint8_t header[FRAME_HEADER];
 	uint8_t control_in[FRAME_CONTROL_MAX];
@@ -187,7 +193,7 @@ void link_reset(struct link *l);  /* forgets what was under way on the connectio
 void link_rewind(struct link *l); /* forgets all chunks; a frame that is partly out will be completed */
 
 /* link_control.c: control frames */
-void link_queue_hello(struct link *l);
+int link_queue_hello(struct link *l, struct rs_err *e); /* RS_EIO: there are no random numbers */
 void link_queue_abort(struct link *l, const struct rs_err *why);
 void link_queue_bare(struct link *l, enum frame_type type); /* PING, GOODBYE */
 void link_queue_owed(struct link *l);                       /* what waited for control_out to be empty */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control frames of a link. The happy path: HELLO -> WELCOME -> WAITING ... -> START, PINGs, GOODBYE; VIEW and
- * RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may pass), ABORT (its
- * sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does not belong to the
- * state or cannot be decoded (a violation, which costs the exchange the reducer). */
+/* The control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START,
+ * PINGs, GOODBYE; VIEW and RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may
+ * pass), ABORT (its sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does
+ * not belong to the state or cannot be decoded (a violation, which costs the exchange the reducer). */
 #include "agent/link.h"
 
 #include <stdarg.h>
@@ -46,11 +46,10 @@ void link_queue_owed(struct link *l)
 	l->owes_view = l->owes_ping = false;
 }
 
-void link_queue_hello(struct link *l)
+int link_queue_hello(struct link *l, struct rs_err *e)
 {
 	const struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
-	uint8_t payload[FRAME_CONTROL_MAX];
 	struct control_hello h = {
 	    .generation = x->opt.generation,
 	    .rank = x->opt.rank,
@@ -73,7 +72,12 @@ void link_queue_hello(struct link *l)
 	snprintf(h.job, sizeof h.job, "%s", x->job);
 	snprintf(h.label, sizeof h.label, "%s", x->label);
 	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
-	queue(l, FRAME_HELLO, payload, control_pack_hello(payload, &h));
+	h.has_nonce = x->opt.secret;
+	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
+		return e->code;
+	l->hello_len = control_pack_hello(l->hello, &h);
+	queue(l, FRAME_HELLO, l->hello, l->hello_len);
+	return RS_OK;
 }
 
 void link_queue_abort(struct link *l, const struct rs_err *why)
@@ -101,16 +105,88 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	exchange_fail(l->x, &e, true, NULL, now_ms);
 }
 
-static void on_welcome(struct link *l, uint64_t now_ms)
+/* The reducer does not take this rank in, or this rank does not trust it. That ends the job, but for a reducer that the
+ * job does without: it may be another one the next time. */
+static void turned_down(struct link *l, int code, const char *why, uint64_t now_ms)
 {
-	uint32_t detect_ms;
+	const struct rs_reducer *r = link_reducer(l);
 	struct rs_err e;
 
-	if (control_unpack_welcome(l->control_in, l->frame.payload_len, &detect_ms, &e)) {
+	if (!link_lives(l)) {
+		link_not_joined(l, why, now_ms);
+		return;
+	}
+	rs_fail(&e, code, "reducer %s (%s): %s", r->id, r->address, why);
+	exchange_fail(l->x, &e, true, l, now_ms);
+}
+
+/* Proofs of both sides for the challenge that stands in control_in: one to send, one to wait for. */
+static int prove(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+	const struct auth_transcript t = {
+	    .binding = l->binding,
+	    .binding_len = l->binding_len,
+	    .hello = l->hello,
+	    .hello_len = l->hello_len,
+	    .challenge = l->control_in,
+	    .challenge_len = l->frame.payload_len,
+	};
+	struct auth_secret secret;
+	int rc = x->opt.secret(x->opt.user, &secret, e);
+
+	if (rc)
+		return rc;
+	rc = auth_mac(ret_mac, &secret, AUTH_WORKER, &t, e);
+	if (!rc)
+		rc = auth_mac(l->answer, &secret, AUTH_REDUCER, &t, e);
+	auth_secret_clear(&secret);
+	return rc;
+}
+
+static void on_challenge(struct link *l, uint64_t now_ms)
+{
+	uint8_t nonce[AUTH_NONCE], mac[AUTH_MAC], payload[CONTROL_PROOF_LEN];
+	struct rs_err e;
+
+	if (control_unpack_challenge(l->control_in, l->frame.payload_len, nonce, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+	} else if (!l->x->opt.secret) {
+		rs_fail(&e, RS_EREFUSED,
+			"it asks for the secret of job %s, and this rank has none: set security.secret", l->x->job);
+		turned_down(l, e.code, e.msg, now_ms);
+	} else if (prove(l, mac, &e)) {
+		turned_down(l, e.code, e.msg, now_ms);
+	} else {
+		l->proven = true;
+		queue(l, FRAME_PROOF, payload, control_pack_proof(payload, mac));
+	}
+}
+
+/* Whether a reducer that should know the job's secret does: anybody else may stand at its address. */
+static bool is_impostor(const struct link *l, const struct control_welcome *w)
+{
+	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->answer));
+}
+
+static void on_welcome(struct link *l, uint64_t now_ms)
+{
+	struct control_welcome w;
+	struct rs_err e;
+
+	if (control_unpack_welcome(l->control_in, l->frame.payload_len, &w, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
 		return;
 	}
-	l->peer_detect_ms = detect_ms ? detect_ms : l->x->cfg->timeouts.detect_ms;
+	if (is_impostor(l, &w)) {
+		rs_fail(&e, RS_EREFUSED,
+			"it has not proven that it has the secret of job %s: its security.secrets is not set, or it is "
+			"somebody else's",
+			l->x->job);
+		turned_down(l, e.code, e.msg, now_ms);
+		return;
+	}
+	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->cfg->timeouts.detect_ms;
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
@@ -123,19 +199,18 @@ static void on_welcome(struct link *l, uint64_t now_ms)
 
 static void on_refused(struct link *l, uint64_t now_ms)
 {
-	const struct rs_reducer *r = link_reducer(l);
 	struct control_refused refused;
 	struct rs_err e;
 
 	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
-	} else if (refused.retry || !link_lives(l)) {
-		l->busy = refused.code != RS_ECLOSED;
-		link_not_joined(l, refused.message, now_ms);
-	} else {
-		rs_fail(&e, refused.code, "reducer %s (%s): %s", r->id, r->address, refused.message);
-		exchange_fail(l->x, &e, true, l, now_ms);
+		return;
 	}
+	l->busy = refused.code != RS_ECLOSED;
+	if (refused.retry)
+		link_not_joined(l, refused.message, now_ms);
+	else
+		turned_down(l, refused.code, refused.message, now_ms);
 }
 
 static void on_waiting(struct link *l, uint64_t now_ms)
@@ -219,6 +294,8 @@ void link_control(struct link *l, uint64_t now_ms)
 	} else if ((type == FRAME_VIEW || type == FRAME_RESUME) && l->x->retaining &&
 		   (l->state == LINK_JOINED || l->state == LINK_RUNNING)) {
 		on_view(l, now_ms);
+	} else if (type == FRAME_CHALLENGE && l->state == LINK_GREETING && !l->proven) {
+		on_challenge(l, now_ms);
 	} else if (type == FRAME_WELCOME && l->state == LINK_GREETING) {
 		on_welcome(l, now_ms);
 	} else if (type == FRAME_REFUSED && l->state == LINK_GREETING) {

@@ -98,7 +98,9 @@ struct rs_config {
 	} timeouts;
 
 	struct {
-		bool insecure; /* allow a reducer without authentication on other addresses than loopback */
+		bool insecure;             /* allow a reducer without authentication on other addresses than loopback */
+		char secret[RS_PATH_LEN];  /* file with the job's secret, of workers and agents; "": it has none */
+		char secrets[RS_PATH_LEN]; /* directory with that of each job, of reducers; "": none is asked for */
 	} security;
 
 	struct {

@@ -4,7 +4,7 @@ $(libconfig): $(patsubst %.c,$(B)/%.o,$(filter-out config/reductionctl.c,$(wildc
 bin += $(B)/bin/reductionctl
 $(B)/bin/reductionctl: $(B)/config/reductionctl.o $(libconfig) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash) $(CLP_LIBS) -lm
+	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash libcrypto) $(CLP_LIBS) -lm
 
 # compiled again when the library has come or gone
 $(B)/config/plan_lp.o: $(B)/config/clp-$(CLP)

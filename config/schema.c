@@ -149,6 +149,12 @@ const struct schema_key schema_keys[] = {
 
 {"security", "insecure", SCHEMA_BOOL, AT(security, insecure), .def = "false",
  .help = "Let a reducer listen without authentication on other addresses than loopback; for trusted networks only"},
+{"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "Of workers and agents: file with the job's secret, 16 to 1024 bytes that others than its owner and group "
+ "cannot read. They prove to each reducer that they have it, and want the same of it; read at each connection"},
+{"security", "secrets", SCHEMA_PATH, AT(security, secrets), .min = 0, .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8,
+ .def = "", .help = "Of reducers: directory with the secret of each job in a file `<job>.secret`, as `secret`. Jobs "
+ "without one are refused. Read at each connection, so secrets may come, change and go; a job that runs goes on"},
 
 {"logging", "level", SCHEMA_ENUM, AT(logging, level), .words = level_words, .def = "info",
  .help = "How much is logged: faults, daemon and job events, connections (debug), operations (trace)"},

@@ -33,15 +33,35 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.incarnation = h->incarnation;
 	m.software = (char *)SOFTWARE;
 	m.detect_ms = h->detect_ms;
+	if (h->has_nonce)
+		m.nonce = (ProtobufCBinaryData){sizeof h->nonce, (uint8_t *)h->nonce};
 	return (uint32_t)reduction__v1__hello__pack(&m, out);
 }
 
-uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms)
+uint32_t control_pack_challenge(uint8_t *out, const uint8_t nonce[AUTH_NONCE])
+{
+	Reduction__V1__Challenge m = REDUCTION__V1__CHALLENGE__INIT;
+
+	m.nonce = (ProtobufCBinaryData){AUTH_NONCE, (uint8_t *)nonce};
+	return (uint32_t)reduction__v1__challenge__pack(&m, out);
+}
+
+uint32_t control_pack_proof(uint8_t *out, const uint8_t mac[AUTH_MAC])
+{
+	Reduction__V1__Proof m = REDUCTION__V1__PROOF__INIT;
+
+	m.mac = (ProtobufCBinaryData){AUTH_MAC, (uint8_t *)mac};
+	return (uint32_t)reduction__v1__proof__pack(&m, out);
+}
+
+uint32_t control_pack_welcome(uint8_t *out, const struct control_welcome *w)
 {
 	Reduction__V1__Welcome m = REDUCTION__V1__WELCOME__INIT;
 
 	m.software = (char *)SOFTWARE;
-	m.detect_ms = detect_ms;
+	m.detect_ms = w->detect_ms;
+	if (w->proven)
+		m.mac = (ProtobufCBinaryData){sizeof w->mac, (uint8_t *)w->mac};
 	return (uint32_t)reduction__v1__welcome__pack(&m, out);
 }
 
@@ -124,6 +144,22 @@ static int take_word(char *to, size_t size, const char *from, const char *what, 
 	return RS_OK;
 }
 
+_Static_assert((int)AUTH_NONCE == (int)AUTH_MAC, "take_bytes takes both");
+
+/* A nonce or a proof, which have one length; *ret_there, which may be NULL, says whether there is one at all. */
+static int take_bytes(uint8_t *to, const ProtobufCBinaryData *from, bool *ret_there, const char *what, struct rs_err *e)
+{
+	bool there = from->len > 0;
+
+	if (from->len != AUTH_NONCE && (there || !ret_there))
+		return rs_fail(e, RS_EPROTO, "the %s has %zu bytes, %d were expected", what, from->len, AUTH_NONCE);
+	if (there)
+		memcpy(to, from->data, AUTH_NONCE);
+	if (ret_there)
+		*ret_there = there;
+	return RS_OK;
+}
+
 /* A sentence from the network: cut to size, control characters shown as '?'. There always is one, since it ends up in
  * front of somebody who wants to know what happened. */
 static void take_sentence(char *to, size_t size, const char *from)
@@ -158,7 +194,9 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.processes = m->processes;
 	h.incarnation = m->incarnation;
 	h.detect_ms = m->detect_ms;
-	rc = take_word(h.job, sizeof h.job, m->job, "job name", e);
+	rc = take_bytes(h.nonce, &m->nonce, &h.has_nonce, "nonce in HELLO", e);
+	if (!rc)
+		rc = take_word(h.job, sizeof h.job, m->job, "job name", e);
 	if (!rc)
 		rc = take_word(h.label, sizeof h.label, m->label, "label", e);
 	if (!rc)
@@ -170,15 +208,44 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	return RS_OK;
 }
 
-int control_unpack_welcome(const uint8_t *in, uint32_t len, uint32_t *ret_detect_ms, struct rs_err *e)
+int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e)
+{
+	Reduction__V1__Challenge *m = reduction__v1__challenge__unpack(NULL, len, in);
+	int rc;
+
+	if (!m)
+		return malformed(e, "CHALLENGE");
+	rc = take_bytes(ret_nonce, &m->nonce, NULL, "nonce in CHALLENGE", e);
+	reduction__v1__challenge__free_unpacked(m, NULL);
+	return rc;
+}
+
+int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
+{
+	Reduction__V1__Proof *m = reduction__v1__proof__unpack(NULL, len, in);
+	int rc;
+
+	if (!m)
+		return malformed(e, "PROOF");
+	rc = take_bytes(ret_mac, &m->mac, NULL, "proof in PROOF", e);
+	reduction__v1__proof__free_unpacked(m, NULL);
+	return rc;
+}
+
+int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welcome *ret, struct rs_err *e)
 {
 	Reduction__V1__Welcome *m = reduction__v1__welcome__unpack(NULL, len, in);
+	struct control_welcome w = {0};
+	int rc;
 
 	if (!m)
 		return malformed(e, "WELCOME");
-	*ret_detect_ms = m->detect_ms;
+	w.detect_ms = m->detect_ms;
+	rc = take_bytes(w.mac, &m->mac, &w.proven, "proof in WELCOME", e);
 	reduction__v1__welcome__free_unpacked(m, NULL);
-	return RS_OK;
+	if (!rc)
+		*ret = w;
+	return rc;
 }
 
 static int code_from_wire(int code)
@@ -293,15 +360,6 @@ uint64_t control_view_number(const struct control_view *v)
 bool control_intact(const struct frame *f, const void *payload)
 {
 	return !(f->flags & FRAME_CHECKED) || frame_checksum(payload, f->payload_len) == f->payload_sum;
-}
-
-bool control_damaged(const struct frame *f, const void *payload, struct control_refused *ret)
-{
-	if (control_intact(f, payload))
-		return false;
-	*ret = (struct control_refused){
-	    .code = RS_EPROTO, .retry = true, .message = "the checksum of the HELLO frame is wrong"};
-	return true;
 }
 
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,

@@ -4,6 +4,7 @@
 #ifndef RS_PROTO_CONTROL_H
 #define RS_PROTO_CONTROL_H
 
+#include "common/auth.h"
 #include "proto/frame.h"
 
 #include <stdbool.h>
@@ -17,6 +18,8 @@ enum {
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
 	CONTROL_LIFE_MAX = 1 << 20, /* deaths and returns of one reducer that can be told */
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
+	CONTROL_HELLO_LEN = 640,    /* bytes of a packed HELLO at most */
+	CONTROL_PROOF_LEN = 64,     /* and of a packed PROOF or CHALLENGE */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
 };
@@ -34,6 +37,14 @@ struct control_hello {
 	char reducer[CONTROL_JOB];
 	uint64_t incarnation;
 	uint32_t detect_ms;
+	bool has_nonce; /* it has the job's secret, and will prove it */
+	uint8_t nonce[AUTH_NONCE];
+};
+
+struct control_welcome {
+	uint32_t detect_ms;
+	bool proven; /* by mac: the reducer has the job's secret */
+	uint8_t mac[AUTH_MAC];
 };
 
 struct control_refused {
@@ -69,17 +80,22 @@ struct control_view {
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
 uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h);
-uint32_t control_pack_welcome(uint8_t *out, uint32_t detect_ms);
+uint32_t control_pack_challenge(uint8_t *out, const uint8_t nonce[AUTH_NONCE]);
+uint32_t control_pack_proof(uint8_t *out, const uint8_t mac[AUTH_MAC]);
+uint32_t control_pack_welcome(uint8_t *out, const struct control_welcome *w);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
 uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
-/* Each unpacks len bytes; RS_EPROTO when they are not such a message, or (Hello) a string is too long for its buffer or
- * holds control characters. Values are not checked against the job. */
+/* Each unpacks len bytes; RS_EPROTO when they are not such a message, a nonce or a proof has another length than its
+ * own, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked against the
+ * job. */
 int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e);
-int control_unpack_welcome(const uint8_t *in, uint32_t len, uint32_t *ret_detect_ms, struct rs_err *e);
+int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e);
+int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e);
+int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welcome *ret, struct rs_err *e);
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e);
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
 /* RS_EPROTO too when nobody is missing. */
@@ -97,9 +113,6 @@ uint64_t control_view_number(const struct control_view *v);
 
 /* Whether a control frame's payload is what its sender wrote; true when it has no checksum. */
 bool control_intact(const struct frame *f, const void *payload);
-
-/* The same of a HELLO: true when it is not, *ret then says so and asks for another try. */
-bool control_damaged(const struct frame *f, const void *payload, struct control_refused *ret);
 
 /* A whole control frame (header and payload, with its checksum) into out, FRAME_HEADER + len bytes; returns that
  * number. */

@@ -150,12 +150,13 @@ uint32_t frame_name_hash(const char *name)
 const char *frame_type_name(unsigned type)
 {
 	static const char *const names[FRAME_TYPE_NR] = {
-	    [FRAME_HELLO] = "HELLO",     [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
-	    [FRAME_WAITING] = "WAITING", [FRAME_START] = "START",     [FRAME_DATA] = "DATA",
-	    [FRAME_RESULT] = "RESULT",   [FRAME_PING] = "PING",       [FRAME_ABORT] = "ABORT",
-	    [FRAME_GOODBYE] = "GOODBYE", [FRAME_VIEW] = "VIEW",       [FRAME_RESUME] = "RESUME",
-	    [FRAME_HAVE] = "HAVE",       [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
-	    [FRAME_SETTLE] = "SETTLE",   [FRAME_DRAIN] = "DRAIN",     [FRAME_LATE] = "LATE",
+	    [FRAME_HELLO] = "HELLO",         [FRAME_WELCOME] = "WELCOME", [FRAME_REFUSED] = "REFUSED",
+	    [FRAME_WAITING] = "WAITING",     [FRAME_START] = "START",     [FRAME_DATA] = "DATA",
+	    [FRAME_RESULT] = "RESULT",       [FRAME_PING] = "PING",       [FRAME_ABORT] = "ABORT",
+	    [FRAME_GOODBYE] = "GOODBYE",     [FRAME_VIEW] = "VIEW",       [FRAME_RESUME] = "RESUME",
+	    [FRAME_HAVE] = "HAVE",           [FRAME_FETCH] = "FETCH",     [FRAME_KEPT] = "KEPT",
+	    [FRAME_SETTLE] = "SETTLE",       [FRAME_DRAIN] = "DRAIN",     [FRAME_LATE] = "LATE",
+	    [FRAME_CHALLENGE] = "CHALLENGE", [FRAME_PROOF] = "PROOF",
 	};
 
 	return type_known(type) ? names[type] : "type?";

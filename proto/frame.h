@@ -39,6 +39,9 @@ enum frame_type {
 	FRAME_SETTLE = 16, /* worker: say when all ranks have the results below `ack`; no payload */
 	FRAME_DRAIN = 17,  /* reducer: it wants to stop, its shards should go elsewhere; no payload */
 	FRAME_LATE = 18,   /* reducer: protobuf Late, for which ranks an operation waits */
+	/* of jobs that have a secret */
+	FRAME_CHALLENGE = 19, /* reducer: protobuf Challenge, the answer to HELLO */
+	FRAME_PROOF = 20,     /* worker: protobuf Proof, the answer to that */
 	FRAME_TYPE_NR
 };
 

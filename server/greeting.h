@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have not said who they are: reads one HELLO, no byte more, within a time limit. Where there is no
- * room for another one, the one that has waited longest goes: workers say HELLO at once, so connections that say
- * nothing cannot keep them out, however many they are. */
+/* Connections that have not said, or not proven, who they are: does what handshake.h says, reading no byte more, within
+ * a time limit. Where there is no room for another one, the one that has waited longest goes: workers say what they
+ * have to at once, so connections that say nothing cannot keep them out, however many they are. */
 #ifndef RS_SERVER_GREETING_H
 #define RS_SERVER_GREETING_H
 
@@ -18,9 +18,10 @@ enum { GREETING_BYTES = HANDSHAKE_PAYLOAD_MAX + 512 };
 
 struct greetings_options {
 	uv_loop_t *loop;
-	uint32_t timeout_ms; /* from accept to a complete HELLO */
-	/* A HELLO has come. RS_OK: fd now belongs to the callee; else *refused is sent and the connection closed. */
-	int (*hello)(void *ctx, int fd, const struct control_hello *h, struct control_refused *refused);
+	uint32_t timeout_ms; /* from accept to a complete HELLO, and PROOF where one is asked for */
+	struct handshake_policy policy;
+	/* Who it is is known. RS_OK: fd now belongs to the callee; else *refused is sent and the connection closed. */
+	int (*hello)(void *ctx, int fd, const struct handshake_result *who, struct control_refused *refused);
 	/* The connection fd is turned away or gave up; for the log. */
 	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
 	void *ctx;

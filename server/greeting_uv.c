@@ -114,7 +114,7 @@ static bool send_refused(const struct greeting *g, const struct control_refused 
 	uint8_t frame[HANDSHAKE_FRAME_MAX];
 	uint32_t len = handshake_pack_refused(frame, refused);
 
-	/* the first bytes on this connection: they always fit the socket's buffer */
+	/* the first bytes on this connection, but for a CHALLENGE: they always fit the socket's buffer */
 	return send(g->fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
@@ -137,12 +137,12 @@ static bool greeting_refuse(struct greeting *g, const struct control_refused *re
 	return true;
 }
 
-static bool greeting_hello(struct greeting *g, const struct control_hello *h)
+static bool greeting_admit(struct greeting *g, const struct handshake_result *who)
 {
 	struct control_refused refused = {0};
 
 	greeting_unwatch(g); /* as soon as it is its lane's, the descriptor may be watched there, or closed */
-	if (g->all->opt.hello(g->all->opt.ctx, g->fd, h, &refused) == RS_OK) {
+	if (g->all->opt.hello(g->all->opt.ctx, g->fd, who, &refused) == RS_OK) {
 		greeting_free(g);
 		return false;
 	}
@@ -193,8 +193,14 @@ static bool greeting_read(struct greeting *g)
 		switch (handshake_received(&g->shake, (size_t)got, &res)) {
 		case HANDSHAKE_MORE:
 			break;
+		case HANDSHAKE_SEND:
+			/* as in send_refused: it fits */
+			if (send(g->fd, res.frame, res.frame_len, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+			    (ssize_t)res.frame_len)
+				return greeting_lost(g);
+			break;
 		case HANDSHAKE_ADMIT:
-			return greeting_hello(g, &res.hello);
+			return greeting_admit(g, &res);
 		case HANDSHAKE_REFUSED:
 			return greeting_refuse(g, &res.refused);
 		}
@@ -276,7 +282,7 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 	g->all = all;
 	g->fd = fd;
 	g->deadline_ms = uv_now(all->opt.loop) + all->opt.timeout_ms;
-	handshake_init(&g->shake);
+	handshake_init(&g->shake, &all->opt.policy);
 	queue_add(&all->waiting, g);
 	return g;
 }

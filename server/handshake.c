@@ -5,15 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-void handshake_init(struct handshake *h)
+/* A HELLO that is to be proven. */
+struct claim {
+	struct control_hello hello;
+	uint8_t want[AUTH_MAC];   /* what PROOF has to say */
+	uint8_t answer[AUTH_MAC]; /* and then WELCOME */
+};
+_Static_assert(sizeof(struct claim) + CONTROL_PROOF_LEN < HANDSHAKE_PAYLOAD_MAX, "the limit holds for PROOF too");
+
+void handshake_init(struct handshake *h, const struct handshake_policy *policy)
 {
-	*h = (struct handshake){.payload = NULL};
+	*h = (struct handshake){.policy = policy};
+}
+
+void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel)
+{
+	h->channel = *channel;
 }
 
 void handshake_close(struct handshake *h)
 {
 	free(h->payload);
+	free(h->claim);
 	h->payload = NULL;
+	h->claim = NULL;
 }
 
 size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
@@ -28,8 +43,7 @@ size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
 
 const char *handshake_lacks(const struct handshake *h)
 {
-	(void)h;
-	return "HELLO";
+	return h->claim ? "PROOF" : "HELLO";
 }
 
 struct control_refused handshake_refusal(const struct rs_err *why)
@@ -57,24 +71,116 @@ static enum handshake_step refuse(struct handshake_result *ret, const struct rs_
 /* The header stands: is this the frame that belongs here, and is there memory for it? */
 static int begin_payload(struct handshake *h, struct rs_err *e)
 {
-	int rc = frame_decode(h->head, &h->frame, e);
+	struct frame *f = &h->frame;
+	int rc = frame_decode(h->head, f, e);
 
 	if (rc)
 		return rc;
-	if (h->frame.type != FRAME_HELLO)
-		return rs_fail(e, RS_EPROTO, "the first frame is %s instead of HELLO", frame_type_name(h->frame.type));
-	h->payload = malloc((size_t)h->frame.payload_len + 1);
-	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a HELLO");
+	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))
+		return rs_fail(e, RS_EPROTO, "the %s frame is %s instead of %s", h->claim ? "second" : "first",
+			       frame_type_name(f->type), handshake_lacks(h));
+	if (h->claim && f->payload_len > CONTROL_PROOF_LEN)
+		return rs_fail(e, RS_EPROTO, "a PROOF frame announces %u payload bytes, at most %d are allowed",
+			       f->payload_len, CONTROL_PROOF_LEN);
+	h->payload = malloc((size_t)f->payload_len + 1);
+	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_lacks(h));
+}
+
+/* The payload was read, and the next frame begins. */
+static void end_payload(struct handshake *h)
+{
+	free(h->payload);
+	h->payload = NULL;
+	h->have = 0;
+}
+
+/* What the peer will have to prove, and this side then will. */
+static int make_claim(struct handshake *h, const struct control_hello *hello, const struct auth_secret *secret,
+		      const uint8_t *challenge, uint32_t challenge_len, struct rs_err *e)
+{
+	const struct auth_transcript t = {
+	    .binding = h->channel.binding,
+	    .binding_len = h->channel.binding_len,
+	    .hello = h->payload,
+	    .hello_len = h->frame.payload_len,
+	    .challenge = challenge,
+	    .challenge_len = challenge_len,
+	};
+	int rc;
+
+	h->claim = malloc(sizeof *h->claim);
+	if (!h->claim)
+		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for a CHALLENGE");
+	h->claim->hello = *hello;
+	rc = auth_mac(h->claim->want, secret, AUTH_WORKER, &t, e);
+	return rc ? rc : auth_mac(h->claim->answer, secret, AUTH_REDUCER, &t, e);
+}
+
+/* The job's secret is there: asks for a proof of it. */
+static enum handshake_step challenge(struct handshake *h, const struct auth_secret *secret,
+				     struct handshake_result *ret)
+{
+	uint8_t nonce[AUTH_NONCE], payload[CONTROL_PROOF_LEN];
+	struct rs_err e;
+	uint32_t len;
+
+	if (h->policy->random(h->policy->ctx, nonce, sizeof nonce, &e))
+		return refuse(ret, &e);
+	len = control_pack_challenge(payload, nonce);
+	if (make_claim(h, &ret->hello, secret, payload, len, &e))
+		return refuse(ret, &e);
+	ret->frame_len = control_frame(ret->frame, FRAME_CHALLENGE, h->frame.generation, 0, payload, len);
+	end_payload(h);
+	return HANDSHAKE_SEND;
 }
 
 static enum handshake_step take_hello(struct handshake *h, struct handshake_result *ret)
 {
+	const struct handshake_policy *p = h->policy;
+	struct control_hello *hello = &ret->hello;
+	struct auth_secret secret;
+	enum handshake_step step;
 	struct rs_err e;
 
-	if (control_damaged(&h->frame, h->payload, &ret->refused))
-		return HANDSHAKE_REFUSED;
-	if (control_unpack_hello(h->payload, h->frame.payload_len, &ret->hello, &e))
+	if (control_unpack_hello(h->payload, h->frame.payload_len, hello, &e))
 		return refuse(ret, &e);
+	if (p->may_join && p->may_join(p->ctx, h->channel.peer, hello, &ret->refused))
+		return HANDSHAKE_REFUSED;
+	ret->welcome = (struct control_welcome){.proven = false};
+	if (!p->secret)
+		return HANDSHAKE_ADMIT;
+	if (!hello->has_nonce) {
+		rs_fail(&e, RS_EREFUSED,
+			"this reducer asks for the secret of job %s and rank %u has none: set security.secret",
+			hello->job, hello->rank);
+		return refuse(ret, &e);
+	}
+	if (p->secret(p->ctx, hello, &secret, &ret->refused))
+		return HANDSHAKE_REFUSED;
+	step = challenge(h, &secret, ret);
+	auth_secret_clear(&secret);
+	return step;
+}
+
+static enum handshake_step take_proof(struct handshake *h, struct handshake_result *ret)
+{
+	const struct claim *c = h->claim;
+	uint8_t mac[AUTH_MAC];
+	struct rs_err e;
+
+	if (control_unpack_proof(h->payload, h->frame.payload_len, mac, &e))
+		return refuse(ret, &e);
+	if (!auth_equal(mac, c->want)) {
+		rs_fail(&e, RS_EREFUSED,
+			"rank %u of job %s (%s) has not proven that it has the job's secret: the file that its "
+			"security.secret names has another one than this reducer has for the job%s",
+			c->hello.rank, c->hello.job, c->hello.label,
+			h->channel.binding_len ? ", or somebody stands between the two" : "");
+		return refuse(ret, &e);
+	}
+	ret->hello = c->hello;
+	ret->welcome = (struct control_welcome){.proven = true};
+	memcpy(ret->welcome.mac, c->answer, sizeof c->answer);
 	return HANDSHAKE_ADMIT;
 }
 
@@ -89,5 +195,11 @@ enum handshake_step handshake_received(struct handshake *h, size_t n, struct han
 		return refuse(ret, &e);
 	if (h->have < FRAME_HEADER + h->frame.payload_len)
 		return HANDSHAKE_MORE;
-	return take_hello(h, ret);
+	if (!control_intact(&h->frame, h->payload)) {
+		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_lacks(h));
+		refuse(ret, &e);
+		ret->refused.retry = true;
+		return HANDSHAKE_REFUSED;
+	}
+	return h->claim ? take_proof(h, ret) : take_hello(h, ret);
 }

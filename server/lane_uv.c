@@ -43,6 +43,7 @@ struct letter {
 	union {
 		struct {
 			struct registry_admit admit;
+			struct control_welcome welcome;
 			int fd;
 		};                  /* ATTACH */
 		uint64_t processes; /* START */
@@ -170,7 +171,7 @@ static void attach(struct lane_thread *t, const struct letter *l)
 	}
 	session_queue(c->session, frame,
 		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
-				    control_pack_welcome(payload, t->detect_ms)));
+				    control_pack_welcome(payload, &l->welcome)));
 	lane_tcp_start(c);
 	return;
 
@@ -303,10 +304,12 @@ static void post(struct lane_thread *t, const struct letter *l, const void *fram
 	mailbox_post(&t->in, &copy->mail);
 }
 
-void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit)
+void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit,
+			const struct control_welcome *welcome)
 {
-	struct letter l = {.type = LETTER_ATTACH, .fd = fd, .admit = *admit};
+	struct letter l = {.type = LETTER_ATTACH, .fd = fd, .admit = *admit, .welcome = *welcome};
 
+	l.welcome.detect_ms = t->detect_ms;
 	post(t, &l, NULL, 0);
 }
 

@@ -85,12 +85,12 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
 			continue;
 		if (!not_loopback_ok && !is_loopback(ai->ai_addr)) {
-			rc =
-			    rs_fail(e, RS_ECONFIG,
-				    "%s is not a loopback address and this reducer has no authentication: anybody who "
-				    "reaches it could read and change gradients; say --insecure (or security.insecure: "
-				    "true) if the network is yours alone",
-				    address);
+			rc = rs_fail(e, RS_ECONFIG,
+				     "%s is not a loopback address and this reducer has no authentication: anybody who "
+				     "reaches it could read and change gradients; give each job a secret "
+				     "(security.secrets), or ask for certificates (security.tls: mutual), or say "
+				     "--insecure (security.insecure: true) if the network is yours alone",
+				     address);
 			break;
 		}
 		if (n > 0 && strcmp(port, "0") == 0)

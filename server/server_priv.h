@@ -3,6 +3,7 @@
 #ifndef RS_SERVER_SERVER_PRIV_H
 #define RS_SERVER_SERVER_PRIV_H
 
+#include "server/admission.h"
 #include "server/areas.h"
 #include "server/greeting.h"
 #include "server/journal.h"
@@ -27,6 +28,7 @@ struct server {
 	uv_loop_t loop;
 	struct mailbox in; /* from the lanes */
 	struct registry *registry;
+	struct admission admission;
 	struct greetings *greetings;
 	struct areas *areas;
 	struct rs_log_limit limits[LIMITED_NR];

@@ -22,7 +22,7 @@ static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
 	return strcmp(a->server.listen, b->server.listen) != 0 || a->server.lanes != b->server.lanes ||
 	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
-	       a->security.insecure != b->security.insecure ||
+	       memcmp(&a->security, &b->security, sizeof a->security) != 0 ||
 	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
 }
 

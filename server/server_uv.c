@@ -118,8 +118,9 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	areas_release(s->areas, memory);
 }
 
-static int on_hello(void *ctx, int fd, const struct control_hello *h, struct control_refused *refused)
+static int on_hello(void *ctx, int fd, const struct handshake_result *who, struct control_refused *refused)
 {
+	const struct control_hello *h = &who->hello;
 	struct server *s = ctx;
 	struct registry_admit admit;
 	char peer[80];
@@ -134,7 +135,7 @@ static int on_hello(void *ctx, int fd, const struct control_hello *h, struct con
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label));
 	s->sessions++;
-	lane_thread_attach(s->lanes[admit.thread], fd, &admit);
+	lane_thread_attach(s->lanes[admit.thread], fd, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }
@@ -238,6 +239,7 @@ static void on_tick(uv_timer_t *timer)
 	registry_tick(s->registry);
 	for (unsigned i = 0; i < LIMITED_NR; i++)
 		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
+	admission_tick(&s->admission, uv_now(&s->loop));
 	if (!s->draining || uv_now(&s->loop) < s->deadline_ms)
 		return;
 	if (s->aborted) {
@@ -279,7 +281,7 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 static int start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
-	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure, fds, e);
+	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_guards(s->cfg), fds, e);
 
 	if (n < 0)
 		return n;
@@ -380,6 +382,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct greetings_options go = {
 	    .loop = &s->loop,
 	    .timeout_ms = cfg->timeouts.handshake_ms,
+	    .policy = admission_policy(&s->admission),
 	    .hello = on_hello,
 	    .turned_away = on_turned_away,
 	    .ctx = s,
@@ -414,6 +417,8 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	if (!s)
 		return rs_fail(e, RS_ENOMEM, "no memory for the server");
 	rc = rs_kernels_select(opt->cfg->server.cpu, &kernels, e);
+	if (!rc)
+		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
 	if (rc)
 		goto free_server;
 	if (uv_loop_init(&s->loop)) {

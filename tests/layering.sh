@@ -11,13 +11,13 @@ forbidden='uv_.*|pthread_.*|(mtx|cnd|thrd|sem)_.*|clock_gettime|time|gettimeofda
 forbidden+='|socket(pair)?|bind|listen|accept4?|connect|shutdown|send|sendto|sendm?msg|recv|recvfrom|recvm?msg'
 forbidden+='|(pread|pwrite|read|write)v?(64)?|open(at)?(64)?|close|ioctl|fcntl(64)?|poll|ppoll|epoll_.*|select'
 forbidden+='|mmap(64)?|munmap|f(open|close|read|write|puts|printf|flush)(64)?|v?printf|puts|perror'
-forbidden+='|rand|random|getenv|fork|exec.*|kill|exit|_exit|signal|sigaction'
+forbidden+='|rand|random|getrandom|RAND_.*|getenv|fork|exec.*|kill|exit|_exit|signal|sigaction'
 out=$(mktemp) || exit 1
 trap 'rm -f "$out"' EXIT
 failed=0
 for core in "${cores[@]}"; do
 	if ! "$cc" -shared -o "$out" -Wl,-z,defs -Wl,--whole-archive "$core" -Wl,--no-whole-archive "$@" \
-		-lprotobuf-c -lxxhash -lyaml -lm; then
+		-lprotobuf-c -lxxhash -lyaml -lcrypto -lm; then
 		echo "layering: $core does not link without libuv" >&2
 		failed=1
 	fi

@@ -101,7 +101,7 @@ class Garbage(unittest.TestCase):
             ("version 0", wire.frame(wire.HELLO, version=0, header_sum=0), "version 0, this side speaks version 1"),
             ("a bit turned", wire.frame(wire.HELLO, header_sum=1), "checksum is wrong"),
             ("type 0", wire.frame(0), "frame type 0 is unknown"),
-            ("type 19", wire.frame(19), "frame type 19 is unknown"),
+            ("type 21", wire.frame(21), "frame type 21 is unknown"),
             ("flags", wire.frame(wire.HELLO, flags=0x81), "flags 0x80 are unknown"),
             ("priority", wire.frame(wire.HELLO, priority=4), "frame priority 4 is beyond 3"),
             ("long HELLO", wire.frame(wire.HELLO, length=4097), "4097 payload bytes, at most 4096"),

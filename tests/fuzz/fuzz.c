@@ -149,6 +149,13 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 	}
 }
 
+static uint32_t welcome(struct fuzz_input *in, uint8_t *out)
+{
+	struct control_welcome w = {.detect_ms = (uint32_t)fuzz_number(in)};
+
+	return control_pack_welcome(out, &w);
+}
+
 static uint32_t waiting(struct fuzz_input *in, uint8_t *out)
 {
 	struct control_waiting w = {.joined = fuzz_u8(in), .world_size = fuzz_u8(in)};
@@ -208,7 +215,7 @@ uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 
 	switch (type) {
 	case FRAME_WELCOME:
-		len = control_pack_welcome(out, (uint32_t)fuzz_number(in));
+		len = welcome(in, out);
 		break;
 	case FRAME_REFUSED:
 		len = refused(in, out);

@@ -75,24 +75,56 @@ static void try_hello(const uint8_t *data, uint32_t len)
 	}
 	must(plain(h.job) && plain(h.label) && plain(h.reducer));
 	len = control_pack_hello(out, &h);
-	must(len <= sizeof out);
+	must(len <= CONTROL_HELLO_LEN);
 	must(control_unpack_hello(out, len, &again, &e) == RS_OK);
 	must(strcmp(h.job, again.job) == 0 && h.rank == again.rank && h.incarnation == again.incarnation);
+	must(h.has_nonce == again.has_nonce && memcmp(h.nonce, again.nonce, sizeof h.nonce) == 0);
 }
 
 static void try_welcome(const uint8_t *data, uint32_t len)
 {
+	struct control_welcome w, again;
 	uint8_t out[FRAME_CONTROL_MAX];
-	uint32_t detect_ms, again;
 	struct rs_err e = {0};
-	int rc = control_unpack_welcome(data, len, &detect_ms, &e);
+	int rc = control_unpack_welcome(data, len, &w, &e);
 
 	if (rc) {
 		check_refusal(rc, &e);
 		return;
 	}
-	must(control_unpack_welcome(out, control_pack_welcome(out, detect_ms), &again, &e) == RS_OK);
-	must(again == detect_ms);
+	must(control_unpack_welcome(out, control_pack_welcome(out, &w), &again, &e) == RS_OK);
+	must(again.detect_ms == w.detect_ms && again.proven == w.proven);
+	must(!w.proven || memcmp(again.mac, w.mac, sizeof w.mac) == 0);
+}
+
+static void try_challenge(const uint8_t *data, uint32_t len)
+{
+	uint8_t nonce[AUTH_NONCE], again[AUTH_NONCE], out[CONTROL_PROOF_LEN];
+	struct rs_err e = {0};
+	int rc = control_unpack_challenge(data, len, nonce, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	len = control_pack_challenge(out, nonce);
+	must(len <= sizeof out && control_unpack_challenge(out, len, again, &e) == RS_OK);
+	must(memcmp(nonce, again, sizeof nonce) == 0);
+}
+
+static void try_proof(const uint8_t *data, uint32_t len)
+{
+	uint8_t mac[AUTH_MAC], again[AUTH_MAC], out[CONTROL_PROOF_LEN];
+	struct rs_err e = {0};
+	int rc = control_unpack_proof(data, len, mac, &e);
+
+	if (rc) {
+		check_refusal(rc, &e);
+		return;
+	}
+	len = control_pack_proof(out, mac);
+	must(len <= sizeof out && control_unpack_proof(out, len, again, &e) == RS_OK);
+	must(memcmp(mac, again, sizeof mac) == 0);
 }
 
 static void try_refused(const uint8_t *data, uint32_t len)
@@ -182,8 +214,9 @@ static void try_late(const uint8_t *data, uint32_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const tries[16])(const uint8_t *, uint32_t) = {try_hello, try_welcome, try_refused,   try_waiting,
-								     try_abort, try_view,    [8] = try_late};
+	static void (*const tries[16])(const uint8_t *, uint32_t) = {
+	    try_hello, try_welcome,    try_refused,         try_waiting,     try_abort,
+	    try_view,  [8] = try_late, [9] = try_challenge, [10] = try_proof};
 	struct fuzz_input in = {data, size};
 	uint8_t what = fuzz_u8(&in) % 16;
 

@@ -345,9 +345,10 @@ static void attach(struct world *w, const struct letter *l)
 
 	must(lane_attach(w->lanes[l->thread], &c->session, &l->admit.stripe, &l->admit.session, c, w->now_ms, &e) ==
 	     RS_OK);
-	must(session_queue(c->session, frame,
-			   control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
-					 control_pack_welcome(payload, DETECT_MS))));
+	must(session_queue(
+	    c->session, frame,
+	    control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
+			  control_pack_welcome(payload, &(struct control_welcome){.detect_ms = DETECT_MS}))));
 }
 
 static bool deliver_one(struct world *w)

@@ -331,6 +331,7 @@ struct reducer {
 	uint32_t detect_ms;
 	uint32_t far_us; /* on top of the delay of all its connections */
 	struct registry *registry;
+	struct handshake_policy policy;
 	struct lane_thread_sim threads[SIM_THREADS];
 	struct post in;
 	unsigned blocks; /* of slot memory */
@@ -345,7 +346,7 @@ void reducer_event(struct reducer *r, const struct sim_event *ev);
 void reducer_readable(struct conn *c);
 void reducer_writable(struct conn *c);
 /* An admitted connection goes to its lane. */
-void reducer_hand_over(struct conn *c, const struct registry_admit *admit);
+void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome);
 
 void accept_conn(struct conn *c); /* EV_ACCEPT */
 void accept_readable(struct conn *c);

@@ -15,6 +15,23 @@ static void turn_away(struct conn *c)
 	handshake_close(&c->shake);
 }
 
+/* False when the connection is broken. */
+static bool say(struct conn *c, uint8_t *bytes, uint32_t len)
+{
+	while (len > 0) {
+		struct iovec iov = {bytes, len};
+		ssize_t sent = net_write(c, REDUCER, &iov, 1);
+
+		if (sent == NET_BROKEN)
+			return false;
+		if (sent > 0) {
+			len -= (uint32_t)sent;
+			bytes += sent;
+		}
+	}
+	return true;
+}
+
 static void refuse(struct conn *c, const struct control_refused *refused)
 {
 	uint8_t frame[HANDSHAKE_FRAME_MAX];
@@ -22,36 +39,27 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 
 	trace(c->sim, "r%u refuses connection %u: %s", c->reducer->index, c->id, refused->message);
 	c->sim->stats->refused++;
-	while (len > 0) {
-		struct iovec iov = {frame, len};
-		ssize_t sent = net_write(c, REDUCER, &iov, 1);
-
-		if (sent == NET_BROKEN) {
-			turn_away(c);
-			return;
-		}
-		if (sent > 0) {
-			len -= (uint32_t)sent;
-			memmove(frame, frame + sent, len);
-		}
+	if (!say(c, frame, len)) {
+		turn_away(c);
+		return;
 	}
 	net_shutdown(c, REDUCER);
 	c->phase = PHASE_REFUSED;
 	c->deadline_ms = sim_ms(c->sim) + GREETING_LINGER_MS;
 }
 
-static void greet(struct conn *c, const struct control_hello *h)
+static void greet(struct conn *c, const struct handshake_result *who)
 {
 	struct control_refused refused = {0};
 	struct registry_admit admit;
 
-	if (registry_hello(c->reducer->registry, h, &admit, &refused)) {
+	if (registry_hello(c->reducer->registry, &who->hello, &admit, &refused)) {
 		if (refused.retry)
 			c->sim->stats->retried++;
 		refuse(c, &refused);
 	} else {
 		handshake_close(&c->shake);
-		reducer_hand_over(c, &admit);
+		reducer_hand_over(c, &admit, &who->welcome);
 		registry_admitted(c->reducer->registry, admit.stripe.job);
 	}
 }
@@ -76,8 +84,14 @@ static void read_frames(struct conn *c)
 		switch (handshake_received(&c->shake, (size_t)got, &res)) {
 		case HANDSHAKE_MORE:
 			break;
+		case HANDSHAKE_SEND:
+			if (!say(c, res.frame, res.frame_len)) {
+				turn_away(c);
+				return;
+			}
+			break;
 		case HANDSHAKE_ADMIT:
-			greet(c, &res.hello);
+			greet(c, &res);
 			return;
 		case HANDSHAKE_REFUSED:
 			refuse(c, &res.refused);
@@ -92,7 +106,7 @@ void accept_conn(struct conn *c)
 		return;
 	c->phase = PHASE_GREETING;
 	c->deadline_ms = sim_ms(c->sim) + HANDSHAKE_MS;
-	handshake_init(&c->shake);
+	handshake_init(&c->shake, &c->reducer->policy);
 	net_look_again(c, REDUCER);
 }
 

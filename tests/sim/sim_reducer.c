@@ -16,6 +16,7 @@ struct letter {
 	uint64_t job, processes;
 	struct conn *conn;
 	struct registry_admit admit;
+	struct control_welcome welcome;
 	struct rs_err why;
 	struct lane_event event;
 	uint32_t frame_len;
@@ -215,7 +216,7 @@ void reducer_writable(struct conn *c)
 
 /* ---- letters ---- */
 
-void reducer_hand_over(struct conn *c, const struct registry_admit *admit)
+void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome)
 {
 	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
 
@@ -223,6 +224,8 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit)
 	c->thread = &c->reducer->threads[admit->thread];
 	l->conn = c;
 	l->admit = *admit;
+	l->welcome = *welcome;
+	l->welcome.detect_ms = c->reducer->detect_ms;
 	post(c->reducer, 1 + admit->thread, l);
 }
 
@@ -239,7 +242,7 @@ static void attach(struct lane_thread_sim *t, const struct letter *l)
 	c->phase = PHASE_LANE;
 	session_queue(c->session, frame,
 		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
-				    control_pack_welcome(payload, t->reducer->detect_ms)));
+				    control_pack_welcome(payload, &l->welcome)));
 	net_look_again(c, REDUCER);
 }
 

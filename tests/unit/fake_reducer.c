@@ -251,7 +251,8 @@ static void on_hello(struct reducers *f, unsigned link, const uint8_t *payload, 
 	f->l[link].greeted = true;
 	if (!f->welcome)
 		return;
-	reducers_say_control(f, link, FRAME_WELCOME, welcome, control_pack_welcome(welcome, 8000));
+	reducers_say_control(f, link, FRAME_WELCOME, welcome,
+			     control_pack_welcome(welcome, &(struct control_welcome){.detect_ms = 8000}));
 	start_when_complete(f);
 }
 

@@ -76,9 +76,10 @@ void fw_attach(struct fw_world *fw, unsigned rank)
 	snprintf(sp.label, sizeof sp.label, "host-%u", rank);
 	must(!w->session);
 	must(lane_attach(fw->lane, &w->session, &fw->params, &sp, w, fw->now_ms, &e) == RS_OK);
-	must(session_queue(w->session, frame,
-			   control_frame(frame, FRAME_WELCOME, FAKE_GENERATION, 0, payload,
-					 control_pack_welcome(payload, FAKE_DETECT_MS))));
+	must(session_queue(
+	    w->session, frame,
+	    control_frame(frame, FRAME_WELCOME, FAKE_GENERATION, 0, payload,
+			  control_pack_welcome(payload, &(struct control_welcome){.detect_ms = FAKE_DETECT_MS}))));
 	w->shut = w->write_wait = false;
 	w->out.off = w->out.len = w->in.off = w->in.len = 0;
 	fw_flush(fw);

@@ -23,11 +23,13 @@ static struct control_hello full_hello(void)
 				  .config_digest = UINT64_MAX - 1,
 				  .processes = 8,
 				  .incarnation = UINT64_MAX,
-				  .detect_ms = 10000};
+				  .detect_ms = 10000,
+				  .has_nonce = true};
 
 	memset(h.job, 'j', sizeof h.job - 1);
 	memset(h.label, 'l', sizeof h.label - 1);
 	memset(h.reducer, 'r', sizeof h.reducer - 1);
+	memset(h.nonce, 0xee, sizeof h.nonce);
 	return h;
 }
 
@@ -53,6 +55,8 @@ static void expect_same(const struct control_hello *a, const struct control_hell
 	ck_assert(strcmp(a->job, b->job) == 0);
 	ck_assert(strcmp(a->label, b->label) == 0);
 	ck_assert(strcmp(a->reducer, b->reducer) == 0);
+	ck_assert_int_eq(a->has_nonce, b->has_nonce);
+	ck_assert_mem_eq(a->nonce, b->nonce, sizeof a->nonce);
 }
 
 START_TEST(hello_comes_back_as_it_was)
@@ -64,7 +68,7 @@ START_TEST(hello_comes_back_as_it_was)
 
 	memset(&got, 0xa5, sizeof got);
 	len = control_pack_hello(out, _i ? &h : &empty);
-	ck_assert_uint_le(len, FRAME_CONTROL_MAX);
+	ck_assert_uint_le(len, CONTROL_HELLO_LEN);
 	ck_assert_int_eq(control_unpack_hello(out, len, &got, &e), RS_OK);
 	expect_same(&got, _i ? &h : &empty);
 }
@@ -80,8 +84,9 @@ START_TEST(the_other_messages_come_back_as_they_were)
 				 .missing_all = 4000},
 			    l2;
 	uint8_t out[FRAME_CONTROL_MAX];
+	uint8_t proof[AUTH_MAC], back[AUTH_MAC];
 	struct rs_err why, e;
-	uint32_t len, detect;
+	uint32_t len;
 
 	memset(r.message, 'm', sizeof r.message - 1);
 	len = control_pack_refused(out, &r);
@@ -104,9 +109,26 @@ START_TEST(the_other_messages_come_back_as_they_were)
 	ck_assert_int_eq(control_unpack_late(out, len, &l2, &e), RS_OK);
 	ck_assert_mem_eq(&l2, &l, sizeof l);
 
-	len = control_pack_welcome(out, 12345);
-	ck_assert_int_eq(control_unpack_welcome(out, len, &detect, &e), RS_OK);
-	ck_assert_uint_eq(detect, 12345);
+	for (unsigned i = 0; i < 2; i++) {
+		struct control_welcome in = {.detect_ms = 12345, .proven = i}, got;
+
+		memset(in.mac, i ? 0xab : 0, sizeof in.mac);
+		len = control_pack_welcome(out, &in);
+		ck_assert_int_eq(control_unpack_welcome(out, len, &got, &e), RS_OK);
+		ck_assert_uint_eq(got.detect_ms, 12345);
+		ck_assert_int_eq(got.proven, in.proven);
+		ck_assert_mem_eq(got.mac, in.mac, sizeof in.mac);
+	}
+	memset(proof, 0x5a, sizeof proof);
+	len = control_pack_challenge(out, proof);
+	ck_assert_uint_le(len, CONTROL_PROOF_LEN);
+	ck_assert_int_eq(control_unpack_challenge(out, len, back, &e), RS_OK);
+	ck_assert_mem_eq(back, proof, sizeof proof);
+	memset(proof, 0xa5, sizeof proof);
+	len = control_pack_proof(out, proof);
+	ck_assert_uint_le(len, CONTROL_PROOF_LEN);
+	ck_assert_int_eq(control_unpack_proof(out, len, back, &e), RS_OK);
+	ck_assert_mem_eq(back, proof, sizeof proof);
 
 	len = control_pack_abort(out, RS_EPEER, "rank 3 was lost");
 	ck_assert_int_eq(control_unpack_abort(out, len, &why, &e), RS_OK);
@@ -248,19 +270,22 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	struct control_waiting w;
 	struct control_late l;
 	struct control_view v;
-	struct rs_err why, e[7] = {0};
-	uint32_t detect;
-	int rc[7];
+	struct control_welcome welcome;
+	uint8_t bytes[AUTH_NONCE];
+	struct rs_err why, e[9] = {0};
+	int rc[9];
 
 	memcpy(copy, in, len);
 	rc[0] = control_unpack_hello(copy, len, &h, &e[0]);
-	rc[1] = control_unpack_welcome(copy, len, &detect, &e[1]);
+	rc[1] = control_unpack_welcome(copy, len, &welcome, &e[1]);
 	rc[2] = control_unpack_refused(copy, len, &r, &e[2]);
 	rc[3] = control_unpack_waiting(copy, len, &w, &e[3]);
 	rc[4] = control_unpack_abort(copy, len, &why, &e[4]);
 	rc[5] = control_unpack_late(copy, len, &l, &e[5]);
 	rc[6] = control_unpack_view(copy, len, &v, &e[6]);
-	for (unsigned i = 0; i < 7; i++)
+	rc[7] = control_unpack_challenge(copy, len, bytes, &e[7]);
+	rc[8] = control_unpack_proof(copy, len, bytes, &e[8]);
+	for (unsigned i = 0; i < 9; i++)
 		if (rc[i] != RS_OK && (rc[i] != RS_EPROTO || !e[i].msg[0]))
 			ck_abort_msg("unpacker %u: code %d, \"%s\"", i, rc[i], e[i].msg);
 	free(copy);

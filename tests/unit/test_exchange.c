@@ -202,7 +202,8 @@ START_TEST(a_tiny_detection_time_is_no_load)
 	f.welcome = false;
 	reducers_pump(&f);
 	for (unsigned i = 0; i < 2; i++) {
-		reducers_say_control(&f, i, FRAME_WELCOME, payload, control_pack_welcome(payload, 3));
+		reducers_say_control(&f, i, FRAME_WELCOME, payload,
+				     control_pack_welcome(payload, &(struct control_welcome){.detect_ms = 3}));
 		reducers_say_control(&f, i, FRAME_START, NULL, 0);
 	}
 	reducers_pump(&f);

@@ -173,7 +173,7 @@ static const struct {
     {TYPE, FRAME_START, "sent a START frame"},
     {TYPE, FRAME_RESULT, "sent a RESULT frame"},
     {TYPE, FRAME_WAITING, "sent a WAITING frame"},
-    {TYPE, 19, "frame type 19 is unknown"},
+    {TYPE, 21, "frame type 21 is unknown"},
     {TYPE, 0, "frame type 0 is unknown"},
 };
 
