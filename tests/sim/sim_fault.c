@@ -110,7 +110,7 @@ static void blame_reducer(struct team *t, enum fault_kind kind, unsigned reducer
 }
 
 /* Something happens to a reducer, or between it and a rank. As long as there is another one no operation may notice. */
-static bool must_survive(struct team *t, unsigned reducer)
+static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 {
 	unsigned all = (1u << t->cfg.reducers_n) - 1;
 
@@ -122,6 +122,9 @@ static bool must_survive(struct team *t, unsigned reducer)
 	if (t->ops_n == 0)
 		return false;
 	t->survived++;
+	/* who fails to join for another reason tells of all that is not there */
+	if (t->blame_n && joining(t))
+		blame_reducer(t, kind, reducer);
 	return true;
 }
 
@@ -136,7 +139,7 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 		t->hit |= 1u << f->reducer;
 		if (t->ended == t->world || (!t->born && again))
 			continue;
-		if (must_survive(t, f->reducer))
+		if (must_survive(t, f->kind, f->reducer))
 			continue;
 		if (t->cfg.job.retain)
 			fault_blame(t, f->kind, -1, "");
@@ -163,7 +166,7 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 	struct sim *s = t->sim;
 	unsigned reducer = c->reducer->index;
 
-	if (must_survive(t, reducer)) {
+	if (must_survive(t, f->kind, reducer)) {
 		t->cut |= 1u << c->rank->index;
 	} else {
 		blame_rank(t, f, false);
@@ -234,15 +237,11 @@ static void strike_storm(struct team *t, unsigned which)
 		f->again = 0;
 }
 
-/* A job of one that does not run for long begins without the reducers that it has not met. */
+/* Who does not run while it joins may give up all reducers that have not answered it by then. */
 static void unmet(struct team *t, const struct rank *k)
 {
-	unsigned met = 0;
-
-	for (unsigned i = 0; i < SIM_LINKS; i++)
-		if (k->conn[i] && k->conn[i]->up)
-			met |= 1u << k->conn[i]->reducer->index;
-	t->hit |= ((1u << t->cfg.reducers_n) - 1) & ~met;
+	if (exchange_state(k->x) == EXCHANGE_JOINING)
+		t->hit = (1u << t->cfg.reducers_n) - 1;
 }
 
 static void strike_rank(struct team *t, struct fault *f)
