@@ -60,7 +60,8 @@ def make_parser():
     p = argparse.ArgumentParser(prog="bench-net", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--full", action="store_true", help="the whole table, all peers, 5 repeats")
-    p.add_argument("--cases", type=comma_list(str), help="of the table: " + ",".join(BY_NAME))
+    p.add_argument("--cases", type=comma_list(str), help="of the table: " + ",".join(BY_NAME) + " (those of transports "
+                   "run only when they are named)")
     one = p.add_argument_group("one case of your own (with --n)")
     one.add_argument("--n", type=int, help="workers")
     one.add_argument("--k", type=int, help="reducers (default: as many as workers)")
@@ -122,7 +123,8 @@ def cases_of(args):
         chosen = [Case("own", args.n, args.k or args.n, kind, rate, args.queue_ms, args.delay_us, mixed=args.mixed,
                        half=args.half)]
     else:
-        chosen = [c for c in TABLE if (c.name in args.cases if args.cases else args.full or not c.only_full)]
+        chosen = [c for c in TABLE if (c.name in args.cases if args.cases else (args.full or not c.only_full)
+                                       and not c.asked)]
     changed = []
     for case in chosen:
         if args.full:
@@ -147,8 +149,7 @@ def entries_of(case, args):
             dedicated = systems.Ours(setting)
             dedicated.name += "/dedicated"
             found.append((dedicated, case.placement(False)))
-        if case.agent:
-            found.append((systems.Ours(setting, agent=True), case.placement(False)))
+        found += [(systems.Ours(setting, way), case.placement(False)) for way in case.ways]
     found += [(known[name], case.placement(False)) for name in case.peers]
     usable = []
     for system, place in found:

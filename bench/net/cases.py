@@ -10,6 +10,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
 SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never what a target is measured by
+SECURED = ("tls", "grpc", "grpc+tls")
 SHAPED, LOOPBACK, LATENCY, KERNELS = "shaped", "loopback", "latency", "kernels"
 
 
@@ -28,10 +29,11 @@ class Case:
     more_sizes: tuple = ()
     peers: tuple = RINGS
     more_peers: tuple = ()
-    agent: bool = False  # beside ours: the same through an agent of the host
+    ways: tuple = ()  # beside ours: the same in these ways, of systems.WAYS
     mixed: bool = False  # reducers on the workers' hosts too, with the map that `reductionctl plan` makes
     half: bool = False  # the first reducer's link has half the rate; the map is `reductionctl plan`'s
     only_full: bool = False
+    asked: bool = False  # runs when --cases names it
     targets: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -59,6 +61,7 @@ class Case:
 # What a row is to reach, by keys:
 #   line    share of a plain TCP flow in the same laboratory
 #   bound   share of what `reductionctl plan` says that the links allow
+#   plain   times ours over plain TCP, each of the other ways, from `plain_from` bytes on
 #   peer    times the best TCP peer of the case, from `peer_from` bytes on
 #   ring    times the better ring: more than this
 #   wire    TCP payload on a worker's link by the bytes reduced, each way, at `wire_at` bytes
@@ -83,10 +86,14 @@ TABLE = [
     Case("delay-200us", 4, 4, rate="250mbit", delay_us=200, only_full=True),
     Case("delay-2ms", 4, 4, rate="250mbit", delay_us=2000, only_full=True),
     Case("loopback", 4, 2, LOOPBACK, "none", sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,),
-         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), agent=True,
+         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), ways=("agent",),
          targets={"peer": 1.0, **CPU}),
     Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "ompi-shm"),
-         more_peers=("mpich",), agent=True, targets={"p50": 2.0, "goal": 1.0}),
+         more_peers=("mpich",), ways=("agent",), targets={"p50": 2.0, "goal": 1.0}),
+    Case("transports", 4, 2, LOOPBACK, "none", sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,
+         targets={"plain": 0.5, "plain_from": 4 * MIB}, asked=True),
+    Case("transports-link", 4, 2, sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,
+         targets={"plain": 0.95, "plain_from": 4 * MIB}, asked=True),
     Case("kernels", kind=KERNELS, sizes=(), peers=(),
          targets={"kernel": {"float32": 0.9, "float16": 0.8, "bfloat16": 0.8}}),
 ]

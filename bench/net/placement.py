@@ -28,24 +28,26 @@ class Placement:
     def address(self, lab, host):
         return "127.0.0.1" if self.loopback else lab.address(host)
 
-    def yaml(self, address_of, sharding=None):
-        """The job's configuration, with the bandwidths of all links where they are known."""
+    def yaml(self, address_of, sections=None):
+        """The job's configuration, with the bandwidths of all links where they are known; `sections` of it are more
+        keys, or further sections: {"sharding": {"window": 4}}."""
+        sections = {"job": {"name": "bench-net"}} | (sections or {})
+
         def link(host):
             return f", host: h{host}, bandwidth: {round(self.payload[host] / 1e3)}kbit" if self.payload else ""
 
-        lines = ["job: {name: bench-net}", "reducers:"]
+        lines = [f"{name}: {{{', '.join(f'{k}: {v}' for k, v in keys.items())}}}" for name, keys in sections.items()]
+        lines += ["reducers:"]
         lines += [f'  - {{id: r{j}, address: "{address_of(host)}:{port}"{link(host)}}}'
                   for j, (host, port) in enumerate(self.reducers)]
         if self.payload:
             lines += ["workers:"] + [f"  - {{{link(host)[2:]}}}" for host in self.workers]
-        if sharding:
-            lines.append("sharding: {" + ", ".join(f"{k}: {v}" for k, v in sharding.items()) + "}")
         return "\n".join(lines) + "\n"
 
-    def write_config(self, lab, folder, build, sharding=None):
+    def write_config(self, lab, folder, build, sections=None):
         """Writes job.yaml for ranks into a folder; with the plan's shard map where this placement needs one."""
         path = pathlib.Path(folder) / "job.yaml"
-        path.write_text(self.yaml(lambda host: self.address(lab, host), sharding), encoding="ascii")
+        path.write_text(self.yaml(lambda host: self.address(lab, host), sections), encoding="ascii")
         if self.uses_plan:
             reductionctl(build, "plan", path, "--write", path)
 

@@ -125,7 +125,10 @@ def colours_of(names):
 
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
-    return text.replace("/agent", ", with agent").replace("/dedicated", ", dedicated")
+    words = {"/agent": ", with agent", "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS"}
+    for short, long in words.items():
+        text = text.replace(short, long)
+    return text
 
 
 def by_size(lines, title):

@@ -94,7 +94,8 @@ def checks_of(lines):
             elif ours and case.kind == LATENCY:
                 found += latency_checks(case, size, here)
             elif ours:
-                found += speed_checks(case, size, ours, here) + cost_checks(case, size, ours, here)
+                found += (speed_checks(case, size, ours, here) + way_checks(case, size, ours, here) +
+                          cost_checks(case, size, ours, here))
     return found
 
 
@@ -115,6 +116,16 @@ def speed_checks(case, size, ours, rows):
         if key in t and rival and size >= t.get(f"{key}_from", 0):
             add(what, t[key], rival["algbw_MBps_median"], rival["system"])
     return found
+
+
+def way_checks(case, size, ours, rows):
+    """TLS and gRPC against ours over plain TCP."""
+    t, base = case.targets, ours["algbw_MBps_median"]
+    if "plain" not in t or size < t["plain_from"]:
+        return []
+    return [Check(case.name, size, f"{r['system']} / plain TCP", r["algbw_MBps_median"] / base, t["plain"], True,
+                  f"{r['algbw_MBps_median']:.1f} MB/s", f"{base:.1f}")
+            for r in rows if r["system"].startswith("reduction/") and r["algbw_MBps_median"]]
 
 
 def cost_checks(case, size, ours, rows):
@@ -259,6 +270,20 @@ def speed_table(lines, names, ours, more):
     return table(["where", "size"] + [plot.name_of(s) for s in systems] + [name for name, _ in more], rows)
 
 
+def way_table(lines, names):
+    """Ours over plain TCP and in the other ways: speed, its share of plain TCP's, and what it costs the reducers."""
+    rows = []
+    for name in names:
+        for size in sorted({r["bytes"] for r in rows_of(lines, name)}):
+            here = [r for r in rows_of(lines, name) if r["bytes"] == size]
+            plain = best(here, ["reduction"])
+            for r in here:
+                share = plain and r["algbw_MBps_median"] and r["algbw_MBps_median"] / plain["algbw_MBps_median"]
+                rows.append([setting(r), size_text(size), plot.name_of(r["system"]), speed_cell(r),
+                             shown(share, ".2f"), shown(r["server_cpu_s_per_GiB"], ".2f")])
+    return table(["where", "size", "way", "MB/s", "of plain TCP", "reducers, CPU s per GiB contributed"], rows)
+
+
 def latency_table(rows):
     return table(["size", "system", "p50, us", "p99, us"],
                  [[size_text(r["bytes"]), plot.name_of(r["system"]) + (" over TCP" if r["system"] in TCP_PEERS else ""),
@@ -295,7 +320,8 @@ def markdown(lines, plots, folder):
     kinds = {name: BY_NAME[name].kind if name in BY_NAME else LOOPBACK if r["rate"] == "none" else SHAPED
              for r in reversed(measured) for name in [r["case"]]}
     names = [n for n in cases_in(lines) if n in kinds]
-    shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY)]
+    ways = [n for n in names if n in BY_NAME and "plain" in BY_NAME[n].targets]
+    shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY) and n not in ways]
     machines = {json.dumps({k: v for k, v in m["machine"].items() if k != "load"}): m for m in lines if "machine" in m}
     parts = [f"Machine: {m['machine']['cores']} cores of {m['machine']['cpu']}, Linux {m['machine']['kernel']}, "
              f"{m['machine']['cc']}.\n" for m in machines.values()]
@@ -309,11 +335,12 @@ def markdown(lines, plots, folder):
             ("links allow", lambda r: shown(r["bound_MBps"], ".1f")),
             ("links allow a ring", lambda r: shown(r["ring_bound_MBps"], ".1f"))]))
     for name in names:
-        if kinds[name] == LOOPBACK:
+        if kinds[name] == LOOPBACK and name not in ways:
             parts.append(speed_table(lines, [name], ("reduction", "reduction/agent"), []))
         elif kinds[name] == LATENCY:
             rows = rows_of(lines, name)
             parts += [f"Latency on loopback, {rows[0]['n']} ranks:\n", latency_table(rows)]
+    parts += [way_table(lines, ways)] if ways else []
     cpu, kernels = cpu_table(lines), [r for r in lines if "kernel" in r]
     parts += [cpu] if cpu else []
     parts += [kernel_table(kernels)] if kernels else []

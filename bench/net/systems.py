@@ -251,40 +251,58 @@ class Mpich(System):
         return [_start(launch, 0, command, env, "rank0")]
 
 
-class Ours(System):
-    """Reducers and reduction-bench, each rank for itself or all ranks of a host through its agent. `sharding` is
-    "default" or WINDOWxCHUNK such as 2x32K."""
+WAYS = ("", "agent", "tls", "grpc", "grpc+tls")
 
-    def __init__(self, sharding="default", agent=False):
-        self.name = "reduction" if sharding == "default" else f"reduction:{sharding}"
-        self.agent = agent
-        if agent:
-            self.name += "/agent"
-        self.sharding = {}
+
+class Ours(System):
+    """Reducers and reduction-bench. `sharding` is "default" or WINDOWxCHUNK such as 2x32K. `way` is "" (each rank for
+    itself over plain TCP), "agent" (all ranks of a host through its agent), or over what else each rank talks."""
+
+    def __init__(self, sharding="default", way=""):
+        self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
+        self.agent, self.grpc, self.tls = way == "agent", way.startswith("grpc"), way.endswith("tls")
+        self.sections = {}
         if sharding != "default":
             window, x, chunk = sharding.partition("x")
             if not x or not window.isdigit() or not chunk[:-1].isdigit() or chunk[-1] not in "KM":
                 raise LabError(f'sharding: found "{sharding}", expected default or WINDOWxCHUNK such as 4x32K', 2)
-            self.sharding = {"window": window, "chunk_bytes": f"{chunk}iB"}
+            self.sections["sharding"] = {"window": window, "chunk_bytes": f"{chunk}iB"}
 
     def missing(self, build):
-        for name in ("reduction-server", "reduction-bench", "reduction-agent", "reductionctl"):
-            if not (pathlib.Path(build) / "bin" / name).exists():
+        for name in ("bin/reduction-server", "bin/reduction-bench", "bin/reduction-agent", "bin/reductionctl",
+                     *(["lib/libreduction-grpc.so"] if self.grpc else [])):
+            if not (pathlib.Path(build) / name).exists():
                 return f"{name} was not built"
         return None
+
+    def _write_security(self, launch):
+        """Certificates and the reducers' file; returns the sections of the job's."""
+        job = {"job": {"name": "bench-net", "transport": "grpc" if self.grpc else "tcp"}} if self.grpc else {}
+        mine = {"security": {"insecure": "true"}}
+        if self.tls:
+            addresses = {launch.place.address(launch.lab, host) for host, _ in launch.place.reducers}
+            _make_certificates(launch.dir, sorted(addresses))
+            job["security"] = {"tls": "on", "authority": f"{launch.dir}/ca.pem"}
+            mine["security"] |= {"tls": "on", "certificate": f"{launch.dir}/reducer.pem",
+                                 "key": f"{launch.dir}/reducer.key"}
+        (pathlib.Path(launch.dir) / "reducer.yaml").write_text(json.dumps(mine), encoding="ascii")
+        return self.sections | job
 
     def start_servers(self, launch):
         """Starts the reducers, waits until each listens, and writes the configuration of the ranks."""
         servers, logs = [], []
+        sections = self._write_security(launch)
         try:
             for j, (host, port) in enumerate(launch.place.reducers):
-                address = launch.place.address(launch.lab, host)
-                command = [launch.build / "bin/reduction-server", "--listen", f"{address}:{port}", "--lanes", 1]
-                servers.append(_start(launch, host, command + ["--insecure"], name=f"r{j}"))
+                address = f"{launch.place.address(launch.lab, host)}:{port}"
+                listen = ["--listen", "127.0.0.1:0", "--grpc", address] if self.grpc else ["--listen", address]
+                command = [launch.build / "bin/reduction-server", "--config", f"{launch.dir}/reducer.yaml", *listen,
+                           "--lanes", 1]
+                servers.append(_start(launch, host, command, name=f"r{j}"))
                 logs.append(pathlib.Path(launch.dir) / f"r{j}.err")
             for server, log in zip(servers, logs):
                 _wait_listening("a reducer", server, log)
-            launch.place.write_config(launch.lab, launch.dir, launch.build, self.sharding)
+            launch.place.write_config(launch.lab, launch.dir, launch.build, sections)
         except BaseException:
             for p in servers:
                 end(p)
@@ -318,6 +336,14 @@ class Ours(System):
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
             "LOCAL_WORLD_SIZE": str(place.n if place.loopback else 1)})
+
+
+def _make_certificates(folder, addresses):
+    """An authority, ca.pem, and a certificate for all reducers, reducer.pem and reducer.key."""
+    command = [HERE.parents[1] / "deploy/make-certs.sh", folder, ",".join(["reducer:reducer", *addresses])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"{command[0]}: {done.stderr.strip()}")
 
 
 def _wait_listening(what, server, log):

@@ -129,6 +129,16 @@ class Report(unittest.TestCase):
             ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
         })
 
+    def test_other_ways_beside_plain_tcp(self):
+        lines = [line("transports", "reduction", size, 400.0, server_cpu_s_per_GiB=0.5) for size in (1 << 16, 4 * MIB)]
+        lines += [line("transports", f"reduction/{way}", size, speed) for size in (1 << 16, 4 * MIB)
+                  for way, speed in (("tls", 220.0), ("grpc", 160.0))]
+        found = {(c.bytes, c.what): (c.value, c.verdict) for c in report.checks_of(lines)}
+        self.assertEqual(found, {  # nothing is expected of small ones
+            (4 * MIB, "reduction/tls / plain TCP"): (0.55, "OK"), (4 * MIB, "reduction/grpc / plain TCP"): (0.4, "MISS")})
+        text = report.markdown(lines, [], ".")
+        self.assertIn("| loopback, not shaped | 4 MiB | Reduction Server, gRPC | 160 (159-161) | 0.40 | - |", text)
+
     def test_all_launches_failed(self):
         nothing = {"algbw_MBps_median": None, "min": None, "max": None, "runs": []}
         failed = line("n4", "reduction", 4 * MIB, 1.0) | nothing
