@@ -135,7 +135,8 @@ class Report(unittest.TestCase):
                   for way, speed in (("tls", 220.0), ("grpc", 160.0))]
         found = {(c.bytes, c.what): (c.value, c.verdict) for c in report.checks_of(lines)}
         self.assertEqual(found, {  # nothing is expected of small ones
-            (4 * MIB, "reduction/tls / plain TCP"): (0.55, "OK"), (4 * MIB, "reduction/grpc / plain TCP"): (0.4, "MISS")})
+            (4 * MIB, "reduction/tls / plain TCP"): (0.55, "OK"),
+            (4 * MIB, "reduction/grpc / plain TCP"): (0.4, "MISS")})
         text = report.markdown(lines, [], ".")
         self.assertIn("| loopback, not shaped | 4 MiB | Reduction Server, gRPC | 160 (159-161) | 0.40 | - |", text)
 
