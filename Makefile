@@ -49,7 +49,7 @@ LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $
 
 bin  :=
 lib  :=
-include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
+include common/module.mk proto/module.mk config/module.mk rpc/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
 include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
@@ -100,7 +100,7 @@ clean: ## remove everything that was built
 help: ## this list
 	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-13s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off leaves libsystemd out"
+	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off and GRPC=off leave these out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c

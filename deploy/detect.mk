@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds the libraries: sets PKG_CFLAGS, PKG_LIBS, CC_VERSION, and _CFLAGS and _LIBS of SYSTEMD and CLP;
+# Finds the libraries: sets PKG_CFLAGS, PKG_LIBS, CC_VERSION, and _CFLAGS and _LIBS of SYSTEMD, CLP and GRPC;
 # says what is on and off.
 CC_VERSION := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
 
@@ -41,8 +41,15 @@ CLP_CFLAGS := -DHAVE_CLP $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflag
 CLP_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L clp) -lClp
 endif
 
+# optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
+GRPC ?= $(if $(shell $(PKG_CONFIG) --exists grpc && echo yes),on,off)
+ifeq ($(GRPC),on)
+GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
+GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
+endif
+
 CUDA_HOME ?= /usr/local/cuda
 nvcc      := $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
 nccl_h    := $(firstword $(wildcard $(addsuffix /nccl.h,$(NCCL_HOME)/include $(CUDA_HOME)/include /usr/include /usr/local/include)))
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), Clp $(CLP), \
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), Clp $(CLP), gRPC $(GRPC), \
 CUDA $(if $(nvcc),found,not found), NCCL $(if $(nccl_h),found,not found) (nothing uses them yet))

@@ -11,8 +11,10 @@ nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
 $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
-$(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(core_libs)
+$(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(call need_package,check)$(LINK) $(WRAP) -o $@ $^ $(LIBS) $(shell $(PKG_CONFIG) --libs check)
+# loads the module
+$(B)/tests/unit/test_rpc: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A question of a client and its answer, for programs that wait: one request, any number of messages. The next message
+ * is asked for when the last one was taken, so that who is slow holds up nobody but itself. */
+#include "rpc/grpc_priv.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct ask_op {
+	struct op op;
+	struct rpc_ask *ask;
+};
+
+struct rpc_ask {
+	grpc_channel *channel;
+	grpc_call *call;
+	struct live *live;
+	_Atomic unsigned refs;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t changed;
+	bool under_way; /* a message was asked for */
+	bool last;      /* none will come any more */
+	bool ended;     /* the status is there */
+	grpc_byte_buffer *in, *came;
+	uint8_t *message; /* that ask_next gave out; owned */
+	grpc_metadata_array headers, trailers;
+	grpc_status_code status;
+	grpc_slice details;
+	struct ask_op begin, rx, end;
+};
+
+static void ask_unref(struct rpc_ask *a)
+{
+	struct live *live = a->live;
+
+	if (atomic_fetch_sub(&a->refs, 1) != 1)
+		return;
+	if (a->came)
+		grpc_byte_buffer_destroy(a->came);
+	if (a->call)
+		grpc_call_unref(a->call);
+	if (a->channel)
+		grpc_channel_destroy(a->channel);
+	grpc_slice_unref(a->details);
+	grpc_metadata_array_destroy(&a->headers);
+	grpc_metadata_array_destroy(&a->trailers);
+	pthread_cond_destroy(&a->changed);
+	pthread_mutex_destroy(&a->lock);
+	free(a->message);
+	free(a);
+	live_remove(live);
+}
+
+static bool start(struct rpc_ask *a, struct ask_op *op, const grpc_op *ops, size_t n)
+{
+	atomic_fetch_add(&a->refs, 1);
+	if (grpc_call_start_batch(a->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
+		return true;
+	atomic_fetch_sub(&a->refs, 1);
+	return false;
+}
+
+static struct rpc_ask *ask_of(struct op *op)
+{
+	return ((struct ask_op *)op)->ask;
+}
+
+/* With the lock. */
+static void receive(struct rpc_ask *a)
+{
+	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &a->in};
+
+	if (a->under_way || a->last || a->came)
+		return;
+	a->in = NULL;
+	a->under_way = start(a, &a->rx, &op, 1);
+	a->last = !a->under_way;
+}
+
+static void on_message(struct op *op, bool ok)
+{
+	struct rpc_ask *a = ask_of(op);
+
+	pthread_mutex_lock(&a->lock);
+	a->under_way = false;
+	a->came = ok ? a->in : NULL;
+	a->last = !a->came;
+	pthread_cond_signal(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+	ask_unref(a);
+}
+
+static void on_ended(struct op *op, bool ok)
+{
+	struct rpc_ask *a = ask_of(op);
+
+	(void)ok;
+	pthread_mutex_lock(&a->lock);
+	a->ended = true;
+	pthread_cond_signal(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+	ask_unref(a);
+}
+
+static void on_done(struct op *op, bool ok)
+{
+	(void)ok;
+	ask_unref(ask_of(op));
+}
+
+static void tag(struct rpc_ask *a, struct ask_op *op, void (*done)(struct op *op, bool ok))
+{
+	op->op.done = done;
+	op->ask = a;
+}
+
+static struct rpc_ask *ask_new(void)
+{
+	struct rpc_ask *a = calloc(1, sizeof *a);
+	pthread_condattr_t attr;
+
+	if (!a)
+		return NULL;
+	atomic_init(&a->refs, 1);
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	a->details = grpc_empty_slice();
+	grpc_metadata_array_init(&a->headers);
+	grpc_metadata_array_init(&a->trailers);
+	tag(a, &a->begin, on_done);
+	tag(a, &a->rx, on_message);
+	tag(a, &a->end, on_ended);
+	return a;
+}
+
+/* Sends the request, and asks for what comes back. */
+static void begin(struct rpc_ask *a, const struct rpc_ask_options *opt)
+{
+	grpc_metadata header = {.key = grpc_slice_from_copied_string(opt->header ? opt->header : ""),
+				.value = grpc_slice_from_copied_string(opt->value ? opt->value : "")};
+	grpc_slice slice = grpc_slice_from_copied_buffer(opt->request, opt->request_len);
+	grpc_byte_buffer *request = grpc_raw_byte_buffer_create(&slice, 1);
+	grpc_op ops[4], end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+
+	memset(ops, 0, sizeof ops);
+	ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+	ops[0].data.send_initial_metadata.count = opt->header ? 1 : 0;
+	ops[0].data.send_initial_metadata.metadata = &header;
+	ops[1].op = GRPC_OP_SEND_MESSAGE;
+	ops[1].data.send_message.send_message = request;
+	ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+	ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
+	ops[3].data.recv_initial_metadata.recv_initial_metadata = &a->headers;
+	end.data.recv_status_on_client.trailing_metadata = &a->trailers;
+	end.data.recv_status_on_client.status = &a->status;
+	end.data.recv_status_on_client.status_details = &a->details;
+	start(a, &a->end, &end, 1);
+	start(a, &a->begin, ops, 4);
+	pthread_mutex_lock(&a->lock);
+	receive(a);
+	pthread_mutex_unlock(&a->lock);
+	grpc_byte_buffer_destroy(request);
+	grpc_slice_unref(slice);
+	grpc_slice_unref(header.key);
+	grpc_slice_unref(header.value);
+}
+
+int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e)
+{
+	struct rpc_ask *a = ask_new();
+	gpr_timespec by = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+
+	if (!a)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
+	a->live = &c->live;
+	live_add(a->live);
+	a->channel = client_channel(opt->address, opt->authority, opt->tls, e);
+	if (!a->channel) {
+		ask_unref(a);
+		return e->code;
+	}
+	if (opt->timeout_ms)
+		by = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(opt->timeout_ms, GPR_TIMESPAN));
+	a->call = grpc_channel_create_call(a->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq,
+					   grpc_slice_from_copied_string(opt->path), NULL, by, NULL);
+	begin(a, opt);
+	*ret = a;
+	return RS_OK;
+}
+
+/* Waits until a message or the end is there; false when the time is over. With the lock. */
+static bool wait_for(struct rpc_ask *a, uint32_t wait_ms)
+{
+	struct timespec by;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &by);
+	by.tv_sec += wait_ms / 1000;
+	by.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+	if (by.tv_nsec >= 1000000000) {
+		by.tv_sec++;
+		by.tv_nsec -= 1000000000;
+	}
+	while (!a->came && !(a->last && a->ended) && rc != ETIMEDOUT)
+		rc = wait_ms ? pthread_cond_timedwait(&a->changed, &a->lock, &by)
+			     : pthread_cond_wait(&a->changed, &a->lock);
+	return a->came || (a->last && a->ended);
+}
+
+/* The message that has come, as bytes in a row. With the lock. */
+static int take(struct rpc_ask *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
+{
+	size_t len = grpc_byte_buffer_length(a->came), at = 0;
+	grpc_byte_buffer_reader reader;
+	grpc_slice *slice;
+
+	free(a->message);
+	a->message = malloc(len + 1);
+	if (!a->message || !grpc_byte_buffer_reader_init(&reader, a->came)) {
+		*code = RPC_CODE_RESOURCE_EXHAUSTED;
+		rs_fail(e, RS_ENOMEM, "there is no memory for an answer of %zu bytes", len);
+		return RPC_BROKEN;
+	}
+	while (grpc_byte_buffer_reader_peek(&reader, &slice)) {
+		memcpy(a->message + at, GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice));
+		at += GRPC_SLICE_LENGTH(*slice);
+	}
+	grpc_byte_buffer_reader_destroy(&reader);
+	grpc_byte_buffer_destroy(a->came);
+	a->came = NULL;
+	receive(a);
+	*ret = a->message;
+	*ret_len = len;
+	return 1;
+}
+
+int ask_next(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
+	     struct rs_err *e)
+{
+	char details[384];
+	int rc;
+
+	pthread_mutex_lock(&a->lock);
+	if (!wait_for(a, wait_ms)) {
+		rc = RPC_AGAIN;
+	} else if (a->came) {
+		rc = take(a, ret, ret_len, code, e);
+	} else if (a->status == GRPC_STATUS_OK) {
+		rc = 0;
+	} else {
+		*code = (enum rpc_code)a->status;
+		slice_text(a->details, details, sizeof details);
+		status_text(a->status, details, e);
+		rc = RPC_BROKEN;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+void ask_free(struct rpc_ask *a)
+{
+	grpc_call_cancel(a->call, NULL);
+	ask_unref(a);
+}

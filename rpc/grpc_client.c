@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rpc/grpc_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, struct rs_err *e)
+{
+	grpc_arg args[] = {
+	    /* a connection for each channel, not one for all with the same address: lanes must not wait for each other
+	     */
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, .value.integer = 1},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_HTTP_PROXY, .value.integer = 0},
+	    /* whoever opens a stream tries again by itself, and knows what has to be said again */
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_RETRIES, .value.integer = 0},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, .value.integer = 1},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+	     .value.integer = MESSAGE_MAX},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_BDP_PROBE, .value.integer = 0},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+	     .value.integer = WINDOW_BYTES},
+	    {.type = GRPC_ARG_STRING, .key = (char *)GRPC_ARG_DEFAULT_AUTHORITY, .value.string = (char *)authority},
+	};
+	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};
+	grpc_channel_credentials *creds = tls ? client_credentials(tls, e) : grpc_insecure_credentials_create();
+	grpc_channel *channel;
+
+	if (!creds)
+		return NULL;
+	if (!authority)
+		all.num_args--;
+	channel = grpc_channel_create(address, creds, &all);
+	grpc_channel_credentials_release(creds);
+	return channel;
+}
+
+int client_new(struct rpc_client **ret, struct rs_err *e)
+{
+	struct rpc_client *c = calloc(1, sizeof *c);
+	int rc;
+
+	if (!c)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC client");
+	grpc_use();
+	rc = queue_start(&c->queue, "rpc", NULL, e);
+	if (rc) {
+		grpc_release();
+		free(c);
+		return rc;
+	}
+	live_init(&c->live);
+	*ret = c;
+	return RS_OK;
+}
+
+void client_free(struct rpc_client *c)
+{
+	live_close(&c->live);
+	queue_stop(&c->queue);
+	grpc_release();
+	free(c);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the module shows to who has loaded it. */
+#include "rpc/grpc_priv.h"
+
+__attribute__((visibility("default"))) const struct rpc_api *reduction_rpc(void);
+
+const struct rpc_api *reduction_rpc(void)
+{
+	static const struct rpc_api api = {
+	    .version = RPC_VERSION,
+	    .server_start = server_start,
+	    .server_port = server_port,
+	    .server_reload = server_reload,
+	    .server_stop = server_stop,
+	    .client_new = client_new,
+	    .client_free = client_free,
+	    .ask = ask,
+	    .ask_next = ask_next,
+	    .ask_free = ask_free,
+	    .stream_open = stream_open,
+	    .stream_up = stream_up,
+	    .stream_waker = stream_waker,
+	    .stream_recv = stream_recv,
+	    .stream_send = stream_send,
+	    .stream_finish = stream_finish,
+	    .stream_error = stream_error,
+	    .stream_peer = stream_peer,
+	    .stream_name = stream_name,
+	    .stream_close = stream_close,
+	    .call_request = call_request,
+	    .call_header = call_header,
+	    .call_peer = call_peer,
+	    .call_name = call_name,
+	    .call_waker = call_waker,
+	    .call_send = call_send,
+	    .call_gone = call_gone,
+	    .call_end = call_end,
+	};
+
+	return &api;
+}

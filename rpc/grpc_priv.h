@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of the module: the only files that know gRPC's types are the grpc_*.c beside this one. */
+#ifndef RS_RPC_GRPC_PRIV_H
+#define RS_RPC_GRPC_PRIV_H
+
+#include "rpc/rpc.h"
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
+
+enum {
+	/* Bytes of elements in one message: large enough for what a message costs (two hand-overs between threads, a
+	 * dozen allocations) not to matter, small enough to stay in a cache between the copy into it and the kernel's.
+	 */
+	PIECE_BYTES = 256 << 10,
+	/* Largest message that is taken from a peer. */
+	MESSAGE_MAX = 1 << 20,
+	/* Unread bytes of a stream from which on no further message is asked for: gRPC then grants the peer no more. */
+	UNREAD_BYTES = 512 << 10,
+	/* What a peer may send on a stream beyond what was asked for: never less than what a rank has in flight. gRPC's
+	 * own way of finding it (BDP_PROBE) begins with 64 KiB and interrupts the stream with pings. */
+	WINDOW_BYTES = 2 << 20,
+	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each */
+};
+
+/* What an operation is known by to its completion queue. */
+struct op {
+	/* On the queue's thread. ok: it succeeded. */
+	void (*done)(struct op *op, bool ok);
+};
+
+/* A completion queue with the thread that serves it. */
+struct queue {
+	grpc_completion_queue *cq;
+	pthread_t thread;
+	char name[16];
+	void (*tick)(struct queue *q); /* on the thread, every QUEUE_TICK_MS; NULL: never */
+};
+enum { QUEUE_TICK_MS = 500 };
+
+int queue_start(struct queue *q, const char *name, void (*tick)(struct queue *q), struct rs_err *e);
+/* Nothing may be started on it any more. Waits for what is under way, and for the thread. */
+void queue_stop(struct queue *q);
+
+/* How many objects of a client or a server live: nothing may be started on a queue that is being stopped. */
+struct live {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned n;
+};
+void live_init(struct live *l);
+unsigned live_add(struct live *l); /* returns how many there were */
+void live_remove(struct live *l);
+void live_close(struct live *l); /* waits until there are none */
+
+/* gRPC is started with the first and stopped with the last user. */
+void grpc_use(void);
+void grpc_release(void);
+
+/* grpc_text.c */
+/* "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" as people write it. */
+void peer_text(const char *uri, char buf[RPC_PEER_MAX]);
+/* The same of a call. */
+void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
+void call_name_text(grpc_call *call, char buf[RPC_NAME_MAX]);
+/* A sentence for how a call ended. */
+void status_text(grpc_status_code code, const char *details, struct rs_err *ret);
+/* A copy as a string of C, cut where it is longer. */
+void slice_text(grpc_slice s, char *buf, size_t size);
+
+/* grpc_tls.c */
+/* What a server shows. Invariant: set, or nothing of it is in use. */
+struct keys {
+	pthread_mutex_t lock;
+	bool set;
+	struct pem {
+		char *certificate, *key, *authority; /* owned; NULL: none */
+	} pem;
+	bool fresh; /* gRPC has not been given it yet */
+};
+int keys_init(struct keys *k, const struct rpc_tls *tls, struct rs_err *e);
+int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e);
+void keys_close(struct keys *k);
+grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e); /* k must outlive the server */
+grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct rs_err *e);
+
+/* grpc_stream.c: makes a stream of a call of a server, which belongs to it then, as its place in `live`. NULL: no
+ * memory, and both still belong to the caller. */
+struct rpc_stream *stream_accept(grpc_call *call, struct live *live);
+
+/* grpc_client.c */
+struct rpc_client {
+	struct queue queue;
+	struct live live; /* streams and questions */
+};
+/* A channel with a connection of its own. NULL: *e says why. */
+grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, struct rs_err *e);
+
+/* grpc_call.c: calls whose request has not come yet, of one queue; for its thread alone, and without a lock. */
+struct waiting {
+	struct rpc_call *first;
+};
+/* As stream_accept, of a call that is not a stream; its handler gets it when the request is complete. Takes the
+ * headers. */
+struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, const struct rpc_method *method,
+			     struct waiting *waiting, struct live *live);
+/* Ends those whose request has not come within so many ticks. */
+void waiting_tick(struct waiting *all, unsigned ticks);
+
+/* What struct rpc_api offers; see there. */
+int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e);
+unsigned server_port(const struct rpc_server *s);
+int server_reload(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);
+void server_stop(struct rpc_server *s);
+int client_new(struct rpc_client **ret, struct rs_err *e);
+void client_free(struct rpc_client *c);
+int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);
+int ask_next(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
+	     struct rs_err *e);
+void ask_free(struct rpc_ask *a);
+int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_open_options *opt, struct rs_err *e);
+bool stream_up(const struct rpc_stream *s);
+void stream_waker(struct rpc_stream *s, struct rpc_waker w);
+ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n);
+ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n);
+void stream_finish(struct rpc_stream *s);
+void stream_error(struct rpc_stream *s, struct rs_err *ret);
+void stream_peer(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
+void stream_name(const struct rpc_stream *s, char buf[RPC_NAME_MAX]);
+void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why);
+const uint8_t *call_request(const struct rpc_call *c, size_t *ret_len);
+const char *call_header(const struct rpc_call *c, const char *key);
+void call_peer(const struct rpc_call *c, char buf[RPC_PEER_MAX]);
+void call_name(const struct rpc_call *c, char buf[RPC_NAME_MAX]);
+void call_waker(struct rpc_call *c, struct rpc_waker w);
+bool call_send(struct rpc_call *c, const void *message, size_t len);
+bool call_gone(const struct rpc_call *c);
+void call_end(struct rpc_call *c, enum rpc_code code, const char *why, const void *message, size_t len);
+
+#endif

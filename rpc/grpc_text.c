@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What gRPC says, in words of ours. */
+#include "rpc/grpc_priv.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void peer_text(const char *uri, char buf[RPC_PEER_MAX])
+{
+	const char *from = uri ? strchr(uri, ':') : NULL;
+	size_t n = 0;
+
+	if (!from || (strncmp(uri, "ipv4:", 5) != 0 && strncmp(uri, "ipv6:", 5) != 0)) {
+		snprintf(buf, RPC_PEER_MAX, "?");
+		return;
+	}
+	for (from++; *from && n + 1 < RPC_PEER_MAX; from++) {
+		if (from[0] == '%' && hex(from[1]) >= 0 && hex(from[2]) >= 0) {
+			buf[n++] = (char)(hex(from[1]) * 16 + hex(from[2]));
+			from += 2;
+		} else {
+			buf[n++] = *from;
+		}
+	}
+	buf[n] = '\0';
+}
+
+void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX])
+{
+	char *uri = grpc_call_get_peer(call);
+
+	peer_text(uri, buf);
+	gpr_free(uri);
+}
+
+/* The first value of the property; false when there is none. */
+static bool property(const grpc_auth_context *ctx, const char *name, char buf[RPC_NAME_MAX])
+{
+	grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
+	const grpc_auth_property *p = grpc_auth_property_iterator_next(&it);
+
+	if (!p || p->value_length == 0 || p->value_length >= RPC_NAME_MAX || memchr(p->value, 0, p->value_length))
+		return false;
+	memcpy(buf, p->value, p->value_length);
+	buf[p->value_length] = '\0';
+	return true;
+}
+
+void call_name_text(grpc_call *call, char buf[RPC_NAME_MAX])
+{
+	grpc_auth_context *ctx = grpc_call_auth_context(call);
+
+	buf[0] = '\0';
+	if (!ctx)
+		return;
+	if (!property(ctx, GRPC_PEER_DNS_PROPERTY_NAME, buf))
+		property(ctx, GRPC_X509_CN_PROPERTY_NAME, buf);
+	grpc_auth_context_release(ctx);
+}
+
+void slice_text(grpc_slice s, char *buf, size_t size)
+{
+	size_t n = GRPC_SLICE_LENGTH(s);
+
+	if (n >= size)
+		n = size - 1;
+	memcpy(buf, GRPC_SLICE_START_PTR(s), n);
+	buf[n] = '\0';
+}
+
+static const char *code_name(grpc_status_code code)
+{
+	static const char *const names[] = {
+	    "OK",        "CANCELLED",       "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+	    "NOT_FOUND", "ALREADY_EXISTS",  "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+	    "ABORTED",   "OUT_OF_RANGE",    "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+	    "DATA_LOSS", "UNAUTHENTICATED",
+	};
+
+	return (unsigned)code < sizeof names / sizeof names[0] ? names[code] : "an unknown status";
+}
+
+/* What people can do something about, by a phrase in gRPC's details. */
+static const struct {
+	const char *phrase, *sentence;
+} known[] = {
+    {"http1.x server", "the peer speaks no gRPC"},
+    {"before receiving SETTINGS", "the peer speaks no gRPC, or is too busy"},
+    {"parsing HTTP/2", "the peer speaks no gRPC"},
+    {"WRONG_VERSION_NUMBER", "the peer speaks no TLS"},
+    {"wrong version number", "the peer speaks no TLS"},
+};
+
+void status_text(grpc_status_code code, const char *details, struct rs_err *ret)
+{
+	const char *sentence = NULL;
+
+	for (unsigned i = 0; i < sizeof known / sizeof known[0] && !sentence; i++)
+		if (strstr(details, known[i].phrase))
+			sentence = known[i].sentence;
+	if (sentence)
+		rs_fail(ret, RS_EIO, "%s (gRPC %s: %s)", sentence, code_name(code), details);
+	else if (details[0])
+		rs_fail(ret, RS_EIO, "gRPC %s: %s", code_name(code), details);
+	else
+		rs_fail(ret, RS_EIO, "gRPC %s", code_name(code));
+}

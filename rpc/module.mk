@@ -1,0 +1,13 @@
+# libreduction-grpc.so, all that knows gRPC: left out where libgrpc is missing
+rpc_grpc_src := $(wildcard rpc/grpc_*.c)
+ifeq ($(GRPC),on)
+lib += $(B)/lib/libreduction-grpc.so
+$(rpc_grpc_src:%.c=$(B)/%.o): private ISA := $(GRPC_CFLAGS)
+$(B)/lib/libreduction-grpc.so: $(rpc_grpc_src:%.c=$(B)/%.o) $(libproto) $(libcommon)
+	@mkdir -p $(@D)
+	$(LINK_SO) -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -o $@ $^ $(GRPC_LIBS) -pthread -lm
+endif
+
+# what loads it
+librpc := $(B)/rpc/librpc.a
+$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard rpc/*.c)))

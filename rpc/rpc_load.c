@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The happy path: the module lies beside libreduction.so, or in lib/ beside the bin/ of a program. Failure modes: it
+ * was not built or not installed, gRPC's own libraries are missing, or it is of another version. */
+#include "rpc/rpc.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODULE "libreduction-grpc.so"
+
+/* Cuts the name of the file off; false when there is no folder in it. */
+static bool cut_name(char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (slash)
+		*slash = '\0';
+	return slash;
+}
+
+/* Where the library lies that this code is part of, if it is one. */
+static bool beside_library(char *file, size_t size)
+{
+	char folder[PATH_MAX];
+	Dl_info info;
+
+	if (!dladdr((void *)(uintptr_t)rpc_load, &info) || !info.dli_fname)
+		return false;
+	snprintf(folder, sizeof folder, "%s", info.dli_fname);
+	return cut_name(folder) && snprintf(file, size, "%s/" MODULE, folder) < (int)size;
+}
+
+static bool beside_program(char *file, size_t size)
+{
+	char folder[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+
+	if (n <= 0)
+		return false;
+	folder[n] = '\0';
+	return cut_name(folder) && snprintf(file, size, "%s/../lib/" MODULE, folder) < (int)size;
+}
+
+int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e)
+{
+	/* its own libraries must not meet those of others: nothing of it is visible outside */
+	void *module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	const struct rpc_api *(*get)(void);
+	const struct rpc_api *api;
+
+	if (!module)
+		return rs_fail(e, RS_EUNSUPPORTED, "gRPC needs %s, which cannot be loaded: %s", file, dlerror());
+	*(void **)&get = dlsym(module, "reduction_rpc");
+	api = get ? get() : NULL;
+	if (!api || api->version != RPC_VERSION) {
+		rs_fail(e, RS_EUNSUPPORTED,
+			"gRPC needs version %d of %s, found %u: it belongs to another version of this program",
+			RPC_VERSION, file, api ? api->version : 0);
+		dlclose(module);
+		return RS_EUNSUPPORTED;
+	}
+	*ret = api; /* and the module stays: gRPC's threads and their storage do not survive being unloaded */
+	return RS_OK;
+}
+
+int rpc_load(const struct rpc_api **ret, struct rs_err *e)
+{
+	char library[PATH_MAX + 64] = "", program[PATH_MAX + 64] = "";
+
+	if (beside_library(library, sizeof library) && access(library, F_OK) == 0)
+		return rpc_load_file(ret, library, e);
+	if (beside_program(program, sizeof program) && access(program, F_OK) == 0)
+		return rpc_load_file(ret, program, e);
+	if (rpc_load_file(ret, MODULE, e) == RS_OK)
+		return RS_OK;
+	return rs_wrap(e, "there is neither %s nor %s", library, program);
+}
