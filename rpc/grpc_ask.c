@@ -175,20 +175,23 @@ int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options
 {
 	struct rpc_ask *a = ask_new();
 	gpr_timespec by = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	grpc_slice path;
 
 	if (!a)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
 	a->live = &c->live;
 	live_add(a->live);
-	a->channel = client_channel(opt->address, opt->authority, opt->tls, e);
+	a->channel = client_channel(opt->address, opt->authority, opt->tls, ANSWER_MAX, e);
 	if (!a->channel) {
 		ask_unref(a);
 		return e->code;
 	}
 	if (opt->timeout_ms)
 		by = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(opt->timeout_ms, GPR_TIMESPAN));
-	a->call = grpc_channel_create_call(a->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq,
-					   grpc_slice_from_copied_string(opt->path), NULL, by, NULL);
+	path = grpc_slice_from_copied_string(opt->path);
+	a->call =
+	    grpc_channel_create_call(a->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq, path, NULL, by, NULL);
+	grpc_slice_unref(path);
 	begin(a, opt);
 	*ret = a;
 	return RS_OK;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, struct rs_err *e)
+grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
+			     struct rs_err *e)
 {
 	grpc_arg args[] = {
 	    /* a connection for each channel, not one for all with the same address: lanes must not wait for each other
@@ -17,7 +18,7 @@ grpc_channel *client_channel(const char *address, const char *authority, const s
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, .value.integer = 1},
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
-	     .value.integer = MESSAGE_MAX},
+	     .value.integer = message_max},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_BDP_PROBE, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER,

@@ -21,6 +21,8 @@ enum {
 	PIECE_BYTES = 256 << 10,
 	/* Largest message that is taken from a peer. */
 	MESSAGE_MAX = 1 << 20,
+	/* And of an answer, which may tell of thousands of ranks. */
+	ANSWER_MAX = 64 << 20,
 	/* Unread bytes of a stream from which on no further message is asked for: gRPC then grants the peer no more. */
 	UNREAD_BYTES = 512 << 10,
 	/* What a peer may send on a stream beyond what was asked for: never less than what a rank has in flight. gRPC's
@@ -100,7 +102,8 @@ struct rpc_client {
 	struct live live; /* streams and questions */
 };
 /* A channel with a connection of its own. NULL: *e says why. */
-grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, struct rs_err *e);
+grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
+			     struct rs_err *e);
 
 /* grpc_call.c: calls whose request has not come yet, of one queue; for its thread alone, and without a lock. */
 struct waiting {

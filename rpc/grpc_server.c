@@ -11,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
 	REQUESTS = 4,        /* calls that a queue can take before its thread has looked */
 	STREAMS_MAX = 64,    /* calls at the same time on one connection: workers have one */
 	HEADERS_MAX = 16384, /* bytes of a call's headers */
+	LAST_WORDS_MS = 500, /* that a server's end waits for clients to take what it has told them */
 };
 
 struct worker;
@@ -278,11 +280,23 @@ static void server_free(struct rpc_server *s)
 	grpc_release();
 }
 
-/* Ends what the server still has, and waits for it. It must have a worker. */
+/* Ends what the server still has, after clients had time to take how their calls have ended, and waits for it. It must
+ * have a worker. */
 static void shut_down(struct rpc_server *s)
 {
+	struct timespec by;
+	int rc = 0;
+
 	s->shutdown.done = on_shutdown;
 	grpc_server_shutdown_and_notify(s->server, s->workers[0].queue.cq, &s->shutdown);
+	clock_gettime(CLOCK_MONOTONIC, &by);
+	by.tv_nsec += LAST_WORDS_MS * 1000000L;
+	by.tv_sec += by.tv_nsec / 1000000000;
+	by.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&s->lock);
+	while (!s->down && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&s->changed, &s->lock, &by);
+	pthread_mutex_unlock(&s->lock);
 	grpc_server_cancel_all_calls(s->server);
 	pthread_mutex_lock(&s->lock);
 	while (!s->down)
@@ -293,6 +307,7 @@ static void shut_down(struct rpc_server *s)
 int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e)
 {
 	struct rpc_server *s = calloc(1, sizeof *s);
+	pthread_condattr_t attr;
 	int rc;
 
 	if (!s)
@@ -300,7 +315,10 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 	grpc_use();
 	live_init(&s->live);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	s->calls_max = opt->calls_max;
 	s->handshake_ms = opt->handshake_ms;
 	s->methods_n = opt->methods_n;

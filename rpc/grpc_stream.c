@@ -515,21 +515,23 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 	grpc_op begin[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_INITIAL_METADATA}};
 	grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
 	grpc_channel *channel;
+	grpc_slice path;
 
 	if (!s)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC stream");
 	s->live = &c->live;
 	live_add(s->live);
-	channel = client_channel(opt->address, opt->authority, opt->tls, e);
+	channel = client_channel(opt->address, opt->authority, opt->tls, MESSAGE_MAX, e);
 	if (!channel) {
 		stream_unref(s);
 		return e->code;
 	}
 	s->channel = channel;
 	s->waker = opt->waker;
-	s->call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq,
-					   grpc_slice_from_copied_string(opt->path), NULL,
+	path = grpc_slice_from_copied_string(opt->path);
+	s->call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq, path, NULL,
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+	grpc_slice_unref(path);
 	begin[1].data.recv_initial_metadata.recv_initial_metadata = &s->headers;
 	end.data.recv_status_on_client.trailing_metadata = &s->trailers;
 	end.data.recv_status_on_client.status = &s->status;

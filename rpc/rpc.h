@@ -126,7 +126,8 @@ struct rpc_api {
 	unsigned (*server_port)(const struct rpc_server *s);
 	/* Connections from now on use these. Errors as server_start; then the old ones stay. */
 	int (*server_reload)(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);
-	/* Ends all calls, waits for all threads, frees. Streams and calls of it must have been closed. */
+	/* Ends all calls, after a moment in which clients may take what they were told; waits for all threads, frees.
+	 * Streams and calls of it must have been closed. */
 	void (*server_stop)(struct rpc_server *s);
 
 	/* A client has one thread for all its streams and calls. */
