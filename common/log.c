@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -47,28 +49,11 @@ static void put_end(struct line *l, const char *s)
 	l->len += n;
 }
 
-/* Bytes of the UTF-8 character at s; 0 when it is none (overlong forms and surrogates are none). */
-static size_t utf8_length(const unsigned char *s)
-{
-	size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 0x06 ? 2 : s[0] >> 4 == 0x0e ? 3 : s[0] >> 3 == 0x1e ? 4 : 0;
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	uint32_t code = n > 1 ? s[0] & (0x7f >> n) : s[0];
-
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		code = code << 6 | (s[i] & 0x3f);
-	}
-	if (n == 0 || code < least[n] || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff)
-		return 0;
-	return n;
-}
-
 /* Writes the escape of what is at s, or the character itself, into esc; returns how many bytes of s that took. JSON's
  * escapes, which read well in the text form too; a byte that is no UTF-8 becomes \\xHH, as a backslash and xHH. */
 static size_t escape(const unsigned char *s, char esc[8])
 {
-	size_t n = utf8_length(s);
+	size_t n = rs_utf8_length((const char *)s);
 
 	if (n == 0) {
 		snprintf(esc, 8, "\\\\x%02x", s[0]);

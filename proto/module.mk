@@ -1,6 +1,8 @@
-gen_h    := $(B)/gen/proto/reduction.pb-c.h
-libproto := $(B)/proto/libproto.a
-$(libproto): $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c)) $(B)/gen/proto/reduction.pb-c.o
-$(B)/gen/proto/reduction.pb-c.c $(B)/gen/proto/reduction.pb-c.h &: proto/reduction.proto
+# SPDX-License-Identifier: Apache-2.0
+gen_proto := reduction health
+gen_h     := $(gen_proto:%=$(B)/gen/proto/%.pb-c.h)
+libproto  := $(B)/proto/libproto.a
+$(libproto): $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c)) $(gen_proto:%=$(B)/gen/proto/%.pb-c.o)
+$(B)/gen/proto/%.pb-c.c $(B)/gen/proto/%.pb-c.h: proto/%.proto
 	@mkdir -p $(B)/gen
 	protoc-c --c_out=$(B)/gen $<

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/events.h"
 
+#include "common/utf8.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +12,7 @@ void events_init(struct events *all)
 	all->next = 1;
 }
 
-/* Only as much of it as fits, cut at the end of a character. */
+/* Only as much of it as fits, cut at the end of a character. What came from strangers becomes text. */
 static bool add_text(struct event *ev, const char *text)
 {
 	size_t room = sizeof ev->text - ev->text_len, n = strnlen(text, room);
@@ -24,6 +26,7 @@ static bool add_text(struct event *ev, const char *text)
 	}
 	memcpy(ev->text + ev->text_len, text, n);
 	ev->text[ev->text_len + n] = '\0';
+	rs_utf8_clean(ev->text + ev->text_len);
 	ev->text_len += (unsigned)n + 1;
 	return true;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the registry tells of its jobs. */
+#include "common/utf8.h"
 #include "server/registry_priv.h"
 
 #include <stdlib.h>
@@ -33,6 +34,8 @@ static bool job_status(const struct registry *r, const struct job *j, struct sta
 	    .joined = j->complete,
 	};
 	memcpy(to->name, f->job, sizeof to->name);
+	rs_utf8_clean(to->name);
+	rs_utf8_clean(to->why.msg);
 	if (!status_job_ranks(to))
 		return false;
 	for (unsigned i = 0; i < f->world_size; i++) {
@@ -40,6 +43,7 @@ static bool job_status(const struct registry *r, const struct job *j, struct sta
 		struct status_rank *rank = &to->ranks[i];
 
 		memcpy(rank->label, m->label, sizeof rank->label);
+		rs_utf8_clean(rank->label);
 		memcpy(rank->peer, m->peer, sizeof rank->peer);
 		memcpy(rank->transport, m->transport, sizeof rank->transport);
 		rank->lanes = (unsigned)__builtin_popcountll(m->lanes);

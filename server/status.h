@@ -5,6 +5,7 @@
 #define RS_SERVER_STATUS_H
 
 #include "common/error.h"
+#include "config/config.h"
 #include "proto/control.h"
 #include "server/report.h"
 
@@ -62,7 +63,7 @@ struct status_lane {
 
 /* What the driver knows of the process. */
 struct status_server {
-	char software[64], address[STATUS_PEER], grpc[STATUS_PEER], cpu[16];
+	char software[64], address[RS_ADDRESS_MAX], grpc[RS_ADDRESS_MAX], cpu[16];
 	int64_t unix_ms; /* the time of day */
 	uint64_t up_ms;
 	bool draining;

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests in, messages out: rights, statuses, events, health, and all that a caller can do wrong. */
+#include "proto/health.pb-c.h"
+#include "proto/reduction.pb-c.h"
+#include "server/service.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_TOKEN  "read-read-read-read"
+#define ADMIN_TOKEN "admin-admin-admin-admin"
+
+/* The rest of the reducer. */
+struct world {
+	struct service *s;
+	struct events events;
+	unsigned drains, reloads, collects, wakes, denials;
+	uint32_t timeout_ms;
+	bool reload_fails;
+	char denied[512];
+};
+
+static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
+{
+	struct world *w = ctx;
+
+	*ret = (struct service_drained){.jobs = 3, .left_ms = timeout_ms ? timeout_ms : 30000, .already = w->drains++};
+	w->timeout_ms = timeout_ms;
+	service_draining(w->s);
+}
+
+static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
+{
+	struct world *w = ctx;
+
+	w->reloads++;
+	if (w->reload_fails)
+		return rs_fail(e, RS_ECONFIG, "a.yaml:3: bad");
+	snprintf(result, SERVICE_RESULT, "taken over");
+	return RS_OK;
+}
+
+static void on_collect(void *ctx)
+{
+	((struct world *)ctx)->collects++;
+}
+
+static void on_wake(void *ctx)
+{
+	((struct world *)ctx)->wakes++;
+}
+
+static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
+{
+	struct world *w = ctx;
+
+	w->denials++;
+	snprintf(w->denied, sizeof w->denied, "%s %s %s", peer->address, method, why);
+}
+
+static void open_world(struct world *w, bool tokens)
+{
+	struct service_token read = {(const uint8_t *)READ_TOKEN, strlen(READ_TOKEN)};
+	struct service_token admin = {(const uint8_t *)ADMIN_TOKEN, strlen(ADMIN_TOKEN)};
+
+	memset(w, 0, sizeof *w);
+	events_init(&w->events);
+	w->s = service_new(&(struct service_options){.events = &w->events,
+						     .drain = on_drain,
+						     .reload = on_reload,
+						     .collect = on_collect,
+						     .denied = on_denied,
+						     .ctx = w,
+						     .wake = on_wake,
+						     .wake_ctx = w});
+	ck_assert_ptr_nonnull(w->s);
+	if (tokens)
+		service_tokens(w->s, read, admin);
+}
+
+static const struct service_peer here = {.address = "127.0.0.1:4711"};
+
+static struct service_call *begin(struct world *w, enum service_method m, const ProtobufCMessage *request)
+{
+	uint8_t bytes[SERVICE_REQUEST_MAX];
+	size_t len = request ? protobuf_c_message_pack(request, bytes) : 0;
+	struct service_call *c = service_begin(w->s, m, &here, bytes, len);
+
+	ck_assert_ptr_nonnull(c);
+	return c;
+}
+
+static void expect_end(struct service_call *c, enum rpc_code code, const char *says)
+{
+	struct service_out out;
+
+	ck_assert_int_eq(service_next(c, &out), SERVICE_END);
+	ck_assert_msg(out.code == code && strstr(out.why, says), "%d %s", out.code, out.why);
+	ck_assert_int_eq(code == RPC_CODE_OK, out.why[0] == '\0');
+	service_call_free(c);
+}
+
+/* The next message, which the caller frees. */
+static void *expect_message(struct service_call *c, const ProtobufCMessageDescriptor *type)
+{
+	struct service_out out;
+	void *m;
+
+	ck_assert_int_eq(service_next(c, &out), SERVICE_SEND);
+	m = protobuf_c_message_unpack(type, NULL, out.len, out.message);
+	ck_assert_ptr_nonnull(m);
+	free(out.message);
+	return m;
+}
+
+static void expect_wait(struct service_call *c)
+{
+	struct service_out out;
+
+	ck_assert_int_eq(service_next(c, &out), SERVICE_WAIT);
+}
+
+#define READ  "Bearer " READ_TOKEN
+#define ADMIN "bearer " ADMIN_TOKEN
+#define LOCAL "[::1]:7"
+#define FAR   "10.0.0.1:7"
+
+static const struct {
+	bool tokens;
+	const char *address, *authorization;
+	enum rpc_code read, admin;
+	const char *says; /* of a refusal */
+} rights[] = {
+    {false, LOCAL, NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
+    {false, "127.1.2.3:9", "Bearer nonsense", RPC_CODE_OK, RPC_CODE_OK, ""},
+    {false, FAR, NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "only processes on its own machine"},
+    {false, FAR, "Bearer ", RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "this reducer has no security."},
+    {false, "[::ffff:127.0.0.1]:7", NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
+    {false, "127.example.com:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {false, "[::1", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {false, "[2001:db8::1]:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {false, "?", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {true, LOCAL, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "and none came"},
+    {true, FAR, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "and none came"},
+    {true, FAR, READ, RPC_CODE_OK, RPC_CODE_PERMISSION_DENIED, "security.admin_token"},
+    {true, FAR, ADMIN, RPC_CODE_OK, RPC_CODE_OK, ""},
+    {true, FAR, ADMIN " ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, READ "x", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, "Bearer read-read-read-rea", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, "Bearer ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+};
+
+START_TEST(rights_are_looked_at)
+{
+	static const struct {
+		enum service_method method;
+		enum service_right right;
+	} methods[] = {{SERVICE_STATUS, RIGHT_READ},  {SERVICE_EVENTS, RIGHT_READ}, {SERVICE_DRAIN, RIGHT_ADMIN},
+		       {SERVICE_RELOAD, RIGHT_ADMIN}, {SERVICE_CHECK, RIGHT_NONE},  {SERVICE_WATCH, RIGHT_NONE}};
+	struct service_peer peer = {rights[_i].address, rights[_i].authorization};
+	struct world w;
+
+	open_world(&w, rights[_i].tokens);
+	for (unsigned m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+		enum rpc_code want = methods[m].right == RIGHT_READ    ? rights[_i].read
+				     : methods[m].right == RIGHT_ADMIN ? rights[_i].admin
+								       : RPC_CODE_OK;
+		struct service_call *c = service_begin(w.s, methods[m].method, &peer, NULL, 0);
+		unsigned denials = w.denials;
+
+		if (want) {
+			ck_assert_ptr_nonnull(strstr(w.denied, rights[_i].address));
+			ck_assert_ptr_nonnull(strstr(w.denied, rights[_i].says));
+			ck_assert_ptr_null(strstr(w.denied, READ_TOKEN));
+			expect_end(c, want, rights[_i].says);
+			ck_assert_uint_gt(denials, 0);
+		} else {
+			service_call_free(c);
+		}
+	}
+	ck_assert_uint_eq(w.denials, 2 * !!rights[_i].read + 2 * !!rights[_i].admin);
+	ck_assert_uint_eq(w.drains, !rights[_i].admin);
+	ck_assert_uint_eq(w.reloads, !rights[_i].admin);
+	ck_assert_uint_eq(w.collects, !rights[_i].read);
+	service_free(w.s);
+}
+END_TEST
+
+/* Jobs a and b with two ranks each. */
+static struct status *some_status(unsigned ranks)
+{
+	struct status *st = status_new(2, 3);
+
+	st->second_ms = 2000;
+	st->server.up_ms = 12345;
+	st->server.draining = true;
+	strcpy(st->server.software, "reduction 1");
+	for (unsigned i = 0; i < 2; i++) {
+		struct status_job *job = &st->jobs[i];
+
+		*job = (struct status_job){.name = {(char)('a' + i)}, .state = STATUS_RUNNING, .world_size = ranks};
+		job->total = (struct lane_count){.bytes_in = 4000, .bytes_out = 8000, .chunks = 10};
+		job->second = (struct lane_count){.bytes_in = 400, .bytes_out = 800, .chunks = 2};
+		ck_assert(status_job_ranks(job));
+		job->ranks[1].second = (struct lane_count){.chunks = 4, .late_ms = 10, .waited_ms = 500};
+		job->ranks[1].silent_ms = 77;
+		strcpy(job->ranks[1].label, "process 1 on b");
+	}
+	st->jobs[1].state = STATUS_ENDED;
+	rs_fail(&st->jobs[1].why, RS_EPEER, "rank 1 was lost");
+	return st;
+}
+
+START_TEST(statuses)
+{
+	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
+	struct service_call *all, *one, *none, *later;
+	Reduction__V1__StatusReply *m;
+	struct world w;
+
+	open_world(&w, false);
+	all = begin(&w, SERVICE_STATUS, &request.base);
+	expect_wait(all);
+	request.job = "b";
+	request.without_ranks = true;
+	one = begin(&w, SERVICE_STATUS, &request.base);
+	request.job = "c";
+	none = begin(&w, SERVICE_STATUS, &request.base);
+	ck_assert_uint_eq(w.collects, 1); /* for all of them */
+	service_status(w.s, some_status(2));
+	ck_assert_uint_ge(w.wakes, 1);
+
+	m = expect_message(all, &reduction__v1__status_reply__descriptor);
+	expect_end(all, RPC_CODE_OK, "");
+	ck_assert_uint_eq(m->up_ms, 12345);
+	ck_assert(m->draining);
+	ck_assert_uint_eq(m->n_lanes, 3);
+	ck_assert_uint_eq(m->n_jobs, 2);
+	ck_assert_str_eq(m->jobs[0]->name, "a");
+	ck_assert_int_eq(m->jobs[0]->state, REDUCTION__V1__JOB_STATUS__STATE__RUNNING);
+	ck_assert_str_eq(m->jobs[0]->reason, "");
+	ck_assert_uint_eq(m->jobs[0]->traffic->bytes_in, 4000);
+	ck_assert_uint_eq(m->jobs[0]->traffic->bytes_in_per_s, 200);
+	ck_assert_uint_eq(m->jobs[0]->traffic->chunks_per_s, 1);
+	ck_assert_uint_eq(m->jobs[0]->latest_rank, 1);
+	ck_assert_uint_eq(m->jobs[0]->latest_permil, 250);
+	ck_assert_uint_eq(m->jobs[0]->n_ranks, 2);
+	ck_assert_str_eq(m->jobs[0]->ranks[1]->label, "process 1 on b");
+	ck_assert_uint_eq(m->jobs[0]->ranks[1]->rank, 1);
+	ck_assert_uint_eq(m->jobs[0]->ranks[1]->waited_permil, 250);
+	ck_assert_double_eq(m->jobs[0]->ranks[1]->late_ms, 2.5);
+	ck_assert_uint_eq(m->jobs[0]->ranks[1]->silent_ms, 77);
+	ck_assert_uint_eq(m->jobs[0]->ranks[0]->silent_ms, 0);
+	ck_assert_int_eq(m->jobs[1]->state, REDUCTION__V1__JOB_STATUS__STATE__ENDED);
+	ck_assert_str_eq(m->jobs[1]->reason, "rank 1 was lost");
+	reduction__v1__status_reply__free_unpacked(m, NULL);
+
+	m = expect_message(one, &reduction__v1__status_reply__descriptor);
+	expect_end(one, RPC_CODE_OK, "");
+	ck_assert_uint_eq(m->n_jobs, 1);
+	ck_assert_str_eq(m->jobs[0]->name, "b");
+	ck_assert_uint_eq(m->jobs[0]->n_ranks, 0);
+	ck_assert_uint_eq(m->jobs[0]->latest_permil, 250);
+	reduction__v1__status_reply__free_unpacked(m, NULL);
+
+	m = expect_message(none, &reduction__v1__status_reply__descriptor);
+	expect_end(none, RPC_CODE_OK, "");
+	ck_assert_uint_eq(m->n_jobs, 0);
+	reduction__v1__status_reply__free_unpacked(m, NULL);
+
+	later = begin(&w, SERVICE_STATUS, NULL);
+	ck_assert_uint_eq(w.collects, 2);
+	service_status(w.s, NULL);
+	expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	service_status(w.s, some_status(3000)); /* nobody has asked: it is freed */
+	later = begin(&w, SERVICE_STATUS, NULL);
+	service_status(w.s, some_status(3000));
+	m = expect_message(later, &reduction__v1__status_reply__descriptor);
+	ck_assert_uint_eq(m->jobs[1]->n_ranks, 3000);
+	reduction__v1__status_reply__free_unpacked(m, NULL);
+	service_call_free(later); /* whoever called is gone */
+	service_free(w.s);
+}
+END_TEST
+
+static void happen(struct world *w, const char *name, const char *job)
+{
+	events_add(&w->events, 1000 + (int64_t)w->events.next, RS_LOG_INFO, name,
+		   (const struct rs_kv[]){rs_kv_s("job", job), rs_kv_u("rank", 3)}, 2);
+	service_happened(w->s);
+}
+
+static void expect_event(struct service_call *c, uint64_t sequence, const char *name, const char *job)
+{
+	Reduction__V1__Event *m = expect_message(c, &reduction__v1__event__descriptor);
+
+	ck_assert_uint_eq(m->sequence, sequence);
+	ck_assert_str_eq(m->name, name);
+	ck_assert_str_eq(m->level, "info");
+	ck_assert_int_eq(m->unix_ms, (int64_t)(1000 + sequence));
+	ck_assert_uint_eq(m->n_fields, 2);
+	ck_assert_str_eq(m->fields[0]->key, "job");
+	ck_assert_str_eq(m->fields[0]->value, job);
+	ck_assert_str_eq(m->fields[1]->value, "3");
+	reduction__v1__event__free_unpacked(m, NULL);
+}
+
+START_TEST(events_are_told)
+{
+	Reduction__V1__EventsRequest request = REDUCTION__V1__EVENTS_REQUEST__INIT;
+	struct service_call *new, *old, *past, *b;
+	struct world w;
+	unsigned wakes;
+
+	open_world(&w, false);
+	happen(&w, "job-opened", "a");
+	happen(&w, "job-opened", "b");
+	new = begin(&w, SERVICE_EVENTS, NULL);
+	expect_wait(new);
+	request.past_only = true;
+	past = begin(&w, SERVICE_EVENTS, &request.base);
+	request.past_only = false;
+	request.from = 2;
+	old = begin(&w, SERVICE_EVENTS, &request.base);
+	request.from = 1;
+	request.job = "b";
+	b = begin(&w, SERVICE_EVENTS, &request.base);
+	wakes = w.wakes;
+	happen(&w, "job-started", "a");
+	ck_assert_uint_gt(w.wakes, wakes);
+	expect_event(past, 1, "job-opened", "a");
+	expect_event(past, 2, "job-opened", "b");
+	expect_end(past, RPC_CODE_OK, ""); /* what happened since is not past */
+	expect_event(old, 2, "job-opened", "b");
+	expect_event(old, 3, "job-started", "a");
+	expect_wait(old);
+	expect_event(new, 3, "job-started", "a");
+	expect_wait(new);
+	expect_event(b, 2, "job-opened", "b");
+	expect_wait(b);
+	/* the last ones are told before the end */
+	happen(&w, "job-closed", "b");
+	service_stop(w.s);
+	expect_event(b, 4, "job-closed", "b");
+	expect_end(b, RPC_CODE_OK, "");
+	expect_event(old, 4, "job-closed", "b");
+	expect_end(old, RPC_CODE_OK, "");
+	service_call_free(new);
+	service_free(w.s);
+}
+END_TEST
+
+/* Who does not read loses events, and nothing else happens. */
+START_TEST(slow_readers_find_a_gap)
+{
+	struct service_call *c;
+	struct world w;
+
+	open_world(&w, false);
+	c = begin(&w, SERVICE_EVENTS, NULL);
+	for (unsigned i = 1; i <= 3 * EVENTS_KEPT; i++)
+		happen(&w, "e", "a");
+	for (unsigned i = 2 * EVENTS_KEPT + 1; i <= 3 * EVENTS_KEPT; i++)
+		expect_event(c, i, "e", "a");
+	expect_wait(c);
+	service_call_free(c);
+	service_free(w.s);
+}
+END_TEST
+
+START_TEST(drain_and_reload)
+{
+	Reduction__V1__DrainRequest request = REDUCTION__V1__DRAIN_REQUEST__INIT;
+	Reduction__V1__ReloadReply *reloaded;
+	Reduction__V1__DrainReply *drained;
+	struct service_call *c;
+	struct world w;
+
+	open_world(&w, false);
+	c = begin(&w, SERVICE_RELOAD, NULL);
+	reloaded = expect_message(c, &reduction__v1__reload_reply__descriptor);
+	ck_assert_str_eq(reloaded->result, "taken over");
+	reduction__v1__reload_reply__free_unpacked(reloaded, NULL);
+	expect_end(c, RPC_CODE_OK, "");
+	w.reload_fails = true;
+	expect_end(begin(&w, SERVICE_RELOAD, NULL), RPC_CODE_FAILED_PRECONDITION, "a.yaml:3: bad");
+
+	c = begin(&w, SERVICE_DRAIN, &request.base);
+	ck_assert_uint_eq(w.timeout_ms, 0);
+	drained = expect_message(c, &reduction__v1__drain_reply__descriptor);
+	ck_assert_uint_eq(drained->jobs, 3);
+	ck_assert_uint_eq(drained->left_ms, 30000);
+	ck_assert(!drained->already);
+	reduction__v1__drain_reply__free_unpacked(drained, NULL);
+	expect_end(c, RPC_CODE_OK, "");
+	request.timeout_ms = 5000;
+	c = begin(&w, SERVICE_DRAIN, &request.base);
+	ck_assert_uint_eq(w.timeout_ms, 5000);
+	drained = expect_message(c, &reduction__v1__drain_reply__descriptor);
+	ck_assert(drained->already);
+	reduction__v1__drain_reply__free_unpacked(drained, NULL);
+	service_call_free(c);
+	service_free(w.s);
+}
+END_TEST
+
+static int told(struct service_call *c)
+{
+	Grpc__Health__V1__HealthCheckResponse *m =
+	    expect_message(c, &grpc__health__v1__health_check_response__descriptor);
+	int status = m->status;
+
+	grpc__health__v1__health_check_response__free_unpacked(m, NULL);
+	return status;
+}
+
+/* Numbers of the published protocol. */
+enum { SERVING = 1, NOT_SERVING = 2, SERVICE_UNKNOWN = 3 };
+
+static const struct {
+	const char *name;
+	int before, draining, stopping; /* 0: not found */
+} services[] = {
+    {"", SERVING, NOT_SERVING, NOT_SERVING},
+    {"reduction.v1.Reducer", SERVING, NOT_SERVING, NOT_SERVING},
+    {"reduction.v1.Control", SERVING, SERVING, NOT_SERVING},
+    {"reduction.v1", 0, 0, 0},
+    {"a.name.that.is.longer.than.that.of.any.service.which.this.program.has.ever.heard.of", 0, 0, 0},
+};
+
+static void expect_check(struct world *w, ProtobufCMessage *request, int want)
+{
+	struct service_call *c = begin(w, SERVICE_CHECK, request);
+
+	if (!want) {
+		expect_end(c, RPC_CODE_NOT_FOUND, "no service of that name");
+		return;
+	}
+	ck_assert_int_eq(told(c), want);
+	expect_end(c, RPC_CODE_OK, "");
+}
+
+START_TEST(health_of)
+{
+	Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+	struct service_call *watch;
+	struct world w;
+
+	open_world(&w, true); /* nobody needs a token for it */
+	request.service = (char *)services[_i].name;
+	expect_check(&w, &request.base, services[_i].before);
+	watch = begin(&w, SERVICE_WATCH, &request.base);
+	ck_assert_int_eq(told(watch), services[_i].before ? services[_i].before : SERVICE_UNKNOWN);
+	expect_wait(watch);
+	service_draining(w.s);
+	expect_check(&w, &request.base, services[_i].draining);
+	if (services[_i].draining != services[_i].before)
+		ck_assert_int_eq(told(watch), services[_i].draining);
+	expect_wait(watch);
+	service_stop(w.s);
+	if (services[_i].stopping != services[_i].draining)
+		ck_assert_int_eq(told(watch), services[_i].stopping);
+	expect_end(watch, RPC_CODE_UNAVAILABLE, "has stopped");
+	expect_end(begin(&w, SERVICE_CHECK, &request.base), RPC_CODE_UNAVAILABLE, "has stopped");
+	service_free(w.s);
+}
+END_TEST
+
+/* Probes that nobody ends do not keep out those who look after the reducer, nor the other way round. */
+START_TEST(calls_are_limited)
+{
+	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX];
+	unsigned n = 0;
+	struct world w;
+
+	open_world(&w, false);
+	for (unsigned i = 0; i < SERVICE_HEALTH_MAX; i++)
+		calls[n++] = begin(&w, SERVICE_WATCH, NULL);
+	expect_end(begin(&w, SERVICE_CHECK, NULL), RPC_CODE_RESOURCE_EXHAUSTED, "as many calls as it may");
+	for (unsigned i = 0; i < SERVICE_CALLS_MAX; i++) {
+		calls[n++] = begin(&w, SERVICE_EVENTS, NULL);
+		expect_wait(calls[n - 1]);
+	}
+	expect_end(begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED, "as many calls as it may");
+	ck_assert_uint_eq(w.drains, 0);
+	service_call_free(calls[0]);
+	calls[0] = begin(&w, SERVICE_CHECK, NULL);
+	ck_assert_int_eq(told(calls[0]), SERVING);
+	while (n)
+		service_call_free(calls[--n]);
+	service_free(w.s);
+}
+END_TEST
+
+START_TEST(nonsense_is_refused)
+{
+	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
+	static uint8_t bytes[SERVICE_REQUEST_MAX + 1];
+	char name[CONTROL_JOB + 1] = {0};
+	struct world w;
+
+	open_world(&w, false);
+	for (unsigned m = 0; m < SERVICE_METHODS; m++) {
+		expect_end(service_begin(w.s, m, &here, bytes, sizeof bytes), RPC_CODE_INVALID_ARGUMENT, "longer");
+		expect_end(service_begin(w.s, m, &here, "\x0a\xff", 2), RPC_CODE_INVALID_ARGUMENT, "no message");
+	}
+	memset(name, 'x', CONTROL_JOB);
+	request.job = name;
+	expect_end(begin(&w, SERVICE_STATUS, &request.base), RPC_CODE_INVALID_ARGUMENT, "shorter");
+	expect_end(begin(&w, SERVICE_EVENTS, &request.base), RPC_CODE_INVALID_ARGUMENT, "");
+	ck_assert_uint_eq(w.collects, 0);
+	ck_assert_uint_eq(w.drains, 0);
+	ck_assert_uint_eq(w.reloads, 0);
+	service_free(w.s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("service");
+	TCase *t = tcase_create("service");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, rights_are_looked_at, 0, sizeof rights / sizeof rights[0]);
+	tcase_add_test(t, statuses);
+	tcase_add_test(t, events_are_told);
+	tcase_add_test(t, slow_readers_find_a_gap);
+	tcase_add_test(t, drain_and_reload);
+	tcase_add_loop_test(t, health_of, 0, sizeof services / sizeof services[0]);
+	tcase_add_test(t, calls_are_limited);
+	tcase_add_test(t, nonsense_is_refused);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
