@@ -32,6 +32,7 @@ enum {
 struct rs_reducer {
 	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
 	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
+	char control[RS_ADDRESS_MAX]; /* host:port of its control service; "": not said */
 	double weight;                /* > 0; share of the shards when the map is made from weights */
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
 	char host[RS_HOST_MAX];       /* machine it runs on; that of its address where the file names none */
@@ -70,6 +71,7 @@ struct rs_config {
 
 	struct {
 		char listen[RS_ADDRESS_MAX]; /* of this reducer; default 127.0.0.1:7600 */
+		char grpc[RS_ADDRESS_MAX];   /* the same for gRPC; "": none */
 		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
 		bool lanes_auto; /* lanes is not from the file but from this machine */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
@@ -101,6 +103,8 @@ struct rs_config {
 		bool insecure;             /* allow a reducer without authentication on other addresses than loopback */
 		char secret[RS_PATH_LEN];  /* file with the job's secret, of workers and agents; "": it has none */
 		char secrets[RS_PATH_LEN]; /* directory with that of each job, of reducers; "": none is asked for */
+		char read_token[RS_PATH_LEN];  /* file of who may read the control service; "": none */
+		char admin_token[RS_PATH_LEN]; /* and of who may steer */
 	} security;
 
 	struct {

@@ -1,10 +1,10 @@
 libconfig := $(B)/config/libconfig.a
-$(libconfig): $(patsubst %.c,$(B)/%.o,$(filter-out config/reductionctl.c,$(wildcard config/*.c)))
+$(libconfig): $(patsubst %.c,$(B)/%.o,$(filter-out config/reductionctl%,$(wildcard config/*.c)))
 
 bin += $(B)/bin/reductionctl
-$(B)/bin/reductionctl: $(B)/config/reductionctl.o $(libconfig) $(libcommon)
+$(B)/bin/reductionctl: $(patsubst %.c,$(B)/%.o,$(wildcard config/reductionctl*.c)) $(libconfig) $(librpc) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(shell $(PKG_CONFIG) --libs yaml-0.1 libxxhash libcrypto) $(CLP_LIBS) -lm
+	$(LINK) -o $@ $^ $(LIBS) $(CLP_LIBS)
 
 # compiled again when the library has come or gone
 $(B)/config/plan_lp.o: $(B)/config/clp-$(CLP)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl: checks and shows configurations, and plans the shard map. */
+#include "config/reductionctl.h"
 #include "common/version.h"
 #include "config/config.h"
 #include "config/plan.h"
@@ -13,31 +14,6 @@
 #include <string.h>
 
 enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
-
-enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED };
-
-enum { OPTIONS_MAX = 6 };
-
-struct option {
-	const char *name, *arg; /* without its dashes; arg NULL: none is taken */
-	const char *help;
-};
-
-/* The arguments of a command. */
-struct call {
-	const char *file;               /* NULL when none was given */
-	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL when not given */
-};
-
-struct command {
-	const char *name;
-	enum file_arg file;
-	const char *help;
-	/* Writes to standard output; errors to *e. */
-	int (*run)(const struct call *call, struct rs_err *e);
-	const struct option *options; /* may be NULL */
-	unsigned options_n;
-};
 
 static int run_check(const struct call *call, struct rs_err *e)
 {
@@ -213,7 +189,7 @@ static int run_reference(const struct call *call, struct rs_err *e)
 	return RS_OK;
 }
 
-static const struct command commands[] = {
+static const struct command own_commands[] = {
     {"check", FILE_REQUIRED, "say whether a configuration file is good, and where it is not", run_check, NULL, 0},
     {"print", FILE_OPTIONAL, "print the configuration in effect: all keys, defaults included", run_print, NULL, 0},
     {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
@@ -221,22 +197,36 @@ static const struct command commands[] = {
      run_plan, plan_options, sizeof plan_options / sizeof plan_options[0]},
     {"reference", FILE_NONE, "print what every key is for, in Markdown", run_reference, NULL, 0},
 };
-static const unsigned commands_n = sizeof commands / sizeof commands[0];
+enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
+
+/* Those that ask reducers. */
+static const struct command *const asking_commands[] = {&status_command, &events_command, &drain_command,
+							&reload_command};
+enum { COMMANDS_N = OWN_N + sizeof asking_commands / sizeof asking_commands[0] };
+
+static const struct command *command_at(unsigned i)
+{
+	return i < OWN_N ? &own_commands[i] : asking_commands[i - OWN_N];
+}
 
 static const char *file_text(const struct command *c)
 {
-	return c->file == FILE_NONE ? "" : c->file == FILE_REQUIRED ? "FILE" : "[FILE]";
+	static const char *const texts[] = {"", "[FILE]", "FILE", "TARGET"}; /* as enum file_arg */
+
+	return texts[c->file];
 }
 
 static void print_usage(FILE *out)
 {
 	fputs("Usage: reductionctl COMMAND [FILE] [OPTION]...\n\n", out);
-	for (unsigned i = 0; i < commands_n; i++)
-		fprintf(out, "  %-9s %-6s  %s\n", commands[i].name, file_text(&commands[i]), commands[i].help);
-	fputs("\nWithout FILE the defaults are used. --help prints this, after a command its options, --version the "
-	      "version.\n"
-	      "Exit status: 0 good, 1 a bad file or an error, 2 wrong usage.\n",
-	      out);
+	for (unsigned i = 0; i < COMMANDS_N; i++)
+		fprintf(out, "  %-9s %-6s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
+	fputs(
+	    "\nWithout FILE the defaults are used. TARGET is the HOST:PORT at which a reducer answers gRPC, or a "
+	    "FILE\nwhose reducers say so as `control`. --help prints this, after a command its options, --version the "
+	    "version.\n"
+	    "Exit status: 0 good, 1 a bad file or an error, 2 wrong usage.\n",
+	    out);
 }
 
 static int fail_usage(const char *fmt, const char *word, const char *nearest)
@@ -254,12 +244,13 @@ static int fail_command(const char *word)
 	const char *nearest = NULL;
 	unsigned least = UINT_MAX;
 
-	for (unsigned i = 0; i < commands_n; i++) {
-		unsigned d = schema_distance(word, commands[i].name);
+	for (unsigned i = 0; i < COMMANDS_N; i++) {
+		const char *name = command_at(i)->name;
+		unsigned d = schema_distance(word, name);
 
-		if (d < least && schema_is_near(word, commands[i].name, d)) {
+		if (d < least && schema_is_near(word, name, d)) {
 			least = d;
-			nearest = commands[i].name;
+			nearest = name;
 		}
 	}
 	return fail_usage(word[0] == '-' ? "found unknown option" : "found unknown command", word, nearest);
@@ -281,7 +272,7 @@ static int print_command_usage(const struct command *c)
 	printf("Usage: reductionctl %s%s%s%s\n%s\n", c->name, c->file == FILE_NONE ? "" : " ", file_text(c),
 	       c->options_n ? " [OPTION]..." : "", c->help);
 	for (unsigned i = 0; i < c->options_n; i++)
-		printf("%s  --%-9s %-4s  %s\n", i ? "" : "\n", c->options[i].name,
+		printf("%s  --%-11s %-7s  %s\n", i ? "" : "\n", c->options[i].name,
 		       c->options[i].arg ? c->options[i].arg : "", c->options[i].help);
 	return finish_output();
 }
@@ -329,6 +320,8 @@ static int run_command(const struct command *c, int argc, char **argv)
 	}
 	if (!call.file && c->file == FILE_REQUIRED)
 		return fail_usage("found no file, expected one after", c->name, NULL);
+	if (!call.file && c->file == FILE_OR_ADDRESS)
+		return fail_usage("found neither HOST:PORT nor a file, expected one after", c->name, NULL);
 	switch (c->run(&call, &e)) {
 	case RS_OK:
 		return finish_output();
@@ -355,8 +348,8 @@ int main(int argc, char **argv)
 		printf("reductionctl %s\n", RS_VERSION);
 		return finish_output();
 	}
-	for (unsigned i = 0; i < commands_n; i++)
-		if (strcmp(argv[1], commands[i].name) == 0)
-			return run_command(&commands[i], argc - 2, argv + 2);
+	for (unsigned i = 0; i < COMMANDS_N; i++)
+		if (strcmp(argv[1], command_at(i)->name) == 0)
+			return run_command(command_at(i), argc - 2, argv + 2);
 	return fail_command(argv[1]);
 }

@@ -76,8 +76,11 @@ const struct schema_key schema_keys[] = {
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},
-{"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535,
+{"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600,
  .help = "Where workers connect to it; without a port 7600 is used"},
+{"reducers", "control", SCHEMA_ADDRESS, AT_REDUCER(control), .min = 1, .max = 65535, .step = 7601, .zero = true,
+ .def = "", .help = "Where it answers `reductionctl status`, `events`, `drain` and `reload`: its `server.grpc`; "
+ "without a port 7601 is used"},
 {"reducers", "weight", SCHEMA_WEIGHT, AT_REDUCER(weight), .min = 1, .max = 1000000000000, .def = "1",
  .help = "Its share of the shards relative to the other reducers, when there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
@@ -109,8 +112,12 @@ const struct schema_key schema_keys[] = {
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are dealt out by "
  "weight"},
 
-{"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .def = "127.0.0.1:7600",
+{"server", "listen", SCHEMA_ADDRESS, AT(server, listen), .min = 0, .max = 65535, .step = 7600,
+ .def = "127.0.0.1:7600",
  .help = "Where the reducer accepts workers; without a port 7600 is used, port 0 is any free one"},
+{"server", "grpc", SCHEMA_ADDRESS, AT(server, grpc), .min = 0, .max = 65535, .step = 7601, .zero = true, .def = "",
+ .help = "Where the reducer speaks gRPC, for health checks and `reductionctl`; without a port 7601 is used, port 0 is "
+ "any free one; empty: it does not"},
 {"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
  .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each online CPU, at most 8"},
 {"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
@@ -155,6 +162,12 @@ const struct schema_key schema_keys[] = {
 {"security", "secrets", SCHEMA_PATH, AT(security, secrets), .min = 0, .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8,
  .def = "", .help = "Of reducers: directory with the secret of each job in a file `<job>.secret`, as `secret`. Jobs "
  "without one are refused. Read at each connection, so secrets may come, change and go; a job that runs goes on"},
+
+{"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "Of reducers: file with the token, 16 to 1024 bytes, of those who may ask for status and events; empty: "
+ "processes on the reducer's own machine may, and nobody else. `reductionctl FILE` reads it too"},
+{"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "As `read_token`, of those who may drain and reload; who has it may ask for status and events as well"},
 
 {"logging", "level", SCHEMA_ENUM, AT(logging, level), .words = level_words, .def = "info",
  .help = "How much is logged: faults, daemon and job events, connections (debug), operations (trace)"},

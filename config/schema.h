@@ -28,10 +28,10 @@ enum schema_type {
 struct schema_key {
 	const char *section, *key;
 	enum schema_type type;
-	uint16_t offset, size;    /* of the field in struct rs_config, or in an element when the section is a list */
-	uint64_t min, max;        /* numbers: both included; names and paths: bytes */
-	uint32_t step;            /* of BYTES: a multiple of this; 0 or 1 for any */
-	bool zero;                /* 0 is taken too although it is below min */
+	uint16_t offset, size; /* of the field in struct rs_config, or in an element when the section is a list */
+	uint64_t min, max;     /* numbers: both included; names and paths: bytes */
+	uint32_t step; /* of BYTES: a multiple of this; 0 or 1 for any; of ADDRESS: the port when none is said */
+	bool zero;     /* 0 is taken too although it is below min; of ADDRESS: an empty one */
 	const char *zero_word;    /* the word that stands for 0 in the file, NULL for none */
 	const char *const *words; /* of WORD and ENUM, NULL at the end */
 	const char *def;          /* as it would stand in the file; "" = none but may be left out; NULL = required */

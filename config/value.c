@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_PORT = 7600, WEIGHT_DIGITS = 6, HOST_MAX = 253 };
+enum { WEIGHT_DIGITS = 6, HOST_MAX = 253 };
 
 struct unit {
 	const char *name;
@@ -205,8 +205,12 @@ static bool is_host(const char *host, size_t n)
 static bool parse_address(const struct schema_key *key, const char *text, char *field)
 {
 	const char *bracket = strchr(text, ']'), *end;
-	uint64_t port = DEFAULT_PORT;
+	uint64_t port = key->step;
 
+	if (!text[0] && key->zero) {
+		field[0] = '\0';
+		return true;
+	}
 	if ((text[0] == '[') != (bracket != NULL))
 		return false;
 	end = bracket ? bracket + 1 : text + strcspn(text, ":");
@@ -411,8 +415,8 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 		snprintf(buf, size, "%" PRIu64 " to %" PRIu64 " letters, digits, '.', '_' or '-'", key->min, key->max);
 		break;
 	case SCHEMA_ADDRESS:
-		snprintf(buf, size, "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64, key->min,
-			 key->max);
+		snprintf(buf, size, "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64 "%s", key->min,
+			 key->max, key->zero ? ", or nothing" : "");
 		break;
 	case SCHEMA_HOST:
 		snprintf(buf, size,

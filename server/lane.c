@@ -96,6 +96,13 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	return RS_OK;
 }
 
+static void tell_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
+{
+	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
+
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
+}
+
 static void stripe_start(struct stripe *st, uint64_t processes)
 {
 	struct rs_err why;
@@ -105,6 +112,7 @@ static void stripe_start(struct stripe *st, uint64_t processes)
 			continue;
 		/* it went while the registry's word was on its way here */
 		rs_fail(&why, stripe_loss(st), "rank %u was lost while the job was starting", r);
+		tell_lost(st, r, &why);
 		stripe_fail(st, &why);
 		return;
 	}
@@ -217,7 +225,6 @@ void *session_user(const struct session *s)
 void session_lost(struct session *s, const char *reason)
 {
 	struct stripe *st = s->stripe;
-	struct lane_event ev;
 	struct rs_err why;
 	char who[160];
 
@@ -228,7 +235,6 @@ void session_lost(struct session *s, const char *reason)
 	if (s->draining || !st->running)
 		return;
 	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
-	ev = (struct lane_event){.type = LANE_LOST, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .why = why};
-	st->owner->opt.event(st->owner->opt.ctx, &ev);
+	tell_lost(st, s->rank, &why);
 	stripe_fail(st, &why);
 }

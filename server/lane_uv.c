@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -32,9 +33,14 @@ struct lane_thread {
 	unsigned index;
 	uint32_t detect_ms;
 	const struct rs_log *log;
+	struct lane_report *report; /* of whoever has the letter that says it is there */
+
+	/* Processor time of this thread and the time of day when a second of them began, and what the last one took. */
+	uint64_t busy_ns, busy_from_ns;
+	uint32_t busy_permil;
 };
 
-enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_STOP };
+enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };
 
 struct letter {
 	struct mail mail;
@@ -124,11 +130,27 @@ static void on_after(uv_check_t *check)
 	lane_attend(check->data);
 }
 
+/* How much of the last second this thread has worked: what the kernel counts anyway costs the data path nothing. */
+static void count_busy(struct lane_thread *t)
+{
+	uint64_t now_ns = uv_hrtime(), ns;
+	struct timespec ts;
+
+	if (now_ns - t->busy_from_ns < LANE_SECOND_MS * UINT64_C(1000000))
+		return;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	ns = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	t->busy_permil = (uint32_t)((ns - t->busy_ns) * 1000 / (now_ns - t->busy_from_ns));
+	t->busy_ns = ns;
+	t->busy_from_ns = now_ns;
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	struct lane_thread *t = timer->data;
 
 	lane_tick(t->core, uv_now(&t->loop));
+	count_busy(t);
 	lane_attend(t);
 }
 
@@ -140,6 +162,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	/* without this letter the registry would hold the job for ever */
 	if (!m)
 		abort();
+	m->reported = NULL;
 	m->event = *ev;
 	mailbox_post(t->out, &m->mail);
 }
@@ -195,6 +218,21 @@ static void stop(struct lane_thread *t)
 	close_handles(t);
 }
 
+static void report(struct lane_thread *t)
+{
+	struct lane_mail *m = malloc(sizeof *m);
+
+	if (!m)
+		abort();
+	t->report = lane_report_new(t->core, uv_now(&t->loop));
+	if (t->report) {
+		t->report->thread = t->index;
+		t->report->busy_permil = t->busy_permil;
+	}
+	m->reported = t;
+	mailbox_post(t->out, &m->mail);
+}
+
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
@@ -212,6 +250,9 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		break;
 	case LETTER_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
+		break;
+	case LETTER_REPORT:
+		report(t);
 		break;
 	case LETTER_STOP:
 		stop(t);
@@ -334,6 +375,21 @@ void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err 
 	post(t, &l, NULL, 0);
 }
 
+void lane_thread_report(struct lane_thread *t)
+{
+	struct letter l = {.type = LETTER_REPORT};
+
+	post(t, &l, NULL, 0);
+}
+
+struct lane_report *lane_thread_take_report(struct lane_thread *t)
+{
+	struct lane_report *report = t->report;
+
+	t->report = NULL;
+	return report;
+}
+
 void lane_thread_stop(struct lane_thread *t)
 {
 	struct letter l = {.type = LETTER_STOP};
@@ -345,5 +401,6 @@ void lane_thread_stop(struct lane_thread *t)
 	mailbox_destroy(&t->in);
 	uv_loop_close(&t->loop);
 	lane_free(t->core);
+	free(t->report);
 	free(t);
 }

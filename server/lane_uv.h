@@ -15,6 +15,7 @@ enum { LANE_CONNECTION_BYTES = 2048 };
 /* What a lane posts to the server's mailbox. */
 struct lane_mail {
 	struct mail mail;
+	struct lane_thread *reported; /* its report is ready to be taken; NULL: it is an event */
 	struct lane_event event;
 };
 
@@ -30,6 +31,10 @@ void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_adm
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
+/* A letter comes when the report is ready. Only one may be under way. */
+void lane_thread_report(struct lane_thread *t);
+/* For who has got that letter, and frees the report. NULL: there was no memory for it. */
+struct lane_report *lane_thread_take_report(struct lane_thread *t);
 
 /* Closes all connections at once, ends the thread and frees. */
 void lane_thread_stop(struct lane_thread *t);

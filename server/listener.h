@@ -18,6 +18,9 @@ int listener_split(const char *address, char *host, size_t host_size, char *port
  * not_loopback_ok is false, or cannot be resolved; RS_EIO when it cannot be bound. */
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e);
 
+/* Does listener_open's rule about loopback allow this address? For who binds it elsewhere. Errors: RS_ECONFIG. */
+int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e);
+
 /* The numeric address a socket is bound to, as "127.0.0.1:7600" or "[::1]:7600". */
 void listener_name(int fd, char *buf, size_t size);
 /* As listener_name, of the other end of a connection. */

@@ -69,6 +69,17 @@ static void set_port(struct sockaddr *sa, int from_fd)
 	((struct sockaddr_in *)sa)->sin_port = ((struct sockaddr_in *)&first)->sin_port;
 }
 
+/* An address that everybody can reach needs something that keeps strangers out. */
+static int refuse_open(const char *address, struct rs_err *e)
+{
+	return rs_fail(
+	    e, RS_ECONFIG,
+	    "%s is not a loopback address and this reducer has no authentication: anybody who reaches it could "
+	    "read and change gradients; give each job a secret (security.secrets), or ask for certificates "
+	    "(security.tls: mutual), or say --insecure (security.insecure: true) if the network is yours alone",
+	    address);
+}
+
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG}, *list, *ai;
@@ -85,12 +96,7 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
 			continue;
 		if (!not_loopback_ok && !is_loopback(ai->ai_addr)) {
-			rc = rs_fail(e, RS_ECONFIG,
-				     "%s is not a loopback address and this reducer has no authentication: anybody who "
-				     "reaches it could read and change gradients; give each job a secret "
-				     "(security.secrets), or ask for certificates (security.tls: mutual), or say "
-				     "--insecure (security.insecure: true) if the network is yours alone",
-				     address);
+			rc = refuse_open(address, e);
 			break;
 		}
 		if (n > 0 && strcmp(port, "0") == 0)
@@ -107,6 +113,24 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 	while (n > 0)
 		close(fds[--n]);
 	return rc ? rc : rs_fail(e, RS_ECONFIG, "%s stands for no address of this machine", address);
+}
+
+int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG}, *list;
+	char host[256], port[32];
+	int rc = listener_split(address, host, sizeof host, port, sizeof port, e);
+
+	if (rc)
+		return rc;
+	rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &list);
+	if (rc)
+		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc));
+	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
+		if (!not_loopback_ok && !is_loopback(ai->ai_addr))
+			rc = refuse_open(address, e);
+	freeaddrinfo(list);
+	return rc;
 }
 
 /* rc: of the call that has filled sa. */

@@ -379,6 +379,8 @@ void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane
 		/* a lane reports a running session's loss by itself; this is one that went just before START */
 		rs_fail(&why, j->first.retain ? RS_ECUT : RS_EPEER, "rank %u was lost while the job was starting",
 			rank);
+		registry_noticed(
+		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
 		job_end(r, j, &why);
 	}
 	if (j->sessions)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the server: its loop (server_uv.c), and what it is told to do while it runs (server_steer_uv.c). */
+/* The inside of the server: its loop (server_uv.c), what it is told to do while it runs (server_steer_uv.c), and who
+ * tells it and asks over gRPC (server_control_uv.c). */
 #ifndef RS_SERVER_SERVER_PRIV_H
 #define RS_SERVER_SERVER_PRIV_H
 
 #include "server/admission.h"
 #include "server/areas.h"
+#include "server/control_uv.h"
 #include "server/greeting.h"
 #include "server/journal.h"
 #include "server/lane_uv.h"
@@ -12,7 +14,7 @@
 #include "server/server_uv.h"
 
 /* Events that are logged within limits. */
-enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_NR };
+enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_DENIED, LIMITED_NR };
 
 struct listening {
 	uv_poll_t poll;
@@ -31,6 +33,14 @@ struct server {
 	struct admission admission;
 	struct greetings *greetings;
 	struct areas *areas;
+	const struct rs_kernels *kernels;
+	uint64_t started_ms;
+	const struct rpc_api *rpc; /* NULL: there is no gRPC port, and neither of .. */
+	struct rpc_server *rpc_server;
+	struct control_uv *control;
+	char grpc_name[RS_ADDRESS_MAX]; /* where it listens */
+	struct status *collecting;      /* to which reports_due lanes have yet to add theirs; owned */
+	unsigned reports_due;
 	struct rs_log_limit limits[LIMITED_NR];
 	struct lane_thread **lanes;
 	unsigned lanes_n;
@@ -42,17 +52,33 @@ struct server {
 	unsigned sessions; /* connections handed to lanes and not gone */
 	int spare_fd;      /* given up for a moment to refuse when descriptors run out */
 	bool draining;
-	bool aborted; /* the drain timeout has passed */
-	uint64_t deadline_ms;
+	bool signalled;       /* by SIGTERM or SIGINT */
+	bool aborted;         /* the drain timeout has passed */
+	uint64_t deadline_ms; /* of the drain */
+	uint32_t drain_ms;    /* how long it is after it was set */
 };
 
 /* server_uv.c: closes every handle, so that the loop ends; the lanes go first, since they post into it. */
 void server_stop(struct server *s);
 
 /* server_steer_uv.c */
-/* No new jobs; the end when there are none. Told once more, it is the end at once. */
-void server_drain(struct server *s, int signum);
-/* Takes over from the file what a running reducer can; for the rest the log says that it needs a restart. */
-void server_reload(struct server *s);
+/* No new jobs, and the end when there are none, which the next tick looks for; after timeout_ms jobs are ended. Told
+ * once more, it has that time limit from now on. `by`: who said so, for the log. */
+void server_drain(struct server *s, const char *by, uint32_t timeout_ms);
+/* SIGTERM and SIGINT: the first drains, and ends at once where there is no job; the second one does not wait. */
+void server_signalled(struct server *s, int signum);
+/* Takes over from the file what a running reducer can; result says what that was, and whether the rest needs a restart,
+ * and so does the log. Errors: there is nothing to read, or it is wrong; then nothing changes. */
+int server_reload(struct server *s, char *result, size_t size, struct rs_err *e);
+
+/* server_control_uv.c; all but start do nothing where there is no gRPC port. */
+/* Errors: RS_EUNSUPPORTED (no module), RS_ECONFIG, RS_EIO, RS_ENOMEM; server_stop cleans up after them. */
+int server_control_start(struct server *s, struct rs_err *e);
+/* A lane's report is there. */
+void server_control_reported(struct server *s, struct lane_thread *lane);
+/* Reads the files with the tokens. Errors: RS_EIO, RS_ECONFIG; then the old ones stay. */
+int server_control_tokens(struct server *s, struct rs_err *e);
+void server_control_stop(struct server *s);
+void server_control_free(struct server *s);
 
 #endif

@@ -2,55 +2,88 @@
 #include "server/server_priv.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-void server_drain(struct server *s, int signum)
+void server_drain(struct server *s, const char *by, uint32_t timeout_ms)
 {
+	if (!s->aborted) {
+		s->drain_ms = timeout_ms;
+		s->deadline_ms = uv_now(&s->loop) + timeout_ms;
+	}
 	if (s->draining)
-		_exit(1);
+		return;
 	s->draining = true;
-	s->deadline_ms = uv_now(&s->loop) + s->cfg->timeouts.drain_ms;
 	registry_drain(s->registry);
-	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("signal", signum == SIGTERM ? "SIGTERM" : "SIGINT"),
-		rs_kv_u("jobs", registry_jobs(s->registry)));
+	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("by", by), rs_kv_u("jobs", registry_jobs(s->registry)));
+	if (s->control)
+		service_draining(control_uv_service(s->control));
+}
+
+void server_signalled(struct server *s, int signum)
+{
+	if (s->signalled)
+		_exit(1);
+	s->signalled = true;
+	if (!s->draining)
+		server_drain(s, signum == SIGTERM ? "SIGTERM" : "SIGINT", s->cfg->timeouts.drain_ms);
 	if (registry_jobs(s->registry) == 0)
 		server_stop(s);
 }
 
 static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
-	return strcmp(a->server.listen, b->server.listen) != 0 || a->server.lanes != b->server.lanes ||
-	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
-	       memcmp(&a->security, &b->security, sizeof a->security) != 0 ||
+	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
+	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
+	       a->logging.json != b->logging.json || memcmp(&a->security, &b->security, sizeof a->security) != 0 ||
 	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
 }
 
-void server_reload(struct server *s)
+static void take_over(struct server *s, const struct rs_config *fresh)
 {
-	struct rs_config fresh;
-	struct rs_err e;
+	if (fresh->logging.level != s->as_read.logging.level)
+		s->log->level = fresh->logging.level;
+	s->as_read.logging.level = fresh->logging.level;
+	s->max_connections = fresh->limits.connections;
+	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh->limits.jobs,
+								   .workers = fresh->limits.workers,
+								   .memory_bytes = fresh->limits.memory_bytes});
+}
 
-	if (!s->config_file) {
-		journal(&s->journal, RS_LOG_WARN, "reload",
-			rs_kv_s("result", "started without a file, nothing to read"));
-		return;
+/* Reads everything before it changes anything, and says what came of it. */
+static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
+{
+	static const char taken[] = "logging.level, limits and tokens taken over";
+	static const char others[] = "changes of server, timeouts, security and logging.format need a restart";
+	struct rs_config fresh;
+	bool needs;
+	int rc;
+
+	if (!s->config_file)
+		return rs_fail(e, RS_ECONFIG, "started without a file, nothing to read");
+	rc = rs_config_load(&fresh, s->config_file, e);
+	if (rc)
+		return rc;
+	rc = server_control_tokens(s, e);
+	if (!rc) {
+		take_over(s, &fresh);
+		needs = needs_restart(&fresh, &s->as_read);
+		snprintf(result, size, "%s%s%s", taken, needs ? "; " : "", needs ? others : "");
+		journal(&s->journal, RS_LOG_INFO, "reload", rs_kv_s("result", taken));
+		if (needs)
+			journal(&s->journal, RS_LOG_WARN, "reload", rs_kv_s("result", others));
 	}
-	if (rs_config_load(&fresh, s->config_file, &e)) {
-		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
-			rs_kv_s("reason", e.msg));
-		return;
-	}
-	if (fresh.logging.level != s->as_read.logging.level)
-		s->log->level = fresh.logging.level;
-	s->as_read.logging.level = fresh.logging.level;
-	s->max_connections = fresh.limits.connections;
-	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh.limits.jobs,
-								   .workers = fresh.limits.workers,
-								   .memory_bytes = fresh.limits.memory_bytes});
-	journal(&s->journal, RS_LOG_INFO, "reload", rs_kv_s("result", "logging.level and limits taken over"));
-	if (needs_restart(&fresh, &s->as_read))
-		journal(&s->journal, RS_LOG_WARN, "reload",
-			rs_kv_s("result", "changes of server, timeouts, security and logging.format need a restart"));
 	rs_config_close(&fresh);
+	return rc;
+}
+
+int server_reload(struct server *s, char *result, size_t size, struct rs_err *e)
+{
+	int rc = reload(s, result, size, e);
+
+	if (rc)
+		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
+			rs_kv_s("reason", e->msg));
+	return rc;
 }

@@ -158,7 +158,9 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	const struct lane_event *ev = &lm->event;
 
 	registry_time(s->registry, uv_now(&s->loop));
-	if (ev->type == LANE_FAILED) {
+	if (lm->reported) {
+		server_control_reported(s, lm->reported);
+	} else if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why);
 	} else if (ev->type == LANE_GONE) {
 		s->sessions--;
@@ -240,27 +242,31 @@ static void on_tick(uv_timer_t *timer)
 	for (unsigned i = 0; i < LIMITED_NR; i++)
 		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
 	admission_tick(&s->admission, uv_now(&s->loop));
-	if (!s->draining || uv_now(&s->loop) < s->deadline_ms)
+	if (!s->draining)
 		return;
-	if (s->aborted) {
+	if (registry_jobs(s->registry) == 0 || (s->aborted && uv_now(&s->loop) >= s->deadline_ms)) {
 		server_stop(s);
 		return;
 	}
+	if (s->aborted || uv_now(&s->loop) < s->deadline_ms)
+		return;
 	s->aborted = true;
 	s->deadline_ms = uv_now(&s->loop) + ABORT_GRACE_MS;
 	rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout of %.1f s",
-		(double)s->cfg->timeouts.drain_ms / 1000);
+		(double)s->drain_ms / 1000);
 	registry_abort_all(s->registry, &why);
 }
 
 static void on_signal(uv_signal_t *h, int signum)
 {
 	struct server *s = h->data;
+	char result[SERVICE_RESULT];
+	struct rs_err e;
 
 	if (signum == SIGHUP)
-		server_reload(s);
+		server_reload(s, result, sizeof result, &e);
 	else
-		server_drain(s, signum);
+		server_signalled(s, signum);
 }
 
 static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
@@ -421,11 +427,13 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
 	if (rc)
 		goto free_server;
+	s->kernels = kernels;
 	if (uv_loop_init(&s->loop)) {
 		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
 		goto free_server;
 	}
 	s->loop.data = s;
+	s->started_ms = uv_now(&s->loop);
 	rc = mailbox_init(&s->in, &s->loop, on_mail, s, e);
 	if (rc)
 		goto close_loop;
@@ -436,6 +444,8 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = start_lanes(s, kernels, e);
 	if (!rc)
 		rc = start_listening(s, e);
+	if (!rc)
+		rc = server_control_start(s, e);
 	if (rc) {
 		server_stop(s);
 		server_run(s);
@@ -464,6 +474,7 @@ void server_stop(struct server *s)
 {
 	if (uv_is_closing((uv_handle_t *)&s->tick))
 		return;
+	server_control_stop(s);
 	for (unsigned i = 0; i < s->lanes_n; i++)
 		lane_thread_stop(s->lanes[i]);
 	s->lanes_n = 0;
@@ -488,6 +499,7 @@ void server_close(struct server *s)
 		close(s->listening[i].fd);
 	mailbox_destroy(&s->in);
 	greetings_free(s->greetings);
+	server_control_free(s);
 	registry_free(s->registry);
 	areas_free(s->areas);
 	uv_loop_close(&s->loop);

@@ -220,7 +220,7 @@ class Draining(unittest.TestCase):
             for w in workers:
                 w.said("open")
             c.reducers[0].signal(signal.SIGTERM)
-            c.reducers[0].wait_text("draining signal=SIGTERM jobs=1")
+            c.reducers[0].wait_text("draining by=SIGTERM jobs=1")
             late = c.start_worker(0, 1, LOOP + ["0", "10"], env={"REDUCTION_JOB": "late"})
             self.assertRegex(late.said("end")["message"], "this reducer is shutting down")
             for w in workers:
@@ -251,7 +251,7 @@ class Draining(unittest.TestCase):
             workers = c.start_workers(1, SHELL)
             workers[0].said("open")
             c.reducers[0].signal(signal.SIGINT)
-            c.reducers[0].wait_text("draining signal=SIGINT jobs=1")
+            c.reducers[0].wait_text("draining by=SIGINT jobs=1")
             c.reducers[0].signal(signal.SIGINT)
             self.assertEqual(c.reducers[0].wait(), 1)
             c.reducers[0].killed = True  # its status was checked here

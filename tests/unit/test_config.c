@@ -94,6 +94,9 @@ static const struct {
 				"from 400ms to 60min"},
     {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a whole number with ms, s or min, "
 			       "from 100ms to 1440min, or 0"},
+    {"reducers: [{id: a, address: b, control: 'c:0'}]\n",
+     "f:1:41: reducers[0].control: found \"c:0\", expected "
+     "host:port or [IPv6]:port, with a port from 1 to 65535, or nothing"},
     {"reducers: [{id: a, address: b, weight: 0}]\n", "f:1:40: reducers[0].weight: found \"0\", expected a number "
 						     "from 0.000001 to 1000000 with at most 6 decimals"},
     {"reducers: [{id: a, address: b, weight: 1.}]\n", "f:1:40: reducers[0].weight: found \"1.\", expected a number "
@@ -360,18 +363,19 @@ static const char full[] =
     "  address: '[fe80::1%eth0]:1'\n"
     "  weight: 0.25\n"
     "  lanes: 64\n"
-    "- {id: 0.b, address: host-2.example, weight: 1000000, lanes: 2, host: '::1', bandwidth: 2500mbit}\n"
+    "- {id: 0.b, address: host-2.example, control: 'c:1', weight: 1000000, lanes: 2, host: '::1', bandwidth: "
+    "2500mbit}\n"
     "sharding:\n"
     "  shards: 4096\n"
     "  chunk_bytes: 4 MiB\n"
     "  window: 1024\n"
     "  priorities: 4\n"
     "  map: {0-1999: 0.b, \"2000,2002-4095\": 'true', 2001: 0.b}\n"
-    "server: {listen: '0.0.0.0:0', lanes: 64, cpu: scalar}\n"
+    "server: {listen: '0.0.0.0:0', grpc: '[::1]', lanes: 64, cpu: scalar}\n"
     "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, cpu: avx512}\n"
     "limits: {jobs: 1, workers: 4096, connections: 1000000, memory: 16384GiB, ops: 3}\n"
     "timeouts: {connect: 1440min, detect: 400ms, handshake: 7s, op: 90s, drain: 0}\n"
-    "security: {insecure: true}\n"
+    "security: {insecure: true, read_token: /r, admin_token: a b}\n"
     "logging: {level: trace, format: json}\n"
     "plan: {bytes: 3, step: 120ms, workers: 4096, bandwidth: 1001bit}\n"
     "workers: [{}, {host: 'fe80::1%eth0', bandwidth: 100000gbit}]\n";
@@ -400,6 +404,11 @@ START_TEST(all_keys_are_read)
 	ck_assert_uint_eq(cfg.sharding.owner[2001], 1);
 	ck_assert_uint_eq(cfg.sharding.owner[4095], 0);
 	ck_assert_str_eq(cfg.server.listen, "0.0.0.0:0");
+	ck_assert_str_eq(cfg.server.grpc, "[::1]:7601");
+	ck_assert_str_eq(cfg.reducers[0].control, "");
+	ck_assert_str_eq(cfg.reducers[1].control, "c:1");
+	ck_assert_str_eq(cfg.security.read_token, "/r");
+	ck_assert_str_eq(cfg.security.admin_token, "a b");
 	ck_assert_uint_eq(cfg.server.lanes, 64);
 	ck_assert_str_eq(cfg.server.cpu, "scalar");
 	ck_assert_str_eq(cfg.agent.socket, "/tmp/a \"b\" \\ \xc3\xa9\xe2\x80\xa8");

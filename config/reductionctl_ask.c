@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whom the commands that watch and steer ask, and how. */
+#include "common/auth.h"
+#include "config/reductionctl.h"
+#include "config/schema.h"
+#include "config/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	ANSWER_MS = 10000,      /* for an answer that is complete at once */
+	PEM_BYTES_MAX = 1 << 20 /* of a file with certificates */
+};
+
+static int add_reducer(struct asking *a, const char *name, const char *address)
+{
+	snprintf(a->reducers[a->reducers_n].name, sizeof a->reducers->name, "%s", name);
+	snprintf(a->reducers[a->reducers_n++].address, sizeof a->reducers->address, "%s", address);
+	return RS_OK;
+}
+
+static int take_address(struct asking *a, const char *address, struct rs_err *e)
+{
+	const struct schema_key *key = schema_find("reducers", "control");
+	struct rs_reducer reducer = {0};
+
+	if (!address[0] || !value_parse(key, address, &reducer))
+		return rs_fail(e, RS_EINVAL,
+			       "found \"%s\", expected host:port of a reducer's gRPC port, or a file that there is",
+			       address);
+	return add_reducer(a, "", reducer.control);
+}
+
+/* The token of a file; it never stands in an argument, which others could see. */
+static int take_token(struct asking *a, const char *file, struct rs_err *e)
+{
+	static const char scheme[] = "Bearer ";
+	struct auth_secret token;
+	int rc = auth_secret_load(&token, file, e);
+
+	if (rc)
+		return rc;
+	a->bearer = malloc(sizeof scheme + token.len);
+	if (a->bearer) {
+		memcpy(a->bearer, scheme, sizeof scheme - 1);
+		memcpy(a->bearer + sizeof scheme - 1, token.bytes, token.len);
+		a->bearer[sizeof scheme - 1 + token.len] = '\0';
+	} else {
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for a token");
+	}
+	auth_secret_clear(&token);
+	return rc;
+}
+
+static int take_file(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
+{
+	struct rs_config cfg;
+	int rc = rs_config_load(&cfg, call->file, e);
+	const char *token;
+
+	if (rc)
+		return rc;
+	for (unsigned i = 0; i < cfg.reducers_n; i++)
+		if (cfg.reducers[i].control[0])
+			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].control);
+	token = admin ? cfg.security.admin_token : cfg.security.read_token;
+	if (a->reducers_n == 0)
+		rc = rs_fail(e, RS_ECONFIG,
+			     "%s: none of its %u reducers has a key `control`, expected the host:port of its gRPC port",
+			     call->file, cfg.reducers_n);
+	else if (!call->value[ASK_TOKEN] && token[0])
+		rc = take_token(a, token, e);
+	rs_config_close(&cfg);
+	return rc;
+}
+
+static int read_text(const char *file, char **ret, struct rs_err *e)
+{
+	FILE *in = fopen(file, "re");
+	char *text;
+	size_t n;
+
+	if (!in)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot open %s", file);
+	text = malloc(PEM_BYTES_MAX + 1);
+	if (!text) {
+		fclose(in);
+		return rs_fail(e, RS_ENOMEM, "out of memory for %s", file);
+	}
+	errno = 0;
+	n = fread(text, 1, PEM_BYTES_MAX + 1, in);
+	if (ferror(in) || n == 0 || n > PEM_BYTES_MAX) {
+		if (ferror(in))
+			rs_fail_sys(e, RS_EIO, errno, "cannot read %s", file);
+		else
+			rs_fail(e, RS_ECONFIG, "%s: found %s, expected certificates or a key in PEM, at most 1 MiB",
+				file, n ? "more" : "nothing");
+		free(text);
+		fclose(in);
+		return e->code;
+	}
+	fclose(in);
+	text[n] = '\0';
+	*ret = text;
+	return RS_OK;
+}
+
+static int take_tls(struct asking *a, const struct call *call, struct rs_err *e)
+{
+	const char *authority = call->value[ASK_AUTHORITY];
+	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
+	int rc = RS_OK;
+
+	if (!certificate != !key)
+		return rs_fail(e, RS_EINVAL, "found --%s alone, expected --certificate and --key together",
+			       certificate ? "certificate" : "key");
+	if (certificate && !authority)
+		return rs_fail(e, RS_EINVAL, "found --certificate without --authority, expected both");
+	a->secure = authority;
+	if (authority)
+		rc = read_text(authority, &a->authority, e);
+	if (!rc && certificate)
+		rc = read_text(certificate, &a->certificate, e);
+	if (!rc && certificate)
+		rc = read_text(key, &a->key, e);
+	a->tls = (struct rpc_tls){.certificate = a->certificate, .key = a->key, .authority = a->authority};
+	return rc;
+}
+
+int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
+{
+	int rc;
+
+	*a = (struct asking){0};
+	a->reducers = calloc(RS_REDUCERS_MAX, sizeof *a->reducers);
+	if (!a->reducers)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
+	/* who has a file of that name means the file */
+	if (access(call->file, F_OK) == 0)
+		rc = take_file(a, call, admin, e);
+	else
+		rc = take_address(a, call->file, e);
+	if (!rc && call->value[ASK_TOKEN])
+		rc = take_token(a, call->value[ASK_TOKEN], e);
+	if (!rc)
+		rc = take_tls(a, call, e);
+	if (!rc)
+		rc = rpc_load(&a->rpc, e);
+	if (!rc)
+		rc = a->rpc->client_new(&a->client, e);
+	if (rc)
+		asking_close(a);
+	return rc;
+}
+
+void asking_close(struct asking *a)
+{
+	if (a->client)
+		a->rpc->client_free(a->client);
+	free(a->reducers);
+	free(a->bearer);
+	free(a->authority);
+	free(a->certificate);
+	free(a->key);
+}
+
+const char *asking_name(const struct asking *a, unsigned reducer, char *buf, size_t size)
+{
+	if (a->reducers[reducer].name[0])
+		snprintf(buf, size, "%s (%s)", a->reducers[reducer].name, a->reducers[reducer].address);
+	else
+		snprintf(buf, size, "%s", a->reducers[reducer].address);
+	return buf;
+}
+
+int asking_send(struct asking *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
+		uint32_t timeout_ms, struct rpc_ask **ret, struct rs_err *e)
+{
+	uint8_t bytes[1024];
+	struct rpc_ask_options opt = {
+	    .address = a->reducers[reducer].address,
+	    .authority = a->reducers[reducer].address,
+	    .tls = a->secure ? &a->tls : NULL,
+	    .path = path,
+	    .request = bytes,
+	    .timeout_ms = timeout_ms,
+	    .header = a->bearer ? "authorization" : NULL,
+	    .value = a->bearer,
+	};
+
+	if (protobuf_c_message_get_packed_size(request) > sizeof bytes)
+		return rs_fail(e, RS_EINVAL, "found a request of %zu bytes, expected at most %zu",
+			       protobuf_c_message_get_packed_size(request), sizeof bytes);
+	opt.request_len = protobuf_c_message_pack(request, bytes);
+	return a->rpc->ask(ret, a->client, &opt, e);
+}
+
+int asking_next(struct asking *a, unsigned reducer, struct rpc_ask *ask, const ProtobufCMessageDescriptor *type,
+		ProtobufCMessage **ret, struct rs_err *e)
+{
+	enum rpc_code code = RPC_CODE_OK;
+	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
+	const uint8_t *bytes;
+	size_t len;
+	int rc = a->rpc->ask_next(ask, 0, &bytes, &len, &code, e);
+
+	asking_name(a, reducer, name, sizeof name);
+	if (rc == 0)
+		return 0;
+	if (rc != 1)
+		return rs_wrap(e, "%s", name);
+	*ret = protobuf_c_message_unpack(type, NULL, len, bytes);
+	return *ret ? 1 : rs_fail(e, RS_EPROTO, "%s: the answer of %zu bytes is no %s", name, len, type->short_name);
+}
+
+int asking_all(struct asking *a, const char *path, const ProtobufCMessage *request,
+	       const ProtobufCMessageDescriptor *type,
+	       void (*take)(struct asking *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e)
+{
+	struct rpc_ask **asks = calloc(a->reducers_n, sizeof(*asks));
+	struct rs_err why = {0};
+	unsigned failed = 0;
+
+	if (!asks)
+		return rs_fail(e, RS_ENOMEM, "out of memory for questions");
+	for (unsigned i = 0; i < a->reducers_n; i++)
+		if (asking_send(a, i, path, request, ANSWER_MS, &asks[i], &why))
+			asks[i] = NULL;
+	for (unsigned i = 0; i < a->reducers_n; i++) {
+		ProtobufCMessage *answer = NULL;
+		int rc = asks[i] ? asking_next(a, i, asks[i], type, &answer, &why) : why.code;
+
+		if (rc == 0)
+			rs_fail(&why, RS_EPROTO, "%s: the answer is empty", a->reducers[i].address);
+		if (rc != 1) {
+			failed++;
+			if (a->reducers_n > 1)
+				fprintf(stderr, "reductionctl: %s\n", why.msg);
+			*e = why;
+		} else {
+			take(a, i, answer);
+			protobuf_c_message_free_unpacked(answer, NULL);
+		}
+		if (asks[i])
+			a->rpc->ask_free(asks[i]);
+	}
+	free(asks);
+	if (failed && a->reducers_n > 1)
+		rs_fail(e, e->code, "%u of %u reducers did not answer", failed, a->reducers_n);
+	return failed ? e->code : RS_OK;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's gRPC port, and what its control service knows and does.
+ *
+ * The happy path of a status: the service asks -> the registry tells of jobs and ranks -> each lane is asked for its
+ * report -> they come in the mail, and with the last one the status is complete. One is made at a time, however many
+ * ask. Failure modes: there is no memory for a report: that lane counts nothing, or for the status: whoever asked reads
+ * so. */
+#include "server/server_priv.h"
+
+#include "common/auth.h"
+#include "common/version.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	RPC_THREADS = 1,        /* that receive and send; control and health need no more */
+	CALLS_BESIDE = 64,      /* calls beside those that the service takes, which are refused with a sentence */
+	DENIED_LINES_PER_S = 5, /* of the log */
+};
+
+static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
+{
+	struct server *s = ctx;
+	uint64_t now = uv_now(&s->loop);
+
+	ret->already = s->draining;
+	if (!s->draining || timeout_ms)
+		server_drain(s, "control-service", timeout_ms ? timeout_ms : s->cfg->timeouts.drain_ms);
+	ret->jobs = registry_jobs(s->registry);
+	ret->left_ms = s->deadline_ms > now ? (uint32_t)(s->deadline_ms - now) : 0;
+}
+
+static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
+{
+	return server_reload(ctx, result, SERVICE_RESULT, e);
+}
+
+/* What is known of the process. */
+static void fill_server(struct server *s, struct status_server *to)
+{
+	uint64_t now = uv_now(&s->loop);
+
+	snprintf(to->software, sizeof to->software, "reduction %s", RS_VERSION);
+	if (s->listening_n)
+		listener_name(s->listening[0].fd, to->address, sizeof to->address);
+	snprintf(to->grpc, sizeof to->grpc, "%s", s->grpc_name);
+	snprintf(to->cpu, sizeof to->cpu, "%s", s->kernels->name);
+	to->unix_ms = journal_unix_ms();
+	to->up_ms = now - s->started_ms;
+	if (s->draining && s->deadline_ms > now)
+		to->drain_left_ms = (uint32_t)(s->deadline_ms - now);
+	to->connections = s->sessions;
+	to->connections_max = s->max_connections;
+}
+
+static void on_collect(void *ctx)
+{
+	struct server *s = ctx;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	s->collecting = registry_status(s->registry);
+	if (s->collecting)
+		fill_server(s, &s->collecting->server);
+	s->reports_due = s->lanes_n;
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_report(s->lanes[i]);
+}
+
+void server_control_reported(struct server *s, struct lane_thread *lane)
+{
+	struct lane_report *report;
+	struct status *st;
+
+	/* the lanes have stopped, and with them went their reports */
+	if (!s->lanes_n)
+		return;
+	report = lane_thread_take_report(lane);
+	if (report && s->collecting)
+		status_add(s->collecting, report);
+	free(report);
+	if (--s->reports_due > 0)
+		return;
+	st = s->collecting;
+	s->collecting = NULL;
+	service_status(control_uv_service(s->control), st);
+}
+
+static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
+{
+	struct server *s = ctx;
+
+	if (rs_log_limit_pass(&s->limits[LIMITED_DENIED], uv_now(&s->loop)))
+		journal(&s->journal, RS_LOG_WARN, "control-denied", rs_kv_s("peer", peer->address),
+			rs_kv_s("method", method), rs_kv_s("reason", why));
+}
+
+static void on_happened(void *ctx)
+{
+	struct server *s = ctx;
+
+	service_happened(control_uv_service(s->control));
+}
+
+/* gRPC's own words, of which there can be many; on any of its threads. */
+static void on_rpc_log(void *user, const char *line)
+{
+	const struct server *s = user;
+
+	rs_log(s->log, RS_LOG_DEBUG, "grpc", rs_kv_s("text", line));
+}
+
+/* RS_OK too when there is none. */
+static int load_token(struct auth_secret *token, const char *file, const char *key, struct rs_err *e)
+{
+	token->len = 0;
+	if (!file[0] || !auth_secret_load(token, file, e))
+		return RS_OK;
+	return rs_wrap(e, "security.%s", key);
+}
+
+int server_control_tokens(struct server *s, struct rs_err *e)
+{
+	struct auth_secret read, admin;
+	int rc;
+
+	if (!s->control)
+		return RS_OK;
+	rc = load_token(&read, s->cfg->security.read_token, "read_token", e);
+	if (rc)
+		return rc;
+	rc = load_token(&admin, s->cfg->security.admin_token, "admin_token", e);
+	if (!rc)
+		service_tokens(control_uv_service(s->control), (struct service_token){read.bytes, read.len},
+			       (struct service_token){admin.bytes, admin.len});
+	auth_secret_clear(&read);
+	auth_secret_clear(&admin);
+	return rc;
+}
+
+static int start_port(struct server *s, struct rs_err *e)
+{
+	struct rpc_method methods[SERVICE_METHODS];
+	struct rpc_server_options opt = {
+	    .address = s->cfg->server.grpc,
+	    .methods = methods,
+	    .methods_n = SERVICE_METHODS,
+	    .threads = RPC_THREADS,
+	    .handshake_ms = s->cfg->timeouts.handshake_ms,
+	    .detect_ms = s->cfg->timeouts.detect_ms,
+	    .calls_max = SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX + CALLS_BESIDE,
+	    .log = on_rpc_log,
+	    .user = s,
+	};
+	const char *colon = strrchr(s->cfg->server.grpc, ':');
+	int rc;
+
+	control_uv_methods(s->control, methods);
+	rc = s->rpc->server_start(&s->rpc_server, &opt, e);
+	if (rc)
+		return rs_wrap(e, "server.grpc");
+	snprintf(s->grpc_name, sizeof s->grpc_name, "%.*s:%u", (int)(colon - s->cfg->server.grpc), s->cfg->server.grpc,
+		 s->rpc->server_port(s->rpc_server));
+	journal(&s->journal, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", s->grpc_name));
+	return RS_OK;
+}
+
+int server_control_start(struct server *s, struct rs_err *e)
+{
+	struct service_options so = {
+	    .events = &s->journal.events,
+	    .drain = on_drain,
+	    .reload = on_reload,
+	    .collect = on_collect,
+	    .denied = on_denied,
+	    .ctx = s,
+	};
+	int rc;
+
+	if (!s->cfg->server.grpc[0])
+		return RS_OK;
+	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
+	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_guards(s->cfg), e);
+	if (!rc)
+		rc = rpc_load(&s->rpc, e);
+	if (!rc)
+		rc = control_uv_new(&s->control, &s->loop, s->rpc, &so, e);
+	if (!rc)
+		rc = server_control_tokens(s, e);
+	if (!rc)
+		rc = start_port(s, e);
+	if (rc)
+		return rc; /* server_control_stop follows */
+	s->journal.happened = on_happened;
+	s->journal.ctx = s;
+	return RS_OK;
+}
+
+void server_control_stop(struct server *s)
+{
+	if (!s->control)
+		return;
+	s->journal.happened = NULL;
+	control_uv_stop(s->control);
+	if (s->rpc_server)
+		s->rpc->server_stop(s->rpc_server);
+	control_uv_close(s->control);
+}
+
+void server_control_free(struct server *s)
+{
+	status_free(s->collecting);
+	control_uv_free(s->control);
+}
