@@ -4,7 +4,7 @@
 #define RS_CONFIG_REDUCTIONCTL_H
 
 #include "config/config.h"
-#include "rpc/rpc.h"
+#include "common/rpc/rpc.h"
 
 #include <protobuf-c/protobuf-c.h>
 

@@ -9,7 +9,7 @@
 #ifndef RS_SERVER_SERVICE_H
 #define RS_SERVER_SERVICE_H
 
-#include "rpc/rpc.h"
+#include "common/rpc/rpc.h"
 #include "server/events.h"
 #include "server/status.h"
 

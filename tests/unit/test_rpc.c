@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The module for gRPC, on loopback: a server and clients in this process. Not forked, which gRPC does not take. */
-#include "rpc/rpc.h"
+#include "common/rpc/rpc.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -3,7 +3,7 @@
  *
  * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure modes: an unknown method, too
  * many calls: refused with a status. */
-#include "rpc/grpc_priv.h"
+#include "common/rpc/grpc_priv.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,5 +1,5 @@
 # libreduction-grpc.so, all that knows gRPC: left out where libgrpc is missing
-rpc_grpc_src := $(wildcard rpc/grpc_*.c)
+rpc_grpc_src := $(wildcard common/rpc/grpc_*.c)
 ifeq ($(GRPC),on)
 lib += $(B)/lib/libreduction-grpc.so
 $(rpc_grpc_src:%.c=$(B)/%.o): private ISA := $(GRPC_CFLAGS)
@@ -9,5 +9,5 @@ $(B)/lib/libreduction-grpc.so: $(rpc_grpc_src:%.c=$(B)/%.o) $(libproto) $(libcom
 endif
 
 # what loads it
-librpc := $(B)/rpc/librpc.a
-$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard rpc/*.c)))
+librpc := $(B)/common/rpc/librpc.a
+$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard common/rpc/*.c)))

@@ -3,7 +3,7 @@
 #ifndef RS_RPC_GRPC_PRIV_H
 #define RS_RPC_GRPC_PRIV_H
 
-#include "rpc/rpc.h"
+#include "common/rpc/rpc.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>

@@ -2,7 +2,7 @@
 /* A call of a server with one request, which its handler gets when it is complete, and an answer of any number of
  * messages. Whoever does not send a request is given up after a while. As in grpc_stream.c the owner, here first the
  * wait for the request and then the handler, holds a reference, and so does every operation. */
-#include "rpc/grpc_priv.h"
+#include "common/rpc/grpc_priv.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

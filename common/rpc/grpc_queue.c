@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rpc/grpc_priv.h"
+#include "common/rpc/grpc_priv.h"
 
 #include <signal.h>
 #include <stdio.h>
