@@ -57,6 +57,7 @@ static void ask_unref(struct rpc_ask *a)
 static bool start(struct rpc_ask *a, struct ask_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&a->refs, 1);
+	op_starts(&op->op);
 	if (grpc_call_start_batch(a->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
 		return true;
 	atomic_fetch_sub(&a->refs, 1);

@@ -37,6 +37,29 @@ struct op {
 	void (*done)(struct op *op, bool ok);
 };
 
+/* ThreadSanitizer does not see how gRPC hands an operation from the thread that starts it to the one that serves its
+ * queue, so it is told: to be called before the start, and when the queue gives it out. */
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+static inline void op_starts(struct op *op)
+{
+	__tsan_release(op);
+}
+static inline void op_comes(struct op *op)
+{
+	__tsan_acquire(op);
+}
+#else
+static inline void op_starts(struct op *op)
+{
+	(void)op;
+}
+static inline void op_comes(struct op *op)
+{
+	(void)op;
+}
+#endif
+
 /* A completion queue with the thread that serves it. */
 struct queue {
 	grpc_completion_queue *cq;

@@ -23,8 +23,10 @@ static void *queue_main(void *arg)
 
 		if (ev.type == GRPC_QUEUE_SHUTDOWN)
 			return NULL;
-		if (ev.type == GRPC_OP_COMPLETE)
+		if (ev.type == GRPC_OP_COMPLETE) {
+			op_comes(op);
 			op->done(op, ev.success);
+		}
 		if (q->tick && gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), tick) >= 0) {
 			q->tick(q);
 			tick = next_tick(q);

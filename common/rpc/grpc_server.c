@@ -88,6 +88,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	if (r) {
 		*r = (struct refusal){.op = {on_refused}, .call = call, .server = s};
 		ops[2].data.recv_close_on_server.cancelled = &r->cancelled;
+		op_starts(&r->op);
 		if (grpc_call_start_batch(call, ops, 3, &r->op, NULL) == GRPC_CALL_OK)
 			return;
 	}
@@ -132,6 +133,7 @@ static void request_next(struct request *r)
 
 	grpc_call_details_init(&r->details);
 	grpc_metadata_array_init(&r->headers);
+	op_starts(&r->op);
 	grpc_server_request_call(r->worker->server->server, &r->call, &r->details, &r->headers, cq, cq, &r->op);
 }
 
@@ -288,6 +290,7 @@ static void shut_down(struct rpc_server *s)
 	int rc = 0;
 
 	s->shutdown.done = on_shutdown;
+	op_starts(&s->shutdown);
 	grpc_server_shutdown_and_notify(s->server, s->workers[0].queue.cq, &s->shutdown);
 	clock_gettime(CLOCK_MONOTONIC, &by);
 	by.tv_nsec += LAST_WORDS_MS * 1000000L;
