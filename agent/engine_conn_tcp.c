@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One TCP connection of the engine. The happy path is: resolve, connect, then read into and send from where the
- * exchange says, until it wants the connection shut down. Failure modes are: the name or the connect fails (told to the
- * exchange, which comes back with CONNECT after a while), or a read or a write fails. After a failed write what the
- * peer said last is read first: most likely an ABORT that explains it. Reads go on until the socket is empty, but not
- * for ever: poll is level-triggered and comes back. */
+/* One TCP connection of the engine. The happy path is: resolve, connect, shake hands where TLS is wanted, then read
+ * into and send from where the exchange says, until it wants the connection shut down. Failure modes are: the name, the
+ * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
+ * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
+ * the socket is empty, but not for ever: poll is level-triggered and comes back. */
 #include "agent/engine_lookup.h"
 #include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
+#include "common/wire.h"
+#include "proto/control.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -32,12 +33,13 @@ enum conn_state {
 	CONN_IDLE,       /* nothing is open */
 	CONN_RESOLVING,  /* for the host's addresses */
 	CONN_CONNECTING, /* for the socket to become writable */
+	CONN_SECURING,   /* for TLS */
 	CONN_UP,
 	CONN_CLOSING, /* for the poll handle's close callback, then the descriptor is closed: IDLE */
 };
 
-/* Invariant: fd >= 0 and poll is initialized in CONNECTING, UP and CLOSING. A name lookup that is not waited for any
- * more stays until it has ended, or the engine, in any state but CONNECTING, UP and CLOSING. */
+/* Invariant: wire.fd >= 0 and poll is initialized from CONNECTING to CLOSING. A name lookup that is not waited for any
+ * more stays until it has ended, or the engine, in the states IDLE and RESOLVING. */
 struct tcp {
 	struct conn conn;
 	char host[CONN_HOST_MAX];
@@ -48,38 +50,27 @@ struct tcp {
 	bool local;            /* both ends are on this machine */
 	int events;            /* that are polled for */
 	unsigned tries;        /* chooses among the addresses of a name */
-	int fd;
+	struct wire wire;
 	uv_poll_t poll;
 };
 
 static void on_poll(uv_poll_t *h, int status, int events);
 
-/* The two places where bytes pass between the socket and the exchange. -1 with errno. */
-static ssize_t io_recv(struct tcp *c, struct iovec *iov, unsigned n)
+static uint64_t now(const struct tcp *c)
 {
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
-
-	return recvmsg(c->fd, &m, 0);
+	return uv_now(&c->conn.en->loop);
 }
 
-static ssize_t io_send(struct tcp *c, struct iovec *iov, unsigned n)
+static unsigned reducer(const struct tcp *c)
 {
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
-
-	return sendmsg(c->fd, &m, MSG_NOSIGNAL);
+	return exchange_reducer(c->conn.en->x, c->conn.link);
 }
 
-/* strerror as the end of a sentence */
-static const char *reason_text(int error, char *buf, size_t size)
+/* This connection leads no more: those that waited for it may be made. */
+static void release(struct tcp *c)
 {
-	errno = error;
-	if (error == 0)
-		snprintf(buf, size, "it closed the connection");
-	else
-		snprintf(buf, size, "%m"); /* strerror is not thread-safe */
-	if (isupper((unsigned char)buf[0]) && islower((unsigned char)buf[1]))
-		buf[0] = (char)tolower((unsigned char)buf[0]);
-	return buf;
+	if (engine_tls_release(&c->conn.en->tls, reducer(c), c))
+		exchange_poke(c->conn.en->x);
 }
 
 static void log_conn(struct tcp *c, const char *event, const char *reason)
@@ -93,15 +84,15 @@ static void on_closed(uv_handle_t *h)
 {
 	struct tcp *c = h->data;
 
-	close(c->fd);
-	c->fd = -1;
+	wire_close(&c->wire);
 	c->state = CONN_IDLE;
 	engine_settle(c->conn.en);
 }
 
 static void shut_down(struct tcp *c)
 {
-	if (c->state == CONN_CONNECTING || c->state == CONN_UP) {
+	release(c);
+	if (c->state == CONN_CONNECTING || c->state == CONN_SECURING || c->state == CONN_UP) {
 		c->state = CONN_CLOSING;
 		uv_close((uv_handle_t *)&c->poll, on_closed);
 	} else if (c->state == CONN_RESOLVING) {
@@ -109,20 +100,28 @@ static void shut_down(struct tcp *c)
 	}
 }
 
-/* The connection failed, or the peer closed it (error 0). */
-static void lose(struct tcp *c, int error)
+/* The connection failed, or could not be made. */
+static void lose(struct tcp *c, const char *why)
 {
-	char buf[128];
-
-	reason_text(error, buf, sizeof buf);
-	log_conn(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", buf);
+	log_conn(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
+	if (c->state == CONN_SECURING)
+		engine_tls_failed(&c->conn.en->tls, reducer(c), why, now(c));
 	shut_down(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, buf, uv_now(&c->conn.en->loop));
+	exchange_disconnected(c->conn.en->x, c->conn.link, why, now(c));
 }
 
-/* Reads once. Returns the bytes that were asked for and not there (> 0: the socket is empty), 0 when there may be
- * more, -1 at the end with *error set. */
-static ssize_t read_once(struct tcp *c, size_t *total, int *error)
+/* The same for an error of the system, or of what the wire knows. */
+static void lose_for(struct tcp *c, int error)
+{
+	struct wire w = {.error = error};
+	char buf[WIRE_REASON];
+
+	lose(c, wire_reason(error ? &w : &c->wire, buf));
+}
+
+/* Reads once, `inside` the wire or not. Returns the bytes that were asked for and not there (> 0: nothing more is there
+ * now), 0 when there may be more, -1 at the end. */
+static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
 {
 	struct iovec iov[2];
 	unsigned n = exchange_recv_target(c->conn.en->x, c->conn.link, iov);
@@ -133,29 +132,28 @@ static ssize_t read_once(struct tcp *c, size_t *total, int *error)
 		asked += iov[i].iov_len;
 	if (asked == 0)
 		return 1; /* the exchange wants the connection closed */
-	do
-		got = io_recv(c, iov, n);
-	while (got < 0 && errno == EINTR);
+	got = inside ? wire_recv_inside(&c->wire, iov, n) : wire_recv(&c->wire, iov, n);
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return (ssize_t)asked;
-	*error = got < 0 ? errno : 0;
 	if (got <= 0)
 		return -1;
+	release(c); /* a ticket comes before everything else */
 	*total += (size_t)got;
 	engine_count(&c->conn.en->rx_bytes, (size_t)got);
-	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, uv_now(&c->conn.en->loop));
+	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, now(c));
 	return (ssize_t)asked - got;
 }
 
 /* The write side failed: what stands unread may say why. */
-static void lose_after_write(struct tcp *c, int error)
+static void lose_after_write(struct tcp *c)
 {
+	char buf[WIRE_REASON];
 	size_t total = 0;
-	int ignored;
 
-	while (total < CONN_READ_AHEAD * 4 && read_once(c, &total, &ignored) == 0)
+	wire_reason(&c->wire, buf);
+	while (total < CONN_READ_AHEAD * 4 && read_once(c, &total, false) == 0)
 		continue;
-	lose(c, error);
+	lose(c, buf);
 }
 
 static void poll_for(struct tcp *c, int events)
@@ -170,8 +168,8 @@ static void take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local = c->local};
 
-	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->fd, &signal)))
-		exchange_signal(c->conn.en->x, c->conn.link, &signal, uv_now(&c->conn.en->loop));
+	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->wire.fd, &signal)))
+		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));
 }
 
 /* Sends until the socket is full or nothing is left. Afterwards the connection may be gone. */
@@ -181,6 +179,10 @@ static void conn_write(struct tcp *c)
 	bool full = false;
 	unsigned n;
 
+	if (!wire_flush(&c->wire)) {
+		lose_after_write(c);
+		return;
+	}
 	take_signal(c);
 	while (!full && (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, CONN_IOVECS)) > 0) {
 		size_t left = 0;
@@ -188,68 +190,129 @@ static void conn_write(struct tcp *c)
 
 		for (unsigned i = 0; i < n; i++)
 			left += iov[i].iov_len;
-		sent = io_send(c, iov, n);
-		if (sent < 0 && errno == EINTR)
-			continue;
+		sent = wire_send(&c->wire, iov, n);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-			lose_after_write(c, errno);
+			lose_after_write(c);
 			return;
 		}
 		full = sent < (ssize_t)left;
 		if (sent > 0) {
 			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
-			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, uv_now(&c->conn.en->loop));
+			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
 		}
 	}
-	poll_for(c, UV_READABLE | (full ? UV_WRITABLE : 0));
+	poll_for(c, UV_READABLE | (full || wire_unsent(&c->wire) ? UV_WRITABLE : 0));
 }
 
 static void conn_read(struct tcp *c)
 {
 	size_t total = 0;
-	int error;
+	ssize_t rc = 0;
 
-	for (unsigned i = 0; i < CONN_READS; i++) {
-		ssize_t rc = read_once(c, &total, &error);
-
-		if (rc < 0) {
-			lose(c, error);
-			return;
-		}
-		if (rc > 0)
-			break;
-		if (total >= CONN_READ_AHEAD) {
+	for (unsigned i = 0; i < CONN_READS && rc == 0; i++) {
+		rc = read_once(c, &total, false);
+		if (rc == 0 && total >= CONN_READ_AHEAD) {
 			total = 0;
 			conn_write(c);
 			if (c->state != CONN_UP)
 				return;
 		}
 	}
-	conn_write(c);
+	while (rc >= 0 && wire_pending(&c->wire)) {
+		rc = read_once(c, &total, true);
+		if (rc > 0)
+			break;
+	}
+	if (rc < 0)
+		lose_for(c, 0);
+	else
+		conn_write(c);
 }
 
 static void conn_service(struct conn *conn);
 
-static void finish_connect(struct tcp *c)
+/* A reducer without TLS has answered what it took for garbage. */
+static void lose_foreign(struct tcp *c)
 {
-	int error = 0;
-	socklen_t len = sizeof error;
+	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct control_refused refused;
+	char text[sizeof refused.message + 64];
+	ssize_t got = recv(c->wire.fd, in, sizeof in, MSG_DONTWAIT);
+	struct frame f;
+	struct rs_err e;
 
-	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-		error = errno;
-	/* a port of this machine that nobody listens on may answer from the very socket that connects */
-	if (!error && tcp_peer(c->fd) == TCP_PEER_SELF)
-		error = ECONNREFUSED;
-	if (error) {
-		lose(c, error);
+	if (got < FRAME_HEADER || frame_decode(in, &f, &e) || f.type != FRAME_REFUSED ||
+	    (size_t)got < FRAME_HEADER + (size_t)f.payload_len ||
+	    control_unpack_refused(in + FRAME_HEADER, f.payload_len, &refused, &e)) {
+		lose_for(c, 0);
 		return;
 	}
+	snprintf(text, sizeof text, "it answered without TLS: %s", refused.message);
+	lose(c, text);
+}
+
+static void conn_up(struct tcp *c)
+{
+	uint8_t binding[TLS_BINDING];
+	struct rs_err e;
+
+	if (c->wire.ssl && tls_binding(c->wire.ssl, binding, &e)) {
+		lose(c, e.msg);
+		return;
+	}
+	if (c->wire.ssl)
+		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
 	c->state = CONN_UP;
 	c->shut = false;
-	c->local = tcp_peer(c->fd) == TCP_PEER_LOCAL;
-	log_conn(c, "reducer-connected", "");
-	exchange_connected(c->conn.en->x, c->conn.link, uv_now(&c->conn.en->loop));
+	c->local = tcp_peer(c->wire.fd) == TCP_PEER_LOCAL;
+	log_conn(c, "reducer-connected", c->wire.ssl && SSL_session_reused(c->wire.ssl) ? "TLS session resumed" : "");
+	exchange_connected(c->conn.en->x, c->conn.link, now(c));
 	conn_service(&c->conn);
+}
+
+static void go_on_securing(struct tcp *c)
+{
+	struct rs_err e;
+
+	switch (wire_handshake(&c->wire, &e)) {
+	case WIRE_UP:
+		conn_up(c);
+		break;
+	case WIRE_WAIT:
+		poll_for(c, UV_READABLE | (wire_unsent(&c->wire) ? UV_WRITABLE : 0));
+		break;
+	case WIRE_FAILED:
+		if (c->wire.foreign)
+			lose_foreign(c);
+		else
+			lose(c, e.msg);
+		break;
+	}
+}
+
+static void finish_connect(struct tcp *c)
+{
+	struct engine_tls *tls = &c->conn.en->tls;
+	struct engine_tls_peer *peer = tls->ctx ? &tls->peers[reducer(c)] : NULL;
+	int error = 0;
+	socklen_t len = sizeof error;
+	struct rs_err e;
+
+	if (getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	/* a port of this machine that nobody listens on may answer from the very socket that connects */
+	if (!error && tcp_peer(c->wire.fd) == TCP_PEER_SELF)
+		error = ECONNREFUSED;
+	if (error) {
+		lose_for(c, error);
+	} else if (!peer) {
+		conn_up(c);
+	} else if (wire_connect(&c->wire, c->wire.fd, tls->ctx, peer->name, &peer->session, &e)) {
+		lose(c, e.msg);
+	} else {
+		c->state = CONN_SECURING;
+		go_on_securing(c);
+	}
 }
 
 static void on_poll(uv_poll_t *h, int status, int events)
@@ -260,6 +323,8 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		c->events = 0; /* libuv has stopped the handle */
 	if (c->state == CONN_CONNECTING)
 		finish_connect(c);
+	else if (c->state == CONN_SECURING)
+		go_on_securing(c);
 	else if (c->state == CONN_UP && (status < 0 || (events & UV_READABLE)))
 		conn_read(c);
 	else if (c->state == CONN_UP)
@@ -299,19 +364,18 @@ static void connect_to(struct tcp *c, const struct addrinfo *list)
 	a = list;
 	for (unsigned skip = c->tries++ % n; skip > 0; skip--)
 		a = a->ai_next;
-	c->fd = open_socket(c, a);
-	if (c->fd < 0) {
+	wire_plain(&c->wire, open_socket(c, a));
+	if (c->wire.fd < 0) {
 		int error = errno;
 
 		c->state = CONN_IDLE;
-		lose(c, error);
+		lose_for(c, error);
 		return;
 	}
-	if (uv_poll_init(&c->conn.en->loop, &c->poll, c->fd) < 0) {
-		close(c->fd);
-		c->fd = -1;
+	if (uv_poll_init(&c->conn.en->loop, &c->poll, c->wire.fd) < 0) {
+		wire_close(&c->wire);
 		c->state = CONN_IDLE;
-		lose(c, EIO);
+		lose_for(c, EIO);
 		return;
 	}
 	c->poll.data = c;
@@ -335,8 +399,7 @@ static void conn_looked_up(struct conn *conn)
 	} else if (c->state == CONN_RESOLVING) {
 		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", gai_strerror(rc));
 		c->state = CONN_IDLE;
-		log_conn(c, "reducer-unreachable", buf);
-		exchange_disconnected(c->conn.en->x, c->conn.link, buf, uv_now(&c->conn.en->loop));
+		lose(c, buf);
 	}
 	if (list)
 		freeaddrinfo(list);
@@ -348,7 +411,8 @@ static void begin_connect(struct tcp *c)
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *list;
 
-	exchange_connecting(c->conn.en->x, c->conn.link, uv_now(&c->conn.en->loop));
+	engine_tls_refresh(&c->conn.en->tls, now(c));
+	exchange_connecting(c->conn.en->x, c->conn.link, now(c));
 	if (getaddrinfo(c->host, c->port, &hints, &list) == 0) {
 		connect_to(c, list);
 		freeaddrinfo(list);
@@ -356,7 +420,7 @@ static void begin_connect(struct tcp *c)
 	}
 	c->lookup = lookup_start(c->host, c->port, &c->conn.en->wake, &c->conn.en->looked_up);
 	if (!c->lookup) {
-		lose(c, ENOMEM);
+		lose_for(c, ENOMEM);
 		return;
 	}
 	c->state = CONN_RESOLVING;
@@ -367,21 +431,21 @@ static void conn_service(struct conn *conn)
 	struct tcp *c = (struct tcp *)conn;
 	struct exchange *x = c->conn.en->x;
 
-	switch (exchange_want(x, c->conn.link, uv_now(&c->conn.en->loop))) {
+	switch (exchange_want(x, c->conn.link, now(c))) {
 	case EXCHANGE_CONNECT:
-		if (c->state == CONN_IDLE && !c->lookup)
+		if (c->state == CONN_IDLE && !c->lookup && engine_tls_may_connect(&c->conn.en->tls, reducer(c), c))
 			begin_connect(c);
 		break;
 	case EXCHANGE_SHUTDOWN:
 		if (c->state == CONN_UP && !c->shut) {
 			c->shut = true;
-			shutdown(c->fd, SHUT_WR);
-			poll_for(c, UV_READABLE);
+			wire_shutdown(&c->wire);
+			poll_for(c, UV_READABLE | (wire_unsent(&c->wire) ? UV_WRITABLE : 0));
 		}
 		break;
 	case EXCHANGE_CLOSE:
 		shut_down(c);
-		exchange_disconnected(x, c->conn.link, "", uv_now(&c->conn.en->loop));
+		exchange_disconnected(x, c->conn.link, "", now(c));
 		break;
 	case EXCHANGE_NOTHING:
 		if (c->state == CONN_UP)
@@ -440,7 +504,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	if (!c)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
-	c->fd = -1;
+	c->wire.fd = -1;
 	rc = parse_address(c, exchange_address(en->x, link), e);
 	if (rc) {
 		free(c);

@@ -7,9 +7,8 @@ enum { READ_AGAIN_MS = 1000 };
 
 static int load(SSL_CTX **ret, const struct rs_config *cfg, struct rs_err *e)
 {
-	struct tls_files files = {.certificate = cfg->security.certificate,
-				  .key = cfg->security.key,
-				  .authority = cfg->security.authority};
+	struct tls_files files = {
+	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
 
 	return tls_worker(ret, cfg->security.tls, &files, e);
 }

@@ -267,6 +267,8 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 
 	if (!rc && guarded)
 		rc = check_secret(en, e);
+	if (!rc)
+		rc = engine_tls_init(&en->tls, o->cfg, o->log, e);
 	if (rc)
 		return rc;
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
@@ -293,6 +295,8 @@ static void release(struct engine *en)
 	uv_loop_close(&en->loop);
 	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
 	exchange_free(en->x);
+	engine_tls_tell(&en->tls, UINT64_MAX);
+	engine_tls_close(&en->tls);
 
 	pthread_mutex_destroy(&en->lock);
 	free(en);

@@ -5,6 +5,7 @@
 #define RS_AGENT_ENGINE_UV_H
 
 #include "agent/engine.h"
+#include "agent/engine_tls.h"
 
 #include <pthread.h>
 #include <uv.h>
@@ -34,6 +35,7 @@ struct engine {
 	struct engine_options opt; /* job points to the copy */
 	char job[RS_NAME_MAX];
 	struct exchange *x;
+	struct engine_tls tls;
 	uv_loop_t loop;
 	uv_async_t wake;
 	uv_timer_t timer;

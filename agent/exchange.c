@@ -160,6 +160,11 @@ unsigned exchange_links(const struct exchange *x)
 	return x->links_n;
 }
 
+unsigned exchange_reducer(const struct exchange *x, unsigned link)
+{
+	return x->links[link].reducer;
+}
+
 const char *exchange_address(const struct exchange *x, unsigned link)
 {
 	return link_reducer(&x->links[link])->address;

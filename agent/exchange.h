@@ -146,6 +146,8 @@ enum exchange_state exchange_state(const struct exchange *x);
 const struct rs_err *exchange_error(const struct exchange *x);
 
 unsigned exchange_links(const struct exchange *x);
+/* The index in cfg->reducers of the one that it leads to. */
+unsigned exchange_reducer(const struct exchange *x, unsigned link);
 /* "host:port" as configured. */
 const char *exchange_address(const struct exchange *x, unsigned link);
 enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms);

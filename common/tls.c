@@ -39,6 +39,21 @@ const char *tls_error_text(char *buf, size_t size)
 	return text ? text : "OpenSSL does not say why";
 }
 
+enum tls_beginning tls_beginning(const uint8_t *first, size_t n)
+{
+	/* a record of the handshake, of any version but SSL 2's; in it a ClientHello and its length */
+	static const struct {
+		uint8_t at, value;
+	} fixed[] = {{0, 0x16}, {1, 3}, {5, 1}};
+
+	for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+		if (n > fixed[i].at && first[fixed[i].at] != fixed[i].value)
+			return TLS_BEGINS_NOT;
+	if (n < TLS_FIRST)
+		return TLS_MAY_BEGIN;
+	return (first[6] << 16 | first[7] << 8 | first[8]) > TLS_HELLO_MAX ? TLS_BEGINS_LONG : TLS_BEGINS;
+}
+
 static int fail_file(struct rs_err *e, const char *what, const char *file)
 {
 	char buf[128];
@@ -258,7 +273,7 @@ static int configure(SSL_CTX *ctx)
 	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_LEGACY_SERVER_CONNECT);
 	/* a call reads at most one record, so that no peer can keep a thread with records that hold no data */
 	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
-	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE);
+	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_read_ahead(ctx, 1); /* one system call for a record, not two */
 	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
 	SSL_CTX_set_verify_depth(ctx, CHAIN_DEPTH);

@@ -22,12 +22,23 @@ enum tls_mode {
 };
 
 enum {
-	TLS_BINDING = 32,       /* bytes of what only the two ends of one TLS connection know */
-	TLS_NAMES_MAX = 512,    /* bytes of a certificate's names, terminator included */
-	TLS_EXPIRY_TEXT = 40,   /* bytes of a date, terminator included */
-	TLS_TICKET_S = 600,     /* for which a connection may be resumed without certificates */
-	TLS_HELLO_MAX = 8 << 10 /* bytes of a ClientHello that are taken; common ones have less than 2 KiB */
+	TLS_BINDING = 32,        /* bytes of what only the two ends of one TLS connection know */
+	TLS_NAMES_MAX = 512,     /* bytes of a certificate's names, terminator included */
+	TLS_EXPIRY_TEXT = 40,    /* bytes of a date, terminator included */
+	TLS_TICKET_S = 600,      /* for which a connection may be resumed without certificates */
+	TLS_HELLO_MAX = 8 << 10, /* bytes of a ClientHello that are taken; common ones have less than 2 KiB */
+	TLS_FIRST = 9,           /* bytes after which tls_beginning knows */
 };
+
+/* What a connection is that begins with these bytes. */
+enum tls_beginning {
+	TLS_BEGINS,
+	TLS_MAY_BEGIN,   /* n < TLS_FIRST, and so far it looks like TLS */
+	TLS_BEGINS_LONG, /* with a ClientHello of more than TLS_HELLO_MAX bytes, for which memory would be taken at once
+			  */
+	TLS_BEGINS_NOT,
+};
+enum tls_beginning tls_beginning(const uint8_t *first, size_t n);
 
 /* PEM files; "" where there is none. Must stay valid during a call only. */
 struct tls_files {

@@ -72,6 +72,18 @@ static size_t take_first(struct wire *w, char *data, size_t n)
 	return n;
 }
 
+/* A frame in place of TLS, from a reducer that has none, stays unread: the caller may want to. */
+static bool is_foreign(struct wire *w)
+{
+	char first[2];
+
+	if (!w->greeted && recv(w->fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT) == sizeof first) {
+		w->greeted = true;
+		w->foreign = memcmp(first, "RS", sizeof first) == 0;
+	}
+	return w->foreign;
+}
+
 static int bio_read(BIO *b, char *data, size_t n, size_t *got)
 {
 	struct wire *w = BIO_get_data(b);
@@ -82,6 +94,8 @@ static int bio_read(BIO *b, char *data, size_t n, size_t *got)
 		*got = take_first(w, data, n);
 		return 1;
 	}
+	if (is_foreign(w))
+		return 0;
 	if (w->dry || !w->allowance) {
 		w->starved = w->dry;
 		BIO_set_retry_read(b);
@@ -231,18 +245,6 @@ static int broken(struct wire *w)
 	return w->error ? w->error : EPROTO;
 }
 
-/* A frame in place of TLS, from a reducer that has none: the caller may read it. */
-static bool is_foreign(struct wire *w)
-{
-	char first[2];
-
-	if (w->greeted || SSL_is_server(w->ssl) || recv(w->fd, first, 2, MSG_PEEK | MSG_DONTWAIT) != 2)
-		return false;
-	w->greeted = true;
-	w->foreign = memcmp(first, "RS", 2) == 0;
-	return w->foreign;
-}
-
 static enum wire_progress fail(struct wire *w, struct rs_err *e)
 {
 	char buf[WIRE_REASON];
@@ -258,7 +260,7 @@ enum wire_progress wire_handshake(struct wire *w, struct rs_err *e)
 
 	if (w->up)
 		return WIRE_UP;
-	if (!wire_flush(w) || is_foreign(w))
+	if (!wire_flush(w))
 		return fail(w, e);
 	w->dry = w->starved = false;
 	w->allowance = BYTES_BESIDE;
@@ -295,7 +297,7 @@ static int read_nothing(struct wire *w, int rc)
 	return why == SSL_ERROR_ZERO_RETURN ? 0 : broken(w);
 }
 
-static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n)
+static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n, bool inside)
 {
 	size_t total = 0, at = 0, got;
 
@@ -303,7 +305,8 @@ static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n)
 		errno = EPROTO;
 		return -1;
 	}
-	w->dry = w->starved = false;
+	w->dry = inside;
+	w->starved = false;
 	w->allowance = BYTES_BESIDE;
 	for (unsigned k = 0; k < n; k++)
 		w->allowance += iov[k].iov_len;
@@ -341,13 +344,18 @@ ssize_t wire_recv(struct wire *w, struct iovec *iov, unsigned n)
 	ssize_t got;
 
 	if (w->ssl)
-		return secure_recv(w, iov, n);
+		return secure_recv(w, iov, n, false);
 	do
 		got = recvmsg(w->fd, &m, MSG_DONTWAIT);
 	while (got < 0 && errno == EINTR);
 	if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
 		w->error = errno;
 	return got;
+}
+
+ssize_t wire_recv_inside(struct wire *w, struct iovec *iov, unsigned n)
+{
+	return secure_recv(w, iov, n, true);
 }
 
 bool wire_flush(struct wire *w)

@@ -79,11 +79,14 @@ void wire_move(struct wire *to, struct wire *from);
 /* At most what the iovecs hold, n > 0. Less than that: nothing more is there now. 0: the peer has ended its stream. -1
  * with errno: EAGAIN, or another one for which wire_reason has the words. */
 ssize_t wire_recv(struct wire *w, struct iovec *iov, unsigned n);
-/* Data may be inside that no poll will tell of: call wire_recv again, after others had their turn. */
+/* Data may be inside that no poll will tell of: call wire_recv again, or wire_recv_inside. */
 static inline bool wire_pending(const struct wire *w)
 {
 	return w->more;
 }
+/* The same without looking at the descriptor: ends a turn in which others wait, since what is inside is at most a
+ * record, and polls tell of everything else. Only while wire_pending. */
+ssize_t wire_recv_inside(struct wire *w, struct iovec *iov, unsigned n);
 
 /* As wire_recv. What is not sent now may be replaced by something else in the next call. */
 ssize_t wire_send(struct wire *w, struct iovec *iov, unsigned n);

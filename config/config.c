@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
+#include "common/tls.h"
 #include "config/schema.h"
 #include "config/shardmap.h"
 #include "config/value.h"
@@ -333,6 +334,11 @@ static int finish(struct reading *r)
 
 	if (!cfg->reducers && add_local_reducer(r))
 		return RS_ENOMEM;
+	if (cfg->access && cfg->security.tls != TLS_MUTUAL)
+		return ydoc_fail(
+		    r->doc, seen(r, "access", "certificate"), "access", r->e,
+		    "found rules for certificates, expected none unless security.tls is mutual: without it "
+		    "workers show none");
 	choose_lanes(cfg);
 	if (cfg->sharding.chunk_bytes == 0)
 		choose_chunk(cfg);
@@ -425,11 +431,14 @@ void rs_config_close(struct rs_config *cfg)
 {
 	free(cfg->reducers);
 	free(cfg->workers);
+	free(cfg->access);
 	free(cfg->sharding.owner);
 	cfg->reducers = NULL;
 	cfg->reducers_n = 0;
 	cfg->workers = NULL;
 	cfg->workers_n = 0;
+	cfg->access = NULL;
+	cfg->access_n = 0;
 	cfg->sharding.owner = NULL;
 }
 

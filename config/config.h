@@ -25,6 +25,8 @@ enum {
 	RS_WORLD_MAX = 4096,   /* ranks of one job */
 	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
 	RS_PRIORITIES_MAX = 4, /* priorities that operations can have */
+	RS_ACCESS_MAX = 1024,  /* rules who may join which jobs */
+	RS_GLOB_MAX = 256,     /* bytes of a pattern of names, terminator included */
 	RS_CHUNK_MIN = 1024,
 	RS_CHUNK_MAX = 4 << 20, /* bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };
@@ -37,6 +39,13 @@ struct rs_reducer {
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
 	char host[RS_HOST_MAX];       /* machine it runs on; that of its address where the file names none */
 	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0 = not said */
+	char tls_name[RS_HOST_MAX];   /* that its certificate has to be for; "": the host of its address */
+};
+
+/* Who may join which jobs, where workers show certificates. */
+struct rs_access {
+	char certificate[RS_GLOB_MAX]; /* a pattern of the certificate's names */
+	char jobs[RS_GLOB_MAX];        /* a pattern of the jobs' names */
 };
 
 /* A worker as the planner knows it; workers themselves need no entry. */
@@ -105,6 +114,10 @@ struct rs_config {
 		char secrets[RS_PATH_LEN]; /* directory with that of each job, of reducers; "": none is asked for */
 		char read_token[RS_PATH_LEN];  /* file of who may read the control service; "": none */
 		char admin_token[RS_PATH_LEN]; /* and of who may steer */
+		int tls;                       /* enum tls_mode of common/tls.h */
+		char certificate[RS_PATH_LEN]; /* PEM file; "": none */
+		char key[RS_PATH_LEN];         /* the same */
+		char authority[RS_PATH_LEN];   /* the same; "": the system's authorities, for workers */
 	} security;
 
 	struct {
@@ -121,6 +134,9 @@ struct rs_config {
 
 	struct rs_worker *workers; /* owned; may be NULL */
 	unsigned workers_n;
+
+	struct rs_access *access; /* owned; may be NULL, and is unless security.tls is mutual */
+	unsigned access_n;
 };
 
 /* Reads and validates FILE (NULL: the defaults alone). On success *ret_cfg is initialized and must be released with
@@ -155,6 +171,13 @@ uint64_t rs_config_digest(const struct rs_config *cfg);
  * of the map, the lanes and `lives` alone, since all ranks have to come to the same end. lives[r] odd: dead. At least
  * one reducer lives. Both arrays have `shards` entries. */
 void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
+
+/* Whether a certificate with these names (separated by commas, as common/tls.h gives them) may join a job: some rule's
+ * `certificate` matches one of them, and its `jobs` the job. Case counts in names of jobs alone. */
+bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job);
+
+/* The name that the certificate of a reducer has to be for: its tls_name, else the host of its address. */
+void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX]);
 
 /* Which lane of its reducer a shard lives on: the how-manieth of that reducer's shards it is, modulo its lanes. */
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);

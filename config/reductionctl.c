@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl: checks and shows configurations, and plans the shard map. */
 #include "config/reductionctl.h"
+
+#include "common/tls.h"
 #include "common/version.h"
 #include "config/config.h"
 #include "config/plan.h"
@@ -15,6 +17,32 @@
 
 enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
 
+/* Reads the files that security.tls names, as the process that reads this file would. */
+static int check_tls(const struct rs_config *cfg, struct rs_err *e)
+{
+	struct tls_files files = {
+	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
+	char names[TLS_NAMES_MAX], expiry[TLS_EXPIRY_TEXT];
+	bool own = files.certificate[0] || files.key[0];
+	SSL_CTX *ctx;
+	int rc;
+
+	if (cfg->security.tls == TLS_OFF)
+		return RS_OK;
+	/* a file with rules is a reducer's; workers show certificates to mutual TLS only */
+	rc = cfg->access_n || (own && cfg->security.tls == TLS_ON) ? tls_reducer(&ctx, cfg->security.tls, &files, e)
+								   : tls_worker(&ctx, cfg->security.tls, &files, e);
+	if (rc)
+		return rc;
+	tls_own_certificate(ctx, names, expiry);
+	SSL_CTX_free(ctx);
+	if (expiry[0])
+		printf("tls: ok: certificate of %s, good until %s\n", names[0] ? names : "no name", expiry);
+	else
+		printf("tls: ok: no certificate of its own, as workers without mutual TLS need none\n");
+	return RS_OK;
+}
+
 static int run_check(const struct call *call, struct rs_err *e)
 {
 	char chunk[32], flight[32];
@@ -25,6 +53,12 @@ static int run_check(const struct call *call, struct rs_err *e)
 	rc = rs_config_load(&cfg, call->file, e);
 	if (rc)
 		return rc;
+	rc = check_tls(&cfg, e);
+	if (rc) {
+		rs_wrap(e, "%s", call->file);
+		rs_config_close(&cfg);
+		return rc;
+	}
 	for (unsigned i = 0; i < cfg.reducers_n; i++)
 		lanes += cfg.reducers[i].lanes;
 	value_format_bytes(cfg.sharding.chunk_bytes, chunk, sizeof chunk);

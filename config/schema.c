@@ -18,6 +18,7 @@ static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neo
 static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const nonfinite_words[] = {"off", "log", "fail", NULL};                  /* as enum rs_nonfinite */
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
+static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, most)                                                                                              \
@@ -35,6 +36,10 @@ const struct schema_section schema_sections[] = {
     {.name = "limits", .help = "What is refused, or has to wait, so that memory stays bounded"},
     {.name = "timeouts", .help = "How long to wait before giving up"},
     {.name = "security", .help = "Who may connect"},
+    {.name = "access",
+     .help = "With `security.tls: mutual`, which workers may join which jobs, a list: who presents a certificate that "
+	     "no entry matches is refused. Read by reduction-server only",
+     LIST(access, RS_ACCESS_MAX)},
     {.name = "logging",
      .help = "What is logged on standard error. Nobody waits for who reads it: lines that find no room are lost, and "
 	     "counted in the next one; of what strangers can cause a few lines a second are written, and how many more "
@@ -50,6 +55,7 @@ const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sectio
 #define AT(sec, field)                                                                                                 \
 	.offset = offsetof(struct rs_config, sec.field), .size = sizeof(((struct rs_config *)0)->sec.field)
 #define AT_REDUCER(field) .offset = offsetof(struct rs_reducer, field), .size = sizeof(((struct rs_reducer *)0)->field)
+#define AT_ACCESS(field)  .offset = offsetof(struct rs_access, field), .size = sizeof(((struct rs_access *)0)->field)
 #define AT_WORKER(field)  .offset = offsetof(struct rs_worker, field), .size = sizeof(((struct rs_worker *)0)->field)
 
 /* Bits a second. */
@@ -93,6 +99,9 @@ const struct schema_key schema_keys[] = {
 {"reducers", "bandwidth", SCHEMA_RATE, AT_REDUCER(bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "auto",
  .def = "auto", .help = "Of its machine's link, each way, for `reductionctl plan`; `auto`: as another on that machine "
  "says, else `plan.bandwidth`"},
+{"reducers", "tls_name", SCHEMA_HOST, AT_REDUCER(tls_name), .min = 0, .max = RS_HOST_MAX - 1, .def = "",
+ .help = "With `security.tls`, the host name or address that its certificate has to be for; unless given, that of "
+ "`address`"},
 
 {"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
  .def = "auto", .help = "Into how many shards the work is divided; `auto`: as many as `map` names, else at least 64 "
@@ -162,6 +171,23 @@ const struct schema_key schema_keys[] = {
 {"security", "secrets", SCHEMA_PATH, AT(security, secrets), .min = 0, .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8,
  .def = "", .help = "Of reducers: directory with the secret of each job in a file `<job>.secret`, as `secret`. Jobs "
  "without one are refused. Read at each connection, so secrets may come, change and go; a job that runs goes on"},
+{"security", "tls", SCHEMA_ENUM, AT(security, tls), .words = tls_words, .def = "off",
+ .help = "TLS 1.3 between workers and reducers: with `on` the reducer shows a certificate, with `mutual` workers and "
+ "agents do too, and `access` says which jobs they may join. All sides say the same"},
+{"security", "certificate", SCHEMA_PATH, AT(security, certificate), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "PEM file with the own certificate, and those between it and the authority, for reducers with `tls`, and "
+ "with `tls: mutual` for workers and agents. A reducer reads it, `key`, `authority` and `access` again on SIGHUP"},
+{"security", "key", SCHEMA_PATH, AT(security, key), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "PEM file with the key that belongs to `certificate`, without a passphrase; not readable by everybody"},
+{"security", "authority", SCHEMA_PATH, AT(security, authority), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "PEM file with the certificates that have to have signed those of the other side; workers and agents without "
+ "it trust the system's authorities"},
+
+{"access", "certificate", SCHEMA_GLOB, AT_ACCESS(certificate), .min = 1, .max = RS_GLOB_MAX - 1,
+ .help = "A DNS name in the worker's certificate, or its common name where it has no DNS names; `*` stands for any "
+ "letters and `?` for one"},
+{"access", "jobs", SCHEMA_GLOB, AT_ACCESS(jobs), .min = 1, .max = RS_GLOB_MAX - 1,
+ .help = "Names of the jobs that it may join, in the same way"},
 
 {"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "Of reducers: file with the token, 16 to 1024 bytes, of those who may ask for status and events; empty: "

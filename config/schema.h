@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SCHEMA_KEYS_MAX = 64, SCHEMA_SECTIONS_MAX = 16 };
+enum { SCHEMA_KEYS_MAX = 96, SCHEMA_SECTIONS_MAX = 16 };
 
 enum schema_type {
 	SCHEMA_BOOL,     /* bool */
@@ -19,6 +19,7 @@ enum schema_type {
 	SCHEMA_NAME,     /* char[]; letters, digits, '.', '_', '-' */
 	SCHEMA_ADDRESS,  /* char[]; host:port, where min is the lowest port */
 	SCHEMA_HOST,     /* char[]; name of a machine: as a name, and ':' and '%' of IPv6 addresses */
+	SCHEMA_GLOB,     /* char[]; as a name, with '*' and '?' for any letters, and blanks and '@' of certificates */
 	SCHEMA_PATH,     /* char[] */
 	SCHEMA_WORD,     /* char[]; one of words */
 	SCHEMA_ENUM,     /* bool or int: the index in words */

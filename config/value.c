@@ -143,6 +143,12 @@ static bool is_host_char(char c)
 	return is_name_char(c) || c == ':' || c == '%';
 }
 
+/* What a pattern of names may have besides. No commas: they separate names. */
+static bool is_glob_char(char c)
+{
+	return is_name_char(c) || c == '*' || c == '?' || c == '@' || c == ' ';
+}
+
 static bool parse_name(const struct schema_key *key, const char *text, char *field)
 {
 	size_t n = strnlen(text, key->max + 1);
@@ -150,7 +156,9 @@ static bool parse_name(const struct schema_key *key, const char *text, char *fie
 	if (n < key->min || n > key->max)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if (!(key->type == SCHEMA_HOST ? is_host_char(text[i]) : is_name_char(text[i])))
+		if (!(key->type == SCHEMA_HOST   ? is_host_char(text[i])
+		      : key->type == SCHEMA_GLOB ? is_glob_char(text[i])
+						 : is_name_char(text[i])))
 			return false;
 	memcpy(field, text, n + 1);
 	return true;
@@ -265,6 +273,7 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 		return true;
 	case SCHEMA_NAME:
 	case SCHEMA_HOST:
+	case SCHEMA_GLOB:
 		return parse_name(key, text, field);
 	case SCHEMA_PATH:
 		return parse_path(key, text, field);
@@ -348,6 +357,7 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 	case SCHEMA_NAME:
 	case SCHEMA_ADDRESS:
 	case SCHEMA_HOST:
+	case SCHEMA_GLOB:
 	case SCHEMA_PATH:
 	case SCHEMA_WORD:
 		snprintf(buf, size, "%s", (const char *)field);
@@ -422,6 +432,12 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 		snprintf(buf, size,
 			 "a machine's name or address: %" PRIu64 " to %" PRIu64
 			 " letters, digits, '.', '_', '-', ':' or '%%'",
+			 key->min, key->max);
+		break;
+	case SCHEMA_GLOB:
+		snprintf(buf, size,
+			 "%" PRIu64 " to %" PRIu64
+			 " letters, digits, blanks, '.', '_', '-', '@', or '*' and '?' for any letters",
 			 key->min, key->max);
 		break;
 	case SCHEMA_PATH:

@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may join which job on this reducer: the handshakes' policy, as the configuration and the files that it names say.
- * Files are read at each handshake, so that secrets come, change and go while the reducer runs. One thread. */
+ * Files
+ * with secrets are read at each handshake, so that they come, change and go while the reducer runs. One thread. */
 #ifndef RS_SERVER_ADMISSION_H
 #define RS_SERVER_ADMISSION_H
 
 #include "common/log.h"
 #include "config/config.h"
+#include "server/certificates.h"
 #include "server/handshake.h"
 
 struct admission {
 	const struct rs_config *cfg;
 	const struct rs_log *log;
 	struct rs_log_limit limit; /* of lines about files that cannot be used */
+	struct certificates certificates;
 };
 
-/* cfg and log are borrowed. Errors: RS_ECONFIG when security.secrets is no directory that can be read. */
+/* cfg and log are borrowed. Errors: RS_ECONFIG when security.secrets is no directory that can be read; those of
+ * certificates_load. */
 int admission_init(struct admission *a, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e);
+void admission_close(struct admission *a);
+
+/* Takes certificates and rules of access from a newer configuration, which is not kept. After an error, those of
+ * certificates_load, everything is as it was. */
+int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs_err *e);
 
 /* For as long as *a lives. */
 struct handshake_policy admission_policy(struct admission *a);

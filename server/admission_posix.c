@@ -16,19 +16,36 @@ int admission_init(struct admission *a, const struct rs_config *cfg, const struc
 
 	*a = (struct admission){.cfg = cfg, .log = log, .limit = {.event = "secret-unusable", .per_s = LINES_PER_S}};
 	if (!cfg->security.secrets[0])
-		return RS_OK;
+		return certificates_load(&a->certificates, cfg, e);
 	dir = opendir(cfg->security.secrets);
 	if (!dir)
 		return rs_fail_sys(e, RS_ECONFIG, errno,
 				   "security.secrets: %s is not a directory that this reducer can read",
 				   cfg->security.secrets);
 	closedir(dir);
+	return certificates_load(&a->certificates, cfg, e);
+}
+
+void admission_close(struct admission *a)
+{
+	certificates_close(&a->certificates);
+}
+
+int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct certificates fresh;
+	int rc = certificates_load(&fresh, cfg, e);
+
+	if (rc)
+		return rc;
+	certificates_close(&a->certificates);
+	a->certificates = fresh;
 	return RS_OK;
 }
 
 bool admission_guards(const struct rs_config *cfg)
 {
-	return cfg->security.secrets[0] != '\0';
+	return cfg->security.secrets[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
 }
 
 static uint64_t clock_ms(void)
@@ -78,6 +95,13 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 	return refuse(refused, &e);
 }
 
+static int may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused)
+{
+	struct admission *a = ctx;
+
+	return certificates_may_join(&a->certificates, peer ? peer : "", hello->job, refused);
+}
+
 static int random_bytes(void *ctx, void *buf, size_t n, struct rs_err *e)
 {
 	(void)ctx;
@@ -87,5 +111,9 @@ static int random_bytes(void *ctx, void *buf, size_t n, struct rs_err *e)
 struct handshake_policy admission_policy(struct admission *a)
 {
 	return (struct handshake_policy){
-	    .secret = a->cfg->security.secrets[0] ? find_secret : NULL, .random = random_bytes, .ctx = a};
+	    .may_join = may_join,
+	    .secret = a->cfg->security.secrets[0] ? find_secret : NULL,
+	    .random = random_bytes,
+	    .ctx = a,
+	};
 }

@@ -7,9 +7,8 @@
 
 int certificates_load(struct certificates *ret, const struct rs_config *cfg, struct rs_err *e)
 {
-	struct tls_files files = {.certificate = cfg->security.certificate,
-				  .key = cfg->security.key,
-				  .authority = cfg->security.authority};
+	struct tls_files files = {
+	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
 	struct certificates c = {.mutual = cfg->security.tls == TLS_MUTUAL};
 	int rc = RS_OK;
 

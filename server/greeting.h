@@ -6,6 +6,7 @@
 #define RS_SERVER_GREETING_H
 
 #include "common/error.h"
+#include "common/wire.h"
 #include "server/handshake.h"
 
 #include <stdbool.h>
@@ -13,21 +14,24 @@
 
 struct greetings;
 
-/* Most bytes that one of them allocates; of those that say nothing, less than an eighth. */
-enum { GREETING_BYTES = HANDSHAKE_PAYLOAD_MAX + 512 };
+/* Most bytes that one of them allocates, apart from TLS; of those that say nothing, less than a sixth. */
+enum { GREETING_BYTES = HANDSHAKE_PAYLOAD_MAX + 768 };
 
 struct greetings_options {
 	uv_loop_t *loop;
 	uint32_t timeout_ms; /* from accept to a complete HELLO, and PROOF where one is asked for */
+	SSL_CTX *tls;        /* borrowed; NULL: connections are plain; see greetings_set_tls */
 	struct handshake_policy policy;
-	/* Who it is is known. RS_OK: fd now belongs to the callee; else *refused is sent and the connection closed. */
-	int (*hello)(void *ctx, int fd, const struct handshake_result *who, struct control_refused *refused);
+	/* Who it is is known. RS_OK: the wire was moved away; else *refused is sent and the connection closed. */
+	int (*hello)(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused);
 	/* The connection fd is turned away or gave up; for the log. */
 	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
 	void *ctx;
 };
 
 int greetings_init(struct greetings **ret, const struct greetings_options *opt, struct rs_err *e);
+/* For connections that come from now on; the one before may be freed. Only where there was one. */
+void greetings_set_tls(struct greetings *g, SSL_CTX *tls);
 /* fd belongs to the greetings now. */
 void greetings_add(struct greetings *g, int fd);
 /* Answers with *refused at once. fd belongs to the greetings now. */

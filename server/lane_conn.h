@@ -4,6 +4,7 @@
 #ifndef RS_SERVER_LANE_CONN_H
 #define RS_SERVER_LANE_CONN_H
 
+#include "common/wire.h"
 #include "server/lane.h"
 
 #include <uv.h>
@@ -33,9 +34,9 @@ uv_loop_t *lane_thread_loop(struct lane_thread *t);
  * sessions that became ready. */
 void lane_thread_turn(struct lane_thread *t);
 
-/* Makes a connection of the descriptor, which belongs to it from then on; `detect_ms`: unsent bytes that the peer does
- * not take for so long break it. NULL: no memory, or it cannot be watched; fd is closed then. */
-struct lane_conn *lane_tcp_new(struct lane_thread *t, int fd, uint32_t detect_ms);
+/* Makes a connection of the wire, which is moved there; `detect_ms`: unsent bytes that the peer does not take for so
+ * long break it. NULL: no memory, or it cannot be watched; the wire is closed then. */
+struct lane_conn *lane_tcp_new(struct lane_thread *t, struct wire *wire, uint32_t detect_ms);
 /* The session is there: begins to read. */
 void lane_tcp_start(struct lane_conn *c);
 

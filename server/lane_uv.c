@@ -50,7 +50,7 @@ struct letter {
 		struct {
 			struct registry_admit admit;
 			struct control_welcome welcome;
-			int fd;
+			struct wire wire;
 		};                  /* ATTACH */
 		uint64_t processes; /* START */
 		struct rs_err why;  /* ABORT */
@@ -175,10 +175,10 @@ static void report_gone(struct lane_thread *t, const struct registry_admit *a)
 	on_core_event(t, &ev);
 }
 
-static void attach(struct lane_thread *t, const struct letter *l)
+static void attach(struct lane_thread *t, struct letter *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = lane_tcp_new(t, l->fd, t->detect_ms);
+	struct lane_conn *c = lane_tcp_new(t, &l->wire, t->detect_ms);
 	struct rs_err e;
 	int rc;
 
@@ -345,11 +345,12 @@ static void post(struct lane_thread *t, const struct letter *l, const void *fram
 	mailbox_post(&t->in, &copy->mail);
 }
 
-void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit,
+void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
 			const struct control_welcome *welcome)
 {
-	struct letter l = {.type = LETTER_ATTACH, .fd = fd, .admit = *admit, .welcome = *welcome};
+	struct letter l = {.type = LETTER_ATTACH, .admit = *admit, .welcome = *welcome};
 
+	wire_move(&l.wire, wire); /* and again where the letter is read: until then nobody looks at it */
 	l.welcome.detect_ms = t->detect_ms;
 	post(t, &l, NULL, 0);
 }

@@ -4,6 +4,7 @@
 #define RS_SERVER_LANE_UV_H
 
 #include "common/log.h"
+#include "common/wire.h"
 #include "server/mailbox.h"
 #include "server/registry.h"
 
@@ -24,9 +25,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		      const struct rs_log *log, struct mailbox *out, struct rs_err *e);
 
 /* These may come from any thread and take effect in the order of calls of one thread.
- * attach: fd belongs to the lane now, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
+ * attach: the wire is moved to the lane, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
  * with its own detection time. */
-void lane_thread_attach(struct lane_thread *t, int fd, const struct registry_admit *admit,
+void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
 			const struct control_welcome *welcome);
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);

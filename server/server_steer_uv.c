@@ -36,8 +36,26 @@ static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
 	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
 	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
-	       a->logging.json != b->logging.json || memcmp(&a->security, &b->security, sizeof a->security) != 0 ||
+	       a->logging.json != b->logging.json || a->security.insecure != b->security.insecure ||
+	       a->security.tls != b->security.tls || strcmp(a->security.secrets, b->security.secrets) != 0 ||
+	       strcmp(a->security.read_token, b->security.read_token) != 0 ||
+	       strcmp(a->security.admin_token, b->security.admin_token) != 0 ||
 	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
+}
+
+/* New connections use the new files. Whether there is TLS at all is for a restart to change. */
+static int reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
+{
+	int rc;
+
+	if (fresh->security.tls != s->cfg->security.tls)
+		return RS_OK;
+	rc = admission_reload(&s->admission, fresh, e);
+	if (rc)
+		return rc;
+	greetings_set_tls(s->greetings, s->admission.certificates.ctx);
+	certificates_log(&s->admission.certificates, s->log, "tls");
+	return RS_OK;
 }
 
 static void take_over(struct server *s, const struct rs_config *fresh)
@@ -54,7 +72,7 @@ static void take_over(struct server *s, const struct rs_config *fresh)
 /* Reads everything before it changes anything, and says what came of it. */
 static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
-	static const char taken[] = "logging.level, limits and tokens taken over";
+	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
 	static const char others[] = "changes of server, timeouts, security and logging.format need a restart";
 	struct rs_config fresh;
 	bool needs;
@@ -66,6 +84,8 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	if (rc)
 		return rc;
 	rc = server_control_tokens(s, e);
+	if (!rc)
+		rc = reload_certificates(s, &fresh, e);
 	if (!rc) {
 		take_over(s, &fresh);
 		needs = needs_restart(&fresh, &s->as_read);

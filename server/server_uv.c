@@ -118,7 +118,7 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	areas_release(s->areas, memory);
 }
 
-static int on_hello(void *ctx, int fd, const struct handshake_result *who, struct control_refused *refused)
+static int on_hello(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused)
 {
 	const struct control_hello *h = &who->hello;
 	struct server *s = ctx;
@@ -130,12 +130,12 @@ static int on_hello(void *ctx, int fd, const struct handshake_result *who, struc
 	rc = registry_hello(s->registry, h, &admit, refused);
 	if (rc)
 		return rc;
-	listener_peer(fd, peer, sizeof peer);
+	listener_peer(wire->fd, peer, sizeof peer);
 	registry_met(s->registry, admit.stripe.job, h->rank, peer, "tcp");
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label));
 	s->sessions++;
-	lane_thread_attach(s->lanes[admit.thread], fd, &admit, &who->welcome);
+	lane_thread_attach(s->lanes[admit.thread], wire, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }
@@ -379,7 +379,8 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
-	    .connection_bytes = LANE_CONNECTION_BYTES + GREETING_BYTES,
+	    .connection_bytes =
+		LANE_CONNECTION_BYTES + GREETING_BYTES + (s->admission.certificates.ctx ? (unsigned)WIRE_TLS_BYTES : 0),
 	    .alloc = alloc_slots,
 	    .free = free_slots,
 	    .action = on_action,
@@ -388,6 +389,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct greetings_options go = {
 	    .loop = &s->loop,
 	    .timeout_ms = cfg->timeouts.handshake_ms,
+	    .tls = s->admission.certificates.ctx,
 	    .policy = admission_policy(&s->admission),
 	    .hello = on_hello,
 	    .turned_away = on_turned_away,
@@ -454,6 +456,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	}
 	step_back();
 	log_listening(s, kernels);
+	certificates_log(&s->admission.certificates, s->log, "tls");
 	check_descriptors(s);
 	*ret = s;
 	return RS_OK;
@@ -465,6 +468,7 @@ close_mailbox:
 close_loop:
 	uv_loop_close(&s->loop);
 free_server:
+	admission_close(&s->admission);
 	close(s->spare_fd);
 	free(s);
 	return rc;
@@ -502,6 +506,7 @@ void server_close(struct server *s)
 	server_control_free(s);
 	registry_free(s->registry);
 	areas_free(s->areas);
+	admission_close(&s->admission);
 	uv_loop_close(&s->loop);
 	free(s->lanes);
 	close(s->spare_fd);

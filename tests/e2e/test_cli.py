@@ -171,7 +171,7 @@ class Cli(unittest.TestCase):
             path = c.dir / "server.yaml"
             path.write_text("logging: {level: debug}\nlimits: {workers: 1}\n")
             r.signal(signal.SIGHUP)
-            r.wait_text('reload result="logging.level, limits and tokens taken over"')
+            r.wait_text('reload result="logging.level, limits, certificates, access and tokens taken over"')
             refused = c.start_worker(0, 2, harness.python("""
                 import reduction, worker
                 worker.say("end", **worker.attempt(reduction.Communicator))

@@ -95,7 +95,7 @@ class Garbage(unittest.TestCase):
             ("noise", rng.randbytes(200), "not frames of this protocol"),
             ("noise of several frames", rng.randbytes(100000), "not frames of this protocol"),
             ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", "bytes 47 45"),
-            ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(100), "not frames"),
+            ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(100), "does not speak TLS"),
             ("zeros", bytes(64), "first bytes 00 00"),
             ("version 2", wire.frame(wire.HELLO, version=2), "version 2, this side speaks version 1"),
             ("version 0", wire.frame(wire.HELLO, version=0, header_sum=0), "version 0, this side speaks version 1"),

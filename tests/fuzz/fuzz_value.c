@@ -10,7 +10,7 @@
 
 /* One key's home: the configuration, or an element of one of its lists. Filled alike each time. */
 struct home {
-	_Alignas(16) char bytes[8192];
+	_Alignas(16) char bytes[16384];
 };
 _Static_assert(sizeof(struct rs_config) <= sizeof(struct home), "the largest of them fits");
 

@@ -446,6 +446,7 @@ START_TEST(test_plain_peers)
 		bool foreign;
 	} cases[] = {
 	    {"RSxxxxxxxxxxxx", "it does not speak TLS", true},
+	    {"RSxxxxxxxxxxxx", "it does not speak TLS", true},
 	    {"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not speak TLS", false},
 	    {"SSH-2.0-OpenSSH_9.2p1\r\n", "it does not speak TLS", false},
 	};
@@ -460,7 +461,8 @@ START_TEST(test_plain_peers)
 
 		sockets(fds, 0);
 		must(wire_connect(&w, fds[0], worker, "localhost", &session, &e) == RS_OK);
-		must(wire_handshake(&w, &e) == WIRE_WAIT);
+		/* at once, or later */
+		must(k % 2 || wire_handshake(&w, &e) == WIRE_WAIT);
 		must(send(fds[1], cases[k].said, strlen(cases[k].said), 0) > 0);
 		must(wire_handshake(&w, &e) == WIRE_FAILED);
 		ck_assert_str_eq(e.msg, cases[k].reason);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job)
+{
+	char name[RS_GLOB_MAX];
+
+	while (*names) {
+		size_t len = strcspn(names, ",");
+
+		if (len < sizeof name) {
+			memcpy(name, names, len);
+			name[len] = '\0';
+			for (unsigned i = 0; i < n; i++)
+				if (fnmatch(rules[i].certificate, name, FNM_NOESCAPE | FNM_CASEFOLD) == 0 &&
+				    fnmatch(rules[i].jobs, job, FNM_NOESCAPE) == 0)
+					return true;
+		}
+		names += len + (names[len] == ',');
+	}
+	return false;
+}
+
+void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX])
+{
+	const char *host = r->address;
+	size_t n = (size_t)(strrchr(host, ':') - host);
+
+	if (r->tls_name[0]) {
+		snprintf(ret, RS_HOST_MAX, "%s", r->tls_name);
+		return;
+	}
+	if (host[0] == '[') { /* an IPv6 address, perhaps with a zone, which is no part of it in a certificate */
+		host++;
+		n = strcspn(host, "%]");
+	}
+	snprintf(ret, RS_HOST_MAX, "%.*s", (int)n, host);
+}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates for tests of TLS: good ones by deploy/make-certs.sh, as the documentation says, and others."""
+
+import pathlib
+import ssl
+import subprocess
+
+import harness
+
+MAKE = harness.ROOT / "deploy" / "make-certs.sh"
+
+
+class Folder:
+    """Certificates of one authority in a folder of the cluster, or of any other path."""
+
+    def __init__(self, path, *wanted):
+        self.path = pathlib.Path(path)
+        self.make(*wanted)
+
+    def make(self, *wanted):
+        """As the arguments of make-certs.sh: "reducer:NAME,...", "client:NAME"."""
+        subprocess.run([MAKE, self.path, *wanted], check=True, capture_output=True)
+
+    def file(self, name):
+        return str(self.path / name)
+
+    def reducer(self, name, mutual=False, **more):
+        """The configuration of a reducer that shows the certificate of this name."""
+        return {"security": {"tls": "mutual" if mutual else "on", **self.own(name), **more}}
+
+    def own(self, name):
+        keys = {"certificate": self.file(f"{name}.pem"), "key": self.file(f"{name}.key")}
+        return {**keys, "authority": self.file("ca.pem")}
+
+    def worker(self, name=None, **more):
+        """The configuration of workers; name: of the certificate that they show."""
+        if name:
+            return {"security": {"tls": "mutual", **self.own(name), **more}}
+        return {"security": {"tls": "on", "authority": self.file("ca.pem"), **more}}
+
+    def expired(self, name):
+        """A certificate like those of make-certs.sh, whose time is over."""
+        (self.path / "index.txt").write_text("")
+        (self.path / "serial").write_text("0100")
+        config = self.path / "ca.cnf"
+        config.write_text(
+            f"[ca]\ndefault_ca=d\n[d]\ndatabase={self.path}/index.txt\nserial={self.path}/serial\n"
+            f"new_certs_dir={self.path}\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"
+            "[v]\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
+        )
+        key, request = self.file(f"{name}.key"), self.file(f"{name}.csr")
+        for argv in (
+            ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key],
+            ["req", "-new", "-key", key, "-subj", f"/CN={name}", "-out", request],
+            ["ca", "-batch", "-notext", "-config", config, "-cert", self.file("ca.pem"), "-keyfile",
+             self.file("ca.key"), "-in", request, "-extensions", "v", "-startdate", "20200101000000Z", "-enddate",
+             "20210101000000Z", "-out", self.file(f"{name}.pem")],
+        ):  # fmt: skip
+            subprocess.run(["openssl", *argv], check=True, capture_output=True)
+        pathlib.Path(key).chmod(0o600)
+
+    def client_context(self, name=None, alpn="reduction/1", newest=None):
+        """For Python's ssl: a client that takes any reducer of this authority."""
+        ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        ctx.load_verify_locations(self.file("ca.pem"))
+        ctx.check_hostname = False
+        if alpn:
+            ctx.set_alpn_protocols([alpn])
+        if newest:
+            ctx.maximum_version = newest
+        if name:
+            ctx.load_cert_chain(self.file(f"{name}.pem"), self.file(f"{name}.key"))
+        return ctx
+
+    def server_context(self, name, newest=None):
+        """For Python's ssl: what calls itself a reducer."""
+        ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ctx.load_cert_chain(self.file(f"{name}.pem"), self.file(f"{name}.key"))
+        ctx.set_alpn_protocols(["reduction/1"])
+        if newest:
+            ctx.maximum_version = newest
+        return ctx

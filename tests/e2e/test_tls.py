@@ -1,0 +1,501 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""TLS between workers and reducers: right sums, failover and return as without it, and nobody gets in who should not:
+each with a sentence for the one that is refused, a line in the log, and no harm to others.
+
+Runs beside others.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import tempfile
+import threading
+import time
+import unittest
+
+import certs
+import harness
+import test_failover
+import wire
+
+WORKER = harness.python("""
+    import numpy, reduction, worker
+    def run():
+        with reduction.Communicator() as comm:
+            x = numpy.full(100_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            worker.say("sum", value=float(x[0]), same=bool((x == x[0]).all()))
+    worker.say("end", **worker.attempt(run))
+    """)
+SOON = {"timeouts": {"connect": f"{1500 * harness.SCALE}ms"}}
+LOCALHOST = "reducer:localhost,127.0.0.1"
+ACCESS = [{"certificate": "team-a", "jobs": "a*"}, {"certificate": "*.team-b.example", "jobs": "test"}]
+
+
+class Tls(unittest.TestCase):
+    """With one authority, certificates of a reducer and of two teams, and another authority with the same names."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="reduction-")
+        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        names = [LOCALHOST, "client:team-a", "client:node1.team-b.example"]
+        cls.good = certs.Folder(f"{cls.dir}/good", *names, "reducer:elsewhere")
+        cls.foreign = certs.Folder(f"{cls.dir}/foreign", *names)
+
+    def cluster(self, server=None, config=None, **more):
+        """Reducers with TLS, and a configuration for workers; leaves with the test."""
+        server = self.good.reducer("localhost") if server is None else server
+        config = self.good.worker() if config is None else config
+        more = {"server_args": ["--log-level", "debug"], **more}
+        c = harness.Cluster(config={**SOON, **config}, server_config=server, **more)
+        self.addCleanup(c.__exit__, None, None, None)
+        return c.__enter__()
+
+    def mutual(self, **more):
+        server = {**self.good.reducer("localhost", mutual=True), "access": ACCESS}
+        return self.cluster(server, self.good.worker("node1.team-b.example"), **more)
+
+    def summed(self, workers):
+        for w in workers:
+            self.assertEqual(w.said("end")["message"], "", w.report())
+            self.assertEqual((w.said("sum")["value"], w.said("sum")["same"]), (3.0, True))
+
+    def refused(self, c, config, at_worker, at_reducer):
+        """A worker with this configuration cannot join, and reads why; the reducer's log says so too."""
+        said = c.start_worker(0, 1, WORKER, config=config).said("end")
+        self.assertRegex(said["message"], at_worker)
+        if at_reducer:
+            c.reducers[0].wait_text(rf"connection-refused peer=127.* reason=\".*{at_reducer}")
+
+
+class Right(Tls):
+    def test_operations_of_all_kinds(self):
+        for agents in (0, 2):
+            for cluster in (self.cluster, self.mutual):
+                with self.subTest(agents=agents, cluster=cluster.__name__):
+                    c = cluster(reducers=2, lanes=2, agents=agents)
+                    test_failover.Job(self, c, cases=60).done()
+
+    def test_large(self):
+        """Many records in flight both ways, sockets that are full, chunks that are no multiple of a record."""
+        c = self.mutual(reducers=2, lanes=2)
+        test_failover.Job(self, c, cases=12, largest=300_000 if harness.SLOW else 3_000_000, in_flight=4).done()
+
+    def test_later_lanes_resume(self):
+        c = self.mutual(lanes=4)
+        debug = {"logging": {"level": "debug"}}
+        workers = c.start_workers(2, WORKER, config={**debug})
+        self.summed(workers)
+        for w in c.wait_all(workers) and workers:
+            self.assertEqual(len(re.findall("reducer-connected", w.err)), 4)
+            self.assertEqual(len(re.findall("reducer-connected .*TLS session resumed", w.err)), 3)
+
+    def test_lost_and_back(self):
+        """One reducer dies and returns, another one dies then."""
+        for agents in (0, 2):
+            with self.subTest(agents=agents):
+                config = {**self.good.worker("node1.team-b.example"), **test_failover.DETECT,
+                          "sharding": {"chunk_bytes": "4KiB"}}  # fmt: skip
+                server = {**self.good.reducer("localhost", mutual=True), "access": ACCESS, **test_failover.DETECT}
+                c = self.cluster(server, config, reducers=2, lanes=2, agents=agents)
+                job = test_failover.Job(self, c, gates={10: 0, 40: 3, 80: 1})
+                job.at_gate(10)
+                c.reducers[0].kill()
+                job.go(10)
+                job.at_gate(40)
+                c.start_reducer(0)
+                job.back(0)
+                job.go(40)
+                job.at_gate(80)
+                c.reducers[1].kill()
+                job.go(80)
+                job.done()
+
+    def test_drained(self):
+        c = self.cluster(config={**self.good.worker(), **test_failover.DETECT}, reducers=2)
+        job = test_failover.Job(self, c, cases=60, gates={10: 0, 40: 1})
+        job.at_gate(10)
+        c.reducers[1].signal(signal.SIGTERM)
+        job.go(10)
+        job.at_gate(40)
+        self.assertEqual(c.reducers[1].wait(), 0)
+        job.go(40)
+        job.done()
+
+    def test_a_lost_rank_is_named(self):
+        c = self.mutual(server_args=[])
+        test = self
+
+        class Two(test_failover.Job):
+            def __init__(self):
+                super().__init__(test, c, gates={5: 0})
+
+        job = Two()
+        job.at_gate(5)
+        job.workers[3].kill()
+        job.go(5)
+        for w in job.workers[:3]:
+            self.assertRegex(w.said("end", 60)["message"], "rank 3 .*was lost")
+
+    def test_the_name_that_the_file_gives(self):
+        c = self.cluster(self.good.reducer("elsewhere"))
+        reducers = [{"id": "r0", "address": c.address(0), "tls_name": "elsewhere"}]
+        self.summed(c.start_workers(2, WORKER, config={"reducers": reducers}))
+
+
+class Refused(Tls):
+    def test_certificates_of_reducers(self):
+        cases = [
+            (self.good.reducer("elsewhere"), "its certificate is for elsewhere, not for the name or address"),
+            (self.foreign.reducer("localhost"),
+             r"its certificate \(localhost,?\) is not accepted: unable to get local issuer certificate"),
+        ]  # fmt: skip
+        for server, expected in cases:
+            with self.subTest(expected):
+                c = self.cluster(server)
+                self.refused(c, None, f"reducer r0 at 127.*: {expected}", "does not accept the certificate")
+
+    def test_certificates_of_workers(self):
+        c = self.mutual()
+        with test_unharmed(self, c):
+            for config, at_worker, at_reducer in (
+                (self.good.worker(), "asks for a certificate: its security.tls is mutual", "it shows no certificate"),
+                (self.foreign.worker("team-a", authority=self.good.file("ca.pem")),
+                 "it does not accept the certificate that it was shown",
+                 r"its certificate \(team-a\) is not accepted: unable to get local issuer certificate"),
+                (self.good.worker("team-a"), "the certificate of team-a may not join job test here",
+                 "may not join job test"),
+            ):  # fmt: skip
+                with self.subTest(at_worker):
+                    self.refused(c, {"timeouts": {"connect": "1s"}, **config}, at_worker, at_reducer)
+            # what team-a may do
+            config = {**self.good.worker("team-a"), "job": {"name": "a7"}}
+            self.summed(c.start_workers(2, WORKER, config=config))
+            self.refused(c, {**self.good.worker("team-a"), "job": {"name": "b"}}, "team-a may not join job b", "job b")
+
+    def test_without_rules_nobody_joins(self):
+        c = self.cluster(self.good.reducer("localhost", mutual=True), self.good.worker("team-a"))
+        self.refused(c, None, "may not join job test here: this reducer's configuration has no rules", "no rules")
+
+    def test_plain_workers(self):
+        c = self.cluster()
+        with test_unharmed(self, c):
+            self.refused(c, {"security": {"tls": "off"}}, "this reducer speaks TLS only", "speaks TLS only")
+
+    def test_plain_reducers(self):
+        c = self.cluster({"security": {"tls": "off"}}, {"security": {"tls": "off"}})
+        with test_unharmed(self, c):
+            self.refused(c, self.good.worker(), "answered without TLS: .*this reducer does not speak TLS",
+                         "does not speak TLS")  # fmt: skip
+
+    def test_clients_of_all_kinds(self):
+        """What is no worker of ours. Reasons are those in the log."""
+        self.good.expired("late")
+        c = self.mutual()
+        team = "node1.team-b.example"
+        cases = [
+            (self.good.client_context(team, newest=ssl.TLSVersion.TLSv1_2), "does not speak TLS 1.3"),
+            (self.good.client_context(team, alpn="http/1.1"), "another protocol than reduction/1"),
+            (self.good.client_context(team, alpn=None), "another protocol than reduction/1"),
+            (self.good.client_context("late"),
+             r"its certificate \(localhost\) is not accepted: certificate has expired"),
+        ]  # fmt: skip
+        with test_unharmed(self, c):
+            for context, reason in cases:
+                with self.subTest(reason), c.connect(0) as sock:
+                    with self.assertRaises((ssl.SSLError, ConnectionError)):
+                        tls = context.wrap_socket(sock)
+                        tls.sendall(wire.hello())
+                        if not tls.recv(1):  # the alert has come; then the end
+                            raise ConnectionError
+                    c.reducers[0].wait_text(f"connection-refused .*{reason}")
+
+    def test_reducers_of_all_kinds(self):
+        """What is no reducer of ours, or of the right one."""
+        self.good.expired("old")
+        cases = [
+            (self.good.server_context("old"), "its certificate .* is not accepted: certificate has expired"),
+            (self.good.server_context("localhost", ssl.TLSVersion.TLSv1_2), "it does not speak TLS 1.3|this version"),
+            (None, "it does not speak TLS"),
+        ]  # fmt: skip
+        for context, reason in cases:
+            with self.subTest(reason), impostor(context) as address:
+                c = self.cluster(reducers=0, config={
+                    **self.good.worker(), "reducers": [{"id": "r0", "address": address}],
+                    "timeouts": {"connect": f"{1000 * harness.SCALE}ms"}})  # fmt: skip
+                worker = c.start_worker(0, 1, WORKER)
+                self.assertRegex(worker.said("end")["message"], f"reducer r0 at {address}: .*({reason})")
+                worker.wait_text(f"tls-failed reducer=r0 .*({reason})")
+
+    def test_truncated(self):
+        """A connection that somebody cuts is no end that the peer has said."""
+        c = self.mutual()
+        raw = c.connect(0)
+        tls = self.good.client_context("node1.team-b.example").wrap_socket(raw)
+        client = wire.Client(tls)
+        client.join(world_size=2)
+        other = wire.Client(self.good.client_context("node1.team-b.example").wrap_socket(c.connect(0)))
+        other.join(rank=1, world_size=2)
+        for one in (client, other):
+            one.expect(wire.START)
+        os.close(tls.detach())
+        self.assertRegex(other.reason(wire.ABORT), "rank 0 was lost: it closed the connection without ending TLS first")
+        other.sock.close()
+
+
+class Secrets(Tls):
+    """With a secret beside TLS both ends prove that they have it, for this very connection."""
+
+    def secured(self):
+        folder = tempfile.mkdtemp(dir=self.dir)
+        path = f"{folder}/test.secret"
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
+            f.write("0123456789abcdef0123456789abcdef")
+        c = self.cluster(self.good.reducer("localhost", secrets=folder), self.good.worker(secret=path), lanes=2)
+        return c, {"security": {**c.config["security"], "secret": path}}
+
+    def test_sums(self):
+        c, _ = self.secured()
+        self.summed(c.start_workers(2, WORKER))
+
+    def test_a_man_in_the_middle(self):
+        """He has a certificate that workers accept, and passes on what both ends prove. It fits no other connection."""
+        c, config = self.secured()
+        with test_unharmed(self, c), relay(self.good, c.address(0)) as address:
+            config = {**config, "reducers": [{"id": "r0", "address": address}], "job": {"name": "test"}}
+            self.refused(c, config, "reducer r0 .*(proof|secret)", "(proof|secret)")
+
+
+class Slow(Tls):
+    def test_handshakes(self):
+        """Whoever takes too long for TLS is closed in time, whether it says nothing, dribbles, or stops half-way."""
+        server = {**self.good.reducer("localhost"), "timeouts": {"handshake": "500ms"}}
+        c = self.cluster(server)
+        hello = client_hello(self.good.client_context())
+        with test_unharmed(self, c):
+            for name, parts in (("nothing", []), ("a byte", [hello[:1]]), ("half", [hello[:100]]), ("all", [hello])):
+                with self.subTest(name), c.connect(0) as sock:
+                    since = time.monotonic()
+                    for part in parts:
+                        sock.sendall(part)
+                    wire.Client(sock).closed()
+                    self.assertLess(time.monotonic() - since, 5 * harness.SCALE)
+                    c.reducers[0].wait_text("no complete TLS handshake came within 0.5 s")
+            with c.connect(0) as sock, self.assertRaises(OSError):
+                for byte in hello * 10:
+                    sock.sendall(bytes([byte]))
+                    time.sleep(0.02)
+
+    def test_hello_that_never_comes(self):
+        server = {**self.good.reducer("localhost"), "timeouts": {"handshake": "500ms"}}
+        c = self.cluster(server)
+        with self.good.client_context().wrap_socket(c.connect(0)) as tls:
+            self.assertIn("no complete HELLO came within 0.5 s", wire.Client(tls).reason(wire.REFUSED))
+
+    def test_absurd_lengths(self):
+        c = self.cluster()
+        with c.connect(0) as sock:
+            sock.sendall(b"\x16\x03\x01\x40\x00\x01\x01\x00\x00" + bytes(100))
+            self.assertIn("ClientHello that is too long", wire.Client(sock).reason(wire.REFUSED))
+
+
+class Reload(Tls):
+    def shown(self, c, context=None):
+        """The certificate that the reducer shows."""
+        with (context or self.good.client_context()).wrap_socket(c.connect(0)) as tls:
+            return tls.getpeercert(binary_form=True)
+
+    def test_certificates(self):
+        here = certs.Folder(tempfile.mkdtemp(dir=self.dir) + "/here", LOCALHOST)
+        c = self.cluster(here.reducer("localhost"), here.worker())
+        with test_unharmed(self, c):
+            context = here.client_context()
+            first = self.shown(c, context)
+            here.make(LOCALHOST)
+            self.assertEqual(self.shown(c, context), first)
+            c.reducers[0].signal(signal.SIGHUP)
+            c.reducers[0].wait_text("reload result=.*taken over")
+            second = self.shown(c, context)
+            self.assertNotEqual(second, first)
+            # a key that does not fit
+            shutil.copy(self.foreign.file("localhost.key"), here.file("localhost.key"))
+            c.reducers[0].signal(signal.SIGHUP)
+            c.reducers[0].wait_text("kept the old configuration.* does not belong to the certificate")
+            self.assertEqual(self.shown(c, context), second)
+
+    def test_access(self):
+        c = self.mutual()
+        config = {**self.good.worker("team-a"), "job": {"name": "b"}}
+        self.refused(c, config, "team-a may not join job b", "job b")
+        c._write("server.yaml", {**c.server_config, "access": [{"certificate": "team-?", "jobs": "b"}]})
+        c.reducers[0].signal(signal.SIGHUP)
+        c.reducers[0].wait_text("access_rules=1")
+        self.summed(c.start_workers(2, WORKER, config=config))
+        self.refused(c, None, "node1.team-b.example may not join job test", "job test")
+
+    def test_workers_read_theirs_when_they_connect_again(self):
+        """An agent goes on through a change of the authority: its reducer comes back with new certificates."""
+        here = certs.Folder(tempfile.mkdtemp(dir=self.dir) + "/here", LOCALHOST)
+        config = {**here.worker(), **test_failover.DETECT, "sharding": {"chunk_bytes": "4KiB"}}
+        c = self.cluster(here.reducer("localhost"), config, reducers=2)
+        job = test_failover.Job(self, c, gates={10: 0, 40: 3})
+        job.at_gate(10)
+        c.reducers[0].kill()
+        job.go(10)
+        job.at_gate(40)
+        for name in ("ca.pem", "ca.key"):
+            os.unlink(here.file(name))
+        here.make(LOCALHOST)
+        c.start_reducer(0)
+        job.back(0)
+        job.go(40)
+        job.done()
+
+
+class Start(Tls):
+    def test_listening_beyond_loopback(self):
+        """Whoever must show a certificate is no stranger; whoever only sees one is."""
+        for mutual, status in ((True, 0), (False, 1)):
+            with self.subTest(mutual=mutual):
+                server = self.good.reducer("localhost", mutual=mutual)
+                c = self.cluster(server, reducers=0)
+                p = c.start("reducer", [harness.binary("reduction-server"), "--listen", "0.0.0.0:0",
+                                        "--config", c._write("server.yaml", server)])  # fmt: skip
+                if mutual:
+                    p.wait_text(r"\blistening\b")
+                    p.stop()
+                else:
+                    p.wait_text("is not a loopback address")
+                self.assertEqual(p.wait(), status)
+
+    def test_files_that_are_wrong(self):
+        """Told at the start, in the same words by the reducer, the agent, a worker and reductionctl."""
+        c = self.cluster(reducers=0)
+        server = self.good.reducer("localhost", key=self.good.file("elsewhere.key"))
+        path = c._write("wrong.yaml", server)
+        expected = r"the key in .*/elsewhere.key does not belong to the certificate in .*/localhost.pem"
+        for argv in (["reduction-server", "--config", path], ["reductionctl", "check", path]):
+            p = c.start(argv[0], [harness.binary(argv[0]), *argv[1:]])
+            self.assertEqual(p.wait(), 1)
+            self.assertRegex(p.err, expected)
+        config = {**self.good.worker("localhost", key=self.good.file("elsewhere.key")),
+                  "reducers": [{"id": "r0", "address": "127.0.0.1:1"}]}  # fmt: skip
+        self.assertRegex(c.start_worker(0, 1, WORKER, config=config).said("end")["message"], expected)
+
+    def test_check(self):
+        c = self.cluster(reducers=0)
+        for name, tree, expected in (
+            ("reducer", self.good.reducer("localhost"), r"tls: ok: certificate of localhost, good until 20\d\d-"),
+            ("worker", self.good.worker(), "tls: ok: no certificate of its own"),
+            ("team", self.good.worker("team-a"), "tls: ok: certificate of team-a, good until"),
+        ):
+            p = c.start("check", [harness.binary("reductionctl"), "check", c._write(f"{name}.yaml", tree)])
+            self.assertEqual(p.wait(), 0, p.report())
+            self.assertRegex(p.out, expected)
+
+
+class test_unharmed:
+    """A job that runs on the cluster while the block does, and must end as if nothing had happened."""
+
+    def __init__(self, test, cluster):
+        self.job = test_failover.Job(test, cluster, cases=40, gates={10: 0})
+        self.job.at_gate(10)
+
+    def __enter__(self):
+        return self.job
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.job.go(10)
+            self.job.done()
+
+
+class impostor:
+    """A server that takes connections, speaks TLS as a context says, or HTTP without one, and closes. "host:port" """
+
+    def __init__(self, context):
+        self.context = context
+
+    def __enter__(self):
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+        return "127.0.0.1:%d" % self.sock.getsockname()[1]
+
+    def __exit__(self, *_):
+        self.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.sock.close()
+
+    def serve(self):
+        while True:
+            try:
+                sock, _ = self.sock.accept()
+            except OSError:
+                return
+            with sock:
+                try:
+                    if self.context:
+                        self.context.wrap_socket(sock, server_side=True).recv(1)
+                    else:
+                        sock.recv(100)
+                        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        sock.shutdown(socket.SHUT_WR)
+                        sock.recv(100_000)
+                except OSError:
+                    pass  # the worker does not like it, as it should not
+
+
+class relay(impostor):
+    """Takes TLS connections with a certificate of this folder and passes what it reads to a reducer, and back."""
+
+    def __init__(self, folder, address):
+        super().__init__(folder.server_context("localhost"))
+        self.folder, self.address = folder, address
+
+    def serve(self):
+        while True:
+            try:
+                sock, _ = self.sock.accept()
+            except OSError:
+                return
+            try:
+                with sock, self.context.wrap_socket(sock, server_side=True) as worker:
+                    host, port = self.address.rsplit(":", 1)
+                    with socket.create_connection((host, int(port))) as raw:
+                        with self.folder.client_context().wrap_socket(raw) as reducer:
+                            self.pump(worker, reducer)
+            except OSError:
+                pass
+
+    @staticmethod
+    def pump(a, b):
+        while True:
+            for one, other in ((a, b), (b, a)):
+                one.settimeout(0.02)
+                try:
+                    data = one.recv(65536)
+                except TimeoutError:
+                    continue
+                if not data:
+                    return
+                other.sendall(data)
+
+
+def client_hello(context):
+    """The first bytes of a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+if __name__ == "__main__":
+    harness.main()

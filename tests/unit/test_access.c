@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char rules[] = "security: {tls: mutual}\n"
+			    "access:\n"
+			    "  - {certificate: resnet, jobs: resnet}\n"
+			    "  - {certificate: \"*.vision.example\", jobs: \"vision-*\"}\n"
+			    "  - {certificate: \"node-?\", jobs: \"*\"}\n"
+			    "  - {certificate: \"team a@b\", jobs: a}\n";
+
+static const struct {
+	const char *names, *job;
+	bool may;
+} joins[] = {
+    {"resnet", "resnet", true},
+    {"resnet", "resnet2", false},
+    {"resnet", "Resnet", false}, /* jobs are names of ours, where case counts */
+    {"RESNET", "resnet", true},  /* names in certificates are DNS's, where it does not */
+    {"resnet2", "resnet", false},
+    {"", "resnet", false},
+    {"", "", false},
+    {"a.vision.example", "vision-1", true},
+    {"a.b.vision.example", "vision-1", true},
+    {"vision.example", "vision-1", false},
+    {"a.vision.example.evil", "vision-1", false},
+    {"a.vision.example", "vision", false},
+    {"a.vision.example", "xvision-1", false},
+    {"node-1", "anything", true},
+    {"node-12", "anything", false},
+    {"other,resnet", "resnet", true}, /* any of its names */
+    {"resnet,other", "resnet", true},
+    {"other,resnet2,", "resnet", false},
+    {"x,resnet,node-10", "vision-1", false},
+    {"team a@b", "a", true},
+    {"team a@b", "b", false},
+    {"[r]esnet", "resnet", false},
+    {"*", "resnet", false}, /* a certificate's name is no pattern */
+};
+
+START_TEST(test_may_join)
+{
+	struct rs_config cfg;
+	struct rs_err e = {0};
+
+	ck_assert_msg(rs_config_parse(&cfg, "test", rules, sizeof rules - 1, &e) == RS_OK, "%s", e.msg);
+	ck_assert_uint_eq(cfg.access_n, 4);
+	ck_assert_msg(rs_config_may_join(cfg.access, cfg.access_n, joins[_i].names, joins[_i].job) == joins[_i].may,
+		      "\"%s\" and job %s", joins[_i].names, joins[_i].job);
+	ck_assert_msg(!rs_config_may_join(NULL, 0, joins[_i].names, joins[_i].job), "no rule, no right");
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(test_long_name)
+{
+	struct rs_access all = {.certificate = "*", .jobs = "*"};
+	char name[RS_GLOB_MAX + 20];
+
+	memset(name, 'a', sizeof name);
+	name[sizeof name - 1] = '\0';
+	ck_assert(!rs_config_may_join(&all, 1, name, "job"));
+	name[RS_GLOB_MAX - 1] = '\0';
+	ck_assert(rs_config_may_join(&all, 1, name, "job"));
+}
+END_TEST
+
+static const struct {
+	const char *text, *want;
+} wrong[] = {
+    {"access: [{certificate: a, jobs: b}]", "none unless security.tls is mutual"},
+    {"security: {tls: on}\naccess: [{certificate: a, jobs: b}]", "none unless security.tls is mutual"},
+    {"security: {tls: mutual}\naccess: []", "expected a list of 1 to 1024 access"},
+    {"security: {tls: mutual}\naccess: [{certificate: a}]", "found no jobs"},
+    {"security: {tls: mutual}\naccess: [{certificate: \"a,b\", jobs: c}]", "access[0].certificate"},
+    {"security: {tls: mutual}\naccess: [{certificate: a, jobs: \"[c]\"}]", "access[0].jobs"},
+    {"security: {tls: true}", "expected off, on or mutual"},
+};
+
+START_TEST(test_wrong)
+{
+	struct rs_config cfg;
+	struct rs_err e = {0};
+
+	ck_assert_int_eq(rs_config_parse(&cfg, "test", wrong[_i].text, strlen(wrong[_i].text), &e), RS_ECONFIG);
+	ck_assert_msg(strstr(e.msg, wrong[_i].want), "%s", e.msg);
+}
+END_TEST
+
+static const struct {
+	const char *address, *tls_name, *want;
+} tls_names[] = {
+    {"r0.cluster:7600", "", "r0.cluster"},
+    {"10.0.0.1:7600", "", "10.0.0.1"},
+    {"[::1]:7600", "", "::1"},
+    {"[fe80::1%eth0]:7600", "", "fe80::1"},
+    {"10.0.0.1:7600", "r0.cluster", "r0.cluster"},
+};
+
+START_TEST(test_tls_name)
+{
+	struct rs_reducer r = {.id = "r0"};
+	char name[RS_HOST_MAX];
+
+	snprintf(r.address, sizeof r.address, "%s", tls_names[_i].address);
+	snprintf(r.tls_name, sizeof r.tls_name, "%s", tls_names[_i].tls_name);
+	rs_config_tls_name(&r, name);
+	ck_assert_str_eq(name, tls_names[_i].want);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("access");
+	TCase *tc = tcase_create("access");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, test_may_join, 0, (int)(sizeof joins / sizeof joins[0]));
+	tcase_add_test(tc, test_long_name);
+	tcase_add_loop_test(tc, test_wrong, 0, (int)(sizeof wrong / sizeof wrong[0]));
+	tcase_add_loop_test(tc, test_tls_name, 0, (int)(sizeof tls_names / sizeof tls_names[0]));
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
