@@ -411,7 +411,7 @@ static void begin_connect(struct tcp *c)
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *list;
 
-	engine_tls_refresh(&c->conn.en->tls, now(c));
+	engine_tls_refresh(&c->conn.en->tls);
 	exchange_connecting(c->conn.en->x, c->conn.link, now(c));
 	if (getaddrinfo(c->host, c->port, &hints, &list) == 0) {
 		connect_to(c, list);

@@ -2,8 +2,25 @@
 #include "agent/engine_tls.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
-enum { READ_AGAIN_MS = 1000 };
+static void look_at_files(const struct rs_config *cfg, struct engine_tls_file ret[ENGINE_TLS_FILES])
+{
+	const char *const names[ENGINE_TLS_FILES] = {cfg->security.certificate, cfg->security.key,
+						     cfg->security.authority};
+
+	memset(ret, 0, ENGINE_TLS_FILES * sizeof *ret);
+	for (unsigned i = 0; i < ENGINE_TLS_FILES; i++) {
+		struct stat st;
+
+		if (names[i][0] && stat(names[i], &st) == 0)
+			ret[i] = (struct engine_tls_file){.inode = st.st_ino,
+							  .bytes = (uint64_t)st.st_size,
+							  .changed_ns = (uint64_t)st.st_ctim.tv_sec * 1000000000 +
+									(uint64_t)st.st_ctim.tv_nsec};
+	}
+}
 
 static int load(SSL_CTX **ret, const struct rs_config *cfg, struct rs_err *e)
 {
@@ -23,6 +40,7 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
+	look_at_files(cfg, t->files);
 	return load(&t->ctx, cfg, e);
 }
 
@@ -60,25 +78,26 @@ bool engine_tls_release(struct engine_tls *t, unsigned reducer, const void *conn
 	return true;
 }
 
-void engine_tls_refresh(struct engine_tls *t, uint64_t now_ms)
+void engine_tls_refresh(struct engine_tls *t)
 {
+	struct engine_tls_file found[ENGINE_TLS_FILES];
 	struct rs_err e;
 	SSL_CTX *fresh;
 
-	if (!t->ctx || now_ms - t->read_ms < READ_AGAIN_MS)
+	if (!t->ctx)
 		return;
-	/* the first time they were read just before */
-	if (t->read_ms) {
-		if (load(&fresh, t->cfg, &e)) {
-			rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept what was read before"),
-			       rs_kv_s("reason", e.msg));
-		} else {
-			SSL_CTX_free(t->ctx);
-			t->ctx = fresh;
-			forget_sessions(t); /* an authority that is gone must not live on in them */
-		}
+	look_at_files(t->cfg, found); /* before they are read: what changes meanwhile is seen the next time */
+	if (memcmp(found, t->files, sizeof found) == 0)
+		return;
+	memcpy(t->files, found, sizeof found);
+	if (load(&fresh, t->cfg, &e)) {
+		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept what was read before"),
+		       rs_kv_s("reason", e.msg));
+		return;
 	}
-	t->read_ms = now_ms;
+	SSL_CTX_free(t->ctx);
+	t->ctx = fresh;
+	forget_sessions(t); /* an authority that is gone must not live on in them */
 }
 
 void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reason, uint64_t now_ms)

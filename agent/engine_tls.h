@@ -19,11 +19,18 @@ struct engine_tls_peer {
 	const void *leader;     /* the connection that is to bring one, while the others wait; NULL: none */
 };
 
+/* By which a file is known to be another one than before. */
+struct engine_tls_file {
+	uint64_t inode, bytes, changed_ns;
+};
+
+enum { ENGINE_TLS_FILES = 3 };
+
 struct engine_tls {
 	const struct rs_config *cfg;
 	const struct rs_log *log;
 	SSL_CTX *ctx; /* NULL: security.tls is off */
-	uint64_t read_ms;
+	struct engine_tls_file files[ENGINE_TLS_FILES]; /* as they were read */
 	struct engine_tls_peer *peers; /* [cfg->reducers_n]; NULL: off */
 	struct rs_log_limit limit;
 };
@@ -38,9 +45,9 @@ bool engine_tls_may_connect(struct engine_tls *t, unsigned reducer, const void *
 /* The connection does not lead any more: it has a session, never will have one, or is gone. True: others waited. */
 bool engine_tls_release(struct engine_tls *t, unsigned reducer, const void *conn);
 
-/* Reads the files again if they were not read within the last second. Where they are bad now, what was read before
- * stays in use and the log says why. */
-void engine_tls_refresh(struct engine_tls *t, uint64_t now_ms);
+/* Reads the files again if they have changed. Where they are bad now, what was read before stays in use and the log says
+ * why. */
+void engine_tls_refresh(struct engine_tls *t);
 
 /* There is no TLS with a reducer, for this reason: a line in the log, since the engine goes on trying. */
 void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reason, uint64_t now_ms);
