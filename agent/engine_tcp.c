@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 bool tcp_signal(int fd, struct window_signal *ret)
 {
@@ -19,21 +20,43 @@ bool tcp_signal(int fd, struct window_signal *ret)
 	return true;
 }
 
+static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
+		      sizeof(struct in6_addr)) == 0;
+}
+
 enum tcp_peer tcp_peer(int fd)
 {
 	struct sockaddr_storage a = {0}, b = {0};
 	socklen_t alen = sizeof a, blen = sizeof b;
-	bool same;
 
 	if (getsockname(fd, (struct sockaddr *)&a, &alen) || getpeername(fd, (struct sockaddr *)&b, &blen) ||
 	    a.ss_family != b.ss_family)
 		return TCP_PEER_FAR;
 	if (memcmp(&a, &b, sizeof a) == 0)
 		return TCP_PEER_SELF;
-	if (a.ss_family == AF_INET)
-		same = ((struct sockaddr_in *)&a)->sin_addr.s_addr == ((struct sockaddr_in *)&b)->sin_addr.s_addr;
-	else
-		same = memcmp(&((struct sockaddr_in6 *)&a)->sin6_addr, &((struct sockaddr_in6 *)&b)->sin6_addr,
-			      sizeof(struct in6_addr)) == 0;
-	return same ? TCP_PEER_LOCAL : TCP_PEER_FAR;
+	return same_host(&a, &b) ? TCP_PEER_LOCAL : TCP_PEER_FAR;
+}
+
+bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)
+{
+	struct sockaddr_storage to = {0}, from = {0};
+	socklen_t from_len = sizeof from;
+	int fd = socket(peer->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool same;
+
+	if (fd < 0)
+		return false;
+	memcpy(&to, peer, len);
+	/* nothing is sent: this chooses the address that it would be sent from */
+	same = connect(fd, peer, len) == 0 && getsockname(fd, (struct sockaddr *)&from, &from_len) == 0 &&
+	       same_host(&from, &to);
+	close(fd);
+	return same;
 }

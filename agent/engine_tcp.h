@@ -6,6 +6,8 @@
 
 #include "agent/window.h"
 
+#include <sys/socket.h>
+
 /* False when it does not say. Sets all but ret->local. */
 bool tcp_signal(int fd, struct window_signal *ret);
 
@@ -17,5 +19,8 @@ enum tcp_peer {
 
 /* Where the other end of a connected socket is; TCP_PEER_FAR also when the kernel does not say. */
 enum tcp_peer tcp_peer(int fd);
+
+/* Whether what is sent to this address stays on this machine, as the kernel's routes have it. */
+bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len);
 
 #endif

@@ -82,6 +82,7 @@ static void close_if_done(struct engine *en)
 		if (!en->conns[i]->ops->idle(en->conns[i]))
 			return;
 	free_conns(en); /* before `wake`, which lookups use */
+	engine_grpc_stop(&en->grpc);
 	en->closing = true;
 	uv_close((uv_handle_t *)&en->wake, NULL);
 	uv_close((uv_handle_t *)&en->timer, NULL);
@@ -269,6 +270,8 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 		rc = check_secret(en, e);
 	if (!rc)
 		rc = engine_tls_init(&en->tls, o->cfg, o->log, e);
+	if (!rc && o->cfg->job.grpc)
+		rc = engine_grpc_init(&en->grpc, o->cfg, &en->loop, e);
 	if (rc)
 		return rc;
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
@@ -279,7 +282,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", exchange_links(en->x));
 	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
-		rc = conn_tcp_new(&en->conns[i], en, i, e);
+		rc = (o->cfg->job.grpc ? conn_grpc_new : conn_tcp_new)(&en->conns[i], en, i, e);
 	return rc;
 }
 
@@ -288,11 +291,13 @@ static void release(struct engine *en)
 {
 	if (!en->closing) {
 		free_conns(en);
+		engine_grpc_stop(&en->grpc);
 		uv_close((uv_handle_t *)&en->wake, NULL);
 		uv_close((uv_handle_t *)&en->timer, NULL);
 		uv_run(&en->loop, UV_RUN_DEFAULT);
 	}
 	uv_loop_close(&en->loop);
+	engine_grpc_close(&en->grpc);
 	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
 	exchange_free(en->x);
 	engine_tls_tell(&en->tls, UINT64_MAX);

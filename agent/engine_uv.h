@@ -5,6 +5,7 @@
 #define RS_AGENT_ENGINE_UV_H
 
 #include "agent/engine.h"
+#include "agent/engine_grpc.h"
 #include "agent/engine_tls.h"
 
 #include <pthread.h>
@@ -36,6 +37,7 @@ struct engine {
 	char job[RS_NAME_MAX];
 	struct exchange *x;
 	struct engine_tls tls;
+	struct engine_grpc grpc;
 	uv_loop_t loop;
 	uv_async_t wake;
 	uv_timer_t timer;
@@ -66,5 +68,8 @@ void engine_count(_Atomic uint64_t *counter, size_t n);
 
 /* engine_conn_tcp.c: makes the connection of a link; parses its address. Errors: RS_ECONFIG, RS_ENOMEM. */
 int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e);
+
+/* engine_conn_grpc.c: the same over gRPC, which en->grpc has to be initialized for. */
+int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e);
 
 #endif

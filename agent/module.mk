@@ -12,7 +12,7 @@ $(libagent): $(agent_drv_src:%.c=$(B)/%.o)
 reduction_src := $(patsubst %,agent/%.c,reduction open comm request group direct) $(wildcard agent/client*.c)
 soname        := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib           += $(B)/lib/libreduction.so
-$(B)/lib/libreduction.so.$(VERSION): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+$(B)/lib/libreduction.so.$(VERSION): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(librpc) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK_SO) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)
 $(B)/lib/$(soname): $(B)/lib/libreduction.so.$(VERSION)
@@ -24,7 +24,7 @@ $(B)/lib/libreduction.so: $(B)/lib/$(soname)
 agentd_src := $(wildcard agent/agentd*.c)
 ifneq ($(agentd_src),)
 bin += $(B)/bin/reduction-agent
-$(B)/bin/reduction-agent: $(agentd_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+$(B)/bin/reduction-agent: $(agentd_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(librpc) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS)
 endif

@@ -431,6 +431,61 @@ void tls_peer_names(const SSL *ssl, char names[TLS_NAMES_MAX])
 	tls_names(SSL_get0_peer_certificate(ssl), names);
 }
 
+void tls_pem_names(const char *pem, char names[TLS_NAMES_MAX])
+{
+	BIO *bio = BIO_new_mem_buf(pem, -1);
+	X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+
+	tls_names(cert, names);
+	X509_free(cert);
+	BIO_free(bio);
+}
+
+static int load_text(char **ret, const char *what, const char *file, bool secret, struct rs_err *e)
+{
+	BIO *bio;
+	char *bytes;
+	long len;
+	int rc;
+
+	*ret = NULL;
+	if (!file[0])
+		return RS_OK;
+	rc = read_file(&bio, what, file, secret, e);
+	if (rc)
+		return rc;
+	len = BIO_get_mem_data(bio, &bytes);
+	*ret = strndup(bytes, (size_t)len);
+	BIO_free(bio);
+	return *ret ? RS_OK : rs_fail(e, RS_ENOMEM, "there is no memory for %s", what);
+}
+
+int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e)
+{
+	struct tls_texts t = {.certificate = NULL};
+	int rc = load_text(&t.certificate, "security.certificate", files->certificate, false, e);
+
+	if (!rc)
+		rc = load_text(&t.key, "security.key", files->key, true, e);
+	if (!rc)
+		rc = load_text(&t.authority, "security.authority", files->authority, false, e);
+	if (rc)
+		tls_texts_free(&t);
+	else
+		*ret = t;
+	return rc;
+}
+
+void tls_texts_free(struct tls_texts *t)
+{
+	if (t->key)
+		OPENSSL_cleanse(t->key, strlen(t->key));
+	free(t->certificate);
+	free(t->key);
+	free(t->authority);
+	*t = (struct tls_texts){.certificate = NULL};
+}
+
 int tls_binding(SSL *ssl, uint8_t ret[TLS_BINDING], struct rs_err *e)
 {
 	static const char label[] = "EXPORTER-Channel-Binding";

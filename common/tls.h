@@ -67,6 +67,17 @@ void tls_peer_names(const SSL *ssl, char names[TLS_NAMES_MAX]);
 /* The same of any certificate, which may be NULL. */
 void tls_names(const X509 *cert, char names[TLS_NAMES_MAX]);
 
+/* The same of one in PEM. */
+void tls_pem_names(const char *pem, char names[TLS_NAMES_MAX]);
+
+/* The files' text, for who makes a context of it elsewhere; NULL where there is no file. */
+struct tls_texts {
+	char *certificate, *key, *authority; /* owned */
+};
+/* Errors: RS_ECONFIG as above, of files that cannot be read, RS_ENOMEM. What is in them is not looked at. */
+int tls_texts_load(struct tls_texts *ret, const struct tls_files *files, struct rs_err *e);
+void tls_texts_free(struct tls_texts *t);
+
 /* RFC 9266's "tls-exporter" of a connection whose handshake is done. Errors: RS_EINTERNAL. */
 int tls_binding(SSL *ssl, uint8_t ret[TLS_BINDING], struct rs_err *e);
 

@@ -64,6 +64,7 @@ struct rs_config {
 		bool checksum;          /* checksum of every payload */
 		bool retain;            /* survive the loss of reducers, if there are two or more */
 		int detect_nonfinite;   /* enum rs_nonfinite */
+		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 	} job;
 
 	struct rs_reducer *reducers; /* owned; at least one: without the section, r0 at 127.0.0.1:7600 */

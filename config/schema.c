@@ -16,7 +16,8 @@
 
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
-static const char *const nonfinite_words[] = {"off", "log", "fail", NULL};                  /* as enum rs_nonfinite */
+static const char *const nonfinite_words[] = {"off", "log", "fail", NULL}; /* as enum rs_nonfinite */
+static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
 static const char *const format_words[] = {"text", "json", NULL};
@@ -79,6 +80,10 @@ const struct schema_key schema_keys[] = {
  .help = "When a rank sends NaN or infinity: `log` says which rank, operation and element, at most once for each "
  "operation and 3 times a second; `fail` ends the job for all ranks with that sentence, before the operation is done; "
  "`off` does not look. Ranks may differ in this"},
+
+{"job", "transport", SCHEMA_ENUM, AT(job, grpc), .words = transport_words, .def = "tcp",
+ .help = "How workers and agents talk to the reducers. With `grpc` each reducer's `address` is its `server.grpc`. "
+ "Ranks may differ in this"},
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},

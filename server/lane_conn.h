@@ -4,6 +4,7 @@
 #ifndef RS_SERVER_LANE_CONN_H
 #define RS_SERVER_LANE_CONN_H
 
+#include "common/rpc/wakeup.h"
 #include "common/wire.h"
 #include "server/lane.h"
 
@@ -40,7 +41,12 @@ struct lane_conn *lane_tcp_new(struct lane_thread *t, struct wire *wire, uint32_
 /* The session is there: begins to read. */
 void lane_tcp_start(struct lane_conn *c);
 
-/* Most bytes of a TCP connection here. */
+/* The same of a stream of the module, which is woken through `wakeups` of the lane's loop. */
+struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
+				struct wakeups *wakeups);
+void lane_grpc_start(struct lane_conn *c);
+
+/* Most bytes of a connection here, but for what gRPC has of it. */
 enum { LANE_TCP_BYTES = 512 };
 
 #endif

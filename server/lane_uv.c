@@ -26,8 +26,10 @@ struct lane_thread {
 	uv_loop_t loop;
 	struct mailbox in, *out;
 	uv_timer_t tick;
-	uv_check_t after; /* all that had come was read */
-	uv_idle_t more;   /* runs while sessions wait for their turn: the loop does not sleep */
+	uv_check_t after;       /* all that had come was read */
+	uv_idle_t more;         /* runs while sessions wait for their turn: the loop does not sleep */
+	struct wakeups wakeups; /* of streams over gRPC: from the first one on */
+	bool has_wakeups;
 	struct lane *core;
 	struct lane_conn *conns;
 	unsigned index;
@@ -51,10 +53,12 @@ struct letter {
 			struct registry_admit admit;
 			struct control_welcome welcome;
 			struct wire wire;
-		};                  /* ATTACH */
-		uint64_t processes; /* START */
-		struct rs_err why;  /* ABORT */
-		uint32_t frame_len; /* TELL */
+			const struct rpc_api *rpc; /* NULL: it is the wire, */
+			struct rpc_stream *stream; /* not this */
+		};                                 /* ATTACH */
+		uint64_t processes;                /* START */
+		struct rs_err why;                 /* ABORT */
+		uint32_t frame_len;                /* TELL */
 	};
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
@@ -175,10 +179,22 @@ static void report_gone(struct lane_thread *t, const struct registry_admit *a)
 	on_core_event(t, &ev);
 }
 
+static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
+{
+	struct rs_err e;
+
+	if (!t->has_wakeups && wakeups_init(&t->wakeups, &t->loop, &e)) {
+		l->rpc->stream_close(l->stream, RPC_CODE_RESOURCE_EXHAUSTED, e.msg);
+		return NULL;
+	}
+	t->has_wakeups = true;
+	return lane_grpc_new(t, l->rpc, l->stream, &t->wakeups);
+}
+
 static void attach(struct lane_thread *t, struct letter *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = lane_tcp_new(t, &l->wire, t->detect_ms);
+	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->wire, t->detect_ms);
 	struct rs_err e;
 	int rc;
 
@@ -195,7 +211,10 @@ static void attach(struct lane_thread *t, struct letter *l)
 	session_queue(c->session, frame,
 		      control_frame(frame, FRAME_WELCOME, l->admit.stripe.generation, 0, payload,
 				    control_pack_welcome(payload, &l->welcome)));
-	lane_tcp_start(c);
+	if (l->rpc)
+		lane_grpc_start(c);
+	else
+		lane_tcp_start(c);
 	return;
 
 report:
@@ -208,6 +227,8 @@ static void close_handles(struct lane_thread *t)
 	uv_close((uv_handle_t *)&t->tick, NULL);
 	uv_close((uv_handle_t *)&t->after, NULL);
 	uv_close((uv_handle_t *)&t->more, NULL);
+	if (t->has_wakeups)
+		wakeups_close(&t->wakeups);
 	mailbox_close(&t->in);
 }
 
@@ -355,6 +376,15 @@ void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct r
 	post(t, &l, NULL, 0);
 }
 
+void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
+			       const struct registry_admit *admit, const struct control_welcome *welcome)
+{
+	struct letter l = {.type = LETTER_ATTACH, .rpc = rpc, .stream = stream, .admit = *admit, .welcome = *welcome};
+
+	l.welcome.detect_ms = t->detect_ms;
+	post(t, &l, NULL, 0);
+}
+
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
 	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
@@ -400,6 +430,8 @@ void lane_thread_stop(struct lane_thread *t)
 	post(t, &l, NULL, 0);
 	uv_thread_join(&t->thread);
 	mailbox_destroy(&t->in);
+	if (t->has_wakeups)
+		wakeups_destroy(&t->wakeups);
 	uv_loop_close(&t->loop);
 	lane_free(t->core);
 	free(t->report);

@@ -4,6 +4,7 @@
 #define RS_SERVER_LANE_UV_H
 
 #include "common/log.h"
+#include "common/rpc/rpc.h"
 #include "common/wire.h"
 #include "server/mailbox.h"
 #include "server/registry.h"
@@ -29,6 +30,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
  * with its own detection time. */
 void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
 			const struct control_welcome *welcome);
+/* The same of a stream of the module. */
+void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
+			       const struct registry_admit *admit, const struct control_welcome *welcome);
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);

@@ -13,6 +13,11 @@ static int take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
 	return cmdline_string(cfg->server.listen, sizeof cfg->server.listen, "--listen", arg, e);
 }
 
+static int take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
+}
+
 static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->server.cpu, sizeof cfg->server.cpu, "--cpu", arg, e);
@@ -40,6 +45,8 @@ static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *
 static const struct cmdline_flag flags[] = {
     {"listen", "HOST:PORT", "address workers connect to [127.0.0.1:7600]; port 0: any free one, see the log",
      take_listen},
+    {"grpc", "HOST:PORT", "address for gRPC: workers, control and health [none]; port 0: any free one, see the log",
+     take_grpc},
     {"lanes", "N", "threads that sum, 1 to 64 [one for each CPU, at most 8]", take_lanes},
     {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
     {"insecure", NULL, "listen on other addresses than loopback although there is no authentication", take_insecure},

@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum {
-	RPC_THREADS = 1,        /* that receive and send; control and health need no more */
 	CALLS_BESIDE = 64,      /* calls beside those that the service takes, which are refused with a sentence */
 	DENIED_LINES_PER_S = 5, /* of the log */
 };
@@ -139,17 +138,45 @@ int server_control_tokens(struct server *s, struct rs_err *e)
 	return rc;
 }
 
+/* Reads the files of security.tls once more: the module takes text. RS_OK with nothing in *ret where TLS is off. */
+static int load_texts(const struct rs_config *cfg, struct tls_texts *ret, struct rs_err *e)
+{
+	struct tls_files files = {.certificate = cfg->security.certificate,
+				  .key = cfg->security.key,
+				  .authority = cfg->security.tls == TLS_MUTUAL ? cfg->security.authority : ""};
+
+	*ret = (struct tls_texts){.certificate = NULL};
+	return cfg->security.tls == TLS_OFF ? RS_OK : tls_texts_load(ret, &files, e);
+}
+
+int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct tls_texts t;
+	int rc;
+
+	if (!s->rpc_server || cfg->security.tls == TLS_OFF)
+		return RS_OK;
+	rc = load_texts(cfg, &t, e);
+	if (rc)
+		return rc;
+	rc = s->rpc->server_reload(s->rpc_server, &(struct rpc_tls){t.certificate, t.key, t.authority}, e);
+	tls_texts_free(&t);
+	return rc;
+}
+
 static int start_port(struct server *s, struct rs_err *e)
 {
-	struct rpc_method methods[SERVICE_METHODS];
+	struct tls_texts texts;
+	struct rpc_tls tls;
+	struct rpc_method methods[SERVICE_METHODS + 1];
 	struct rpc_server_options opt = {
 	    .address = s->cfg->server.grpc,
 	    .methods = methods,
-	    .methods_n = SERVICE_METHODS,
-	    .threads = RPC_THREADS,
+	    .methods_n = SERVICE_METHODS + 1,
+	    .threads = s->lanes_n, /* what comes in for a lane takes about as long here as there */
 	    .handshake_ms = s->cfg->timeouts.handshake_ms,
 	    .detect_ms = s->cfg->timeouts.detect_ms,
-	    .calls_max = SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX + CALLS_BESIDE,
+	    .calls_max = SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX + CALLS_BESIDE + s->max_connections,
 	    .log = on_rpc_log,
 	    .user = s,
 	};
@@ -157,7 +184,14 @@ static int start_port(struct server *s, struct rs_err *e)
 	int rc;
 
 	control_uv_methods(s->control, methods);
+	methods[SERVICE_METHODS] = grpc_greetings_method(s->streams);
+	rc = load_texts(s->cfg, &texts, e);
+	if (rc)
+		return rc;
+	tls = (struct rpc_tls){texts.certificate, texts.key, texts.authority};
+	opt.tls = s->cfg->security.tls == TLS_OFF ? NULL : &tls;
 	rc = s->rpc->server_start(&s->rpc_server, &opt, e);
+	tls_texts_free(&texts);
 	if (rc)
 		return rs_wrap(e, "server.grpc");
 	snprintf(s->grpc_name, sizeof s->grpc_name, "%.*s:%u", (int)(colon - s->cfg->server.grpc), s->cfg->server.grpc,
@@ -187,6 +221,8 @@ int server_control_start(struct server *s, struct rs_err *e)
 	if (!rc)
 		rc = control_uv_new(&s->control, &s->loop, s->rpc, &so, e);
 	if (!rc)
+		rc = server_streams_init(s, e);
+	if (!rc)
 		rc = server_control_tokens(s, e);
 	if (!rc)
 		rc = start_port(s, e);
@@ -203,13 +239,23 @@ void server_control_stop(struct server *s)
 		return;
 	s->journal.happened = NULL;
 	control_uv_stop(s->control);
+}
+
+void server_control_close(struct server *s)
+{
+	if (s->streams)
+		grpc_greetings_stop(s->streams);
 	if (s->rpc_server)
 		s->rpc->server_stop(s->rpc_server);
-	control_uv_close(s->control);
+	if (s->streams)
+		grpc_greetings_close(s->streams);
+	if (s->control)
+		control_uv_close(s->control);
 }
 
 void server_control_free(struct server *s)
 {
 	status_free(s->collecting);
 	control_uv_free(s->control);
+	grpc_greetings_free(s->streams);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the server: its loop (server_uv.c), what it is told to do while it runs (server_steer_uv.c), and who
- * tells it and asks over gRPC (server_control_uv.c). */
+ * tells it and asks over gRPC (server_control_uv.c), or comes to work that way (server_streams_uv.c). */
 #ifndef RS_SERVER_SERVER_PRIV_H
 #define RS_SERVER_SERVER_PRIV_H
 
@@ -8,6 +8,7 @@
 #include "server/areas.h"
 #include "server/control_uv.h"
 #include "server/greeting.h"
+#include "server/greeting_grpc.h"
 #include "server/journal.h"
 #include "server/lane_uv.h"
 #include "server/listener.h"
@@ -38,6 +39,7 @@ struct server {
 	const struct rpc_api *rpc; /* NULL: there is no gRPC port, and neither of .. */
 	struct rpc_server *rpc_server;
 	struct control_uv *control;
+	struct grpc_greetings *streams;
 	char grpc_name[RS_ADDRESS_MAX]; /* where it listens */
 	struct status *collecting;      /* to which reports_due lanes have yet to add theirs; owned */
 	unsigned reports_due;
@@ -60,6 +62,15 @@ struct server {
 
 /* server_uv.c: closes every handle, so that the loop ends; the lanes go first, since they post into it. */
 void server_stop(struct server *s);
+/* Connections that have not been handed to lanes. */
+unsigned server_greeted(const struct server *s);
+enum { REFUSED_MAX = 64 }; /* connections beyond the limit that are told why */
+/* May this worker, which came from `peer`, join? RS_OK: it counts as a session, and whoever hands it to lane *ret calls
+ * registry_admitted then; else *refused says why not. */
+int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
+		 struct registry_admit *ret, struct control_refused *refused);
+/* A connection from `peer` was turned away. */
+void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why);
 
 /* server_steer_uv.c */
 /* No new jobs, and the end when there are none, which the next tick looks for; after timeout_ms jobs are ended. Told
@@ -78,7 +89,16 @@ int server_control_start(struct server *s, struct rs_err *e);
 void server_control_reported(struct server *s, struct lane_thread *lane);
 /* Reads the files with the tokens. Errors: RS_EIO, RS_ECONFIG; then the old ones stay. */
 int server_control_tokens(struct server *s, struct rs_err *e);
+/* The certificates that this configuration names, which is not kept, from now on. Errors: RS_ECONFIG, RS_ENOMEM; then
+ * the old ones stay. */
+int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e);
+/* Before the lanes stop: nobody asks or steers any more. */
 void server_control_stop(struct server *s);
+/* After the lanes have stopped: the port closes. */
+void server_control_close(struct server *s);
 void server_control_free(struct server *s);
+
+/* server_streams_uv.c: makes s->streams. Errors: RS_ENOMEM, RS_EIO. */
+int server_streams_init(struct server *s, struct rs_err *e);
 
 #endif

@@ -51,6 +51,8 @@ static int reload_certificates(struct server *s, const struct rs_config *fresh, 
 	if (fresh->security.tls != s->cfg->security.tls)
 		return RS_OK;
 	rc = admission_reload(&s->admission, fresh, e);
+	if (!rc)
+		rc = server_control_certificates(s, fresh, e);
 	if (rc)
 		return rc;
 	greetings_set_tls(s->greetings, s->admission.certificates.ctx);

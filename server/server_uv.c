@@ -21,7 +21,6 @@
 enum {
 	REGISTRY_TICK_MS = 1000,
 	ACCEPTS_PER_WAKE = 64,
-	REFUSED_MAX = 64,                      /* connections beyond the limit that are told why */
 	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
 	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
 	ACCEPT_NICE = 10,                      /* steps behind the lanes */
@@ -118,23 +117,41 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	areas_release(s->areas, memory);
 }
 
-static int on_hello(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused)
+int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
+		 struct registry_admit *ret, struct control_refused *refused)
 {
 	const struct control_hello *h = &who->hello;
+	int rc;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	rc = registry_hello(s->registry, h, ret, refused);
+	if (rc)
+		return rc;
+	registry_met(s->registry, ret->stripe.job, h->rank, peer, transport);
+	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
+	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
+	s->sessions++;
+	return RS_OK;
+}
+
+void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
+{
+	if (may_log(s, LIMITED_REFUSED))
+		journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
+			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
+}
+
+static int on_hello(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused)
+{
 	struct server *s = ctx;
 	struct registry_admit admit;
 	char peer[80];
 	int rc;
 
-	registry_time(s->registry, uv_now(&s->loop));
-	rc = registry_hello(s->registry, h, &admit, refused);
+	listener_peer(wire->fd, peer, sizeof peer);
+	rc = server_admit(s, who, peer, wire->ssl ? "tcp+tls" : "tcp", &admit, refused);
 	if (rc)
 		return rc;
-	listener_peer(wire->fd, peer, sizeof peer);
-	registry_met(s->registry, admit.stripe.job, h->rank, peer, "tcp");
-	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
-	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label));
-	s->sessions++;
 	lane_thread_attach(s->lanes[admit.thread], wire, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
@@ -142,13 +159,10 @@ static int on_hello(void *ctx, struct wire *wire, const struct handshake_result 
 
 static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 {
-	struct server *s = ctx;
 	char peer[80];
 
-	if (!may_log(s, LIMITED_REFUSED))
-		return;
 	listener_peer(fd, peer, sizeof peer);
-	journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
+	server_log_refused(ctx, peer, "tcp", why);
 }
 
 static void on_mail(struct mailbox *m, struct mail *mail)
@@ -187,11 +201,22 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+unsigned server_greeted(const struct server *s)
+{
+	return greetings_count(s->greetings) + (s->streams ? grpc_greetings_count(s->streams) : 0);
+}
+
+/* As greetings_make_room, of all that have not said who they are. */
+static bool make_room(struct server *s, const char *why)
+{
+	return greetings_make_room(s->greetings, why) || (s->streams && grpc_greetings_make_room(s->streams, why));
+}
+
 /* Takes the next connection; false when there is none that can be taken now. */
 static bool accept_one(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
-	unsigned greeted = greetings_count(s->greetings);
+	unsigned greeted = server_greeted(s);
 	char why[80];
 	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -207,13 +232,12 @@ static bool accept_one(struct server *s, int listen_fd)
 	}
 	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
 		 s->sessions + greeted);
-	if (s->sessions + greeted < s->max_connections ||
-	    (s->sessions < s->max_connections && greetings_make_room(s->greetings, why))) {
+	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
 		greetings_add(s->greetings, fd);
 		return true;
 	}
 	/* to be told why takes a while and memory: only so many at once */
-	if (greeted >= REFUSED_MAX)
+	if (greetings_count(s->greetings) >= REFUSED_MAX)
 		greetings_make_room(s->greetings, why);
 	snprintf(refused.message, sizeof refused.message, "%s", why);
 	greetings_refuse(s->greetings, fd, &refused);
@@ -482,6 +506,7 @@ void server_stop(struct server *s)
 	for (unsigned i = 0; i < s->lanes_n; i++)
 		lane_thread_stop(s->lanes[i]);
 	s->lanes_n = 0;
+	server_control_close(s);
 	greetings_close(s->greetings);
 	areas_stop(s->areas);
 	for (int i = 0; i < s->listening_n; i++)

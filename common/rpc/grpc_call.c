@@ -271,11 +271,6 @@ void call_peer(const struct rpc_call *c, char buf[RPC_PEER_MAX])
 	call_peer_text(c->call, buf);
 }
 
-void call_name(const struct rpc_call *c, char buf[RPC_NAME_MAX])
-{
-	call_name_text(c->call, buf);
-}
-
 void call_waker(struct rpc_call *c, struct rpc_waker w)
 {
 	pthread_mutex_lock(&c->lock);

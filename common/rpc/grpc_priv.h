@@ -93,7 +93,7 @@ void grpc_release(void);
 void peer_text(const char *uri, char buf[RPC_PEER_MAX]);
 /* The same of a call. */
 void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
-void call_name_text(grpc_call *call, char buf[RPC_NAME_MAX]);
+void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX]);
 /* A sentence for how a call ended. */
 void status_text(grpc_status_code code, const char *details, struct rs_err *ret);
 /* A copy as a string of C, cut where it is longer. */
@@ -158,12 +158,11 @@ ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n);
 void stream_finish(struct rpc_stream *s);
 void stream_error(struct rpc_stream *s, struct rs_err *ret);
 void stream_peer(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
-void stream_name(const struct rpc_stream *s, char buf[RPC_NAME_MAX]);
+void stream_certificate(const struct rpc_stream *s, char buf[RPC_CERTIFICATE_MAX]);
 void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why);
 const uint8_t *call_request(const struct rpc_call *c, size_t *ret_len);
 const char *call_header(const struct rpc_call *c, const char *key);
 void call_peer(const struct rpc_call *c, char buf[RPC_PEER_MAX]);
-void call_name(const struct rpc_call *c, char buf[RPC_NAME_MAX]);
 void call_waker(struct rpc_call *c, struct rpc_waker w);
 bool call_send(struct rpc_call *c, const void *message, size_t len);
 bool call_gone(const struct rpc_call *c);

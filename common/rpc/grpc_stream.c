@@ -432,9 +432,9 @@ void stream_peer(const struct rpc_stream *s, char buf[RPC_PEER_MAX])
 	call_peer_text(s->call, buf);
 }
 
-void stream_name(const struct rpc_stream *s, char buf[RPC_NAME_MAX])
+void stream_certificate(const struct rpc_stream *s, char buf[RPC_CERTIFICATE_MAX])
 {
-	call_name_text(s->call, buf);
+	call_certificate_text(s->call, buf);
 }
 
 void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why)

@@ -43,28 +43,21 @@ void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX])
 	gpr_free(uri);
 }
 
-/* The first value of the property; false when there is none. */
-static bool property(const grpc_auth_context *ctx, const char *name, char buf[RPC_NAME_MAX])
-{
-	grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
-	const grpc_auth_property *p = grpc_auth_property_iterator_next(&it);
-
-	if (!p || p->value_length == 0 || p->value_length >= RPC_NAME_MAX || memchr(p->value, 0, p->value_length))
-		return false;
-	memcpy(buf, p->value, p->value_length);
-	buf[p->value_length] = '\0';
-	return true;
-}
-
-void call_name_text(grpc_call *call, char buf[RPC_NAME_MAX])
+void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX])
 {
 	grpc_auth_context *ctx = grpc_call_auth_context(call);
+	const grpc_auth_property *p;
+	grpc_auth_property_iterator it;
 
 	buf[0] = '\0';
 	if (!ctx)
 		return;
-	if (!property(ctx, GRPC_PEER_DNS_PROPERTY_NAME, buf))
-		property(ctx, GRPC_X509_CN_PROPERTY_NAME, buf);
+	it = grpc_auth_context_find_properties_by_name(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+	p = grpc_auth_property_iterator_next(&it);
+	if (p && p->value_length < RPC_CERTIFICATE_MAX && !memchr(p->value, 0, p->value_length)) {
+		memcpy(buf, p->value, p->value_length);
+		buf[p->value_length] = '\0';
+	}
 	grpc_auth_context_release(ctx);
 }
 
@@ -101,9 +94,25 @@ static const struct {
     {"wrong version number", "the peer speaks no TLS"},
 };
 
+/* What the system said of a connection that could not be made stands at the end; as the end of a sentence of ours. */
+static bool connect_text(const char *details, struct rs_err *ret)
+{
+	static const char before[] = "Failed to connect to remote host: ";
+	const char *at = strstr(details, before);
+
+	if (!at)
+		return false;
+	at += sizeof before - 1;
+	rs_fail(ret, RS_EIO, "%c%s", tolower((unsigned char)at[0]), at[0] ? at + 1 : "");
+	return true;
+}
+
 void status_text(grpc_status_code code, const char *details, struct rs_err *ret)
 {
 	const char *sentence = NULL;
+
+	if (connect_text(details, ret))
+		return;
 
 	for (unsigned i = 0; i < sizeof known / sizeof known[0] && !sentence; i++)
 		if (strstr(details, known[i].phrase))

@@ -22,10 +22,10 @@
 #include <sys/uio.h>
 
 enum {
-	RPC_VERSION = 1,         /* of struct rpc_api */
-	RPC_PEER_MAX = 80,       /* bytes of "[v6]:port" with its terminator */
-	RPC_NAME_MAX = 256,      /* of the name in a certificate */
-	RPC_REQUEST_MAX = 65536, /* bytes of the request of a call that is not a stream */
+	RPC_VERSION = 1,             /* of struct rpc_api */
+	RPC_PEER_MAX = 80,           /* bytes of "[v6]:port" with its terminator */
+	RPC_CERTIFICATE_MAX = 16384, /* of a certificate in PEM */
+	RPC_REQUEST_MAX = 65536,     /* bytes of the request of a call that is not a stream */
 };
 
 /* What recv and send return instead of a number of bytes. */
@@ -160,8 +160,8 @@ struct rpc_api {
 	void (*stream_error)(struct rpc_stream *s, struct rs_err *ret);
 	/* Numeric address of the peer, "?" when it is not known. */
 	void (*stream_peer)(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
-	/* Name in the peer's certificate, the first DNS name or else the common name; empty when it showed none. */
-	void (*stream_name)(const struct rpc_stream *s, char buf[RPC_NAME_MAX]);
+	/* The peer's certificate in PEM; empty when it has shown none, or one that is too long. */
+	void (*stream_certificate)(const struct rpc_stream *s, char buf[RPC_CERTIFICATE_MAX]);
 	/* Ends the call if it has not ended: a server's with `code` and `why` for the peer (0: OK, if all bytes are
 	 * out, else what is left is lost). Its waker is not called any more when this returns. */
 	void (*stream_close)(struct rpc_stream *s, enum rpc_code code, const char *why);
@@ -171,7 +171,6 @@ struct rpc_api {
 	/* The value of a header, until the call ends; NULL: there is none. */
 	const char *(*call_header)(const struct rpc_call *c, const char *key);
 	void (*call_peer)(const struct rpc_call *c, char buf[RPC_PEER_MAX]);
-	void (*call_name)(const struct rpc_call *c, char buf[RPC_NAME_MAX]);
 	/* Tells when call_send may take another message, and when the client is gone. */
 	void (*call_waker)(struct rpc_call *c, struct rpc_waker w);
 	/* A message of an answer of several, copied. False: the last one is still on its way, or the client is gone. */

@@ -22,7 +22,8 @@ Leaving a Cluster ends everything that it started, by process id, and fails the 
 on SIGTERM or a sanitizer reported something in any process. When the test itself fails, all logs are printed.
 
 The environment: REDUCTION_BUILD, the build folder (default build/default); REDUCTION_SAN, the sanitizers that it was
-built with; REDUCTION_TEST_SLOW=1, do less (default: 1 under sanitizers, else 0). Only worker processes load
+built with; REDUCTION_TEST_SLOW=1, do less (default: 1 under sanitizers, else 0); REDUCTION_TRANSPORT, how workers and
+agents talk to reducers unless the test says so: tcp (default) or grpc. Only worker processes load
 libreduction, never the test program: under a sanitizer its runtime has to be loaded before Python's own code, which the
 harness arranges for workers.
 """
@@ -52,6 +53,9 @@ SCALE = 10 if "thread" in SAN else 4 if SAN else 1
 
 # Tests leave out what only repeats on a larger scale when this is set.
 SLOW = os.environ.get("REDUCTION_TEST_SLOW", "1" if SAN else "0") not in ("", "0")
+
+# job.transport of workers and agents, where a test does not choose.
+TRANSPORT = os.environ.get("REDUCTION_TRANSPORT", "tcp")
 
 _LAUNCHER = re.compile(
     r"(REDUCTION|SLURM|OMPI|PMIX|TORCHELASTIC)_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$"
@@ -263,10 +267,13 @@ class Cluster:
                         example {"job": {"deterministic": True}, "sharding": {"chunk_bytes": "4KiB"}}
     server_config       dict: the configuration file of the reducers (default: none)
     server_args         further arguments of every reducer
+    transport           "tcp" or "grpc" (default: TRANSPORT)
     start               False: start nothing; the test calls start_reducer(), start_agent() when it wants to
     """
 
-    def __init__(self, reducers=1, agents=0, lanes=1, config=None, server_config=None, server_args=(), start=True):
+    def __init__(self, reducers=1, agents=0, lanes=1, config=None, server_config=None, server_args=(), transport=None,
+                 start=True):
+        self.transport = transport or TRANSPORT
         self.lanes, self.server_config, self.server_args = lanes, server_config, list(server_args)
         self.config = config or {}
         self.reducers = [None] * reducers  # Proc of each
@@ -339,7 +346,9 @@ class Cluster:
     def start_reducer(self, i, wait=True):
         """Starts reducer i: the first time on a free port or the one that a configuration already names, and again
         on the same. Returns its Proc, once it listens."""
-        argv = [binary("reduction-server"), "--listen", self._addresses[i] or "127.0.0.1:0", "--lanes", self.lanes]
+        address = self._addresses[i] or "127.0.0.1:0"
+        argv = [binary("reduction-server"), "--lanes", self.lanes]
+        argv += ["--listen", address] if self.transport == "tcp" else ["--listen", "127.0.0.1:0", "--grpc", address]
         if self.server_config is not None:
             argv += ["--config", self._write("server.yaml", self.server_config)]
         self.reducers[i] = self.start(f"reducer r{i}", argv + self.server_args)
@@ -349,9 +358,15 @@ class Cluster:
         return self.reducers[i]
 
     def address(self, i):
-        """ "127.0.0.1:port" of reducer i. Waits until it listens; when it was not started, a port is chosen for it."""
+        """ "127.0.0.1:port" of reducer i, for workers. Waits until it listens; when it was not started, a port is chosen
+        for it."""
         if self._addresses[i] is None and self.reducers[i]:
-            self._addresses[i] = self.reducers[i].wait_text(r'\blistening\b.*?address"?[=:]"?([^\s",]+)').group(1)
+            where = r'.*?address"?[=:]"?([^\s",]+)'
+            # the last of what it says when it starts
+            match = self.reducers[i].wait_text(rf"\blistening\b{where}")
+            if self.transport == "grpc":
+                match = self.reducers[i].wait_text(rf"\bgrpc-ready\b{where}")
+            self._addresses[i] = match.group(1)
         elif self._addresses[i] is None:
             with socket.socket() as s:
                 s.bind(("127.0.0.1", 0))
@@ -382,7 +397,7 @@ class Cluster:
     def write_config(self, name, config=None):
         """Writes the configuration file of this cluster, with a dict merged into it; returns its path."""
         tree = {
-            "job": {"name": "test"},
+            "job": {"name": "test", "transport": self.transport},
             "reducers": [
                 {"id": f"r{i}", "address": self.address(i), "lanes": self.lanes} for i in range(len(self.reducers))
             ],
@@ -434,7 +449,8 @@ class Cluster:
         if check:
             for p in procs:
                 if p.code != 0:
-                    raise AssertionError(f"{p.name} ended with status {p.code}, expected 0\n{p.report()}")
+                    reports = "".join(q.report() for q in procs if q.code != 0)
+                    raise AssertionError(f"{p.name} ended with status {p.code}, expected 0\n{reports}")
         return procs
 
     def wait_all(self, procs, timeout=60):

@@ -97,7 +97,7 @@ class Agent(unittest.TestCase):
     def test_rings(self):
         """Operations of several times the ring that a stage holds of them, of all widths, with ranks whose memory is
         partly the agent's, on nodes of one and of several ranks; chunks that divide no piece."""
-        config = {"sharding": {"chunk_bytes": 12352, "window": 4}, "agent": {"shm_bytes": "64MiB"}}
+        config = {"sharding": {"chunk_bytes": 12352, "window": 4}, "agent": {"shm_bytes": "128MiB"}}
         mib = 1 << 20
         hows = ("in", "out", "buffer")
         cases = [[op, d, (10 + i) * mib // oracle.itemsize(d) + 3, "exact", hows[i % 3]]
