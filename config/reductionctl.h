@@ -3,8 +3,9 @@
 #ifndef RS_CONFIG_REDUCTIONCTL_H
 #define RS_CONFIG_REDUCTIONCTL_H
 
-#include "config/config.h"
 #include "common/rpc/rpc.h"
+#include "common/tls.h"
+#include "config/config.h"
 
 #include <protobuf-c/protobuf-c.h>
 
@@ -49,14 +50,15 @@ struct asking {
 	struct {
 		char name[RS_NAME_MAX]; /* as the file calls it; "" without one */
 		char address[RS_ADDRESS_MAX];
+		char tls_name[RS_ADDRESS_MAX]; /* whom its certificate has to be for */
 	} * reducers;
 	unsigned reducers_n;
 	const struct rpc_api *rpc;
 	struct rpc_client *client;
 	char *bearer; /* value of the header */
-	char *authority, *certificate, *key;
+	bool secure;  /* with TLS: */
+	struct tls_texts texts;
 	struct rpc_tls tls;
-	bool secure;
 };
 
 /* Reads what the call names: an address or a file, a token, certificates. `admin`: the token of the file that it needs

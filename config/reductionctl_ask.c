@@ -5,18 +5,16 @@
 #include "config/schema.h"
 #include "config/value.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-	ANSWER_MS = 10000,      /* for an answer that is complete at once */
-	PEM_BYTES_MAX = 1 << 20 /* of a file with certificates */
-};
+enum { ANSWER_MS = 10000 }; /* for an answer that is complete at once */
 
-static int add_reducer(struct asking *a, const char *name, const char *address)
+static int add_reducer(struct asking *a, const char *name, const char *address, const char *tls_name)
 {
+	snprintf(a->reducers[a->reducers_n].tls_name, sizeof a->reducers->tls_name, "%s",
+		 tls_name[0] ? tls_name : address);
 	snprintf(a->reducers[a->reducers_n].name, sizeof a->reducers->name, "%s", name);
 	snprintf(a->reducers[a->reducers_n++].address, sizeof a->reducers->address, "%s", address);
 	return RS_OK;
@@ -31,7 +29,7 @@ static int take_address(struct asking *a, const char *address, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL,
 			       "found \"%s\", expected host:port of a reducer's gRPC port, or a file that there is",
 			       address);
-	return add_reducer(a, "", reducer.control);
+	return add_reducer(a, "", reducer.control, "");
 }
 
 /* The token of a file; it never stands in an argument, which others could see. */
@@ -55,6 +53,18 @@ static int take_token(struct asking *a, const char *file, struct rs_err *e)
 	return rc;
 }
 
+/* NULL or "": none. */
+static int load_texts(struct asking *a, const char *certificate, const char *key, const char *authority,
+		      struct rs_err *e)
+{
+	struct tls_files files = {certificate ? certificate : "", key ? key : "", authority ? authority : ""};
+	int rc = tls_texts_load(&a->texts, &files, e);
+
+	if (!rc)
+		a->tls = (struct rpc_tls){a->texts.certificate, a->texts.key, a->texts.authority};
+	return rc;
+}
+
 static int take_file(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct rs_config cfg;
@@ -65,7 +75,7 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 		return rc;
 	for (unsigned i = 0; i < cfg.reducers_n; i++)
 		if (cfg.reducers[i].control[0])
-			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].control);
+			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].control, cfg.reducers[i].tls_name);
 	token = admin ? cfg.security.admin_token : cfg.security.read_token;
 	if (a->reducers_n == 0)
 		rc = rs_fail(e, RS_ECONFIG,
@@ -73,61 +83,30 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 			     call->file, cfg.reducers_n);
 	else if (!call->value[ASK_TOKEN] && token[0])
 		rc = take_token(a, token, e);
+	a->secure = cfg.security.tls != TLS_OFF;
+	if (!rc && a->secure && !call->value[ASK_AUTHORITY] && !call->value[ASK_CERTIFICATE])
+		rc = cfg.security.tls == TLS_MUTUAL
+			 ? load_texts(a, cfg.security.certificate, cfg.security.key, cfg.security.authority, e)
+			 : load_texts(a, NULL, NULL, cfg.security.authority, e);
 	rs_config_close(&cfg);
 	return rc;
 }
 
-static int read_text(const char *file, char **ret, struct rs_err *e)
-{
-	FILE *in = fopen(file, "re");
-	char *text;
-	size_t n;
-
-	if (!in)
-		return rs_fail_sys(e, RS_EIO, errno, "cannot open %s", file);
-	text = malloc(PEM_BYTES_MAX + 1);
-	if (!text) {
-		fclose(in);
-		return rs_fail(e, RS_ENOMEM, "out of memory for %s", file);
-	}
-	errno = 0;
-	n = fread(text, 1, PEM_BYTES_MAX + 1, in);
-	if (ferror(in) || n == 0 || n > PEM_BYTES_MAX) {
-		if (ferror(in))
-			rs_fail_sys(e, RS_EIO, errno, "cannot read %s", file);
-		else
-			rs_fail(e, RS_ECONFIG, "%s: found %s, expected certificates or a key in PEM, at most 1 MiB",
-				file, n ? "more" : "nothing");
-		free(text);
-		fclose(in);
-		return e->code;
-	}
-	fclose(in);
-	text[n] = '\0';
-	*ret = text;
-	return RS_OK;
-}
-
+/* Options go before what the file says. */
 static int take_tls(struct asking *a, const struct call *call, struct rs_err *e)
 {
 	const char *authority = call->value[ASK_AUTHORITY];
 	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
-	int rc = RS_OK;
 
 	if (!certificate != !key)
 		return rs_fail(e, RS_EINVAL, "found --%s alone, expected --certificate and --key together",
 			       certificate ? "certificate" : "key");
-	if (certificate && !authority)
+	if (certificate && !authority && !a->secure)
 		return rs_fail(e, RS_EINVAL, "found --certificate without --authority, expected both");
-	a->secure = authority;
-	if (authority)
-		rc = read_text(authority, &a->authority, e);
-	if (!rc && certificate)
-		rc = read_text(certificate, &a->certificate, e);
-	if (!rc && certificate)
-		rc = read_text(key, &a->key, e);
-	a->tls = (struct rpc_tls){.certificate = a->certificate, .key = a->key, .authority = a->authority};
-	return rc;
+	if (!authority && !certificate)
+		return RS_OK;
+	a->secure = true;
+	return load_texts(a, certificate, key, authority, e);
 }
 
 int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
@@ -162,9 +141,7 @@ void asking_close(struct asking *a)
 		a->rpc->client_free(a->client);
 	free(a->reducers);
 	free(a->bearer);
-	free(a->authority);
-	free(a->certificate);
-	free(a->key);
+	tls_texts_free(&a->texts);
 }
 
 const char *asking_name(const struct asking *a, unsigned reducer, char *buf, size_t size)
@@ -182,7 +159,7 @@ int asking_send(struct asking *a, unsigned reducer, const char *path, const Prot
 	uint8_t bytes[1024];
 	struct rpc_ask_options opt = {
 	    .address = a->reducers[reducer].address,
-	    .authority = a->reducers[reducer].address,
+	    .authority = a->reducers[reducer].tls_name,
 	    .tls = a->secure ? &a->tls : NULL,
 	    .path = path,
 	    .request = bytes,

@@ -100,7 +100,7 @@ typedef char row[COLUMNS][CELL];
 static void print_rows(row *rows, size_t n)
 {
 	/* names to the left, numbers to the right */
-	static const bool left[COLUMNS] = {[1] = true, [2] = true, [8] = true};
+	static const bool left[COLUMNS] = {[1] = true, [2] = true, [3] = true};
 	unsigned width[COLUMNS] = {0};
 
 	for (size_t i = 0; i < n; i++)
@@ -108,16 +108,15 @@ static void print_rows(row *rows, size_t n)
 			if (width_of(rows[i][c]) > width[c])
 				width[c] = width_of(rows[i][c]);
 	for (size_t i = 0; i < n; i++) {
-		fputs("  ", stdout);
 		for (unsigned c = 0; c < COLUMNS; c++) {
 			int pad = (int)(width[c] - width_of(rows[i][c]));
 
-			if (c == COLUMNS - 1)
-				fputs(rows[i][c], stdout);
+			if (c == COLUMNS - 1) /* nothing behind it: no blanks at the end of a line */
+				printf("%s%s", rows[i][c][0] ? "  " : "", rows[i][c]);
 			else if (left[c])
-				printf("%s%*s  ", rows[i][c], pad, "");
+				printf("  %s%*s", rows[i][c], pad, "");
 			else
-				printf("%*s%s  ", pad, "", rows[i][c]);
+				printf("  %*s%s", pad, "", rows[i][c]);
 		}
 		fputc('\n', stdout);
 	}

@@ -119,23 +119,28 @@ static int load_token(struct auth_secret *token, const char *file, const char *k
 	return rs_wrap(e, "security.%s", key);
 }
 
-int server_control_tokens(struct server *s, struct rs_err *e)
+int server_control_read(struct server *s, struct control_tokens *ret, struct rs_err *e)
 {
-	struct auth_secret read, admin;
 	int rc;
 
+	*ret = (struct control_tokens){.read.len = 0};
 	if (!s->control)
 		return RS_OK;
-	rc = load_token(&read, s->cfg->security.read_token, "read_token", e);
-	if (rc)
-		return rc;
-	rc = load_token(&admin, s->cfg->security.admin_token, "admin_token", e);
+	rc = load_token(&ret->read, s->cfg->security.read_token, "read_token", e);
 	if (!rc)
-		service_tokens(control_uv_service(s->control), (struct service_token){read.bytes, read.len},
-			       (struct service_token){admin.bytes, admin.len});
-	auth_secret_clear(&read);
-	auth_secret_clear(&admin);
+		rc = load_token(&ret->admin, s->cfg->security.admin_token, "admin_token", e);
+	if (rc)
+		auth_secret_clear(&ret->read);
 	return rc;
+}
+
+void server_control_take(struct server *s, struct control_tokens *t)
+{
+	if (s->control)
+		service_tokens(control_uv_service(s->control), (struct service_token){t->read.bytes, t->read.len},
+			       (struct service_token){t->admin.bytes, t->admin.len});
+	auth_secret_clear(&t->read);
+	auth_secret_clear(&t->admin);
 }
 
 /* Reads the files of security.tls once more: the module takes text. RS_OK with nothing in *ret where TLS is off. */
@@ -210,6 +215,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	    .denied = on_denied,
 	    .ctx = s,
 	};
+	struct control_tokens tokens;
 	int rc;
 
 	if (!s->cfg->server.grpc[0])
@@ -223,9 +229,11 @@ int server_control_start(struct server *s, struct rs_err *e)
 	if (!rc)
 		rc = server_streams_init(s, e);
 	if (!rc)
-		rc = server_control_tokens(s, e);
-	if (!rc)
+		rc = server_control_read(s, &tokens, e);
+	if (!rc) {
+		server_control_take(s, &tokens);
 		rc = start_port(s, e);
+	}
 	if (rc)
 		return rc; /* server_control_stop follows */
 	s->journal.happened = on_happened;

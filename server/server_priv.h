@@ -4,6 +4,7 @@
 #ifndef RS_SERVER_SERVER_PRIV_H
 #define RS_SERVER_SERVER_PRIV_H
 
+#include "common/auth.h"
 #include "server/admission.h"
 #include "server/areas.h"
 #include "server/control_uv.h"
@@ -16,6 +17,11 @@
 
 /* Events that are logged within limits. */
 enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_DENIED, LIMITED_NR };
+
+/* len 0: there is none. */
+struct control_tokens {
+	struct auth_secret read, admin;
+};
 
 struct listening {
 	uv_poll_t poll;
@@ -87,8 +93,11 @@ int server_reload(struct server *s, char *result, size_t size, struct rs_err *e)
 int server_control_start(struct server *s, struct rs_err *e);
 /* A lane's report is there. */
 void server_control_reported(struct server *s, struct lane_thread *lane);
-/* Reads the files with the tokens. Errors: RS_EIO, RS_ECONFIG; then the old ones stay. */
-int server_control_tokens(struct server *s, struct rs_err *e);
+/* Reads the files with the tokens; the caller hands them to server_control_take, or clears them. Errors: RS_EIO,
+ * RS_ECONFIG. */
+int server_control_read(struct server *s, struct control_tokens *ret, struct rs_err *e);
+/* They are good from now on; cleared. */
+void server_control_take(struct server *s, struct control_tokens *t);
 /* The certificates that this configuration names, which is not kept, from now on. Errors: RS_ECONFIG, RS_ENOMEM; then
  * the old ones stay. */
 int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e);

@@ -76,6 +76,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
 	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
 	static const char others[] = "changes of server, timeouts, security and logging.format need a restart";
+	struct control_tokens tokens;
 	struct rs_config fresh;
 	bool needs;
 	int rc;
@@ -85,10 +86,15 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	rc = rs_config_load(&fresh, s->config_file, e);
 	if (rc)
 		return rc;
-	rc = server_control_tokens(s, e);
-	if (!rc)
-		rc = reload_certificates(s, &fresh, e);
-	if (!rc) {
+	rc = server_control_read(s, &tokens, e);
+	if (rc)
+		goto close_config;
+	rc = reload_certificates(s, &fresh, e);
+	if (rc) {
+		auth_secret_clear(&tokens.read);
+		auth_secret_clear(&tokens.admin);
+	} else {
+		server_control_take(s, &tokens);
 		take_over(s, &fresh);
 		needs = needs_restart(&fresh, &s->as_read);
 		snprintf(result, size, "%s%s%s", taken, needs ? "; " : "", needs ? others : "");
@@ -96,6 +102,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 		if (needs)
 			journal(&s->journal, RS_LOG_WARN, "reload", rs_kv_s("result", others));
 	}
+close_config:
 	rs_config_close(&fresh);
 	return rc;
 }

@@ -73,7 +73,9 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_serv
 	if (k->fresh) {
 		grpc_ssl_pem_key_cert_pair own = {.private_key = k->pem.key, .cert_chain = k->pem.certificate};
 
-		*config = grpc_ssl_server_certificate_config_create(k->pem.authority, &own, 1);
+		/* gRPC insists on authorities also where clients are not asked for certificates */
+		*config = grpc_ssl_server_certificate_config_create(
+		    k->pem.authority ? k->pem.authority : k->pem.certificate, &own, 1);
 		k->fresh = false;
 		status = *config ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
 	}
