@@ -106,8 +106,8 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 }
 
 /* The reducer does not take this rank in, or this rank does not trust it. That ends the job, but for a reducer that the
- * job does without: it may be another one the next time. */
-static void turned_down(struct link *l, int code, const char *why, uint64_t now_ms)
+ * job does without: it may be another one the next time. from: as in exchange_fail. */
+static void turned_down(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = link_reducer(l);
 	struct rs_err e;
@@ -117,7 +117,7 @@ static void turned_down(struct link *l, int code, const char *why, uint64_t now_
 		return;
 	}
 	rs_fail(&e, code, "reducer %s (%s): %s", r->id, r->address, why);
-	exchange_fail(l->x, &e, true, l, now_ms);
+	exchange_fail(l->x, &e, true, from, now_ms);
 }
 
 /* Proofs of both sides for the challenge that stands in control_in: one to send, one to wait for. */
@@ -154,9 +154,9 @@ static void on_challenge(struct link *l, uint64_t now_ms)
 	} else if (!l->x->opt.secret) {
 		rs_fail(&e, RS_EREFUSED,
 			"it asks for the secret of job %s, and this rank has none: set security.secret", l->x->job);
-		turned_down(l, e.code, e.msg, now_ms);
+		turned_down(l, e.code, e.msg, l, now_ms);
 	} else if (prove(l, mac, &e)) {
-		turned_down(l, e.code, e.msg, now_ms);
+		turned_down(l, e.code, e.msg, l, now_ms);
 	} else {
 		l->proven = true;
 		queue(l, FRAME_PROOF, payload, control_pack_proof(payload, mac));
@@ -183,7 +183,8 @@ static void on_welcome(struct link *l, uint64_t now_ms)
 			"it has not proven that it has the secret of job %s: its security.secrets is not set, or it is "
 			"somebody else's",
 			l->x->job);
-		turned_down(l, e.code, e.msg, now_ms);
+		/* it may just be without secrets: the other ranks that it serves are to hear why this one goes */
+		turned_down(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
 	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->cfg->timeouts.detect_ms;
@@ -210,7 +211,7 @@ static void on_refused(struct link *l, uint64_t now_ms)
 	if (refused.retry)
 		link_not_joined(l, refused.message, now_ms);
 	else
-		turned_down(l, refused.code, refused.message, now_ms);
+		turned_down(l, refused.code, refused.message, l, now_ms);
 }
 
 static void on_waiting(struct link *l, uint64_t now_ms)

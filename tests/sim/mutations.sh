@@ -198,6 +198,24 @@ whoever comes back joins those that have never left
 a rank that is lost to one reducer is lost
 	server/stripe.c
 	s/return st->p.retain \? RS_ECUT : RS_EPEER;/return RS_EPEER;/
+a proof is not looked at
+	server/handshake.c
+	s/!auth_equal\(mac, c->want\)/0/
+every challenge is the same
+	server/handshake.c
+	s/\n\tif \(h->policy->random\(h->policy->ctx, nonce, sizeof nonce, &e\)\)/\n\tmemset(nonce, 7, sizeof nonce);\n\tif (0)/
+the reducer's proof is not looked at
+	agent/link_control.c
+	s/w->proven && auth_equal\(w->mac, l->answer\)/w->proven/
+a reducer that asks for no proof is trusted
+	agent/link_control.c
+	s/return l->x->opt.secret && !\(l->proven && w->proven/return l->proven && !(w->proven/
+both sides prove the same
+	common/auth.c
+	s/side == AUTH_WORKER \? worker : reducer/side == AUTH_WORKER ? worker : worker/
+a worker is taken in without a secret
+	server/handshake.c
+	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/
 LIST
 }
 

@@ -7,6 +7,7 @@
  *     sim_net     connections: bytes arrive in pieces of any size, late, in order, or no more
  *     sim_rank    a worker: what engine_uv.c and engine_conn_tcp.c are in the library
  *     sim_reducer a reducer: what server_uv.c, greeting_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
+ *     sim_guard   secrets, and who has not got them
  *     sim_fault   deaths, cuts, disagreements, and what may be said about them
  *     sim_oracle  what an operation must give
  *     sim_check   what must hold after a step and at the end */
@@ -39,6 +40,7 @@ enum {
 	SIM_SHARDS = 12,
 	SIM_BLAME = 16, /* most faults that are remembered of one team */
 	SIM_STEPS = 3000000,
+	SIM_SAID = 600, /* bytes that a stranger records of a connection: HELLO and PROOF */
 };
 
 /* ---- time, chance, events: sim_event.c ---- */
@@ -114,7 +116,13 @@ struct end {
 };
 
 /* What the reducer's side of a connection is to the reducer. */
-enum phase { PHASE_NONE, PHASE_GREETING, PHASE_REFUSED, PHASE_HANDED, PHASE_LANE };
+enum phase { PHASE_NONE, PHASE_GREETING, PHASE_REFUSED, PHASE_IMPOSTOR, PHASE_HANDED, PHASE_LANE };
+
+/* Frames that an impostor is told. The payload is of the frame whose header stands, or of the one before. */
+struct conn_decoder {
+	uint8_t header[FRAME_HEADER], payload[FRAME_CONTROL_MAX];
+	uint32_t have;
+};
 
 struct conn {
 	struct sim *sim;
@@ -129,6 +137,13 @@ struct conn {
 	uint32_t delay_us, jitter_us, piece;
 	uint64_t corrupt_at; /* the byte of to[corrupt_side] that will be damaged, counted from 1; 0: none */
 	enum side corrupt_side;
+
+	/* of those who have no secret */
+	unsigned said_n;
+	uint8_t said[SIM_SAID];     /* what a rank said first */
+	const struct conn *replays; /* a stranger's: it says what was said there */
+	bool replayed;
+	struct conn_decoder *said_to; /* from PHASE_IMPOSTOR on; owned */
 
 	/* of the reducer */
 	enum phase phase;
@@ -191,6 +206,8 @@ enum fault_kind {
 	FAULT_ABSENT,           /* a rank never comes */
 	FAULT_MISCONFIGURED,    /* a rank has another configuration */
 	FAULT_REPLACED,         /* the next generation does not wait for this one */
+	FAULT_SECRET,           /* a rank has a wrong secret, or none; or one although there is none */
+	FAULT_IMPOSTOR,         /* a reducer is somebody else's to one job */
 	FAULT_STORM,            /* all reducers but one are cut off, killed, drained and come back, again and again */
 	FAULT_NR
 };
@@ -235,6 +252,7 @@ struct team {
 	unsigned faults_n;
 	struct blame blame[SIM_BLAME];
 	unsigned blame_n;
+	unsigned impostors;  /* bit r: reducer r is somebody else's */
 	unsigned cut;        /* bit r: a connection of rank r was lost, which the job had to survive */
 	unsigned hit;        /* bit r: something happened to reducer r or to a connection to it */
 	unsigned survived;   /* faults that the job must not feel */
@@ -352,6 +370,22 @@ void accept_conn(struct conn *c); /* EV_ACCEPT */
 void accept_readable(struct conn *c);
 void accept_tick(struct reducer *r);
 
+/* ---- secrets: sim_guard.c ---- */
+
+void guard_policy(struct reducer *r);
+void guard_rank(const struct rank *k, struct exchange_options *opt);
+/* What an error may say of the rank's secret; NULL: it is right. */
+const char *guard_blames(const struct rank *k);
+void guard_record(struct conn *c, const uint8_t *bytes, size_t n); /* a rank has sent this */
+/* A stranger with a recorded handshake; false when there is none yet. */
+bool guard_replay_comes(struct sim *s, struct conn *c);
+void guard_replay_hears(struct conn *c);
+bool guard_is_impostor(const struct conn *c); /* its reducer is one to its rank */
+void guard_impose(struct conn *c);
+bool guard_impostor_reads(struct conn *c); /* false: the connection has ended */
+/* Sends all of it, whatever room there is; false when the connection is broken. */
+bool guard_say(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len);
+
 /* ---- faults: sim_fault.c ---- */
 
 void fault_after_op(struct rank *k, unsigned op);
@@ -391,7 +425,7 @@ struct sim_stats {
 	uint64_t teams_clean, teams_failed;
 	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* struck; and of those, the team ended with an error */
 	uint64_t codes[16];                               /* of failed operations, by -code */
-	uint64_t strangers, refused, retried, signals;
+	uint64_t strangers, replays, refused, retried, signals;
 	uint64_t lost, back; /* reducers, as ranks see it */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 };
@@ -413,6 +447,7 @@ struct sim {
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
 	uint32_t mail_us;   /* between threads of a reducer, most of the time at most */
 	unsigned jobs_most; /* of one reducer */
+	bool guarded;       /* jobs have secrets */
 	unsigned balk;      /* percent of writes that find no room although there is some */
 	const struct rs_config *base;
 	const struct rs_kernels *kernels;

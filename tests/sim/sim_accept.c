@@ -15,23 +15,6 @@ static void turn_away(struct conn *c)
 	handshake_close(&c->shake);
 }
 
-/* False when the connection is broken. */
-static bool say(struct conn *c, uint8_t *bytes, uint32_t len)
-{
-	while (len > 0) {
-		struct iovec iov = {bytes, len};
-		ssize_t sent = net_write(c, REDUCER, &iov, 1);
-
-		if (sent == NET_BROKEN)
-			return false;
-		if (sent > 0) {
-			len -= (uint32_t)sent;
-			bytes += sent;
-		}
-	}
-	return true;
-}
-
 static void refuse(struct conn *c, const struct control_refused *refused)
 {
 	uint8_t frame[HANDSHAKE_FRAME_MAX];
@@ -39,7 +22,7 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 
 	trace(c->sim, "r%u refuses connection %u: %s", c->reducer->index, c->id, refused->message);
 	c->sim->stats->refused++;
-	if (!say(c, frame, len)) {
+	if (!guard_say(c, REDUCER, frame, len)) {
 		turn_away(c);
 		return;
 	}
@@ -53,6 +36,12 @@ static void greet(struct conn *c, const struct handshake_result *who)
 	struct control_refused refused = {0};
 	struct registry_admit admit;
 
+	if (c->replays)
+		sim_fail(c->sim, "who says again what was recorded is taken for rank %u of job %s", who->hello.rank,
+			 who->hello.job);
+	if (c->sim->guarded && c->rank && guard_blames(c->rank))
+		sim_fail(c->sim, "%s rank %u is taken in, but it %s", c->rank->team->job, c->rank->index,
+			 guard_blames(c->rank));
 	if (registry_hello(c->reducer->registry, &who->hello, &admit, &refused)) {
 		if (refused.retry)
 			c->sim->stats->retried++;
@@ -85,7 +74,12 @@ static void read_frames(struct conn *c)
 		case HANDSHAKE_MORE:
 			break;
 		case HANDSHAKE_SEND:
-			if (!say(c, res.frame, res.frame_len)) {
+			if (guard_is_impostor(c)) {
+				guard_impose(c);
+				accept_readable(c);
+				return;
+			}
+			if (!guard_say(c, REDUCER, res.frame, res.frame_len)) {
 				turn_away(c);
 				return;
 			}
@@ -118,6 +112,9 @@ void accept_readable(struct conn *c)
 
 	if (c->phase == PHASE_GREETING) {
 		read_frames(c);
+	} else if (c->phase == PHASE_IMPOSTOR) {
+		if (!guard_impostor_reads(c))
+			turn_away(c);
 	} else if (c->phase == PHASE_REFUSED) {
 		while ((got = net_read(c, REDUCER, &iov, 1)) > 0)
 			continue;

@@ -30,6 +30,8 @@ static const char *const names[FAULT_NR] = {
     [FAULT_ABSENT] = "absent",
     [FAULT_MISCONFIGURED] = "misconfigured",
     [FAULT_REPLACED] = "replaced",
+    [FAULT_SECRET] = "secret",
+    [FAULT_IMPOSTOR] = "impostor",
     [FAULT_STORM] = "storm",
 };
 
@@ -128,6 +130,15 @@ static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 	return true;
 }
 
+/* Somebody stands in a reducer's place from now on, as far as this job is concerned. */
+static void impose(struct team *t, unsigned reducer)
+{
+	t->impostors |= 1u << reducer;
+	t->hit |= 1u << reducer;
+	if (joining(t))
+		fault_blame(t, FAULT_IMPOSTOR, -1, "has not proven that it has the secret of job");
+}
+
 static void strike_reducer(struct sim *s, const struct fault *f)
 {
 	struct reducer *r = &s->reducers[f->reducer];
@@ -139,8 +150,12 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 		t->hit |= 1u << f->reducer;
 		if (t->ended == t->world || (!t->born && again))
 			continue;
-		if (must_survive(t, f->kind, f->reducer))
+		if (must_survive(t, f->kind, f->reducer)) {
+			/* and who comes back is somebody else */
+			if (again && s->guarded && !joining(t) && sim_chance(s, 25))
+				impose(t, f->reducer);
 			continue;
+		}
 		if (t->cfg.job.retain)
 			fault_blame(t, f->kind, -1, "");
 		blame_reducer(t, f->kind, f->reducer);
@@ -360,6 +375,10 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 		f->struck = true;
 		fault_blame(t, f->kind, -1, "configured differently");
 		break;
+	case FAULT_SECRET:
+		f->struck = true;
+		fault_blame(t, f->kind, -1, guard_blames(k));
+		break;
 	default:
 		break;
 	}
@@ -382,6 +401,10 @@ void fault_after_birth(struct rank *k)
 			blame_rank(t, f, false);
 			/* such a job gives up early, maybe for another reason */
 			fault_blame(t, f->kind, -1, "gave up after");
+		}
+		if (f->kind == FAULT_IMPOSTOR && !f->struck) {
+			f->struck = true;
+			impose(t, f->reducer);
 		}
 		if (f->rank != k->index)
 			continue;
@@ -448,6 +471,12 @@ void stranger_comes(struct sim *s, struct reducer *r)
 	s->stats->strangers++;
 	c = net_connect(s, NULL, 0, r);
 	c->up = c->end[REDUCER].open = true;
+	if (s->guarded && sim_chance(s, 80)) {
+		sim_in(s, 10, EV_ACCEPT, c->id, r->life);
+		sim_in(s, sim_below(s, 4000000), EV_STRANGER_ENDS, c->id, 0);
+		guard_replay_comes(s, c);
+		return;
+	}
 	for (unsigned i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)sim_random(s);
 	if (sim_chance(s, 50))
@@ -464,7 +493,7 @@ void stranger_readable(struct conn *c)
 	ssize_t got;
 
 	while ((got = net_read(c, WORKER, &iov, 1)) > 0)
-		continue;
+		guard_replay_hears(c);
 	if (got != NET_AGAIN)
 		net_close(c, WORKER);
 }

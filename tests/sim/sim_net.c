@@ -111,6 +111,8 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	uint64_t damaged = c->corrupt_side == to ? c->corrupt_at : 0;
 
 	trace_bytes(c, !to, bytes, n);
+	if (to == REDUCER)
+		guard_record(c, bytes, n);
 	for (size_t i = 0; i < n;) {
 		size_t at = (st->head + st->len) % st->cap, run = st->cap - at < n - i ? st->cap - at : n - i;
 
@@ -275,6 +277,7 @@ void net_free_all(struct sim *s)
 		free(s->conns[i]->to[WORKER].buf);
 		free(s->conns[i]->to[REDUCER].buf);
 		handshake_close(&s->conns[i]->shake);
+		free(s->conns[i]->said_to);
 		free(s->conns[i]);
 	}
 	free(s->conns);

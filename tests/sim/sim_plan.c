@@ -24,6 +24,7 @@ static void draw_network(struct sim *s)
 	s->balk = ONE_OF(s, 0, 0, 5, 20);
 	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
+	s->guarded = sim_chance(s, 40);
 }
 
 static void draw_reducers(struct sim *s)
@@ -40,6 +41,8 @@ static void draw_reducers(struct sim *s)
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))
 			sim_in(s, sim_below(s, 50000), EV_STRANGER, i, 0);
+		if (s->guarded && sim_chance(s, 10))
+			sim_in(s, sim_below(s, 1000000), EV_STRANGER, i, 0);
 	}
 }
 
@@ -180,6 +183,10 @@ static bool fits(const struct team *t, const struct fault *f)
 		return t->world > 1 && t->ops_n > 0 && t->faults_n == 1;
 	case FAULT_STORM:
 		return survives(t);
+	case FAULT_SECRET:
+		return t->faults_n == 1;
+	case FAULT_IMPOSTOR:
+		return t->sim->guarded;
 	case FAULT_MISCONFIGURED:
 	case FAULT_ABSENT:
 		return t->world > 1 && t->faults_n == 1;

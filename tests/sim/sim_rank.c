@@ -439,6 +439,7 @@ void rank_birth(struct rank *k)
 	};
 	struct rs_err e;
 
+	guard_rank(k, &opt);
 	if (exchange_new(&k->x, &opt, sim_ms(k->sim), &e)) {
 		sim_fail(k->sim, "exchange_new: %s", e.msg);
 		return;

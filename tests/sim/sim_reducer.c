@@ -361,6 +361,7 @@ void reducer_on(struct reducer *r)
 	trace(r->sim, "r%u starts", r->index);
 	r->life++;
 	r->state = REDUCER_UP;
+	guard_policy(r);
 	post_init(&r->in);
 	if (registry_new(&r->registry, &ro, &e))
 		sim_fail(r->sim, "registry_new: %s", e.msg);
