@@ -210,12 +210,16 @@ static uint32_t view(struct fuzz_input *in, uint8_t *out)
 
 uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 {
-	uint8_t damage = fuzz_u8(in);
+	uint8_t damage = fuzz_u8(in), nonce[AUTH_NONCE];
 	uint32_t len = 0;
 
 	switch (type) {
 	case FRAME_WELCOME:
 		len = welcome(in, out);
+		break;
+	case FRAME_CHALLENGE:
+		memset(nonce, fuzz_u8(in), sizeof nonce);
+		len = control_pack_challenge(out, nonce);
 		break;
 	case FRAME_REFUSED:
 		len = refused(in, out);

@@ -81,7 +81,7 @@ coverage() {
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
 	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
 		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
-		server/{lane,registry,session*,slot,stripe*}.c agent/{exchange*,link*,local*,window}.c |
+		server/{handshake,lane,registry,session*,slot,stripe*}.c agent/{exchange*,link*,local*,window}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }
 
