@@ -2,13 +2,11 @@
 /* reductionctl: checks and shows configurations, and plans the shard map. */
 #include "config/reductionctl.h"
 
-#include "common/tls.h"
 #include "common/version.h"
 #include "config/config.h"
 #include "config/plan.h"
 #include "config/schema.h"
 #include "config/value.h"
-#include "proto/frame.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -16,61 +14,6 @@
 #include <string.h>
 
 enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
-
-/* Reads the files that security.tls names, as the process that reads this file would. */
-static int check_tls(const struct rs_config *cfg, struct rs_err *e)
-{
-	struct tls_files files = {
-	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
-	char names[TLS_NAMES_MAX], expiry[TLS_EXPIRY_TEXT];
-	bool own = files.certificate[0] || files.key[0];
-	SSL_CTX *ctx;
-	int rc;
-
-	if (cfg->security.tls == TLS_OFF)
-		return RS_OK;
-	/* a file with rules is a reducer's; workers show certificates to mutual TLS only */
-	rc = cfg->access_n || (own && cfg->security.tls == TLS_ON) ? tls_reducer(&ctx, cfg->security.tls, &files, e)
-								   : tls_worker(&ctx, cfg->security.tls, &files, e);
-	if (rc)
-		return rc;
-	tls_own_certificate(ctx, names, expiry);
-	SSL_CTX_free(ctx);
-	if (expiry[0])
-		printf("tls: ok: certificate of %s, good until %s\n", names[0] ? names : "no name", expiry);
-	else
-		printf("tls: ok: no certificate of its own, as workers without mutual TLS need none\n");
-	return RS_OK;
-}
-
-static int run_check(const struct call *call, struct rs_err *e)
-{
-	char chunk[32], flight[32];
-	struct rs_config cfg;
-	unsigned lanes = 0, chunks;
-	int rc;
-
-	rc = rs_config_load(&cfg, call->file, e);
-	if (rc)
-		return rc;
-	rc = check_tls(&cfg, e);
-	if (rc) {
-		rs_wrap(e, "%s", call->file);
-		rs_config_close(&cfg);
-		return rc;
-	}
-	for (unsigned i = 0; i < cfg.reducers_n; i++)
-		lanes += cfg.reducers[i].lanes;
-	value_format_bytes(cfg.sharding.chunk_bytes, chunk, sizeof chunk);
-	chunks = cfg.sharding.window + (cfg.sharding.priorities - 1) * frame_reserve(cfg.sharding.window);
-	value_format_bytes((uint64_t)lanes * chunks * cfg.sharding.chunk_bytes, flight, sizeof flight);
-	printf(
-	    "%s: ok: %u reducer%s with %u lane%s, %u shard%s, chunks of %s, window %u, at most %s in flight a worker\n",
-	    call->file, cfg.reducers_n, cfg.reducers_n == 1 ? "" : "s", lanes, lanes == 1 ? "" : "s",
-	    cfg.sharding.shards, cfg.sharding.shards == 1 ? "" : "s", chunk, cfg.sharding.window, flight);
-	rs_config_close(&cfg);
-	return RS_OK;
-}
 
 static int run_print(const struct call *call, struct rs_err *e)
 {

@@ -34,6 +34,9 @@ struct command {
 	unsigned options_n;
 };
 
+/* reductionctl_check.c */
+int run_check(const struct call *call, struct rs_err *e);
+
 extern const struct command status_command, events_command, drain_command, reload_command;
 
 /* The first options of every command that asks reducers. */
