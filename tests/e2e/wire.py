@@ -3,11 +3,15 @@
 breaks the rules would, and shows that the specification is enough to write a client from."""
 
 import ctypes
+import hashlib
+import hmac
+import os
 import socket
 import struct
 
 HEADER = struct.Struct("<2sBBBBBBIIQQQIIIIII")  # the last two: payload_sum, header_sum
 HELLO, WELCOME, REFUSED, WAITING, START, DATA, RESULT, PING, ABORT, GOODBYE = range(1, 11)
+CHALLENGE, PROOF = 19, 20
 WIDE, ROOT, CHECKED = 1, 2, 4
 BROADCAST = 16
 
@@ -100,12 +104,21 @@ def hello(job="test", rank=0, world_size=1, **other):
     numbers = {
         "generation": 2, "lane": 5, "lanes": 6, "chunk_bytes": 7, "window": 8, "deterministic": 9, "checksum": 10,
         "processes": 12, "label": 13, "reducer": 14, "software": 16, "detect_ms": 17, "priorities": 18,
+        "nonce": 21,
     }  # fmt: skip
     fields = {1: job, 3: rank, 4: world_size, 6: 1, 7: 65536, 8: 16, 12: 1, 14: "r0", 16: "test", 17: 10000, 18: 1}
     fields[11] = ("fixed64", other.pop("config_digest", 7))
     fields[15] = ("fixed64", other.pop("incarnation", rank + 1))
     fields.update({numbers[k]: v for k, v in other.items()})
     return frame(HELLO, pack(fields))
+
+
+def mac(secret, side, hello_payload, challenge_payload, binding=b""):
+    """What a PROOF (side "worker") or a WELCOME ("reducer") says."""
+    text = f"reduction v1 {side}".encode() + b"\0"
+    for part in (binding, hello_payload, challenge_payload):
+        text += struct.pack("<Q", len(part)) + part
+    return hmac.new(secret, text, hashlib.sha256).digest()
 
 
 class Client:
@@ -173,3 +186,15 @@ class Client:
         """HELLO and WELCOME."""
         self.send(hello(**values))
         self.expect(WELCOME)
+
+    def be_challenged(self, **values):
+        """HELLO with a nonce, and CHALLENGE; returns both payloads."""
+        said = hello(nonce=os.urandom(32), **values)
+        self.send(said)
+        return said[HEADER.size :], self.expect(CHALLENGE)
+
+    def prove(self, secret, binding=b"", **values):
+        """HELLO, CHALLENGE and PROOF; returns the mac that the reducer's WELCOME must have."""
+        transcript = *self.be_challenged(**values), binding
+        self.send(frame(PROOF, pack({1: mac(secret, "worker", *transcript)})))
+        return mac(secret, "reducer", *transcript)

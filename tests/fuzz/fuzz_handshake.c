@@ -153,9 +153,8 @@ static void put(uint8_t *wire, size_t *n, const uint8_t *bytes, size_t len)
 static void worker_says(struct world *w)
 {
 	struct iovec iov[8];
-	unsigned n;
 
-	while (w->up_n < WIRE - HANDSHAKE_FRAME_MAX && (n = exchange_send_target(w->x, 0, iov, 8)) > 0) {
+	while (w->up_n < WIRE - HANDSHAKE_FRAME_MAX && exchange_send_target(w->x, 0, iov, 8) > 0) {
 		const uint8_t *at = iov[0].iov_base;
 		size_t len = iov[0].iov_len;
 
