@@ -39,7 +39,7 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 	BIO_clear_retry_flags(b);
 	if (w->out_n == 0) {
 		do
-			sent = send(w->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+			sent = send(w->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT | (w->corked ? MSG_MORE : 0));
 		while (sent < 0 && errno == EINTR);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
 			w->error = errno;
@@ -421,8 +421,11 @@ static bool seal(struct wire *w, const void *data, size_t len)
 static ssize_t secure_send(struct wire *w, const struct iovec *iov, unsigned n)
 {
 	uint8_t stage[WIRE_RECORD];
-	size_t total = 0, at = 0, len;
+	size_t total = 0, all = 0, at = 0, len;
 	const void *data;
+
+	for (unsigned k = 0; k < n; k++)
+		all += iov[k].iov_len;
 
 	ERR_clear_error();
 	while (n) {
@@ -435,6 +438,7 @@ static ssize_t secure_send(struct wire *w, const struct iovec *iov, unsigned n)
 		if (w->out_n > 0)
 			break;
 		data = next_record(iov, n, at, stage, &len);
+		w->corked = total + len < all;
 		if (!seal(w, data, len))
 			return total ? (ssize_t)total : -1;
 		at += len;

@@ -43,6 +43,7 @@ struct wire {
 	int error;          /* errno of the system call that failed; 0: none has */
 	unsigned long code; /* OpenSSL's, of what failed for good; 0: nothing has */
 	X509 *unaccepted;   /* the peer's certificate; owned; NULL: it was accepted, or none was shown */
+	bool corked;        /* the record that is being sent is not the last one */
 	bool up;            /* the handshake is done */
 	bool dry;           /* the socket gave less than it was asked for: nothing is there now */
 	bool starved;       /* TLS needs more bytes than there are */
