@@ -125,7 +125,8 @@ def colours_of(names):
 
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
-    words = {"/agent": ", with agent", "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS"}
+    words = {"/agent": ", with agent", "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC",
+             "+tls": " + TLS"}
     for short, long in words.items():
         text = text.replace(short, long)
     return text

@@ -358,8 +358,8 @@ class Cluster:
         return self.reducers[i]
 
     def address(self, i):
-        """ "127.0.0.1:port" of reducer i, for workers. Waits until it listens; when it was not started, a port is chosen
-        for it."""
+        """Of reducer i, for workers: "127.0.0.1:port". Waits until it listens; when it was not started, a port is
+        chosen for it."""
         if self._addresses[i] is None and self.reducers[i]:
             where = r'.*?address"?[=:]"?([^\s",]+)'
             # the last of what it says when it starts
