@@ -29,9 +29,9 @@ enum { ENGINE_TLS_FILES = 3 };
 struct engine_tls {
 	const struct rs_config *cfg;
 	const struct rs_log *log;
-	SSL_CTX *ctx; /* NULL: security.tls is off */
+	SSL_CTX *ctx;                                   /* NULL: security.tls is off */
 	struct engine_tls_file files[ENGINE_TLS_FILES]; /* as they were read */
-	struct engine_tls_peer *peers; /* [cfg->reducers_n]; NULL: off */
+	struct engine_tls_peer *peers;                  /* [cfg->reducers_n]; NULL: off */
 	struct rs_log_limit limit;
 };
 
@@ -45,8 +45,8 @@ bool engine_tls_may_connect(struct engine_tls *t, unsigned reducer, const void *
 /* The connection does not lead any more: it has a session, never will have one, or is gone. True: others waited. */
 bool engine_tls_release(struct engine_tls *t, unsigned reducer, const void *conn);
 
-/* Reads the files again if they have changed. Where they are bad now, what was read before stays in use and the log says
- * why. */
+/* Reads the files again if they have changed. Where they are bad now, what was read before stays in use and the log
+ * says why. */
 void engine_tls_refresh(struct engine_tls *t);
 
 /* There is no TLS with a reducer, for this reason: a line in the log, since the engine goes on trying. */
