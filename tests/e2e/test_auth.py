@@ -119,6 +119,8 @@ class Impostor:
 class Guarded(unittest.TestCase):
     """A folder with the secrets of reducers, and one of workers."""
 
+    TRANSPORT = None  # the harness's
+
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="reduction-auth-"))
         self.addCleanup(shutil.rmtree, self.dir)
@@ -141,6 +143,7 @@ class Guarded(unittest.TestCase):
     def cluster(self, server=None, **more):
         server = {"security": {"secrets": str(self.dir / "jobs")}, **(server or {})}
         config = {"security": {"secret": self.mine}, "timeouts": {"connect": f"{5 * harness.SCALE}s"}}
+        more.setdefault("transport", self.TRANSPORT)
         return harness.Cluster(server_config=server, config=config | more.pop("config", {}), **more)
 
     def step(self, workers, value):
@@ -231,7 +234,9 @@ class Auth(Guarded):
     def test_impostors(self):
         """Nothing is sent to them, whatever they say."""
         for challenge, mac in ((False, None), (True, None), (True, b"x" * 32), (True, "reflect"), (False, b"y" * 32)):
-            with self.subTest(challenge=challenge, mac=mac), self.cluster(reducers=1, start=False) as c:
+            with self.subTest(challenge=challenge, mac=mac), self.cluster(
+                reducers=1, start=False, transport="tcp"
+            ) as c:
                 impostor = Impostor(challenge, mac)
                 self.addCleanup(impostor.listener.close)
                 where = [{"id": "r0", "address": impostor.address}]
@@ -239,7 +244,7 @@ class Auth(Guarded):
                 self.assertLessEqual(set(impostor.told), {wire.ABORT})
 
     def test_a_recorded_handshake_fits_no_other_connection(self):
-        with self.cluster(reducers=2) as c:
+        with self.cluster(reducers=2, transport="tcp") as c:
             proxy = Proxy(c.address(0))
             self.addCleanup(proxy.close)
             where = [{"id": "r0", "address": proxy.address}, {"id": "r1", "address": c.address(1)}]
@@ -356,6 +361,7 @@ class Auth(Guarded):
 class Strangers(Guarded):
     """Somebody who knows the protocol, on a plain socket."""
 
+    TRANSPORT = "tcp"
     SECRET = RIGHT.rstrip("\n").encode()
 
     def test_the_specification_is_enough(self):
