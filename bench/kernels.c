@@ -306,7 +306,7 @@ static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned 
 		printf(
 		    "{\"kernel\":\"sum\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"L2 to memory\",\"bytes\":%zu,"
 		    "\"repeats\":%u,\"gbps_median\":%.3f,\"gbps_min\":%.3f,\"gbps_max\":%.3f,\"plain_add_gbps\":%.3f,"
-		    "\"memcpy_gbps\":%.3f,\"over_plain_add\":%.3f,\"tsc_ghz\":%.3f,\"tsc_per_byte_sent\":%.4f,"
+		    "\"memcpy_gbps\":%.3f,\"over_plain_add\":%.5f,\"tsc_ghz\":%.3f,\"tsc_per_byte_sent\":%.4f,"
 		    "\"cores_per_100gbit\":%.3f}\n",
 		    rs_dtype_name(dtype), k->name, b->bytes[1], b->repeats, sum, s.sum[0], s.sum[b->repeats - 1], add,
 		    copy, ratio, ghz, ghz / sent, 12.5 / sent);
