@@ -44,7 +44,6 @@ enum registry_action_type {
 	REGISTRY_CLOSED, /* the last session is gone */
 	REGISTRY_LOST,   /* a running job's `rank` was lost, `why` says how; what becomes of the job follows */
 	REGISTRY_LATE,   /* `late` ranks of it, the first of which is `rank`, let the others wait */
-	REGISTRY_ACTIONS
 };
 
 struct registry_action {

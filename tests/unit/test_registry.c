@@ -11,7 +11,7 @@
 /* A registry with a recorder in place of the lanes and of the operating system's memory. */
 struct world {
 	struct registry *r;
-	unsigned n[REGISTRY_ACTIONS]; /* of each type */
+	unsigned n[REGISTRY_LATE + 1]; /* of each type */
 	struct registry_action last;
 	char name[CONTROL_JOB]; /* of the last action's job */
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
