@@ -222,7 +222,7 @@ class Soak:
         for name, p in self.watched().items():
             if (found := memory_of(p.pid)) is not None:
                 self.samples[name, p.pid].append((minutes, *found))
-        self.after(SAMPLE_S, self.sample)
+        self.after(min(SAMPLE_S, 1.5 * self.args.minutes), self.sample)  # 40 of a short run
 
     def line(self, final=False):
         now = {name: memory_of(p.pid) for name, p in self.watched().items()}
