@@ -78,6 +78,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
 	ln -sf libreduction.so.0 $(DESTDIR)$(LIBDIR)/libreduction.so
+	$(if $(filter %-grpc.so,$(lib)),install -m 644 $(B)/lib/libreduction-grpc.so $(DESTDIR)$(LIBDIR))
 	install -m 644 agent/include/reduction.h $(DESTDIR)$(INCDIR)
 	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@includedir@|$(INCDIR)|; s|@version@|$(VERSION)|' \
 		deploy/reduction.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
@@ -90,7 +91,8 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 
 uninstall: ## remove what 'make install' with the same variables installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(bin)))
-	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) pkgconfig/reduction.pc)
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) \
+		libreduction-grpc.so pkgconfig/reduction.pc)
 	rm -f $(DESTDIR)$(INCDIR)/reduction.h
 	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction $(DESTDIR)$(DOCDIR)
 

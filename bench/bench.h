@@ -37,8 +37,9 @@ struct bench_options {
 	int timeout_ms;    /* for one iteration */
 	int ranks;         /* fork that many; 0: this process is one rank, known from its environment */
 	int local_reducers;
-	int lanes;       /* of each local reducer */
-	const char *cpu; /* kernels of the local reducers; NULL: their choice */
+	int lanes;             /* of each local reducer */
+	const char *transport; /* to the local reducers: "tcp" or "grpc"; NULL: tcp */
+	const char *cpu;       /* kernels of the local reducers; NULL: their choice */
 	const char *config, *agent, *job;
 };
 

@@ -88,15 +88,20 @@ static void last_line(const struct bench_local *l, int i, char *buf, size_t size
 		fclose(f);
 }
 
+static bool over_grpc(const struct bench_options *o)
+{
+	return o->transport && strcmp(o->transport, "grpc") == 0;
+}
+
 /* Where reducer i listens, once its log says so. */
-static bool read_address(const struct bench_local *l, int i, char *buf, size_t size)
+static bool read_address(const struct bench_local *l, int i, bool grpc, char *buf, size_t size)
 {
 	char path[128], line[512];
 	bool found = false;
 	log_path(l, i, path, sizeof(path));
 	FILE *f = fopen(path, "re");
 	while (f && !found && fgets(line, sizeof(line), f)) {
-		const char *p = strstr(line, " listening ");
+		const char *p = strstr(line, grpc ? " grpc-ready " : " listening ");
 		p = p && strchr(line, '\n') ? strstr(p, "address=") : NULL;
 		if (p) {
 			p += strlen("address=");
@@ -135,16 +140,26 @@ static void exec_server(const struct bench_local *l, int i, const char *path, co
 	dup2(fd, STDOUT_FILENO);
 	dup2(fd, STDERR_FILENO);
 	setpgid(0, 0); /* Ctrl-C reaches the ranks first, and us, who end the reducers */
-	execl(path, path, "--listen", "127.0.0.1:0", "--lanes", lanes, o->cpu ? "--cpu" : NULL, o->cpu, NULL);
+	char *argv[10] = {(char *)path, "--listen", "127.0.0.1:0", "--lanes", lanes};
+	int n = 5;
+	if (o->cpu) {
+		argv[n++] = "--cpu";
+		argv[n++] = (char *)o->cpu;
+	}
+	if (over_grpc(o)) {
+		argv[n++] = "--grpc";
+		argv[n++] = "127.0.0.1:0";
+	}
+	execv(path, argv);
 	dprintf(STDERR_FILENO, "cannot run %s: %s\n", path, strerror(errno));
 	_exit(1);
 }
 
-static int wait_listening(struct bench_local *l, int i, char *address, size_t size, struct rs_err *e)
+static int wait_listening(struct bench_local *l, int i, bool grpc, char *address, size_t size, struct rs_err *e)
 {
 	double deadline = now_s() + START_S;
 	char line[256];
-	while (!read_address(l, i, address, size)) {
+	while (!read_address(l, i, grpc, address, size)) {
 		if (waitpid(l->pids[i], NULL, WNOHANG) == l->pids[i]) {
 			l->pids[i] = 0;
 			last_line(l, i, line, sizeof(line));
@@ -162,14 +177,14 @@ static int wait_listening(struct bench_local *l, int i, char *address, size_t si
 	return 0;
 }
 
-static int write_config(struct bench_local *l, int reducers, char (*address)[64], int lanes, struct rs_err *e)
+static int write_config(struct bench_local *l, const struct bench_options *o, char (*address)[64], struct rs_err *e)
 {
 	FILE *f = fopen(l->config, "we");
 	if (!f)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot write %s", l->config);
-	fprintf(f, "job: {name: bench-%d}\nreducers:\n", (int)getpid());
-	for (int i = 0; i < reducers; i++)
-		fprintf(f, "  - {id: r%d, address: \"%s\", lanes: %d}\n", i, address[i], lanes);
+	fprintf(f, "job: {name: bench-%d, transport: %s}\nreducers:\n", (int)getpid(), over_grpc(o) ? "grpc" : "tcp");
+	for (int i = 0; i < l->reducers; i++)
+		fprintf(f, "  - {id: r%d, address: \"%s\", lanes: %d}\n", i, address[i], o->lanes);
 	if (fclose(f))
 		return rs_fail_sys(e, RS_EIO, errno, "cannot write %s", l->config);
 	return 0;
@@ -211,9 +226,9 @@ int bench_local_start(struct bench_local *l, struct bench_options *o, struct rs_
 			rc = rs_fail_sys(e, RS_EIO, errno, "cannot start a reducer");
 	}
 	for (int i = 0; i < l->reducers && !rc; i++)
-		rc = wait_listening(l, i, address[i], sizeof(address[i]), e);
+		rc = wait_listening(l, i, over_grpc(o), address[i], sizeof(address[i]), e);
 	if (!rc)
-		rc = write_config(l, l->reducers, address, o->lanes, e);
+		rc = write_config(l, o, address, e);
 	if (!rc) {
 		o->config = l->config;
 		return 0;

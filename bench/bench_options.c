@@ -19,6 +19,7 @@ enum {
 	KEY_REDUCERS,
 	KEY_LANES,
 	KEY_CPU,
+	KEY_TRANSPORT,
 	KEY_CONFIG,
 	KEY_AGENT,
 	KEY_JOB,
@@ -60,6 +61,7 @@ static const struct {
      "from torchrun's, Slurm's or Open MPI's environment (RANK, WORLD_SIZE, ...)"},
     {KEY_REDUCERS, "local-reducers", "K", "start K reducers on free loopback ports and use them"},
     {KEY_LANES, "lanes", "L", "lanes (threads) of each local reducer (default 1)"},
+    {KEY_TRANSPORT, "transport", "NAME", "tcp or grpc, to the local reducers (default tcp)"},
     {KEY_CPU, "cpu", "NAME", "reduction kernels of the local reducers: scalar avx2 avx512 neon auto (default auto)"},
     {0, "Connection", NULL, NULL},
     {KEY_CONFIG, "config", "FILE", "configuration that names the reducers (default $REDUCTION_CONFIG)"},
@@ -233,6 +235,8 @@ static void store_plain(struct bench_options *o, int key, const char *arg)
 		o->plain_memory = true;
 	else if (key == KEY_CPU)
 		o->cpu = arg;
+	else if (key == KEY_TRANSPORT)
+		o->transport = arg;
 	else if (key == KEY_CONFIG)
 		o->config = arg;
 	else if (key == KEY_AGENT)
@@ -261,8 +265,10 @@ static int check_together(struct bench_options *o)
 		return usage_error("--local-reducers needs --ranks: processes of another launcher would not find them");
 	if (o->local_reducers && o->config)
 		return usage_error("--local-reducers makes its own configuration, so --config cannot be given with it");
-	if (!o->local_reducers && (o->lanes || o->cpu))
-		return usage_error("--lanes and --cpu are for the reducers that --local-reducers starts");
+	if (!o->local_reducers && (o->lanes || o->cpu || o->transport))
+		return usage_error("--lanes, --transport and --cpu are for the reducers that --local-reducers starts");
+	if (o->transport && strcmp(o->transport, "tcp") != 0 && strcmp(o->transport, "grpc") != 0)
+		return usage_error("--transport is neither tcp nor grpc");
 	if (o->local_reducers && !o->lanes)
 		o->lanes = 1;
 	if (o->local_reducers && !o->agent)

@@ -20,10 +20,6 @@ grpc_channel *client_channel(const char *address, const char *authority, const s
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
 	     .value.integer = message_max},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_BDP_PROBE, .value.integer = 0},
-	    {.type = GRPC_ARG_INTEGER,
-	     .key = (char *)GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
-	     .value.integer = WINDOW_BYTES},
 	    {.type = GRPC_ARG_STRING, .key = (char *)GRPC_ARG_DEFAULT_AUTHORITY, .value.string = (char *)authority},
 	};
 	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};

@@ -15,8 +15,9 @@
 #include <pthread.h>
 
 enum {
-	/* Bytes of elements in one message: large enough for what a message costs (two hand-overs between threads, a
-	 * dozen allocations) not to matter, small enough to stay in a cache between the copy into it and the kernel's.
+	/* Bytes of elements in one message: large enough for what a message costs (a hand-over between threads, a dozen
+	 * allocations) not to matter, small enough to stay in a cache between the copy into it and the kernel's. CPU
+	 * seconds of 60 all-reduces of 16 MiB, 4 ranks and 2 reducers on 2 cores: 64 KiB 6.2, 128 KiB 4.6, 256 KiB 4.2.
 	 */
 	PIECE_BYTES = 256 << 10,
 	/* Largest message that is taken from a peer. */
@@ -25,9 +26,11 @@ enum {
 	ANSWER_MAX = 64 << 20,
 	/* Unread bytes of a stream from which on no further message is asked for: gRPC then grants the peer no more. */
 	UNREAD_BYTES = 512 << 10,
-	/* What a peer may send on a stream beyond what was asked for: never less than what a rank has in flight. gRPC's
-	 * own way of finding it (BDP_PROBE) begins with 64 KiB and interrupts the stream with pings. */
-	WINDOW_BYTES = 2 << 20,
+	/* What a peer may send beyond what was asked for is left to gRPC (BDP_PROBE), which begins with 64 KiB and
+	 * measures what the connection needs: strangers get no more than that, and without it the window of the whole
+	 * connection stays at 64 KiB, and every message is answered by a frame of its own that makes room, and wakes
+	 * the peer: half as fast on loopback.
+	 */
 	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each */
 };
 
@@ -115,9 +118,9 @@ void keys_close(struct keys *k);
 grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e); /* k must outlive the server */
 grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct rs_err *e);
 
-/* grpc_stream.c: makes a stream of a call of a server, which belongs to it then, as its place in `live`. NULL: no
- * memory, and both still belong to the caller. */
-struct rpc_stream *stream_accept(grpc_call *call, struct live *live);
+/* grpc_stream.c: makes a stream of a call of a server on this queue, which belongs to it then, as its place in `live`.
+ * NULL: no memory, and both still belong to the caller. */
+struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct live *live);
 
 /* grpc_client.c */
 struct rpc_client {

@@ -117,7 +117,7 @@ static void dispatch(struct request *r)
 	} else if (others >= s->calls_max) {
 		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has as many calls as it may");
 	} else if (m->kind == RPC_STREAM) {
-		stream = stream_accept(r->call, &s->live);
+		stream = stream_accept(r->call, r->worker->queue.cq, &s->live);
 		if (stream)
 			m->stream(m->user, stream);
 		else
@@ -178,10 +178,6 @@ static grpc_server *make_server(const struct rpc_server_options *opt)
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
 	     .value.integer = MESSAGE_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_BDP_PROBE, .value.integer = 0},
-	    {.type = GRPC_ARG_INTEGER,
-	     .key = (char *)GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
-	     .value.integer = WINDOW_BYTES},
 	    /* nobody compresses gradients, and a small compressed message may be a large one */
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER,

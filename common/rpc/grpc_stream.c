@@ -23,7 +23,8 @@ struct stream_op {
 
 struct rpc_stream {
 	grpc_call *call;
-	grpc_channel *channel; /* a client's own; NULL: a server's */
+	grpc_completion_queue *cq; /* the call's */
+	grpc_channel *channel;     /* a client's own; NULL: a server's */
 	_Atomic unsigned refs;
 	struct live *live;
 
@@ -335,32 +336,50 @@ static size_t gather(uint8_t *to, size_t room, const struct iovec *iov, unsigned
 	return total;
 }
 
-ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
+/* With tx_lock. */
+static ssize_t take(struct rpc_stream *s, const struct iovec *iov, unsigned n, size_t bytes)
 {
-	size_t bytes = 0, took;
+	size_t took;
 
-	for (unsigned i = 0; i < n; i++)
-		bytes += iov[i].iov_len;
-	pthread_mutex_lock(&s->tx_lock);
-	if (s->tx_failed || s->finishing || atomic_load(&s->ended)) {
-		pthread_mutex_unlock(&s->tx_lock);
+	if (s->tx_failed || s->finishing || atomic_load(&s->ended))
 		return RPC_BROKEN;
-	}
-	if (s->tx_under_way) {
-		if (!s->next_len)
-			s->next = tx_slice(PIECE_BYTES);
-		took = gather(GRPC_SLICE_START_PTR(s->next) + PIECE_HEAD_MAX + s->next_len, PIECE_BYTES - s->next_len,
-			      iov, n);
-		s->next_len += took;
-	} else {
+	if (!s->tx_under_way) {
 		grpc_slice slice = tx_slice(bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
 
 		took = gather(GRPC_SLICE_START_PTR(slice) + PIECE_HEAD_MAX, PIECE_BYTES, iov, n);
 		tx_start(s, slice, took);
+		return (ssize_t)took;
 	}
+	if (!s->next_len)
+		s->next = tx_slice(PIECE_BYTES);
+	took = gather(GRPC_SLICE_START_PTR(s->next) + PIECE_HEAD_MAX + s->next_len, PIECE_BYTES - s->next_len, iov, n);
+	s->next_len += took;
 	s->tx_wanted = took < bytes;
-	pthread_mutex_unlock(&s->tx_lock);
 	return took ? (ssize_t)took : RPC_AGAIN;
+}
+
+ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
+{
+	size_t bytes = 0;
+	ssize_t took;
+	void *done;
+	int ok;
+
+	for (unsigned i = 0; i < n; i++)
+		bytes += iov[i].iov_len;
+	/* What the kernel takes at once is done within this call: gRPC keeps that event for this thread instead of
+	 * waking the queue's. */
+	grpc_completion_queue_thread_local_cache_init(s->cq);
+	pthread_mutex_lock(&s->tx_lock);
+	took = take(s, iov, n, bytes);
+	pthread_mutex_unlock(&s->tx_lock);
+	if (grpc_completion_queue_thread_local_cache_flush(s->cq, &done, &ok)) {
+		struct op *op = done;
+
+		op_comes(op);
+		op->done(op, ok);
+	}
+	return took;
 }
 
 void stream_finish(struct rpc_stream *s)
@@ -491,7 +510,7 @@ static void receive(struct rpc_stream *s)
 	pthread_mutex_unlock(&s->rx_lock);
 }
 
-struct rpc_stream *stream_accept(grpc_call *call, struct live *live)
+struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct live *live)
 {
 	struct rpc_stream *s = stream_new();
 	grpc_op hello = {.op = GRPC_OP_SEND_INITIAL_METADATA};
@@ -500,6 +519,7 @@ struct rpc_stream *stream_accept(grpc_call *call, struct live *live)
 	if (!s)
 		return NULL;
 	s->call = call;
+	s->cq = cq;
 	s->live = live;
 	atomic_store(&s->up, true);
 	tag(s, &s->begin, on_done);
@@ -529,6 +549,7 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 	}
 	s->channel = channel;
 	s->waker = opt->waker;
+	s->cq = c->queue.cq;
 	path = grpc_slice_from_copied_string(opt->path);
 	s->call = grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue.cq, path, NULL,
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
