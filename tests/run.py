@@ -11,6 +11,8 @@ Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/t
 tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
 ThreadSanitizer has nothing to say of what has one thread: of that build only end-to-end tests run, and units that start
 threads. The simulator runs for five minutes in all.
+End-to-end tests that say "Also over gRPC" in their first lines run once more with REDUCTION_TRANSPORT=grpc, in the builds
+whose sanitizer knows gRPC's threads, which ThreadSanitizer does not.
 All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
 others." in their first lines. The whole output of a program is shown when it failed. A program fails as well when its
 time is over, when it ran no test, and when it leaves processes behind; those are ended.
@@ -36,16 +38,17 @@ PYTHON = "/usr/bin/python3"
 MARK = "RS_TEST_PROGRAM"  # in the environment of a program and of everything that it starts
 SKIPPED = 77
 BESIDE = "Runs beside others."
+GRPC = "Also over gRPC"  # followed by ", beside others.": the second time is not about how long things take
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Program:
     """A test program of one build. `kind` is how its tests are counted: libcheck, unittest or status (it
-    is one test). `limit` is in seconds. `parallel`: others may run at the same time."""
+    is one test). `limit` is in seconds. `parallel`: others may run at the same time. `env`: more variables."""
 
-    def __init__(self, label, argv, kind, limit, build="", san="", parallel=False):
+    def __init__(self, label, argv, kind, limit, build="", san="", parallel=False, env=None):
         self.label, self.argv, self.kind, self.limit = label, argv, kind, limit
-        self.build, self.san, self.parallel = build, san, parallel
+        self.build, self.san, self.parallel, self.env = build, san, parallel, env or {}
 
 
 @functools.lru_cache
@@ -79,14 +82,28 @@ def program(source, build, san):
     return Program(label, [*before, built, *args], "libcheck" if unit else "status", limit, build, san, parallel)
 
 
+def over_grpc(source, build, san):
+    """The program's second run; None where it has none."""
+    head = source.read_text()[:2000]
+    if source.suffix != ".py" or GRPC not in head or "thread" in san or not (build / "lib/libreduction-grpc.so").exists():
+        return None
+    p = program(source, build, san)
+    p.label += " over gRPC"
+    p.env["REDUCTION_TRANSPORT"] = "grpc"
+    p.parallel = p.parallel or f"{GRPC}, beside others." in head
+    return p
+
+
 def programs(folders, only, match):
     """All of the folders; each kind of a folder is a list."""
     for folder in folders:
         name, _, san = folder.partition("=")
         for kind in [only] if only else ["unit", "sim", "fuzz", "e2e"]:
             sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/{p}"))
-            yield [program(s, (ROOT / name).resolve(), san) for s in sources
-                   if match in s.stem and ("thread" not in san or has_threads(s))]
+            build = (ROOT / name).resolve()
+            chosen = [s for s in sources if match in s.stem and ("thread" not in san or has_threads(s))]
+            yield [program(s, build, san) for s in chosen]
+            yield [p for s in chosen if kind == "e2e" and (p := over_grpc(s, build, san))]
 
 
 def count(program, text, status):
@@ -180,7 +197,7 @@ class Runner:
             return
         limit = self.timeout or program.limit
         env = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
-        env.update(REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
+        env.update(program.env, REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that is run by a test is not part of this one
             env.pop(name, None)

@@ -4,7 +4,8 @@
 every rank with the same bits, which in a deterministic job are those of a run that nobody disturbed.
 
 Runs beside others.
-"""
+
+Also over gRPC."""
 
 import json
 import re

@@ -60,6 +60,7 @@ class Install(unittest.TestCase):
             "include/reduction.h",
             "lib/libreduction.so",
             "lib/libreduction.so.0",
+            "lib/libreduction-grpc.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",
             "share/doc/reduction/LICENSE",
