@@ -107,15 +107,23 @@ static void greeting_refuse(struct greeting *g, const struct control_refused *re
 	queue_add(queue_of(g), g);
 }
 
-/* The peer has finished, or the stream broke. */
-static void greeting_lost(struct greeting *g)
+/* The peer has finished (0), or the stream broke. */
+static void greeting_lost(struct greeting *g, ssize_t rc)
 {
 	struct control_refused lost = {.code = RS_EPROTO};
+	struct rs_err e = {0};
 
-	snprintf(lost.message, sizeof lost.message, "it closed the connection before a complete %s",
-		 handshake_lacks(&g->shake));
+	if (rc < 0)
+		g->all->opt.rpc->stream_error(g->stream, &e);
+	if (e.code == RS_EPROTO)
+		snprintf(lost.message, sizeof lost.message, "%s", e.msg);
+	else
+		snprintf(lost.message, sizeof lost.message, "it closed the connection before a complete %s",
+			 handshake_lacks(&g->shake));
 	report(g, &lost);
-	greeting_close(g);
+	g->all->opt.rpc->stream_close(g->stream, e.code == RS_EPROTO ? RPC_CODE_INVALID_ARGUMENT : RPC_CODE_OK,
+				      lost.message);
+	greeting_free(g);
 }
 
 static void greeting_admit(struct greeting *g, const struct handshake_result *who)
@@ -163,7 +171,7 @@ static void greeting_read(struct greeting *g)
 		if (got == RPC_AGAIN)
 			return;
 		if (got <= 0) {
-			greeting_lost(g);
+			greeting_lost(g, got);
 			return;
 		}
 		switch (handshake_received(&g->shake, (size_t)got, &res)) {
@@ -172,7 +180,7 @@ static void greeting_read(struct greeting *g)
 		case HANDSHAKE_SEND:
 			/* as in send_refused: there is room */
 			if (rpc->stream_send(g->stream, &(struct iovec){res.frame, res.frame_len}, 1) < 0) {
-				greeting_lost(g);
+				greeting_lost(g, 0);
 				return;
 			}
 			break;

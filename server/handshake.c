@@ -71,9 +71,12 @@ static enum handshake_step refuse(struct handshake_result *ret, const struct rs_
 /* The header stands: is this the frame that belongs here, and is there memory for it? */
 static int begin_payload(struct handshake *h, struct rs_err *e)
 {
+	static const char http2[] = "PRI * HTTP/2.0";
 	struct frame *f = &h->frame;
 	int rc = frame_decode(h->head, f, e);
 
+	if (rc && memcmp(h->head, http2, sizeof http2 - 1) == 0)
+		return rs_fail(e, RS_EPROTO, "it speaks HTTP/2: for gRPC there is another port, server.grpc");
 	if (rc)
 		return rc;
 	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))

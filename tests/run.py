@@ -11,8 +11,8 @@ Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/t
 tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
 ThreadSanitizer has nothing to say of what has one thread: of that build only end-to-end tests run, and units that start
 threads. The simulator runs for five minutes in all.
-End-to-end tests that say "Also over gRPC" in their first lines run once more with REDUCTION_TRANSPORT=grpc, in the builds
-whose sanitizer knows gRPC's threads, which ThreadSanitizer does not.
+End-to-end tests that say "Also over gRPC" in their first lines run once more with REDUCTION_TRANSPORT=grpc, but not
+under ThreadSanitizer, which does not know gRPC's threads.
 All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
 others." in their first lines. The whole output of a program is shown when it failed. A program fails as well when its
 time is over, when it ran no test, and when it leaves processes behind; those are ended.
@@ -85,7 +85,9 @@ def program(source, build, san):
 def over_grpc(source, build, san):
     """The program's second run; None where it has none."""
     head = source.read_text()[:2000]
-    if source.suffix != ".py" or GRPC not in head or "thread" in san or not (build / "lib/libreduction-grpc.so").exists():
+    if source.suffix != ".py" or GRPC not in head or "thread" in san:
+        return None
+    if not (build / "lib/libreduction-grpc.so").exists():
         return None
     p = program(source, build, san)
     p.label += " over gRPC"

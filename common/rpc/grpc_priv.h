@@ -142,6 +142,46 @@ struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, cons
 /* Ends those whose request has not come within so many ticks. */
 void waiting_tick(struct waiting *all, unsigned ticks);
 
+/* grpc_log.c: gRPC has one log for the process, whose lines about faults go to all of these. Lines may come on any
+ * thread, in the middle of anything. */
+struct log_sink {
+	struct log_sink *next;
+	void (*log)(struct log_sink *sink, const char *text);
+};
+void log_add(struct log_sink *sink);
+void log_remove(struct log_sink *sink);
+
+/* grpc_port.c */
+struct worker;
+struct port;
+struct queue *worker_queue(struct worker *w); /* grpc_server.c */
+
+/* A call that has come. */
+struct arrival {
+	grpc_call *call;
+	grpc_call_details details;
+	grpc_metadata_array headers;
+};
+
+struct port_options {
+	uint32_t handshake_ms, detect_ms;
+	struct worker **workers; /* to whose queues calls come; the first one's must go on until `closed` */
+	unsigned workers_n;
+	void (*arrived)(struct worker *w, struct arrival *a); /* the call belongs to the callee, the rest does not */
+	/* The port is going to be freed; and it is. */
+	void (*closing)(struct rpc_server *owner, const struct port *p);
+	void (*closed)(struct rpc_server *owner);
+	struct rpc_server *owner;
+};
+/* keys: NULL for none. Errors: RS_EIO, RS_ECONFIG, after which `closed` is called some time later, as it is after
+ * port_close; RS_ENOMEM, after which it is not. */
+int port_open(struct port **ret, const struct port_options *opt, const char *address, struct keys *keys,
+	      unsigned *ret_port, struct rs_err *e);
+/* Takes no more calls and connections; those that are under way go on. */
+void port_close(struct port *p);
+/* After port_close: ends them. */
+void port_cancel(struct port *p);
+
 /* What struct rpc_api offers; see there. */
 int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e);
 unsigned server_port(const struct rpc_server *s);

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC. Runs beside others."""
+"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC.
+
+Runs beside others.
+"""
 
 import pathlib
 import re
@@ -29,7 +32,8 @@ numpy.save(f"result{rank}.npy", client.all_reduce(address, job, int(rank), int(w
 def listing():
     """The client, as it stands in the documentation."""
     text = (harness.ROOT / "proto" / "README.md").read_text(encoding="utf-8")
-    found = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "import reduction_pb2" in block]
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    found = [block for block in blocks if "import reduction_pb2" in block]
     assert len(found) == 1, f"proto/README.md has {len(found)} clients, expected one"
     return found[0]
 
@@ -82,7 +86,8 @@ class Interop(unittest.TestCase):
     def test_as_a_program(self):
         with harness.Cluster(transport="grpc") as c:
             make_client(c.dir)
-            clients = [c.start(f"client {r}", [harness.PYTHON, "client.py", c.address(0), "test", r, 2]) for r in (0, 1)]
+            argv = [harness.PYTHON, "client.py", c.address(0), "test"]
+            clients = [c.start(f"client {r}", [*argv, r, 2]) for r in (0, 1)]
             for p in clients:
                 self.assertEqual(p.wait(30), 0, p.report())
                 self.assertRegex(p.out, r"^\[0\.0*e\+00 2\.0*e\+00 4\.0*e\+00 \.\.\. ")

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One server of gRPC's: what it listens on, how it treats connections, and the wait for its calls. A server of ours has
+ * one at a time that takes calls, and maybe others whose last calls go on. */
+#include "common/rpc/grpc_priv.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	REQUESTS = 4,        /* calls that a queue can take before its thread has looked */
+	STREAMS_MAX = 64,    /* calls at the same time on one connection: workers have one */
+	HEADERS_MAX = 16384, /* bytes of a call's headers */
+};
+
+/* The wait for a call. */
+struct request {
+	struct op op;
+	struct port *port;
+	struct worker *worker;
+	struct arrival arrival;
+};
+
+/* Every request, and the end of the server, holds a reference. */
+struct port {
+	grpc_server *server;
+	struct port_options opt;
+	_Atomic unsigned refs;
+	struct op shutdown;
+	struct request requests[];
+};
+
+static void port_unref(struct port *p)
+{
+	struct port_options opt;
+
+	if (atomic_fetch_sub(&p->refs, 1) != 1)
+		return;
+	opt = p->opt;
+	opt.closing(opt.owner, p);
+	grpc_server_destroy(p->server);
+	free(p);
+	opt.closed(opt.owner);
+}
+
+static void request_next(struct request *r)
+{
+	grpc_completion_queue *cq = worker_queue(r->worker)->cq;
+	struct arrival *a = &r->arrival;
+
+	grpc_call_details_init(&a->details);
+	grpc_metadata_array_init(&a->headers);
+	op_starts(&r->op);
+	grpc_server_request_call(r->port->server, &a->call, &a->details, &a->headers, cq, cq, &r->op);
+}
+
+static void on_call(struct op *op, bool ok)
+{
+	struct request *r = (struct request *)op;
+
+	if (ok)
+		r->port->opt.arrived(r->worker, &r->arrival);
+	grpc_metadata_array_destroy(&r->arrival.headers);
+	grpc_call_details_destroy(&r->arrival.details);
+	if (ok)
+		request_next(r);
+	else
+		port_unref(r->port);
+}
+
+static void on_shutdown(struct op *op, bool ok)
+{
+	(void)ok;
+	port_unref((struct port *)((char *)op - offsetof(struct port, shutdown)));
+}
+
+static grpc_server *make_server(const struct port_options *opt)
+{
+	grpc_arg args[] = {
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ALLOW_REUSEPORT, .value.integer = 0},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_CONCURRENT_STREAMS, .value.integer = STREAMS_MAX},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_METADATA_SIZE, .value.integer = HEADERS_MAX},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+	     .value.integer = MESSAGE_MAX},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
+	    /* nobody compresses gradients, and a small compressed message may be a large one */
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, .value.integer = 0},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+	     .value.integer = 1},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+	     .value.integer = (int)opt->handshake_ms},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+	     .value.integer = (int)opt->handshake_ms},
+	    /* the streams' own heartbeats find a lost worker; this is for connections that carry none */
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_TIME_MS, .value.integer = (int)opt->detect_ms},
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+	     .value.integer = (int)opt->detect_ms},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, .value.integer = 1},
+	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, .value.integer = 0},
+	};
+	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};
+
+	return grpc_server_create(&all, NULL);
+}
+
+/* gRPC says only that it cannot listen: asks the system for the reason. */
+static int why_not(const char *address, struct rs_err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list = NULL;
+	const char *colon = strrchr(address, ':');
+	int rc = RS_OK, one = 1, fd;
+	char host[256];
+
+	snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - address : 0),
+		 address[0] == '[' ? address + 1 : address);
+	host[strcspn(host, "]")] = '\0';
+	if (!colon || getaddrinfo(host, colon + 1, &hints, &list))
+		return rs_fail(e, RS_EIO, "gRPC cannot listen on %s: it cannot be resolved", address);
+	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (fd < 0 || bind(fd, list->ai_addr, list->ai_addrlen))
+		rc = rs_fail_sys(e, RS_EIO, errno, "gRPC cannot listen on %s", address);
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(list);
+	return rc ? rc : rs_fail(e, RS_EIO, "gRPC cannot listen on %s", address);
+}
+
+static int listen_on(struct port *p, const char *address, struct keys *keys, unsigned *ret_port, struct rs_err *e)
+{
+	grpc_server_credentials *creds = keys ? server_credentials(keys, e) : grpc_insecure_server_credentials_create();
+	int port;
+
+	if (!creds)
+		return e->code;
+	port = grpc_server_add_http2_port(p->server, address, creds);
+	grpc_server_credentials_release(creds);
+	if (port <= 0)
+		return why_not(address, e);
+	*ret_port = (unsigned)port;
+	return RS_OK;
+}
+
+int port_open(struct port **ret, const struct port_options *opt, const char *address, struct keys *keys,
+	      unsigned *ret_port, struct rs_err *e)
+{
+	unsigned n = opt->workers_n * REQUESTS;
+	struct port *p = calloc(1, sizeof *p + n * sizeof p->requests[0]);
+	int rc;
+
+	if (!p)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC server");
+	p->opt = *opt;
+	p->server = make_server(opt);
+	p->shutdown.done = on_shutdown;
+	for (unsigned i = 0; i < opt->workers_n; i++)
+		grpc_server_register_completion_queue(p->server, worker_queue(opt->workers[i])->cq, NULL);
+	rc = listen_on(p, address, keys, ret_port, e);
+	if (rc) {
+		atomic_init(&p->refs, 1);
+		port_close(p);
+		return rc;
+	}
+	atomic_init(&p->refs, n + 1);
+	grpc_server_start(p->server);
+	for (unsigned i = 0; i < n; i++) {
+		p->requests[i].op.done = on_call;
+		p->requests[i].port = p;
+		p->requests[i].worker = opt->workers[i / REQUESTS];
+		request_next(&p->requests[i]);
+	}
+	*ret = p;
+	return RS_OK;
+}
+
+void port_close(struct port *p)
+{
+	op_starts(&p->shutdown);
+	grpc_server_shutdown_and_notify(p->server, worker_queue(p->opt.workers[0])->cq, &p->shutdown);
+}
+
+void port_cancel(struct port *p)
+{
+	grpc_server_cancel_all_calls(p->server);
+}

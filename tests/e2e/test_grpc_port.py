@@ -1,0 +1,144 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
+Runs beside others."""
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import unittest
+
+import harness
+
+WORKER = harness.python("""
+    import numpy, reduction, worker
+    def run():
+        with reduction.Communicator() as comm:
+            worker.say("sum", value=float(comm.all_reduce(numpy.ones(5, numpy.float32))[0]))
+    worker.say("end", **worker.attempt(run))
+    """)
+SOON = {"timeouts": {"connect": f"{1500 * harness.SCALE}ms"}}
+
+
+class Port(unittest.TestCase):
+    def error(self, c, transport, address):
+        config = {"job": {"transport": transport}, **SOON, "reducers": [{"id": "r0", "address": address}]}
+        return c.start_worker(0, 1, WORKER, config=config).said("end")["message"]
+
+    def test_the_wrong_port(self):
+        with harness.Cluster(transport="grpc") as c:
+            tcp = c.reducers[0].wait_text(r"\blistening\b.*?address=(\S+)").group(1)
+            self.assertRegex(self.error(c, "grpc", tcp), "speaks no gRPC")
+            c.reducers[0].wait_text("connection-refused .*it speaks HTTP/2: for gRPC there is another port")
+            self.assertRegex(self.error(c, "tcp", c.address(0)), "it closed the connection")
+
+    def test_more_workers_than_connections(self):
+        with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 1}}) as c:
+            first = c.start_worker(0, 2, WORKER, config=SOON)
+            c.reducers[0].wait_text("job-opened")
+            second = c.start_worker(1, 2, WORKER, config=SOON)
+            self.assertIn("limits.connections", second.said("end")["message"])
+            c.reducers[0].wait_text("connection-refused .*transport=grpc .*limits.connections")
+            first.kill()
+
+    def test_silent_streams_make_room(self):
+        """Calls that never say HELLO are given up for those that do."""
+        import grpc
+
+        with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 2}}) as c:
+            with grpc.insecure_channel(c.address(0)) as channel:
+                method = channel.stream_stream("/reduction.v1.Reducer/Exchange")
+                silent = [method(Endless()) for _ in range(2)]
+                workers = c.start_workers(1, WORKER, config=SOON)
+                self.assertEqual(workers[0].said("end")["message"], "", workers[0].report())
+                for call in silent:
+                    call.cancel()
+
+    def test_garbage(self):
+        """Bytes that are no HTTP/2, and Pieces that are none; a job beside it is not disturbed."""
+        import grpc
+
+        with harness.Cluster(transport="grpc") as c:
+            host, port = c.address(0).rsplit(":", 1)
+            for data in (b"\0" * 1000, b"GET / HTTP/1.1\r\n\r\n", os.urandom(3000), b"RS\1\1" + b"x" * 200):
+                with socket.create_connection((host, int(port)), timeout=10 * harness.SCALE) as s:
+                    s.sendall(data)
+                    try:
+                        while s.recv(65536):
+                            pass
+                    except ConnectionResetError:
+                        pass
+            with grpc.insecure_channel(c.address(0)) as channel:
+                method = channel.stream_stream("/reduction.v1.Reducer/Exchange")
+                foreign = [[b"\xff\xff"], [b"\x0a\x05abc"], [b"\x0a\x40" + b"x" * 64], [b"", b"\x12\x00"]]
+                for messages in foreign:
+                    with self.subTest(messages):
+                        call = method(iter(messages))
+                        try:
+                            answer = b"".join(call)
+                        except grpc.RpcError as e:
+                            self.assertNotEqual(e.code(), grpc.StatusCode.OK)
+                        else:  # REFUSED
+                            self.assertIn(b"RS\1\3", answer)
+            worker = c.start_worker(0, 1, WORKER, config=SOON)
+            self.assertEqual(worker.said("end")["message"], "", worker.report())
+
+    def test_no_descriptors(self):
+        """Connections until the reducer has no descriptor left: afterwards the port is there again."""
+        with harness.Cluster(transport="grpc", start=False) as c:
+            limit = 200 if "address" not in harness.SAN else 400
+            argv = ["prlimit", f"--nofile={limit}:{limit}", harness.binary("reduction-server"), "--lanes", 1,
+                    "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--log-level", "debug"]
+            c.reducers[0] = c.start("reducer r0", argv)
+            host, port = c.address(0).rsplit(":", 1)
+            flood = []
+            for _ in range(limit + 60):
+                s = socket.socket()
+                s.setblocking(False)
+                s.connect_ex((host, int(port)))
+                flood.append(s)
+            c.reducers[0].wait_text("Too many open files")
+            for s in flood:
+                s.close()
+            config = {"timeouts": {"connect": f"{10 * harness.SCALE}s"}}
+            worker = c.start_worker(0, 1, WORKER, config=config)
+            self.assertEqual(worker.said("end", 30)["message"], "", worker.report())
+
+
+class Endless:
+    """Messages that never come."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        threading.Event().wait()
+
+
+class Missing(unittest.TestCase):
+    """The programs without libreduction-grpc.so beside them."""
+
+    def test_reducer(self):
+        with harness.Cluster(start=False) as c:
+            alone = c.dir / "bin"
+            alone.mkdir()
+            shutil.copy(harness.binary("reduction-server"), alone)
+            argv = [alone / "reduction-server", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=60 * harness.SCALE)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"there is neither {alone}/libreduction-grpc.so nor {alone}/../lib/libreduction-grpc.so",
+                          done.stderr)
+
+    def test_worker(self):
+        with harness.Cluster() as c:
+            library = c.dir / "libreduction.so.0"
+            shutil.copy(os.path.realpath(harness.worker_env()["REDUCTION_LIBRARY"]), library)
+            config = {"job": {"transport": "grpc"}, **SOON}
+            worker = c.start_worker(0, 1, WORKER, env={"REDUCTION_LIBRARY": library}, config=config)
+            self.assertRegex(worker.said("end")["message"], f"job.transport: there is neither {library.parent}/libred")
+
+
+if __name__ == "__main__":
+    harness.main()

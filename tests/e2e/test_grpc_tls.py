@@ -1,0 +1,113 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""TLS over gRPC: right sums, and who may not join reads why, without harm to others. Runs beside others."""
+
+import shutil
+import signal
+import tempfile
+
+import certs
+import harness
+import test_failover
+import test_tls
+
+TEAM_B = "node1.team-b.example"
+
+
+class GrpcTls(test_tls.Tls):
+    def cluster(self, server=None, config=None, **more):
+        return super().cluster(server, config, **{"transport": "grpc", **more})
+
+
+class Right(GrpcTls):
+    def test_sums_direct_and_through_agents(self):
+        for agents in (0, 2):
+            for cluster in (self.cluster, self.mutual):
+                with self.subTest(agents=agents, cluster=cluster.__name__):
+                    c = cluster(reducers=2, lanes=2, agents=agents)
+                    test_failover.Job(self, c, cases=30).done()
+                    self.assertIn("transport=grpc+tls", c.reducers[0].err)
+
+    def test_the_name_that_the_file_gives(self):
+        c = self.cluster(self.good.reducer("elsewhere"))
+        reducers = [{"id": "r0", "address": c.address(0), "tls_name": "elsewhere"}]
+        self.summed(c.start_workers(2, test_tls.WORKER, config={"reducers": reducers}))
+
+    def test_lost_and_back(self):
+        config = {**self.good.worker(TEAM_B), **test_failover.DETECT, "sharding": {"chunk_bytes": "4KiB"}}
+        server = {**self.good.reducer("localhost", mutual=True), "access": test_tls.ACCESS, **test_failover.DETECT}
+        c = self.cluster(server, config, reducers=2)
+        job = test_failover.Job(self, c, gates={10: 0, 40: 3})
+        job.at_gate(10)
+        c.reducers[0].kill()
+        job.go(10)
+        job.at_gate(40)
+        c.start_reducer(0)
+        job.back(0)
+        job.go(40)
+        job.done()
+
+    def test_certificates_reload(self):
+        """On SIGHUP the reducer shows its new certificate to who comes from now on; a bad one changes nothing."""
+        folder = tempfile.mkdtemp(prefix="reduction-")
+        self.addCleanup(shutil.rmtree, folder)
+        names = certs.Folder(folder, "reducer:old", "reducer:new")
+        server = names.reducer("old")
+        files = {k: shutil.copy(v, f"{folder}/shown-{k}") for k, v in server["security"].items()
+                 if k in ("certificate", "key")}
+        c = self.cluster({"security": {**server["security"], **files}}, names.worker())
+
+        def joins(name):
+            reducers = [{"id": "r0", "address": c.address(0), "tls_name": name}]
+            said = c.start_worker(0, 1, test_tls.WORKER, config={"reducers": reducers}).said("end")
+            return said["message"] == ""
+
+        self.assertTrue(joins("old"))
+        self.assertFalse(joins("new"))
+        fresh = names.reducer("new")["security"]
+        shutil.copy(fresh["certificate"], files["certificate"])  # and the key not yet
+        c.reducers[0].signal(signal.SIGHUP)
+        c.reducers[0].wait_text("reload .*kept the old configuration")
+        self.assertTrue(joins("old"))
+        shutil.copy(fresh["key"], files["key"])
+        c.reducers[0].signal(signal.SIGHUP)
+        c.reducers[0].wait_text("reload .*taken over")
+        self.assertTrue(joins("new"))
+        self.assertFalse(joins("old"))
+
+
+class Refused(GrpcTls):
+    def fails(self, c, config, expected):
+        said = c.start_worker(0, 1, test_tls.WORKER, config=config).said("end")
+        self.assertRegex(said["message"], expected)
+
+    def test_certificates_of_reducers(self):
+        for server in (self.good.reducer("elsewhere"), self.foreign.reducer("localhost")):
+            with self.subTest(server["security"]["certificate"]):
+                self.fails(self.cluster(server), None, "reducer r0 at 127.*: .*(certificate|handshake|TLS)")
+
+    def test_certificates_of_workers(self):
+        c = self.mutual()
+        with test_tls.test_unharmed(self, c):
+            for config, expected in (
+                (self.good.worker(), "reducer r0 at 127"),
+                (self.foreign.worker("team-a", authority=self.good.file("ca.pem")), "reducer r0 at 127"),
+                (self.good.worker("team-a"), "the certificate of team-a may not join job test here"),
+            ):
+                with self.subTest(expected):
+                    self.fails(c, {"timeouts": {"connect": "1s"}, **config}, expected)
+            c.reducers[0].wait_text(r"connection-refused .*transport=grpc\+tls reason=\".*team-a may not join job test")
+            config = {**self.good.worker("team-a"), "job": {"name": "a7", "transport": "grpc"}}
+            self.summed(c.start_workers(2, test_tls.WORKER, config=config))
+
+    def test_plain_workers_and_plain_reducers(self):
+        c = self.cluster()
+        with test_tls.test_unharmed(self, c):
+            self.fails(c, {"security": {"tls": "off"}}, "reducer r0 at 127")
+        c = self.cluster({"security": {"tls": "off"}}, {"security": {"tls": "off"}})
+        with test_tls.test_unharmed(self, c):
+            self.fails(c, self.good.worker(), "reducer r0 at 127.*speaks no TLS")
+
+
+if __name__ == "__main__":
+    harness.main()
