@@ -238,7 +238,7 @@ class Abuse:
                 held.append(s)
         for i in itertools.count():
             for s in list(held):
-                if self.stopped.is_set():
+                if i and self.stopped.is_set():
                     return
                 try:
                     s.sendall(wire.frame(wire.DATA, payload, dtype=7, seq=i, count=16384, chunk_elems=16384))
