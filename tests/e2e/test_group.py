@@ -59,17 +59,17 @@ class Groups(unittest.TestCase):
     def test_groups_and_others_in_flight(self):
         self.check("""
             xs = [np.full(100, rank, "int64") for i in range(400)]
-            big = np.full(300_000, rank, "int32")
+            big = [np.full(300_000, rank, "int32") for i in range(8)]
             requests = []
             for i in range(8):
                 requests += comm.all_reduce_coalesced(xs[50 * i : 50 * i + 50], async_op=True)
-                requests.append(comm.all_reduce(big, "max", async_op=True))
+                requests.append(comm.all_reduce(big[i], "max", async_op=True))
             for request in reversed(requests):
                 request.wait()
                 assert request.done()
             for x in xs:
                 same(x, np.full(100, 6))
-            same(big, np.full(300_000, 3))
+            same(big, np.full((8, 300_000), 3))
         """)
 
     def test_layouts_and_shared_memory(self):
