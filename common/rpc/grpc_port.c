@@ -51,12 +51,13 @@ static void port_unref(struct port *p)
 static void request_next(struct request *r)
 {
 	grpc_completion_queue *cq = worker_queue(r->worker)->cq;
+	grpc_server *server = r->port->server;
 	struct arrival *a = &r->arrival;
 
 	grpc_call_details_init(&a->details);
 	grpc_metadata_array_init(&a->headers);
 	op_starts(&r->op);
-	grpc_server_request_call(r->port->server, &a->call, &a->details, &a->headers, cq, cq, &r->op);
+	grpc_server_request_call(server, &a->call, &a->details, &a->headers, cq, cq, &r->op);
 }
 
 static void on_call(struct op *op, bool ok)
@@ -185,8 +186,11 @@ int port_open(struct port **ret, const struct port_options *opt, const char *add
 
 void port_close(struct port *p)
 {
-	op_starts(&p->shutdown);
-	grpc_server_shutdown_and_notify(p->server, worker_queue(p->opt.workers[0])->cq, &p->shutdown);
+	grpc_server *server = p->server;
+	grpc_completion_queue *cq = worker_queue(p->opt.workers[0])->cq;
+
+	op_starts(&p->shutdown); /* p may be gone from here on */
+	grpc_server_shutdown_and_notify(server, cq, &p->shutdown);
 }
 
 void port_cancel(struct port *p)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC.
+"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC. Talks gRPC.
 
 Runs beside others.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
-Runs beside others."""
+Talks gRPC. Runs beside others."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""TLS over gRPC: right sums, and who may not join reads why, without harm to others. Runs beside others."""
+"""TLS over gRPC: right sums, and who may not join reads why, without harm to others. Talks gRPC. Runs beside others."""
 
 import shutil
 import signal
