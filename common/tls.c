@@ -274,7 +274,6 @@ static int configure(SSL_CTX *ctx)
 	/* a call reads at most one record, so that no peer can keep a thread with records that hold no data */
 	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_NO_AUTO_CHAIN);
-	SSL_CTX_set_read_ahead(ctx, 1); /* one system call for a record, not two */
 	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
 	SSL_CTX_set_verify_depth(ctx, CHAIN_DEPTH);
 	SSL_CTX_set_security_level(ctx, 2);

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path is: handshake, then records of 16 KiB, each with one system call on either side. OpenSSL reads and
- * writes the socket through a BIO of ours, which never says that a write has to wait: what the socket does not take of
- * a record is kept, and no further record is made until it is gone. So a record's data count as sent once it is made,
- * and whoever calls may send something else next, as with a plain socket. Failure modes are: the socket fails, the peer
+/* The happy path is: handshake, then records of 16 KiB, some of them with one system call on either side. OpenSSL reads
+ * and writes the socket through a BIO of ours, which never says that a write has to wait: what the socket does not take
+ * is kept, and no further record is made while that is much. So a record's data count as sent once it is made, and
+ * whoever calls may send something else next, as with a plain socket. Failure modes are: the socket fails, the peer
  * closes it without ending TLS, an alert, a certificate that is not accepted, damaged records. */
 #include "common/wire.h"
 
 #include "common/tls.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,10 +20,10 @@
 
 enum {
 	HANDSHAKE_STEPS = 16,
-	/* Bytes that a call may read beyond those that were asked for. Records without data, such as those that
-	 * announce new keys, end no call of OpenSSL's: a peer that sends nothing else would keep a thread for good. */
+	/* Records without data, such as those that announce new keys, that a call takes, and bytes that it may read
+	 * beyond those that were asked for: a peer that sends nothing else would keep a thread for good. */
+	EMPTY_MAX = 64,
 	BYTES_BESIDE = 32 << 10,
-	ALERTS = 1000, /* OpenSSL's reasons from here on are alerts of the peer */
 };
 
 /* AES-GCM keeps its promises for 2^24.5 full records under one key (RFC 8446, 5.5). */
@@ -37,9 +35,9 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 	ssize_t sent = 0;
 
 	BIO_clear_retry_flags(b);
-	if (w->out_n == 0) {
+	if (w->out_n == 0 && !w->gathering) {
 		do
-			sent = send(w->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT | (w->corked ? MSG_MORE : 0));
+			sent = send(w->fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		while (sent < 0 && errno == EINTR);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
 			w->error = errno;
@@ -61,15 +59,25 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 	return 1;
 }
 
-/* Takes from what was read before TLS began. */
-static size_t take_first(struct wire *w, char *data, size_t n)
+/* Takes from what was read already. */
+static size_t take_in(struct wire *w, char *data, size_t n)
 {
-	if (n > w->first_n)
-		n = w->first_n;
-	memcpy(data, w->first + w->first_at, n);
-	w->first_at += (unsigned)n;
-	w->first_n -= (unsigned)n;
+	if (n > w->in_n)
+		n = w->in_n;
+	memcpy(data, w->in + w->in_at, n);
+	w->in_at += (unsigned)n;
+	w->in_n -= (unsigned)n;
 	return n;
+}
+
+/* Nothing is kept: the memory may go. */
+static void drop_in(struct wire *w)
+{
+	if (w->in_n > 0)
+		return;
+	free(w->in);
+	w->in = NULL;
+	w->in_at = 0;
 }
 
 /* A frame in place of TLS, from a reducer that has none, stays unread: the caller may want to. */
@@ -84,41 +92,54 @@ static bool is_foreign(struct wire *w)
 	return w->foreign;
 }
 
-static int bio_read(BIO *b, char *data, size_t n, size_t *got)
+/* Fills `in`. False when nothing came. */
+static bool refill(struct wire *w)
 {
-	struct wire *w = BIO_get_data(b);
 	ssize_t rc;
 
-	BIO_clear_retry_flags(b);
-	if (w->first_n > 0) {
-		*got = take_first(w, data, n);
-		return 1;
-	}
-	if (is_foreign(w))
-		return 0;
-	if (w->dry || !w->allowance) {
-		w->starved = w->dry;
-		BIO_set_retry_read(b);
-		return 0;
+	if (!w->in)
+		w->in = malloc(WIRE_IN);
+	if (!w->in) {
+		w->error = ENOMEM;
+		return false;
 	}
 	do
-		rc = recv(w->fd, data, n, MSG_DONTWAIT);
+		rc = recv(w->fd, w->in, WIRE_IN, MSG_DONTWAIT);
 	while (rc < 0 && errno == EINTR);
 	if (rc > 0) {
-		w->dry = (size_t)rc < n; /* the next poll tells when there is more */
+		w->dry = rc < WIRE_IN; /* the next poll tells when there is more */
 		w->allowance -= (size_t)rc < w->allowance ? (size_t)rc : w->allowance;
-		*got = (size_t)rc;
-		return 1;
-	}
-	if (rc == 0) {
+		w->in_at = 0;
+		w->in_n = (unsigned)rc;
+	} else if (rc == 0) {
 		w->eof = true;
 	} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
 		w->dry = w->starved = true;
-		BIO_set_retry_read(b);
 	} else {
 		w->error = errno;
 	}
-	return 0;
+	return rc > 0;
+}
+
+static int bio_read(BIO *b, char *data, size_t n, size_t *got)
+{
+	struct wire *w = BIO_get_data(b);
+
+	BIO_clear_retry_flags(b);
+	if (w->in_n == 0) {
+		if (is_foreign(w))
+			return 0;
+		if (w->dry || !w->allowance)
+			w->starved = w->dry;
+		else if (!refill(w) && !w->starved)
+			return 0;
+	}
+	if (w->in_n == 0) {
+		BIO_set_retry_read(b);
+		return 0;
+	}
+	*got = take_in(w, data, n);
+	return 1;
 }
 
 static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
@@ -191,8 +212,14 @@ int wire_accept(struct wire *w, int fd, SSL_CTX *ctx, const void *first, size_t 
 
 	if (rc)
 		return rc;
-	memcpy(w->first, first, n);
-	w->first_n = (unsigned)n;
+	w->in = malloc(WIRE_IN);
+	if (!w->in) {
+		SSL_free(w->ssl);
+		wire_plain(w, fd);
+		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+	}
+	memcpy(w->in, first, n);
+	w->in_n = (unsigned)n;
 	w->greeted = true;
 	SSL_set_accept_state(w->ssl);
 	return RS_OK;
@@ -271,8 +298,10 @@ enum wire_progress wire_handshake(struct wire *w, struct rs_err *e)
 			broken(w);
 			return fail(w, e);
 		}
-		if (rc != 1 && w->starved)
+		if (rc != 1 && w->starved) {
+			drop_in(w);
 			return WIRE_WAIT;
+		}
 	}
 	if (rc == 1) {
 		const unsigned char *chosen;
@@ -300,6 +329,7 @@ static int read_nothing(struct wire *w, int rc)
 static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n, bool inside)
 {
 	size_t total = 0, at = 0, got;
+	unsigned empty = 0;
 
 	if (w->code) {
 		errno = EPROTO;
@@ -327,6 +357,9 @@ static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n, 
 			continue;
 		}
 		what = read_nothing(w, rc);
+		if (what == EAGAIN && w->in_n > 0 && ++empty < EMPTY_MAX)
+			continue;
+		drop_in(w);
 		/* Behind data, the end and what is wrong are told by the next call, for which no poll may ask */
 		w->more = what == EAGAIN ? !w->starved : total > 0;
 		if (total > 0 || what == 0)
@@ -334,7 +367,8 @@ static ssize_t secure_recv(struct wire *w, const struct iovec *iov, unsigned n, 
 		errno = what;
 		return -1;
 	}
-	w->more = SSL_has_pending(w->ssl);
+	w->more = w->in_n > 0 || SSL_has_pending(w->ssl);
+	drop_in(w);
 	return (ssize_t)total;
 }
 
@@ -366,8 +400,11 @@ bool wire_flush(struct wire *w)
 		sent = send(w->fd, w->out + w->out_at, w->out_n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (sent < 0 && errno == EINTR)
 			continue;
-		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			memmove(w->out, w->out + w->out_at, w->out_n); /* room for more behind it */
+			w->out_at = 0;
 			return true;
+		}
 		if (sent < 0) {
 			w->error = errno;
 			return false;
@@ -404,7 +441,7 @@ static const void *next_record(const struct iovec *iov, unsigned n, size_t at, u
 	return stage;
 }
 
-/* One record. False with errno. */
+/* One record. False: TLS is broken. */
 static bool seal(struct wire *w, const void *data, size_t len)
 {
 	size_t done;
@@ -414,7 +451,7 @@ static bool seal(struct wire *w, const void *data, size_t len)
 	/* always the whole of it, since the BIO takes all */
 	if (SSL_write_ex(w->ssl, data, len, &done) == 1)
 		return true;
-	errno = broken(w);
+	broken(w);
 	return false;
 }
 
@@ -422,31 +459,28 @@ static ssize_t secure_send(struct wire *w, const struct iovec *iov, unsigned n)
 {
 	uint8_t stage[WIRE_RECORD];
 	size_t total = 0, all = 0, at = 0, len;
+	bool good = true;
 	const void *data;
 
 	for (unsigned k = 0; k < n; k++)
 		all += iov[k].iov_len;
-
 	ERR_clear_error();
-	while (n) {
-		if (at >= iov->iov_len) {
+	while (good && total < all) {
+		for (; at >= iov->iov_len; iov++, n--)
 			at -= iov->iov_len;
-			iov++;
-			n--;
-			continue;
-		}
-		if (w->out_n > 0)
+		if (w->out_n > WIRE_GATHER && (!wire_flush(w) || w->out_n > WIRE_GATHER))
 			break;
 		data = next_record(iov, n, at, stage, &len);
-		w->corked = total + len < all;
-		if (!seal(w, data, len))
-			return total ? (ssize_t)total : -1;
-		at += len;
-		total += len;
+		w->gathering = total + len < all;
+		good = seal(w, data, len);
+		at += good ? len : 0;
+		total += good ? len : 0;
 	}
-	if (total > 0)
+	w->gathering = false;
+	good = wire_flush(w) && good;
+	if (total > 0) /* what is wrong comes again */
 		return (ssize_t)total;
-	errno = EAGAIN;
+	errno = good ? EAGAIN : broken(w);
 	return -1;
 }
 
@@ -488,104 +522,8 @@ void wire_close(struct wire *w)
 		SSL_free(w->ssl);
 	}
 	X509_free(w->unaccepted);
+	free(w->in);
 	free(w->out);
 	close(w->fd);
 	*w = (struct wire){.fd = -1};
-}
-
-/* The peer's last word. */
-static void alert_text(int alert, char buf[WIRE_REASON])
-{
-	const char *text = SSL_alert_desc_string_long(alert);
-
-	switch (alert) {
-	case SSL_AD_BAD_CERTIFICATE:
-	case SSL_AD_UNSUPPORTED_CERTIFICATE:
-	case SSL_AD_CERTIFICATE_REVOKED:
-	case SSL_AD_CERTIFICATE_EXPIRED:
-	case SSL_AD_CERTIFICATE_UNKNOWN:
-	case SSL_AD_UNKNOWN_CA:
-		snprintf(buf, WIRE_REASON, "it does not accept the certificate that it was shown (%s)", text);
-		break;
-	case TLS13_AD_CERTIFICATE_REQUIRED:
-		snprintf(buf, WIRE_REASON, "it asks for a certificate: its security.tls is mutual");
-		break;
-	case SSL_AD_PROTOCOL_VERSION:
-		snprintf(buf, WIRE_REASON, "it does not speak this version of TLS");
-		break;
-	case TLS1_AD_NO_APPLICATION_PROTOCOL:
-		snprintf(buf, WIRE_REASON, "it speaks another protocol than reduction/1 over TLS");
-		break;
-	default:
-		snprintf(buf, WIRE_REASON, "it ended TLS with the alert \"%s\"", text);
-	}
-}
-
-static void verify_text(const struct wire *w, char buf[WIRE_REASON])
-{
-	long result = SSL_get_verify_result(w->ssl);
-	char names[TLS_NAMES_MAX];
-
-	tls_names(w->unaccepted, names);
-	if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH)
-		snprintf(buf, WIRE_REASON,
-			 "its certificate is for %.180s, not for the name or address it was asked for by",
-			 names[0] ? names : "no name");
-	else
-		snprintf(buf, WIRE_REASON, "its certificate%s%.128s%s is not accepted: %.80s", names[0] ? " (" : "",
-			 names, names[0] ? ")" : "", X509_verify_cert_error_string(result));
-}
-
-static void code_text(const struct wire *w, char buf[WIRE_REASON])
-{
-	int reason = ERR_GET_REASON(w->code);
-	const char *text = ERR_reason_error_string(w->code);
-
-	if (ERR_GET_LIB(w->code) == ERR_LIB_SSL && reason >= ALERTS) {
-		alert_text(reason - ALERTS, buf);
-		return;
-	}
-	switch (reason) {
-	case SSL_R_CERTIFICATE_VERIFY_FAILED:
-		verify_text(w, buf);
-		break;
-	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-		snprintf(buf, WIRE_REASON, "it shows no certificate, and security.tls: mutual asks for one");
-		break;
-	case SSL_R_NO_APPLICATION_PROTOCOL:
-		snprintf(buf, WIRE_REASON, "it speaks another protocol than reduction/1 over TLS");
-		break;
-	case SSL_R_UNSUPPORTED_PROTOCOL:
-		snprintf(buf, WIRE_REASON, "it does not speak TLS 1.3");
-		break;
-	case SSL_R_WRONG_VERSION_NUMBER:
-	case SSL_R_HTTP_REQUEST:
-	case SSL_R_PACKET_LENGTH_TOO_LONG:
-		snprintf(buf, WIRE_REASON, "it does not speak TLS");
-		break;
-	default:
-		snprintf(buf, WIRE_REASON, "TLS failed: %s", text ? text : "OpenSSL does not say why");
-	}
-}
-
-const char *wire_reason(const struct wire *w, char buf[WIRE_REASON])
-{
-	if (w->foreign)
-		snprintf(buf, WIRE_REASON, "it does not speak TLS");
-	else if (w->error == ENOBUFS)
-		snprintf(buf, WIRE_REASON, "it asks for new keys and does not read them");
-	else if (w->error) {
-		errno = w->error;
-		snprintf(buf, WIRE_REASON, "%m"); /* strerror is not thread-safe */
-		if (isupper((unsigned char)buf[0]) && islower((unsigned char)buf[1]))
-			buf[0] = (char)tolower((unsigned char)buf[0]);
-	} else if (w->code) {
-		code_text(w, buf);
-	} else {
-		snprintf(buf, WIRE_REASON, "it closed the connection%s",
-			 !w->ssl ? ""
-			 : w->up ? " without ending TLS first"
-				 : " during the TLS handshake");
-	}
-	return buf;
 }

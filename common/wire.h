@@ -5,7 +5,7 @@
  * Plain: wire_plain, wire_recv and wire_send as recvmsg and sendmsg, wire_shutdown, wire_close.
  * TLS: wire_accept or wire_connect in place of wire_plain, wire_handshake until it is done, and then the same, but:
  * - bytes that have arrived may wait inside although the descriptor is silent: wire_pending;
- * - bytes that count as sent may wait inside, at most one record, until the descriptor can be written: wire_unsent;
+ * - bytes that count as sent may wait inside, at most WIRE_OUT, until the descriptor can be written: wire_unsent;
  * - the end of the stream is what the peer says is one: a connection that only breaks is an error. */
 #ifndef RS_COMMON_WIRE_H
 #define RS_COMMON_WIRE_H
@@ -21,14 +21,17 @@
 
 enum {
 	WIRE_RECORD = 16 << 10, /* most bytes of data in a record */
-	WIRE_OUT = 24 << 10,    /* bytes kept for a socket that is full: a record, and what OpenSSL may put before it */
-	WIRE_FIRST = 64,        /* bytes that may have been read before TLS begins */
-	WIRE_REASON = 256,      /* bytes of a reason, terminator included */
+	WIRE_GATHER = 48 << 10, /* bytes of records after which they are sent, and those kept for a full socket at the
+				   most before another one is made */
+	WIRE_OUT = WIRE_GATHER + (24 << 10), /* that one, and what OpenSSL may put before it */
+	WIRE_IN = 64 << 10, /* bytes received at once: each call of the system may cost an acknowledgement */
+	WIRE_REASON = 256,  /* bytes of a reason, terminator included */
 };
 
-/* Memory of a connection with TLS, beyond that of the same without: as measured (tests/unit/test_wire.c), rounded up.
- * While its handshake goes on, and afterwards with a full socket on both sides. */
-enum { WIRE_TLS_BYTES = 96 << 10 };
+/* Memory of a connection with TLS, beyond that of the same without, at the most: OpenSSL's state (24 KiB) and a record
+ * each way, `in` and `out`. Between calls, while nothing waits, the state alone; while its handshake waits for the
+ * peer, 43 KiB. */
+enum { WIRE_TLS_BYTES = (64 << 10) + WIRE_IN + WIRE_OUT };
 
 /* Invariant: nothing that was kept (out_n > 0) goes out later than what was sent after it. */
 struct wire {
@@ -36,14 +39,14 @@ struct wire {
 	SSL *ssl;     /* NULL: plain */
 	uint8_t *out; /* WIRE_OUT bytes of which out_n from out_at on are for the socket; NULL when there are none */
 	unsigned out_at, out_n;
-	unsigned first_at, first_n; /* of first, which TLS has not read yet */
-	uint8_t first[WIRE_FIRST];
+	uint8_t *in; /* WIRE_IN bytes of which in_n from in_at on were received and not read by TLS; NULL: none */
+	unsigned in_at, in_n;
 	size_t allowance;   /* bytes that the call which is under way may still read */
 	uint64_t sealed;    /* records sent under the present key */
 	int error;          /* errno of the system call that failed; 0: none has */
 	unsigned long code; /* OpenSSL's, of what failed for good; 0: nothing has */
 	X509 *unaccepted;   /* the peer's certificate; owned; NULL: it was accepted, or none was shown */
-	bool corked;        /* the record that is being sent is not the last one */
+	bool gathering;     /* more records follow: they are kept, to be sent together */
 	bool up;            /* the handshake is done */
 	bool dry;           /* the socket gave less than it was asked for: nothing is there now */
 	bool starved;       /* TLS needs more bytes than there are */
@@ -62,7 +65,7 @@ enum wire_progress {
 
 void wire_plain(struct wire *w, int fd);
 
-/* The reducer's end. first[0..n) was read from fd already, n <= WIRE_FIRST. fd belongs to the wire from here on, also
+/* The reducer's end. first[0..n) was read from fd already, n <= WIRE_IN. fd belongs to the wire from here on, also
  * after an error (RS_ENOMEM), when it is as wire_plain would have made it. */
 int wire_accept(struct wire *w, int fd, SSL_CTX *ctx, const void *first, size_t n, struct rs_err *e);
 
@@ -85,8 +88,8 @@ static inline bool wire_pending(const struct wire *w)
 {
 	return w->more;
 }
-/* The same without looking at the descriptor: ends a turn in which others wait, since what is inside is at most a
- * record, and polls tell of everything else. Only while wire_pending. */
+/* The same without looking at the descriptor: ends a turn in which others wait, since what is inside is little,
+ * and polls tell of everything else. Only while wire_pending. */
 ssize_t wire_recv_inside(struct wire *w, struct iovec *iov, unsigned n);
 
 /* As wire_recv. What is not sent now may be replaced by something else in the next call. */

@@ -481,11 +481,11 @@ START_TEST(test_first_bytes)
 {
 	SSL_CTX *worker = certs_worker(&certs, NULL, "ca"), *reducer = certs_reducer(&certs, TLS_ON, "r0", NULL);
 
-	for (size_t n = 1; n <= WIRE_FIRST; n += 21) {
+	for (size_t n = 1; n <= 64; n += 21) {
 		struct rs_err we = {0}, re = {0};
 		struct pair p = {.session = NULL};
 		enum wire_progress w, r;
-		char first[WIRE_FIRST];
+		char first[64];
 		int fds[2];
 
 		sockets(fds, 0);
@@ -574,18 +574,18 @@ START_TEST(test_new_keys)
 }
 END_TEST
 
-/* What a peer that does nothing but announce new keys, or ask for them, puts into the reducer's socket: 3,000 records,
+/* What a peer that does nothing but announce new keys, or ask for them, puts into the reducer's socket: 6,000 records,
  * then one byte of data. */
 static void announce_keys(struct pair *p, int how)
 {
-	static char raw[100000];
+	static char raw[200000];
 	char in[10], out[] = "x";
 	struct iovec i = {in, sizeof in}, o = {out, 1};
 	ssize_t n, len = 0;
 
 	must(wire_recv(&p->worker, &i, 1) == -1); /* the ticket */
-	for (int k = 0; k <= 3000; k++) {
-		must(k == 3000 ? wire_send(&p->worker, &o, 1) == 1
+	for (int k = 0; k <= 6000; k++) {
+		must(k == 6000 ? wire_send(&p->worker, &o, 1) == 1
 			       : SSL_key_update(p->worker.ssl, how) && SSL_do_handshake(p->worker.ssl) == 1);
 		n = recv(p->reducer.fd, raw + len, sizeof raw - (size_t)len, 0);
 		must(n > 0);
@@ -607,7 +607,7 @@ START_TEST(test_new_keys_only)
 	announce_keys(&p, SSL_KEY_UPDATE_NOT_REQUESTED);
 	for (; (n = wire_recv(&p.reducer, &i, 1)) < 0; turns++)
 		must(errno == EAGAIN && wire_pending(&p.reducer) && turns < 100);
-	ck_assert_msg(turns >= 2, "%u turns for 3,000 records without data", turns);
+	ck_assert_msg(turns >= 2, "%u turns for 6,000 records without data", turns);
 	ck_assert(n == 1 && in[0] == 'x' && !wire_unsent(&p.reducer));
 	pair_close(&p);
 }
