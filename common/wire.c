@@ -232,6 +232,18 @@ static bool is_address(const char *name)
 	return inet_pton(AF_INET, name, &a) == 1 || inet_pton(AF_INET6, name, &a) == 1;
 }
 
+/* To resume a session with a copy of it, since OpenSSL makes one that was resumed unusable for the connections that
+ * follow (RFC 8446 C.4 would have tickets used once, lest an observer links the connections: ours come from one address
+ * to one address at one time). */
+static bool resume(SSL *ssl, SSL_SESSION *session)
+{
+	SSL_SESSION *copy = SSL_SESSION_dup(session);
+	bool good = copy && SSL_set_session(ssl, copy);
+
+	SSL_SESSION_free(copy);
+	return good;
+}
+
 int wire_connect(struct wire *w, int fd, SSL_CTX *ctx, const char *name, SSL_SESSION **session, struct rs_err *e)
 {
 	int rc = wire_secure(w, fd, ctx, e);
@@ -246,7 +258,7 @@ int wire_connect(struct wire *w, int fd, SSL_CTX *ctx, const char *name, SSL_SES
 				: SSL_set1_host(w->ssl, name) && SSL_set_tlsext_host_name(w->ssl, name);
 	SSL_set_app_data(w->ssl, session);
 	if (good && *session && SSL_SESSION_is_resumable(*session))
-		good = SSL_set_session(w->ssl, *session);
+		good = resume(w->ssl, *session);
 	if (good)
 		return RS_OK;
 	ERR_clear_error();

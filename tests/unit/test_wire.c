@@ -502,7 +502,8 @@ START_TEST(test_first_bytes)
 }
 END_TEST
 
-/* The second lane needs no certificates, but is known by the same name; new keys end that. */
+/* The second lane needs no certificates, but is known by the same name; so does the third, which finds the session of
+ * the first since the second has brought none yet; new keys end that. */
 START_TEST(test_resumption)
 {
 	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
@@ -525,7 +526,8 @@ START_TEST(test_resumption)
 		ck_assert_int_eq(SSL_session_reused(p.reducer.ssl), round == 1 || round == 2);
 		tls_peer_names(p.reducer.ssl, names);
 		ck_assert_str_eq(names, "resnet");
-		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN); /* the ticket is no data */
+		if (round != 1)
+			must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN); /* the ticket is no data */
 		session = p.session;
 		must(session);
 		p.session = NULL;
