@@ -196,6 +196,7 @@ class Demo:
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),
             OMP_NUM_THREADS="1",
+            USE_LIBUV="0",  # which Debian's PyTorch is built without, and asks for from 2.4 on
         )
         env.update(  # what finds the library, the reducers and this node's agent
             PYTHONPATH=str(ROOT / "agent" / "python"),
