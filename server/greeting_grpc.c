@@ -5,27 +5,18 @@
  * it is closed at the deadline. More streams than there is room for: refused, with the reason. */
 #include "server/greeting_grpc.h"
 
+#include "server/deadlines.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-	GREETING_TICK_MS = 100,
-	GREETING_LINGER_MS = 1000,
-	ARRIVED_MAX = 256, /* that the loop has not looked at */
-};
-
-struct queue {
-	struct greeting *first, *last;
-	unsigned n;
-};
+enum { ARRIVED_MAX = 256 /* that the loop has not looked at */ };
 
 struct greeting {
-	struct greeting *next, *prev;
+	struct deadline deadline;
 	struct grpc_greetings *all;
 	struct wakeup wakeup;
 	struct rpc_stream *stream;
-	uint64_t deadline_ms;
-	bool refused; /* in the queue `leaving` */
 	struct handshake shake;
 	char names[GRPC_GREETING_NAMES]; /* in its certificate */
 };
@@ -35,7 +26,7 @@ struct grpc_greetings {
 	struct wakeups wakeups;
 	uv_timer_t tick;
 	uv_async_t arrival;
-	struct queue waiting, leaving; /* in the order of their deadlines */
+	struct deadlines deadlines;
 
 	uv_mutex_t mutex; /* what follows */
 	struct rpc_stream *arrived[ARRIVED_MAX];
@@ -43,31 +34,10 @@ struct grpc_greetings {
 	bool stopped;
 };
 
-static void queue_add(struct queue *q, struct greeting *g)
-{
-	g->next = NULL;
-	g->prev = q->last;
-	*(q->last ? &q->last->next : &q->first) = g;
-	q->last = g;
-	q->n++;
-}
-
-static void queue_remove(struct queue *q, struct greeting *g)
-{
-	*(g->prev ? &g->prev->next : &q->first) = g->next;
-	*(g->next ? &g->next->prev : &q->last) = g->prev;
-	q->n--;
-}
-
-static struct queue *queue_of(struct greeting *g)
-{
-	return g->refused ? &g->all->leaving : &g->all->waiting;
-}
-
 /* Forgets a greeting, whose stream has another owner. */
 static void greeting_free(struct greeting *g)
 {
-	queue_remove(queue_of(g), g);
+	deadlines_remove(&g->all->deadlines, &g->deadline);
 	wakeup_close(&g->wakeup);
 	handshake_close(&g->shake);
 	free(g);
@@ -101,10 +71,7 @@ static void greeting_refuse(struct greeting *g, const struct control_refused *re
 {
 	report(g, refused);
 	send_refused(g->all, g->stream, refused);
-	queue_remove(queue_of(g), g);
-	g->refused = true;
-	g->deadline_ms = uv_now(g->all->opt.loop) + GREETING_LINGER_MS;
-	queue_add(queue_of(g), g);
+	deadlines_leave(&g->all->deadlines, &g->deadline, uv_now(g->all->opt.loop));
 }
 
 /* The peer has finished (0), or the stream broke. */
@@ -159,7 +126,7 @@ static void greeting_read(struct greeting *g)
 	const struct rpc_api *rpc = g->all->opt.rpc;
 	struct handshake_result res;
 
-	if (g->refused) {
+	if (g->deadline.leaves) {
 		greeting_discard(g);
 		return;
 	}
@@ -212,7 +179,6 @@ static void greeting_new(struct grpc_greetings *all, struct rpc_stream *s)
 	}
 	g->all = all;
 	g->stream = s;
-	g->deadline_ms = uv_now(all->opt.loop) + all->opt.timeout_ms;
 	wakeup_init(&g->wakeup, &all->wakeups, on_woken);
 	handshake_init(&g->shake, &all->opt.policy);
 	all->opt.rpc->stream_certificate(s, pem);
@@ -220,7 +186,7 @@ static void greeting_new(struct grpc_greetings *all, struct rpc_stream *s)
 		all->opt.names(pem, g->names);
 	handshake_set_channel(&g->shake, &(struct handshake_channel){.peer = pem[0] ? g->names : NULL});
 	refuse = all->opt.room(all->opt.ctx, &refused); /* it does not count itself */
-	queue_add(&all->waiting, g);
+	deadlines_add(&all->deadlines, &g->deadline, uv_now(all->opt.loop));
 	all->opt.rpc->stream_waker(s, wakeup_waker(&g->wakeup));
 	if (refuse)
 		greeting_refuse(g, &refused);
@@ -278,12 +244,14 @@ static void give_up(struct greeting *g)
 static void on_tick(uv_timer_t *timer)
 {
 	struct grpc_greetings *all = timer->data;
-	uint64_t now = uv_now(all->opt.loop);
+	struct deadline *d;
 
-	while (all->leaving.first && now >= all->leaving.first->deadline_ms)
-		greeting_close(all->leaving.first);
-	while (all->waiting.first && now >= all->waiting.first->deadline_ms)
-		give_up(all->waiting.first);
+	while ((d = deadlines_due(&all->deadlines, uv_now(all->opt.loop)))) {
+		if (d->leaves)
+			greeting_close((struct greeting *)d);
+		else
+			give_up((struct greeting *)d);
+	}
 }
 
 int grpc_greetings_new(struct grpc_greetings **ret, const struct grpc_greetings_options *opt, struct rs_err *e)
@@ -294,6 +262,7 @@ int grpc_greetings_new(struct grpc_greetings **ret, const struct grpc_greetings_
 	if (!all)
 		return rs_fail(e, RS_ENOMEM, "no memory for handshakes");
 	all->opt = *opt;
+	deadlines_init(&all->deadlines, opt->timeout_ms);
 	if (uv_mutex_init(&all->mutex)) {
 		rc = rs_fail(e, RS_ENOMEM, "a mutex cannot be made");
 		goto free_all;
@@ -308,7 +277,7 @@ int grpc_greetings_new(struct grpc_greetings **ret, const struct grpc_greetings_
 	all->arrival.data = all;
 	uv_timer_init(opt->loop, &all->tick);
 	all->tick.data = all;
-	uv_timer_start(&all->tick, on_tick, GREETING_TICK_MS, GREETING_TICK_MS);
+	uv_timer_start(&all->tick, on_tick, DEADLINES_TICK_MS, DEADLINES_TICK_MS);
 	*ret = all;
 	return RS_OK;
 
@@ -331,18 +300,18 @@ struct rpc_method grpc_greetings_method(struct grpc_greetings *all)
 
 unsigned grpc_greetings_count(const struct grpc_greetings *all)
 {
-	return all->waiting.n + all->leaving.n;
+	return deadlines_count(&all->deadlines);
 }
 
 bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
 {
-	struct greeting *g = all->leaving.first ? all->leaving.first : all->waiting.first;
+	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
 	struct control_refused refused = {.code = RS_EREFUSED};
 	struct rs_err e;
 
 	if (!g)
 		return false;
-	if (!g->refused) {
+	if (!g->deadline.leaves) {
 		rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection",
 			handshake_lacks(&g->shake), why);
 		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
@@ -354,20 +323,16 @@ bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
 	return true;
 }
 
-static void close_all(struct queue *q)
-{
-	while (q->first)
-		greeting_close(q->first);
-}
-
 void grpc_greetings_stop(struct grpc_greetings *all)
 {
+	struct deadline *d;
+
 	uv_mutex_lock(&all->mutex);
 	all->stopped = true;
 	uv_mutex_unlock(&all->mutex);
 	on_arrival(&all->arrival);
-	close_all(&all->waiting);
-	close_all(&all->leaving);
+	while ((d = deadlines_oldest(&all->deadlines)))
+		greeting_close((struct greeting *)d);
 }
 
 void grpc_greetings_close(struct grpc_greetings *all)

@@ -10,6 +10,7 @@
 #include "server/greeting.h"
 
 #include "common/tls.h"
+#include "server/deadlines.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,17 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum {
-	GREETING_TICK_MS = 100,
-	GREETING_LINGER_MS = 1000,
-	GREETING_DISCARD = 64 << 10, /* bytes at once */
-};
-
-/* In order of their deadlines, since all of one queue get the same time. */
-struct queue {
-	struct greeting *first, *last;
-	unsigned n;
-};
+enum { GREETING_DISCARD = 64 << 10 /* bytes at once */ };
 
 /* Apart from its greeting, which may go before libuv has closed it. */
 struct watcher {
@@ -42,16 +33,15 @@ struct channel {
 	uint8_t binding[TLS_BINDING];
 };
 
+/* One that leaves waits for the peer to close. */
 struct greeting {
-	struct greeting *next, *prev;
+	struct deadline deadline;
 	struct greetings *all;
 	struct watcher *watcher; /* NULL: nothing watches fd */
 	struct wire wire;
-	uint64_t deadline_ms;
 	uint8_t first[TLS_FIRST];
 	uint8_t first_n;
 	bool sorted;             /* it is known whether it speaks TLS; wire.ssl: it does */
-	bool refused;            /* in the queue `leaving`: waiting for the peer to close */
 	bool said;               /* why it ends is in the log already */
 	struct channel *channel; /* NULL: it is plain */
 	struct handshake shake;
@@ -62,29 +52,8 @@ _Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= GREETING_BYTE
 struct greetings {
 	struct greetings_options opt;
 	uv_timer_t tick;
-	struct queue waiting, leaving;
+	struct deadlines deadlines;
 };
-
-static void queue_add(struct queue *q, struct greeting *g)
-{
-	g->next = NULL;
-	g->prev = q->last;
-	*(q->last ? &q->last->next : &q->first) = g;
-	q->last = g;
-	q->n++;
-}
-
-static void queue_remove(struct queue *q, struct greeting *g)
-{
-	*(g->prev ? &g->prev->next : &q->first) = g->next;
-	*(g->next ? &g->next->prev : &q->last) = g->prev;
-	q->n--;
-}
-
-static struct queue *queue_of(struct greeting *g)
-{
-	return g->refused ? &g->all->leaving : &g->all->waiting;
-}
 
 static void on_closed(uv_handle_t *h)
 {
@@ -102,7 +71,7 @@ static void greeting_unwatch(struct greeting *g)
 /* Forgets a greeting, whose connection has another owner. */
 static void greeting_free(struct greeting *g)
 {
-	queue_remove(queue_of(g), g);
+	deadlines_remove(&g->all->deadlines, &g->deadline);
 	handshake_close(&g->shake);
 	free(g->channel);
 	free(g);
@@ -143,10 +112,7 @@ static bool send_refused(struct greeting *g, const struct control_refused *refus
 static bool greeting_leave(struct greeting *g)
 {
 	wire_shutdown(&g->wire);
-	queue_remove(queue_of(g), g);
-	g->refused = true;
-	g->deadline_ms = uv_now(g->all->opt.loop) + GREETING_LINGER_MS;
-	queue_add(queue_of(g), g);
+	deadlines_leave(&g->all->deadlines, &g->deadline, uv_now(g->all->opt.loop));
 	return true;
 }
 
@@ -301,7 +267,7 @@ static bool greeting_read(struct greeting *g)
 	struct handshake_result res;
 	bool there = false;
 
-	if (g->refused)
+	if (g->deadline.leaves)
 		return greeting_linger(g);
 	if ((!g->sorted && !greeting_sort(g, &there)) || (!g->wire.up && !greeting_secure(g, &there)))
 		return there;
@@ -386,12 +352,14 @@ static void give_up(struct greeting *g)
 static void on_tick(uv_timer_t *timer)
 {
 	struct greetings *all = timer->data;
-	uint64_t now = uv_now(all->opt.loop);
+	struct deadline *d;
 
-	while (all->leaving.first && now >= all->leaving.first->deadline_ms)
-		greeting_close(all->leaving.first);
-	while (all->waiting.first && now >= all->waiting.first->deadline_ms)
-		give_up(all->waiting.first);
+	while ((d = deadlines_due(&all->deadlines, uv_now(all->opt.loop)))) {
+		if (d->leaves)
+			greeting_close((struct greeting *)d);
+		else
+			give_up((struct greeting *)d);
+	}
 }
 
 int greetings_init(struct greetings **ret, const struct greetings_options *opt, struct rs_err *e)
@@ -401,9 +369,10 @@ int greetings_init(struct greetings **ret, const struct greetings_options *opt, 
 	if (!all)
 		return rs_fail(e, RS_ENOMEM, "no memory for handshakes");
 	all->opt = *opt;
+	deadlines_init(&all->deadlines, opt->timeout_ms);
 	uv_timer_init(opt->loop, &all->tick);
 	all->tick.data = all;
-	uv_timer_start(&all->tick, on_tick, GREETING_TICK_MS, GREETING_TICK_MS);
+	uv_timer_start(&all->tick, on_tick, DEADLINES_TICK_MS, DEADLINES_TICK_MS);
 	*ret = all;
 	return RS_OK;
 }
@@ -424,9 +393,8 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 	g->all = all;
 	wire_plain(&g->wire, fd);
 	g->sorted = !all->opt.tls;
-	g->deadline_ms = uv_now(all->opt.loop) + all->opt.timeout_ms;
 	handshake_init(&g->shake, &all->opt.policy);
-	queue_add(&all->waiting, g);
+	deadlines_add(&all->deadlines, &g->deadline, uv_now(all->opt.loop));
 	return g;
 }
 
@@ -461,18 +429,18 @@ void greetings_refuse_now(struct greetings *all, int fd, const struct control_re
 
 unsigned greetings_count(const struct greetings *all)
 {
-	return all->waiting.n + all->leaving.n;
+	return deadlines_count(&all->deadlines);
 }
 
 bool greetings_make_room(struct greetings *all, const char *why)
 {
-	struct greeting *g = all->leaving.first ? all->leaving.first : all->waiting.first;
+	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
 	struct rs_err e;
 
 	if (!g)
 		return false;
-	if (!g->refused) {
+	if (!g->deadline.leaves) {
 		rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", lacks(g),
 			why);
 		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
@@ -483,16 +451,12 @@ bool greetings_make_room(struct greetings *all, const char *why)
 	return true;
 }
 
-static void close_all(struct queue *q)
-{
-	while (q->first)
-		greeting_close(q->first);
-}
-
 void greetings_close(struct greetings *all)
 {
-	close_all(&all->waiting);
-	close_all(&all->leaving);
+	struct deadline *d;
+
+	while ((d = deadlines_oldest(&all->deadlines)))
+		greeting_close((struct greeting *)d);
 	uv_close((uv_handle_t *)&all->tick, NULL);
 }
 
