@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a lane's thread (lane_uv.c) and the connections of one transport (lane_tcp.c) know of each other. Everything
- * here is for the lane's thread. */
+/* What a lane's thread (lane_uv.c) and the connections of one transport (lane_tcp.c, lane_grpc.c) know of each other.
+ * Everything here is for the lane's thread. */
 #ifndef RS_SERVER_LANE_CONN_H
 #define RS_SERVER_LANE_CONN_H
 
@@ -47,6 +47,6 @@ struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc
 void lane_grpc_start(struct lane_conn *c);
 
 /* Most bytes of a connection here, but for what gRPC has of it. */
-enum { LANE_TCP_BYTES = 512 };
+enum { LANE_CONN_BYTES = 512 };
 
 #endif

@@ -18,7 +18,7 @@ struct grpc {
 	bool shut;
 	bool send_failed; /* nothing more can be sent: reading will say why */
 };
-_Static_assert(sizeof(struct grpc) <= LANE_TCP_BYTES, "LANE_TCP_BYTES is too small");
+_Static_assert(sizeof(struct grpc) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
 
 static void grpc_lost(struct grpc *c, ssize_t rc)
 {

@@ -27,7 +27,7 @@ struct tcp {
 	int events; /* what the poll handle waits for */
 	bool shut;
 };
-_Static_assert(sizeof(struct tcp) <= LANE_TCP_BYTES, "LANE_TCP_BYTES is too small");
+_Static_assert(sizeof(struct tcp) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 

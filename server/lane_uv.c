@@ -63,7 +63,7 @@ struct letter {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 /* of one connection there are at most its letter and its event at the same time */
-_Static_assert(LANE_TCP_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+_Static_assert(LANE_CONN_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
 static void conn_add(struct lane_thread *t, struct lane_conn *c)
