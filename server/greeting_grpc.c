@@ -7,7 +7,6 @@
 
 #include "server/deadlines.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { ARRIVED_MAX = 256 /* that the loop has not looked at */ };
@@ -77,19 +76,18 @@ static void greeting_refuse(struct greeting *g, const struct control_refused *re
 /* The peer has finished (0), or the stream broke. */
 static void greeting_lost(struct greeting *g, ssize_t rc)
 {
-	struct control_refused lost = {.code = RS_EPROTO};
+	struct control_refused lost = handshake_broken_off(handshake_lacks(&g->shake));
+	enum rpc_code code = RPC_CODE_OK;
 	struct rs_err e = {0};
 
 	if (rc < 0)
 		g->all->opt.rpc->stream_error(g->stream, &e);
-	if (e.code == RS_EPROTO)
-		snprintf(lost.message, sizeof lost.message, "%s", e.msg);
-	else
-		snprintf(lost.message, sizeof lost.message, "it closed the connection before a complete %s",
-			 handshake_lacks(&g->shake));
+	if (e.code == RS_EPROTO) {
+		lost = handshake_refusal(&e);
+		code = RPC_CODE_INVALID_ARGUMENT;
+	}
 	report(g, &lost);
-	g->all->opt.rpc->stream_close(g->stream, e.code == RS_EPROTO ? RPC_CODE_INVALID_ARGUMENT : RPC_CODE_OK,
-				      lost.message);
+	g->all->opt.rpc->stream_close(g->stream, code, lost.message);
 	greeting_free(g);
 }
 
@@ -232,12 +230,8 @@ static void on_stream(void *user, struct rpc_stream *s)
 
 static void give_up(struct greeting *g)
 {
-	struct control_refused refused;
-	struct rs_err why;
+	struct control_refused refused = handshake_late(handshake_lacks(&g->shake), g->all->opt.timeout_ms);
 
-	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", handshake_lacks(&g->shake),
-		(double)g->all->opt.timeout_ms / 1000);
-	refused = handshake_refusal(&why);
 	greeting_refuse(g, &refused);
 }
 
@@ -306,15 +300,12 @@ unsigned grpc_greetings_count(const struct grpc_greetings *all)
 bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
 {
 	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
-	struct control_refused refused = {.code = RS_EREFUSED};
-	struct rs_err e;
+	struct control_refused refused = {.message = ""};
 
 	if (!g)
 		return false;
 	if (!g->deadline.leaves) {
-		rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection",
-			handshake_lacks(&g->shake), why);
-		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
+		refused = handshake_displaced(handshake_lacks(&g->shake), why);
 		report(g, &refused);
 	}
 	/* unlike a frame, a status waits for nobody who does not read */

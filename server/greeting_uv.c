@@ -42,7 +42,6 @@ struct greeting {
 	uint8_t first[TLS_FIRST];
 	uint8_t first_n;
 	bool sorted;             /* it is known whether it speaks TLS; wire.ssl: it does */
-	bool said;               /* why it ends is in the log already */
 	struct channel *channel; /* NULL: it is plain */
 	struct handshake shake;
 };
@@ -90,11 +89,13 @@ static const char *lacks(const struct greeting *g)
 	return g->sorted && g->wire.up ? handshake_lacks(&g->shake) : "TLS handshake";
 }
 
-static void report(struct greeting *g, const struct rs_err *why)
+/* Once for each, before it leaves or goes. */
+static void report(const struct greeting *g, const struct control_refused *refused)
 {
-	if (!g->said)
-		g->all->opt.turned_away(g->all->opt.ctx, g->wire.fd, why);
-	g->said = true;
+	struct rs_err why;
+
+	rs_fail(&why, refused->code, "%s", refused->message);
+	g->all->opt.turned_away(g->all->opt.ctx, g->wire.fd, &why);
 }
 
 /* False when the peer cannot be told. Before TLS has begun a worker with TLS understands a plain one too; in the middle
@@ -118,10 +119,7 @@ static bool greeting_leave(struct greeting *g)
 
 static bool greeting_refuse(struct greeting *g, const struct control_refused *refused)
 {
-	struct rs_err why;
-
-	rs_fail(&why, refused->code, "%s", refused->message);
-	report(g, &why);
+	report(g, refused);
 	if (send_refused(g, refused))
 		return greeting_leave(g);
 	greeting_close(g);
@@ -160,10 +158,9 @@ static bool greeting_linger(struct greeting *g)
 /* The peer has closed, or the connection broke. */
 static bool greeting_lost(struct greeting *g)
 {
-	struct rs_err e;
+	struct control_refused lost = handshake_broken_off(lacks(g));
 
-	rs_fail(&e, RS_EPROTO, "it closed the connection before a complete %s", lacks(g));
-	report(g, &e);
+	report(g, &lost);
 	greeting_close(g);
 	return false;
 }
@@ -253,7 +250,8 @@ static bool greeting_secure(struct greeting *g, bool *ret)
 		if (g->wire.eof || g->wire.error) {
 			*ret = greeting_lost(g);
 		} else { /* TLS itself has told the peer */
-			report(g, &e);
+			refused = handshake_refusal(&e);
+			report(g, &refused);
 			*ret = greeting_leave(g);
 		}
 		break;
@@ -340,12 +338,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void give_up(struct greeting *g)
 {
-	struct control_refused refused;
-	struct rs_err why;
+	struct control_refused refused = handshake_late(lacks(g), g->all->opt.timeout_ms);
 
-	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", lacks(g),
-		(double)g->all->opt.timeout_ms / 1000);
-	refused = handshake_refusal(&why);
 	greeting_refuse(g, &refused);
 }
 
@@ -417,11 +411,9 @@ void greetings_refuse(struct greetings *all, int fd, const struct control_refuse
 void greetings_refuse_now(struct greetings *all, int fd, const struct control_refused *refused)
 {
 	struct greeting g = {.all = all};
-	struct rs_err why;
 
 	wire_plain(&g.wire, fd);
-	rs_fail(&why, refused->code, "%s", refused->message);
-	report(&g, &why);
+	report(&g, refused);
 	send_refused(&g, refused);
 	discard(fd); /* a HELLO that nobody has read would turn the end into a reset, and the reason would be lost */
 	close(fd);
@@ -435,16 +427,13 @@ unsigned greetings_count(const struct greetings *all)
 bool greetings_make_room(struct greetings *all, const char *why)
 {
 	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
-	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
-	struct rs_err e;
+	struct control_refused refused;
 
 	if (!g)
 		return false;
 	if (!g->deadline.leaves) {
-		rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", lacks(g),
-			why);
-		snprintf(refused.message, sizeof refused.message, "%s", e.msg);
-		report(g, &e);
+		refused = handshake_displaced(lacks(g), why);
+		report(g, &refused);
 		send_refused(g, &refused);
 	}
 	greeting_close(g);

@@ -55,6 +55,33 @@ struct control_refused handshake_refusal(const struct rs_err *why)
 	return refused;
 }
 
+struct control_refused handshake_late(const char *lacks, uint32_t waited_ms)
+{
+	struct rs_err why;
+
+	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", lacks, (double)waited_ms / 1000);
+	return handshake_refusal(&why);
+}
+
+struct control_refused handshake_broken_off(const char *lacks)
+{
+	struct rs_err why;
+
+	rs_fail(&why, RS_EPROTO, "it closed the connection before a complete %s", lacks);
+	return handshake_refusal(&why);
+}
+
+struct control_refused handshake_displaced(const char *lacks, const char *why)
+{
+	struct control_refused refused;
+	struct rs_err e;
+
+	rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", lacks, why);
+	refused = handshake_refusal(&e);
+	refused.retry = true;
+	return refused;
+}
+
 uint32_t handshake_pack_refused(uint8_t *out, const struct control_refused *refused)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];

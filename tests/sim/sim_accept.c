@@ -126,7 +126,6 @@ void accept_readable(struct conn *c)
 void accept_tick(struct reducer *r)
 {
 	struct control_refused refused;
-	struct rs_err e;
 
 	for (unsigned i = 0; i < r->sim->conns_n; i++) {
 		struct conn *c = r->sim->conns[i];
@@ -136,9 +135,7 @@ void accept_tick(struct reducer *r)
 		if (c->phase == PHASE_REFUSED) {
 			turn_away(c);
 		} else if (c->phase == PHASE_GREETING) {
-			rs_fail(&e, RS_ETIMEOUT, "no complete %s came within %.1f s", handshake_lacks(&c->shake),
-				HANDSHAKE_MS / 1000.0);
-			refused = handshake_refusal(&e);
+			refused = handshake_late(handshake_lacks(&c->shake), HANDSHAKE_MS);
 			refuse(c, &refused);
 		}
 	}

@@ -196,6 +196,28 @@ START_TEST(a_refusal_is_a_frame_that_says_whether_to_come_again)
 }
 END_TEST
 
+START_TEST(who_does_not_go_on_is_told_what_was_expected)
+{
+	const struct {
+		struct control_refused refused;
+		int code;
+		bool retry;
+		const char *message;
+	} cases[] = {
+	    {handshake_late("PROOF", 400), RS_ETIMEOUT, true, "no complete PROOF came within 0.4 s"},
+	    {handshake_broken_off("HELLO"), RS_EPROTO, false, "it closed the connection before a complete HELLO"},
+	    {handshake_displaced("TLS handshake", "there are 2 connections"), RS_EREFUSED, true,
+	     "no TLS handshake has come yet and there are 2 connections: the place goes to a newer connection"},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		ck_assert_int_eq(cases[i].refused.code, cases[i].code);
+		ck_assert_int_eq(cases[i].refused.retry, cases[i].retry);
+		ck_assert_str_eq(cases[i].refused.message, cases[i].message);
+	}
+}
+END_TEST
+
 /* ---- with a secret ---- */
 
 static const char shared[] = "correct horse battery staple";
@@ -752,6 +774,7 @@ int main(void)
 	tcase_add_test(tc, a_hello_is_taken_in_any_pieces_and_nothing_behind_it);
 	tcase_add_loop_test(tc, what_is_no_hello_is_refused_with_a_sentence, 0, COUNT(refused));
 	tcase_add_test(tc, a_refusal_is_a_frame_that_says_whether_to_come_again);
+	tcase_add_test(tc, who_does_not_go_on_is_told_what_was_expected);
 	tcase_add_test(tc, who_proves_the_secret_is_admitted_and_gets_a_proof);
 	tcase_add_loop_test(tc, who_does_not_prove_it_is_refused, 0, COUNT(unproven));
 	tcase_add_test(tc, challenges_differ);
