@@ -4,7 +4,7 @@
  * Failure modes are: the name or the connection fails, or the peer is no reducer (told to the exchange, which comes
  * back with CONNECT after a while), or the stream breaks. What had arrived before is read first: most likely an ABORT
  * that explains it. */
-#include "agent/engine_lookup.h"
+#include "agent/engine_address.h"
 #include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
 
@@ -28,23 +28,18 @@ enum grpc_state {
 	GRPC_UP,
 };
 
-/* Invariant: stream is not NULL in OPENING and UP. A name lookup that is not waited for any more stays until it has
- * ended, or the engine. */
+/* Invariant: stream is not NULL in OPENING and UP. */
 struct grpc {
 	struct conn conn;
 	struct wakeup wakeup;
-	char host[RS_ADDRESS_MAX]; /* without brackets */
-	char port[8];
+	struct engine_address address;
 	char name[RS_HOST_MAX]; /* for which its certificate has to be */
 	enum grpc_state state;
-	struct lookup *lookup; /* NULL: none is under way */
 	struct rpc_stream *stream;
-	struct sockaddr_storage peer;
 	struct grpc_socket socket; /* of the stream's connection */
 	bool local;                /* both ends are on this machine */
 	bool finished;             /* nothing more will be sent */
 	bool send_failed;          /* nothing more can be sent: reading will say why */
-	unsigned tries;            /* chooses among the addresses of a name */
 };
 
 static const struct rpc_api *rpc_of(const struct grpc *c)
@@ -72,7 +67,7 @@ static void shut_down(struct grpc *c)
 	}
 	c->stream = NULL;
 	c->socket.fd = -1;
-	c->state = GRPC_IDLE; /* looked_up sees that we went on */
+	c->state = GRPC_IDLE; /* conn_looked_up sees that we went on */
 }
 
 static void lose(struct grpc *c, const char *reason)
@@ -180,7 +175,7 @@ static void come_up(struct grpc *c)
 {
 	c->state = GRPC_UP;
 	c->finished = c->send_failed = false;
-	if (!c->local && !grpc_socket_find(&c->socket, (struct sockaddr *)&c->peer, taken_by_another, c))
+	if (!c->local && !grpc_socket_find(&c->socket, (struct sockaddr *)&c->address.at, taken_by_another, c))
 		log_conn(c, "socket-not-found", "the window follows nothing");
 	log_conn(c, "reducer-connected", "");
 	exchange_connected(c->conn.en->x, c->conn.link, now(c));
@@ -208,29 +203,23 @@ static void on_woken(struct wakeup *w)
 	engine_settle(en);
 }
 
-/* Each try takes the next of the name's addresses. */
-static void open_at(struct grpc *c, const struct addrinfo *list)
+/* Opens a stream to the address that was found. */
+static void open_stream(struct grpc *c)
 {
 	struct rpc_open_options opt = {
 	    .authority = c->name, .path = "/reduction.v1.Reducer/Exchange", .waker = wakeup_waker(&c->wakeup)};
+	const struct sockaddr *at = (const struct sockaddr *)&c->address.at;
 	char host[INET6_ADDRSTRLEN + 32], address[sizeof host + 16];
-	const struct addrinfo *a = list;
 	struct rpc_tls tls;
-	unsigned n = 0;
 	struct rs_err e;
 
-	for (const struct addrinfo *i = list; i; i = i->ai_next)
-		n++;
-	for (unsigned skip = c->tries++ % n; skip > 0; skip--)
-		a = a->ai_next;
 	c->state = GRPC_IDLE;
-	if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST)) {
+	if (getnameinfo(at, c->address.at_len, host, sizeof host, NULL, 0, NI_NUMERICHOST)) {
 		lose(c, "its address cannot be written down");
 		return;
 	}
-	snprintf(address, sizeof address, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, c->port);
-	memcpy(&c->peer, a->ai_addr, a->ai_addrlen);
-	c->local = tcp_reaches_itself(a->ai_addr, a->ai_addrlen);
+	snprintf(address, sizeof address, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, c->address.port);
+	c->local = tcp_reaches_itself(at, c->address.at_len);
 	opt.address = address;
 	opt.tls = engine_grpc_tls(&c->conn.en->grpc, &tls, now(c));
 	if (rpc_of(c)->stream_open(&c->stream, c->conn.en->grpc.client, &opt, &e)) {
@@ -241,43 +230,39 @@ static void open_at(struct grpc *c, const struct addrinfo *list)
 	c->state = GRPC_OPENING;
 }
 
+/* Goes on with what came of the host. */
+static void resolve(struct grpc *c, enum engine_address_step step, const struct rs_err *why)
+{
+	switch (step) {
+	case ENGINE_ADDRESS_FOUND:
+		open_stream(c);
+		break;
+	case ENGINE_ADDRESS_WAIT:
+		c->state = GRPC_RESOLVING;
+		break;
+	case ENGINE_ADDRESS_FAILED:
+		lose(c, why->msg);
+		break;
+	}
+}
+
 static void conn_looked_up(struct conn *conn)
 {
 	struct grpc *c = (struct grpc *)conn;
-	struct addrinfo *list;
-	char buf[sizeof c->host + 96];
-	int rc;
+	struct rs_err e;
+	enum engine_address_step step = engine_address_take(&c->address, &e);
 
-	if (!c->lookup || !lookup_take(c->lookup, &rc, &list))
-		return;
-	c->lookup = NULL;
-	if (c->state == GRPC_RESOLVING && rc == 0) {
-		open_at(c, list);
-	} else if (c->state == GRPC_RESOLVING) {
-		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", gai_strerror(rc));
-		lose(c, buf);
-	}
-	if (list)
-		freeaddrinfo(list);
+	if (c->state == GRPC_RESOLVING)
+		resolve(c, step, &e);
 }
 
-/* Numeric addresses need no lookup, which would use another thread. */
 static void begin(struct grpc *c)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-	struct addrinfo *list;
+	struct engine *en = c->conn.en;
+	struct rs_err e;
 
-	exchange_connecting(c->conn.en->x, c->conn.link, now(c));
-	if (getaddrinfo(c->host, c->port, &hints, &list) == 0) {
-		open_at(c, list);
-		freeaddrinfo(list);
-		return;
-	}
-	c->lookup = lookup_start(c->host, c->port, &c->conn.en->wake, &c->conn.en->looked_up);
-	if (c->lookup)
-		c->state = GRPC_RESOLVING;
-	else
-		lose(c, "there is no memory to look its name up");
+	exchange_connecting(en->x, c->conn.link, now(c));
+	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
 }
 
 static void conn_service(struct conn *conn)
@@ -287,7 +272,7 @@ static void conn_service(struct conn *conn)
 
 	switch (exchange_want(x, conn->link, now(c))) {
 	case EXCHANGE_CONNECT:
-		if (c->state == GRPC_IDLE && !c->lookup)
+		if (c->state == GRPC_IDLE && !engine_address_busy(&c->address))
 			begin(c);
 		break;
 	case EXCHANGE_SHUTDOWN:
@@ -317,26 +302,8 @@ static void conn_free(struct conn *conn)
 	struct grpc *c = (struct grpc *)conn;
 
 	shut_down(c);
-	if (c->lookup)
-		lookup_abandon(c->lookup);
+	engine_address_close(&c->address);
 	free(c);
-}
-
-/* "[v6]:port" or "host:port", as the configuration has checked it. */
-static int split_address(struct grpc *c, const char *address, struct rs_err *e)
-{
-	const char *colon = strrchr(address, ':');
-	size_t len = colon ? (size_t)(colon - address) : 0;
-
-	if (len > 2 && address[0] == '[' && address[len - 1] == ']') {
-		address++;
-		len -= 2;
-	}
-	if (len == 0 || len >= sizeof c->host)
-		return rs_fail(e, RS_ECONFIG, "\"%s\" is not an address; host:port was expected", address);
-	snprintf(c->host, sizeof c->host, "%.*s", (int)len, address);
-	snprintf(c->port, sizeof c->port, "%s", colon + 1);
-	return RS_OK;
 }
 
 int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
@@ -352,7 +319,7 @@ int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs
 	c->socket.fd = -1;
 	wakeup_init(&c->wakeup, &en->grpc.wakeups, on_woken);
 	rs_config_tls_name(&en->opt.cfg->reducers[exchange_reducer(en->x, link)], c->name);
-	rc = split_address(c, exchange_address(en->x, link), e);
+	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
 	if (rc) {
 		free(c);
 		return rc;

@@ -4,29 +4,24 @@
  * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
  * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
  * the socket is empty, but not for ever: poll is level-triggered and comes back. */
-#include "agent/engine_lookup.h"
+#include "agent/engine_address.h"
 #include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
 #include "common/wire.h"
 #include "proto/control.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-	CONN_IOVECS = 32,               /* a header and a payload each: up to 16 chunks for one system call */
-	CONN_READS = 32,                /* system calls for one connection before the others get their turn */
-	CONN_READ_AHEAD = 256 << 10,    /* bytes read before what they made room for is sent */
-	CONN_HOST_MAX = RS_ADDRESS_MAX, /* bytes of a host name, terminator included */
-	CONN_PORT_MAX = 8,
+	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks for one system call */
+	CONN_READS = 32,             /* system calls for one connection before the others get their turn */
+	CONN_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
 };
 
 enum conn_state {
@@ -38,18 +33,14 @@ enum conn_state {
 	CONN_CLOSING, /* for the poll handle's close callback, then the descriptor is closed: IDLE */
 };
 
-/* Invariant: wire.fd >= 0 and poll is initialized from CONNECTING to CLOSING. A name lookup that is not waited for any
- * more stays until it has ended, or the engine, in the states IDLE and RESOLVING. */
+/* Invariant: wire.fd >= 0 and poll is initialized from CONNECTING to CLOSING. */
 struct tcp {
 	struct conn conn;
-	char host[CONN_HOST_MAX];
-	char port[CONN_PORT_MAX];
+	struct engine_address address;
 	enum conn_state state;
-	struct lookup *lookup; /* NULL: none is under way */
-	bool shut;             /* the sending side is shut down */
-	bool local;            /* both ends are on this machine */
-	int events;            /* that are polled for */
-	unsigned tries;        /* chooses among the addresses of a name */
+	bool shut;  /* the sending side is shut down */
+	bool local; /* both ends are on this machine */
+	int events; /* that are polled for */
 	struct wire wire;
 	uv_poll_t poll;
 };
@@ -332,18 +323,19 @@ static void on_poll(uv_poll_t *h, int status, int events)
 	engine_settle(c->conn.en);
 }
 
-static int open_socket(struct tcp *c, const struct addrinfo *a)
+static int open_socket(const struct tcp *c)
 {
+	const struct sockaddr *at = (const struct sockaddr *)&c->address.at;
 	unsigned timeout_ms = c->conn.en->opt.cfg->timeouts.detect_ms;
 	int one = 1;
-	int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return -1;
 	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind what the socket holds, but the window keeps that short */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-	if (connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS) {
+	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
 		int error = errno;
 
 		close(fd);
@@ -353,18 +345,10 @@ static int open_socket(struct tcp *c, const struct addrinfo *a)
 	return fd;
 }
 
-/* Each try takes the next of the name's addresses. */
-static void connect_to(struct tcp *c, const struct addrinfo *list)
+/* Connects to the address that was found. */
+static void begin_connect(struct tcp *c)
 {
-	const struct addrinfo *a;
-	unsigned n = 0;
-
-	for (a = list; a; a = a->ai_next)
-		n++;
-	a = list;
-	for (unsigned skip = c->tries++ % n; skip > 0; skip--)
-		a = a->ai_next;
-	wire_plain(&c->wire, open_socket(c, a));
+	wire_plain(&c->wire, open_socket(c));
 	if (c->wire.fd < 0) {
 		int error = errno;
 
@@ -384,46 +368,41 @@ static void connect_to(struct tcp *c, const struct addrinfo *list)
 	poll_for(c, UV_WRITABLE);
 }
 
+/* Goes on with what came of the host. */
+static void resolve(struct tcp *c, enum engine_address_step step, const struct rs_err *why)
+{
+	switch (step) {
+	case ENGINE_ADDRESS_FOUND:
+		begin_connect(c);
+		break;
+	case ENGINE_ADDRESS_WAIT:
+		c->state = CONN_RESOLVING;
+		break;
+	case ENGINE_ADDRESS_FAILED:
+		c->state = CONN_IDLE;
+		lose(c, why->msg);
+		break;
+	}
+}
+
 static void conn_looked_up(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
-	struct addrinfo *list;
-	char buf[CONN_HOST_MAX + 96];
-	int rc;
+	struct rs_err e;
+	enum engine_address_step step = engine_address_take(&c->address, &e);
 
-	if (!c->lookup || !lookup_take(c->lookup, &rc, &list))
-		return;
-	c->lookup = NULL;
-	if (c->state == CONN_RESOLVING && rc == 0) {
-		connect_to(c, list);
-	} else if (c->state == CONN_RESOLVING) {
-		snprintf(buf, sizeof buf, "its name cannot be resolved: %s", gai_strerror(rc));
-		c->state = CONN_IDLE;
-		lose(c, buf);
-	}
-	if (list)
-		freeaddrinfo(list);
+	if (c->state == CONN_RESOLVING)
+		resolve(c, step, &e);
 }
 
-/* Numeric addresses need no lookup, which would use another thread. */
-static void begin_connect(struct tcp *c)
+static void begin(struct tcp *c)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-	struct addrinfo *list;
+	struct engine *en = c->conn.en;
+	struct rs_err e;
 
-	engine_tls_refresh(&c->conn.en->tls);
-	exchange_connecting(c->conn.en->x, c->conn.link, now(c));
-	if (getaddrinfo(c->host, c->port, &hints, &list) == 0) {
-		connect_to(c, list);
-		freeaddrinfo(list);
-		return;
-	}
-	c->lookup = lookup_start(c->host, c->port, &c->conn.en->wake, &c->conn.en->looked_up);
-	if (!c->lookup) {
-		lose_for(c, ENOMEM);
-		return;
-	}
-	c->state = CONN_RESOLVING;
+	engine_tls_refresh(&en->tls);
+	exchange_connecting(en->x, c->conn.link, now(c));
+	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
 }
 
 static void conn_service(struct conn *conn)
@@ -433,8 +412,9 @@ static void conn_service(struct conn *conn)
 
 	switch (exchange_want(x, c->conn.link, now(c))) {
 	case EXCHANGE_CONNECT:
-		if (c->state == CONN_IDLE && !c->lookup && engine_tls_may_connect(&c->conn.en->tls, reducer(c), c))
-			begin_connect(c);
+		if (c->state == CONN_IDLE && !engine_address_busy(&c->address) &&
+		    engine_tls_may_connect(&c->conn.en->tls, reducer(c), c))
+			begin(c);
 		break;
 	case EXCHANGE_SHUTDOWN:
 		if (c->state == CONN_UP && !c->shut) {
@@ -463,35 +443,8 @@ static void conn_free(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 
-	if (c->lookup)
-		lookup_abandon(c->lookup);
+	engine_address_close(&c->address);
 	free(c);
-}
-
-/* "[v6]:port" or "host:port" */
-static int parse_address(struct tcp *c, const char *address, struct rs_err *e)
-{
-	const char *colon = strrchr(address, ':');
-	const char *host = address;
-	size_t len = colon ? (size_t)(colon - address) : 0;
-	char *end;
-	long port;
-
-	if (len > 2 && host[0] == '[' && host[len - 1] == ']') {
-		host++;
-		len -= 2;
-	}
-	if (len == 0 || len >= sizeof c->host)
-		return rs_fail(e, RS_ECONFIG, "\"%s\" is not an address; host:port was expected", address);
-	errno = 0;
-	port = strtol(colon + 1, &end, 10);
-	if (*end || end == colon + 1 || port < 1 || port > 65535)
-		return rs_fail(e, RS_ECONFIG,
-			       "\"%s\" is not an address; host:port with a port of 1 to 65535 was expected", address);
-	memcpy(c->host, host, len);
-	c->host[len] = '\0';
-	snprintf(c->port, sizeof c->port, "%ld", port);
-	return RS_OK;
 }
 
 int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
@@ -505,7 +458,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->wire.fd = -1;
-	rc = parse_address(c, exchange_address(en->x, link), e);
+	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
 	if (rc) {
 		free(c);
 		return rc;

@@ -31,3 +31,5 @@ endif
 
 # requests and groups are tested over a backend of the test's
 $(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/%.o,comm request group)
+# and addresses over a loop of the test's
+$(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/%.o,engine_address engine_lookup)

@@ -12,12 +12,14 @@ par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
 $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
-	$(call need_package,check)$(LINK) $(WRAP) -o $@ $^ $(LIBS) $(shell $(PKG_CONFIG) --libs check)
+	$(call need_package,check)$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(shell $(PKG_CONFIG) --libs check)
 # loads the module
 $(B)/tests/unit/test_rpc: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
+# and the name servers
+$(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $< -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
 $(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so: $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o

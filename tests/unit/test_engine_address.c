@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses of the engine's connections. Names are looked up here, and not on any network: __wrap_getaddrinfo. */
+#include "agent/engine_address.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <netinet/in.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST_255                                                                                                       \
+	"a123456789.b123456789.c123456789.d123456789.e123456789.f123456789.g123456789.h123456789.i123456789."          \
+	"j123456789.k123456789.l123456789.m123456789.n123456789.o123456789.p123456789.q123456789.r123456789."          \
+	"s123456789.t123456789.u123456789.v123456789.w123456789.xy"
+_Static_assert(sizeof HOST_255 == RS_HOST_MAX, "the longest host");
+
+static const struct {
+	const char *text, *host, *port;
+	const char *want; /* else what is said of it */
+} splits[] = {
+    {"localhost:7600", "localhost", "7600", NULL},
+    {"127.0.0.1:1", "127.0.0.1", "1", NULL},
+    {"h:65535", "h", "65535", NULL},
+    {"[::1]:7600", "::1", "7600", NULL},
+    {"[fe80::1%eth0]:80", "fe80::1%eth0", "80", NULL},
+    {HOST_255 ":65535", HOST_255, "65535", NULL},
+    {"[" HOST_255 "]:65535", HOST_255, "65535", NULL},
+    {HOST_255 "z:1", NULL, NULL, "has 256 bytes, at most 255"},
+    {"", NULL, NULL, "\"\" is not an address; host:port or [IPv6]:port was expected"},
+    {"h", NULL, NULL, "\"h\" is not an address"},
+    {":80", NULL, NULL, "\":80\" is not an address"},
+    {"[]:80", NULL, NULL, "\"[]:80\" is not an address"},
+    {"::1:80", NULL, NULL, "\"::1:80\" is not an address; host:port or [IPv6]:port was expected"},
+    {"[::1]", NULL, NULL, "\"[::1]\" is not an address"},
+    {"[::1:80", NULL, NULL, "\"[::1:80\" is not an address"},
+    {"[[::1]]:80", NULL, NULL, "\"[[::1]]:80\" is not an address"},
+    {"h:", NULL, NULL, "\"h:\" is not an address; host:port with a port of 1 to 65535 was expected"},
+    {"h:0", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:65536", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:99999999999999999999999", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:-1", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:+1", NULL, NULL, "with a port of 1 to 65535"},
+    {"h: 1", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:1x", NULL, NULL, "with a port of 1 to 65535"},
+    {"h:http", NULL, NULL, "with a port of 1 to 65535"},
+    {"[::1]:x", NULL, NULL, "\"[::1]:x\" is not an address; host:port with a port"},
+};
+
+START_TEST(host_and_port)
+{
+	struct engine_address a;
+	struct rs_err e = {0};
+
+	memset(&a, 0xa5, sizeof a);
+	if (splits[_i].want) {
+		ck_assert_int_eq(engine_address_init(&a, splits[_i].text, &e), RS_ECONFIG);
+		ck_assert_msg(strstr(e.msg, splits[_i].want), "%s", e.msg);
+		return;
+	}
+	ck_assert_int_eq(engine_address_init(&a, splits[_i].text, &e), RS_OK);
+	ck_assert_str_eq(a.host, splits[_i].host);
+	ck_assert_str_eq(a.port, splits[_i].port);
+	ck_assert(!engine_address_busy(&a));
+	engine_address_close(&a);
+}
+END_TEST
+
+/* A loop that lookups wake, and what the address has told. */
+static struct {
+	struct engine_address a;
+	uv_loop_t loop;
+	uv_async_t wake;
+	_Atomic bool ended;
+	enum engine_address_step step;
+	struct rs_err e;
+} at;
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret);
+
+static sem_t silence; /* how many lookups of "silent" may end */
+
+/* "both" has the two addresses of this machine, "silent" the same after a while, and other names are not known. */
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret)
+{
+	if (hints->ai_flags & AI_NUMERICHOST)
+		return __real_getaddrinfo(host, port, hints, ret);
+	if (strcmp(host, "silent") == 0)
+		sem_wait(&silence);
+	else if (strcmp(host, "both") != 0)
+		return EAI_NONAME;
+	return __real_getaddrinfo(NULL, port, hints, ret);
+}
+
+static void on_wake(uv_async_t *h)
+{
+	(void)h;
+	ck_assert(atomic_exchange(&at.ended, false));
+	at.step = engine_address_take(&at.a, &at.e);
+	uv_stop(&at.loop);
+}
+
+static void open_address(const char *text)
+{
+	sem_init(&silence, 0, 0);
+	ck_assert_int_eq(uv_loop_init(&at.loop), 0);
+	ck_assert_int_eq(uv_async_init(&at.loop, &at.wake, on_wake), 0);
+	ck_assert_int_eq(engine_address_init(&at.a, text, &at.e), RS_OK);
+}
+
+static void close_address(void)
+{
+	engine_address_close(&at.a);
+	uv_close((uv_handle_t *)&at.wake, NULL);
+	uv_run(&at.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&at.loop), 0);
+}
+
+static void begin(void)
+{
+	at.step = engine_address_begin(&at.a, &at.wake, &at.ended, &at.e);
+}
+
+/* One try, and the lookup that it needs. */
+static void find(void)
+{
+	begin();
+	if (at.step != ENGINE_ADDRESS_WAIT)
+		return;
+	ck_assert(engine_address_busy(&at.a));
+	uv_run(&at.loop, UV_RUN_DEFAULT);
+	ck_assert(!engine_address_busy(&at.a));
+}
+
+static void check_at(const char *want, unsigned port)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&at.a.at;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at.a.at;
+	bool six = at.a.at.ss_family == AF_INET6;
+	char got[INET6_ADDRSTRLEN];
+
+	ck_assert_int_eq(at.step, ENGINE_ADDRESS_FOUND);
+	ck_assert_uint_eq(at.a.at_len, six ? sizeof *v6 : sizeof *v4);
+	inet_ntop(at.a.at.ss_family, six ? (const void *)&v6->sin6_addr : &v4->sin_addr, got, sizeof got);
+	ck_assert_str_eq(got, want);
+	ck_assert_uint_eq(ntohs(six ? v6->sin6_port : v4->sin_port), port);
+}
+
+START_TEST(numeric_ones_need_no_lookup)
+{
+	static const char *const rows[][2] = {{"127.0.0.9:7601", "127.0.0.9"}, {"[::9]:7601", "::9"}};
+
+	open_address(rows[_i][0]);
+	for (unsigned i = 0; i < 3; i++) {
+		begin();
+		check_at(rows[_i][1], 7601);
+		ck_assert(!engine_address_busy(&at.a));
+		ck_assert_int_eq(engine_address_take(&at.a, &at.e), ENGINE_ADDRESS_WAIT);
+	}
+	close_address();
+}
+END_TEST
+
+START_TEST(each_try_takes_the_next_address)
+{
+	sa_family_t before = AF_UNSPEC;
+
+	open_address("both:7602");
+	for (unsigned i = 0; i < 4; i++) {
+		find();
+		ck_assert_int_ne(at.a.at.ss_family, before);
+		before = at.a.at.ss_family;
+		check_at(before == AF_INET6 ? "::1" : "127.0.0.1", 7602);
+	}
+	close_address();
+}
+END_TEST
+
+START_TEST(an_unknown_name_is_an_error_each_time)
+{
+	open_address("nobody:7603");
+	for (unsigned i = 0; i < 2; i++) {
+		find();
+		ck_assert_int_eq(at.step, ENGINE_ADDRESS_FAILED);
+		ck_assert_int_eq(at.e.code, RS_EIO);
+		ck_assert_msg(strstr(at.e.msg, "its name cannot be resolved: "), "%s", at.e.msg);
+	}
+	close_address();
+}
+END_TEST
+
+START_TEST(a_lookup_is_under_way_until_it_is_taken)
+{
+	open_address("silent:7604");
+	begin();
+	ck_assert_int_eq(at.step, ENGINE_ADDRESS_WAIT);
+	ck_assert_int_eq(engine_address_take(&at.a, &at.e), ENGINE_ADDRESS_WAIT);
+	ck_assert(engine_address_busy(&at.a));
+	sem_post(&silence);
+	uv_run(&at.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(at.step, ENGINE_ADDRESS_FOUND);
+	ck_assert(!engine_address_busy(&at.a));
+	close_address();
+}
+END_TEST
+
+START_TEST(closing_waits_for_no_lookup)
+{
+	open_address("silent:7605");
+	begin();
+	ck_assert_int_eq(at.step, ENGINE_ADDRESS_WAIT);
+	close_address();
+	ck_assert(!at.ended);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("engine_address");
+	TCase *t = tcase_create("engine_address");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_add_loop_test(t, host_and_port, 0, sizeof splits / sizeof splits[0]);
+	tcase_add_loop_test(t, numeric_ones_need_no_lookup, 0, 2);
+	tcase_add_test(t, each_try_takes_the_next_address);
+	tcase_add_test(t, an_unknown_name_is_an_error_each_time);
+	tcase_add_test(t, a_lookup_is_under_way_until_it_is_taken);
+	tcase_add_test(t, closing_waits_for_no_lookup);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
