@@ -2,6 +2,7 @@
 #include "agent/engine_grpc.h"
 
 #include "agent/engine_tcp.h"
+#include "config/tls_texts.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
@@ -9,18 +10,6 @@
 #include <string.h>
 
 enum { READ_AGAIN_MS = 1000 };
-
-static int load_texts(struct engine_grpc *g, struct tls_texts *ret, struct rs_err *e)
-{
-	const struct rs_config *cfg = g->cfg;
-	bool mutual = cfg->security.tls == TLS_MUTUAL;
-	struct tls_files files = {.certificate = mutual ? cfg->security.certificate : "",
-				  .key = mutual ? cfg->security.key : "",
-				  .authority = cfg->security.authority};
-
-	*ret = (struct tls_texts){.certificate = NULL};
-	return cfg->security.tls == TLS_OFF ? RS_OK : tls_texts_load(ret, &files, e);
-}
 
 int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, uv_loop_t *loop, struct rs_err *e)
 {
@@ -30,7 +19,7 @@ int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, uv_loop
 	if (rc)
 		return rs_wrap(e, "job.transport");
 	g->cfg = cfg;
-	rc = load_texts(g, &g->texts, e);
+	rc = rs_config_tls_texts(&g->texts, RS_TLS_WORKER, cfg, e);
 	if (rc)
 		return rc;
 	rc = rpc->client_new(&g->client, e);
@@ -56,7 +45,8 @@ const struct rpc_tls *engine_grpc_tls(struct engine_grpc *g, struct rpc_tls *buf
 
 	if (g->cfg->security.tls == TLS_OFF)
 		return NULL;
-	if (g->read_ms && now_ms - g->read_ms >= READ_AGAIN_MS && load_texts(g, &fresh, &e) == RS_OK) {
+	if (g->read_ms && now_ms - g->read_ms >= READ_AGAIN_MS &&
+	    rs_config_tls_texts(&fresh, RS_TLS_WORKER, g->cfg, &e) == RS_OK) {
 		tls_texts_free(&g->texts);
 		g->texts = fresh;
 	}

@@ -61,7 +61,6 @@ struct asking {
 	char *bearer; /* value of the header */
 	bool secure;  /* with TLS: */
 	struct tls_texts texts;
-	struct rpc_tls tls;
 };
 
 /* Reads what the call names: an address or a file, a token, certificates. `admin`: the token of the file that it needs

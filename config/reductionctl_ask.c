@@ -3,6 +3,7 @@
 #include "common/auth.h"
 #include "config/reductionctl.h"
 #include "config/schema.h"
+#include "config/tls_texts.h"
 #include "config/value.h"
 
 #include <stdlib.h>
@@ -53,18 +54,6 @@ static int take_token(struct asking *a, const char *file, struct rs_err *e)
 	return rc;
 }
 
-/* NULL or "": none. */
-static int load_texts(struct asking *a, const char *certificate, const char *key, const char *authority,
-		      struct rs_err *e)
-{
-	struct tls_files files = {certificate ? certificate : "", key ? key : "", authority ? authority : ""};
-	int rc = tls_texts_load(&a->texts, &files, e);
-
-	if (!rc)
-		a->tls = (struct rpc_tls){a->texts.certificate, a->texts.key, a->texts.authority};
-	return rc;
-}
-
 static int take_file(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct rs_config cfg;
@@ -85,9 +74,7 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 		rc = take_token(a, token, e);
 	a->secure = cfg.security.tls != TLS_OFF;
 	if (!rc && a->secure && !call->value[ASK_AUTHORITY] && !call->value[ASK_CERTIFICATE])
-		rc = cfg.security.tls == TLS_MUTUAL
-			 ? load_texts(a, cfg.security.certificate, cfg.security.key, cfg.security.authority, e)
-			 : load_texts(a, NULL, NULL, cfg.security.authority, e);
+		rc = rs_config_tls_texts(&a->texts, RS_TLS_WORKER, &cfg, e);
 	rs_config_close(&cfg);
 	return rc;
 }
@@ -97,6 +84,7 @@ static int take_tls(struct asking *a, const struct call *call, struct rs_err *e)
 {
 	const char *authority = call->value[ASK_AUTHORITY];
 	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
+	struct tls_files files = {certificate ? certificate : "", key ? key : "", authority ? authority : ""};
 
 	if (!certificate != !key)
 		return rs_fail(e, RS_EINVAL, "found --%s alone, expected --certificate and --key together",
@@ -106,7 +94,7 @@ static int take_tls(struct asking *a, const struct call *call, struct rs_err *e)
 	if (!authority && !certificate)
 		return RS_OK;
 	a->secure = true;
-	return load_texts(a, certificate, key, authority, e);
+	return tls_texts_load(&a->texts, &files, e);
 }
 
 int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
@@ -156,11 +144,12 @@ const char *asking_name(const struct asking *a, unsigned reducer, char *buf, siz
 int asking_send(struct asking *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
 		uint32_t timeout_ms, struct rpc_ask **ret, struct rs_err *e)
 {
+	const struct rpc_tls tls = {a->texts.certificate, a->texts.key, a->texts.authority};
 	uint8_t bytes[1024];
 	struct rpc_ask_options opt = {
 	    .address = a->reducers[reducer].address,
 	    .authority = a->reducers[reducer].tls_name,
-	    .tls = a->secure ? &a->tls : NULL,
+	    .tls = a->secure ? &tls : NULL,
 	    .path = path,
 	    .request = bytes,
 	    .timeout_ms = timeout_ms,

@@ -9,6 +9,7 @@
 
 #include "common/auth.h"
 #include "common/version.h"
+#include "config/tls_texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,17 +144,6 @@ void server_control_take(struct server *s, struct control_tokens *t)
 	auth_secret_clear(&t->admin);
 }
 
-/* Reads the files of security.tls once more: the module takes text. RS_OK with nothing in *ret where TLS is off. */
-static int load_texts(const struct rs_config *cfg, struct tls_texts *ret, struct rs_err *e)
-{
-	struct tls_files files = {.certificate = cfg->security.certificate,
-				  .key = cfg->security.key,
-				  .authority = cfg->security.tls == TLS_MUTUAL ? cfg->security.authority : ""};
-
-	*ret = (struct tls_texts){.certificate = NULL};
-	return cfg->security.tls == TLS_OFF ? RS_OK : tls_texts_load(ret, &files, e);
-}
-
 int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e)
 {
 	struct tls_texts t;
@@ -161,7 +151,7 @@ int server_control_certificates(struct server *s, const struct rs_config *cfg, s
 
 	if (!s->rpc_server || cfg->security.tls == TLS_OFF)
 		return RS_OK;
-	rc = load_texts(cfg, &t, e);
+	rc = rs_config_tls_texts(&t, RS_TLS_REDUCER, cfg, e);
 	if (rc)
 		return rc;
 	rc = s->rpc->server_reload(s->rpc_server, &(struct rpc_tls){t.certificate, t.key, t.authority}, e);
@@ -190,7 +180,7 @@ static int start_port(struct server *s, struct rs_err *e)
 
 	control_uv_methods(s->control, methods);
 	methods[SERVICE_METHODS] = grpc_greetings_method(s->streams);
-	rc = load_texts(s->cfg, &texts, e);
+	rc = rs_config_tls_texts(&texts, RS_TLS_REDUCER, s->cfg, e);
 	if (rc)
 		return rc;
 	tls = (struct rpc_tls){texts.certificate, texts.key, texts.authority};
