@@ -302,7 +302,6 @@ static void release(struct engine *en)
 	exchange_free(en->x);
 	engine_tls_tell(&en->tls, UINT64_MAX);
 	engine_tls_close(&en->tls);
-
 	pthread_mutex_destroy(&en->lock);
 	free(en);
 }
