@@ -22,6 +22,7 @@ import tempfile
 import time
 
 import compare
+from daemon import Daemon
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
@@ -45,53 +46,21 @@ def parse_arguments():
     return p.parse_args()
 
 
-class Daemon:
-    """A reducer or an agent with its log, ended with the with block."""
-
-    def __init__(self, args, folder, name, argv):
-        self.log = pathlib.Path(folder) / f"{name}.log"
-        self.command = [str(pathlib.Path(args.build) / "bin" / argv[0]), *argv[1:]]
-
-    def __enter__(self):
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(self.command, stderr=log)
-        deadline = time.monotonic() + 20
-        while not (found := re.search(r"\blistening (?:address|socket)=(\S+)", self.log.read_text())):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__()
-                sys.exit(f"{self.command[0]} does not listen: {self.log.read_text()}")
-            time.sleep(0.01)
-        self.address = found.group(1)
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        try:
-            self.process.wait(3)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def memory(self):
-        """Resident bytes now and at most."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return [int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10 for name in ("VmRSS", "VmHWM")]
-
-    def lines(self):
-        return self.log.read_bytes().count(b"\n")
+def daemon(args, folder, name, argv):
+    return Daemon([str(pathlib.Path(args.build) / "bin" / argv[0]), *argv[1:]], pathlib.Path(folder) / f"{name}.log")
 
 
 def reducer(args, folder, name):
     config = pathlib.Path(folder) / "server.yaml"
     config.write_text(f"limits: {{memory: {MEMORY}}}\n", encoding="ascii")
-    return Daemon(args, folder, name, ["reduction-server", "--config", str(config), "--listen", "127.0.0.1:0",
+    return daemon(args, folder, name, ["reduction-server", "--config", str(config), "--listen", "127.0.0.1:0",
                                        "--lanes", args.lanes])  # fmt: skip
 
 
 def agent(args, folder, name, address):
     config = pathlib.Path(folder) / "job.yaml"
     config.write_text(json.dumps({"reducers": [{"id": "r0", "address": address}]}), encoding="ascii")
-    return Daemon(args, folder, name, ["reduction-agent", "--config", str(config), "--socket", f"{folder}/{name}.sock"])
+    return daemon(args, folder, name, ["reduction-agent", "--config", str(config), "--socket", f"{folder}/{name}.sock"])
 
 
 def through_reducer(args, target):

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 import compare
+from daemon import Daemon
 
 
 def parse_arguments():
@@ -42,31 +43,15 @@ def parse_arguments():
     return p.parse_args()
 
 
-class Reducer:
-    """A reducer on a free port of this machine, ended with the with block. `log` is where it writes."""
+class Reducer(Daemon):
+    """A reducer on a free port of this machine."""
 
     def __init__(self, args, folder):
         config = pathlib.Path(folder) / "server.yaml"
         config.write_text("limits: {workers: 4096, connections: 100000, memory: 16GiB, jobs: 4096}\n", encoding="ascii")
-        self.log = pathlib.Path(folder) / "server.log"
         program = args.server or str(pathlib.Path(args.build) / "bin" / "reduction-server")
-        self.command = [program, "--config", str(config), "--listen", "127.0.0.1:0", "--lanes", args.lanes]
-
-    def __enter__(self):
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(self.command, stderr=log)
-        deadline = time.monotonic() + 20
-        while not (found := re.search(r"\blistening address=(\S+)", self.log.read_text())):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__()
-                sys.exit(f"the reducer does not listen: {self.log.read_text()}")
-            time.sleep(0.01)
-        self.address = found.group(1)
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+        command = [program, "--config", str(config), "--listen", "127.0.0.1:0", "--lanes", args.lanes]
+        super().__init__(command, pathlib.Path(folder) / "server.log")
 
     def bound(self):
         """Bytes that all jobs' bounds add up to."""
