@@ -490,3 +490,18 @@ void fw_expect_nothing(struct fw_world *fw, unsigned rank)
 
 	must(in->len == in->off);
 }
+
+void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b)
+{
+	for (unsigned r = 0; r < fw->params.world_size; r++) {
+		if (!fw->w[r].session)
+			continue;
+		fw_expect_abort(fw, r, code, a, b);
+		fw_expect_nothing(fw, r);
+		ck_assert(fw->w[r].shut);
+	}
+	ck_assert_uint_eq(fw->failed, 1);
+	ck_assert_int_eq(fw->why.code, code);
+	fw_close(fw);
+	ck_assert_uint_eq(fw->gone, fw->params.world_size);
+}

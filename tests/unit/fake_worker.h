@@ -114,6 +114,8 @@ void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
 struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type);
 /* Nothing is there to be taken. */
 void fw_expect_nothing(struct fw_world *fw, unsigned rank);
+/* Every rank that is still listening heard ABORT with both texts and nothing behind it; then all go: closes. */
+void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b);
 
 /* The stripe's books balance: free and alive slots together are all, nothing is unsent that nobody has queued. */
 unsigned fw_slots_alive(const struct fw_world *fw);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that survive the loss of reducers, and reducers that are back. */
+#include "tests/unit/fake_registry.h"
+
+#include <check.h>
+#include <string.h>
+
+/* A job that fails over has other reducers: who is lost here is lost to this one only. */
+static struct control_hello retaining(unsigned rank, unsigned lane, bool rejoin)
+{
+	struct control_hello h = fr_hello(rank, lane);
+
+	h.retain = true;
+	h.rejoin = rejoin;
+	return h;
+}
+
+static uint64_t admit_retaining(struct fr_world *w, bool rejoin)
+{
+	uint64_t id = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct control_hello h = retaining(i / 2, i % 2, rejoin);
+
+		id = fr_admit(w, &h);
+	}
+	return id;
+}
+
+START_TEST(all_ranks_fail_over_or_none)
+{
+	struct fr_world w;
+	struct control_hello h = retaining(0, 0, false), other = fr_hello(1, 0);
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	if (_i) {
+		h.retain = false;
+		other.retain = true;
+	}
+	fr_admit(&w, &h);
+	fr_refused(&w, &other, RS_EMISMATCH, false,
+		   _i ? "ranks 1 and 0 of job train are configured differently: job.failover retain and fail"
+		      : "ranks 1 and 0 of job train are configured differently: job.failover fail and retain");
+	fr_close(&w);
+}
+END_TEST
+
+/* Ranks that come back to a job meet those that come back, and none that begins it. Both may pass: a rank that begins
+ * finds what others have left behind, and one that comes back is ahead of the others. */
+START_TEST(who_comes_back_meets_those_who_come_back)
+{
+	struct fr_world w;
+	struct control_hello first = retaining(0, 0, _i), other = retaining(1, 0, !_i), same = retaining(1, 0, _i);
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	fr_admit(&w, &first);
+	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	/* also when it is configured in another way, since it may be another use of the name */
+	other.world_size = 3;
+	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	fr_admit(&w, &same);
+	fr_close(&w);
+}
+END_TEST
+
+/* The lane is told that ranks are lost to it alone, and the job can come back once the last session of its first life
+ * is gone. */
+START_TEST(a_job_comes_back)
+{
+	struct fr_world w;
+	struct control_hello h = retaining(0, 0, true);
+	struct registry_admit a;
+	struct control_refused no;
+	uint64_t id;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	id = admit_retaining(&w, false);
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost: cut"});
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_int_eq(w.last.why.code, RS_ECUT);
+	fr_refused(&w, &h, RS_EREFUSED, true, "has ended (rank 1 was lost: cut) and its workers have not all left yet");
+	fr_all_gone(&w, id, false);
+	ck_assert_int_eq(registry_hello(w.r, &h, &a, &no), RS_OK);
+	ck_assert(a.stripe.retain);
+	registry_gone(w.r, a.stripe.job, 0, 0, false);
+	memset(w.n, 0, sizeof w.n);
+	admit_retaining(&w, true);
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	fr_close(&w);
+}
+END_TEST
+
+/* Of what goes wrong here alone the worker reads that others may have no such trouble; retain or not. */
+START_TEST(what_ends_a_job_here_only)
+{
+	struct fr_world w;
+	struct control_hello h;
+	uint64_t id = 0;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		h = retaining(i / 2, i % 2, false);
+		h.retain = _i % 2;
+		id = fr_admit(&w, &h);
+	}
+	if (_i / 2)
+		registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
+	else
+		registry_gone(w.r, id, 1, 0, false);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_int_eq(w.last.why.code, _i % 2 ? RS_ECUT : _i / 2 ? RS_ECLOSED : RS_EPEER);
+	fr_close(&w);
+}
+END_TEST
+
+/* DRAIN goes to running jobs that can go on elsewhere, and again once a second. */
+START_TEST(jobs_that_can_are_asked_to_go_on_elsewhere)
+{
+	struct fr_world w;
+	struct control_hello h;
+	struct frame f;
+	struct rs_err e;
+	uint64_t id = 0;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		if (i == 3 && _i == 0) { /* still gathering */
+			registry_drain(w.r);
+			ck_assert_uint_eq(w.n[REGISTRY_TELL], 0);
+		}
+		h = retaining(i / 2, i % 2, false);
+		h.retain = _i < 2;
+		id = fr_admit(&w, &h);
+	}
+	if (_i == 1)
+		registry_drain(w.r);
+	if (_i == 2) {
+		registry_drain(w.r);
+		registry_tick(w.r);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], 0); /* it has no other reducer */
+	} else {
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], _i);
+		registry_tick(w.r);
+		registry_tick(w.r);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], (unsigned)_i + 2);
+		ck_assert_uint_eq(w.last.job.id, id);
+		ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
+		ck_assert_uint_eq(f.type, FRAME_DRAIN);
+		ck_assert_uint_eq(f.generation, 4);
+		/* nothing is asked of a job that has ended */
+		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"});
+		registry_tick(w.r);
+		ck_assert_uint_eq(w.n[REGISTRY_TELL], (unsigned)_i + 2);
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], _i < 2);
+	fr_close(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("registry_retain");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, all_ranks_fail_over_or_none, 0, 2);
+	tcase_add_loop_test(tc, who_comes_back_meets_those_who_come_back, 0, 2);
+	tcase_add_test(tc, a_job_comes_back);
+	tcase_add_loop_test(tc, what_ends_a_job_here_only, 0, 4);
+	tcase_add_loop_test(tc, jobs_that_can_are_asked_to_go_on_elsewhere, 0, 3);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
