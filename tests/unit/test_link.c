@@ -2,7 +2,7 @@
 /* The chunks of an exchange: which goes where, in which order, how many at once, and that every byte lands, however
  * the bytes are cut. test_exchange.c has the life and the end. */
 #include "common/dtype.h"
-#include "tests/unit/fake_reducer.h"
+#include "tests/unit/fake_ops.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -20,72 +20,6 @@ static const char checked[] = "job: {checksum: true}\n"
 			      "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
 			      "sharding: {shards: 1, chunk_bytes: 1024, window: 2}\n";
 
-struct op {
-	struct exchange_op op;
-	int done;
-	struct rs_err err;
-	uint64_t filled, landed; /* elements */
-};
-
-static void on_done(struct exchange_op *op, const struct rs_err *err)
-{
-	struct op *o = op->user;
-
-	o->done++;
-	if (err)
-		o->err = *err;
-}
-
-static void on_fill(struct exchange_op *op, uint64_t first, uint32_t n)
-{
-	struct op *o = op->user;
-
-	ck_assert_uint_le(first + n, op->count);
-	o->filled += n;
-}
-
-static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
-{
-	struct op *o = op->user;
-
-	ck_assert_uint_le(first + n, op->count);
-	o->landed += n;
-}
-
-static void submit(struct reducers *f, struct op *o, struct exchange_op op)
-{
-	struct rs_err e = {0};
-
-	*o = (struct op){.op = op};
-	o->op.done = on_done;
-	o->op.fill = on_fill;
-	o->op.landed = on_landed;
-	o->op.user = o;
-	ck_assert_msg(exchange_submit(f->x, &o->op, f->now_ms, &e) == 0, "%s", e.msg);
-}
-
-static void submit_floats(struct reducers *f, struct op *o, const float *send, float *recv, uint64_t count)
-{
-	submit(f, o, (struct exchange_op){.send = send, .recv = recv, .count = count, .dtype = RS_FLOAT32});
-}
-
-/* From memory of exactly this size, so that the sanitizer sees a step past its end. */
-static float *numbers(size_t n)
-{
-	float *x = malloc(n * sizeof *x + 1);
-
-	for (size_t i = 0; i < n; i++)
-		x[i] = (float)(i % 1000) + 1;
-	return x;
-}
-
-static void expect_tripled(const float *x, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (x[i] != 3 * ((float)(i % 1000) + 1)) /* Check writes a file at every assertion */
-			ck_abort_msg("element %zu is %g", i, x[i]);
-}
-
 static unsigned link_of(const struct reducers *f, unsigned shard)
 {
 	unsigned link = rs_config_lane(&f->cfg, shard);
@@ -101,14 +35,14 @@ START_TEST(chunks_go_where_their_shard_lives)
 	static const uint64_t counts[] = {100, 0, 256 * 40 + 1, 1, 256, 257, 256 * 11, 5000, 0, 256 * 3};
 	enum { OPS = sizeof counts / sizeof counts[0] };
 	unsigned at[REDUCERS_LINKS_MAX] = {0};
-	struct op ops[OPS];
+	struct fake_op ops[OPS];
 	struct reducers f;
 	float *x[OPS];
 
 	reducers_open(&f, two_lanes, 2, 1000);
 	for (unsigned q = 0; q < OPS; q++) {
-		x[q] = numbers(counts[q]);
-		submit_floats(&f, &ops[q], x[q], x[q], counts[q]);
+		x[q] = ops_numbers(counts[q]);
+		ops_submit_floats(&f, &ops[q], x[q], x[q], counts[q]);
 	}
 	reducers_pump(&f);
 	for (unsigned q = 0; q < OPS; q++) {
@@ -125,7 +59,7 @@ START_TEST(chunks_go_where_their_shard_lives)
 		ck_assert_int_eq(ops[q].err.code, 0);
 		ck_assert_uint_eq(ops[q].filled, counts[q]);
 		ck_assert_uint_eq(ops[q].landed, counts[q]);
-		expect_tripled(x[q], counts[q]);
+		ops_expect_tripled(x[q], counts[q]);
 		free(x[q]);
 	}
 	for (unsigned i = 0; i < f.links_n; i++)
@@ -137,13 +71,13 @@ END_TEST
 
 START_TEST(the_window_bounds_what_is_outstanding)
 {
-	float *x = numbers(256 * 30);
+	float *x = ops_numbers(256 * 30);
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	reducers_open(&f, two_lanes, 2, 1000);
 	f.answer = false;
-	submit_floats(&f, &o, x, x, 256 * 30);
+	ops_submit_floats(&f, &o, x, x, 256 * 30);
 	reducers_pump(&f);
 	for (unsigned i = 0; i < f.links_n; i++)
 		ck_assert_uint_eq(f.l[i].data_n, 3);
@@ -159,7 +93,7 @@ START_TEST(the_window_bounds_what_is_outstanding)
 			ck_assert_uint_le(f.l[i].data_n, f.l[i].answered + 3);
 		}
 	}
-	expect_tripled(x, 256 * 30);
+	ops_expect_tripled(x, 256 * 30);
 	reducers_close(&f);
 	free(x);
 }
@@ -169,20 +103,20 @@ END_TEST
 static void reduce_in_pieces(const char *yaml, size_t piece)
 {
 	size_t n = 256 * 2 + 100;
-	float *x = numbers(n), *y = calloc(n, sizeof *y);
-	struct op in_place, apart, empty;
+	float *x = ops_numbers(n), *y = calloc(n, sizeof *y);
+	struct fake_op in_place, apart, empty;
 	struct reducers f;
 
 	reducers_open(&f, yaml, 2, 1000);
 	f.piece = piece;
-	submit_floats(&f, &apart, x, y, n);
-	submit_floats(&f, &empty, x, x, 0);
+	ops_submit_floats(&f, &apart, x, y, n);
+	ops_submit_floats(&f, &empty, x, x, 0);
 	reducers_pump(&f);
-	submit_floats(&f, &in_place, x, x, n);
+	ops_submit_floats(&f, &in_place, x, x, n);
 	reducers_pump(&f);
 	ck_assert(apart.done && in_place.done && empty.done);
-	expect_tripled(y, n);
-	expect_tripled(x, n);
+	ops_expect_tripled(y, n);
+	ops_expect_tripled(x, n);
 	reducers_close(&f);
 	free(x);
 	free(y);
@@ -201,7 +135,7 @@ START_TEST(random_schedules)
 {
 	enum { OPS = 40 };
 	struct reducers f;
-	struct op ops[OPS];
+	struct fake_op ops[OPS];
 	float *x[OPS];
 
 	reducers_open(&f, two_lanes, 2, 1000);
@@ -209,13 +143,13 @@ START_TEST(random_schedules)
 	for (unsigned q = 0; q < OPS; q++) {
 		uint64_t count = (f.random + q * 977) % 3000;
 
-		x[q] = numbers(count);
-		submit(&f, &ops[q],
-		       (struct exchange_op){.send = x[q],
-					    .recv = x[q],
-					    .count = count,
-					    .dtype = RS_FLOAT32,
-					    .priority = (int)(f.random % 4) - 1});
+		x[q] = ops_numbers(count);
+		ops_submit(&f, &ops[q],
+			   (struct exchange_op){.send = x[q],
+						.recv = x[q],
+						.count = count,
+						.dtype = RS_FLOAT32,
+						.priority = (int)(f.random % 4) - 1});
 		for (unsigned i = 0; i < q % 7; i++)
 			reducers_step(&f, i % f.links_n);
 	}
@@ -223,67 +157,10 @@ START_TEST(random_schedules)
 	for (unsigned q = 0; q < OPS; q++) {
 		ck_assert_msg(ops[q].done == 1 && ops[q].err.code == 0, "seed %d, operation %u: %s", _i, q,
 			      ops[q].err.msg);
-		expect_tripled(x[q], ops[q].op.count);
+		ops_expect_tripled(x[q], ops[q].op.count);
 		free(x[q]);
 	}
 	reducers_close(&f);
-}
-END_TEST
-
-/* The chunks that came to the first link, as "priority:chunk ...". */
-static const char *arrivals(const struct reducers *f)
-{
-	static char text[400];
-	size_t len = 0;
-
-	text[0] = '\0';
-	for (unsigned i = 0; i < f->l[0].data_n; i++)
-		len += (size_t)snprintf(text + len, sizeof text - len, "%s%u:%u", i ? " " : "",
-					f->l[0].data[i].priority, f->l[0].data[i].chunk);
-	return text;
-}
-
-static void submit_urgent(struct reducers *f, struct op *o, float *x, uint64_t count, int priority)
-{
-	submit(f, o,
-	       (struct exchange_op){.send = x, .recv = x, .count = count, .dtype = RS_FLOAT32, .priority = priority});
-}
-
-static const char urgent[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
-			     "sharding: {shards: 1, chunk_bytes: 1024, window: 4, priorities: 3}\n";
-
-/* The window is full when urgent operations come: they take their reserve, then every place that becomes free. */
-START_TEST(urgent_chunks_go_first)
-{
-	float *x = numbers(256 * 6), *y = numbers(256 * 3), *z = numbers(256);
-	struct op low, high, middle;
-	struct reducers f;
-
-	reducers_open(&f, urgent, 2, 1000);
-	f.answer = false;
-	submit_urgent(&f, &low, x, 256 * 6, 0);
-	reducers_pump(&f);
-	submit_urgent(&f, &middle, z, 256, 1);
-	submit_urgent(&f, &high, y, 256 * 3, 7);
-	reducers_pump(&f);
-	ck_assert_str_eq(arrivals(&f), "0:0 0:1 0:2 0:3 2:0 1:0");
-	for (unsigned i = 0; i < 3; i++) {
-		reducers_answer(&f, 0);
-		reducers_pump(&f);
-	}
-	ck_assert_str_eq(arrivals(&f), "0:0 0:1 0:2 0:3 2:0 1:0 2:1");
-	f.answer = true;
-	while (f.l[0].answered < f.l[0].data_n)
-		reducers_answer(&f, 0);
-	reducers_pump(&f);
-	ck_assert_str_eq(arrivals(&f), "0:0 0:1 0:2 0:3 2:0 1:0 2:1 2:2 0:4 0:5");
-	ck_assert(low.done && high.done && middle.done);
-	expect_tripled(x, 256 * 6);
-	expect_tripled(y, 256 * 3);
-	reducers_close(&f);
-	free(x);
-	free(y);
-	free(z);
 }
 END_TEST
 
@@ -292,16 +169,16 @@ END_TEST
 START_TEST(links_stay_in_step)
 {
 	enum { CHUNKS = 64 };
-	float *x = numbers(256 * CHUNKS);
+	float *x = ops_numbers(256 * CHUNKS);
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	reducers_open(&f,
 		      "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
 		      "sharding: {shards: 2, chunk_bytes: 1024, window: 64}\n",
 		      2, 1000);
 	f.answer = false;
-	submit_floats(&f, &o, x, x, 256 * CHUNKS);
+	ops_submit_floats(&f, &o, x, x, 256 * CHUNKS);
 	reducers_pump(&f);
 	while (f.l[0].answered < f.l[0].data_n) {
 		reducers_answer(&f, 0);
@@ -317,93 +194,25 @@ START_TEST(links_stay_in_step)
 			reducers_answer(&f, l);
 	reducers_pump(&f);
 	ck_assert(o.done);
-	expect_tripled(x, 256 * CHUNKS);
+	ops_expect_tripled(x, 256 * CHUNKS);
 	reducers_close(&f);
 	free(x);
-}
-END_TEST
-
-/* _i: bytes of the first operation's frames that were sent when the urgent one came. Frames are not cut in two, and
- * what was encoded before is overtaken as well. */
-START_TEST(urgent_chunks_wait_for_the_frame_that_is_under_way)
-{
-	enum { FRAME = FRAME_HEADER + 1024 };
-	static const char *const want[] = {"2:0 0:0 0:1 0:2", "0:0 2:0 0:1 0:2", "0:0 0:1 2:0 0:2"};
-	float *x = numbers(256 * 3), *y = numbers(256);
-	size_t at = (size_t)_i * 37;
-	struct op low, high;
-	struct reducers f;
-
-	reducers_open(&f, urgent, 2, 1000);
-	reducers_pump(&f);
-	submit_urgent(&f, &low, x, 256 * 3, 0);
-	for (size_t n = 0; n < at; n += 37) {
-		f.piece = 37;
-		f.answer = false;
-		reducers_step(&f, 0);
-	}
-	submit_urgent(&f, &high, y, 256, 2);
-	f.piece = SIZE_MAX;
-	while (f.l[0].answered < f.l[0].data_n)
-		reducers_answer(&f, 0);
-	f.answer = true;
-	reducers_pump(&f);
-	ck_assert_str_eq(arrivals(&f), want[(at + FRAME - 1) / FRAME]);
-	ck_assert(low.done && high.done);
-	expect_tripled(x, 256 * 3);
-	expect_tripled(y, 256);
-	reducers_close(&f);
-	free(x);
-	free(y);
-}
-END_TEST
-
-/* Results of an urgent operation overtake others; a smaller operation that was started later is done earlier. */
-START_TEST(urgent_results_come_first)
-{
-	float *x = numbers(256 * 3), *y = numbers(256);
-	struct op low, high;
-	struct reducers f;
-	struct frame h;
-	void *payload;
-
-	reducers_open(&f, urgent, 2, 1000);
-	f.answer = false;
-	submit_urgent(&f, &low, x, 256 * 3, 0);
-	submit_urgent(&f, &high, y, 256, 2);
-	reducers_pump(&f);
-	ck_assert_str_eq(arrivals(&f), "2:0 0:0 0:1 0:2");
-	for (unsigned i = 0; i < 4; i++) {
-		static const unsigned order[] = {1, 2, 0, 3};
-
-		ck_assert_int_eq(high.done, i > 2);
-		reducers_result(&f, 0, order[i], &h, &payload);
-		reducers_say(&f, 0, &h, payload);
-		reducers_pump(&f);
-	}
-	ck_assert(low.done && high.done);
-	expect_tripled(x, 256 * 3);
-	expect_tripled(y, 256);
-	ck_assert_uint_eq(exchange_ops_done(f.x), 2);
-	reducers_close(&f);
-	free(x);
-	free(y);
 }
 END_TEST
 
 START_TEST(payloads_are_not_copied)
 {
-	float *x = numbers(512), *y = calloc(512, sizeof *y);
+	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
 	struct iovec iov[8];
 	struct reducers f;
 	struct frame h;
-	struct op o;
+	struct fake_op o;
 	void *payload;
 
 	reducers_open(&f, one_lane, 2, 1000);
 	reducers_pump(&f);
 	f.answer = false;
-	submit_floats(&f, &o, x, y, 512);
+	ops_submit_floats(&f, &o, x, y, 512);
 	ck_assert_uint_eq(exchange_send_target(f.x, 0, iov, 8), 4);
 	ck_assert_ptr_eq(iov[1].iov_base, x);
 	ck_assert_ptr_eq(iov[3].iov_base, x + 256);
@@ -429,21 +238,21 @@ END_TEST
 /* Chunks of 256 elements, of which two fit the rings: those that are there are sent, and results go round as well. */
 START_TEST(what_is_not_there_is_not_sent)
 {
-	float *x = numbers(512), *y = calloc(512, sizeof *y);
+	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
 	_Atomic uint64_t ready = 255;
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	reducers_open(&f, one_lane, 2, 1000);
 	reducers_pump(&f);
-	submit(&f, &o,
-	       (struct exchange_op){.send = x,
-				    .recv = y,
-				    .count = 1100,
-				    .dtype = RS_FLOAT32,
-				    .ready = &ready,
-				    .send_ring = 2048,
-				    .recv_ring = 2048});
+	ops_submit(&f, &o,
+		   (struct exchange_op){.send = x,
+					.recv = y,
+					.count = 1100,
+					.dtype = RS_FLOAT32,
+					.ready = &ready,
+					.send_ring = 2048,
+					.recv_ring = 2048});
 	for (unsigned chunk = 0; chunk < 5; chunk++) {
 		uint64_t end = chunk < 4 ? 256 * (chunk + 1) : 1100;
 
@@ -477,12 +286,12 @@ START_TEST(sends_are_gathered)
 	} rows[] = {{3, 2}, {4, 4}, {5, 4}, {6, 6}, {7, 6}, {64, 6}};
 	struct iovec iov[64];
 	struct reducers f;
-	struct op o;
-	float *x = numbers(256 * 30);
+	struct fake_op o;
+	float *x = ops_numbers(256 * 30);
 
 	reducers_open(&f, two_lanes, 2, 1000);
 	reducers_pump(&f);
-	submit_floats(&f, &o, x, x, 256 * 30);
+	ops_submit_floats(&f, &o, x, x, 256 * 30);
 	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		ck_assert_uint_eq(exchange_send_target(f.x, 1, iov, rows[i].max), rows[i].want);
 	reducers_pump(&f);
@@ -497,13 +306,14 @@ START_TEST(broadcasts)
 	bool root = _i % 2;
 	uint8_t x[2500];
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	memset(x, 0xaa, sizeof x);
 	reducers_open(&f, _i / 2 ? checked : one_lane, 2, 1000);
-	submit(&f, &o,
-	       (struct exchange_op){
-		   .send = x, .recv = x, .count = sizeof x, .dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = root});
+	ops_submit(
+	    &f, &o,
+	    (struct exchange_op){
+		.send = x, .recv = x, .count = sizeof x, .dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = root});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_int_eq(o.err.code, 0);
@@ -526,10 +336,10 @@ END_TEST
 START_TEST(an_empty_broadcast)
 {
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	reducers_open(&f, two_lanes, 2, 1000);
-	submit(&f, &o, (struct exchange_op){.dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = _i});
+	ops_submit(&f, &o, (struct exchange_op){.dtype = RS_UINT8, .op = FRAME_OP_BROADCAST, .root = _i});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_int_eq(o.err.code, 0);
@@ -541,13 +351,13 @@ END_TEST
 START_TEST(wide_contributions)
 {
 	size_t n = 512 + 7;
-	float *x = numbers(n);
+	float *x = ops_numbers(n);
 	uint16_t *y = calloc(n, sizeof *y);
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 
 	reducers_open(&f, one_lane, 2, 1000);
-	submit(&f, &o, (struct exchange_op){.send = x, .recv = y, .count = n, .dtype = RS_FLOAT16, .wide = true});
+	ops_submit(&f, &o, (struct exchange_op){.send = x, .recv = y, .count = n, .dtype = RS_FLOAT16, .wide = true});
 	reducers_pump(&f);
 	ck_assert_int_eq(o.done, 1);
 	ck_assert_uint_eq(f.l[0].data[0].payload_len, 2048);
@@ -565,20 +375,20 @@ END_TEST
 START_TEST(acks_follow_the_oldest_operation)
 {
 	struct reducers f;
-	struct op ops[4];
-	float *x = numbers(1024);
+	struct fake_op ops[4];
+	float *x = ops_numbers(1024);
 
 	reducers_open(&f, one_lane, 2, 1000);
-	submit_floats(&f, &ops[0], x, x, 256);
+	ops_submit_floats(&f, &ops[0], x, x, 256);
 	reducers_pump(&f);
 	f.answer = false;
-	submit_floats(&f, &ops[1], x, x, 256);
-	submit_floats(&f, &ops[2], x + 256, x + 256, 256);
+	ops_submit_floats(&f, &ops[1], x, x, 256);
+	ops_submit_floats(&f, &ops[2], x + 256, x + 256, 256);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].data[2].ack, 1);
 	reducers_answer(&f, 0);
 	reducers_pump(&f);
-	submit_floats(&f, &ops[3], x + 512, x + 512, 256);
+	ops_submit_floats(&f, &ops[3], x + 512, x + 512, 256);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].data[3].seq, 3);
 	ck_assert_uint_eq(f.l[0].data[3].ack, 2);
@@ -673,15 +483,15 @@ static const struct {
 
 START_TEST(wrong_results)
 {
-	float *x = numbers(512), *y = calloc(512, sizeof *y);
+	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
 	struct reducers f;
 	struct frame h;
-	struct op o;
+	struct fake_op o;
 	void *payload;
 
 	reducers_open(&f, wrong[_i].checked ? checked : one_lane, 2, 1000);
 	f.answer = false;
-	submit_floats(&f, &o, x, y, 512);
+	ops_submit_floats(&f, &o, x, y, 512);
 	reducers_pump(&f);
 	reducers_result(&f, 0, 0, &h, &payload);
 	wrong[_i].spoil(&h);
@@ -705,15 +515,15 @@ END_TEST
  * which the last byte is still here is a violation. */
 START_TEST(no_result_before_its_contribution)
 {
-	float *x = numbers(256);
+	float *x = ops_numbers(256);
 	struct reducers f;
-	struct op o;
+	struct fake_op o;
 	struct frame h = {
 	    .type = FRAME_RESULT, .dtype = RS_FLOAT32, .count = 256, .chunk_elems = 256, .payload_len = 1024};
 
 	reducers_open(&f, one_lane, 2, 1000);
 	reducers_pump(&f);
-	submit_floats(&f, &o, x, x, 256);
+	ops_submit_floats(&f, &o, x, x, 256);
 	f.piece = FRAME_HEADER + 1023;
 	reducers_step(&f, 0);
 	f.mute = true;
@@ -748,10 +558,6 @@ int main(void)
 	tcase_add_loop_test(tc, every_split, 0, 2);
 	tcase_add_loop_test(tc, random_schedules, 0, 100);
 	tcase_add_test(tc, links_stay_in_step);
-	tcase_add_test(tc, urgent_chunks_go_first);
-	tcase_add_loop_test(tc, urgent_chunks_wait_for_the_frame_that_is_under_way, 0,
-			    2 * (FRAME_HEADER + 1024) / 37 + 1);
-	tcase_add_test(tc, urgent_results_come_first);
 	tcase_add_test(tc, payloads_are_not_copied);
 	tcase_add_test(tc, what_is_not_there_is_not_sent);
 	tcase_add_test(tc, sends_are_gathered);
