@@ -279,7 +279,7 @@ void wire_move(struct wire *to, struct wire *from)
 static int broken(struct wire *w)
 {
 	if (!w->error && !w->eof && !w->code)
-		w->code = ERR_peek_last_error();
+		w->code = ERR_peek_error(); /* the first, of which those that follow are consequences */
 	ERR_clear_error();
 	return w->error ? w->error : EPROTO;
 }

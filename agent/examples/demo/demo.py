@@ -205,6 +205,7 @@ class Demo:
             REDUCTION_AGENT=str(self.socket(rank // WORKERS)),
         )
         env.update(PYTHONUNBUFFERED="1", PYTHONDONTWRITEBYTECODE="1", GLOO_SOCKET_IFNAME="lo")
+        env.update(TMPDIR=str(self.dir))  # PyTorch leaves a folder there when it is ended by a signal
         argv = [sys.executable, TRAIN, "--gradients", gradients, "--epochs", self.epochs, "--out", self.dir]
         return self.start(f"rank {rank} with {gradients}", argv, env, relay=rank == 0)
 
