@@ -93,6 +93,10 @@ static void advance(struct control_uv *c, struct control_call *call)
 			call_free(c, call, RPC_CODE_CANCELLED, "");
 			return;
 		}
+		if (service_cut_off(call->call, &out)) {
+			call_free(c, call, out.code, out.why);
+			return;
+		}
 		if (call->message) {
 			if (!c->rpc->call_send(call->rpc, call->message, call->len))
 				return;

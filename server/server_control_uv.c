@@ -171,7 +171,7 @@ static int start_port(struct server *s, struct rs_err *e)
 	    .threads = s->lanes_n, /* what comes in for a lane takes about as long here as there */
 	    .handshake_ms = s->cfg->timeouts.handshake_ms,
 	    .detect_ms = s->cfg->timeouts.detect_ms,
-	    .calls_max = SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX + CALLS_BESIDE + s->max_connections,
+	    .calls_max = SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX + CALLS_BESIDE + s->max_connections,
 	    .log = on_rpc_log,
 	    .user = s,
 	};

@@ -34,18 +34,20 @@ struct service_call {
 	struct rs_err why;
 	struct service_bytes answer; /* to be sent next */
 	bool answered;               /* it is the last one */
+	bool placed;                 /* it counts, see struct service */
 	char name[CONTROL_JOB];      /* STATUS, EVENTS: only this job; CHECK, WATCH: the service */
 	bool without_ranks;          /* STATUS */
 	uint64_t next_event, until;  /* EVENTS: from .. to, the last one not included */
 	int told;                    /* WATCH: the status it was told last; 0: none */
 };
 
-/* Invariant: health_n and control_n count the calls in the list, by whether they need a right. */
+/* Invariant: controls_n and watches_n count the calls in the list that are placed: those that have shown the right they
+ * need, and those that watch health. A check of health is answered as it comes, and takes no place. */
 struct service {
 	struct service_options opt;
 	struct auth_secret read, admin;
-	struct service_call *calls;
-	unsigned health_n, control_n;
+	struct service_call *calls; /* the newest first */
+	unsigned controls_n, watches_n;
 	bool collecting; /* a status was asked for */
 	bool draining, stopping;
 };
@@ -258,9 +260,42 @@ static const struct {
     [SERVICE_WATCH] = {&grpc__health__v1__health_check_request__descriptor, begin_health},
 };
 
-static unsigned *kind_of(struct service *s, enum service_method method)
+static unsigned *places(struct service *s, enum service_method method)
 {
-	return service_methods[method].right == RIGHT_NONE ? &s->health_n : &s->control_n;
+	return service_methods[method].right == RIGHT_NONE ? &s->watches_n : &s->controls_n;
+}
+
+static void leave_place(struct service_call *c)
+{
+	if (c->placed)
+		--*places(c->service, c->method);
+	c->placed = false;
+}
+
+/* Nobody needs a right to watch health, so anybody could keep probes out for good. */
+static void end_oldest_watch(struct service *s)
+{
+	struct service_call *oldest = NULL;
+
+	for (struct service_call *c = s->calls; c; c = c->next)
+		if (c->placed && c->method == SERVICE_WATCH)
+			oldest = c;
+	leave_place(oldest);
+	refuse(oldest, RPC_CODE_RESOURCE_EXHAUSTED,
+	       "as many watch this reducer's health as may: the place goes to a newer call");
+	s->opt.wake(s->opt.wake_ctx);
+}
+
+static void take_place(struct service_call *c)
+{
+	struct service *s = c->service;
+
+	if (c->method == SERVICE_CHECK)
+		return;
+	if (c->method == SERVICE_WATCH && s->watches_n == SERVICE_WATCHES_MAX)
+		end_oldest_watch(s);
+	c->placed = true;
+	++*places(s, c->method);
 }
 
 /* Before anything of the request is looked at. */
@@ -268,17 +303,18 @@ static void admit(struct service_call *c, const struct service_peer *peer, size_
 {
 	struct service *s = c->service;
 	const struct service_method_info *info = &service_methods[c->method];
-	unsigned most = info->right == RIGHT_NONE ? SERVICE_HEALTH_MAX : SERVICE_CALLS_MAX;
 
 	c->code = authorize(s, info->right, peer, &c->why);
 	if (c->code)
 		s->opt.denied(s->opt.ctx, peer, info->name, c->why.msg);
 	else if (s->stopping)
 		refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
-	else if (*kind_of(s, c->method) > most)
+	else if (info->right != RIGHT_NONE && s->controls_n == SERVICE_CALLS_MAX)
 		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer answers as many calls as it may at the same time");
 	else if (len > SERVICE_REQUEST_MAX)
 		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the request is longer than any that is understood");
+	else
+		take_place(c);
 }
 
 struct service_call *service_begin(struct service *s, enum service_method method, const struct service_peer *peer,
@@ -296,7 +332,6 @@ struct service_call *service_begin(struct service *s, enum service_method method
 	if (c->next)
 		c->next->at = &c->next;
 	s->calls = c;
-	++*kind_of(s, method);
 	admit(c, peer, len);
 	if (c->code)
 		return c;
@@ -317,7 +352,7 @@ void service_call_free(struct service_call *c)
 	*c->at = c->next;
 	if (c->next)
 		c->next->at = c->at;
-	--*kind_of(c->service, c->method);
+	leave_place(c);
 	free(c->answer.at);
 	free(c);
 }
@@ -383,6 +418,14 @@ static enum service_step next_health(struct service_call *c, struct service_out 
 		return SERVICE_WAIT;
 	refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
 	return end(c, ret);
+}
+
+bool service_cut_off(const struct service_call *c, struct service_out *ret)
+{
+	if (!c->code)
+		return false;
+	end(c, ret);
+	return true;
 }
 
 enum service_step service_next(struct service_call *c, struct service_out *ret)

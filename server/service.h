@@ -24,8 +24,8 @@ enum service_method {
 };
 
 enum {
-	SERVICE_CALLS_MAX = 64,     /* under way at the same time, of those who need a right .. */
-	SERVICE_HEALTH_MAX = 64,    /* .. and of health checks, which nobody needs one for */
+	SERVICE_CALLS_MAX = 64,     /* under way at the same time, of those who have the right to them */
+	SERVICE_WATCHES_MAX = 64,   /* and of those who watch health, which needs none: the oldest makes room */
 	SERVICE_REQUEST_MAX = 4096, /* bytes */
 	SERVICE_RESULT = 256,       /* bytes of what a reload tells */
 };
@@ -100,6 +100,9 @@ void service_tokens(struct service *s, struct service_token read, struct service
 struct service_call *service_begin(struct service *s, enum service_method method, const struct service_peer *peer,
 				   const void *request, size_t len);
 enum service_step service_next(struct service_call *c, struct service_out *ret);
+/* True when the service has ended the call itself: *ret says so as with SERVICE_END, and what was to be sent is not to
+ * be waited for. */
+bool service_cut_off(const struct service_call *c, struct service_out *ret);
 void service_call_free(struct service_call *c);
 
 /* What collect() asked for. The service owns st; NULL: there was no memory for it. */

@@ -172,12 +172,25 @@ static void begin(struct rpc_ask *a, const struct rpc_ask_options *opt)
 	grpc_slice_unref(header.value);
 }
 
+/* gRPC starts no call with a header that it does not like, and does not say so. */
+static bool can_be_sent(const char *value)
+{
+	grpc_slice slice = grpc_slice_from_copied_string(value);
+	bool good = grpc_header_nonbin_value_is_legal(slice);
+
+	grpc_slice_unref(slice);
+	return good;
+}
+
 int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e)
 {
-	struct rpc_ask *a = ask_new();
+	struct rpc_ask *a;
 	gpr_timespec by = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	grpc_slice path;
 
+	if (opt->header && !can_be_sent(opt->value))
+		return rs_fail(e, RS_EINVAL, "the header %s has characters that gRPC does not send", opt->header);
+	a = ask_new();
 	if (!a)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
 	a->live = &c->live;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call of a server with one request, which its handler gets when it is complete, and an answer of any number of
- * messages. Whoever does not send a request is given up after a while. As in grpc_stream.c the owner, here first the
- * wait for the request and then the handler, holds a reference, and so does every operation. */
+ * messages. Whoever does not send a request, or take the last of an answer, is given up after a while. As in
+ * grpc_stream.c the owner, here first the wait for the request and then the handler, holds a reference, and so does
+ * every operation. */
 #include "common/rpc/grpc_priv.h"
 
 #include <stdatomic.h>
@@ -19,9 +20,8 @@ struct rpc_call {
 	const struct rpc_method *method;
 	_Atomic unsigned refs;
 	struct live *live;
-	struct waiting *waiting; /* whose list it is in; NULL: in none */
-	struct rpc_call *next, **at;
-	unsigned ticks; /* that it has waited */
+	struct waiting *waiting;
+	struct waiter waiter;
 
 	grpc_metadata_array headers;
 	char *value; /* the last header that was asked for; owned */
@@ -49,6 +49,7 @@ static void call_unref(struct rpc_call *c)
 
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
+	waiting_remove(&c->waiter);
 	grpc_metadata_array_destroy(&c->headers);
 	if (c->last)
 		grpc_byte_buffer_destroy(c->last);
@@ -73,34 +74,6 @@ static bool start(struct rpc_call *c, struct call_op *op, const grpc_op *ops, si
 static struct rpc_call *call_of(struct op *op)
 {
 	return ((struct call_op *)op)->call;
-}
-
-static void waiting_remove(struct rpc_call *c)
-{
-	if (!c->waiting)
-		return;
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
-	c->waiting = NULL;
-}
-
-static void waiting_add(struct waiting *all, struct rpc_call *c)
-{
-	c->waiting = all;
-	c->next = all->first;
-	c->at = &all->first;
-	if (c->next)
-		c->next->at = &c->next;
-	all->first = c;
-}
-
-void waiting_tick(struct waiting *all, unsigned ticks)
-{
-	for (struct rpc_call *c = all->first; c; c = c->next)
-		if (++c->ticks == ticks) /* its request then comes, and is none */
-			grpc_call_cancel_with_status(c->call, GRPC_STATUS_DEADLINE_EXCEEDED, "no request came in time",
-						     NULL);
 }
 
 static grpc_byte_buffer *buffer_of(const void *message, size_t len)
@@ -192,7 +165,7 @@ static void on_request(struct op *op, bool ok)
 	struct rpc_call *c = call_of(op);
 	bool came = ok && c->in, taken = came && take_request(c);
 
-	waiting_remove(c);
+	waiting_remove(&c->waiter);
 	if (c->in)
 		grpc_byte_buffer_destroy(c->in);
 	c->in = NULL;
@@ -224,6 +197,7 @@ struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, cons
 	c->call = call;
 	c->method = method;
 	c->live = live;
+	c->waiting = waiting;
 	c->headers = *headers;
 	grpc_metadata_array_init(headers);
 	tag(c, &c->rx, on_request);
@@ -232,10 +206,10 @@ struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, cons
 	tag(c, &c->finish, on_done);
 	end.data.recv_close_on_server.cancelled = &c->cancelled;
 	request.data.recv_message.recv_message = &c->in;
-	waiting_add(waiting, c);
+	waiting_add(&c->waiter, waiting, call, "no request came in time");
 	start(c, &c->end, &end, 1);
 	if (!start(c, &c->rx, &request, 1)) {
-		waiting_remove(c);
+		waiting_remove(&c->waiter);
 		call_end(c, RPC_CODE_UNAVAILABLE, "the server is stopping", NULL, 0);
 	}
 	return c;
@@ -318,5 +292,6 @@ void call_end(struct rpc_call *c, enum rpc_code code, const char *why, const voi
 	if (!atomic_load(&c->ended))
 		finish_start(c);
 	pthread_mutex_unlock(&c->lock);
+	waiting_add(&c->waiter, c->waiting, c->call, "the answer was not taken in time");
 	call_unref(c);
 }

@@ -118,9 +118,33 @@ void keys_close(struct keys *k);
 grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e); /* k must outlive the server */
 grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct rs_err *e);
 
+/* grpc_waiting.c: calls of a server that can only go on when their client does something: send the request, or take
+ * what ends the call. A client need not, and each has a place that others may need. Any thread. */
+struct waiting {
+	pthread_mutex_t lock;
+	struct waiter *first, **last; /* the oldest first */
+};
+/* Part of a call; zero before waiting_add. */
+struct waiter {
+	struct waiting *all;
+	struct waiter *next, **at; /* at is NULL: it is not in the list */
+	grpc_call *call;
+	const char *why; /* said when its time is over; static */
+	unsigned ticks;  /* that it has waited */
+};
+void waiting_init(struct waiting *all);
+void waiting_destroy(struct waiting *all);
+void waiting_add(struct waiter *w, struct waiting *all, grpc_call *call, const char *why);
+void waiting_remove(struct waiter *w); /* before the call is released; may be done twice */
+/* Ends those that have waited for so many ticks. */
+void waiting_tick(struct waiting *all, unsigned ticks);
+/* Ends the oldest one. False: there is none. */
+bool waiting_end_oldest(struct waiting *all);
+
 /* grpc_stream.c: makes a stream of a call of a server on this queue, which belongs to it then, as its place in `live`.
  * NULL: no memory, and both still belong to the caller. */
-struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct live *live);
+struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct waiting *waiting,
+				 struct live *live);
 
 /* grpc_client.c */
 struct rpc_client {
@@ -131,17 +155,10 @@ struct rpc_client {
 grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
 			     struct rs_err *e);
 
-/* grpc_call.c: calls whose request has not come yet, of one queue; for its thread alone, and without a lock. */
-struct waiting {
-	struct rpc_call *first;
-};
-/* As stream_accept, of a call that is not a stream; its handler gets it when the request is complete. Takes the
- * headers. */
+/* grpc_call.c: as stream_accept, of a call that is not a stream; its handler gets it when the request is complete.
+ * Takes the headers. */
 struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, const struct rpc_method *method,
 			     struct waiting *waiting, struct live *live);
-/* Ends those whose request has not come within so many ticks. */
-void waiting_tick(struct waiting *all, unsigned ticks);
-
 /* grpc_log.c: gRPC has one log for the process, whose lines about faults go to all of these. Lines may come on any
  * thread, in the middle of anything. */
 struct log_sink {

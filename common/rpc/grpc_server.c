@@ -2,9 +2,9 @@
 /* A server: some threads, each with a completion queue on which calls arrive and are served.
  *
  * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure modes: an unknown method, too
- * many calls: refused with a status. No descriptor is left for a connection: gRPC's listening socket then takes none
- * for ever, which it says in its log, and nowhere else; it is closed and opened again, and the calls of the old one go
- * on. */
+ * many calls: refused with a status, unless an older call waits for a client that does nothing: then that one goes. No
+ * descriptor is left for a connection: gRPC's listening socket then takes none for ever, which it says in its log, and
+ * nowhere else; it is closed and opened again, and the calls of the old one go on. */
 #include "common/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -22,13 +22,14 @@ enum {
 struct worker {
 	struct queue queue; /* first */
 	struct rpc_server *server;
-	struct waiting waiting;
 };
 
 struct rpc_server {
 	struct rpc_server_options opt; /* its strings and methods are not used */
 	struct rpc_method *methods;
-	struct live live;  /* calls */
+	struct live live;    /* calls that have a place */
+	struct live refused; /* and those that are told that there is none */
+	struct waiting waiting;
 	char address[300]; /* with the port that it has */
 	unsigned port_number;
 	struct worker *workers, **worker_list;
@@ -64,7 +65,7 @@ static void on_refused(struct op *op, bool ok)
 
 	(void)ok;
 	grpc_call_unref(r->call);
-	live_remove(&r->server->live);
+	live_remove(&r->server->refused);
 	free(r);
 }
 
@@ -80,6 +81,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	ops[1].data.send_status_from_server.status = code;
 	ops[1].data.send_status_from_server.status_details = &text;
 	ops[2].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+	live_add(&s->refused);
 	if (r) {
 		*r = (struct refusal){.op = {on_refused}, .call = call, .server = s};
 		ops[2].data.recv_close_on_server.cancelled = &r->cancelled;
@@ -89,7 +91,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	}
 	free(r);
 	grpc_call_unref(call);
-	live_remove(&s->live);
+	live_remove(&s->refused);
 }
 
 static const struct rpc_method *find(const struct rpc_server *s, grpc_slice path)
@@ -100,25 +102,41 @@ static const struct rpc_method *find(const struct rpc_server *s, grpc_slice path
 	return NULL;
 }
 
+/* For a call; live_remove gives it back. */
+static bool take_place(struct rpc_server *s)
+{
+	if (live_add(&s->live) < s->opt.calls_max || waiting_end_oldest(&s->waiting))
+		return true;
+	live_remove(&s->live);
+	return false;
+}
+
+/* Hands a call that has a place to its method. False: there is no memory for it. */
+static bool hand_over(struct worker *w, struct arrival *r, const struct rpc_method *m)
+{
+	struct rpc_server *s = w->server;
+	struct rpc_stream *stream;
+
+	if (m->kind == RPC_CALL)
+		return call_accept(r->call, &r->headers, m, &s->waiting, &s->live);
+	stream = stream_accept(r->call, w->queue.cq, &s->waiting, &s->live);
+	if (stream)
+		m->stream(m->user, stream);
+	return stream;
+}
+
 static void dispatch(struct worker *w, struct arrival *r)
 {
 	struct rpc_server *s = w->server;
 	const struct rpc_method *m = find(s, r->details.method);
-	unsigned others = live_add(&s->live);
-	struct rpc_stream *stream;
 
 	if (!m) {
 		refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "this reducer has no such method");
-	} else if (others >= s->opt.calls_max) {
+	} else if (!take_place(s)) {
 		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has as many calls as it may");
-	} else if (m->kind == RPC_STREAM) {
-		stream = stream_accept(r->call, w->queue.cq, &s->live);
-		if (stream)
-			m->stream(m->user, stream);
-		else
-			refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has no memory");
-	} else if (!call_accept(r->call, &r->headers, m, &w->waiting, &s->live)) {
+	} else if (!hand_over(w, r, m)) {
 		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has no memory");
+		live_remove(&s->live);
 	}
 }
 
@@ -191,9 +209,11 @@ static void on_tick(struct queue *q)
 {
 	struct worker *w = (struct worker *)q;
 
+	if (w != w->server->workers)
+		return;
 	/* the first tick may come at once */
-	waiting_tick(&w->waiting, w->server->opt.handshake_ms / QUEUE_TICK_MS + 2);
-	if (w == w->server->workers && atomic_load(&w->server->deaf))
+	waiting_tick(&w->server->waiting, w->server->opt.handshake_ms / QUEUE_TICK_MS + 2);
+	if (atomic_load(&w->server->deaf))
 		reopen(w->server);
 }
 
@@ -238,8 +258,10 @@ static void server_free(struct rpc_server *s)
 		pthread_cond_wait(&s->changed, &s->lock);
 	pthread_mutex_unlock(&s->lock);
 	live_close(&s->live);
+	live_close(&s->refused);
 	for (unsigned i = 0; i < s->workers_n; i++)
 		queue_stop(&s->workers[i].queue);
+	waiting_destroy(&s->waiting);
 	log_remove(&s->sink);
 	keys_close(&s->keys);
 	free(s->workers);
@@ -261,6 +283,8 @@ static struct rpc_server *server_new(const struct rpc_server_options *opt)
 	grpc_use();
 	s->opt = *opt;
 	live_init(&s->live);
+	live_init(&s->refused);
+	waiting_init(&s->waiting);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

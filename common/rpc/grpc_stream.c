@@ -27,6 +27,8 @@ struct rpc_stream {
 	grpc_channel *channel;     /* a client's own; NULL: a server's */
 	_Atomic unsigned refs;
 	struct live *live;
+	struct waiting *waiting; /* a server's */
+	struct waiter waiter;
 
 	pthread_mutex_t wake_lock;
 	struct rpc_waker waker;
@@ -75,6 +77,7 @@ static void stream_unref(struct rpc_stream *s)
 
 	if (atomic_fetch_sub(&s->refs, 1) != 1)
 		return;
+	waiting_remove(&s->waiter);
 	if (s->reading)
 		grpc_byte_buffer_reader_destroy(&s->reader);
 	for (; s->ring_n; s->ring_n--, s->ring_head++)
@@ -473,6 +476,8 @@ void stream_close(struct rpc_stream *s, enum rpc_code code, const char *why)
 	if (cancel && !atomic_load(&s->ended))
 		grpc_call_cancel_with_status(s->call, code ? (grpc_status_code)code : GRPC_STATUS_CANCELLED,
 					     why ? why : "closed", NULL);
+	else if (s->waiting)
+		waiting_add(&s->waiter, s->waiting, s->call, "the end was not taken in time");
 	stream_unref(s);
 }
 
@@ -510,7 +515,7 @@ static void receive(struct rpc_stream *s)
 	pthread_mutex_unlock(&s->rx_lock);
 }
 
-struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct live *live)
+struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct waiting *waiting, struct live *live)
 {
 	struct rpc_stream *s = stream_new();
 	grpc_op hello = {.op = GRPC_OP_SEND_INITIAL_METADATA};
@@ -521,6 +526,7 @@ struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, str
 	s->call = call;
 	s->cq = cq;
 	s->live = live;
+	s->waiting = waiting;
 	atomic_store(&s->up, true);
 	tag(s, &s->begin, on_done);
 	end.data.recv_close_on_server.cancelled = &s->cancelled;

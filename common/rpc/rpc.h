@@ -69,7 +69,7 @@ struct rpc_tls {
 
 enum rpc_kind {
 	RPC_STREAM, /* Pieces both ways */
-	RPC_CALL,   /* one request; any number of messages as the answer, which call_end or call_reply ends */
+	RPC_CALL,   /* one request; any number of messages as the answer, which call_end ends */
 };
 
 /* Handlers run on the module's threads, several at the same time. They own what they get. */
@@ -87,9 +87,11 @@ struct rpc_server_options {
 	const struct rpc_method *methods;
 	unsigned methods_n;
 	unsigned threads;      /* that receive and send, at least 1 */
-	uint32_t handshake_ms; /* until a connection speaks HTTP/2, and for how long one may stay without a call */
+	uint32_t handshake_ms; /* until a connection speaks HTTP/2, for how long one may stay without a call, and a call
+				  without its request, or when it has ended without its client taking that */
 	uint32_t detect_ms;    /* a connection that does not answer for as long is closed */
-	unsigned calls_max;    /* under way at the same time, streams included; others are refused */
+	unsigned calls_max;    /* under way at the same time, streams included; beyond it one that waits for its client
+				  makes room, or others are refused */
 	/* A line of gRPC's own log, faults only. May be called on any thread. */
 	void (*log)(void *user, const char *text);
 	void *user;
@@ -135,7 +137,7 @@ struct rpc_api {
 	/* Its streams must have been closed. Waits for its thread. */
 	void (*client_free)(struct rpc_client *c);
 
-	/* Asks. Errors: RS_ENOMEM, RS_ECONFIG. */
+	/* Asks. Errors: RS_ENOMEM, RS_ECONFIG, RS_EINVAL (a header that cannot be sent). */
 	int (*ask)(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);
 	/* Waits for the next message, at most so long (0: for ever). 1: it is *ret, valid until the next call; 0: the
 	 * answer is complete; RPC_AGAIN: nothing has come yet; RPC_BROKEN: it has failed, *code and *e say how. */

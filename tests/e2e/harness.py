@@ -73,6 +73,9 @@ def python(code, *args):
     return [PYTHON, "-c", textwrap.dedent(code), *map(str, args)]
 
 
+HAS_GRPC = (BUILD / "lib" / "libreduction-grpc.so").exists()
+
+
 def main():
     """Runs the unittest program; ends by an exception on SIGTERM, so that clusters are cleaned up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt: unittest goes on after SystemExit

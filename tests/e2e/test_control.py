@@ -13,8 +13,11 @@ import time
 import unittest
 
 import certs
-import grpc
 import harness
+import http2
+
+if harness.HAS_GRPC:
+    import grpc
 
 GRPC = {"server": {"grpc": "127.0.0.1:0"}}
 READ, ADMIN = "read-token-of-a-test", "admin-token-of-a-test"
@@ -71,6 +74,7 @@ def ctl(*args, timeout=20):
     return done.returncode, done.stdout, done.stderr
 
 
+@unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Control(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -284,6 +288,28 @@ class Control(unittest.TestCase):
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
             self.assertEqual(caught.exception.details(), "this reducer has stopped")
             self.assertEqual(c.reducers[0].wait(), 0)
+
+    def test_watchers_make_room(self):
+        """Whoever watches health for good keeps no probe out: the oldest goes, also where it does not read."""
+        config = {**GRPC, "timeouts": {"handshake": f"{harness.SCALE}s"}}
+        with harness.Cluster(server_config=config) as c:
+            address = self.address(c)
+            stub = self.health_grpc.HealthStub(self.channel(address))
+            request = self.health.HealthCheckRequest()
+            first = stub.Watch(request)
+            self.assertEqual(next(first).status, 1)
+            with http2.connect(address) as deaf, http2.connect(address) as another:
+                for s in deaf, another:
+                    s.sendall(http2.hello(0) + b"".join(http2.call(1 + 2 * i, http2.WATCH) for i in range(64)))
+                    http2.begun(s, 64)
+                with self.assertRaises(grpc.RpcError) as caught:
+                    next(first)
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
+                self.assertIn("the place goes to a newer call", caught.exception.details())
+                ended = next(f for f in http2.frames(deaf) if f[0] == http2.HEADERS and f[1] & http2.END_STREAM)
+                self.assertIn(b"the answer was not taken in time", ended[3])
+                self.assertEqual(stub.Check(request).status, 1)
+                self.assertEqual(next(stub.Watch(request)).status, 1)
 
     def test_tokens(self):
         read, admin = self.token("read", READ), self.token("admin", ADMIN)

@@ -49,6 +49,7 @@ def make_client(folder):
     pathlib.Path(folder, "client.py").write_text(listing(), encoding="utf-8")
 
 
+@unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Interop(unittest.TestCase):
     def job(self, count, ours, python):
         """C workers over these transports and so many Python clients; all must get the sum that numpy computes."""

@@ -3,6 +3,7 @@
 """A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
 Talks gRPC. Runs beside others."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -11,6 +12,7 @@ import threading
 import unittest
 
 import harness
+import http2
 
 WORKER = harness.python("""
     import numpy, reduction, worker
@@ -22,6 +24,7 @@ WORKER = harness.python("""
 SOON = {"timeouts": {"connect": f"{1500 * harness.SCALE}ms"}}
 
 
+@unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Port(unittest.TestCase):
     def error(self, c, transport, address):
         config = {"job": {"transport": transport}, **SOON, "reducers": [{"id": "r0", "address": address}]}
@@ -36,7 +39,7 @@ class Port(unittest.TestCase):
 
     def test_more_workers_than_connections(self):
         with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 1}}) as c:
-            first = c.start_worker(0, 2, WORKER, config=SOON)
+            first = c.start_worker(0, 2, WORKER, config={"timeouts": {"connect": "10min"}})  # outlasts the second
             c.reducers[0].wait_text("job-opened")
             second = c.start_worker(1, 2, WORKER, config=SOON)
             self.assertIn("limits.connections", second.said("end")["message"])
@@ -55,6 +58,17 @@ class Port(unittest.TestCase):
                 self.assertEqual(workers[0].said("end")["message"], "", workers[0].report())
                 for call in silent:
                     call.cancel()
+
+    def test_answers_that_nobody_takes(self):
+        """Strangers who ask for the health, and do not let the answer through: their places go to workers."""
+        server = {"limits": {"connections": 4}}  # and 192 calls of other methods
+        with harness.Cluster(transport="grpc", server_config=server) as c, contextlib.ExitStack() as stack:
+            for _ in range(4):
+                s = stack.enter_context(http2.connect(c.address(0)))
+                s.sendall(http2.hello(0) + b"".join(http2.call(1 + 2 * i, http2.CHECK) for i in range(64)))
+                http2.begun(s, 64)
+            workers = c.start_workers(2, WORKER, config=SOON)
+            self.assertEqual([w.said("end")["message"] for w in workers], ["", ""])
 
     def test_garbage(self):
         """Bytes that are no HTTP/2, and Pieces that are none; a job beside it is not disturbed."""

@@ -4,7 +4,10 @@
 
 import shutil
 import signal
+import socket
+import ssl
 import tempfile
+import unittest
 
 import certs
 import harness
@@ -19,6 +22,7 @@ class GrpcTls(test_tls.Tls):
         return super().cluster(server, config, **{"transport": "grpc", **more})
 
 
+@unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Right(GrpcTls):
     def test_sums_direct_and_through_agents(self):
         for agents in (0, 2):

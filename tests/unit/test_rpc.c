@@ -511,6 +511,57 @@ START_TEST(an_answer_of_many_messages)
 }
 END_TEST
 
+/* Sends until nothing goes on: the client does not read. */
+static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
+{
+	unsigned seen = wakes();
+	int rc = 0;
+
+	while (!rc) {
+		struct timespec by;
+
+		while (rpc->call_send(c, message, len))
+			continue;
+		clock_gettime(CLOCK_REALTIME, &by);
+		by.tv_nsec += 100000000;
+		by.tv_sec += by.tv_nsec / 1000000000;
+		by.tv_nsec %= 1000000000;
+		pthread_mutex_lock(&box.lock);
+		while (box.wakes == seen && !rc)
+			rc = pthread_cond_timedwait(&box.changed, &box.lock, &by);
+		seen = box.wakes;
+		pthread_mutex_unlock(&box.lock);
+	}
+}
+
+/* Who asks and does not take the answer keeps its place for a while, if nobody else needs it, and not for good. */
+START_TEST(answers_that_nobody_takes)
+{
+	enum { BYTES = 1000000 };
+	struct rpc_ask *deaf[3 * CALLS_MAX], *a;
+	uint8_t *message = calloc(1, BYTES);
+	enum rpc_code code = RPC_CODE_OK;
+	const uint8_t *bytes;
+	struct rs_err e;
+	size_t len;
+
+	for (unsigned i = 0; i < 3 * CALLS_MAX; i++) { /* the last ones go before those that wait */
+		deaf[i] = ask("events", 6, 0);
+		struct rpc_call *c = TAKE_CALL();
+
+		fill(c, message, BYTES);
+		rpc->call_end(c, RPC_CODE_OK, NULL, NULL, 0);
+	}
+	a = ask("?", 1, 0);
+	rpc->call_end(TAKE_CALL(), RPC_CODE_OK, NULL, "!", 1);
+	ck_assert_int_eq(rpc->ask_next(a, 0, &bytes, &len, &code, &e), 1);
+	rpc->ask_free(a);
+	for (unsigned i = 0; i < 3 * CALLS_MAX; i++)
+		rpc->ask_free(deaf[i]);
+	free(message);
+}
+END_TEST
+
 START_TEST(a_request_that_is_too_long)
 {
 	uint8_t *request = calloc(1, RPC_REQUEST_MAX + 1);
@@ -534,6 +585,19 @@ START_TEST(a_call_without_a_request_ends)
 
 	reason(address, "/test.Ask/Ask", &e);
 	ck_assert_msg(strstr(e.msg, "no request"), "%s", e.msg);
+}
+END_TEST
+
+/* gRPC would not begin such a call, and nobody would hear of it. */
+START_TEST(a_header_that_cannot_be_sent)
+{
+	struct rpc_ask_options opt = {
+	    .address = address, .path = "/test.Ask/Ask", .request = "", .header = "authorization", .value = "a\nb"};
+	struct rpc_ask *a;
+	struct rs_err e;
+
+	ck_assert_int_eq(rpc->ask(&a, client, &opt, &e), RS_EINVAL);
+	ck_assert_msg(strstr(e.msg, "authorization"), "%s", e.msg);
 }
 END_TEST
 
@@ -594,8 +658,10 @@ static void *run(void *ret_failed)
 	tcase_add_test(tc, a_question_has_an_answer);
 	tcase_add_test(tc, a_refusal_has_a_code_and_a_sentence);
 	tcase_add_test(tc, an_answer_of_many_messages);
+	tcase_add_test(tc, answers_that_nobody_takes);
 	tcase_add_test(tc, a_request_that_is_too_long);
 	tcase_add_test(tc, a_call_without_a_request_ends);
+	tcase_add_test(tc, a_header_that_cannot_be_sent);
 	tcase_add_test(tc, a_question_nobody_answers_has_a_time_limit);
 	tcase_add_test(tc, an_address_in_use);
 	tcase_add_test(tc, a_file_that_is_not_the_module);

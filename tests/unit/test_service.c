@@ -473,25 +473,76 @@ END_TEST
 /* Probes that nobody ends do not keep out those who look after the reducer, nor the other way round. */
 START_TEST(calls_are_limited)
 {
-	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_HEALTH_MAX];
+	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX];
 	unsigned n = 0;
 	struct world w;
 
 	open_world(&w, false);
-	for (unsigned i = 0; i < SERVICE_HEALTH_MAX; i++)
+	for (unsigned i = 0; i < SERVICE_WATCHES_MAX; i++)
 		calls[n++] = begin(&w, SERVICE_WATCH, NULL);
-	expect_end(begin(&w, SERVICE_CHECK, NULL), RPC_CODE_RESOURCE_EXHAUSTED, "as many calls as it may");
 	for (unsigned i = 0; i < SERVICE_CALLS_MAX; i++) {
 		calls[n++] = begin(&w, SERVICE_EVENTS, NULL);
 		expect_wait(calls[n - 1]);
 	}
 	expect_end(begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED, "as many calls as it may");
 	ck_assert_uint_eq(w.drains, 0);
-	service_call_free(calls[0]);
-	calls[0] = begin(&w, SERVICE_CHECK, NULL);
-	ck_assert_int_eq(told(calls[0]), SERVING);
+	service_call_free(calls[--n]);
+	service_call_free(begin(&w, SERVICE_DRAIN, NULL));
+	ck_assert_uint_eq(w.drains, 1);
 	while (n)
 		service_call_free(calls[--n]);
+	service_free(w.s);
+}
+END_TEST
+
+/* Health needs no right: strangers who watch it for good keep no probe out, and the newest is the one that stays. */
+START_TEST(watchers_make_room)
+{
+	struct service_call *calls[3 * SERVICE_WATCHES_MAX], *check;
+	struct service_out out;
+	struct world w;
+	unsigned wakes;
+
+	open_world(&w, true);
+	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {
+		wakes = w.wakes;
+		calls[i] = begin(&w, SERVICE_WATCH, NULL);
+		ck_assert_int_eq(told(calls[i]), SERVING);
+		expect_wait(calls[i]);
+		ck_assert_uint_eq(w.wakes > wakes, i >= SERVICE_WATCHES_MAX);
+		check = begin(&w, SERVICE_CHECK, NULL);
+		ck_assert_int_eq(told(check), SERVING);
+		expect_end(check, RPC_CODE_OK, "");
+	}
+	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {
+		ck_assert_int_eq(service_cut_off(calls[i], &out), i < 2 * SERVICE_WATCHES_MAX);
+		if (i < 2 * SERVICE_WATCHES_MAX) {
+			ck_assert_int_eq(out.code, RPC_CODE_RESOURCE_EXHAUSTED);
+			expect_end(calls[i], RPC_CODE_RESOURCE_EXHAUSTED, "the place goes to a newer call");
+		} else {
+			expect_wait(calls[i]);
+			service_call_free(calls[i]);
+		}
+	}
+	service_free(w.s);
+}
+END_TEST
+
+/* Those without a right take no place of those who have it. */
+START_TEST(strangers_take_no_places)
+{
+	struct service_call *calls[2 * SERVICE_CALLS_MAX], *c;
+	struct service_peer admin = {FAR, ADMIN};
+	struct world w;
+
+	open_world(&w, true);
+	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
+		calls[i] = begin(&w, SERVICE_EVENTS, NULL); /* and nobody has told them yet that they may not */
+	c = service_begin(w.s, SERVICE_DRAIN, &admin, NULL, 0);
+	ck_assert_uint_eq(w.drains, 1);
+	service_call_free(c);
+	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
+		expect_end(calls[i], RPC_CODE_UNAUTHENTICATED, "none came");
 	service_free(w.s);
 }
 END_TEST
@@ -534,6 +585,8 @@ int main(void)
 	tcase_add_test(t, drain_and_reload);
 	tcase_add_loop_test(t, health_of, 0, sizeof services / sizeof services[0]);
 	tcase_add_test(t, calls_are_limited);
+	tcase_add_test(t, watchers_make_room);
+	tcase_add_test(t, strangers_take_no_places);
 	tcase_add_test(t, nonsense_is_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
