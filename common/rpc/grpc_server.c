@@ -27,11 +27,15 @@ struct worker {
 struct rpc_server {
 	struct rpc_server_options opt; /* its strings and methods are not used */
 	struct rpc_method *methods;
+<<<<<<< HEAD
 	struct live live;    /* calls that have a place */
 	struct live refused; /* and those that are told that there is none */
 	struct waiting waiting;
 	char address[300]; /* with the port that it has */
 	unsigned port_number;
+=======
+	struct live live; /* calls */
+>>>>>>> 96ca186 (rpc: a port's number is set once, under the lock)
 	struct worker *workers, **worker_list;
 	unsigned workers_n;
 	struct keys keys;
@@ -40,6 +44,8 @@ struct rpc_server {
 
 	pthread_mutex_t lock; /* what follows */
 	pthread_cond_t changed;
+	char address[300];             /* with the port that it has */
+	unsigned port_number;          /* as address: set when it was opened for the first time, and never again */
 	struct port *port;             /* that listens; NULL: it could not be opened again yet */
 	struct port *ports[PORTS_MAX]; /* that are open, or whose last calls go on; NULL: no more of them */
 	unsigned ports_n;              /* and those that are being freed */
@@ -170,7 +176,9 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 	    .closed = on_port_closed,
 	    .owner = s,
 	};
+	const char *colon = strrchr(address, ':');
 	struct port **place = NULL;
+	unsigned number;
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
@@ -180,9 +188,14 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 	if (s->stopping || !place) {
 		rc = rs_fail(e, RS_EIO, "the port cannot be opened now");
 	} else {
-		rc = port_open(place, &po, address, s->opt.tls ? &s->keys : NULL, &s->port_number, e);
+		rc = port_open(place, &po, address, s->opt.tls ? &s->keys : NULL, &number, e);
 		s->ports_n += rc != RS_ENOMEM;
 		s->port = rc ? NULL : *place;
+		if (!rc && !s->port_number) {
+			snprintf(s->address, sizeof s->address, "%.*s:%u", (int)(colon ? colon - address : 0), address,
+				 number);
+			s->port_number = number;
+		}
 	}
 	pthread_mutex_unlock(&s->lock);
 	return rc;
@@ -301,7 +314,6 @@ static struct rpc_server *server_new(const struct rpc_server_options *opt)
 int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e)
 {
 	struct rpc_server *s = server_new(opt);
-	const char *colon = strrchr(opt->address, ':');
 	int rc = RS_OK;
 
 	if (!s)
@@ -318,8 +330,6 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 		server_free(s);
 		return rc;
 	}
-	snprintf(s->address, sizeof s->address, "%.*s:%u", (int)(colon ? colon - opt->address : 0), opt->address,
-		 s->port_number);
 	*ret = s;
 	return RS_OK;
 }
