@@ -27,15 +27,9 @@ struct worker {
 struct rpc_server {
 	struct rpc_server_options opt; /* its strings and methods are not used */
 	struct rpc_method *methods;
-<<<<<<< HEAD
 	struct live live;    /* calls that have a place */
 	struct live refused; /* and those that are told that there is none */
 	struct waiting waiting;
-	char address[300]; /* with the port that it has */
-	unsigned port_number;
-=======
-	struct live live; /* calls */
->>>>>>> 96ca186 (rpc: a port's number is set once, under the lock)
 	struct worker *workers, **worker_list;
 	unsigned workers_n;
 	struct keys keys;
