@@ -79,6 +79,25 @@ int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e
 	return rc;
 }
 
+int auth_token_load(struct auth_secret *ret, const char *file, struct rs_err *e)
+{
+	struct auth_secret s;
+	int rc = auth_secret_load(&s, file, e);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < s.len && !rc; i++)
+		if (s.bytes[i] <= ' ' || s.bytes[i] > '~')
+			rc = rs_fail(e, RS_ECONFIG,
+				     "%s has the byte 0x%02x at %u, printable characters of ASCII without blanks were "
+				     "expected of a token",
+				     file, s.bytes[i], i);
+	if (!rc)
+		*ret = s;
+	auth_secret_clear(&s);
+	return rc;
+}
+
 int auth_random(void *buf, size_t n, struct rs_err *e)
 {
 	if (getrandom(buf, n, 0) != (ssize_t)n)

@@ -27,6 +27,8 @@ struct auth_secret {
  * success. Errors name the file and say what was expected: RS_EIO when it cannot be opened or read, RS_ECONFIG when it
  * is no regular file, others may read or write it, or its length is wrong. */
 int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e);
+/* The same of a token, a secret that is shown as text in a header: printable characters of ASCII, no blanks. */
+int auth_token_load(struct auth_secret *ret, const char *file, struct rs_err *e);
 void auth_secret_clear(struct auth_secret *s);
 
 /* n <= 256 random bytes of the system. Errors: RS_EIO. */

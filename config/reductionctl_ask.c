@@ -12,25 +12,12 @@
 
 enum { ANSWER_MS = 10000 }; /* for an answer that is complete at once */
 
-static int add_reducer(struct asking *a, const char *name, const char *address, const char *tls_name)
+static void add_reducer(struct asking *a, const char *name, const char *address, const char *tls_name)
 {
 	snprintf(a->reducers[a->reducers_n].tls_name, sizeof a->reducers->tls_name, "%s",
 		 tls_name[0] ? tls_name : address);
 	snprintf(a->reducers[a->reducers_n].name, sizeof a->reducers->name, "%s", name);
 	snprintf(a->reducers[a->reducers_n++].address, sizeof a->reducers->address, "%s", address);
-	return RS_OK;
-}
-
-static int take_address(struct asking *a, const char *address, struct rs_err *e)
-{
-	const struct schema_key *key = schema_find("reducers", "control");
-	struct rs_reducer reducer = {0};
-
-	if (!address[0] || !value_parse(key, address, &reducer))
-		return rs_fail(e, RS_EINVAL,
-			       "found \"%s\", expected host:port of a reducer's gRPC port, or a file that there is",
-			       address);
-	return add_reducer(a, "", reducer.control, "");
 }
 
 /* The token of a file; it never stands in an argument, which others could see. */
@@ -38,7 +25,7 @@ static int take_token(struct asking *a, const char *file, struct rs_err *e)
 {
 	static const char scheme[] = "Bearer ";
 	struct auth_secret token;
-	int rc = auth_secret_load(&token, file, e);
+	int rc = auth_token_load(&token, file, e);
 
 	if (rc)
 		return rc;
@@ -52,6 +39,46 @@ static int take_token(struct asking *a, const char *file, struct rs_err *e)
 	}
 	auth_secret_clear(&token);
 	return rc;
+}
+
+/* Options go before what the file says, of which cfg is NULL when there is none. */
+static int take_tls(struct asking *a, const struct call *call, const struct rs_config *cfg, struct rs_err *e)
+{
+	const char *authority = call->value[ASK_AUTHORITY];
+	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
+	bool by_file = cfg && cfg->security.tls != TLS_OFF;
+	struct tls_files files;
+
+	if (!certificate != !key)
+		return rs_fail(e, RS_EINVAL, "found --%s alone, expected --certificate and --key together",
+			       certificate ? "certificate" : "key");
+	if (certificate && !authority && !by_file)
+		return rs_fail(e, RS_EINVAL, "found --certificate without --authority, expected both");
+	a->secure = authority || by_file;
+	if (!a->secure)
+		return RS_OK;
+	if (!certificate && by_file && cfg->security.tls == TLS_MUTUAL) {
+		certificate = cfg->security.certificate;
+		key = cfg->security.key;
+	}
+	if (!authority && by_file)
+		authority = cfg->security.authority;
+	files = (struct tls_files){certificate ? certificate : "", key ? key : "", authority ? authority : ""};
+	return tls_texts_load(&a->texts, &files, e);
+}
+
+static int take_address(struct asking *a, const struct call *call, struct rs_err *e)
+{
+	const struct schema_key *key = schema_find("reducers", "control");
+	const char *address = call->file;
+	struct rs_reducer reducer = {0};
+
+	if (!address[0] || !value_parse(key, address, &reducer))
+		return rs_fail(e, RS_EINVAL,
+			       "found \"%s\", expected host:port of a reducer's gRPC port, or a file that there is",
+			       address);
+	add_reducer(a, "", reducer.control, "");
+	return take_tls(a, call, NULL, e);
 }
 
 static int take_file(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
@@ -72,29 +99,10 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 			     call->file, cfg.reducers_n);
 	else if (!call->value[ASK_TOKEN] && token[0])
 		rc = take_token(a, token, e);
-	a->secure = cfg.security.tls != TLS_OFF;
-	if (!rc && a->secure && !call->value[ASK_AUTHORITY] && !call->value[ASK_CERTIFICATE])
-		rc = rs_config_tls_texts(&a->texts, RS_TLS_WORKER, &cfg, e);
+	if (!rc)
+		rc = take_tls(a, call, &cfg, e);
 	rs_config_close(&cfg);
 	return rc;
-}
-
-/* Options go before what the file says. */
-static int take_tls(struct asking *a, const struct call *call, struct rs_err *e)
-{
-	const char *authority = call->value[ASK_AUTHORITY];
-	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
-	struct tls_files files = {certificate ? certificate : "", key ? key : "", authority ? authority : ""};
-
-	if (!certificate != !key)
-		return rs_fail(e, RS_EINVAL, "found --%s alone, expected --certificate and --key together",
-			       certificate ? "certificate" : "key");
-	if (certificate && !authority && !a->secure)
-		return rs_fail(e, RS_EINVAL, "found --certificate without --authority, expected both");
-	if (!authority && !certificate)
-		return RS_OK;
-	a->secure = true;
-	return tls_texts_load(&a->texts, &files, e);
 }
 
 int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
@@ -109,11 +117,9 @@ int asking_open(struct asking *a, const struct call *call, bool admin, struct rs
 	if (access(call->file, F_OK) == 0)
 		rc = take_file(a, call, admin, e);
 	else
-		rc = take_address(a, call->file, e);
+		rc = take_address(a, call, e);
 	if (!rc && call->value[ASK_TOKEN])
 		rc = take_token(a, call->value[ASK_TOKEN], e);
-	if (!rc)
-		rc = take_tls(a, call, e);
 	if (!rc)
 		rc = rpc_load(&a->rpc, e);
 	if (!rc)

@@ -62,6 +62,19 @@ static int check_secrets(const char *path, struct rs_err *e)
 	return rc;
 }
 
+static int check_token(const char *key, const char *path, struct rs_err *e)
+{
+	struct auth_secret token;
+
+	if (!path[0] || !can_look(key, path))
+		return RS_OK;
+	if (auth_token_load(&token, path, e))
+		return rs_wrap(e, "%s", key);
+	printf("%s: %s: ok, %u bytes\n", key, path, token.len);
+	auth_secret_clear(&token);
+	return RS_OK;
+}
+
 /* Reads the files that security.tls names, as the process that reads this file would. */
 static int check_tls(const struct rs_config *cfg, struct rs_err *e)
 {
@@ -92,6 +105,7 @@ static int check_files(const struct rs_config *cfg, struct rs_err *e)
 {
 	const char *secret = cfg->security.secret, *secrets = cfg->security.secrets;
 	uint32_t len;
+	int rc;
 
 	if (secret[0] && can_look("security.secret", secret)) {
 		if (check_secret(secret, &len, e))
@@ -100,6 +114,11 @@ static int check_files(const struct rs_config *cfg, struct rs_err *e)
 	}
 	if (secrets[0] && can_look("security.secrets", secrets) && check_secrets(secrets, e))
 		return rs_wrap(e, "security.secrets");
+	rc = check_token("security.read_token", cfg->security.read_token, e);
+	if (!rc)
+		rc = check_token("security.admin_token", cfg->security.admin_token, e);
+	if (rc)
+		return rc;
 	return check_tls(cfg, e) ? rs_wrap(e, "security.tls") : RS_OK;
 }
 

@@ -195,8 +195,9 @@ const struct schema_key schema_keys[] = {
  .help = "Names of the jobs that it may join, in the same way"},
 
 {"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "Of reducers: file with the token, 16 to 1024 bytes, of those who may ask for status and events; empty: "
- "processes on the reducer's own machine may, and nobody else. `reductionctl FILE` reads it too"},
+ .help = "Of reducers: file with the token, 16 to 1024 characters of ASCII without blanks, of those who may ask for "
+ "status and events; empty: processes on the reducer's own machine may, and nobody else. `reductionctl FILE` reads it "
+ "too"},
 {"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "As `read_token`, of those who may drain and reload; who has it may ask for status and events as well"},
 

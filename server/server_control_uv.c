@@ -115,7 +115,7 @@ static void on_rpc_log(void *user, const char *line)
 static int load_token(struct auth_secret *token, const char *file, const char *key, struct rs_err *e)
 {
 	token->len = 0;
-	if (!file[0] || !auth_secret_load(token, file, e))
+	if (!file[0] || !auth_token_load(token, file, e))
 		return RS_OK;
 	return rs_wrap(e, "security.%s", key);
 }

@@ -356,13 +356,14 @@ class Control(unittest.TestCase):
     def test_tokens_that_cannot_be_used(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
             file = pathlib.Path(folder) / "a.yaml"
-            for mode, text, says in (0o644, READ, "admin"), (0o600, "short", "16"):
+            for mode, text, says in (0o644, READ, "admin"), (0o600, "short", "16"), (0o600, READ + " ", "0x20"):
                 token = self.token("unfit", text, mode)
                 file.write_text(json.dumps({**GRPC, "security": {"admin_token": token}}))
                 done = subprocess.run([harness.binary("reduction-server"), "--config", file, "--listen", "127.0.0.1:0"],
                                       capture_output=True, text=True, timeout=20 * harness.SCALE)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(f"security.admin_token: {token}", done.stderr)
+                self.assertIn(f"security.admin_token: {token}", ctl("check", str(file))[2])
                 status, out, err = ctl("status", "--token", token, "127.0.0.1:1")
                 self.assertEqual((status, out), (1, ""))
                 self.assertIn(token, err)
@@ -401,6 +402,12 @@ class Control(unittest.TestCase):
             status, out, err = ctl("status", *authority, address)
             self.assertEqual((status, out), (1, ""))
             self.assertIn(f"reductionctl: {address}: gRPC ", err)
+            # what options do not say a file does
+            tree = {"reducers": [{"id": "r0", "address": c.address(0), "control": address}], **mutual.worker("w")}
+            file.write_text(json.dumps(tree))
+            self.ctl_ok("status", str(file))
+            self.ctl_ok("status", *authority, str(file))
+            self.ctl_ok("status", "--certificate", mutual.file("w.pem"), "--key", mutual.file("w.key"), str(file))
 
     def test_readers_that_do_not_read(self):
         with harness.Cluster(server_config=GRPC) as c:

@@ -136,6 +136,29 @@ START_TEST(a_file_holds_a_secret_or_says_why_not)
 }
 END_TEST
 
+static const struct {
+	const char *end;
+	bool good;
+} tokens[] = {
+    {"", true},     {"\n", true},    {"~!", true},        {" ", false},    {"\r\n", false},
+    {"\tx", false}, {"\x7f", false}, {"\xc3\xa4", false}, {"\n\n", false},
+};
+
+/* A token is sent as the value of a header. */
+START_TEST(a_token_is_text)
+{
+	const char *path = write_file(32, tokens[_i].end, 0600);
+	struct auth_secret s = {.len = 77};
+	struct rs_err e;
+
+	ck_assert_int_eq(auth_token_load(&s, path, &e), tokens[_i].good ? RS_OK : RS_ECONFIG);
+	if (tokens[_i].good)
+		return;
+	ck_assert_uint_eq(s.len, 77);
+	ck_assert_msg(strstr(e.msg, path) && strstr(e.msg, "without blanks were expected"), "\"%s\"", e.msg);
+}
+END_TEST
+
 START_TEST(what_is_no_file_is_said_at_once)
 {
 	struct auth_secret s;
@@ -179,6 +202,7 @@ int main(void)
 	tcase_add_loop_test(tc, proofs_are_what_the_specification_says, 0, sizeof vectors / sizeof vectors[0]);
 	tcase_add_test(tc, proofs_are_equal_in_all_their_bytes);
 	tcase_add_loop_test(tc, a_file_holds_a_secret_or_says_why_not, 0, sizeof files / sizeof files[0]);
+	tcase_add_loop_test(tc, a_token_is_text, 0, sizeof tokens / sizeof tokens[0]);
 	tcase_add_test(tc, what_is_no_file_is_said_at_once);
 	tcase_add_test(tc, random_numbers_differ);
 	suite_add_tcase(suite, tc);
