@@ -144,19 +144,17 @@ void server_control_take(struct server *s, struct control_tokens *t)
 	auth_secret_clear(&t->admin);
 }
 
-int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e)
+int server_control_texts(const struct server *s, const struct rs_config *cfg, struct tls_texts *ret, struct rs_err *e)
 {
-	struct tls_texts t;
-	int rc;
+	*ret = (struct tls_texts){.certificate = NULL};
+	return s->rpc_server ? rs_config_tls_texts(ret, RS_TLS_REDUCER, cfg, e) : RS_OK;
+}
 
-	if (!s->rpc_server || cfg->security.tls == TLS_OFF)
-		return RS_OK;
-	rc = rs_config_tls_texts(&t, RS_TLS_REDUCER, cfg, e);
-	if (rc)
-		return rc;
-	rc = s->rpc->server_reload(s->rpc_server, &(struct rpc_tls){t.certificate, t.key, t.authority}, e);
-	tls_texts_free(&t);
-	return rc;
+int server_control_certificates(struct server *s, const struct tls_texts *texts, struct rs_err *e)
+{
+	struct rpc_tls tls = {texts->certificate, texts->key, texts->authority};
+
+	return tls.certificate ? s->rpc->server_reload(s->rpc_server, &tls, e) : RS_OK;
 }
 
 static int start_port(struct server *s, struct rs_err *e)

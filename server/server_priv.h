@@ -98,9 +98,11 @@ void server_control_reported(struct server *s, struct lane_thread *lane);
 int server_control_read(struct server *s, struct control_tokens *ret, struct rs_err *e);
 /* They are good from now on; cleared. */
 void server_control_take(struct server *s, struct control_tokens *t);
-/* The certificates that this configuration names, which is not kept, from now on. Errors: RS_ECONFIG, RS_ENOMEM; then
- * the old ones stay. */
-int server_control_certificates(struct server *s, const struct rs_config *cfg, struct rs_err *e);
+/* Reads the certificates that this configuration names, for tls_texts_free; none where no port shows them. Errors:
+ * RS_ECONFIG, RS_ENOMEM. */
+int server_control_texts(const struct server *s, const struct rs_config *cfg, struct tls_texts *ret, struct rs_err *e);
+/* The port shows them from now on. Errors: RS_ENOMEM; then the old ones stay. */
+int server_control_certificates(struct server *s, const struct tls_texts *texts, struct rs_err *e);
 /* Before the lanes stop: nobody asks or steers any more. */
 void server_control_stop(struct server *s);
 /* After the lanes have stopped: the port closes. */

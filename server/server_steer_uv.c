@@ -46,16 +46,22 @@ static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 /* New connections use the new files. Whether there is TLS at all is for a restart to change. */
 static int reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
 {
+	struct tls_texts texts;
 	int rc;
 
 	if (fresh->security.tls != s->cfg->security.tls)
 		return RS_OK;
-	rc = admission_reload(&s->admission, fresh, e);
-	if (!rc)
-		rc = server_control_certificates(s, fresh, e);
+	rc = server_control_texts(s, fresh, &texts, e);
 	if (rc)
 		return rc;
-	greetings_set_tls(s->greetings, s->admission.certificates.ctx);
+	rc = admission_reload(&s->admission, fresh, e);
+	if (!rc) {
+		greetings_set_tls(s->greetings, s->admission.certificates.ctx); /* the one before is gone */
+		rc = server_control_certificates(s, &texts, e);
+	}
+	tls_texts_free(&texts);
+	if (rc)
+		return rc;
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	return RS_OK;
 }
