@@ -48,7 +48,11 @@ static int bio_write(BIO *b, const char *data, size_t n, size_t *written)
 	n -= (size_t)sent;
 	if (n > 0 && !w->out)
 		w->out = malloc(WIRE_OUT);
-	if (n > 0 && (!w->out || w->out_at + w->out_n + n > WIRE_OUT)) {
+	if (n > 0 && !w->out) {
+		w->error = ENOMEM;
+		return 0;
+	}
+	if (n > 0 && w->out_at + w->out_n + n > WIRE_OUT) {
 		w->error = ENOBUFS;
 		return 0;
 	}

@@ -20,6 +20,8 @@ static bool pem_copy(struct pem *to, const struct rpc_tls *from)
 
 static void pem_free(struct pem *p)
 {
+	if (p->key)
+		explicit_bzero(p->key, strlen(p->key));
 	free(p->certificate);
 	free(p->key);
 	free(p->authority);

@@ -80,7 +80,22 @@ class Right(GrpcTls):
         self.assertFalse(joins("old"))
 
 
+@unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Refused(GrpcTls):
+    def test_other_versions_of_tls(self):
+        host, port = self.cluster().address(0).rsplit(":", 1)
+        for version, good in ((ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, True)):
+            context = ssl.create_default_context(cafile=self.good.file("ca.pem"))
+            context.minimum_version = context.maximum_version = version
+            context.set_alpn_protocols(["h2"])
+            with self.subTest(version), socket.create_connection((host, int(port)), timeout=20 * harness.SCALE) as s:
+                if good:
+                    with context.wrap_socket(s, server_hostname="localhost") as tls:
+                        self.assertEqual((tls.version(), tls.selected_alpn_protocol()), ("TLSv1.3", "h2"))
+                else:
+                    with self.assertRaises(OSError):
+                        context.wrap_socket(s, server_hostname="localhost")
+
     def fails(self, c, config, expected):
         said = c.start_worker(0, 1, test_tls.WORKER, config=config).said("end")
         self.assertRegex(said["message"], expected)
