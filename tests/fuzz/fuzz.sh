@@ -39,7 +39,7 @@ prepare() { # TARGET: builds it with libFuzzer; sets bin
 longest() { # TARGET: bytes of an input that are worth trying
 	case $1 in
 	config) echo 4096 ;;
-	server | worker | agent) echo 1024 ;;
+	server | worker | agent | service) echo 1024 ;;
 	*) echo 512 ;;
 	esac
 }
@@ -56,7 +56,7 @@ run() {
 most() { # TARGET: inputs that are kept; what a parser refuses ends an input, so it takes many
 	case $1 in
 	config) echo 60 ;;
-	server | worker | agent) echo 30 ;;
+	server | worker | agent | service) echo 30 ;;
 	value | launch) echo 18 ;;
 	*) echo 14 ;;
 	esac
@@ -81,7 +81,8 @@ coverage() {
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
 	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
 		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
-		server/{handshake,lane,registry,session*,slot,stripe*}.c agent/{exchange*,link*,local*,window}.c |
+		server/{events,handshake,lane,registry,service*,session*,slot,status,stripe*}.c \
+		agent/{exchange*,link*,local*,window}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }
 
