@@ -56,7 +56,8 @@ void team_rank_ended(struct rank *k)
 	/* something of a generation that has failed may still be there for a while, and be in the way */
 	if (t->failed && next->generation == t->generation && !next->again && !next->born)
 		next->generation++;
-	if (next->again && (!all_ran(t) || t->hit))
+	/* where ranks had only begun to gather, one may be gone for itself before it is for the reducer */
+	if (next->generation == t->generation && (t->hit || (next->again && !all_ran(t))))
 		after_us = 100000;
 	if (!all && next->generation > t->generation) {
 		fault_blame(t, FAULT_REPLACED, -1, "replaced generation");
