@@ -10,12 +10,13 @@ Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/t
 77 skipped, anything else failed), tests/fuzz/fuzz_*.c (built, run on their committed inputs; exit status as well) and
 tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
 ThreadSanitizer has nothing to say of what has one thread: of that build only end-to-end tests run, and units that start
-threads, but for those that say "Talks gRPC." in their first lines. The simulator runs for five minutes in all.
+threads, but for those that say "Not under ThreadSanitizer" in their first lines.
 End-to-end tests that say "Also over gRPC" in their first lines run once more with REDUCTION_TRANSPORT=grpc, but not
 under ThreadSanitizer, which does not know gRPC's threads.
 All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
-others." in their first lines. The whole output of a program is shown when it failed. A program fails as well when its
-time is over, when it ran no test, and when it leaves processes behind; those are ended.
+others." in their first lines. The simulator runs for five minutes in all, on what the others leave of the processors.
+The whole output of a program is shown when it failed. A program fails as well when its time is over, when it ran no
+test, and when it leaves processes behind; those are ended.
 """
 
 import argparse
@@ -38,42 +39,46 @@ PYTHON = "/usr/bin/python3"
 MARK = "RS_TEST_PROGRAM"  # in the environment of a program and of everything that it starts
 SKIPPED = 77
 BESIDE = "Runs beside others."
-TALKS_GRPC = "Talks gRPC."
+NO_RACES = "Not under ThreadSanitizer"
 GRPC = "Also over gRPC"  # followed by ", beside others.": the second time is not about how long things take
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Program:
     """A test program of one build. `kind` is how its tests are counted: libcheck, unittest or status (it
-    is one test). `limit` is in seconds. `parallel`: others may run at the same time. `env`: more variables."""
+    is one test). `limit` is in seconds. `parallel`: others may run at the same time; `idle`: all others may, and it
+    takes no processor from them. `env`: more variables."""
 
-    def __init__(self, label, argv, kind, limit, build="", san="", parallel=False, env=None):
+    def __init__(self, label, argv, kind, limit, build="", san="", parallel=False, idle=False, env=None):
         self.label, self.argv, self.kind, self.limit = label, argv, kind, limit
-        self.build, self.san, self.parallel, self.env = build, san, parallel, env or {}
+        self.build, self.san, self.parallel, self.idle, self.env = build, san, parallel, idle, env or {}
 
 
 @functools.lru_cache
-def fixed_addresses():
-    """Command prefix under which ThreadSanitizer finds its memory also where the kernel randomizes more than it
-    expects; empty where that is not allowed."""
-    prefix = ["setarch", "-R"]
+def usable(*prefix):
+    """A command that runs another one, as a list; an empty one where it is not allowed."""
     try:
-        return prefix if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0 else []
+        return list(prefix) if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0 else []
     except OSError:
         return []
 
 
+def fixed_addresses():
+    """With it ThreadSanitizer finds its memory also where the kernel randomizes more than it expects."""
+    return usable("setarch", "-R")
+
+
 def has_threads(source):
-    """Whether ThreadSanitizer can say something of it: it does not see how gRPC, which is not built for it, hands
-    things from thread to thread."""
+    """Whether ThreadSanitizer can say something of it that it does not say of others; it does not see how gRPC, which
+    is not built for it, hands things from thread to thread."""
     text = source.read_text()
     if source.parent.name == "e2e":
-        return TALKS_GRPC not in text[:2000]
+        return NO_RACES not in text[:2000]
     return "pthread.h" in text and "common/rpc/" not in text
 
 
 def program(source, build, san):
-    unit, fuzz = source.parent.name == "unit", source.parent.name == "fuzz"
+    unit, sim, fuzz = (source.parent.name == kind for kind in ("unit", "sim", "fuzz"))
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
     limit = (150 if unit else 300) * (5 if "thread" in san else 3 if san else 1)
     # without sanitizers end-to-end tests look at how long things take
@@ -83,9 +88,12 @@ def program(source, build, san):
         return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
     args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
-    if source.parent.name == "sim":
-        args = ["--seconds", "60" if san else "240"]
-    return Program(label, [*before, built, *args], "libcheck" if unit else "status", limit, build, san, parallel)
+    # as many forks of a process with AddressSanitizer's shadow as there are tests take most of the time of a program
+    env = {"CK_FORK": "no"} if unit and "address" in san else {}
+    if sim:
+        args, before = ["--seconds", "60" if san else "240"], usable("chrt", "--idle", "0")
+    kind = "libcheck" if unit else "status"
+    return Program(label, [*before, built, *args], kind, limit, build, san, parallel, idle=sim, env=env)
 
 
 def over_grpc(source, build, san):
@@ -97,7 +105,7 @@ def over_grpc(source, build, san):
         return None
     p = program(source, build, san)
     p.label += " over gRPC"
-    p.env["REDUCTION_TRANSPORT"] = "grpc"
+    p.env.update(REDUCTION_TRANSPORT="grpc", REDUCTION_TEST_SLOW="1")  # what repeats on a larger scale is for TCP
     p.parallel = p.parallel or f"{GRPC}, beside others." in head
     return p
 
@@ -112,6 +120,12 @@ def programs(folders, only, match):
             chosen = [s for s in sources if match in s.stem and ("thread" not in san or has_threads(s))]
             yield [program(s, build, san) for s in chosen]
             yield [p for s in chosen if kind == "e2e" and (p := over_grpc(s, build, san))]
+
+
+def long_first(program):
+    """Sorts so that no long program is left for the end, when others have nothing to do."""
+    slow = 2 if "thread" in program.san else 1 if program.san else 0
+    return (" e2e/" not in program.label, -slow)
 
 
 def count(program, text, status):
@@ -256,16 +270,22 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
     todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
-    beside = sorted((p for p in todo if p.parallel), key=lambda p: " sim/" not in p.label)  # the longest first
-    todo = [*checks, *(p for p in todo if not p.parallel), *beside]
+    idle = [p for p in todo if p.idle]
+    beside = sorted((p for p in todo if p.parallel and not p.idle), key=long_first)
+    alone = [p for p in todo if not p.parallel]
+    todo += checks
     runner = Runner(args.timeout)
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())
     signal.signal(signal.SIGINT, lambda *_: runner.stop())
     started = time.monotonic()
-    for program in todo[: len(todo) - len(beside)]:
+    for program in checks:
         runner.run(program)
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(runner.run, beside))
+    with concurrent.futures.ThreadPoolExecutor(1) as leftover, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        last = leftover.map(runner.run, idle)
+        for program in alone:
+            runner.run(program)
+        for _ in itertools.chain(pool.map(runner.run, beside), last):
+            pass  # what a thread has raised is raised here
     print(f"{len(todo)} programs in {time.monotonic() - started:.0f} s")
     passed, failed, skipped = runner.sums
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)

@@ -51,6 +51,9 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PAT
 # Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 1
 
+# Timeout of a connect that cannot succeed: several attempts have to fit in, and all of it is waited for.
+SOON = {"timeouts": {"connect": f"{1500 * (4 if 'thread' in SAN else 2 if SAN else 1)}ms"}}
+
 # Tests leave out what only repeats on a larger scale when this is set.
 SLOW = os.environ.get("REDUCTION_TEST_SLOW", "1" if SAN else "0") not in ("", "0")
 

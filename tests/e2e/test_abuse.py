@@ -21,7 +21,7 @@ import wire
 LOAD = str(harness.BUILD / "bench" / "reduction-load")
 LIMITS = {"jobs": 8, "connections": 400, "memory": "64MiB"}
 LINES = 5  # of the log in a second, for each event that a stranger can cause
-SECONDS = 0.5 if harness.SLOW else 1
+SECONDS = 0.5  # of a job
 
 
 def memory(pid):

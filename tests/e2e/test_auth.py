@@ -213,7 +213,7 @@ class Auth(Guarded):
                 with self.subTest(job):
                     self.refused(c, told, logged, job={"name": job}, security={"secret": secret})
             # one rank of two: the other one hears who is missing
-            one = c.start_worker(0, 2, STEPS, config={"job": {"name": "both"}})
+            one = c.start_worker(0, 2, STEPS, config={"job": {"name": "both"}, **harness.SOON})
             self.refused(c, proof, job={"name": "both"}, security={"secret": theirs})
             self.assertRegex(one.said("end", 40)["message"], "rank 1 of 2 has not joined job both")
             c.wait_all([one])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduction-bench: its numbers, its processes, and how it ends."""
+"""reduction-bench: its numbers, its processes, and how it ends.
+
+Not under ThreadSanitizer: it has no threads of its own, and test_capi has the library's.
+"""
 
 import json
 import os

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines of the programs: help, version, exit codes, configuration errors, logs."""
+"""Command lines of the programs: help, version, exit codes, configuration errors, logs.
+
+Not under ThreadSanitizer: no second thread has begun by then.
+"""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching and steering real reducers: reductionctl, and gRPC clients of others. Talks gRPC. Runs beside others."""
+"""Watching and steering real reducers: reductionctl, and gRPC clients of others. Runs beside others."""
 
 import json
 import os

@@ -157,7 +157,8 @@ class Programs(unittest.TestCase):
         print(p.out, end="", flush=True)
 
     def test_soak(self):
-        p = self.start("soak.py", "--minutes", 0.4, "--between-faults", "0.5-2", "--between-jobs", "1-3")
+        minutes = 0.2 if harness.SLOW else 0.4
+        p = self.start("soak.py", "--minutes", minutes, "--between-faults", "0.5-2", "--between-jobs", "1-3")
         rows = p.objects()
         self.assertEqual((rows[-1]["verdict"], rows[-1]["memory_is_judged"]), ("good", False))
         self.assertEqual(rows[0]["errors"], 0)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of tensors, with and without agents: the bits of separate operations, the bytes of one, clear mismatches."""
+"""Groups of tensors, with and without agents: the bits of separate operations, the bytes of one, clear mismatches.
+
+Not under ThreadSanitizer: operations of groups take the way of others, and test_failover has groups as well.
+"""
 
 import unittest
 

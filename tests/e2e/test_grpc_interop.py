@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC. Talks gRPC.
+"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC.
 
-Runs beside others.
+Runs beside others. Not under ThreadSanitizer, to which Python's own gRPC looks like races.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
-Talks gRPC. Runs beside others."""
+Runs beside others."""
 
 import contextlib
 import os
@@ -21,13 +21,12 @@ WORKER = harness.python("""
             worker.say("sum", value=float(comm.all_reduce(numpy.ones(5, numpy.float32))[0]))
     worker.say("end", **worker.attempt(run))
     """)
-SOON = {"timeouts": {"connect": f"{1500 * harness.SCALE}ms"}}
 
 
 @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
 class Port(unittest.TestCase):
     def error(self, c, transport, address):
-        config = {"job": {"transport": transport}, **SOON, "reducers": [{"id": "r0", "address": address}]}
+        config = {"job": {"transport": transport}, **harness.SOON, "reducers": [{"id": "r0", "address": address}]}
         return c.start_worker(0, 1, WORKER, config=config).said("end")["message"]
 
     def test_the_wrong_port(self):
@@ -41,7 +40,7 @@ class Port(unittest.TestCase):
         with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 1}}) as c:
             first = c.start_worker(0, 2, WORKER, config={"timeouts": {"connect": "10min"}})  # outlasts the second
             c.reducers[0].wait_text("job-opened")
-            second = c.start_worker(1, 2, WORKER, config=SOON)
+            second = c.start_worker(1, 2, WORKER, config=harness.SOON)
             self.assertIn("limits.connections", second.said("end")["message"])
             c.reducers[0].wait_text("connection-refused .*transport=grpc .*limits.connections")
             first.kill()
@@ -54,7 +53,7 @@ class Port(unittest.TestCase):
             with grpc.insecure_channel(c.address(0)) as channel:
                 method = channel.stream_stream("/reduction.v1.Reducer/Exchange")
                 silent = [method(Endless()) for _ in range(2)]
-                workers = c.start_workers(1, WORKER, config=SOON)
+                workers = c.start_workers(1, WORKER)
                 self.assertEqual(workers[0].said("end")["message"], "", workers[0].report())
                 for call in silent:
                     call.cancel()
@@ -67,7 +66,7 @@ class Port(unittest.TestCase):
                 s = stack.enter_context(http2.connect(c.address(0)))
                 s.sendall(http2.hello(0) + b"".join(http2.call(1 + 2 * i, http2.CHECK) for i in range(64)))
                 http2.begun(s, 64)
-            workers = c.start_workers(2, WORKER, config=SOON)
+            workers = c.start_workers(2, WORKER)
             self.assertEqual([w.said("end")["message"] for w in workers], ["", ""])
 
     def test_garbage(self):
@@ -96,7 +95,7 @@ class Port(unittest.TestCase):
                             self.assertNotEqual(e.code(), grpc.StatusCode.OK)
                         else:  # REFUSED
                             self.assertIn(b"RS\1\3", answer)
-            worker = c.start_worker(0, 1, WORKER, config=SOON)
+            worker = c.start_worker(0, 1, WORKER)
             self.assertEqual(worker.said("end")["message"], "", worker.report())
 
     def test_no_descriptors(self):
@@ -116,8 +115,7 @@ class Port(unittest.TestCase):
             c.reducers[0].wait_text("Too many open files")
             for s in flood:
                 s.close()
-            config = {"timeouts": {"connect": f"{10 * harness.SCALE}s"}}
-            worker = c.start_worker(0, 1, WORKER, config=config)
+            worker = c.start_worker(0, 1, WORKER)
             self.assertEqual(worker.said("end", 30)["message"], "", worker.report())
 
 
@@ -149,7 +147,7 @@ class Missing(unittest.TestCase):
         with harness.Cluster() as c:
             library = c.dir / "libreduction.so.0"
             shutil.copy(os.path.realpath(harness.worker_env()["REDUCTION_LIBRARY"]), library)
-            config = {"job": {"transport": "grpc"}, **SOON}
+            config = {"job": {"transport": "grpc"}}
             worker = c.start_worker(0, 1, WORKER, env={"REDUCTION_LIBRARY": library}, config=config)
             self.assertRegex(worker.said("end")["message"], f"job.transport: there is neither {library.parent}/libred")
 

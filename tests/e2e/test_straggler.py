@@ -2,7 +2,7 @@
 """A rank that is late fails nothing until timeouts.op, which is off unless the file sets it; then everybody reads which
 operation waits, for whom and since when, and the log has said so before.
 
-Runs beside others.
+Runs beside others. Not under ThreadSanitizer, since test_agent_faults and test_failures have such timeouts as well.
 """
 
 import signal

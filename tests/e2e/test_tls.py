@@ -31,7 +31,6 @@ WORKER = harness.python("""
             worker.say("sum", value=float(x[0]), same=bool((x == x[0]).all()))
     worker.say("end", **worker.attempt(run))
     """)
-SOON = {"timeouts": {"connect": f"{1500 * harness.SCALE}ms"}}
 LOCALHOST = "reducer:localhost,127.0.0.1"
 ACCESS = [{"certificate": "team-a", "jobs": "a*"}, {"certificate": "*.team-b.example", "jobs": "test"}]
 
@@ -52,7 +51,7 @@ class Tls(unittest.TestCase):
         server = self.good.reducer("localhost") if server is None else server
         config = self.good.worker() if config is None else config
         more = {"server_args": ["--log-level", "debug"], **more}
-        c = harness.Cluster(config={**SOON, **config}, server_config=server, **more)
+        c = harness.Cluster(config=config, server_config=server, **more)
         self.addCleanup(c.__exit__, None, None, None)
         return c.__enter__()
 
@@ -69,7 +68,7 @@ class Tls(unittest.TestCase):
         """A worker with this configuration cannot join, and reads why; the reducer's log says so too, unless it has
         said as much as it does in a second already: then the next try is told."""
         for last in (False, False, True):
-            said = c.start_worker(0, 1, WORKER, config=config).said("end")
+            said = c.start_worker(0, 1, WORKER, config={**harness.SOON, **(config or {})}).said("end")
             self.assertRegex(said["message"], at_worker)
             try:
                 c.reducers[0].wait_text(rf"connection-refused peer=127.* reason=\".*{at_reducer}", 20 if last else 1.2)
@@ -178,7 +177,7 @@ class Refused(Tls):
                  "may not join job test"),
             ):  # fmt: skip
                 with self.subTest(at_worker):
-                    self.refused(c, {"timeouts": {"connect": "1s"}, **config}, at_worker, at_reducer)
+                    self.refused(c, config, at_worker, at_reducer)
             # what team-a may do
             config = {**self.good.worker("team-a"), "job": {"name": "a7"}}
             self.summed(c.start_workers(2, WORKER, config=config))
@@ -214,8 +213,7 @@ class Refused(Tls):
         with test_unharmed(self, c):
             for context, reason in cases:
                 with self.subTest(reason), c.connect(0) as sock:
-                    with self.assertRaises((ssl.SSLError, ConnectionError)):
-                        tls = context.wrap_socket(sock)
+                    with self.assertRaises((ssl.SSLError, ConnectionError)), context.wrap_socket(sock) as tls:
                         tls.sendall(wire.hello())
                         if not tls.recv(1):  # the alert has come; then the end
                             raise ConnectionError
@@ -231,9 +229,8 @@ class Refused(Tls):
         ]  # fmt: skip
         for context, reason in cases:
             with self.subTest(reason), impostor(context) as address:
-                c = self.cluster(reducers=0, config={
-                    **self.good.worker(), "reducers": [{"id": "r0", "address": address}],
-                    "timeouts": {"connect": f"{1000 * harness.SCALE}ms"}})  # fmt: skip
+                reducers = [{"id": "r0", "address": address}]
+                c = self.cluster(reducers=0, config={**self.good.worker(), **harness.SOON, "reducers": reducers})
                 worker = c.start_worker(0, 1, WORKER)
                 self.assertRegex(worker.said("end")["message"], f"reducer r0 at {address}: .*({reason})")
                 worker.wait_text(f"tls-failed reducer=r0 .*({reason})")
@@ -447,7 +444,8 @@ class impostor:
             with sock:
                 try:
                     if self.context:
-                        self.context.wrap_socket(sock, server_side=True).recv(1)
+                        with self.context.wrap_socket(sock, server_side=True) as tls:
+                            tls.recv(1)
                     else:
                         sock.recv(100)
                         sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

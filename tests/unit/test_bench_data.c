@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__ /* how many ranks there are is nothing for it, and most of the work */
+static const int worlds[] = {1, 2, 3, 4, 8};
+#else
 static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 200};
+#endif
 enum { WORLDS = sizeof(worlds) / sizeof(worlds[0]) };
 
 /* What the kernels make of all ranks' data, in the order of ranks or against it. */
