@@ -12,7 +12,7 @@
 #ifdef __SANITIZE_ADDRESS__ /* how many ranks there are is nothing for it, and most of the work */
 static const int worlds[] = {1, 2, 3, 4, 8};
 #else
-static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 200};
+static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 130};
 #endif
 enum { WORLDS = sizeof(worlds) / sizeof(worlds[0]) };
 
