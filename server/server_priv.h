@@ -70,6 +70,9 @@ struct server {
 void server_stop(struct server *s);
 /* Connections that have not been handed to lanes. */
 unsigned server_greeted(const struct server *s);
+/* gRPC accepts whoever comes: how many connections its port can have, and so what they cost, is bounded by how many
+ * descriptors this process may have. Leaves as many for it as for workers. */
+void server_bound_descriptors(struct server *s);
 enum { REFUSED_MAX = 64 }; /* connections beyond the limit that are told why */
 /* May this worker, which came from `peer`, join? RS_OK: it counts as a session, and whoever hands it to lane *ret calls
  * registry_admitted then; else *refused says why not. */

@@ -72,6 +72,7 @@ static void take_over(struct server *s, const struct rs_config *fresh)
 		s->log->level = fresh->logging.level;
 	s->as_read.logging.level = fresh->logging.level;
 	s->max_connections = fresh->limits.connections;
+	server_bound_descriptors(s);
 	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh->limits.jobs,
 								   .workers = fresh->limits.workers,
 								   .memory_bytes = fresh->limits.memory_bytes});

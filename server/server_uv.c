@@ -374,6 +374,17 @@ static void check_descriptors(struct server *s)
 			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
 }
 
+void server_bound_descriptors(struct server *s)
+{
+	rlim_t most = 2 * (rlim_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (rlim_t)s->lanes_n;
+	struct rlimit r;
+
+	if (!s->rpc_server || getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	r.rlim_cur = most < r.rlim_max ? most : r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
 static struct server *server_new(const struct server_options *opt)
 {
 	struct server *s = calloc(1, sizeof *s);
@@ -482,6 +493,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	log_listening(s, kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	check_descriptors(s);
+	server_bound_descriptors(s);
 	*ret = s;
 	return RS_OK;
 

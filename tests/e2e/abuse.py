@@ -4,7 +4,8 @@
 
     abuse.py KIND ADDRESS [SECONDS]
 
-ADDRESS is host:port of a reducer, for kinds that begin with "local-" the path of an agent's socket. When its standard
+ADDRESS is host:port of a reducer, for kinds that begin with "grpc-" that of its gRPC port, for those that begin with
+"local-" the path of an agent's socket. When its standard
 input says something or ends, or the time is over, it writes a last line of JSON: how many times it did it, and how
 often it was told why not.
 tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs that must not suffer from it.
@@ -22,6 +23,7 @@ import sys
 import threading
 import time
 
+import http2
 import local
 import wire
 
@@ -208,7 +210,7 @@ class Abuse:
     def pings(self):
         """Connections that joined jobs and send nothing but PINGs, as fast as they can."""
         data = wire.frame(wire.PING) * 1024
-        held = [s for s in (self.join(job=next(self.names), world_size=2) for _ in range(4)) if s]
+        held = [s for s in (self.join(job=next(self.names), world_size=2) for _ in range(64)) if s]
         for s in held:
             s.setblocking(False)
         while not self.stopped.is_set():
@@ -252,6 +254,41 @@ class Abuse:
     def dead(self):
         """Ranks that join and are never heard of again, as after the loss of a machine."""
         self.hold(lambda: self.join(job=next(self.names), world_size=2, window=1), 50)
+
+    # the gRPC port
+
+    def grpc(self, said):
+        s = self.connect()
+        if s:
+            s.sendall(said)
+        return s
+
+    def grpc_silent(self):
+        """Thousands of connections that never say anything."""
+        self.hold(self.connect, HELD)
+
+    def grpc_idle(self):
+        """Thousands that speak HTTP/2, and never call."""
+        self.hold(lambda: self.grpc(http2.hello()), HELD)
+
+    def grpc_garbage(self):
+        while not self.stopped.is_set():
+            self.once(http2.hello() + self.rng.randbytes(200), wait=True)
+
+    def calls(self, path, message=None, end=True):
+        return b"".join(http2.call(1 + 2 * i, path, message, end) for i in range(http2.CALLS))
+
+    def grpc_health(self):
+        """Questions about health whose answers are never taken, as many as connections may have."""
+        self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.CHECK)), HELD)
+
+    def grpc_watch(self):
+        """The same, of those that never end."""
+        self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.WATCH)), HELD)
+
+    def grpc_streams(self):
+        """Streams on which no HELLO comes."""
+        self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.EXCHANGE)), HELD)
 
     # the agent's socket
 
@@ -322,12 +359,14 @@ class Abuse:
 
 
 KINDS = ["storm", "silent", "loris", "garbage", "absurd", "jobs", "churn", "huge", "pings", "deaf", "dead"]
+GRPC_KINDS = ["grpc-silent", "grpc-idle", "grpc-garbage", "grpc-health", "grpc-watch", "grpc-streams"]
 LOCAL_KINDS = ["local-storm", "local-silent", "local-garbage", "local-churn", "local-jobs", "local-stats"]
 
 
 def main():
-    if len(sys.argv) not in (3, 4) or sys.argv[1] not in KINDS + LOCAL_KINDS:
-        sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS], with a KIND of {', '.join(KINDS + LOCAL_KINDS)}")
+    kinds = KINDS + GRPC_KINDS + LOCAL_KINDS
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in kinds:
+        sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS], with a KIND of {', '.join(kinds)}")
     abuse = Abuse(sys.argv[2])
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else None
     worker = threading.Thread(target=getattr(abuse, sys.argv[1].replace("-", "_")), daemon=True)

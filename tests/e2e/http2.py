@@ -42,6 +42,18 @@ def connect(address, timeout=20):
     return s
 
 
+CALLS = 8  # that a reducer takes on a connection at the same time
+
+
+def crowd(stack, address, path, n=CALLS):
+    """n calls whose answers get no further than their headers, on connections that the stack closes."""
+    sockets = [stack.enter_context(connect(address)) for _ in range(n // CALLS)]
+    for s in sockets:
+        s.sendall(hello(0) + b"".join(call(1 + 2 * i, path) for i in range(CALLS)))
+        begun(s, CALLS)
+    return sockets
+
+
 def begun(s, n):
     """Waits until n calls have the headers of an answer, which no window holds up."""
     streams = set()

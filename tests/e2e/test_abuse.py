@@ -75,17 +75,19 @@ class Base(unittest.TestCase):
 
 
 class Reducer(Base):
-    def test_kinds(self):
-        """Everything that abuse.py can do, each beside a job."""
-        for kind in abuse.KINDS:
-            with self.subTest(kind), harness.Cluster(server_config={"limits": LIMITS}) as c:
+    def kinds(self, kinds, bound, **server):
+        for kind in kinds:
+            with self.subTest(kind), harness.Cluster(server_config={"limits": LIMITS, **server}) as c:
                 r = c.reducers[0]
+                address = c.address(0)
+                if kind in abuse.GRPC_KINDS:
+                    address = r.wait_text(r"\bgrpc-ready address=(\S+)").group(1)
                 self.job(c, "first", ops=2)
                 before, fds = memory(r.pid)[0], descriptors(r.pid)
                 started = time.monotonic()
                 job = self.start_job(c, "beside", seconds=SECONDS + 1)
                 r.wait_text(r"\bjob-started job=beside")
-                p = self.start_abuse(c, kind, c.address(0))
+                p = self.start_abuse(c, kind, address)
                 p.wait_text("^started", stream="out")
                 self.end_job(job)
                 counts = self.end_abuse(p)
@@ -96,7 +98,17 @@ class Reducer(Base):
                 self.check_log(r.err, took)
                 if not harness.SAN:  # a sanitizer's shadow and quarantine are not announced
                     most = memory(r.pid)[1] - before
-                    self.assertLess(most, (64 << 20) + 400 * (8 << 10) + (8 << 20), counts)
+                    self.assertLess(most, (64 << 20) + bound(counts), counts)
+
+    def test_kinds(self):
+        """Everything that abuse.py can do, each beside a job."""
+        self.kinds(abuse.KINDS, lambda counts: 400 * (8 << 10) + (8 << 20))
+
+    @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
+    def test_grpc_kinds(self):
+        """Everything that it can do to the gRPC port, beside a job over TCP."""
+        self.kinds(abuse.GRPC_KINDS, lambda counts: 2 * 400 * (128 << 10) + (32 << 20),
+                   server={"grpc": "127.0.0.1:0"})
 
     def settles(self, r, fds):
         """All that strangers had open is closed again."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watching and steering real reducers: reductionctl, and gRPC clients of others. Runs beside others."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -298,10 +299,9 @@ class Control(unittest.TestCase):
             request = self.health.HealthCheckRequest()
             first = stub.Watch(request)
             self.assertEqual(next(first).status, 1)
-            with http2.connect(address) as deaf, http2.connect(address) as another:
-                for s in deaf, another:
-                    s.sendall(http2.hello(0) + b"".join(http2.call(1 + 2 * i, http2.WATCH) for i in range(64)))
-                    http2.begun(s, 64)
+            with contextlib.ExitStack() as stack:
+                deaf = http2.crowd(stack, address, http2.WATCH, 64)[0]
+                http2.crowd(stack, address, http2.WATCH, 64)
                 with self.assertRaises(grpc.RpcError) as caught:
                     next(first)
                 self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)

@@ -62,10 +62,7 @@ class Port(unittest.TestCase):
         """Strangers who ask for the health, and do not let the answer through: their places go to workers."""
         server = {"limits": {"connections": 4}}  # and 192 calls of other methods
         with harness.Cluster(transport="grpc", server_config=server) as c, contextlib.ExitStack() as stack:
-            for _ in range(4):
-                s = stack.enter_context(http2.connect(c.address(0)))
-                s.sendall(http2.hello(0) + b"".join(http2.call(1 + 2 * i, http2.CHECK) for i in range(64)))
-                http2.begun(s, 64)
+            http2.crowd(stack, c.address(0), http2.CHECK, 256)
             workers = c.start_workers(2, WORKER)
             self.assertEqual([w.said("end")["message"] for w in workers], ["", ""])
 
