@@ -185,15 +185,14 @@ static void on_woken(struct wakeup *w)
 {
 	struct grpc *c = (struct grpc *)((char *)w - offsetof(struct grpc, wakeup));
 	struct engine *en = c->conn.en;
-	uint8_t byte;
 	ssize_t rc;
 
 	if (c->state == GRPC_OPENING) {
 		if (rpc_of(c)->stream_up(c->stream)) {
 			come_up(c);
 		} else {
-			/* nothing can have come: this asks only whether it has ended */
-			rc = rpc_of(c)->stream_recv(c->stream, &(struct iovec){&byte, 1}, 1);
+			/* what has come since then stays there until it is told that the stream is up */
+			rc = rpc_of(c)->stream_recv(c->stream, NULL, 0);
 			if (rc != RPC_AGAIN)
 				lose_stream(c, rc);
 		}

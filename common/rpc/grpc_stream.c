@@ -234,6 +234,14 @@ ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 	size_t total = 0, off = 0;
 	int rc = 1;
 
+	while (n == 0 && rc > 0) {
+		if (!s->reading)
+			rc = rx_open(s);
+		else if (rx_slice(s))
+			return RPC_AGAIN;
+		else
+			rx_pop(s);
+	}
 	while (n && rc > 0) {
 		size_t take;
 

@@ -152,7 +152,8 @@ struct rpc_api {
 	bool (*stream_up)(const struct rpc_stream *s);
 	/* Whoever is to be woken from now on; what woke somebody before is not told again: look once after it. */
 	void (*stream_waker)(struct rpc_stream *s, struct rpc_waker w);
-	/* > 0: so many bytes were taken from what has arrived; 0: the peer has finished. */
+	/* > 0: so many bytes were taken from what has arrived; 0: the peer has finished. n of 0 takes nothing and
+	 * asks only whether all has been taken and the stream has ended: never > 0. */
 	ssize_t (*stream_recv)(struct rpc_stream *s, const struct iovec *iov, unsigned n);
 	/* > 0: the first so many bytes were copied and will be sent. */
 	ssize_t (*stream_send)(struct rpc_stream *s, const struct iovec *iov, unsigned n);

@@ -299,6 +299,29 @@ START_TEST(who_does_not_read_stops_the_sender)
 }
 END_TEST
 
+/* Who asks whether a stream has ended takes nothing of what has come. */
+START_TEST(an_end_is_asked_for)
+{
+	struct rpc_stream *c = open_stream(), *s = TAKE_STREAM();
+	char got[4] = "";
+	size_t len = 0;
+	ssize_t end;
+
+	ck_assert_int_eq(rpc->stream_send(s, &(struct iovec){"abc", 3}, 1), 3);
+	rpc->stream_finish(s);
+	for (unsigned seen = wakes(); (end = rpc->stream_recv(c, NULL, 0)) == RPC_AGAIN;) {
+		if (len < 3 && rpc->stream_recv(c, &(struct iovec){got + len, 1}, 1) == 1)
+			len++;
+		else
+			seen = woken_after(seen);
+	}
+	ck_assert_int_eq(end, 0);
+	ck_assert_str_eq(got, "abc");
+	rpc->stream_close(c, 0, NULL);
+	rpc->stream_close(s, 0, NULL);
+}
+END_TEST
+
 START_TEST(a_server_says_why_it_ends)
 {
 	struct rpc_stream *c = open_stream(), *s = TAKE_STREAM();
@@ -649,6 +672,7 @@ static void *run(void *ret_failed)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, bytes_go_both_ways, 0, sizeof flows / sizeof flows[0]);
 	tcase_add_loop_test(tc, who_does_not_read_stops_the_sender, 0, 2);
+	tcase_add_test(tc, an_end_is_asked_for);
 	tcase_add_test(tc, a_server_says_why_it_ends);
 	tcase_add_test(tc, a_client_that_vanishes_is_noticed);
 	tcase_add_test(tc, an_unknown_method_is_refused);
