@@ -18,7 +18,9 @@ BINDIR    ?= $(PREFIX)/bin
 LIBDIR    ?= $(PREFIX)/lib
 INCDIR    ?= $(PREFIX)/include
 DOCDIR    ?= $(PREFIX)/share/doc/reduction
-PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
+# where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its version
+PYTHONDIR ?= $(or $(shell $(PYTHON) -c 'import sys; print(next(p for p in sys.path if p.startswith("$(PREFIX)/lib/") \
+                                        and p.endswith("-packages")))' 2>/dev/null),$(PREFIX)/lib/python3/dist-packages)
 
 PKG_CONFIG ?= pkg-config
 PYTHON     ?= /usr/bin/python3

@@ -39,9 +39,9 @@ class Install(unittest.TestCase):
         cls.make("install", cls.root)
 
     @staticmethod
-    def make(goal, root):
+    def make(goal, root, prefix="/opt/rs"):
         build = harness.BUILD.parent  # of build/default
-        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={root}", "PREFIX=/opt/rs"]
+        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={root}", f"PREFIX={prefix}"]
         done = subprocess.run(argv, cwd=harness.ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             raise AssertionError(f"make {goal}:\n{done.stdout}{done.stderr}")
@@ -123,6 +123,18 @@ class Install(unittest.TestCase):
             env={"PYTHONPATH": f"{self.root}/opt/rs/lib/python3/dist-packages"}, capture_output=True, text=True,
         )
         self.assertEqual((done.stdout, done.returncode), ("0.1.0\n", 0), done.stderr)
+
+    def test_python_finds_the_package(self):
+        """Below the usual prefixes without a word."""
+        said = subprocess.run([harness.PYTHON, "-c", "import sys; print('\\n'.join(sys.path))"], check=True,
+                              capture_output=True, text=True).stdout.split("\n")
+        for prefix in ("/usr/local", "/usr"):
+            if not any(p.startswith(f"{prefix}/lib/") and p.endswith("-packages") for p in said):
+                continue  # this Python does not look there
+            with self.subTest(prefix), tempfile.TemporaryDirectory(prefix="reduction-") as name:
+                self.make("install", name, prefix)
+                (package,) = pathlib.Path(name).glob("**/reduction/__init__.py")
+                self.assertIn("/" + str(package.parent.parent.relative_to(name)), said)
 
     def test_uninstall_leaves_nothing(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as name:
