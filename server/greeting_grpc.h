@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As greeting.h, of streams over gRPC: calls of reduction.v1.Reducer/Exchange that have not said, or not proven, who
- * they are. The connections beneath are gRPC's; what holds of them is in rpc/grpc_server.c. */
+ * they are. The connections beneath are gRPC's; what holds of them is in rpc/grpc_server.c and strangers.h. */
 #ifndef RS_SERVER_GREETING_GRPC_H
 #define RS_SERVER_GREETING_GRPC_H
 

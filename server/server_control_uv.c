@@ -87,6 +87,11 @@ void server_control_reported(struct server *s, struct lane_thread *lane)
 	service_status(control_uv_service(s->control), st);
 }
 
+static void on_granted(void *ctx, const struct service_peer *peer)
+{
+	server_streams_admitted(ctx, peer->address);
+}
+
 static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
 {
 	struct server *s = ctx;
@@ -190,7 +195,8 @@ static int start_port(struct server *s, struct rs_err *e)
 	snprintf(s->grpc_name, sizeof s->grpc_name, "%.*s:%u", (int)(colon - s->cfg->server.grpc), s->cfg->server.grpc,
 		 s->rpc->server_port(s->rpc_server));
 	journal(&s->journal, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", s->grpc_name));
-	return RS_OK;
+	rc = server_streams_guard(s, e);
+	return rc ? rs_wrap(e, "server.grpc") : RS_OK;
 }
 
 int server_control_start(struct server *s, struct rs_err *e)
@@ -200,6 +206,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	    .drain = on_drain,
 	    .reload = on_reload,
 	    .collect = on_collect,
+	    .granted = on_granted,
 	    .denied = on_denied,
 	    .ctx = s,
 	};
@@ -241,6 +248,8 @@ void server_control_close(struct server *s)
 {
 	if (s->streams)
 		grpc_greetings_stop(s->streams);
+	if (s->strangers)
+		uv_close((uv_handle_t *)&s->look, NULL);
 	if (s->rpc_server)
 		s->rpc->server_stop(s->rpc_server);
 	if (s->streams)
@@ -254,4 +263,5 @@ void server_control_free(struct server *s)
 	status_free(s->collecting);
 	control_uv_free(s->control);
 	grpc_greetings_free(s->streams);
+	strangers_free(s->strangers);
 }

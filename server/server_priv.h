@@ -14,6 +14,7 @@
 #include "server/lane_uv.h"
 #include "server/listener.h"
 #include "server/server_uv.h"
+#include "server/strangers.h"
 
 /* Events that are logged within limits. */
 enum limited { LIMITED_REFUSED, LIMITED_DESCRIPTORS, LIMITED_JOBS, LIMITED_LATE, LIMITED_DENIED, LIMITED_NR };
@@ -46,6 +47,8 @@ struct server {
 	struct rpc_server *rpc_server;
 	struct control_uv *control;
 	struct grpc_greetings *streams;
+	struct strangers *strangers;    /* NULL: the port is not open */
+	uv_timer_t look;                /* at them; only beside them */
 	char grpc_name[RS_ADDRESS_MAX]; /* where it listens */
 	struct status *collecting;      /* to which reports_due lanes have yet to add theirs; owned */
 	unsigned reports_due;
@@ -114,5 +117,9 @@ void server_control_free(struct server *s);
 
 /* server_streams_uv.c: makes s->streams. Errors: RS_ENOMEM, RS_EIO. */
 int server_streams_init(struct server *s, struct rs_err *e);
+/* The port is open: bounds what strangers send to it from now on. Errors: those of strangers_new. */
+int server_streams_guard(struct server *s, struct rs_err *e);
+/* Whoever comes from this address is no stranger. */
+void server_streams_admitted(struct server *s, const char *peer);
 
 #endif

@@ -42,6 +42,7 @@ static int on_hello(void *ctx, struct rpc_stream *stream, const struct handshake
 	rc = server_admit(s, who, peer, transport_name(s), &admit, refused);
 	if (rc)
 		return rc;
+	server_streams_admitted(s, peer);
 	lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, stream, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
@@ -73,4 +74,40 @@ int server_streams_init(struct server *s, struct rs_err *e)
 	};
 
 	return grpc_greetings_new(&s->streams, &opt, e);
+}
+
+static void on_stranger_refused(void *ctx, const char *peer, const struct rs_err *why)
+{
+	server_log_refused(ctx, peer, transport_name(ctx), why);
+}
+
+static void on_look(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+
+	strangers_look(s->strangers, uv_now(&s->loop));
+}
+
+int server_streams_guard(struct server *s, struct rs_err *e)
+{
+	struct strangers_options opt = {
+	    .address = s->cfg->server.grpc,
+	    .port = s->rpc->server_port(s->rpc_server),
+	    .refused = on_stranger_refused,
+	    .ctx = s,
+	};
+	int rc = strangers_new(&s->strangers, &opt, e);
+
+	if (rc)
+		return rc;
+	uv_timer_init(&s->loop, &s->look);
+	s->look.data = s;
+	uv_timer_start(&s->look, on_look, STRANGERS_LOOK_MS, STRANGERS_LOOK_MS);
+	return RS_OK;
+}
+
+void server_streams_admitted(struct server *s, const char *peer)
+{
+	if (s->strangers) /* else the server could not start */
+		strangers_admit(s->strangers, peer);
 }

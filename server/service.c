@@ -305,9 +305,13 @@ static void admit(struct service_call *c, const struct service_peer *peer, size_
 	const struct service_method_info *info = &service_methods[c->method];
 
 	c->code = authorize(s, info->right, peer, &c->why);
-	if (c->code)
+	if (c->code) {
 		s->opt.denied(s->opt.ctx, peer, info->name, c->why.msg);
-	else if (s->stopping)
+		return;
+	}
+	if (info->right != RIGHT_NONE)
+		s->opt.granted(s->opt.ctx, peer);
+	if (s->stopping)
 		refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
 	else if (info->right != RIGHT_NONE && s->controls_n == SERVICE_CALLS_MAX)
 		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer answers as many calls as it may at the same time");

@@ -65,6 +65,8 @@ struct service_options {
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
 	/* Asks for a status; service_status follows, not from within this call. */
 	void (*collect)(void *ctx);
+	/* Somebody has the right to what he called, which needs one. */
+	void (*granted)(void *ctx, const struct service_peer *peer);
 	/* Somebody has no right to what he called; for the log. */
 	void (*denied)(void *ctx, const struct service_peer *peer, const char *method, const char *why);
 	void *ctx;

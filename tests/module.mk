@@ -13,6 +13,8 @@ par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(call need_package,check)$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(shell $(PKG_CONFIG) --libs check)
+# what has to do with sockets of the system
+$(B)/tests/unit/test_strangers: $(addprefix $(B)/server/,strangers_posix.o listener_posix.o)
 # loads the module
 $(B)/tests/unit/test_rpc: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

@@ -88,6 +88,7 @@ static grpc_server *make_server(const struct port_options *opt)
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ALLOW_REUSEPORT, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_CONCURRENT_STREAMS, .value.integer = STREAMS_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_METADATA_SIZE, .value.integer = HEADERS_MAX},
+	    /* looked at when all of a message is there: its sender has to be bounded too, see rpc_server_options */
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
 	     .value.integer = MESSAGE_MAX},

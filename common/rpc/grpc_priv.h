@@ -26,10 +26,9 @@ enum {
 	ANSWER_MAX = 64 << 20,
 	/* Unread bytes of a stream from which on no further message is asked for: gRPC then grants the peer no more. */
 	UNREAD_BYTES = 512 << 10,
-	/* What a peer may send beyond what was asked for is left to gRPC (BDP_PROBE), which begins with 64 KiB and
-	 * measures what the connection needs: strangers get no more than that, and without it the window of the whole
-	 * connection stays at 64 KiB, and every message is answered by a frame of its own that makes room, and wakes
-	 * the peer: half as fast on loopback.
+	/* What a peer may send beyond what was asked for is left to gRPC (BDP_PROBE), which begins with 4 MiB and
+	 * measures what the connection needs: without it the window of the whole connection stays at 64 KiB, and every
+	 * message is answered by a frame of its own that makes room, and wakes the peer: half as fast on loopback.
 	 */
 	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each */
 };

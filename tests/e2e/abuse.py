@@ -290,6 +290,27 @@ class Abuse:
         """Streams on which no HELLO comes."""
         self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.EXCHANGE)), HELD)
 
+    def grpc_huge(self):
+        """Messages of which they say that they have 1 GiB, as fast as they are let in."""
+
+        def once(path):
+            s = self.connect()
+            if s:
+                with s:
+                    self.counts["sent"] += http2.deluge(s, path, 1 << 30, lambda: not self.stopped.is_set())
+                self.counts["done"] += 1
+
+        def again(path):
+            while not self.stopped.is_set():
+                once(path)
+
+        paths = [http2.CHECK, http2.EXCHANGE] * 2
+        threads = [threading.Thread(target=again, args=(path,), daemon=True) for path in paths]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
     # the agent's socket
 
     def client(self):
@@ -359,7 +380,7 @@ class Abuse:
 
 
 KINDS = ["storm", "silent", "loris", "garbage", "absurd", "jobs", "churn", "huge", "pings", "deaf", "dead"]
-GRPC_KINDS = ["grpc-silent", "grpc-idle", "grpc-garbage", "grpc-health", "grpc-watch", "grpc-streams"]
+GRPC_KINDS = ["grpc-silent", "grpc-idle", "grpc-garbage", "grpc-health", "grpc-watch", "grpc-streams", "grpc-huge"]
 LOCAL_KINDS = ["local-storm", "local-silent", "local-garbage", "local-churn", "local-jobs", "local-stats"]
 
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of gRPC that does no more than its user wants, and reads only when told: what no library would do."""
 
+import select
 import socket
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 INITIAL_WINDOW = 4  # of SETTINGS
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
-EXCHANGE = "/reduction.v1.Reducer/Exchange"
+EXCHANGE, STATUS = "/reduction.v1.Reducer/Exchange", "/reduction.v1.Control/Status"
 
 
 def frame(kind, flags=0, stream=0, payload=b""):
@@ -64,8 +65,66 @@ def begun(s, n):
     raise AssertionError(f"the connection has ended, with answers to {len(streams)} of {n} calls")
 
 
-def frames(s):
-    """(kind, flags, stream, payload) as they come; PINGs and SETTINGS are answered. Ends with the connection."""
+def ask(s, path, message, n):
+    """n calls with this message, one after the other. Returns how many have ended before the connection did."""
+    i = 0
+    try:
+        s.sendall(hello(1 << 20) + frame(WINDOW_UPDATE, payload=struct.pack(">I", 1 << 30)))
+        incoming = frames(s)
+        for i in range(n):
+            s.sendall(call(1 + 2 * i, path, message))
+            for _, flags, stream, _ in incoming:
+                if stream == 1 + 2 * i and flags & END_STREAM:
+                    break
+            else:
+                return i
+    except OSError:
+        return i
+    return n
+
+
+def deluge(s, path, size, go_on=lambda: True):
+    """A call with one message of so many bytes, as fast as the peer lets them in. Returns how many it has let in when
+    it ends the call or the connection, or when go_on() says so."""
+    initial, longest = 65535, 16384
+    windows, sent = {0: initial - 5, 1: initial - 5}, 0
+    try:
+        s.sendall(hello() + call(1, path, None) + frame(DATA, 0, 1, b"\0" + struct.pack(">I", size)))
+        incoming = frames(s, idle=True)
+        while sent < size and go_on():
+            n = min(longest, size - sent, *windows.values())
+            if n > 0:
+                s.sendall(frame(DATA, 0, 1, bytes(n)))
+                sent += n
+                windows = {stream: left - n for stream, left in windows.items()}
+            found = next(incoming, (GOAWAY, 0, 0, b""))
+            if found is None:
+                if n <= 0:
+                    select.select([s], [], [], 0.1)
+                continue
+            kind, flags, stream, payload = found
+            if kind == WINDOW_UPDATE:
+                windows[stream] += int.from_bytes(payload, "big")
+            elif kind == SETTINGS and not flags & ACK:
+                longest = 1 << 20  # which a reducer takes from then on
+                for key, value in struct.iter_unpack(">HI", payload):
+                    if key == INITIAL_WINDOW:
+                        windows[1] += value - initial
+                        initial = value
+            elif kind in (GOAWAY, RST_STREAM) or (kind == HEADERS and flags & END_STREAM):
+                break
+    except OSError:
+        pass
+    return sent
+
+
+def _readable(s):
+    return getattr(s, "pending", int)() or select.select([s], [], [], 0)[0]
+
+
+def frames(s, idle=False):
+    """(kind, flags, stream, payload) as they come; PINGs and SETTINGS are answered. Ends with the connection. idle:
+    None when there is nothing to read now."""
     data = b""
     while True:
         while len(data) >= 9 and len(data) >= 9 + (n := int.from_bytes(data[:3], "big")):
@@ -74,6 +133,8 @@ def frames(s):
             if kind in (PING, SETTINGS) and not flags & ACK:
                 s.sendall(frame(kind, ACK, 0, payload if kind == PING else b""))
             yield kind, flags, stream, payload
+        while idle and not _readable(s):
+            yield None
         more = s.recv(65536)
         if not more:
             return

@@ -5,6 +5,8 @@ Runs beside others."""
 
 import contextlib
 import os
+import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -21,6 +23,59 @@ WORKER = harness.python("""
             worker.say("sum", value=float(comm.all_reduce(numpy.ones(5, numpy.float32))[0]))
     worker.say("end", **worker.attempt(run))
     """)
+
+# sums until rank 0 is told
+JOB = harness.python("""
+    import threading, numpy, reduction, worker
+    def run():
+        told = threading.Event()
+        threading.Thread(target=lambda: (worker.listen(), told.set()), daemon=True).start()
+        with reduction.Communicator() as comm:
+            x, right, rounds, end = numpy.empty(1 << 17, numpy.float32), True, 0, 0
+            while not end:
+                x[0], x[1:] = told.is_set(), comm.rank + 1
+                comm.all_reduce(x)
+                right, rounds, end = right and bool((x[1:] == 3).all()), rounds + 1, x[0]
+                if rounds == 1:
+                    worker.say("begun")
+            worker.say("sums", right=right)
+    worker.say("end", **worker.attempt(run))
+    """)
+HUGE = 256 << 20  # bytes of a message
+
+
+def memory(pid, name):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10
+
+
+def huge_messages(test, c, connect):
+    """Strangers send questions and streams with messages that have no end, beside a job over gRPC: they are cut off,
+    the log says whom and why, the reducer keeps none of it, and the job gets its sums. connect: as strangers do."""
+    reducer, sent = c.reducers[0], []
+    workers = c.start_workers(2, JOB)
+    workers[0].said("begun")
+    before = memory(reducer.pid, "VmRSS")
+
+    def strange(path):
+        for _ in range(3):
+            with connect() as s:
+                sent.append(http2.deluge(s, path, HUGE))
+
+    threads = [threading.Thread(target=strange, args=(path,)) for path in (http2.CHECK, http2.EXCHANGE) * 2]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    test.assertEqual(len(sent), 12)
+    test.assertLess(max(sent), HUGE)
+    reducer.wait_text(r"connection-refused peer=127\S+ transport=grpc\S* reason=.it sent more than strangers may")
+    if not harness.SAN:  # a sanitizer keeps what was freed
+        test.assertLess(memory(reducer.pid, "VmHWM") - before, HUGE)
+    workers[0].tell()
+    for w in workers:
+        test.assertEqual(w.said("end")["message"], "", w.report())
+        test.assertTrue(w.said("sums")["right"])
 
 
 @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
@@ -65,6 +120,19 @@ class Port(unittest.TestCase):
             http2.crowd(stack, c.address(0), http2.CHECK, 256)
             workers = c.start_workers(2, WORKER)
             self.assertEqual([w.said("end")["message"] for w in workers], ["", ""])
+
+    def test_huge_messages(self):
+        with harness.Cluster(transport="grpc") as c:
+            huge_messages(self, c, lambda: http2.connect(c.address(0)))
+
+    def test_many_questions(self):
+        """Who asks what needs a right, and has it, may ask as much as it likes; nobody else."""
+        with harness.Cluster(transport="grpc") as c:
+            with http2.connect(c.address(0)) as s:
+                self.assertEqual(http2.ask(s, http2.STATUS, b"\x7a\xa0\x1f" + bytes(4000), 1000), 1000)
+            with http2.connect(c.address(0)) as s:
+                self.assertLess(http2.ask(s, http2.CHECK, b"\x7a\xa0\x1f" + bytes(4000), 100000), 100000)
+            c.reducers[0].wait_text(r"connection-refused .*it sent more than strangers may, 64 KiB ")
 
     def test_garbage(self):
         """Bytes that are no HTTP/2, and Pieces that are none; a job beside it is not disturbed."""

@@ -14,7 +14,9 @@ import unittest
 
 import certs
 import harness
+import http2
 import test_failover
+import test_grpc_port
 import test_tls
 
 TEAM_B = "node1.team-b.example"
@@ -121,6 +123,13 @@ class Refused(GrpcTls):
             c.reducers[0].wait_text(r"connection-refused .*transport=grpc\+tls reason=\".*team-a may not join job test")
             config = {**self.good.worker("team-a"), "job": {"name": "a7", "transport": "grpc"}}
             self.summed(c.start_workers(2, test_tls.WORKER, config=config))
+
+    def test_huge_messages(self):
+        c = self.cluster()
+        context = ssl.create_default_context(cafile=self.good.file("ca.pem"))
+        context.set_alpn_protocols(["h2"])
+        test_grpc_port.huge_messages(
+            self, c, lambda: context.wrap_socket(http2.connect(c.address(0)), server_hostname="localhost"))
 
     def test_plain_workers_and_plain_reducers(self):
         c = self.cluster()

@@ -33,7 +33,7 @@ struct world {
 	bool has_read, has_admin; /* tokens */
 	bool may_read, may_steer; /* the one who is calling now */
 	bool collecting, draining, stopped;
-	unsigned did, denied;
+	unsigned did, denied, granted;
 };
 
 static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
@@ -67,6 +67,12 @@ static void on_collect(void *ctx)
 	must(w->may_read && !w->stopped && !w->collecting);
 	w->did++;
 	w->collecting = true;
+}
+
+static void on_granted(void *ctx, const struct service_peer *peer)
+{
+	(void)peer;
+	((struct world *)ctx)->granted++;
 }
 
 static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
@@ -151,7 +157,7 @@ static void begin(struct world *w)
 	static uint8_t request[2 * SERVICE_REQUEST_MAX];
 	enum service_method method = fuzz_below(&w->in, SERVICE_METHODS);
 	enum service_right right = service_methods[method].right;
-	unsigned did = w->did, denied = w->denied, i = 0;
+	unsigned did = w->did, denied = w->denied, granted = w->granted, i = 0;
 	char address[80], header[200];
 	struct service_peer peer;
 	struct service_out out;
@@ -174,7 +180,7 @@ static void begin(struct world *w)
 	free(exact);
 	must(w->calls[i]);
 	w->methods[i] = method;
-	must(w->denied == denied + !may);
+	must(w->denied == denied + !may && w->granted == granted + (may && right != RIGHT_NONE));
 	if (may)
 		return;
 	must(w->did == did && service_cut_off(w->calls[i], &out));
@@ -395,6 +401,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .drain = on_drain,
 				      .reload = on_reload,
 				      .collect = on_collect,
+				      .granted = on_granted,
 				      .denied = on_denied,
 				      .ctx = w,
 				      .wake = on_wake,

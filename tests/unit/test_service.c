@@ -16,7 +16,7 @@
 struct world {
 	struct service *s;
 	struct events events;
-	unsigned drains, reloads, collects, wakes, denials;
+	unsigned drains, reloads, collects, wakes, denials, grants;
 	uint32_t timeout_ms;
 	bool reload_fails;
 	char denied[512];
@@ -52,6 +52,12 @@ static void on_wake(void *ctx)
 	((struct world *)ctx)->wakes++;
 }
 
+static void on_granted(void *ctx, const struct service_peer *peer)
+{
+	(void)peer;
+	((struct world *)ctx)->grants++;
+}
+
 static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
 {
 	struct world *w = ctx;
@@ -71,6 +77,7 @@ static void open_world(struct world *w, bool tokens)
 						     .drain = on_drain,
 						     .reload = on_reload,
 						     .collect = on_collect,
+						     .granted = on_granted,
 						     .denied = on_denied,
 						     .ctx = w,
 						     .wake = on_wake,
@@ -183,6 +190,7 @@ START_TEST(rights_are_looked_at)
 		}
 	}
 	ck_assert_uint_eq(w.denials, 2 * !!rights[_i].read + 2 * !!rights[_i].admin);
+	ck_assert_uint_eq(w.grants, 4 - w.denials);
 	ck_assert_uint_eq(w.drains, !rights[_i].admin);
 	ck_assert_uint_eq(w.reloads, !rights[_i].admin);
 	ck_assert_uint_eq(w.collects, !rights[_i].read);

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/strangers.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CROWD = 150 };
+
+/* A listening socket, as gRPC would have it, and what was refused on its connections. */
+struct port {
+	int fd;
+	struct strangers *strangers;
+	unsigned refused;
+	char peer[80]; /* the last one */
+};
+
+struct connection {
+	int client, server;
+	char peer[80]; /* as gRPC writes it */
+};
+
+static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
+{
+	struct port *p = ctx;
+
+	p->refused++;
+	snprintf(p->peer, sizeof p->peer, "%s", peer);
+	ck_assert_str_eq(why->msg,
+			 "it sent more than strangers may, 64 KiB and 8 KiB each second, and has shown no right to it");
+}
+
+/* Listens on this address of IPv6, on IPv4 too where it is of that. `told`: the host that strangers_new hears. */
+static void port_open(struct port *p, const char *ip, const char *told)
+{
+	struct sockaddr_in6 sa = {.sin6_family = AF_INET6};
+	struct strangers_options opt = {.refused = on_refused, .ctx = p};
+	socklen_t len = sizeof sa;
+	int off = 0;
+	char address[100];
+	struct rs_err e;
+
+	memset(p, 0, sizeof *p);
+	ck_assert_int_eq(inet_pton(AF_INET6, ip, &sa.sin6_addr), 1);
+	p->fd = socket(AF_INET6, SOCK_STREAM, 0);
+	ck_assert_int_eq(setsockopt(p->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off), 0);
+	ck_assert_int_eq(bind(p->fd, (struct sockaddr *)&sa, sizeof sa), 0);
+	ck_assert_int_eq(listen(p->fd, CROWD), 0);
+	ck_assert_int_eq(getsockname(p->fd, (struct sockaddr *)&sa, &len), 0);
+	opt.port = ntohs(sa.sin6_port);
+	snprintf(address, sizeof address, "%s:%u", told, opt.port);
+	opt.address = address;
+	ck_assert_msg(strangers_new(&p->strangers, &opt, &e) == RS_OK, "%s", e.msg);
+}
+
+static void port_close(struct port *p)
+{
+	strangers_free(p->strangers);
+	close(p->fd);
+}
+
+static void sockets_close(struct connection *c)
+{
+	close(c->client);
+	close(c->server);
+}
+
+/* Connects to this address of IPv4 or IPv6. */
+static void connect_to(struct connection *c, const struct port *p, const char *ip)
+{
+	struct sockaddr_in6 sa;
+	socklen_t len = sizeof sa;
+	char text[INET6_ADDRSTRLEN];
+	int one = 1;
+
+	ck_assert_int_eq(getsockname(p->fd, (struct sockaddr *)&sa, &len), 0);
+	ck_assert_int_eq(inet_pton(AF_INET6, ip, &sa.sin6_addr), 1);
+	c->client = socket(AF_INET6, SOCK_STREAM, 0);
+	setsockopt(c->client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	ck_assert_int_eq(connect(c->client, (struct sockaddr *)&sa, sizeof sa), 0);
+	c->server = accept(p->fd, (struct sockaddr *)&sa, &len);
+	ck_assert_int_ge(c->server, 0);
+	if (IN6_IS_ADDR_V4MAPPED(&sa.sin6_addr))
+		snprintf(c->peer, sizeof c->peer, "%s:%u",
+			 inet_ntop(AF_INET, sa.sin6_addr.s6_addr + 12, text, sizeof text), ntohs(sa.sin6_port));
+	else
+		snprintf(c->peer, sizeof c->peer, "[%s]:%u", inet_ntop(AF_INET6, &sa.sin6_addr, text, sizeof text),
+			 ntohs(sa.sin6_port));
+}
+
+/* Sends so much, and takes it, as gRPC would. */
+static void pour(struct connection *c, unsigned bytes)
+{
+	static char buf[1024];
+
+	ck_assert_uint_eq(bytes % sizeof buf, 0);
+	for (unsigned i = 0; i < bytes; i += sizeof buf) {
+		ck_assert_int_eq(send(c->client, buf, sizeof buf, 0), sizeof buf);
+		ck_assert_int_eq(recv(c->server, buf, sizeof buf, MSG_WAITALL), sizeof buf);
+	}
+}
+
+/* Neither can read from the other. */
+static bool is_down(const struct connection *c)
+{
+	char byte;
+	bool down = recv(c->server, &byte, 1, MSG_DONTWAIT) == 0;
+
+	ck_assert_int_eq(recv(c->client, &byte, 1, MSG_DONTWAIT), down ? 0 : -1);
+	return down;
+}
+
+/* What is sent before the look at a time. */
+struct step {
+	unsigned at_ms, bytes;
+};
+
+static const struct row {
+	const char *name, *ip, *told, *to;
+	bool admitted;
+	struct step steps[4];
+	bool refused;
+} rows[] = {
+    {"little", "::", "[::]", "::1", false, {{50, 4096}}, false},
+    {"as much as it may", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}}, false},
+    {"more", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"more in parts", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {100, 1024}}, true},
+    {"what a second adds", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {1050, STRANGERS_BYTES_PER_S}}, false},
+    {"and more", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {1050, STRANGERS_BYTES_PER_S + 1024}}, true},
+    {"nothing is saved", "::", "[::]", "::1", false, {{50, 1024}, {600000, STRANGERS_BYTES}, {600050, 1024}}, true},
+    {"who is admitted", "::", "[::]", "::1", true, {{50, 4 * STRANGERS_BYTES}}, false},
+    {"over IPv4", "::", "0.0.0.0", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"admitted over IPv4", "::", "*", "::ffff:127.0.0.1", true, {{50, 4 * STRANGERS_BYTES}}, false},
+    {"one address", "::ffff:127.0.0.1", "127.0.0.1", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"a name", "::ffff:127.0.0.1", "localhost", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"IPv6 alone", "::1", "[::1]", "::1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"the port of another address",
+     "::ffff:127.0.0.2",
+     "127.0.0.1",
+     "::ffff:127.0.0.2",
+     false,
+     {{50, 4 * STRANGERS_BYTES}},
+     false},
+};
+
+START_TEST(who_is_refused)
+{
+	const struct row *row = &rows[_i];
+	struct connection c;
+	struct port p;
+
+	port_open(&p, row->ip, row->told);
+	connect_to(&c, &p, row->to);
+	if (row->admitted)
+		strangers_admit(p.strangers, c.peer);
+	for (unsigned i = 0; i < 4 && row->steps[i].at_ms; i++) {
+		ck_assert_msg(p.refused == 0, "%s: step %u", row->name, i);
+		pour(&c, row->steps[i].bytes);
+		strangers_look(p.strangers, row->steps[i].at_ms);
+	}
+	ck_assert_msg(p.refused == row->refused && is_down(&c) == row->refused, "%s", row->name);
+	ck_assert_str_eq(p.peer, row->refused ? c.peer : "");
+	strangers_look(p.strangers, 700000);
+	ck_assert_uint_eq(p.refused, row->refused); /* once */
+	sockets_close(&c);
+	port_close(&p);
+}
+END_TEST
+
+/* A connection with the descriptor of one before it begins at nothing, and is trusted by nobody. */
+START_TEST(descriptors_are_used_anew)
+{
+	struct connection first, second;
+	struct port p;
+	int fd;
+
+	port_open(&p, "::", "[::]");
+	for (unsigned admitted = 0; admitted < 2; admitted++) {
+		connect_to(&first, &p, "::1");
+		if (admitted)
+			strangers_admit(p.strangers, first.peer);
+		pour(&first, STRANGERS_BYTES);
+		strangers_look(p.strangers, 50);
+		fd = first.server;
+		sockets_close(&first);
+		connect_to(&second, &p, "::1");
+		ck_assert_int_eq(second.server, fd);
+		pour(&second, STRANGERS_BYTES);
+		strangers_look(p.strangers, 50);
+		ck_assert_uint_eq(p.refused, admitted);
+		pour(&second, 1024);
+		strangers_look(p.strangers, 50);
+		ck_assert_uint_eq(p.refused, admitted + 1);
+		sockets_close(&second);
+	}
+	port_close(&p);
+}
+END_TEST
+
+/* More are admitted between two looks than are kept in mind; some of them twice, and others that are gone. */
+START_TEST(many_are_admitted)
+{
+	static struct connection c[CROWD];
+	struct port p;
+
+	port_open(&p, "::", "[::]");
+	for (unsigned i = 0; i < CROWD; i++) {
+		connect_to(&c[i], &p, i % 2 ? "::1" : "::ffff:127.0.0.1");
+		strangers_admit(p.strangers, c[i].peer);
+		strangers_admit(p.strangers, c[i].peer);
+		strangers_admit(p.strangers, "[::1]:1");
+	}
+	for (unsigned i = 0; i < CROWD; i++)
+		pour(&c[i], STRANGERS_BYTES + 1024);
+	strangers_look(p.strangers, 50);
+	ck_assert_uint_eq(p.refused, 0);
+	for (unsigned i = 0; i < CROWD; i++)
+		sockets_close(&c[i]);
+	port_close(&p);
+}
+END_TEST
+
+/* What is no address admits nobody, and does no harm. */
+START_TEST(no_address)
+{
+	static const char *const texts[] = {"?",      "",       "unknown",         "[::1]",
+					    "host:1", "[::1:1", "127.0.0.1:99999", "unix:a"};
+	struct port p;
+
+	port_open(&p, "::", "[::]");
+	for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
+		strangers_admit(p.strangers, texts[i]);
+	strangers_look(p.strangers, 50);
+	port_close(&p);
+}
+END_TEST
+
+/* A flood has taken all descriptors. */
+START_TEST(without_descriptors)
+{
+	struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
+	struct connection c;
+	struct port p;
+
+	port_open(&p, "::", "[::]");
+	connect_to(&c, &p, "::1");
+	pour(&c, STRANGERS_BYTES + 1024);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	while (dup(p.fd) >= 0)
+		;
+	ck_assert_int_eq(errno, EMFILE);
+	strangers_look(p.strangers, 50);
+	ck_assert_uint_eq(p.refused, 1);
+	ck_assert(is_down(&c));
+	/* nothing of it is kept: the peer sees the end when gRPC has closed it */
+	strangers_look(p.strangers, 100);
+	sockets_close(&c);
+	ck_assert_int_ge(dup(p.fd), 0);
+	ck_assert_int_ge(dup(p.fd), 0);
+	ck_assert_int_eq(dup(p.fd), -1);
+	port_close(&p);
+}
+END_TEST
+
+START_TEST(no_such_host)
+{
+	struct strangers_options opt = {.address = "nonsense", .port = 7601};
+	struct strangers *s;
+	struct rs_err e;
+
+	ck_assert_int_eq(strangers_new(&s, &opt, &e), RS_ECONFIG);
+	ck_assert_ptr_nonnull(strstr(e.msg, "address \"nonsense\" is not of the form host:port"));
+}
+END_TEST
+
+int main(void)
+{
+	TCase *cases = tcase_create("strangers");
+	Suite *suite = suite_create("strangers");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	suite_add_tcase(suite, cases);
+	tcase_add_loop_test(cases, who_is_refused, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_test(cases, descriptors_are_used_anew);
+	tcase_add_test(cases, many_are_admitted);
+	tcase_add_test(cases, no_address);
+	tcase_add_test(cases, without_descriptors);
+	tcase_add_test(cases, no_such_host);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
