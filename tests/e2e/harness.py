@@ -101,7 +101,6 @@ def sanitizer_env(argv):
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "TSAN_OPTIONS": f"second_deadlock_stack=1:exitcode=66:suppressions={ROOT / 'tests' / 'e2e' / 'tsan.supp'}",
         "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
-        "LSAN_OPTIONS": "use_tls=0",  # else LeakSanitizer itself crashes at times, on threads of gRPC that are ending
     }
     if SAN and os.path.basename(argv[0]).startswith("python"):
         # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
