@@ -78,7 +78,8 @@ class StartOrder(unittest.TestCase):
     def test_missing_ranks(self):
         with harness.Cluster(reducers=2, config={"timeouts": {"connect": "1500ms"}}) as c:
             for text in self.missing(c, 4, [1, 2]):
-                self.assertRegex(text, r"ranks 0 and 3 of 4 have not joined job test within 1500 ms")
+                # or the other one has given up before, which it says there
+                self.assertRegex(text, r"ranks 0(, [12])? and 3 of 4 have not joined job test within 1500 ms")
 
     def test_missing_reducer(self):
         with harness.Cluster(reducers=2, start=False, config={"timeouts": {"connect": "1500ms"}}) as c:
