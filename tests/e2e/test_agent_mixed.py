@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """What workers with agents and without have in common: the same tests of determinism and of many tensors, and what
-happens when one job is started both ways."""
+happens when one job is started both ways.
+
+Runs beside others.
+"""
 
 import json
 import unittest

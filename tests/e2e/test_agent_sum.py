@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """All operations through agents: one to four local ranks on one or two nodes, several jobs at once.
-Also over gRPC, beside others."""
+Also over gRPC, beside others. Runs beside others.
+"""
 
 import unittest
 

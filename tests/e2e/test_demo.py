@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo` without the installation: it trains, compares, and leaves nothing behind."""
+"""`make demo` without the installation: it trains, compares, and leaves nothing behind.
+
+Runs beside others.
+"""
 
 import importlib.util
 import os

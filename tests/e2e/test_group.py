@@ -2,6 +2,8 @@
 """Groups of tensors, with and without agents: the bits of separate operations, the bytes of one, clear mismatches.
 
 Not under ThreadSanitizer: operations of groups take the way of others, and test_failover has groups as well.
+
+Runs beside others.
 """
 
 import unittest

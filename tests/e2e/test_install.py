@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs."""
+"""What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs.
+
+Runs beside others.
+"""
 
 import os
 import pathlib

@@ -4,6 +4,8 @@
 not fit is refused, with both values), about limits.
 
 Not under ThreadSanitizer: the way of these errors to those who wait is that of test_failures.
+
+Runs beside others.
 """
 
 import unittest

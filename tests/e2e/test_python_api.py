@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package on numpy arrays: every form an array can have, requests, buffers, errors, and its ends."""
+"""The Python package on numpy arrays: every form an array can have, requests, buffers, errors, and its ends.
+
+Runs beside others.
+"""
 
 import signal
 import subprocess

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package on torch tensors, and the communication hook in DistributedDataParallel."""
+"""The Python package on torch tensors, and the communication hook in DistributedDataParallel.
+
+Runs beside others.
+"""
 
 import importlib.util
 import unittest
