@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs.
 
-Runs beside others.
+Runs alone: `make install` without WERROR links the library anew, under the eyes of others.
 """
 
 import os
