@@ -1,42 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine_address.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits alone, unlike what strtoul takes; 0: it is no port. */
-static unsigned long port_of(const char *text)
-{
-	size_t n = strspn(text, "0123456789");
-	unsigned long port = n > 0 && !text[n] ? strtoul(text, NULL, 10) : 0;
-
-	return port <= UINT16_MAX ? port : 0;
-}
-
 int engine_address_init(struct engine_address *a, const char *text, struct rs_err *e)
 {
-	const char *colon = strrchr(text, ':'), *host = text;
-	size_t len = colon ? (size_t)(colon - text) : 0;
-	unsigned long port = colon ? port_of(colon + 1) : 0;
-	bool bracketed = len > 2 && host[0] == '[' && host[len - 1] == ']';
-
-	if (bracketed) {
-		host++;
-		len -= 2;
-	}
-	if (len == 0 || strcspn(host, bracketed ? "[]" : "[]:") != len)
-		return rs_fail(e, RS_ECONFIG, "\"%s\" is not an address; host:port or [IPv6]:port was expected", text);
-	if (len >= sizeof a->host)
-		return rs_fail(e, RS_ECONFIG, "the host of an address has %zu bytes, at most %zu were expected: \"%s\"",
-			       len, sizeof a->host - 1, text);
-	if (!port)
-		return rs_fail(e, RS_ECONFIG,
-			       "\"%s\" is not an address; host:port with a port of 1 to 65535 was expected", text);
 	*a = (struct engine_address){.lookup = NULL};
-	memcpy(a->host, host, len);
-	snprintf(a->port, sizeof a->port, "%lu", port);
-	return RS_OK;
+	return rs_host_port_split(&a->to, text, false, e);
 }
 
 void engine_address_close(struct engine_address *a)
@@ -73,9 +44,9 @@ enum engine_address_step engine_address_begin(struct engine_address *a, uv_async
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
 	struct addrinfo *list;
 
-	if (getaddrinfo(a->host, a->port, &hints, &list) == 0)
+	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
 		return choose(a, list);
-	a->lookup = lookup_start(a->host, a->port, wake, ended);
+	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
 	if (a->lookup)
 		return ENGINE_ADDRESS_WAIT;
 	rs_fail(e, RS_ENOMEM, "there is no memory, or no thread, to look its name up");

@@ -6,8 +6,7 @@
 #define RS_AGENT_ENGINE_ADDRESS_H
 
 #include "agent/engine_lookup.h"
-#include "common/error.h"
-#include "config/config.h"
+#include "common/address.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -22,15 +21,14 @@ enum engine_address_step {
 /* Invariant: a lookup that is not waited for any more stays until it was taken, or the address is closed, so that each
  * has one thread at most. */
 struct engine_address {
-	char host[RS_HOST_MAX]; /* without brackets */
-	char port[sizeof "65535"];
+	struct rs_host_port to;
 	struct lookup *lookup;      /* NULL: none is under way */
 	unsigned tries;             /* chooses among the addresses of a name */
 	struct sockaddr_storage at; /* the one that was found last */
 	socklen_t at_len;
 };
 
-/* Splits "host:port" or "[IPv6]:port". Errors: RS_ECONFIG. */
+/* `text`: "host:port" or "[IPv6]:port". Errors: RS_ECONFIG. */
 int engine_address_init(struct engine_address *a, const char *text, struct rs_err *e);
 /* Does not wait for a lookup. */
 void engine_address_close(struct engine_address *a);

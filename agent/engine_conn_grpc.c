@@ -217,7 +217,7 @@ static void open_stream(struct grpc *c)
 		lose(c, "its address cannot be written down");
 		return;
 	}
-	snprintf(address, sizeof address, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, c->address.port);
+	snprintf(address, sizeof address, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, c->address.to.port);
 	c->local = tcp_reaches_itself(at, c->address.at_len);
 	opt.address = address;
 	opt.tls = engine_grpc_tls(&c->conn.en->grpc, &tls, now(c));

@@ -2,10 +2,10 @@
 #include "agent/engine_grpc.h"
 
 #include "agent/engine_tcp.h"
+#include "common/address.h"
 #include "config/tls_texts.h"
 
 #include <dirent.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,48 +71,27 @@ void engine_grpc_close(struct engine_grpc *g)
 	g->rpc = NULL;
 }
 
-/* The kernel's number of a socket, which no other one gets. */
-static bool cookie_of(int fd, uint64_t *ret)
-{
-	socklen_t len = sizeof *ret;
-
-	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, ret, &len) == 0;
-}
-
-/* Address and port alike; what else is in the structs does not matter. */
-static bool same_address(const struct sockaddr_storage *a, const struct sockaddr *b)
-{
-	const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const struct sockaddr_in *)b;
-	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const struct sockaddr_in6 *)b;
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	if (b->sa_family == AF_INET6)
-		return a->ss_family == AF_INET6 && a6->sin6_port == b6->sin6_port &&
-		       memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof a6->sin6_addr) == 0;
-	if (a->ss_family == AF_INET)
-		return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
-	/* gRPC makes sockets for both families where it can */
-	return a->ss_family == AF_INET6 && a6->sin6_port == b4->sin_port &&
-	       memcmp(&a6->sin6_addr, mapped, sizeof mapped) == 0 &&
-	       memcmp(a6->sin6_addr.s6_addr + 12, &b4->sin_addr, 4) == 0;
-}
-
 bool grpc_socket_find(struct grpc_socket *ret, const struct sockaddr *peer, bool (*taken)(void *user, uint64_t cookie),
 		      void *user)
 {
-	DIR *dir = opendir("/proc/self/fd");
 	const struct dirent *entry;
+	struct rs_end to, end;
 	bool found = false;
+	DIR *dir;
 
+	if (!rs_end_of_sockaddr(&to, peer))
+		return false;
+	dir = opendir("/proc/self/fd");
 	while (dir && !found && (entry = readdir(dir))) {
 		int fd = atoi(entry->d_name);
 		struct sockaddr_storage a;
 		socklen_t alen = sizeof a;
 		uint64_t cookie;
 
-		if (entry->d_name[0] == '.' || getpeername(fd, (struct sockaddr *)&a, &alen) || !same_address(&a, peer))
+		if (entry->d_name[0] == '.' || getpeername(fd, (struct sockaddr *)&a, &alen) ||
+		    !rs_end_of_sockaddr(&end, (struct sockaddr *)&a) || memcmp(&end, &to, sizeof to) != 0)
 			continue;
-		if (!cookie_of(fd, &cookie) || taken(user, cookie))
+		if (!rs_socket_cookie(fd, &cookie) || taken(user, cookie))
 			continue;
 		*ret = (struct grpc_socket){fd, cookie};
 		found = true;
@@ -126,5 +105,5 @@ bool grpc_socket_signal(const struct grpc_socket *s, struct window_signal *ret)
 {
 	uint64_t cookie;
 
-	return s->fd >= 0 && cookie_of(s->fd, &cookie) && cookie == s->cookie && tcp_signal(s->fd, ret);
+	return s->fd >= 0 && rs_socket_cookie(s->fd, &cookie) && cookie == s->cookie && tcp_signal(s->fd, ret);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine_tcp.h"
 
+#include "common/address.h"
+
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -22,13 +24,10 @@ bool tcp_signal(int fd, struct window_signal *ret)
 
 static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr,
-		      sizeof(struct in6_addr)) == 0;
+	struct rs_end one, other;
+
+	return rs_end_of_sockaddr(&one, (const struct sockaddr *)a) &&
+	       rs_end_of_sockaddr(&other, (const struct sockaddr *)b) && rs_end_same_host(&one, &other);
 }
 
 enum tcp_peer tcp_peer(int fd)

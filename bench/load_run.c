@@ -4,6 +4,8 @@
  * limit: the run ends with a sentence. */
 #include "bench/load.h"
 
+#include "common/address.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -76,14 +78,12 @@ close_fd:
 static int resolve(const struct load *l, struct addrinfo **ret, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-	const char *colon = strrchr(l->opt.address, ':');
-	char host[256];
-	int rc;
+	struct rs_host_port at;
+	int rc = rs_host_port_split(&at, l->opt.address, false, e);
 
-	if (!colon || colon - l->opt.address >= (int)sizeof host)
-		return rs_fail(e, RS_EINVAL, "--address: found \"%s\", expected host:port", l->opt.address);
-	snprintf(host, sizeof host, "%.*s", (int)(colon - l->opt.address), l->opt.address);
-	rc = getaddrinfo(host, colon + 1, &hints, ret);
+	if (rc)
+		return rs_wrap(e, "--address");
+	rc = getaddrinfo(at.host, at.port, &hints, ret);
 	return rc ? rs_fail(e, RS_EIO, "%s cannot be resolved: %s", l->opt.address, gai_strerror(rc)) : RS_OK;
 }
 

@@ -10,12 +10,9 @@
 
 enum { LISTENER_MAX = 8 }; /* addresses one name may stand for */
 
-/* Splits "host:port" or "[v6]:port"; host "*" or "" stands for all addresses. Errors: RS_ECONFIG. */
-int listener_split(const char *address, char *host, size_t host_size, char *port, size_t port_size, struct rs_err *e);
-
-/* Binds and listens on every address that host:port stands for, non-blocking. With port 0 all get the same free port.
- * Returns how many descriptors are in fds, or an error: RS_ECONFIG when an address is not loopback and
- * not_loopback_ok is false, or cannot be resolved; RS_EIO when it cannot be bound. */
+/* Binds and listens on every address that host:port stands for (rs_host_port_split), non-blocking. With port 0 all get
+ * the same free port. Returns how many descriptors are in fds, or an error: RS_ECONFIG when an address is not loopback
+ * and not_loopback_ok is false, or cannot be resolved; RS_EIO when it cannot be bound. */
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e);
 
 /* Does listener_open's rule about loopback allow this address? For who binds it elsewhere. Errors: RS_ECONFIG. */

@@ -1,45 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/listener.h"
 
+#include "common/address.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-int listener_split(const char *address, char *host, size_t host_size, char *port, size_t port_size, struct rs_err *e)
-{
-	const char *colon = strrchr(address, ':');
-	const char *from = address;
-	size_t len = colon ? (size_t)(colon - address) : 0;
-
-	if (colon && len >= 2 && address[0] == '[' && colon[-1] == ']') {
-		from++;
-		len -= 2;
-	} else if (!colon || memchr(address, ':', len)) {
-		colon = NULL;
-	}
-	if (!colon || !colon[1] || len >= host_size || strlen(colon + 1) >= port_size)
-		return rs_fail(e, RS_ECONFIG, "address \"%s\" is not of the form host:port or [v6]:port", address);
-	/* getaddrinfo would take 65537 for 1 */
-	if (strspn(colon + 1, "0123456789") != strlen(colon + 1) || strtoul(colon + 1, NULL, 10) > 65535)
-		return rs_fail(e, RS_ECONFIG, "address \"%s\": the port is not a number from 0 to 65535", address);
-	memcpy(host, from, len);
-	host[len] = '\0';
-	if (strcmp(host, "*") == 0)
-		host[0] = '\0';
-	strcpy(port, colon + 1);
-	return RS_OK;
-}
-
 static bool is_loopback(const struct sockaddr *sa)
 {
-	if (sa->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == 127;
-	return sa->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)sa)->sin6_addr);
+	struct rs_end end;
+
+	return rs_end_of_sockaddr(&end, sa) && rs_end_is_loopback(&end);
+}
+
+/* The addresses that "host:port" stands for. The list is the caller's to free. */
+static int resolve(const struct rs_host_port *at, const char *address, struct addrinfo **ret, struct rs_err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG};
+	int rc = getaddrinfo(at->host[0] ? at->host : NULL, at->port, &hints, ret);
+
+	return rc ? rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc)) : RS_OK;
 }
 
 static int open_one(const struct addrinfo *ai, const char *address, struct rs_err *e)
@@ -82,16 +67,14 @@ static int refuse_open(const char *address, struct rs_err *e)
 
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG}, *list, *ai;
-	char host[256], port[32];
-	int n = 0, rc = listener_split(address, host, sizeof host, port, sizeof port, e);
+	struct addrinfo *list, *ai;
+	struct rs_host_port at;
+	int n = 0, rc = rs_host_port_split(&at, address, true, e);
 
+	if (!rc)
+		rc = resolve(&at, address, &list, e);
 	if (rc)
 		return rc;
-	rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &list);
-	if (rc)
-		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc));
-	rc = RS_OK;
 	for (ai = list; ai && n < LISTENER_MAX; ai = ai->ai_next) {
 		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
 			continue;
@@ -99,7 +82,7 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 			rc = refuse_open(address, e);
 			break;
 		}
-		if (n > 0 && strcmp(port, "0") == 0)
+		if (n > 0 && strcmp(at.port, "0") == 0)
 			set_port(ai->ai_addr, fds[0]);
 		rc = open_one(ai, address, e);
 		if (rc < 0)
@@ -117,15 +100,14 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 
 int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG}, *list;
-	char host[256], port[32];
-	int rc = listener_split(address, host, sizeof host, port, sizeof port, e);
+	struct addrinfo *list;
+	struct rs_host_port at;
+	int rc = rs_host_port_split(&at, address, true, e);
 
+	if (!rc)
+		rc = resolve(&at, address, &list, e);
 	if (rc)
 		return rc;
-	rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &list);
-	if (rc)
-		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc));
 	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
 		if (!not_loopback_ok && !is_loopback(ai->ai_addr))
 			rc = refuse_open(address, e);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/service.h"
 
+#include "common/address.h"
 #include "common/auth.h"
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
 #include "server/service_pack.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,22 +85,9 @@ void service_tokens(struct service *s, struct service_token read, struct service
 
 bool service_is_local(const char *address)
 {
-	const char *colon = strrchr(address, ':');
-	char host[64];
-	struct in_addr v4;
-	struct in6_addr v6;
-	size_t n = colon ? (size_t)(colon - address) : 0;
-	bool brackets = n > 1 && address[0] == '[' && address[n - 1] == ']';
+	struct rs_end end;
 
-	if (n - 2 * brackets >= sizeof host)
-		return false;
-	memcpy(host, address + brackets, n - 2 * brackets);
-	host[n - 2 * brackets] = '\0';
-	if (!brackets)
-		return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
-	if (inet_pton(AF_INET6, host, &v6) != 1)
-		return false;
-	return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
+	return rs_end_of_text(&end, address) && rs_end_is_loopback(&end);
 }
 
 /* "Bearer TOKEN" carries this token. */

@@ -4,9 +4,9 @@
  * cookie is not found any more. No descriptor is left: a look needs none. */
 #include "server/strangers.h"
 
+#include "common/address.h"
 #include "server/listener.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,20 +14,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { ADMITTED_MAX = 64 };
-
-/* An address and port; those of IPv4 in IPv6's form. Compared byte by byte, it has no holes. */
-struct end {
-	uint8_t ip[16];
-	uint16_t port;
-};
-_Static_assert(sizeof(struct end) == 18, "no holes");
 
 enum known { FOREIGN /* none of gRPC's */, STRANGER, TRUSTED, REFUSED };
 
@@ -42,96 +34,38 @@ struct socket_known {
 struct strangers {
 	struct strangers_options opt;
 	bool everywhere; /* gRPC listens on all addresses, else on these: */
-	struct end local[LISTENER_MAX];
+	struct rs_end local[LISTENER_MAX];
 	unsigned local_n;
 	DIR *dir;  /* /proc/self/fd */
 	int spare; /* a descriptor to have a socket by for a moment; else a copy of dir's */
 	uint64_t looked_ms;
 	struct socket_known *sockets; /* by descriptor */
 	size_t sockets_n;
-	struct end admitted[ADMITTED_MAX]; /* since the last look; sorted in a look */
+	struct rs_end admitted[ADMITTED_MAX]; /* since the last look; sorted in a look */
 	unsigned admitted_n;
 };
 
 static int compare(const void *a, const void *b)
 {
-	return memcmp(a, b, sizeof(struct end));
-}
-
-static void put_v4(struct end *e, const struct in_addr *a)
-{
-	memset(e->ip, 0, 10);
-	memset(e->ip + 10, 0xff, 2);
-	memcpy(e->ip + 12, a, 4);
-}
-
-static bool end_of_socket(const struct sockaddr_storage *sa, struct end *ret)
-{
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
-
-	if (sa->ss_family == AF_INET)
-		put_v4(ret, &v4->sin_addr);
-	else if (sa->ss_family == AF_INET6)
-		memcpy(ret->ip, &v6->sin6_addr, 16);
-	else
-		return false;
-	ret->port = sa->ss_family == AF_INET ? v4->sin_port : v6->sin6_port;
-	return true;
-}
-
-/* Without the scope of "[fe80::1%eth0]:1", which may be written in several ways. */
-static bool end_of_text(const char *text, struct end *ret)
-{
-	char host[INET6_ADDRSTRLEN + 32], port[32];
-	struct in_addr v4;
-	struct rs_err e;
-
-	if (listener_split(text, host, sizeof host, port, sizeof port, &e))
-		return false;
-	host[strcspn(host, "%")] = '\0';
-	ret->port = htons((uint16_t)strtoul(port, NULL, 10));
-	if (inet_pton(AF_INET6, host, ret->ip) == 1)
-		return true;
-	if (inet_pton(AF_INET, host, &v4) != 1)
-		return false;
-	put_v4(ret, &v4);
-	return true;
-}
-
-static void end_text(const struct end *e, char *buf, size_t size)
-{
-	char ip[INET6_ADDRSTRLEN];
-
-	if (IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)e->ip))
-		snprintf(buf, size, "%s:%u", inet_ntop(AF_INET, e->ip + 12, ip, sizeof ip), ntohs(e->port));
-	else
-		snprintf(buf, size, "[%s]:%u", inet_ntop(AF_INET6, e->ip, ip, sizeof ip), ntohs(e->port));
-}
-
-static bool cookie_of(int fd, uint64_t *ret)
-{
-	socklen_t len = sizeof *ret;
-
-	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, ret, &len) == 0;
+	return memcmp(a, b, sizeof(struct rs_end));
 }
 
 /* Is it a connection of gRPC's port? *peer is its other end then. */
-static bool is_ours(const struct strangers *s, int fd, struct end *peer)
+static bool is_ours(const struct strangers *s, int fd, struct rs_end *peer)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
-	struct end local;
+	struct rs_end local;
 
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !end_of_socket(&sa, &local) ||
-	    local.port != htons((uint16_t)s->opt.port))
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(&local, (struct sockaddr *)&sa) ||
+	    rs_end_port(&local) != s->opt.port)
 		return false;
 	len = sizeof sa;
-	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !end_of_socket(&sa, peer))
+	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(peer, (struct sockaddr *)&sa))
 		return false;
 	/* workers may come over TCP to the same port of another address */
 	for (unsigned i = 0; !s->everywhere && i < s->local_n; i++)
-		if (memcmp(s->local[i].ip, local.ip, sizeof local.ip) == 0)
+		if (rs_end_same_host(&s->local[i], &local))
 			return true;
 	return s->everywhere;
 }
@@ -152,16 +86,16 @@ static bool received_of(int fd, uint64_t *ret)
  * closes, and after a look at what that is. */
 static void refuse(struct strangers *s, int fd, uint64_t cookie)
 {
-	char text[INET6_ADDRSTRLEN + 10];
-	struct end peer;
+	char text[RS_END_TEXT];
+	struct rs_end peer;
 	struct rs_err why;
 	uint64_t found;
 
 	if (dup3(fd, s->spare, O_CLOEXEC) < 0)
 		return;
-	if (cookie_of(s->spare, &found) && found == cookie && is_ours(s, s->spare, &peer)) {
+	if (rs_socket_cookie(s->spare, &found) && found == cookie && is_ours(s, s->spare, &peer)) {
 		shutdown(s->spare, SHUT_RDWR);
-		end_text(&peer, text, sizeof text);
+		rs_end_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,
 			"it sent more than strangers may, %u KiB and %u KiB each second, and has shown no right to it",
 			STRANGERS_BYTES >> 10, STRANGERS_BYTES_PER_S >> 10);
@@ -187,10 +121,10 @@ static void count(struct strangers *s, int fd, struct socket_known *k, uint64_t 
 
 static void look_at(struct strangers *s, int fd, struct socket_known *k, uint64_t drained)
 {
-	struct end peer;
+	struct rs_end peer;
 	uint64_t cookie;
 
-	if (!cookie_of(fd, &cookie)) {
+	if (!rs_socket_cookie(fd, &cookie)) {
 		k->cookie = 0;
 		return;
 	}
@@ -240,9 +174,9 @@ void strangers_look(struct strangers *s, uint64_t now_ms)
 
 void strangers_admit(struct strangers *s, const char *peer)
 {
-	struct end e;
+	struct rs_end e;
 
-	if (!end_of_text(peer, &e))
+	if (!rs_end_of_text(&e, peer))
 		return;
 	for (unsigned i = 0; i < s->admitted_n; i++)
 		if (compare(&s->admitted[i], &e) == 0)
@@ -256,22 +190,21 @@ void strangers_admit(struct strangers *s, const char *peer)
 static int resolve(struct strangers *s, const char *address, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
-	char host[256], port[32];
-	int rc = listener_split(address, host, sizeof host, port, sizeof port, e);
+	struct rs_host_port at;
+	int rc = rs_host_port_split(&at, address, true, e);
 
 	if (rc)
 		return rc;
-	rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &list);
+	rc = getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, &list);
 	if (rc)
 		return rs_fail(e, RS_ECONFIG, "%s cannot be resolved: %s", address, gai_strerror(rc));
 	for (const struct addrinfo *ai = list; ai && s->local_n < LISTENER_MAX; ai = ai->ai_next) {
-		static const uint8_t any_v6[16], any_v4[16] = {[10] = 0xff, [11] = 0xff};
-		struct end *local = &s->local[s->local_n];
+		struct rs_end *local = &s->local[s->local_n];
 
-		if (!end_of_socket((const struct sockaddr_storage *)ai->ai_addr, local))
+		if (!rs_end_of_sockaddr(local, ai->ai_addr))
 			continue;
-		/* whichever it is: gRPC takes either for both */
-		s->everywhere |= memcmp(local->ip, any_v6, 16) == 0 || memcmp(local->ip, any_v4, 16) == 0;
+		/* of whichever family: gRPC takes either for both */
+		s->everywhere |= rs_end_is_any(local);
 		s->local_n++;
 	}
 	freeaddrinfo(list);

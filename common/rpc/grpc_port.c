@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One server of gRPC's: what it listens on, how it treats connections, and the wait for its calls. A server of ours has
  * one at a time that takes calls, and maybe others whose last calls go on. */
+#include "common/address.h"
 #include "common/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -121,15 +122,14 @@ static grpc_server *make_server(const struct port_options *opt)
 /* gRPC says only that it cannot listen: asks the system for the reason. */
 static int why_not(const char *address, struct rs_err *e)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list = NULL;
-	const char *colon = strrchr(address, ':');
-	int rc = RS_OK, one = 1, fd;
-	char host[256];
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+	int rc, one = 1, fd;
+	struct rs_host_port at;
 
-	snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - address : 0),
-		 address[0] == '[' ? address + 1 : address);
-	host[strcspn(host, "]")] = '\0';
-	if (!colon || getaddrinfo(host, colon + 1, &hints, &list))
+	rc = rs_host_port_split(&at, address, true, e);
+	if (rc)
+		return rc;
+	if (getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, &list))
 		return rs_fail(e, RS_EIO, "gRPC cannot listen on %s: it cannot be resolved", address);
 	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

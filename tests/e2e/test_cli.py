@@ -73,9 +73,9 @@ class Cli(unittest.TestCase):
         busy = harness.Cluster()
         with busy:
             self.check("reduction-server", [
-                (["--listen", "nowhere"], 1, '"nowhere" is not of the form host:port'),
-                (["--listen", "127.0.0.1:65536"], 1, "port is not a number from 0 to 65535"),
-                (["--listen", "127.0.0.1:7600x"], 1, "port is not a number from 0 to 65535"),
+                (["--listen", "nowhere"], 1, '"nowhere" is not an address; host:port or'),
+                (["--listen", "127.0.0.1:65536"], 1, "host:port with a port of 0 to 65535 was expected"),
+                (["--listen", "127.0.0.1:7600x"], 1, "host:port with a port of 0 to 65535 was expected"),
                 (["--listen", "reducer.invalid:7600"], 1, "reducer.invalid:7600"),
                 (["--listen", busy.address(0)], 1, f"cannot listen on {busy.address(0)}: [Aa]ddress already in use"),
                 (["--cpu", "z80"], 1, 'no kernels "z80", expected one of auto, scalar'),

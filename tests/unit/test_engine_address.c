@@ -10,60 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_255                                                                                                       \
-	"a123456789.b123456789.c123456789.d123456789.e123456789.f123456789.g123456789.h123456789.i123456789."          \
-	"j123456789.k123456789.l123456789.m123456789.n123456789.o123456789.p123456789.q123456789.r123456789."          \
-	"s123456789.t123456789.u123456789.v123456789.w123456789.xy"
-_Static_assert(sizeof HOST_255 == RS_HOST_MAX, "the longest host");
-
-static const struct {
-	const char *text, *host, *port;
-	const char *want; /* else what is said of it */
-} splits[] = {
-    {"localhost:7600", "localhost", "7600", NULL},
-    {"127.0.0.1:1", "127.0.0.1", "1", NULL},
-    {"h:65535", "h", "65535", NULL},
-    {"[::1]:7600", "::1", "7600", NULL},
-    {"[fe80::1%eth0]:80", "fe80::1%eth0", "80", NULL},
-    {HOST_255 ":65535", HOST_255, "65535", NULL},
-    {"[" HOST_255 "]:65535", HOST_255, "65535", NULL},
-    {HOST_255 "z:1", NULL, NULL, "has 256 bytes, at most 255"},
-    {"", NULL, NULL, "\"\" is not an address; host:port or [IPv6]:port was expected"},
-    {"h", NULL, NULL, "\"h\" is not an address"},
-    {":80", NULL, NULL, "\":80\" is not an address"},
-    {"[]:80", NULL, NULL, "\"[]:80\" is not an address"},
-    {"::1:80", NULL, NULL, "\"::1:80\" is not an address; host:port or [IPv6]:port was expected"},
-    {"[::1]", NULL, NULL, "\"[::1]\" is not an address"},
-    {"[::1:80", NULL, NULL, "\"[::1:80\" is not an address"},
-    {"[[::1]]:80", NULL, NULL, "\"[[::1]]:80\" is not an address"},
-    {"h:", NULL, NULL, "\"h:\" is not an address; host:port with a port of 1 to 65535 was expected"},
-    {"h:0", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:65536", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:99999999999999999999999", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:-1", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:+1", NULL, NULL, "with a port of 1 to 65535"},
-    {"h: 1", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:1x", NULL, NULL, "with a port of 1 to 65535"},
-    {"h:http", NULL, NULL, "with a port of 1 to 65535"},
-    {"[::1]:x", NULL, NULL, "\"[::1]:x\" is not an address; host:port with a port"},
-};
-
-START_TEST(host_and_port)
+START_TEST(nobody_connects_to_all_addresses)
 {
+	static const char *const rows[] = {"*:7600", ":7600", "h:0", "h"};
 	struct engine_address a;
 	struct rs_err e = {0};
 
-	memset(&a, 0xa5, sizeof a);
-	if (splits[_i].want) {
-		ck_assert_int_eq(engine_address_init(&a, splits[_i].text, &e), RS_ECONFIG);
-		ck_assert_msg(strstr(e.msg, splits[_i].want), "%s", e.msg);
-		return;
-	}
-	ck_assert_int_eq(engine_address_init(&a, splits[_i].text, &e), RS_OK);
-	ck_assert_str_eq(a.host, splits[_i].host);
-	ck_assert_str_eq(a.port, splits[_i].port);
-	ck_assert(!engine_address_busy(&a));
-	engine_address_close(&a);
+	ck_assert_int_eq(engine_address_init(&a, rows[_i], &e), RS_ECONFIG);
 }
 END_TEST
 
@@ -223,7 +176,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, host_and_port, 0, sizeof splits / sizeof splits[0]);
+	tcase_add_loop_test(t, nobody_connects_to_all_addresses, 0, 4);
 	tcase_add_loop_test(t, numeric_ones_need_no_lookup, 0, 2);
 	tcase_add_test(t, each_try_takes_the_next_address);
 	tcase_add_test(t, an_unknown_name_is_an_error_each_time);
