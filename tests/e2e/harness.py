@@ -51,8 +51,9 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PAT
 # Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 1
 
-# Timeout of a connect that cannot succeed: several attempts have to fit in, and all of it is waited for.
-SOON = {"timeouts": {"connect": f"{1500 * (4 if 'thread' in SAN else 2 if SAN else 1)}ms"}}
+# Timeout of a connect that cannot succeed: several attempts have to fit in, also where a thread stands still for longer
+# than a second, and all of it is waited for. Not for those that can: they may have to wait for others to start.
+SOON = {"timeouts": {"connect": f"{6000 if 'thread' in SAN else 3000 if SAN else 2500}ms"}}
 
 # Tests leave out what only repeats on a larger scale when this is set.
 SLOW = os.environ.get("REDUCTION_TEST_SLOW", "1" if SAN else "0") not in ("", "0")
@@ -64,6 +65,23 @@ _LAUNCHER = re.compile(
     r"(REDUCTION|SLURM|OMPI|PMIX|TORCHELASTIC)_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$"
 )
 _REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: runtime error: ")
+
+
+def reserve_port():
+    """A socket that keeps a port of loopback for programs that listen there, one after the other, as long as it is not
+    closed: nobody else is given that port meanwhile, and who connects while none of them listens is refused."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # reducers say so too, and none of the two has a claim
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
+def write_whole(path, text):
+    """Writes a file that somebody may be reading, who gets the old text or the new one. Returns its path as text."""
+    new = pathlib.Path(f"{path}.new")
+    new.write_text(text)
+    new.replace(path)
+    return str(path)
 
 
 def binary(name):
@@ -82,6 +100,7 @@ HAS_GRPC = (BUILD / "lib" / "libreduction-grpc.so").exists()
 def main():
     """Runs the unittest program; ends by an exception on SIGTERM, so that clusters are cleaned up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt: unittest goes on after SystemExit
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     unittest.main()
 
 
@@ -202,9 +221,9 @@ class Proc:
         return self.code
 
     def _drain(self):
-        # a grandchild that holds the pipes open must not hang the test
+        # a grandchild that holds the pipes open must not hang the test; else it is only what is left to be read
         for thread in self._threads:
-            thread.join(2)
+            thread.join(10)
         try:
             self._popen.stdin.close()
         except BrokenPipeError:
@@ -285,6 +304,7 @@ class Cluster:
         self.reducers = [None] * reducers  # Proc of each
         self.agents = [None] * agents
         self._addresses = [None] * reducers
+        self._ports = []  # held for reducers
         self._start = start
         self._procs = []
         self.dir = None  # a temporary folder, gone afterwards
@@ -312,6 +332,8 @@ class Cluster:
             for p in self._procs:
                 if p.running():
                     p.kill()
+            for held in self._ports:
+                held.close()
             shutil.rmtree(self.dir, ignore_errors=True)
         if kind is not None or problems:
             print("\n" + "".join(p.report() for p in self._procs), file=sys.stderr, flush=True)
@@ -352,7 +374,7 @@ class Cluster:
     def start_reducer(self, i, wait=True):
         """Starts reducer i: the first time on a free port or the one that a configuration already names, and again
         on the same. Returns its Proc, once it listens."""
-        address = self._addresses[i] or "127.0.0.1:0"
+        address = self._addresses[i] or self._reserve()
         argv = [binary("reduction-server"), "--lanes", self.lanes]
         argv += ["--listen", address] if self.transport == "tcp" else ["--listen", "127.0.0.1:0", "--grpc", address]
         if self.server_config is not None:
@@ -374,10 +396,13 @@ class Cluster:
                 match = self.reducers[i].wait_text(rf"\bgrpc-ready\b{where}")
             self._addresses[i] = match.group(1)
         elif self._addresses[i] is None:
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                self._addresses[i] = "127.0.0.1:%d" % s.getsockname()[1]
+            self._addresses[i] = self._reserve()
         return self._addresses[i]
+
+    def _reserve(self):
+        """An address that stays the cluster's also while no reducer listens there."""
+        self._ports.append(reserve_port())
+        return "127.0.0.1:%d" % self._ports[-1].getsockname()[1]
 
     def connect(self, i):
         """A plain TCP connection to reducer i."""
@@ -396,9 +421,7 @@ class Cluster:
         return self.agents[i]
 
     def _write(self, name, tree):
-        path = self.dir / name
-        path.write_text(json.dumps(tree, indent=1) + "\n")  # JSON is YAML
-        return str(path)
+        return write_whole(self.dir / name, json.dumps(tree, indent=1) + "\n")  # JSON is YAML
 
     def write_config(self, name, config=None):
         """Writes the configuration file of this cluster, with a dict merged into it; returns its path."""

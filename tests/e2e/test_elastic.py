@@ -9,7 +9,6 @@ import importlib.util
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unittest
@@ -18,12 +17,6 @@ import harness
 
 STEPS = 12
 MISSING = not shutil.which("torchrun") or importlib.util.find_spec("torch") is None
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @unittest.skipIf(MISSING, "there is no torchrun")
@@ -36,6 +29,12 @@ class Elastic(unittest.TestCase):
         found = subprocess.run([sys.executable, "-c", store], capture_output=True, text=True)
         if "without libuv" in found.stderr:
             raise unittest.SkipTest("torchrun cannot work with a PyTorch built without libuv")
+
+    def port(self):
+        """One where nobody else listens until the test's end."""
+        held = harness.reserve_port()
+        self.addCleanup(held.close)
+        return held.getsockname()[1]
 
     def cluster(self, agents):
         c = harness.Cluster(reducers=2, agents=agents, config={"job": {"deterministic": True}})
@@ -104,7 +103,7 @@ class Elastic(unittest.TestCase):
     def test_nodes_count_restarts_differently(self):
         """torchrun counts one on the node of the killed rank and none on the other, all the same they meet."""
         c = self.cluster(agents=2)
-        port = free_port()
+        port = self.port()
         plan = {"die": [2, 5], "hold": [[5, 4, [0, 1]]]}  # so that the other node's processes notice nothing
         nodes = [self.node(c, "two", plan, i, port, "2", agent=i) for i in range(2)]
         self.trained(nodes, 4)
@@ -117,7 +116,7 @@ class Elastic(unittest.TestCase):
         """2 ranks, 4, and 2 again."""
         c = self.cluster(agents=0)
         plan = {"same": True, "hold": [[4, 2, [0, 1]], [8, 4, [2, 3]]]}
-        port = free_port()
+        port = self.port()
         plain = self.one_node(c, "plain", {"same": True}, ranks=2)
         first = self.node(c, "elastic", plan, 0, port, "1:2")
         expected = self.trained([plain], 2)

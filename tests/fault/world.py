@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -63,7 +62,7 @@ class World:
         self.folder.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.callback(self._end)
-            self._make_hosts()
+            self._make_hosts(stack)
             for i in range(len(self.reducers)):
                 self.start_reducer(i)
             self._undo = stack.pop_all()
@@ -72,7 +71,7 @@ class World:
     def __exit__(self, *_):
         self._undo.close()
 
-    def _make_hosts(self):
+    def _make_hosts(self, stack):
         if self._links:
             lab = net.Lab(self.nodes + len(self.reducers), rate="none")
             try:
@@ -85,7 +84,9 @@ class World:
             if self._lab:
                 self._addresses[i] = f"{net.Lab.address(self.nodes + i)}:{PORT}"
             else:
-                self._addresses[i] = free_address()
+                held = harness.reserve_port()
+                stack.callback(held.close)
+                self._addresses[i] = "127.0.0.1:%d" % held.getsockname()[1]
         self.write_config("job.yaml")
 
     def write_config(self, name, config=None):
@@ -97,9 +98,8 @@ class World:
             "server": {"lanes": self.lanes},
             "security": {"insecure": True},
         }
-        path = self.folder / name
-        path.write_text(json.dumps(merged(merged(base, self.config), config), indent=1) + "\n")  # JSON is YAML
-        return str(path)
+        text = json.dumps(merged(merged(base, self.config), config), indent=1) + "\n"  # JSON is YAML
+        return harness.write_whole(self.folder / name, text)
 
     def start(self, name, argv, env=None, host=None):
         """Starts a process on a host; it is ended with the world."""
@@ -258,12 +258,6 @@ class World:
             (folder / f"{n:02}-{p.name.replace(' ', '-')}.log").write_text(text)
         for path in self.folder.glob("*.yaml"):
             (folder / path.name).write_text(path.read_text())
-
-
-def free_address():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % s.getsockname()[1]
 
 
 def memory_of(pid):
