@@ -42,17 +42,24 @@ class Mixed(unittest.TestCase):
         """To the reducers the job of an agent has as many workers as nodes: who comes without reads that."""
         member = harness.python("""
             import reduction, worker
+            worker.say("ready")
+            worker.listen()
             worker.say("end", **worker.attempt(reduction.Communicator))
             """)
-        config = {"timeouts": {"connect": "2s"}}
+        config = {"timeouts": {"connect": "5s"}}  # the node waits so long in vain; the other one has to come before
         with harness.Cluster(agents=1, config=config, server_args=["--log-level", "debug"]) as c:
             node = [
                 c.start_worker(rank, 3, member, env={"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0,
                                                      "GROUP_WORLD_SIZE": 2})
                 for rank in range(2)
             ]  # fmt: skip
-            c.reducers[0].wait_text("worker-joined")
             alone = c.start_worker(2, 3, member, env={"REDUCTION_AGENT": "direct"})
+            for w in [*node, alone]:
+                w.said("ready")
+            for w in node:
+                w.tell()
+            c.reducers[0].wait_text("worker-joined")
+            alone.tell()
             said = alone.said("end")
             self.assertEqual(said["error"], "MismatchError")
             self.assertRegex(said["message"], "rank 2 says the world size of job test is 3, rank 0 says 2")

@@ -18,7 +18,8 @@ import harness
 
 WORKER = harness.ROOT / "tests" / "e2e" / "worker_mixed.py"
 WORLD = 4
-DETECT = {"timeouts": {"detect": f"{4 if 'thread' in harness.SAN else 2 if harness.SAN else 1}s"}}
+# Where a reducer stands still and this is waited for; longer than a busy machine may let a thread wait for a processor.
+DETECT = {"timeouts": {"detect": f"{4 if 'thread' in harness.SAN else 3}s"}}
 PLAN = {
     "seed": 1, "cases": 120, "in_flight": 8, "largest": 30_000, "style": "exact", "deterministic": False, "local": 1,
     "gates": {},
@@ -31,9 +32,8 @@ class Job:
     def __init__(self, test, cluster, **plan):
         self.test, self.cluster, self.plan = test, cluster, PLAN | plan
         self.plan["local"] = WORLD // len(cluster.agents) if cluster.agents else 1
-        path = cluster.dir / "plan.json"
-        path.write_text(json.dumps(self.plan))
-        self.workers = cluster.start_workers(WORLD, [harness.PYTHON, str(WORKER), str(path)])
+        path = harness.write_whole(cluster.dir / "plan.json", json.dumps(self.plan))
+        self.workers = cluster.start_workers(WORLD, [harness.PYTHON, str(WORKER), path])
 
     def at_gate(self, number):
         """Waits until one rank stands at a gate and the others have started all they can, none of which can be done.
@@ -70,14 +70,14 @@ class Job:
         return said[0]["sums"]
 
     def failed(self, pattern, since, seconds):
-        """All ranks have read an error."""
+        """All ranks have read an error, within this many seconds."""
         for w in self.workers:
             of = w.said("end", 60)
             self.test.assertEqual(of["error"], "PeerLostError", of)
             self.test.assertRegex(of["message"], pattern)
             self.test.assertEqual(of["wrong"], [])
         took = time.monotonic() - since
-        self.test.assertLess(took, seconds * harness.SCALE)
+        self.test.assertLess(took, seconds)
 
 
 def received_by(cluster, i):
@@ -92,15 +92,16 @@ class Failover(unittest.TestCase):
     ALL_KINDS = KINDS if harness.SLOW else [*KINDS, (0, True), (2, False)]
     known = {}  # sums of jobs that nothing happened to
 
-    def each_kind(self, scenario, gates, kinds=KINDS, **plan):
+    def each_kind(self, scenario, gates, kinds=KINDS, timeouts=None, **plan):
         """Runs a scenario with and without agents, and with and without `deterministic`, where bits are compared with
         those of a job that nothing happened to, which runs once for all scenarios that have its plan."""
+        timeouts = timeouts or {}
         for agents, deterministic in kinds:
             how = plan | {"style": "random" if deterministic else "exact", "deterministic": deterministic}
-            config = {"job": {"deterministic": deterministic}, "sharding": {"chunk_bytes": "4KiB"}, **DETECT}
+            config = {"job": {"deterministic": deterministic}, "sharding": {"chunk_bytes": "4KiB"}, **timeouts}
             with self.subTest(agents=agents, deterministic=deterministic):
                 with harness.Cluster(
-                    reducers=3, agents=agents, lanes=2, config=config, server_config=DETECT,
+                    reducers=3, agents=agents, lanes=2, config=config, server_config=timeouts,
                     server_args=["--log-level", "debug"],
                 ) as c:  # fmt: skip
                     disturbed = Job(self, c, gates=gates, **how)
@@ -169,7 +170,7 @@ class Failover(unittest.TestCase):
                 c.reducers[victim].signal(signal.SIGCONT)
                 job.go(gate + 30)
 
-        self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3})
+        self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3}, timeouts=DETECT)
 
     def test_drained(self):
         """It ends in good order while the job goes on, and nobody reads an error; the next one too."""
@@ -188,7 +189,7 @@ class Failover(unittest.TestCase):
 
     def test_drained_while_idle(self):
         """Nothing is pending: the ranks compute, and it need not wait for them."""
-        with harness.Cluster(reducers=3, config=DETECT) as c:
+        with harness.Cluster(reducers=3) as c:
             job = Job(self, c, cases=60, in_flight=1, gates={20: 0, 40: 1})
             for gate, victim in ((20, 1), (40, 0)):
                 job.at_gate(gate)
@@ -201,9 +202,12 @@ class Failover(unittest.TestCase):
 class Giving(unittest.TestCase):
     """Where nobody can take over, or nobody may, every rank reads which reducer was lost."""
 
-    def check(self, reducers, victims, pattern, config, how="kill", seconds=2, agents=0):
-        config = {**DETECT, **config}
-        with harness.Cluster(reducers=reducers, agents=agents, config=config, server_config=DETECT) as c:
+    def check(self, reducers, victims, pattern, config, how="kill", agents=0):
+        timeouts = DETECT if how == "stop" else {}
+        seconds = max(10, 3 * harness.SCALE) if how == "stop" else max(8, 2 * harness.SCALE)  # 10 s of silence are many
+        with harness.Cluster(
+            reducers=reducers, agents=agents, config={**timeouts, **config}, server_config=timeouts
+        ) as c:  # fmt: skip
             job = Job(self, c, gates={10: 0})
             job.at_gate(10)
             since = time.monotonic()
@@ -219,15 +223,15 @@ class Giving(unittest.TestCase):
 
     def test_fail(self):
         for agents in (0, 2):
-            for how, seconds in (("kill", 2), ("stop", 3)):
+            for how in ("kill", "stop"):
                 with self.subTest(agents=agents, how=how):
                     self.check(3, [1], r"reducer r1 \(127\.0\.0\.1:\d+\) was lost", {"job": {"failover": "fail"}}, how,
-                               seconds, agents)  # fmt: skip
+                               agents)  # fmt: skip
 
     def test_one_reducer(self):
-        for how, seconds in (("kill", 2), ("stop", 3)):
+        for how in ("kill", "stop"):
             with self.subTest(how):
-                self.check(1, [0], r"reducer r0 \(127\.0\.0\.1:\d+\) was lost", {}, how, seconds)
+                self.check(1, [0], r"reducer r0 \(127\.0\.0\.1:\d+\) was lost", {}, how)
 
     def test_all_of_them(self):
         for agents in (0, 2):

@@ -25,7 +25,7 @@ LOOP = harness.python("""
                 if rounds == 3:
                     worker.say("running")
     found = worker.attempt(run)
-    worker.say("end", at=time.time(), **found)
+    worker.say("end", at=time.monotonic(), **found)
     """)
 
 # Does what it is told, one statement at a time, with comm, numpy and x at hand.
@@ -35,11 +35,17 @@ SHELL = harness.python("""
     x = numpy.ones(1000, dtype="float32")
     worker.say("open")
     while statement := worker.listen():
-        worker.say("did", statement=statement, at=time.time(), **worker.attempt(exec, statement, globals()))
+        worker.say("did", statement=statement, at=time.monotonic(), **worker.attempt(exec, statement, globals()))
     comm.close()
     """)
 
-SHORT = {"timeouts": {"detect": "1s"}}
+# Longer than a busy machine may let a thread wait for a processor.
+DETECT = 3  # seconds
+SHORT = {"timeouts": {"detect": f"{DETECT}s"}}
+# Seconds until everybody has read of a loss: of what a closed connection shows, much less than the 10 s of silence that
+# detection takes by default, and of silence.
+AT_ONCE = max(8, 2 * harness.SCALE)
+SILENT = DETECT + max(5, 2 * harness.SCALE)
 FAIL = {"job": {"failover": "fail"}}  # test_failover.py has what happens without
 
 
@@ -64,23 +70,21 @@ class Failures(unittest.TestCase):
         with harness.Cluster(reducers=2, lanes=2) as c:
             for generation, elements in enumerate([50, 200_000, 4_000_000]):
                 workers = self.running(c, 3, generation, elements)
-                since = time.time()
+                since = time.monotonic()
                 victim = workers.pop(generation)
                 victim.kill()
                 took = self.ended(
-                    workers, since, rf"rank {generation} \(pid {victim.pid} on .*\) was lost", 2 * harness.SCALE
+                    workers, since, rf"rank {generation} \(pid {victim.pid} on .*\) was lost", AT_ONCE
                 )
                 print(f"a killed worker was noticed within {took * 1000:.0f} ms", flush=True)
 
     def test_worker_that_stands_still(self):
         with harness.Cluster(reducers=2, config=SHORT, server_config=SHORT) as c:
             workers = self.running(c, 3)
-            since = time.time()
+            since = time.monotonic()
             victim = workers.pop(1)
             victim.signal(signal.SIGSTOP)
-            pattern = "rank 1 .*was lost: nothing was heard from it for 1.0 s"
-            took = self.ended(workers, since, pattern, 3 * harness.SCALE)
-            self.assertGreater(took, 0.7)
+            self.ended(workers, since, f"rank 1 .*was lost: nothing was heard from it for {DETECT}.0 s", SILENT)
             # when it goes on it reads that the job went on without it
             victim.signal(signal.SIGCONT)
             self.assertIn(victim.said("end")["error"], ("PeerLostError", "ClosedError"))
@@ -90,7 +94,7 @@ class Failures(unittest.TestCase):
         with harness.Cluster(config=SHORT, server_config=SHORT) as c:
             workers = c.start_workers(2, SHELL)
             workers[0].tell("comm.all_reduce(x)")
-            workers[1].tell("time.sleep(2.5); comm.all_reduce(x)")
+            workers[1].tell(f"time.sleep({DETECT + 1.5}); comm.all_reduce(x)")
             for w in workers:
                 self.assertEqual(w.said("did")["message"], "")
                 w.tell("")
@@ -99,9 +103,9 @@ class Failures(unittest.TestCase):
     def test_reducer_killed(self):
         with harness.Cluster(reducers=2, lanes=2, config=FAIL) as c:
             workers = self.running(c, 3)
-            since = time.time()
+            since = time.monotonic()
             c.reducers[1].kill()
-            took = self.ended(workers, since, r"reducer r1 \(127\.0\.0\.1:\d+\) was lost", 2 * harness.SCALE)
+            took = self.ended(workers, since, r"reducer r1 \(127\.0\.0\.1:\d+\) was lost", AT_ONCE)
             print(f"a killed reducer was noticed within {took * 1000:.0f} ms", flush=True)
             # restarted at the same place it serves the next generation
             c.start_reducer(1)
@@ -111,9 +115,10 @@ class Failures(unittest.TestCase):
     def test_reducer_that_stands_still(self):
         with harness.Cluster(reducers=2, config=SHORT | FAIL) as c:
             workers = self.running(c, 2)
-            since = time.time()
+            since = time.monotonic()
             c.reducers[0].signal(signal.SIGSTOP)
-            self.ended(workers, since, "reducer r0 .*was lost: nothing came from it for 1000 ms", 3 * harness.SCALE)
+            pattern = f"reducer r0 .*was lost: nothing came from it for {1000 * DETECT} ms"
+            self.ended(workers, since, pattern, SILENT)
             c.reducers[0].signal(signal.SIGCONT)
             for w in self.running(c, 2, generation=1):
                 w.kill()
@@ -153,7 +158,7 @@ class Failures(unittest.TestCase):
         ]:
             with self.subTest(statement), harness.Cluster(reducers=2) as c:
                 workers = self.shells(c, 3)
-                since = time.time()
+                since = time.monotonic()
                 workers[0].tell("comm.all_reduce(numpy.ones(500_000))")
                 workers[2].tell("comm.all_reduce(numpy.ones(500_000))")
                 workers[1].tell(statement)
@@ -161,7 +166,7 @@ class Failures(unittest.TestCase):
                     said = w.said("did")
                     self.assertEqual(said["error"], error)
                     self.assertRegex(said["message"], pattern)
-                    self.assertLess(said["at"] - since, 5 * harness.SCALE)
+                    self.assertLess(said["at"] - since, AT_ONCE)
 
     def test_leaving_at_the_end(self):
         """A rank may close as soon as it has its results; the others still get theirs."""
@@ -216,13 +221,13 @@ class Draining(unittest.TestCase):
     """SIGTERM of a reducer: running jobs may end, no new ones begin."""
 
     def test_job_ends_in_time(self):
-        with harness.Cluster(config={"timeouts": {"connect": "1s"}}) as c:
+        with harness.Cluster() as c:
             workers = c.start_workers(2, SHELL)
             for w in workers:
                 w.said("open")
             c.reducers[0].signal(signal.SIGTERM)
             c.reducers[0].wait_text("draining by=SIGTERM jobs=1")
-            late = c.start_worker(0, 1, LOOP + ["0", "10"], env={"REDUCTION_JOB": "late"})
+            late = c.start_worker(0, 1, LOOP + ["0", "10"], env={"REDUCTION_JOB": "late"}, config=harness.SOON)
             self.assertRegex(late.said("end")["message"], "this reducer is shutting down")
             for w in workers:
                 w.tell("comm.all_reduce(x); assert (x == 2).all()")

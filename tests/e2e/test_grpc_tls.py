@@ -46,8 +46,8 @@ class Right(GrpcTls):
         self.summed(c.start_workers(2, test_tls.WORKER, config={"reducers": reducers}))
 
     def test_lost_and_back(self):
-        config = {**self.good.worker(TEAM_B), **test_failover.DETECT, "sharding": {"chunk_bytes": "4KiB"}}
-        server = {**self.good.reducer("localhost", mutual=True), "access": test_tls.ACCESS, **test_failover.DETECT}
+        config = {**self.good.worker(TEAM_B), "sharding": {"chunk_bytes": "4KiB"}}
+        server = {**self.good.reducer("localhost", mutual=True), "access": test_tls.ACCESS}
         c = self.cluster(server, config, reducers=2)
         job = test_failover.Job(self, c, gates={10: 0, 40: 3})
         job.at_gate(10)

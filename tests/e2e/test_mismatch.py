@@ -207,19 +207,17 @@ class Membership(unittest.TestCase):
 class Limits(unittest.TestCase):
     """A reducer that has no room says which limit it is; who may come later waits until the connect timeout."""
 
-    def crowd(self, limits, config=None, world_size=1):
-        return harness.Cluster(
-            server_config={"limits": limits}, config={"timeouts": {"connect": "1s"}, **(config or {})}
-        )
+    def crowd(self, limits):
+        return harness.Cluster(server_config={"limits": limits})
 
     def test_jobs(self):
         with self.crowd({"jobs": 1}) as c:
             first = c.start_worker(0, 1, MEMBER + ['{"job": "first"}'])
             first.said("summed")
-            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'])
+            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'], config=harness.SOON)
             self.assertRegex(second.said("end")["message"], "runs 1 jobs, as many as its limits.jobs allows")
             # with time enough it gets the place that the first one leaves
-            third = c.start_worker(0, 1, MEMBER + ['{"job": "third", "connect_timeout": 60}'])
+            third = c.start_worker(0, 1, MEMBER + ['{"job": "third"}'])
             c.reducers[0].wait_text("(?s)limits.jobs.*limits.jobs")
             first.tell("leave")
             third.said("summed")
@@ -244,7 +242,7 @@ class Limits(unittest.TestCase):
             first = c.start_workers(2, MEMBER + ['{"job": "first"}'])
             for w in first:
                 w.said("summed")
-            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'])
+            second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'], config=harness.SOON)
             said = second.said("end")["message"]
             self.assertRegex(said, "has 2 connections, as many as its limits.connections allows")
 

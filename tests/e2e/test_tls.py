@@ -104,9 +104,8 @@ class Right(Tls):
         """One reducer dies and returns, another one dies then."""
         for agents in (0, 2):
             with self.subTest(agents=agents):
-                config = {**self.good.worker("node1.team-b.example"), **test_failover.DETECT,
-                          "sharding": {"chunk_bytes": "4KiB"}}  # fmt: skip
-                server = {**self.good.reducer("localhost", mutual=True), "access": ACCESS, **test_failover.DETECT}
+                config = {**self.good.worker("node1.team-b.example"), "sharding": {"chunk_bytes": "4KiB"}}  # fmt: skip
+                server = {**self.good.reducer("localhost", mutual=True), "access": ACCESS}
                 c = self.cluster(server, config, reducers=2, lanes=2, agents=agents)
                 job = test_failover.Job(self, c, gates={10: 0, 40: 3, 80: 1})
                 job.at_gate(10)
@@ -122,7 +121,7 @@ class Right(Tls):
                 job.done()
 
     def test_drained(self):
-        c = self.cluster(config={**self.good.worker(), **test_failover.DETECT}, reducers=2)
+        c = self.cluster(reducers=2)
         job = test_failover.Job(self, c, cases=60, gates={10: 0, 40: 1})
         job.at_gate(10)
         c.reducers[1].signal(signal.SIGTERM)
@@ -344,7 +343,7 @@ class Reload(Tls):
     def test_workers_read_theirs_when_they_connect_again(self):
         """An agent goes on through a change of the authority: its reducer comes back with new certificates."""
         here = certs.Folder(tempfile.mkdtemp(dir=self.dir) + "/here", LOCALHOST)
-        config = {**here.worker(), **test_failover.DETECT, "sharding": {"chunk_bytes": "4KiB"}}
+        config = {**here.worker(), "sharding": {"chunk_bytes": "4KiB"}}
         c = self.cluster(here.reducer("localhost"), config, reducers=2)
         job = test_failover.Job(self, c, gates={10: 0, 40: 3})
         job.at_gate(10)
