@@ -396,8 +396,10 @@ def main():
     worker.start()
     while worker.is_alive() and (seconds is None or time.monotonic() < started + seconds):
         ready, _, _ = select.select([sys.stdin], [], [], 0.1)
-        if ready:
+        if ready and (abuse.counts["done"] or time.monotonic() > started + 60):
             break
+        if ready:
+            time.sleep(0.01)  # nothing has been done yet, however late the thread is
     took = time.monotonic() - started
     abuse.stopped.set()
     worker.join(20)

@@ -283,6 +283,16 @@ class Proc:
         return text
 
 
+def wait_any(procs, pattern, timeout=20):
+    """Waits until what one of them wrote to its standard error matches a regular expression; returns the match."""
+    deadline = time.monotonic() + timeout * SCALE
+    while not (found := next(filter(None, (re.search(pattern, p.err, re.M) for p in procs)), None)):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"none has said {pattern!r} within {timeout * SCALE:.1f} s\n{procs[0].report()}")
+        procs[0].wait_more(0.1)
+    return found
+
+
 class Cluster:
     """Reducers, agents and workers of one test. All keyword arguments are optional:
 

@@ -136,30 +136,38 @@ class Control(unittest.TestCase):
         with harness.Cluster(lanes=2, server_config=GRPC) as c:
             address = self.address(c)
             workers = c.start_workers(3, STEADY, {"SLOW": 1, "PAUSE": 0.1})
-            st = self.status_until(address, lambda st: st["jobs"] and st["jobs"][0]["latest_permil"] > 500)
+
+            def shows(st):  # in a second in which nobody else was late, as anybody may be on a busy machine
+                if not st["jobs"] or len(st["jobs"][0]["ranks"]) != 3:
+                    return False
+                job, (a, b, c) = st["jobs"][0], st["jobs"][0]["ranks"]
+                return (job["latest_permil"] > 500 and job["latest_rank"] == 1 and b["late_ms"] > 50
+                        and max(a["waited_permil"], c["waited_permil"]) < 200 and job["traffic"]["bytes_in_per_s"] > 0)
+
+            st = self.status_until(address, shows)
             job = st["jobs"][0]
             self.assertEqual((job["name"], job["state"], job["world_size"], job["joined"]), ("test", "RUNNING", 3, 3))
-            self.assertEqual(job["latest_rank"], 1)
             self.assertEqual([r["rank"] for r in job["ranks"]], [0, 1, 2])
-            self.assertLess(max(job["ranks"][r]["waited_permil"] for r in (0, 2)), 200)
             for rank in job["ranks"]:
                 self.assertEqual((rank["lanes"], rank["processes"], rank["transport"]), (2, 1, "tcp"))
                 self.assertRegex(rank["peer"], r"^127\.0\.0\.1:\d+$")
                 self.assertGreater(rank["traffic"]["bytes_in"], 400000)
-            self.assertGreater(job["ranks"][1]["late_ms"], 50)
-            self.assertGreater(job["traffic"]["bytes_in_per_s"], 0)
             self.assertGreater(job["operations"], 0)
             self.assertEqual((st["address"], st["grpc_address"], st["connections"]), (c.address(0), address, 6))
             self.assertEqual(sum(lane["connections"] for lane in st["lanes"]), 6)
             self.assertEqual(sum(lane["traffic"]["bytes_in"] for lane in st["lanes"]), job["traffic"]["bytes_in"])
-            out = self.ctl_ok("status", address)
-            rows = [line for line in out.splitlines() if "<- late" in line]
-            self.assertEqual([row.split()[0] for row in rows], ["1"], out)
+            deadline = time.monotonic() + 20 * harness.SCALE
+            while True:
+                out = self.ctl_ok("status", address)
+                rows = [line for line in out.splitlines() if "<- late" in line]
+                if [row.split()[0] for row in rows] == ["1"]:
+                    break
+                self.assertLess(time.monotonic(), deadline, out)
             # one that does not come at all
             os.kill(workers[1].pid, signal.SIGSTOP)
             try:
-                st = self.status_until(address, lambda st: st["jobs"][0]["ranks"][1]["missing_ms"] > 1200)
-                self.assertEqual([st["jobs"][0]["ranks"][r]["missing_ms"] for r in (0, 2)], [0, 0])
+                missing = lambda st, rank: st["jobs"][0]["ranks"][rank]["missing_ms"]  # noqa: E731
+                self.status_until(address, lambda st: missing(st, 1) > 1200 and missing(st, 0) == missing(st, 2) == 0)
                 self.assertRegex(self.ctl_ok("status", address), r"\n +1 .*<- late, missing for \d")
                 c.reducers[0].wait_text("rank-late job=test generation=0 rank=1 .*late_ranks=1")
             finally:
@@ -248,7 +256,7 @@ class Control(unittest.TestCase):
             self.assertEqual([e["sequence"] for e in events], list(range(1, len(events) + 1)))
             names = [e["name"] for e in events]
             self.assertEqual(
-                [n for n in names if n not in ("listening", "grpc-ready", "few-descriptors")],
+                [n for n in names if n not in ("listening", "grpc-ready", "few-descriptors", "rank-late")],
                 ["job-opened", "job-started", "rank-lost", "job-aborted", "job-closed", "connection-refused"],
             )
             lost = {f["key"]: f["value"] for f in events[names.index("rank-lost")]["fields"]}
@@ -258,6 +266,7 @@ class Control(unittest.TestCase):
             for e in events:
                 c.reducers[0].wait_text(rf"{e['level']} +{e['name']} {e['fields'][0]['key']}=")
             past = self.ctl_ok("events", "--past", "--job", "test", self.address(c)).splitlines()
+            past = [line for line in past if line.split()[3] != "rank-late"]  # one may stand still for a second
             self.assertEqual([line.split()[3] for line in past],
                              ["job-opened", "job-started", "rank-lost", "job-aborted", "job-closed"])
             self.assertRegex(past[0], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +\d+ info  job-opened job=test ")

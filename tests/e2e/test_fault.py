@@ -150,7 +150,8 @@ class Programs(unittest.TestCase):
             return p
 
     def test_rounds(self):
-        p = self.start("fault.py", "--rounds", 2, "--seed", SEED, "--steps", 60)
+        detect = max(0.8, 3 / harness.SCALE)  # longer than a thread may have to wait for a processor
+        p = self.start("fault.py", "--rounds", 2, "--seed", SEED, "--steps", 60, "--detect", detect)
         said = p.objects()[-1]
         self.assertEqual(said["good"], 2)
         self.assertGreater(said["seen"]["reducer-lost"], 0)  # something has happened to them

@@ -104,25 +104,26 @@ class Refused(GrpcTls):
                     with self.assertRaises(OSError):
                         context.wrap_socket(s, server_hostname="localhost")
 
-    def fails(self, c, config, expected):
-        said = c.start_worker(0, 1, test_tls.WORKER, config={**harness.SOON, **(config or {})}).said("end")
-        self.assertRegex(said["message"], expected)
+    def fails(self, *cases):
+        """Each case (cluster, configuration, sentence): a worker with this configuration reads why it cannot join."""
+        tries = [c.start_worker(0, 1, test_tls.WORKER, config={**harness.SOON, **(config or {})})
+                 for c, config, _ in cases]
+        for worker, (_, _, expected) in zip(tries, cases):
+            with self.subTest(expected):
+                self.assertRegex(worker.said("end")["message"], expected)
 
     def test_certificates_of_reducers(self):
-        for server in (self.good.reducer("elsewhere"), self.foreign.reducer("localhost")):
-            with self.subTest(server["security"]["certificate"]):
-                self.fails(self.cluster(server), None, "reducer r0 at 127.*: .*(certificate|handshake|TLS)")
+        self.fails(*((self.cluster(server), None, "reducer r0 at 127.*: .*(certificate|handshake|TLS)")
+                     for server in (self.good.reducer("elsewhere"), self.foreign.reducer("localhost"))))
 
     def test_certificates_of_workers(self):
         c = self.mutual()
         with test_tls.test_unharmed(self, c):
-            for config, expected in (
-                (self.good.worker(), "reducer r0 at 127"),
-                (self.foreign.worker("team-a", authority=self.good.file("ca.pem")), "reducer r0 at 127"),
-                (self.good.worker("team-a"), "the certificate of team-a may not join job test here"),
-            ):
-                with self.subTest(expected):
-                    self.fails(c, config, expected)
+            self.fails(
+                (c, self.good.worker(), "reducer r0 at 127"),
+                (c, self.foreign.worker("team-a", authority=self.good.file("ca.pem")), "reducer r0 at 127"),
+                (c, self.good.worker("team-a"), "the certificate of team-a may not join job test here"),
+            )
             c.reducers[0].wait_text(r"connection-refused .*transport=grpc\+tls reason=\".*team-a may not join job test")
             config = {**self.good.worker("team-a"), "job": {"name": "a7", "transport": "grpc"}}
             self.summed(c.start_workers(2, test_tls.WORKER, config=config))
@@ -137,10 +138,10 @@ class Refused(GrpcTls):
     def test_plain_workers_and_plain_reducers(self):
         c = self.cluster()
         with test_tls.test_unharmed(self, c):
-            self.fails(c, {"security": {"tls": "off"}}, "reducer r0 at 127")
+            self.fails((c, {"security": {"tls": "off"}}, "reducer r0 at 127"))
         c = self.cluster({"security": {"tls": "off"}}, {"security": {"tls": "off"}})
         with test_tls.test_unharmed(self, c):
-            self.fails(c, self.good.worker(), "reducer r0 at 127.*speaks no TLS")
+            self.fails((c, self.good.worker(), "reducer r0 at 127.*speaks no TLS"))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ class Jobs(unittest.TestCase):
             for w in workers:
                 w.tell("")
             self.assertEqual(c.wait_all(workers), [0, 0])
+            c.reducers[0].wait_text("(?s)(job-closed.*){5}")
             self.assertEqual(c.reducers[0].err.count("job-started"), 5)
 
     def test_two_in_one_process(self):

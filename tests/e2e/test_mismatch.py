@@ -148,7 +148,8 @@ class Membership(unittest.TestCase):
             w.said("summed")
             w.tell("leave")
         self.assertEqual(cluster.wait_all([a, right]), [0, 0])
-        self.assertIn("connection-refused", cluster.reducers[0].err)
+        # whichever it came to first: that ends it, and others may not hear of it
+        harness.wait_any(cluster.reducers, "connection-refused")
 
     def test_ranks_that_do_not_fit(self):
         for name, first, second, expected, error in [

@@ -333,7 +333,7 @@ class Errors(unittest.TestCase):
             """, end=""))
 
     def test_peer_lost(self):
-        with harness.Cluster(config={"timeouts": {"detect": "2s"}}) as c:
+        with harness.Cluster() as c:
             code = """
                 if rank == 1:
                     comm.barrier()                          # all are there

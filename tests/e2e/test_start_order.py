@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes may start in any order; who does not come is named once the connect timeout is over."""
+"""Processes may start in any order; who does not come is named once the connect timeout is over.
+
+Runs beside others.
+"""
 
 import unittest
 
@@ -48,17 +51,17 @@ class StartOrder(unittest.TestCase):
 
     def test_ranks_long_apart(self):
         """Longer than the time after which silence counts as a loss: who waits says so."""
-        short = {"timeouts": {"detect": "500ms"}}
+        short = {"timeouts": {"detect": "2500ms"}}
         with harness.Cluster(config=short, server_config=short, server_args=["--log-level", "debug"]) as c:
             first = c.start_worker(0, 2, WORKER)
             c.reducers[0].wait_text("worker-joined")
             with self.assertRaises(AssertionError):
-                first.wait_text("end", 2 / harness.SCALE, "out")
+                first.wait_text("end", 4 / harness.SCALE, "out")
             self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
 
     def test_a_reducer_is_lost_while_ranks_wait(self):
         """It is named: at once by a rank that has joined, after the connect timeout by one that was about to."""
-        with harness.Cluster(config={"timeouts": {"connect": "3s"}}) as c:
+        with harness.Cluster(config={"timeouts": {"connect": "4s"}}) as c:
             first = c.start_worker(0, 2, WORKER)
             c.reducers[0].wait_text("job-opened")
             c.reducers[0].kill()
@@ -71,18 +74,18 @@ class StartOrder(unittest.TestCase):
         said = [w.said("end") for w in workers]
         for of in said:
             self.assertEqual(of["error"], "ReductionTimeoutError", of)
-            self.assertLess(of["seconds"], 1.5 + 2 * harness.SCALE)
-        self.assertGreater(max(of["seconds"] for of in said), 1.4)  # the first to give up tells the others
+            self.assertLess(of["seconds"], 2 + max(5, 2 * harness.SCALE))
+        self.assertGreater(max(of["seconds"] for of in said), 1.9)  # the first to give up tells the others
         return [of["message"] for of in said]
 
     def test_missing_ranks(self):
-        with harness.Cluster(reducers=2, config={"timeouts": {"connect": "1500ms"}}) as c:
+        with harness.Cluster(reducers=2, config={"timeouts": {"connect": "2s"}}) as c:
             for text in self.missing(c, 4, [1, 2]):
                 # or the other one has given up before, which it says there
-                self.assertRegex(text, r"ranks 0(, [12])? and 3 of 4 have not joined job test within 1500 ms")
+                self.assertRegex(text, r"ranks 0(, [12])? and 3 of 4 have not joined job test within 2 s")
 
     def test_missing_reducer(self):
-        with harness.Cluster(reducers=2, start=False, config={"timeouts": {"connect": "1500ms"}}) as c:
+        with harness.Cluster(reducers=2, start=False, config={"timeouts": {"connect": "2s"}}) as c:
             c.start_reducer(0)
             for text in self.missing(c, 2, [0, 1]):
                 self.assertRegex(text, rf"reducer r1 at {c.address(1)}: connection refused \(tried \d+ times\)")
@@ -90,7 +93,7 @@ class StartOrder(unittest.TestCase):
 
     def test_a_name_that_does_not_resolve(self):
         config = {
-            "timeouts": {"connect": "1500ms"},
+            "timeouts": {"connect": "2s"},
             "reducers": [{"id": "far", "address": "reducer.invalid:7600"}],
         }
         with harness.Cluster(reducers=0, config=config) as c:
