@@ -23,10 +23,14 @@ import plan  # noqa: E402
 import soak  # noqa: E402
 
 
+# seconds, times SCALE: longer than a thread may have to wait for a processor
+DETECT = max(0.8, 3 / harness.SCALE)
+
+
 def options(**more):
     """As on the command line."""
     return types.SimpleNamespace(
-        **{"steps": 60, "detect": 1, "seed": 7, "rounds": 1, "kinds": list(plan.KINDS), "framework": "numpy",
+        **{"steps": 60, "detect": DETECT, "seed": 7, "rounds": 1, "kinds": list(plan.KINDS), "framework": "numpy",
            "no_links": True} | more  # fmt: skip
     )
 
@@ -150,8 +154,7 @@ class Programs(unittest.TestCase):
             return p
 
     def test_rounds(self):
-        detect = max(0.8, 3 / harness.SCALE)  # longer than a thread may have to wait for a processor
-        p = self.start("fault.py", "--rounds", 2, "--seed", SEED, "--steps", 60, "--detect", detect)
+        p = self.start("fault.py", "--rounds", 2, "--seed", SEED, "--steps", 60, "--detect", DETECT)
         said = p.objects()[-1]
         self.assertEqual(said["good"], 2)
         self.assertGreater(said["seen"]["reducer-lost"], 0)  # something has happened to them
