@@ -10,6 +10,7 @@ import random
 import socket
 import struct
 import threading
+import time
 import unittest
 
 import harness
@@ -226,13 +227,16 @@ class Garbage(unittest.TestCase):
             early.join(job="early", rank=0, world_size=2)
             early.send(data([1]))
             self.assertIn("DATA before START", early.reason(wire.ABORT))
-        for _ in range(100):  # until the reducer has seen that the first one is gone
+        deadline = time.monotonic() + 20 * harness.SCALE
+        while True:  # until the reducer has seen that the first one is gone
             again = self.connect()
             self.addCleanup(again.sock.close)
             again.send(wire.hello(job="early", rank=0, world_size=2, incarnation=99))
             kind, _ = again.receive()
             if kind == wire.WELCOME:
                 break
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
         with self.connect() as other:
             other.join(job="early", rank=1, world_size=2)
             again.expect(wire.START)
