@@ -38,7 +38,7 @@ static enum engine_address_step choose(struct engine_address *a, struct addrinfo
 	return ENGINE_ADDRESS_FOUND;
 }
 
-enum engine_address_step engine_address_begin(struct engine_address *a, uv_async_t *wake, _Atomic bool *ended,
+enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
 					      struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};

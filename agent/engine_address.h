@@ -37,7 +37,7 @@ void engine_address_close(struct engine_address *a);
 bool engine_address_busy(const struct engine_address *a);
 /* Begins a try, while it is not busy. Told to wait: `wake` is sent and *ended set when the lookup has ended. Errors:
  * RS_ENOMEM. */
-enum engine_address_step engine_address_begin(struct engine_address *a, uv_async_t *wake, _Atomic bool *ended,
+enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
 					      struct rs_err *e);
 /* To be called whenever a lookup may have ended, also for who waits no more and does nothing with the answer; then it
  * is not busy any more. Errors: RS_EIO. */

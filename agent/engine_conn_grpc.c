@@ -165,7 +165,7 @@ static void conn_run(struct grpc *c)
 		conn_write(c);
 	}
 	if (c->state == GRPC_UP && total >= GRPC_TURN)
-		wakeup_again(&c->wakeup);
+		wakeup_send(&c->wakeup);
 	else if (c->state == GRPC_UP)
 		conn_write(c);
 }
@@ -316,7 +316,7 @@ int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->socket.fd = -1;
-	wakeup_init(&c->wakeup, &en->grpc.wakeups, on_woken);
+	wakeup_init(&c->wakeup, &en->wakeups, on_woken);
 	rs_config_tls_name(&en->opt.cfg->reducers[exchange_reducer(en->x, link)], c->name);
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
 	if (rc) {

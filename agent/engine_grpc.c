@@ -11,7 +11,7 @@
 
 enum { READ_AGAIN_MS = 1000 };
 
-int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, uv_loop_t *loop, struct rs_err *e)
+int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, struct rs_err *e)
 {
 	const struct rpc_api *rpc;
 	int rc = rpc_load(&rpc, e);
@@ -23,19 +23,12 @@ int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, uv_loop
 	if (rc)
 		return rc;
 	rc = rpc->client_new(&g->client, e);
-	if (rc)
-		goto free_texts;
-	rc = wakeups_init(&g->wakeups, loop, e);
-	if (rc)
-		goto free_client;
+	if (rc) {
+		tls_texts_free(&g->texts);
+		return rc;
+	}
 	g->rpc = rpc;
 	return RS_OK;
-
-free_client:
-	rpc->client_free(g->client);
-free_texts:
-	tls_texts_free(&g->texts);
-	return rc;
 }
 
 const struct rpc_tls *engine_grpc_tls(struct engine_grpc *g, struct rpc_tls *buf, uint64_t now_ms)
@@ -55,10 +48,10 @@ const struct rpc_tls *engine_grpc_tls(struct engine_grpc *g, struct rpc_tls *buf
 	return buf;
 }
 
-void engine_grpc_stop(struct engine_grpc *g)
+void engine_grpc_serve(struct engine_grpc *g, struct wakeups *wakeups)
 {
 	if (g->rpc)
-		wakeups_close(&g->wakeups);
+		wakeups_serve(wakeups, g->rpc, g->rpc->client_queue(g->client));
 }
 
 void engine_grpc_close(struct engine_grpc *g)
@@ -66,7 +59,6 @@ void engine_grpc_close(struct engine_grpc *g)
 	if (!g->rpc)
 		return;
 	g->rpc->client_free(g->client);
-	wakeups_destroy(&g->wakeups);
 	tls_texts_free(&g->texts);
 	g->rpc = NULL;
 }

@@ -14,7 +14,6 @@
 struct engine_grpc {
 	const struct rpc_api *rpc; /* NULL: not in use */
 	struct rpc_client *client;
-	struct wakeups wakeups;
 	const struct rs_config *cfg;
 	struct tls_texts texts; /* of security.tls, as they were last read; nothing where it is off */
 	uint64_t read_ms;
@@ -22,13 +21,13 @@ struct engine_grpc {
 
 /* Loads the module, and reads certificates. cfg must stay valid. Errors: RS_EUNSUPPORTED, RS_ENOMEM, RS_EIO,
  * RS_ECONFIG. */
-int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, uv_loop_t *loop, struct rs_err *e);
+int engine_grpc_init(struct engine_grpc *g, const struct rs_config *cfg, struct rs_err *e);
 /* What a stream is opened with, valid until the next call; NULL: TLS is off. Reads the files again if they were not
  * read within the last second; where they cannot be read, what was read before stays in use. */
 const struct rpc_tls *engine_grpc_tls(struct engine_grpc *g, struct rpc_tls *buf, uint64_t now_ms);
-/* Its handle closes with the loop; all connections are closed. */
-void engine_grpc_stop(struct engine_grpc *g);
-/* After the loop has ended: waits for gRPC's threads. */
+/* From now on, until it ends, the loop sleeps where streams arrive. */
+void engine_grpc_serve(struct engine_grpc *g, struct wakeups *wakeups);
+/* After the loop has ended, all connections are closed: waits for gRPC's threads. */
 void engine_grpc_close(struct engine_grpc *g);
 
 /* A socket of this process that gRPC has opened, to ask the kernel about. gRPC gives it to nobody, so it is found among

@@ -13,7 +13,7 @@
 struct lookup {
 	pthread_mutex_t lock;
 	char host[256], port[16];
-	uv_async_t *wake; /* valid while not abandoned */
+	struct wakeup *wake; /* valid while not abandoned */
 	_Atomic bool *ended_flag;
 	bool ended, abandoned;
 	int rc;
@@ -42,7 +42,7 @@ static void *lookup_main(void *arg)
 	abandoned = l->abandoned;
 	if (!abandoned) {
 		atomic_store(l->ended_flag, true);
-		uv_async_send(l->wake);
+		wakeup_send(l->wake);
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (abandoned)
@@ -69,7 +69,7 @@ static int start_thread(struct lookup *l)
 	return rc;
 }
 
-struct lookup *lookup_start(const char *host, const char *port, uv_async_t *wake, _Atomic bool *ended)
+struct lookup *lookup_start(const char *host, const char *port, struct wakeup *wake, _Atomic bool *ended)
 {
 	struct lookup *l = calloc(1, sizeof *l);
 

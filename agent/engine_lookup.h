@@ -4,15 +4,16 @@
 #ifndef RS_AGENT_ENGINE_LOOKUP_H
 #define RS_AGENT_ENGINE_LOOKUP_H
 
+#include "common/rpc/wakeup.h"
+
 #include <netdb.h>
 #include <stdbool.h>
-#include <uv.h>
 
 struct lookup;
 
 /* When the lookup has ended *ended is set, and then `wake` sent, unless it was abandoned before. The strings are
- * copied. NULL: no memory, or no thread. These three are for one thread, that of wake's loop. */
-struct lookup *lookup_start(const char *host, const char *port, uv_async_t *wake, _Atomic bool *ended);
+ * copied. NULL: no memory, or no thread. These three are for one thread, that of `wake`. */
+struct lookup *lookup_start(const char *host, const char *port, struct wakeup *wake, _Atomic bool *ended);
 /* False while it goes on. Else l is freed, *ret_rc is what getaddrinfo returned, and with 0 *ret belongs to the caller
  * (freeaddrinfo). */
 bool lookup_take(struct lookup *l, int *ret_rc, struct addrinfo **ret);

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,9 +83,10 @@ static void close_if_done(struct engine *en)
 		if (!en->conns[i]->ops->idle(en->conns[i]))
 			return;
 	free_conns(en); /* before `wake`, which lookups use */
-	engine_grpc_stop(&en->grpc);
+	wakeups_serve(&en->wakeups, NULL, NULL);
 	en->closing = true;
-	uv_close((uv_handle_t *)&en->wake, NULL);
+	wakeup_close(&en->wake);
+	wakeups_close(&en->wakeups);
 	uv_close((uv_handle_t *)&en->timer, NULL);
 }
 
@@ -137,9 +139,9 @@ void engine_settle(struct engine *en)
 	arm(en);
 }
 
-static void on_wake(uv_async_t *h)
+static void on_wake(struct wakeup *w)
 {
-	struct engine *en = h->data;
+	struct engine *en = (struct engine *)((char *)w - offsetof(struct engine, wake));
 	bool stop, aborted;
 	struct rs_err why, e;
 	struct exchange_op *op = take(en, &stop, &aborted, &why);
@@ -170,8 +172,9 @@ static void *engine_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "reduction");
 	uv_update_time(&en->loop);
+	engine_grpc_serve(&en->grpc, &en->wakeups);
 	engine_settle(en);
-	uv_run(&en->loop, UV_RUN_DEFAULT);
+	wakeups_run(&en->wakeups);
 	return NULL;
 }
 
@@ -271,7 +274,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	if (!rc)
 		rc = engine_tls_init(&en->tls, o->cfg, o->log, e);
 	if (!rc && o->cfg->job.grpc)
-		rc = engine_grpc_init(&en->grpc, o->cfg, &en->loop, e);
+		rc = engine_grpc_init(&en->grpc, o->cfg, e);
 	if (rc)
 		return rc;
 	rc = exchange_new(&en->x, &xo, uv_now(&en->loop), e);
@@ -291,11 +294,12 @@ static void release(struct engine *en)
 {
 	if (!en->closing) {
 		free_conns(en);
-		engine_grpc_stop(&en->grpc);
-		uv_close((uv_handle_t *)&en->wake, NULL);
+		wakeup_close(&en->wake);
+		wakeups_close(&en->wakeups);
 		uv_close((uv_handle_t *)&en->timer, NULL);
 		uv_run(&en->loop, UV_RUN_DEFAULT);
 	}
+	wakeups_destroy(&en->wakeups);
 	uv_loop_close(&en->loop);
 	engine_grpc_close(&en->grpc);
 	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
@@ -320,13 +324,16 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
 	pthread_mutex_init(&en->lock, NULL);
 	rc = uv_loop_init(&en->loop);
-	if (rc)
+	if (rc) {
+		rs_fail(e, RS_EIO, "the engine's event loop cannot be started: %s", uv_strerror(rc));
 		goto free_engine;
-	rc = uv_async_init(&en->loop, &en->wake, on_wake);
+	}
+	rc = wakeups_init(&en->wakeups, &en->loop, e);
 	if (rc)
 		goto close_loop;
+	wakeup_init(&en->wake, &en->wakeups, on_wake);
 	uv_timer_init(&en->loop, &en->timer);
-	en->wake.data = en->timer.data = en;
+	en->timer.data = en;
 	rc = init_exchange(en, e);
 	if (!rc)
 		rc = start_thread(en, e);
@@ -340,10 +347,9 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 close_loop:
 	uv_loop_close(&en->loop);
 free_engine:
-	rs_fail(e, RS_EIO, "the engine's event loop cannot be started: %s", uv_strerror(rc));
 	pthread_mutex_destroy(&en->lock);
 	free(en);
-	return RS_EIO;
+	return e->code;
 }
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
@@ -365,14 +371,14 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 	}
 	pthread_mutex_unlock(&en->lock);
 	if (!rc)
-		uv_async_send(&en->wake);
+		wakeup_send(&en->wake);
 	return rc;
 }
 
 void engine_poke(struct engine *en)
 {
 	atomic_store(&en->poked, true);
-	uv_async_send(&en->wake);
+	wakeup_send(&en->wake);
 }
 
 void engine_abort(struct engine *en, int code, const char *message)
@@ -383,7 +389,7 @@ void engine_abort(struct engine *en, int code, const char *message)
 		rs_fail(&en->abort, code, "%s", message);
 	}
 	pthread_mutex_unlock(&en->lock);
-	uv_async_send(&en->wake);
+	wakeup_send(&en->wake);
 }
 
 void engine_stats(struct engine *en, reduction_stats *ret)
@@ -398,7 +404,7 @@ void engine_free(struct engine *en)
 	pthread_mutex_lock(&en->lock);
 	en->stop = true;
 	pthread_mutex_unlock(&en->lock);
-	uv_async_send(&en->wake);
+	wakeup_send(&en->wake);
 	pthread_join(en->thread, NULL);
 	release(en);
 }

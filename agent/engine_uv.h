@@ -39,13 +39,14 @@ struct engine {
 	struct engine_tls tls;
 	struct engine_grpc grpc;
 	uv_loop_t loop;
-	uv_async_t wake;
+	struct wakeups wakeups; /* of other threads, and of streams over gRPC */
+	struct wakeup wake;
 	uv_timer_t timer;
 	uint64_t armed_ms; /* when the timer fires; UINT64_MAX: not armed */
 	pthread_t thread;
 	unsigned conns_n;
 	struct conn **conns;              /* [conns_n] */
-	bool ready, failed_told, closing; /* told on_ready, on_failed; wake and timer are being closed */
+	bool ready, failed_told, closing; /* told on_ready, on_failed; wakeups and timer are being closed */
 	_Atomic uint64_t tx_bytes, rx_bytes;
 	_Atomic bool poked;            /* by engine_poke, until the thread has seen it */
 	_Atomic bool looked_up;        /* a lookup has ended, until the thread has seen it */

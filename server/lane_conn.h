@@ -28,6 +28,7 @@ struct lane_conn {
 	const struct lane_conn_ops *ops;
 	struct session *session;
 	bool write_wait; /* the transport took less than there was */
+	bool is_stream;  /* over gRPC */
 };
 
 uv_loop_t *lane_thread_loop(struct lane_thread *t);

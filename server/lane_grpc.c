@@ -81,7 +81,7 @@ static void on_woken(struct wakeup *w)
 		grpc_flush(&c->conn);
 	}
 	if (grpc_read(c))
-		wakeup_again(w);
+		wakeup_send(w);
 	lane_thread_turn(c->conn.lane);
 }
 
@@ -104,7 +104,7 @@ struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc
 		rpc->stream_close(stream, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory for a connection");
 		return NULL;
 	}
-	c->conn = (struct lane_conn){.lane = t, .ops = &ops};
+	c->conn = (struct lane_conn){.lane = t, .ops = &ops, .is_stream = true};
 	c->rpc = rpc;
 	c->stream = stream;
 	wakeup_init(&c->wakeup, wakeups, on_woken);
@@ -116,5 +116,5 @@ void lane_grpc_start(struct lane_conn *conn)
 	struct grpc *c = (struct grpc *)conn;
 
 	c->rpc->stream_waker(c->stream, wakeup_waker(&c->wakeup));
-	wakeup_again(&c->wakeup); /* for what had come before */
+	wakeup_send(&c->wakeup); /* for what had come before */
 }

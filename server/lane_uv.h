@@ -30,9 +30,10 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
  * with its own detection time. */
 void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
 			const struct control_welcome *welcome);
-/* The same of a stream of the module. */
-void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
-			       const struct registry_admit *admit, const struct control_welcome *welcome);
+/* The same of a stream of the module's server, which has a thread for each lane and must outlive the lanes. */
+void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,
+			       struct rpc_stream *stream, const struct registry_admit *admit,
+			       const struct control_welcome *welcome);
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A queue of messages into a libuv loop from other threads. Messages from one thread arrive in its order.
  *
- * uv_async_send coalesces, so the receiver drains the queue and never counts wake-ups. */
+ * Wake-ups coalesce, so the receiver drains the queue and never counts them. */
 #ifndef RS_SERVER_MAILBOX_H
 #define RS_SERVER_MAILBOX_H
 
 #include "common/error.h"
+#include "common/rpc/wakeup.h"
 
 #include <stdbool.h>
 #include <uv.h>
@@ -16,20 +17,21 @@ struct mail {
 };
 
 struct mailbox {
-	uv_async_t async;
+	struct wakeup wakeup;
 	uv_mutex_t mutex;
 	struct mail *head, **tail;
 	void (*take)(struct mailbox *m, struct mail *mail); /* on the loop's thread; owns mail */
 	void *user;
 };
 
-int mailbox_init(struct mailbox *m, uv_loop_t *loop, void (*take)(struct mailbox *m, struct mail *mail), void *user,
-		 struct rs_err *e);
+/* `wakeups` are its loop's. Errors: RS_ENOMEM. */
+int mailbox_init(struct mailbox *m, struct wakeups *wakeups, void (*take)(struct mailbox *m, struct mail *mail),
+		 void *user, struct rs_err *e);
 /* Any thread, until mailbox_close. */
 void mailbox_post(struct mailbox *m, struct mail *mail);
-/* On the loop's thread, when no other thread posts any more; frees what is left. The handle is closed by the loop. */
+/* On the loop's thread, when no other thread posts any more: nothing is taken from now on. */
 void mailbox_close(struct mailbox *m);
-/* After the loop has run for the last time. */
+/* After the loop has run for the last time; frees what is left. */
 void mailbox_destroy(struct mailbox *m);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/mailbox.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 static struct mail *take_all(struct mailbox *m)
@@ -15,9 +16,9 @@ static struct mail *take_all(struct mailbox *m)
 	return list;
 }
 
-static void on_async(uv_async_t *async)
+static void on_woken(struct wakeup *w)
 {
-	struct mailbox *m = async->data;
+	struct mailbox *m = (struct mailbox *)((char *)w - offsetof(struct mailbox, wakeup));
 	struct mail *mail = take_all(m);
 
 	while (mail) {
@@ -28,19 +29,14 @@ static void on_async(uv_async_t *async)
 	}
 }
 
-int mailbox_init(struct mailbox *m, uv_loop_t *loop, void (*take)(struct mailbox *m, struct mail *mail), void *user,
-		 struct rs_err *e)
+int mailbox_init(struct mailbox *m, struct wakeups *wakeups, void (*take)(struct mailbox *m, struct mail *mail),
+		 void *user, struct rs_err *e)
 {
 	int rc = uv_mutex_init(&m->mutex);
 
 	if (rc)
 		return rs_fail(e, RS_ENOMEM, "a mutex cannot be made: %s", uv_strerror(rc));
-	rc = uv_async_init(loop, &m->async, on_async);
-	if (rc) {
-		uv_mutex_destroy(&m->mutex);
-		return rs_fail(e, RS_EIO, "an event cannot be made: %s", uv_strerror(rc));
-	}
-	m->async.data = m;
+	wakeup_init(&m->wakeup, wakeups, on_woken);
 	m->head = NULL;
 	m->tail = &m->head;
 	m->take = take;
@@ -55,13 +51,13 @@ void mailbox_post(struct mailbox *m, struct mail *mail)
 	*m->tail = mail;
 	m->tail = &mail->next;
 	/* inside the lock: mailbox_close must not come between */
-	uv_async_send(&m->async);
+	wakeup_send(&m->wakeup);
 	uv_mutex_unlock(&m->mutex);
 }
 
 void mailbox_close(struct mailbox *m)
 {
-	uv_close((uv_handle_t *)&m->async, NULL);
+	wakeup_close(&m->wakeup);
 }
 
 void mailbox_destroy(struct mailbox *m)

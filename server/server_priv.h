@@ -36,6 +36,7 @@ struct server {
 	struct rs_log *log;
 	struct journal journal; /* over that log */
 	uv_loop_t loop;
+	struct wakeups wakeups;
 	struct mailbox in; /* from the lanes */
 	struct registry *registry;
 	struct admission admission;

@@ -43,7 +43,7 @@ static int on_hello(void *ctx, struct rpc_stream *stream, const struct handshake
 	if (rc)
 		return rc;
 	server_streams_admitted(s, peer);
-	lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, stream, &admit, &who->welcome);
+	lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, s->rpc_server, stream, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }

@@ -471,9 +471,12 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	}
 	s->loop.data = s;
 	s->started_ms = uv_now(&s->loop);
-	rc = mailbox_init(&s->in, &s->loop, on_mail, s, e);
+	rc = wakeups_init(&s->wakeups, &s->loop, e);
 	if (rc)
 		goto close_loop;
+	rc = mailbox_init(&s->in, &s->wakeups, on_mail, s, e);
+	if (rc)
+		goto close_wakeups;
 	rc = make_parts(s, e);
 	if (rc)
 		goto close_mailbox;
@@ -499,8 +502,11 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 
 close_mailbox:
 	mailbox_close(&s->in);
-	uv_run(&s->loop, UV_RUN_DEFAULT);
 	mailbox_destroy(&s->in);
+close_wakeups:
+	wakeups_close(&s->wakeups);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	wakeups_destroy(&s->wakeups);
 close_loop:
 	uv_loop_close(&s->loop);
 free_server:
@@ -527,6 +533,7 @@ void server_stop(struct server *s)
 		uv_close((uv_handle_t *)&s->signals[i], NULL);
 	uv_close((uv_handle_t *)&s->tick, NULL);
 	mailbox_close(&s->in);
+	wakeups_close(&s->wakeups);
 }
 
 void server_run(struct server *s)
@@ -539,6 +546,7 @@ void server_close(struct server *s)
 	for (int i = 0; i < s->listening_n; i++)
 		close(s->listening[i].fd);
 	mailbox_destroy(&s->in);
+	wakeups_destroy(&s->wakeups);
 	greetings_free(s->greetings);
 	server_control_free(s);
 	registry_free(s->registry);

@@ -54,6 +54,11 @@ int client_new(struct rpc_client **ret, struct rs_err *e)
 	return RS_OK;
 }
 
+struct rpc_queue *client_queue(struct rpc_client *c)
+{
+	return &c->queue;
+}
+
 void client_free(struct rpc_client *c)
 {
 	live_close(&c->live);

@@ -62,18 +62,32 @@ static inline void op_comes(struct op *op)
 }
 #endif
 
-/* A completion queue with the thread that serves it. */
-struct queue {
+/* A completion queue with the thread that serves it, unless somebody has taken that over. */
+struct rpc_queue {
 	grpc_completion_queue *cq;
 	pthread_t thread;
 	char name[16];
-	void (*tick)(struct queue *q); /* on the thread, every QUEUE_TICK_MS; NULL: never */
+	void (*tick)(struct rpc_queue *q); /* on the thread, every QUEUE_TICK_MS; NULL: never */
+
+	/* The only events that can be put into gRPC's queues are those of calls: this one goes nowhere. */
+	grpc_channel *nowhere;
+	grpc_call *idle;
+	struct op kick;
+	_Atomic bool kicked;  /* the event is on its way */
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t changed;
+	bool taken;   /* somebody else serves it, or will as soon as the thread rests */
+	bool resting; /* the thread does not look at it */
 };
 enum { QUEUE_TICK_MS = 500 };
 
-int queue_start(struct queue *q, const char *name, void (*tick)(struct queue *q), struct rs_err *e);
-/* Nothing may be started on it any more. Waits for what is under way, and for the thread. */
-void queue_stop(struct queue *q);
+int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_queue *q), struct rs_err *e);
+/* Nothing may be started on it any more, and nobody has taken it. Waits for what is under way, and for the thread. */
+void queue_stop(struct rpc_queue *q);
+void queue_take(struct rpc_queue *q);
+void queue_leave(struct rpc_queue *q);
+void queue_serve(struct rpc_queue *q, int wait_ms);
+void queue_kick(struct rpc_queue *q);
 
 /* How many objects of a client or a server live: nothing may be started on a queue that is being stopped. */
 struct live {
@@ -147,7 +161,7 @@ struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, str
 
 /* grpc_client.c */
 struct rpc_client {
-	struct queue queue;
+	struct rpc_queue queue;
 	struct live live; /* streams and questions */
 };
 /* A channel with a connection of its own. NULL: *e says why. */
@@ -170,7 +184,7 @@ void log_remove(struct log_sink *sink);
 /* grpc_port.c */
 struct worker;
 struct port;
-struct queue *worker_queue(struct worker *w); /* grpc_server.c */
+struct rpc_queue *worker_queue(struct worker *w); /* grpc_server.c */
 
 /* A call that has come. */
 struct arrival {
@@ -203,6 +217,8 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 unsigned server_port(const struct rpc_server *s);
 int server_reload(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);
 void server_stop(struct rpc_server *s);
+struct rpc_queue *server_queue(struct rpc_server *s, unsigned i);
+struct rpc_queue *client_queue(struct rpc_client *c);
 int client_new(struct rpc_client **ret, struct rs_err *e);
 void client_free(struct rpc_client *c);
 int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);

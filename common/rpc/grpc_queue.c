@@ -2,49 +2,174 @@
 #include "common/rpc/grpc_priv.h"
 
 #include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { PRIME_BYTES = 8 << 20 };
+enum {
+	PRIME_BYTES = 8 << 20,
+	SERVE_EVENTS = 8, /* that queue_serve deals with before its caller has a turn */
+};
 
-static gpr_timespec next_tick(const struct queue *q)
+static gpr_timespec next_tick(const struct rpc_queue *q)
 {
 	if (!q->tick)
 		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(QUEUE_TICK_MS, GPR_TIMESPAN));
 }
 
+static void happened(const grpc_event *ev)
+{
+	struct op *op = ev->tag;
+
+	if (ev->type != GRPC_OP_COMPLETE)
+		return;
+	op_comes(op);
+	op->done(op, ev->success);
+}
+
+static void tick_if_due(struct rpc_queue *q, gpr_timespec *tick)
+{
+	if (!q->tick || gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), *tick) < 0)
+		return;
+	q->tick(q);
+	*tick = next_tick(q);
+}
+
+/* While the queue is taken its thread does nothing but tick. */
+static void rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
+{
+	struct timespec by;
+
+	pthread_mutex_lock(&q->lock);
+	while (q->taken) {
+		q->resting = true;
+		pthread_cond_broadcast(&q->changed);
+		by = (struct timespec){.tv_sec = tick->tv_sec, .tv_nsec = tick->tv_nsec};
+		if (!q->tick)
+			pthread_cond_wait(&q->changed, &q->lock);
+		else if (pthread_cond_timedwait(&q->changed, &q->lock, &by)) {
+			pthread_mutex_unlock(&q->lock);
+			tick_if_due(q, tick);
+			pthread_mutex_lock(&q->lock);
+		}
+	}
+	q->resting = false;
+	pthread_mutex_unlock(&q->lock);
+}
+
 static void *queue_main(void *arg)
 {
-	struct queue *q = arg;
+	struct rpc_queue *q = arg;
 	gpr_timespec tick = next_tick(q);
 
 	pthread_setname_np(pthread_self(), q->name);
 	for (;;) {
 		grpc_event ev = grpc_completion_queue_next(q->cq, tick, NULL);
-		struct op *op = ev.tag;
 
 		if (ev.type == GRPC_QUEUE_SHUTDOWN)
 			return NULL;
-		if (ev.type == GRPC_OP_COMPLETE) {
-			op_comes(op);
-			op->done(op, ev.success);
-		}
-		if (q->tick && gpr_time_cmp(gpr_now(GPR_CLOCK_MONOTONIC), tick) >= 0) {
-			q->tick(q);
-			tick = next_tick(q);
-		}
+		happened(&ev);
+		tick_if_due(q, &tick);
+		rest_while_taken(q, &tick);
 	}
 }
 
-int queue_start(struct queue *q, const char *name, void (*tick)(struct queue *q), struct rs_err *e)
+static void on_kick(struct op *op, bool ok)
+{
+	struct rpc_queue *q = (struct rpc_queue *)((char *)op - offsetof(struct rpc_queue, kick));
+
+	(void)ok;
+	atomic_store(&q->kicked, false);
+}
+
+void queue_kick(struct rpc_queue *q)
+{
+	if (atomic_exchange(&q->kicked, true))
+		return; /* whoever serves has not seen the last one yet */
+	op_starts(&q->kick);
+	grpc_call_start_batch(q->idle, NULL, 0, &q->kick, NULL); /* of nothing: done at once */
+}
+
+void queue_take(struct rpc_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->taken = true;
+	pthread_mutex_unlock(&q->lock);
+	queue_kick(q);
+	pthread_mutex_lock(&q->lock);
+	while (!q->resting)
+		pthread_cond_wait(&q->changed, &q->lock);
+	pthread_mutex_unlock(&q->lock);
+}
+
+void queue_leave(struct rpc_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->taken = false;
+	pthread_cond_broadcast(&q->changed);
+	pthread_mutex_unlock(&q->lock);
+}
+
+void queue_serve(struct rpc_queue *q, int wait_ms)
+{
+	gpr_timespec by = wait_ms < 0
+			      ? gpr_inf_future(GPR_CLOCK_MONOTONIC)
+			      : gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(wait_ms, GPR_TIMESPAN));
+
+	for (unsigned n = 0; n < SERVE_EVENTS; n++) {
+		grpc_event ev = grpc_completion_queue_next(q->cq, by, NULL);
+
+		if (ev.type != GRPC_OP_COMPLETE)
+			return;
+		happened(&ev);
+		by = gpr_inf_past(GPR_CLOCK_MONOTONIC);
+	}
+}
+
+/* All but the thread. */
+static void init(struct rpc_queue *q)
+{
+	grpc_slice path = grpc_slice_from_static_string("/");
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&q->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	q->cq = grpc_completion_queue_create_for_next(NULL);
+	q->nowhere = grpc_lame_client_channel_create("", GRPC_STATUS_UNAVAILABLE, "it goes nowhere");
+	q->idle = grpc_channel_create_call(q->nowhere, NULL, GRPC_PROPAGATE_DEFAULTS, q->cq, path, NULL,
+					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+}
+
+/* No event comes any more when whoever serves it has seen the end of the queue. */
+static void shut_down(struct rpc_queue *q)
+{
+	grpc_call_unref(q->idle);
+	grpc_channel_destroy(q->nowhere);
+	grpc_completion_queue_shutdown(q->cq);
+}
+
+static void destroy(struct rpc_queue *q)
+{
+	grpc_completion_queue_destroy(q->cq);
+	pthread_mutex_destroy(&q->lock);
+	pthread_cond_destroy(&q->changed);
+}
+
+int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_queue *q), struct rs_err *e)
 {
 	sigset_t all, before;
 	int rc;
 
 	snprintf(q->name, sizeof q->name, "%s", name);
 	q->tick = tick;
-	q->cq = grpc_completion_queue_create_for_next(NULL);
+	q->kick.done = on_kick;
+	init(q);
 	/* signals belong to the program's own threads */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -52,18 +177,18 @@ int queue_start(struct queue *q, const char *name, void (*tick)(struct queue *q)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!rc)
 		return RS_OK;
-	grpc_completion_queue_shutdown(q->cq);
+	shut_down(q);
 	while (grpc_completion_queue_next(q->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
 		;
-	grpc_completion_queue_destroy(q->cq);
+	destroy(q);
 	return rs_fail_sys(e, RS_EIO, rc, "a thread for gRPC cannot be started");
 }
 
-void queue_stop(struct queue *q)
+void queue_stop(struct rpc_queue *q)
 {
-	grpc_completion_queue_shutdown(q->cq);
+	shut_down(q);
 	pthread_join(q->thread, NULL);
-	grpc_completion_queue_destroy(q->cq);
+	destroy(q);
 }
 
 void live_init(struct live *l)

@@ -20,7 +20,7 @@ enum {
 };
 
 struct worker {
-	struct queue queue; /* first */
+	struct rpc_queue queue; /* first */
 	struct rpc_server *server;
 };
 
@@ -46,7 +46,7 @@ struct rpc_server {
 	bool stopping;
 };
 
-struct queue *worker_queue(struct worker *w)
+struct rpc_queue *worker_queue(struct worker *w)
 {
 	return &w->queue;
 }
@@ -212,7 +212,7 @@ static void reopen(struct rpc_server *s)
 		atomic_store(&s->deaf, false);
 }
 
-static void on_tick(struct queue *q)
+static void on_tick(struct rpc_queue *q)
 {
 	struct worker *w = (struct worker *)q;
 
@@ -331,6 +331,11 @@ int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, 
 unsigned server_port(const struct rpc_server *s)
 {
 	return s->port_number;
+}
+
+struct rpc_queue *server_queue(struct rpc_server *s, unsigned i)
+{
+	return &s->workers[i].queue;
 }
 
 int server_reload(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e)

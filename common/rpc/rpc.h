@@ -5,7 +5,8 @@
  *
  * A stream is a call that carries bytes both ways, in messages of the type Piece: it is used as a non-blocking socket
  * is. Its waker is called when something that was refused may be possible now; nothing else is ever called back, so
- * that no code of the program runs on the module's threads but wakers and handlers, which hand over and return.
+ * that no code of the program runs on the module's threads but wakers and handlers, which hand over and return. A
+ * thread of the program that waits for streams anyway may do what those threads do: queue_take.
  *
  * The happy path of a stream is: a server's handler gets it, or stream_open; recv and send; finish; recv returns 0;
  * close. Failure modes: the peer or the connection is lost, or somebody cancels: recv and send return RPC_BROKEN, after
@@ -22,7 +23,7 @@
 #include <sys/uio.h>
 
 enum {
-	RPC_VERSION = 1,             /* of struct rpc_api */
+	RPC_VERSION = 2,             /* of struct rpc_api */
 	RPC_PEER_MAX = 80,           /* bytes of "[v6]:port" with its terminator */
 	RPC_CERTIFICATE_MAX = 16384, /* of a certificate in PEM */
 	RPC_REQUEST_MAX = 65536,     /* bytes of the request of a call that is not a stream */
@@ -53,6 +54,7 @@ struct rpc_server;
 struct rpc_stream;
 struct rpc_call;
 struct rpc_client;
+struct rpc_queue;
 struct rpc_ask;
 
 /* Called on any of the module's threads, or within a call of the same object. Must not block, nor call the module. */
@@ -138,6 +140,21 @@ struct rpc_api {
 	int (*client_new)(struct rpc_client **ret, struct rs_err *e);
 	/* Its streams must have been closed. Waits for its thread. */
 	void (*client_free)(struct rpc_client *c);
+
+	/* What a client's thread serves, and each of a server's (i < rpc_server_options.threads): its connections are
+	 * read and written there, and wakers called. */
+	struct rpc_queue *(*client_queue)(struct rpc_client *c);
+	struct rpc_queue *(*server_queue)(struct rpc_server *s, unsigned i);
+	/* A thread of the program may serve a queue in the place of the module's, so that what arrives is dealt with
+	 * where it was read, without a word between threads: from queue_take, which waits until the module's thread
+	 * has gone to rest, to queue_leave. Each queue is taken by one at a time, and left before its owner ends. */
+	void (*queue_take)(struct rpc_queue *q);
+	void (*queue_leave)(struct rpc_queue *q);
+	/* Waits at most so long (-1: for ever) until something has come, and deals with that and more that is there:
+	 * wakers and handlers are called. */
+	void (*queue_serve)(struct rpc_queue *q, int wait_ms);
+	/* Ends the wait of queue_serve, or of the next one. Wakers may call it. */
+	void (*queue_kick)(struct rpc_queue *q);
 
 	/* Asks. Errors: RS_ENOMEM, RS_ECONFIG, RS_EINVAL (a header that cannot be sent). */
 	int (*ask)(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);

@@ -37,14 +37,18 @@ static unsigned count(struct wakeups *all)
 	return n;
 }
 
-static void on_async(uv_async_t *async)
+static void run_list(struct wakeups *all)
 {
-	struct wakeups *all = async->data;
 	struct wakeup *w;
 
 	/* those that wake themselves or others meanwhile have their turn when the loop has looked at all else */
 	for (unsigned n = count(all); n && (w = take_first(all)); n--)
 		w->woken(w);
+}
+
+static void on_async(uv_async_t *async)
+{
+	run_list(async->data);
 }
 
 int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
@@ -59,9 +63,59 @@ int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
 		return rs_fail(e, RS_EIO, "an event cannot be made: %s", uv_strerror(rc));
 	}
 	all->async.data = all;
+	all->loop = loop;
 	all->first = NULL;
 	all->last = &all->first;
+	all->rpc = NULL;
+	all->asleep = false;
 	return RS_OK;
+}
+
+/* Sleeps in the queue until something comes, or a timer of the loop is due. */
+static void sleep_in_queue(struct wakeups *all)
+{
+	int wait_ms;
+
+	uv_mutex_lock(&all->mutex);
+	wait_ms = all->first ? 0 : uv_backend_timeout(all->loop);
+	all->asleep = true;
+	uv_mutex_unlock(&all->mutex);
+	all->rpc->queue_serve(all->queue, wait_ms);
+	uv_mutex_lock(&all->mutex);
+	all->asleep = false;
+	uv_mutex_unlock(&all->mutex);
+}
+
+void wakeups_run(struct wakeups *all)
+{
+	while (uv_run(all->loop, all->rpc ? UV_RUN_NOWAIT : UV_RUN_ONCE)) {
+		if (!all->rpc)
+			continue;
+		sleep_in_queue(all);
+		uv_update_time(all->loop);
+		run_list(all);
+	}
+}
+
+void wakeups_serve(struct wakeups *all, const struct rpc_api *rpc, struct rpc_queue *queue)
+{
+	const struct rpc_api *before = all->rpc;
+
+	if (!before == !rpc)
+		return;
+	if (rpc)
+		rpc->queue_take(queue);
+	uv_mutex_lock(&all->mutex);
+	all->rpc = rpc;
+	if (rpc) {
+		all->queue = queue;
+		all->server = pthread_self();
+	} else if (all->first) {
+		uv_async_send(&all->async);
+	}
+	uv_mutex_unlock(&all->mutex);
+	if (before)
+		before->queue_leave(all->queue);
 }
 
 void wakeups_close(struct wakeups *all)
@@ -74,9 +128,17 @@ void wakeups_destroy(struct wakeups *all)
 	uv_mutex_destroy(&all->mutex);
 }
 
-static void wake(void *user)
+/* The list is not empty any more. With the mutex. */
+static void tell(struct wakeups *all)
 {
-	struct wakeup *w = user;
+	if (!all->rpc)
+		uv_async_send(&all->async);
+	else if (all->asleep && !pthread_equal(all->server, pthread_self()))
+		all->rpc->queue_kick(all->queue);
+}
+
+void wakeup_send(struct wakeup *w)
+{
 	struct wakeups *all = w->all;
 
 	uv_mutex_lock(&all->mutex);
@@ -86,9 +148,14 @@ static void wake(void *user)
 		*all->last = w;
 		all->last = &w->next;
 		/* inside the lock: who closes the object waits for it */
-		uv_async_send(&all->async);
+		tell(all);
 	}
 	uv_mutex_unlock(&all->mutex);
+}
+
+static void wake(void *user)
+{
+	wakeup_send(user);
 }
 
 void wakeup_init(struct wakeup *w, struct wakeups *all, void (*woken)(struct wakeup *w))
@@ -99,11 +166,6 @@ void wakeup_init(struct wakeup *w, struct wakeups *all, void (*woken)(struct wak
 struct rpc_waker wakeup_waker(struct wakeup *w)
 {
 	return (struct rpc_waker){.wake = wake, .user = w};
-}
-
-void wakeup_again(struct wakeup *w)
-{
-	wake(w);
 }
 
 void wakeup_close(struct wakeup *w)

@@ -24,7 +24,8 @@ END_TEST
 static struct {
 	struct engine_address a;
 	uv_loop_t loop;
-	uv_async_t wake;
+	struct wakeups wakeups;
+	struct wakeup wake;
 	_Atomic bool ended;
 	enum engine_address_step step;
 	struct rs_err e;
@@ -47,9 +48,9 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 	return __real_getaddrinfo(NULL, port, hints, ret);
 }
 
-static void on_wake(uv_async_t *h)
+static void on_wake(struct wakeup *w)
 {
-	(void)h;
+	(void)w;
 	ck_assert(atomic_exchange(&at.ended, false));
 	at.step = engine_address_take(&at.a, &at.e);
 	uv_stop(&at.loop);
@@ -59,15 +60,18 @@ static void open_address(const char *text)
 {
 	sem_init(&silence, 0, 0);
 	ck_assert_int_eq(uv_loop_init(&at.loop), 0);
-	ck_assert_int_eq(uv_async_init(&at.loop, &at.wake, on_wake), 0);
+	ck_assert_int_eq(wakeups_init(&at.wakeups, &at.loop, &at.e), RS_OK);
+	wakeup_init(&at.wake, &at.wakeups, on_wake);
 	ck_assert_int_eq(engine_address_init(&at.a, text, &at.e), RS_OK);
 }
 
 static void close_address(void)
 {
 	engine_address_close(&at.a);
-	uv_close((uv_handle_t *)&at.wake, NULL);
+	wakeup_close(&at.wake);
+	wakeups_close(&at.wakeups);
 	uv_run(&at.loop, UV_RUN_DEFAULT);
+	wakeups_destroy(&at.wakeups);
 	ck_assert_int_eq(uv_loop_close(&at.loop), 0);
 }
 

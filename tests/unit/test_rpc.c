@@ -28,6 +28,7 @@ static const struct rpc_api *rpc;
 static struct rpc_server *server;
 static struct rpc_client *client;
 static char address[64];
+static struct rpc_queue *_Atomic served; /* by the test's own thread; NULL: the module's threads serve all */
 
 static void wake(void *user)
 {
@@ -36,6 +37,8 @@ static void wake(void *user)
 	box.wakes++;
 	pthread_cond_signal(&box.changed);
 	pthread_mutex_unlock(&box.lock);
+	if (served)
+		rpc->queue_kick(served); /* it may be another queue's thread that is here */
 }
 
 static const struct rpc_waker waker = {.wake = wake};
@@ -67,12 +70,22 @@ static struct timespec deadline(void)
 	return t;
 }
 
+static unsigned wakes(void)
+{
+	pthread_mutex_lock(&box.lock);
+	unsigned n = box.wakes;
+	pthread_mutex_unlock(&box.lock);
+	return n;
+}
+
 /* Waits for a waker that was called after `seen` calls; returns how many there were. */
 static unsigned woken_after(unsigned seen)
 {
 	struct timespec by = deadline();
 	int rc = 0;
 
+	while (served && wakes() == seen)
+		rpc->queue_serve(served, -1);
 	pthread_mutex_lock(&box.lock);
 	while (box.wakes == seen && !rc)
 		rc = pthread_cond_timedwait(&box.changed, &box.lock, &by);
@@ -82,12 +95,23 @@ static unsigned woken_after(unsigned seen)
 	return seen;
 }
 
-static unsigned wakes(void)
+static int64_t now_ms(void)
 {
-	pthread_mutex_lock(&box.lock);
-	unsigned n = box.wakes;
-	pthread_mutex_unlock(&box.lock);
-	return n;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void pass_ms(int ms)
+{
+	struct timespec t = {0, ms * 1000000L};
+	int64_t end = now_ms() + ms, now;
+
+	if (!served)
+		nanosleep(&t, NULL);
+	while (served && (now = now_ms()) < end)
+		rpc->queue_serve(served, (int)(end - now));
 }
 
 static void *taken(void **from)
@@ -121,7 +145,7 @@ static void load(void)
 	ck_assert_msg(!rpc_load_file(&rpc, file, &e), "%s", e.msg);
 }
 
-static void setup(void)
+static void start(unsigned threads)
 {
 	static const struct rpc_method methods[] = {
 	    {.path = "/test.Bytes/Exchange", .kind = RPC_STREAM, .stream = on_stream},
@@ -131,7 +155,7 @@ static void setup(void)
 	    .address = "127.0.0.1:0",
 	    .methods = methods,
 	    .methods_n = 2,
-	    .threads = 2,
+	    .threads = threads,
 	    .handshake_ms = HANDSHAKE_MS,
 	    .detect_ms = 5000,
 	    .calls_max = CALLS_MAX,
@@ -145,8 +169,37 @@ static void setup(void)
 	snprintf(address, sizeof address, "127.0.0.1:%u", rpc->server_port(server));
 }
 
+static void setup(void)
+{
+	start(2);
+}
+
+/* Serves these on the test's thread. */
+static void serve(struct rpc_queue *q)
+{
+	rpc->queue_take(q);
+	rpc->queue_leave(q); /* and back: whoever takes it may come again at once */
+	rpc->queue_take(q);
+	served = q;
+}
+
+static void setup_client_served(void)
+{
+	start(2);
+	serve(rpc->client_queue(client));
+}
+
+static void setup_server_served(void)
+{
+	start(1);
+	serve(rpc->server_queue(server, 0));
+}
+
 static void teardown(void)
 {
+	if (served)
+		rpc->queue_leave(served);
+	served = NULL;
 	rpc->client_free(client);
 	rpc->server_stop(server);
 	ck_assert_ptr_null(box.stream);
@@ -274,7 +327,6 @@ START_TEST(who_does_not_read_stops_the_sender)
 	struct rpc_stream *from = _i ? s : c, *to = _i ? c : s;
 	struct flow f = {from, to, 64 << 20, 0, 0, 1 << 20, 1 << 20};
 	static uint8_t buffer[1 << 20];
-	struct timespec quiet = {0, 200 * 1000 * 1000};
 	unsigned seen;
 
 	do {
@@ -288,7 +340,7 @@ START_TEST(who_does_not_read_stops_the_sender)
 			ck_assert_int_gt(n, 0);
 			f.sent += (size_t)n;
 		}
-		nanosleep(&quiet, NULL); /* there is no event for `nothing happens any more` */
+		pass_ms(200); /* there is no event for `nothing happens any more` */
 	} while (seen != wakes());
 	ck_assert_uint_lt(f.sent, 16 << 20);
 	for (seen = wakes(); f.received < f.bytes;)
@@ -661,6 +713,34 @@ START_TEST(a_file_that_is_not_the_module)
 }
 END_TEST
 
+START_TEST(a_kick_ends_a_wait)
+{
+	int64_t before = now_ms();
+
+	rpc->queue_kick(served);
+	rpc->queue_kick(served);
+	rpc->queue_serve(served, -1);
+	rpc->queue_serve(served, 50); /* both were one */
+	ck_assert_int_ge(now_ms() - before, 50);
+}
+END_TEST
+
+static TCase *streams(const char *name, void (*begin)(void))
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, begin, teardown);
+	tcase_add_loop_test(tc, bytes_go_both_ways, 0, sizeof flows / sizeof flows[0]);
+	tcase_add_loop_test(tc, who_does_not_read_stops_the_sender, 0, 2);
+	tcase_add_test(tc, an_end_is_asked_for);
+	tcase_add_test(tc, a_server_says_why_it_ends);
+	tcase_add_test(tc, an_unknown_method_is_refused);
+	tcase_add_test(tc, nobody_listens);
+	tcase_add_test(tc, a_kick_ends_a_wait);
+	return tc;
+}
+
 /* Apart from the main thread: at the end GCC's LeakSanitizer crashes on what gRPC has stored for that one. */
 static void *run(void *ret_failed)
 {
@@ -690,6 +770,8 @@ static void *run(void *ret_failed)
 	tcase_add_test(tc, an_address_in_use);
 	tcase_add_test(tc, a_file_that_is_not_the_module);
 	suite_add_tcase(s, tc);
+	suite_add_tcase(s, streams("client served here", setup_client_served));
+	suite_add_tcase(s, streams("server served here", setup_server_served));
 	r = srunner_create(s);
 	srunner_set_fork_status(r, CK_NOFORK);
 	srunner_run_all(r, CK_NORMAL);
