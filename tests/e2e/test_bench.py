@@ -2,6 +2,8 @@
 """reduction-bench: its numbers, its processes, and how it ends.
 
 Not under ThreadSanitizer: it has no threads of its own, and test_capi has the library's.
+
+Runs beside others.
 """
 
 import json

@@ -3,6 +3,8 @@
 """Command lines of the programs: help, version, exit codes, configuration errors, logs.
 
 Not under ThreadSanitizer: no second thread has begun by then.
+
+Runs beside others.
 """
 
 import json

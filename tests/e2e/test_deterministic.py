@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""job.deterministic: results are bitwise the same whatever the arrival order, chunk size, lanes and reducers."""
+"""job.deterministic: results are bitwise the same whatever the arrival order, chunk size, lanes and reducers.
+
+Runs beside others.
+"""
 
 import itertools
 import json

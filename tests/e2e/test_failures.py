@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers and reducers that die, stop or leave: everybody else reads within the detection time who it was, nothing
 hangs, and the next generation of the job works.
-Also over gRPC."""
+
+Also over gRPC, beside others. Runs beside others.
+"""
 
 import signal
 import time

@@ -4,6 +4,8 @@
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
 must stay right.
+
+Runs beside others.
 """
 
 import random

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several jobs on the same reducers: side by side, one after the other, in one process, in generations."""
+"""Several jobs on the same reducers: side by side, one after the other, in one process, in generations.
+
+Runs beside others.
+"""
 
 import json
 import unittest

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Urgent operations overtake others on the wire, and ranks that disagree about a priority hear so."""
+"""Urgent operations overtake others on the wire, and ranks that disagree about a priority hear so.
+
+Runs beside others.
+"""
 
 import contextlib
 import socket

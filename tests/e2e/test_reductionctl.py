@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reductionctl as a user runs it: output, error messages and exit status."""
+"""reductionctl as a user runs it: output, error messages and exit status.
+
+Runs beside others.
+"""
 
 import json
 import os

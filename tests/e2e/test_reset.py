@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers whose connections are reset: the others read why, and not just that."""
+"""Workers whose connections are reset: the others read why, and not just that.
+
+Runs beside others.
+"""
 
 import signal
 import socket
