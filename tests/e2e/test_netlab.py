@@ -324,7 +324,8 @@ class Laboratory(unittest.TestCase):
         echo = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.bind(('', 9))\n"
                 "print('bound', flush=True)\nwhile True:\n    data, peer = s.recvfrom(99)\n    s.sendto(data, peer)\n")
         ask = ("import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-               "s.settimeout(float(sys.argv[2]))\ns.connect((sys.argv[1], 9))\ntry:\n    s.send(b'x')\n    print(s.recv(9))\n"
+               "s.settimeout(float(sys.argv[2]))\ns.connect((sys.argv[1], 9))\n"
+               "try:\n    s.send(b'x')\n    print(s.recv(9))\n"
                "except TimeoutError:\n    print('lost')\n")
         with net.Lab(3) as lab:
             for host in (1, 2):
