@@ -41,6 +41,13 @@ static void lose(struct window *w, uint64_t now_ms)
 	w->hold_ms = w->hold_ms < WINDOW_HOLD_MAX_MS / 2 ? w->hold_ms * 2 : WINDOW_HOLD_MAX_MS;
 }
 
+/* The queueing delay above which the window shrinks. On a long link a fixed time is noise, and as long as half the way
+ * ports have queues, which are built for about a round trip. */
+static uint32_t full_us(const struct window_signal *s)
+{
+	return s->min_rtt_us / 2 > WINDOW_FULL_US ? s->min_rtt_us / 2 : WINDOW_FULL_US;
+}
+
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)
 {
 	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
@@ -61,7 +68,7 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 		if (now_ms >= w->deaf_until_ms)
 			lose(w, now_ms);
 		w->deaf_until_ms = now_ms + 2 * s->rtt_us / 1000 + 1;
-	} else if (queued_us > WINDOW_FULL_US && !little) {
+	} else if (queued_us > full_us(s) && !little) {
 		w->starting = false;
 		if (w->limit > 1)
 			w->limit -= 1 + w->limit / 8;

@@ -5,9 +5,10 @@
  * When the queue overflows, TCP stalls for its retransmission timeout. So the window follows the delay, as TCP Vegas
  * (Brakmo, Peterson 1995) and LEDBAT (RFC 6817) do: while the smoothed round-trip time stays close to the smallest one
  * seen there is room to grow, when it rises the queue is filling. "Close" is a fixed time, or on long links, where that
- * time is but noise, as little as leaves a quarter of a chunk of this link in queues. A retransmission halves it and
- * keeps it from growing for a while, longer each time, for ports whose queue is too short to be seen in the delay.
- * Chunk round trips would not do, since they also contain the wait for slow ranks. */
+ * time is but noise, as little as leaves a quarter of a chunk of this link in queues; and it shrinks there not before
+ * half a round trip is spent in them, since all ranks wait for the link whose window is the smallest. A retransmission
+ * halves it and keeps it from growing for a while, longer each time, for ports whose queue is too short to be seen in
+ * the delay. Chunk round trips would not do, since they also contain the wait for slow ranks. */
 #ifndef RS_AGENT_WINDOW_H
 #define RS_AGENT_WINDOW_H
 
@@ -16,7 +17,7 @@
 
 enum {
 	WINDOW_ROOM_US = 250,      /* queueing delay below which the window grows */
-	WINDOW_FULL_US = 1000,     /* and above which it shrinks */
+	WINDOW_FULL_US = 1000,     /* and above which it shrinks, or half the smallest round trip if that is longer */
 	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
 	WINDOW_HOLD_MAX_MS = 60000,
 	/* in flight within a machine: enough for neither side to wait for the other to be scheduled, and little enough

@@ -142,8 +142,11 @@ START_TEST(test_long_link)
 		window_signal(&w, &s, i);
 		ck_assert_msg(w.limit == want[i], "signal %u gave %u", i, w.limit);
 	}
-	s.rtt_us = 11100; /* a quarter of a chunk and more waits: the window shrinks */
+	s.rtt_us = 14900; /* a quarter of a chunk and more waits, for less than half a round trip */
 	window_signal(&w, &s, 9);
+	ck_assert_uint_eq(w.limit, 8);
+	s.rtt_us = 15100;
+	window_signal(&w, &s, 10);
 	ck_assert_uint_lt(w.limit, 8);
 }
 END_TEST
