@@ -102,7 +102,7 @@ static bool taken_by_another(void *user, uint64_t cookie)
 
 static void take_signal(struct grpc *c)
 {
-	struct window_signal signal = {.local = c->local};
+	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_GRPC_BYTES : 0};
 
 	if (!exchange_wants_signal(c->conn.en->x, c->conn.link))
 		return;

@@ -157,7 +157,7 @@ static void poll_for(struct tcp *c, int events)
 
 static void take_signal(struct tcp *c)
 {
-	struct window_signal signal = {.local = c->local};
+	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
 
 	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->wire.fd, &signal)))
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));

@@ -8,7 +8,7 @@
 
 #include <sys/socket.h>
 
-/* False when it does not say. Sets all but ret->local. */
+/* False when it does not say. Sets all but ret->local_bytes. */
 bool tcp_signal(int fd, struct window_signal *ret);
 
 enum tcp_peer {

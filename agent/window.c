@@ -56,9 +56,9 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 	bool limited = w->limited;
 
 	w->limited = false;
-	if (s->local) {
+	if (s->local_bytes) {
 		w->local = true;
-		w->limit = WINDOW_LOCAL_BYTES / w->unit;
+		w->limit = s->local_bytes / w->unit;
 		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
 		return;
 	}

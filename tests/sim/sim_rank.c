@@ -229,7 +229,7 @@ static bool read_once(struct conn *c, const char **lost)
 static void give_signal(struct conn *c)
 {
 	struct sim *s = c->sim;
-	struct window_signal w = {.min_rtt_us = 100, .local = sim_chance(s, 5)};
+	struct window_signal w = {.min_rtt_us = 100, .local_bytes = sim_chance(s, 5) ? WINDOW_LOCAL_BYTES : 0};
 
 	if (!exchange_wants_signal(c->rank->x, c->link))
 		return;

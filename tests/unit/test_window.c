@@ -79,7 +79,7 @@ END_TEST
 START_TEST(test_local_takes_all)
 {
 	struct window w;
-	struct window_signal s = {.rtt_us = 90000, .min_rtt_us = 1, .lost = 7, .local = true};
+	struct window_signal s = {.rtt_us = 90000, .min_rtt_us = 1, .lost = 7, .local_bytes = WINDOW_LOCAL_BYTES};
 
 	window_init(&w, 4 << 20, 64, true);
 	window_signal(&w, &s, 0);
@@ -87,6 +87,9 @@ START_TEST(test_local_takes_all)
 	window_init(&w, 32 << 10, 64, true);
 	window_signal(&w, &s, 0);
 	ck_assert_msg(w.limit == 16, "512 KiB, not %u chunks", w.limit);
+	s.local_bytes = WINDOW_LOCAL_GRPC_BYTES;
+	window_signal(&w, &s, 0);
+	ck_assert_msg(w.limit == 8, "256 KiB, not %u chunks", w.limit);
 	window_init(&w, 1, 64, true);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 64);
