@@ -78,7 +78,10 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 
 static void free_work(uv_work_t *w)
 {
-	engine_free(((struct freeing *)w->data)->engine);
+	struct engine *en = ((struct freeing *)w->data)->engine;
+
+	engine_stop(en);
+	engine_free(en);
 }
 
 static void freed(uv_work_t *w, int status)

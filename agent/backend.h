@@ -8,8 +8,10 @@
 #include "common/error.h"
 #include "config/config.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /* A process's place in its job, complete: reduction.c has filled in what the caller left open. */
 struct backend_options {
@@ -48,13 +50,17 @@ struct backend_vtbl {
 	/* Any thread; the order of calls is the order of operations (callers serialize). May wait while limits.ops
 	 * operations are in flight. An error means not started: done will not be called. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
+	/* Optional. Makes progress on the calling thread until done(of), which turns true by some request's done, or
+	 * until then (CLOCK_MONOTONIC, NULL: for ever). Returns done(of); false also where it cannot: the caller sleeps
+	 * then. Any thread, also after stop, but for done. */
+	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, const struct timespec *until);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
-	/* Leaves in good order and calls done(RS_ECLOSED) for what is pending. After it only free and close may follow.
-	 */
+	/* Leaves in good order and calls done(RS_ECLOSED) for what is pending. After it only wait, free and close may
+	 * follow. */
 	void (*stop)(struct backend *b);
-	/* Frees b. */
+	/* Frees b. No thread is in wait any more. */
 	void (*close)(struct backend *b);
 };
 

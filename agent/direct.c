@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A backend with the engine in this process. The happy path is: open waits until the engine is ready, operations go to
- * the engine, close ends it. Failure modes are the engine's: it tells open, every pending operation, and every later
- * submit the same sentence. */
+ * the engine, which runs on the threads that wait for them, stop ends it. Failure modes are the engine's: it tells
+ * open, every pending operation, and every later submit the same sentence. */
 #include "agent/backend.h"
 #include "agent/engine.h"
 #include "agent/nonfinite.h"
@@ -103,7 +103,6 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 	req->done(req, err);
 }
 
-/* On the engine's thread. */
 static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
 {
 	const struct direct *d = ((const struct direct_op *)op->user)->direct;
@@ -185,15 +184,21 @@ static void release(struct direct *d)
 	free(d);
 }
 
+static bool direct_wait(struct backend *b, bool (*done)(const void *of), const void *of, const struct timespec *until)
+{
+	return engine_wait(((struct direct *)b)->engine, done, of, until);
+}
+
 static void direct_stop(struct backend *b)
 {
-	engine_free(((struct direct *)b)->engine);
+	engine_stop(((struct direct *)b)->engine);
 }
 
 static void direct_close(struct backend *b)
 {
 	struct direct *d = (struct direct *)b;
 
+	engine_free(d->engine);
 	rs_config_close(d->cfg);
 	free(d->cfg);
 	release(d);
@@ -201,6 +206,7 @@ static void direct_close(struct backend *b)
 
 static const struct backend_vtbl direct_vtbl = {
     .submit = direct_submit,
+    .wait = direct_wait,
     .alloc = direct_alloc,
     .free = direct_free,
     .stats = direct_stats,
@@ -221,6 +227,7 @@ static int start_engine(struct direct *d, const struct backend_options *opt, str
 	    .label = d->label,
 	    .connect_ms = opt->connect_ms,
 	    .log = &d->log,
+	    .guests = true,
 	    .on_ready = on_ready,
 	    .on_failed = on_failed,
 	    .user = d,
@@ -262,6 +269,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	return RS_OK;
 
 free_engine:
+	engine_stop(d->engine);
 	engine_free(d->engine);
 release_direct:
 	release(d);

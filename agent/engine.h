@@ -7,6 +7,9 @@
 #include "agent/include/reduction.h"
 #include "common/log.h"
 
+#include <stdbool.h>
+#include <time.h>
+
 struct engine;
 
 struct engine_options {
@@ -18,8 +21,9 @@ struct engine_options {
 	const char *label;         /* who this is, for other ranks' messages; copied */
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
-	/* Called on the engine's thread, at most one of them first, on_failed at most once and after every pending
-	 * operation's done. After on_failed only engine_free is useful. */
+	bool guests;              /* engine_submit and engine_wait may do the engine's work on the calling thread */
+	/* Called as operations' callbacks are, at most one of them first, on_failed at most once and after every
+	 * pending operation's done. After on_failed only engine_stop is useful. */
 	void (*on_ready)(void *user);
 	void (*on_failed)(void *user, const struct rs_err *err);
 	void *user;
@@ -28,10 +32,17 @@ struct engine_options {
 /* Starts the thread; returns at once. Errors: RS_ENOMEM, RS_EIO, RS_ECONFIG (an address cannot be parsed). */
 int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e);
 
-/* Queues op; sequence numbers follow the order of calls, which the caller must serialize. Never blocks. May be called
- * before on_ready: the operation starts then. done is called on the engine's thread; if the engine has failed already
- * the call returns that error and done is not called. Any thread, done callbacks included. */
+/* Queues op; sequence numbers follow the order of calls, which the caller must serialize. Never blocks; a small
+ * operation may be sent by the call itself. May be called before on_ready: the operation starts then. If the engine has
+ * failed already the call returns that error and done is not called. Any thread, done callbacks included.
+ * Callbacks of operations come one at a time, on the engine's thread or on any that is in this call or engine_wait. */
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
+
+/* Runs the engine on the calling thread until done(of) says that what it waits for is over, or until then
+ * (CLOCK_MONOTONIC, NULL: for ever), so that neither this thread nor the engine's own needs a wake-up for it. Returns
+ * done(of); false at once where another thread does the same already, or where the connections need the engine's own
+ * thread (gRPC, TLS): then it runs by itself. done turns true by callbacks only. Any thread, but for callbacks. */
+bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, const struct timespec *until);
 
 /* The `ready` of an operation that was submitted has grown. Never blocks. Any thread. */
 void engine_poke(struct engine *en);
@@ -43,7 +54,9 @@ void engine_abort(struct engine *en, int code, const char *message);
 /* Bytes sent and received on all connections so far. Any thread. */
 void engine_stats(struct engine *en, reduction_stats *ret);
 
-/* Says GOODBYE, fails what is pending with RS_ECLOSED, ends the thread and frees. Not on the engine's thread. */
+/* Says GOODBYE, fails what is pending with RS_ECLOSED, and ends the thread: only engine_wait, which finds that all is
+ * over, and engine_free may follow. Not in a callback. */
+void engine_stop(struct engine *en);
 void engine_free(struct engine *en);
 
 #endif

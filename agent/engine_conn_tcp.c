@@ -3,7 +3,7 @@
  * into and send from where the exchange says, until it wants the connection shut down. Failure modes are: the name, the
  * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
  * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
- * the socket is empty, but not for ever: poll is level-triggered and comes back. */
+ * the socket is empty, but not for ever: epoll is level-triggered and comes back. */
 #include "agent/engine_address.h"
 #include "agent/engine_tcp.h"
 #include "agent/engine_uv.h"
@@ -30,22 +30,19 @@ enum conn_state {
 	CONN_CONNECTING, /* for the socket to become writable */
 	CONN_SECURING,   /* for TLS */
 	CONN_UP,
-	CONN_CLOSING, /* for the poll handle's close callback, then the descriptor is closed: IDLE */
 };
 
-/* Invariant: wire.fd >= 0 and poll is initialized from CONNECTING to CLOSING. */
+/* Invariant: from CONNECTING on wire.fd >= 0 and is polled for. */
 struct tcp {
 	struct conn conn;
 	struct engine_address address;
 	enum conn_state state;
-	bool shut;  /* the sending side is shut down */
-	bool local; /* both ends are on this machine */
-	int events; /* that are polled for */
+	bool shut;       /* the sending side is shut down */
+	bool local;      /* both ends are on this machine */
+	uint32_t serial; /* of the socket: what was reported of an earlier one does not count */
+	uint32_t events; /* that are polled for */
 	struct wire wire;
-	uv_poll_t poll;
 };
-
-static void on_poll(uv_poll_t *h, int status, int events);
 
 static uint64_t now(const struct tcp *c)
 {
@@ -71,24 +68,15 @@ static void log_conn(struct tcp *c, const char *event, const char *reason)
 	       rs_kv_s("reason", reason));
 }
 
-static void on_closed(uv_handle_t *h)
-{
-	struct tcp *c = h->data;
-
-	wire_close(&c->wire);
-	c->state = CONN_IDLE;
-	engine_settle(c->conn.en);
-}
-
 static void shut_down(struct tcp *c)
 {
 	release(c);
-	if (c->state == CONN_CONNECTING || c->state == CONN_SECURING || c->state == CONN_UP) {
-		c->state = CONN_CLOSING;
-		uv_close((uv_handle_t *)&c->poll, on_closed);
-	} else if (c->state == CONN_RESOLVING) {
-		c->state = CONN_IDLE; /* conn_looked_up sees that we went on */
+	if (c->state >= CONN_CONNECTING) {
+		engine_poll_remove(&c->conn.en->poll, c->wire.fd);
+		wire_close(&c->wire);
+		c->serial++;
 	}
+	c->state = CONN_IDLE; /* when it was RESOLVING conn_looked_up sees that we went on */
 }
 
 /* The connection failed, or could not be made. */
@@ -147,12 +135,17 @@ static void lose_after_write(struct tcp *c)
 	lose(c, buf);
 }
 
-static void poll_for(struct tcp *c, int events)
+static uint64_t key(const struct tcp *c)
+{
+	return engine_key(c->conn.link, c->serial);
+}
+
+static void poll_for(struct tcp *c, uint32_t events)
 {
 	if (events == c->events)
 		return;
 	c->events = events;
-	uv_poll_start(&c->poll, events, on_poll);
+	engine_poll_change(&c->conn.en->poll, c->wire.fd, events, key(c));
 }
 
 static void take_signal(struct tcp *c)
@@ -192,7 +185,7 @@ static void conn_write(struct tcp *c)
 			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
 		}
 	}
-	poll_for(c, UV_READABLE | (full || wire_unsent(&c->wire) ? UV_WRITABLE : 0));
+	poll_for(c, EPOLLIN | (full || wire_unsent(&c->wire) ? EPOLLOUT : 0));
 }
 
 static void conn_read(struct tcp *c)
@@ -270,7 +263,7 @@ static void go_on_securing(struct tcp *c)
 		conn_up(c);
 		break;
 	case WIRE_WAIT:
-		poll_for(c, UV_READABLE | (wire_unsent(&c->wire) ? UV_WRITABLE : 0));
+		poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
 		break;
 	case WIRE_FAILED:
 		if (c->wire.foreign)
@@ -306,21 +299,20 @@ static void finish_connect(struct tcp *c)
 	}
 }
 
-static void on_poll(uv_poll_t *h, int status, int events)
+static void conn_ready(struct conn *conn, uint32_t serial, uint32_t events)
 {
-	struct tcp *c = h->data;
+	struct tcp *c = (struct tcp *)conn;
 
-	if (status < 0)
-		c->events = 0; /* libuv has stopped the handle */
+	if (serial != c->serial)
+		return;
 	if (c->state == CONN_CONNECTING)
 		finish_connect(c);
 	else if (c->state == CONN_SECURING)
 		go_on_securing(c);
-	else if (c->state == CONN_UP && (status < 0 || (events & UV_READABLE)))
+	else if (c->state == CONN_UP && (events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
 		conn_read(c);
 	else if (c->state == CONN_UP)
 		conn_write(c);
-	engine_settle(c->conn.en);
 }
 
 static int open_socket(const struct tcp *c)
@@ -356,16 +348,16 @@ static void begin_connect(struct tcp *c)
 		lose_for(c, error);
 		return;
 	}
-	if (uv_poll_init(&c->conn.en->loop, &c->poll, c->wire.fd) < 0) {
+	c->events = EPOLLOUT;
+	if (engine_poll_add(&c->conn.en->poll, c->wire.fd, c->events, key(c))) {
+		int error = errno;
+
 		wire_close(&c->wire);
 		c->state = CONN_IDLE;
-		lose_for(c, EIO);
+		lose_for(c, error);
 		return;
 	}
-	c->poll.data = c;
 	c->state = CONN_CONNECTING;
-	c->events = 0;
-	poll_for(c, UV_WRITABLE);
 }
 
 /* Goes on with what came of the host. */
@@ -420,7 +412,7 @@ static void conn_service(struct conn *conn)
 		if (c->state == CONN_UP && !c->shut) {
 			c->shut = true;
 			wire_shutdown(&c->wire);
-			poll_for(c, UV_READABLE | (wire_unsent(&c->wire) ? UV_WRITABLE : 0));
+			poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
 		}
 		break;
 	case EXCHANGE_CLOSE:
@@ -450,7 +442,12 @@ static void conn_free(struct conn *conn)
 int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
 {
 	static const struct conn_ops ops = {
-	    .service = conn_service, .idle = conn_idle, .looked_up = conn_looked_up, .free = conn_free};
+	    .service = conn_service,
+	    .ready = conn_ready,
+	    .idle = conn_idle,
+	    .looked_up = conn_looked_up,
+	    .free = conn_free,
+	};
 	struct tcp *c = calloc(1, sizeof *c);
 	int rc;
 

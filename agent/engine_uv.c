@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's thread. The happy path is: connections come up, the exchange runs, on_ready; submissions arrive through
- * a locked list and an async handle; engine_free says goodbye, waits until the connections are closed and joins.
- * Failure modes are: the exchange ends with an error, which on_failed tells after every operation's done; then the loop
- * idles until engine_free. */
+/* The engine's life. The happy path is: connections come up, the exchange runs, on_ready; submissions arrive through
+ * a locked list, which the caller itself takes or the engine's thread is woken for; engine_stop says goodbye, waits
+ * until the connections are closed and joins. Failure modes are: the exchange ends with an error, which on_failed tells
+ * after every operation's done; then the loop idles until engine_stop. */
 #include "agent/engine_uv.h"
+#include "common/dtype.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,170 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes what other threads have left; returns the submitted operations. */
-static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
-{
-	struct exchange_op *first;
-
-	pthread_mutex_lock(&en->lock);
-	first = en->first;
-	en->first = en->last = NULL;
-	*stop = en->stop;
-	*aborted = en->aborted;
-	*why = en->abort;
-	en->aborted = false;
-	pthread_mutex_unlock(&en->lock);
-	return first;
-}
-
-static void fail_all(struct exchange_op *op, const struct rs_err *err)
-{
-	while (op) {
-		struct exchange_op *next = op->next; /* done may free op */
-
-		op->done(op, err);
-		op = next;
-	}
-}
-
-/* The exchange has ended: from here on engine_submit says so itself. */
-static void tell_end(struct engine *en)
-{
-	struct rs_err err = *exchange_error(en->x);
-	struct exchange_op *first;
-	bool stop;
-
-	en->failed_told = true;
-	if (!err.code)
-		rs_fail(&err, RS_ECLOSED, "the communicator is closed");
-	pthread_mutex_lock(&en->lock);
-	en->failed = true;
-	en->err = err;
-	first = en->first;
-	en->first = en->last = NULL;
-	stop = en->stop;
-	pthread_mutex_unlock(&en->lock);
-	fail_all(first, &err);
-	if (!stop)
-		en->opt.on_failed(en->opt.user, &err);
-}
-
-static void free_conns(struct engine *en)
-{
-	for (unsigned i = 0; i < en->conns_n; i++)
-		if (en->conns[i])
-			en->conns[i]->ops->free(en->conns[i]);
-	free(en->conns);
-	en->conns = NULL;
-	en->conns_n = 0;
-}
-
-static void close_if_done(struct engine *en)
-{
-	bool stop;
-
-	pthread_mutex_lock(&en->lock);
-	stop = en->stop;
-	pthread_mutex_unlock(&en->lock);
-	if (!stop || en->closing || exchange_state(en->x) != EXCHANGE_ENDED)
-		return;
-	for (unsigned i = 0; i < en->conns_n; i++)
-		if (!en->conns[i]->ops->idle(en->conns[i]))
-			return;
-	free_conns(en); /* before `wake`, which lookups use */
-	wakeups_serve(&en->wakeups, NULL, NULL);
-	en->closing = true;
-	wakeup_close(&en->wake);
-	wakeups_close(&en->wakeups);
-	uv_close((uv_handle_t *)&en->timer, NULL);
-}
-
-static void on_timer(uv_timer_t *h)
-{
-	struct engine *en = h->data;
-
-	en->armed_ms = UINT64_MAX;
-	exchange_tick(en->x, uv_now(&en->loop));
-	engine_settle(en);
-}
-
-/* A timer that fires too early only asks the exchange again, so it is moved when the next time is earlier. */
-static void arm(struct engine *en)
-{
-	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
-
-	if (next >= en->armed_ms || en->closing)
-		return;
-	en->armed_ms = next;
-	uv_timer_start(&en->timer, on_timer, next > now ? next - now : 0, 0);
-}
-
 void engine_count(_Atomic uint64_t *counter, size_t n)
 {
-	/* one thread writes: no locked instruction is needed */
+	/* one thread writes at a time: no locked instruction is needed */
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
-void engine_settle(struct engine *en)
-{
-	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
-	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
-
-	while (exchange_sweep(en->x))
-		for (unsigned i = 0; i < en->conns_n; i++) {
-			struct conn *c = en->conns[(first + i) % en->conns_n];
-
-			c->ops->service(c);
-		}
-	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
-		en->ready = true;
-		en->opt.on_ready(en->opt.user);
-	}
-	if (exchange_state(en->x) == EXCHANGE_ENDED) {
-		if (!en->failed_told)
-			tell_end(en);
-		close_if_done(en);
-	}
-	arm(en);
-}
-
-static void on_wake(struct wakeup *w)
-{
-	struct engine *en = (struct engine *)((char *)w - offsetof(struct engine, wake));
-	bool stop, aborted;
-	struct rs_err why, e;
-	struct exchange_op *op = take(en, &stop, &aborted, &why);
-
-	while (op) {
-		struct exchange_op *next = op->next;
-
-		if (exchange_submit(en->x, op, uv_now(&en->loop), &e))
-			op->done(op, &e);
-		op = next;
-	}
-	if (atomic_exchange(&en->looked_up, false))
-		for (unsigned i = 0; i < en->conns_n; i++)
-			if (en->conns[i]->ops->looked_up)
-				en->conns[i]->ops->looked_up(en->conns[i]);
-	if (atomic_exchange(&en->poked, false))
-		exchange_poke(en->x);
-	if (aborted)
-		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
-	if (stop)
-		exchange_goodbye(en->x, uv_now(&en->loop));
-	engine_settle(en);
-}
-
-static void *engine_main(void *arg)
-{
-	struct engine *en = arg;
-
-	pthread_setname_np(pthread_self(), "reduction");
-	uv_update_time(&en->loop);
-	engine_grpc_serve(&en->grpc, &en->wakeups);
-	engine_settle(en);
-	wakeups_run(&en->wakeups);
-	return NULL;
 }
 
 /* Signals belong to the program's own threads. */
@@ -293,13 +134,14 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 static void release(struct engine *en)
 {
 	if (!en->closing) {
-		free_conns(en);
+		engine_close_conns(en);
 		wakeup_close(&en->wake);
 		wakeups_close(&en->wakeups);
 		uv_close((uv_handle_t *)&en->timer, NULL);
 		uv_run(&en->loop, UV_RUN_DEFAULT);
 	}
 	wakeups_destroy(&en->wakeups);
+	engine_poll_close(&en->poll);
 	uv_loop_close(&en->loop);
 	engine_grpc_close(&en->grpc);
 	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
@@ -307,6 +149,7 @@ static void release(struct engine *en)
 	engine_tls_tell(&en->tls, UINT64_MAX);
 	engine_tls_close(&en->tls);
 	pthread_mutex_destroy(&en->lock);
+	pthread_mutex_destroy(&en->turn);
 	free(en);
 }
 
@@ -322,6 +165,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	snprintf(en->job, sizeof en->job, "%s", opt->job);
 	en->armed_ms = UINT64_MAX;
 	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
+	pthread_mutex_init(&en->turn, NULL);
 	pthread_mutex_init(&en->lock, NULL);
 	rc = uv_loop_init(&en->loop);
 	if (rc) {
@@ -331,10 +175,14 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	rc = wakeups_init(&en->wakeups, &en->loop, e);
 	if (rc)
 		goto close_loop;
-	wakeup_init(&en->wake, &en->wakeups, on_wake);
+	wakeup_init(&en->wake, &en->wakeups, engine_on_wake);
 	uv_timer_init(&en->loop, &en->timer);
 	en->timer.data = en;
-	rc = init_exchange(en, e);
+	rc = engine_poll_init(&en->poll, uv_backend_fd(&en->loop), e);
+	if (!rc)
+		rc = init_exchange(en, e);
+	/* gRPC has threads of its own; OpenSSL keeps errors for each thread, which are the program's */
+	en->takes_guests = opt->guests && !opt->cfg->job.grpc && !en->tls.ctx;
 	if (!rc)
 		rc = start_thread(en, e);
 	if (rc) {
@@ -348,12 +196,14 @@ close_loop:
 	uv_loop_close(&en->loop);
 free_engine:
 	pthread_mutex_destroy(&en->lock);
+	pthread_mutex_destroy(&en->turn);
 	free(en);
 	return e->code;
 }
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
+	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_GUEST_BYTES;
 	int rc = exchange_check(en->opt.cfg, op, e);
 
 	if (rc)
@@ -370,7 +220,7 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 		en->last = op;
 	}
 	pthread_mutex_unlock(&en->lock);
-	if (!rc)
+	if (!rc && !(small && engine_be_guest(en))) /* op may be gone */
 		wakeup_send(&en->wake);
 	return rc;
 }
@@ -399,12 +249,16 @@ void engine_stats(struct engine *en, reduction_stats *ret)
 	ret->ops_done = exchange_ops_done(en->x);
 }
 
-void engine_free(struct engine *en)
+void engine_stop(struct engine *en)
 {
 	pthread_mutex_lock(&en->lock);
 	en->stop = true;
 	pthread_mutex_unlock(&en->lock);
 	wakeup_send(&en->wake);
 	pthread_join(en->thread, NULL);
+}
+
+void engine_free(struct engine *en)
+{
 	release(en);
 }

@@ -264,6 +264,7 @@ int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction
 		comm_delete(c);
 		return comm_result(err, &e);
 	}
+	request_pool_open(c->requests, c->backend);
 	*ret = c;
 	if (err) {
 		err->code = REDUCTION_OK;

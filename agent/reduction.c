@@ -93,7 +93,7 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 	}
 	if (timeout_ms >= 0)
 		until = deadline(timeout_ms);
-	if (request_wait(req, timeout_ms >= 0 ? &until : NULL))
+	if (request_wait(req->pool, req, timeout_ms >= 0 ? &until : NULL))
 		return request_end(req, err);
 	rs_fail(&e, RS_ETIMEOUT, "the operation was not done within %d ms; it goes on", timeout_ms);
 	return comm_result(err, &e);
@@ -198,7 +198,7 @@ static int run(struct reduction_comm *c, const struct backend_request *r, int rc
 	}
 	if (rc)
 		return comm_result(err, e);
-	request_wait(&req, NULL);
+	request_wait(c->requests, &req, NULL);
 	return req.err.code ? comm_result(err, &req.err) : success(err);
 }
 
@@ -305,7 +305,7 @@ int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *ten
 	group_start(comm, first);
 	while ((req = first)) {
 		first = req->follows;
-		request_wait(req, NULL);
+		request_wait(comm->requests, req, NULL);
 		if (req->err.code && !e.code)
 			e = req->err;
 		request_put(req);
@@ -397,6 +397,7 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 {
 	if (comm) {
 		comm->backend->v->stop(comm->backend);
+		request_pool_close(comm->requests);
 		group_free_memory(&comm->stages, comm->backend);
 		comm->backend->v->close(comm->backend);
 		comm_delete(comm);

@@ -12,7 +12,10 @@
 struct request_pool {
 	pthread_mutex_t lock;
 	struct reduction_request *idle;
-	size_t users; /* requests that are in use, and the communicator */
+	size_t users;            /* requests that are in use, threads in the backend, and the communicator */
+	struct backend *backend; /* while threads that wait may run it; else NULL */
+	size_t running;          /* threads in its wait */
+	pthread_cond_t none;     /* of them is left */
 };
 
 struct request_pool *request_pool_new(void)
@@ -22,6 +25,7 @@ struct request_pool *request_pool_new(void)
 	if (!p)
 		return NULL;
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->none, NULL);
 	p->users = 1;
 	return p;
 }
@@ -42,9 +46,26 @@ static void leave(struct request_pool *p)
 		idle = next;
 	}
 	if (last) {
+		pthread_cond_destroy(&p->none);
 		pthread_mutex_destroy(&p->lock);
 		free(p);
 	}
+}
+
+void request_pool_open(struct request_pool *pool, struct backend *backend)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->backend = backend->v->wait ? backend : NULL;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void request_pool_close(struct request_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->backend = NULL;
+	while (pool->running > 0)
+		pthread_cond_wait(&pool->none, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void request_pool_drop(struct request_pool *pool)
@@ -107,13 +128,43 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 		futex(&req->state, FUTEX_WAKE, 1, NULL);
 }
 
-bool request_is_done(struct reduction_request *req)
+static bool is_done(const void *of)
 {
-	return atomic_load(&req->state) == REQUEST_DONE;
+	return atomic_load(&((const struct reduction_request *)of)->state) == REQUEST_DONE;
 }
 
-bool request_wait(struct reduction_request *req, const struct timespec *until)
+bool request_is_done(struct reduction_request *req)
 {
+	return is_done(req);
+}
+
+/* Runs the backend until the request is done; false where that cannot be, or takes too long. */
+static bool run_backend(struct request_pool *pool, const struct reduction_request *req, const struct timespec *until)
+{
+	struct backend *b;
+	bool done;
+
+	pthread_mutex_lock(&pool->lock);
+	b = pool->backend;
+	if (b) {
+		pool->users++;
+		pool->running++;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!b)
+		return false;
+	done = b->v->wait(b, is_done, req, until);
+	pthread_mutex_lock(&pool->lock);
+	if (--pool->running == 0)
+		pthread_cond_signal(&pool->none);
+	leave(pool);
+	return done;
+}
+
+bool request_wait(struct request_pool *pool, struct reduction_request *req, const struct timespec *until)
+{
+	if (is_done(req) || run_backend(pool, req, until))
+		return true;
 	for (;;) {
 		uint32_t state = atomic_load(&req->state);
 

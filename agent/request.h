@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 enum request_state {
 	REQUEST_PENDING, /* nobody waits */
@@ -33,6 +32,10 @@ struct reduction_request {
 };
 
 struct request_pool *request_pool_new(void);
+/* Who waits may run this backend meanwhile. Once, before the first wait. */
+void request_pool_open(struct request_pool *pool, struct backend *backend);
+/* After the backend's stop and before its close: returns when no thread runs it any more, and none will. */
+void request_pool_close(struct request_pool *pool);
 /* By its communicator, once. */
 void request_pool_drop(struct request_pool *pool);
 
@@ -48,7 +51,8 @@ void request_init(struct reduction_request *req, struct reduction_comm *c);
 void request_complete(struct reduction_request *req, const struct rs_err *err);
 
 bool request_is_done(struct reduction_request *req);
-/* Sleeps until the request is done; false when `until` (CLOCK_MONOTONIC, NULL: never) came first. One thread. */
-bool request_wait(struct reduction_request *req, const struct timespec *until);
+/* Waits until the request is done; false when `until` (CLOCK_MONOTONIC, NULL: never) came first. pool is that of the
+ * request's communicator. One thread. */
+bool request_wait(struct request_pool *pool, struct reduction_request *req, const struct timespec *until);
 
 #endif

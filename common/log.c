@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -184,19 +186,40 @@ static void make_line(struct line *line, const struct rs_log *l, enum rs_log_lev
 	put_end(line, l->json ? "}\n" : "\n");
 }
 
+/* Writes without the signal of a pipe that nobody reads: the thread may be the program's, whose end a line of ours must
+ * not be. */
+static ssize_t write_quietly(int fd, const char *text, size_t n)
+{
+	const struct timespec now = {0};
+	sigset_t pipe, before, pending;
+	ssize_t written;
+	int error;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe, &before);
+	do
+		written = write(fd, text, n);
+	while (written < 0 && errno == EINTR);
+	error = errno;
+	if (written < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE))
+		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return written;
+}
+
 /* False when it would have to wait, or failed. A pipe that polls as writable has room for a whole line: PIPE_BUF is a
  * page, and so is a line at most. */
 static bool write_line(const struct rs_log *l, const struct line *line)
 {
 	struct pollfd p = {.fd = l->fd, .events = POLLOUT};
-	ssize_t written;
 
 	if (poll(&p, 1, 0) == 0)
 		return false;
-	do
-		written = write(l->fd, line->text, line->len);
-	while (written < 0 && errno == EINTR);
-	return written == (ssize_t)line->len;
+	return write_quietly(l->fd, line->text, line->len) == (ssize_t)line->len;
 }
 
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,

@@ -21,9 +21,11 @@ FAULTS = 16
 
 # An operation is handed from the thread that calls to the one that works on it, and back: locks, but as many for one
 # chunk as for many. {(process's kind, thread's name): {kind of call: most in an operation}}; nothing else is allowed.
+# Whoever runs the engine of a process without an agent also takes its turn anew after each sleep: in an operation of 32
+# chunks that both threads share that is a few times.
 DIRECT = {
-    ("worker", "main"): {"lock": 8},
-    ("worker", "reduction"): {"lock": 4},
+    ("worker", "main"): {"lock": 24},
+    ("worker", "reduction"): {"lock": 24},
 }
 AGENTS = {
     ("worker", "main"): {"lock": 8},
@@ -120,9 +122,10 @@ class SteadyState(unittest.TestCase):
                                 self.assertLessEqual(n, most)
 
     def check_counting(self, found, ops):
-        """That something is counted at all, in each thread that is expected to work."""
+        """That something is counted at all, in each thread that is expected to work: one that waits may do the work of
+        the engine's."""
         for p, thread, counts in found:
-            if p.name.startswith("worker"):
+            if p.name.startswith("worker") and (thread == "main" or any(q.name.startswith("agent") for q, *_ in found)):
                 self.assertGreaterEqual(counts["lock"], ops, (p.name, thread))
         lanes = [thread for p, thread, _ in found if p.name.startswith("reducer") and thread.startswith("lane ")]
         self.assertEqual(len(lanes), 4, "two reducers with two lanes each")

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/e2e/ranks.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REDUCERS = 2, LIMIT_S = 60 };
+
+void fail_at(const struct rank *r, int line, const char *fmt, ...)
+{
+	char text[700];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "%s: rank %d: line %d: %s\n", r->scenario, r->rank, line, text);
+	_exit(1);
+}
+
+void expect_rc(const struct rank *r, int line, const char *what, int rc, int want)
+{
+	if (rc != want)
+		fail_at(r, line, "%s gave %d, not %d; error %d: %s", what, rc, want, r->err.code, r->err.message);
+	if (rc != r->err.code)
+		fail_at(r, line, "%s gave %d but err->code is %d", what, rc, r->err.code);
+	if (rc && !r->err.message[0])
+		fail_at(r, line, "%s gave %d without a sentence", what, rc);
+}
+
+reduction_options options(const struct rank *r)
+{
+	reduction_options opt = REDUCTION_OPTIONS_INIT;
+
+	opt.config = r->config;
+	opt.job = r->job;
+	opt.agent = "direct";
+	opt.rank = r->rank;
+	opt.world_size = r->world;
+	return opt;
+}
+
+void open_comm(struct rank *r)
+{
+	reduction_options opt = options(r);
+
+	EXPECT_RC(reduction_open(&r->comm, &opt, &r->err), 0);
+}
+
+void close_comm(struct rank *r)
+{
+	EXPECT_RC(reduction_close(r->comm, &r->err), 0);
+}
+
+void let_go(struct rank *r)
+{
+	for (int i = 1; i < r->world; i++)
+		EXPECT(write(r->go[i][1], "g", 1) == 1);
+}
+
+void wait_go(struct rank *r)
+{
+	char c;
+
+	EXPECT(read(r->go[r->rank][0], &c, 1) == 1);
+}
+
+void all_here(struct rank *r)
+{
+	if (r->rank > 0) {
+		EXPECT(write(r->here[1], "h", 1) == 1);
+		wait_go(r);
+		return;
+	}
+	for (int i = 0; i < r->world - 1; i++) {
+		char c;
+
+		EXPECT(read(r->here[0], &c, 1) == 1);
+	}
+	let_go(r);
+}
+
+/* A reducer on a free port. Everything it says after its address goes to /dev/null. */
+struct reducer {
+	pid_t pid;
+	int err;
+	char address[64];
+};
+
+static bool start_reducer(struct reducer *d)
+{
+	const char *build = getenv("REDUCTION_BUILD");
+	char binary[4096], line[1024];
+	int fds[2];
+	FILE *f;
+
+	snprintf(binary, sizeof binary, "%s/bin/reduction-server", build ? build : "build/default");
+	if (pipe(fds))
+		return false;
+	d->pid = fork();
+	if (d->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(fds[1], STDERR_FILENO);
+		close(fds[0]);
+		close(fds[1]);
+		execl(binary, binary, "--listen", "127.0.0.1:0", "--lanes", "2", (char *)NULL);
+		perror(binary);
+		_exit(1);
+	}
+	close(fds[1]);
+	d->err = fds[0];
+	d->address[0] = '\0';
+	f = fdopen(dup(fds[0]), "r");
+	while (f && !d->address[0] && fgets(line, sizeof line, f)) {
+		const char *at = strstr(line, "listening address=");
+
+		if (at)
+			sscanf(at, "listening address=%63s", d->address);
+		else
+			fputs(line, stderr);
+	}
+	if (f)
+		fclose(f);
+	return d->address[0] != '\0';
+}
+
+static bool stop_reducer(struct reducer *d)
+{
+	char text[4096];
+	ssize_t n;
+	int status;
+
+	kill(d->pid, SIGTERM);
+	while ((n = read(d->err, text, sizeof text)) > 0)
+		if (getenv("CAPI_VERBOSE"))
+			fwrite(text, 1, (size_t)n, stderr);
+	close(d->err);
+	if (waitpid(d->pid, &status, 0) == d->pid && status == 0)
+		return true;
+	fprintf(stderr, "a reducer ended with status 0x%x\n", status);
+	return false;
+}
+
+static bool write_config(const char *path, const struct reducer *d)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f)
+		return false;
+	fprintf(f, "reducers:\n");
+	for (int i = 0; i < REDUCERS; i++)
+		/* one by number, one by name */
+		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
+			strrchr(d[i].address, ':'), i + 1);
+	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\nlimits: {ops: 20}\n");
+	return fclose(f) == 0;
+}
+
+static bool run_scenario(const struct scenario *s, const char *config)
+{
+	int world = s->ranks;
+	pid_t pids[RANKS_MAX];
+	bool ok = true;
+	struct timespec from, to;
+	struct rank r = {.scenario = s->name, .config = config, .world = world};
+
+	/* a job of its own */
+	snprintf(r.job, sizeof r.job, "%s.%d", r.scenario, world);
+	for (int i = 0; i < world; i++)
+		ok = pipe(r.go[i]) == 0 && ok;
+	if (pipe(r.here) || !ok)
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (r.rank = 0; r.rank < world; r.rank++) {
+		pids[r.rank] = fork();
+		if (pids[r.rank] == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			alarm(LIMIT_S);
+			s->run(&r);
+			exit(0); /* not _exit: the leak checker runs at exit */
+		}
+	}
+	for (int i = 0; i < world; i++) {
+		int status = -1;
+
+		waitpid(pids[i], &status, 0);
+		if (i == s->killed ? !WIFSIGNALED(status) : status != 0) {
+			fprintf(stderr, "%s: rank %d ended with status 0x%x\n", s->name, i, status);
+			ok = false;
+		}
+	}
+	for (int i = 0; i < world; i++) {
+		close(r.go[i][0]);
+		close(r.go[i][1]);
+	}
+	close(r.here[0]);
+	close(r.here[1]);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	printf("%s %s with %d ranks, %.2f s\n", ok ? "ok  " : "FAIL", s->name, world,
+	       (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
+	fflush(stdout);
+	return ok;
+}
+
+int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv)
+{
+	char path[] = "/tmp/reduction-capi-XXXXXX";
+	struct reducer d[REDUCERS];
+	int fd = mkstemp(path), started = 0;
+	bool ok = fd >= 0;
+
+	while (ok && started < REDUCERS)
+		ok = start_reducer(&d[started++]);
+	ok = ok && write_config(path, d);
+	if (!ok)
+		fprintf(stderr, "the reducers cannot be started\n");
+	for (size_t s = 0; started == REDUCERS && ok && s < n; s++) {
+		bool wanted = argc < 2;
+
+		for (int i = 1; i < argc; i++)
+			wanted |= strcmp(argv[i], all[s].name) == 0;
+		if (wanted)
+			ok = run_scenario(&all[s], path);
+	}
+	while (started > 0)
+		ok = stop_reducer(&d[--started]) && ok;
+	close(fd);
+	unlink(path);
+	return ok ? 0 : 1;
+}

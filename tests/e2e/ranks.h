@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests of the C API share: every scenario forks its ranks, each of which opens a communicator in the process
+ * itself, with real reducers. */
+#ifndef RS_TESTS_E2E_RANKS_H
+#define RS_TESTS_E2E_RANKS_H
+
+#include "agent/include/reduction.h"
+
+#include <stddef.h>
+
+enum { RANKS_MAX = 4 };
+
+/* What a rank's process knows. go[i] is a pipe from rank 0 to rank i, here one from all of them to rank 0. */
+struct rank {
+	const char *scenario;
+	const char *config;
+	char job[40];
+	int rank, world;
+	int go[RANKS_MAX][2], here[2];
+	reduction_comm *comm;
+	reduction_error err;
+};
+
+struct scenario {
+	const char *name;
+	int ranks;
+	void (*run)(struct rank *r);
+	int killed; /* the rank that ends by SIGKILL, or -1 */
+};
+
+/* Ends the process with a sentence. */
+void fail_at(const struct rank *r, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
+void expect_rc(const struct rank *r, int line, const char *what, int rc, int want);
+
+#define EXPECT(cond)                                                                                                   \
+	((cond) ? (void)0                                                                                              \
+		: fail_at(r, __LINE__, "not true: %s (last error %d: %s)", #cond, r->err.code, r->err.message))
+#define EXPECT_RC(rc, want) expect_rc(r, __LINE__, #rc, (rc), (want))
+
+reduction_options options(const struct rank *r);
+void open_comm(struct rank *r);
+void close_comm(struct rank *r);
+
+/* Rank 0 lets the others go on, which have called wait_go. */
+void let_go(struct rank *r);
+void wait_go(struct rank *r);
+/* Returns when all ranks have called it, without the library: what follows meets nobody who is still opening. */
+void all_here(struct rank *r);
+
+/* Runs those scenarios whose names are arguments, or all. Returns the exit status: 0: all have passed; 1: what failed
+ * is on standard error. */
+int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv);
+
+#endif
