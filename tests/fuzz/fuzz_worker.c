@@ -504,10 +504,8 @@ static void step(struct world *w)
 {
 	uint8_t what = fuzz_u8(&w->in) % 13, who = fuzz_u8(&w->in);
 	unsigned link = who % w->links;
-	struct window_signal signal = {.rtt_us = who * 10u,
-				       .min_rtt_us = 100,
-				       .lost = who & 3,
-				       .local_bytes = who & 128 ? WINDOW_LOCAL_BYTES : 0};
+	struct window_signal signal = {
+	    .rtt_us = who * 10u, .min_rtt_us = 100, .lost = who & 3, .local_bytes = who & 128 ? WINDOW_LOCAL_BYTES : 0};
 	const uint8_t *raw;
 	size_t n;
 
