@@ -426,7 +426,8 @@ class Measuring(unittest.TestCase):
         self.assertEqual((ours["system"], ours["case"], ours["wrong"], ours["failed"]), ("reduction", "own", 0, 0))
         self.assertEqual(loop["system"], "bare-loop")
         for r in (ours, loop):
-            self.assertTrue(0 < r["algbw_MBps_median"] < r["bound_MBps"], r)
+            # after a pause a link's bucket is full, and few operations are soon over
+            self.assertTrue(0 < r["algbw_MBps_median"] < 1.2 * r["bound_MBps"], r)
             self.assertTrue(0.99 < r["wire_tx_over_S"] < 1.3 and 0.99 < r["wire_rx_over_S"] < 1.3, r)
 
     def test_latency(self):
