@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { ROUNDS = 200, TICK_MS = 20 };
@@ -114,6 +115,9 @@ static void setup(void)
 {
 	struct rs_err e;
 
+	/* what a test before has left, where they are not forked */
+	memset(&fake, 0, sizeof fake);
+	memset(&at, 0, sizeof at);
 	sem_init(&fake.kicks, 0, 0);
 	sem_init(&at.seen, 0, 0);
 	at.loop_thread = uv_thread_self();
