@@ -51,9 +51,10 @@ struct backend_vtbl {
 	 * operations are in flight. An error means not started: done will not be called. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
 	/* Optional. Makes progress on the calling thread until done(of), which turns true by some request's done, or
-	 * until then (CLOCK_MONOTONIC, NULL: for ever). Returns done(of); false also where it cannot: the caller sleeps
-	 * then. Any thread, also after stop, but for done. */
-	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, const struct timespec *until);
+	 * until then (CLOCK_MONOTONIC, NULL: for ever). `soon`: that will not take long. Returns done(of); false also
+	 * where it cannot: the caller sleeps then. Any thread, also after stop, but for done. */
+	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+		     const struct timespec *until);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);

@@ -184,9 +184,10 @@ static void release(struct direct *d)
 	free(d);
 }
 
-static bool direct_wait(struct backend *b, bool (*done)(const void *of), const void *of, const struct timespec *until)
+static bool direct_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+			const struct timespec *until)
 {
-	return engine_wait(((struct direct *)b)->engine, done, of, until);
+	return engine_wait(((struct direct *)b)->engine, done, of, soon, until);
 }
 
 static void direct_stop(struct backend *b)

@@ -41,8 +41,10 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
 /* Runs the engine on the calling thread until done(of) says that what it waits for is over, or until then
  * (CLOCK_MONOTONIC, NULL: for ever), so that neither this thread nor the engine's own needs a wake-up for it. Returns
  * done(of); false at once where another thread does the same already, or where the connections need the engine's own
- * thread (gRPC, TLS): then it runs by itself. done turns true by callbacks only. Any thread, but for callbacks. */
-bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, const struct timespec *until);
+ * thread (gRPC, TLS): then it runs by itself. `soon`: it is worth not to sleep at once. done turns true by callbacks
+ * only. Any thread, but for callbacks. */
+bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
+		 const struct timespec *until);
 
 /* The `ready` of an operation that was submitted has grown. Never blocks. Any thread. */
 void engine_poke(struct engine *en);

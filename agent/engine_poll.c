@@ -81,15 +81,18 @@ int engine_poll_sleep(struct engine_poll *p, int timeout_ms)
 int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POLL_EVENTS], int timeout_ms)
 {
 	int n = epoll_wait(p->sockets, ret, ENGINE_POLL_EVENTS, timeout_ms), kept = 0;
+	bool kicked = false;
 	uint64_t kicks;
 
 	for (int i = 0; i < n; i++) {
-		if (ret[i].data.u64 == UINT64_MAX)
-			(void)!read(p->kick, &kicks, sizeof kicks); /* not blocking: somebody else may have taken it */
-		else
+		if (ret[i].data.u64 != UINT64_MAX) {
 			ret[kept++] = ret[i];
+			continue;
+		}
+		kicked = true;
+		(void)!read(p->kick, &kicks, sizeof kicks); /* not blocking: somebody else may have taken it */
 	}
-	return kept;
+	return kept || !kicked ? kept : -1;
 }
 
 void engine_poll_kick(struct engine_poll *p)

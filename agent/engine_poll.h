@@ -46,7 +46,7 @@ void engine_poll_hide(struct engine_poll *p, bool hidden);
 int engine_poll_sleep(struct engine_poll *p, int timeout_ms);
 
 /* Sleeps until sockets are ready, or engine_poll_kick is called. Returns how many of `ret` are set, 0 also after a
- * signal. */
+ * signal; -1: none, but there was a kick, which is used up. */
 int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POLL_EVENTS], int timeout_ms);
 
 /* Ends an engine_poll_sockets, that which is under way or the next one. Any thread. */

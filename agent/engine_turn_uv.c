@@ -298,15 +298,25 @@ static int left_ms(const struct timespec *until)
 	return ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (int)ms;
 }
 
+/* Sleeps until sockets are ready, or as long as *look is set looks for them first. */
+static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
+{
+	int n = 0;
+
+	while (*look && (n = engine_poll_sockets(&en->poll, ev, 0)) == 0)
+		*look = rs_spin_more(&en->spin, uv_hrtime());
+	return *look ? n : engine_poll_sockets(&en->poll, ev, timeout_ms);
+}
+
 /* With the turn, which it gives back while it sleeps. */
-static void wait_for_sockets(struct engine *en, int timeout_ms)
+static void wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 	int n;
 
 	en->guest = false;
 	pthread_mutex_unlock(&en->turn);
-	n = engine_poll_sockets(&en->poll, ev, timeout_ms);
+	n = look_and_sleep(en, ev, look, timeout_ms);
 	pthread_mutex_lock(&en->turn);
 	en->guest = true;
 	uv_update_time(&en->loop);
@@ -318,9 +328,11 @@ static void wait_for_sockets(struct engine *en, int timeout_ms)
 	engine_settle(en);
 }
 
-bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, const struct timespec *until)
+bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
+		 const struct timespec *until)
 {
 	int cancel, timeout_ms = -1;
+	bool look;
 
 	if (!en->takes_guests)
 		return false;
@@ -328,9 +340,12 @@ bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of
 	pthread_mutex_lock(&en->turn);
 	if (!en->waiting && !done(of)) {
 		en->waiting = en->guest = true;
+		look = soon && rs_spin_begin(&en->spin, uv_hrtime());
 		engine_poll_hide(&en->poll, true);
 		while (!done(of) && (timeout_ms = left_ms(until)) != 0)
-			wait_for_sockets(en, timeout_ms);
+			wait_for_sockets(en, &look, timeout_ms);
+		if (look)
+			rs_spin_came(&en->spin);
 		engine_poll_hide(&en->poll, false);
 		en->waiting = en->guest = false;
 	}

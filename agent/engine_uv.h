@@ -14,6 +14,7 @@
 #include "agent/engine_grpc.h"
 #include "agent/engine_poll.h"
 #include "agent/engine_tls.h"
+#include "common/spin.h"
 
 #include <pthread.h>
 #include <uv.h>
@@ -52,6 +53,7 @@ struct engine {
 	bool guest;           /* who has the turn is not the engine's thread */
 	bool waiting;         /* a guest sleeps in engine_wait, or has the turn there; the sockets are hidden */
 	bool takes_guests;    /* constant */
+	struct rs_spin spin;  /* of the guest that sets `waiting`, also without the turn */
 	struct engine_poll poll;
 	struct exchange *x;
 	struct engine_tls tls;

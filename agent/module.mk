@@ -33,3 +33,5 @@ endif
 $(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/%.o,comm request group)
 # and addresses over a loop of the test's
 $(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/%.o,engine_address engine_lookup)
+# and which sockets are ready over descriptors of the test's
+$(B)/tests/unit/test_engine_poll: $(B)/agent/engine_poll.o

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/request.h"
+#include "common/dtype.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+enum { REQUEST_SOON_BYTES = 64 << 10 }; /* of an operation that is over soon */
 
 struct request_pool {
 	pthread_mutex_t lock;
@@ -142,7 +145,7 @@ bool request_is_done(struct reduction_request *req)
 static bool run_backend(struct request_pool *pool, const struct reduction_request *req, const struct timespec *until)
 {
 	struct backend *b;
-	bool done;
+	bool done, soon;
 
 	pthread_mutex_lock(&pool->lock);
 	b = pool->backend;
@@ -153,7 +156,8 @@ static bool run_backend(struct request_pool *pool, const struct reduction_reques
 	pthread_mutex_unlock(&pool->lock);
 	if (!b)
 		return false;
-	done = b->v->wait(b, is_done, req, until);
+	soon = req->base.count * rs_dtype_size(req->base.dtype) <= REQUEST_SOON_BYTES;
+	done = b->v->wait(b, is_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
 	if (--pool->running == 0)
 		pthread_cond_signal(&pool->none);

@@ -204,6 +204,14 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 	}
 }
 
+enum lane_came lane_came(struct lane *l)
+{
+	enum lane_came came = l->came;
+
+	l->came = LANE_CAME_NOTHING;
+	return came;
+}
+
 struct session *lane_next_ready(struct lane *l)
 {
 	struct session *s = l->ready_head;

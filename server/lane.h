@@ -110,6 +110,16 @@ void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
 enum { LANE_TICK_MS = 100, LANE_SECOND_MS = 1000 };
 void lane_tick(struct lane *l, uint64_t now_ms);
 
+/* What has begun to come since the last call. An operation of at most LANE_SMALL_BYTES is over so soon that the next
+ * one may come before a thread has gone to sleep and been woken again. */
+enum { LANE_SMALL_BYTES = 64 << 10 };
+enum lane_came {
+	LANE_CAME_NOTHING, /* no contribution; frames without one, or more of those before */
+	LANE_CAME_SMALL,   /* contributions to small operations alone */
+	LANE_CAME_LARGE,
+};
+enum lane_came lane_came(struct lane *l);
+
 /* The next session that has something to send or must be closed, each at most once until it changes again; NULL. */
 struct session *lane_next_ready(struct lane *l);
 

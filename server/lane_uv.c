@@ -3,6 +3,7 @@
  * of a connection is behind lane_conn.h. */
 #include "server/lane_uv.h"
 
+#include "common/spin.h"
 #include "proto/control.h"
 #include "server/lane_conn.h"
 
@@ -27,7 +28,9 @@ struct lane_thread {
 	struct mailbox in, *out;
 	uv_timer_t tick;
 	uv_check_t after;       /* all that had come was read */
-	uv_idle_t more;         /* runs while sessions wait for their turn: the loop does not sleep */
+	uv_idle_t more;         /* runs while sessions wait for their turn, or small operations may follow: no sleep */
+	struct rs_spin spin;    /* before the loop sleeps after small operations, */
+	bool spinning;          /* which is put off now */
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conn *conns;
@@ -137,10 +140,32 @@ static void on_more(uv_idle_t *idle)
 	(void)idle;
 }
 
+/* Is it worth not to sleep yet? Not for large operations: what they bring then comes in smaller pieces, and costs more.
+ */
+static bool stay_awake(struct lane_thread *t)
+{
+	switch (lane_came(t->core)) {
+	case LANE_CAME_NOTHING:
+		t->spinning = t->spinning && rs_spin_more(&t->spin, uv_hrtime());
+		break;
+	case LANE_CAME_SMALL:
+		if (t->spinning)
+			rs_spin_came(&t->spin);
+		t->spinning = rs_spin_begin(&t->spin, uv_hrtime());
+		break;
+	case LANE_CAME_LARGE:
+		t->spinning = false;
+		break;
+	}
+	return t->spinning;
+}
+
 /* Everything that became ready goes out before the loop sleeps. */
 static void lane_attend(struct lane_thread *t)
 {
-	if (lane_flush(t, FLUSHES_PER_WAKE))
+	bool more = lane_flush(t, FLUSHES_PER_WAKE);
+
+	if (stay_awake(t) || more)
 		uv_idle_start(&t->more, on_more);
 	else
 		uv_idle_stop(&t->more);

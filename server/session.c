@@ -234,6 +234,17 @@ static int check_place(struct session *s, struct rs_err *e)
 	return RS_OK;
 }
 
+/* For lane_came. */
+static void note_came(struct lane *l, const struct frame *f)
+{
+	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
+
+	if (!small)
+		l->came = LANE_CAME_LARGE;
+	else if (l->came == LANE_CAME_NOTHING)
+		l->came = LANE_CAME_SMALL;
+}
+
 static void begin_contribution(struct session *s)
 {
 	struct stripe *st = s->stripe;
@@ -252,6 +263,7 @@ static void begin_contribution(struct session *s)
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
+	note_came(st->owner, &s->in);
 	if (s->sum)
 		XXH3_64bits_reset(s->sum);
 }

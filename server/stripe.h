@@ -21,11 +21,12 @@ struct lane {
 	struct stripe *stripes;
 	struct session *ready_head, *ready_tail; /* sessions the driver should look at, each at most once */
 	uint8_t *scratch;                        /* LANE_SCRATCH bytes, for contributions that are added */
-	uint8_t *ahead;     /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
-	uint64_t now_ms;    /* as the driver last said */
-	uint64_t ticked_ms; /* time of the last tick */
-	uint64_t rolled_ms; /* when the sessions' `second` was last counted */
-	uint32_t second_ms; /* and how long that was */
+	uint8_t *ahead;      /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
+	uint64_t now_ms;     /* as the driver last said */
+	uint64_t ticked_ms;  /* time of the last tick */
+	uint64_t rolled_ms;  /* when the sessions' `second` was last counted */
+	uint32_t second_ms;  /* and how long that was */
+	enum lane_came came; /* since lane_came was called last */
 	struct lane_count gone; /* by sessions that are over */
 };
 

@@ -545,6 +545,52 @@ START_TEST(the_ack_is_the_least_of_all_ranks)
 }
 END_TEST
 
+static void contribute(struct fw_world *fw, struct frame f, enum lane_came came)
+{
+	struct frame chunk = f;
+
+	for (unsigned r = 0; r < 2; r++) {
+		fw_contribute(fw, r, chunk);
+		/* a driver may ask in the middle of a contribution, which counts once */
+		fw_feed(fw, r, FRAME_HEADER);
+		ck_assert_int_eq(lane_came(fw->lane), came);
+		fw_feed(fw, r, SIZE_MAX);
+		ck_assert_int_eq(lane_came(fw->lane), LANE_CAME_NOTHING);
+	}
+}
+
+START_TEST(what_came_is_small_or_not)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = 8});
+	ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_NOTHING);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 10, 0), LANE_CAME_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 1, LANE_SMALL_BYTES / 4, 0), LANE_CAME_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, LANE_SMALL_BYTES / 4 + 1, 0), LANE_CAME_LARGE);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, LANE_SMALL_BYTES, 0), LANE_CAME_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 4, UINT64_MAX, 0), LANE_CAME_LARGE);
+	/* large and small together are large, in any order */
+	f = fw_data(&fw, RS_SUM, RS_INT8, 5, 16, 0);
+	for (unsigned r = 0; r < 2; r++) {
+		fw_contribute(&fw, r, f);
+		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_INT8, 6, LANE_SMALL_BYTES + 1, 0));
+		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_INT8, 7, 16, 0));
+		fw_feed(&fw, r, SIZE_MAX);
+		while (fw_feed(&fw, r, SIZE_MAX))
+			;
+		ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_LARGE);
+	}
+	fw_say_type(&fw, 0, FRAME_PING);
+	fw_feed(&fw, 0, SIZE_MAX);
+	ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_NOTHING);
+	fw_hang_up(&fw, 0);
+	fw_hang_up(&fw, 1);
+	fw_close(&fw);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -569,6 +615,7 @@ int main(void)
 	tcase_add_loop_test(tc, slots_are_used_again_within_the_bound, 0, 5);
 	tcase_add_loop_test(tc, priorities_go_on_at_their_own_pace, 0, 5);
 	tcase_add_test(tc, the_ack_is_the_least_of_all_ranks);
+	tcase_add_test(tc, what_came_is_small_or_not);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
