@@ -20,6 +20,7 @@ bool window_open(struct window *w, uint32_t chunks, uint64_t flying, uint32_t by
 bool window_result(struct window *w, uint32_t bytes)
 {
 	w->results += bytes;
+	w->span_bytes += bytes;
 	if (w->local || w->results < (uint64_t)w->limit * w->unit)
 		return false;
 	w->results = 0;
@@ -48,7 +49,31 @@ static uint32_t full_us(const struct window_signal *s)
 	return s->min_rtt_us / 2 > WINDOW_FULL_US ? s->min_rtt_us / 2 : WINDOW_FULL_US;
 }
 
-void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)
+static void measure_rate(struct window *w, uint32_t min_rtt_us, uint64_t now_ms)
+{
+	uint64_t ms = now_ms - w->span_from_ms, rate;
+
+	if (ms < WINDOW_SPAN_MS || ms * 1000 < (uint64_t)WINDOW_SPAN_RTTS * min_rtt_us)
+		return;
+	rate = w->span_bytes * 1000 / ms;
+	w->rate -= w->rate / WINDOW_RATE_FADES;
+	if (w->rate < rate)
+		w->rate = rate;
+	w->span_bytes = 0;
+	w->span_from_ms = now_ms;
+}
+
+/* What keeps the link busy is in flight, whatever queues and losses say. */
+static void keep_busy(struct window *w, uint32_t min_rtt_us)
+{
+	uint64_t least = (2 * (w->rate / 1000) * min_rtt_us / 1000 + w->unit - 1) / w->unit;
+
+	if (w->limit < least)
+		w->limit = least < w->most ? (uint32_t)least : w->most;
+}
+
+/* By delay and loss alone. */
+static void follow(struct window *w, const struct window_signal *s, uint64_t now_ms)
 {
 	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
 	/* of what is in flight, queued_us / rtt_us waits in queues: less than a quarter of a chunk */
@@ -56,12 +81,6 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 	bool limited = w->limited;
 
 	w->limited = false;
-	if (s->local_bytes) {
-		w->local = true;
-		w->limit = s->local_bytes / w->unit;
-		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
-		return;
-	}
 	if (s->lost != w->lost) {
 		/* one overflow is repaired over a few rounds, each of which would halve the window again */
 		w->lost = s->lost;
@@ -75,4 +94,17 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		grow(w);
 	}
+}
+
+void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)
+{
+	if (s->local_bytes) {
+		w->local = true;
+		w->limit = s->local_bytes / w->unit;
+		w->limit = w->limit < 1 ? 1 : w->limit > w->most ? w->most : w->limit;
+		return;
+	}
+	measure_rate(w, s->min_rtt_us, now_ms);
+	follow(w, s, now_ms);
+	keep_busy(w, s->min_rtt_us);
 }

@@ -8,7 +8,11 @@
  * time is but noise, as little as leaves a quarter of a chunk of this link in queues; and it shrinks there not before
  * half a round trip is spent in them, since all ranks wait for the link whose window is the smallest. A retransmission
  * halves it and keeps it from growing for a while, longer each time, for ports whose queue is too short to be seen in
- * the delay. Chunk round trips would not do, since they also contain the wait for slow ranks. */
+ * the delay. Chunk round trips would not do, since they also contain the wait for slow ranks.
+ *
+ * A link that needs several chunks in flight to be busy at all (a long one, or a fast one) makes more noise by itself
+ * than that allows. So the window is never below twice what the best recent rate brings within a smallest round trip,
+ * after a loss either, as BBR's (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise. */
 #ifndef RS_AGENT_WINDOW_H
 #define RS_AGENT_WINDOW_H
 
@@ -20,6 +24,9 @@ enum {
 	WINDOW_FULL_US = 1000,     /* and above which it shrinks, or half the smallest round trip if that is longer */
 	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
 	WINDOW_HOLD_MAX_MS = 60000,
+	WINDOW_SPAN_MS = 20, /* the rate is measured over that, or WINDOW_SPAN_RTTS smallest round trips if longer */
+	WINDOW_SPAN_RTTS = 4,
+	WINDOW_RATE_FADES = 32, /* a better rate of before loses that part with each span */
 	/* in flight within a machine: enough for neither side to wait for the other to be scheduled, and little enough
 	 * for what waits in sockets to stay in the caches. 4 ranks and 2 reducers on 2 cores, MB/s at 4 / 16 MiB:
 	 * 64 KiB 790 / 632, 128 KiB 975 / 869, 256 KiB 1144 / 1120, 512 KiB 1270 / 1076, 1 MiB 892 / 960 */
@@ -42,6 +49,9 @@ struct window {
 	uint64_t hold_until_ms;
 	uint64_t deaf_until_ms; /* a loss until then belongs to the one before */
 	uint32_t hold_ms;
+	uint64_t span_from_ms;
+	uint64_t span_bytes; /* of results that came since then */
+	uint64_t rate;       /* bytes of results a second in the best of the recent spans */
 };
 
 /* What the kernel says of a connection (TCP_INFO). */

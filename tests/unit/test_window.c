@@ -154,6 +154,60 @@ START_TEST(test_long_link)
 }
 END_TEST
 
+enum { UNIT = 16 << 10 };
+
+/* `ms` of a link that brings what is in flight once every 6 ms, chunks and all, but no more than `rate` bytes a
+ * second. TCP sees 4 ms and up, and always more delay than lets the window grow. */
+static void run_link(struct window *w, uint64_t *now_ms, unsigned ms, uint32_t rate, struct window_signal s)
+{
+	uint32_t most = rate / 1000 * 6;
+
+	s.rtt_us = 5000;
+	s.min_rtt_us = 4000;
+	for (uint64_t end = *now_ms + ms; *now_ms < end; *now_ms += 6) {
+		w->limited = true;
+		window_result(w, w->limit * UNIT < most ? w->limit * UNIT : most);
+		window_signal(w, &s, *now_ms);
+	}
+}
+
+/* A rate that grows with the window lets it grow. A loss does not undo that, a smaller share of the link does. */
+START_TEST(test_kept_busy)
+{
+	struct window w;
+	struct window_signal quiet = {0}, lossy = {.lost = 1};
+	uint64_t now = 5000;
+
+	window_init(&w, UNIT, 32, true);
+	w.limit = 2;
+	w.starting = false;
+	run_link(&w, &now, 1000, 8000000, quiet);
+	ck_assert_msg(w.limit == 4, "%u chunks for 64 KB", w.limit);
+	run_link(&w, &now, 6, 8000000, lossy);
+	ck_assert_uint_eq(w.limit, 4);
+	for (; lossy.lost < 10; lossy.lost++)
+		run_link(&w, &now, 400, 1000000, lossy);
+	ck_assert_uint_eq(w.limit, 1);
+	run_link(&w, &now, 4000, 100000000, lossy);
+	ck_assert_uint_eq(w.limit, 32);
+}
+END_TEST
+
+/* On a short link it asks for nothing. */
+START_TEST(test_short_link)
+{
+	struct window w;
+	struct window_signal s = {.rtt_us = 2000, .min_rtt_us = 100};
+
+	window_init(&w, UNIT, 32, true);
+	for (unsigned i = 0; i < 1000; i++) {
+		window_result(&w, 30000);
+		window_signal(&w, &s, i);
+		ck_assert_uint_eq(w.limit, 1);
+	}
+}
+END_TEST
+
 /* Whatever the kernel says, the limit stays within its bounds. */
 START_TEST(test_bounds)
 {
@@ -168,6 +222,7 @@ START_TEST(test_bounds)
 					  .lost = (uint64_t)(rand() % 50 == 0 ? rand() : 0)};
 
 		w.limited = rand() % 2;
+		window_result(&w, (uint32_t)rand());
 		window_signal(&w, &s, now += (uint64_t)(rand() % 1000));
 		ck_assert_uint_ge(w.limit, 1);
 		ck_assert_uint_le(w.limit, 7);
@@ -186,6 +241,8 @@ int main(void)
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
 	tcase_add_test(tc, test_long_link);
+	tcase_add_test(tc, test_kept_busy);
+	tcase_add_test(tc, test_short_link);
 	tcase_add_test(tc, test_rounds);
 	tcase_add_test(tc, test_bounds);
 	suite_add_tcase(suite, tc);
