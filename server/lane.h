@@ -29,9 +29,12 @@ struct session;
 
 enum {
 	LANE_SCRATCH = 256 << 10, /* bytes of the shared receive scratch: meant to stay in L2 */
-	LANE_AHEAD = 128 << 10,   /* bytes behind a payload that come with the same system call, L2 as well */
-	LANE_LINGER_MS = 1000,    /* how long a closed session may take to read its last frames */
-	SESSION_IOV = 64,         /* most iovecs of one send target */
+	/* Bytes behind a payload that come with the same system call, L2 as well: 128 KiB and the headers of as many
+	 * chunks, so that what a rank sends at once does not end in a few bytes that are read, summed and answered by
+	 * themselves. */
+	LANE_AHEAD = 132 << 10,
+	LANE_LINGER_MS = 1000, /* how long a closed session may take to read its last frames */
+	SESSION_IOV = 64,      /* most iovecs of one send target */
 	/* Frames without a chunk that a worker may send between two ticks of its lane: more than it has reasons for in
 	 * minutes, and little enough not to be felt by other jobs of the lane. */
 	SESSION_CONTROLS = 4096,

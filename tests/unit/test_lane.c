@@ -112,6 +112,21 @@ START_TEST(payloads_larger_than_the_scratch)
 }
 END_TEST
 
+/* What a rank sends at once ends where a chunk of the default size, or of those for slower links, does. */
+START_TEST(four_chunks_of_32_kib_fit_one_call)
+{
+	static const uint32_t chunks[] = {32 << 10, 16 << 10, 8 << 10};
+	struct iovec iov[2];
+	struct fw_world fw;
+	size_t all = (size_t)(128 << 10) / chunks[_i] * (FRAME_HEADER + chunks[_i]);
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .window = 16, .chunk_bytes = chunks[_i]});
+	ck_assert_uint_eq(session_recv_target(fw.w[0].session, iov), 1);
+	ck_assert_uint_ge(iov[0].iov_len, all);
+	say_goodbye_and_close(&fw);
+}
+END_TEST
+
 /* Contributions that have arrived together are taken with one call, wherever the receiving had stopped before. */
 START_TEST(what_came_together_is_received_together)
 {
@@ -604,6 +619,7 @@ int main(void)
 	tcase_add_test(tc, every_kernel_table_serves);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
+	tcase_add_loop_test(tc, four_chunks_of_32_kib_fit_one_call, 0, 3);
 	tcase_add_loop_test(tc, what_came_together_is_received_together, 0, 6 * 4);
 	tcase_add_loop_test(tc, tables_are_within_their_bound, 0, 8);
 	tcase_add_loop_test(tc, ranks_overtake_each_other, 0, 4);
