@@ -138,6 +138,16 @@ def _probe(probe):
         subprocess.run(["ip", "netns", "del", probe], check=False)
 
 
+def check_neighbours(hosts):
+    """Raises LabError(CANNOT_RUN_HERE) when half of the hosts cannot talk to the other half: what any of them knows of
+    another stands in one table of the kernel's, which has no room for that, and packets are dropped."""
+    room = int(pathlib.Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3").read_text(encoding="ascii"))
+    if hosts * hosts / 2 > room:
+        raise LabError(f"hosts: {hosts} of them need {hosts * hosts // 2} entries in the kernel's table of neighbours, "
+                       f"which has room for {room}: sysctl -w net.ipv4.neigh.default.gc_thresh3={hosts * hosts}",
+                       CANNOT_RUN_HERE)
+
+
 def check_delay(build):
     """Raises LabError(CANNOT_RUN_HERE) when links cannot be made to take time."""
     if not os.path.exists("/dev/net/tun"):
@@ -275,6 +285,7 @@ class Lab:
 
     def start(self):
         check_machine()
+        check_neighbours(self.hosts)
         if self.delay_us:
             check_delay(self.build)
         clean()
