@@ -64,6 +64,14 @@ static void print_event(struct reader *r, Reduction__V1__Event *ev, FILE *out)
 	funlockfile(out);
 }
 
+/* Told at once where others go on. */
+static void *failed(const struct reader *r)
+{
+	if (r->asking->reducers_n > 1)
+		fprintf(stderr, "reductionctl: %s\n", r->why.msg);
+	return NULL;
+}
+
 static void *read_events(void *arg)
 {
 	struct reader *r = arg;
@@ -72,7 +80,7 @@ static void *read_events(void *arg)
 	int rc;
 
 	if (asking_send(r->asking, r->reducer, "/reduction.v1.Control/Events", &r->request.base, 0, &ask, &r->why))
-		return NULL;
+		return failed(r);
 	while ((rc = asking_next(r->asking, r->reducer, ask, &reduction__v1__event__descriptor, &m, &r->why)) == 1) {
 		if (r->json)
 			json_answer(r->asking, r->reducer, m, stdout);
@@ -80,9 +88,10 @@ static void *read_events(void *arg)
 			print_event(r, (Reduction__V1__Event *)m, stdout);
 		protobuf_c_message_free_unpacked(m, NULL);
 	}
-	if (rc == 0)
-		r->why.code = RS_OK;
 	r->asking->rpc->ask_free(ask);
+	if (rc)
+		return failed(r);
+	r->why.code = RS_OK;
 	return NULL;
 }
 
@@ -119,8 +128,6 @@ static int read_all(struct reader *readers, unsigned n, struct rs_err *e)
 		pthread_join(readers[i].thread, NULL);
 		if (readers[i].why.code == RS_OK)
 			continue;
-		if (n > 1)
-			fprintf(stderr, "reductionctl: %s\n", readers[i].why.msg);
 		*e = readers[i].why;
 		rc = e->code;
 		failed++;

@@ -195,7 +195,7 @@ int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
 	a->live = &c->live;
 	live_add(a->live);
-	a->channel = client_channel(opt->address, opt->authority, opt->tls, ANSWER_MAX, e);
+	a->channel = client_channel(opt->address, opt->authority, opt->tls, ANSWER_MAX, !opt->timeout_ms, e);
 	if (!a->channel) {
 		ask_unref(a);
 		return e->code;

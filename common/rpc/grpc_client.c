@@ -5,31 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
-			     struct rs_err *e)
+enum { WATCH_MS = 5000, WATCH_TIMEOUT_MS = 10000 };
+
+static grpc_arg integer(const char *key, int value)
 {
-	grpc_arg args[] = {
+	return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
+			     bool watched, struct rs_err *e)
+{
+	grpc_arg args[10] = {
 	    /* a connection for each channel, not one for all with the same address: lanes must not wait for each other
 	     */
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, .value.integer = 1},
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_HTTP_PROXY, .value.integer = 0},
+	    integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+	    integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
 	    /* whoever opens a stream tries again by itself, and knows what has to be said again */
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_RETRIES, .value.integer = 0},
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, .value.integer = 1},
-	    {.type = GRPC_ARG_INTEGER,
-	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
-	     .value.integer = message_max},
-	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
-	    {.type = GRPC_ARG_STRING, .key = (char *)GRPC_ARG_DEFAULT_AUTHORITY, .value.string = (char *)authority},
+	    integer(GRPC_ARG_ENABLE_RETRIES, 0),
+	    integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+	    integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_max),
+	    integer(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, FRAME_BYTES),
 	};
-	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};
+	grpc_channel_args all = {.num_args = 6, .args = args};
 	grpc_channel_credentials *creds = tls ? client_credentials(tls, e) : grpc_insecure_credentials_create();
 	grpc_channel *channel;
 
 	if (!creds)
 		return NULL;
-	if (!authority)
-		all.num_args--;
+	if (watched) {
+		args[all.num_args++] = integer(GRPC_ARG_KEEPALIVE_TIME_MS, WATCH_MS);
+		args[all.num_args++] = integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, WATCH_TIMEOUT_MS);
+		args[all.num_args++] = integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+	}
+	if (authority)
+		args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_STRING,
+						  .key = (char *)GRPC_ARG_DEFAULT_AUTHORITY,
+						  .value.string = (char *)authority};
 	channel = grpc_channel_create(address, creds, &all);
 	grpc_channel_credentials_release(creds);
 	return channel;

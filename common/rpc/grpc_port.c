@@ -18,7 +18,8 @@ enum {
 	/* Calls at the same time on one connection. Workers have one; each costs 10 KB before anything of ours sees it.
 	 * Peak memory when somebody opens 6000 connections with as many calls each: 64 3.3 GB, 16 1.0 GB, 4 0.35 GB. */
 	STREAMS_MAX = 8,
-	HEADERS_MAX = 16384, /* bytes of a call's headers */
+	PING_INTERVAL_MS = 2000, /* of a client whose connection is silent, at the least */
+	HEADERS_MAX = 16384,     /* bytes of a call's headers */
 };
 
 /* The wait for a call. */
@@ -112,6 +113,10 @@ static grpc_server *make_server(const struct port_options *opt)
 	     .value.integer = (int)opt->detect_ms},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, .value.integer = 1},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, .value.integer = 0},
+	    /* who reads events may ask whether the reducer lives while there are none: gRPC's default is 5 minutes */
+	    {.type = GRPC_ARG_INTEGER,
+	     .key = (char *)GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+	     .value.integer = PING_INTERVAL_MS},
 	};
 	grpc_channel_args all = {.num_args = sizeof args / sizeof args[0], .args = args};
 

@@ -164,9 +164,10 @@ struct rpc_client {
 	struct rpc_queue queue;
 	struct live live; /* streams and questions */
 };
-/* A channel with a connection of its own. NULL: *e says why. */
+/* A channel with a connection of its own. `watched`: gRPC asks its peer for signs of life, else whoever uses it does.
+ * NULL: *e says why. */
 grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
-			     struct rs_err *e);
+			     bool watched, struct rs_err *e);
 
 /* grpc_call.c: as stream_accept, of a call that is not a stream; its handler gets it when the request is complete.
  * Takes the headers. */

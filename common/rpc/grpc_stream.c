@@ -556,7 +556,7 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC stream");
 	s->live = &c->live;
 	live_add(s->live);
-	channel = client_channel(opt->address, opt->authority, opt->tls, MESSAGE_MAX, e);
+	channel = client_channel(opt->address, opt->authority, opt->tls, MESSAGE_MAX, false, e);
 	if (!channel) {
 		stream_unref(s);
 		return e->code;

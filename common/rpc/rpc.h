@@ -118,7 +118,7 @@ struct rpc_ask_options {
 	const void *request;
 	size_t request_len;
 	const char *header, *value; /* one more header, "authorization" for example; NULL: none */
-	uint32_t timeout_ms;        /* for all of it; 0: none */
+	uint32_t timeout_ms;        /* for all of it; 0: none, but a peer that shows no sign of life is found out */
 };
 
 /* All of the module. Any thread may call; a stream or a call is used by one thread at a time. */

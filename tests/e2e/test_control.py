@@ -449,6 +449,21 @@ class Control(unittest.TestCase):
                 self.assertLess(len(read), newest - 100)
                 call.cancel()
 
+    def test_a_reducer_that_vanishes_is_told(self):
+        """Its connection stays open and says nothing any more, as when its machine is gone."""
+        with harness.Cluster(reducers=2, server_config=GRPC) as c:
+            reader = c.start("events", [harness.binary("reductionctl"), "events", "--from", "1", self.file(c)])
+            for name in ("r0", "r1"):
+                reader.wait_text(f" {name} info  listening", stream="out")
+            c.reducers[0].signal(signal.SIGSTOP)
+            try:
+                reader.wait_text(r"^reductionctl: .*\br0\b", 60)
+            finally:
+                c.reducers[0].signal(signal.SIGCONT)
+            self.assertNotIn("r1", reader.err)
+            c.reducers[1].signal(signal.SIGTERM)
+            reader.wait_text(" r1 info  draining", stream="out")
+
     def test_usage(self):
         status, out, err = ctl("status")
         self.assertEqual((status, out), (2, ""))
