@@ -264,7 +264,7 @@ static void begin(struct grpc *c)
 	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
 }
 
-static void conn_service(struct conn *conn)
+static bool conn_service(struct conn *conn)
 {
 	struct grpc *c = (struct grpc *)conn;
 	struct exchange *x = conn->en->x;
@@ -289,6 +289,7 @@ static void conn_service(struct conn *conn)
 			conn_write(c);
 		break;
 	}
+	return false;
 }
 
 static bool conn_idle(const struct conn *conn)

@@ -20,6 +20,7 @@
 
 enum {
 	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks for one system call */
+	CONN_TURN = 3,               /* where links take turns: a chunk */
 	CONN_READS = 32,             /* system calls for one connection before the others get their turn */
 	CONN_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
 };
@@ -156,19 +157,21 @@ static void take_signal(struct tcp *c)
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));
 }
 
-/* Sends until the socket is full or nothing is left. Afterwards the connection may be gone. */
-static void conn_write(struct tcp *c)
+/* Sends until the socket is full or nothing is left, or, when it is one of several in turn, a frame or two. Afterwards
+ * the connection may be gone. True: in turn, and there may be more. */
+static bool conn_send(struct tcp *c, bool in_turn)
 {
 	struct iovec iov[CONN_IOVECS];
-	bool full = false;
+	bool full = false, sent_any = false;
 	unsigned n;
 
 	if (!wire_flush(&c->wire)) {
 		lose_after_write(c);
-		return;
+		return false;
 	}
 	take_signal(c);
-	while (!full && (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, CONN_IOVECS)) > 0) {
+	while (!full && !(in_turn && sent_any) &&
+	       (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, in_turn ? CONN_TURN : CONN_IOVECS)) > 0) {
 		size_t left = 0;
 		ssize_t sent;
 
@@ -177,15 +180,22 @@ static void conn_write(struct tcp *c)
 		sent = wire_send(&c->wire, iov, n);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
 			lose_after_write(c);
-			return;
+			return false;
 		}
 		full = sent < (ssize_t)left;
+		sent_any = true;
 		if (sent > 0) {
 			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
 			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
 		}
 	}
 	poll_for(c, EPOLLIN | (full || wire_unsent(&c->wire) ? EPOLLOUT : 0));
+	return in_turn && sent_any && !full;
+}
+
+static void conn_write(struct tcp *c)
+{
+	conn_send(c, false);
 }
 
 static void conn_read(struct tcp *c)
@@ -213,7 +223,7 @@ static void conn_read(struct tcp *c)
 		conn_write(c);
 }
 
-static void conn_service(struct conn *conn);
+static bool conn_service(struct conn *conn);
 
 /* A reducer without TLS has answered what it took for garbage. */
 static void lose_foreign(struct tcp *c)
@@ -397,7 +407,7 @@ static void begin(struct tcp *c)
 	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
 }
 
-static void conn_service(struct conn *conn)
+static bool conn_service(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 	struct exchange *x = c->conn.en->x;
@@ -420,10 +430,9 @@ static void conn_service(struct conn *conn)
 		exchange_disconnected(x, c->conn.link, "", now(c));
 		break;
 	case EXCHANGE_NOTHING:
-		if (c->state == CONN_UP)
-			conn_write(c);
-		break;
+		return c->state == CONN_UP && conn_send(c, !c->local);
 	}
+	return false;
 }
 
 static bool conn_idle(const struct conn *conn)

@@ -122,11 +122,7 @@ void engine_settle(struct engine *en)
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
 	while (exchange_sweep(en->x))
-		for (unsigned i = 0; i < en->conns_n; i++) {
-			struct conn *c = en->conns[(first + i) % en->conns_n];
-
-			c->ops->service(c);
-		}
+		engine_serve(en->conns, en->conns_n, first);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);

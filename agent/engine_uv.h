@@ -30,8 +30,9 @@ struct conn;
 
 /* What one transport does for a link of the exchange. All with the turn. */
 struct conn_ops {
-	/* Does what the exchange wants for the link (connect, shut down, close), sends what it has. */
-	void (*service)(struct conn *c);
+	/* Does what the exchange wants for the link (connect, shut down, close), sends what it has, or the next chunk
+	 * of that: then true, and it wants to be called again when others had their turn. */
+	bool (*service)(struct conn *c);
 	/* engine_poll has reported the socket with engine_key(link, serial); NULL: the transport polls for itself */
 	void (*ready)(struct conn *c, uint32_t serial, uint32_t events);
 	bool (*idle)(const struct conn *c); /* nothing is open, or being opened */
@@ -89,6 +90,10 @@ static inline uint64_t engine_key(unsigned link, uint32_t serial)
 
 /* Counts bytes for engine_stats. */
 void engine_count(_Atomic uint64_t *counter, size_t n);
+
+/* engine_serve.c: all connections in turn, from the `first` on, until none has anything to do or to send. With the
+ * turn. */
+void engine_serve(struct conn *const *conns, unsigned n, unsigned first);
 
 /* engine_turn_uv.c. To be called at the end of every callback of the loop: deals with what the event changed elsewhere.
  */

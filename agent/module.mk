@@ -35,3 +35,5 @@ $(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/%.o,comm request group)
 $(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/%.o,engine_address engine_lookup)
 # and which sockets are ready over descriptors of the test's
 $(B)/tests/unit/test_engine_poll: $(B)/agent/engine_poll.o
+# and whose turn it is to send over connections of the test's
+$(B)/tests/unit/test_engine_serve: $(B)/agent/engine_serve.o
