@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The backend. The happy path of an operation is: its memory is found or staged, a place among the pending ones,
- * SUBMIT, FILLED as more of it is copied in; the reader thread copies out what has landed, gets DONE, copies the rest
- * out of the stage and calls done. Failure modes are: the agent cannot give memory (submit says so), the agent ends the
- * job (ABORT) or goes (its end of the socket closes): the reader fails everything that is pending with that reason, and
- * every later call gets it, too. */
+ * SUBMIT, FILLED as more of it is copied in; whoever reads the agent's messages (client_turn.c) copies out what has
+ * landed, gets DONE, copies the rest out of the stage and calls done. Failure modes are: the agent cannot give memory
+ * (submit says so), the agent ends the job (ABORT) or goes (its end of the socket closes): the reader fails everything
+ * that is pending with that reason, and every later call gets it, too. */
 #include "agent/client.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,8 +295,7 @@ static void look_at_counter(struct client *c, uint64_t seq)
 		fill(c, seq);
 }
 
-/* After each message, for one that only says to look may be left out when others are unread. */
-static void look_at_counters(struct client *c)
+void client_look_at_counters(struct client *c)
 {
 	uint64_t from, to;
 
@@ -317,8 +315,7 @@ static void wait_filled(struct client *c, const struct client_op *op)
 		pthread_cond_wait(&c->changed, &c->lock);
 }
 
-/* The reader: one operation is over. */
-static int take_done(struct client *c, const struct local_done *m, struct rs_err *e)
+int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e)
 {
 	struct client_op *op = find_op(c, m->seq);
 	struct backend_request *req;
@@ -342,42 +339,7 @@ static int take_done(struct client *c, const struct local_done *m, struct rs_err
 	return RS_OK;
 }
 
-static int take_message(struct client *c, const union local_message *m, int fd, struct rs_err *e)
-{
-	bool expected = false;
-
-	switch (m->head.type) {
-	case LOCAL_DONE:
-		return take_done(c, &m->done, e);
-	case LOCAL_LANDED:
-		return RS_OK;
-	case LOCAL_ABORT:
-		return client_failure(e, m->failure.code, m->failure.message);
-	case LOCAL_ALLOCED:
-	case LOCAL_COUNTERS:
-		pthread_mutex_lock(&c->lock);
-		expected = !c->replied && c->reply_fd < 0;
-		if (expected) {
-			c->reply = *m;
-			c->reply_fd = fd;
-			c->replied = true;
-			pthread_cond_broadcast(&c->changed);
-		}
-		pthread_mutex_unlock(&c->lock);
-		break;
-	default:
-		break;
-	}
-	if (expected)
-		return RS_OK;
-	if (fd >= 0)
-		close(fd);
-	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s, which was not expected", c->path,
-		       local_type_name(m->head.type));
-}
-
-/* The reader's last deed. */
-static void fail_pending(struct client *c, const struct rs_err *why)
+void client_fail_pending(struct client *c, const struct rs_err *why)
 {
 	struct backend_request *req;
 	struct client_op *op;
@@ -398,23 +360,6 @@ static void fail_pending(struct client *c, const struct rs_err *why)
 		pthread_mutex_lock(&c->lock);
 	}
 	pthread_mutex_unlock(&c->lock);
-}
-
-static void *read_messages(void *arg)
-{
-	struct client *c = arg;
-	union local_message m;
-	struct rs_err e;
-	int fd;
-
-	pthread_setname_np(pthread_self(), "reduction");
-	while (!client_recv(c->fd, c->path, &m, &fd, &e))
-		if (take_message(c, &m, fd, &e))
-			break;
-		else
-			look_at_counters(c);
-	fail_pending(c, &e);
-	return NULL;
 }
 
 static int alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
@@ -450,6 +395,7 @@ static void client_delete(struct client *c)
 	client_memory_close(c);
 	if (c->reply_fd >= 0)
 		close(c->reply_fd);
+	client_turn_close(c);
 	close(c->fd);
 	pthread_mutex_destroy(&c->lock);
 	pthread_mutex_destroy(&c->rpc);
@@ -471,7 +417,7 @@ static void client_stop(struct backend *b)
 	local_init(&m, LOCAL_GOODBYE);
 	client_send(c->fd, &m);
 	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */
-	pthread_join(c->reader, NULL);
+	pthread_join(c->thread, NULL);
 }
 
 static void client_close(struct backend *b)
@@ -484,22 +430,11 @@ static void client_close(struct backend *b)
 	free(cfg);
 }
 
-static int start_reader(struct client *c, struct rs_err *e)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all); /* signals are the program's, not this thread's */
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&c->reader, NULL, read_messages, c);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc ? rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread") : RS_OK;
-}
-
 int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
 {
 	static const struct backend_vtbl vtbl = {
 	    .submit = submit,
+	    .wait = client_wait,
 	    .alloc = alloc_buffer,
 	    .free = free_buffer,
 	    .stats = get_stats,
@@ -529,7 +464,8 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_mutex_init(&c->rpc, NULL);
 	pthread_cond_init(&c->changed, NULL);
 	c->ops = calloc(c->ops_n, sizeof *c->ops);
-	rc = c->ops ? start_reader(c, e) : rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+	rc = c->ops ? client_turn_start(c, opt->cfg->timeouts.detect_ms, e)
+		    : rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
 	if (rc) {
 		client_delete(c);
 		return rc;

@@ -2,14 +2,17 @@
 /* libreduction's side of the local protocol: a backend whose operations the node's agent runs.
  *
  * Memory that the agent knows (client_alloc) is used as it is; an operation on other memory goes through a stage, a
- * recycled shared buffer. A small one is copied in as a whole by the thread that submits and copied out by the thread
- * that reads the agent's messages. A stage holds a ring of a large one: the submitting thread fills it and returns; the
- * reader copies out what has landed and copies in what there is place for then. */
+ * recycled shared buffer. A small one is copied in as a whole by the thread that submits and copied out by whoever
+ * reads the agent's messages: a thread that waits for its operation, else one of the library. A stage holds a ring of a
+ * large one: the submitting thread fills it and returns; the reader copies out what has landed and copies in what there
+ * is place for then. */
 #ifndef RS_AGENT_CLIENT_H
 #define RS_AGENT_CLIENT_H
 
 #include "agent/backend.h"
+#include "agent/engine_poll.h"
 #include "agent/local.h"
+#include "common/spin.h"
 
 #include <pthread.h>
 
@@ -47,7 +50,15 @@ struct client {
 	struct rs_config *cfg;
 	char path[RS_PATH_LEN];
 	int fd;
-	pthread_t reader;
+
+	pthread_t thread;
+	pthread_mutex_t turn; /* of the reader, which is whoever reads the agent's messages; taken before lock */
+	bool waiting;         /* a thread in client_wait is the reader, also while it sleeps; the socket is hidden */
+	bool ended;           /* nothing is read any more */
+	uint32_t every_ms;    /* of silence; after LOCAL_BEATS of them in a row, */
+	unsigned quiet;       /* of which there were so many, the agent is lost */
+	struct rs_spin spin;
+	struct engine_poll poll;
 
 	pthread_mutex_t lock;   /* of everything below; never held while a message is sent or bytes are copied */
 	pthread_cond_t changed; /* broken, replied, an operation has ended, a stage is free */
@@ -81,9 +92,10 @@ struct client {
 int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
 /* Waits until the message is sent. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
-/* Waits for one message; *ret_fd is the descriptor that came with it or -1. PINGs are answered and not returned.
- * RS_EPEER when the agent is gone, or silent for longer than client_join() was told. */
-int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e);
+/* Takes a message that has come; *ret_fd is the descriptor that came with it or -1. PINGs are answered
+ * already. CLIENT_NOTHING: there is none. RS_EPEER when the agent is gone. */
+enum { CLIENT_NOTHING = 1 };
+int client_take(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e);
 /* The sentence of a REFUSED, ABORT, ALLOCED or DONE message as an error. */
 int client_failure(struct rs_err *e, int code, const char *message);
 
@@ -98,7 +110,22 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 void client_stage_give(struct client *c, struct client_buffer *stage);
 void client_memory_close(struct client *c);
 
+/* client_turn.c */
+/* Starts the thread that reads while no other does. Errors: RS_EIO, RS_ENOMEM; client_turn_close is due then, too. */
+int client_turn_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
+/* The thread has ended, or was never started. */
+void client_turn_close(struct client *c);
+/* As in backend_vtbl: reads on the calling thread. */
+bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+		 const struct timespec *until);
+
 /* client.c */
+/* By the reader: one operation is over. RS_EPROTO: it cannot be. */
+int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e);
+/* By the reader, after each message, for one that only says to look may be left out when others are unread. */
+void client_look_at_counters(struct client *c);
+/* The reader's last deed. */
+void client_fail_pending(struct client *c, const struct rs_err *why);
 /* Sends a question and waits for the answer of that type. *ret_fd is owned by the caller. */
 int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
 	       int *ret_fd, struct rs_err *e);

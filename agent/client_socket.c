@@ -59,46 +59,23 @@ static int take_descriptor(struct msghdr *msg)
 	return fd;
 }
 
-/* The socket's time-out is one interval of the agent's PINGs. */
-static int set_patience(int fd, uint32_t detect_ms)
+/* Returns the bytes of a message, 0 when none has come, -1 and e when none will. */
+static ssize_t receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
 {
-	uint32_t ms = detect_ms / LOCAL_BEATS;
-	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
-
-	return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) ? errno : 0;
-}
-
-static int silent(int fd, const char *path, struct rs_err *e)
-{
-	struct timeval t = {.tv_sec = 0};
-	socklen_t len = sizeof t;
-
-	getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, &len);
-	shutdown(fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
-	return rs_fail(e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", path,
-		       ((double)t.tv_sec + (double)t.tv_usec / 1e6) * LOCAL_BEATS);
-}
-
-/* Returns the bytes of a message, or 0 and e. Time in which this process stood still itself is one interval at most. */
-static size_t receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
-{
-	unsigned quiet = 0;
+	socklen_t space = msg->msg_controllen;
 
 	for (;;) {
-		socklen_t space = msg->msg_controllen;
-		ssize_t n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
+		ssize_t n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 
-		msg->msg_controllen = n > 0 ? msg->msg_controllen : space;
 		if (n > 0)
-			return (size_t)n;
-		if (n < 0 && errno == EAGAIN && ++quiet >= LOCAL_BEATS) {
-			silent(fd, path, e);
+			return n;
+		msg->msg_controllen = space;
+		if (n < 0 && errno == EAGAIN)
 			return 0;
-		}
 		/* a reset is told once, then come the last messages */
-		if (n == 0 || (errno != EINTR && errno != ECONNRESET && errno != EAGAIN)) {
+		if (n == 0 || (errno != EINTR && errno != ECONNRESET)) {
 			rs_fail(e, RS_EPEER, "the agent at %s was lost", path);
-			return 0;
+			return -1;
 		}
 	}
 }
@@ -112,13 +89,13 @@ static int receive_message(int fd, const char *path, union local_message *ret, i
 	struct iovec iov = {.iov_base = ret, .iov_len = sizeof *ret};
 	struct msghdr msg = {
 	    .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
-	size_t n = receive(fd, path, &msg, e);
+	ssize_t n = receive(fd, path, &msg, e);
 	int passed;
 
-	if (!n)
-		return e->code;
+	if (n <= 0)
+		return n ? e->code : CLIENT_NOTHING;
 	passed = take_descriptor(&msg);
-	if (local_check(ret, n, false, e)) {
+	if (local_check(ret, (size_t)n, false, e)) {
 		if (passed >= 0)
 			close(passed);
 		return rs_wrap(e, "the agent at %s broke the local protocol", path);
@@ -127,28 +104,26 @@ static int receive_message(int fd, const char *path, union local_message *ret, i
 	return RS_OK;
 }
 
-/* Whether it was a PING, which this answers. Does not wait: what keeps a PONG out are messages of ours, as good as one.
- */
-static bool answered(int fd, const union local_message *m, int passed)
+/* Answers a PING. Does not wait: what keeps a PONG out are messages of ours, as good as one. */
+static void answer(int fd, const union local_message *m, int *passed)
 {
 	union local_message pong;
 
 	if (m->head.type != LOCAL_PING)
-		return false;
-	if (passed >= 0)
-		close(passed);
+		return;
+	if (*passed >= 0)
+		close(*passed);
+	*passed = -1;
 	local_init(&pong, LOCAL_PONG);
 	send(fd, &pong, pong.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-	return true;
 }
 
-int client_recv(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
+int client_take(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
 {
-	int rc;
+	int rc = receive_message(fd, path, ret, ret_fd, e);
 
-	do
-		rc = receive_message(fd, path, ret, ret_fd, e);
-	while (!rc && answered(fd, ret, *ret_fd));
+	if (!rc)
+		answer(fd, ret, ret_fd);
 	return rc;
 }
 
@@ -202,12 +177,15 @@ static int await_readable(int fd, const char *path, uint64_t until, struct rs_er
 
 static int await(int fd, const char *path, uint64_t until, union local_message *ret, struct rs_err *e)
 {
-	int passed;
+	int passed, rc;
 
 	do {
-		if (await_readable(fd, path, until, e) || receive_message(fd, path, ret, &passed, e))
-			return e->code;
-	} while (answered(fd, ret, passed));
+		rc = await_readable(fd, path, until, e);
+		if (!rc)
+			rc = client_take(fd, path, ret, &passed, e);
+	} while (rc == CLIENT_NOTHING || (!rc && ret->head.type == LOCAL_PING));
+	if (rc)
+		return rc;
 	if (passed >= 0)
 		close(passed);
 	return RS_OK;
@@ -237,9 +215,6 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, stru
 	union local_message m;
 	int rc;
 
-	rc = set_patience(fd, opt->cfg->timeouts.detect_ms);
-	if (rc)
-		return rs_fail_sys(e, RS_EIO, rc, "cannot set up the connection to the agent at %s", opt->agent_path);
 	make_hello(&m, opt, until > now ? until - now : 1);
 	client_send(fd, &m); /* if it fails the agent has closed, after having said why */
 	for (;;) {

@@ -22,7 +22,8 @@ int engine_poll_init(struct engine_poll *p, int loop_fd, struct rs_err *e)
 	p->sockets = epoll_create1(EPOLL_CLOEXEC);
 	p->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (p->all >= 0 && p->sockets >= 0 && p->kick >= 0 && add(p->sockets, p->kick, EPOLLIN, UINT64_MAX) == 0 &&
-	    add(p->all, loop_fd, EPOLLIN, KEY_LOOP) == 0 && add(p->all, p->sockets, EPOLLIN, KEY_SOCKETS) == 0)
+	    (loop_fd < 0 || add(p->all, loop_fd, EPOLLIN, KEY_LOOP) == 0) &&
+	    add(p->all, p->sockets, EPOLLIN, KEY_SOCKETS) == 0)
 		return RS_OK;
 	rs_fail_sys(e, RS_EIO, errno, "the engine cannot wait for sockets");
 	engine_poll_close(p);
@@ -100,4 +101,16 @@ void engine_poll_kick(struct engine_poll *p)
 	const uint64_t one = 1;
 
 	(void)!write(p->kick, &one, sizeof one);
+}
+
+int engine_poll_left_ms(const struct timespec *until)
+{
+	struct timespec now;
+	int64_t ms;
+
+	if (!until)
+		return -1;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	ms = (int64_t)(until->tv_sec - now.tv_sec) * 1000 + (until->tv_nsec - now.tv_nsec + 999999) / 1000000;
+	return ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (int)ms;
 }

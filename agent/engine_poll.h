@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of an engine's sockets are ready. Two may sleep for that, at the same time: the engine's own thread, for the
- * loop's events too (engine_poll_sleep), and a caller that waits for its operation (engine_poll_sockets). While the
- * caller does, the sockets are hidden from the thread: each wake-up of it would cost as much as the operation itself.
+/* Which of an engine's sockets are ready, or that of a client of the agent. Two may sleep for that, at the same time:
+ * the library's own thread, for the loop's events too (engine_poll_sleep), and a caller that waits for its operation
+ * (engine_poll_sockets). While the caller does, the sockets are hidden from the thread: each wake-up of it would cost
+ * as much as the operation itself.
  *
  * One epoll of sockets stands in another one beside the loop, so that hiding all of them is one call. Both sleep
  * without a lock; what has been reported may be over by the time it is looked at, so a socket has a new key each time.
@@ -14,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <time.h>
 
 enum {
 	ENGINE_POLL_EVENTS = 64, /* that one call reports; the others come next time */
@@ -29,7 +31,7 @@ struct engine_poll {
 	bool hidden;
 };
 
-/* loop_fd becomes readable when the loop has something to do. Errors: RS_EIO. */
+/* loop_fd becomes readable when the loop has something to do; -1: there is none. Errors: RS_EIO. */
 int engine_poll_init(struct engine_poll *p, int loop_fd, struct rs_err *e);
 void engine_poll_close(struct engine_poll *p);
 
@@ -51,5 +53,8 @@ int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POL
 
 /* Ends an engine_poll_sockets, that which is under way or the next one. Any thread. */
 void engine_poll_kick(struct engine_poll *p);
+
+/* The timeout_ms for a sleep until then (CLOCK_MONOTONIC, NULL: for ever). */
+int engine_poll_left_ms(const struct timespec *until);
 
 #endif

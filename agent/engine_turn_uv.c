@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* Takes what other threads have left; returns the submitted operations. */
 static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
@@ -281,19 +280,6 @@ bool engine_be_guest(struct engine *en)
 	return true;
 }
 
-/* Milliseconds until then, at least 0; -1: for ever. */
-static int left_ms(const struct timespec *until)
-{
-	struct timespec now;
-	int64_t ms;
-
-	if (!until)
-		return -1;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	ms = (int64_t)(until->tv_sec - now.tv_sec) * 1000 + (until->tv_nsec - now.tv_nsec + 999999) / 1000000;
-	return ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (int)ms;
-}
-
 /* Sleeps until sockets are ready, or as long as *look is set looks for them first. */
 static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
 {
@@ -338,7 +324,7 @@ bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of
 		en->waiting = en->guest = true;
 		look = soon && rs_spin_begin(&en->spin, uv_hrtime());
 		engine_poll_hide(&en->poll, true);
-		while (!done(of) && (timeout_ms = left_ms(until)) != 0)
+		while (!done(of) && (timeout_ms = engine_poll_left_ms(until)) != 0)
 			wait_for_sockets(en, &look, timeout_ms);
 		if (look)
 			rs_spin_came(&en->spin);

@@ -42,9 +42,9 @@ reduction_options options(const struct rank *r)
 
 	opt.config = r->config;
 	opt.job = r->job;
-	opt.agent = "direct";
-	opt.rank = r->rank;
-	opt.world_size = r->world;
+	opt.agent = r->agent;
+	opt.rank = opt.local_rank = r->rank;
+	opt.world_size = opt.local_world_size = r->world;
 	return opt;
 }
 
@@ -88,21 +88,22 @@ void all_here(struct rank *r)
 	let_go(r);
 }
 
-/* A reducer on a free port. Everything it says after its address goes to /dev/null. */
-struct reducer {
+/* A reducer on a free port, or an agent. What it says after its address is kept until it ends. */
+struct server {
 	pid_t pid;
 	int err;
-	char address[64];
+	char address[64]; /* or socket */
 };
 
-static bool start_reducer(struct reducer *d)
+/* Returns when it has said `listening`, which is where its address begins. */
+static bool start_server(struct server *d, const char *name, const char *const args[4], const char *listening)
 {
 	const char *build = getenv("REDUCTION_BUILD");
 	char binary[4096], line[1024];
 	int fds[2];
 	FILE *f;
 
-	snprintf(binary, sizeof binary, "%s/bin/reduction-server", build ? build : "build/default");
+	snprintf(binary, sizeof binary, "%s/bin/%s", build ? build : "build/default", name);
 	if (pipe(fds))
 		return false;
 	d->pid = fork();
@@ -111,7 +112,7 @@ static bool start_reducer(struct reducer *d)
 		dup2(fds[1], STDERR_FILENO);
 		close(fds[0]);
 		close(fds[1]);
-		execl(binary, binary, "--listen", "127.0.0.1:0", "--lanes", "2", (char *)NULL);
+		execl(binary, binary, args[0], args[1], args[2], args[3], (char *)NULL);
 		perror(binary);
 		_exit(1);
 	}
@@ -120,10 +121,10 @@ static bool start_reducer(struct reducer *d)
 	d->address[0] = '\0';
 	f = fdopen(dup(fds[0]), "r");
 	while (f && !d->address[0] && fgets(line, sizeof line, f)) {
-		const char *at = strstr(line, "listening address=");
+		const char *at = strstr(line, listening);
 
 		if (at)
-			sscanf(at, "listening address=%63s", d->address);
+			sscanf(at + strlen(listening), "%63s", d->address);
 		else
 			fputs(line, stderr);
 	}
@@ -132,7 +133,23 @@ static bool start_reducer(struct reducer *d)
 	return d->address[0] != '\0';
 }
 
-static bool stop_reducer(struct reducer *d)
+static bool start_reducer(struct server *d)
+{
+	static const char *const args[] = {"--listen", "127.0.0.1:0", "--lanes", "2"};
+
+	return start_server(d, "reduction-server", args, "listening address=");
+}
+
+static bool start_agent(struct server *d, const char *config)
+{
+	char path[64];
+	const char *const args[] = {"--config", config, "--socket", path};
+
+	snprintf(path, sizeof path, "%s.agent", config);
+	return start_server(d, "reduction-agent", args, "listening socket=");
+}
+
+static bool stop_server(struct server *d)
 {
 	char text[4096];
 	ssize_t n;
@@ -145,11 +162,11 @@ static bool stop_reducer(struct reducer *d)
 	close(d->err);
 	if (waitpid(d->pid, &status, 0) == d->pid && status == 0)
 		return true;
-	fprintf(stderr, "a reducer ended with status 0x%x\n", status);
+	fprintf(stderr, "a reducer or agent ended with status 0x%x\n", status);
 	return false;
 }
 
-static bool write_config(const char *path, const struct reducer *d)
+static bool write_config(const char *path, const struct server *d)
 {
 	FILE *f = fopen(path, "w");
 
@@ -161,19 +178,21 @@ static bool write_config(const char *path, const struct reducer *d)
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
 	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\nlimits: {ops: 20}\n");
+	/* who was not woken is not saved by a heartbeat within LIMIT_S */
+	fprintf(f, "timeouts: {detect: 10min}\n");
 	return fclose(f) == 0;
 }
 
-static bool run_scenario(const struct scenario *s, const char *config)
+static bool run_scenario(const struct scenario *s, const char *config, const char *agent)
 {
 	int world = s->ranks;
 	pid_t pids[RANKS_MAX];
 	bool ok = true;
 	struct timespec from, to;
-	struct rank r = {.scenario = s->name, .config = config, .world = world};
+	struct rank r = {.scenario = s->name, .config = config, .agent = agent, .world = world};
 
 	/* a job of its own */
-	snprintf(r.job, sizeof r.job, "%s.%d", r.scenario, world);
+	snprintf(r.job, sizeof r.job, "%s.%d%s", r.scenario, world, agent[0] == '/' ? "a" : "");
 	for (int i = 0; i < world; i++)
 		ok = pipe(r.go[i]) == 0 && ok;
 	if (pipe(r.here) || !ok)
@@ -204,7 +223,8 @@ static bool run_scenario(const struct scenario *s, const char *config)
 	close(r.here[0]);
 	close(r.here[1]);
 	clock_gettime(CLOCK_MONOTONIC, &to);
-	printf("%s %s with %d ranks, %.2f s\n", ok ? "ok  " : "FAIL", s->name, world,
+	printf("%s %s with %d ranks%s, %.2f s\n", ok ? "ok  " : "FAIL", s->name, world,
+	       agent[0] == '/' ? " through an agent" : "",
 	       (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
 	fflush(stdout);
 	return ok;
@@ -213,25 +233,26 @@ static bool run_scenario(const struct scenario *s, const char *config)
 int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv)
 {
 	char path[] = "/tmp/reduction-capi-XXXXXX";
-	struct reducer d[REDUCERS];
+	struct server d[REDUCERS + 1]; /* the last one is the agent */
 	int fd = mkstemp(path), started = 0;
 	bool ok = fd >= 0;
 
 	while (ok && started < REDUCERS)
 		ok = start_reducer(&d[started++]);
-	ok = ok && write_config(path, d);
+	ok = ok && write_config(path, d) && start_agent(&d[started++], path);
 	if (!ok)
-		fprintf(stderr, "the reducers cannot be started\n");
-	for (size_t s = 0; started == REDUCERS && ok && s < n; s++) {
+		fprintf(stderr, "the reducers and the agent cannot be started\n");
+	for (size_t s = 0; ok && s < n; s++) {
 		bool wanted = argc < 2;
 
 		for (int i = 1; i < argc; i++)
 			wanted |= strcmp(argv[i], all[s].name) == 0;
 		if (wanted)
-			ok = run_scenario(&all[s], path);
+			ok = run_scenario(&all[s], path, "direct") &&
+			     (!all[s].agents || run_scenario(&all[s], path, d[REDUCERS].address));
 	}
 	while (started > 0)
-		ok = stop_reducer(&d[--started]) && ok;
+		ok = stop_server(&d[--started]) && ok;
 	close(fd);
 	unlink(path);
 	return ok ? 0 : 1;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tests of the C API share: every scenario forks its ranks, each of which opens a communicator in the process
- * itself, with real reducers. */
+ * itself, with real reducers, or through a real agent. */
 #ifndef RS_TESTS_E2E_RANKS_H
 #define RS_TESTS_E2E_RANKS_H
 
 #include "agent/include/reduction.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { RANKS_MAX = 4 };
@@ -14,6 +15,7 @@ enum { RANKS_MAX = 4 };
 struct rank {
 	const char *scenario;
 	const char *config;
+	const char *agent; /* its socket, or "direct" */
 	char job[40];
 	int rank, world;
 	int go[RANKS_MAX][2], here[2];
@@ -25,7 +27,8 @@ struct scenario {
 	const char *name;
 	int ranks;
 	void (*run)(struct rank *r);
-	int killed; /* the rank that ends by SIGKILL, or -1 */
+	int killed;  /* the rank that ends by SIGKILL, or -1 */
+	bool agents; /* once more, through an agent */
 };
 
 /* Ends the process with a sentence. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs beside others. Threads that wait for operations run the engine themselves: nobody is woken in vain, nobody waits
- * for ever, and whoever ends a wait, another thread, the other ranks or the program, does no harm. See ranks.h. */
+/* Runs beside others. Threads that wait for operations run the engine, or read what the agent says, themselves: nobody
+ * is woken in vain, nobody waits for ever, and whoever ends a wait, another thread, the other ranks or the program,
+ * does no harm. See ranks.h. */
 #include "tests/e2e/ranks.h"
 
 #include <dirent.h>
@@ -267,13 +268,13 @@ static void cancelled(struct rank *r)
 }
 
 static const struct scenario scenarios[] = {
-    {"engine_sleeps_on", 3, engine_sleeps_on, -1},
-    {"nobody_waits", 2, nobody_waits, -1},
-    {"several_wait", 3, several_wait, -1},
-    {"closed_while_waited_for", 2, closed_while_waited_for, -1},
-    {"lost_while_waited_for", 3, lost_while_waited_for, 1},
-    {"nobody_reads_the_log", 2, nobody_reads_the_log, 1},
-    {"cancelled", 2, cancelled, -1},
+    {"engine_sleeps_on", 3, engine_sleeps_on, -1, false},
+    {"nobody_waits", 2, nobody_waits, -1, true},
+    {"several_wait", 3, several_wait, -1, true},
+    {"closed_while_waited_for", 2, closed_while_waited_for, -1, true},
+    {"lost_while_waited_for", 3, lost_while_waited_for, 1, true},
+    {"nobody_reads_the_log", 2, nobody_reads_the_log, 1, false},
+    {"cancelled", 2, cancelled, -1, true},
 };
 
 int main(int argc, char **argv)
