@@ -6,6 +6,7 @@
 #define RS_AGENT_AGENTD_H
 
 #include "agent/local_hub.h"
+#include "common/spin.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -54,7 +55,14 @@ struct agentd {
 	uv_poll_t listener;
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint;
-	uv_async_t wake; /* notes, or doomed connections */
+	uv_async_t wake;              /* notes, or doomed connections */
+	uv_check_t after;             /* all that had come was read */
+	uv_idle_t more;               /* runs while the loop does not sleep: */
+	struct rs_spin spin;          /* a moment after small operations were started, or have ended, */
+	bool came;                    /* as has happened since the loop looked last */
+	struct agentd_engine *looked; /* engines that this loop looks at for their threads */
+	bool looking;                 /* it does so now, and takes the notes by itself */
+	pthread_t thread;             /* of the loop; constant */
 	struct rs_log_limit refused;
 	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
@@ -64,6 +72,8 @@ struct agentd {
 	struct local_note *notes, **notes_end;
 };
 
+struct agentd_engine;
+
 /* agentd_loop.c */
 /* Serves until SIGTERM or SIGINT. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
 int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e);
@@ -71,6 +81,8 @@ int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e
 void agentd_arm(struct agentd *a);
 void agentd_post(void *ctx, struct local_note *n);
 void agentd_take_notes(struct agentd *a);
+/* The loop comes round once more, at least, before it sleeps; or it sleeps when it can, and looks at no engine. */
+void agentd_stay_awake(struct agentd *a, bool stay);
 /* While stopping: ends the loop when all jobs have ended. */
 void agentd_check_stopped(struct agentd *a);
 
@@ -102,5 +114,9 @@ void agentd_engine_poke(void *ctx, void *engine);
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
+/* Looks at the engines that are looked at; returns whether something had come. */
+bool agentd_engines_look(struct agentd *a);
+/* They are their threads' again. */
+void agentd_engines_leave(struct agentd *a);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hub's engines are those of engine.h. */
+/* The hub's engines are those of engine.h. While only small operations are under way, and for a moment after each, the
+ * loop looks at their sockets itself: a result then wakes neither the engine's thread, nor the loop from there. */
 #include "agent/agentd.h"
 #include "agent/engine.h"
+#include "common/dtype.h"
 
 #include <stdlib.h>
 
@@ -16,8 +18,60 @@ struct freeing {
 /* What the hub calls an engine. The request of its end is made with it, since an end must not fail. */
 struct agentd_engine {
 	struct engine *engine;
+	struct agentd_engine *next, **at; /* in a->looked; at is NULL: it is not */
+	uint64_t since_ns;                /* when it was last given, or has last had, something */
 	struct freeing freeing;
 };
+
+/* The loop must not sleep from here on; see on_after in agentd_loop.c. */
+static void look(struct agentd *a, struct agentd_engine *en)
+{
+	en->since_ns = uv_hrtime();
+	if (en->at || !engine_look_begin(en->engine))
+		return;
+	en->next = a->looked;
+	en->at = &a->looked;
+	if (en->next)
+		en->next->at = &en->next;
+	a->looked = en;
+}
+
+static void leave(struct agentd_engine *en)
+{
+	if (!en->at)
+		return;
+	*en->at = en->next;
+	if (en->next)
+		en->next->at = en->at;
+	en->at = NULL;
+	engine_look_end(en->engine);
+}
+
+bool agentd_engines_look(struct agentd *a)
+{
+	uint64_t now_ns = uv_hrtime();
+	struct agentd_engine *next;
+	bool came = false;
+
+	a->looking = true;
+	for (struct agentd_engine *en = a->looked; en; en = next) {
+		next = en->next;
+		if (engine_look(en->engine)) {
+			en->since_ns = now_ns;
+			came = true;
+		} else if (now_ns - en->since_ns > RS_SPIN_NS) {
+			leave(en); /* others may keep the loop awake for long */
+		}
+	}
+	a->looking = false;
+	return came;
+}
+
+void agentd_engines_leave(struct agentd *a)
+{
+	while (a->looked)
+		leave(a->looked);
+}
 
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec, struct rs_err *e)
 {
@@ -31,6 +85,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 				     .label = spec->label,
 				     .connect_ms = spec->connect_ms,
 				     .log = a->log,
+				     .guests = true,
 				     .on_ready = local_job_on_ready,
 				     .on_failed = local_job_on_failed,
 				     .user = job};
@@ -50,8 +105,20 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 
 int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e)
 {
-	(void)ctx;
-	return engine_submit(((struct agentd_engine *)engine)->engine, op, e);
+	struct agentd *a = ctx;
+	struct agentd_engine *en = engine;
+	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	int rc;
+
+	if (!small)
+		agentd_stay_awake(a, false);
+	rc = engine_submit(en->engine, op, e);
+	if (!rc && small) {
+		look(a, en);
+		if (en->at)
+			agentd_stay_awake(a, true);
+	}
+	return rc;
 }
 
 void agentd_engine_poke(void *ctx, void *engine)
@@ -102,6 +169,7 @@ void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
 	struct agentd_engine *en = engine;
 	struct agentd *a = ctx;
 
+	leave(en);
 	en->freeing = (struct freeing){.a = a, .engine = en->engine, .job = job};
 	en->freeing.work.data = &en->freeing;
 	uv_queue_work(&a->loop, &en->freeing.work, free_work, freed);

@@ -45,7 +45,8 @@ void agentd_post(void *ctx, struct local_note *n)
 	*a->notes_end = n;
 	a->notes_end = &n->next;
 	pthread_mutex_unlock(&a->lock);
-	uv_async_send(&a->wake);
+	if (!pthread_equal(pthread_self(), a->thread) || !a->looking)
+		uv_async_send(&a->wake);
 }
 
 void agentd_take_notes(struct agentd *a)
@@ -63,14 +64,52 @@ void agentd_take_notes(struct agentd *a)
 	}
 }
 
-static void on_wake(uv_async_t *w)
+static void attend(struct agentd *a)
 {
-	struct agentd *a = w->data;
-
 	agentd_take_notes(a);
 	agentd_close_doomed(a);
 	agentd_arm(a);
 	agentd_check_stopped(a);
+}
+
+static void on_wake(uv_async_t *w)
+{
+	attend(w->data);
+}
+
+static void on_more(uv_idle_t *idle)
+{
+	(void)idle;
+}
+
+void agentd_stay_awake(struct agentd *a, bool stay)
+{
+	if (stay) {
+		a->came = true;
+		uv_idle_start(&a->more, on_more);
+	} else if (uv_is_active((uv_handle_t *)&a->more)) {
+		a->came = a->spin.awake = false;
+		uv_idle_stop(&a->more);
+		agentd_engines_leave(a);
+	}
+}
+
+/* The loop has come round. */
+static void on_after(uv_check_t *check)
+{
+	struct agentd *a = check->data;
+
+	if (!a->came && !a->spin.awake)
+		return;
+	if (agentd_engines_look(a)) {
+		a->came = true;
+		attend(a); /* may start operations, small and large */
+	}
+	if (a->closed || (!a->came && !a->spin.awake))
+		return;
+	if (!rs_spin_awake(&a->spin, a->came, uv_hrtime()))
+		agentd_stay_awake(a, false);
+	a->came = false;
 }
 
 /* Nothing is left to wait for but the thread pool's last answers, which find no client and close nothing. */
@@ -84,6 +123,8 @@ void agentd_check_stopped(struct agentd *a)
 	uv_close((uv_handle_t *)&a->sigterm, NULL);
 	uv_close((uv_handle_t *)&a->sigint, NULL);
 	uv_close((uv_handle_t *)&a->wake, NULL);
+	uv_close((uv_handle_t *)&a->after, NULL);
+	uv_close((uv_handle_t *)&a->more, NULL);
 }
 
 static void on_listener(uv_poll_t *p, int status, int events)
@@ -145,11 +186,14 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	uv_signal_init(&a->loop, &a->sigterm);
 	uv_signal_init(&a->loop, &a->sigint);
 	uv_async_init(&a->loop, &a->wake, on_wake);
+	uv_check_init(&a->loop, &a->after);
+	uv_idle_init(&a->loop, &a->more);
 	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
-	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a;
+	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->after.data = a;
 	uv_signal_start(&a->sigterm, on_signal, SIGTERM);
 	uv_signal_start(&a->sigint, on_signal, SIGINT);
 	uv_poll_start(&a->listener, UV_READABLE, on_listener);
+	uv_check_start(&a->after, on_after);
 	return RS_OK;
 }
 
@@ -159,6 +203,7 @@ int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e
 	int rc;
 
 	a.notes_end = &a.notes;
+	a.thread = pthread_self();
 	a.refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
 	if (gethostname(a.host, sizeof a.host))
 		snprintf(a.host, sizeof a.host, "localhost");

@@ -4,6 +4,7 @@
  * sees that the operation is done. The engine's thread sleeps through all of it. Failure modes: somebody else has the
  * turn (the thread is woken for what was submitted), or waits already (the second one sleeps until it is told). */
 #include "agent/engine_uv.h"
+#include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -144,9 +145,12 @@ static void attend(struct engine *en)
 	while (op) {
 		struct exchange_op *next = op->next;
 
+		en->large |= op->count * rs_dtype_size(op->dtype) > ENGINE_SMALL_BYTES;
 		if (exchange_submit(en->x, op, uv_now(&en->loop), &e)) {
 			en->refused++;
 			op->done(op, &e);
+		} else {
+			en->taken++; /* op may be gone */
 		}
 		op = next;
 	}
@@ -290,6 +294,19 @@ static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look,
 	return *look ? n : engine_poll_sockets(&en->poll, ev, timeout_ms);
 }
 
+/* A guest with the turn: deals with what has come on sockets, and elsewhere. */
+static void take_part(struct engine *en, const struct epoll_event *ev, int n)
+{
+	en->guest = true;
+	uv_update_time(&en->loop);
+	look_at(en, ev, n);
+	attend(en);
+	/* its thread does this too, but may not get the turn while the sockets are never silent */
+	if (uv_now(&en->loop) >= exchange_next(en->x))
+		exchange_tick(en->x, uv_now(&en->loop));
+	engine_settle(en);
+}
+
 /* With the turn, which it gives back while it sleeps. */
 static void wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 {
@@ -300,14 +317,7 @@ static void wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 	pthread_mutex_unlock(&en->turn);
 	n = look_and_sleep(en, ev, look, timeout_ms);
 	pthread_mutex_lock(&en->turn);
-	en->guest = true;
-	uv_update_time(&en->loop);
-	look_at(en, ev, n);
-	attend(en);
-	/* its thread does this too, but may not get the turn while the sockets are never silent */
-	if (uv_now(&en->loop) >= exchange_next(en->x))
-		exchange_tick(en->x, uv_now(&en->loop));
-	engine_settle(en);
+	take_part(en, ev, n);
 }
 
 bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
@@ -334,4 +344,40 @@ bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of
 	pthread_mutex_unlock(&en->turn);
 	pthread_setcancelstate(cancel, NULL);
 	return done(of);
+}
+
+bool engine_look_begin(struct engine *en)
+{
+	if (!en->takes_guests || pthread_mutex_trylock(&en->turn))
+		return false;
+	if (exchange_ops_done(en->x) == en->taken)
+		en->large = false;
+	if (!en->large) {
+		en->waiting = true;
+		engine_poll_hide(&en->poll, true);
+	}
+	pthread_mutex_unlock(&en->turn);
+	return en->waiting;
+}
+
+bool engine_look(struct engine *en)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+	int n = engine_poll_sockets(&en->poll, ev, 0);
+
+	if (n == 0)
+		return false;
+	pthread_mutex_lock(&en->turn);
+	take_part(en, ev, n);
+	en->guest = false;
+	pthread_mutex_unlock(&en->turn);
+	return true;
+}
+
+void engine_look_end(struct engine *en)
+{
+	pthread_mutex_lock(&en->turn);
+	engine_poll_hide(&en->poll, false);
+	en->waiting = false;
+	pthread_mutex_unlock(&en->turn);
 }

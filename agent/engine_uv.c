@@ -203,7 +203,7 @@ free_engine:
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
-	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_GUEST_BYTES;
+	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
 	int rc = exchange_check(en->opt.cfg, op, e);
 
 	if (rc)

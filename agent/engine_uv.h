@@ -21,9 +21,6 @@
 
 enum {
 	ENGINE_NONFINITE_LINES = 3, /* about NaN and infinity, in a second */
-	/* Bytes of the largest operation whose submitter sends its first chunks itself. To send more takes longer than
-	 * a wake-up, and the program may have other things to do. */
-	ENGINE_GUEST_BYTES = 64 << 10,
 };
 
 struct conn;
@@ -52,9 +49,9 @@ struct engine {
 	char job[RS_NAME_MAX];
 	pthread_mutex_t turn; /* for what follows, up to lock */
 	bool guest;           /* who has the turn is not the engine's thread */
-	bool waiting;         /* a guest sleeps in engine_wait, or has the turn there; the sockets are hidden */
-	bool takes_guests;    /* constant */
-	struct rs_spin spin;  /* of the guest that sets `waiting`, also without the turn */
+	bool waiting;      /* a guest sleeps in engine_wait, or has the turn there, or looks; the sockets are hidden */
+	bool takes_guests; /* constant */
+	struct rs_spin spin; /* of the guest that sets `waiting`, also without the turn */
 	struct engine_poll poll;
 	struct exchange *x;
 	struct engine_tls tls;
@@ -69,6 +66,8 @@ struct engine {
 	struct conn **conns;                 /* [conns_n] */
 	bool ready, failed_told, closing;    /* told on_ready, on_failed; wakeups and timer are being closed */
 	uint64_t refused;                    /* operations that ended before the exchange had them */
+	uint64_t taken;                      /* and those that the exchange has got, */
+	bool large;                          /* one of which was large, and some of which may be under way */
 	_Atomic uint64_t tx_bytes, rx_bytes; /* any thread may read these two */
 	_Atomic bool poked;                  /* by engine_poke, any thread, until it was seen */
 	_Atomic bool looked_up;              /* a lookup has ended, any thread, until it was seen */

@@ -28,3 +28,14 @@ void rs_spin_came(struct rs_spin *s)
 {
 	s->pause = 0;
 }
+
+bool rs_spin_awake(struct rs_spin *s, bool came, uint64_t now_ns)
+{
+	if (came && s->awake)
+		rs_spin_came(s);
+	if (came)
+		s->awake = rs_spin_begin(s, now_ns);
+	else if (s->awake)
+		s->awake = rs_spin_more(s, now_ns);
+	return s->awake;
+}

@@ -8,6 +8,10 @@
  *     while (!(came = poll(0)) && look)
  *             look = rs_spin_more(&spin, now());
  *     if (came) rs_spin_came(&spin); else sleep();
+ *
+ * or in a loop, which sleeps only when rs_spin_awake says so:
+ *
+ *     stay = rs_spin_awake(&spin, looked_and_found_some, now());
  */
 #ifndef RS_COMMON_SPIN_H
 #define RS_COMMON_SPIN_H
@@ -25,6 +29,7 @@ struct rs_spin {
 	uint64_t from_ns;
 	uint32_t pause; /* so many waits slept at once after the last one in vain */
 	uint32_t left;  /* and so many are still to */
+	bool awake;     /* rs_spin_awake's last answer */
 };
 
 /* A wait begins. False: it had better sleep at once. */
@@ -33,5 +38,9 @@ bool rs_spin_begin(struct rs_spin *s, uint64_t now_ns);
 bool rs_spin_more(struct rs_spin *s, uint64_t now_ns);
 /* What was waited for has come, before the sleep. */
 void rs_spin_came(struct rs_spin *s);
+
+/* A loop has come round. `came`: something after which more may follow soon; another wait begins. Returns whether the
+ * loop had better not sleep yet. */
+bool rs_spin_awake(struct rs_spin *s, bool came, uint64_t now_ns);
 
 #endif

@@ -29,8 +29,7 @@ struct lane_thread {
 	uv_timer_t tick;
 	uv_check_t after;       /* all that had come was read */
 	uv_idle_t more;         /* runs while sessions wait for their turn, or small operations may follow: no sleep */
-	struct rs_spin spin;    /* before the loop sleeps after small operations, */
-	bool spinning;          /* which is put off now */
+	struct rs_spin spin;    /* before the loop sleeps after small operations */
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conn *conns;
@@ -144,20 +143,13 @@ static void on_more(uv_idle_t *idle)
  */
 static bool stay_awake(struct lane_thread *t)
 {
-	switch (lane_came(t->core)) {
-	case LANE_CAME_NOTHING:
-		t->spinning = t->spinning && rs_spin_more(&t->spin, uv_hrtime());
-		break;
-	case LANE_CAME_SMALL:
-		if (t->spinning)
-			rs_spin_came(&t->spin);
-		t->spinning = rs_spin_begin(&t->spin, uv_hrtime());
-		break;
-	case LANE_CAME_LARGE:
-		t->spinning = false;
-		break;
-	}
-	return t->spinning;
+	enum lane_came came = lane_came(t->core);
+
+	if (came == LANE_CAME_LARGE)
+		t->spin.awake = false;
+	if (came != LANE_CAME_SMALL && !t->spin.awake)
+		return false;
+	return rs_spin_awake(&t->spin, came == LANE_CAME_SMALL, uv_hrtime());
 }
 
 /* Everything that became ready goes out before the loop sleeps. */

@@ -21,8 +21,8 @@ FAULTS = 16
 
 # An operation is handed from the thread that calls to the one that works on it, and back: locks, but as many for one
 # chunk as for many. {(process's kind, thread's name): {kind of call: most in an operation}}; nothing else is allowed.
-# Whoever runs the engine of a process without an agent, or reads the agent's messages, also takes its turn anew after
-# each sleep: in an operation of 32 chunks that both threads share that is a few times.
+# Whoever runs an engine, or reads the agent's messages, also takes its turn anew after each sleep: in an operation of
+# 32 chunks that both threads share that is a few times.
 DIRECT = {
     ("worker", "main"): {"lock": 24},
     ("worker", "reduction"): {"lock": 24},
@@ -30,8 +30,8 @@ DIRECT = {
 AGENTS = {
     ("worker", "main"): {"lock": 16},
     ("worker", "reduction"): {"lock": 8},
-    ("agent", "main"): {"lock": 4},
-    ("agent", "reduction"): {"lock": 4},
+    ("agent", "main"): {"lock": 12},
+    ("agent", "reduction"): {"lock": 24},
 }
 
 KINDS = ("allocation", "release", "lock", "mapping")

@@ -69,6 +69,29 @@ START_TEST(one_in_vain_costs_one)
 }
 END_TEST
 
+/* A loop that finds something each time is always awake, and one that then finds nothing sleeps after RS_SPIN_NS. */
+START_TEST(a_loop_sleeps_in_the_end)
+{
+	struct rs_spin s = {0};
+	uint64_t now = 777;
+	unsigned looks = 0;
+
+	ck_assert(!rs_spin_awake(&s, false, now));
+	for (unsigned i = 0; i < 1000; i++, now += 90000)
+		ck_assert(rs_spin_awake(&s, true, now));
+	while (rs_spin_awake(&s, false, now)) {
+		now += 10000;
+		looks++;
+	}
+	ck_assert_uint_ge(looks, 1);
+	ck_assert_uint_le(looks, RS_SPIN_NS / 10000);
+	/* which was in vain */
+	ck_assert(!rs_spin_awake(&s, true, now));
+	ck_assert(!rs_spin_awake(&s, false, now));
+	ck_assert(rs_spin_awake(&s, true, now));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("spin");
@@ -79,6 +102,7 @@ int main(void)
 	tcase_add_test(t, what_comes_soon_is_seen);
 	tcase_add_test(t, long_waits_cost_little);
 	tcase_add_test(t, one_in_vain_costs_one);
+	tcase_add_test(t, a_loop_sleeps_in_the_end);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
