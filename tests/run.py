@@ -262,7 +262,7 @@ def main():
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=("unit", "sim", "fuzz", "e2e"))
     parser.add_argument("--match", default="", help="only programs with this in their name")
-    parser.add_argument("--jobs", type=int, default=min(3, 1 + (os.cpu_count() or 1)), help="programs at once")
+    parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
     parser.add_argument("--timeout", type=float, help="seconds for each; default 150 for units, 300 for others, more "
                         "under sanitizers")
     args = parser.parse_args()
