@@ -26,6 +26,7 @@ LOAD = str(harness.BUILD / "bench" / "reduction-load")
 LIMITS = {"jobs": 8, "connections": 400, "memory": "64MiB"}
 LINES = 5  # of the log in a second, for each event that a stranger can cause
 SECONDS = 0.5  # of a job
+BESIDE = SECONDS if harness.SLOW else 3 * SECONDS  # of one beside a flood
 
 
 def memory(pid):
@@ -97,7 +98,7 @@ class Reducer(Base):
                 self.job(c, "first", ops=2)
                 before, fds = memory(r.pid)[0], descriptors(r.pid)
                 started = time.monotonic()
-                job = self.start_job(c, "beside", seconds=SECONDS + 1)
+                job = self.start_job(c, "beside", seconds=BESIDE)
                 r.wait_text(r"\bjob-started job=beside")
                 p = self.start_abuse(c, kind, address)
                 p.wait_text("^started", stream="out")
@@ -390,7 +391,7 @@ class Agent(Base):
                 self.local_job(c, "first", 2)
                 before, fds = memory(a.pid)[0], descriptors(a.pid)
                 started = time.monotonic()
-                job = self.start_local_job(c, "beside", 300 if harness.SLOW else 1500)
+                job = self.start_local_job(c, "beside", 100 if harness.SLOW else 1500)
                 a.wait_text(r"\bjob-ready job=beside")
                 p = self.start_abuse(c, kind, c.socket_path(0))
                 p.wait_text("^started", stream="out")
