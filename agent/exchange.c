@@ -445,6 +445,24 @@ int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, st
 	return RS_OK;
 }
 
+/* Bytes that `elems` elements of so many bytes take, in a ring or not. */
+static uint64_t span(uint64_t elems, uint64_t size, uint64_t ring)
+{
+	return ring ? min64(elems * size, ring) : elems * size;
+}
+
+/* Is nothing that this rank sends overwritten by a result? */
+static bool is_apart(const struct exchange_op *op)
+{
+	uint64_t size = rs_dtype_size(op->dtype);
+	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
+
+	if (op->op == FRAME_OP_BROADCAST)
+		return true; /* a rank sends or receives */
+	return send + span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
+	       recv + span(op->count, size, op->recv_ring) <= send;
+}
+
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
 	int rc = exchange_check(x->cfg, op, e);
@@ -463,6 +481,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	x->next_position[op->stream] += op->chunks;
 	op->seq = x->next_seq++;
 	op->told = false;
+	op->apart = is_apart(op);
 	op->started_ms = now_ms;
 	op->next = NULL;
 	op->prev = x->last;

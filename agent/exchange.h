@@ -39,7 +39,8 @@ enum { EXCHANGE_SPREAD = 8 }; /* chunks for each link that links may be apart, i
 /* One collective operation. The first part is set by the submitter, who keeps it valid until done was called. */
 struct exchange_op {
 	const void *send; /* this rank's contribution: elements of dtype, or float32 when wide */
-	void *recv;       /* the result, elements of dtype; may be == send when not wide */
+	void *recv;       /* the result, elements of dtype; may be == send when not wide. Nobody else may write to send
+			     or recv before done, but to what has landed where it is a ring */
 	uint64_t count;
 	uint8_t dtype; /* enum rs_dtype */
 	uint8_t op;    /* enum rs_op, or FRAME_OP_BROADCAST */
@@ -73,6 +74,7 @@ struct exchange_op {
 	uint64_t seq;
 	uint8_t stream; /* priority on the wire */
 	bool told;      /* inspect has found something */
+	bool apart;     /* nothing that is sent stands where results go */
 	uint32_t chunk_elems;
 	uint64_t position;    /* chunks of all operations of the same priority before it */
 	uint64_t chunks;      /* in all */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring, header
- * and payload are handed to the driver, its RESULT is read into the operation's memory (by way of the results that are
- * kept for others), its ring entry is free. Failure modes are violations: a RESULT that is not the one expected next, a
- * wrong checksum, a frame that does not belong to the link's state. Each costs the exchange this reducer. */
+ * and payload are handed to the driver, its RESULT is read into the operation's memory (or goes there by way of the
+ * results that are kept for others), its ring entry is free. Failure modes are violations: a RESULT that is not the one
+ * expected next, a wrong checksum, a frame that does not belong to the link's state. Each costs the exchange this
+ * reducer. */
 #include "agent/link.h"
 #include "common/dtype.h"
 
@@ -230,6 +231,19 @@ static uint8_t *result_place(const struct flight *f)
 	return (uint8_t *)op->recv + exchange_place(at, op->recv_ring);
 }
 
+/* Whether the operation keeps the result of a chunk for others until a later one of its chunks takes the place among
+ * the kept ones. It is then read to where it belongs, which may fail in the middle: the contribution must not stand
+ * there, as it is sent again in that case. Of a root's, the result is the contribution. Whoever may use a ring again as
+ * soon as results have landed does not keep them. */
+static bool is_lent(const struct link *l, const struct flight *f)
+{
+	const struct exchange_op *op = f->op;
+
+	if (!retain_displaced(&l->x->retain, f->position, op->position + op->chunks))
+		return false;
+	return op->root ? !op->send_ring : op->apart && !op->recv_ring;
+}
+
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
  * RESULT that begins with the oldest chunk in flight of its priority and finds its place. */
 static void begin_result(struct link *l, uint64_t now_ms)
@@ -237,7 +251,6 @@ static void begin_result(struct link *l, uint64_t now_ms)
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->priority];
 	const struct flight *want;
-	uint8_t *kept = NULL;
 	uint32_t len;
 
 	if (f->priority >= l->x->cfg->sharding.priorities) {
@@ -261,11 +274,31 @@ static void begin_result(struct link *l, uint64_t now_ms)
 	len = want->op ? stream_result_bytes(want->op, flight_elems(want)) : 0;
 	if (!result_fits(l, want, len, now_ms))
 		return;
-	if (l->x->retaining && want->op)
-		kept = retain_place(&l->x->retain, f->priority, want->position);
 	l->payload_left = len;
 	if (len > 0)
-		l->payload = kept ? kept : result_place(want);
+		l->payload = result_place(want);
+	if (l->x->retaining && want->op) {
+		uint8_t *own = retain_place(&l->x->retain, f->priority, want->position);
+
+		if (!is_lent(l, want))
+			l->payload = own;
+	}
+}
+
+/* Where the result of a chunk, complete now, is kept for others; what is not lent is copied between there and the
+ * operation's memory. */
+static const uint8_t *keep_result(struct link *l, const struct flight *f, uint32_t len)
+{
+	struct retain *r = &l->x->retain;
+	const uint8_t *at = f->op->root ? f->payload : l->payload - len;
+
+	if (is_lent(l, f))
+		return at;
+	if (len > 0)
+		memcpy(result_place(f), at, len);
+	if (!f->op->root || !f->head.payload_len)
+		return at;
+	return memcpy(retain_place(r, f->head.priority, f->position), at, f->head.payload_len);
 }
 
 /* The result stands in the caller's memory, and where others may ask for it. */
@@ -274,17 +307,9 @@ static void take_result(struct link *l, const struct flight *f, uint32_t len)
 	struct exchange *x = l->x;
 	uint32_t elems = flight_elems(f);
 
-	if (x->retaining) {
-		uint8_t *kept = l->payload - len;
-
-		if (len > 0)
-			memcpy(result_place(f), kept, len);
-		else if (f->op->root && f->head.payload_len > 0)
-			memcpy(retain_place(&x->retain, f->head.priority, f->position), f->payload,
-			       f->head.payload_len);
+	if (x->retaining)
 		retain_keep(&x->retain, f->head.priority, f->position, &f->head,
-			    elems * (uint32_t)rs_dtype_size(f->head.dtype));
-	}
+			    elems * (uint32_t)rs_dtype_size(f->head.dtype), keep_result(l, f, len));
 	if (f->op->landed && (len > 0 || f->op->root))
 		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }
@@ -331,7 +356,7 @@ static void answer(struct link *l, uint64_t now_ms)
 		const struct flight *had = &s->ring[at & s->mask];
 
 		if (!had->op && had->head.seq == f->seq && had->head.chunk == f->chunk)
-			k = retain_find(&l->x->retain, f->priority, had->position);
+			k = retain_own(&l->x->retain, f->priority, had->position);
 	}
 	if (!k || to->tail - to->head > to->mask) {
 		link_violation(l, now_ms, "it asks for the result of chunk %u of operation %llu, which was not offered",

@@ -23,8 +23,7 @@ int retain_init(struct retain *r, unsigned priorities, uint64_t spread, size_t b
 			       "make sharding.shards or chunk_bytes smaller, or say `failover: fail`");
 	}
 	memset(r->data, 0, all);
-	for (uint64_t i = 0; i < n; i++)
-		r->kept[i].data = r->data + i * stride;
+	r->stride = stride;
 	r->size = spread + 1;
 	return RS_OK;
 }
@@ -55,23 +54,33 @@ bool retain_begin(struct retain *r, unsigned priority, uint64_t position)
 	return true;
 }
 
-uint8_t *retain_place(struct retain *r, unsigned priority, uint64_t position)
+static uint8_t *own_memory(const struct retain *r, unsigned priority, uint64_t position)
 {
-	struct kept *k = &r->kept[index_of(r, priority, position)];
-
-	k->place = 0;
-	if (r->seen[priority] <= position)
-		r->seen[priority] = position + 1;
-	return k->data;
+	return r->data + index_of(r, priority, position) * r->stride;
 }
 
-void retain_keep(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes)
+uint8_t *retain_place(struct retain *r, unsigned priority, uint64_t position)
+{
+	r->kept[index_of(r, priority, position)].place = 0;
+	if (r->seen[priority] <= position)
+		r->seen[priority] = position + 1;
+	return own_memory(r, priority, position);
+}
+
+void retain_keep(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes,
+		 const uint8_t *data)
 {
 	struct kept *k = &r->kept[index_of(r, priority, position)];
 
 	k->place = position + 1;
 	k->of = *of;
 	k->of.payload_len = bytes;
+	k->data = data;
+}
+
+bool retain_displaced(const struct retain *r, uint64_t position, uint64_t end)
+{
+	return end - position > r->size;
 }
 
 const struct kept *retain_find(const struct retain *r, unsigned priority, uint64_t position)
@@ -82,6 +91,19 @@ const struct kept *retain_find(const struct retain *r, unsigned priority, uint64
 		return NULL;
 	k = &r->kept[index_of(r, priority, position)];
 	return k->place == position + 1 ? k : NULL;
+}
+
+const struct kept *retain_own(struct retain *r, unsigned priority, uint64_t position)
+{
+	uint8_t *own = own_memory(r, priority, position);
+	struct kept *k = &r->kept[index_of(r, priority, position)];
+
+	if (k->place != position + 1)
+		return NULL;
+	if (k->data != own && k->of.payload_len > 0)
+		memcpy(own, k->data, k->of.payload_len);
+	k->data = own;
+	return k;
 }
 
 uint64_t retain_start(const struct retain *r, unsigned priority)

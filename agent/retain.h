@@ -5,9 +5,12 @@
  * that is more than `spread` positions beyond the first one that it has no result of (exchange_in_step), and a result
  * says that all ranks have begun the chunk. So whoever sees the result of position q knows that every rank has the
  * results of all positions below q - spread, and a ring of spread + 1 results for each priority holds all that anybody
- * can lack, however many operations they belong to, without any acknowledgement. Results are received into the ring and
- * copied from there: one that is cut off in the middle has not touched the caller's memory, which may still be the
- * contribution.
+ * can lack, however many operations they belong to, without any acknowledgement.
+ *
+ * A result stands in the ring's own memory, or is lent by its operation, whose memory nobody else may touch before the
+ * operation is done. The ring must have forgotten it by then, without being told: so only a result whose place goes to
+ * a later chunk of the same operation may be lent (retain_displaced), since that chunk has a result as well when the
+ * operation is done. What is to be sent from here outlives that, and is copied first (retain_own).
  *
  * No I/O; one thread. */
 #ifndef RS_AGENT_RETAIN_H
@@ -20,11 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A result. of: what its contribution said; of.payload_len: bytes of the result. */
+/* A result. of: what its contribution said; of.payload_len: bytes of the result, which stand at data. */
 struct kept {
 	uint64_t place; /* position + 1; 0: nothing is here */
 	struct frame of;
-	uint8_t *data;
+	const uint8_t *data;
 };
 
 /* Invariant: entry i of a priority holds a position that is i modulo size, or nothing. */
@@ -32,7 +35,8 @@ struct retain {
 	uint64_t size; /* entries of each priority; 0: nothing is retained */
 	struct kept *kept;
 	uint64_t *begun; /* position + 1 of the last contribution that was begun in this place */
-	uint8_t *data;
+	uint8_t *data;   /* the ring's own: entry i has `stride` bytes at i * stride */
+	size_t stride;
 	uint64_t seen[FRAME_PRIORITIES]; /* one more than the highest position whose result began to arrive */
 };
 
@@ -42,12 +46,18 @@ void retain_close(struct retain *r);
 
 /* The contribution of a position is about to be read: true when it is so for the first time. */
 bool retain_begin(struct retain *r, unsigned priority, uint64_t position);
-/* Where the result of a position goes, which begins to arrive; what was there before nobody lacks. */
+/* The result of a position begins to arrive; what was in its place before nobody lacks. Returns the ring's own memory
+ * for it. */
 uint8_t *retain_place(struct retain *r, unsigned priority, uint64_t position);
-/* It is complete there. */
-void retain_keep(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes);
+/* It is complete, at data: in the ring's own memory, or, when retain_displaced says so, elsewhere. */
+void retain_keep(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes,
+		 const uint8_t *data);
+/* Whether the place of a position has gone to another one by the time when all positions below end have results. */
+bool retain_displaced(const struct retain *r, uint64_t position, uint64_t end);
 /* NULL when it is not there. */
 const struct kept *retain_find(const struct retain *r, unsigned priority, uint64_t position);
+/* The same, and its data is in the ring's own memory. */
+const struct kept *retain_own(struct retain *r, unsigned priority, uint64_t position);
 /* All ranks have the results of all positions below. */
 uint64_t retain_start(const struct retain *r, unsigned priority);
 

@@ -180,12 +180,15 @@ goodbye before all have the results
 contributions are filled in twice
 	agent/stream.c
 	s/if \(begun && op->fill/if (op->fill/
-a result that is cut off has been in the caller's memory
+a result that is cut off has been where the contribution is
 	agent/link.c
-	s/kept \? kept : result_place\(want\)/result_place(want)/
+	s/op->apart && !op->recv_ring/!op->recv_ring/
 the root of a broadcast keeps nothing
 	agent/link.c
-	s/else if \(f->op->root && f->head.payload_len > 0\)/else if (0)/
+	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
+results are lent beyond their operation
+	agent/retain.c
+	s/end - position > r->size/end - position >= r->size/
 KEPT says what another chunk gave
 	agent/link.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/

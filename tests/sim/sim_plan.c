@@ -90,17 +90,20 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	static const uint8_t ops[] = {
 	    RS_SUM, RS_SUM, RS_SUM, RS_AVG, RS_AVG, RS_PROD, RS_MAX, RS_MIN, FRAME_OP_BROADCAST};
 	bool long_stream = t->ops_n == SIM_OPS && t->cfg.sharding.priorities == 1;
-	uint32_t chunk;
+	uint32_t chunk, chunks = 10;
 
 	memset(p, 0, sizeof *p);
 	p->seed = sim_random(s);
 	p->dtype = sim_chance(s, 20) ? RS_FLOAT32 : (uint8_t)sim_below(s, RS_DTYPE_NR);
 	p->op = ops[sim_below(s, sizeof ops)];
 	chunk = t->cfg.sharding.chunk_bytes / (uint32_t)rs_dtype_size(p->dtype);
-	p->count = sim_chance(s, 5) ? 0
-				    : 1 + sim_below(s, sim_chance(s, 60) && !long_stream   ? chunk
-						       : sim_chance(s, 90) && !long_stream ? 4 * chunk
-											   : 10 * chunk);
+	if (sim_chance(s, 60) && !long_stream)
+		chunks = 1;
+	else if (sim_chance(s, 90) && !long_stream)
+		chunks = 4;
+	else if (sim_chance(s, long_stream ? 30 : 10))
+		chunks = 60; /* more of one operation than what is kept of the stream */
+	p->count = sim_chance(s, 5) ? 0 : 1 + sim_below(s, chunks * chunk);
 	p->root = sim_below(s, t->world);
 	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);
 	if (rs_dtype_is_half(p->dtype) && p->op != FRAME_OP_BROADCAST)

@@ -5,6 +5,7 @@
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
+#include "tests/sim/sim_kept.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,12 @@ static void op_succeeded(struct rank_op *o)
 	struct rank *k = o->rank;
 	bool takes = !o->op.root;
 
+	size_t size = rs_dtype_size(o->op.dtype), in = o->op.wide ? sizeof(float) : size;
+
 	k->sim->stats->ops_ok++;
+	if (kept_within(k->x, o->recv, o->op.count * size) || kept_within(k->x, o->send, o->op.count * in))
+		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
+			 k->team->job, k->index, o->index);
 	if (takes && !result_is_right(o, 0, o->op.count))
 		sim_fail(k->sim, "%s rank %u: operation %u gives a wrong result", k->team->job, k->index, o->index);
 	if (o->landed != o->op.count)
@@ -70,8 +76,14 @@ static void op_succeeded(struct rank_op *o)
 			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.count, o->index);
 }
 
+/* Its caller does with the memory what it likes, and gives it back: whoever reads it later finds nothing of the
+ * operation, and the sanitizer finds him. */
 static void op_free(struct rank_op *o)
 {
+	size_t size = rs_dtype_size(o->op.dtype);
+
+	memset(o->recv, 0xdb, o->op.count * size);
+	memset(o->send, 0xdb, o->op.count * (o->op.wide ? sizeof(float) : size));
 	if (o->recv != o->send)
 		free(o->recv);
 	free(o->send);
@@ -79,7 +91,6 @@ static void op_free(struct rank_op *o)
 	o->send = o->recv = o->filled = NULL;
 }
 
-/* The memory is given back at once: whoever touches it later is found by the sanitizer. */
 static void on_done(struct exchange_op *op, const struct rs_err *err)
 {
 	struct rank_op *o = op->user;

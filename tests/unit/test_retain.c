@@ -36,8 +36,10 @@ static void take(struct retain *r, unsigned priority, uint64_t position)
 {
 	struct frame of = head_of(priority, position);
 
-	memset(retain_place(r, priority, position), byte_of(priority, position), BYTES);
-	retain_keep(r, priority, position, &of, BYTES);
+	uint8_t *at = retain_place(r, priority, position);
+
+	memset(at, byte_of(priority, position), BYTES);
+	retain_keep(r, priority, position, &of, BYTES, at);
 }
 
 static void expect_kept(const struct retain *r, unsigned priority, uint64_t position)

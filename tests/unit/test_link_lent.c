@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results that stand in the caller's memory alone until later ones of the same operation displace them from what is
+ * kept; retain.h. Everything else is received into memory of the exchange's and copied. */
+#include "common/dtype.h"
+#include "tests/unit/fake_ops.h"
+#include "tests/unit/fake_views.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	SIZE = 17, /* results that are kept where there are two links: 16 apart, and one */
+	CHUNKS = 40,
+	ELEMS = CHUNKS * VIEWS_CHUNK,
+	RING = 20, /* chunks */
+	CHUNK_BYTES = VIEWS_CHUNK * sizeof(float),
+};
+
+/* Where the payload of a result goes whose header has come on a link: the bytes of the chunk that is due there. */
+static const uint8_t *receives_at(struct reducers *f, unsigned link)
+{
+	struct reducer_link *l = &f->l[link];
+	struct frame h;
+	struct iovec iov[2];
+	void *payload;
+	size_t rest = reducers_result(f, link, l->answered, &h, &payload);
+
+	reducers_answer(f, link);
+	l->out.len -= rest;
+	while (reducers_step(f, link))
+		;
+	ck_assert_uint_eq(exchange_recv_target(f->x, link, iov), 2);
+	l->out.len += rest;
+	return iov[0].iov_base;
+}
+
+/* Which operations lend how many of their first results. */
+static const struct {
+	const char *what;
+	struct exchange_op op;
+	bool in_place;
+	unsigned chunks, lent;
+} rows[] = {
+    {"a long one", {0}, false, CHUNKS, CHUNKS - SIZE},
+    {"one that fits", {0}, false, SIZE, 0},
+    {"one more", {0}, false, SIZE + 1, 1},
+    {"in place", {0}, true, CHUNKS, 0},
+    {"into a ring", {.recv_ring = RING * CHUNK_BYTES}, false, CHUNKS, 0},
+    {"from a ring", {.send_ring = RING * CHUNK_BYTES}, false, CHUNKS, CHUNKS - SIZE},
+    {"a broadcast, which sends nothing", {.op = FRAME_OP_BROADCAST}, true, CHUNKS, CHUNKS - SIZE},
+};
+
+START_TEST(where_results_are_received)
+{
+	float *x = ops_numbers(ELEMS), *y = rows[_i].in_place ? x : calloc(ELEMS, sizeof *y);
+	struct exchange_op op = rows[_i].op;
+	struct reducers f;
+	struct fake_op o;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	op.send = x;
+	op.recv = y;
+	op.count = (uint64_t)rows[_i].chunks * VIEWS_CHUNK;
+	op.dtype = RS_FLOAT32;
+	ops_submit(&f, &o, op);
+	reducers_pump(&f);
+	for (unsigned i = 0; i < rows[_i].chunks; i++) {
+		const uint8_t *at = receives_at(&f, i % 2);
+
+		if ((at == (uint8_t *)y + i * CHUNK_BYTES) != (i < rows[_i].lent))
+			ck_abort_msg("%s: chunk %u goes elsewhere", rows[_i].what, i);
+		reducers_pump(&f);
+	}
+	ck_assert_int_eq(o.done, 1);
+	if (op.op == RS_SUM && !op.recv_ring && !op.send_ring)
+		ops_expect_tripled(y, op.count);
+	reducers_close(&f);
+	if (y != x)
+		free(y);
+	free(x);
+}
+END_TEST
+
+/* The first of two links has results of all that it may send while the second has none; then the second's reducer is
+ * lost. Returns how many frames with chunks the first had sent before. */
+static unsigned lose_the_second(struct reducers *f)
+{
+	unsigned sent;
+
+	while (f->l[0].answered < f->l[0].data_n) {
+		reducers_answer(f, 0);
+		reducers_pump(f);
+	}
+	sent = f->l[0].data_n;
+	f->l[1].dead = f->resume = true;
+	reducers_cut(f, 1, "cut");
+	reducers_pump(f);
+	return sent;
+}
+
+/* The contribution is sent again as it was, wherever a result of it has begun to stand. */
+START_TEST(a_result_in_part_leaves_the_contribution)
+{
+	bool in_place = _i;
+	float *x = ops_numbers(ELEMS), *y = in_place ? x : calloc(ELEMS, sizeof *y);
+	struct reducers f;
+	struct fake_op o;
+	struct frame h;
+	void *payload;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	ops_submit_floats(&f, &o, x, y, ELEMS);
+	reducers_pump(&f);
+	reducers_result(&f, 1, 0, &h, &payload);
+	reducers_say(&f, 1, &h, payload);
+	f.l[1].out.len -= 100;
+	reducers_pump(&f);
+	lose_the_second(&f);
+	f.answer = true;
+	while (f.l[0].answered < f.l[0].data_n)
+		reducers_answer(&f, 0);
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	ops_expect_tripled(y, ELEMS);
+	reducers_close(&f);
+	if (!in_place)
+		free(y);
+	free(x);
+}
+END_TEST
+
+static void expect_kept(const struct reducers *f, unsigned chunk, float factor)
+{
+	const float *got = (const float *)(const void *)f->l[0].kept_payload;
+
+	ck_assert_uint_eq(f->l[0].kept.chunk, chunk);
+	ck_assert_uint_eq(f->l[0].kept.payload_len, CHUNK_BYTES);
+	for (unsigned i = 0; i < VIEWS_CHUNK; i++)
+		if (got[i] != factor * (float)((chunk * VIEWS_CHUNK + i) % 1000 + 1))
+			ck_abort_msg("element %u of chunk %u is %g", i, chunk, (double)got[i]);
+}
+
+/* What is lent is what others get; of a root's broadcast, its own bytes. */
+START_TEST(what_is_lent_can_be_asked_for)
+{
+	bool root = _i;
+	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
+	struct reducers f;
+	struct fake_op o;
+	unsigned sent;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	ops_submit(&f, &o,
+		   (struct exchange_op){.send = x,
+					.recv = y,
+					.count = ELEMS,
+					.dtype = RS_FLOAT32,
+					.op = root ? FRAME_OP_BROADCAST : RS_SUM,
+					.root = root});
+	reducers_pump(&f);
+	sent = lose_the_second(&f);
+	ck_assert_str_eq(views_said(&f, 0, sent), "H0 D1 H2 D3");
+	ck_assert_int_eq(o.done, 0);
+	reducers_fetch(&f, 0, sent + 2);
+	reducers_pump(&f);
+	expect_kept(&f, 2, root ? 1 : 3);
+	while (!o.done) {
+		reducers_answer(&f, 0);
+		reducers_pump(&f);
+	}
+	if (!root)
+		ops_expect_tripled(y, ELEMS);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
+/* Nor does a reducer make the exchange read memory that is its caller's again, when it asks for what it has no use for
+ * and takes the answer late. */
+START_TEST(an_answer_outlives_its_operation)
+{
+	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
+	struct reducers f;
+	struct fake_op o;
+	unsigned sent;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	ops_submit_floats(&f, &o, x, y, ELEMS);
+	reducers_pump(&f);
+	sent = lose_the_second(&f);
+	f.mute = true;
+	reducers_fetch(&f, 0, sent + 2);
+	reducers_pump(&f);
+	memset(y + 2 * VIEWS_CHUNK, 0xdb, CHUNK_BYTES); /* as if it were done */
+	f.mute = false;
+	reducers_pump(&f);
+	expect_kept(&f, 2, 3);
+	exchange_abort(f.x, RS_ECLOSED, "enough", f.now_ms);
+	reducers_pump(&f);
+	ck_assert_int_eq(o.done, 1);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
+#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
+
+int main(void)
+{
+	Suite *suite = suite_create("link_lent");
+	TCase *tc = tcase_create("results");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, where_results_are_received, 0, COUNT(rows));
+	tcase_add_loop_test(tc, a_result_in_part_leaves_the_contribution, 0, 2);
+	tcase_add_loop_test(tc, what_is_lent_can_be_asked_for, 0, 2);
+	tcase_add_test(tc, an_answer_outlives_its_operation);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
