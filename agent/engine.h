@@ -55,8 +55,9 @@ bool engine_look_begin(struct engine *en);
 bool engine_look(struct engine *en);
 void engine_look_end(struct engine *en);
 
-/* Bytes of the largest operation that engine_submit sends itself, and for which engine_look_begin is worth it: to do
- * more takes longer than a wake-up, and the thread may have other things to do. */
+/* Bytes of the largest operation that is small: engine_submit sends it itself, engine_look_begin is worth it, and who
+ * waits for it had better look before sleeping (`soon`), here or for the agent. To do more takes longer than a wake-up,
+ * and the thread may have other things to do. */
 enum { ENGINE_SMALL_BYTES = 64 << 10 };
 
 /* The `ready` of an operation that was submitted has grown. Never blocks. Any thread. */

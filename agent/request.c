@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/request.h"
+#include "agent/engine.h"
 #include "common/dtype.h"
 
 #include <errno.h>
@@ -9,8 +10,6 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-enum { REQUEST_SOON_BYTES = 64 << 10 }; /* of an operation that is over soon */
 
 struct request_pool {
 	pthread_mutex_t lock;
@@ -156,7 +155,7 @@ static bool run_backend(struct request_pool *pool, const struct reduction_reques
 	pthread_mutex_unlock(&pool->lock);
 	if (!b)
 		return false;
-	soon = req->base.count * rs_dtype_size(req->base.dtype) <= REQUEST_SOON_BYTES;
+	soon = req->base.count * rs_dtype_size(req->base.dtype) <= ENGINE_SMALL_BYTES;
 	done = b->v->wait(b, is_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
 	if (--pool->running == 0)
