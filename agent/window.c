@@ -37,6 +37,8 @@ static void grow(struct window *w)
 static void lose(struct window *w, uint64_t now_ms)
 {
 	w->starting = false;
+	if (w->limit <= 2)
+		w->shallow_until_ms = now_ms + WINDOW_SHALLOW_MS;
 	w->limit = w->limit / 2 > 0 ? w->limit / 2 : 1;
 	w->hold_until_ms = now_ms + w->hold_ms;
 	w->hold_ms = w->hold_ms < WINDOW_HOLD_MAX_MS / 2 ? w->hold_ms * 2 : WINDOW_HOLD_MAX_MS;
@@ -94,6 +96,8 @@ static void follow(struct window *w, const struct window_signal *s, uint64_t now
 	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		grow(w);
 	}
+	if (w->limit < 2 && w->most > 1 && queued_us <= WINDOW_PAIR_US && now_ms >= w->shallow_until_ms)
+		w->limit = 2;
 }
 
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms)

@@ -10,6 +10,10 @@
  * halves it and keeps it from growing for a while, longer each time, for ports whose queue is too short to be seen in
  * the delay. Chunk round trips would not do, since they also contain the wait for slow ranks.
  *
+ * With one chunk in flight a link waits for each result before it sends on, and what n ranks have in flight just fills
+ * a reducer's port: any delay of one is lost time, and the last link to end makes all wait. So there are two as long as
+ * that is no long queue, and two have lost nothing of late.
+ *
  * A link that needs several chunks in flight to be busy at all (a long one, or a fast one) makes more noise by itself
  * than that allows. So the window is never below twice what the best recent rate brings within a smallest round trip,
  * after a loss either, as BBR's (Cardwell et al., 2016): less would lower the rate, and twice as much lets it rise. */
@@ -22,6 +26,8 @@
 enum {
 	WINDOW_ROOM_US = 250,      /* queueing delay below which the window grows */
 	WINDOW_FULL_US = 1000,     /* and above which it shrinks, or half the smallest round trip if that is longer */
+	WINDOW_PAIR_US = 1500,     /* up to which two chunks are in flight, unless two were too many .. */
+	WINDOW_SHALLOW_MS = 60000, /* .. within this time */
 	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
 	WINDOW_HOLD_MAX_MS = 60000,
 	WINDOW_SPAN_MS = 20, /* the rate is measured over that, or WINDOW_SPAN_RTTS smallest round trips if longer */
@@ -47,7 +53,8 @@ struct window {
 	bool starting;    /* no congestion was seen yet: the window doubles */
 	uint64_t lost;    /* retransmitted segments at the last signal */
 	uint64_t hold_until_ms;
-	uint64_t deaf_until_ms; /* a loss until then belongs to the one before */
+	uint64_t shallow_until_ms; /* until then two chunks are too many */
+	uint64_t deaf_until_ms;    /* a loss until then belongs to the one before */
 	uint32_t hold_ms;
 	uint64_t span_from_ms;
 	uint64_t span_bytes; /* of results that came since then */
