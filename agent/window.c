@@ -96,7 +96,8 @@ static void follow(struct window *w, const struct window_signal *s, uint64_t now
 	} else if ((queued_us < WINDOW_ROOM_US || little) && limited && now_ms >= w->hold_until_ms) {
 		grow(w);
 	}
-	if (w->limit < 2 && w->most > 1 && queued_us <= WINDOW_PAIR_US && now_ms >= w->shallow_until_ms)
+	if (w->limit < 2 && w->most > 1 && !s->one_will_do && queued_us <= WINDOW_PAIR_US &&
+	    now_ms >= w->shallow_until_ms)
 		w->limit = 2;
 }
 

@@ -69,6 +69,7 @@ struct window_signal {
 	/* Both ends are on this machine: there is no port whose queue could overflow, and this is what is to be in
 	 * flight; 0: they are not. */
 	uint32_t local_bytes;
+	bool one_will_do; /* two chunks in flight are not better than one */
 };
 
 /* Begins small when it is going to have signals, else as large as it may be. */

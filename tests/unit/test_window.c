@@ -96,6 +96,21 @@ START_TEST(test_signals)
 }
 END_TEST
 
+/* What would be two is one where the signal says that this is no better. */
+START_TEST(test_one_will_do)
+{
+	struct window w;
+	struct window_signal s = {.rtt_us = 600, .min_rtt_us = 100, .one_will_do = true};
+
+	window_init(&w, 1, 16, true);
+	window_signal(&w, &s, 0);
+	ck_assert_uint_eq(w.limit, 1);
+	s.one_will_do = false;
+	window_signal(&w, &s, 1);
+	ck_assert_uint_eq(w.limit, 2);
+}
+END_TEST
+
 START_TEST(test_local_takes_all)
 {
 	struct window w;
@@ -258,6 +273,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
+	tcase_add_test(tc, test_one_will_do);
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
 	tcase_add_test(tc, test_long_link);
