@@ -154,6 +154,7 @@ class Proc:
     def __init__(self, name, argv, env=None, cwd=None):
         self.name, self.argv = name, argv
         self.code = None
+        self._asked = False  # to end
         self.killed = False  # ended on purpose: its exit status is not checked
         self.started = time.monotonic()
         full = {k: v for k, v in os.environ.items() if not _LAUNCHER.match(k)}
@@ -257,6 +258,7 @@ class Proc:
 
     def signal(self, number):
         """Sends a signal, to the process alone."""
+        self._asked |= number in (signal.SIGTERM, signal.SIGINT)
         if self.running():
             self._popen.send_signal(number)
 
@@ -269,8 +271,10 @@ class Proc:
         self._drain()
 
     def stop(self, timeout=20):
-        """Asks it to end by SIGTERM and returns `code`."""
-        self.signal(signal.SIGTERM)
+        """Asks it to end by SIGTERM, unless it was asked before, and returns `code`. A second signal could come when it
+        has none of its handlers any more."""
+        if not self._asked:
+            self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def report(self):
