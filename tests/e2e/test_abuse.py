@@ -44,9 +44,8 @@ class Base(unittest.TestCase):
         return self.enterContext(harness.Cluster(**more))
 
     def start_abuse(self, c, kind, address):
-        env = {"PYTHONDONTWRITEBYTECODE": "1"}
         argv = ["/usr/bin/python3", str(harness.ROOT / "tests" / "e2e" / "abuse.py"), kind, address]
-        return c.start(kind, ["/bin/sh", "-c", 'ulimit -n "$(ulimit -Hn)"; exec "$@"', "sh", *argv], env)
+        return c.start(kind, ["/bin/sh", "-c", 'ulimit -n "$(ulimit -Hn)"; exec "$@"', "sh", *argv])
 
     def end_abuse(self, p):
         """What it counted."""
