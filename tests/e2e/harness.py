@@ -28,6 +28,7 @@ libreduction, never the test program: under a sanitizer its runtime has to be lo
 harness arranges for workers.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -108,6 +109,7 @@ def _runtime():
     return "libtsan.so" if "thread" in SAN else "libasan.so"
 
 
+@functools.lru_cache
 def _compiler_file(name):
     """Path of a library that the compiler brings."""
     argv = [os.environ.get("CC", "gcc"), "-print-file-name=" + name]
@@ -131,6 +133,9 @@ def sanitizer_env(argv):
         # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
         env["ASAN_OPTIONS"] = "detect_leaks=0"  # the interpreter's own, of which there are many
+        # Python and its modules are not built for it: what they tell it by the functions that it intercepts is half of
+        # the time of such a process. Races of libreduction by memcpy() and the like are left to programs in C.
+        env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
     return env
 
 
@@ -141,7 +146,7 @@ def worker_env():
         "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(BUILD / "pycache"),  # not beside the sources, and not once for each process
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
@@ -447,6 +452,7 @@ class Cluster:
         """Writes the configuration file of this cluster, with a dict merged into it; returns its path."""
         tree = {
             "job": {"name": "test", "transport": self.transport},
+            "sharding": {"chunk_bytes": "32KiB"},  # as between machines, where tests are to be about that
             "reducers": [
                 {"id": f"r{i}", "address": self.address(i), "lanes": self.lanes} for i in range(len(self.reducers))
             ],
