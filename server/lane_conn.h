@@ -32,8 +32,8 @@ struct lane_conn {
 };
 
 uv_loop_t *lane_thread_loop(struct lane_thread *t);
-/* To be called at the end of every event in which a transport gave bytes to a session or took some: looks after
- * sessions that became ready. */
+/* To be called at the end of every event in which a transport gave bytes to a session or took some: now and then looks
+ * after a session that became ready. */
 void lane_thread_turn(struct lane_thread *t);
 
 /* Makes a connection of the wire, which is moved there; `detect_ms`: unsent bytes that the peer does not take for so
