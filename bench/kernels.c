@@ -177,7 +177,7 @@ static void run(const struct bench *b, struct job j)
 		median = speed[b->repeats / 2];
 		if (b->json)
 			printf("{\"kernel\":\"%s\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"%s\",\"bytes\":%zu,"
-			       "\"repeats\":%u,\"gbps_median\":%.3f,\"gbps_min\":%.3f,\"gbps_max\":%.3f}\n",
+			       "\"repeats\":%u,\"gbps_median\":%.6g,\"gbps_min\":%.6g,\"gbps_max\":%.6g}\n",
 			       j.name, rs_dtype_name(j.dtype), table, j.place, b->bytes[place], b->repeats, median,
 			       speed[0], speed[b->repeats - 1]);
 		else
@@ -305,9 +305,9 @@ static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned 
 	if (b->json)
 		printf(
 		    "{\"kernel\":\"sum\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"L2 to memory\",\"bytes\":%zu,"
-		    "\"repeats\":%u,\"gbps_median\":%.3f,\"gbps_min\":%.3f,\"gbps_max\":%.3f,\"plain_add_gbps\":%.3f,"
-		    "\"memcpy_gbps\":%.3f,\"over_plain_add\":%.5f,\"tsc_ghz\":%.3f,\"tsc_per_byte_sent\":%.4f,"
-		    "\"cores_per_100gbit\":%.3f}\n",
+		    "\"repeats\":%u,\"gbps_median\":%.6g,\"gbps_min\":%.6g,\"gbps_max\":%.6g,\"plain_add_gbps\":%.6g,"
+		    "\"memcpy_gbps\":%.6g,\"over_plain_add\":%.6g,\"tsc_ghz\":%.6g,\"tsc_per_byte_sent\":%.6g,"
+		    "\"cores_per_100gbit\":%.6g}\n",
 		    rs_dtype_name(dtype), k->name, b->bytes[1], b->repeats, sum, s.sum[0], s.sum[b->repeats - 1], add,
 		    copy, ratio, ghz, ghz / sent, 12.5 / sent);
 	else
