@@ -50,7 +50,7 @@ SAN = os.environ.get("REDUCTION_SAN", "")
 PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PATH may name another one
 
 # Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
-SCALE = 10 if "thread" in SAN else 4 if SAN else 1
+SCALE = 10 if "thread" in SAN else 4 if SAN else 2
 
 # Timeout of a connect that cannot succeed: several attempts have to fit in, also where a thread stands still for longer
 # than a second, and all of it is waited for. Not for those that can: they may have to wait for others to start.
