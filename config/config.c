@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
-#include "common/address.h"
 #include "common/tls.h"
 #include "config/schema.h"
 #include "config/shardmap.h"
@@ -21,8 +20,6 @@ enum {
 	REDUCER_LANES_AUTO_MAX = 16,
 	CHUNK_AUTO_MAX = 32 << 10,
 	CHUNK_AUTO_MIN = 8 << 10,
-	CHUNK_LOCAL = 128 << 10,
-	SHARDS_LOCAL = 16, /* for chunks of CHUNK_LOCAL: what failover keeps at the workers grows with both */
 	CHUNK_US = 600,
 };
 
@@ -309,20 +306,9 @@ static void choose_lanes(struct rs_config *cfg)
 	}
 }
 
-static bool all_on_loopback(const struct rs_config *cfg)
-{
-	struct rs_end end;
-
-	for (unsigned i = 0; i < cfg->reducers_n; i++)
-		if (!rs_end_of_text(&end, cfg->reducers[i].address) || !rs_end_is_loopback(&end))
-			return false;
-	return true;
-}
-
 /* A chunk is to pass the slowest link that the file knows of in CHUNK_US: n workers' chunks meet at a reducer's port,
  * whose queue is short in time and therefore shorter in bytes where links are slow. Measured at 1 Gbit/s, where 32 KiB
- * were best, and at 250 Mbit/s, where 16 KiB were. Within a machine there is no such port, and a chunk costs system
- * calls and wake-ups: 1 MiB through loopback took 2.9, 2.7, 2.4, 2.5 and 2.7 ms with 32, 64, 128, 256 and 512 KiB. */
+ * were best, and at 250 Mbit/s, where 16 KiB were. */
 static void choose_chunk(struct rs_config *cfg)
 {
 	uint64_t rate = cfg->plan.bandwidth;
@@ -334,7 +320,7 @@ static void choose_chunk(struct rs_config *cfg)
 		if (cfg->workers[i].bandwidth && (!rate || cfg->workers[i].bandwidth < rate))
 			rate = cfg->workers[i].bandwidth;
 	cfg->sharding.chunk_auto = true;
-	cfg->sharding.chunk_bytes = !rate && all_on_loopback(cfg) ? CHUNK_LOCAL : CHUNK_AUTO_MAX;
+	cfg->sharding.chunk_bytes = CHUNK_AUTO_MAX;
 	while (rate && cfg->sharding.chunk_bytes > CHUNK_AUTO_MIN &&
 	       cfg->sharding.chunk_bytes > rate / 8 * CHUNK_US / 1000000)
 		cfg->sharding.chunk_bytes /= 2;
@@ -345,7 +331,6 @@ static int finish(struct reading *r)
 {
 	struct rs_config *cfg = r->cfg;
 	const struct ydoc_node *map = seen(r, "sharding", "map");
-	bool local;
 
 	if (!cfg->reducers && add_local_reducer(r))
 		return RS_ENOMEM;
@@ -357,13 +342,11 @@ static int finish(struct reading *r)
 	choose_lanes(cfg);
 	if (cfg->sharding.chunk_bytes == 0)
 		choose_chunk(cfg);
-	local = cfg->sharding.chunk_auto && cfg->sharding.chunk_bytes == CHUNK_LOCAL;
 	name_hosts(cfg);
 	if (map)
 		return shardmap_read(cfg, r->doc, map, r->e);
 	if (cfg->sharding.shards == 0)
-		cfg->sharding.shards =
-		    shardmap_default_shards(cfg->reducers, cfg->reducers_n, local ? SHARDS_LOCAL : SHARDMAP_LEAST);
+		cfg->sharding.shards = shardmap_default_shards(cfg->reducers, cfg->reducers_n);
 	if (cfg->sharding.shards < cfg->reducers_n)
 		return ydoc_fail(r->doc, seen(r, "sharding", "shards"), "sharding.shards", r->e,
 				 "found %u, expected at least %u, one for each reducer", cfg->sharding.shards,

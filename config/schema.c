@@ -110,12 +110,11 @@ const struct schema_key schema_keys[] = {
 
 {"sharding", "shards", SCHEMA_NUMBER, AT(sharding, shards), .min = 1, .max = RS_SHARDS_MAX, .zero_word = "auto",
  .def = "auto", .help = "Into how many shards the work is divided; `auto`: as many as `map` names, else at least 64 "
- "(16 where `chunk_bytes: auto` is 128KiB) and so many that equal reducers get equal shares"},
+ "and so many that equal reducers get equal shares"},
 {"sharding", "chunk_bytes", SCHEMA_BYTES, AT(sharding, chunk_bytes), .min = RS_CHUNK_MIN, .max = RS_CHUNK_MAX,
  .step = 64, .zero_word = "auto", .def = "auto", .help = "Buffers are cut into chunks of this size; chunk i of "
  "operation q belongs to shard (i + q) modulo shards; `auto`: 32KiB, or 16KiB or 8KiB where it would take more than "
- "0.6 ms on the slowest link whose `bandwidth` the file names; 128KiB where it names none and the `address` of every "
- "reducer is a number of this machine itself, as 127.0.0.1:7600"},
+ "0.6 ms on the slowest link whose `bandwidth` the file names"},
 {"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "32",
  .help = "Most chunks that a worker may have outstanding on a lane, and an eighth of that (at least one) more for each "
  "further priority; how many it has follows from the network's delay. Bounds a reducer's memory, see `limits.memory`"},

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARDS_EACH = 16 };
+enum { SHARDS_LEAST = 64, SHARDS_EACH = 16 };
 
 /* A reducer's part while shards are dealt out. Weights are in millionths, so all arithmetic is exact. */
 struct share {
@@ -22,7 +22,7 @@ static uint64_t millionths(double weight)
 	return (uint64_t)(weight * 1e6 + 0.5);
 }
 
-unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, unsigned least)
+unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n)
 {
 	bool weights_equal = true, lanes_equal = true;
 	unsigned unit;
@@ -32,9 +32,9 @@ unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, 
 		lanes_equal = lanes_equal && reducers[i].lanes == reducers[0].lanes;
 	}
 	if (!weights_equal)
-		return n * SHARDS_EACH > SHARDMAP_LEAST ? n * SHARDS_EACH : SHARDMAP_LEAST;
+		return n * SHARDS_EACH > SHARDS_LEAST ? n * SHARDS_EACH : SHARDS_LEAST;
 	unit = lanes_equal && n * reducers[0].lanes <= RS_SHARDS_MAX ? n * reducers[0].lanes : n;
-	return (least + unit - 1) / unit * unit;
+	return (SHARDS_LEAST + unit - 1) / unit * unit;
 }
 
 /* Apportions by largest remainder, but at least one shard to each. */

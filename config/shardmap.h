@@ -7,12 +7,10 @@
 #include "config/config.h"
 #include "config/ydoc.h"
 
-enum { SHARDMAP_LEAST = 64 }; /* shards where nothing speaks for fewer */
-
-/* How many shards are used when the file does not say: with equal weights the smallest number from `least` on that
- * gives each lane of each reducer the same share (each reducer, when lanes differ or are very many); with different
- * weights SHARDMAP_LEAST and at least 16 for each reducer, so that shares come near the weights. */
-unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n, unsigned least);
+/* How many shards are used when the file does not say: with equal weights the smallest number from 64 on that gives
+ * each lane of each reducer the same share (each reducer, when lanes differ or are very many); with different weights
+ * at least 16 for each reducer, so that shares come near the weights. */
+unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n);
 
 /* Fills owner[0..shards) so that each of n reducers gets its share by weight, at least one, and consecutive shards
  * belong to different reducers where possible. Same result on every machine. Needs n <= shards; RS_ENOMEM is the only

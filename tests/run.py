@@ -219,7 +219,7 @@ class Runner:
         if self.stopped():
             return
         limit = self.timeout or program.limit
-        env = dict(os.environ, PYTHONPYCACHEPREFIX=str(pathlib.Path(program.build or ROOT / "build") / "pycache"))
+        env = dict(os.environ)
         env.update(program.env, REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
         for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that is run by a test is not part of this one

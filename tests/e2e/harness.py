@@ -132,7 +132,8 @@ def sanitizer_env(argv):
     if SAN and os.path.basename(argv[0]).startswith("python"):
         # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
-        env["ASAN_OPTIONS"] = "detect_leaks=0"  # the interpreter's own, of which there are many
+        # leaks are the interpreter's own, of which there are many; to keep all that it frees takes it long
+        env["ASAN_OPTIONS"] = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=64"
         # Python and its modules are not built for it: what they tell it by the functions that it intercepts is half of
         # the time of such a process. Races of libreduction by memcpy() and the like are left to programs in C.
         env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
@@ -146,7 +147,6 @@ def worker_env():
         "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPYCACHEPREFIX": str(BUILD / "pycache"),  # not beside the sources, and not once for each process
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
@@ -452,7 +452,6 @@ class Cluster:
         """Writes the configuration file of this cluster, with a dict merged into it; returns its path."""
         tree = {
             "job": {"name": "test", "transport": self.transport},
-            "sharding": {"chunk_bytes": "32KiB"},  # as between machines, where tests are to be about that
             "reducers": [
                 {"id": f"r{i}", "address": self.address(i), "lanes": self.lanes} for i in range(len(self.reducers))
             ],
