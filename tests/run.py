@@ -80,7 +80,7 @@ def has_threads(source):
 def program(source, build, san):
     unit, sim, fuzz = (source.parent.name == kind for kind in ("unit", "sim", "fuzz"))
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
-    limit = 300 * (5 if "thread" in san else 3 if san else 2)  # for machines with a bad day: a hang is longer
+    limit = 1200  # for a machine with a bad day, where test_elastic took 540 and test_tls 410 s: a hang is longer
     # without sanitizers end-to-end tests look at how long things take
     parallel = source.parent.name != "e2e" or bool(san) or BESIDE in source.read_text()[:2000]
     before = fixed_addresses() if "thread" in san else []
