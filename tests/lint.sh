@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 list() { # files of the tree, not of a build, whose name matches one of the patterns
 	local names=(-false)
 	for pattern in "$@"; do names+=(-o -name "$pattern"); done
-	find . \( -name build -o -name .git \) -prune -o -type f \( "${names[@]}" \) -print | sort
+	find . \( -name build -o -name .git -o -name __pycache__ \) -prune -o -type f \( "${names[@]}" \) -print | sort
 }
 
 if [ "${1-}" = --list-c ]; then
