@@ -116,6 +116,14 @@ def _compiler_file(name):
     return os.path.realpath(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
 
 
+def _speaks_grpc(argv):
+    """Whether a daemon's command line or configuration says so."""
+    if os.path.basename(argv[0]) not in ("reduction-server", "reduction-agent"):
+        return False
+    files = [argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--config"]
+    return "--grpc" in argv or any('"grpc"' in pathlib.Path(f).read_text() for f in files if os.path.isfile(f))
+
+
 def sanitizer_env(argv):
     """Variables with which a program of a build with sanitizers, or a Python that loads its library, is started."""
     env = {
@@ -123,13 +131,14 @@ def sanitizer_env(argv):
         "TSAN_OPTIONS": f"second_deadlock_stack=1:exitcode=66:suppressions={ROOT / 'tests' / 'e2e' / 'tsan.supp'}",
         "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     }
-    if os.path.basename(argv[0]) in ("reductionctl", "reduction-server", "reduction-agent"):
+    name = os.path.basename(argv[0])
+    if name in ("reductionctl", "reduction-server", "reduction-agent"):
         # LeakSanitizer itself crashes at times, on threads of gRPC that are ending, where it looks at what threads hold
         env["LSAN_OPTIONS"] = "use_tls=0:print_suppressions=0"
-    if os.path.basename(argv[0]) == "reductionctl":
-        # it ends right after its last call, and asks over TLS by gRPC alone
+    if name == "reductionctl" or _speaks_grpc(argv):
+        # it may end right after something of OpenSSL's on a thread of gRPC: that leaks nothing shows over plain TLS
         env["LSAN_OPTIONS"] += f":suppressions={ROOT / 'tests' / 'e2e' / 'lsan.supp'}"
-    if SAN and os.path.basename(argv[0]).startswith("python"):
+    if SAN and name.startswith("python"):
         # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
         # leaks are the interpreter's own, of which there are many; to keep all that it frees takes it long
