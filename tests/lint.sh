@@ -52,7 +52,7 @@ mistakes() {
 		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -Iagent/include -I"$generated" \
 			2> >(grep -vE '^[0-9]+ warnings? .*(generated|treated)|^Suppressed|^Use -header-filter|^$' >&2)
 }
-dead_stores() { # the same within clang-tidy takes four times as long as all its other checks
+dead_stores() { # the same within clang-tidy takes many times as long as all its other checks
 	own | xargs -P "$(nproc)" -n 8 clang --analyze --analyzer-no-default-checks \
 		-Xclang -analyzer-checker=deadcode.DeadStores -Xclang -analyzer-werror --analyzer-output text \
 		-std=c11 -D_GNU_SOURCE -I. -Iagent/include -I"$generated"

@@ -89,8 +89,9 @@ def program(source, build, san):
     built = str(build / source.relative_to(ROOT).with_suffix(""))
     args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
     env = {"CK_TIMEOUT_MULTIPLIER": "10"} if unit else {}  # of 4 s for a test, unless it says more
-    # as many forks of a process with AddressSanitizer's shadow as there are tests take most of the time of a program
-    env.update({"CK_FORK": "no"} if unit and "address" in san else {})
+    if unit and "address" in san:
+        # as many forks of a process with AddressSanitizer's shadow as there are tests take most of a program's time
+        env["CK_FORK"] = "no"
     if sim:
         args, before = ["--seconds", "60" if san else "240"], usable("chrt", "--idle", "0")
     kind = "libcheck" if unit else "status"

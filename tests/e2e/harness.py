@@ -143,8 +143,9 @@ def sanitizer_env(argv):
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
         # leaks are the interpreter's own, of which there are many; to keep all that it frees takes it long
         env["ASAN_OPTIONS"] = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=64"
-        # Python and its modules are not built for it: what they tell it by the functions that it intercepts is half of
-        # the time of such a process. Races of libreduction by memcpy() and the like are left to programs in C.
+        # Python and its modules are not built for it: what they tell it by the functions that it intercepts is a
+        # third of the processor time of test_nonfinite. Races of libreduction by memcpy() and the like are left to
+        # programs in C.
         env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
     return env
 
