@@ -39,6 +39,7 @@ int main(int argc, char **argv)
 	_Atomic unsigned lost = 0;
 	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
 	struct cmdline_start st;
+	struct agentd a;
 	struct rs_err e;
 	int rc;
 
@@ -49,7 +50,9 @@ int main(int argc, char **argv)
 	cmdline_raise_descriptors();
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
-	rc = agentd_run(&st.cfg, &log, &e);
+	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
+	if (!rc)
+		agentd_serve(&a);
 	rs_config_close(&st.cfg);
 	if (rc)
 		fprintf(stderr, "reduction-agent: %s\n", e.msg);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon reduction-agent: the hub of local_hub.h driven by one libuv loop, with an engine for each job. All of it
- * runs on the loop's thread, but for agentd_post(), which engines' threads call, and the work that agentd_shm.c and
- * agentd_engine.c give to libuv's thread pool. */
+/* The agent: the hub of local_hub.h driven by one libuv loop, with an engine for each job; the daemon reduction-agent,
+ * or a thread of a training process (node_agent.h). All of it runs on the loop's thread, but for agentd_post(), which
+ * engines' threads call, agentd_halt(), and the work that agentd_shm.c and agentd_engine.c give to libuv's thread pool.
+ */
 #ifndef RS_AGENT_AGENTD_H
 #define RS_AGENT_AGENTD_H
 
@@ -42,7 +43,7 @@ struct agentd_socket {
 	char path[RS_PATH_LEN];
 	char lock_path[RS_PATH_LEN + 8];
 	int fd, lock_fd;
-	gid_t group; /* whose members may connect */
+	gid_t group; /* whose members may connect; of an abstract one there is none */
 };
 
 struct agentd {
@@ -66,7 +67,10 @@ struct agentd {
 	struct rs_log_limit refused;
 	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
-	bool stopping, closed;
+	bool daemon; /* ends by signals; else by agentd_halt, and serves one job */
+	bool listening, stopping, closed;
+	_Atomic bool halted;
+	uint32_t drain_ms; /* set before halted is */
 
 	pthread_mutex_t lock; /* of the notes */
 	struct local_note *notes, **notes_end;
@@ -75,8 +79,14 @@ struct agentd {
 struct agentd_engine;
 
 /* agentd_loop.c */
-/* Serves until SIGTERM or SIGINT. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
-int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e);
+/* Listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has returned, which is due
+ * then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM; nothing is left open. */
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
+		struct rs_err *e);
+/* Serves until it is told to stop, and closes everything. */
+void agentd_serve(struct agentd *a);
+/* Tells it to stop: from another thread, once. Jobs may go on for drain_ms. */
+void agentd_halt(struct agentd *a, uint32_t drain_ms);
 /* Makes the timer fit what the hub waits for. */
 void agentd_arm(struct agentd *a);
 void agentd_post(void *ctx, struct local_note *n);

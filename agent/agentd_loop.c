@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM: no new ones, jobs may finish until
- * timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal ends the
- * process at once. */
+/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM, or agentd_halt: no new ones, jobs
+ * may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal
+ * ends the process at once. */
 #include "agent/agentd.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +65,34 @@ void agentd_take_notes(struct agentd *a)
 	}
 }
 
+static void stop_listening(struct agentd *a)
+{
+	if (!a->listening)
+		return;
+	a->listening = false;
+	uv_close((uv_handle_t *)&a->listener, NULL);
+	agentd_socket_close(&a->socket);
+}
+
+static void stop(struct agentd *a, uint32_t drain_ms)
+{
+	uint64_t now = uv_now(&a->loop);
+
+	a->stopping = true;
+	stop_listening(a);
+	local_hub_drain(a->hub, now, now + drain_ms);
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
 static void attend(struct agentd *a)
 {
 	agentd_take_notes(a);
+	/* a process that is forked later would keep the name of a job that may come again */
+	if (!a->daemon && local_hub_busy(a->hub))
+		stop_listening(a);
+	if (atomic_load(&a->halted) && !a->stopping)
+		stop(a, a->drain_ms);
 	agentd_close_doomed(a);
 	agentd_arm(a);
 	agentd_check_stopped(a);
@@ -120,8 +146,10 @@ void agentd_check_stopped(struct agentd *a)
 	a->closed = true;
 	agentd_close_all(a);
 	uv_close((uv_handle_t *)&a->timer, NULL);
-	uv_close((uv_handle_t *)&a->sigterm, NULL);
-	uv_close((uv_handle_t *)&a->sigint, NULL);
+	if (a->daemon) {
+		uv_close((uv_handle_t *)&a->sigterm, NULL);
+		uv_close((uv_handle_t *)&a->sigint, NULL);
+	}
 	uv_close((uv_handle_t *)&a->wake, NULL);
 	uv_close((uv_handle_t *)&a->after, NULL);
 	uv_close((uv_handle_t *)&a->more, NULL);
@@ -137,19 +165,20 @@ static void on_listener(uv_poll_t *p, int status, int events)
 static void on_signal(uv_signal_t *s, int number)
 {
 	struct agentd *a = s->data;
-	uint64_t now = uv_now(&a->loop);
 
 	if (a->stopping)
 		_exit(1);
-	a->stopping = true;
 	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
 	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
 	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
-	uv_close((uv_handle_t *)&a->listener, NULL);
-	agentd_socket_close(&a->socket);
-	local_hub_drain(a->hub, now, now + a->cfg->timeouts.drain_ms);
-	agentd_arm(a);
-	agentd_check_stopped(a);
+	stop(a, a->cfg->timeouts.drain_ms);
+}
+
+void agentd_halt(struct agentd *a, uint32_t drain_ms)
+{
+	a->drain_ms = drain_ms;
+	atomic_store(&a->halted, true);
+	uv_async_send(&a->wake);
 }
 
 static int hub_open(struct agentd *a, struct rs_err *e)
@@ -183,51 +212,64 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	if (rc)
 		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
 	uv_timer_init(&a->loop, &a->timer);
-	uv_signal_init(&a->loop, &a->sigterm);
-	uv_signal_init(&a->loop, &a->sigint);
 	uv_async_init(&a->loop, &a->wake, on_wake);
 	uv_check_init(&a->loop, &a->after);
 	uv_idle_init(&a->loop, &a->more);
 	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
 	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->after.data = a;
-	uv_signal_start(&a->sigterm, on_signal, SIGTERM);
-	uv_signal_start(&a->sigint, on_signal, SIGINT);
+	if (a->daemon) {
+		uv_signal_init(&a->loop, &a->sigterm);
+		uv_signal_init(&a->loop, &a->sigint);
+		uv_signal_start(&a->sigterm, on_signal, SIGTERM);
+		uv_signal_start(&a->sigint, on_signal, SIGINT);
+	}
+	a->listening = true;
 	uv_poll_start(&a->listener, UV_READABLE, on_listener);
 	uv_check_start(&a->after, on_after);
 	return RS_OK;
 }
 
-int agentd_run(const struct rs_config *cfg, struct rs_log *log, struct rs_err *e)
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
+		struct rs_err *e)
 {
-	struct agentd a = {.cfg = cfg, .log = log, .socket = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER};
 	int rc;
 
-	a.notes_end = &a.notes;
-	a.thread = pthread_self();
-	a.refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
-	if (gethostname(a.host, sizeof a.host))
-		snprintf(a.host, sizeof a.host, "localhost");
-	a.host[sizeof a.host - 1] = 0;
-	rc = hub_open(&a, e);
+	*a = (struct agentd){.cfg = cfg, .log = log, .daemon = daemon, .socket = {.fd = -1}};
+	pthread_mutex_init(&a->lock, NULL);
+	a->notes_end = &a->notes;
+	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
+	if (gethostname(a->host, sizeof a->host))
+		snprintf(a->host, sizeof a->host, "localhost");
+	a->host[sizeof a->host - 1] = 0;
+	rc = hub_open(a, e);
 	if (rc)
-		return rc;
-	a.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	rc = agentd_socket_open(&a.socket, cfg->agent.socket, e);
-	if (rc)
-		goto free_hub;
-	rc = loop_open(&a, e);
-	if (rc)
-		goto close_socket;
-	rs_log(log, RS_LOG_INFO, "listening", rs_kv_s("socket", cfg->agent.socket));
-	uv_run(&a.loop, UV_RUN_DEFAULT);
-	rc = uv_loop_close(&a.loop);
-	assert(rc == 0);
-	rs_log(log, RS_LOG_INFO, "stopped", rs_kv_s("socket", cfg->agent.socket));
-close_socket:
-	agentd_socket_close(&a.socket);
-free_hub:
-	close(a.spare_fd);
-	local_hub_free(a.hub);
-	pthread_mutex_destroy(&a.lock);
+		goto destroy_lock;
+	a->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = agentd_socket_open(&a->socket, socket, e);
+	if (!rc)
+		rc = loop_open(a, e);
+	if (!rc)
+		return RS_OK;
+	agentd_socket_close(&a->socket);
+	close(a->spare_fd);
+	local_hub_free(a->hub);
+destroy_lock:
+	pthread_mutex_destroy(&a->lock);
 	return rc;
+}
+
+void agentd_serve(struct agentd *a)
+{
+	int rc;
+
+	a->thread = pthread_self();
+	rs_log(a->log, RS_LOG_INFO, "listening", rs_kv_s("socket", a->socket.path));
+	uv_run(&a->loop, UV_RUN_DEFAULT);
+	rc = uv_loop_close(&a->loop);
+	assert(rc == 0);
+	rs_log(a->log, RS_LOG_INFO, "stopped", rs_kv_s("socket", a->socket.path));
+	agentd_socket_close(&a->socket);
+	close(a->spare_fd);
+	local_hub_free(a->hub);
+	pthread_mutex_destroy(&a->lock);
 }

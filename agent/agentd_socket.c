@@ -60,7 +60,7 @@ static int remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 	return RS_OK;
 }
 
-static int open_listener(const struct sockaddr_un *addr, int *ret, struct rs_err *e)
+static int open_listener(const struct sockaddr_un *addr, socklen_t len, const char *path, int *ret, struct rs_err *e)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mode_t before;
@@ -68,14 +68,18 @@ static int open_listener(const struct sockaddr_un *addr, int *ret, struct rs_err
 
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot make a socket");
-	before = umask(0117); /* 0660 from the first moment on */
-	rc = bind(fd, (const struct sockaddr *)addr, sizeof *addr) ? errno : 0;
-	umask(before);
+	if (local_is_abstract(path)) {
+		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
+	} else {
+		before = umask(0117); /* 0660 from the first moment on */
+		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
+		umask(before);
+	}
 	if (!rc && listen(fd, SOMAXCONN))
 		rc = errno;
 	if (rc) {
 		close(fd);
-		return rs_fail_sys(e, RS_EIO, rc, "cannot listen on %s", addr->sun_path);
+		return rs_fail_sys(e, RS_EIO, rc, "cannot listen on %s", path);
 	}
 	*ret = fd;
 	return RS_OK;
@@ -83,22 +87,26 @@ static int open_listener(const struct sockaddr_un *addr, int *ret, struct rs_err
 
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct sockaddr_un addr;
+	socklen_t len = local_address(&addr, path);
 	struct stat st;
 	int lock_fd = -1, fd = -1, rc;
 
-	if (strlen(path) >= sizeof addr.sun_path)
+	if (!len)
 		return rs_fail(e, RS_EIO, "the socket path '%s' has %zu bytes, expected at most %zu", path,
 			       strlen(path), sizeof addr.sun_path - 1);
-	snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
 	snprintf(s->path, sizeof s->path, "%s", path);
 	snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", path);
+	if (local_is_abstract(path)) {
+		s->lock_fd = -1;
+		return open_listener(&addr, len, path, &s->fd, e);
+	}
 	rc = take_lock(s->lock_path, path, &lock_fd, e);
 	if (rc)
 		return rc;
 	rc = remove_stale(&addr, e);
 	if (!rc)
-		rc = open_listener(&addr, &fd, e);
+		rc = open_listener(&addr, len, path, &fd, e);
 	if (rc) {
 		unlink(s->lock_path);
 		close(lock_fd);
@@ -115,10 +123,12 @@ void agentd_socket_close(struct agentd_socket *s)
 	if (s->fd < 0)
 		return;
 	close(s->fd);
+	s->fd = -1;
+	if (local_is_abstract(s->path))
+		return;
 	unlink(s->path);
 	unlink(s->lock_path);
 	close(s->lock_fd);
-	s->fd = -1;
 }
 
 static bool in_group(int fd, gid_t primary, gid_t group)
@@ -143,7 +153,7 @@ int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *re
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return rs_fail_sys(e, RS_EREFUSED, errno, "the agent cannot see who connects to %s", s->path);
-	if (cred.uid != 0 && cred.uid != geteuid() && !in_group(fd, cred.gid, s->group))
+	if (cred.uid != 0 && cred.uid != geteuid() && (local_is_abstract(s->path) || !in_group(fd, cred.gid, s->group)))
 		return rs_fail(e, RS_EREFUSED,
 			       "user %u may not use the agent at %s: expected root, user %u or a member of group %u",
 			       cred.uid, s->path, geteuid(), s->group);

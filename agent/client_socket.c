@@ -127,22 +127,37 @@ int client_take(int fd, const char *path, union local_message *ret, int *ret_fd,
 	return rc;
 }
 
+/* Abstract names are anybody's to take: there only root and the own user serve. */
+static bool is_stranger(int fd, const char *path)
+{
+	struct ucred cred;
+	socklen_t len = sizeof cred;
+
+	if (!local_is_abstract(path))
+		return false;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || (cred.uid != 0 && cred.uid != geteuid());
+}
+
 /* One try. Returns RS_OK, 1 when it is worth another one, or an error; e is set unless RS_OK. */
 static int try_connect(const char *path, int *ret, struct rs_err *e)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct sockaddr_un addr;
+	socklen_t len = local_address(&addr, path);
 	int fd, rc;
 
-	if (strlen(path) >= sizeof addr.sun_path)
+	if (!len)
 		return rs_fail(e, RS_ECONFIG, "the agent's socket path '%s' has %zu bytes, expected at most %zu", path,
 			       strlen(path), sizeof addr.sun_path - 1);
-	strcpy(addr.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot make a socket");
-	rc = connect(fd, (struct sockaddr *)&addr, sizeof addr) ? errno : 0;
+	rc = connect(fd, (struct sockaddr *)&addr, len) ? errno : 0;
 	if (!rc && fcntl(fd, F_SETFL, 0))
 		rc = errno;
+	if (!rc && is_stranger(fd, path)) {
+		close(fd);
+		return rs_fail(e, RS_EREFUSED, "another user's process listens on %s", path);
+	}
 	if (!rc) {
 		*ret = fd;
 		return RS_OK;

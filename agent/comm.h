@@ -5,6 +5,7 @@
 
 #include "agent/backend.h"
 #include "agent/group.h"
+#include "agent/node_agent.h"
 #include "agent/request.h"
 
 #include <pthread.h>
@@ -13,6 +14,7 @@
 /* Invariant: once broken is set, `err` says why and stays. */
 struct reduction_comm {
 	struct backend *backend;
+	struct node_agent *node; /* that this process serves its node with; NULL: it does not */
 	unsigned rank, world_size;
 	struct request_pool *requests;
 	pthread_mutex_t order; /* held while an operation is submitted: the order of submissions is that of the ranks */

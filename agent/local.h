@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum {
 	LOCAL_VERSION = 3,
@@ -180,5 +182,13 @@ int local_check(union local_message *m, size_t n, bool from_client, struct rs_er
 
 /* A sentence for the message types that carry one; cut to LOCAL_TEXT. */
 void local_put_text(char out[LOCAL_TEXT], const char *message);
+
+/* The address of a socket path, of which "@NAME" has no file: it is abstract, see unix(7). Returns its length, 0 when
+ * the path is too long. */
+socklen_t local_address(struct sockaddr_un *ret, const char *path);
+static inline bool local_is_abstract(const char *path)
+{
+	return path[0] == '@';
+}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/local.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -94,4 +95,18 @@ int local_check(union local_message *m, size_t n, bool from_client, struct rs_er
 void local_put_text(char out[LOCAL_TEXT], const char *message)
 {
 	snprintf(out, LOCAL_TEXT, "%s", message);
+}
+
+socklen_t local_address(struct sockaddr_un *ret, const char *path)
+{
+	size_t len = strlen(path);
+
+	if (len >= sizeof ret->sun_path)
+		return 0;
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	memcpy(ret->sun_path, path, len);
+	if (!local_is_abstract(path))
+		return sizeof *ret;
+	ret->sun_path[0] = 0;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 }

@@ -360,6 +360,15 @@ bool local_hub_drained(const struct local_hub *h)
 	return h->draining;
 }
 
+bool local_hub_busy(const struct local_hub *h)
+{
+	const struct local_job *j = h->jobs;
+
+	while (j && j->state != JOB_RUNNING)
+		j = j->next;
+	return j != NULL;
+}
+
 unsigned local_hub_clients(const struct local_hub *h)
 {
 	return h->clients_n;

@@ -237,7 +237,9 @@ static void tell_done(struct local_op *op, const struct rs_err *err)
 	m.done.code = err->code;
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
-	for (unsigned i = 0; i < j->members_n; i++) {
+	/* local rank 0 last: its process may be the one that serves the others, and may end when it has its last result
+	 */
+	for (unsigned i = j->members_n; i-- > 0;) {
 		j->members[i].in_flight--;
 		if (j->members[i].client)
 			h->ports.send(h->ctx, j->members[i].client, &m, -1);

@@ -9,7 +9,7 @@ libagent      := $(B)/agent/libagent.a
 $(libagent): $(agent_drv_src:%.c=$(B)/%.o)
 
 # libreduction: the C API over the engine of this process or the agent
-reduction_src := $(patsubst %,agent/%.c,reduction open comm request group direct) $(wildcard agent/client*.c)
+reduction_src := $(patsubst %,agent/%.c,reduction open comm request group direct node_agent) $(wildcard agent/client*.c) $(wildcard agent/agentd_*.c)
 soname        := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib           += $(B)/lib/libreduction.so
 $(B)/lib/libreduction.so.$(VERSION): $(reduction_src:%.c=$(B)/%.o) $(libagent) $(libagent_core) $(librpc) $(libconfig) $(libproto) $(libcommon)

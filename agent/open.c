@@ -2,6 +2,7 @@
 /* Opening a communicator: every setting comes from the caller, else the environment, else the configuration file, else
  * the default; then the backend meets the other ranks. */
 #include "agent/comm.h"
+#include "agent/local.h"
 #include "config/launch.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* The caller's options, completed. Strings belong to the caller, the environment or cfg. */
@@ -18,7 +18,8 @@ struct opening {
 	struct rs_launch launch;
 	struct rs_config *cfg;
 	struct backend_options to;
-	bool direct;
+	enum way { WAY_DIRECT, WAY_AGENT, WAY_NODE } way; /* WAY_NODE: local rank 0's process is the agent */
+	char name[NODE_AGENT_NAME];
 };
 
 static const char *word_of(const char *option, const char *variable)
@@ -116,24 +117,36 @@ static bool launcher_agrees(const struct opening *o)
 	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
 }
 
-static int resolve_local(struct opening *o, struct rs_err *e)
+/* How many processes of the job are on this node, and the how-manieth this is; -1: unknown. */
+static int find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
 {
-	const struct rs_launch none = {.local_rank = -1, .local_world_size = -1, .node_rank = -1, .nodes = -1};
-	const struct rs_launch *l = launcher_agrees(o) ? &o->launch : &none;
-	int64_t rank, size, world = o->to.world_size;
+	int64_t world = o->to.world_size;
 	int rc =
-	    number_of(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world, &size, e);
+	    number_of(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world, ret_size, e);
 
 	if (!rc)
-		rc = number_of(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, &rank, e);
+		rc = number_of(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
 	if (rc)
 		return rc;
-	size = size < 0 ? l->local_world_size : size;
-	rank = rank < 0 ? l->local_rank : rank;
-	if (world == 1) {
-		size = 1;
-		rank = 0;
+	if (launcher_agrees(o)) {
+		*ret_size = *ret_size < 0 ? o->launch.local_world_size : *ret_size;
+		*ret_rank = *ret_rank < 0 ? o->launch.local_rank : *ret_rank;
 	}
+	if (world == 1) {
+		*ret_size = 1;
+		*ret_rank = 0;
+	}
+	return RS_OK;
+}
+
+static int resolve_local(struct opening *o, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, world = o->to.world_size;
+	int rc = find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
 	if (size < 0 || rank < 0)
 		return rs_fail(e, RS_ECONFIG,
 			       "an agent must know this process's place on its node: set LOCAL_RANK and "
@@ -143,7 +156,7 @@ static int resolve_local(struct opening *o, struct rs_err *e)
 			       (long long)size);
 	o->to.local_rank = (unsigned)rank;
 	o->to.local_world_size = (unsigned)size;
-	if (l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
+	if (launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
 		o->to.nodes = (unsigned)l->nodes;
 		o->to.node_rank = (unsigned)l->node_rank;
 		return RS_OK;
@@ -159,27 +172,56 @@ static int resolve_local(struct opening *o, struct rs_err *e)
 
 static bool agent_listens(const char *path)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a;
+	socklen_t len = local_address(&a, path);
 	bool listens;
 	int fd;
 
-	if (strlen(path) >= sizeof a.sun_path)
+	if (!len)
 		return false;
-	strcpy(a.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return false;
-	listens = connect(fd, (struct sockaddr *)&a, sizeof a) == 0 || errno == EAGAIN;
+	listens = connect(fd, (struct sockaddr *)&a, len) == 0 || errno == EAGAIN;
 	close(fd);
 	return listens;
 }
 
-static void resolve_agent(struct opening *o)
+/* Do some nodes have several of the job's processes, and all know which? All ranks must come to the same end: what they
+ * may conclude from their ranks alone, as where mpirun deals them out in turn, does not count. */
+static int shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, nodes = -1;
+	int rc = find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
+	if (launcher_agrees(o) && l->nodes_said)
+		nodes = l->nodes;
+	else if (size == o->to.world_size)
+		nodes = 1;
+	*ret = rank >= 0 && size > rank && nodes > 0 && nodes < o->to.world_size;
+	return RS_OK;
+}
+
+static int resolve_way(struct opening *o, struct rs_err *e)
 {
 	const char *agent = word_of(o->opt.agent, "REDUCTION_AGENT");
+	bool shared = false;
+	int rc = RS_OK;
 
 	o->to.agent_path = agent ? agent : o->cfg->agent.socket;
-	o->direct = agent ? strcmp(agent, "direct") == 0 : !agent_listens(o->cfg->agent.socket);
+	o->way = WAY_AGENT;
+	if (!agent && !agent_listens(o->to.agent_path)) {
+		rc = shares_nodes(o, &shared, e);
+		o->way = shared ? WAY_NODE : WAY_DIRECT;
+	} else if (agent && strcmp(agent, "direct") == 0) {
+		o->way = WAY_DIRECT;
+	} else if (agent && strcmp(agent, "node") == 0) {
+		o->way = WAY_NODE;
+	}
+	return rc;
 }
 
 static int resolve_job(struct opening *o, struct rs_err *e)
@@ -212,15 +254,58 @@ static int resolve(struct opening *o, const reduction_options *opt, struct rs_er
 		return rc;
 	o->to.cfg = o->cfg;
 	o->to.connect_ms = connect_ms < 0 ? o->cfg->timeouts.connect_ms : (uint32_t)connect_ms;
-	resolve_agent(o);
 	o->to.local_world_size = 1;
 	o->to.node_rank = o->to.rank;
 	o->to.nodes = o->to.world_size;
 	rc = resolve_job(o, e);
-	if (!rc && !o->direct)
+	if (!rc)
+		rc = resolve_way(o, e);
+	if (!rc && o->way != WAY_DIRECT)
 		rc = resolve_local(o, e);
+	if (!rc && o->way == WAY_NODE) {
+		node_agent_name(o->name, &o->to);
+		o->to.agent_path = o->name;
+	}
 	if (rc)
 		rs_config_close(o->cfg);
+	return rc;
+}
+
+/* Local rank 0's part, before it is a client as the others are. */
+static int serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	struct rs_config *cfg;
+	int rc;
+
+	if (o->way != WAY_NODE || o->to.local_rank != 0)
+		return RS_OK;
+	cfg = malloc(sizeof *cfg);
+	if (!cfg)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
+	rc = rs_config_load(cfg, word_of(o->opt.config, "REDUCTION_CONFIG"), e);
+	if (!rc) {
+		rc = node_agent_start(&c->node, cfg, &o->to, e);
+		if (rc)
+			rs_config_close(cfg);
+	}
+	if (rc)
+		free(cfg);
+	return rc;
+}
+
+static int open_client(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	int rc = serve_node(c, o, e);
+
+	if (rc)
+		return rc;
+	rc = client_open(&c->backend, &o->to, e);
+	if (rc && c->node) {
+		node_agent_stop(c->node, 0);
+		c->node = NULL;
+	}
+	if (rc == RS_ETIMEOUT && o->way == WAY_NODE && o->to.local_rank != 0)
+		return rs_wrap(e, "local rank 0, whose process serves this node");
 	return rc;
 }
 
@@ -238,7 +323,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
-	rc = o.direct ? direct_open(&c->backend, &o.to, e) : client_open(&c->backend, &o.to, e);
+	rc = o.way == WAY_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {
 		rs_config_close(o.cfg);
 		free(o.cfg);

@@ -400,6 +400,8 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 		request_pool_close(comm->requests);
 		group_free_memory(&comm->stages, comm->backend);
 		comm->backend->v->close(comm->backend);
+		if (comm->node)
+			node_agent_stop(comm->node, node_agent_patience(comm->node));
 		comm_delete(comm);
 	}
 	return success(err);

@@ -66,7 +66,7 @@ static const struct {
     {0, "Connection", NULL, NULL},
     {KEY_CONFIG, "config", "FILE", "configuration that names the reducers (default $REDUCTION_CONFIG)"},
     {KEY_AGENT, "agent", "PATH",
-     "socket of the node's agent, or \"direct\" (default $REDUCTION_AGENT; direct with\n"
+     "socket of the node's agent, \"direct\" or \"node\" (default $REDUCTION_AGENT; direct with\n"
      "--local-reducers)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
     {0, "Other", NULL, NULL},

@@ -255,13 +255,21 @@ static int read_launcher(const struct environment *env, const struct launcher *l
 	if (rc)
 		return rc;
 	ret->source = l->source;
+	ret->nodes_said = ret->node_rank >= 0 && ret->nodes >= 0;
 	return derive_nodes(env, l, ret);
 }
 
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e)
 {
 	struct environment env = {.get = get ? get : get_process, .ctx = ctx, .e = e};
-	struct rs_launch launch = {-1, -1, -1, -1, -1, -1, -1, "none"};
+	struct rs_launch launch = {.rank = -1,
+				   .world_size = -1,
+				   .local_rank = -1,
+				   .local_world_size = -1,
+				   .node_rank = -1,
+				   .nodes = -1,
+				   .generation = -1,
+				   .source = "none"};
 
 	for (size_t i = 0; i < COUNT(launchers); i++) {
 		const struct launcher *l = &launchers[i];

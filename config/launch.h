@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* -1 where unknown. rank < world_size, local_rank < local_world_size <= world_size and node_rank < nodes where both are
@@ -17,6 +18,7 @@ struct rs_launch {
 	int node_rank, nodes;
 	int64_t generation; /* TORCHELASTIC_RESTART_COUNT; -1 when there is none */
 	const char *source; /* "torchrun", "slurm", "openmpi" or "none"; static storage */
+	bool nodes_said;    /* node_rank and nodes are the launcher's words, not concluded from the ranks */
 };
 
 /* getenv-like lookup, so that tests need no environment. */

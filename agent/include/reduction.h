@@ -91,13 +91,15 @@ typedef struct reduction_options {
 	size_t struct_size;   /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
 	const char *config;   /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
 	const char *job;      /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
-	const char *agent;    /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent. Default: the
-				 file's agent.socket if something listens there, else direct */
+	const char *agent;    /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent; "node": local
+				 rank 0's process serves its node. Default: the file's agent.socket if something
+				 listens there, else "node" if some node has several processes and the launcher says
+				 which node this is, or all are on one; else "direct" */
 	int rank;             /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0
 				 when the world size is 1 */
 	int world_size;       /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
-	int local_rank;       /* on this node (agent only); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
-	int local_world_size; /* processes of the job on this node (agent only); REDUCTION_LOCAL_WORLD_SIZE;
+	int local_rank;       /* on this node (not with "direct"); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
+	int local_world_size; /* processes of the job on this node (not with "direct"); REDUCTION_LOCAL_WORLD_SIZE;
 				 LOCAL_WORLD_SIZE, ... */
 	int64_t generation; /* one more at each restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
 	int connect_timeout_ms; /* until all ranks have met; then the file's timeouts.connect */
@@ -119,7 +121,8 @@ REDUCTION_API const char *reduction_status_text(int status);
 REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
 
 /* Leaves in good order and frees the communicator, also a broken one. Operations still pending fail with
- * REDUCTION_ECLOSED (their requests must still be waited for, before or after). NULL is allowed. */
+ * REDUCTION_ECLOSED (their requests must still be waited for, before or after). NULL is allowed. Where this process
+ * serves its node it waits for the node's other ranks to close, for timeouts.drain at the most. */
 REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
 REDUCTION_API int reduction_rank(const reduction_comm *comm);

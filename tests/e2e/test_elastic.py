@@ -41,25 +41,26 @@ class Elastic(unittest.TestCase):
         self.enterContext(c)
         return c
 
-    def torchrun(self, c, name, plan, node=0, agent=None, options=()):
-        """Starts a node's launcher. `name` is the job's, and that of its folder, which all nodes share."""
+    def torchrun(self, c, name, plan, node=0, agent="direct", options=()):
+        """Starts a node's launcher. `name` is the job's, and that of its folder, which all nodes share. `agent`: its
+        number, "direct", "node", or "" for what is the default."""
         folder = c.dir / name
         folder.mkdir(exist_ok=True)
         env = harness.worker_env() | {
             "REDUCTION_CONFIG": c.write_config("job.yaml"), "REDUCTION_JOB": name,
-            "REDUCTION_AGENT": "direct" if agent is None else c.socket_path(agent),
+            "REDUCTION_AGENT": c.socket_path(agent) if isinstance(agent, int) else agent,
         }
         # torch 1.13 of Debian fails unless it redirects
         argv = ["torchrun", "--redirects=2", "--tee=2", "--monitor_interval=0.2", *options,
                 harness.ROOT / "tests/e2e/worker_elastic.py", folder, STEPS, json.dumps(plan)]
         return c.start(f"torchrun {name} {node}", argv, env)
 
-    def one_node(self, c, name, plan, ranks=4, agent=None):
+    def one_node(self, c, name, plan, ranks=4, agent="direct"):
         options = ["--nnodes=1", f"--nproc_per_node={ranks}", "--max_restarts=2", "--rdzv_backend=c10d",
                    "--rdzv_endpoint=127.0.0.1:0"]
         return self.torchrun(c, name, plan, agent=agent, options=options)
 
-    def node(self, c, name, plan, node, port, nnodes, agent=None):
+    def node(self, c, name, plan, node, port, nnodes, agent="direct"):
         options = [f"--nnodes={nnodes}", "--nproc_per_node=2", "--max_restarts=3", "--rdzv_backend=c10d",
                    f"--rdzv_endpoint=127.0.0.1:{port}", f"--rdzv_id={name}",
                    f"--rdzv_conf=is_host={int(node == 0)},last_call_timeout=2"]
@@ -99,6 +100,19 @@ class Elastic(unittest.TestCase):
         self.assertEqual(self.trained([killed], 4), expected)
         self.assertEqual(self.begun([killed]), [(4, 0), (4, 5)])
         self.assertEqual(self.generations(c, "agent"), [(0, 1), (1, 1)])
+
+    def test_serving_rank_killed(self):
+        """Without a daemon, with what torchrun says alone."""
+        c = self.cluster(agents=0)
+        port = self.port()
+        plain = self.one_node(c, "plain", {}, agent="")
+        killed = self.one_node(c, "killed", {"die": [0, 5]}, agent="")
+        nodes = [self.node(c, "two", {"die": [0, 5]}, i, port, "2", agent="") for i in range(2)]
+        self.assertEqual(self.trained([killed], 4), self.trained([plain], 4))
+        self.assertEqual(self.begun([killed]), [(4, 0), (4, 5)])
+        self.assertEqual(self.generations(c, "killed"), [(0, 1), (1, 1)])
+        self.trained(nodes, 4)
+        self.assertEqual(self.generations(c, "two"), [(0, 2), (1, 2)])
 
     def test_nodes_count_restarts_differently(self):
         """torchrun counts one on the node of the killed rank and none on the other, all the same they meet."""

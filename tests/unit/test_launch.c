@@ -14,35 +14,36 @@ static const struct {
 	const char *env[12];
 	struct rs_launch found;
 } good[] = {
-    {{NULL}, {-1, -1, -1, -1, -1, -1, -1, "none"}},
-    {{"RANK=1"}, {-1, -1, -1, -1, -1, -1, -1, "none"}},
-    {{"RANK=", "WORLD_SIZE=4"}, {-1, -1, -1, -1, -1, -1, -1, "none"}},
-    {{TORCHRUN, "TORCHELASTIC_RESTART_COUNT=3"}, {5, 8, 1, 4, 1, 2, 3, "torchrun"}},
-    {{TORCHRUN, "TORCHELASTIC_RESTART_COUNT=0"}, {5, 8, 1, 4, 1, 2, 0, "torchrun"}},
-    {{TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun"}},
-    {{"RANK=0", "WORLD_SIZE=1"}, {0, 1, -1, -1, -1, -1, -1, "torchrun"}},
-    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2"}, {5, 6, -1, 2, 2, 3, -1, "torchrun"}},
-    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 6, 1, 2, 2, 3, -1, "torchrun"}},
+    {{NULL}, {-1, -1, -1, -1, -1, -1, -1, "none", false}},
+    {{"RANK=1"}, {-1, -1, -1, -1, -1, -1, -1, "none", false}},
+    {{"RANK=", "WORLD_SIZE=4"}, {-1, -1, -1, -1, -1, -1, -1, "none", false}},
+    {{TORCHRUN, "TORCHELASTIC_RESTART_COUNT=3"}, {5, 8, 1, 4, 1, 2, 3, "torchrun", true}},
+    {{TORCHRUN, "TORCHELASTIC_RESTART_COUNT=0"}, {5, 8, 1, 4, 1, 2, 0, "torchrun", true}},
+    {{TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun", true}},
+    {{"RANK=0", "WORLD_SIZE=1"}, {0, 1, -1, -1, -1, -1, -1, "torchrun", false}},
+    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2"}, {5, 6, -1, 2, 2, 3, -1, "torchrun", false}},
+    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 6, 1, 2, 2, 3, -1, "torchrun", false}},
     /* ranks dealt out node by node would have local rank 1 here: the layout is another, and the node unknown */
-    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, {5, 6, 0, 2, -1, 3, -1, "torchrun"}},
-    {{"RANK=5", "WORLD_SIZE=7", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 7, 1, 2, -1, -1, -1, "torchrun"}},
+    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, {5, 6, 0, 2, -1, 3, -1, "torchrun", false}},
+    {{"RANK=5", "WORLD_SIZE=7", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 7, 1, 2, -1, -1, -1, "torchrun", false}},
     /* more ranks than fit the nodes in equal parts: the node is unknown */
-    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=2"}, {5, 6, -1, 2, -1, 2, -1, "torchrun"}},
-    {{OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, {3, 4, 1, 2, 1, 2, -1, "openmpi"}},
-    {{OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi"}},
-    {{SLURM, "SLURM_NTASKS=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm"}},
-    {{SLURM, "SLURM_NPROCS=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm"}},
-    {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=2(x3),1"}, {6, 7, 0, 1, 3, 4, -1, "slurm"}},
-    {{SLURM, "SLURM_NTASKS=8", "SLURM_TASKS_PER_NODE=2(x4)"}, {6, 8, 0, 2, 3, 4, -1, "slurm"}},
-    {{SLURM, "SLURM_NTASKS=8", "SLURM_NTASKS_PER_NODE=2"}, {6, 8, 0, 2, 3, 4, -1, "slurm"}},
+    {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=2"},
+     {5, 6, -1, 2, -1, 2, -1, "torchrun", false}},
+    {{OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, {3, 4, 1, 2, 1, 2, -1, "openmpi", false}},
+    {{OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi", false}},
+    {{SLURM, "SLURM_NTASKS=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm", true}},
+    {{SLURM, "SLURM_NPROCS=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm", true}},
+    {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=2(x3),1"}, {6, 7, 0, 1, 3, 4, -1, "slurm", true}},
+    {{SLURM, "SLURM_NTASKS=8", "SLURM_TASKS_PER_NODE=2(x4)"}, {6, 8, 0, 2, 3, 4, -1, "slurm", true}},
+    {{SLURM, "SLURM_NTASKS=8", "SLURM_NTASKS_PER_NODE=2"}, {6, 8, 0, 2, 3, 4, -1, "slurm", true}},
     /* --ntasks-per-node is only a limit where --ntasks is given too */
-    {{SLURM, "SLURM_NTASKS=7", "SLURM_NTASKS_PER_NODE=16"}, {6, 7, 0, -1, 3, 4, -1, "slurm"}},
+    {{SLURM, "SLURM_NTASKS=7", "SLURM_NTASKS_PER_NODE=16"}, {6, 7, 0, -1, 3, 4, -1, "slurm", true}},
     /* a step of srun may be smaller than its job */
     {{SLURM, "SLURM_NTASKS=64", "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_TASKS_PER_NODE=2,2,3,1"},
-     {6, 8, 0, 1, 3, 4, -1, "slurm"}},
+     {6, 8, 0, 1, 3, 4, -1, "slurm", true}},
     /* the inner launcher counts */
-    {{SLURM, "SLURM_NTASKS=7", TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun"}},
-    {{SLURM, "SLURM_NTASKS=7", OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi"}},
+    {{SLURM, "SLURM_NTASKS=7", TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun", true}},
+    {{SLURM, "SLURM_NTASKS=7", OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi", false}},
 };
 
 static const struct {
@@ -116,6 +117,7 @@ static void check_same(const struct rs_launch *found, const struct rs_launch *ex
 	ck_assert_int_eq(found->node_rank, expected->node_rank);
 	ck_assert_int_eq(found->nodes, expected->nodes);
 	ck_assert_int_eq(found->generation, expected->generation);
+	ck_assert_int_eq(found->nodes_said, expected->nodes_said);
 }
 
 START_TEST(environments_are_understood)
@@ -141,7 +143,7 @@ END_TEST
 
 START_TEST(process_environment_is_the_default)
 {
-	struct rs_launch found, expected = {2, 3, -1, -1, -1, -1, -1, "torchrun"};
+	struct rs_launch found, expected = {2, 3, -1, -1, -1, -1, -1, "torchrun", false};
 	struct rs_err e;
 
 	clearenv();

@@ -75,6 +75,26 @@ START_TEST(strings_end)
 }
 END_TEST
 
+START_TEST(addresses)
+{
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+	struct sockaddr_un a;
+
+	ck_assert_uint_eq(local_address(&a, "/run/x.sock"), sizeof a);
+	ck_assert_int_eq(a.sun_family, AF_UNIX);
+	ck_assert_str_eq(a.sun_path, "/run/x.sock");
+	/* an abstract name has no terminator: it is as long as its address says */
+	ck_assert_uint_eq(local_address(&a, "@x/y"), offsetof(struct sockaddr_un, sun_path) + 4);
+	ck_assert_mem_eq(a.sun_path, "\0x/y", 4);
+	memset(path, 'x', sizeof path);
+	path[sizeof path - 1] = 0;
+	ck_assert_uint_eq(local_address(&a, path), 0);
+	path[sizeof path - 2] = 0;
+	ck_assert_uint_eq(local_address(&a, path), sizeof a);
+	ck_assert_str_eq(a.sun_path, path);
+}
+END_TEST
+
 START_TEST(text_is_cut)
 {
 	char out[LOCAL_TEXT], in[2 * LOCAL_TEXT];
@@ -96,6 +116,7 @@ int main(void)
 	tcase_add_loop_test(t, every_type_passes_from_its_side_only, 0, sizeof types / sizeof types[0]);
 	tcase_add_test(t, other_versions_and_types_are_refused);
 	tcase_add_test(t, strings_end);
+	tcase_add_test(t, addresses);
 	tcase_add_test(t, text_is_cut);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -176,8 +176,9 @@ class Communicator:
     of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the configuration file, then it
     is the default.
 
-    config: path of the YAML file. job: name of the job. agent: path of the agent's socket, or "direct" for none.
-    rank, world_size: of this process and of the job. local_rank, local_world_size: on this node (agent only).
+    config: path of the YAML file. job: name of the job. agent: path of the agent's socket, "direct" for none, or
+    "node": local rank 0's process serves its node, the default where a node has several and no agent listens.
+    rank, world_size: of this process and of the job. local_rank, local_world_size: on this node (not with "direct").
     generation: one more at each restart of the job. connect_timeout: seconds until all ranks must have met.
 
     Opening returns when all ranks have met; it raises a ReductionError that names who is missing otherwise. May be used
