@@ -25,6 +25,7 @@ LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or M
 GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
+OURS = ("reduction", "reduction/node", "reduction/agent")
 PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s", "net-loopback": "algorithm bandwidth on loopback",
          "net-speedup": "speed-up over the best peer against the number of workers"}  # that the Markdown shows, and how
 
@@ -115,6 +116,11 @@ def speed_checks(case, size, ours, rows):
         rival = best(rows, among)
         if key in t and rival and size >= t.get(f"{key}_from", 0):
             add(what, t[key], rival["algbw_MBps_median"], rival["system"])
+    rival, default = best(rows, TCP_PEERS), best(rows, ["reduction/node"])
+    if "shared" in t and rival and default:
+        base, speed = rival["algbw_MBps_median"], default["algbw_MBps_median"]
+        found.append(Check(case.name, size, "in shared memory, times the best over TCP", speed / base, t["shared"],
+                           True, f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}"))
     return found
 
 
@@ -148,7 +154,7 @@ def latency_checks(case, size, rows):
     """Each of ours against Open MPI over TCP: what is asked for to begin with, and the goal."""
     found = []
     rival = best(rows, ["ompi"], "p50_us")
-    for system in ("reduction", "reduction/agent"):
+    for system in OURS:
         ours = best(rows, [system], "p50_us")
         for key, word in (("p50", ""), ("goal", ", goal")) if ours and rival else ():
             found.append(Check(case.name, size, f"{system} p50 / Open MPI's over TCP{word}", ours["p50_us"] /
@@ -336,7 +342,7 @@ def markdown(lines, plots, folder):
             ("links allow a ring", lambda r: shown(r["ring_bound_MBps"], ".1f"))]))
     for name in names:
         if kinds[name] == LOOPBACK and name not in ways:
-            parts.append(speed_table(lines, [name], ("reduction", "reduction/agent"), []))
+            parts.append(speed_table(lines, [name], OURS, []))
         elif kinds[name] == LATENCY:
             rows = rows_of(lines, name)
             parts += [f"Latency on loopback, {rows[0]['n']} ranks:\n", latency_table(rows)]

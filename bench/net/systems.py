@@ -251,16 +251,18 @@ class Mpich(System):
         return [_start(launch, 0, command, env, "rank0")]
 
 
-WAYS = ("", "agent", "tls", "grpc", "grpc+tls")
+WAYS = ("", "node", "agent", "tls", "grpc", "grpc+tls")
 
 
 class Ours(System):
     """Reducers and reduction-bench. `sharding` is "default" or WINDOWxCHUNK such as 2x32K. `way` is "" (each rank for
-    itself over plain TCP), "agent" (all ranks of a host through its agent), or over what else each rank talks."""
+    itself over plain TCP), "node" (local rank 0's process serves its host, as is the default), "agent" (the host's
+    daemon does), or over what else each rank talks."""
 
     def __init__(self, sharding="default", way=""):
         self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
-        self.agent, self.grpc, self.tls = way == "agent", way.startswith("grpc"), way.endswith("tls")
+        self.node, self.agent = way == "node", way == "agent"
+        self.grpc, self.tls = way.startswith("grpc"), way.endswith("tls")
         self.sections = {}
         if sharding != "default":
             window, x, chunk = sharding.partition("x")
@@ -329,7 +331,7 @@ class Ours(System):
         place = launch.place
 
         def command(rank):
-            agent = f"{launch.dir}/agent{place.workers[rank]}.sock" if self.agent else "direct"
+            agent = f"{launch.dir}/agent{place.workers[rank]}.sock" if self.agent else "node" if self.node else "direct"
             return [launch.build / "bin/reduction-bench", "--agent", agent, "--config", f"{launch.dir}/job.yaml",
                     "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s), *launch.common()]
 
