@@ -80,7 +80,8 @@ struct agentd_engine;
 
 /* agentd_loop.c */
 /* Listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has returned, which is due
- * then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM; nothing is left open. */
+ * then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_ENOMEM, those of agentd_socket_open; nothing is
+ * left open. */
 int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
 		struct rs_err *e);
 /* Serves until it is told to stop, and closes everything. */
@@ -97,7 +98,8 @@ void agentd_stay_awake(struct agentd *a, bool stay);
 void agentd_check_stopped(struct agentd *a);
 
 /* agentd_socket.c */
-/* Takes over a stale socket file; refuses one behind which another agent is alive. Errors: RS_EIO. */
+/* Takes over a stale socket file; refuses one behind which another agent is alive. Errors: RS_EIO; RS_EREFUSED: the
+ * name is in use, which may pass. */
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e);
 void agentd_socket_close(struct agentd_socket *s);
 /* Who may connect: root, the agent's own user, members of the socket's group. Errors: RS_EREFUSED. */

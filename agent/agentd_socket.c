@@ -79,6 +79,8 @@ static int open_listener(const struct sockaddr_un *addr, socklen_t len, const ch
 		rc = errno;
 	if (rc) {
 		close(fd);
+		if (rc == EADDRINUSE)
+			return rs_fail(e, RS_EREFUSED, "another process is serving %s", path);
 		return rs_fail_sys(e, RS_EIO, rc, "cannot listen on %s", path);
 	}
 	*ret = fd;

@@ -58,7 +58,7 @@ static int listen_within(struct node_agent *n, const struct backend_options *opt
 	int rc;
 
 	node_agent_name(name, opt);
-	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EIO && now_ms() < until)
+	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EREFUSED && now_ms() < until)
 		nanosleep(&pause, NULL);
 	return rc ? rs_wrap(e, "this process cannot serve its node") : RS_OK;
 }

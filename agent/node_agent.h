@@ -15,7 +15,7 @@ enum { NODE_AGENT_NAME = 100 }; /* bytes of the name, terminator included */
 void node_agent_name(char ret[static NODE_AGENT_NAME], const struct backend_options *opt);
 
 /* Begins to serve; tries for opt->connect_ms while the name is taken, as by the job's run before. On success `cfg`, on
- * the heap, belongs to it. Errors: RS_EIO, RS_ENOMEM. */
+ * the heap, belongs to it. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM, RS_EREFUSED (it still is). */
 int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struct backend_options *opt,
 		     struct rs_err *e);
 

@@ -17,8 +17,8 @@ from xml.sax.saxutils import escape
 
 from cases import TCP_PEERS, rate_text, size_text
 
-WIDTH, HEIGHT = 760, 430
-LEFT, RIGHT, TOP, BOTTOM = 64, 190, 58, 52
+WIDTH, HEIGHT = 800, 430
+LEFT, RIGHT, TOP, BOTTOM = 64, 230, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8",
            "reduction/dedicated": "#56b4e9", "gloo": "#d55e00", "ompi-ring": "#e69f00", "ompi": "#009e73",

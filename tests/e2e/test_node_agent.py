@@ -139,6 +139,21 @@ class NodeAgent(unittest.TestCase):
             self.assertRegex(said["message"], "1 of 3 local ranks of job test did not come.*: local rank 1")
             self.assertEqual(said["code"], -7)
 
+    def test_the_name_is_taken(self):
+        with self.cluster(timeouts={"connect": "1s"}) as c:
+            said = self.open(c, [2], [1])[0].said("closed")
+            name = re.search(r"@reduction/local-rank-0/test/\w+", said["message"])[0]
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.bind("\0" + name[1:])
+                said = self.open(c, [2], [0])[0].said("closed")
+                self.assertEqual(said["message"],
+                                 f"this process cannot serve its node: another process is serving {name}")
+            workers = self.open(c, [2])
+            for w in workers:
+                w.said("open")
+                w.tell()
+            self.assertEqual(c.wait_all(workers), [0, 0])
+
     def test_the_serving_process_leaves_first(self):
         """Its close returns when the others have left, who have all their results by then."""
         with self.cluster() as c:
