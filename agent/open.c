@@ -305,7 +305,8 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		c->node = NULL;
 	}
 	if (rc == RS_ETIMEOUT && o->way == WAY_NODE && o->to.local_rank != 0)
-		return rs_wrap(e, "local rank 0, whose process serves this node");
+		return rs_wrap(e,
+			       "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct)");
 	return rc;
 }
 

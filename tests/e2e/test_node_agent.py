@@ -130,7 +130,7 @@ class NodeAgent(unittest.TestCase):
     def test_the_serving_process_does_not_come(self):
         with self.cluster(timeouts={"connect": "1s"}) as c:
             said = self.open(c, [2], [1])[0].said("closed")
-            self.assertRegex(said["message"], "local rank 0, whose process serves this node: .*no agent is listening")
+            self.assertRegex(said["message"], "local rank 0, whose process serves this node .*no agent is listening")
             self.assertEqual(said["code"], -7)
 
     def test_another_process_does_not_come(self):
@@ -168,6 +168,27 @@ class NodeAgent(unittest.TestCase):
             self.assertLess(second.said("answer 1")["code"], 0)
             second.tell()
             self.assertEqual(c.wait_all([first, second]), [0, 0])
+
+    def test_all_end_with_the_last_result(self):
+        """Without a close: who serves the others must not take their results along."""
+        with self.cluster() as c:
+            for i in range(2 if harness.SLOW else 5):
+                workers = [
+                    c.start_worker(r, 4, harness.python("""
+                        import numpy, os, reduction, sys, worker
+                        comm = reduction.Communicator()
+                        x, y = numpy.ones(3_000_000, "float32"), numpy.ones(100, "float32")
+                        comm.all_reduce(x)
+                        comm.all_reduce(y)
+                        worker.say("sums", x=float(x.min()), y=float(y.min()))
+                        os._exit(0)
+                    """), env=place(r, [4], REDUCTION_JOB=f"run{i}"))
+                    for r in range(4)
+                ]  # fmt: skip
+                for w in workers:
+                    said = w.said("sums")
+                    self.assertEqual((said["x"], said["y"]), (4, 4))
+                self.assertEqual(c.wait_all(workers), [0] * 4)
 
     def test_the_others_do_not_leave(self):
         with self.cluster(timeouts={"drain": "500ms"}) as c:

@@ -81,7 +81,7 @@ static const struct {
      0,
      0,
      REDUCTION_ETIMEOUT,
-     "local rank 0, whose process serves this node: "},
+     "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct): gave up"},
     {"direct on the launcher's node",
      {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"},
      NULL,
