@@ -87,10 +87,11 @@ static void stop(struct agentd *a, uint32_t drain_ms)
 
 static void attend(struct agentd *a)
 {
-	agentd_take_notes(a);
-	/* a process that is forked later would keep the name of a job that may come again */
-	if (!a->daemon && local_hub_busy(a->hub))
+	/* before a note makes the first of them READY: a process that one forks from then on would keep the name, which
+	 * the job may need again */
+	if (!a->daemon && local_hub_gathered(a->hub))
 		stop_listening(a);
+	agentd_take_notes(a);
 	if (atomic_load(&a->halted) && !a->stopping)
 		stop(a, a->drain_ms);
 	agentd_close_doomed(a);

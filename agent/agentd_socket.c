@@ -124,6 +124,7 @@ void agentd_socket_close(struct agentd_socket *s)
 {
 	if (s->fd < 0)
 		return;
+	shutdown(s->fd, SHUT_RDWR); /* whoever connects is refused, even where a forked process has the descriptor */
 	close(s->fd);
 	s->fd = -1;
 	if (local_is_abstract(s->path))

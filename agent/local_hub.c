@@ -360,11 +360,11 @@ bool local_hub_drained(const struct local_hub *h)
 	return h->draining;
 }
 
-bool local_hub_busy(const struct local_hub *h)
+bool local_hub_gathered(const struct local_hub *h)
 {
 	const struct local_job *j = h->jobs;
 
-	while (j && j->state != JOB_RUNNING)
+	while (j && j->state == JOB_GATHERING)
 		j = j->next;
 	return j != NULL;
 }

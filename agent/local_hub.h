@@ -116,8 +116,8 @@ void local_hub_drain(struct local_hub *h, uint64_t now_ms, uint64_t deadline_ms)
 /* While draining: have all jobs ended and been told so, with no engine left? */
 bool local_hub_drained(const struct local_hub *h);
 
-/* Does a job run? */
-bool local_hub_busy(const struct local_hub *h);
+/* Have all local ranks of a job come? */
+bool local_hub_gathered(const struct local_hub *h);
 unsigned local_hub_clients(const struct local_hub *h);
 unsigned local_hub_jobs(const struct local_hub *h);
 

@@ -208,17 +208,18 @@ class NodeAgent(unittest.TestCase):
             workers = [
                 c.start_worker(r, 2, harness.python("""
                     import numpy, os, reduction, signal, worker
-                    with reduction.Communicator() as comm:
-                        child = os.fork()
-                        if child == 0:
-                            signal.pause()
-                        comm.barrier()
-                    for _ in range(2):
+                    children = []
+                    for _ in range(20):
                         with reduction.Communicator() as comm:
+                            child = os.fork()
+                            if child == 0:
+                                signal.pause()
+                            children.append(child)
                             x = numpy.ones(10, "float32")
                             comm.all_reduce(x)
                             assert (x == 2).all()
-                    os.kill(child, signal.SIGKILL)
+                    for child in children:
+                        os.kill(child, signal.SIGKILL)
                     worker.say("good")
                 """), env=place(r, [2]))
                 for r in range(2)
