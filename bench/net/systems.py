@@ -17,7 +17,8 @@ import subprocess
 import tempfile
 import time
 
-from lab import LabError, NETWORK, counters_between, cpu_seconds, end
+from lab import LabError, NETWORK, counters_between, end
+from meter import ServerMeter
 
 ATTEMPTS = 3
 LAUNCH_S = 15  # what starting may take besides the operations
@@ -85,14 +86,16 @@ class System:
         try:
             servers = self.start_servers(launch)
             helpers = self.start_helpers(launch)
-            cpu = sum(cpu_seconds(p.pid) for p in servers)
+            meter = ServerMeter(servers)
             before = launch.lab.counters()
             idle = idle_seconds()
             ranks = self.start_ranks(launch)
+            meter.await_running(launch.size, ranks[0], launch.limit_s)
             rows = self._collect(launch, ranks)
             idle = [b - a for a, b in zip(idle, idle_seconds())]
             between = counters_between(before, launch.lab.counters())
-            cpu = sum(cpu_seconds(p.pid) for p in servers) - cpu
+            contributed = launch.size * (launch.iters + launch.warmup) * launch.place.n
+            per_byte, cpu = meter.end(contributed)
         finally:
             clean = bool(ranks) and all(p.poll() is not None for p in ranks)
             for p in ranks + helpers + servers:
@@ -107,9 +110,8 @@ class System:
                 mean = sum(h[f"{way}_payload" if what == "payload" else way] for h in hosts) / len(hosts)
                 row[f"{way}_{what}_over_S"] = None if launch.place.loopback else mean / payload
         row["dropped"] = sum(h["dropped"] for h in between)
-        row["server_cpu_s"] = cpu if servers else None
+        row["server_cpu_s"], row["server_cpu_s_per_byte"] = cpu, per_byte
         row["busy"] = 1 - idle[0] / idle[1] if idle[1] else None
-        row["contributed"] = payload * launch.place.n
         return row
 
     def _collect(self, launch, ranks):
@@ -369,8 +371,16 @@ class BareLoop(System):
         return None if (pathlib.Path(build) / "bench/tcp-loop").exists() else "tcp-loop was not built"
 
     def start_servers(self, launch):
-        return [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port, self.CHUNK], name=f"r{j}")
-                for j, (host, port) in enumerate(launch.place.reducers)]
+        servers = [_start(launch, host, [launch.build / "bench/tcp-loop", "echo", port, self.CHUNK], name=f"r{j}")
+                   for j, (host, port) in enumerate(launch.place.reducers)]
+        try:
+            for j, server in enumerate(servers):
+                _wait_listening("an echo", server, pathlib.Path(launch.dir) / f"r{j}.err")
+        except LabError:
+            for server in servers:
+                end(server)
+            raise
+        return servers
 
     def start_ranks(self, launch):
         place, lab = launch.place, launch.lab

@@ -161,6 +161,7 @@ static _Noreturn void echo(int port, size_t chunk)
 	static struct echo conns[MAX_CONNS];
 	int n = 1;
 	fds[0] = (struct pollfd){.fd = listen_on(port), .events = POLLIN};
+	fprintf(stderr, "echo is listening on port %d\n", port);
 	for (;;) {
 		if (poll(fds, (nfds_t)n, -1) < 0)
 			die("poll");

@@ -26,6 +26,7 @@ sys.path.insert(0, str(NET))
 import bench  # noqa: E402
 import cases  # noqa: E402
 import lab as net  # noqa: E402
+import meter  # noqa: E402
 import report  # noqa: E402
 import systems  # noqa: E402
 
@@ -373,6 +374,32 @@ class Laboratory(unittest.TestCase):
         net.check_neighbours(math.isqrt(2 * room))
         with self.assertRaisesRegex(net.LabError, f"which has room for {room}: sysctl -w net.ipv4.neigh"):
             net.check_neighbours(math.isqrt(2 * room) + 1)
+
+
+class Meter(unittest.TestCase):
+    """Two servers that take the same time, on one host."""
+
+    def measure(self, readings, contributed):
+        """readings: CPU seconds of each server, and bytes that their host has received, one after another."""
+        times = [cpu for cpu, _ in readings for _ in range(2)]
+        received = [n for _, n in readings]
+        server = types.SimpleNamespace(pid=os.getpid())
+        with (mock.patch.object(meter, "cpu_seconds", side_effect=times),
+              mock.patch.object(meter, "_received", side_effect=received)):
+            m = meter.ServerMeter([server, server])
+            m.await_running(100, types.SimpleNamespace(poll=lambda: None), 60)
+            return m.end(contributed)
+
+    def test_start_is_left_out(self):
+        per_byte, cpu = self.measure([(1, 50), (4, 60), (5, 149), (5, 250), (6, 1050)], 2000)
+        self.assertAlmostEqual(per_byte, 2 / (0.8 * 2000))
+        self.assertAlmostEqual(cpu, 10)
+
+    def test_nothing_came_after_the_start(self):
+        self.assertEqual(self.measure([(1, 0), (1, 100), (2, 100)], 2000), (None, 2))
+
+    def test_no_servers(self):
+        self.assertEqual(meter.ServerMeter([]).end(5), (None, None))
 
 
 class Scripted(systems.System):
