@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 
+import halt_poll
 import lab as net
 import plot
 import report
@@ -83,6 +84,8 @@ def make_parser():
     p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until the cores "
                    "are idle, at most so long (default: do not wait)")
     p.add_argument("--cc", help="congestion control, such as cubic (default: the machine's)")
+    p.add_argument("--halt-poll", type=int, metavar="NS", help="guest_halt_poll_ns of this virtual machine meanwhile, "
+                   "200000 as Linux has it (default: the machine's)")
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench", help="folder for net.jsonl and checks.jsonl (default %(default)s)")
     p.add_argument("--plots", help="folder for the plots, SVG (default: that of --out)")
@@ -99,6 +102,8 @@ def parse_arguments():
         p.error("--cases chooses from the table and --n describes another case: give one of them")
     if args.n is not None and (args.n < 1 or (args.k is not None and args.k < 1)):
         p.error("--n and --k are 1 or more")
+    if args.halt_poll is not None and args.halt_poll < 0:
+        p.error(f"--halt-poll: found {args.halt_poll}, expected nanoseconds, 0 or more")
     for name in args.cases or []:
         if name not in BY_NAME:
             p.error(f'--cases: found "{name}", expected some of {",".join(BY_NAME)}')
@@ -350,7 +355,8 @@ def machine(run):
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         models = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
     return {"run": run, "machine": {"cpu": models[0] if models else "unknown", "cores": len(os.sched_getaffinity(0)),
-                                    "kernel": platform.release(), "load": os.getloadavg()[0], "cc": machine_cc()}}
+                                    "kernel": platform.release(), "load": os.getloadavg()[0], "cc": machine_cc(),
+                                    "halt_poll_ns": halt_poll.current()}}
 
 
 def prepare(args):
@@ -382,6 +388,9 @@ def print_estimate(results, args):
           f"pass{'es' if args.repeats > 1 else ''}: " +
           ", ".join(f"{name} {minutes:.1f}" for name, minutes in cases) +
           (f"; cut off after {args.minutes:g}" if total > args.minutes else ""), flush=True)
+    if halt_poll.current() == 0:
+        print("# idle cores of this virtual machine halt at once, and whoever sleeps is woken through its host: see "
+              "--halt-poll", flush=True)
 
 
 def main():
@@ -389,7 +398,7 @@ def main():
     args.run = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    with net.only_one_measures():
+    with net.only_one_measures(), halt_poll.set_to(args.halt_poll):
         results = prepare(args)
         print_estimate(results, args)
         started = time.monotonic()

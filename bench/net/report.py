@@ -296,6 +296,10 @@ def latency_table(rows):
                    shown(r["p50_us"], ".0f"), shown(r["p99_us"], ".0f")] for r in rows])
 
 
+def halt_poll_text(ns):
+    return "" if ns is None else f", guest_halt_poll_ns {ns}"
+
+
 def cpu_table(lines):
     """Reducers' CPU time beside the bare loop's, and the prediction that follows."""
     rows = []
@@ -330,7 +334,7 @@ def markdown(lines, plots, folder):
     shaped = [n for n in names if kinds[n] not in (LOOPBACK, LATENCY) and n not in ways]
     machines = {json.dumps({k: v for k, v in m["machine"].items() if k != "load"}): m for m in lines if "machine" in m}
     parts = [f"Machine: {m['machine']['cores']} cores of {m['machine']['cpu']}, Linux {m['machine']['kernel']}, "
-             f"{m['machine']['cc']}.\n" for m in machines.values()]
+             f"{m['machine']['cc']}{halt_poll_text(m['machine'].get('halt_poll_ns'))}.\n" for m in machines.values()]
     if measured:
         runs = sorted({len(r["runs"]) for r in measured})
         parts.append("Algorithm bandwidth in MB/s: median (smallest-largest) of "

@@ -25,6 +25,7 @@ NET = harness.ROOT / "bench/net"
 sys.path.insert(0, str(NET))
 import bench  # noqa: E402
 import cases  # noqa: E402
+import halt_poll  # noqa: E402
 import lab as net  # noqa: E402
 import meter  # noqa: E402
 import report  # noqa: E402
@@ -400,6 +401,40 @@ class Meter(unittest.TestCase):
 
     def test_no_servers(self):
         self.assertEqual(meter.ServerMeter([]).end(5), (None, None))
+
+
+class HaltPoll(unittest.TestCase):
+    """With files of our own: not every machine has the kernel's, and it is one setting for all of it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.parameter, driver = (pathlib.Path(folder.name) / name for name in ("parameter", "driver"))
+        self.parameter.write_text("7\n", encoding="ascii")
+        driver.write_text("haltpoll\n", encoding="ascii")
+        for name, path in (("PARAMETER", self.parameter), ("DRIVER", driver)):
+            patch = mock.patch.object(halt_poll, name, path)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.driver = driver
+
+    def test_put_back(self):
+        with self.assertRaises(KeyboardInterrupt), halt_poll.set_to(200000):
+            self.assertEqual(halt_poll.current(), 200000)
+            raise KeyboardInterrupt
+        self.assertEqual(halt_poll.current(), 7)
+
+    def test_left_as_it_is(self):
+        with halt_poll.set_to(None):
+            self.assertEqual(halt_poll.current(), 7)
+
+    def test_not_there(self):
+        self.driver.write_text("intel_idle\n", encoding="ascii")
+        self.assertIsNone(halt_poll.current())
+        with self.assertRaisesRegex(net.LabError, "^--halt-poll: idle cores"), halt_poll.set_to(5):
+            self.fail("set")
+        with halt_poll.set_to(None):
+            self.assertEqual(self.parameter.read_text(encoding="ascii"), "7\n")
 
 
 class Scripted(systems.System):
