@@ -12,13 +12,16 @@ import unittest
 
 import harness
 
-# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy.
+# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy. It says when it
+# has opened, and waits for a line: who reads of the job's end while it opens, or before its barrier, fails there.
 CASES = harness.python("""
     import numpy, reduction, worker
     while line := worker.listen():
         job, statement = line.split(" ", 1)
         with reduction.Communicator(job=job) as comm:
-            comm.barrier()  # else a rank may read of the end while it still opens
+            comm.barrier()
+            worker.say(f"{job} open")
+            worker.listen()
             first = worker.attempt(exec, statement, {"comm": comm, "numpy": numpy})
             # the communicator is broken for good, and says why again
             second = worker.attempt(comm.barrier)
@@ -118,6 +121,10 @@ class Operations(unittest.TestCase):
                 with self.subTest(usual=usual, other=other):
                     for rank, w in enumerate(workers):
                         w.tell(f"case{number} {other if rank == 2 else usual}")
+                    for w in workers:
+                        w.said(f"case{number} open")
+                    for w in workers:
+                        w.tell("go")
                     said = [w.said(f"case{number}") for w in workers]
                     for of in said:
                         self.assertEqual(of["first"]["error"], "MismatchError", of)
