@@ -18,6 +18,7 @@ struct freeing {
 /* What the hub calls an engine. The request of its end is made with it, since an end must not fail. */
 struct agentd_engine {
 	struct engine *engine;
+	bool solo;
 	struct agentd_engine *next, **at; /* in a->looked; at is NULL: it is not */
 	uint64_t since_ns;                /* when it was last given, or has last had, something */
 	struct freeing freeing;
@@ -82,6 +83,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 				     .rank = spec->rank,
 				     .world_size = spec->world_size,
 				     .processes = spec->processes,
+				     .solo = spec->solo,
 				     .label = spec->label,
 				     .connect_ms = spec->connect_ms,
 				     .log = a->log,
@@ -99,6 +101,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 		free(en);
 		return rc;
 	}
+	en->solo = spec->solo;
 	*ret = en;
 	return RS_OK;
 }
@@ -114,8 +117,9 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 		agentd_stay_awake(a, false);
 	rc = engine_submit(en->engine, op, e);
 	if (!rc && small) {
-		look(a, en);
-		if (en->at)
+		if (!en->solo) /* else it is done */
+			look(a, en);
+		if (en->solo || en->at)
 			agentd_stay_awake(a, true);
 	}
 	return rc;

@@ -21,6 +21,7 @@ struct engine_options {
 	const char *label;         /* who this is, for other ranks' messages; copied */
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
+	bool solo;                /* as of exchange.h */
 	bool guests;              /* engine_submit, _wait and _look may do the engine's work on the calling thread */
 	/* Called as operations' callbacks are, at most one of them first, on_failed at most once and after every
 	 * pending operation's done. After on_failed only engine_stop is useful. */
@@ -33,8 +34,9 @@ struct engine_options {
 int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e);
 
 /* Queues op; sequence numbers follow the order of calls, which the caller must serialize. Never blocks; a small
- * operation may be sent by the call itself. May be called before on_ready: the operation starts then. If the engine has
- * failed already the call returns that error and done is not called. Any thread, done callbacks included.
+ * operation may be sent by the call itself, and the first MiB of one be summed by it where the exchange is solo. May be
+ * called before on_ready: the operation starts then. If the engine has failed already the call returns that error and
+ * done is not called. Any thread, done callbacks included.
  * Callbacks of operations come one at a time, on the engine's thread or on any that is in this call, engine_wait or
  * engine_look. */
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);

@@ -121,6 +121,8 @@ void engine_settle(struct engine *en)
 	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
+	if (exchange_solo(en->x, en->guest ? ENGINE_SOLO_GUEST : ENGINE_SOLO_STEP))
+		wakeup_send(&en->wake);
 	while (exchange_sweep(en->x))
 		engine_serve(en->conns, en->conns_n, first);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {

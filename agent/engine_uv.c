@@ -100,6 +100,7 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .rank = o->rank,
 	    .world_size = o->world_size,
 	    .processes = o->processes,
+	    .solo = o->solo,
 	    .connect_ms = o->connect_ms,
 	    .secret = guarded ? load_secret : NULL,
 	    .random = random_bytes,
@@ -203,7 +204,7 @@ free_engine:
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
-	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	bool own = en->opt.solo || op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
 	int rc = exchange_check(en->opt.cfg, op, e);
 
 	if (rc)
@@ -220,7 +221,7 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 		en->last = op;
 	}
 	pthread_mutex_unlock(&en->lock);
-	if (!rc && !(small && engine_be_guest(en))) /* op may be gone */
+	if (!rc && !(own && engine_be_guest(en))) /* op may be gone */
 		wakeup_send(&en->wake);
 	return rc;
 }

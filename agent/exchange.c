@@ -340,7 +340,7 @@ void exchange_goodbye(struct exchange *x, uint64_t now_ms)
 
 	if (x->state >= EXCHANGE_ENDING || x->leaving)
 		return;
-	if (x->retaining && x->state == EXCHANGE_RUNNING && !x->first && x->stable < x->next_seq) {
+	if (x->retaining && !x->opt.solo && x->state == EXCHANGE_RUNNING && !x->first && x->stable < x->next_seq) {
 		/* what this rank has the results of others may still want from it */
 		x->leaving = x->sweep = true;
 		for (unsigned i = 0; i < x->links_n; i++)

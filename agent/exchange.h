@@ -62,6 +62,9 @@ struct exchange_op {
 	 * before it is sent for the first time, and after fill. An error, RS_ENONFINITE, is not the end of the
 	 * operation: job.detect_nonfinite says what becomes of it. Not called again once it has found something. */
 	int (*inspect)(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e);
+	/* Optional, of a solo exchange: makes the result of elements [first, first + n) in recv of the contribution at
+	 * send. NULL: it is the result, and stands in recv already. */
+	void (*finish)(struct exchange_op *op, uint64_t first, uint32_t n);
 	/* Optional. The result of elements [first, first + n) stands in recv, or, for a root, their bytes at send are
 	 * not needed any more. */
 	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
@@ -99,6 +102,7 @@ struct exchange_options {
 	unsigned processes;   /* training processes behind this worker, >= 1 */
 	uint64_t incarnation; /* random: tells two processes with the same rank apart */
 	uint32_t connect_ms;  /* until all ranks have met */
+	bool solo;            /* world_size is 1, and reducers get nothing to sum: see exchange_solo() */
 	bool adaptive;        /* the driver gives signals from which the windows find their size; else they are as
 				 configured */
 	/* Optional. The job's secret: with it the exchange proves to each reducer that it has it, and wants the same of
@@ -198,6 +202,11 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 
 /* The `ready` of an operation has grown. */
 void exchange_poke(struct exchange *x);
+
+/* Of a solo exchange (options): does what reducers would, chunk by chunk on the calling thread, until `bytes` of
+ * elements are done or there is nothing to do. True: there is more to do, when others have had their turn. To be called
+ * after exchange_submit, exchange_poke, and when the state has become EXCHANGE_RUNNING. Of others: false. */
+bool exchange_solo(struct exchange *x, uint64_t bytes);
 
 /* Timeouts and heartbeats; to be called at exchange_next() at the latest. */
 void exchange_tick(struct exchange *x, uint64_t now_ms);

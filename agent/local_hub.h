@@ -38,6 +38,7 @@ struct local_engine {
 	uint32_t generation;
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;
+	bool solo; /* as of exchange.h */
 	const char *label;
 	uint32_t connect_ms;
 };

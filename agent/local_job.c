@@ -255,11 +255,13 @@ static void start_engine(struct local_job *j, uint64_t now_ms)
 	char label[LOCAL_WHO];
 	struct rs_err e;
 
+	j->solo = m->nodes == 1 && !h->cfg->agent.single_node_reducers;
 	spec = (struct local_engine){.job = j->name,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
 				     .world_size = m->nodes,
 				     .processes = j->members_n,
+				     .solo = j->solo,
 				     .label = local_job_all(j, label),
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};

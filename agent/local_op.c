@@ -69,6 +69,20 @@ static void fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
 	copy_to_others(op_of(x), x->recv, first, n);
 }
 
+/* Without other nodes: what the reducers would make of the sum. */
+static void finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	char *to = op->side[0].to + exchange_place(first * rs_dtype_size(x->dtype), op->side[0].ring);
+	void *acc = x->wide ? op->stage : to;
+
+	if (x->op == RS_AVG)
+		k->divide[x->wide ? (unsigned)RS_FLOAT32 : x->dtype](acc, op->job->members_n, n);
+	if (x->wide)
+		k->store[x->dtype](to, acc, n);
+}
+
 static void done(struct exchange_op *x, const struct rs_err *err)
 {
 	struct local_op *op = op_of(x);
@@ -164,9 +178,9 @@ int local_op_compare(const struct local_op *op, unsigned local_rank, const struc
 	return RS_OK;
 }
 
-static bool is_sum_of_several(const struct local_op *op)
+static bool is_summed(const struct local_op *op)
 {
-	return op->job->members_n > 1 && op->what.op != FRAME_OP_BROADCAST;
+	return (op->job->members_n > 1 || op->job->solo) && op->what.op != FRAME_OP_BROADCAST;
 }
 
 /* Bytes that partial sums take as a ring; 0 where all of them must be there at a time. */
@@ -174,12 +188,14 @@ static uint64_t stage_ring(const struct local_op *op)
 {
 	uint64_t elems = op->ring / rs_dtype_size(op->what.dtype);
 
+	if (op->job->solo) /* a chunk is done before the next one begins */
+		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->what.dtype);
 	return elems < op->what.count ? elems * sizeof(float) : 0;
 }
 
 size_t local_op_stage(const struct local_op *op)
 {
-	if (!is_sum_of_several(op) || !rs_dtype_is_half(op->what.dtype))
+	if (!is_summed(op) || !rs_dtype_is_half(op->what.dtype))
 		return 0;
 	return stage_ring(op) ? stage_ring(op) : op->what.count * sizeof(float);
 }
@@ -222,11 +238,13 @@ void local_op_prepare(struct local_op *op)
 		x->send_ring = x->recv_ring = op->side[x->root ? root : 0].ring;
 		if (op->job->members_n > 1 && x->root)
 			x->fill = fill_broadcast;
-	} else if (is_sum_of_several(op)) {
+	} else if (is_summed(op)) {
 		x->wide = rs_dtype_is_half(x->dtype);
 		x->send = x->wide ? op->stage : op->side[0].to;
 		x->send_ring = x->wide ? stage_ring(op) : op->side[0].ring;
 		x->fill = fill_sum;
+		if (op->job->solo && (x->wide || x->op == RS_AVG))
+			x->finish = finish_sum;
 	}
 	local_op_watch_numbers(op);
 }

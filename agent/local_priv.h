@@ -86,6 +86,7 @@ struct local_job {
 	unsigned clients_n; /* members with a client */
 	struct local_member *members;
 	void *engine;
+	bool solo;    /* there is no other node, and the sum of these is the result */
 	bool freeing; /* engine_free was called */
 	struct local_note ready, failed;
 	struct rs_err err; /* why it failed */

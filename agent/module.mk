@@ -1,5 +1,5 @@
 # the worker's core, without any I/O: the linker keeps it so
-agent_core_src := $(patsubst %,agent/%.c,exchange exchange_clock exchange_text link link_control nonfinite stream view retain window) $(filter-out %_uv.c,$(wildcard agent/local*.c))
+agent_core_src := $(patsubst %,agent/%.c,exchange exchange_clock exchange_text link link_control nonfinite solo stream view retain window) $(filter-out %_uv.c,$(wildcard agent/local*.c))
 libagent_core  := $(B)/agent/libagent_core.a
 $(libagent_core): $(agent_core_src:%.c=$(B)/%.o)
 

@@ -31,9 +31,12 @@ static bool seek(const struct link *l, struct stream *s, const struct exchange_o
 	return s->chunk < op->chunks;
 }
 
-/* Sets the cursor to the first own chunk of the stream's operations from op on that is not below a position. */
+/* Sets the cursor to the first own chunk of the stream's operations from op on that is not below a position. A solo
+ * exchange has no use for links. */
 static void pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
 {
+	if (l->x->opt.solo)
+		op = NULL;
 	for (; op; op = op->next) {
 		uint64_t from = position > op->position ? position - op->position : 0;
 

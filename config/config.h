@@ -91,6 +91,7 @@ struct rs_config {
 		char socket[RS_PATH_LEN]; /* default /run/reduction/agent.sock; a leading "$VAR" is not expanded */
 		uint64_t shm_bytes;       /* shared memory all local clients may hold together */
 		char cpu[16];
+		bool single_node_reducers; /* a job on one node is summed by reducers too, not by the agent alone */
 	} agent;
 
 	struct {

@@ -17,6 +17,7 @@
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const nonfinite_words[] = {"off", "log", "fail", NULL}; /* as enum rs_nonfinite */
+static const char *const single_node_words[] = {"local", "reducers", NULL};
 static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
@@ -33,7 +34,7 @@ const struct schema_section schema_sections[] = {
      LIST(reducers, RS_REDUCERS_MAX)},
     {.name = "sharding", .help = "How buffers are cut into chunks, and which reducer gets which of them"},
     {.name = "server", .help = "Read by reduction-server only"},
-    {.name = "agent", .help = "Read by reduction-agent only"},
+    {.name = "agent", .help = "Read by reduction-agent, and by local rank 0's process where that serves its node"},
     {.name = "limits", .help = "What is refused, or has to wait, so that memory stays bounded"},
     {.name = "timeouts", .help = "How long to wait before giving up"},
     {.name = "security", .help = "Who may connect"},
@@ -143,6 +144,9 @@ const struct schema_key schema_keys[] = {
  .help = "Shared memory that all processes of this node may hold together"},
 {"agent", "cpu", SCHEMA_WORD, AT(agent, cpu), .words = cpu_words, .def = "auto",
  .help = "As `server.cpu`, for adding up the node's local ranks"},
+{"agent", "single_node", SCHEMA_ENUM, AT(agent, single_node_reducers), .words = single_node_words, .def = "local",
+ .help = "Where a job is summed all of whose processes are on this node: `local`, in its shared memory, the reducers "
+ "being connected but idle; `reducers`, as with several nodes, to try them"},
 
 {"limits", "jobs", SCHEMA_NUMBER, AT(limits, jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Jobs that one reducer serves at the same time"},

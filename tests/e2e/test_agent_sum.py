@@ -36,17 +36,21 @@ class Agent(unittest.TestCase):
         config = {"sharding": {"chunk_bytes": CHUNK}, **more}
         return harness.Cluster(reducers=reducers, agents=agents, lanes=lanes, config=config)
 
+    def on_one_node(self, ranks, cases):
+        """Summed by the agent alone, and with reducers."""
+        for where in ("local", "reducers"):
+            with self.subTest(where), self.small(agent={"single_node": where}) as c:
+                self.check(c, ranks, cases)
+
     def test_one_rank(self):
-        with self.small() as c:
-            self.check(c, 1, matrix(FEW, ["random"]))
+        self.on_one_node(1, matrix(FEW, ["random"]))
 
     def test_one_rank_on_each_of_two_nodes(self):
         with self.small(agents=2) as c:
             self.check(c, 2, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]))
 
     def test_two_ranks_on_one_node(self):
-        with self.small() as c:
-            self.check(c, 2, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]))
+        self.on_one_node(2, matrix(FEW if harness.SLOW else SIZES, ["exact", "random"]))
 
     def test_two_ranks_on_each_of_two_nodes(self):
         with self.small(agents=2) as c:
@@ -72,10 +76,10 @@ class Agent(unittest.TestCase):
             self.check(c, 4, matrix(FEW, ["exact", "random"]))
 
     def test_special_values(self):
-        with self.small() as c:
-            sizes = [lambda chunk: 1, lambda chunk: 2 * chunk + 77]
-            cases = [case for case in matrix(sizes, ["special"]) if case[1] in oracle.FLOATS]
-            self.check(c, 2, cases)
+        sizes = [lambda chunk: 1, lambda chunk: 2 * chunk + 77]
+        cases = [case for case in matrix(sizes, ["special"]) if case[1] in oracle.FLOATS]
+        for ranks in (1, 2):
+            self.on_one_node(ranks, cases)
 
     def test_deterministic(self):
         with self.small(agents=2, job={"deterministic": True}) as c:
@@ -98,17 +102,16 @@ class Agent(unittest.TestCase):
 
     def test_rings(self):
         """Operations of several times the ring that a stage holds of them, of all widths, with ranks whose memory is
-        partly the agent's, on nodes of one and of several ranks; chunks that divide no piece."""
+        partly the agent's, on nodes of one and of several ranks, and on one alone; chunks that divide no piece."""
         config = {"sharding": {"chunk_bytes": 12352, "window": 4}, "agent": {"shm_bytes": "128MiB"}}
         mib = 1 << 20
         hows = ("in", "out", "buffer")
         cases = [[op, d, (10 + i) * mib // oracle.itemsize(d) + 3, "exact", hows[i % 3]]
                  for i, (op, d) in enumerate((("sum", "float32"), ("max", "int8"), ("sum", "float16"), ("sum", "int64"),
                                               ("avg", "float64"), ("sum", "bfloat16")))]
-        with harness.Cluster(reducers=2, agents=2, config=config) as c:
-            for world_size in (2,) if harness.SLOW else (2, 4):
-                with self.subTest(world_size=world_size):
-                    self.check(c, world_size, cases, in_flight=3, timeout=120)
+        for agents, world_size in ((2, 2), (1, 2)) if harness.SLOW else ((2, 2), (2, 4), (1, 1), (1, 3)):
+            with self.subTest(agents=agents, world_size=world_size), harness.Cluster(2, agents, config=config) as c:
+                self.check(c, world_size, cases, in_flight=3, timeout=120)
 
     def test_rings_of_ranks_with_unlike_memory(self):
         """One rank of a node stages, the other one's memory is the agent's, in and out of place."""
@@ -168,24 +171,29 @@ class Agent(unittest.TestCase):
             self.assertEqual(c.wait_all(workers), [0] * 8)
 
     def test_stats(self):
-        with self.small() as c:
-            workers = c.run(
-                2,
-                harness.python('''
-                    import numpy, reduction, worker
-                    with reduction.Communicator() as comm:
-                        comm.all_reduce(numpy.ones(100000, "float32"))
-                        comm.barrier()
-                        s = comm.stats()
-                        worker.say("stats", tx=s.tx_bytes, rx=s.rx_bytes, ops=s.ops_done)
-                '''),
-            )
-            for w in workers:
-                said = w.said("stats")
-                self.assertEqual(said["ops"], 2)
-                for bytes_ in (said["tx"], said["rx"]):  # one contribution for both ranks
-                    self.assertGreater(bytes_, 400_000)
-                    self.assertLess(bytes_, 440_000)
+        for where, least, most in (("reducers", 400_000, 440_000), ("local", 100, 4000)):
+            with self.subTest(where), self.small(agent={"single_node": where}) as c:
+                self.check_stats(c, least, most)
+
+    def check_stats(self, c, least, most):
+        """All ranks read what the agent has sent and received: one contribution for all of them, or none."""
+        workers = c.run(
+            2,
+            harness.python('''
+                import numpy, reduction, worker
+                with reduction.Communicator() as comm:
+                    comm.all_reduce(numpy.ones(100000, "float32"))
+                    comm.barrier()
+                    s = comm.stats()
+                    worker.say("stats", tx=s.tx_bytes, rx=s.rx_bytes, ops=s.ops_done)
+            '''),
+        )
+        for w in workers:
+            said = w.said("stats")
+            self.assertEqual(said["ops"], 2)
+            for bytes_ in (said["tx"], said["rx"]):
+                self.assertGreater(bytes_, least)
+                self.assertLess(bytes_, most)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import unittest
 
 import harness
 
-# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy. It says when it
-# has opened, and waits for a line: who reads of the job's end while it opens, or before its barrier, fails there.
+# Runs cases that it is told, each in a job of its own: "JOB STATEMENT". The statement uses comm and numpy. It says when
+# it has opened, and waits for a line: who reads of the job's end while it opens, or before its barrier, fails there.
 CASES = harness.python("""
     import numpy, reduction, worker
     while line := worker.listen():

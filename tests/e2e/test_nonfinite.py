@@ -83,7 +83,7 @@ class NonFinite(unittest.TestCase):
 
     def test_fail(self):
         config = {"job": {"detect_nonfinite": "fail"}}
-        for agents in (0, 2):
+        for agents in (0, 1, 2):
             for count in (18, 500000):
                 with self.subTest(agents=agents, count=count), harness.Cluster(2, agents, config=config) as c:
                     workers = c.run(4, program(FAILS.format(count=count)))

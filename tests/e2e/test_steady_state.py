@@ -102,8 +102,8 @@ class Counted(harness.Cluster):
 
 @unittest.skipIf(harness.SAN, "sanitizers bring their own allocator and locks")
 class SteadyState(unittest.TestCase):
-    def run_phases(self, how, per_op, agents=0, ranks=2, sizes=(SMALL, LARGE), many=MANY, **sharding):
-        config = {"sharding": {"chunk_bytes": CHUNK, **sharding}}
+    def run_phases(self, how, per_op, agents=0, ranks=2, sizes=(SMALL, LARGE), many=MANY, where="local", **sharding):
+        config = {"sharding": {"chunk_bytes": CHUNK, **sharding}, "agent": {"single_node": where}}
         with Counted(reducers=2, lanes=2, agents=agents, config=config) as c:
             workers = c.start_workers(ranks, [str(harness.BUILD / "tests" / "e2e" / "worker_steady")])
             for w in workers:
@@ -143,18 +143,32 @@ class SteadyState(unittest.TestCase):
         self.run_phases("buffer-async", AGENTS, agents=2, ranks=4)
 
     def test_agents_private_memory(self):
+        self.run_phases("plain-async", AGENTS, agents=1, ranks=2, where="reducers")
+
+    def test_one_node(self):
+        self.run_phases("buffer", AGENTS, agents=1, ranks=4)
+
+    def test_one_node_private_memory(self):
         self.run_phases("plain-async", AGENTS, agents=1, ranks=2)
 
-    def test_agents_rings(self):
+    def run_rings(self, where, agent):
         """Copied piece by piece: locks and messages for each piece of 512 KiB, in a ring that is made once."""
         pieces = RINGS // (512 << 10)
         per_op = {
             ("worker", "main"): {"lock": 16 * pieces},
             ("worker", "reduction"): {"lock": 16 * pieces},
             ("agent", "main"): {"lock": 4 * pieces},
-            ("agent", "reduction"): {"lock": 6 * pieces},
+            ("agent", "reduction"): {"lock": agent * pieces},
         }
-        self.run_phases("plain-async", per_op, agents=1, ranks=2, sizes=(RINGS,), many=220, window=8)
+        self.run_phases("plain-async", per_op, 1, 2, (RINGS,), 220, where, window=8)
+
+    def test_agents_rings(self):
+        self.run_rings("reducers", 6)
+
+    def test_one_node_rings(self):
+        """What the engine's thread does in steps of 256 KiB takes the turn anew each time, and for each piece that has
+        come."""
+        self.run_rings("local", 16)
 
 
 if __name__ == "__main__":

@@ -207,6 +207,7 @@ void fake_agent_init(struct fake_agent *fa)
 	fa->cfg.limits.jobs = 4;
 	fa->cfg.limits.ops = 8;
 	fa->cfg.agent.shm_bytes = 1 << 20;
+	fa->cfg.agent.single_node_reducers = true;
 	fa->cfg.timeouts.handshake_ms = 1000;
 	fa->cfg.timeouts.detect_ms = LOCAL_BEATS * (FAKE_FIRST_PING_MS - FAKE_START_MS);
 	fa->cfg.sharding.chunk_bytes = FAKE_CHUNK;
@@ -445,7 +446,9 @@ void fake_engine_run(struct fake_agent *fa, struct fake_engine *en, unsigned i)
 		n = frame_chunk_len(op->count, op->chunk_elems, c);
 		if (op->fill && (op->op != FRAME_OP_BROADCAST || op->root))
 			op->fill(op, first, n);
-		if (!op->root)
+		if (en->spec.solo && op->finish)
+			op->finish(op, first, n);
+		else if (!en->spec.solo && !op->root)
 			reduce_alone(op, first, n);
 		if (op->landed && !op->root)
 			op->landed(op, first, n);

@@ -60,7 +60,7 @@ struct fake_agent {
 };
 
 /* limits.ops is 8, agent.shm_bytes 1 MiB, the handshake may take 1 s, the detection time is 80 s; kernels are the
- * scalar ones. */
+ * scalar ones; jobs on one node are summed by the engine, unless a test says otherwise. */
 void fake_agent_init(struct fake_agent *fa);
 /* Everybody leaves without a word; asserts that nothing is left. */
 void fake_agent_close(struct fake_agent *fa);

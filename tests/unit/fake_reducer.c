@@ -53,7 +53,7 @@ static void on_changed(void *user, const struct rs_reducer *r, bool lives, const
 	strcpy(f->why, why);
 }
 
-void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
+static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool solo)
 {
 	struct exchange_options opt = {.cfg = &f->cfg,
 				       .job = "unit",
@@ -63,6 +63,7 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 				       .processes = 1,
 				       .incarnation = 99,
 				       .connect_ms = connect_ms,
+				       .solo = solo,
 				       .late = on_late,
 				       .reducer_changed = on_changed,
 				       .user = f};
@@ -73,6 +74,16 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 	ck_assert_msg(exchange_new(&f->x, &opt, f->now_ms, &e) == 0, "%s", e.msg);
 	f->links_n = exchange_links(f->x);
 	ck_assert_uint_le(f->links_n, REDUCERS_LINKS_MAX);
+}
+
+void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
+{
+	open_exchange(f, yaml, world, connect_ms, false);
+}
+
+void reducers_open_solo(struct reducers *f, const char *yaml)
+{
+	open_exchange(f, yaml, 1, 1000, true);
 }
 
 void reducers_close(struct reducers *f)

@@ -56,6 +56,8 @@ struct reducers {
 /* The exchange of rank 0 of `world` with this YAML, at time 1000. Reducers welcome, start and answer, and say START
  * when all their lanes are there. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
+/* The same of a world of one that sums by itself, with 1 s to connect. */
+void reducers_open_solo(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);
 
 /* Until nothing moves any more. */

@@ -49,8 +49,8 @@ static void make_input(char *to, unsigned dtype, unsigned rank)
 		k->store[dtype](to, acc, COUNT);
 }
 
-/* What local ranks together contribute, by the kernels at once. */
-static void make_result(char *to, unsigned dtype, unsigned op, unsigned ranks)
+/* What local ranks together contribute, by the kernels at once; without other nodes that is all. */
+static void make_result(char *to, unsigned dtype, unsigned op, unsigned ranks, bool all)
 {
 	static char acc[ROOM], in[ROOM];
 
@@ -61,6 +61,8 @@ static void make_result(char *to, unsigned dtype, unsigned op, unsigned ranks)
 		else
 			k->reduce[op][dtype](acc, in, COUNT);
 	}
+	if (all && op == RS_AVG)
+		k->divide[rs_dtype_is_half(dtype) ? RS_FLOAT32 : dtype](acc, ranks, COUNT);
 	k->store[dtype](to, acc, COUNT);
 }
 
@@ -85,7 +87,7 @@ static void check_result(struct fake_client *const c[], unsigned ranks, unsigned
 	static char want[ROOM], input[ROOM];
 	size_t bytes = COUNT * rs_dtype_size(dtype);
 
-	make_result(want, dtype, op, ranks);
+	make_result(want, dtype, op, ranks, !fa.cfg.agent.single_node_reducers);
 	for (unsigned r = 0; r < ranks; r++) {
 		ck_assert_mem_eq(c[r]->buffer[in_place ? 0 : 1], want, bytes);
 		make_input(input, dtype, r);
@@ -96,6 +98,7 @@ static void check_result(struct fake_client *const c[], unsigned ranks, unsigned
 
 static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 {
+	bool solo = !fa.cfg.agent.single_node_reducers;
 	struct fake_client *c[3];
 	struct fake_engine *en = fake_job(&fa, c, ranks, ranks);
 
@@ -106,8 +109,11 @@ static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 		submit(c[r], send, recv, dtype, op, 0);
 	}
 	ck_assert_uint_eq(en->ops_n, 1);
-	ck_assert_int_eq(en->ops[0]->wide, ranks > 1 && rs_dtype_is_half(dtype));
-	if (ranks == 1) { /* nothing between the client's memory and the engine */
+	ck_assert_int_eq(en->spec.solo, solo);
+	ck_assert_int_eq(en->ops[0]->wide, (solo || ranks > 1) && rs_dtype_is_half(dtype));
+	if (solo && en->ops[0]->wide) /* more is never there at a time */
+		ck_assert_uint_eq(en->ops[0]->send_ring, 2 * FAKE_CHUNK);
+	if (ranks == 1 && !solo) { /* nothing between the client's memory and the engine */
 		ck_assert_ptr_eq(en->ops[0]->send, c[0]->buffer[0]);
 		ck_assert(!en->ops[0]->fill && !en->ops[0]->landed);
 	}
@@ -120,7 +126,9 @@ static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 
 START_TEST(sums)
 {
-	unsigned dtype = (unsigned)_i;
+	unsigned dtype = (unsigned)_i % RS_DTYPE_NR;
+
+	fa.cfg.agent.single_node_reducers = (unsigned)_i < RS_DTYPE_NR;
 
 	for (unsigned ranks = 1; ranks <= 3; ranks++)
 		for (unsigned op = 0; op < RS_OP_NR; op++)
@@ -134,8 +142,10 @@ START_TEST(halves_are_rounded_once)
 	const float parts[3] = {2048, 1, 1};
 	float sum = 0;
 	struct fake_client *c[3];
-	struct fake_engine *en = fake_job(&fa, c, 3, 3);
+	struct fake_engine *en;
 
+	fa.cfg.agent.single_node_reducers = _i;
+	en = fake_job(&fa, c, 3, 3);
 	for (unsigned r = 0; r < 3; r++) {
 		unsigned b = fake_alloc(&fa, c[r], ROOM);
 
@@ -148,14 +158,18 @@ START_TEST(halves_are_rounded_once)
 }
 END_TEST
 
-/* The root is local rank 1 of this node, or on the other node (local rank 1 gets what the engine receives). */
+/* The root is local rank 1 of this node, which may be the only one, or on the other node (local rank 1 gets what the
+ * engine receives). */
 START_TEST(broadcasts)
 {
-	bool here = _i == 0;
+	bool here = _i != 1, alone = _i == 2;
 	static char want[ROOM];
 	struct fake_client *c[2];
-	struct fake_engine *en = fake_job(&fa, c, 4, 2);
+	struct fake_engine *en;
 
+	fa.cfg.agent.single_node_reducers = false;
+	en = fake_job(&fa, c, alone ? 2 : 4, 2);
+	ck_assert_int_eq(en->spec.solo, alone);
 	for (unsigned r = 0; r < 2; r++) {
 		unsigned b = fake_alloc(&fa, c[r], ROOM);
 
@@ -209,9 +223,9 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_loop_test(t, sums, 0, RS_DTYPE_NR);
-	tcase_add_test(t, halves_are_rounded_once);
-	tcase_add_loop_test(t, broadcasts, 0, 2);
+	tcase_add_loop_test(t, sums, 0, 2 * RS_DTYPE_NR);
+	tcase_add_loop_test(t, halves_are_rounded_once, 0, 2);
+	tcase_add_loop_test(t, broadcasts, 0, 3);
 	tcase_add_test(t, a_barrier_needs_no_memory);
 	tcase_add_test(t, names_reach_the_engine);
 	suite_add_tcase(s, t);
