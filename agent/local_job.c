@@ -269,7 +269,7 @@ static void start_engine(struct local_job *j, uint64_t now_ms)
 	if (local_may_log(h, LOCAL_LIMITED_JOBS))
 		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
 		       rs_kv_u("generation", j->generation), rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes),
-		       rs_kv_u("processes", j->members_n));
+		       rs_kv_u("processes", j->members_n), rs_kv_s("summed_by", j->solo ? "agent" : "reducers"));
 	if (h->ports.engine_start(h->ctx, &j->engine, j, &spec, &e)) {
 		j->engine = NULL;
 		local_job_fail(j, &e);

@@ -7,7 +7,10 @@
  * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
  * (a stage), since their partial sums stay float32 until the reducer rounds. It has no more elements than the smallest
  * ring: bytes are not there before results of those that many elements earlier have landed. So what local ranks say of
- * their operations cannot make the agent take more memory than twice what they share with it. */
+ * their operations cannot make the agent take more memory than twice what they share with it.
+ *
+ * Without other nodes (solo) that sum is all there is: it is divided and rounded here as reducers would do it (finish),
+ * with one local rank too, and a stage need hold no more than a chunk. */
 #include "agent/local_priv.h"
 #include "common/dtype.h"
 #include "proto/frame.h"

@@ -63,7 +63,8 @@ class Case:
 #   bound   share of what `reductionctl plan` says that the links allow
 #   plain   times ours over plain TCP, each of the other ways, from `plain_from` bytes on
 #   peer    times the best TCP peer of the case, from `peer_from` bytes on
-#   shared  times the same, ours with the ranks of a host added up in shared memory, as is the default
+#   shared  times the same, ours with the ranks of a host added up in shared memory: with reducers and by default
+#   memory  times Open MPI in shared memory, ours by default
 #   ring    times the better ring: more than this
 #   wire    TCP payload on a worker's link by the bytes reduced, each way, at `wire_at` bytes
 #   cpu     reducers' CPU time for a GiB by that of the bare loop, from `cpu_from` bytes on
@@ -89,10 +90,10 @@ TABLE = [
          targets={"line": 0.90, **WIRE}),
     Case("delay-2ms", 4, 4, rate="250mbit", delay_us=2000, only_full=True, targets={"line": 0.90, **WIRE}),
     Case("loopback", 4, 2, LOOPBACK, "none", sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,),
-         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), ways=("node", "agent"),
-         targets={"peer": 1.0, "shared": 1.0, **CPU}),
+         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), ways=("local", "node", "agent"),
+         targets={"peer": 1.0, "shared": 1.0, "memory": 1.0, **CPU}),
     Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "ompi-shm"),
-         more_peers=("mpich",), ways=("node", "agent"), targets={"p50": 2.0, "goal": 1.0}),
+         more_peers=("mpich",), ways=("local", "node", "agent"), targets={"p50": 2.0, "goal": 1.0}),
     Case("transports", 4, 2, LOOPBACK, "none", sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,
          targets={"plain": 0.5, "plain_from": 4 * MIB}, asked=True),
     Case("transports-link", 4, 2, sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,

@@ -25,7 +25,7 @@ LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or M
 GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
-OURS = ("reduction", "reduction/node", "reduction/agent")
+OURS = ("reduction", "reduction/local", "reduction/node", "reduction/agent")
 PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s", "net-loopback": "algorithm bandwidth on loopback",
          "net-speedup": "speed-up over the best peer against the number of workers"}  # that the Markdown shows, and how
 
@@ -116,11 +116,21 @@ def speed_checks(case, size, ours, rows):
         rival = best(rows, among)
         if key in t and rival and size >= t.get(f"{key}_from", 0):
             add(what, t[key], rival["algbw_MBps_median"], rival["system"])
-    rival, default = best(rows, TCP_PEERS), best(rows, ["reduction/node"])
-    if "shared" in t and rival and default:
-        base, speed = rival["algbw_MBps_median"], default["algbw_MBps_median"]
-        found.append(Check(case.name, size, "in shared memory, times the best over TCP", speed / base, t["shared"],
-                           True, f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}"))
+    return found + memory_checks(case, size, rows)
+
+
+def memory_checks(case, size, rows):
+    """Where ranks share a host: ours in shared memory, with reducers and by default."""
+    found = []
+    for key, way, what, among, whose in (
+            ("shared", "node", "in shared memory", TCP_PEERS, "the best over TCP"),
+            ("shared", "local", "by default", TCP_PEERS, "the best over TCP"),
+            ("memory", "local", "by default", ["ompi-shm"], "Open MPI in shared memory")):
+        rival, ours = best(rows, among), best(rows, [f"reduction/{way}"])
+        if key in case.targets and rival and ours:
+            base, speed = rival["algbw_MBps_median"], ours["algbw_MBps_median"]
+            found.append(Check(case.name, size, f"{what}, times {whose}", speed / base, case.targets[key], True,
+                               f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}"))
     return found
 
 

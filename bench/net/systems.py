@@ -253,19 +253,20 @@ class Mpich(System):
         return [_start(launch, 0, command, env, "rank0")]
 
 
-WAYS = ("", "node", "agent", "tls", "grpc", "grpc+tls")
+WAYS = ("", "local", "node", "agent", "tls", "grpc", "grpc+tls")
 
 
 class Ours(System):
     """Reducers and reduction-bench. `sharding` is "default" or WINDOWxCHUNK such as 2x32K. `way` is "" (each rank for
-    itself over plain TCP), "node" (local rank 0's process serves its host, as is the default), "agent" (the host's
-    daemon does), or over what else each rank talks."""
+    itself over plain TCP), "local" (local rank 0's process serves its host, and where that is the only one the reducers
+    have nothing to sum, all as by default), "node" (it talks to the reducers all the same), "agent" (so does the host's
+    daemon), or over what else each rank talks."""
 
     def __init__(self, sharding="default", way=""):
         self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
-        self.node, self.agent = way == "node", way == "agent"
+        self.node, self.agent = way in ("local", "node"), way == "agent"
         self.grpc, self.tls = way.startswith("grpc"), way.endswith("tls")
-        self.sections = {}
+        self.sections = {"agent": {"single_node": "reducers"}} if way in ("node", "agent") else {}
         if sharding != "default":
             window, x, chunk = sharding.partition("x")
             if not x or not window.isdigit() or not chunk[:-1].isdigit() or chunk[-1] not in "KM":

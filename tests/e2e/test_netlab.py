@@ -116,6 +116,7 @@ class Report(unittest.TestCase):
         line("n4", "bare-loop", 16 * MIB, 99.0, server_cpu_s_per_GiB=1.0),
         line("loopback", "reduction", 4 * MIB, 500.0), line("loopback", "ompi", 4 * MIB, 400.0),
         line("loopback", "ompi-shm", 4 * MIB, 900.0), line("loopback", "reduction/node", 4 * MIB, 360.0),
+        line("loopback", "reduction/local", 4 * MIB, 990.0),
         line("latency", "reduction", 4096, 30.0, p50_us=90.0), line("latency", "ompi", 4096, 40.0, p50_us=60.0),
         {"case": "kernels", "kernel": "sum", "dtype": "float32", "table": "avx2", "bytes": 64 * MIB, "gbps_median": 8.0,
          "plain_add_gbps": 10.0, "memcpy_gbps": 12.0, "over_plain_add": 0.8, "tsc_ghz": 2.0, "tsc_per_byte_sent": 0.25,
@@ -133,6 +134,8 @@ class Report(unittest.TestCase):
             ("n4", 16 * MIB, "reducers' CPU time / bare loop's"): (1.2, "MISS"),
             ("loopback", 4 * MIB, "times the best peer"): (1.25, "OK"),  # shared memory is no TCP peer
             ("loopback", 4 * MIB, "in shared memory, times the best over TCP"): (0.9, "MISS"),
+            ("loopback", 4 * MIB, "by default, times the best over TCP"): (2.475, "OK"),
+            ("loopback", 4 * MIB, "by default, times Open MPI in shared memory"): (1.1, "OK"),
             ("latency", 4096, "reduction p50 / Open MPI's over TCP"): (1.5, "OK"),
             ("latency", 4096, "reduction p50 / Open MPI's over TCP, goal"): (1.5, "MISS"),
             ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
@@ -178,7 +181,7 @@ class Report(unittest.TestCase):
             fresh = [line("n4", "reduction", MIB, 50.0, run="b")]
             bench.write_lines([types.SimpleNamespace(lines=lambda: fresh)], types.SimpleNamespace(run="b"), path)
             left = report.read(path)
-        self.assertEqual([r["case"] for r in left if "case" in r], ["loopback"] * 4 + ["latency"] * 2 +
+        self.assertEqual([r["case"] for r in left if "case" in r], ["loopback"] * 5 + ["latency"] * 2 +
                          ["kernels", "n4"])
         self.assertEqual([r["run"] for r in left if "machine" in r], ["a", "b"])
 
@@ -509,7 +512,7 @@ class Measuring(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out, lines = self.bench(folder, "--cases", "latency", "--peers", "none")
         systems = [r["system"] for r in lines if "system" in r]
-        self.assertEqual(systems, ["reduction", "reduction/node", "reduction/agent"])
+        self.assertEqual(systems, ["reduction", "reduction/local", "reduction/node", "reduction/agent"])
         for r in lines:
             self.assertTrue("machine" in r or 0 < r["p50_us"] <= r["p99_us"], r)
 
