@@ -34,9 +34,9 @@ struct engine_options {
 int engine_start(struct engine **ret, const struct engine_options *opt, struct rs_err *e);
 
 /* Queues op; sequence numbers follow the order of calls, which the caller must serialize. Never blocks; a small
- * operation may be sent by the call itself, and the first MiB of one be summed by it where the exchange is solo. May be
- * called before on_ready: the operation starts then. If the engine has failed already the call returns that error and
- * done is not called. Any thread, done callbacks included.
+ * operation may be sent by the call itself, and the first 4 MiB (of all processes) of one be summed by it where the
+ * exchange is solo. May be called before on_ready: the operation starts then. If the engine has failed already the call
+ * returns that error and done is not called. Any thread, done callbacks included.
  * Callbacks of operations come one at a time, on the engine's thread or on any that is in this call, engine_wait or
  * engine_look. */
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);

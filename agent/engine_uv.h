@@ -21,10 +21,11 @@
 
 enum {
 	ENGINE_NONFINITE_LINES = 3, /* about NaN and infinity, in a second */
-	/* What a solo exchange works on before others have their turn: the thread that submits saves two wake-ups where
-	 * that is all; the engine's own goes on in smaller steps, since the program may start something urgent. */
-	ENGINE_SOLO_GUEST = 1 << 20,
-	ENGINE_SOLO_STEP = 256 << 10,
+	/* Bytes of all processes that a solo exchange works on before others have their turn: the thread that submits
+	 * saves two wake-ups where that is all; the engine's own goes on in smaller steps, since the program may start
+	 * something urgent. */
+	ENGINE_SOLO_GUEST = 4 << 20,
+	ENGINE_SOLO_STEP = 1 << 20,
 };
 
 struct conn;

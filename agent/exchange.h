@@ -203,9 +203,10 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 /* The `ready` of an operation has grown. */
 void exchange_poke(struct exchange *x);
 
-/* Of a solo exchange (options): does what reducers would, chunk by chunk on the calling thread, until `bytes` of
- * elements are done or there is nothing to do. True: there is more to do, when others have had their turn. To be called
- * after exchange_submit, exchange_poke, and when the state has become EXCHANGE_RUNNING. Of others: false. */
+/* Of a solo exchange (options): does what reducers would, chunk by chunk on the calling thread, until `bytes` of its
+ * processes' elements are done or there is nothing to do. True: there is more to do, when others have had their turn.
+ * To be called after exchange_submit, exchange_poke, and when the state has become EXCHANGE_RUNNING. Of others: false.
+ */
 bool exchange_solo(struct exchange *x, uint64_t bytes);
 
 /* Timeouts and heartbeats; to be called at exchange_next() at the latest. */

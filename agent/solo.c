@@ -36,12 +36,12 @@ static struct exchange_op *most_urgent(const struct exchange *x)
 	return best;
 }
 
-/* Returns the bytes of the chunk. After the last one op may be gone. */
+/* Returns the bytes of the chunk, of all processes. After the last one op may be gone. */
 static uint64_t do_chunk(struct exchange *x, struct exchange_op *op)
 {
 	uint32_t chunk = next_chunk(op), elems = frame_chunk_len(op->count, op->chunk_elems, chunk);
 	uint64_t first = (uint64_t)chunk * op->chunk_elems, size = op->wide ? sizeof(float) : rs_dtype_size(op->dtype);
-	uint64_t bytes = elems * rs_dtype_size(op->dtype);
+	uint64_t bytes = elems * rs_dtype_size(op->dtype) * x->opt.processes;
 
 	if (elems > 0) {
 		if (op->fill)

@@ -67,7 +67,7 @@ static const struct {
     {KEY_CONFIG, "config", "FILE", "configuration that names the reducers (default $REDUCTION_CONFIG)"},
     {KEY_AGENT, "agent", "PATH",
      "socket of the node's agent, \"direct\" or \"node\" (default $REDUCTION_AGENT; direct with\n"
-     "--local-reducers)"},
+     "--local-reducers, which \"node\" leaves idle: one node sums by itself)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
     {0, "Other", NULL, NULL},
     {'h', "help", NULL, "print this and exit"},

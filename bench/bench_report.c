@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int by_value(const void *a, const void *b)
 {
@@ -48,6 +49,8 @@ void bench_print_header(const struct bench_options *o, int ranks)
 		printf("  behind %llu bytes", (unsigned long long)o->behind);
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
+	if (o->local_reducers && o->agent && !strcmp(o->agent, "node"))
+		printf("\n# all ranks are on this node, which sums by itself: the local reducers have nothing to do");
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
 	if (o->tensors || o->behind)
 		printf(" %9s %12s", "", "");

@@ -20,9 +20,9 @@ from cases import TCP_PEERS, rate_text, size_text
 WIDTH, HEIGHT = 800, 430
 LEFT, RIGHT, TOP, BOTTOM = 64, 230, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
-COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8", "reduction/local": "#003a5d",
-           "reduction/dedicated": "#56b4e9", "gloo": "#d55e00", "ompi-ring": "#e69f00", "ompi": "#009e73",
-           "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1"}
+COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8",
+           "reduction/local": "#003a5d", "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
+           "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1"}
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
          "ompi-shm": "Open MPI, shared memory", "bare-loop": "bare TCP echo"}
@@ -126,8 +126,8 @@ def colours_of(names):
 
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
-    words = {"/agent": ", with agent", "/local": ", default", "/node": ", shared memory", "/dedicated": ", dedicated", "/tls": ", TLS",
-             "/grpc": ", gRPC", "+tls": " + TLS"}
+    words = {"/agent": ", with agent", "/local": ", default", "/node": ", shared memory",
+             "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS"}
     for short, long in words.items():
         text = text.replace(short, long)
     return text

@@ -64,6 +64,13 @@ class Bench(unittest.TestCase):
         self.assertEqual({row["dtype"] for row in rows} | {row["op"] for row in rows}, set(
             "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 sum prod max min avg".split()))
 
+    def test_one_node(self):
+        """Without the reducers, which are there all the same."""
+        argv = local("--agent", "node", "-d", "float16", "-o", "avg", "-b", 0, "-e", "1M", "-f", 1024, "-n", 2, ranks=3)
+        out = self.bench(argv).out
+        self.assertIn("all ranks are on this node, which sums by itself: the local reducers have nothing to do", out)
+        self.assertIn("wrong elements: 0", out)
+
     def test_numbers(self):
         argv = local("-b", "1M", "-e", "1M", "-n", 5, "--inplace", "no", "--json", ranks=4, reducers=2)
         (row,) = [json.loads(line) for line in self.bench(argv).out.splitlines()]

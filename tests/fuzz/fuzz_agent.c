@@ -38,6 +38,7 @@ struct engine {
 		uint64_t next; /* chunk */
 	} ops[OPS];
 	unsigned ops_n;
+	bool solo;
 	bool ready, ended, freeing;
 	int aborted; /* the code, 0: not */
 };
@@ -140,10 +141,11 @@ static int port_engine_start(void *ctx, void **ret, struct local_job *job, const
 	struct world *w = ctx;
 
 	must(spec->rank < spec->world_size && spec->processes > 0 && spec->connect_ms > 0);
+	must(!spec->solo || spec->world_size == 1);
 	for (unsigned i = 0; i < ENGINES; i++) {
 		if (w->en[i].job)
 			continue;
-		w->en[i] = (struct engine){.job = job};
+		w->en[i] = (struct engine){.job = job, .solo = spec->solo};
 		*ret = &w->en[i];
 		return RS_OK;
 	}
@@ -256,8 +258,9 @@ static void engine_fail(struct engine *en, int code)
 	en->ended = true;
 }
 
-/* As a link does it: the contribution is read, the result written, both of them or parts where there is no payload. */
-static void run_chunk(struct exchange_op *x, uint64_t chunk)
+/* As a link does it: the contribution is read, the result written, both of them or parts where there is no payload. Or
+ * as it is done without. */
+static void run_chunk(struct exchange_op *x, uint64_t chunk, bool solo)
 {
 	static uint8_t sink[2 * CHUNK];
 	uint64_t first = chunk * x->chunk_elems;
@@ -277,7 +280,9 @@ static void run_chunk(struct exchange_op *x, uint64_t chunk)
 		}
 		memcpy(sink, at, n * wire);
 	}
-	if (n && !x->root)
+	if (n && solo && x->finish)
+		x->finish(x, first, n);
+	if (n && !solo && !x->root)
 		memcpy((char *)x->recv + exchange_place(first * size, x->recv_ring), sink, n * size);
 	if (x->landed && (n || x->root))
 		x->landed(x, first, n);
@@ -293,7 +298,7 @@ static void engine_run(struct engine *en, unsigned i, unsigned n)
 
 		if (x->ready && atomic_load(x->ready) < (end < x->count ? end : x->count))
 			return;
-		run_chunk(x, en->ops[i].next++);
+		run_chunk(x, en->ops[i].next++, en->solo);
 	}
 	if (en->ops[i].next == x->chunks)
 		end_op(en, i, NULL);
@@ -626,6 +631,7 @@ static void world_open(struct world *w)
 	w->cfg.timeouts.handshake_ms = 1000;
 	w->cfg.timeouts.op_ms = how & 1 ? 2000 : 0;
 	w->cfg.job.detect_nonfinite = how & 2 ? RS_NONFINITE_LOG : RS_NONFINITE_OFF;
+	w->cfg.agent.single_node_reducers = how & 4;
 	w->cfg.sharding.chunk_bytes = CHUNK;
 	w->cfg.sharding.window = 2;
 	w->cfg.sharding.priorities = 2;

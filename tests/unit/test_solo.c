@@ -163,7 +163,7 @@ START_TEST(others_do_not_sum_by_themselves)
 }
 END_TEST
 
-/* Until so many bytes are done, in whole chunks; the older first where priorities are equal. */
+/* Until so many bytes of both processes are done, in whole chunks; the older first where priorities are equal. */
 START_TEST(a_step_is_bounded_and_the_urgent_goes_first)
 {
 	struct reducers f;
@@ -171,14 +171,14 @@ START_TEST(a_step_is_bounded_and_the_urgent_goes_first)
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', 4 * CHUNK, 0);
-	ck_assert(exchange_solo(f.x, 1025));
+	ck_assert(exchange_solo(f.x, 2 * 1024 + 1));
 	ck_assert_str_eq(story, "a0l a1l");
 	submit(&f, &b, 'b', 1, 0);
 	submit(&f, &c, 'c', CHUNK, 1);
 	submit(&f, &d, 'd', 2 * CHUNK, 7);
 	ck_assert(exchange_solo(f.x, 1));
 	ck_assert_str_eq(story, "a0l a1l d0l");
-	ck_assert(exchange_solo(f.x, 2048));
+	ck_assert(exchange_solo(f.x, 2 * 2048));
 	ck_assert_str_eq(story, "a0l a1l d0l d1l d! c0l c!");
 	ck_assert(!exchange_solo(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a0l a1l d0l d1l d! c0l c! a2l a3l a! b0l b!");
