@@ -13,30 +13,33 @@ BUILD   ?= build
 B       := $(BUILD)/$(or $(subst $(COMMA),-,$(SAN)),default)
 VERSION := $(shell sed -n 's/^.define RS_VERSION "\(.*\)"/\1/p' common/version.h)
 
+PKG_CONFIG ?= pkg-config
+PYTHON     ?= /usr/bin/python3
 PREFIX    ?= /usr/local
 BINDIR    ?= $(PREFIX)/bin
 LIBDIR    ?= $(PREFIX)/lib
 INCDIR    ?= $(PREFIX)/include
 DOCDIR    ?= $(PREFIX)/share/doc/reduction
 # where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its version
-PYTHONDIR ?= $(or $(shell $(PYTHON) -c 'import sys; print(next(p for p in sys.path if p.startswith("$(PREFIX)/lib/") \
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+ifeq ($(origin PYTHONDIR),undefined)
+PYTHONDIR := $(or $(shell $(PYTHON) -c 'import sys; print(next(p for p in sys.path if p.startswith("$(PREFIX)/lib/") \
                                         and p.endswith("-packages")))' 2>/dev/null),$(PREFIX)/lib/python3/dist-packages)
+endif
+endif
 
-PKG_CONFIG ?= pkg-config
-PYTHON     ?= /usr/bin/python3
 CFLAGS     ?= -O2 -g
 PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
-# what works before anything is installed; every other goal needs the libraries
-bare     := help deps test demo clean format uninstall
+# Goals that need no compiler and no library, or install them first. All others do, and only for those are they looked for.
+bare     := help deps test test-build demo fresh clean format uninstall
 building := $(if $(MAKECMDGOALS),$(filter-out $(bare),$(MAKECMDGOALS)),all)
 ifneq ($(building),)
 include deploy/detect.mk
 endif
 
 # The flags that the tree needs, apart from CFLAGS, which are the user's: 'make CFLAGS=-O0' keeps these.
-cc_option = $(shell $(CC) -Werror $(1) -c -x c /dev/null -o /dev/null 2>/dev/null && echo $(1))
-HARDEN := -fstack-protector-strong $(if $(building),$(foreach f,-fstack-clash-protection -fcf-protection,$(call cc_option,$(f)))) \
+HARDEN := -fstack-protector-strong $(HARDEN_OPTIONS) \
           $(if $(SAN),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) \
             $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=undefined)
@@ -49,33 +52,39 @@ say      = $(if $(V),,$(info   $(1)  $(2)))
 LINK     = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
 LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
-bin  :=
-lib  :=
+areas := common proto config server agent bench tests
+bin   :=
+lib   :=
 include common/module.mk proto/module.mk common/rpc/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
 include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
 
-$(B)/%.o: %.c $(gen_h) $(B)/flags
+# The generated headers must exist before the first compilation; from the second one on the .d files say who includes them.
+$(B)/%.o: %.c $(B)/flags | $(gen_h)
 	mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
+	$(call say,CC,$<)$(CCACHE) $(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
 $(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
-	$(call say,CC,$<)$(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
-$(B)/%.a:
+	$(call say,CC,$<)$(CCACHE) $(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
+$(B)/%.a: $(B)/sources
 	mkdir -p $(@D)
-	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-# written when the compiler or the flags are others than last time, and then everything is compiled again
+# $(call keep,TEXT) writes TEXT into the target if it has another one, so that what depends on it is made again only then
+keep = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' >$@
+# the compiler and its flags: when they change, everything is compiled again
 $(B)/flags: FORCE
-	mkdir -p $(@D)
-	printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' | cmp -s - $@ || \
-	 printf '%s\n' '$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN)' >$@
+	$(call keep,$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN))
+# the list of sources: when it changes, every archive is made again, without the objects of deleted files
+$(B)/sources: FORCE
+	$(call keep,$(sort $(shell find $(areas) -name '*.c')))
 
 deps: ## install the Debian packages that building, testing and the demo need
 	deploy/install-deps.sh build test demo
 
 install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR as usual
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples)
+	$(if $(DESTDIR),install -d,deploy/folders.sh make $(made_folders)) \
+		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples)
 	install -m 755 $(bin) $(DESTDIR)$(BINDIR)
 	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
@@ -91,12 +100,17 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 	echo "installed below $(DESTDIR)$(PREFIX)"
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 
+# which folders did not exist before; a staging tree (DESTDIR) keeps no such list
+made_folders := $(DOCDIR)/.folders
 uninstall: ## remove what 'make install' with the same variables installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(bin)))
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) \
 		libreduction-grpc.so pkgconfig/reduction.pc)
 	rm -f $(DESTDIR)$(INCDIR)/reduction.h
-	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction $(DESTDIR)$(DOCDIR)
+	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(doc_files)) $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(example_files)))
+	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction
+	$(if $(DESTDIR),,deploy/folders.sh remove $(made_folders))
+	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
@@ -104,7 +118,7 @@ clean: ## remove everything that was built
 help: ## this list
 	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-13s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	echo "Variables: CC CFLAGS LDFLAGS SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; SYSTEMD=off and GRPC=off leave these out"
+	echo "Variables: CC CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off and CLP=off leave these out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c

@@ -9,6 +9,7 @@
  * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
  * a slow phase of the machine does not change their ratio. */
 #include "common/kernels.h"
+#include "bench/early.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -356,7 +357,7 @@ static void run_all(const struct bench *b)
 }
 
 static const char usage[] =
-    "usage: reduction-bench-kernels [--json] [--reducer] [--repeats N] [--table NAME] [--memory MIB]\n"
+    "Usage: reduction-bench-kernels [--json] [--reducer] [--repeats N] [--table NAME] [--memory MIB]\n"
     "Speed of the reduction kernels on one core, in L2 and from memory.\n"
     "  --json          a JSON object a line instead of a table\n"
     "  --reducer       only sums as a reducer does them, source in L2, accumulators in memory, beside a plain add\n"
@@ -383,18 +384,15 @@ static unsigned number(const char *option, const char *text, unsigned long max)
 
 static void parse(int argc, char **argv, struct bench *b)
 {
-	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-						{"repeats", required_argument, NULL, 'r'},
-						{"table", required_argument, NULL, 't'},
-						{"memory", required_argument, NULL, 'm'},
-						{"reducer", no_argument, NULL, 'R'},
-						{"help", no_argument, NULL, 'h'},
-						{0}};
+	static const struct option options[] = {
+	    {"json", no_argument, NULL, 'j'},        {"repeats", required_argument, NULL, 'r'},
+	    {"table", required_argument, NULL, 't'}, {"memory", required_argument, NULL, 'm'},
+	    {"reducer", no_argument, NULL, 'R'},     {0}};
 	const struct rs_kernels *k;
 	struct rs_err e;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1)
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (c) {
 		case 'j':
 			b->json = true;
@@ -415,9 +413,6 @@ static void parse(int argc, char **argv, struct bench *b)
 			}
 			b->table = k->name;
 			break;
-		case 'h':
-			fputs(usage, stdout);
-			exit(0);
 		default:
 			fputs(usage, stderr);
 			exit(2);
@@ -444,6 +439,8 @@ int main(int argc, char **argv)
 {
 	struct bench b = {.repeats = 7};
 
+	if (bench_early(argc, argv, "reduction-bench-kernels", usage))
+		return 0;
 	choose_sizes(&b);
 	parse(argc, argv, &b);
 	b.plain_add = best_plain_add();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/load.h"
 
+#include "common/version.h"
 #include "config/config.h"
 
 #include <errno.h>
@@ -39,9 +40,10 @@ static const struct row rows[] = {
      1, 1e9},
     {"timeout", "S", "give up when nothing moves for so long (default 60)", AT(timeout), SECONDS, 0.1, 1e6},
     {"json", NULL, "one JSON object on standard output", AT(json), FLAG, 0, 0},
-    {"help", NULL, "print this and exit", 0, FLAG, 0, 0},
+    {"help", NULL, "print this and exit (-h too)", 0, FLAG, 0, 0},
+    {"version", NULL, "print the version and exit", 0, FLAG, 0, 0},
 };
-enum { ROWS = sizeof rows / sizeof rows[0], ROW_HELP = ROWS - 1 };
+enum { ROWS = sizeof rows / sizeof rows[0], ROW_HELP = ROWS - 2, ROW_VERSION = ROWS - 1 };
 
 static void print_help(void)
 {
@@ -148,13 +150,13 @@ int load_options_parse(struct load_options *o, int argc, char **argv, int *ret_e
 	for (int i = 0; i < ROWS; i++)
 		longs[i] = (struct option){rows[i].name, rows[i].arg ? required_argument : no_argument, NULL, 256 + i};
 	*ret_exit = 2;
-	while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+	while ((key = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
 		if (key == '?') {
 			fprintf(stderr, "Try 'reduction-load --help'.\n"); /* getopt has said what is wrong */
 			return 1;
 		}
-		if (key == 256 + ROW_HELP) {
-			print_help();
+		if (key == 'h' || key == 256 + ROW_HELP || key == 256 + ROW_VERSION) {
+			key == 256 + ROW_VERSION ? (void)printf("reduction-load %s\n", RS_VERSION) : print_help();
 			*ret_exit = 0;
 			return 1;
 		}

@@ -19,7 +19,6 @@ $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 $(B)/tests/unit/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)
 
 # bench/peers: what others do, measured in the same way; built where the library and a C++ compiler are found
-gloo_found := $(shell echo '\#include <gloo/config.h>' | $(CXX) -E -x c++ - >/dev/null 2>&1 && echo yes)
 gloo_ring  := $(B)/bench/gloo-ring
 $(B)/bench/peers/gloo_ring.o: bench/peers/gloo_ring.cc
 	@mkdir -p $(@D)
@@ -50,7 +49,6 @@ bench-abuse: $(bin) $(bench_load) ## what a job loses while strangers flood its 
 tcp_loop   := $(B)/bench/tcp-loop
 delay_line := $(B)/bench/delay-line
 mpi_obj  := $(filter-out %/reduction_bench.o,$(bench_obj))
-mpis     := $(foreach m,openmpi mpich,$(if $(shell command -v mpicc.$(m)),$(m)))
 mpi_bin  := $(mpis:%=$(B)/bench/mpi-allreduce-%)
 $(tcp_loop): $(B)/bench/net/tcp_loop.o $(mpi_obj) $(libcommon)
 	$(LINK) -o $@ $^

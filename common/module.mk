@@ -3,7 +3,6 @@ libcommon  := $(B)/common/libcommon.a
 $(libcommon): $(common_src:%.c=$(B)/%.o)
 
 # each kernel file is compiled for its own instructions, where the compiler's target has them
-target_x86 := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 $(B)/common/kernels_avx2.o:   ISA := $(if $(target_x86),-mavx2 -mf16c -mfma)
 $(B)/common/kernels_avx512.o: ISA := $(if $(target_x86),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mf16c -mfma)
 

@@ -45,8 +45,8 @@ enum { CONFIG, HELP, VERSION };
 static const struct cmdline_flag common_flags[] = {
     [CONFIG] = {"config", "FILE", "YAML file; without it the built-in defaults (reductionctl print shows them)",
 		take_nothing},
-    [HELP] = {"help", NULL, "this text", take_nothing},
-    [VERSION] = {"version", NULL, "the version", take_nothing},
+    [HELP] = {"help", NULL, "print this and exit", take_nothing},
+    [VERSION] = {"version", NULL, "print the version and exit", take_nothing},
     {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
     {"log-format", "FORMAT", "text or json [text]", take_format},
 };
@@ -61,8 +61,8 @@ static void usage(const struct cmdline *cl)
 {
 	printf("Usage: %s [OPTION]...\n%s\n\n", cl->program, cl->purpose);
 	for (unsigned i = 0; i < COMMON_N + cl->flags_n; i++)
-		printf("  --%-10s %-10s %s\n", flag_at(cl, i)->name, flag_at(cl, i)->arg ? flag_at(cl, i)->arg : "",
-		       flag_at(cl, i)->help);
+		printf("  %s--%-10s %-10s %s\n", i == HELP ? "-h, " : "    ", flag_at(cl, i)->name,
+		       flag_at(cl, i)->arg ? flag_at(cl, i)->arg : "", flag_at(cl, i)->help);
 	printf("\nOptions override the file. %s"
 	       "Exit codes: 0 good, 1 configuration or runtime error, 2 wrong usage.\n",
 	       cl->notes);
@@ -87,7 +87,9 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdlin
 		longs[k] = (struct option){flag_at(cl, k)->name, flag_at(cl, k)->arg ? required_argument : no_argument,
 					   NULL, (int)k};
 	optind = 0; /* glibc's word for: begin anew */
-	while ((i = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+	while ((i = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		if (i == 'h')
+			i = HELP;
 		if (i == '?') {
 			fprintf(stderr, "Try '%s --help'.\n", cl->program);
 			*ret_status = STATUS_USAGE;

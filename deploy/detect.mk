@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds the libraries: sets PKG_CFLAGS, PKG_LIBS, CC_VERSION, and _CFLAGS and _LIBS of SYSTEMD, CLP and GRPC;
-# says what is on and off.
-CC_VERSION := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
+# Finds compilers and libraries, each probe once in a run of make. The Makefile includes this file only if the goals
+# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, CLP and GRPC (on or off) with
+# _CFLAGS and _LIBS, gloo_found, mpis; prints what is on and off.
+probe = $(shell deploy/probe.sh $(1))
 
 # package of Debian for each program and each pkg-config name
 deb_libuv         := libuv1-dev
@@ -11,45 +12,45 @@ deb_libxxhash     := libxxhash-dev
 deb_libcrypto     := libssl-dev
 deb_libssl        := libssl-dev
 deb_check         := check
-deb_pkg-config    := pkg-config
 deb_protoc-c      := protobuf-c-compiler
-deb_$(CC)         := $(patsubst cc,gcc,$(firstword $(CC)))
+deb_$(firstword $(PKG_CONFIG)) := pkg-config
+deb_$(firstword $(CC))         := $(patsubst cc,gcc,$(firstword $(CC)))
 
 missing = $(error $(1) was not found: install Debian's package $(deb_$(1)), or let 'make deps' install all that is needed)
-need_program = $(if $(shell command -v $(firstword $(1))),,$(call missing,$(1)))
-need_package = $(if $(shell $(PKG_CONFIG) --exists $(1) && echo yes),,$(call missing,$(1)))
-$(call need_program,$(CC))
-$(call need_program,pkg-config)
+need_program = $(if $(call probe,program '$(1)'),,$(call missing,$(1)))
+need_package = $(if $(call probe,package '$(PKG_CONFIG)' $(1)),,$(call missing,$(1)))
+$(call need_program,$(firstword $(CC)))
+$(call need_program,$(firstword $(PKG_CONFIG)))
 $(call need_program,protoc-c)
-ifeq ($(shell $(PKG_CONFIG) --exists $(PKGS) && echo yes),)
+ifeq ($(call probe,package '$(PKG_CONFIG)' $(PKGS)),)
 $(foreach p,$(PKGS),$(call need_package,$(p)))
 endif
 PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS))
 PKG_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS))
+# for unit tests, which ask for it when they are linked
+CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 
-# optional: for sd_notify
-SYSTEMD ?= $(if $(shell $(PKG_CONFIG) --exists libsystemd && echo yes),on,off)
-ifeq ($(SYSTEMD),on)
-SYSTEMD_CFLAGS := -DHAVE_SYSTEMD $(shell $(PKG_CONFIG) --cflags libsystemd)
-SYSTEMD_LIBS   := $(shell $(PKG_CONFIG) --libs libsystemd)
-endif
+CC_VERSION     := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
+target_x86     := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
+HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(call probe,option '$(CC)' $(f)),$(f)))
 
 # optional: for reductionctl plan where links differ. Its own list of libraries is for linking statically.
-CLP ?= $(if $(shell $(PKG_CONFIG) --exists clp && echo yes),on,off)
+CLP ?= $(if $(call probe,package '$(PKG_CONFIG)' clp),on,off)
 ifeq ($(CLP),on)
 CLP_CFLAGS := -DHAVE_CLP $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I clp))
 CLP_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L clp) -lClp
 endif
 
 # optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
-GRPC ?= $(if $(shell $(PKG_CONFIG) --exists grpc && echo yes),on,off)
+GRPC ?= $(if $(call probe,package '$(PKG_CONFIG)' grpc),on,off)
 ifeq ($(GRPC),on)
 GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
 GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
 endif
 
-CUDA_HOME ?= /usr/local/cuda
-nvcc      := $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
-nccl_h    := $(firstword $(wildcard $(addsuffix /nccl.h,$(NCCL_HOME)/include $(CUDA_HOME)/include /usr/include /usr/local/include)))
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), libsystemd $(SYSTEMD), Clp $(CLP), gRPC $(GRPC), \
-CUDA $(if $(nvcc),found,not found), NCCL $(if $(nccl_h),found,not found) (nothing uses them yet))
+# optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).
+gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
+mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
+
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), Clp $(CLP), gRPC $(GRPC); \
+benchmarks beside $(or $(if $(gloo_found),gloo) $(mpis),no peers))

@@ -1,41 +1,46 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that are missing for what the arguments name; does nothing when all are there.
 set -eu
 
 usage() {
 	cat <<-'END'
-	Usage: install-deps.sh [build] [test] [demo] [bench] [lint]    (default: build test demo)
+	Usage: install-deps.sh [build] [test] [demo] [bench] [lint] [fresh]    (default: build test demo)
 	  build   compilers, libraries and tools that 'make' needs
 	  test    what 'make test' needs besides
 	  demo    what 'make demo' needs besides: PyTorch, scikit-learn with its data sets, NumPy
 	  bench   what 'make bench' and 'make bench-net' need besides: gloo, Open MPI, MPICH, iproute2
 	  lint    what 'make lint' and the second compiler of continuous integration need: clang and its tools, ShellCheck
+	  fresh   what 'make fresh' needs: mmdebstrap
+	It installs as root, or with sudo; else it prints the command to run. Exit status: 0 all packages are there, 1 some
+	are missing and could not be installed, 2 wrong usage.
 	END
 }
 
 packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev \
-		libxxhash-dev libssl-dev libsystemd-dev coinor-libclp-dev libgrpc-dev ;;
+		libxxhash-dev libssl-dev coinor-libclp-dev libgrpc-dev python3 ;;
 	test) echo check iproute2 python3 python3-numpy python3-torch openssl python3-grpcio python3-xxhash protobuf-compiler \
 		protobuf-compiler-grpc ;;
 	demo) echo python3 python3-numpy python3-torch python3-sklearn ;;
 	bench) echo g++ libgloo-dev python3 openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2 ;;
 	lint) echo clang clang-format clang-tidy shellcheck ;;
+	fresh) echo mmdebstrap python3 git ;;
 	*)
-		echo "install-deps: $1: expected build, test, demo, bench or lint" >&2
+		echo "install-deps: found $1, expected build, test, demo, bench, lint or fresh" >&2
 		return 2
 		;;
 	esac
 }
 
-case " $* " in
-*" -h "* | *" --help "*)
-	usage
-	exit 0
-	;;
-esac
+for argument in "$@"; do
+	case $argument in -h | --help)
+		usage
+		exit 0
+		;;
+	esac
+done
 [ $# -gt 0 ] || set -- build test demo
 wanted=
 for group in "$@"; do
@@ -58,32 +63,39 @@ for package in $wanted; do
 done
 [ -n "$missing" ] || exit 0
 
-if [ "$(id -u)" = 0 ]; then
-	root=
-elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-	root=sudo
-else
-	echo "install-deps: these Debian packages are missing; please run: sudo apt-get install$missing" >&2
-	exit 1
+root=()
+if [ "$(id -u)" != 0 ]; then
+	# without a terminal sudo cannot ask for a password
+	if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && [ -t 2 ]; }; }; then
+		root=(sudo)
+	else
+		echo "install-deps: packages are missing, and this user may not install them. Please run as root:" >&2
+		echo "apt-get update && apt-get install -y --no-install-recommends$missing" >&2
+		exit 1
+	fi
 fi
-echo "install-deps: installing$missing"
-apt() { # waits for another installation that is under way
-	$root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
+# shellcheck disable=SC2086 # a list
+echo "Installing $(set -- $missing && echo $#) Debian packages and what they need:$missing"
+apt() { # WORD ARGUMENT...: waits for another installation that is under way
+	local word=$1
+	shift
+	"$(dirname "$0")/calm.sh" "$word" /bin/sh -c 'exec "$@" 2>&1' sh "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
 }
 update() { # apt-get update does not wait for the lock of the lists by itself
 	for _ in 1 2 3 4 5 6 7 8 9; do
-		if apt update; then return 0; fi
+		if apt "package lists" update; then return 0; fi
 		sleep 10
 	done
-	apt update
+	apt "package lists" update
 }
 install() {
 	# shellcheck disable=SC2086 # a list
-	apt install -y --no-install-recommends $missing
+	apt installing install -y --no-install-recommends $missing
 }
-# the lists of packages may be missing, or so old that what they name is gone
+# The lists of packages may be missing, or so old that the versions in them are gone.
 # shellcheck disable=SC2086
-if ! apt install -s $missing >/dev/null 2>&1 || ! install; then
+if ! apt-get install -s --no-install-recommends $missing >/dev/null 2>&1 || ! install; then
 	update
 	install
 fi

@@ -12,7 +12,7 @@ par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
 $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
-	$(call need_package,check)$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(shell $(PKG_CONFIG) --libs check)
+	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_strangers: $(addprefix $(B)/server/,strangers_posix.o listener_posix.o)
 # loads the module
@@ -65,13 +65,18 @@ test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
 # With WERROR, as continuous integration has it, what holds for every change is tested as well.
 checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \
             --check '$(MAKE) -j$(nproc) BUILD=$(BUILD)/clang CC=clang test-programs')
-test: ## install what is missing, build, and run all tests, also under sanitizers
+test-build: ## install what is missing and build all that 'make test' runs
 	deploy/install-deps.sh build test $(if $(WERROR),lint)
 	$(MAKE) $(par) test-programs
 	$(MAKE) $(par) test-programs SAN=address,undefined
 	$(MAKE) $(par) test-programs SAN=thread
+test: test-build ## install what is missing, build, and run all tests, also under sanitizers
 	$(RUN) $(checks) $(BUILD)/default \
 		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
+
+fresh: ## do what the README says in bare roots of Debian 12 and 13, as root, 20 minutes; ARGS=--help lists options
+	deploy/install-deps.sh fresh
+	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS)
 
 layering: $(core_libs) ## check that the cores do no I/O
 	tests/layering.sh '$(CC)' $^
@@ -80,4 +85,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test layering lint format
+.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering lint format

@@ -10,6 +10,8 @@
  *
  * All frames wait equally long, so one queue in the order of arrival is enough. It is a ring of bytes; a frame that
  * finds it full is dropped and counted on standard error at the end. */
+#include "bench/early.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -199,15 +201,18 @@ static void run(struct queue *q, struct pollfd *fds, int hosts, int64_t delay_ns
 
 int main(int argc, char **argv)
 {
+	static const char usage[] = "Usage: delay-line MICROSECONDS SWITCH HOST...\n"
+				    "1 to 1000000 microseconds, paths of network namespaces, 1 to 250 hosts\n";
 	static struct pollfd fds[2 * HOSTS_MAX];
 	struct sigaction end = {.sa_handler = on_signal};
 	struct queue q = {0};
 	int hosts = argc - 3, home;
 	long delay_us = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
 
+	if (bench_early(argc, argv, "delay-line", usage))
+		return 0;
 	if (hosts < 1 || hosts > HOSTS_MAX || delay_us < 1 || delay_us > 1000000) {
-		fprintf(stderr, "Usage: delay-line MICROSECONDS SWITCH HOST...\n"
-				"1 to 1000000 microseconds, paths of network namespaces, 1 to 250 hosts\n");
+		fputs(usage, stderr);
 		return 2;
 	}
 	q.ring = malloc(QUEUE_BYTES);

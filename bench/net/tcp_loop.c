@@ -12,6 +12,7 @@
  *                                             prints times as reduction-bench does
  */
 #include "bench/bench.h"
+#include "bench/early.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -277,7 +278,12 @@ static int ask(char *addresses, char **arg)
 
 int main(int argc, char **argv)
 {
+	static const char usage[] = "Usage: tcp-loop sink PORT | flow ADDR PORT SECONDS | echo PORT CHUNK |\n"
+				    "       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK\n";
 	const char *mode = argc > 2 ? argv[1] : "";
+
+	if (bench_early(argc, argv, "tcp-loop", usage))
+		return 0;
 	if (argc == 3 && !strcmp(mode, "sink"))
 		return sink(atoi(argv[2]));
 	if (argc == 4 && !strcmp(mode, "echo"))
@@ -286,7 +292,6 @@ int main(int argc, char **argv)
 		return flow(argv[2], atoi(argv[3]), atof(argv[4]));
 	if (argc == 8 && !strcmp(mode, "ask"))
 		return ask(argv[2], argv + 3);
-	fprintf(stderr, "Usage: tcp-loop sink PORT | flow ADDR PORT SECONDS | echo PORT CHUNK |\n"
-			"       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK\n");
+	fputs(usage, stderr);
 	return 2;
 }

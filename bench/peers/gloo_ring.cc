@@ -4,6 +4,7 @@
  * processes that meet through files in a folder and talk TCP: by default all are started here, on 127.0.0.1; with
  * --rank this process is one of them, at an address of its own (bench/net). float32, sum. */
 #include "bench/bench.h"
+#include "bench/early.h"
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -174,8 +175,8 @@ struct Place {
 	std::string store, address = "127.0.0.1";
 };
 
-/* False when --help has been printed. Throws for what is not understood. */
-bool parse(bench_options &o, Place &alone, int argc, char **argv)
+/* Throws for what is not understood. */
+void parse(bench_options &o, Place &alone, int argc, char **argv)
 {
 	static const option longs[] = {{"minbytes", 1, NULL, 'b'},
 				       {"maxbytes", 1, NULL, 'e'},
@@ -188,9 +189,8 @@ bool parse(bench_options &o, Place &alone, int argc, char **argv)
 				       {"rank", 1, NULL, 'R'},
 				       {"store", 1, NULL, 's'},
 				       {"address", 1, NULL, 'a'},
-				       {"help", 0, NULL, 'h'},
 				       {}};
-	for (int key; (key = getopt_long(argc, argv, "b:e:f:n:w:h", longs, NULL)) != -1;) {
+	for (int key; (key = getopt_long(argc, argv, "b:e:f:n:w:", longs, NULL)) != -1;) {
 		if (key == 'b')
 			o.min_bytes = number("minbytes", optarg, 4, 1ull << 40);
 		else if (key == 'e')
@@ -213,8 +213,6 @@ bool parse(bench_options &o, Place &alone, int argc, char **argv)
 			alone.store = optarg;
 		else if (key == 'a')
 			alone.address = optarg;
-		else if (key == 'h')
-			return fputs(usage, stdout), false;
 		else
 			throw std::invalid_argument("an option is not known");
 	}
@@ -222,7 +220,6 @@ bool parse(bench_options &o, Place &alone, int argc, char **argv)
 		throw std::invalid_argument("--rank is not below --ranks");
 	if ((alone.rank >= 0) != !alone.store.empty())
 		throw std::invalid_argument("--rank and --store belong together");
-	return true;
 }
 
 /* Runs one rank; returns the exit code. */
@@ -270,9 +267,10 @@ int main(int argc, char **argv)
 	o.in_flight = 1;
 	o.place = PLACE_BOTH;
 	o.ranks = 4;
+	if (bench_early(argc, argv, "gloo-ring", usage))
+		return 0;
 	try {
-		if (!parse(o, alone, argc, argv))
-			return 0;
+		parse(o, alone, argc, argv);
 	} catch (const std::exception &e) {
 		fprintf(stderr, "gloo-ring: %s; see --help\n", e.what());
 		return 2;

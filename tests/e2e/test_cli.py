@@ -10,6 +10,7 @@ Runs beside others.
 import json
 import re
 import signal
+import subprocess
 import unittest
 
 import harness
@@ -42,9 +43,36 @@ class Cli(unittest.TestCase):
                     self.assertEqual((p.code, p.err), (0, ""))
                     self.assertTrue(p.out.startswith(f"Usage: {program} "), p.out)
                     self.assertLessEqual(max(map(len, p.out.splitlines())), 120)
+                    short = self.attempt(c, program, "-h")
+                    self.assertEqual((short.code, short.err, short.out), (0, "", p.out))
                     p = self.attempt(c, program, "--version")
                     self.assertEqual((p.code, p.err), (0, ""))
                     self.assertRegex(p.out, rf"\A{program} \d+\.\d+\.\d+\n\Z")
+
+    def test_help_and_version_of_benchmarks(self):
+        programs = ["reduction-load", "reduction-bench-kernels", "tcp-loop", "delay-line", "gloo-ring"]
+        programs += [f"mpi-allreduce-{mpi}" for mpi in ("openmpi", "mpich")]
+        found = [p for name in programs if (p := harness.BUILD / "bench" / name).exists()]
+        self.assertGreaterEqual(len(found), 4)  # those that need no peer
+        for binary in found:
+            with self.subTest(binary.name):
+                said = [subprocess.run([binary, word], capture_output=True, text=True) for word in ("--help", "-h", "--version")]
+                self.assertEqual([(d.returncode, d.stderr) for d in said], [(0, "")] * 3)
+                self.assertTrue(said[0].stdout.startswith("Usage: "), said[0].stdout)
+                self.assertEqual(said[0].stdout, said[1].stdout)
+                self.assertRegex(said[2].stdout, r"\A[a-z-]+ \d+\.\d+\.\d+\n\Z")
+
+    def test_help_of_scripts(self):
+        scripts = ["agent/examples/demo/demo.py", "tests/run.py", "tests/fresh/fresh.py", "bench/compare.py", "bench/load.py",
+                   "bench/abuse.py", "bench/net/bench.py", "tests/fault/fault.py", "tests/fault/soak.py"]
+        commands = [[harness.PYTHON, harness.ROOT / s] for s in scripts]
+        commands += [[harness.ROOT / "deploy" / s] for s in ("install-deps.sh", "make-certs.sh", "probe.sh")]
+        for command in commands:
+            with self.subTest(str(command[-1])):
+                said = [subprocess.run([*command, word], capture_output=True, text=True) for word in ("--help", "-h")]
+                self.assertEqual([(d.returncode, d.stderr) for d in said], [(0, "")] * 2)
+                self.assertRegex(said[0].stdout, "(?i)^usage: ")
+                self.assertEqual(said[0].stdout, said[1].stdout)
 
     def test_wrong_usage(self):
         for program in PROGRAMS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo` without the installation: it trains, compares, and leaves nothing behind.
+"""`make demo` without the installation: it trains, checks the sums, and leaves nothing behind.
 
 Runs beside others.
 """
@@ -23,29 +23,41 @@ class Demo(unittest.TestCase):
         self.cluster.__enter__()
         self.addCleanup(self.cluster.__exit__, None, None, None)
 
-    def start(self, epochs):
+    def start(self, epochs, *more):
         script = harness.ROOT / "agent" / "examples" / "demo" / "demo.py"
-        argv = [harness.PYTHON, script, "--build", harness.BUILD, "--epochs", epochs]
+        argv = [harness.PYTHON, script, "--build", harness.BUILD, "--epochs", epochs, *more]
         return self.cluster.start("demo", argv, env={"TMPDIR": str(self.cluster.dir)})
 
     def test_to_the_end(self):
         p = self.start(2)
         self.assertEqual(p.wait(120), 0, p.report())
-        self.assertEqual(len(re.findall(r"epoch  2 of 2   loss \d\.\d+   test accuracy +\d+\.\d %", p.out)), 2)
+        self.assertEqual(len(re.findall(r"^  loss of each epoch: \d\.\d{4} \d\.\d{4}$", p.out, re.M)), 2)
         self.assertRegex(p.out, r"sent per worker and step .*\(0\.5\d G\).*\(1\.5\d G\)")
-        self.assertIn("The loss curves agree", p.out)
+        elements = 4 * 24 * 283786  # ranks, steps of 2 epochs, parameters
+        self.assertRegex(p.out, rf"averages checked, elements on all ranks +{elements:,} +{elements:,}\n")
+        self.assertRegex(p.out, r"outside the rounding bound +0 +0\n")
+        self.assertIn("The sums are right", p.out)
+        self.assertLessEqual(len(p.out.partition("3. Compared")[2].splitlines()), 25)
+        self.assertLessEqual(max(map(len, p.out.splitlines())), 120)
         self.assertEqual(list(self.cluster.dir.iterdir()), [])
+
+    def test_a_wrong_sum_is_found(self):
+        p = self.start(1, "--wrong-sum")
+        self.assertEqual(p.wait(120), 1, p.report())
+        self.assertRegex(p.out, r"reducers: 1 of \d+ elements are WRONG, the worst by \d\.\d times the rounding bound\.")
+        self.assertNotIn("gloo: ", p.out)
+        self.assertNotIn("The sums are right", p.out)
 
     def test_interrupted(self):
         p = self.start(1000)
-        p.wait_text(r"epoch  2 of", stream="out", timeout=60)
+        p.wait_text(r"loss of each epoch:( \d\.\d+){2}", stream="out", timeout=60)
         p.signal(signal.SIGINT)
         self.assertEqual(p.wait(30), 130, p.report())
         self.assertEqual(list(self.cluster.dir.iterdir()), [])
 
     def test_a_reducer_dies(self):
         p = self.start(1000)
-        p.wait_text(r"epoch  2 of", stream="out", timeout=60)
+        p.wait_text(r"loss of each epoch:( \d\.\d+){2}", stream="out", timeout=60)
         pid = int(re.search(r"reducer r1 +pid (\d+)", p.out).group(1))
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(p.wait(30), 1, p.report())
@@ -53,6 +65,71 @@ class Demo(unittest.TestCase):
         self.assertRegex(p.err, f"demo: {who} ended with exit status -?[0-9]+:\n")
         self.assertIn("    | ", p.err)
         self.assertEqual(list(self.cluster.dir.iterdir()), [])
+
+
+@unittest.skipIf(harness.SAN, "numpy alone")
+@unittest.skipIf(importlib.util.find_spec("numpy") is None, "there is no numpy")
+class Check(unittest.TestCase):
+    """agent/examples/demo/check.py: right averages pass whatever the order of addition, wrong ones do not."""
+
+    @classmethod
+    def setUpClass(cls):
+        spec = importlib.util.spec_from_file_location("check", harness.ROOT / "agent" / "examples" / "demo" / "check.py")
+        cls.check = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(cls.check)
+
+    def contributions(self, n, scale):
+        import numpy
+
+        random = numpy.random.default_rng(n)
+        return [(random.standard_normal(4096) * scale).astype(numpy.float32) for _ in range(n)]
+
+    def test_every_order_of_addition_passes(self):
+        import itertools
+
+        import numpy
+
+        for n, scale in ((2, 1.0), (3, 1e-30), (4, 1e-3), (4, 1e-44), (4, 1e30)):
+            parts = self.contributions(n, scale)
+            for order in itertools.permutations(parts):
+                total = order[0].copy()
+                for part in order[1:]:
+                    total += part
+                divided_first = sum((p / numpy.float32(n) for p in order[1:]), order[0] / numpy.float32(n))
+                for average in (total / numpy.float32(n), divided_first):
+                    with self.subTest(n=n, scale=scale):
+                        wrong, worst = self.check.compare(average, parts)
+                        self.assertEqual(wrong, 0)
+                        self.assertLessEqual(worst, 1)
+
+    def test_wrong_averages_fail(self):
+        import numpy
+
+        parts = self.contributions(4, 1e-3)
+        right = sum(parts[1:], parts[0].copy()) / numpy.float32(4)
+
+        def off(average):
+            self.check.damage(average, parts)
+
+        def nan(average):
+            average[17] = numpy.nan
+
+        def infinite(average):
+            average[17] = numpy.inf
+
+        def one_rank_missing(average):
+            average[17] = (parts[0][17] + parts[1][17] + parts[2][17]) / numpy.float32(4)
+
+        def one_rank_twice(average):
+            average[17] += parts[0][17] / numpy.float32(4)
+
+        for fault in (off, nan, infinite, one_rank_missing, one_rank_twice):
+            with self.subTest(fault.__name__):
+                average = right.copy()
+                fault(average)
+                wrong, worst = self.check.compare(average, parts)
+                self.assertEqual(wrong, 1)
+                self.assertFalse(worst <= 1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-demo: ## train a real PyTorch model through reducers and with gloo beside it, under two minutes
+demo: ## train a PyTorch model with reducers and with gloo, under two minutes; ARGS=--help lists options
 	deploy/install-deps.sh build demo
-	$(MAKE) $(par) all
-	$(PYTHON) agent/examples/demo/demo.py --build $(B)
+	deploy/calm.sh compiling $(MAKE) $(par) all
+	$(PYTHON) agent/examples/demo/demo.py --build $(B) $(ARGS)
 .PHONY: demo

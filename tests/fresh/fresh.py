@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Does what the README says, word for word, on machines that have never seen the project.
+
+Makes bare Debian roots with mmdebstrap, clones the last commit into each, and runs the README's commands there: `make
+demo`, `make`, `make install`, its C and Python examples, `make uninstall`, and the build of `make test`. Each root is an
+overlay over the bare root of its Debian, in namespaces of its own, so roots do not see each other.
+
+Between roots, and from run to run, only downloaded packages are kept (--cache), as a package mirror would. Within a run
+compiled objects are kept by ccache (CCACHE=, whose key has the compiler, its flags and the preprocessed source), so that
+every Debian compiles each file once; --no-ccache compiles everything in every root.
+
+Ends with a table and the line "N passed, N failed, N skipped". Exit status: 0 all passed, 1 something failed, 77 roots
+cannot be made here (the reason is printed), 2 wrong usage.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+import steps
+from root import Base, Root, RootError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEBIANS = {"12": "bookworm", "13": "trixie"}
+SKIPPED = 77
+
+
+def why_not():
+    """A sentence that says why roots cannot be made here; an empty one if they can."""
+    if os.geteuid() != 0:
+        return "roots need root; run it as root or with sudo"
+    for program in ("mmdebstrap", "unshare", "git"):
+        if not shutil.which(program):
+            return f"{program} was not found: run deploy/install-deps.sh fresh"
+    tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        return f"namespaces cannot be made here: {tried.stderr.strip()}"
+    return ""
+
+
+def clone(target):
+    """A clone of the last commit, as a user gets it. Returns the commit."""
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", target], check=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["git", "-C", target, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+class Report:
+    """Results by root and step; prints each as it comes. Rows are (status, seconds); status is ok, FAIL or skip."""
+
+    def __init__(self, logs):
+        self.logs = logs
+        self.rows = {}
+
+    def add(self, root, step, status, seconds, detail=""):
+        self.rows.setdefault(root, {})[step] = (status, seconds)
+        print(f"{status:4} {root:24} {step:14} {seconds:6.1f} s{'  ' + detail if detail else ''}", flush=True)
+
+    def table(self, names):
+        print(f"\n{'root':24}" + "".join(f"{n:>15}" for n in names))
+        for root, row in self.rows.items():
+            cells = (f"{row[n][0]} {row[n][1]:.0f} s" if n in row else "-" for n in names)
+            print(f"{root:24}" + "".join(f"{c:>15}" for c in cells))
+
+    def count(self, status):
+        return sum(s == status for row in self.rows.values() for s, _ in row.values())
+
+
+def run_root(base, variant, chosen, args, report):
+    """Runs the chosen steps in one root."""
+    name = f"debian {base.debian} {variant.name}"
+    try:
+        with Root(base, name, args.cache, ccache=not args.no_ccache) as root:
+            variant.prepare(root)
+            for step in chosen:
+                started = time.monotonic()
+                log = args.cache / "logs" / f"{name.replace(' ', '-')}-{step}.log"
+                problem = steps.STEPS[step](root, variant, log)
+                report.add(name, step, "FAIL" if problem else "ok", time.monotonic() - started, problem)
+                if problem:
+                    print("".join(f"    | {line}\n" for line in log.read_text("utf-8", "replace").splitlines()[-40:]), end="")
+                    break
+    except (RootError, subprocess.CalledProcessError) as exc:
+        report.add(name, "root", "FAIL", 0, str(exc))
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--debian", default="12,13", help="comma-separated, of 12 and 13 (default both)")
+    p.add_argument("--roots", default="all", help=f"comma-separated, of {', '.join(steps.VARIANTS)} (default all)")
+    p.add_argument("--steps", default="usual", help=f"comma-separated, of {', '.join(steps.STEPS)}; usual: all but the long "
+                   "ones, test and demos (default)")
+    p.add_argument("--cache", type=pathlib.Path, default=ROOT / "build" / "fresh", help="folder of packages, roots, logs")
+    p.add_argument("--jobs", type=int, default=os.cpu_count(), help="roots at the same time (default: processors)")
+    p.add_argument("--no-ccache", action="store_true", help="compile everything in every root")
+    args = p.parse_args()
+    args.debian, args.roots = args.debian.split(","), args.roots.split(",")
+    args.steps = steps.USUAL if args.steps == "usual" else args.steps.split(",")
+    if args.roots == ["all"]:
+        args.roots = list(steps.VARIANTS)
+    for option, known in (("debian", DEBIANS), ("roots", steps.VARIANTS), ("steps", steps.STEPS)):
+        for word in getattr(args, option):
+            if word not in known:
+                p.error(f'--{option}: found "{word}", expected {", ".join(known)}')
+    args.cache = args.cache.resolve()
+    return args
+
+
+def main():
+    args = parse_arguments()
+    reason = why_not()
+    if reason:
+        print(f"fresh: skipped: {reason}\n0 passed, 0 failed, 1 skipped")
+        return SKIPPED
+    started = time.monotonic()
+    shutil.rmtree(args.cache / "run", ignore_errors=True)
+    for folder in ("packages", "logs", "run"):
+        (args.cache / folder).mkdir(parents=True, exist_ok=True)
+    source = args.cache / "run" / "clone"
+    commit = clone(source)
+    print(f"fresh: commit {commit} of {ROOT.name}; changes that are not committed are left out; logs in {args.cache / 'logs'}")
+    report = Report(args.cache / "logs")
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        bases = list(pool.map(lambda d: Base(d, DEBIANS[d], args.cache, source), args.debian))
+        todo = [(base, steps.VARIANTS[name]) for name in args.roots for base in bases]
+        running = [pool.submit(run_root, base, variant, variant.steps(args.steps), args, report) for base, variant in todo]
+        for future in running:
+            future.result()
+    report.table([s for s in steps.STEPS if s in args.steps])
+    shutil.rmtree(args.cache / "run", ignore_errors=True)
+    failed = report.count("FAIL")
+    print(f"commit {commit}, {time.monotonic() - started:.0f} s: {shlex.join(sys.argv)}")
+    print(f"{report.count('ok')} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bare Debian roots: one base for each Debian, and overlays over it in namespaces of their own."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+
+HOME = "/home/user"
+TREE = f"{HOME}/reduction-server"
+USER = 1000
+# what a login shell of Debian has
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
+BARE = ("git", "make", "ca-certificates")
+PRIVATE = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+MOUNT = """set -e
+mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root"
+cd "$2/root"
+mount -t proc proc proc
+mount --rbind /sys sys
+mount --rbind /dev dev
+mount -t tmpfs -o mode=1777 tmpfs dev/shm
+mount -t tmpfs -o mode=1777 tmpfs tmp
+mount -t tmpfs -o mode=755 tmpfs run
+mkdir -p opt/ccache/objects
+mount --bind "$3" opt/ccache/objects
+cp /etc/resolv.conf etc/resolv.conf
+echo ready
+exec sleep infinity
+"""
+
+
+class RootError(Exception):
+    """A root cannot be made; the text says why."""
+
+
+def packages(cache, debian):
+    """Folder of the downloaded packages of a Debian."""
+    folder = cache / "packages" / debian
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class Base:
+    """The bare root of one Debian with a clone of the project, which roots overlay. Read-only once made."""
+
+    def __init__(self, debian, suite, cache, clone):
+        self.debian, self.path = debian, cache / "run" / f"base-{debian}"
+        argv = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(BARE)}", suite, self.path]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RootError(f"mmdebstrap {suite} failed:\n{done.stderr}")
+        # a root that is thrown away need not survive a power cut
+        (self.path / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n")
+        self._shell("apt-get -q update")
+        home = self.path / HOME[1:]
+        home.mkdir(parents=True)
+        shutil.copytree(clone, self.path / TREE[1:], symlinks=True)
+        self._shell(f"useradd --uid {USER} --home-dir {HOME} --shell /bin/bash user && chown -R user:user {HOME}")
+        # a compiler cache that Debian does not know as installed
+        self._shell("mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
+                    "$(apt-cache depends ccache | sed -n 's/.*Depends: \\(libhiredis.*\\|libxxhash0\\|libblake3-0\\)/\\1/p') && "
+                    "for f in *.deb; do dpkg -x $f .; done && rm *.deb && chmod 777 objects")  # fmt: skip
+        (self.path / "opt/ccache/ccache").write_text(
+            "#!/bin/sh\nexport CCACHE_DIR=/opt/ccache/objects CCACHE_COMPILERCHECK=content CCACHE_UMASK=000\n"
+            "LD_LIBRARY_PATH=$(echo /opt/ccache/usr/lib/*-linux-gnu) exec /opt/ccache/usr/bin/ccache \"$@\"\n")
+        (self.path / "opt/ccache/ccache").chmod(0o755)
+        self.objects = cache / "run" / f"objects-{debian}"
+        self.objects.mkdir()
+        self.objects.chmod(0o777)
+
+    def _shell(self, command):
+        argv = [*PRIVATE, "sh", "-c", 'mount -t proc proc "$1/proc"; mount --bind /dev "$1/dev"; cp /etc/resolv.conf "$1/etc/"; '
+                'exec chroot "$1" sh -c "$2"', "sh", self.path, command]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENVIRONMENT)
+        if done.returncode != 0:
+            raise RootError(f"Debian {self.debian}: {command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+class Root:
+    """One root, ready to run commands between __enter__ and __exit__. Used by one thread."""
+
+    harvest = threading.Lock()
+
+    def __init__(self, base, name, cache, ccache):
+        self.base, self.name, self.cache, self.ccache = base, name, cache, ccache
+        self.dir = cache / "run" / name.replace(" ", "-")
+        self.archives = self.dir / "upper/var/cache/apt/archives"
+        self._holder = None
+
+    def __enter__(self):
+        for folder in ("upper", "work", "root"):
+            (self.dir / folder).mkdir(parents=True)
+        self.archives.mkdir(parents=True)
+        for deb in packages(self.cache, self.base.debian).iterdir():
+            os.link(deb, self.archives / deb.name)
+        argv = [*PRIVATE, "sh", "-c", MOUNT, "sh", self.base.path, self.dir, self.base.objects]
+        self._holder = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self._holder.stdout.readline() != "ready\n":
+            raise RootError(f"{self.name}: the root cannot be mounted: {self._holder.stderr.read().strip()}")
+        return self
+
+    def __exit__(self, *exc):
+        self._holder.send_signal(signal.SIGKILL)  # --kill-child: all of its namespace goes with it
+        self._holder.wait()
+        self._holder.stdout.close()
+        self._holder.stderr.close()
+        with Root.harvest:
+            kept = packages(self.cache, self.base.debian)
+            for deb in self.archives.glob("*.deb"):
+                if not (kept / deb.name).exists():
+                    os.link(deb, kept / deb.name)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def _argv(self, user, env, folder):
+        inner = next(pathlib.Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text().split().__iter__())
+        variables = dict(ENVIRONMENT, HOME=HOME if user else "/root", **(env or {}))
+        if self.ccache:
+            variables["CCACHE"] = "/opt/ccache/ccache"
+        who = ["--userspec=user:user"] if user else []
+        return ["nsenter", f"--target={inner}", "--mount", "--pid", "--ipc", "--uts", "chroot", *who, str(self.dir / "root"), "env",
+                "-i", *(f"{k}={v}" for k, v in variables.items()), "sh", "-c", f'cd {folder} && exec sh -c "$1"', "sh"]
+
+    def run(self, command, log=None, user=False, env=None, folder=TREE, limit=1200):
+        """Runs a shell command line in the root, as root or as the ordinary user. Returns (status, output); the output is
+        appended to the log too. Status 124: it did not end within the limit, in seconds."""
+        done = subprocess.Popen([*self._argv(user, env, folder), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+        try:
+            output, _ = done.communicate(timeout=limit)
+            status = done.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(done.pid, signal.SIGKILL)
+            output, status = done.communicate()[0] + f"\ndid not end within {limit} s\n", 124
+        if log:
+            with log.open("a", encoding="utf-8") as f:
+                f.write(f"{'$' if user else '#'} {command}\n{output}exit status {status}\n")
+        return status, output
+
+    def must(self, command, **options):
+        """As run(), for preparations: raises RootError if it fails."""
+        status, output = self.run(command, **options)
+        if status != 0:
+            raise RootError(f"{self.name}: {command} failed with {status}: {output[-1500:]}")
+        return output

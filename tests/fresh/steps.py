@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of roots, and what is done in each. A step is a function (root, variant, log) that returns a sentence that
+says what went wrong, or an empty one."""
+
+import re
+
+import readme
+from root import TREE
+
+NEEDED_LINE = re.compile(r"^apt-get update && apt-get install -y --no-install-recommends .*", re.M)
+
+
+class Variant:
+    """A machine with something installed already. Unprivileged ones run everything as an ordinary user; `admin` is what
+    that user puts before a command that needs root, None if there is no way."""
+
+    def __init__(self, name, packages=(), user=False, admin=""):
+        self.name, self.packages, self.user, self.admin = name, packages, user, admin
+
+    def prepare(self, root):
+        if self.packages:
+            root.must(f"apt-get -q install -y --no-install-recommends {' '.join(self.packages)}", folder="/")
+        if not self.user:
+            root.must(f"chown -R root:root {TREE}")
+        if self.name == "sudo":
+            root.must("echo 'user ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/user", folder="/")
+
+    def steps(self, wanted):
+        return [s for s in wanted if s in ("demo", "install", "test-build")] if self.admin is None else list(wanted)
+
+    def run(self, root, command, log, **options):
+        return root.run(command, log, user=self.user, **options)
+
+
+class OtherPython(Variant):
+    """Another python3 is first on PATH, and has none of Debian's modules."""
+
+    def prepare(self, root):
+        super().prepare(root)
+        root.must("apt-get -q install -y --no-install-recommends python3-minimal && printf '#!/bin/sh\\nexec /usr/bin/python3 "
+                  "-I -S \"$@\"\\n' >/usr/local/bin/python3 && chmod 755 /usr/local/bin/python3", folder="/")
+
+
+VARIANTS = {v.name: v for v in (
+    Variant("build-essential", ["build-essential"]),
+    Variant("bare"),
+    Variant("mpich", ["mpich"]),
+    OtherPython("other-python"),
+    Variant("sudo", ["sudo"], user=True, admin="sudo "),
+    Variant("no-root", user=True, admin=None),
+)}  # fmt: skip
+
+
+def without_root(root, variant, command, log):
+    """Neither root nor sudo: the command must print the one line to run; then an administrator runs that line."""
+    if variant.admin is not None:
+        return ""
+    status, output = variant.run(root, command, log)
+    line = NEEDED_LINE.search(output)
+    if status == 0:
+        return ""  # the packages are there since an earlier step
+    if not line:
+        return f"{command} fails with {status} and does not say what to install"
+    status, _ = root.run(line.group(0), log, folder="/")
+    return f"the line that {command} prints fails with {status}" if status else ""
+
+
+def command(line):
+    def step(root, variant, log):
+        problem = without_root(root, variant, line, log)
+        if problem:
+            return problem
+        status, _ = variant.run(root, line, log)
+        return f"{line}: exit status {status}" if status else ""
+
+    return step
+
+
+def snapshot(root):
+    """All files and folders that an installation may touch."""
+    return set(root.must("find /usr /etc /opt /var/lib -xdev -not -path '/opt/ccache/*' -not -name ld.so.cache -not -name "
+                         "'*.pyc' -not -name __pycache__", folder="/").splitlines())  # fmt: skip
+
+
+def install(root, variant, log):
+    """make, make install, the README's examples, make uninstall; nothing stays behind. Without a way to become root: below
+    a folder of the user's."""
+    prefix = "" if variant.admin is not None else " PREFIX=/home/user/.local"
+    status, _ = variant.run(root, "make -j2", log)
+    if status:
+        return f"make: exit status {status}"
+    before = snapshot(root)
+    status, _ = variant.run(root, f"{variant.admin or ''}make install{prefix}", log)
+    if status:
+        return f"make install: exit status {status}"
+    if not prefix:
+        problem = readme.examples(root, variant, log)
+        if problem:
+            return problem
+    status, _ = variant.run(root, f"{variant.admin or ''}make uninstall{prefix}", log)
+    if status:
+        return f"make uninstall: exit status {status}"
+    left = sorted(snapshot(root) - before)
+    if prefix:
+        left += [p for p in root.must("find /home/user/.local 2>/dev/null || true").splitlines()]
+    return f"make uninstall leaves {', '.join(left[:5])}" if left else ""
+
+
+def demos(root, variant, log):
+    """The demo with several kinds of arithmetic of PyTorch: each adds and multiplies in another order."""
+    rows = []
+    for aten in ("default", "avx2"):
+        for dnnl in ("SSE41", "AVX2"):
+            for threads in (1, 2):
+                env = {"ATEN_CPU_CAPABILITY": aten, "DNNL_MAX_CPU_ISA": dnnl}
+                status, output = variant.run(root, f"make demo ARGS='--threads {threads}'", log, env=env)
+                found = [re.search(p + r" +(\S+) +(\S+)", output) for p in ("part of the bound", "loss of epoch 10, mean of ranks")]
+                if status or not all(found):
+                    return f"make demo with {env} and {threads} threads: exit status {status}"
+                rows.append(f"{aten:8} {dnnl:6} {threads}  " + "  ".join(f"{m.group(1):>9} {m.group(2):>9}" for m in found))
+    head = f"{'ATEN_CPU_CAPABILITY, DNNL_MAX_CPU_ISA, threads; largest error / bound: reducers, gloo; last loss: the same'}"
+    print(f"{root.name}: {head}\n" + "\n".join(rows), flush=True)
+    return ""
+
+
+STEPS = {
+    "demo": command("make demo"),
+    "install": install,
+    "test-build": command("make test-build"),
+    "demos": demos,
+    "test": command("make test"),
+}
+USUAL = ["demo", "install", "test-build"]
