@@ -77,7 +77,7 @@ $(B)/flags: FORCE
 	$(call keep,$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN))
 # the list of sources: when it changes, every archive is made again, without the objects of deleted files
 $(B)/sources: FORCE
-	$(call keep,$(sort $(shell find $(areas) -name '*.c')))
+	$(call keep,$(shell find $(areas) -name '*.c' | LC_ALL=C sort | cksum))
 
 deps: ## install the Debian packages that building, testing and the demo need
 	deploy/install-deps.sh build test demo

@@ -35,14 +35,20 @@ target_x86     := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(call probe,option '$(CC)' $(f)),$(f)))
 
 # optional: for reductionctl plan where links differ. Its own list of libraries is for linking statically.
-CLP ?= $(if $(call probe,package '$(PKG_CONFIG)' clp),on,off)
+CLP ?= probe
+ifeq ($(CLP),probe)
+CLP := $(if $(call probe,package '$(PKG_CONFIG)' clp),on,off)
+endif
 ifeq ($(CLP),on)
 CLP_CFLAGS := -DHAVE_CLP $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I clp))
 CLP_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L clp) -lClp
 endif
 
 # optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
-GRPC ?= $(if $(call probe,package '$(PKG_CONFIG)' grpc),on,off)
+GRPC ?= probe
+ifeq ($(GRPC),probe)
+GRPC := $(if $(call probe,package '$(PKG_CONFIG)' grpc),on,off)
+endif
 ifeq ($(GRPC),on)
 GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
 GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
@@ -53,4 +59,4 @@ gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lglo
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
 
 $(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), Clp $(CLP), gRPC $(GRPC); \
-benchmarks beside $(or $(if $(gloo_found),gloo) $(mpis),no peers))
+benchmarks beside $(or $(strip $(if $(gloo_found),gloo) $(mpis)),no peers))

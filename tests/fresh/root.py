@@ -58,7 +58,9 @@ class Base:
         home = self.path / HOME[1:]
         home.mkdir(parents=True)
         shutil.copytree(clone, self.path / TREE[1:], symlinks=True)
-        self._shell(f"useradd --uid {USER} --home-dir {HOME} --shell /bin/bash user && chown -R user:user {HOME}")
+        # a root without the package passwd has no useradd
+        self._shell(f"echo user:x:{USER}:{USER}::{HOME}:/bin/bash >>/etc/passwd && echo user:x:{USER}: >>/etc/group && "
+                    f"echo 'user:*:19000:0:99999:7:::' >>/etc/shadow && chown -R user:user {HOME}")
         # a compiler cache that Debian does not know as installed
         self._shell("mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
                     "$(apt-cache depends ccache | sed -n 's/.*Depends: \\(libhiredis.*\\|libxxhash0\\|libblake3-0\\)/\\1/p') && "
