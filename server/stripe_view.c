@@ -2,7 +2,7 @@
 /* A stripe while reducers come and go. The happy path: a rank says VIEW; what is new in it goes to all other ranks;
  * from then on nothing of that rank is expected, and nothing is sent to it, until all ranks have said the same view.
  * What the stripe was reducing is forgotten then, and RESUME tells all ranks the position from which they begin again:
- * the largest that one of them named, since all have all results below it (agent/retain.h). */
+ * the largest that one of them named, since all have all results below it (agent/core/retain.h). */
 #include "server/stripe.h"
 
 #include <string.h>

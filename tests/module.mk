@@ -5,7 +5,7 @@ e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
 e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so)
 unit_help := $(B)/tests/unit/libhelp.a
-core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
+core_libs := $(libserver_core) $(agent_cores) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
@@ -79,7 +79,7 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root, 20
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS)
 
 layering: $(core_libs) ## check that the cores do no I/O
-	tests/layering.sh '$(CC)' $^
+	tests/layering.sh '$(CC)' '$(libserver_core)' '$(agent_cores)' $(libconfig) $(libproto) $(libcommon)
 
 lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen

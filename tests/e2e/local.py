@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local protocol of agent/local.h in raw bytes, for tests that say what a library would not."""
+"""The local protocol of agent/local/protocol.h in raw bytes, for tests that say what a library would not."""
 
 import array
 import socket

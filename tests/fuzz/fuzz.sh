@@ -82,7 +82,7 @@ coverage() {
 	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
 		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
 		server/{events,handshake,lane,registry,service*,session*,slot,status,stripe*}.c \
-		agent/{exchange*,link*,local*,window}.c |
+		agent/{core/{exchange*,link*,window},local/*}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }
 

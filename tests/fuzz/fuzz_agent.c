@@ -4,7 +4,7 @@
  * that they made the agent keep; until then it is bounded, and no operation ends twice. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/local_hub.h"
+#include "agent/local/hub.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>

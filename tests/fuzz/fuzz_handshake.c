@@ -4,7 +4,7 @@
  * and who wants a proof of the reducer trusts it only when it is that reducer. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 #include "proto/control.h"
 #include "server/handshake.h"
 

@@ -4,7 +4,7 @@
  * ends exactly once, at the latest when no reducer answers any more, and its memory is not touched afterwards. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 #include "common/dtype.h"
 #include "proto/control.h"
 

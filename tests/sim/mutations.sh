@@ -70,73 +70,73 @@ memory of a job is freed with its first session
 	server/registry.c
 	s/\tif \(j->sessions\)\n\t\treturn;//
 the window is ignored
-	agent/stream.c
+	agent/core/stream.c
 	s/return window_open\(&l->window, l->chunks, l->flying, bytes\)/return true/
 a priority has no reserve
-	agent/stream.c
+	agent/core/stream.c
 	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks == 0 \&\& s)/
 an operation ends one chunk too early
-	agent/link.c
+	agent/core/link.c
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
 acks say more than is done
-	agent/stream.c
+	agent/core/stream.c
 	s/l->x->first \? l->x->first->seq : l->x->next_seq/f->head.seq/
 the cursor skips own chunks
-	agent/stream.c
+	agent/core/stream.c
 	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
 ABORT is not passed on
-	agent/exchange.c
+	agent/core/exchange.c
 	s/link_queue_abort\(l, &x->farewell\);/link_queue_bare(l, FRAME_GOODBYE);/
 a silent reducer is never lost
-	agent/exchange_clock.c
+	agent/core/exchange_clock.c
 	s/now_ms - l->last_rx_ms >= detect_ms/0/
 workers send no heartbeats
-	agent/exchange_clock.c
+	agent/core/exchange_clock.c
 	s/now_ms - l->last_tx_ms >= ping_ms/0/
 operations never time out
-	agent/exchange_clock.c
+	agent/core/exchange_clock.c
 	s/now_ms >= op_deadline\(x, now_ms\)/0/
 pending operations are forgotten
-	agent/exchange.c
+	agent/core/exchange.c
 	s/x->sweep = true;\n\top = x->first;/x->sweep = true;\n\top = NULL;/
 operations end before the last words are out
-	agent/exchange.c
+	agent/core/exchange.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
-	agent/link_control.c
+	agent/core/link_control.c
 	s/refused.retry \|\| //
 chunks are sent before they are there
-	agent/stream.c
+	agent/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
 an attempt after a lost WELCOME is a violation
 	server/registry.c
 	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
 nothing is said again of operations that are done
-	agent/stream.c
+	agent/core/stream.c
 	s/while \(s->replay < cursor && s->replay < s->replay_end\)/while (0)/
 a rank contributes although it has the result
-	agent/stream.c
+	agent/core/stream.c
 	s/if \(cursor < s->replay_end\)/if (0)/
 HAVE of what has come only in part
-	agent/retain.c
+	agent/core/retain.c
 	s/k->place = 0;/k->place = position + 1;/
 HAVE of what was here before
-	agent/retain.c
+	agent/core/retain.c
 	s/k->place == position \+ 1 \?/k->place ?/
 the rest of a result of the view before is taken
-	agent/link.c
+	agent/core/link.c
 	s/\n\tl->skip \|= [^;]+;//
 results of the view before are a violation
-	agent/link.c
+	agent/core/link.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
 the rest of a frame of the view before is lost
-	agent/link.c
+	agent/core/link.c
 	s/\n\t\tsave_rest\(l\);/ l->sent_off = 0;/
 ranks go on from the smallest of their starts
 	server/stripe_view.c
 	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
 ranks go on from where they are themselves
-	agent/view.c
+	agent/core/view.c
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
 reducers keep views for themselves
 	server/stripe_view.c
@@ -154,16 +154,16 @@ views are not merged, the last one counts
 	proto/control.c
 	s/from->lives\[i\] <= to->lives\[i\]/from->lives[i] == to->lives[i]/
 a view that takes something back is believed
-	agent/view.c
+	agent/core/view.c
 	s/v->lives\[r\] <= x->view.lives\[r\]/v->lives[r] == x->view.lives[r]/
 kept results are overwritten too early
-	agent/retain.c
+	agent/core/retain.c
 	s/r->size = spread \+ 1;/r->size = spread \/ 2 + 1;/
 ranks run further ahead than results are kept
-	agent/stream.c
+	agent/core/stream.c
 	s/position - floor <= x->spread/position - floor <= 2 * x->spread/
 the cursor stays at an operation that is done
-	agent/stream.c
+	agent/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
 results overtake one that is asked for
 	server/stripe_known.c
@@ -175,22 +175,22 @@ a result that is asked for is the contribution
 	server/stripe.c
 	s/if \(slot->haves\) \{/if (slot->haves == st->p.world_size) {/
 goodbye before all have the results
-	agent/exchange.c
+	agent/core/exchange.c
 	s/!x->first && x->stable < x->next_seq/0/
 contributions are filled in twice
-	agent/stream.c
+	agent/core/stream.c
 	s/if \(begun && op->fill/if (op->fill/
 a result that is cut off has been where the contribution is
-	agent/link.c
+	agent/core/link.c
 	s/op->apart && !op->recv_ring/!op->recv_ring/
 the root of a broadcast keeps nothing
-	agent/link.c
+	agent/core/link.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
 results are lent beyond their operation
-	agent/retain.c
+	agent/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
 KEPT says what another chunk gave
-	agent/link.c
+	agent/core/link.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
 	server/stripe_view.c
@@ -208,10 +208,10 @@ every challenge is the same
 	server/handshake.c
 	s/if \(h->policy->random\(.*?&e\)\)/if (!memset(nonce, 7, sizeof nonce))/
 the reducer's proof is not looked at
-	agent/link_control.c
+	agent/core/link_control.c
 	s/w->proven && auth_equal\(w->mac, l->answer\)/w->proven/
 a reducer that asks for no proof is trusted
-	agent/link_control.c
+	agent/core/link_control.c
 	s/return l->x->opt.secret && !\(l->proven && w->proven/return l->proven && !(w->proven/
 both sides prove the same
 	common/auth.c

@@ -5,7 +5,7 @@
  *     sim_plan    draws jobs, operations, faults and the network's manners
  *     sim_run     takes event after event, always the earliest, from a heap
  *     sim_net     connections: bytes arrive in pieces of any size, late, in order, or no more
- *     sim_rank    a worker: what engine_uv.c and engine_conn_tcp.c are in the library
+ *     sim_rank    a worker: what engine_uv.c and conn_tcp.c are in the library
  *     sim_reducer a reducer: what server_uv.c, greeting_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
  *     sim_guard   secrets, and who has not got them
  *     sim_fault   deaths, cuts, disagreements, and what may be said about them
@@ -14,7 +14,7 @@
 #ifndef RS_TESTS_SIM_SIM_H
 #define RS_TESTS_SIM_SIM_H
 
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 #include "common/error.h"
 #include "common/kernels.h"
 #include "config/config.h"

@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_SIM_SIM_KEPT_H
 #define RS_TESTS_SIM_SIM_KEPT_H
 
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 
 /* Would it read from this memory when others ask for results? */
 bool kept_within(const struct exchange *x, const void *memory, size_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker process around the real exchange: it opens connections when asked, moves bytes, tells the time, calls
- * operations one after the other or many at once, and leaves. What engine_uv.c and engine_conn_tcp.c do with sockets,
+ * operations one after the other or many at once, and leaves. What engine_uv.c and conn_tcp.c do with sockets,
  * this does with simulated connections. */
 #include "tests/sim/sim.h"
 

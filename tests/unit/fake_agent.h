@@ -4,7 +4,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_AGENT_H
 #define RS_TESTS_UNIT_FAKE_AGENT_H
 
-#include "agent/local_hub.h"
+#include "agent/local/hub.h"
 
 enum {
 	FAKE_CLIENTS = 64, /* that ever connect */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses of the engine's connections. Names are looked up here, and not on any network: __wrap_getaddrinfo. */
-#include "agent/engine_address.h"
+#include "agent/engine/address.h"
 
 #include <arpa/inet.h>
 #include <check.h>

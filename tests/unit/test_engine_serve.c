@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order connections send: fakes that have so many chunks each, and what they sent in the end, by their
  * letters. */
-#include "agent/engine_uv.h"
+#include "agent/engine/engine_uv.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups over a backend that only writes down what it is given and ends operations when told to. */
-#include "agent/comm.h"
+#include "agent/api/comm.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 

@@ -2,7 +2,7 @@
 /* A worker's exchange and a reducer's handshake, or an impostor in its place. */
 #include "tests/unit/fake_guard.h"
 
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 
 #include <check.h>
 #include <string.h>

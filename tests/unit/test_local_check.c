@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local.h"
+#include "agent/local/protocol.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local_priv.h"
+#include "agent/local/priv.h"
 
 #include <check.h>
 #include <stdlib.h>

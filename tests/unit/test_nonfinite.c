@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is found in contributions, how it is said, and what an exchange does with it. test_local_nonfinite.c has the
  * agent's local ranks. */
-#include "agent/link.h"
-#include "agent/nonfinite.h"
+#include "agent/core/link.h"
+#include "agent/core/nonfinite.h"
 #include "common/dtype.h"
 #include "tests/unit/fake_reducer.h"
 

@@ -2,7 +2,7 @@
 /* Memory that runs out: whatever allocates is tried again and again, and each time the next allocation fails. It has to
  * say so in a sentence and to leave nothing behind, which the sanitized build looks for. The linker puts the functions
  * below in the place of the C library's, xxHash's and libyaml's (-Wl,--wrap, tests/module.mk). */
-#include "agent/exchange.h"
+#include "agent/core/exchange.h"
 #include "config/config.h"
 #include "proto/control.h"
 #include "server/handshake.h"

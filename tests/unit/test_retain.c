@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of kept results. Its rule, in one sentence: who sees the result of position q knows that all ranks have the
  * results of all positions below q - spread, and keeps those from there on. */
-#include "agent/retain.h"
+#include "agent/core/retain.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A backend with the engine in this process. The happy path is: open waits until the engine is ready, operations go to
+ * the engine, which runs on the threads that wait for them, stop ends it. Failure modes are the engine's: it tells
+ * open, every pending operation, and every later submit the same sentence. */
+#include "agent/api/backend.h"
+#include "agent/core/nonfinite.h"
+#include "agent/engine/engine.h"
+#include "proto/control.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	DIRECT_NAME_MAX = 64, /* bytes of an operation's name in messages, terminator included */
+	DIRECT_ALIGN = 4096,
+};
+
+enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
+
+struct direct {
+	struct backend base;
+	struct rs_config *cfg; /* owned once open has succeeded */
+	struct rs_log log;
+	const struct rs_kernels *kernels;
+	unsigned rank;
+	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
+	struct engine *engine;
+
+	pthread_mutex_t lock; /* for what follows */
+	pthread_cond_t changed;
+	enum direct_state state;
+	struct rs_err err;      /* DIRECT_FAILED */
+	unsigned in_flight;     /* <= cfg->limits.ops */
+	struct direct_op *idle; /* have ended, and are used again */
+};
+
+struct direct_op {
+	struct exchange_op op;
+	struct direct *direct;
+	struct direct_op *next; /* idle */
+	struct backend_request *req;
+	char name[DIRECT_NAME_MAX];
+};
+
+static void set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
+{
+	pthread_mutex_lock(&d->lock);
+	d->state = state;
+	if (err)
+		d->err = *err;
+	pthread_cond_broadcast(&d->changed);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void on_ready(void *user)
+{
+	set_state(user, DIRECT_READY, NULL);
+}
+
+static void on_failed(void *user, const struct rs_err *err)
+{
+	set_state(user, DIRECT_FAILED, err);
+}
+
+/* Waits for a place in flight. NULL without memory. */
+static struct direct_op *enter(struct direct *d)
+{
+	struct direct_op *o;
+
+	pthread_mutex_lock(&d->lock);
+	while (d->in_flight >= d->cfg->limits.ops)
+		pthread_cond_wait(&d->changed, &d->lock);
+	o = d->idle;
+	if (o)
+		d->idle = o->next;
+	else
+		o = malloc(sizeof *o);
+	if (o)
+		d->in_flight++;
+	pthread_mutex_unlock(&d->lock);
+	return o;
+}
+
+static void leave(struct direct *d, struct direct_op *o)
+{
+	pthread_mutex_lock(&d->lock);
+	o->next = d->idle;
+	d->idle = o;
+	d->in_flight--;
+	pthread_cond_signal(&d->changed);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void on_done(struct exchange_op *op, const struct rs_err *err)
+{
+	struct direct_op *o = op->user;
+	struct backend_request *req = o->req;
+
+	leave(o->direct, o);
+	req->done(req, err);
+}
+
+static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+{
+	const struct direct *d = ((const struct direct_op *)op->user)->direct;
+	char did[CONTROL_LABEL + 32];
+	struct nonfinite f;
+
+	if (!nonfinite_find(&f, d->kernels, op->dtype, at, first, n))
+		return RS_OK;
+	snprintf(did, sizeof did, "rank %u (%s) sent", d->rank, d->label);
+	return nonfinite_fail(e, did, &f, op);
+}
+
+static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
+{
+	struct direct *d = (struct direct *)b;
+	struct direct_op *o = enter(d);
+	int rc;
+
+	if (!o)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for an operation");
+	o->direct = d;
+	o->req = req;
+	snprintf(o->name, sizeof o->name, "%s", req->name ? req->name : "");
+	o->op = (struct exchange_op){
+	    .send = req->send,
+	    .recv = req->recv,
+	    .count = req->count,
+	    .dtype = (uint8_t)req->dtype,
+	    .op = (uint8_t)req->op,
+	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
+	    .priority = req->priority,
+	    .name_hash = req->name_hash,
+	    .tensors = req->tensors,
+	    .name = o->name,
+	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? inspect : NULL,
+	    .done = on_done,
+	    .user = o,
+	};
+	rc = engine_submit(d->engine, &o->op, e);
+	if (rc)
+		leave(d, o);
+	return rc;
+}
+
+static int direct_alloc(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
+{
+	void *p;
+
+	(void)b;
+	if (posix_memalign(&p, DIRECT_ALIGN, bytes ? bytes : 1))
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer of %zu bytes", bytes);
+	*ret = memset(p, 0, bytes);
+	return RS_OK;
+}
+
+static void direct_free(struct backend *b, void *buf)
+{
+	(void)b;
+	free(buf);
+}
+
+static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *e)
+{
+	(void)e;
+	engine_stats(((struct direct *)b)->engine, ret);
+	return RS_OK;
+}
+
+static void release(struct direct *d)
+{
+	while (d->idle) {
+		struct direct_op *o = d->idle;
+
+		d->idle = o->next;
+		free(o);
+	}
+	pthread_cond_destroy(&d->changed);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+static bool direct_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+			const struct timespec *until)
+{
+	return engine_wait(((struct direct *)b)->engine, done, of, soon, until);
+}
+
+static void direct_stop(struct backend *b)
+{
+	engine_stop(((struct direct *)b)->engine);
+}
+
+static void direct_close(struct backend *b)
+{
+	struct direct *d = (struct direct *)b;
+
+	engine_free(d->engine);
+	rs_config_close(d->cfg);
+	free(d->cfg);
+	release(d);
+}
+
+static const struct backend_vtbl direct_vtbl = {
+    .submit = direct_submit,
+    .wait = direct_wait,
+    .alloc = direct_alloc,
+    .free = direct_free,
+    .stats = direct_stats,
+    .stop = direct_stop,
+    .close = direct_close,
+};
+
+static int start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
+{
+	char host[80] = "?";
+	struct engine_options eo = {
+	    .cfg = opt->cfg,
+	    .job = opt->job,
+	    .generation = opt->generation,
+	    .rank = opt->rank,
+	    .world_size = opt->world_size,
+	    .processes = 1,
+	    .label = d->label,
+	    .connect_ms = opt->connect_ms,
+	    .log = &d->log,
+	    .guests = true,
+	    .on_ready = on_ready,
+	    .on_failed = on_failed,
+	    .user = d,
+	};
+
+	gethostname(host, sizeof host - 1);
+	snprintf(d->label, sizeof d->label, "pid %ld on %s", (long)getpid(), host);
+	return engine_start(&d->engine, &eo, e);
+}
+
+int direct_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
+{
+	struct direct *d = calloc(1, sizeof *d);
+	int rc;
+
+	if (!d)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+	d->base.v = &direct_vtbl;
+	d->base.priorities = opt->cfg->sharding.priorities;
+	d->cfg = opt->cfg;
+	d->log = (struct rs_log){.level = opt->cfg->logging.level, .json = opt->cfg->logging.json, .fd = STDERR_FILENO};
+	d->rank = opt->rank;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->changed, NULL);
+	rc = rs_kernels_select("auto", &d->kernels, e);
+	if (!rc)
+		rc = start_engine(d, opt, e);
+	if (rc)
+		goto release_direct;
+	pthread_mutex_lock(&d->lock);
+	while (d->state == DIRECT_OPENING)
+		pthread_cond_wait(&d->changed, &d->lock);
+	if (d->state == DIRECT_FAILED)
+		rc = rs_fail(e, d->err.code, "%s", d->err.msg);
+	pthread_mutex_unlock(&d->lock);
+	if (rc)
+		goto free_engine;
+	*ret = &d->base;
+	return RS_OK;
+
+free_engine:
+	engine_stop(d->engine);
+	engine_free(d->engine);
+release_direct:
+	release(d);
+	return rc;
+}

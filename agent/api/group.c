@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/api/group.h"
+#include "agent/api/comm.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <endian.h>
+#include <string.h>
+
+void group_init(struct group_stages *s)
+{
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->freed, NULL);
+	s->limit = GROUP_STAGES;
+}
+
+void group_free_memory(struct group_stages *s, struct backend *b)
+{
+	for (unsigned i = 0; i < s->made; i++)
+		b->v->free(b, s->all[i].memory);
+	s->made = 0;
+}
+
+void group_close(struct group_stages *s)
+{
+	pthread_cond_destroy(&s->freed);
+	pthread_mutex_destroy(&s->lock);
+}
+
+static int stage_make(struct reduction_comm *c, struct group_stage *stage, struct rs_err *e)
+{
+	void *memory;
+	int rc = c->backend->v->alloc(c->backend, GROUP_OP_MAX, &memory, e);
+
+	if (rc)
+		return rc;
+	stage->memory = memory;
+	stage->comm = c;
+	return RS_OK;
+}
+
+/* An idle stage, a new one, or the next that becomes idle. One thread at a time, that which holds the order. */
+static int stage_take(struct reduction_comm *c, struct group_stage **ret, struct rs_err *e)
+{
+	struct group_stages *s = &c->stages;
+	struct group_stage *stage;
+	int rc = RS_OK;
+
+	pthread_mutex_lock(&s->lock);
+	while (!(stage = s->idle) && s->made < s->limit) {
+		pthread_mutex_unlock(&s->lock);
+		rc = stage_make(c, &s->all[s->made], e);
+		pthread_mutex_lock(&s->lock);
+		if (!rc) {
+			stage = &s->all[s->made++];
+			goto unlock;
+		}
+		if (s->made == 0)
+			goto unlock;
+		s->limit = s->made; /* those that there are will do */
+	}
+	while (!(stage = s->idle))
+		pthread_cond_wait(&s->freed, &s->lock);
+	s->idle = stage->next;
+	rc = RS_OK;
+unlock:
+	pthread_mutex_unlock(&s->lock);
+	if (!rc)
+		*ret = stage;
+	return rc;
+}
+
+static void stage_give(struct group_stage *stage)
+{
+	struct group_stages *s = &stage->comm->stages;
+
+	pthread_mutex_lock(&s->lock);
+	stage->next = s->idle;
+	s->idle = stage;
+	pthread_cond_signal(&s->freed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* The tensors of one operation. */
+struct share {
+	struct reduction_request *last; /* chained by next, the last one first */
+	unsigned n;
+	uint64_t count;
+	uint32_t hash; /* of all names and counts */
+	int priority;  /* the highest that was given; below 0 when none was */
+};
+
+static uint64_t bytes_of(const struct backend_request *b)
+{
+	return b->count * rs_dtype_size(b->dtype);
+}
+
+static uint32_t hash_more(uint32_t hash, const struct backend_request *b)
+{
+	struct {
+		uint64_t count;
+		uint32_t before, name_hash;
+	} one = {.count = htole64(b->count), .before = htole32(hash), .name_hash = htole32(b->name_hash)};
+
+	return frame_checksum(&one, sizeof one);
+}
+
+static void share_add(struct share *s, struct reduction_request *req)
+{
+	req->started = true;
+	req->next = s->last;
+	s->last = req;
+	s->n++;
+	s->count += req->base.count;
+	s->hash = hash_more(s->hash, &req->base);
+	if (req->base.priority > s->priority)
+		s->priority = req->base.priority;
+}
+
+/* The tensors that go with `first`, itself included: up to the first one that does not fit. */
+static struct share collect(struct reduction_request *first)
+{
+	const struct backend_request *a = &first->base;
+	uint64_t room = GROUP_OP_MAX - bytes_of(a);
+	struct share s = {.priority = REDUCTION_PRIORITY_AUTO};
+
+	share_add(&s, first);
+	for (struct reduction_request *req = first->follows; req; req = req->follows) {
+		const struct backend_request *b = &req->base;
+
+		if (req->started || b->dtype != a->dtype || b->op != a->op || bytes_of(b) > GROUP_SMALL_MAX)
+			continue;
+		if (bytes_of(b) > room)
+			break;
+		room -= bytes_of(b);
+		share_add(&s, req);
+	}
+	s.hash = s.hash ? s.hash : 1; /* 0 means: no name */
+	return s;
+}
+
+/* The end of a shared operation, on the backend's thread. The first tensor's request is done last: who waits for all
+ * of them in their order sleeps once. */
+static void shared_done(struct backend_request *base, const struct rs_err *err)
+{
+	struct group_stage *stage = (struct group_stage *)base;
+	struct reduction_request *req = stage->last;
+	const char *from = stage->memory + bytes_of(base);
+	struct rs_err e;
+
+	if (err)
+		comm_failed(stage->comm, err, &e);
+	for (struct reduction_request *r = req; r && !err; r = r->next) {
+		size_t bytes = bytes_of(&r->base);
+
+		from -= bytes;
+		if (bytes > 0)
+			memcpy(r->base.recv, from, bytes);
+	}
+	stage_give(stage);
+	while (req) {
+		struct reduction_request *next = req->next; /* its waiter may put req */
+
+		request_complete(req, err ? &e : NULL);
+		req = next;
+	}
+}
+
+static void fail(const struct share *s, const struct rs_err *e)
+{
+	struct reduction_request *req = s->last;
+
+	while (req) {
+		struct reduction_request *next = req->next;
+
+		request_complete(req, e);
+		req = next;
+	}
+}
+
+static int start_shared(struct reduction_comm *c, const struct share *s, struct rs_err *e)
+{
+	struct group_stage *stage;
+	char *to;
+	int rc = stage_take(c, &stage, e);
+
+	if (rc) {
+		comm_break(c, e);
+		return rc;
+	}
+	stage->last = s->last;
+	stage->base = (struct backend_request){
+	    .send = stage->memory,
+	    .recv = stage->memory,
+	    .count = s->count,
+	    .dtype = s->last->base.dtype,
+	    .op = s->last->base.op,
+	    .priority = s->priority,
+	    .tensors = s->n,
+	    .name_hash = s->hash,
+	    .done = shared_done,
+	};
+	to = stage->memory + bytes_of(&stage->base);
+	for (const struct reduction_request *req = s->last; req; req = req->next) {
+		size_t bytes = bytes_of(&req->base);
+
+		to -= bytes;
+		if (bytes > 0)
+			memcpy(to, req->base.send, bytes);
+	}
+	rc = comm_submit(c, &stage->base, e);
+	if (rc)
+		stage_give(stage);
+	return rc;
+}
+
+void group_start(struct reduction_comm *c, struct reduction_request *first)
+{
+	struct rs_err e;
+
+	pthread_mutex_lock(&c->order);
+	for (struct reduction_request *req = first; req; req = req->follows) {
+		struct share s = {.last = req, .n = 1};
+		int rc;
+
+		if (req->started)
+			continue;
+		req->next = NULL;
+		if (bytes_of(&req->base) <= GROUP_SMALL_MAX)
+			s = collect(req);
+		rc = s.n > 1 ? start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
+		if (rc)
+			fail(&s, &e);
+	}
+	pthread_mutex_unlock(&c->order);
+}

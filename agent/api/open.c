@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a communicator: every setting comes from the caller, else the environment, else the configuration file, else
+ * the default; then the backend meets the other ranks. */
+#include "agent/api/comm.h"
+#include "agent/local/protocol.h"
+#include "config/launch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* The caller's options, completed. Strings belong to the caller, the environment or cfg. */
+struct opening {
+	reduction_options opt;
+	struct rs_launch launch;
+	struct rs_config *cfg;
+	struct backend_options to;
+	enum way { WAY_DIRECT, WAY_AGENT, WAY_NODE } way; /* WAY_NODE: local rank 0's process is the agent */
+	char name[NODE_AGENT_NAME];
+};
+
+static const char *word_of(const char *option, const char *variable)
+{
+	const char *v = option ? option : getenv(variable);
+
+	return v && *v ? v : NULL;
+}
+
+/* Takes the option when it is set (not -1), else the variable; -1 stays when neither is. */
+static int number_of(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
+		     struct rs_err *e)
+{
+	const char *text;
+	char *end;
+	long long v;
+
+	if (option != -1) {
+		if (option < min || option > max)
+			return rs_fail(e, RS_EINVAL, "%s is %lld, %lld to %lld was expected", what, (long long)option,
+				       (long long)min, (long long)max);
+		*ret = option;
+		return RS_OK;
+	}
+	text = variable ? getenv(variable) : NULL;
+	*ret = -1;
+	if (!text || !*text)
+		return RS_OK;
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	if (errno || *end || v < min || v > max)
+		return rs_fail(e, RS_ECONFIG, "%s is \"%s\", a number from %lld to %lld was expected", variable, text,
+			       (long long)min, (long long)max);
+	*ret = v;
+	return RS_OK;
+}
+
+/* Structs of older headers are shorter: what they lack stays at its default. */
+static int take_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
+{
+	static const reduction_options none = REDUCTION_OPTIONS_INIT;
+
+	*to = none;
+	if (!from)
+		return RS_OK;
+	if (from->struct_size < offsetof(reduction_options, rank))
+		return rs_fail(e, RS_EINVAL, "the options are not initialized: use REDUCTION_OPTIONS_INIT");
+	if (from->struct_size > sizeof *to)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "the program was compiled for a newer libreduction than the %s that is loaded",
+			       reduction_version());
+	memcpy(to, from, from->struct_size);
+	return RS_OK;
+}
+
+static int resolve_place(struct opening *o, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, world, generation;
+	int rc = number_of(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
+
+	if (!rc)
+		rc = number_of(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
+	if (!rc)
+		rc = number_of(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
+	if (rc)
+		return rc;
+	if (world < 0)
+		world = l->world_size < 0 ? 1 : l->world_size;
+	if (rank < 0)
+		rank = l->rank;
+	if (rank < 0 && world > 1)
+		return rs_fail(e, RS_EINVAL, "the rank among %lld is not known: set RANK or reduction_options.rank",
+			       (long long)world);
+	if (rank < 0)
+		rank = 0;
+	if (world > RS_WORLD_MAX)
+		return rs_fail(e, RS_EINVAL, "the world size is %lld, at most %d is supported", (long long)world,
+			       RS_WORLD_MAX);
+	if (rank >= world)
+		return rs_fail(e, RS_EINVAL, "rank %lld is no rank of %lld: 0 to %lld were expected", (long long)rank,
+			       (long long)world, (long long)world - 1);
+	o->to.rank = (unsigned)rank;
+	o->to.world_size = (unsigned)world;
+	o->to.generation = (uint32_t)(generation >= 0 ? generation : l->generation >= 0 ? l->generation : 0);
+	return RS_OK;
+}
+
+/* The launcher's view of this node counts when it is about the same job. */
+static bool launcher_agrees(const struct opening *o)
+{
+	const struct rs_launch *l = &o->launch;
+
+	return (l->rank < 0 || (unsigned)l->rank == o->to.rank) &&
+	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
+}
+
+/* How many processes of the job are on this node, and the how-manieth this is; -1: unknown. */
+static int find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
+{
+	int64_t world = o->to.world_size;
+	int rc =
+	    number_of(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world, ret_size, e);
+
+	if (!rc)
+		rc = number_of(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
+	if (rc)
+		return rc;
+	if (launcher_agrees(o)) {
+		*ret_size = *ret_size < 0 ? o->launch.local_world_size : *ret_size;
+		*ret_rank = *ret_rank < 0 ? o->launch.local_rank : *ret_rank;
+	}
+	if (world == 1) {
+		*ret_size = 1;
+		*ret_rank = 0;
+	}
+	return RS_OK;
+}
+
+static int resolve_local(struct opening *o, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, world = o->to.world_size;
+	int rc = find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
+	if (size < 0 || rank < 0)
+		return rs_fail(e, RS_ECONFIG,
+			       "an agent must know this process's place on its node: set LOCAL_RANK and "
+			       "LOCAL_WORLD_SIZE, or local_rank and local_world_size of reduction_options");
+	if (rank >= size)
+		return rs_fail(e, RS_EINVAL, "local rank %lld is no rank of %lld on this node", (long long)rank,
+			       (long long)size);
+	o->to.local_rank = (unsigned)rank;
+	o->to.local_world_size = (unsigned)size;
+	if (launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
+		o->to.nodes = (unsigned)l->nodes;
+		o->to.node_rank = (unsigned)l->node_rank;
+		return RS_OK;
+	}
+	if (world % size)
+		return rs_fail(e, RS_ECONFIG,
+			       "%lld processes are not nodes of %lld each: set GROUP_RANK and GROUP_WORLD_SIZE",
+			       (long long)world, (long long)size);
+	o->to.nodes = (unsigned)(world / size);
+	o->to.node_rank = o->to.rank / (unsigned)size;
+	return RS_OK;
+}
+
+static bool agent_listens(const char *path)
+{
+	struct sockaddr_un a;
+	socklen_t len = local_address(&a, path);
+	bool listens;
+	int fd;
+
+	if (!len)
+		return false;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return false;
+	listens = connect(fd, (struct sockaddr *)&a, len) == 0 || errno == EAGAIN;
+	close(fd);
+	return listens;
+}
+
+/* Do some nodes have several of the job's processes, and all know which? All ranks must come to the same end: what they
+ * may conclude from their ranks alone, as where mpirun deals them out in turn, does not count. */
+static int shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, nodes = -1;
+	int rc = find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
+	if (launcher_agrees(o) && l->nodes_said)
+		nodes = l->nodes;
+	else if (size == o->to.world_size)
+		nodes = 1;
+	*ret = rank >= 0 && size > rank && nodes > 0 && nodes < o->to.world_size;
+	return RS_OK;
+}
+
+static int resolve_way(struct opening *o, struct rs_err *e)
+{
+	const char *agent = word_of(o->opt.agent, "REDUCTION_AGENT");
+	bool shared = false;
+	int rc = RS_OK;
+
+	o->to.agent_path = agent ? agent : o->cfg->agent.socket;
+	o->way = WAY_AGENT;
+	if (!agent && !agent_listens(o->to.agent_path)) {
+		rc = shares_nodes(o, &shared, e);
+		o->way = shared ? WAY_NODE : WAY_DIRECT;
+	} else if (agent && strcmp(agent, "direct") == 0) {
+		o->way = WAY_DIRECT;
+	} else if (agent && strcmp(agent, "node") == 0) {
+		o->way = WAY_NODE;
+	}
+	return rc;
+}
+
+static int resolve_job(struct opening *o, struct rs_err *e)
+{
+	const char *job = word_of(o->opt.job, "REDUCTION_JOB");
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	o->to.job = job ? job : o->cfg->job.name;
+	if (strlen(o->to.job) >= RS_NAME_MAX || o->to.job[strspn(o->to.job, allowed)])
+		return rs_fail(e, RS_EINVAL,
+			       "\"%s\" is no job name: up to %d letters, digits, '.', '_' and '-' were expected",
+			       o->to.job, RS_NAME_MAX - 1);
+	return RS_OK;
+}
+
+static int resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
+{
+	int64_t connect_ms = -1;
+	int rc = take_options(&o->opt, opt, e);
+
+	if (!rc)
+		rc = rs_launch_detect(&o->launch, NULL, NULL, e);
+	if (!rc)
+		rc = resolve_place(o, e);
+	if (!rc)
+		rc = number_of(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
+	if (!rc)
+		rc = rs_config_load(o->cfg, word_of(o->opt.config, "REDUCTION_CONFIG"), e);
+	if (rc)
+		return rc;
+	o->to.cfg = o->cfg;
+	o->to.connect_ms = connect_ms < 0 ? o->cfg->timeouts.connect_ms : (uint32_t)connect_ms;
+	o->to.local_world_size = 1;
+	o->to.node_rank = o->to.rank;
+	o->to.nodes = o->to.world_size;
+	rc = resolve_job(o, e);
+	if (!rc)
+		rc = resolve_way(o, e);
+	if (!rc && o->way != WAY_DIRECT)
+		rc = resolve_local(o, e);
+	if (!rc && o->way == WAY_NODE) {
+		node_agent_name(o->name, &o->to);
+		o->to.agent_path = o->name;
+	}
+	if (rc)
+		rs_config_close(o->cfg);
+	return rc;
+}
+
+/* Local rank 0's part, before it is a client as the others are. */
+static int serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	struct rs_config *cfg;
+	int rc;
+
+	if (o->way != WAY_NODE || o->to.local_rank != 0)
+		return RS_OK;
+	cfg = malloc(sizeof *cfg);
+	if (!cfg)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
+	rc = rs_config_load(cfg, word_of(o->opt.config, "REDUCTION_CONFIG"), e);
+	if (!rc) {
+		rc = node_agent_start(&c->node, cfg, &o->to, e);
+		if (rc)
+			rs_config_close(cfg);
+	}
+	if (rc)
+		free(cfg);
+	return rc;
+}
+
+static int open_client(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	int rc = serve_node(c, o, e);
+
+	if (rc)
+		return rc;
+	rc = client_open(&c->backend, &o->to, e);
+	if (rc && c->node) {
+		node_agent_stop(c->node, 0);
+		c->node = NULL;
+	}
+	if (rc == RS_ETIMEOUT && o->way == WAY_NODE && o->to.local_rank != 0)
+		return rs_wrap(e,
+			       "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct)");
+	return rc;
+}
+
+static int open_backend(struct reduction_comm *c, const reduction_options *opt, struct rs_err *e)
+{
+	struct opening o = {.cfg = malloc(sizeof *o.cfg)};
+	int rc;
+
+	if (!o.cfg)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
+	rc = resolve(&o, opt, e);
+	if (rc) {
+		free(o.cfg);
+		return rc;
+	}
+	c->rank = o.to.rank;
+	c->world_size = o.to.world_size;
+	rc = o.way == WAY_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	if (rc) {
+		rs_config_close(o.cfg);
+		free(o.cfg);
+	}
+	return rc;
+}
+
+int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err)
+{
+	struct reduction_comm *c;
+	struct rs_err e;
+	int rc;
+
+	if (!ret) {
+		rs_fail(&e, RS_EINVAL, "there is no place for the communicator: ret is NULL");
+		return comm_result(err, &e);
+	}
+	c = comm_new(&e);
+	if (!c)
+		return comm_result(err, &e);
+	rc = open_backend(c, opt, &e);
+	if (rc) {
+		comm_delete(c);
+		return comm_result(err, &e);
+	}
+	request_pool_open(c->requests, c->backend);
+	*ret = c;
+	if (err) {
+		err->code = REDUCTION_OK;
+		err->message[0] = '\0';
+	}
+	return REDUCTION_OK;
+}

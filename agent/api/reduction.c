@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C API over a backend: checks arguments, owns requests, waits. The happy path is: an operation is submitted, the
+ * backend calls request_done on its thread, the waiter finds the state DONE and frees the request. Failure modes are:
+ * wrong arguments (nothing starts) and an error from the backend, which breaks the communicator. */
+#include "agent/api/comm.h"
+#include "common/dtype.h"
+#include "common/version.h"
+#include "proto/frame.h"
+
+#include <string.h>
+#include <time.h>
+
+_Static_assert(sizeof(reduction_error) == sizeof(struct rs_err), "the public error is the internal one");
+_Static_assert((int)REDUCTION_EINVAL == (int)RS_EINVAL && (int)REDUCTION_EINTERNAL == (int)RS_EINTERNAL,
+	       "the codes are the same");
+_Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLOAT32 == (int)RS_FLOAT32,
+	       "the dtypes are the same");
+_Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
+
+enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int) };
+
+static int success(reduction_error *err)
+{
+	if (err) {
+		err->code = REDUCTION_OK;
+		err->message[0] = '\0';
+	}
+	return REDUCTION_OK;
+}
+
+const char *reduction_version(void)
+{
+	return RS_VERSION;
+}
+
+const char *reduction_status_text(int status)
+{
+	return rs_code_text(status);
+}
+
+static void request_done(struct backend_request *base, const struct rs_err *err)
+{
+	struct reduction_request *req = (struct reduction_request *)base;
+	struct rs_err e;
+
+	if (err)
+		comm_failed(req->comm, err, &e);
+	request_complete(req, err ? &e : NULL);
+}
+
+static int request_start(struct reduction_request *req, struct reduction_comm *c, struct rs_err *e)
+{
+	int rc;
+
+	request_init(req, c);
+	req->base.done = request_done;
+	pthread_mutex_lock(&c->order);
+	rc = comm_submit(c, &req->base, e);
+	pthread_mutex_unlock(&c->order);
+	return rc;
+}
+
+static struct timespec deadline(int timeout_ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += timeout_ms / 1000;
+	t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	return t;
+}
+
+static int request_end(struct reduction_request *req, reduction_error *err)
+{
+	int rc = req->err.code ? comm_result(err, &req->err) : success(err);
+
+	request_put(req);
+	return rc;
+}
+
+int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
+{
+	struct timespec until;
+	struct rs_err e;
+
+	if (!req) {
+		rs_fail(&e, RS_EINVAL, "there is no request to wait for: it is NULL");
+		return comm_result(err, &e);
+	}
+	if (timeout_ms >= 0)
+		until = deadline(timeout_ms);
+	if (request_wait(req->pool, req, timeout_ms >= 0 ? &until : NULL))
+		return request_end(req, err);
+	rs_fail(&e, RS_ETIMEOUT, "the operation was not done within %d ms; it goes on", timeout_ms);
+	return comm_result(err, &e);
+}
+
+int reduction_test(reduction_request *req, int *done, reduction_error *err)
+{
+	struct rs_err e;
+
+	if (!req || !done) {
+		rs_fail(&e, RS_EINVAL, "%s is NULL", req ? "done" : "the request");
+		return comm_result(err, &e);
+	}
+	*done = request_is_done(req);
+	return *done ? request_end(req, err) : success(err);
+}
+
+static int check_elements(const struct reduction_comm *c, size_t count, unsigned dtype, size_t *ret_bytes,
+			  struct rs_err *e)
+{
+	size_t size = rs_dtype_size(dtype);
+
+	if (!c)
+		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
+	if (size == 0)
+		return rs_fail(e, RS_EINVAL, "dtype %u is unknown, 0 (int8) to %u (bfloat16) were expected", dtype,
+			       RS_BFLOAT16);
+	if (count > PTRDIFF_MAX / size)
+		return rs_fail(e, RS_EINVAL, "%zu elements of %s do not fit the address space", count,
+			       rs_dtype_name(dtype));
+	*ret_bytes = count * size;
+	return RS_OK;
+}
+
+static int check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
+{
+	size_t bytes;
+	int rc = check_elements(c, r->count, r->dtype, &bytes, e);
+	uintptr_t send = (uintptr_t)r->send, recv = (uintptr_t)r->recv;
+
+	if (rc)
+		return rc;
+	if (r->op >= RS_OP_NR)
+		return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", r->op,
+			       RS_OP_NR - 1);
+	if (bytes > 0 && (!r->send || !r->recv))
+		return rs_fail(e, RS_EINVAL, "the %s buffer is NULL", r->send ? "receive" : "send");
+	if (send != recv && send < recv + bytes && recv < send + bytes)
+		return rs_fail(e, RS_EINVAL,
+			       "the send and receive buffers overlap: they must be the same or apart from each other");
+	return RS_OK;
+}
+
+static int check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, struct rs_err *e)
+{
+	size_t bytes;
+	int rc = check_elements(c, r->count, r->dtype, &bytes, e);
+
+	if (rc)
+		return rc;
+	if (root < 0 || (unsigned)root >= c->world_size)
+		return rs_fail(e, RS_EINVAL, "root %d is no rank of this job, 0 to %u were expected", root,
+			       c->world_size - 1);
+	if (bytes > 0 && !r->recv)
+		return rs_fail(e, RS_EINVAL, "the buffer is NULL");
+	r->root = (unsigned)root;
+	return RS_OK;
+}
+
+/* A request of the pool for what r describes and rc, e say about it. */
+static int start_async(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+		       reduction_request **ret, reduction_error *err)
+{
+	struct reduction_request *req = NULL;
+
+	if (!rc && !ret)
+		rc = rs_fail(e, RS_EINVAL, "there is no place for the request: ret is NULL");
+	if (!rc) {
+		req = request_get(c->requests, r);
+		if (!req)
+			rc = rs_fail(e, RS_ENOMEM, "there is no memory for a request");
+	}
+	if (!rc)
+		rc = request_start(req, c, e);
+	if (rc) {
+		if (req)
+			request_put(req);
+		return comm_result(err, e);
+	}
+	*ret = req;
+	return success(err);
+}
+
+static int run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+	       reduction_error *err)
+{
+	struct reduction_request req;
+
+	if (!rc) {
+		req.base = *r;
+		rc = request_start(&req, c, e);
+	}
+	if (rc)
+		return comm_result(err, e);
+	request_wait(c->requests, &req, NULL);
+	return req.err.code ? comm_result(err, &req.err) : success(err);
+}
+
+/* The i-th tensor as a request; structs of older and newer headers differ in size. */
+static int take_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
+		       size_t i, struct rs_err *e)
+{
+	size_t size = tensors->struct_size;
+	const reduction_tensor *t = (const reduction_tensor *)((const char *)tensors + i * size);
+
+	if (t->struct_size != size)
+		return rs_fail(e, RS_EINVAL, "struct_size is %zu, %zu as in the first tensor was expected",
+			       t->struct_size, size);
+	*r = (struct backend_request){.send = t->send,
+				      .recv = t->recv,
+				      .count = t->count,
+				      .dtype = t->dtype,
+				      .op = t->op,
+				      .name = t->name,
+				      .name_hash = frame_name_hash(t->name),
+				      .priority = t->priority,
+				      .done = request_done};
+	return check_all_reduce(r, c, e);
+}
+
+static int check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n, struct rs_err *e)
+{
+	if (!c)
+		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
+	if (n == 0)
+		return RS_OK;
+	if (!tensors)
+		return rs_fail(e, RS_EINVAL, "there are no tensors: the array is NULL");
+	if (tensors->struct_size < TENSOR_SIZE_0_1)
+		return rs_fail(e, RS_EINVAL, "the tensors are not initialized: use REDUCTION_TENSOR_INIT");
+	if (tensors->struct_size > sizeof *tensors)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "the program was compiled for a newer libreduction than the %s that is loaded",
+			       reduction_version());
+	return RS_OK;
+}
+
+/* Makes a request of each tensor, chained by follows. On error there are none. */
+static int make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
+		      struct reduction_request **ret, struct rs_err *e)
+{
+	struct reduction_request *first = NULL, **end = &first, *req;
+	struct backend_request r;
+	int rc = check_tensors(c, tensors, n, e);
+
+	for (size_t i = 0; i < n && !rc; i++) {
+		rc = take_tensor(&r, c, tensors, i, e);
+		if (rc) {
+			rs_wrap(e, "tensor %zu of a group of %zu", i, n);
+			break;
+		}
+		req = request_get(c->requests, &r);
+		if (!req) {
+			rc = rs_fail(e, RS_ENOMEM, "there is no memory for the requests of %zu tensors", n);
+			break;
+		}
+		request_init(req, c);
+		*end = req;
+		end = &req->follows;
+	}
+	if (!rc)
+		rc = comm_check(c, e);
+	if (!rc) {
+		*ret = first;
+		return RS_OK;
+	}
+	while ((req = first)) {
+		first = req->follows;
+		request_put(req);
+	}
+	return rc;
+}
+
+int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
+				     reduction_request **ret, reduction_error *err)
+{
+	struct reduction_request *first;
+	struct rs_err e;
+	int rc = n > 0 && !ret ? rs_fail(&e, RS_EINVAL, "there is no place for the requests: ret is NULL") : RS_OK;
+
+	if (!rc)
+		rc = make_group(comm, tensors, n, &first, &e);
+	if (rc)
+		return comm_result(err, &e);
+	group_start(comm, first);
+	for (size_t i = 0; i < n; i++, first = first->follows)
+		ret[i] = first;
+	return success(err);
+}
+
+int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n, reduction_error *err)
+{
+	struct reduction_request *req, *first;
+	struct rs_err e = {.code = RS_OK};
+	int rc = make_group(comm, tensors, n, &first, &e);
+
+	if (rc)
+		return comm_result(err, &e);
+	group_start(comm, first);
+	while ((req = first)) {
+		first = req->follows;
+		request_wait(comm->requests, req, NULL);
+		if (req->err.code && !e.code)
+			e = req->err;
+		request_put(req);
+	}
+	return e.code ? comm_result(err, &e) : success(err);
+}
+
+int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
+			       reduction_op op, const char *name, reduction_request **ret, reduction_error *err)
+{
+	struct backend_request r = {.send = send,
+				    .recv = recv,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = op,
+				    .priority = REDUCTION_PRIORITY_AUTO,
+				    .name = name,
+				    .name_hash = frame_name_hash(name)};
+	struct rs_err e;
+
+	return start_async(comm, &r, check_all_reduce(&r, comm, &e), &e, ret, err);
+}
+
+int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
+				      reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+	int rc = check_tensors(comm, tensor, 1, &e);
+
+	if (!rc)
+		rc = take_tensor(&r, comm, tensor, 0, &e);
+	return start_async(comm, &r, rc, &e, ret, err);
+}
+
+int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
+			      const char *name, reduction_request **ret, reduction_error *err)
+{
+	struct backend_request r = {.send = buf,
+				    .recv = buf,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = FRAME_OP_BROADCAST,
+				    .priority = REDUCTION_PRIORITY_AUTO,
+				    .name = name,
+				    .name_hash = frame_name_hash(name)};
+	struct rs_err e;
+
+	return start_async(comm, &r, check_broadcast(&r, comm, root, &e), &e, ret, err);
+}
+
+int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
+			 reduction_op op, reduction_error *err)
+{
+	struct backend_request r = {
+	    .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .priority = REDUCTION_PRIORITY_AUTO};
+	struct rs_err e;
+
+	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
+}
+
+int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
+			reduction_error *err)
+{
+	struct backend_request r = {.send = buf,
+				    .recv = buf,
+				    .count = count,
+				    .dtype = dtype,
+				    .op = FRAME_OP_BROADCAST,
+				    .priority = REDUCTION_PRIORITY_AUTO};
+	struct rs_err e;
+
+	return run(comm, &r, check_broadcast(&r, comm, root, &e), &e, err);
+}
+
+int reduction_barrier(reduction_comm *comm, reduction_error *err)
+{
+	struct backend_request r = {.dtype = RS_UINT8,
+				    .op = RS_SUM,
+				    .priority = REDUCTION_PRIORITY_AUTO,
+				    .name = "barrier",
+				    .name_hash = frame_name_hash("barrier")};
+	struct rs_err e;
+
+	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
+}
+
+int reduction_close(reduction_comm *comm, reduction_error *err)
+{
+	if (comm) {
+		comm->backend->v->stop(comm->backend);
+		request_pool_close(comm->requests);
+		group_free_memory(&comm->stages, comm->backend);
+		comm->backend->v->close(comm->backend);
+		if (comm->node)
+			node_agent_stop(comm->node, node_agent_patience(comm->node));
+		comm_delete(comm);
+	}
+	return success(err);
+}
+
+int reduction_rank(const reduction_comm *comm)
+{
+	return (int)comm->rank;
+}
+
+int reduction_world_size(const reduction_comm *comm)
+{
+	return (int)comm->world_size;
+}
+
+int reduction_priorities(const reduction_comm *comm)
+{
+	return (int)comm->backend->priorities;
+}
+
+int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err)
+{
+	struct rs_err e;
+
+	if (!comm || !ret)
+		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
+	else if (!comm->backend->v->alloc(comm->backend, bytes, ret, &e))
+		return success(err);
+	return comm_result(err, &e);
+}
+
+void reduction_buffer_free(reduction_comm *comm, void *buf)
+{
+	if (comm && buf)
+		comm->backend->v->free(comm->backend, buf);
+}
+
+int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err)
+{
+	struct rs_err e;
+
+	if (!comm || !ret)
+		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
+	else if (!comm->backend->v->stats(comm->backend, ret, &e))
+		return success(err);
+	return comm_result(err, &e);
+}

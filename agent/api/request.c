@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/api/request.h"
+#include "agent/engine/engine.h"
+#include "common/dtype.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct request_pool {
+	pthread_mutex_t lock;
+	struct reduction_request *idle;
+	size_t users;            /* requests that are in use, threads in the backend, and the communicator */
+	struct backend *backend; /* while threads that wait may run it; else NULL */
+	size_t running;          /* threads in its wait */
+	pthread_cond_t none;     /* of them is left */
+};
+
+struct request_pool *request_pool_new(void)
+{
+	struct request_pool *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->none, NULL);
+	p->users = 1;
+	return p;
+}
+
+/* With the lock held, which it releases. */
+static void leave(struct request_pool *p)
+{
+	struct reduction_request *idle = NULL;
+	bool last = --p->users == 0;
+
+	if (last)
+		idle = p->idle;
+	pthread_mutex_unlock(&p->lock);
+	while (idle) {
+		struct reduction_request *next = idle->next;
+
+		free(idle);
+		idle = next;
+	}
+	if (last) {
+		pthread_cond_destroy(&p->none);
+		pthread_mutex_destroy(&p->lock);
+		free(p);
+	}
+}
+
+void request_pool_open(struct request_pool *pool, struct backend *backend)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->backend = backend->v->wait ? backend : NULL;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void request_pool_close(struct request_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	pool->backend = NULL;
+	while (pool->running > 0)
+		pthread_cond_wait(&pool->none, &pool->lock);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void request_pool_drop(struct request_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	leave(pool);
+}
+
+struct reduction_request *request_get(struct request_pool *pool, const struct backend_request *base)
+{
+	struct reduction_request *req;
+
+	pthread_mutex_lock(&pool->lock);
+	req = pool->idle;
+	if (req)
+		pool->idle = req->next;
+	pool->users++;
+	pthread_mutex_unlock(&pool->lock);
+	if (!req)
+		req = malloc(sizeof *req);
+	if (!req) {
+		request_pool_drop(pool);
+		return NULL;
+	}
+	req->base = *base;
+	req->pool = pool;
+	req->follows = NULL;
+	return req;
+}
+
+void request_put(struct reduction_request *req)
+{
+	struct request_pool *pool = req->pool;
+
+	pthread_mutex_lock(&pool->lock);
+	req->next = pool->idle;
+	pool->idle = req;
+	leave(pool);
+}
+
+void request_init(struct reduction_request *req, struct reduction_comm *c)
+{
+	req->comm = c;
+	req->started = false;
+	atomic_init(&req->state, REQUEST_PENDING);
+}
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
+{
+	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void request_complete(struct reduction_request *req, const struct rs_err *err)
+{
+	req->err.code = RS_OK;
+	if (err)
+		req->err = *err;
+	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
+	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
+		futex(&req->state, FUTEX_WAKE, 1, NULL);
+}
+
+static bool is_done(const void *of)
+{
+	return atomic_load(&((const struct reduction_request *)of)->state) == REQUEST_DONE;
+}
+
+bool request_is_done(struct reduction_request *req)
+{
+	return is_done(req);
+}
+
+/* Runs the backend until the request is done; false where that cannot be, or takes too long. */
+static bool run_backend(struct request_pool *pool, const struct reduction_request *req, const struct timespec *until)
+{
+	struct backend *b;
+	bool done, soon;
+
+	pthread_mutex_lock(&pool->lock);
+	b = pool->backend;
+	if (b) {
+		pool->users++;
+		pool->running++;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!b)
+		return false;
+	soon = req->base.count * rs_dtype_size(req->base.dtype) <= ENGINE_SMALL_BYTES;
+	done = b->v->wait(b, is_done, req, soon, until);
+	pthread_mutex_lock(&pool->lock);
+	if (--pool->running == 0)
+		pthread_cond_signal(&pool->none);
+	leave(pool);
+	return done;
+}
+
+bool request_wait(struct request_pool *pool, struct reduction_request *req, const struct timespec *until)
+{
+	if (is_done(req) || run_backend(pool, req, until))
+		return true;
+	for (;;) {
+		uint32_t state = atomic_load(&req->state);
+
+		if (state == REQUEST_DONE)
+			return true;
+		if (state == REQUEST_PENDING && !atomic_compare_exchange_strong(&req->state, &state, REQUEST_WAITED))
+			continue;
+		if (futex(&req->state, FUTEX_WAIT_BITSET, REQUEST_WAITED, until) < 0 && errno == ETIMEDOUT)
+			return request_is_done(req);
+	}
+}

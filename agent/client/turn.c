@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who reads the agent's messages: whoever has the turn. The happy path of a small operation is: a thread that waits for
+ * it hides the socket from the library's own thread, reads DONE itself, and sees that its operation is done. The
+ * library's thread reads while nobody waits, and whenever it has slept for so long that a PING could wait for its
+ * answer. Failure modes: the turn is taken (the thread that waits sleeps until it is told), the agent ends the job, is
+ * gone, or silent for too long: the reader of that fails what is pending, and nobody reads any more. */
+#include "agent/client/client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { READ_BATCH = 64 }; /* messages before the turn is given back */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* The answer to client_ask. False: nobody has asked. */
+static bool take_reply(struct client *c, const union local_message *m, int fd)
+{
+	bool expected;
+
+	pthread_mutex_lock(&c->lock);
+	expected = !c->replied && c->reply_fd < 0;
+	if (expected) {
+		c->reply = *m;
+		c->reply_fd = fd;
+		c->replied = true;
+		pthread_cond_broadcast(&c->changed);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return expected;
+}
+
+static int take_message(struct client *c, const union local_message *m, int fd, struct rs_err *e)
+{
+	switch (m->head.type) {
+	case LOCAL_DONE:
+		return client_op_done(c, &m->done, e);
+	case LOCAL_LANDED: /* client_look_at_counters does what it is for */
+	case LOCAL_PING:   /* it was answered, and says that the agent lives */
+		return RS_OK;
+	case LOCAL_ABORT:
+		return client_failure(e, m->failure.code, m->failure.message);
+	case LOCAL_ALLOCED:
+	case LOCAL_COUNTERS:
+		if (take_reply(c, m, fd))
+			return RS_OK;
+		break;
+	default:
+		break;
+	}
+	if (fd >= 0)
+		close(fd);
+	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s, which was not expected", c->path,
+		       local_type_name(m->head.type));
+}
+
+static void end(struct client *c, const struct rs_err *why)
+{
+	c->ended = true;
+	client_fail_pending(c, why);
+}
+
+/* Reads one message, or the end of them. False: there is none now. With the turn. */
+static bool read_one(struct client *c)
+{
+	union local_message m;
+	struct rs_err e;
+	int fd, rc;
+
+	rc = client_take(c->fd, c->path, &m, &fd, &e);
+	if (rc == CLIENT_NOTHING)
+		return false;
+	c->quiet = 0;
+	if (!rc)
+		rc = take_message(c, &m, fd, &e);
+	if (rc)
+		end(c, &e);
+	else
+		client_look_at_counters(c);
+	return true;
+}
+
+/* Nothing has come for one more interval. Those in which this process stood still itself are one at most. */
+static void grow_quiet(struct client *c)
+{
+	struct rs_err e;
+
+	if (++c->quiet < LOCAL_BEATS)
+		return;
+	shutdown(c->fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
+	rs_fail(&e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", c->path,
+		(double)c->every_ms * LOCAL_BEATS / 1000);
+	end(c, &e);
+}
+
+/* The library's thread has slept for slept_ns: reads what has come, whoever waits. Returns whether to go on. */
+static bool attend(struct client *c, uint64_t slept_ns)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+	bool some = false, ended;
+
+	pthread_mutex_lock(&c->turn);
+	if (!c->waiting) /* uses up a kick that came when the one it was for had stopped waiting */
+		engine_poll_sockets(&c->poll, ev, 0);
+	for (unsigned i = 0; i < READ_BATCH && !c->ended && read_one(c); i++)
+		some = true;
+	if (!some && !c->ended && slept_ns / 1000000 >= c->every_ms)
+		grow_quiet(c);
+	ended = c->ended;
+	if (c->waiting && (some || ended))
+		engine_poll_kick(&c->poll);
+	pthread_mutex_unlock(&c->turn);
+	return !ended;
+}
+
+static void *read_messages(void *arg)
+{
+	struct client *c = arg;
+	uint64_t from;
+
+	pthread_setname_np(pthread_self(), "reduction");
+	do {
+		from = now_ns();
+		engine_poll_sleep(&c->poll, (int)c->every_ms);
+	} while (attend(c, now_ns() - from));
+	return NULL;
+}
+
+/* Gives the turn back until something has come, or a time-out. */
+static void sleep_for_agent(struct client *c, int timeout_ms)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+
+	pthread_mutex_unlock(&c->turn);
+	engine_poll_sockets(&c->poll, ev, timeout_ms);
+	pthread_mutex_lock(&c->turn);
+}
+
+/* With the turn. */
+static void read_until(struct client *c, bool (*done)(const void *of), const void *of, bool soon,
+		       const struct timespec *until)
+{
+	bool look = soon && rs_spin_begin(&c->spin, now_ns());
+	int timeout_ms;
+
+	c->waiting = true;
+	engine_poll_hide(&c->poll, true);
+	while (!done(of) && !c->ended && (timeout_ms = engine_poll_left_ms(until)) != 0) {
+		if (read_one(c))
+			continue;
+		if (look)
+			look = rs_spin_more(&c->spin, now_ns());
+		else
+			sleep_for_agent(c, timeout_ms);
+	}
+	if (look)
+		rs_spin_came(&c->spin);
+	engine_poll_hide(&c->poll, false);
+	c->waiting = false;
+}
+
+bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+		 const struct timespec *until)
+{
+	struct client *c = (struct client *)b;
+	int cancel;
+
+	/* the program may end its threads, but not in the middle of a turn */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (pthread_mutex_trylock(&c->turn) == 0) {
+		if (!c->waiting && !c->ended)
+			read_until(c, done, of, soon, until);
+		pthread_mutex_unlock(&c->turn);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	return done(of);
+}
+
+static int start_thread(struct client *c, struct rs_err *e)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all); /* signals are the program's, not this thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&c->thread, NULL, read_messages, c);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc ? rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread") : RS_OK;
+}
+
+int client_turn_start(struct client *c, uint32_t detect_ms, struct rs_err *e)
+{
+	int rc = engine_poll_init(&c->poll, -1, e);
+
+	c->every_ms = detect_ms / LOCAL_BEATS;
+	pthread_mutex_init(&c->turn, NULL);
+	if (!rc && engine_poll_add(&c->poll, c->fd, EPOLLIN, 0))
+		rc = rs_fail_sys(e, RS_EIO, errno, "cannot wait for the agent at %s", c->path);
+	return rc ? rc : start_thread(c, e);
+}
+
+void client_turn_close(struct client *c)
+{
+	engine_poll_close(&c->poll);
+	pthread_mutex_destroy(&c->turn);
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exchange as a whole: its links' lives, its operations, its end. The happy path is: all links join and start,
+ * operations come and go, goodbye. Failure modes are: a reducer cannot be reached or a rank does not join in time, a
+ * reducer is lost, silent or breaks the protocol, another rank's ABORT, an operation's timeout. All of them lead to
+ * exchange_fail: last words on the links that are left, then every operation's done with the reason. Operations are
+ * not done before the last words are out, since a frame that is under way still points into their memory. */
+#include "agent/core/link.h"
+#include "common/dtype.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of what may be left of one frame: a chunk of a half type can travel as float32. */
+static size_t rest_bytes(const struct rs_config *cfg)
+{
+	return FRAME_HEADER + 2 * (size_t)cfg->sharding.chunk_bytes;
+}
+
+static unsigned count_links(const struct rs_config *cfg)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++)
+		n += cfg->reducers[r].lanes;
+	return n;
+}
+
+/* Answers are for chunks that are in the rings of the priorities. */
+static uint32_t answers_ring(const struct rs_config *cfg, uint32_t ring)
+{
+	return cfg->sharding.priorities > 2 ? 4 * ring : cfg->sharding.priorities * ring;
+}
+
+static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
+{
+	struct link *l = x->links;
+	struct flight *flights = x->flights;
+	uint8_t *rest = x->rests;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
+			l->x = x;
+			l->reducer = r;
+			l->lane = lane;
+			l->view = LINK_NO_VIEW;
+			for (unsigned p = 0; p < x->cfg->sharding.priorities; p++, flights += ring) {
+				l->streams[p].ring = flights;
+				l->streams[p].mask = ring - 1;
+			}
+			if (x->retaining) {
+				l->streams[LINK_ANSWERS].ring = flights;
+				l->streams[LINK_ANSWERS].mask = answers_ring(x->cfg, ring) - 1;
+				flights += answers_ring(x->cfg, ring);
+				l->rest = rest;
+				rest += rest_bytes(x->cfg);
+			}
+			l->retry_ms = now_ms;
+			l->backoff_ms = LINK_RETRY_MIN_MS;
+		}
+	}
+	view_place(x);
+}
+
+/* Everything that has a size of the configuration's. */
+static int allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
+{
+	const struct rs_config *cfg = x->cfg;
+	unsigned shards = cfg->sharding.shards;
+	size_t flights = (size_t)cfg->sharding.priorities * ring;
+
+	if (x->retaining) {
+		flights += answers_ring(cfg, ring);
+		x->rests = malloc(x->links_n * rest_bytes(cfg));
+		if (!x->rests)
+			goto out_of_memory;
+		if (retain_init(&x->retain, cfg->sharding.priorities, x->spread, cfg->sharding.chunk_bytes, e))
+			return e->code;
+	}
+	x->links = calloc(x->links_n, sizeof *x->links);
+	x->flights = calloc(x->links_n * flights, sizeof *x->flights);
+	x->shards = calloc(3 * (size_t)shards, sizeof *x->shards);
+	x->fates = calloc(cfg->reducers_n, sizeof *x->fates);
+	if (!x->links || !x->flights || !x->shards || !x->fates)
+		goto out_of_memory;
+	x->owner = x->shards + shards;
+	x->lane_of = x->owner + shards;
+	return RS_OK;
+
+out_of_memory:
+	return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
+}
+
+int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e)
+{
+	const struct rs_config *cfg = opt->cfg;
+	struct exchange *x;
+	struct rs_err why;
+	uint32_t ring = 1;
+
+	if (opt->rank >= opt->world_size || opt->processes == 0 || strlen(opt->job) >= sizeof x->job)
+		return rs_fail(e, RS_EINVAL, "rank %u of %u with %u processes is not a place in a job", opt->rank,
+			       opt->world_size, opt->processes);
+	while (ring < cfg->sharding.window)
+		ring *= 2;
+	x = calloc(1, sizeof *x);
+	if (!x)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
+	x->cfg = cfg;
+	x->opt = *opt;
+	x->opt.job = strcpy(x->job, opt->job);
+	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");
+	x->opt.label = x->label;
+	x->digest = rs_config_digest(cfg);
+	x->connect_by_ms = now_ms + opt->connect_ms;
+	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
+	x->retaining = cfg->job.retain && cfg->reducers_n > 1;
+	x->view.n = cfg->reducers_n;
+	x->next_ms = now_ms;
+	x->sweep = true;
+	x->links_n = count_links(cfg);
+	x->spread = cfg->sharding.shards;
+	if (x->spread < (uint64_t)EXCHANGE_SPREAD * x->links_n)
+		x->spread = (uint64_t)EXCHANGE_SPREAD * x->links_n;
+	if (allocate(x, ring, &why)) {
+		exchange_free(x);
+		return rs_fail(e, why.code, "%s", why.msg);
+	}
+	init_links(x, ring, now_ms);
+	*ret = x;
+	return RS_OK;
+}
+
+void exchange_free(struct exchange *x)
+{
+	if (!x)
+		return;
+	retain_close(&x->retain);
+	free(x->rests);
+	free(x->fates);
+	free(x->shards);
+	free(x->flights);
+	free(x->links);
+	free(x);
+}
+
+enum exchange_state exchange_state(const struct exchange *x)
+{
+	return x->state;
+}
+
+const struct rs_err *exchange_error(const struct exchange *x)
+{
+	return &x->err;
+}
+
+unsigned exchange_links(const struct exchange *x)
+{
+	return x->links_n;
+}
+
+unsigned exchange_reducer(const struct exchange *x, unsigned link)
+{
+	return x->links[link].reducer;
+}
+
+const char *exchange_address(const struct exchange *x, unsigned link)
+{
+	return link_reducer(&x->links[link])->address;
+}
+
+uint64_t exchange_ops_done(const struct exchange *x)
+{
+	return atomic_load_explicit(&x->ops_done, memory_order_relaxed);
+}
+
+bool exchange_sweep(struct exchange *x)
+{
+	bool sweep = x->sweep;
+
+	x->sweep = false;
+	return sweep;
+}
+
+uint64_t exchange_next(const struct exchange *x)
+{
+	return x->next_ms;
+}
+
+enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	const struct link *l = &x->links[link];
+
+	switch (l->state) {
+	case LINK_WAITING:
+		if (l->open)
+			return EXCHANGE_CLOSE;
+		return now_ms >= l->retry_ms ? EXCHANGE_CONNECT : EXCHANGE_NOTHING;
+	case LINK_CLOSED:
+		return l->open ? EXCHANGE_CLOSE : EXCHANGE_NOTHING;
+	case LINK_PARTING:
+	case LINK_ENDING:
+		return link_has_output(l) ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
+	default:
+		return EXCHANGE_NOTHING;
+	}
+}
+
+void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+
+	l->open = true;
+	l->binding_len = 0;
+	l->state = LINK_CONNECTING;
+	l->since_ms = now_ms;
+	l->tries++;
+}
+
+void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len)
+{
+	struct link *l = &x->links[link];
+
+	memcpy(l->binding, binding, len);
+	l->binding_len = (uint32_t)len;
+}
+
+void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+	struct rs_err e;
+
+	if (l->state != LINK_CONNECTING)
+		return; /* it wants to be closed by now */
+	link_reset(l);
+	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
+	l->state = LINK_GREETING;
+	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
+	if (link_queue_hello(l, &e))
+		link_not_joined(l, e.msg, now_ms);
+}
+
+bool exchange_wants_signal(const struct exchange *x, unsigned link)
+{
+	return x->links[link].wants_signal;
+}
+
+void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms)
+{
+	x->links[link].wants_signal = false;
+	window_signal(&x->links[link].window, s, now_ms);
+}
+
+void link_retry(struct link *l, uint64_t now_ms)
+{
+	l->state = LINK_WAITING;
+	link_rewind(l);
+	link_reset(l);
+	l->retry_ms = now_ms + l->backoff_ms;
+	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
+	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
+	l->x->sweep = true;
+}
+
+/* The end is reached when the last words are out, or there is no time left for them. */
+void exchange_settle(struct exchange *x)
+{
+	struct exchange_op *op;
+
+	if (x->state != EXCHANGE_ENDING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
+			return;
+	x->state = EXCHANGE_ENDED;
+	x->sweep = true;
+	op = x->first;
+	x->first = x->last = NULL;
+	while (op) {
+		struct exchange_op *next = op->next; /* done may free op */
+
+		op->done(op, &x->err);
+		op = next;
+	}
+}
+
+/* Last words of this type for all links that may have joined. */
+static void begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
+{
+	x->state = EXCHANGE_ENDING;
+	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
+	x->next_ms = min64(x->next_ms, x->flush_by_ms);
+	x->sweep = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		for (unsigned p = 0; p < LINK_STREAMS; p++)
+			l->streams[p].op = NULL;
+		l->owes_view = l->owes_settle = l->owes_ping = false;
+		if (l->state == LINK_PARTING) {
+			l->state = LINK_ENDING; /* it has its words */
+			continue;
+		}
+		if (l == from || l->state < LINK_GREETING || l->state > LINK_RUNNING) {
+			l->state = LINK_CLOSED;
+			continue;
+		}
+		l->state = LINK_ENDING;
+		if (words == FRAME_ABORT)
+			link_queue_abort(l, &x->farewell);
+		else
+			link_queue_bare(l, words);
+	}
+	exchange_settle(x);
+}
+
+void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
+{
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	x->err = *why;
+	x->farewell = *why;
+	if (local)
+		rs_wrap(&x->farewell, "rank %u", x->opt.rank);
+	begin_end(x, FRAME_ABORT, from, now_ms);
+}
+
+void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	rs_fail(&e, code, "%s", message);
+	exchange_fail(x, &e, false, NULL, now_ms);
+}
+
+void exchange_goodbye(struct exchange *x, uint64_t now_ms)
+{
+	char text[160];
+
+	if (x->state >= EXCHANGE_ENDING || x->leaving)
+		return;
+	if (x->retaining && !x->opt.solo && x->state == EXCHANGE_RUNNING && !x->first && x->stable < x->next_seq) {
+		/* what this rank has the results of others may still want from it */
+		x->leaving = x->sweep = true;
+		for (unsigned i = 0; i < x->links_n; i++)
+			x->links[i].owes_settle = link_lives(&x->links[i]);
+		return;
+	}
+	if (x->first)
+		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
+			op_text(x->first, text, sizeof text));
+	begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+}
+
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+
+	l->open = false;
+	switch (l->state) {
+	case LINK_CONNECTING:
+	case LINK_GREETING:
+		l->busy = false;
+		link_not_joined(l, reason, now_ms);
+		break;
+	case LINK_JOINED:
+	case LINK_RUNNING:
+		link_lost(l, reason, false, now_ms);
+		break;
+	case LINK_PARTING:
+		link_retry(l, now_ms);
+		break;
+	case LINK_ENDING:
+		l->state = LINK_CLOSED;
+		exchange_settle(x);
+		break;
+	case LINK_WAITING:
+	case LINK_CLOSED:
+		break;
+	}
+}
+
+unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2])
+{
+	return link_recv_target(&x->links[link], iov);
+}
+
+void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
+{
+	link_received(&x->links[link], n, now_ms);
+}
+
+unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max)
+{
+	return link_send_target(&x->links[link], iov, max);
+}
+
+void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
+{
+	link_sent(&x->links[link], n, now_ms);
+	exchange_settle(x);
+}
+
+void exchange_check_running(struct exchange *x, uint64_t now_ms)
+{
+	if (x->state != EXCHANGE_JOINING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
+			return;
+	x->state = EXCHANGE_RUNNING;
+	x->sweep = true;
+	x->next_ms = now_ms;
+	for (struct exchange_op *op = x->first; op; op = op->next)
+		op->started_ms = now_ms;
+}
+
+void exchange_hear_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
+{
+	if (stable <= x->stable)
+		return;
+	x->stable = stable;
+	if (x->leaving && x->state == EXCHANGE_RUNNING && stable >= x->next_seq)
+		begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+}
+
+unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
+{
+	unsigned highest = cfg->sharding.priorities - 1;
+
+	if (asked < 0)
+		return bytes <= EXCHANGE_URGENT_MAX ? highest : 0;
+	return (unsigned)asked < highest ? (unsigned)asked : highest;
+}
+
+int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e)
+{
+	uint32_t chunk_elems = (uint32_t)(cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+
+	if (frame_chunks(op->count, chunk_elems) > UINT32_MAX)
+		return rs_fail(e, RS_EINVAL,
+			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
+			       (unsigned long long)op->count, rs_dtype_name(op->dtype), cfg->sharding.chunk_bytes);
+	return RS_OK;
+}
+
+/* Bytes that `elems` elements of so many bytes take, in a ring or not. */
+static uint64_t span(uint64_t elems, uint64_t size, uint64_t ring)
+{
+	return ring ? min64(elems * size, ring) : elems * size;
+}
+
+/* Is nothing that this rank sends overwritten by a result? */
+static bool is_apart(const struct exchange_op *op)
+{
+	uint64_t size = rs_dtype_size(op->dtype);
+	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
+
+	if (op->op == FRAME_OP_BROADCAST)
+		return true; /* a rank sends or receives */
+	return send + span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
+	       recv + span(op->count, size, op->recv_ring) <= send;
+}
+
+int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	int rc = exchange_check(x->cfg, op, e);
+
+	if (rc)
+		return rc;
+	if (x->state >= EXCHANGE_ENDING || x->leaving) {
+		if (x->err.code)
+			return rs_fail(e, x->err.code, "%s", x->err.msg);
+		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
+	}
+	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
+	op->stream = (uint8_t)exchange_priority(x->cfg, op->priority, op->count * rs_dtype_size(op->dtype));
+	op->position = x->next_position[op->stream];
+	x->next_position[op->stream] += op->chunks;
+	op->seq = x->next_seq++;
+	op->told = false;
+	op->apart = is_apart(op);
+	op->started_ms = now_ms;
+	op->next = NULL;
+	op->prev = x->last;
+	if (x->last)
+		x->last->next = op;
+	else
+		x->first = op;
+	x->last = op;
+	for (unsigned i = 0; i < x->links_n; i++)
+		link_offer(&x->links[i], op);
+	x->sweep = true;
+	if (x->cfg->timeouts.op_ms)
+		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);
+	return RS_OK;
+}
+
+void exchange_poke(struct exchange *x)
+{
+	x->sweep = true;
+}
+
+void exchange_op_done(struct exchange *x, struct exchange_op *op)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		link_forget(&x->links[i], op);
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		x->first = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		x->last = op->prev;
+	for (unsigned i = 0; x->asked && i < x->links_n; i++)
+		x->links[i].owes_ping |= x->links[i].asked;
+	x->sweep |= x->asked;
+	/* one thread writes; before done, so that who learns of the end sees it counted */
+	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
+	op->done(op, NULL);
+}

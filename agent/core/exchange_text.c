@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sentences of an exchange's failures that need more than one fact: who is missing, what is unfinished. */
+#include "agent/core/link.h"
+#include "common/dtype.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A sentence that grows. Invariant: buf is terminated; what does not fit is left out. */
+struct text {
+	char buf[480];
+	size_t len;
+};
+
+static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->buf + t->len, sizeof t->buf - t->len, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->len = t->len + (size_t)n < sizeof t->buf ? t->len + (size_t)n : sizeof t->buf - 1;
+}
+
+/* What stands before the i-th of n things. */
+static const char *joint(unsigned i, unsigned n)
+{
+	if (i == 0)
+		return "";
+	return i + 1 == n ? " and " : ", ";
+}
+
+static void add_duration(struct text *t, uint32_t ms)
+{
+	if (ms % 1000 == 0)
+		add(t, "%u s", ms / 1000);
+	else
+		add(t, "%u ms", ms);
+}
+
+const char *op_text(const struct exchange_op *op, char *buf, size_t size)
+{
+	const char *kind = op->op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
+
+	if (op->tensors)
+		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->seq, op->tensors);
+	else if (op->name && *op->name)
+		snprintf(buf, size, "%s %" PRIu64 " (%s)", kind, op->seq, op->name);
+	else
+		snprintf(buf, size, "%s %" PRIu64, kind, op->seq);
+	return buf;
+}
+
+/* The living reducers that this worker has not joined on all lanes, each with what its last try said. */
+static unsigned add_unreached(struct text *t, const struct exchange *x)
+{
+	unsigned n = 0;
+	int last = -1;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+		const struct rs_reducer *r = link_reducer(l);
+
+		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last || !link_lives(l))
+			continue;
+		last = (int)l->reducer;
+		add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, r->address,
+		    *l->reason ? l->reason : "no answer", l->tries, l->tries == 1 ? "" : "s");
+	}
+	return n;
+}
+
+/* The ranks that a reducer named as missing. */
+static void add_missing(struct text *t, const struct exchange *x, const struct link *l)
+{
+	const struct control_waiting *w = &l->waiting;
+	unsigned world = x->opt.world_size;
+	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* a WAITING names only the first */
+	unsigned more = all > w->missing_n ? all - w->missing_n : 0;
+	unsigned n = w->missing_n + (more > 0);
+
+	add(t, "reducer %s: rank%s ", link_reducer(l)->id, all == 1 ? "" : "s");
+	for (unsigned i = 0; i < w->missing_n; i++)
+		add(t, "%s%u", joint(i, n), w->missing[i]);
+	if (more > 0)
+		add(t, "%s%u more", joint(n - 1, n), more);
+	add(t, " of %u %s not joined job %s within ", world, all == 1 ? "has" : "have", x->job);
+	add_duration(t, x->opt.connect_ms);
+}
+
+int connect_timeout_text(const struct exchange *x, struct rs_err *e)
+{
+	const struct link *waiting = NULL;
+	struct text t = {.len = 0};
+
+	if (add_unreached(&t, x) > 0) {
+		add(&t, "; gave up after ");
+		add_duration(&t, x->opt.connect_ms);
+		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+	}
+	for (unsigned i = 0; i < x->links_n && !waiting; i++)
+		if (x->links[i].state == LINK_JOINED)
+			waiting = &x->links[i];
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_JOINED && x->links[i].waiting.missing_n > 0) {
+			add_missing(&t, x, &x->links[i]);
+			return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+		}
+	add(&t, "reducer %s has not started job %s within ", waiting ? link_reducer(waiting)->id : "?", x->job);
+	add_duration(&t, x->opt.connect_ms);
+	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+}
+
+/* "rank 3 (pid 77 on host b) and 2 others have not sent their part for 29 s" */
+static void add_late(struct text *t, const struct link *l, uint64_t now_ms)
+{
+	const struct control_late *late = &l->late;
+
+	add(t, "rank %u", late->missing[0]);
+	if (late->label[0])
+		add(t, " (%.*s)", CONTROL_LABEL, late->label);
+	if (late->missing_all == 2 && late->missing_n == 2)
+		add(t, " and rank %u", late->missing[1]);
+	else if (late->missing_all > 1)
+		add(t, " and %u others", late->missing_all - 1);
+	add(t, " %s not sent %s part for %" PRIu64 " s", late->missing_all == 1 ? "has" : "have",
+	    late->missing_all == 1 ? "its" : "their", (late->waited_ms + (now_ms - l->late_at_ms)) / 1000);
+}
+
+void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size)
+{
+	const struct exchange_op *op = x->first;
+	struct text t = {.len = 0};
+	char name[160];
+
+	while (op && op->seq != l->late.seq)
+		op = op->next;
+	if (op)
+		add(&t, "%s waits: ", op_text(op, name, sizeof name));
+	else
+		add(&t, "operation %" PRIu64 " waits: ", l->late.seq);
+	add_late(&t, l, now_ms);
+	snprintf(buf, size, "%s", t.buf);
+}
+
+/* The link on which a reducer has just said for whom the operation waits; NULL: none has. */
+static const struct link *find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
+{
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->state == LINK_RUNNING && l->late_at_ms && now_ms - l->late_at_ms < LINK_LATE_MS &&
+		    l->late.seq == op->seq)
+			return l;
+	}
+	return NULL;
+}
+
+/* Which chunks are missing, when nobody has said whose. */
+static void add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
+{
+	const char *ids[4];
+	unsigned n = 0, more = 0;
+	int last = -1;
+
+	add(t, "%" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if ((int)l->reducer == last || !link_holds(l, op))
+			continue;
+		last = (int)l->reducer;
+		if (n < 4)
+			ids[n++] = link_reducer(l)->id;
+		else
+			more++;
+	}
+	for (unsigned i = 0; i < n; i++)
+		add(t, "%s%s", i ? joint(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
+	if (more > 0)
+		add(t, " and %u more", more);
+}
+
+int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	const struct link *late = find_late(x, op, now_ms);
+	struct text t = {.len = 0};
+	char name[160];
+
+	add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
+	    rs_dtype_name(op->dtype));
+	add_duration(&t, x->cfg->timeouts.op_ms);
+	add(&t, ": ");
+	if (late)
+		add_late(&t, late, now_ms);
+	else
+		add_unanswered(&t, x, op);
+	return rs_fail(e, RS_EPEER, "%s", t.buf);
+}

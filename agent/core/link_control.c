@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START,
+ * PINGs, GOODBYE; VIEW and RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may
+ * pass), ABORT (its sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does
+ * not belong to the state or cannot be decoded (a violation, which costs the exchange the reducer). */
+#include "agent/core/link.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Puts a frame behind what control_out holds. It fits: of each kind at most one waits there, and their strings are
+ * bounded; were it otherwise, the frame would be left out. */
+static void queue(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
+{
+	struct exchange *x = l->x;
+
+	if (l->control_len + FRAME_HEADER + len <= sizeof l->control_out)
+		l->control_len += control_frame(l->control_out + l->control_len, type, x->opt.generation,
+						x->first ? x->first->seq : x->next_seq, payload, len);
+}
+
+void link_queue_bare(struct link *l, enum frame_type type)
+{
+	queue(l, type, NULL, 0);
+}
+
+static void queue_view(struct link *l)
+{
+	uint8_t payload[CONTROL_VIEW];
+
+	queue(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
+}
+
+void link_queue_owed(struct link *l)
+{
+	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
+		return;
+	if (l->owes_view)
+		queue_view(l);
+	if (l->owes_settle && l->state == LINK_RUNNING)
+		link_queue_bare(l, FRAME_SETTLE);
+	else if (l->owes_ping)
+		link_queue_bare(l, FRAME_PING);
+	l->owes_settle &= l->state != LINK_RUNNING;
+	l->owes_view = l->owes_ping = false;
+}
+
+int link_queue_hello(struct link *l, struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+	const struct rs_reducer *r = link_reducer(l);
+	struct control_hello h = {
+	    .generation = x->opt.generation,
+	    .rank = x->opt.rank,
+	    .world_size = x->opt.world_size,
+	    .lane = l->lane,
+	    .lanes = r->lanes,
+	    .chunk_bytes = x->cfg->sharding.chunk_bytes,
+	    .window = x->cfg->sharding.window,
+	    .priorities = x->cfg->sharding.priorities,
+	    .deterministic = x->cfg->job.deterministic,
+	    .checksum = x->cfg->job.checksum,
+	    .retain = x->retaining,
+	    .rejoin = !link_lives(l),
+	    .config_digest = x->digest,
+	    .processes = x->opt.processes,
+	    .incarnation = x->opt.incarnation,
+	    .detect_ms = x->cfg->timeouts.detect_ms,
+	};
+
+	snprintf(h.job, sizeof h.job, "%s", x->job);
+	snprintf(h.label, sizeof h.label, "%s", x->label);
+	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
+	h.has_nonce = x->opt.secret;
+	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
+		return e->code;
+	l->hello_len = control_pack_hello(l->hello, &h);
+	queue(l, FRAME_HELLO, l->hello, l->hello_len);
+	return RS_OK;
+}
+
+void link_queue_abort(struct link *l, const struct rs_err *why)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	queue(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+}
+
+void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	char what[400];
+	struct rs_err e;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
+		link_lost(l, what, false, now_ms);
+		return;
+	}
+	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, r->address, what);
+	exchange_fail(l->x, &e, true, NULL, now_ms);
+}
+
+/* The reducer does not take this rank in, or this rank does not trust it. That ends the job, but for a reducer that the
+ * job does without: it may be another one the next time. from: as in exchange_fail. */
+static void turned_down(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	struct rs_err e;
+
+	if (!link_lives(l)) {
+		link_not_joined(l, why, now_ms);
+		return;
+	}
+	rs_fail(&e, code, "reducer %s (%s): %s", r->id, r->address, why);
+	exchange_fail(l->x, &e, true, from, now_ms);
+}
+
+/* Proofs of both sides for the challenge that stands in control_in: one to send, one to wait for. */
+static int prove(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+	const struct auth_transcript t = {
+	    .binding = l->binding,
+	    .binding_len = l->binding_len,
+	    .hello = l->hello,
+	    .hello_len = l->hello_len,
+	    .challenge = l->control_in,
+	    .challenge_len = l->frame.payload_len,
+	};
+	struct auth_secret secret;
+	int rc = x->opt.secret(x->opt.user, &secret, e);
+
+	if (rc)
+		return rc;
+	rc = auth_mac(ret_mac, &secret, AUTH_WORKER, &t, e);
+	if (!rc)
+		rc = auth_mac(l->answer, &secret, AUTH_REDUCER, &t, e);
+	auth_secret_clear(&secret);
+	return rc;
+}
+
+static void on_challenge(struct link *l, uint64_t now_ms)
+{
+	uint8_t nonce[AUTH_NONCE], mac[AUTH_MAC], payload[CONTROL_PROOF_LEN];
+	struct rs_err e;
+
+	if (control_unpack_challenge(l->control_in, l->frame.payload_len, nonce, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+	} else if (!l->x->opt.secret) {
+		rs_fail(&e, RS_EREFUSED,
+			"it asks for the secret of job %s, and this rank has none: set security.secret", l->x->job);
+		turned_down(l, e.code, e.msg, l, now_ms);
+	} else if (prove(l, mac, &e)) {
+		turned_down(l, e.code, e.msg, l, now_ms);
+	} else {
+		l->proven = true;
+		queue(l, FRAME_PROOF, payload, control_pack_proof(payload, mac));
+	}
+}
+
+/* Whether a reducer that should know the job's secret does: anybody else may stand at its address. */
+static bool is_impostor(const struct link *l, const struct control_welcome *w)
+{
+	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->answer));
+}
+
+static void on_welcome(struct link *l, uint64_t now_ms)
+{
+	struct control_welcome w;
+	struct rs_err e;
+
+	if (control_unpack_welcome(l->control_in, l->frame.payload_len, &w, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	if (is_impostor(l, &w)) {
+		rs_fail(&e, RS_EREFUSED,
+			"it has not proven that it has the secret of job %s: its security.secrets is not set, or it is "
+			"somebody else's",
+			l->x->job);
+		/* it may just be without secrets: the other ranks that it serves are to hear why this one goes */
+		turned_down(l, e.code, e.msg, NULL, now_ms);
+		return;
+	}
+	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->cfg->timeouts.detect_ms;
+	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
+		l->peer_detect_ms = LINK_DETECT_MIN_MS;
+	l->state = LINK_JOINED;
+	/* where one reducer has just come up, others may be about to */
+	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)
+		l->x->absent_by_ms = now_ms + 2 * LINK_RETRY_MAX_MS;
+	l->owes_view = l->x->view_number > 0 && link_lives(l);
+	l->x->next_ms = now_ms; /* the first heartbeat may be due before anything else */
+}
+
+static void on_refused(struct link *l, uint64_t now_ms)
+{
+	struct control_refused refused;
+	struct rs_err e;
+
+	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	l->busy = refused.code != RS_ECLOSED;
+	if (refused.retry)
+		link_not_joined(l, refused.message, now_ms);
+	else
+		turned_down(l, refused.code, refused.message, l, now_ms);
+}
+
+static void on_waiting(struct link *l, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	if (control_unpack_waiting(l->control_in, l->frame.payload_len, &l->waiting, &e))
+		link_violation(l, now_ms, "%s", e.msg);
+}
+
+/* Warns of an operation that is late by much, once. */
+static void on_late(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	char sentence[400];
+	struct rs_err e;
+
+	if (control_unpack_late(l->control_in, l->frame.payload_len, &l->late, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	l->late_at_ms = now_ms;
+	if (!x->opt.late || l->late.waited_ms < LINK_LATE_WARN_MS || now_ms < x->warn_ms || l->late.seq < x->warned)
+		return;
+	x->warn_ms = now_ms + LINK_LATE_WARN_MS;
+	x->warned = l->late.seq + 1;
+	late_text(x, l, now_ms, sentence, sizeof sentence);
+	x->opt.late(x->opt.user, sentence);
+}
+
+static void on_abort(struct link *l, uint64_t now_ms)
+{
+	struct rs_err why, e;
+
+	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
+		link_lost(l, why.msg, true, now_ms);
+	} else {
+		if (why.code == RS_ECUT)
+			why.code = RS_EPEER;
+		exchange_fail(l->x, &why, false, l, now_ms);
+	}
+}
+
+static void on_view(struct link *l, uint64_t now_ms)
+{
+	struct control_view v;
+	struct rs_err e;
+
+	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
+		link_violation(l, now_ms, "%s", e.msg);
+	else if (v.n != l->x->cfg->reducers_n)
+		link_violation(l, now_ms, "it speaks of %u reducers, the configuration has %u", v.n,
+			       l->x->cfg->reducers_n);
+	else if (l->frame.type == FRAME_RESUME)
+		view_resumed(l, &v, now_ms);
+	else
+		view_heard(l, &v, now_ms);
+}
+
+/* A PING says that the reducer lives, and where somebody waits for it, asks what is done here. */
+static void on_ping(struct link *l)
+{
+	l->asked = l->x->retaining && l->frame.count > 0;
+	l->owes_ping |= l->asked;
+	l->x->asked |= l->asked;
+	l->x->sweep |= l->asked;
+}
+
+void link_control(struct link *l, uint64_t now_ms)
+{
+	unsigned type = l->frame.type;
+
+	if (type == FRAME_ABORT) {
+		on_abort(l, now_ms);
+	} else if (type == FRAME_PING && l->frame.payload_len == 0) {
+		on_ping(l);
+	} else if (type == FRAME_DRAIN && l->frame.payload_len == 0 && l->x->retaining) {
+		view_drained(l, now_ms);
+	} else if ((type == FRAME_VIEW || type == FRAME_RESUME) && l->x->retaining &&
+		   (l->state == LINK_JOINED || l->state == LINK_RUNNING)) {
+		on_view(l, now_ms);
+	} else if (type == FRAME_CHALLENGE && l->state == LINK_GREETING && !l->proven) {
+		on_challenge(l, now_ms);
+	} else if (type == FRAME_WELCOME && l->state == LINK_GREETING) {
+		on_welcome(l, now_ms);
+	} else if (type == FRAME_REFUSED && l->state == LINK_GREETING) {
+		on_refused(l, now_ms);
+	} else if (type == FRAME_WAITING && l->state == LINK_JOINED) {
+		on_waiting(l, now_ms);
+	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
+		on_late(l, now_ms);
+	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
+		l->state = LINK_RUNNING;
+		view_started(l, now_ms);
+	} else {
+		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+			       frame_type_name(type), l->frame.payload_len);
+	}
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which reducers serve the job, and how ranks come to agree on it without a coordinator.
+ *
+ * A view has one number for each reducer: 0 at first, one more when it is lost and one more when it is back, so that an
+ * odd one is dead. Views are merged by taking the larger of each number: every order in which news arrive leads to the
+ * same view, and news are never taken back. Who finds a reducer lost, or hears of a view that knows more, merges and
+ * says VIEW on the links of all living reducers; a reducer tells what it learns to all ranks. A link of a reducer on
+ * which all ranks have said the same view answers RESUME, with the position from which the ranks repeat: the largest
+ * that any of them named, below which all have all results (retain.h). Then each rank sends, on the links that own them
+ * now, HAVE for the chunks whose result it holds and DATA for the rest. From VIEW to RESUME a rank takes no result of
+ * that link: what it has said that it lacks it must not get twice, with other bits.
+ *
+ * Links of a dead reducer try again and again. When all have had START, all ranks are there as well, and the next view
+ * has it among the living. When nobody is left alive the exchange ends; what a reducer said for itself is then the
+ * reason (a rank that dies is lost to all of them), else that all of them are lost. */
+#include "agent/core/link.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool any_lives(const struct exchange *x)
+{
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		if (exchange_lives(x, r))
+			return true;
+	return false;
+}
+
+void view_place(struct exchange *x)
+{
+	uint16_t *at = x->shards;
+
+	rs_config_place(x->cfg, x->view.lives, x->owner, x->lane_of);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		l->own = at;
+		for (unsigned s = 0; s < x->cfg->sharding.shards; s++)
+			if (x->owner[s] == l->reducer && x->lane_of[s] == l->lane)
+				*at++ = (uint16_t)s;
+		l->own_n = (unsigned)(at - l->own);
+	}
+}
+
+/* Do two reducers speak of the same rank? Each says how it found out in its own words, behind these. */
+static bool same_cause(const struct fate *a, const struct fate *b)
+{
+	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
+
+	return ends_a && ends_b && ends_a - a->why == ends_b - b->why &&
+	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
+}
+
+/* What most reducers say for themselves, and of as many the last: a rank that dies is lost to each of them, and then
+ * others leave because of that. What was said long before the end belongs to something else. NULL: none has said
+ * anything. */
+static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms)
+{
+	const struct fate *best = NULL;
+	unsigned most = 0;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+		const struct fate *f = &x->fates[r];
+		unsigned n = 0;
+
+		for (unsigned i = 0; f->told && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
+			n += x->fates[i].told && same_cause(f, &x->fates[i]);
+		if (n > most || (n > 0 && n == most && f->told > best->told)) {
+			best = f;
+			most = n;
+		}
+	}
+	return best;
+}
+
+static void fail_without_reducers(struct exchange *x, uint64_t now_ms)
+{
+	const struct rs_config *cfg = x->cfg;
+	const struct fate *cause = common_cause(x, now_ms);
+	char text[400];
+	size_t len = 0;
+	struct rs_err e;
+
+	if (cause) {
+		rs_fail(&e, RS_EPEER, "%s", cause->why);
+		exchange_fail(x, &e, false, NULL, now_ms);
+		return;
+	}
+	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
+		len += (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
+					cfg->reducers[r].id, cfg->reducers[r].address, x->fates[r].why);
+	rs_fail(&e, RS_EPEER, "%s", text);
+	exchange_fail(x, &e, true, NULL, now_ms);
+}
+
+/* The connections of a reducer that is dead are of no use any more. If it lives after all, its other lanes hear why
+ * this rank leaves, and so do ranks that have heard nothing yet. from: needs no words. */
+static void drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
+{
+	const struct rs_reducer *r = &x->cfg->reducers[reducer];
+	const struct fate *f = &x->fates[reducer];
+	struct rs_err why;
+
+	if (f->told)
+		rs_fail(&why, RS_ECUT, "%s", f->why);
+	else
+		rs_fail(&why, RS_ECUT, "rank %u goes on without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
+			f->why);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		if (l->reducer != reducer || l->state == LINK_WAITING || l->state == LINK_PARTING)
+			continue;
+		if (l->state >= LINK_JOINED || !*l->reason)
+			snprintf(l->reason, sizeof l->reason, "%s", f->why);
+		if (l == from || l->state < LINK_JOINED) {
+			link_retry(l, now_ms);
+			continue;
+		}
+		link_rewind(l);
+		l->owes_view = l->owes_settle = l->owes_ping = false;
+		l->state = LINK_PARTING;
+		l->since_ms = now_ms;
+		link_queue_abort(l, &why);
+	}
+}
+
+/* The view has changed: everything begins again, from what is known to be everywhere. */
+static void enter(struct exchange *x, uint64_t now_ms)
+{
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	x->view_number = control_view_number(&x->view);
+	if (!any_lives(x)) {
+		fail_without_reducers(x, now_ms);
+		return;
+	}
+	view_place(x);
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		x->view.start[p] = x->floor[p] = retain_start(&x->retain, p);
+	x->held = false;
+	x->sweep = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		link_rewind(l);
+		l->owes_view = link_lives(l) && (l->state == LINK_JOINED || l->state == LINK_RUNNING);
+		l->owes_settle = x->leaving && l->owes_view;
+	}
+	exchange_check_running(x, now_ms);
+}
+
+static void tell(const struct exchange *x, unsigned reducer)
+{
+	if (x->opt.reducer_changed)
+		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer], exchange_lives(x, reducer),
+				       x->fates[reducer].why);
+}
+
+static void bury(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
+		 uint64_t now_ms)
+{
+	struct fate *f = &x->fates[reducer];
+
+	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
+	f->told = told && strstr(why, " was lost") ? ++x->told_n : 0;
+	f->at_ms = now_ms;
+	snprintf(f->why, sizeof f->why, "%s", why);
+	x->view.lost = reducer + 1;
+	x->view.told = f->told > 0;
+	snprintf(x->view.why, sizeof x->view.why, "%s", why);
+	drop_links(x, reducer, from, now_ms);
+	x->next_ms = now_ms; /* some links part, and try again */
+	tell(x, reducer);
+}
+
+/* from: the link that was lost, or brought the news; NULL: none. */
+static void lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
+			 uint64_t now_ms)
+{
+	x->view.lives[reducer]++;
+	bury(x, reducer, why, told, from, now_ms);
+	enter(x, now_ms);
+}
+
+void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	const struct rs_reducer *r = link_reducer(l);
+	struct rs_err e;
+
+	if (!x->retaining) {
+		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
+		exchange_fail(x, &e, true, l, now_ms);
+	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
+		/* nothing has begun there: it may come back */
+		snprintf(l->reason, sizeof l->reason, "%s", reason);
+		link_retry(l, now_ms);
+	} else {
+		lose_reducer(x, l->reducer, reason, told, l, now_ms);
+	}
+}
+
+void link_not_joined(struct link *l, const char *reason, uint64_t now_ms)
+{
+	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
+		link_lost(l, reason, false, now_ms);
+		return;
+	}
+	snprintf(l->reason, sizeof l->reason, "%s", reason);
+	link_retry(l, now_ms);
+}
+
+static bool all_links_run(const struct exchange *x, unsigned reducer)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].reducer == reducer && x->links[i].state != LINK_RUNNING)
+			return false;
+	return true;
+}
+
+void view_started(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+
+	if (x->view_number == 0) {
+		l->view = 0;
+		for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+			stream_begin(l, p, 0);
+	}
+	if (!link_lives(l) && all_links_run(x, l->reducer)) {
+		x->view.lives[l->reducer]++;
+		tell(x, l->reducer);
+		enter(x, now_ms);
+	}
+	exchange_check_running(x, now_ms);
+}
+
+/* Another rank knows more of a reducer. */
+static void learn(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
+{
+	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
+	bool here = true;
+
+	/* WELCOME may still be on its way when others have START */
+	for (unsigned i = 0; i < x->links_n; i++)
+		here &= x->links[i].reducer != reducer ||
+			(x->links[i].state >= LINK_GREETING && x->links[i].state <= LINK_RUNNING);
+	/* it is back, but a connection that it was seen with is lost already; or it was away and nobody noticed here */
+	if (life % 2 == 0 && (!here || before % 2 == 0))
+		life++;
+	x->view.lives[reducer] = life;
+	if (life % 2)
+		bury(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
+		     v->lost == reducer + 1 && v->told, NULL, now_ms);
+	else
+		tell(x, reducer);
+}
+
+void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	bool changed = false;
+
+	for (unsigned r = 0; r < v->n; r++) {
+		if (v->lives[r] <= x->view.lives[r])
+			continue;
+		learn(x, r, v, now_ms);
+		changed = true;
+	}
+	if (changed)
+		enter(x, now_ms);
+}
+
+void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+
+	if (control_view_number(v) != x->view_number || l->state != LINK_RUNNING || !link_lives(l))
+		return; /* this rank has said something newer since */
+	if (l->view == x->view_number) {
+		link_violation(l, now_ms, "it says RESUME twice for one view");
+		return;
+	}
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++) {
+		if (v->start[p] < x->view.start[p]) {
+			link_violation(l, now_ms, "it wants to go on from position %llu, this rank said %llu",
+				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
+			return;
+		}
+	}
+	l->view = x->view_number;
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		stream_begin(l, p, v->start[p]);
+	x->sweep = true;
+}
+
+/* The last one goes on serving as long as it can. */
+void view_drained(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	bool others = false;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		others |= r != l->reducer && exchange_lives(x, r);
+	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
+		lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
+}
+
+void view_give_up_absent(struct exchange *x, uint64_t now_ms)
+{
+	bool reached[RS_REDUCERS_MAX] = {false}, some = false;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		reached[l->reducer] |= l->state >= LINK_JOINED || l->busy;
+		some |= l->state >= LINK_JOINED;
+	}
+	for (unsigned r = 0; some && r < x->cfg->reducers_n; r++) {
+		const struct link *l = x->links;
+
+		if (reached[r] || !exchange_lives(x, r))
+			continue;
+		while (l->reducer != r)
+			l++;
+		lose_reducer(x, r, *l->reason ? l->reason : "no answer", false, NULL, now_ms);
+	}
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The agent: the hub of local/hub.h driven by one libuv loop, with an engine for each job; the daemon reduction-agent,
+ * or a thread of a training process (node_agent.h). All of it runs on the loop's thread, but for agentd_post(), which
+ * engines' threads call, agentd_halt(), and the work that shm.c and engine.c give to libuv's thread pool.
+ */
+#ifndef RS_AGENT_DAEMON_AGENTD_H
+#define RS_AGENT_DAEMON_AGENTD_H
+
+#include "agent/local/hub.h"
+#include "common/spin.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+#include <uv.h>
+
+enum {
+	AGENTD_OUT_SPARE = 64,  /* messages a client may leave unread, beyond one for each operation in flight */
+	AGENTD_READ_BATCH = 64, /* messages taken from one client before others have their turn */
+};
+
+/* A message on its way to a client. */
+struct agentd_out {
+	struct agentd_out *next;
+	int fd; /* -1: none */
+	union local_message m;
+};
+
+/* A client's connection. Alive until its poll handle is closed; client is NULL from local_client_lost() on. */
+struct agentd_conn {
+	struct agentd *a;
+	struct agentd_conn *next, **at;
+	int fd;
+	uv_poll_t poll;
+	struct local_client *client;
+	struct agentd_out *out, **out_end;
+	unsigned out_n;
+	bool deaf;          /* it has closed and takes nothing more; what it said before is still to be read */
+	const char *doomed; /* why it has to go as soon as the hub's call has returned; NULL: it stays */
+};
+
+/* The socket that clients connect to, and the lock that says that it is ours. */
+struct agentd_socket {
+	char path[RS_PATH_LEN];
+	char lock_path[RS_PATH_LEN + 8];
+	int fd, lock_fd;
+	gid_t group; /* whose members may connect; of an abstract one there is none */
+};
+
+struct agentd {
+	const struct rs_config *cfg;
+	struct rs_log *log;
+	char host[64];
+	struct local_hub *hub;
+	uv_loop_t loop;
+	struct agentd_socket socket;
+	uv_poll_t listener;
+	uv_timer_t timer;
+	uv_signal_t sigterm, sigint;
+	uv_async_t wake;              /* notes, or doomed connections */
+	uv_check_t after;             /* all that had come was read */
+	uv_idle_t more;               /* runs while the loop does not sleep: */
+	struct rs_spin spin;          /* a moment after small operations were started, or have ended, */
+	bool came;                    /* as has happened since the loop looked last */
+	struct agentd_engine *looked; /* engines that this loop looks at for their threads */
+	bool looking;                 /* it does so now, and takes the notes by itself */
+	pthread_t thread;             /* of the loop; constant */
+	struct rs_log_limit refused;
+	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
+	struct agentd_conn *conns;
+	bool daemon; /* ends by signals; else by agentd_halt, and serves one job */
+	bool listening, stopping, closed;
+	_Atomic bool halted;
+	uint32_t drain_ms; /* set before halted is */
+
+	pthread_mutex_t lock; /* of the notes */
+	struct local_note *notes, **notes_end;
+};
+
+struct agentd_engine;
+
+/* loop.c */
+/* Listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has returned, which is due
+ * then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_ENOMEM, those of agentd_socket_open; nothing is
+ * left open. */
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
+		struct rs_err *e);
+/* Serves until it is told to stop, and closes everything. */
+void agentd_serve(struct agentd *a);
+/* Tells it to stop: from another thread, once. Jobs may go on for drain_ms. */
+void agentd_halt(struct agentd *a, uint32_t drain_ms);
+/* Makes the timer fit what the hub waits for. */
+void agentd_arm(struct agentd *a);
+void agentd_post(void *ctx, struct local_note *n);
+void agentd_take_notes(struct agentd *a);
+/* The loop comes round once more, at least, before it sleeps; or it sleeps when it can, and looks at no engine. */
+void agentd_stay_awake(struct agentd *a, bool stay);
+/* While stopping: ends the loop when all jobs have ended. */
+void agentd_check_stopped(struct agentd *a);
+
+/* socket.c */
+/* Takes over a stale socket file; refuses one behind which another agent is alive. Errors: RS_EIO; RS_EREFUSED: the
+ * name is in use, which may pass. */
+int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e);
+void agentd_socket_close(struct agentd_socket *s);
+/* Who may connect: root, the agent's own user, members of the socket's group. Errors: RS_EREFUSED. */
+int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *ret_pid, struct rs_err *e);
+
+/* conn.c */
+void agentd_accept(struct agentd *a);
+void agentd_send(void *ctx, struct local_client *c, const union local_message *m, int fd);
+void agentd_drop(void *ctx, struct local_client *c);
+void agentd_close_doomed(struct agentd *a);
+void agentd_close_all(struct agentd *a);
+
+/* shm.c */
+int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs_err *e);
+void agentd_shm_free(void *ctx, void *map, uint64_t bytes);
+void *agentd_stage_new(void *ctx, size_t bytes);
+void agentd_stage_free(void *ctx, void *stage, size_t bytes);
+
+/* engine.c */
+int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec,
+			struct rs_err *e);
+int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e);
+void agentd_engine_poke(void *ctx, void *engine);
+void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
+void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
+void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
+/* Looks at the engines that are looked at; returns whether something had come. */
+bool agentd_engines_look(struct agentd *a);
+/* They are their threads' again. */
+void agentd_engines_leave(struct agentd *a);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hub's engines are those of engine.h. While only small operations are under way, and for a moment after each, the
+ * loop looks at their sockets itself: a result then wakes neither the engine's thread, nor the loop from there. */
+#include "agent/engine/engine.h"
+#include "agent/daemon/agentd.h"
+#include "common/dtype.h"
+
+#include <stdlib.h>
+
+/* Freeing an engine waits for its thread, so another thread does it. */
+struct freeing {
+	uv_work_t work;
+	struct agentd *a;
+	struct engine *engine;
+	struct local_job *job;
+};
+
+/* What the hub calls an engine. The request of its end is made with it, since an end must not fail. */
+struct agentd_engine {
+	struct engine *engine;
+	bool solo;
+	struct agentd_engine *next, **at; /* in a->looked; at is NULL: it is not */
+	uint64_t since_ns;                /* when it was last given, or has last had, something */
+	struct freeing freeing;
+};
+
+/* The loop must not sleep from here on; see on_after in loop.c. */
+static void look(struct agentd *a, struct agentd_engine *en)
+{
+	en->since_ns = uv_hrtime();
+	if (en->at || !engine_look_begin(en->engine))
+		return;
+	en->next = a->looked;
+	en->at = &a->looked;
+	if (en->next)
+		en->next->at = &en->next;
+	a->looked = en;
+}
+
+static void leave(struct agentd_engine *en)
+{
+	if (!en->at)
+		return;
+	*en->at = en->next;
+	if (en->next)
+		en->next->at = en->at;
+	en->at = NULL;
+	engine_look_end(en->engine);
+}
+
+bool agentd_engines_look(struct agentd *a)
+{
+	uint64_t now_ns = uv_hrtime();
+	struct agentd_engine *next;
+	bool came = false;
+
+	a->looking = true;
+	for (struct agentd_engine *en = a->looked; en; en = next) {
+		next = en->next;
+		if (engine_look(en->engine)) {
+			en->since_ns = now_ns;
+			came = true;
+		} else if (now_ns - en->since_ns > RS_SPIN_NS) {
+			leave(en); /* others may keep the loop awake for long */
+		}
+	}
+	a->looking = false;
+	return came;
+}
+
+void agentd_engines_leave(struct agentd *a)
+{
+	while (a->looked)
+		leave(a->looked);
+}
+
+int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec, struct rs_err *e)
+{
+	struct agentd *a = ctx;
+	struct engine_options opt = {.cfg = a->cfg,
+				     .job = spec->job,
+				     .generation = spec->generation,
+				     .rank = spec->rank,
+				     .world_size = spec->world_size,
+				     .processes = spec->processes,
+				     .solo = spec->solo,
+				     .label = spec->label,
+				     .connect_ms = spec->connect_ms,
+				     .log = a->log,
+				     .guests = true,
+				     .on_ready = local_job_on_ready,
+				     .on_failed = local_job_on_failed,
+				     .user = job};
+	struct agentd_engine *en = calloc(1, sizeof *en);
+	int rc;
+
+	if (!en)
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
+	rc = engine_start(&en->engine, &opt, e);
+	if (rc) {
+		free(en);
+		return rc;
+	}
+	en->solo = spec->solo;
+	*ret = en;
+	return RS_OK;
+}
+
+int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct rs_err *e)
+{
+	struct agentd *a = ctx;
+	struct agentd_engine *en = engine;
+	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	int rc;
+
+	if (!small)
+		agentd_stay_awake(a, false);
+	rc = engine_submit(en->engine, op, e);
+	if (!rc && small) {
+		if (!en->solo) /* else it is done */
+			look(a, en);
+		if (en->solo || en->at)
+			agentd_stay_awake(a, true);
+	}
+	return rc;
+}
+
+void agentd_engine_poke(void *ctx, void *engine)
+{
+	(void)ctx;
+	engine_poke(((struct agentd_engine *)engine)->engine);
+}
+
+void agentd_engine_abort(void *ctx, void *engine, int code, const char *message)
+{
+	(void)ctx;
+	engine_abort(((struct agentd_engine *)engine)->engine, code, message);
+}
+
+void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx)
+{
+	reduction_stats stats;
+
+	(void)ctx;
+	engine_stats(((struct agentd_engine *)engine)->engine, &stats);
+	*ret_tx = stats.tx_bytes;
+	*ret_rx = stats.rx_bytes;
+}
+
+static void free_work(uv_work_t *w)
+{
+	struct engine *en = ((struct freeing *)w->data)->engine;
+
+	engine_stop(en);
+	engine_free(en);
+}
+
+static void freed(uv_work_t *w, int status)
+{
+	struct freeing *f = w->data;
+	struct agentd *a = f->a;
+	struct local_job *job = f->job;
+
+	(void)status;
+	free((char *)f - offsetof(struct agentd_engine, freeing));
+	agentd_take_notes(a);
+	local_job_engine_freed(job);
+	agentd_check_stopped(a);
+}
+
+void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
+{
+	struct agentd_engine *en = engine;
+	struct agentd *a = ctx;
+
+	leave(en);
+	en->freeing = (struct freeing){.a = a, .engine = en->engine, .job = job};
+	en->freeing.work.data = &en->freeing;
+	uv_queue_work(&a->loop, &en->freeing.work, free_work, freed);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM, or agentd_halt: no new ones, jobs
+ * may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal
+ * ends the process at once. */
+#include "agent/daemon/agentd.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void on_timer(uv_timer_t *t)
+{
+	struct agentd *a = t->data;
+
+	local_hub_tick(a->hub, uv_now(&a->loop));
+	rs_log_limit_tell(&a->refused, a->log, RS_LOG_WARN, uv_now(&a->loop));
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+void agentd_arm(struct agentd *a)
+{
+	uint64_t next = local_hub_next(a->hub), now = uv_now(&a->loop);
+
+	if (a->closed)
+		return;
+	if (rs_log_limit_next(&a->refused) < next)
+		next = rs_log_limit_next(&a->refused);
+	if (next == UINT64_MAX)
+		uv_timer_stop(&a->timer);
+	else
+		uv_timer_start(&a->timer, on_timer, next > now ? next - now : 0, 0);
+}
+
+void agentd_post(void *ctx, struct local_note *n)
+{
+	struct agentd *a = ctx;
+
+	n->next = NULL;
+	pthread_mutex_lock(&a->lock);
+	*a->notes_end = n;
+	a->notes_end = &n->next;
+	pthread_mutex_unlock(&a->lock);
+	if (!pthread_equal(pthread_self(), a->thread) || !a->looking)
+		uv_async_send(&a->wake);
+}
+
+void agentd_take_notes(struct agentd *a)
+{
+	struct local_note *n, *next;
+
+	pthread_mutex_lock(&a->lock);
+	n = a->notes;
+	a->notes = NULL;
+	a->notes_end = &a->notes;
+	pthread_mutex_unlock(&a->lock);
+	for (; n; n = next) {
+		next = n->next; /* the hub may free n */
+		local_hub_note(n);
+	}
+}
+
+static void stop_listening(struct agentd *a)
+{
+	if (!a->listening)
+		return;
+	a->listening = false;
+	uv_close((uv_handle_t *)&a->listener, NULL);
+	agentd_socket_close(&a->socket);
+}
+
+static void stop(struct agentd *a, uint32_t drain_ms)
+{
+	uint64_t now = uv_now(&a->loop);
+
+	a->stopping = true;
+	stop_listening(a);
+	local_hub_drain(a->hub, now, now + drain_ms);
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+static void attend(struct agentd *a)
+{
+	/* before a note makes the first of them READY: a process that one forks from then on would keep the name, which
+	 * the job may need again */
+	if (!a->daemon && local_hub_gathered(a->hub))
+		stop_listening(a);
+	agentd_take_notes(a);
+	if (atomic_load(&a->halted) && !a->stopping)
+		stop(a, a->drain_ms);
+	agentd_close_doomed(a);
+	agentd_arm(a);
+	agentd_check_stopped(a);
+}
+
+static void on_wake(uv_async_t *w)
+{
+	attend(w->data);
+}
+
+static void on_more(uv_idle_t *idle)
+{
+	(void)idle;
+}
+
+void agentd_stay_awake(struct agentd *a, bool stay)
+{
+	if (stay) {
+		a->came = true;
+		uv_idle_start(&a->more, on_more);
+	} else if (uv_is_active((uv_handle_t *)&a->more)) {
+		a->came = a->spin.awake = false;
+		uv_idle_stop(&a->more);
+		agentd_engines_leave(a);
+	}
+}
+
+/* The loop has come round. */
+static void on_after(uv_check_t *check)
+{
+	struct agentd *a = check->data;
+
+	if (!a->came && !a->spin.awake)
+		return;
+	if (agentd_engines_look(a)) {
+		a->came = true;
+		attend(a); /* may start operations, small and large */
+	}
+	if (a->closed || (!a->came && !a->spin.awake))
+		return;
+	if (!rs_spin_awake(&a->spin, a->came, uv_hrtime()))
+		agentd_stay_awake(a, false);
+	a->came = false;
+}
+
+/* Nothing is left to wait for but the thread pool's last answers, which find no client and close nothing. */
+void agentd_check_stopped(struct agentd *a)
+{
+	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
+		return;
+	a->closed = true;
+	agentd_close_all(a);
+	uv_close((uv_handle_t *)&a->timer, NULL);
+	if (a->daemon) {
+		uv_close((uv_handle_t *)&a->sigterm, NULL);
+		uv_close((uv_handle_t *)&a->sigint, NULL);
+	}
+	uv_close((uv_handle_t *)&a->wake, NULL);
+	uv_close((uv_handle_t *)&a->after, NULL);
+	uv_close((uv_handle_t *)&a->more, NULL);
+}
+
+static void on_listener(uv_poll_t *p, int status, int events)
+{
+	(void)status;
+	(void)events;
+	agentd_accept(p->data);
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+	struct agentd *a = s->data;
+
+	if (a->stopping)
+		_exit(1);
+	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
+	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
+	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
+	stop(a, a->cfg->timeouts.drain_ms);
+}
+
+void agentd_halt(struct agentd *a, uint32_t drain_ms)
+{
+	a->drain_ms = drain_ms;
+	atomic_store(&a->halted, true);
+	uv_async_send(&a->wake);
+}
+
+static int hub_open(struct agentd *a, struct rs_err *e)
+{
+	static const struct local_ports ports = {.send = agentd_send,
+						 .drop = agentd_drop,
+						 .shm_make = agentd_shm_make,
+						 .shm_free = agentd_shm_free,
+						 .stage_new = agentd_stage_new,
+						 .stage_free = agentd_stage_free,
+						 .engine_start = agentd_engine_start,
+						 .engine_submit = agentd_engine_submit,
+						 .engine_poke = agentd_engine_poke,
+						 .engine_abort = agentd_engine_abort,
+						 .engine_stats = agentd_engine_stats,
+						 .engine_free = agentd_engine_free,
+						 .post = agentd_post};
+	struct local_hub_options opt = {.cfg = a->cfg, .log = a->log, .ports = &ports, .ctx = a, .host = a->host};
+	int rc = rs_kernels_select(a->cfg->agent.cpu, &opt.kernels, e);
+
+	if (rc)
+		return rs_wrap(e, "agent.cpu");
+	rs_log(a->log, RS_LOG_DEBUG, "kernels", rs_kv_s("cpu", opt.kernels->name));
+	return local_hub_new(&a->hub, &opt, e);
+}
+
+static int loop_open(struct agentd *a, struct rs_err *e)
+{
+	int rc = uv_loop_init(&a->loop);
+
+	if (rc)
+		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
+	uv_timer_init(&a->loop, &a->timer);
+	uv_async_init(&a->loop, &a->wake, on_wake);
+	uv_check_init(&a->loop, &a->after);
+	uv_idle_init(&a->loop, &a->more);
+	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
+	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->after.data = a;
+	if (a->daemon) {
+		uv_signal_init(&a->loop, &a->sigterm);
+		uv_signal_init(&a->loop, &a->sigint);
+		uv_signal_start(&a->sigterm, on_signal, SIGTERM);
+		uv_signal_start(&a->sigint, on_signal, SIGINT);
+	}
+	a->listening = true;
+	uv_poll_start(&a->listener, UV_READABLE, on_listener);
+	uv_check_start(&a->after, on_after);
+	return RS_OK;
+}
+
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
+		struct rs_err *e)
+{
+	int rc;
+
+	*a = (struct agentd){.cfg = cfg, .log = log, .daemon = daemon, .socket = {.fd = -1}};
+	pthread_mutex_init(&a->lock, NULL);
+	a->notes_end = &a->notes;
+	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
+	if (gethostname(a->host, sizeof a->host))
+		snprintf(a->host, sizeof a->host, "localhost");
+	a->host[sizeof a->host - 1] = 0;
+	rc = hub_open(a, e);
+	if (rc)
+		goto destroy_lock;
+	a->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = agentd_socket_open(&a->socket, socket, e);
+	if (!rc)
+		rc = loop_open(a, e);
+	if (!rc)
+		return RS_OK;
+	agentd_socket_close(&a->socket);
+	close(a->spare_fd);
+	local_hub_free(a->hub);
+destroy_lock:
+	pthread_mutex_destroy(&a->lock);
+	return rc;
+}
+
+void agentd_serve(struct agentd *a)
+{
+	int rc;
+
+	a->thread = pthread_self();
+	rs_log(a->log, RS_LOG_INFO, "listening", rs_kv_s("socket", a->socket.path));
+	uv_run(&a->loop, UV_RUN_DEFAULT);
+	rc = uv_loop_close(&a->loop);
+	assert(rc == 0);
+	rs_log(a->log, RS_LOG_INFO, "stopped", rs_kv_s("socket", a->socket.path));
+	agentd_socket_close(&a->socket);
+	close(a->spare_fd);
+	local_hub_free(a->hub);
+	pthread_mutex_destroy(&a->lock);
+}

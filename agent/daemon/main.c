@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction-agent: command line, configuration, log. */
+#include "agent/daemon/agentd.h"
+#include "config/cmdline.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->agent.socket, sizeof cfg->agent.socket, "--socket", arg, e);
+}
+
+static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->agent.cpu, sizeof cfg->agent.cpu, "--cpu", arg, e);
+}
+
+static const struct cmdline_flag flags[] = {
+    {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
+     take_socket},
+    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
+};
+
+static const struct cmdline cmdline = {
+    .program = "reduction-agent",
+    .purpose = "Adds up the gradients of this node's training processes and exchanges the sums with the reducers.",
+    .notes = "Root, the agent's user and members of the socket's group may connect.\n"
+	     "SIGTERM and SIGINT: no new jobs; running ones may finish (at most timeouts.drain), then their processes\n"
+	     "are told that the agent was stopped and it exits; a second signal exits at once.\n",
+    .flags = flags,
+    .flags_n = sizeof flags / sizeof flags[0],
+};
+
+int main(int argc, char **argv)
+{
+	_Atomic unsigned lost = 0;
+	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
+	struct cmdline_start st;
+	struct agentd a;
+	struct rs_err e;
+	int rc;
+
+	cmdline_hold_standard_fds();
+	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
+		return rc;
+	signal(SIGPIPE, SIG_IGN);
+	cmdline_raise_descriptors();
+	log.level = st.cfg.logging.level;
+	log.json = st.cfg.logging.json;
+	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
+	if (!rc)
+		agentd_serve(&a);
+	rs_config_close(&st.cfg);
+	if (rc)
+		fprintf(stderr, "reduction-agent: %s\n", e.msg);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory. What clients share is a memfd that the agent has made and sealed: it can neither shrink nor grow, and all
+ * its pages are there before the client hears of it, so that no access to it can fail (SIGBUS). Making the pages of a
+ * big buffer takes a while; the thread pool does it. */
+#include "agent/daemon/agentd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* One buffer in the making. */
+struct making {
+	uv_work_t work;
+	struct agentd *a;
+	struct local_buffer *buffer;
+	uint64_t bytes;
+	int fd;
+	void *map;
+	struct rs_err err; /* code 0: made */
+};
+
+static int make(struct making *m, struct rs_err *e)
+{
+	int fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	void *map;
+	int rc;
+
+	if (fd < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "the agent cannot make shared memory");
+	rc = ftruncate(fd, (off_t)m->bytes) ? errno : posix_fallocate(fd, 0, (off_t)m->bytes);
+	if (!rc && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		rc = errno;
+	if (rc) {
+		rc = rs_fail_sys(e, RS_ENOMEM, rc, "the agent cannot make %llu bytes of shared memory",
+				 (unsigned long long)m->bytes);
+		goto close_fd;
+	}
+	/* entering the pages now keeps faults out of the engines' threads */
+	map = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (map == MAP_FAILED) {
+		rc = rs_fail_sys(e, RS_ENOMEM, errno, "the agent cannot map %llu bytes of shared memory",
+				 (unsigned long long)m->bytes);
+		goto close_fd;
+	}
+	m->fd = fd;
+	m->map = map;
+	return RS_OK;
+close_fd:
+	close(fd);
+	return rc;
+}
+
+static void make_work(uv_work_t *w)
+{
+	struct making *m = w->data;
+
+	if (!make(m, &m->err))
+		m->err.code = 0;
+}
+
+static void made(uv_work_t *w, int status)
+{
+	struct making *m = w->data;
+
+	(void)status;
+	if (!local_buffer_made(m->buffer, m->map, m->fd, m->err.code ? &m->err : NULL) && m->fd >= 0)
+		close(m->fd);
+	agentd_check_stopped(m->a);
+	free(m);
+}
+
+int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs_err *e)
+{
+	struct agentd *a = ctx;
+	struct making *m = calloc(1, sizeof *m);
+
+	if (!m)
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
+	*m = (struct making){.a = a, .buffer = b, .bytes = bytes, .fd = -1};
+	m->work.data = m;
+	uv_queue_work(&a->loop, &m->work, make_work, made);
+	return RS_OK;
+}
+
+void agentd_shm_free(void *ctx, void *map, uint64_t bytes)
+{
+	(void)ctx;
+	munmap(map, bytes);
+}
+
+void *agentd_stage_new(void *ctx, size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)ctx;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void agentd_stage_free(void *ctx, void *stage, size_t bytes)
+{
+	(void)ctx;
+	munmap(stage, bytes);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/daemon/agentd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Locks the file at path, which two agents that start at once cannot both do. Another agent that ends removes the
+ * file: then what was locked is no longer what stands there, and we try again. */
+static int take_lock(const char *path, const char *socket, int *ret, struct rs_err *e)
+{
+	struct stat have, there;
+	int fd;
+
+	for (;;) {
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0)
+			return rs_fail_sys(e, RS_EIO, errno, "cannot make %s%s", path,
+					   errno == ENOENT ? " (create its directory first)" : "");
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			close(fd);
+			return rs_fail(e, RS_EIO, "another agent is serving %s: it holds %s", socket, path);
+		}
+		if (fstat(fd, &have) == 0 && stat(path, &there) == 0 && have.st_ino == there.st_ino &&
+		    have.st_dev == there.st_dev)
+			break;
+		close(fd);
+	}
+	*ret = fd;
+	return RS_OK;
+}
+
+/* Something stands at the path: a socket nobody listens on is removed. */
+static int remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
+{
+	struct stat st;
+	int fd, rc;
+
+	if (lstat(addr->sun_path, &st))
+		return errno == ENOENT ? RS_OK : rs_fail_sys(e, RS_EIO, errno, "cannot look at %s", addr->sun_path);
+	if (!S_ISSOCK(st.st_mode))
+		return rs_fail(e, RS_EIO, "%s exists and is no socket; remove it or choose another path",
+			       addr->sun_path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot make a socket");
+	rc = connect(fd, (const struct sockaddr *)addr, sizeof *addr) ? errno : 0;
+	close(fd);
+	if (rc != ECONNREFUSED)
+		return rs_fail(e, RS_EIO, "another program is listening on %s", addr->sun_path);
+	if (unlink(addr->sun_path) && errno != ENOENT)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot remove the stale socket %s", addr->sun_path);
+	return RS_OK;
+}
+
+static int open_listener(const struct sockaddr_un *addr, socklen_t len, const char *path, int *ret, struct rs_err *e)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mode_t before;
+	int rc;
+
+	if (fd < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "cannot make a socket");
+	if (local_is_abstract(path)) {
+		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
+	} else {
+		before = umask(0117); /* 0660 from the first moment on */
+		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
+		umask(before);
+	}
+	if (!rc && listen(fd, SOMAXCONN))
+		rc = errno;
+	if (rc) {
+		close(fd);
+		if (rc == EADDRINUSE)
+			return rs_fail(e, RS_EREFUSED, "another process is serving %s", path);
+		return rs_fail_sys(e, RS_EIO, rc, "cannot listen on %s", path);
+	}
+	*ret = fd;
+	return RS_OK;
+}
+
+int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e)
+{
+	struct sockaddr_un addr;
+	socklen_t len = local_address(&addr, path);
+	struct stat st;
+	int lock_fd = -1, fd = -1, rc;
+
+	if (!len)
+		return rs_fail(e, RS_EIO, "the socket path '%s' has %zu bytes, expected at most %zu", path,
+			       strlen(path), sizeof addr.sun_path - 1);
+	snprintf(s->path, sizeof s->path, "%s", path);
+	snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", path);
+	if (local_is_abstract(path)) {
+		s->lock_fd = -1;
+		return open_listener(&addr, len, path, &s->fd, e);
+	}
+	rc = take_lock(s->lock_path, path, &lock_fd, e);
+	if (rc)
+		return rc;
+	rc = remove_stale(&addr, e);
+	if (!rc)
+		rc = open_listener(&addr, len, path, &fd, e);
+	if (rc) {
+		unlink(s->lock_path);
+		close(lock_fd);
+		return rc;
+	}
+	s->fd = fd;
+	s->lock_fd = lock_fd;
+	s->group = stat(path, &st) == 0 ? st.st_gid : getegid();
+	return RS_OK;
+}
+
+void agentd_socket_close(struct agentd_socket *s)
+{
+	if (s->fd < 0)
+		return;
+	shutdown(s->fd, SHUT_RDWR); /* whoever connects is refused, even where a forked process has the descriptor */
+	close(s->fd);
+	s->fd = -1;
+	if (local_is_abstract(s->path))
+		return;
+	unlink(s->path);
+	unlink(s->lock_path);
+	close(s->lock_fd);
+}
+
+static bool in_group(int fd, gid_t primary, gid_t group)
+{
+	gid_t groups[1024];
+	socklen_t len = sizeof groups;
+
+	if (primary == group)
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len))
+		return false;
+	for (size_t i = 0; i < len / sizeof groups[0]; i++)
+		if (groups[i] == group)
+			return true;
+	return false;
+}
+
+int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *ret_pid, struct rs_err *e)
+{
+	struct ucred cred;
+	socklen_t len = sizeof cred;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return rs_fail_sys(e, RS_EREFUSED, errno, "the agent cannot see who connects to %s", s->path);
+	if (cred.uid != 0 && cred.uid != geteuid() && (local_is_abstract(s->path) || !in_group(fd, cred.gid, s->group)))
+		return rs_fail(e, RS_EREFUSED,
+			       "user %u may not use the agent at %s: expected root, user %u or a member of group %u",
+			       cred.uid, s->path, geteuid(), s->group);
+	*ret_pid = cred.pid > 0 ? (uint32_t)cred.pid : 0;
+	return RS_OK;
+}

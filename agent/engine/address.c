@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/engine/address.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int engine_address_init(struct engine_address *a, const char *text, struct rs_err *e)
+{
+	*a = (struct engine_address){.lookup = NULL};
+	return rs_host_port_split(&a->to, text, false, e);
+}
+
+void engine_address_close(struct engine_address *a)
+{
+	if (a->lookup)
+		lookup_abandon(a->lookup);
+	a->lookup = NULL;
+}
+
+bool engine_address_busy(const struct engine_address *a)
+{
+	return a->lookup != NULL;
+}
+
+/* Takes one of the list, which is released. */
+static enum engine_address_step choose(struct engine_address *a, struct addrinfo *list)
+{
+	const struct addrinfo *chosen = list;
+	unsigned n = 0;
+
+	for (const struct addrinfo *i = list; i; i = i->ai_next)
+		n++;
+	for (unsigned skip = a->tries++ % n; skip > 0; skip--)
+		chosen = chosen->ai_next;
+	memcpy(&a->at, chosen->ai_addr, chosen->ai_addrlen);
+	a->at_len = chosen->ai_addrlen;
+	freeaddrinfo(list);
+	return ENGINE_ADDRESS_FOUND;
+}
+
+enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
+					      struct rs_err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+	struct addrinfo *list;
+
+	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
+		return choose(a, list);
+	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
+	if (a->lookup)
+		return ENGINE_ADDRESS_WAIT;
+	rs_fail(e, RS_ENOMEM, "there is no memory, or no thread, to look its name up");
+	return ENGINE_ADDRESS_FAILED;
+}
+
+enum engine_address_step engine_address_take(struct engine_address *a, struct rs_err *e)
+{
+	struct addrinfo *list;
+	int rc;
+
+	if (!a->lookup || !lookup_take(a->lookup, &rc, &list))
+		return ENGINE_ADDRESS_WAIT;
+	a->lookup = NULL;
+	if (rc == 0)
+		return choose(a, list);
+	rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
+	return ENGINE_ADDRESS_FAILED;
+}

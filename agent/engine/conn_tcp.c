@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One TCP connection of the engine. The happy path is: resolve, connect, shake hands where TLS is wanted, then read
+ * into and send from where the exchange says, until it wants the connection shut down. Failure modes are: the name, the
+ * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
+ * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
+ * the socket is empty, but not for ever: epoll is level-triggered and comes back. */
+#include "agent/engine/address.h"
+#include "agent/engine/engine_uv.h"
+#include "agent/engine/tcp.h"
+#include "common/wire.h"
+#include "proto/control.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks for one system call */
+	CONN_TURN = 3,               /* where links take turns: a chunk */
+	CONN_READS = 32,             /* system calls for one connection before the others get their turn */
+	CONN_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
+};
+
+enum conn_state {
+	CONN_IDLE,       /* nothing is open */
+	CONN_RESOLVING,  /* for the host's addresses */
+	CONN_CONNECTING, /* for the socket to become writable */
+	CONN_SECURING,   /* for TLS */
+	CONN_UP,
+};
+
+/* Invariant: from CONNECTING on wire.fd >= 0 and is polled for. */
+struct tcp {
+	struct conn conn;
+	struct engine_address address;
+	enum conn_state state;
+	bool shut;       /* the sending side is shut down */
+	bool local;      /* both ends are on this machine */
+	uint32_t serial; /* of the socket: what was reported of an earlier one does not count */
+	uint32_t events; /* that are polled for */
+	struct wire wire;
+};
+
+static uint64_t now(const struct tcp *c)
+{
+	return uv_now(&c->conn.en->loop);
+}
+
+static unsigned reducer(const struct tcp *c)
+{
+	return exchange_reducer(c->conn.en->x, c->conn.link);
+}
+
+/* This connection leads no more: those that waited for it may be made. */
+static void release(struct tcp *c)
+{
+	if (engine_tls_release(&c->conn.en->tls, reducer(c), c))
+		exchange_poke(c->conn.en->x);
+}
+
+static void log_conn(struct tcp *c, const char *event, const char *reason)
+{
+	rs_log(c->conn.en->opt.log, RS_LOG_DEBUG, event,
+	       rs_kv_s("address", exchange_address(c->conn.en->x, c->conn.link)), rs_kv_u("connection", c->conn.link),
+	       rs_kv_s("reason", reason));
+}
+
+static void shut_down(struct tcp *c)
+{
+	release(c);
+	if (c->state >= CONN_CONNECTING) {
+		engine_poll_remove(&c->conn.en->poll, c->wire.fd);
+		wire_close(&c->wire);
+		c->serial++;
+	}
+	c->state = CONN_IDLE; /* when it was RESOLVING conn_looked_up sees that we went on */
+}
+
+/* The connection failed, or could not be made. */
+static void lose(struct tcp *c, const char *why)
+{
+	log_conn(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
+	if (c->state == CONN_SECURING)
+		engine_tls_failed(&c->conn.en->tls, reducer(c), why, now(c));
+	shut_down(c);
+	exchange_disconnected(c->conn.en->x, c->conn.link, why, now(c));
+}
+
+/* The same for an error of the system, or of what the wire knows. */
+static void lose_for(struct tcp *c, int error)
+{
+	struct wire w = {.error = error};
+	char buf[WIRE_REASON];
+
+	lose(c, wire_reason(error ? &w : &c->wire, buf));
+}
+
+/* Reads once, `inside` the wire or not. Returns the bytes that were asked for and not there (> 0: nothing more is there
+ * now), 0 when there may be more, -1 at the end. */
+static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
+{
+	struct iovec iov[2];
+	unsigned n = exchange_recv_target(c->conn.en->x, c->conn.link, iov);
+	size_t asked = 0;
+	ssize_t got;
+
+	for (unsigned i = 0; i < n; i++)
+		asked += iov[i].iov_len;
+	if (asked == 0)
+		return 1; /* the exchange wants the connection closed */
+	got = inside ? wire_recv_inside(&c->wire, iov, n) : wire_recv(&c->wire, iov, n);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return (ssize_t)asked;
+	if (got <= 0)
+		return -1;
+	release(c); /* a ticket comes before everything else */
+	*total += (size_t)got;
+	engine_count(&c->conn.en->rx_bytes, (size_t)got);
+	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, now(c));
+	return (ssize_t)asked - got;
+}
+
+/* The write side failed: what stands unread may say why. */
+static void lose_after_write(struct tcp *c)
+{
+	char buf[WIRE_REASON];
+	size_t total = 0;
+
+	wire_reason(&c->wire, buf);
+	while (total < CONN_READ_AHEAD * 4 && read_once(c, &total, false) == 0)
+		continue;
+	lose(c, buf);
+}
+
+static uint64_t key(const struct tcp *c)
+{
+	return engine_key(c->conn.link, c->serial);
+}
+
+static void poll_for(struct tcp *c, uint32_t events)
+{
+	if (events == c->events)
+		return;
+	c->events = events;
+	engine_poll_change(&c->conn.en->poll, c->wire.fd, events, key(c));
+}
+
+static void take_signal(struct tcp *c)
+{
+	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
+
+	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->wire.fd, &signal)))
+		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));
+}
+
+/* Sends until the socket is full or nothing is left, or, when it is one of several in turn, a frame or two. Afterwards
+ * the connection may be gone. True: in turn, and there may be more. */
+static bool conn_send(struct tcp *c, bool in_turn)
+{
+	struct iovec iov[CONN_IOVECS];
+	bool full = false, sent_any = false;
+	unsigned n;
+
+	if (!wire_flush(&c->wire)) {
+		lose_after_write(c);
+		return false;
+	}
+	take_signal(c);
+	while (!full && !(in_turn && sent_any) &&
+	       (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, in_turn ? CONN_TURN : CONN_IOVECS)) > 0) {
+		size_t left = 0;
+		ssize_t sent;
+
+		for (unsigned i = 0; i < n; i++)
+			left += iov[i].iov_len;
+		sent = wire_send(&c->wire, iov, n);
+		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+			lose_after_write(c);
+			return false;
+		}
+		full = sent < (ssize_t)left;
+		sent_any = true;
+		if (sent > 0) {
+			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
+			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
+		}
+	}
+	poll_for(c, EPOLLIN | (full || wire_unsent(&c->wire) ? EPOLLOUT : 0));
+	return in_turn && sent_any && !full;
+}
+
+static void conn_write(struct tcp *c)
+{
+	conn_send(c, false);
+}
+
+static void conn_read(struct tcp *c)
+{
+	size_t total = 0;
+	ssize_t rc = 0;
+
+	for (unsigned i = 0; i < CONN_READS && rc == 0; i++) {
+		rc = read_once(c, &total, false);
+		if (rc == 0 && total >= CONN_READ_AHEAD) {
+			total = 0;
+			conn_write(c);
+			if (c->state != CONN_UP)
+				return;
+		}
+	}
+	while (rc >= 0 && wire_pending(&c->wire)) {
+		rc = read_once(c, &total, true);
+		if (rc > 0)
+			break;
+	}
+	if (rc < 0)
+		lose_for(c, 0);
+	else
+		conn_write(c);
+}
+
+static bool conn_service(struct conn *conn);
+
+/* A reducer without TLS has answered what it took for garbage. */
+static void lose_foreign(struct tcp *c)
+{
+	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct control_refused refused;
+	char text[sizeof refused.message + 64];
+	ssize_t got = recv(c->wire.fd, in, sizeof in, MSG_DONTWAIT);
+	struct frame f;
+	struct rs_err e;
+
+	if (got < FRAME_HEADER || frame_decode(in, &f, &e) || f.type != FRAME_REFUSED ||
+	    (size_t)got < FRAME_HEADER + (size_t)f.payload_len ||
+	    control_unpack_refused(in + FRAME_HEADER, f.payload_len, &refused, &e)) {
+		lose_for(c, 0);
+		return;
+	}
+	snprintf(text, sizeof text, "it answered without TLS: %s", refused.message);
+	lose(c, text);
+}
+
+static void conn_up(struct tcp *c)
+{
+	uint8_t binding[TLS_BINDING];
+	struct rs_err e;
+
+	if (c->wire.ssl && tls_binding(c->wire.ssl, binding, &e)) {
+		lose(c, e.msg);
+		return;
+	}
+	if (c->wire.ssl)
+		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
+	c->state = CONN_UP;
+	c->shut = false;
+	c->local = tcp_peer(c->wire.fd) == TCP_PEER_LOCAL;
+	log_conn(c, "reducer-connected", c->wire.ssl && SSL_session_reused(c->wire.ssl) ? "TLS session resumed" : "");
+	exchange_connected(c->conn.en->x, c->conn.link, now(c));
+	conn_service(&c->conn);
+}
+
+static void go_on_securing(struct tcp *c)
+{
+	struct rs_err e;
+
+	switch (wire_handshake(&c->wire, &e)) {
+	case WIRE_UP:
+		conn_up(c);
+		break;
+	case WIRE_WAIT:
+		poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
+		break;
+	case WIRE_FAILED:
+		if (c->wire.foreign)
+			lose_foreign(c);
+		else
+			lose(c, e.msg);
+		break;
+	}
+}
+
+static void finish_connect(struct tcp *c)
+{
+	struct engine_tls *tls = &c->conn.en->tls;
+	struct engine_tls_peer *peer = tls->ctx ? &tls->peers[reducer(c)] : NULL;
+	int error = 0;
+	socklen_t len = sizeof error;
+	struct rs_err e;
+
+	if (getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	/* a port of this machine that nobody listens on may answer from the very socket that connects */
+	if (!error && tcp_peer(c->wire.fd) == TCP_PEER_SELF)
+		error = ECONNREFUSED;
+	if (error) {
+		lose_for(c, error);
+	} else if (!peer) {
+		conn_up(c);
+	} else if (wire_connect(&c->wire, c->wire.fd, tls->ctx, peer->name, &peer->session, &e)) {
+		lose(c, e.msg);
+	} else {
+		c->state = CONN_SECURING;
+		go_on_securing(c);
+	}
+}
+
+static void conn_ready(struct conn *conn, uint32_t serial, uint32_t events)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	if (serial != c->serial)
+		return;
+	if (c->state == CONN_CONNECTING)
+		finish_connect(c);
+	else if (c->state == CONN_SECURING)
+		go_on_securing(c);
+	else if (c->state == CONN_UP && (events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
+		conn_read(c);
+	else if (c->state == CONN_UP)
+		conn_write(c);
+}
+
+static int open_socket(const struct tcp *c)
+{
+	const struct sockaddr *at = (const struct sockaddr *)&c->address.at;
+	unsigned timeout_ms = c->conn.en->opt.cfg->timeouts.detect_ms;
+	int one = 1;
+	int fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind what the socket holds, but the window keeps that short */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
+		int error = errno;
+
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+/* Connects to the address that was found. */
+static void begin_connect(struct tcp *c)
+{
+	wire_plain(&c->wire, open_socket(c));
+	if (c->wire.fd < 0) {
+		int error = errno;
+
+		c->state = CONN_IDLE;
+		lose_for(c, error);
+		return;
+	}
+	c->events = EPOLLOUT;
+	if (engine_poll_add(&c->conn.en->poll, c->wire.fd, c->events, key(c))) {
+		int error = errno;
+
+		wire_close(&c->wire);
+		c->state = CONN_IDLE;
+		lose_for(c, error);
+		return;
+	}
+	c->state = CONN_CONNECTING;
+}
+
+/* Goes on with what came of the host. */
+static void resolve(struct tcp *c, enum engine_address_step step, const struct rs_err *why)
+{
+	switch (step) {
+	case ENGINE_ADDRESS_FOUND:
+		begin_connect(c);
+		break;
+	case ENGINE_ADDRESS_WAIT:
+		c->state = CONN_RESOLVING;
+		break;
+	case ENGINE_ADDRESS_FAILED:
+		c->state = CONN_IDLE;
+		lose(c, why->msg);
+		break;
+	}
+}
+
+static void conn_looked_up(struct conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+	struct rs_err e;
+	enum engine_address_step step = engine_address_take(&c->address, &e);
+
+	if (c->state == CONN_RESOLVING)
+		resolve(c, step, &e);
+}
+
+static void begin(struct tcp *c)
+{
+	struct engine *en = c->conn.en;
+	struct rs_err e;
+
+	engine_tls_refresh(&en->tls);
+	exchange_connecting(en->x, c->conn.link, now(c));
+	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
+}
+
+static bool conn_service(struct conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+	struct exchange *x = c->conn.en->x;
+
+	switch (exchange_want(x, c->conn.link, now(c))) {
+	case EXCHANGE_CONNECT:
+		if (c->state == CONN_IDLE && !engine_address_busy(&c->address) &&
+		    engine_tls_may_connect(&c->conn.en->tls, reducer(c), c))
+			begin(c);
+		break;
+	case EXCHANGE_SHUTDOWN:
+		if (c->state == CONN_UP && !c->shut) {
+			c->shut = true;
+			wire_shutdown(&c->wire);
+			poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
+		}
+		break;
+	case EXCHANGE_CLOSE:
+		shut_down(c);
+		exchange_disconnected(x, c->conn.link, "", now(c));
+		break;
+	case EXCHANGE_NOTHING:
+		return c->state == CONN_UP && conn_send(c, !c->local);
+	}
+	return false;
+}
+
+static bool conn_idle(const struct conn *conn)
+{
+	return ((const struct tcp *)conn)->state == CONN_IDLE;
+}
+
+static void conn_free(struct conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	engine_address_close(&c->address);
+	free(c);
+}
+
+int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
+{
+	static const struct conn_ops ops = {
+	    .service = conn_service,
+	    .ready = conn_ready,
+	    .idle = conn_idle,
+	    .looked_up = conn_looked_up,
+	    .free = conn_free,
+	};
+	struct tcp *c = calloc(1, sizeof *c);
+	int rc;
+
+	if (!c)
+		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
+	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
+	c->wire.fd = -1;
+	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	*ret = &c->conn;
+	return RS_OK;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who runs the engine, and what is done in a turn. The happy path of a small operation is: engine_submit takes the turn
+ * as a guest and sends -> engine_wait hides the sockets from the engine's thread, sleeps for them itself, receives, and
+ * sees that the operation is done. The engine's thread sleeps through all of it. Failure modes: somebody else has the
+ * turn (the thread is woken for what was submitted), or waits already (the second one sleeps until it is told). */
+#include "agent/engine/engine_uv.h"
+#include "common/dtype.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* Takes what other threads have left; returns the submitted operations. */
+static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
+{
+	struct exchange_op *first;
+
+	pthread_mutex_lock(&en->lock);
+	first = en->first;
+	en->first = en->last = NULL;
+	*stop = en->stop;
+	*aborted = en->aborted;
+	if (en->aborted)
+		*why = en->abort;
+	en->aborted = false;
+	pthread_mutex_unlock(&en->lock);
+	return first;
+}
+
+static void fail_all(struct engine *en, struct exchange_op *op, const struct rs_err *err)
+{
+	while (op) {
+		struct exchange_op *next = op->next; /* done may free op */
+
+		en->refused++;
+		op->done(op, err);
+		op = next;
+	}
+}
+
+/* The exchange has ended: from here on engine_submit says so itself. */
+static void tell_end(struct engine *en)
+{
+	struct rs_err err = *exchange_error(en->x);
+	struct exchange_op *first;
+	bool stop;
+
+	en->failed_told = true;
+	if (!err.code)
+		rs_fail(&err, RS_ECLOSED, "the communicator is closed");
+	pthread_mutex_lock(&en->lock);
+	en->failed = true;
+	en->err = err;
+	first = en->first;
+	en->first = en->last = NULL;
+	stop = en->stop;
+	pthread_mutex_unlock(&en->lock);
+	fail_all(en, first, &err);
+	if (!stop)
+		en->opt.on_failed(en->opt.user, &err);
+}
+
+void engine_close_conns(struct engine *en)
+{
+	for (unsigned i = 0; i < en->conns_n; i++)
+		if (en->conns[i])
+			en->conns[i]->ops->free(en->conns[i]);
+	free(en->conns);
+	en->conns = NULL;
+	en->conns_n = 0;
+}
+
+static void close_if_done(struct engine *en)
+{
+	bool stop;
+
+	pthread_mutex_lock(&en->lock);
+	stop = en->stop;
+	pthread_mutex_unlock(&en->lock);
+	if (!stop || en->closing || exchange_state(en->x) != EXCHANGE_ENDED)
+		return;
+	for (unsigned i = 0; i < en->conns_n; i++)
+		if (!en->conns[i]->ops->idle(en->conns[i]))
+			return;
+	if (en->guest) { /* to end the loop is for its thread */
+		wakeup_send(&en->wake);
+		return;
+	}
+	engine_close_conns(en); /* before `wake`, which lookups use */
+	wakeups_serve(&en->wakeups, NULL, NULL);
+	en->closing = true;
+	wakeup_close(&en->wake);
+	wakeups_close(&en->wakeups);
+	uv_close((uv_handle_t *)&en->timer, NULL);
+}
+
+static void on_timer(uv_timer_t *h)
+{
+	struct engine *en = h->data;
+
+	en->armed_ms = UINT64_MAX;
+	exchange_tick(en->x, uv_now(&en->loop));
+	engine_settle(en);
+}
+
+/* A timer that fires too early only asks the exchange again, so it is moved when the next time is earlier. */
+static void arm(struct engine *en)
+{
+	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
+
+	if (next >= en->armed_ms || en->closing)
+		return;
+	en->armed_ms = next;
+	uv_timer_start(&en->timer, on_timer, next > now ? next - now : 0, 0);
+	if (en->guest) /* the thread sleeps longer than that */
+		wakeup_send(&en->wake);
+}
+
+void engine_settle(struct engine *en)
+{
+	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
+	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
+
+	if (exchange_solo(en->x, en->guest ? ENGINE_SOLO_GUEST : ENGINE_SOLO_STEP))
+		wakeup_send(&en->wake);
+	while (exchange_sweep(en->x))
+		engine_serve(en->conns, en->conns_n, first);
+	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
+		en->ready = true;
+		en->opt.on_ready(en->opt.user);
+	}
+	if (exchange_state(en->x) == EXCHANGE_ENDED) {
+		if (!en->failed_told)
+			tell_end(en);
+		close_if_done(en);
+	}
+	arm(en);
+}
+
+/* Deals with what other threads have left, but for what follows from it. */
+static void attend(struct engine *en)
+{
+	bool stop, aborted;
+	struct rs_err why, e;
+	struct exchange_op *op = take(en, &stop, &aborted, &why);
+
+	while (op) {
+		struct exchange_op *next = op->next;
+
+		en->large |= op->count * rs_dtype_size(op->dtype) > ENGINE_SMALL_BYTES;
+		if (exchange_submit(en->x, op, uv_now(&en->loop), &e)) {
+			en->refused++;
+			op->done(op, &e);
+		} else {
+			en->taken++; /* op may be gone */
+		}
+		op = next;
+	}
+	if (atomic_exchange(&en->looked_up, false))
+		for (unsigned i = 0; i < en->conns_n; i++)
+			if (en->conns[i]->ops->looked_up)
+				en->conns[i]->ops->looked_up(en->conns[i]);
+	if (atomic_exchange(&en->poked, false))
+		exchange_poke(en->x);
+	if (aborted)
+		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
+	if (stop)
+		exchange_goodbye(en->x, uv_now(&en->loop));
+}
+
+void engine_on_wake(struct wakeup *w)
+{
+	struct engine *en = (struct engine *)((char *)w - offsetof(struct engine, wake));
+
+	attend(en);
+	engine_settle(en);
+}
+
+static void look_at(struct engine *en, const struct epoll_event *ev, int n)
+{
+	for (int i = 0; i < n; i++) {
+		unsigned link = (unsigned)(ev[i].data.u64 & UINT32_MAX);
+		struct conn *c = link < en->conns_n ? en->conns[link] : NULL;
+
+		if (c)
+			c->ops->ready(c, (uint32_t)(ev[i].data.u64 >> 32), ev[i].events);
+	}
+}
+
+/* How many operations have ended, one way or another, as far as who waits for one can tell. */
+static uint64_t ends(const struct engine *en)
+{
+	return exchange_ops_done(en->x) + en->refused + en->failed_told;
+}
+
+/* Gives the turn away. A guest in engine_wait sleeps for sockets only: it learns here that its operation may have
+ * ended.
+ */
+static void end_turn(struct engine *en, uint64_t ends_before)
+{
+	if (en->waiting && ends(en) != ends_before)
+		engine_poll_kick(&en->poll);
+	pthread_mutex_unlock(&en->turn);
+}
+
+/* Around the sleep of the engine's thread, which keeps the turn where there are no guests. Returns what is ready. */
+static int sleep_for_all(struct engine *en, uint64_t *ends_before)
+{
+	int timeout_ms, ready;
+
+	uv_update_time(&en->loop);
+	timeout_ms = uv_backend_timeout(&en->loop);
+	if (en->takes_guests)
+		end_turn(en, *ends_before);
+	ready = engine_poll_sleep(&en->poll, timeout_ms);
+	if (en->takes_guests)
+		pthread_mutex_lock(&en->turn);
+	*ends_before = ends(en);
+	uv_update_time(&en->loop);
+	return ready;
+}
+
+static void run(struct engine *en)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+	uint64_t before = ends(en);
+	int ready;
+
+	while (uv_run(&en->loop, UV_RUN_NOWAIT)) {
+		do {
+			ready = sleep_for_all(en, &before);
+			if (ready & ENGINE_POLL_SOCKETS) {
+				look_at(en, ev, engine_poll_sockets(&en->poll, ev, 0));
+				engine_settle(en);
+			}
+		} while (!(ready & ENGINE_POLL_LOOP) && uv_backend_timeout(&en->loop) != 0);
+	}
+}
+
+void *engine_main(void *arg)
+{
+	struct engine *en = arg;
+
+	pthread_setname_np(pthread_self(), "reduction");
+	pthread_mutex_lock(&en->turn);
+	uv_update_time(&en->loop);
+	engine_grpc_serve(&en->grpc, &en->wakeups);
+	engine_settle(en);
+	if (en->opt.cfg->job.grpc)
+		wakeups_run(&en->wakeups); /* there are no sockets, and no guests */
+	else
+		run(en);
+	end_turn(en, UINT64_MAX); /* whoever waits finds that all has ended */
+	return NULL;
+}
+
+/* The program may end its threads, but not in the middle of a turn. */
+static int enter(void)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+bool engine_be_guest(struct engine *en)
+{
+	int cancel;
+	uint64_t before;
+
+	if (!en->takes_guests)
+		return false;
+	cancel = enter();
+	if (pthread_mutex_trylock(&en->turn)) {
+		pthread_setcancelstate(cancel, NULL);
+		return false;
+	}
+	before = ends(en);
+	uv_update_time(&en->loop);
+	en->guest = true;
+	attend(en);
+	engine_settle(en);
+	en->guest = false;
+	end_turn(en, before);
+	pthread_setcancelstate(cancel, NULL);
+	return true;
+}
+
+/* Sleeps until sockets are ready, or as long as *look is set looks for them first. */
+static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
+{
+	int n = 0;
+
+	while (*look && (n = engine_poll_sockets(&en->poll, ev, 0)) == 0)
+		*look = rs_spin_more(&en->spin, uv_hrtime());
+	return *look ? n : engine_poll_sockets(&en->poll, ev, timeout_ms);
+}
+
+/* A guest with the turn: deals with what has come on sockets, and elsewhere. */
+static void take_part(struct engine *en, const struct epoll_event *ev, int n)
+{
+	en->guest = true;
+	uv_update_time(&en->loop);
+	look_at(en, ev, n);
+	attend(en);
+	/* its thread does this too, but may not get the turn while the sockets are never silent */
+	if (uv_now(&en->loop) >= exchange_next(en->x))
+		exchange_tick(en->x, uv_now(&en->loop));
+	engine_settle(en);
+}
+
+/* With the turn, which it gives back while it sleeps. */
+static void wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+	int n;
+
+	en->guest = false;
+	pthread_mutex_unlock(&en->turn);
+	n = look_and_sleep(en, ev, look, timeout_ms);
+	pthread_mutex_lock(&en->turn);
+	take_part(en, ev, n);
+}
+
+bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
+		 const struct timespec *until)
+{
+	int cancel, timeout_ms = -1;
+	bool look;
+
+	if (!en->takes_guests)
+		return false;
+	cancel = enter();
+	pthread_mutex_lock(&en->turn);
+	if (!en->waiting && !done(of)) {
+		en->waiting = en->guest = true;
+		look = soon && rs_spin_begin(&en->spin, uv_hrtime());
+		engine_poll_hide(&en->poll, true);
+		while (!done(of) && (timeout_ms = engine_poll_left_ms(until)) != 0)
+			wait_for_sockets(en, &look, timeout_ms);
+		if (look)
+			rs_spin_came(&en->spin);
+		engine_poll_hide(&en->poll, false);
+		en->waiting = en->guest = false;
+	}
+	pthread_mutex_unlock(&en->turn);
+	pthread_setcancelstate(cancel, NULL);
+	return done(of);
+}
+
+bool engine_look_begin(struct engine *en)
+{
+	if (!en->takes_guests || pthread_mutex_trylock(&en->turn))
+		return false;
+	if (exchange_ops_done(en->x) == en->taken)
+		en->large = false;
+	if (!en->large) {
+		en->waiting = true;
+		engine_poll_hide(&en->poll, true);
+	}
+	pthread_mutex_unlock(&en->turn);
+	return en->waiting;
+}
+
+bool engine_look(struct engine *en)
+{
+	struct epoll_event ev[ENGINE_POLL_EVENTS];
+	int n = engine_poll_sockets(&en->poll, ev, 0);
+
+	if (n == 0)
+		return false;
+	pthread_mutex_lock(&en->turn);
+	take_part(en, ev, n);
+	en->guest = false;
+	pthread_mutex_unlock(&en->turn);
+	return true;
+}
+
+void engine_look_end(struct engine *en)
+{
+	pthread_mutex_lock(&en->turn);
+	engine_poll_hide(&en->poll, false);
+	en->waiting = false;
+	pthread_mutex_unlock(&en->turn);
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs: who has come, and what becomes of the job. hub.h tells the states' story. */
+#include "agent/local/priv.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *local_job_who(const struct local_job *j, unsigned local_rank, char buf[LOCAL_WHO])
+{
+	const struct local_hello *hello = &j->members[local_rank].hello;
+
+	snprintf(buf, LOCAL_WHO, "rank %u (pid %u on %s)", hello->rank, hello->pid, j->hub->host);
+	return buf;
+}
+
+const char *local_job_all(const struct local_job *j, char buf[LOCAL_WHO])
+{
+	unsigned low = UINT32_MAX, high = 0;
+
+	for (unsigned i = 0; i < j->members_n; i++) {
+		low = j->members[i].hello.rank < low ? j->members[i].hello.rank : low;
+		high = j->members[i].hello.rank > high ? j->members[i].hello.rank : high;
+	}
+	if (low == high)
+		snprintf(buf, LOCAL_WHO, "process %u on %s", low, j->hub->host);
+	else
+		snprintf(buf, LOCAL_WHO, "processes %u-%u on %s", low, high, j->hub->host);
+	return buf;
+}
+
+static void job_free(struct local_job *j)
+{
+	struct local_hub *h = j->hub;
+	struct local_op *op;
+
+	assert(!j->engine && j->clients_n == 0 && j->running == 0);
+	local_job_drop_ops(j);
+	while ((op = j->idle)) {
+		j->idle = op->next;
+		free(op);
+	}
+	local_stages_close(&j->stages, h);
+	*j->at = j->next;
+	if (j->next)
+		j->next->at = j->at;
+	h->jobs_n--;
+	if (local_may_log(h, LOCAL_LIMITED_JOBS))
+		rs_log(h->log, RS_LOG_INFO, "job-ended", rs_kv_s("job", j->name), rs_kv_u("generation", j->generation));
+	free(j->ring);
+	free(j->members);
+	free(j);
+}
+
+/* May free j. */
+static void free_if_over(struct local_job *j)
+{
+	if (j->clients_n == 0 && !j->engine && (j->state == JOB_GATHERING || j->state >= JOB_ENDING))
+		job_free(j);
+}
+
+static void free_engine(struct local_job *j)
+{
+	assert(!j->freeing);
+	j->freeing = true;
+	j->hub->ports.engine_free(j->hub->ctx, j->engine, j);
+}
+
+/* The clients' memory is theirs again: tells them. */
+static void finish_failing(struct local_job *j)
+{
+	assert(j->running == 0);
+	j->state = JOB_FAILED;
+	local_job_drop_ops(j);
+	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))
+		rs_log(j->hub->log, RS_LOG_WARN, "job-failed", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation), rs_kv_s("reason", j->err.msg));
+	for (unsigned i = 0; i < j->members_n; i++)
+		if (j->members[i].client)
+			local_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
+	if (j->engine)
+		free_engine(j);
+}
+
+void local_job_fail(struct local_job *j, const struct rs_err *err)
+{
+	if (j->state >= JOB_ENDING)
+		return;
+	j->err = *err;
+	if (j->engine) {
+		j->state = JOB_FAILING;
+		j->hub->ports.engine_abort(j->hub->ctx, j->engine, err->code, err->msg);
+	} else {
+		finish_failing(j);
+	}
+}
+
+static struct local_job *job_find(struct local_hub *h, const struct local_hello *hello)
+{
+	for (struct local_job *j = h->jobs; j; j = j->next)
+		if (strcmp(j->name, hello->job) == 0 && j->generation == hello->generation)
+			return j;
+	return NULL;
+}
+
+static int job_new(struct local_job **ret, struct local_hub *h, const struct local_hello *hello, uint64_t now_ms,
+		   struct rs_err *e)
+{
+	struct local_job *j;
+
+	if (h->jobs_n >= h->cfg->limits.jobs)
+		return rs_fail(e, RS_EREFUSED, "the agent on %s already serves %u jobs (limits.jobs)", h->host,
+			       h->jobs_n);
+	j = calloc(1, sizeof *j);
+	if (!j)
+		goto err;
+	j->members = calloc(hello->local_world_size, sizeof *j->members);
+	j->ring = calloc(h->ops, sizeof *j->ring);
+	if (!j->members || !j->ring)
+		goto err_job;
+	j->hub = h;
+	memcpy(j->name, hello->job, sizeof j->name);
+	j->generation = hello->generation;
+	j->deadline_ms = now_ms + hello->connect_ms;
+	j->members_n = hello->local_world_size;
+	j->ready = (struct local_note){.kind = LOCAL_NOTE_READY, .owner = j};
+	j->failed = (struct local_note){.kind = LOCAL_NOTE_FAILED, .owner = j};
+	j->queue_end = &j->queue;
+	j->filling_end = &j->filling;
+	j->stages.limit = LOCAL_STAGE_LIMIT;
+	j->next = h->jobs;
+	j->at = &h->jobs;
+	if (j->next)
+		j->next->at = &j->next;
+	h->jobs = j;
+	h->jobs_n++;
+	*ret = j;
+	return RS_OK;
+err_job:
+	free(j->members);
+	free(j->ring);
+	free(j);
+err:
+	return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
+}
+
+/* What a process may say of itself whatever others say. */
+static int check_hello(const struct local_hello *m, struct rs_err *e)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	if (m->job[0] == 0 || m->job[strspn(m->job, letters)])
+		return rs_fail(e, RS_EINVAL, "'%s' is no job name, expected letters, digits, '.', '_' and '-'", m->job);
+	if (m->world_size == 0 || m->world_size > RS_WORLD_MAX || m->rank >= m->world_size)
+		return rs_fail(e, RS_EINVAL, "rank %u of a world of %u, expected a rank below a world size of 1 to %d",
+			       m->rank, m->world_size, RS_WORLD_MAX);
+	if (m->local_world_size == 0 || m->local_world_size > LOCAL_CLIENTS_MAX || m->local_rank >= m->local_world_size)
+		return rs_fail(
+		    e, RS_EINVAL,
+		    "local rank %u of %u local ranks, expected a local rank below a local world size of 1 to %d",
+		    m->local_rank, m->local_world_size, LOCAL_CLIENTS_MAX);
+	if (m->nodes == 0 || m->node_rank >= m->nodes)
+		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below that of nodes", m->node_rank,
+			       m->nodes);
+	if (m->nodes == 1 ? m->local_world_size != m->world_size
+			  : (uint64_t)m->local_world_size + m->nodes - 1 > m->world_size)
+		return rs_fail(e, RS_EINVAL,
+			       "%u local ranks on this node of %u cannot be part of a world of %u; "
+			       "LOCAL_WORLD_SIZE or the number of nodes is wrong",
+			       m->local_world_size, m->nodes, m->world_size);
+	return RS_OK;
+}
+
+/* The processes of one job on one node must tell the same story. */
+static int check_same(const struct local_job *j, const struct local_hello *m, struct rs_err *e)
+{
+	const struct {
+		const char *what;
+		size_t at;
+	} fields[] = {{"world size", offsetof(struct local_hello, world_size)},
+		      {"local world size", offsetof(struct local_hello, local_world_size)},
+		      {"nodes", offsetof(struct local_hello, nodes)},
+		      {"node rank", offsetof(struct local_hello, node_rank)}};
+	char who[LOCAL_WHO];
+
+	for (unsigned i = 0; i < j->members_n; i++) {
+		const struct local_hello *other = &j->members[i].hello;
+
+		if (!j->members[i].client)
+			continue;
+		for (size_t f = 0; f < sizeof fields / sizeof fields[0]; f++) {
+			uint32_t mine, theirs;
+
+			memcpy(&mine, (const char *)m + fields[f].at, sizeof mine);
+			memcpy(&theirs, (const char *)other + fields[f].at, sizeof theirs);
+			if (mine != theirs)
+				return rs_fail(e, RS_EMISMATCH, "rank %u (pid %u) of job %s says %s %u, %s says %u",
+					       m->rank, m->pid, j->name, fields[f].what, mine, local_job_who(j, i, who),
+					       theirs);
+		}
+		if (other->local_rank == m->local_rank || other->rank == m->rank)
+			return rs_fail(e, RS_EREFUSED,
+				       "rank %u (local rank %u) of job %s is taken: %s has local rank %u", m->rank,
+				       m->local_rank, j->name, local_job_who(j, i, who), other->local_rank);
+	}
+	return RS_OK;
+}
+
+/* Finds or makes the job of a HELLO; ends those of older generations. */
+static int find_place(struct local_hub *h, const struct local_hello *m, uint64_t now_ms, struct local_job **ret,
+		      bool *ret_retry, struct rs_err *e)
+{
+	struct local_job *j;
+	struct rs_err old;
+
+	*ret_retry = false;
+	if (h->draining)
+		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
+	for (j = h->jobs; j; j = j->next)
+		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
+			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
+				       j->generation, m->generation);
+	j = job_find(h, m);
+	if (j && j->state != JOB_GATHERING) {
+		*ret_retry = j->state >= JOB_ENDING;
+		return rs_fail(e, RS_EREFUSED,
+			       *ret_retry
+				   ? "generation %u of job %s has ended on %s, but not all its processes have left"
+				   : "generation %u of job %s is complete on %s and runs",
+			       m->generation, m->job, h->host);
+	}
+	if (j) {
+		*ret = j;
+		return check_same(j, m, e);
+	}
+	if (job_new(&j, h, m, now_ms, e)) {
+		*ret_retry = true; /* other jobs end, and memory comes back */
+		return e->code;
+	}
+	*ret = j;
+	rs_fail(&old, RS_ECLOSED, "generation %u of job %s has started on %s", m->generation, m->job, h->host);
+	for (j = h->jobs; j; j = j->next)
+		if (strcmp(j->name, m->job) == 0 && j->generation < m->generation)
+			local_job_fail(j, &old);
+	return RS_OK;
+}
+
+static void start_engine(struct local_job *j, uint64_t now_ms)
+{
+	const struct local_hello *m = &j->members[0].hello;
+	struct local_hub *h = j->hub;
+	struct local_engine spec;
+	char label[LOCAL_WHO];
+	struct rs_err e;
+
+	j->solo = m->nodes == 1 && !h->cfg->agent.single_node_reducers;
+	spec = (struct local_engine){.job = j->name,
+				     .generation = j->generation,
+				     .rank = m->node_rank,
+				     .world_size = m->nodes,
+				     .processes = j->members_n,
+				     .solo = j->solo,
+				     .label = local_job_all(j, label),
+				     .connect_ms =
+					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
+	j->state = JOB_STARTING;
+	if (local_may_log(h, LOCAL_LIMITED_JOBS))
+		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation), rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes),
+		       rs_kv_u("processes", j->members_n), rs_kv_s("summed_by", j->solo ? "agent" : "reducers"));
+	if (h->ports.engine_start(h->ctx, &j->engine, j, &spec, &e)) {
+		j->engine = NULL;
+		local_job_fail(j, &e);
+	}
+}
+
+void local_job_hello(struct local_client *c, const struct local_hello *hello, uint64_t now_ms)
+{
+	struct local_hub *h = c->hub;
+	union local_message m;
+	struct local_job *j = NULL;
+	struct rs_err e;
+	bool retry = false;
+
+	if (check_hello(hello, &e) || find_place(h, hello, now_ms, &j, &retry, &e)) {
+		if (local_may_log(h, LOCAL_LIMITED_REFUSED))
+			rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
+		local_send_failure(c, LOCAL_REFUSED, &e, retry);
+		local_client_settle(c, CLIENT_LEAVING);
+		h->ports.drop(h->ctx, c);
+		return;
+	}
+	local_client_settle(c, CLIENT_JOINED);
+	c->job = j;
+	c->local_rank = hello->local_rank;
+	local_client_beat(c, hello->detect_ms, now_ms);
+	j->members[c->local_rank] = (struct local_member){.client = c, .hello = *hello};
+	j->clients_n++;
+	rs_log(h->log, RS_LOG_DEBUG, "client-joined", rs_kv_s("job", j->name), rs_kv_u("rank", hello->rank),
+	       rs_kv_u("local_rank", hello->local_rank), rs_kv_u("pid", hello->pid));
+	local_init(&m, LOCAL_WELCOME);
+	m.welcome.ops = h->ops;
+	m.welcome.priorities = h->cfg->sharding.priorities;
+	m.welcome.chunk_bytes = h->cfg->sharding.chunk_bytes;
+	m.welcome.ring_bytes = local_ring_bytes(h->cfg);
+	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
+	h->ports.send(h->ctx, c, &m, -1);
+	if (j->clients_n == j->members_n)
+		start_engine(j, now_ms);
+}
+
+static struct local_job *detach(struct local_client *c)
+{
+	struct local_job *j = c->job;
+
+	c->job = NULL;
+	j->members[c->local_rank].client = NULL;
+	j->clients_n--;
+	return j;
+}
+
+void local_job_goodbye(struct local_client *c)
+{
+	struct local_job *j = detach(c);
+	char who[LOCAL_WHO];
+	struct rs_err e;
+
+	j->members[c->local_rank].left = true;
+	if (j->state == JOB_STARTING) {
+		rs_fail(&e, RS_ECLOSED, "%s has left before all ranks had met", local_job_who(j, c->local_rank, who));
+		local_job_fail(j, &e);
+	} else if (j->state == JOB_RUNNING && j->clients_n == 0) {
+		j->state = JOB_ENDING;
+		free_engine(j);
+	} else {
+		local_job_check_left(j);
+	}
+	free_if_over(j);
+}
+
+void local_job_lost(struct local_client *c, const char *how)
+{
+	struct local_job *j = detach(c);
+	char who[LOCAL_WHO];
+	struct rs_err e;
+
+	if (j->state != JOB_GATHERING) {
+		rs_fail(&e, RS_EPEER, "%s %s", local_job_who(j, c->local_rank, who), how);
+		local_job_fail(j, &e);
+	}
+	free_if_over(j);
+}
+
+void local_job_on_ready(void *user)
+{
+	struct local_job *j = user;
+
+	j->hub->ports.post(j->hub->ctx, &j->ready);
+}
+
+void local_job_on_failed(void *user, const struct rs_err *err)
+{
+	struct local_job *j = user;
+
+	j->failed.err = *err;
+	j->hub->ports.post(j->hub->ctx, &j->failed);
+}
+
+static void job_ready(struct local_job *j)
+{
+	union local_message m;
+
+	if (j->state != JOB_STARTING)
+		return;
+	j->state = JOB_RUNNING;
+	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))
+		rs_log(j->hub->log, RS_LOG_INFO, "job-ready", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation));
+	local_init(&m, LOCAL_READY);
+	for (unsigned i = 0; i < j->members_n; i++)
+		if (j->members[i].client)
+			j->hub->ports.send(j->hub->ctx, j->members[i].client, &m, -1);
+}
+
+static void job_failed(struct local_job *j)
+{
+	if (j->state == JOB_STARTING || j->state == JOB_RUNNING) {
+		j->err = j->failed.err;
+		j->state = JOB_FAILING;
+	}
+	if (j->state == JOB_FAILING)
+		finish_failing(j);
+}
+
+void local_hub_note(struct local_note *n)
+{
+	switch (n->kind) {
+	case LOCAL_NOTE_DONE:
+		local_job_op_done(n->owner);
+		break;
+	case LOCAL_NOTE_LANDED:
+		local_op_tell_landed(n->owner);
+		break;
+	case LOCAL_NOTE_READY:
+		job_ready(n->owner);
+		break;
+	case LOCAL_NOTE_FAILED:
+		job_failed(n->owner);
+		break;
+	}
+}
+
+void local_job_engine_freed(struct local_job *j)
+{
+	assert(j->freeing);
+	j->engine = NULL;
+	j->freeing = false;
+	free_if_over(j);
+}

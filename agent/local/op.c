@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One operation of a node's local ranks: what they must agree on, and the sum that makes one contribution of theirs.
+ *
+ * With one local rank the exchange works on the client's memory directly. With several, a chunk's local sum is made
+ * just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other ranks when
+ * it is there (landed). The sum is made where the first local rank's result will stand: a chunk's inputs are read for
+ * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
+ * (a stage), since their partial sums stay float32 until the reducer rounds. It has no more elements than the smallest
+ * ring: bytes are not there before results of those that many elements earlier have landed. So what local ranks say of
+ * their operations cannot make the agent take more memory than twice what they share with it.
+ *
+ * Without other nodes (solo) that sum is all there is: it is divided and rounded here as reducers would do it (finish),
+ * with one local rank too, and a stage need hold no more than a chunk. */
+#include "agent/local/priv.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The engine hands out the exchange_op that it was given. */
+static struct local_op *op_of(struct exchange_op *x)
+{
+	_Static_assert(offsetof(struct local_op, x) == 0, "x is first");
+	return (struct local_op *)x;
+}
+
+static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	const struct local_side *side = op->side;
+	size_t at = first * rs_dtype_size(x->dtype);
+	char *acc;
+
+	if (n == 0)
+		return;
+	acc = op->stage ? (char *)op->stage + exchange_place(first * sizeof(float), x->send_ring)
+			: side[0].to + exchange_place(at, side[0].ring);
+	local_op_suspect(op, acc, first, n);
+	if (acc != side[0].from + exchange_place(at, side[0].from_ring))
+		k->load[x->dtype](acc, side[0].from + exchange_place(at, side[0].from_ring), n);
+	for (unsigned i = 1; i < op->job->members_n; i++)
+		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_place(at, side[i].from_ring), n);
+}
+
+static void copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
+{
+	size_t size = rs_dtype_size(op->x.dtype), at = first * size;
+
+	for (unsigned i = 0; n && i < op->job->members_n; i++)
+		if (op->side[i].to != from)
+			memcpy(op->side[i].to + exchange_place(at, op->side[i].ring),
+			       from + exchange_place(at, op->x.recv_ring), n * size);
+}
+
+static void landed(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+
+	if (!x->root) /* whose node has had them from fill */
+		copy_to_others(op, x->recv, first, n);
+	if (op->ring)
+		local_op_landed(op, first);
+}
+
+/* The root's node: no result comes, the data is here. */
+static void fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	copy_to_others(op_of(x), x->recv, first, n);
+}
+
+/* Without other nodes: what the reducers would make of the sum. */
+static void finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = op_of(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	char *to = op->side[0].to + exchange_place(first * rs_dtype_size(x->dtype), op->side[0].ring);
+	void *acc = x->wide ? op->stage : to;
+
+	if (x->op == RS_AVG)
+		k->divide[x->wide ? (unsigned)RS_FLOAT32 : x->dtype](acc, op->job->members_n, n);
+	if (x->wide)
+		k->store[x->dtype](to, acc, n);
+}
+
+static void done(struct exchange_op *x, const struct rs_err *err)
+{
+	struct local_op *op = op_of(x);
+	struct local_hub *h = op->job->hub;
+
+	if (err)
+		op->note.err = *err;
+	else
+		op->note.err.code = 0;
+	h->ports.post(h->ctx, &op->note);
+}
+
+int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
+		 struct rs_err *e)
+{
+	size_t bytes = sizeof *j->idle + j->members_n * sizeof j->idle->side[0];
+	struct local_op *op = j->idle;
+
+	if (op)
+		j->idle = op->next;
+	else
+		op = malloc(bytes);
+	if (!op)
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
+	memset(op, 0, bytes);
+	op->note.kind = LOCAL_NOTE_DONE;
+	op->note.owner = op;
+	op->job = j;
+	op->since_ms = j->hub->now_ms;
+	op->first = local_rank;
+	op->what = *s;
+	*ret = op;
+	return RS_OK;
+}
+
+void local_op_free(struct local_op *op)
+{
+	for (unsigned i = 0; i < op->job->members_n; i++) {
+		local_buffer_put(op->side[i].send);
+		local_buffer_put(op->side[i].recv);
+	}
+	local_op_unwatch(op);
+	if (op->stage)
+		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
+	op->next = op->job->idle;
+	op->job->idle = op;
+}
+
+void local_op_describe(char *buf, size_t size, const struct local_submit *s)
+{
+	if (s->op == FRAME_OP_BROADCAST)
+		snprintf(buf, size, "a broadcast of %" PRIu64 " %s from rank %u", s->count, rs_dtype_name(s->dtype),
+			 s->root);
+	else if (s->tensors)
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s (group of %u tensors)", rs_op_name(s->op),
+			 s->count, rs_dtype_name(s->dtype), s->tensors);
+	else
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(s->op), s->count,
+			 rs_dtype_name(s->dtype));
+}
+
+static unsigned priority_of(const struct local_op *op, const struct local_submit *s)
+{
+	return exchange_priority(op->job->hub->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
+}
+
+int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
+{
+	const struct local_submit *t = &op->what;
+	char mine[96], theirs[96], me[LOCAL_WHO], other[LOCAL_WHO];
+
+	local_job_who(op->job, local_rank, me);
+	local_job_who(op->job, op->first, other);
+	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root ||
+	    s->tensors != t->tensors) {
+		local_op_describe(mine, sizeof mine, s);
+		local_op_describe(theirs, sizeof theirs, t);
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
+			       s->seq, me, mine, other, theirs);
+	}
+	if (priority_of(op, s) != priority_of(op, t))
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
+			       s->seq, me, priority_of(op, s), other, priority_of(op, t));
+	if (s->name_hash != t->name_hash && s->tensors)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": %s gave its group of %u tensors other counts or names than %s",
+			       s->seq, me, s->tensors, other);
+	if (s->name_hash != t->name_hash)
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
+			       s->seq, me, s->name, other, t->name);
+	return RS_OK;
+}
+
+static bool is_summed(const struct local_op *op)
+{
+	return (op->job->members_n > 1 || op->job->solo) && op->what.op != FRAME_OP_BROADCAST;
+}
+
+/* Bytes that partial sums take as a ring; 0 where all of them must be there at a time. */
+static uint64_t stage_ring(const struct local_op *op)
+{
+	uint64_t elems = op->ring / rs_dtype_size(op->what.dtype);
+
+	if (op->job->solo) /* a chunk is done before the next one begins */
+		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->what.dtype);
+	return elems < op->what.count ? elems * sizeof(float) : 0;
+}
+
+size_t local_op_stage(const struct local_op *op)
+{
+	if (!is_summed(op) || !rs_dtype_is_half(op->what.dtype))
+		return 0;
+	return stage_ring(op) ? stage_ring(op) : op->what.count * sizeof(float);
+}
+
+unsigned local_op_root(const struct local_op *op)
+{
+	unsigned i = 0;
+
+	while (i < op->job->members_n && op->job->members[i].hello.rank != op->what.root)
+		i++;
+	return i;
+}
+
+void local_op_prepare(struct local_op *op)
+{
+	struct exchange_op *x = &op->x;
+	unsigned root;
+
+	x->count = op->what.count;
+	x->dtype = op->what.dtype;
+	x->op = op->what.op;
+	x->priority = op->what.priority;
+	x->name_hash = op->what.name_hash;
+	x->tensors = op->what.tensors;
+	x->name = op->what.name[0] ? op->what.name : NULL;
+	x->done = done;
+	x->send = op->side[0].from;
+	x->recv = op->side[0].to;
+	x->send_ring = op->side[0].from_ring;
+	x->recv_ring = op->side[0].ring;
+	if (op->ring)
+		local_op_pieces(op);
+	if (op->ring || op->job->members_n > 1)
+		x->landed = landed;
+	if (x->op == FRAME_OP_BROADCAST) {
+		root = local_op_root(op);
+		x->root = root < op->job->members_n;
+		x->recv = op->side[x->root ? root : 0].to;
+		x->send = x->recv;
+		x->send_ring = x->recv_ring = op->side[x->root ? root : 0].ring;
+		if (op->job->members_n > 1 && x->root)
+			x->fill = fill_broadcast;
+	} else if (is_summed(op)) {
+		x->wide = rs_dtype_is_half(x->dtype);
+		x->send = x->wide ? op->stage : op->side[0].to;
+		x->send_ring = x->wide ? stage_ring(op) : op->side[0].ring;
+		x->fill = fill_sum;
+		if (op->job->solo && (x->wide || x->op == RS_AVG))
+			x->finish = finish_sum;
+	}
+	local_op_watch_numbers(op);
+}
