@@ -1,11 +1,12 @@
-# The core does no I/O: it is archived alone, so that the linker and `make layering` can hold it to that.
-server_core_src := $(patsubst %,server/%.c,slot stripe stripe_known stripe_view stripe_late session session_tx lane report \
-                     status events registry registry_status service service_pack handshake deadlines)
-server_io_src   := $(filter-out $(server_core_src),$(wildcard server/*.c))
-libserver_core  := $(B)/server/libserver_core.a
-$(libserver_core): $(server_core_src:%.c=$(B)/%.o)
+# SPDX-License-Identifier: Apache-2.0
+# the reducer. server_io: its files that do I/O
+server_io :=
+include server/run/module.mk server/control/module.mk server/join/module.mk server/jobs/module.mk server/core/module.mk
+
+# the cores, which do no I/O, from the top down
+server_cores := $(libserver_control) $(libserver_join) $(libserver_jobs) $(libserver_core)
 
 bin += $(B)/bin/reduction-server
-$(B)/bin/reduction-server: $(server_io_src:%.c=$(B)/%.o) $(libserver_core) $(librpc) $(libconfig) $(libproto) $(libcommon)
+$(B)/bin/reduction-server: $(server_io:%.c=$(B)/%.o) $(server_cores) $(librpc) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS)

@@ -5,7 +5,7 @@ e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
 e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so)
 unit_help := $(B)/tests/unit/libhelp.a
-core_libs := $(libserver_core) $(agent_cores) $(libconfig) $(libproto) $(libcommon)
+core_libs := $(server_cores) $(agent_cores) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
@@ -14,7 +14,7 @@ $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard 
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
-$(B)/tests/unit/test_strangers: $(addprefix $(B)/server/,strangers_posix.o listener_posix.o)
+$(B)/tests/unit/test_strangers: $(addprefix $(B)/server/join/,strangers_posix.o listener_posix.o)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
@@ -79,7 +79,7 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root, 20
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS)
 
 layering: $(core_libs) ## check that the cores do no I/O
-	tests/layering.sh '$(CC)' '$(libserver_core)' '$(agent_cores)' $(libconfig) $(libproto) $(libcommon)
+	tests/layering.sh '$(CC)' '$(server_cores)' '$(agent_cores)' $(libconfig) $(libproto) $(libcommon)
 
 lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen

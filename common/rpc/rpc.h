@@ -84,7 +84,7 @@ struct rpc_method {
 };
 
 /* What a server cannot bound is how long a message a client sends before gRPC looks at its length: whoever listens
- * where strangers are has to watch its connections, as server/strangers.h does. */
+ * where strangers are has to watch its connections, as server/join/strangers.h does. */
 struct rpc_server_options {
 	const char *address;       /* "host:port", port 0: any free one; a name is resolved, which may block */
 	const struct rpc_tls *tls; /* NULL: none */

@@ -81,7 +81,7 @@ coverage() {
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
 	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
 		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
-		server/{events,handshake,lane,registry,service*,session*,slot,status,stripe*}.c \
+		server/{core/{lane,session*,slot,stripe*},jobs/{events,registry,status},join/handshake,control/service*}.c \
 		agent/{core/{exchange*,link*,window},local/*}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'
 }

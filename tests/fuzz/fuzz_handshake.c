@@ -6,7 +6,7 @@
 
 #include "agent/core/exchange.h"
 #include "proto/control.h"
-#include "server/handshake.h"
+#include "server/join/handshake.h"
 
 #include <string.h>
 

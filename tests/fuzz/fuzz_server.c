@@ -6,8 +6,8 @@
 
 #include "common/dtype.h"
 #include "config/config.h"
-#include "server/registry.h"
-#include "server/stripe.h"
+#include "server/core/stripe.h"
+#include "server/jobs/registry.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "common/utf8.h"
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "server/service.h"
+#include "server/control/service.h"
 
 #include <string.h>
 #include <strings.h>

@@ -13,61 +13,61 @@ trap 'rm -rf "$copy"' EXIT
 mutations() {
 	cat <<'LIST'
 result before all have contributed
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/unsigned n = slot->contributed;/unsigned n = slot->contributed + (st->p.world_size > 2);/
 slot used again one result too early
-	server/stripe.c
+	server/core/stripe.c
 	s/--slot->unsent > 0/--slot->unsent != (st->p.world_size > 1)/
 ranks out of step are not noticed
-	server/stripe.c
+	server/core/stripe.c
 	s/begun == slot->nth\)/1)/
 counts are not compared
-	server/stripe.c
+	server/core/stripe.c
 	s/ f->count != g->count \|\|//
 names are not compared
-	server/stripe.c
+	server/core/stripe.c
 	s/f->name_hash != g->name_hash\)/0)/
 wrong divisor of an average
-	server/stripe.c
+	server/core/stripe.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
 ABORT says nothing to other ranks
-	server/stripe.c
+	server/core/stripe.c
 	s/session_queue_frame\(s, FRAME_ABORT, payload, len\);//
 deterministic sums in order of arrival
-	server/session.c
+	server/core/session.c
 	s/RX_STASH : RX_ADD/RX_ADD : RX_ADD/
 bytes of a split element are lost
-	server/session.c
+	server/core/session.c
 	s/s->carry_n = \(unsigned\)\(have % size\)/s->carry_n = 0/
 a rank leaves while others wait for it
-	server/session.c
+	server/core/session.c
 	s/stripe_waits_for\(st, s->rank, s->in.ack\)/0/
 an overtaken chunk counts as beyond the window
-	server/session.c
+	server/core/session.c
 	s/t->outstanding >= p->window\)/s->outstanding >= p->window && t->outstanding >= frame_reserve(p->window))/
 a result that is partly out is dropped
-	server/session_tx.c
+	server/core/session_tx.c
 	s/unsigned keep = [^;]+;/unsigned keep = 0;/
 a silent worker is never lost
-	server/lane.c
+	server/core/lane.c
 	s/now_ms - s->last_rx_ms > l->opt.detect_ms/0/
 reducers send no heartbeats
-	server/lane.c
+	server/core/lane.c
 	s/now_ms - s->last_tx_ms >= s->peer_detect_ms \/ 4/0/
 START although a rank has gone
-	server/lane.c
+	server/core/lane.c
 	s/st->sessions\[r\] && !st->sessions\[r\]->draining && !st->sessions\[r\]->lost/st->sessions[r]/
 START before the last rank
-	server/registry.c
+	server/jobs/registry.c
 	s/j->complete < j->first.world_size/j->complete + 1 < j->first.world_size/
 a newer generation ends no older one
-	server/registry.c
+	server/jobs/registry.c
 	s/\n\t\t\tjob_end\(r, j, &why\);\n\t\t\} else/\n\t\t} else/
 a generation that ends is refused for good
-	server/registry.c
+	server/jobs/registry.c
 	s/(ended\) *\n\s*return refuse\(no, RS_EREFUSED, )true/$1false/
 memory of a job is freed with its first session
-	server/registry.c
+	server/jobs/registry.c
 	s/\tif \(j->sessions\)\n\t\treturn;//
 the window is ignored
 	agent/core/stream.c
@@ -109,7 +109,7 @@ chunks are sent before they are there
 	agent/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
 an attempt after a lost WELCOME is a violation
-	server/registry.c
+	server/jobs/registry.c
 	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
 nothing is said again of operations that are done
 	agent/core/stream.c
@@ -133,22 +133,22 @@ the rest of a frame of the view before is lost
 	agent/core/link.c
 	s/\n\t\tsave_rest\(l\);/ l->sent_off = 0;/
 ranks go on from the smallest of their starts
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
 ranks go on from where they are themselves
 	agent/core/view.c
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
 reducers keep views for themselves
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/other->owes_view = true;//
 RESUME before all have said the same
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/!s->parked \|\| s->view != st->view_number/!s->parked/
 RESUME while a result is partly out
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/\(s && s->results_n\) \|\| //
 what was contributed in the view before counts
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/\n\tstripe_clear\(st\);\n/\n/
 views are not merged, the last one counts
 	proto/control.c
@@ -166,13 +166,13 @@ the cursor stays at an operation that is done
 	agent/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
 results overtake one that is asked for
-	server/stripe_known.c
+	server/core/stripe_known.c
 	s/if \(st->fetching\[slot->of.priority\]\)/if (0)/
 results wait behind one that is asked for, but not in line
-	server/stripe_known.c
+	server/core/stripe_known.c
 	s/if \(missing && missing->nth < next->nth\)/if (0)/
 a result that is asked for is the contribution
-	server/stripe.c
+	server/core/stripe.c
 	s/if \(slot->haves\) \{/if (slot->haves == st->p.world_size) {/
 goodbye before all have the results
 	agent/core/exchange.c
@@ -193,19 +193,19 @@ KEPT says what another chunk gave
 	agent/core/link.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
-	server/stripe_view.c
+	server/core/stripe_view.c
 	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= gone[^;]+;//
 whoever comes back joins those that have never left
-	server/registry.c
+	server/jobs/registry.c
 	s/if \(h->rejoin != f->rejoin\)/if (0)/
 a rank that is lost to one reducer is lost
-	server/stripe.c
+	server/core/stripe.c
 	s/return st->p.retain \? RS_ECUT : RS_EPEER;/return RS_EPEER;/
 a proof is not looked at
-	server/handshake.c
+	server/join/handshake.c
 	s/!auth_equal\(mac, c->want\)/0/
 every challenge is the same
-	server/handshake.c
+	server/join/handshake.c
 	s/if \(h->policy->random\(.*?&e\)\)/if (!memset(nonce, 7, sizeof nonce))/
 the reducer's proof is not looked at
 	agent/core/link_control.c
@@ -217,7 +217,7 @@ both sides prove the same
 	common/auth.c
 	s/side == AUTH_WORKER \? worker : reducer/side == AUTH_WORKER ? worker : worker/
 a worker is taken in without a secret
-	server/handshake.c
+	server/join/handshake.c
 	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/
 LIST
 }

@@ -6,7 +6,7 @@
  *     sim_run     takes event after event, always the earliest, from a heap
  *     sim_net     connections: bytes arrive in pieces of any size, late, in order, or no more
  *     sim_rank    a worker: what engine_uv.c and conn_tcp.c are in the library
- *     sim_reducer a reducer: what server_uv.c, greeting_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
+ *     sim_reducer a reducer: what server_uv.c, greeting_tcp.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
  *     sim_guard   secrets, and who has not got them
  *     sim_fault   deaths, cuts, disagreements, and what may be said about them
  *     sim_oracle  what an operation must give
@@ -20,9 +20,9 @@
 #include "config/config.h"
 #include "proto/control.h"
 #include "proto/frame.h"
-#include "server/handshake.h"
-#include "server/lane.h"
-#include "server/registry.h"
+#include "server/core/lane.h"
+#include "server/jobs/registry.h"
+#include "server/join/handshake.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have not said who they are: what greeting_uv.c does. The happy path is: HELLO, byte by byte if need
+/* Connections that have not said who they are: what greeting_tcp.c does. The happy path is: HELLO, byte by byte if need
  * be, then the registry admits and the lane takes over. Failure modes: garbage, silence, a refusal: REFUSED goes out,
  * and what comes is thrown away until the peer has closed. */
 #include "tests/sim/sim.h"

@@ -2,7 +2,7 @@
 /* What must hold: while a run goes on, and when it is over. The slots' books are looked at from inside. */
 #include "tests/sim/sim.h"
 
-#include "server/stripe.h"
+#include "server/core/stripe.h"
 
 #include <string.h>
 

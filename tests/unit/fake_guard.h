@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reducer asks of those who come, in tests of the handshake (server/handshake.h). */
+/* What a reducer asks of those who come, in tests of the handshake (server/join/handshake.h). */
 #ifndef RS_TESTS_UNIT_FAKE_GUARD_H
 #define RS_TESTS_UNIT_FAKE_GUARD_H
 
-#include "server/handshake.h"
+#include "server/join/handshake.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_REGISTRY_H
 #define RS_TESTS_UNIT_FAKE_REGISTRY_H
 
-#include "server/registry.h"
+#include "server/jobs/registry.h"
 
 enum {
 	FR_CHUNK = 1024,

@@ -6,8 +6,8 @@
 #define RS_TESTS_UNIT_FAKE_WORKER_H
 
 #include "proto/control.h"
-#include "server/lane.h"
-#include "server/stripe.h"
+#include "server/core/lane.h"
+#include "server/core/stripe.h"
 
 #include <check.h>
 

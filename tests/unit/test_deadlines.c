@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/deadlines.h"
+#include "server/join/deadlines.h"
 
 #include <check.h>
 #include <stdlib.h>

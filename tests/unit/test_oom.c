@@ -5,9 +5,9 @@
 #include "agent/core/exchange.h"
 #include "config/config.h"
 #include "proto/control.h"
-#include "server/handshake.h"
-#include "server/registry.h"
-#include "server/stripe.h"
+#include "server/core/stripe.h"
+#include "server/jobs/registry.h"
+#include "server/join/handshake.h"
 
 #include <check.h>
 #include <errno.h>

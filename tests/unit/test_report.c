@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a lane counts: bytes, chunks, and for whom the others wait. */
-#include "server/report.h"
+#include "server/core/report.h"
 #include "tests/unit/fake_worker.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Requests in, messages out: rights, statuses, events, health, and all that a caller can do wrong. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "server/service.h"
+#include "server/control/service.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/slot.h"
+#include "server/core/slot.h"
 #include "tests/unit/oracle.h"
 
 #include <check.h>

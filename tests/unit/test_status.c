@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the registry knows and what lanes have counted, put together. */
-#include "server/registry.h"
+#include "server/jobs/registry.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/strangers.h"
+#include "server/join/strangers.h"
 
 #include <arpa/inet.h>
 #include <check.h>

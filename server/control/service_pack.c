@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/control/service_pack.h"
+
+#include "proto/health.pb-c.h"
+#include "proto/reduction.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A message of protobuf-c with all that it points to; taken from one block, for a status of thousands of ranks. */
+struct block {
+	char *at;
+	size_t used, size;
+};
+
+static void *take(struct block *b, size_t n)
+{
+	void *at = b->at + b->used;
+
+	b->used += (n + 15) & ~(size_t)15;
+	return at;
+}
+
+static struct service_bytes pack(const ProtobufCMessage *m)
+{
+	struct service_bytes b = {.len = protobuf_c_message_get_packed_size(m)};
+
+	/* one more, so that an empty message has an address too */
+	b.at = malloc(b.len + 1);
+	if (b.at)
+		protobuf_c_message_pack(m, b.at);
+	return b;
+}
+
+static uint64_t rate(uint64_t n, uint32_t second_ms)
+{
+	return second_ms ? n * 1000 / second_ms : 0;
+}
+
+static uint32_t permil(uint64_t n, uint64_t of)
+{
+	uint64_t p = of ? n * 1000 / of : 0;
+
+	return p < 1000 ? (uint32_t)p : 1000;
+}
+
+static Reduction__V1__Traffic *traffic(struct block *b, const struct lane_count *total, const struct lane_count *second,
+				       uint32_t second_ms)
+{
+	Reduction__V1__Traffic *t = take(b, sizeof *t);
+
+	reduction__v1__traffic__init(t);
+	t->bytes_in = total->bytes_in;
+	t->bytes_out = total->bytes_out;
+	t->chunks = total->chunks;
+	t->bytes_in_per_s = rate(second->bytes_in, second_ms);
+	t->bytes_out_per_s = rate(second->bytes_out, second_ms);
+	t->chunks_per_s = rate(second->chunks, second_ms);
+	return t;
+}
+
+static Reduction__V1__LaneStatus *lane_message(struct block *b, const struct status_lane *lane, uint32_t second_ms)
+{
+	Reduction__V1__LaneStatus *m = take(b, sizeof *m);
+
+	reduction__v1__lane_status__init(m);
+	m->connections = lane->connections;
+	m->busy_permil = lane->busy_permil;
+	m->traffic = traffic(b, &lane->total, &lane->second, second_ms);
+	return m;
+}
+
+static Reduction__V1__RankStatus *rank_message(struct block *b, unsigned rank, const struct status_rank *r,
+					       uint32_t second_ms)
+{
+	Reduction__V1__RankStatus *m = take(b, sizeof *m);
+
+	reduction__v1__rank_status__init(m);
+	m->rank = rank;
+	m->label = (char *)r->label;
+	m->peer = (char *)r->peer;
+	m->transport = (char *)r->transport;
+	m->lanes = r->lanes;
+	m->processes = r->processes;
+	m->traffic = traffic(b, &r->total, &r->second, second_ms);
+	m->waited_ms = r->total.waited_ms;
+	m->waited_permil = permil(r->second.waited_ms, second_ms);
+	m->late_ms = r->second.chunks ? (double)r->second.late_ms / (double)r->second.chunks : 0;
+	m->missing_ms = r->missing_ms;
+	m->silent_ms = r->silent_ms < UINT32_MAX ? r->silent_ms : 0;
+	m->outstanding = r->outstanding;
+	return m;
+}
+
+/* For whom the others wait most. */
+static void name_latest(Reduction__V1__JobStatus *m, const struct status_job *job, uint32_t second_ms)
+{
+	uint64_t most = 0;
+
+	for (unsigned r = 0; r < job->world_size; r++)
+		if (job->ranks[r].second.waited_ms > most) {
+			most = job->ranks[r].second.waited_ms;
+			m->latest_rank = r;
+		}
+	m->latest_permil = permil(most, second_ms);
+}
+
+static Reduction__V1__JobStatus *job_message(struct block *b, const struct status_job *job, bool without_ranks,
+					     uint32_t second_ms)
+{
+	static const Reduction__V1__JobStatus__State states[STATUS_STATES] = {
+	    [STATUS_GATHERING] = REDUCTION__V1__JOB_STATUS__STATE__GATHERING,
+	    [STATUS_RUNNING] = REDUCTION__V1__JOB_STATUS__STATE__RUNNING,
+	    [STATUS_DRAINING] = REDUCTION__V1__JOB_STATUS__STATE__DRAINING,
+	    [STATUS_ENDED] = REDUCTION__V1__JOB_STATUS__STATE__ENDED,
+	};
+	Reduction__V1__JobStatus *m = take(b, sizeof *m);
+
+	reduction__v1__job_status__init(m);
+	m->name = (char *)job->name;
+	m->generation = job->generation;
+	m->state = states[job->state];
+	m->reason = job->state == STATUS_ENDED ? (char *)job->why.msg : "";
+	m->world_size = job->world_size;
+	m->joined = job->joined;
+	m->processes = job->processes;
+	m->age_ms = job->age_ms;
+	m->running_ms = job->running_ms;
+	m->memory_bytes = job->memory;
+	m->operations = job->operations;
+	m->chunks = job->chunks;
+	m->lanes = job->lanes;
+	m->chunk_bytes = job->chunk_bytes;
+	m->window = job->window;
+	m->priorities = job->priorities;
+	m->deterministic = job->deterministic;
+	m->checksum = job->checksum;
+	m->failover = job->retain;
+	m->traffic = traffic(b, &job->total, &job->second, second_ms);
+	name_latest(m, job, second_ms);
+	if (without_ranks)
+		return m;
+	m->n_ranks = job->world_size;
+	m->ranks = take(b, job->world_size * sizeof(*m->ranks));
+	for (unsigned r = 0; r < job->world_size; r++)
+		m->ranks[r] = rank_message(b, r, &job->ranks[r], second_ms);
+	return m;
+}
+
+static bool is_wanted(const struct status_job *job, const char *name)
+{
+	return !name || !name[0] || strcmp(job->name, name) == 0;
+}
+
+/* Bytes of the block for all of it. */
+static size_t block_size(const struct status *st, const char *job, bool without_ranks)
+{
+	enum { EACH = 16 * 2 + sizeof(Reduction__V1__Traffic) + sizeof(void *) };
+	size_t n = 64 + st->lanes_n * (EACH + sizeof(Reduction__V1__LaneStatus)) + st->jobs_n * sizeof(void *);
+
+	for (unsigned i = 0; i < st->jobs_n; i++) {
+		if (!is_wanted(&st->jobs[i], job))
+			continue;
+		n += EACH + 32 + sizeof(Reduction__V1__JobStatus);
+		if (!without_ranks)
+			n += st->jobs[i].world_size * (EACH + sizeof(Reduction__V1__RankStatus));
+	}
+	return n;
+}
+
+static void server_fields(Reduction__V1__StatusReply *m, const struct status *st)
+{
+	const struct status_server *s = &st->server;
+
+	m->software = (char *)s->software;
+	m->address = (char *)s->address;
+	m->grpc_address = (char *)s->grpc;
+	m->cpu = (char *)s->cpu;
+	m->unix_ms = s->unix_ms;
+	m->up_ms = s->up_ms;
+	m->draining = s->draining;
+	m->drain_left_ms = s->drain_left_ms;
+	m->connections = s->connections;
+	m->connections_max = s->connections_max;
+	m->jobs_max = s->jobs_max;
+	m->memory_bytes = s->memory;
+	m->memory_max_bytes = s->memory_max;
+	m->second_ms = st->second_ms;
+}
+
+struct service_bytes service_pack_status(const struct status *st, const char *job, bool without_ranks)
+{
+	Reduction__V1__StatusReply m = REDUCTION__V1__STATUS_REPLY__INIT;
+	struct block b = {.size = block_size(st, job, without_ranks)};
+	struct service_bytes bytes = {0};
+
+	b.at = malloc(b.size);
+	if (!b.at)
+		return bytes;
+	server_fields(&m, st);
+	m.n_lanes = st->lanes_n;
+	m.lanes = take(&b, st->lanes_n * sizeof(*m.lanes));
+	for (unsigned i = 0; i < st->lanes_n; i++)
+		m.lanes[i] = lane_message(&b, &st->lanes[i], st->second_ms);
+	m.jobs = take(&b, st->jobs_n * sizeof(*m.jobs));
+	for (unsigned i = 0; i < st->jobs_n; i++)
+		if (is_wanted(&st->jobs[i], job))
+			m.jobs[m.n_jobs++] = job_message(&b, &st->jobs[i], without_ranks, st->second_ms);
+	bytes = pack(&m.base);
+	free(b.at);
+	return bytes;
+}
+
+struct service_bytes service_pack_event(const struct event *ev)
+{
+	Reduction__V1__Event m = REDUCTION__V1__EVENT__INIT;
+	Reduction__V1__Event__Field fields[EVENT_TEXT / 2], *pointers[EVENT_TEXT / 2];
+	const char *at = ev->text;
+
+	m.sequence = ev->sequence;
+	m.unix_ms = ev->unix_ms;
+	m.level = (char *)rs_log_level_name(ev->level);
+	m.name = (char *)ev->name;
+	m.n_fields = ev->fields_n;
+	m.fields = pointers;
+	for (unsigned i = 0; i < ev->fields_n; i++) {
+		reduction__v1__event__field__init(&fields[i]);
+		fields[i].key = (char *)at;
+		at += strlen(at) + 1;
+		fields[i].value = (char *)at;
+		at += strlen(at) + 1;
+		pointers[i] = &fields[i];
+	}
+	return pack(&m.base);
+}
+
+struct service_bytes service_pack_drained(uint32_t jobs, uint32_t left_ms, bool already)
+{
+	Reduction__V1__DrainReply m = REDUCTION__V1__DRAIN_REPLY__INIT;
+
+	m.jobs = jobs;
+	m.left_ms = left_ms;
+	m.already = already;
+	return pack(&m.base);
+}
+
+struct service_bytes service_pack_reloaded(const char *result)
+{
+	Reduction__V1__ReloadReply m = REDUCTION__V1__RELOAD_REPLY__INIT;
+
+	m.result = (char *)result;
+	return pack(&m.base);
+}
+
+struct service_bytes service_pack_health(int status)
+{
+	Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+
+	m.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
+	return pack(&m.base);
+}

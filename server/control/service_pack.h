@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The messages of the control and health services, as bytes. */
+#ifndef RS_SERVER_CONTROL_SERVICE_PACK_H
+#define RS_SERVER_CONTROL_SERVICE_PACK_H
+
+#include "server/jobs/events.h"
+#include "server/jobs/status.h"
+
+#include <stddef.h>
+
+/* Bytes of a message; owned by whoever gets it. at is NULL when there was no memory. */
+struct service_bytes {
+	uint8_t *at;
+	size_t len;
+};
+
+/* job: of that name alone; NULL or empty: all. */
+struct service_bytes service_pack_status(const struct status *st, const char *job, bool without_ranks);
+struct service_bytes service_pack_event(const struct event *ev);
+struct service_bytes service_pack_drained(uint32_t jobs, uint32_t left_ms, bool already);
+struct service_bytes service_pack_reloaded(const char *result);
+struct service_bytes service_pack_health(int status);
+
+#endif

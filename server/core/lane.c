@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/core/stripe.h"
+
+#include "proto/control.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int lane_new(struct lane **ret, const struct lane_options *opt, struct rs_err *e)
+{
+	struct lane *l = calloc(1, sizeof *l);
+	void *scratch = NULL;
+
+	if (!l || posix_memalign(&scratch, 4096, LANE_SCRATCH + LANE_AHEAD) != 0) {
+		free(l);
+		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
+	}
+	memset(scratch, 0, LANE_SCRATCH + LANE_AHEAD);
+	l->opt = *opt;
+	l->scratch = scratch;
+	l->ahead = l->scratch + LANE_SCRATCH;
+	*ret = l;
+	return RS_OK;
+}
+
+void lane_free(struct lane *l)
+{
+	if (!l)
+		return;
+	while (l->stripes) {
+		struct stripe *st = l->stripes;
+		unsigned r = 0;
+
+		while (!st->sessions[r])
+			r++;
+		session_free(st->sessions[r]);
+	}
+	free(l->scratch);
+	free(l);
+}
+
+static struct session *session_new(struct stripe *st, const struct session_params *sp)
+{
+	struct session *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->results = calloc((size_t)st->slots_n * st->p.priorities, sizeof *s->results);
+	for (unsigned i = 0; s->results && i < st->p.priorities; i++)
+		s->streams[i].results = s->results + (size_t)i * st->slots_n;
+	s->stripe = st;
+	s->rank = sp->rank;
+	s->peer_detect_ms = sp->peer_detect_ms;
+	memcpy(s->label, sp->label, sizeof s->label);
+	if (st->p.checksum)
+		s->sum = XXH3_createState();
+	if (s->results && (s->sum || !st->p.checksum))
+		return s;
+	session_release(s);
+	return NULL;
+}
+
+void session_release(struct session *s)
+{
+	XXH3_freeState(s->sum);
+	free(s->results);
+	free(s);
+}
+
+int lane_attach(struct lane *l, struct session **ret, const struct stripe_params *p, const struct session_params *sp,
+		void *user, uint64_t now_ms, struct rs_err *e)
+{
+	struct stripe *st = stripe_find(l, p->job, p->lane);
+	struct session *s;
+	int rc;
+
+	l->now_ms = now_ms;
+	if (!st) {
+		rc = stripe_new(&st, l, p, e);
+		if (rc)
+			return rc;
+	}
+	s = session_new(st, sp);
+	if (!s) {
+		if (!st->attached)
+			stripe_free(st);
+		return rs_fail(e, RS_ENOMEM, "no memory for a session");
+	}
+	s->user = user;
+	s->last_rx_ms = s->last_tx_ms = now_ms;
+	s->owes_view = st->view_number > 0;
+	st->sessions[s->rank] = s;
+	st->attached++;
+	*ret = s;
+	return RS_OK;
+}
+
+static void tell_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
+{
+	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
+
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
+}
+
+static void stripe_start(struct stripe *st, uint64_t processes)
+{
+	struct rs_err why;
+
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		if (st->sessions[r] && !st->sessions[r]->draining && !st->sessions[r]->lost)
+			continue;
+		/* it went while the registry's word was on its way here */
+		rs_fail(&why, stripe_loss(st), "rank %u was lost while the job was starting", r);
+		tell_lost(st, r, &why);
+		stripe_fail(st, &why);
+		return;
+	}
+	st->running = true;
+	st->processes = processes;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		session_queue_frame(st->sessions[r], FRAME_START, NULL, 0);
+	if (st->view_number > 0)
+		stripe_try_resume(st);
+}
+
+void lane_start(struct lane *l, uint64_t job, uint64_t processes)
+{
+	for (struct stripe *st = l->stripes; st; st = st->next)
+		if (st->p.job == job && !st->ended)
+			stripe_start(st, processes);
+}
+
+/* No control frame waits to be sent. */
+static bool session_all_said(const struct session *s)
+{
+	return s->control_off == s->control_len;
+}
+
+void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
+{
+	for (struct stripe *st = l->stripes; st; st = st->next) {
+		if (st->p.job != job)
+			continue;
+		for (unsigned r = 0; r < st->p.world_size; r++)
+			if (st->sessions[r] && !st->sessions[r]->draining && session_all_said(st->sessions[r]))
+				session_queue(st->sessions[r], frame, len);
+	}
+}
+
+void lane_abort(struct lane *l, uint64_t job, int code, const char *message)
+{
+	struct rs_err why;
+
+	rs_fail(&why, code, "%s", message);
+	for (struct stripe *st = l->stripes; st; st = st->next)
+		if (st->p.job == job)
+			stripe_end(st, &why);
+}
+
+static void session_tick(struct session *s, uint64_t now_ms)
+{
+	struct lane *l = s->stripe->owner;
+	char why[80];
+
+	s->controls = 0;
+	if (s->lost)
+		return;
+	if (s->draining) {
+		if (now_ms >= s->linger_until_ms)
+			session_lost(s, "it did not close");
+		return;
+	}
+	if (now_ms - s->last_rx_ms > l->opt.detect_ms) {
+		snprintf(why, sizeof why, "nothing was heard from it for %.1f s", (double)l->opt.detect_ms / 1000);
+		session_lost(s, why);
+		return;
+	}
+	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_all_said(s))
+		session_queue_frame(s, FRAME_PING, NULL, 0);
+}
+
+void lane_tick(struct lane *l, uint64_t now_ms)
+{
+	/* when this process was itself stopped for long, the silence was ours and not the workers' */
+	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
+
+	l->ticked_ms = l->now_ms = now_ms;
+	if (now_ms - l->rolled_ms >= LANE_SECOND_MS)
+		lane_roll(l, now_ms);
+	for (struct stripe *st = l->stripes; st; st = st->next) {
+		if (slept)
+			stripe_watch_again(st);
+		stripe_watch_late(st, now_ms);
+		for (unsigned r = 0; r < st->p.world_size; r++) {
+			struct session *s = st->sessions[r];
+
+			if (!s)
+				continue;
+			if (slept)
+				s->last_rx_ms = now_ms;
+			session_tick(s, now_ms);
+		}
+	}
+}
+
+enum lane_came lane_came(struct lane *l)
+{
+	enum lane_came came = l->came;
+
+	l->came = LANE_CAME_NOTHING;
+	return came;
+}
+
+struct session *lane_next_ready(struct lane *l)
+{
+	struct session *s = l->ready_head;
+
+	if (!s)
+		return NULL;
+	l->ready_head = s->ready_next;
+	if (!l->ready_head)
+		l->ready_tail = NULL;
+	s->ready = false;
+	return s;
+}
+
+void *session_user(const struct session *s)
+{
+	return s->user;
+}
+
+void session_lost(struct session *s, const char *reason)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err why;
+	char who[160];
+
+	if (s->lost)
+		return;
+	s->lost = true;
+	session_ready(s);
+	if (s->draining || !st->running)
+		return;
+	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
+	tell_lost(st, s->rank, &why);
+	stripe_fail(st, &why);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/core/report.h"
+
+#include "server/core/stripe.h"
+
+#include <stdlib.h>
+
+static struct lane_count difference(const struct lane_count *a, const struct lane_count *b)
+{
+	return (struct lane_count){
+	    .bytes_in = a->bytes_in - b->bytes_in,
+	    .bytes_out = a->bytes_out - b->bytes_out,
+	    .chunks = a->chunks - b->chunks,
+	    .late_ms = a->late_ms - b->late_ms,
+	    .waited_ms = a->waited_ms - b->waited_ms,
+	};
+}
+
+void lane_roll(struct lane *l, uint64_t now_ms)
+{
+	for (struct stripe *st = l->stripes; st; st = st->next)
+		for (unsigned r = 0; r < st->p.world_size; r++) {
+			struct session *s = st->sessions[r];
+
+			if (!s)
+				continue;
+			s->second = difference(&s->count, &s->mark);
+			s->mark = s->count;
+		}
+	l->second_ms = l->rolled_ms ? (uint32_t)(now_ms - l->rolled_ms) : 0;
+	l->rolled_ms = now_ms;
+}
+
+static uint32_t since(uint64_t then_ms, uint64_t now_ms)
+{
+	uint64_t ms = now_ms > then_ms ? now_ms - then_ms : 0;
+
+	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
+static void report_sessions(struct lane_report *report, const struct stripe *st, uint64_t now_ms)
+{
+	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
+
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		const struct session *s = st->sessions[r];
+
+		if (!s)
+			continue;
+		report->sessions[report->sessions_n++] = (struct lane_report_session){
+		    .rank = r,
+		    .total = s->count,
+		    .second = s->second,
+		    .outstanding = s->outstanding,
+		    .silent_ms = since(s->last_rx_ms, now_ms),
+		    .missing_ms = oldest && stripe_misses(st, oldest, r) ? since(oldest->begun_ms, now_ms) : 0,
+		};
+		lane_count_add(&report->total, &s->count);
+		lane_count_add(&report->second, &s->second);
+	}
+}
+
+struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
+{
+	struct lane_report *report;
+	size_t stripes = 0, sessions = 0;
+
+	for (const struct stripe *st = l->stripes; st; st = st->next) {
+		stripes++;
+		sessions += st->attached;
+	}
+	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions);
+	if (!report)
+		return NULL;
+	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->gone};
+	report->stripes = (struct lane_report_stripe *)(report + 1);
+	report->sessions = (struct lane_report_session *)(report->stripes + stripes);
+	for (const struct stripe *st = l->stripes; st; st = st->next) {
+		struct lane_report_stripe *to = &report->stripes[report->stripes_n++];
+
+		*to = (struct lane_report_stripe){
+		    .job = st->p.job,
+		    .lane = st->p.lane,
+		    .sessions = report->sessions_n,
+		    .sessions_n = st->attached,
+		    .chunks = st->chunks,
+		    .operations = st->operations,
+		};
+		report_sessions(report, st, now_ms);
+	}
+	return report;
+}

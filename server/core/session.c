@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session's receiving side: frames in, contributions into slots. */
+#include "server/core/stripe.h"
+
+#include "proto/control.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The peer broke the protocol or disagrees with another rank. Before START only this connection pays for it;
+ * afterwards the job cannot complete its operations without this rank. */
+static void session_fail(struct session *s, const struct rs_err *why)
+{
+	struct stripe *st = s->stripe;
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err cut;
+
+	if (st->running && st->p.retain && why->code == RS_EPROTO) {
+		/* what came is not to be trusted, but what goes to other reducers may be */
+		rs_fail(&cut, stripe_loss(st), "%s", why->msg);
+		stripe_fail(st, &cut);
+		return;
+	}
+	if (st->running) {
+		stripe_fail(st, why);
+		return;
+	}
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	session_drain(s);
+}
+
+/* Where the rest of a contribution goes while it is added up as it comes. Bytes go straight into the accumulator as
+ * long as nobody else has been there before; the first bytes of a split element move along. */
+static struct iovec add_target(struct session *s)
+{
+	struct slot *slot = s->slot;
+	uint8_t *at = s->stripe->owner->scratch;
+	size_t room = LANE_SCRATCH - s->carry_n;
+
+	s->target_direct = s->input.direct && s->pos == slot->filled;
+	if (s->target_direct) {
+		at = slot->acc + s->pos * s->input.size;
+		room = s->left_in;
+	}
+	memcpy(at, s->carry, s->carry_n);
+	s->target_len = s->left_in < room ? s->left_in : room;
+	return (struct iovec){at + s->carry_n, s->target_len};
+}
+
+static uint8_t *stash_of(const struct session *s)
+{
+	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
+}
+
+/* Where a payload that is not added up begins. */
+static uint8_t *whole_target(struct session *s)
+{
+	if (s->mode == RX_CONTROL)
+		return s->control_in;
+	return s->mode == RX_KEPT ? s->slot->acc : stash_of(s);
+}
+
+static struct iovec payload_target(struct session *s)
+{
+	uint8_t *at;
+
+	if (s->mode == RX_ADD)
+		return add_target(s);
+	s->target_len = s->left_in;
+	at = whole_target(s);
+	return (struct iovec){at + s->pos, s->left_in};
+}
+
+unsigned session_recv_target(struct session *s, struct iovec iov[2])
+{
+	unsigned n = 0;
+
+	s->target_len = 0;
+	if (s->lost)
+		return 0;
+	if (s->draining) {
+		iov[0] = (struct iovec){s->stripe->owner->scratch, LANE_SCRATCH};
+		return 1;
+	}
+	if (s->left_in)
+		iov[n++] = payload_target(s);
+	/* what there is of the next frames comes with the same system call, for one copy of the few that would
+	 * otherwise have gone straight into an accumulator: 8 ranks need 0.5 calls a chunk in place of 1.25 */
+	if (s->target_len == s->left_in)
+		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
+	return n;
+}
+
+static void add_received(struct session *s, size_t n)
+{
+	struct slot *slot = s->slot;
+	size_t have = s->carry_n + n, size = s->input.size;
+	uint32_t whole = (uint32_t)(have / size);
+	uint8_t *at = s->target_direct ? slot->acc + s->pos * size : s->stripe->owner->scratch;
+
+	if (s->target_direct)
+		slot->filled = s->pos + whole;
+	else
+		slot_add(slot, s->stripe->owner->opt.kernels, s->pos, at, whole, s->in.flags & FRAME_WIDE);
+	s->pos += whole;
+	s->carry_n = (unsigned)(have % size);
+	memcpy(s->carry, at + whole * size, s->carry_n);
+}
+
+static void contribution_complete(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.flags & FRAME_CHECKED && s->sum && s->in.payload_len &&
+	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
+			stripe_who(s->stripe, s->rank, who, sizeof who), s->in.chunk, s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	if (s->mode == RX_KEPT)
+		stripe_answered(s->stripe, s->slot);
+	else if (stripe_contributed(s->stripe, s->slot, s->rank, &e))
+		session_fail(s, &e);
+}
+
+static void take_abort(struct session *s)
+{
+	struct rs_err why, e;
+	char who[160];
+
+	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &e))
+		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
+			stripe_who(s->stripe, s->rank, who, sizeof who));
+	s->left = true;
+	session_drain(s);
+	if (s->stripe->running)
+		stripe_fail(s->stripe, &why);
+}
+
+static void take_view(struct session *s)
+{
+	struct control_view v;
+	struct rs_err e;
+	char who[160];
+
+	if (control_unpack_view(s->control_in, s->in.payload_len, &v, &e)) {
+		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		session_fail(s, &e);
+	} else if (stripe_hear_view(s->stripe, s, &v, &e)) {
+		session_fail(s, &e);
+	}
+}
+
+static void payload_complete(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->mode != RX_CONTROL) {
+		contribution_complete(s);
+	} else if (!control_intact(&s->in, s->control_in)) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
+			stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+		session_fail(s, &e);
+	} else if (s->in.type == FRAME_ABORT) {
+		take_abort(s);
+	} else if (s->in.type == FRAME_VIEW) {
+		take_view(s);
+	}
+}
+
+/* GOODBYE: in good order only when nobody waits for this rank any more. */
+static void take_goodbye(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err why;
+	char who[160];
+
+	if (st->running && stripe_waits_for(st, s->rank, s->in.ack)) {
+		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
+			stripe_who(st, s->rank, who, sizeof who));
+		stripe_fail(st, &why);
+		return;
+	}
+	stripe_acked(st, s, s->in.ack);
+	s->left = true;
+	session_drain(s);
+	/* before START another connection may still take its place */
+	if (st->running)
+		stripe_leave(st, s, s->in.ack);
+}
+
+/* How many chunks the rank has without a result when it may not have one more of a priority; 0 when it may. Less strict
+ * than what a worker goes by, since a chunk that had a place in the window can be overtaken by urgent ones before it is
+ * sent. The first bound keeps the slots in their number, the second follows from the worker's rule. */
+static unsigned window_passed(const struct session *s, const struct session_stream *t)
+{
+	const struct stripe_params *p = &s->stripe->p;
+	unsigned all = p->window + (p->priorities - 1) * frame_reserve(p->window);
+
+	if (t->outstanding >= p->window)
+		return p->window;
+	return s->outstanding >= all ? all : 0;
+}
+
+/* May the contribution that begins come now? */
+static int check_place(struct session *s, struct rs_err *e)
+{
+	struct stripe *st = s->stripe;
+	const struct session_stream *t = &s->streams[s->in.priority];
+	unsigned passed = window_passed(s, t);
+	char who[160];
+
+	if (!st->running)
+		return rs_fail(e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
+	/* what all have may still be repeated, see stripe_view.c */
+	if (st->left && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->left_ack))
+		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
+			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
+	if (s->parked)
+		return rs_fail(e, RS_EPROTO, "%s sent a chunk between VIEW and RESUME",
+			       stripe_who(st, s->rank, who, sizeof who));
+	if (passed)
+		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
+			       stripe_who(st, s->rank, who, sizeof who), passed);
+	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
+		return rs_fail(e, RS_EPROTO,
+			       "%s sent chunk %u of operation %" PRIu64
+			       " out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
+			       stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, t->next_chunk - 1,
+			       t->next_seq);
+	return RS_OK;
+}
+
+/* For lane_came. */
+static void note_came(struct lane *l, const struct frame *f)
+{
+	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
+
+	if (!small)
+		l->came = LANE_CAME_LARGE;
+	else if (l->came == LANE_CAME_NOTHING)
+		l->came = LANE_CAME_SMALL;
+}
+
+static void begin_contribution(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct session_stream *t = &s->streams[s->in.priority];
+	struct rs_err e;
+
+	if (check_place(s, &e) || stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
+		session_fail(s, &e);
+		return;
+	}
+	s->outstanding++;
+	t->outstanding++;
+	t->begun++;
+	t->next_seq = s->in.seq;
+	t->next_chunk = (uint64_t)s->in.chunk + 1;
+	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
+	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
+	stripe_acked(st, s, s->in.ack);
+	note_came(st->owner, &s->in);
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
+}
+
+/* The result of a chunk, which this rank was asked for. */
+static void begin_kept(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err e;
+	char who[160];
+	uint32_t want;
+
+	s->slot = s->parked ? NULL : stripe_asked(st, &s->in, s->rank);
+	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->of.dtype) : 0;
+	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
+		rs_fail(&e, RS_EPROTO,
+			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
+			", for which it was not asked so",
+			stripe_who(st, s->rank, who, sizeof who), s->in.payload_len, s->in.flags, s->in.chunk,
+			s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	s->mode = RX_KEPT;
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
+}
+
+/* Frames that carry chunks belong to a generation; the others to the connection. */
+static bool check_generation(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.generation == s->stripe->p.generation)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
+		stripe_who(s->stripe, s->rank, who, sizeof who), s->in.generation, s->stripe->p.generation);
+	session_fail(s, &e);
+	return false;
+}
+
+static void refuse_type(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
+		stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+	session_fail(s, &e);
+}
+
+/* Frames that carry no chunk cost their sender nothing, and no window bounds their number. */
+static bool check_flood(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	if (s->in.type == FRAME_DATA || s->in.type == FRAME_HAVE || s->in.type == FRAME_KEPT ||
+	    ++s->controls <= SESSION_CONTROLS)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent more than %d control frames within %d ms, the last one %s",
+		stripe_who(s->stripe, s->rank, who, sizeof who), SESSION_CONTROLS, LANE_TICK_MS,
+		frame_type_name(s->in.type));
+	session_fail(s, &e);
+	return false;
+}
+
+static void header_complete(struct session *s)
+{
+	struct rs_err e;
+	char who[160];
+
+	s->raw_have = 0;
+	if (frame_decode(s->raw, &s->in, &e)) {
+		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		session_fail(s, &e);
+		return;
+	}
+	if (!check_flood(s))
+		return;
+	s->left_in = s->in.payload_len;
+	s->mode = RX_CONTROL;
+	s->pos = 0;
+	s->carry_n = 0;
+	switch (s->in.type) {
+	case FRAME_DATA:
+	case FRAME_HAVE:
+		if (!check_generation(s))
+			return;
+		begin_contribution(s);
+		break;
+	case FRAME_KEPT:
+		if (!check_generation(s))
+			return;
+		begin_kept(s);
+		break;
+	case FRAME_PING:
+		if (s->stripe->running)
+			stripe_acked(s->stripe, s, s->in.ack);
+		break;
+	case FRAME_SETTLE:
+		if (s->stripe->running) {
+			stripe_acked(s->stripe, s, s->in.ack);
+			stripe_settle(s->stripe, s);
+		}
+		break;
+	case FRAME_VIEW:
+		if (!s->stripe->p.retain) {
+			refuse_type(s);
+			return;
+		}
+		break;
+	case FRAME_ABORT:
+		break;
+	case FRAME_GOODBYE:
+		take_goodbye(s);
+		return;
+	default:
+		refuse_type(s);
+		return;
+	}
+	if (!s->left_in && !s->draining)
+		payload_complete(s);
+}
+
+static void payload_received(struct session *s, size_t n)
+{
+	if (s->sum && s->mode != RX_CONTROL) {
+		const uint8_t *at = s->mode != RX_ADD  ? whole_target(s) + s->pos
+				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
+						       : s->stripe->owner->scratch + s->carry_n;
+
+		XXH3_64bits_update(s->sum, at, n);
+	}
+	if (s->mode == RX_ADD)
+		add_received(s, n);
+	else
+		s->pos += (uint32_t)n;
+	s->left_in -= (uint32_t)n;
+	if (!s->left_in)
+		payload_complete(s);
+}
+
+/* The first n bytes of a payload, which came together with its header. */
+static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
+{
+	struct slot *slot = s->slot;
+
+	if (s->sum && s->mode != RX_CONTROL)
+		XXH3_64bits_update(s->sum, at, n);
+	if (s->mode == RX_ADD) {
+		uint32_t whole = n / (uint32_t)s->input.size;
+
+		slot_add(slot, s->stripe->owner->opt.kernels, 0, at, whole, s->in.flags & FRAME_WIDE);
+		s->pos = whole;
+		s->carry_n = n % (unsigned)s->input.size;
+		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
+	} else {
+		memcpy(whole_target(s), at, n);
+		s->pos = n;
+	}
+	s->left_in -= n;
+	if (!s->left_in)
+		payload_complete(s);
+}
+
+/* n bytes at lane.ahead: headers and payloads in turn, from the middle of a header if raw_have says so. */
+static void ahead_received(struct session *s, size_t n)
+{
+	const uint8_t *at = s->stripe->owner->ahead;
+
+	while (n && !s->draining) {
+		size_t part = s->left_in ? s->left_in : FRAME_HEADER - s->raw_have;
+
+		part = n < part ? n : part;
+		if (s->left_in) {
+			payload_ahead(s, at, (uint32_t)part);
+		} else {
+			memcpy(s->raw + s->raw_have, at, part);
+			s->raw_have += (unsigned)part;
+			if (s->raw_have == FRAME_HEADER)
+				header_complete(s);
+		}
+		at += part;
+		n -= part;
+	}
+}
+
+void session_received(struct session *s, size_t n, uint64_t now_ms)
+{
+	size_t payload = n < s->target_len ? n : s->target_len;
+
+	s->stripe->owner->now_ms = now_ms;
+	s->last_rx_ms = now_ms;
+	s->count.bytes_in += n;
+	if (s->draining)
+		return;
+	if (payload)
+		payload_received(s, payload);
+	if (s->draining)
+		return;
+	if (n > payload)
+		ahead_received(s, n - payload);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that keep others waiting. Chunks have no clock of their own: a tick remembers the oldest chunk that is not
+ * complete, and while later ticks find the same one, the time passes. After a second without progress the ranks that
+ * have sent their part of it hear once a second for whom they wait. */
+#include "server/core/stripe.h"
+
+#include <string.h>
+
+enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
+
+void stripe_watch_again(struct stripe *st)
+{
+	st->watch.slot = NULL;
+	st->waited_until_ms = st->owner->now_ms;
+}
+
+static bool is_older(const struct frame *a, const struct frame *b)
+{
+	return a->seq < b->seq || (a->seq == b->seq && a->chunk < b->chunk);
+}
+
+const struct slot *stripe_oldest(const struct stripe *st)
+{
+	const struct slot *oldest = NULL;
+
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->buckets[i]; s; s = s->next)
+			if (s->contributed < st->p.world_size && !s->closed &&
+			    (!oldest || is_older(&s->of, &oldest->of)))
+				oldest = s;
+	return oldest;
+}
+
+/* Is it the chunk that was the oldest before? A slot may have been given to another chunk since. */
+static bool is_watched(const struct stripe_watch *w, const struct slot *oldest)
+{
+	return w->slot == oldest && w->seq == oldest->of.seq && w->chunk == oldest->of.chunk;
+}
+
+bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank)
+{
+	const struct session *s = st->sessions[rank];
+
+	if (!slot_bit(slot->who, rank))
+		return true;
+	return s && s->left_in && s->mode != RX_CONTROL && s->slot == slot;
+}
+
+static void name_missing(const struct stripe *st, struct control_late *late)
+{
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		if (!stripe_misses(st, st->watch.slot, r))
+			continue;
+		if (late->missing_all++ == 0 && st->sessions[r])
+			memcpy(late->label, st->sessions[r]->label, sizeof late->label);
+		if (late->missing_n < CONTROL_MISSING)
+			late->missing[late->missing_n++] = r;
+	}
+}
+
+/* The registry hears once of a chunk, the ranks once a second. */
+static void report_late(struct stripe *st, const struct control_late *late)
+{
+	struct lane_event ev = {.type = LANE_LATE,
+				.job = st->p.job,
+				.rank = late->missing[0],
+				.lane = st->p.lane,
+				.seq = late->seq,
+				.waited_ms = late->waited_ms,
+				.late = late->missing_all};
+
+	if (st->watch.reported)
+		return;
+	st->watch.reported = true;
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
+}
+
+static void tell_late(struct stripe *st, uint64_t now_ms)
+{
+	uint64_t waited = now_ms - st->watch.since_ms;
+	struct control_late late = {.seq = st->watch.seq,
+				    .waited_ms = waited < UINT32_MAX ? (uint32_t)waited : UINT32_MAX};
+	uint8_t payload[FRAME_CONTROL_MAX];
+	uint32_t len;
+
+	name_missing(st, &late);
+	if (!late.missing_all)
+		return;
+	report_late(st, &late);
+	len = control_pack_late(payload, &late);
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		struct session *s = st->sessions[r];
+
+		/* one that does not read must not fill its queue, which the end has to fit into */
+		if (s && !s->draining && !s->lost && !s->parked && s->control_off == s->control_len &&
+		    !stripe_misses(st, st->watch.slot, r))
+			session_queue_frame(s, FRAME_LATE, payload, len);
+	}
+}
+
+static uint64_t counted_from(const struct stripe *st, const struct slot *slot)
+{
+	return slot->begun_ms > st->waited_until_ms ? slot->begun_ms : st->waited_until_ms;
+}
+
+void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
+{
+	struct lane_count *c = &st->sessions[rank]->count;
+	uint64_t now_ms = st->owner->now_ms, from;
+
+	c->chunks++;
+	c->late_ms += now_ms - slot->begun_ms;
+	if (!last)
+		return;
+	st->chunks++;
+	if (slot->of.seq >= st->operations)
+		st->operations = slot->of.seq + 1;
+	from = counted_from(st, slot);
+	if (now_ms > from) {
+		c->waited_ms += now_ms - from;
+		st->waited_until_ms = now_ms;
+	}
+}
+
+/* What goes on is counted while it does: a rank that does not come at all is the latest of all. */
+static void count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
+{
+	uint64_t from = counted_from(st, oldest);
+
+	if (now_ms < from + LANE_TICK_MS)
+		return;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (st->sessions[r] && stripe_misses(st, oldest, r))
+			st->sessions[r]->count.waited_ms += now_ms - from;
+	st->waited_until_ms = now_ms;
+}
+
+void stripe_watch_late(struct stripe *st, uint64_t now_ms)
+{
+	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
+
+	if (!oldest) {
+		st->watch.slot = NULL;
+		return;
+	}
+	count_waiting(st, oldest, now_ms);
+	if (!is_watched(&st->watch, oldest))
+		st->watch = (struct stripe_watch){.slot = oldest,
+						  .seq = oldest->of.seq,
+						  .chunk = oldest->of.chunk,
+						  .since_ms = now_ms,
+						  .told_ms = now_ms};
+	if (now_ms - st->watch.told_ms < LATE_MS)
+		return;
+	st->watch.told_ms = now_ms;
+	tell_late(st, now_ms);
+}

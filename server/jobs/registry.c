@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/registry_priv.h"
+
+#include "config/config.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JOB_SLACK = 64 << 10 }; /* bytes: pages that allocations of the job share with others */
+
+static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
+{
+	va_list ap;
+
+	to->code = code;
+	to->retry = retry;
+	va_start(ap, fmt);
+	vsnprintf(to->message, sizeof to->message, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+uint64_t registry_processes(const struct job *j)
+{
+	uint64_t n = 0;
+
+	for (unsigned i = 0; i < j->first.world_size; i++)
+		n += j->members[i].processes;
+	return n;
+}
+
+static void emit(struct registry *r, const struct job *j, struct registry_action a)
+{
+	a.job = (struct registry_job){
+	    .id = j->id,
+	    .name = j->first.job,
+	    .generation = j->first.generation,
+	    .world_size = j->first.world_size,
+	    .lanes = j->first.lanes,
+	    .processes = registry_processes(j),
+	    .memory = j->bound,
+	};
+	r->opt.action(r->opt.ctx, &a);
+}
+
+int registry_new(struct registry **ret, const struct registry_options *opt, struct rs_err *e)
+{
+	struct registry *r = calloc(1, sizeof *r);
+
+	if (!r)
+		return rs_fail(e, RS_ENOMEM, "no memory for the registry of jobs");
+	r->opt = *opt;
+	r->next_id = 1;
+	*ret = r;
+	return RS_OK;
+}
+
+static void job_free(struct registry *r, struct job *j)
+{
+	struct job **at = &r->jobs;
+
+	while (*at != j)
+		at = &(*at)->next;
+	*at = j->next;
+	r->jobs_n--;
+	r->memory -= j->bound;
+	if (j->memory)
+		r->opt.free(r->opt.ctx, j->memory, j->memory_len);
+	free(j->members);
+	free(j);
+}
+
+void registry_free(struct registry *r)
+{
+	if (!r)
+		return;
+	while (r->jobs)
+		job_free(r, r->jobs);
+	free(r);
+}
+
+static struct job *job_by_id(struct registry *r, uint64_t id)
+{
+	struct job *j = r->jobs;
+
+	while (j && j->id != id)
+		j = j->next;
+	return j;
+}
+
+static void job_end(struct registry *r, struct job *j, const struct rs_err *why)
+{
+	if (j->ended)
+		return;
+	j->ended = true;
+	j->why = *why;
+	emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why});
+}
+
+_Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
+
+/* Is what the peer says of itself possible at all? */
+static int check_hello(const struct registry *r, const struct control_hello *h, struct control_refused *no)
+{
+	if (!h->job[0])
+		return refuse(no, RS_EPROTO, false, "HELLO names no job");
+	if (h->world_size < 1 || h->world_size > RS_WORLD_MAX)
+		return refuse(no, RS_EINVAL, false, "world size %u is out of range 1 to %u", h->world_size,
+			      RS_WORLD_MAX);
+	if (h->world_size > r->opt.limits.workers)
+		return refuse(no, RS_EREFUSED, false, "job %s has %u workers, this reducer's limits.workers allows %u",
+			      h->job, h->world_size, r->opt.limits.workers);
+	if (h->rank >= h->world_size)
+		return refuse(no, RS_EINVAL, false, "rank %u is out of range 0 to %u", h->rank, h->world_size - 1);
+	if (h->lanes < 1 || h->lanes > RS_LANES_MAX || h->lane >= h->lanes)
+		return refuse(no, RS_EINVAL, false, "lane %u of %u is out of range (at most %u lanes)", h->lane,
+			      h->lanes, RS_LANES_MAX);
+	if (h->chunk_bytes < RS_CHUNK_MIN || h->chunk_bytes > RS_CHUNK_MAX || h->chunk_bytes % 64)
+		return refuse(no, RS_EINVAL, false, "chunks of %u bytes are not a multiple of 64 from %u to %u",
+			      h->chunk_bytes, RS_CHUNK_MIN, RS_CHUNK_MAX);
+	if (h->window < 1 || h->window > RS_WINDOW_MAX)
+		return refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
+			      RS_WINDOW_MAX);
+	if (h->priorities < 1 || h->priorities > FRAME_PRIORITIES)
+		return refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
+			      FRAME_PRIORITIES);
+	if (h->processes < 1 || h->processes > 1 << 20)
+		return refuse(no, RS_EINVAL, false, "%u processes behind one worker are out of range 1 to %u",
+			      h->processes, 1 << 20);
+	return RS_OK;
+}
+
+/* Does it belong to the job that is there? */
+static int check_same(const struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	const struct control_hello *f = &j->first;
+	const struct member *m;
+
+	if (h->rejoin != f->rejoin)
+		return refuse(no, RS_EREFUSED, true, "some ranks of job %s have not left its last use yet", h->job);
+	if (h->world_size != f->world_size)
+		return refuse(no, RS_EMISMATCH, false, "rank %u says the world size of job %s is %u, rank %u says %u",
+			      h->rank, h->job, h->world_size, f->rank, f->world_size);
+	if (strcmp(h->reducer, f->reducer) != 0)
+		return refuse(no, RS_EMISMATCH, false,
+			      "rank %u of job %s calls this reducer %s, rank %u calls it %s: check the addresses",
+			      h->rank, h->job, h->reducer, f->rank, f->reducer);
+	if (h->retain != f->retain)
+		return refuse(no, RS_EMISMATCH, false,
+			      "ranks %u and %u of job %s are configured differently: job.failover %s and %s", h->rank,
+			      f->rank, h->job, h->retain ? "retain" : "fail", f->retain ? "retain" : "fail");
+	if (h->deterministic != f->deterministic || h->checksum != f->checksum)
+		return refuse(no, RS_EMISMATCH, false,
+			      "ranks %u and %u of job %s are configured differently: job.deterministic %s and %s, "
+			      "job.checksum %s and %s",
+			      h->rank, f->rank, h->job, h->deterministic ? "true" : "false",
+			      f->deterministic ? "true" : "false", h->checksum ? "true" : "false",
+			      f->checksum ? "true" : "false");
+	if (h->chunk_bytes != f->chunk_bytes || h->window != f->window || h->priorities != f->priorities ||
+	    h->lanes != f->lanes)
+		return refuse(no, RS_EMISMATCH, false,
+			      "ranks %u and %u of job %s are configured differently: chunk_bytes %u and %u, "
+			      "window %u and %u, priorities %u and %u, lanes %u and %u",
+			      h->rank, f->rank, h->job, h->chunk_bytes, f->chunk_bytes, h->window, f->window,
+			      h->priorities, f->priorities, h->lanes, f->lanes);
+	if (h->config_digest != f->config_digest)
+		return refuse(no, RS_EMISMATCH, false,
+			      "ranks %u and %u of job %s are configured differently: their reducers or shard maps are "
+			      "not the same",
+			      h->rank, f->rank, h->job);
+	m = &j->members[h->rank];
+	if (m->lanes && m->incarnation != h->incarnation)
+		return refuse(no, RS_EREFUSED, false, "rank %u of job %s is already taken by %s", h->rank, h->job,
+			      m->label[0] ? m->label : "another process");
+	if (m->lanes >> h->lane & 1)
+		/* the same process: an attempt that it gave up without an answer, and whose end has not come here */
+		return refuse(no, RS_EREFUSED, true,
+			      "lane %u of rank %u of job %s is still attached from an earlier attempt", h->lane,
+			      h->rank, h->job);
+	return RS_OK;
+}
+
+/* The running job of that name and generation; an older one is ended, a newer or an ended one refuses. */
+static int find_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
+{
+	struct job *found = NULL;
+	struct rs_err why;
+
+	for (struct job *j = r->jobs; j; j = j->next) {
+		if (strcmp(j->first.job, h->job) != 0)
+			continue;
+		if (j->first.generation == h->generation && j->ended)
+			return refuse(no, RS_EREFUSED, true,
+				      "generation %u of job %s has ended (%s) and its workers have not all left yet",
+				      h->generation, h->job, j->why.msg);
+		if (j->first.generation > h->generation && !j->ended)
+			return refuse(no, RS_EREFUSED, false,
+				      "job %s is at generation %u already, rank %u came with generation %u", h->job,
+				      j->first.generation, h->rank, h->generation);
+		if (j->first.generation < h->generation) {
+			rs_fail(&why, RS_ECLOSED, "generation %u of job %s has replaced generation %u", h->generation,
+				h->job, j->first.generation);
+			job_end(r, j, &why);
+		} else if (j->first.generation == h->generation) {
+			found = j;
+		}
+	}
+	*ret = found;
+	return RS_OK;
+}
+
+/* Joins a job that is there. A running one is complete, but it may be over soon, so whoever knocks may come again:
+ * between two short-lived communicators one rank can be back before another one has left. */
+static int check_joins(const struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	int rc = check_same(j, h, no);
+
+	if (!rc && j->running)
+		rc = refuse(no, RS_EREFUSED, true,
+			    "rank %u has left generation %u of job %s, which still runs on other ranks", h->rank,
+			    h->generation, h->job);
+	if (rc && j->running)
+		no->retry = true;
+	return rc;
+}
+
+static struct stripe_params stripe_of(const struct job *j, unsigned lane)
+{
+	const struct control_hello *f = &j->first;
+	struct stripe_params p = {
+	    .job = j->id,
+	    .generation = f->generation,
+	    .lane = lane,
+	    .world_size = f->world_size,
+	    .chunk_bytes = f->chunk_bytes,
+	    .window = f->window,
+	    .priorities = f->priorities,
+	    .deterministic = f->deterministic,
+	    .checksum = f->checksum,
+	    .retain = f->retain,
+	};
+
+	if (j->memory)
+		p.memory = j->memory + lane * stripe_memory(&p);
+	return p;
+}
+
+/* Most bytes that the job can make this process use, *ret_slots of them for its slots. Both saturate. */
+static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
+{
+	struct stripe_params p = stripe_of(j, 0);
+	uint64_t world = j->first.world_size, lanes = j->first.lanes, bytes;
+
+	if (__builtin_mul_overflow(stripe_memory(&p), lanes, ret_slots))
+		*ret_slots = UINT64_MAX;
+	/* far from any overflow: a world, its lanes and its tables are limited */
+	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
+		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
+	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
+}
+
+static int open_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
+{
+	struct job fresh = {.first = *h}, *j;
+	uint64_t slots, bytes = job_bound(r, &fresh, &slots), room = 0;
+
+	if (r->memory < r->opt.limits.memory_bytes)
+		room = r->opt.limits.memory_bytes - r->memory;
+	if (r->draining)
+		return refuse(no, RS_ECLOSED, true, "this reducer is shutting down");
+	if (r->jobs_n >= r->opt.limits.jobs)
+		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its limits.jobs allows",
+			      r->jobs_n);
+	if (bytes > r->opt.limits.memory_bytes)
+		return refuse(no, RS_EREFUSED, false,
+			      "job %s needs %" PRIu64 " bytes of memory, this reducer's limits.memory is %" PRIu64
+			      ": make sharding.window, chunk_bytes or priorities smaller",
+			      h->job, bytes, r->opt.limits.memory_bytes);
+	if (bytes > room)
+		return refuse(no, RS_EREFUSED, true,
+			      "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
+			      " of this reducer's limits.memory are free",
+			      h->job, bytes, room);
+	j = malloc(sizeof *j);
+	fresh.members = calloc(h->world_size, sizeof *fresh.members);
+	fresh.memory = r->opt.alloc(r->opt.ctx, slots);
+	if (!j || !fresh.members || !fresh.memory) {
+		if (fresh.memory)
+			r->opt.free(r->opt.ctx, fresh.memory, slots);
+		free(fresh.members);
+		free(j);
+		return refuse(no, RS_ENOMEM, true, "this reducer has no memory for job %s", h->job);
+	}
+	fresh.memory_len = slots;
+	fresh.bound = bytes;
+	fresh.id = r->next_id++;
+	fresh.opened_ms = r->now_ms;
+	/* the lanes of jobs with one lane each spread over the threads as well */
+	fresh.base = (unsigned)(fresh.id % r->opt.threads);
+	fresh.next = r->jobs;
+	*j = fresh;
+	r->jobs = j;
+	r->jobs_n++;
+	r->memory += bytes;
+	emit(r, j, (struct registry_action){.type = REGISTRY_OPENED});
+	*ret = j;
+	return RS_OK;
+}
+
+static void join(struct job *j, const struct control_hello *h)
+{
+	struct member *m = &j->members[h->rank];
+
+	m->incarnation = h->incarnation;
+	m->lanes |= UINT64_C(1) << h->lane;
+	m->processes = h->processes;
+	memcpy(m->label, h->label, sizeof m->label);
+	j->sessions++;
+	if ((unsigned)__builtin_popcountll(m->lanes) == h->lanes)
+		j->complete++;
+}
+
+int registry_hello(struct registry *r, const struct control_hello *h, struct registry_admit *ret,
+		   struct control_refused *refused)
+{
+	struct job *j = NULL;
+	int rc = check_hello(r, h, refused);
+
+	if (!rc)
+		rc = find_job(r, h, &j, refused);
+	if (!rc)
+		rc = j ? check_joins(j, h, refused) : open_job(r, h, &j, refused);
+	if (rc)
+		return rc;
+	join(j, h);
+	*ret = (struct registry_admit){
+	    .stripe = stripe_of(j, h->lane),
+	    .session = {.rank = h->rank,
+			.peer_detect_ms = h->detect_ms < 400       ? 400
+					  : h->detect_ms > 3600000 ? 3600000
+								   : h->detect_ms},
+	    .thread = (j->base + h->lane) % r->opt.threads,
+	};
+	memcpy(ret->session.label, h->label, sizeof ret->session.label);
+	return RS_OK;
+}
+
+void registry_admitted(struct registry *r, uint64_t id)
+{
+	struct job *j = job_by_id(r, id);
+
+	if (!j || j->running || j->ended || j->complete < j->first.world_size)
+		return;
+	j->running = true;
+	j->started_ms = r->now_ms;
+	emit(r, j, (struct registry_action){.type = REGISTRY_START});
+}
+
+void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
+{
+	struct job *j = job_by_id(r, id);
+	struct member *m;
+	struct rs_err why;
+
+	if (!j)
+		return;
+	m = &j->members[rank];
+	if ((unsigned)__builtin_popcountll(m->lanes) == j->first.lanes)
+		j->complete--;
+	m->lanes &= ~(UINT64_C(1) << lane);
+	j->sessions--;
+	if (j->running && !clean && !j->ended) {
+		/* a lane reports a running session's loss by itself; this is one that went just before START */
+		rs_fail(&why, j->first.retain ? RS_ECUT : RS_EPEER, "rank %u was lost while the job was starting",
+			rank);
+		registry_noticed(
+		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
+		job_end(r, j, &why);
+	}
+	if (j->sessions)
+		return;
+	emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED});
+	job_free(r, j);
+}
+
+void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why)
+{
+	struct job *j = job_by_id(r, id);
+
+	if (j)
+		job_end(r, j, why);
+}
+
+/* Asks the ranks of jobs that can go on elsewhere to do so. */
+static void tell_drain(struct registry *r)
+{
+	uint8_t frame[FRAME_HEADER];
+
+	for (struct job *j = r->jobs; j; j = j->next) {
+		uint32_t len = control_frame(frame, FRAME_DRAIN, j->first.generation, 0, NULL, 0);
+
+		if (j->running && !j->ended && j->first.retain)
+			emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+	}
+}
+
+void registry_tick(struct registry *r)
+{
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+
+	/* once more, for those that were busy when it was said, or have lost the reducer that they had then */
+	if (r->draining)
+		tell_drain(r);
+	for (struct job *j = r->jobs; j; j = j->next) {
+		struct control_waiting w = {.world_size = j->first.world_size};
+		uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
+		uint32_t len;
+
+		if (j->running || j->ended)
+			continue;
+		for (unsigned i = 0; i < j->first.world_size; i++) {
+			if (j->members[i].lanes == all)
+				w.joined++;
+			else if (w.missing_n < CONTROL_MISSING)
+				w.missing[w.missing_n++] = i;
+		}
+		len = control_pack_waiting(payload, &w);
+		len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
+		emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+	}
+}
+
+void registry_drain(struct registry *r)
+{
+	r->draining = true;
+	tell_drain(r);
+}
+
+void registry_abort_all(struct registry *r, const struct rs_err *why)
+{
+	for (struct job *j = r->jobs; j; j = j->next) {
+		struct rs_err here = *why;
+
+		if (j->first.retain)
+			here.code = RS_ECUT;
+		job_end(r, j, &here);
+	}
+}
+
+unsigned registry_jobs(const struct registry *r)
+{
+	return r->jobs_n;
+}
+
+void registry_set_limits(struct registry *r, const struct registry_limits *limits)
+{
+	r->opt.limits = *limits;
+}
+
+void registry_noticed(struct registry *r, const struct lane_event *ev)
+{
+	struct job *j = job_by_id(r, ev->job);
+
+	/* several lanes may tell of it */
+	if (!j || j->ended)
+		return;
+	emit(r, j,
+	     (struct registry_action){
+		 .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,
+		 .why = ev->why,
+		 .rank = ev->rank,
+		 .label = j->members[ev->rank].label,
+		 .late = ev->late,
+		 .seq = ev->seq,
+		 .waited_ms = ev->waited_ms,
+	     });
+}
+
+void registry_time(struct registry *r, uint64_t now_ms)
+{
+	r->now_ms = now_ms;
+}
+
+void registry_met(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
+{
+	struct job *j = job_by_id(r, id);
+
+	if (!j)
+		return;
+	snprintf(j->members[rank].peer, sizeof j->members[rank].peer, "%s", peer);
+	snprintf(j->members[rank].transport, sizeof j->members[rank].transport, "%s", transport);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/jobs/status.h"
+
+#include <stdlib.h>
+
+static const char *const state_names[STATUS_STATES] = {"gathering", "running", "draining", "ended"};
+
+const char *status_state_name(enum status_state state)
+{
+	return (unsigned)state < STATUS_STATES ? state_names[state] : "state?";
+}
+
+struct status *status_new(unsigned jobs, unsigned lanes)
+{
+	struct status *st = calloc(1, sizeof *st);
+
+	if (!st)
+		return NULL;
+	/* one more, so that none of them is no error */
+	st->jobs = calloc((size_t)jobs + 1, sizeof *st->jobs);
+	st->lanes = calloc((size_t)lanes + 1, sizeof *st->lanes);
+	st->jobs_n = jobs;
+	st->lanes_n = lanes;
+	if (st->jobs && st->lanes)
+		return st;
+	status_free(st);
+	return NULL;
+}
+
+bool status_job_ranks(struct status_job *job)
+{
+	job->ranks = calloc((size_t)job->world_size + 1, sizeof *job->ranks);
+	for (unsigned r = 0; job->ranks && r < job->world_size; r++)
+		job->ranks[r].silent_ms = UINT32_MAX;
+	return job->ranks;
+}
+
+void status_free(struct status *st)
+{
+	if (!st)
+		return;
+	for (unsigned i = 0; st->jobs && i < st->jobs_n; i++)
+		free(st->jobs[i].ranks);
+	free(st->jobs);
+	free(st->lanes);
+	free(st);
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Lanes run side by side: waiting on two of them at the same time is not twice as long. */
+static void add_beside(struct lane_count *to, const struct lane_count *c)
+{
+	uint64_t waited_ms = most(to->waited_ms, c->waited_ms);
+
+	lane_count_add(to, c);
+	to->waited_ms = waited_ms;
+}
+
+static void add_session(struct status_job *job, const struct lane_report_session *s)
+{
+	struct status_rank *rank = &job->ranks[s->rank];
+
+	add_beside(&rank->total, &s->total);
+	add_beside(&rank->second, &s->second);
+	rank->outstanding += s->outstanding;
+	rank->silent_ms = s->silent_ms < rank->silent_ms ? s->silent_ms : rank->silent_ms;
+	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
+	add_beside(&job->total, &s->total);
+	add_beside(&job->second, &s->second);
+}
+
+static void add_stripe(struct status *st, const struct lane_report *report, const struct lane_report_stripe *stripe)
+{
+	struct status_job *job = st->jobs;
+
+	while (job < st->jobs + st->jobs_n && job->id != stripe->job)
+		job++;
+	if (job == st->jobs + st->jobs_n)
+		return;
+	job->chunks += stripe->chunks;
+	job->operations = most(job->operations, stripe->operations);
+	for (unsigned i = 0; i < stripe->sessions_n; i++)
+		add_session(job, &report->sessions[stripe->sessions + i]);
+}
+
+void status_add(struct status *st, const struct lane_report *report)
+{
+	struct status_lane *lane = &st->lanes[report->thread];
+
+	lane->connections = report->sessions_n;
+	lane->busy_permil = report->busy_permil;
+	lane->total = report->total;
+	lane->second = report->second;
+	st->second_ms = report->second_ms > st->second_ms ? report->second_ms : st->second_ms;
+	for (unsigned i = 0; i < report->stripes_n; i++)
+		add_stripe(st, report, &report->stripes[i]);
+}

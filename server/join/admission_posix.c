@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/join/admission.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINES_PER_S = 5 };
+
+int admission_init(struct admission *a, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e)
+{
+	DIR *dir;
+
+	*a = (struct admission){.cfg = cfg, .log = log, .limit = {.event = "secret-unusable", .per_s = LINES_PER_S}};
+	if (!cfg->security.secrets[0])
+		return certificates_load(&a->certificates, cfg, e);
+	dir = opendir(cfg->security.secrets);
+	if (!dir)
+		return rs_fail_sys(e, RS_ECONFIG, errno,
+				   "security.secrets: %s is not a directory that this reducer can read",
+				   cfg->security.secrets);
+	closedir(dir);
+	return certificates_load(&a->certificates, cfg, e);
+}
+
+void admission_close(struct admission *a)
+{
+	certificates_close(&a->certificates);
+}
+
+int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct certificates fresh;
+	int rc = certificates_load(&fresh, cfg, e);
+
+	if (rc)
+		return rc;
+	certificates_close(&a->certificates);
+	a->certificates = fresh;
+	return RS_OK;
+}
+
+bool admission_guards(const struct rs_config *cfg)
+{
+	return cfg->security.secrets[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
+}
+
+static uint64_t clock_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void admission_tick(struct admission *a, uint64_t now_ms)
+{
+	rs_log_limit_tell(&a->limit, a->log, RS_LOG_WARN, now_ms);
+}
+
+static int refuse(struct control_refused *to, const struct rs_err *why)
+{
+	*to = handshake_refusal(why);
+	return why->code;
+}
+
+/* The name of a job becomes that of a file: nothing but the characters of a name may get there. */
+static bool is_name(const char *job)
+{
+	return *job && job[strspn(job, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0';
+}
+
+/* The peer learns whether there is a secret, and only the log what is wrong with its file. */
+static int find_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
+		       struct control_refused *refused)
+{
+	struct admission *a = ctx;
+	char file[RS_PATH_LEN + CONTROL_JOB + 16];
+	struct rs_err e, why;
+
+	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->security.secrets, hello->job);
+	if (!is_name(hello->job) || (access(file, F_OK) && errno == ENOENT)) {
+		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one",
+			hello->job);
+		return refuse(refused, &e);
+	}
+	if (auth_secret_load(ret, file, &why) == RS_OK)
+		return RS_OK;
+	if (rs_log_limit_pass(&a->limit, clock_ms()))
+		rs_log(a->log, RS_LOG_ERROR, "secret-unusable", rs_kv_s("job", hello->job), rs_kv_s("reason", why.msg));
+	rs_fail(&e, RS_EREFUSED, "this reducer cannot use its secret for job %s: its log says why", hello->job);
+	return refuse(refused, &e);
+}
+
+static int may_join(void *ctx, const char *peer, const struct control_hello *hello, struct control_refused *refused)
+{
+	struct admission *a = ctx;
+
+	return certificates_may_join(&a->certificates, peer ? peer : "", hello->job, refused);
+}
+
+static int random_bytes(void *ctx, void *buf, size_t n, struct rs_err *e)
+{
+	(void)ctx;
+	return auth_random(buf, n, e);
+}
+
+struct handshake_policy admission_policy(struct admission *a)
+{
+	return (struct handshake_policy){
+	    .may_join = may_join,
+	    .secret = a->cfg->security.secrets[0] ? find_secret : NULL,
+	    .random = random_bytes,
+	    .ctx = a,
+	};
+}

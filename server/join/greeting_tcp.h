@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that have not said, or not proven, who they are: does what handshake.h says, reading no byte more, within
+ * a time limit. Where there is no room for another one, the one that has waited longest goes: workers say what they
+ * have to at once, so connections that say nothing cannot keep them out, however many they are. */
+#ifndef RS_SERVER_JOIN_GREETING_TCP_H
+#define RS_SERVER_JOIN_GREETING_TCP_H
+
+#include "common/error.h"
+#include "common/wire.h"
+#include "server/join/handshake.h"
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct greetings;
+
+/* Most bytes that one of them allocates, apart from TLS; of those that say nothing, less than a sixth. */
+enum { GREETING_BYTES = HANDSHAKE_PAYLOAD_MAX + 768 };
+
+struct greetings_options {
+	uv_loop_t *loop;
+	uint32_t timeout_ms; /* from accept to a complete HELLO, and PROOF where one is asked for */
+	SSL_CTX *tls;        /* borrowed; NULL: connections are plain; see greetings_set_tls */
+	struct handshake_policy policy;
+	/* Who it is is known. RS_OK: the wire was moved away; else *refused is sent and the connection closed. */
+	int (*hello)(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused);
+	/* The connection fd is turned away or gave up; for the log. */
+	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
+	void *ctx;
+};
+
+int greetings_init(struct greetings **ret, const struct greetings_options *opt, struct rs_err *e);
+/* For connections that come from now on; the one before may be freed. Only where there was one. */
+void greetings_set_tls(struct greetings *g, SSL_CTX *tls);
+/* fd belongs to the greetings now. */
+void greetings_add(struct greetings *g, int fd);
+/* Answers with *refused at once. fd belongs to the greetings now. */
+void greetings_refuse(struct greetings *g, int fd, const struct control_refused *refused);
+/* As greetings_refuse, but does not keep the descriptor for as long as it takes to be sure that the peer reads it. */
+void greetings_refuse_now(struct greetings *g, int fd, const struct control_refused *refused);
+unsigned greetings_count(const struct greetings *g);
+/* Gives up a connection, and with it its descriptor: one that is refused already, else the one that has waited longest,
+ * which reads `why`. False when there is none. */
+bool greetings_make_room(struct greetings *g, const char *why);
+/* Closes all connections; handles close with the loop, then greetings_free. */
+void greetings_close(struct greetings *g);
+void greetings_free(struct greetings *g);
+
+#endif

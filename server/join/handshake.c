@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/join/handshake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A HELLO that is to be proven. */
+struct claim {
+	struct control_hello hello;
+	uint8_t want[AUTH_MAC];   /* what PROOF has to say */
+	uint8_t answer[AUTH_MAC]; /* and then WELCOME */
+};
+_Static_assert(sizeof(struct claim) + CONTROL_PROOF_LEN < HANDSHAKE_PAYLOAD_MAX, "the limit holds for PROOF too");
+
+void handshake_init(struct handshake *h, const struct handshake_policy *policy)
+{
+	*h = (struct handshake){.policy = policy};
+}
+
+void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel)
+{
+	h->channel = *channel;
+}
+
+void handshake_close(struct handshake *h)
+{
+	free(h->payload);
+	free(h->claim);
+	h->payload = NULL;
+	h->claim = NULL;
+}
+
+size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
+{
+	if (!h->payload) {
+		*ret_at = (uint8_t *)h->head + h->have;
+		return FRAME_HEADER - h->have;
+	}
+	*ret_at = h->payload + (h->have - FRAME_HEADER);
+	return FRAME_HEADER + h->frame.payload_len - h->have;
+}
+
+const char *handshake_lacks(const struct handshake *h)
+{
+	return h->claim ? "PROOF" : "HELLO";
+}
+
+struct control_refused handshake_refusal(const struct rs_err *why)
+{
+	struct control_refused refused = {.code = why->code,
+					  .retry = why->code == RS_ENOMEM || why->code == RS_ETIMEOUT};
+
+	snprintf(refused.message, sizeof refused.message, "%s", why->msg);
+	return refused;
+}
+
+struct control_refused handshake_late(const char *lacks, uint32_t waited_ms)
+{
+	struct rs_err why;
+
+	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", lacks, (double)waited_ms / 1000);
+	return handshake_refusal(&why);
+}
+
+struct control_refused handshake_broken_off(const char *lacks)
+{
+	struct rs_err why;
+
+	rs_fail(&why, RS_EPROTO, "it closed the connection before a complete %s", lacks);
+	return handshake_refusal(&why);
+}
+
+struct control_refused handshake_displaced(const char *lacks, const char *why)
+{
+	struct control_refused refused;
+	struct rs_err e;
+
+	rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", lacks, why);
+	refused = handshake_refusal(&e);
+	refused.retry = true;
+	return refused;
+}
+
+uint32_t handshake_pack_refused(uint8_t *out, const struct control_refused *refused)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	return control_frame(out, FRAME_REFUSED, 0, 0, payload, control_pack_refused(payload, refused));
+}
+
+static enum handshake_step refuse(struct handshake_result *ret, const struct rs_err *why)
+{
+	ret->refused = handshake_refusal(why);
+	return HANDSHAKE_REFUSED;
+}
+
+/* The header stands: is this the frame that belongs here, and is there memory for it? */
+static int begin_payload(struct handshake *h, struct rs_err *e)
+{
+	static const char http2[] = "PRI * HTTP/2.0";
+	struct frame *f = &h->frame;
+	int rc = frame_decode(h->head, f, e);
+
+	if (rc && memcmp(h->head, http2, sizeof http2 - 1) == 0)
+		return rs_fail(e, RS_EPROTO, "it speaks HTTP/2: for gRPC there is another port, server.grpc");
+	if (rc)
+		return rc;
+	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))
+		return rs_fail(e, RS_EPROTO, "the %s frame is %s instead of %s", h->claim ? "second" : "first",
+			       frame_type_name(f->type), handshake_lacks(h));
+	if (h->claim && f->payload_len > CONTROL_PROOF_LEN)
+		return rs_fail(e, RS_EPROTO, "a PROOF frame announces %u payload bytes, at most %d are allowed",
+			       f->payload_len, CONTROL_PROOF_LEN);
+	h->payload = malloc((size_t)f->payload_len + 1);
+	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_lacks(h));
+}
+
+/* The payload was read, and the next frame begins. */
+static void end_payload(struct handshake *h)
+{
+	free(h->payload);
+	h->payload = NULL;
+	h->have = 0;
+}
+
+/* What the peer will have to prove, and this side then will. */
+static int make_claim(struct handshake *h, const struct control_hello *hello, const struct auth_secret *secret,
+		      const uint8_t *challenge, uint32_t challenge_len, struct rs_err *e)
+{
+	const struct auth_transcript t = {
+	    .binding = h->channel.binding,
+	    .binding_len = h->channel.binding_len,
+	    .hello = h->payload,
+	    .hello_len = h->frame.payload_len,
+	    .challenge = challenge,
+	    .challenge_len = challenge_len,
+	};
+	int rc;
+
+	h->claim = malloc(sizeof *h->claim);
+	if (!h->claim)
+		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for a CHALLENGE");
+	h->claim->hello = *hello;
+	rc = auth_mac(h->claim->want, secret, AUTH_WORKER, &t, e);
+	return rc ? rc : auth_mac(h->claim->answer, secret, AUTH_REDUCER, &t, e);
+}
+
+/* The job's secret is there: asks for a proof of it. */
+static enum handshake_step challenge(struct handshake *h, const struct auth_secret *secret,
+				     struct handshake_result *ret)
+{
+	uint8_t nonce[AUTH_NONCE], payload[CONTROL_PROOF_LEN];
+	struct rs_err e;
+	uint32_t len;
+
+	if (h->policy->random(h->policy->ctx, nonce, sizeof nonce, &e))
+		return refuse(ret, &e);
+	len = control_pack_challenge(payload, nonce);
+	if (make_claim(h, &ret->hello, secret, payload, len, &e))
+		return refuse(ret, &e);
+	ret->frame_len = control_frame(ret->frame, FRAME_CHALLENGE, h->frame.generation, 0, payload, len);
+	end_payload(h);
+	return HANDSHAKE_SEND;
+}
+
+static enum handshake_step take_hello(struct handshake *h, struct handshake_result *ret)
+{
+	const struct handshake_policy *p = h->policy;
+	struct control_hello *hello = &ret->hello;
+	struct auth_secret secret;
+	enum handshake_step step;
+	struct rs_err e;
+
+	if (control_unpack_hello(h->payload, h->frame.payload_len, hello, &e))
+		return refuse(ret, &e);
+	if (p->may_join && p->may_join(p->ctx, h->channel.peer, hello, &ret->refused))
+		return HANDSHAKE_REFUSED;
+	ret->welcome = (struct control_welcome){.proven = false};
+	if (!p->secret)
+		return HANDSHAKE_ADMIT;
+	if (!hello->has_nonce) {
+		rs_fail(&e, RS_EREFUSED,
+			"this reducer asks for the secret of job %s and rank %u has none: set security.secret",
+			hello->job, hello->rank);
+		return refuse(ret, &e);
+	}
+	if (p->secret(p->ctx, hello, &secret, &ret->refused))
+		return HANDSHAKE_REFUSED;
+	step = challenge(h, &secret, ret);
+	auth_secret_clear(&secret);
+	return step;
+}
+
+static enum handshake_step take_proof(struct handshake *h, struct handshake_result *ret)
+{
+	const struct claim *c = h->claim;
+	uint8_t mac[AUTH_MAC];
+	struct rs_err e;
+
+	if (control_unpack_proof(h->payload, h->frame.payload_len, mac, &e))
+		return refuse(ret, &e);
+	if (!auth_equal(mac, c->want)) {
+		rs_fail(&e, RS_EREFUSED,
+			"rank %u of job %s (%s) has not proven that it has the job's secret: the file that its "
+			"security.secret names has another one than this reducer has for the job%s",
+			c->hello.rank, c->hello.job, c->hello.label,
+			h->channel.binding_len ? ", or somebody stands between the two" : "");
+		return refuse(ret, &e);
+	}
+	ret->hello = c->hello;
+	ret->welcome = (struct control_welcome){.proven = true};
+	memcpy(ret->welcome.mac, c->answer, sizeof c->answer);
+	return HANDSHAKE_ADMIT;
+}
+
+enum handshake_step handshake_received(struct handshake *h, size_t n, struct handshake_result *ret)
+{
+	struct rs_err e;
+
+	h->have += (uint32_t)n;
+	if (h->have < FRAME_HEADER)
+		return HANDSHAKE_MORE;
+	if (!h->payload && begin_payload(h, &e))
+		return refuse(ret, &e);
+	if (h->have < FRAME_HEADER + h->frame.payload_len)
+		return HANDSHAKE_MORE;
+	if (!control_intact(&h->frame, h->payload)) {
+		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_lacks(h));
+		refuse(ret, &e);
+		ret->refused.retry = true;
+		return HANDSHAKE_REFUSED;
+	}
+	return h->claim ? take_proof(h, ret) : take_hello(h, ret);
+}

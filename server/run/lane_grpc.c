@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane's connection over gRPC: a stream of the module.
+ *
+ * The happy path: woken: what has arrived is copied straight into accumulators -> flushed into messages when the lane
+ * says so -> after the last frame the stream is finished, and its end comes back. Failure modes: the stream breaks or
+ * the peer finishes early: the core is told (session_lost) and decides what it means for the job. */
+#include "server/run/lane_conn.h"
+
+#include <stdlib.h>
+
+enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* as a TCP connection's, for the same reason */ };
+
+struct grpc {
+	struct lane_conn conn;
+	struct wakeup wakeup;
+	const struct rpc_api *rpc;
+	struct rpc_stream *stream;
+	bool shut;
+	bool send_failed; /* nothing more can be sent: reading will say why */
+};
+_Static_assert(sizeof(struct grpc) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
+
+static void grpc_lost(struct grpc *c, ssize_t rc)
+{
+	struct rs_err e;
+
+	c->rpc->stream_error(c->stream, &e);
+	session_lost(c->conn.session, rc == 0 ? "it closed the connection" : e.msg);
+}
+
+/* Returns whether there may be more, which waits for the connection's next turn. */
+static bool grpc_read(struct grpc *c)
+{
+	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE;) {
+		struct iovec iov[2];
+		unsigned n = session_recv_target(c->conn.session, iov);
+		ssize_t got = n ? c->rpc->stream_recv(c->stream, iov, n) : RPC_AGAIN;
+
+		if (got == RPC_AGAIN)
+			return false;
+		if (got <= 0) {
+			grpc_lost(c, got);
+			return false;
+		}
+		total += got;
+		session_received(c->conn.session, (size_t)got, uv_now(lane_thread_loop(c->conn.lane)));
+	}
+	return true;
+}
+
+static void grpc_flush(struct lane_conn *conn)
+{
+	struct grpc *c = (struct grpc *)conn;
+	struct iovec iov[SESSION_IOV];
+	unsigned n = 0;
+
+	while (!c->send_failed && (n = session_send_target(c->conn.session, iov, SESSION_IOV))) {
+		ssize_t sent = c->rpc->stream_send(c->stream, iov, n);
+
+		c->conn.write_wait = sent == RPC_AGAIN;
+		if (sent == RPC_AGAIN)
+			break;
+		c->send_failed = sent < 0;
+		if (!c->send_failed)
+			session_sent(c->conn.session, (size_t)sent, uv_now(lane_thread_loop(c->conn.lane)));
+	}
+	if (!n || c->send_failed)
+		c->conn.write_wait = false;
+	if (!c->shut && session_shut(c->conn.session)) {
+		c->shut = true;
+		c->rpc->stream_finish(c->stream);
+	}
+}
+
+static void on_woken(struct wakeup *w)
+{
+	struct grpc *c = (struct grpc *)((char *)w - offsetof(struct grpc, wakeup));
+
+	if (c->conn.write_wait) {
+		c->conn.write_wait = false;
+		grpc_flush(&c->conn);
+	}
+	if (grpc_read(c))
+		wakeup_send(w);
+	lane_thread_turn(c->conn.lane);
+}
+
+static void grpc_close(struct lane_conn *conn)
+{
+	struct grpc *c = (struct grpc *)conn;
+
+	c->rpc->stream_close(c->stream, RPC_CODE_OK, NULL);
+	wakeup_close(&c->wakeup);
+	free(c);
+}
+
+struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
+				struct wakeups *wakeups)
+{
+	static const struct lane_conn_ops ops = {.flush = grpc_flush, .close = grpc_close};
+	struct grpc *c = calloc(1, sizeof *c);
+
+	if (!c) {
+		rpc->stream_close(stream, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory for a connection");
+		return NULL;
+	}
+	c->conn = (struct lane_conn){.lane = t, .ops = &ops, .is_stream = true};
+	c->rpc = rpc;
+	c->stream = stream;
+	wakeup_init(&c->wakeup, wakeups, on_woken);
+	return &c->conn;
+}
+
+void lane_grpc_start(struct lane_conn *conn)
+{
+	struct grpc *c = (struct grpc *)conn;
+
+	c->rpc->stream_waker(c->stream, wakeup_waker(&c->wakeup));
+	wakeup_send(&c->wakeup); /* for what had come before */
+}

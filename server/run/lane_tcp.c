@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane's TCP connection, plain or with TLS: a non-blocking socket under uv_poll.
+ *
+ * The happy path: readable: received straight into accumulators -> flushed when the lane says so -> after the last
+ * frame shutdown, end of file. Failure modes: a system call fails or the peer closes early: the core is told
+ * (session_lost) and decides what it means for the job. */
+#include "server/run/lane_conn.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum {
+	/* Then the other connections of the lane have their turn. In bytes, since a read may bring two thousand
+	 * PINGs: four connections that sent nothing else left a job of the same lane 2% of its throughput when a turn
+	 * was 32 reads. Little more than what a rank has in flight by itself, so that in good order nothing changes. */
+	BYTES_PER_WAKE = 256 << 10,
+	READS_AT_END = 4096, /* more than a broken connection can still hold */
+};
+
+struct tcp {
+	struct lane_conn conn;
+	uv_poll_t poll;
+	struct wire wire;
+	int events; /* what the poll handle waits for */
+	bool shut;
+};
+_Static_assert(sizeof(struct tcp) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void tcp_watch(struct tcp *c)
+{
+	int events = UV_READABLE | (c->conn.write_wait || wire_unsent(&c->wire) ? UV_WRITABLE : 0);
+
+	if (events == c->events)
+		return;
+	c->events = events;
+	uv_poll_start(&c->poll, events, on_poll);
+}
+
+/* One call of the wire, `inside` or not. Returns how many bytes came, negated when they did not fill all there was room
+ * for; 0 when nothing is there. */
+static ssize_t tcp_receive(struct tcp *c, bool inside)
+{
+	char reason[WIRE_REASON];
+	struct iovec iov[2];
+	unsigned n = session_recv_target(c->conn.session, iov);
+	size_t room = 0;
+	ssize_t got;
+
+	if (!n)
+		return 0;
+	for (unsigned k = 0; k < n; k++)
+		room += iov[k].iov_len;
+	got = inside ? wire_recv_inside(&c->wire, iov, n) : wire_recv(&c->wire, iov, n);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return 0;
+	if (got <= 0) {
+		session_lost(c->conn.session, got ? wire_reason(&c->wire, reason) : "it closed the connection");
+		return 0;
+	}
+	session_received(c->conn.session, (size_t)got, uv_now(lane_thread_loop(c->conn.lane)));
+	return (size_t)got == room ? got : -got;
+}
+
+static void tcp_read(struct tcp *c)
+{
+	ssize_t got, total = 0;
+
+	while (total < BYTES_PER_WAKE && (got = tcp_receive(c, false)) > 0)
+		total += got;
+	while (wire_pending(&c->wire) && tcp_receive(c, true))
+		;
+}
+
+/* The connection cannot be used any more. What the peer said before may be the reason, and everybody should hear it. */
+static void tcp_broken(struct tcp *c, const char *why)
+{
+	for (int i = 0; i < READS_AT_END && tcp_receive(c, false); i++)
+		;
+	session_lost(c->conn.session, why);
+}
+
+static void tcp_flush(struct lane_conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+	char reason[WIRE_REASON];
+	struct iovec iov[SESSION_IOV];
+	bool good = wire_flush(&c->wire);
+	unsigned n;
+
+	c->conn.write_wait = false;
+	while (good && !c->conn.write_wait && (n = session_send_target(c->conn.session, iov, SESSION_IOV))) {
+		ssize_t sent = wire_send(&c->wire, iov, n);
+
+		if (sent >= 0)
+			session_sent(c->conn.session, (size_t)sent, uv_now(lane_thread_loop(c->conn.lane)));
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			c->conn.write_wait = true;
+		else
+			good = false;
+	}
+	if (!good) {
+		tcp_broken(c, wire_reason(&c->wire, reason));
+		return;
+	}
+	if (!c->shut && session_shut(c->conn.session)) {
+		c->shut = true;
+		wire_shutdown(&c->wire);
+	}
+	tcp_watch(c);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct tcp *c = poll->data;
+
+	/* libuv calls every error EBADF; the read that meets it knows its name */
+	if (status < 0)
+		tcp_broken(c, uv_strerror(status));
+	if (events & UV_WRITABLE) {
+		c->conn.write_wait = false;
+		tcp_flush(&c->conn);
+	}
+	if (events & UV_READABLE)
+		tcp_read(c);
+	lane_thread_turn(c->conn.lane);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	struct tcp *c = h->data;
+
+	wire_close(&c->wire);
+	free(c);
+}
+
+static void tcp_close(struct lane_conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	uv_close((uv_handle_t *)&c->poll, on_closed);
+}
+
+static void set_options(int fd, uint32_t detect_ms)
+{
+	int one = 1;
+	unsigned timeout = detect_ms;
+
+	/* a failure of these costs speed or comfort, never correctness */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+}
+
+struct lane_conn *lane_tcp_new(struct lane_thread *t, struct wire *wire, uint32_t detect_ms)
+{
+	static const struct lane_conn_ops ops = {.flush = tcp_flush, .close = tcp_close};
+	struct tcp *c = calloc(1, sizeof *c);
+
+	if (!c || uv_poll_init_socket(lane_thread_loop(t), &c->poll, wire->fd)) {
+		free(c);
+		wire_close(wire);
+		return NULL;
+	}
+	c->conn = (struct lane_conn){.lane = t, .ops = &ops};
+	c->poll.data = c;
+	wire_move(&c->wire, wire);
+	set_options(c->wire.fd, detect_ms);
+	return &c->conn;
+}
+
+void lane_tcp_start(struct lane_conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+
+	tcp_watch(c);
+	if (wire_pending(&c->wire))
+		tcp_read(c);
+}

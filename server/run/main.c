@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduction-server: command line, configuration, log. */
+#include "config/cmdline.h"
+#include "server/run/server_uv.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.listen, sizeof cfg->server.listen, "--listen", arg, e);
+}
+
+static int take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
+}
+
+static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.cpu, sizeof cfg->server.cpu, "--cpu", arg, e);
+}
+
+static int take_lanes(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	char *end;
+	unsigned long n = strtoul(arg, &end, 10);
+
+	if (*end || end == arg || n < 1 || n > RS_LANES_MAX)
+		return rs_fail(e, RS_EINVAL, "found \"%s\", expected a number from 1 to %d", arg, RS_LANES_MAX);
+	cfg->server.lanes = (unsigned)n;
+	return RS_OK;
+}
+
+static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	(void)arg;
+	(void)e;
+	cfg->security.insecure = true;
+	return RS_OK;
+}
+
+static const struct cmdline_flag flags[] = {
+    {"listen", "HOST:PORT", "address workers connect to [127.0.0.1:7600]; port 0: any free one, see the log",
+     take_listen},
+    {"grpc", "HOST:PORT", "address for gRPC: workers, control and health [none]; port 0: any free one, see the log",
+     take_grpc},
+    {"lanes", "N", "threads that sum, 1 to 64 [one for each CPU, at most 8]", take_lanes},
+    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
+    {"insecure", NULL, "listen on other addresses than loopback although there is no authentication", take_insecure},
+};
+
+static const struct cmdline cmdline = {
+    .program = "reduction-server",
+    .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
+    .notes = "SIGTERM and SIGINT: finish running jobs (at most timeouts.drain),\n"
+	     "then exit; a second one exits at once. SIGHUP: read certificates, access, tokens, limits and\n"
+	     "logging.level again.\n",
+    .flags = flags,
+    .flags_n = sizeof flags / sizeof flags[0],
+};
+
+/* gRPC's C API has no way to ask for a version of TLS, and it takes 1.2 too. What it does let be chosen is the ciphers
+ * of TLS 1.2, before its first use: one that needs a key which nobody has ever agreed on leaves 1.3, whose ciphers this
+ * does not touch. */
+static void only_tls13_over_grpc(void)
+{
+	setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES128-GCM-SHA256", 1);
+}
+
+int main(int argc, char **argv)
+{
+	_Atomic unsigned lost = 0;
+	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
+	struct cmdline_start st;
+	struct server *server;
+	struct rs_err e;
+	int rc;
+
+	cmdline_hold_standard_fds();
+	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
+		return rc;
+	signal(SIGPIPE, SIG_IGN);
+	cmdline_raise_descriptors();
+	only_tls13_over_grpc();
+	log.level = st.cfg.logging.level;
+	log.json = st.cfg.logging.json;
+	rc = server_init(
+	    &server,
+	    &(struct server_options){.cfg = &st.cfg, .config_file = st.file, .as_read = &st.as_read, .log = &log}, &e);
+	if (rc) {
+		fprintf(stderr, "reduction-server: %s\n", e.msg);
+	} else {
+		server_run(server);
+		server_close(server);
+		rs_log(&log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
+	}
+	rs_config_close(&st.cfg);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

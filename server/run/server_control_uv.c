@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's gRPC port, and what its control service knows and does.
+ *
+ * The happy path of a status: the service asks -> the registry tells of jobs and ranks -> each lane is asked for its
+ * report -> they come in the mail, and with the last one the status is complete. One is made at a time, however many
+ * ask. Failure modes: there is no memory for a report: that lane counts nothing, or for the status: whoever asked reads
+ * so. */
+#include "server/run/server_priv.h"
+
+#include "common/auth.h"
+#include "common/version.h"
+#include "config/tls_texts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	CALLS_BESIDE = 64,      /* calls beside those that the service takes, which are refused with a sentence */
+	DENIED_LINES_PER_S = 5, /* of the log */
+};
+
+static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
+{
+	struct server *s = ctx;
+	uint64_t now = uv_now(&s->loop);
+
+	ret->already = s->draining;
+	if (!s->draining || timeout_ms)
+		server_drain(s, "control-service", timeout_ms ? timeout_ms : s->cfg->timeouts.drain_ms);
+	ret->jobs = registry_jobs(s->registry);
+	ret->left_ms = s->deadline_ms > now ? (uint32_t)(s->deadline_ms - now) : 0;
+}
+
+static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
+{
+	return server_reload(ctx, result, SERVICE_RESULT, e);
+}
+
+/* What is known of the process. */
+static void fill_server(struct server *s, struct status_server *to)
+{
+	uint64_t now = uv_now(&s->loop);
+
+	snprintf(to->software, sizeof to->software, "reduction %s", RS_VERSION);
+	if (s->listening_n)
+		listener_name(s->listening[0].fd, to->address, sizeof to->address);
+	snprintf(to->grpc, sizeof to->grpc, "%s", s->grpc_name);
+	snprintf(to->cpu, sizeof to->cpu, "%s", s->kernels->name);
+	to->unix_ms = journal_unix_ms();
+	to->up_ms = now - s->started_ms;
+	if (s->draining && s->deadline_ms > now)
+		to->drain_left_ms = (uint32_t)(s->deadline_ms - now);
+	to->connections = s->sessions;
+	to->connections_max = s->max_connections;
+}
+
+static void on_collect(void *ctx)
+{
+	struct server *s = ctx;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	s->collecting = registry_status(s->registry);
+	if (s->collecting)
+		fill_server(s, &s->collecting->server);
+	s->reports_due = s->lanes_n;
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_report(s->lanes[i]);
+}
+
+void server_control_reported(struct server *s, struct lane_thread *lane)
+{
+	struct lane_report *report;
+	struct status *st;
+
+	/* the lanes have stopped, and with them went their reports */
+	if (!s->lanes_n)
+		return;
+	report = lane_thread_take_report(lane);
+	if (report && s->collecting)
+		status_add(s->collecting, report);
+	free(report);
+	if (--s->reports_due > 0)
+		return;
+	st = s->collecting;
+	s->collecting = NULL;
+	service_status(control_uv_service(s->control), st);
+}
+
+static void on_granted(void *ctx, const struct service_peer *peer)
+{
+	server_streams_admitted(ctx, peer->address);
+}
+
+static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
+{
+	struct server *s = ctx;
+
+	if (rs_log_limit_pass(&s->limits[LIMITED_DENIED], uv_now(&s->loop)))
+		journal(&s->journal, RS_LOG_WARN, "control-denied", rs_kv_s("peer", peer->address),
+			rs_kv_s("method", method), rs_kv_s("reason", why));
+}
+
+static void on_happened(void *ctx)
+{
+	struct server *s = ctx;
+
+	service_happened(control_uv_service(s->control));
+}
+
+/* gRPC's own words, of which there can be many; on any of its threads. */
+static void on_rpc_log(void *user, const char *line)
+{
+	const struct server *s = user;
+
+	rs_log(s->log, RS_LOG_DEBUG, "grpc", rs_kv_s("text", line));
+}
+
+/* RS_OK too when there is none. */
+static int load_token(struct auth_secret *token, const char *file, const char *key, struct rs_err *e)
+{
+	token->len = 0;
+	if (!file[0] || !auth_token_load(token, file, e))
+		return RS_OK;
+	return rs_wrap(e, "security.%s", key);
+}
+
+int server_control_read(struct server *s, struct control_tokens *ret, struct rs_err *e)
+{
+	int rc;
+
+	*ret = (struct control_tokens){.read.len = 0};
+	if (!s->control)
+		return RS_OK;
+	rc = load_token(&ret->read, s->cfg->security.read_token, "read_token", e);
+	if (!rc)
+		rc = load_token(&ret->admin, s->cfg->security.admin_token, "admin_token", e);
+	if (rc)
+		auth_secret_clear(&ret->read);
+	return rc;
+}
+
+void server_control_take(struct server *s, struct control_tokens *t)
+{
+	if (s->control)
+		service_tokens(control_uv_service(s->control), (struct service_token){t->read.bytes, t->read.len},
+			       (struct service_token){t->admin.bytes, t->admin.len});
+	auth_secret_clear(&t->read);
+	auth_secret_clear(&t->admin);
+}
+
+int server_control_texts(const struct server *s, const struct rs_config *cfg, struct tls_texts *ret, struct rs_err *e)
+{
+	*ret = (struct tls_texts){.certificate = NULL};
+	return s->rpc_server ? rs_config_tls_texts(ret, RS_TLS_REDUCER, cfg, e) : RS_OK;
+}
+
+int server_control_certificates(struct server *s, const struct tls_texts *texts, struct rs_err *e)
+{
+	struct rpc_tls tls = {texts->certificate, texts->key, texts->authority};
+
+	return tls.certificate ? s->rpc->server_reload(s->rpc_server, &tls, e) : RS_OK;
+}
+
+static int start_port(struct server *s, struct rs_err *e)
+{
+	struct tls_texts texts;
+	struct rpc_tls tls;
+	struct rpc_method methods[SERVICE_METHODS + 1];
+	struct rpc_server_options opt = {
+	    .address = s->cfg->server.grpc,
+	    .methods = methods,
+	    .methods_n = SERVICE_METHODS + 1,
+	    .threads = s->lanes_n, /* what comes in for a lane takes about as long here as there */
+	    .handshake_ms = s->cfg->timeouts.handshake_ms,
+	    .detect_ms = s->cfg->timeouts.detect_ms,
+	    .calls_max = SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX + CALLS_BESIDE + s->max_connections,
+	    .log = on_rpc_log,
+	    .user = s,
+	};
+	const char *colon = strrchr(s->cfg->server.grpc, ':');
+	int rc;
+
+	control_uv_methods(s->control, methods);
+	methods[SERVICE_METHODS] = grpc_greetings_method(s->streams);
+	rc = rs_config_tls_texts(&texts, RS_TLS_REDUCER, s->cfg, e);
+	if (rc)
+		return rc;
+	tls = (struct rpc_tls){texts.certificate, texts.key, texts.authority};
+	opt.tls = s->cfg->security.tls == TLS_OFF ? NULL : &tls;
+	rc = s->rpc->server_start(&s->rpc_server, &opt, e);
+	tls_texts_free(&texts);
+	if (rc)
+		return rs_wrap(e, "server.grpc");
+	snprintf(s->grpc_name, sizeof s->grpc_name, "%.*s:%u", (int)(colon - s->cfg->server.grpc), s->cfg->server.grpc,
+		 s->rpc->server_port(s->rpc_server));
+	journal(&s->journal, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", s->grpc_name));
+	rc = server_streams_guard(s, e);
+	return rc ? rs_wrap(e, "server.grpc") : RS_OK;
+}
+
+int server_control_start(struct server *s, struct rs_err *e)
+{
+	struct service_options so = {
+	    .events = &s->journal.events,
+	    .drain = on_drain,
+	    .reload = on_reload,
+	    .collect = on_collect,
+	    .granted = on_granted,
+	    .denied = on_denied,
+	    .ctx = s,
+	};
+	struct control_tokens tokens;
+	int rc;
+
+	if (!s->cfg->server.grpc[0])
+		return RS_OK;
+	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
+	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_guards(s->cfg), e);
+	if (!rc)
+		rc = rpc_load(&s->rpc, e);
+	if (!rc)
+		rc = control_uv_new(&s->control, &s->loop, s->rpc, &so, e);
+	if (!rc)
+		rc = server_streams_init(s, e);
+	if (!rc)
+		rc = server_control_read(s, &tokens, e);
+	if (!rc) {
+		server_control_take(s, &tokens);
+		rc = start_port(s, e);
+	}
+	if (rc)
+		return rc; /* server_control_stop follows */
+	s->journal.happened = on_happened;
+	s->journal.ctx = s;
+	return RS_OK;
+}
+
+void server_control_stop(struct server *s)
+{
+	if (!s->control)
+		return;
+	s->journal.happened = NULL;
+	control_uv_stop(s->control);
+}
+
+void server_control_close(struct server *s)
+{
+	if (s->streams)
+		grpc_greetings_stop(s->streams);
+	if (s->strangers)
+		uv_close((uv_handle_t *)&s->look, NULL);
+	if (s->rpc_server)
+		s->rpc->server_stop(s->rpc_server);
+	if (s->streams)
+		grpc_greetings_close(s->streams);
+	if (s->control)
+		control_uv_close(s->control);
+}
+
+void server_control_free(struct server *s)
+{
+	status_free(s->collecting);
+	control_uv_free(s->control);
+	grpc_greetings_free(s->streams);
+	strangers_free(s->strangers);
+}

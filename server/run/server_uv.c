@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The happy path: accept -> greeting -> registry admits -> lane. Lane events come back through the mailbox and go into
+ * the registry, whose actions go out to the lanes. SIGTERM: no new jobs, the loop ends when the last job is gone or the
+ * drain timeout has passed. Failure modes: no room or no descriptors left (connections that have not said HELLO give
+ * theirs up, and newcomers are refused when there are none; a spare descriptor is kept for it), limits reached (refused
+ * with the limit's name). What strangers can cause at will is logged a few times a second, and otherwise counted. */
+#include "server/run/server_uv.h"
+
+#include "server/run/server_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	REGISTRY_TICK_MS = 1000,
+	ACCEPTS_PER_WAKE = 64,
+	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
+	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
+	ACCEPT_NICE = 10,                      /* steps behind the lanes */
+	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
+	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
+};
+
+/* May this event be logged now? */
+static bool may_log(struct server *s, enum limited which)
+{
+	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
+}
+
+static void log_job(struct server *s, const char *event, const struct registry_job *j)
+{
+	if (!may_log(s, LIMITED_JOBS))
+		return;
+	journal(&s->journal, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
+		rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
+		rs_kv_u("memory_bytes", j->memory));
+}
+
+static void log_late(struct server *s, const struct registry_action *a)
+{
+	if (may_log(s, LIMITED_LATE))
+		journal(&s->journal, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
+			rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
+			rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
+			rs_kv_u("waited_ms", a->waited_ms));
+}
+
+static void on_action(void *ctx, const struct registry_action *a)
+{
+	struct server *s = ctx;
+
+	switch (a->type) {
+	case REGISTRY_OPENED:
+		areas_name(s->areas, a->job.id);
+		log_job(s, "job-opened", &a->job);
+		return;
+	case REGISTRY_START:
+		log_job(s, "job-started", &a->job);
+		areas_start(s->areas, a->job.id, a->job.processes);
+		return;
+	case REGISTRY_CLOSED:
+		log_job(s, "job-closed", &a->job);
+		return;
+	case REGISTRY_ABORT:
+		if (may_log(s, LIMITED_JOBS))
+			journal(&s->journal, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
+				rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
+		break;
+	case REGISTRY_LOST:
+		if (may_log(s, LIMITED_JOBS))
+			journal(&s->journal, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
+				rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
+				rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
+		return;
+	case REGISTRY_LATE:
+		log_late(s, a);
+		return;
+	case REGISTRY_TELL:
+		break;
+	}
+	for (unsigned i = 0; i < s->lanes_n; i++) {
+		if (a->type == REGISTRY_ABORT)
+			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
+		else
+			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
+	}
+}
+
+/* All ranks have joined, and the job's memory is ready. */
+static void on_touched(void *ctx, uint64_t job, uint64_t processes)
+{
+	struct server *s = ctx;
+
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_start_job(s->lanes[i], job, processes);
+}
+
+static void *alloc_slots(void *ctx, uint64_t bytes)
+{
+	struct server *s = ctx;
+
+	return areas_alloc(s->areas, bytes);
+}
+
+static void free_slots(void *ctx, void *memory, uint64_t bytes)
+{
+	struct server *s = ctx;
+
+	(void)bytes;
+	areas_release(s->areas, memory);
+}
+
+int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
+		 struct registry_admit *ret, struct control_refused *refused)
+{
+	const struct control_hello *h = &who->hello;
+	int rc;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	rc = registry_hello(s->registry, h, ret, refused);
+	if (rc)
+		return rc;
+	registry_met(s->registry, ret->stripe.job, h->rank, peer, transport);
+	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
+	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
+	s->sessions++;
+	return RS_OK;
+}
+
+void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
+{
+	if (may_log(s, LIMITED_REFUSED))
+		journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
+			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
+}
+
+static int on_hello(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused)
+{
+	struct server *s = ctx;
+	struct registry_admit admit;
+	char peer[80];
+	int rc;
+
+	listener_peer(wire->fd, peer, sizeof peer);
+	rc = server_admit(s, who, peer, wire->ssl ? "tcp+tls" : "tcp", &admit, refused);
+	if (rc)
+		return rc;
+	lane_thread_attach(s->lanes[admit.thread], wire, &admit, &who->welcome);
+	registry_admitted(s->registry, admit.stripe.job);
+	return RS_OK;
+}
+
+static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
+{
+	char peer[80];
+
+	listener_peer(fd, peer, sizeof peer);
+	server_log_refused(ctx, peer, "tcp", why);
+}
+
+static void on_mail(struct mailbox *m, struct mail *mail)
+{
+	struct server *s = m->user;
+	struct lane_mail *lm = (struct lane_mail *)mail;
+	const struct lane_event *ev = &lm->event;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	if (lm->reported) {
+		server_control_reported(s, lm->reported);
+	} else if (ev->type == LANE_FAILED) {
+		registry_failed(s->registry, ev->job, &ev->why);
+	} else if (ev->type == LANE_GONE) {
+		s->sessions--;
+		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	} else {
+		registry_noticed(s->registry, ev);
+	}
+	free(lm);
+	if (s->draining && registry_jobs(s->registry) == 0)
+		server_stop(s);
+}
+
+/* No descriptor is left: without the spare one the listening socket would stay readable and the loop would spin. */
+static void refuse_without_descriptors(struct server *s, int listen_fd)
+{
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
+	int fd;
+
+	close(s->spare_fd);
+	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	snprintf(refused.message, sizeof refused.message, "this reducer has no file descriptors left");
+	if (fd >= 0)
+		greetings_refuse_now(s->greetings, fd, &refused);
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+unsigned server_greeted(const struct server *s)
+{
+	return greetings_count(s->greetings) + (s->streams ? grpc_greetings_count(s->streams) : 0);
+}
+
+/* As greetings_make_room, of all that have not said who they are. */
+static bool make_room(struct server *s, const char *why)
+{
+	return greetings_make_room(s->greetings, why) || (s->streams && grpc_greetings_make_room(s->streams, why));
+}
+
+/* Takes the next connection; false when there is none that can be taken now. */
+static bool accept_one(struct server *s, int listen_fd)
+{
+	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
+	unsigned greeted = server_greeted(s);
+	char why[80];
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		if (errno != EMFILE && errno != ENFILE)
+			return false;
+		if (may_log(s, LIMITED_DESCRIPTORS))
+			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
+				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+		if (!greetings_make_room(s->greetings, "this reducer has no file descriptors left"))
+			refuse_without_descriptors(s, listen_fd);
+		return true;
+	}
+	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
+		 s->sessions + greeted);
+	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
+		greetings_add(s->greetings, fd);
+		return true;
+	}
+	/* to be told why takes a while and memory: only so many at once */
+	if (greetings_count(s->greetings) >= REFUSED_MAX)
+		greetings_make_room(s->greetings, why);
+	snprintf(refused.message, sizeof refused.message, "%s", why);
+	greetings_refuse(s->greetings, fd, &refused);
+	return true;
+}
+
+static void on_accept(uv_poll_t *poll, int status, int events)
+{
+	struct listening *li = poll->data;
+	struct server *s = li->poll.loop->data;
+
+	(void)status;
+	(void)events;
+	for (int i = 0; i < ACCEPTS_PER_WAKE; i++)
+		if (!accept_one(s, li->fd))
+			return;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+	struct rs_err why;
+
+	registry_time(s->registry, uv_now(&s->loop));
+	registry_tick(s->registry);
+	for (unsigned i = 0; i < LIMITED_NR; i++)
+		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
+	admission_tick(&s->admission, uv_now(&s->loop));
+	if (!s->draining)
+		return;
+	if (registry_jobs(s->registry) == 0 || (s->aborted && uv_now(&s->loop) >= s->deadline_ms)) {
+		server_stop(s);
+		return;
+	}
+	if (s->aborted || uv_now(&s->loop) < s->deadline_ms)
+		return;
+	s->aborted = true;
+	s->deadline_ms = uv_now(&s->loop) + ABORT_GRACE_MS;
+	rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout of %.1f s",
+		(double)s->drain_ms / 1000);
+	registry_abort_all(s->registry, &why);
+}
+
+static void on_signal(uv_signal_t *h, int signum)
+{
+	struct server *s = h->data;
+	char result[SERVICE_RESULT];
+	struct rs_err e;
+
+	if (signum == SIGHUP)
+		server_reload(s, result, sizeof result, &e);
+	else
+		server_signalled(s, signum);
+}
+
+static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
+{
+	s->lanes = calloc(s->cfg->server.lanes, sizeof(*s->lanes));
+	if (!s->lanes)
+		return rs_fail(e, RS_ENOMEM, "no memory for lanes");
+	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
+		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
+					   s->log, &s->in, e);
+
+		if (rc)
+			return rc;
+	}
+	return RS_OK;
+}
+
+static int start_listening(struct server *s, struct rs_err *e)
+{
+	int fds[LISTENER_MAX];
+	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_guards(s->cfg), fds, e);
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		s->listening[i].fd = fds[i];
+		uv_poll_init_socket(&s->loop, &s->listening[i].poll, fds[i]);
+		s->listening[i].poll.data = &s->listening[i];
+		uv_poll_start(&s->listening[i].poll, UV_READABLE, on_accept);
+	}
+	s->listening_n = n;
+	return RS_OK;
+}
+
+static void start_handles(struct server *s)
+{
+	static const int signums[3] = {SIGTERM, SIGINT, SIGHUP};
+
+	uv_timer_init(&s->loop, &s->tick);
+	s->tick.data = s;
+	uv_timer_start(&s->tick, on_tick, REGISTRY_TICK_MS, REGISTRY_TICK_MS);
+	for (int i = 0; i < 3; i++) {
+		uv_signal_init(&s->loop, &s->signals[i]);
+		s->signals[i].data = s;
+		uv_signal_start(&s->signals[i], on_signal, signums[i]);
+	}
+}
+
+static void log_listening(struct server *s, const struct rs_kernels *kernels)
+{
+	char name[80];
+
+	for (int i = 0; i < s->listening_n; i++) {
+		listener_name(s->listening[i].fd, name, sizeof name);
+		journal(&s->journal, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
+			rs_kv_s("cpu", kernels->name));
+	}
+}
+
+/* Where processors are short, work for jobs goes before work for whoever knocks, and what is sent to one running job
+ * goes before memory for the next. Linux has a priority for each thread; the pool's threads inherit this one's. */
+static void step_back(void)
+{
+	int before;
+
+	errno = 0;
+	before = getpriority(PRIO_PROCESS, 0);
+	if (!errno)
+		setpriority(PRIO_PROCESS, 0, before + ACCEPT_NICE);
+}
+
+/* Better said now than when a job's last worker cannot come in. */
+static void check_descriptors(struct server *s)
+{
+	struct rlimit r;
+	uint64_t need = (uint64_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (uint64_t)s->lanes_n;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
+		journal(&s->journal, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur),
+			rs_kv_u("expected", need),
+			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
+}
+
+void server_bound_descriptors(struct server *s)
+{
+	rlim_t most = 2 * (rlim_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (rlim_t)s->lanes_n;
+	struct rlimit r;
+
+	if (!s->rpc_server || getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	r.rlim_cur = most < r.rlim_max ? most : r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static struct server *server_new(const struct server_options *opt)
+{
+	struct server *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->cfg = opt->cfg;
+	s->config_file = opt->config_file;
+	s->as_read = *opt->as_read;
+	s->as_read.reducers = NULL;
+	s->as_read.sharding.owner = NULL;
+	s->log = opt->log;
+	journal_init(&s->journal, opt->log);
+	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
+	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
+	s->limits[LIMITED_LATE] = (struct rs_log_limit){.event = "rank-late", .per_s = LINES_PER_S};
+	s->limits[LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
+	s->max_connections = opt->cfg->limits.connections;
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return s;
+}
+
+/* The registry and the handshakes, which feed it. */
+static int make_parts(struct server *s, struct rs_err *e)
+{
+	const struct rs_config *cfg = s->cfg;
+	struct registry_options ro = {
+	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
+	    .threads = cfg->server.lanes,
+	    .connection_bytes =
+		LANE_CONNECTION_BYTES + GREETING_BYTES + (s->admission.certificates.ctx ? (unsigned)WIRE_TLS_BYTES : 0),
+	    .alloc = alloc_slots,
+	    .free = free_slots,
+	    .action = on_action,
+	    .ctx = s,
+	};
+	struct greetings_options go = {
+	    .loop = &s->loop,
+	    .timeout_ms = cfg->timeouts.handshake_ms,
+	    .tls = s->admission.certificates.ctx,
+	    .policy = admission_policy(&s->admission),
+	    .hello = on_hello,
+	    .turned_away = on_turned_away,
+	    .ctx = s,
+	};
+	struct areas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
+	int rc;
+
+	s->areas = areas_new(&ao);
+	if (!s->areas)
+		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+	rc = registry_new(&s->registry, &ro, e);
+	if (rc)
+		goto free_areas;
+	rc = greetings_init(&s->greetings, &go, e);
+	if (rc)
+		goto free_registry;
+	return RS_OK;
+
+free_registry:
+	registry_free(s->registry);
+free_areas:
+	areas_free(s->areas);
+	return rc;
+}
+
+int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
+{
+	struct server *s = server_new(opt);
+	const struct rs_kernels *kernels;
+	int rc;
+
+	if (!s)
+		return rs_fail(e, RS_ENOMEM, "no memory for the server");
+	rc = rs_kernels_select(opt->cfg->server.cpu, &kernels, e);
+	if (!rc)
+		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
+	if (rc)
+		goto free_server;
+	s->kernels = kernels;
+	if (uv_loop_init(&s->loop)) {
+		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		goto free_server;
+	}
+	s->loop.data = s;
+	s->started_ms = uv_now(&s->loop);
+	rc = wakeups_init(&s->wakeups, &s->loop, e);
+	if (rc)
+		goto close_loop;
+	rc = mailbox_init(&s->in, &s->wakeups, on_mail, s, e);
+	if (rc)
+		goto close_wakeups;
+	rc = make_parts(s, e);
+	if (rc)
+		goto close_mailbox;
+	start_handles(s);
+	rc = start_lanes(s, kernels, e);
+	if (!rc)
+		rc = start_listening(s, e);
+	if (!rc)
+		rc = server_control_start(s, e);
+	if (rc) {
+		server_stop(s);
+		server_run(s);
+		server_close(s);
+		return rc;
+	}
+	step_back();
+	log_listening(s, kernels);
+	certificates_log(&s->admission.certificates, s->log, "tls");
+	check_descriptors(s);
+	server_bound_descriptors(s);
+	*ret = s;
+	return RS_OK;
+
+close_mailbox:
+	mailbox_close(&s->in);
+	mailbox_destroy(&s->in);
+close_wakeups:
+	wakeups_close(&s->wakeups);
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+	wakeups_destroy(&s->wakeups);
+close_loop:
+	uv_loop_close(&s->loop);
+free_server:
+	admission_close(&s->admission);
+	close(s->spare_fd);
+	free(s);
+	return rc;
+}
+
+void server_stop(struct server *s)
+{
+	if (uv_is_closing((uv_handle_t *)&s->tick))
+		return;
+	server_control_stop(s);
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_stop(s->lanes[i]);
+	s->lanes_n = 0;
+	server_control_close(s);
+	greetings_close(s->greetings);
+	areas_stop(s->areas);
+	for (int i = 0; i < s->listening_n; i++)
+		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
+	for (int i = 0; i < 3; i++)
+		uv_close((uv_handle_t *)&s->signals[i], NULL);
+	uv_close((uv_handle_t *)&s->tick, NULL);
+	mailbox_close(&s->in);
+	wakeups_close(&s->wakeups);
+}
+
+void server_run(struct server *s)
+{
+	uv_run(&s->loop, UV_RUN_DEFAULT);
+}
+
+void server_close(struct server *s)
+{
+	for (int i = 0; i < s->listening_n; i++)
+		close(s->listening[i].fd);
+	mailbox_destroy(&s->in);
+	wakeups_destroy(&s->wakeups);
+	greetings_free(s->greetings);
+	server_control_free(s);
+	registry_free(s->registry);
+	areas_free(s->areas);
+	admission_close(&s->admission);
+	uv_loop_close(&s->loop);
+	free(s->lanes);
+	close(s->spare_fd);
+	free(s);
+}
