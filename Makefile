@@ -55,7 +55,7 @@ LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $
 areas := common proto config server agent bench tests
 bin   :=
 lib   :=
-include common/module.mk proto/module.mk common/rpc/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
+include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
 include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it

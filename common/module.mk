@@ -1,16 +1,4 @@
-common_src := $(wildcard common/*.c)
-libcommon  := $(B)/common/libcommon.a
-$(libcommon): $(common_src:%.c=$(B)/%.o)
-
-# each kernel file is compiled for its own instructions, where the compiler's target has them
-$(B)/common/kernels_avx2.o:   ISA := $(if $(target_x86),-mavx2 -mf16c -mfma)
-$(B)/common/kernels_avx512.o: ISA := $(if $(target_x86),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mf16c -mfma)
-
-# the kernels of 64-bit ARM, compiled where a cross compiler is installed (Debian: gcc-aarch64-linux-gnu)
-NEON_CC := aarch64-linux-gnu-gcc
-compile-neon:
-	@command -v $(NEON_CC) >/dev/null || { echo "compile-neon: skipped, there is no $(NEON_CC)"; exit 0; }; \
-	for f in kernels kernels_scalar kernels_neon kernels_avx2; do \
-		$(NEON_CC) $(CFLAGS) -std=c11 -Wall -Wextra -Werror -ffp-contract=off -I. -c -o /dev/null common/$$f.c || exit 1; \
-	done; echo "compile-neon: ok"
-.PHONY: compile-neon
+# SPDX-License-Identifier: Apache-2.0
+include common/kernels/module.mk
+libcommon := $(B)/common/libcommon.a
+$(libcommon): $(patsubst %.c,$(B)/%.o,$(wildcard common/*.c) $(kernels_src))

@@ -3,9 +3,9 @@
 #ifndef RS_CONFIG_REDUCTIONCTL_H
 #define RS_CONFIG_REDUCTIONCTL_H
 
-#include "common/rpc/rpc.h"
 #include "common/tls.h"
 #include "config/config.h"
+#include "proto/rpc/rpc.h"
 
 #include <protobuf-c/protobuf-c.h>
 

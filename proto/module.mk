@@ -6,3 +6,4 @@ $(libproto): $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c)) $(gen_proto:%=$(B)/g
 $(B)/gen/proto/%.pb-c.c $(B)/gen/proto/%.pb-c.h: proto/%.proto
 	@mkdir -p $(B)/gen
 	protoc-c --c_out=$(B)/gen $<
+include proto/rpc/module.mk

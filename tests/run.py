@@ -74,7 +74,7 @@ def has_threads(source):
     text = source.read_text()
     if source.parent.name == "e2e":
         return NO_RACES not in text[:2000]
-    return "pthread.h" in text and "common/rpc/" not in text
+    return "pthread.h" in text and "proto/rpc/" not in text
 
 
 def program(source, build, san):

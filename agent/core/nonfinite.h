@@ -6,7 +6,7 @@
 #define RS_AGENT_CORE_NONFINITE_H
 
 #include "agent/core/exchange.h"
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 
 /* One element that is no number. */
 struct nonfinite {

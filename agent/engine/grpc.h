@@ -4,9 +4,9 @@
 #define RS_AGENT_ENGINE_GRPC_H
 
 #include "agent/core/window.h"
-#include "common/rpc/wakeup.h"
 #include "common/tls.h"
 #include "config/config.h"
+#include "proto/rpc/wakeup.h"
 
 #include <sys/socket.h>
 

@@ -4,7 +4,7 @@
 #ifndef RS_AGENT_ENGINE_LOOKUP_H
 #define RS_AGENT_ENGINE_LOOKUP_H
 
-#include "common/rpc/wakeup.h"
+#include "proto/rpc/wakeup.h"
 
 #include <netdb.h>
 #include <stdbool.h>

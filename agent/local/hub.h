@@ -16,7 +16,7 @@
 
 #include "agent/core/exchange.h"
 #include "agent/local/protocol.h"
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 #include "common/log.h"
 
 struct local_hub;

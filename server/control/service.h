@@ -9,7 +9,7 @@
 #ifndef RS_SERVER_CONTROL_SERVICE_H
 #define RS_SERVER_CONTROL_SERVICE_H
 
-#include "common/rpc/rpc.h"
+#include "proto/rpc/rpc.h"
 #include "server/jobs/events.h"
 #include "server/jobs/status.h"
 

@@ -16,7 +16,7 @@
 #define RS_SERVER_CORE_LANE_H
 
 #include "common/error.h"
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 #include "proto/frame.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #define RS_SERVER_CORE_SLOT_H
 
 #include "common/dtype.h"
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 #include "proto/frame.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef RS_SERVER_JOIN_GREETING_GRPC_H
 #define RS_SERVER_JOIN_GREETING_GRPC_H
 
-#include "common/rpc/wakeup.h"
+#include "proto/rpc/wakeup.h"
 #include "server/join/handshake.h"
 
 struct grpc_greetings;

@@ -4,8 +4,8 @@
 #ifndef RS_SERVER_RUN_LANE_CONN_H
 #define RS_SERVER_RUN_LANE_CONN_H
 
-#include "common/rpc/wakeup.h"
 #include "common/wire.h"
+#include "proto/rpc/wakeup.h"
 #include "server/core/lane.h"
 
 #include <uv.h>

@@ -4,8 +4,8 @@
 #define RS_SERVER_RUN_LANE_UV_H
 
 #include "common/log.h"
-#include "common/rpc/rpc.h"
 #include "common/wire.h"
+#include "proto/rpc/rpc.h"
 #include "server/jobs/registry.h"
 #include "server/run/mailbox.h"
 

@@ -6,7 +6,7 @@
 #define RS_SERVER_RUN_MAILBOX_H
 
 #include "common/error.h"
-#include "common/rpc/wakeup.h"
+#include "proto/rpc/wakeup.h"
 
 #include <stdbool.h>
 #include <uv.h>

@@ -16,7 +16,7 @@
 
 #include "agent/core/exchange.h"
 #include "common/error.h"
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 #include "config/config.h"
 #include "proto/control.h"
 #include "proto/frame.h"

@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_RPC_H
 #define RS_TESTS_UNIT_FAKE_RPC_H
 
-#include "common/rpc/rpc.h"
+#include "proto/rpc/rpc.h"
 
 #include <check.h>
 #include <stdbool.h>

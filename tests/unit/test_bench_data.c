@@ -2,7 +2,7 @@
 /* The oracle of reduction-bench against the reduction kernels, and its statistics. */
 #include "bench/bench.h"
 
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 
 #include <check.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every table that this machine can run, against references written differently from the kernels (half types by
  * arithmetic instead of bits, float32 by way of double) and, bit for bit, against the scalar table. */
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loop that other threads wake, asleep in libuv or in a queue, which here is a semaphore. */
-#include "common/rpc/wakeup.h"
+#include "proto/rpc/wakeup.h"
 
 #include <check.h>
 #include <semaphore.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The happy path: the module lies beside libreduction.so, or in lib/ beside the bin/ of a program. Failure modes: it
  * was not built or not installed, gRPC's own libraries are missing, or it is of another version. */
-#include "common/rpc/rpc.h"
+#include "proto/rpc/rpc.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gRPC says, in words of ours. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the module shows to who has loaded it. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 __attribute__((visibility("default"))) const struct rpc_api *reduction_rpc(void);
 

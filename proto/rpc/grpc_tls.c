@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Certificates. A server asks for its own at every handshake, so that new ones take effect without a restart. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

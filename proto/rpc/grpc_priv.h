@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the module: the only files that know gRPC's types are the grpc_*.c beside this one. */
-#ifndef RS_RPC_GRPC_PRIV_H
-#define RS_RPC_GRPC_PRIV_H
+#ifndef RS_PROTO_RPC_GRPC_PRIV_H
+#define RS_PROTO_RPC_GRPC_PRIV_H
 
-#include "common/rpc/rpc.h"
+#include "proto/rpc/rpc.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>

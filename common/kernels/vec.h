@@ -14,7 +14,7 @@
 #ifndef RS_COMMON_KERNELS_VEC_H
 #define RS_COMMON_KERNELS_VEC_H
 
-#include "common/kernels_loops.h"
+#include "common/kernels/loops.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -37,14 +37,14 @@ static ALWAYS_INLINE vec_f64 get_source_f64(const char *s, enum rs_dtype dtype)
 #define T(name) name##_f32
 #define ELEMENT float
 #define LANES   F32_LANES
-#include "common/kernels_vec.inc"
+#include "common/kernels/vec.inc"
 #undef T
 #undef ELEMENT
 #undef LANES
 #define T(name) name##_f64
 #define ELEMENT double
 #define LANES   F64_LANES
-#include "common/kernels_vec.inc"
+#include "common/kernels/vec.inc"
 #undef T
 #undef ELEMENT
 #undef LANES

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX-512 F, BW, VL, DQ; see kernels_vec.h for the primitives. AVX512_BF16's conversion is of no use here: it flushes
+/* AVX-512 F, BW, VL, DQ; see vec.h for the primitives. AVX512_BF16's conversion is of no use here: it flushes
  * denormals to zero. */
-#include "common/kernels_impl.h"
+#include "common/kernels/impl.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 
@@ -133,7 +133,7 @@ static inline vec_f64 nan_f64(void)
 	return _mm512_castsi512_pd(_mm512_set1_epi64((long long)F64_NAN_BITS));
 }
 
-#include "common/kernels_vec.h"
+#include "common/kernels/vec.h"
 
 KERNELS_TABLE(avx512, rs_cpu_avx512);
 

@@ -2,7 +2,7 @@
 /* One server of gRPC's: what it listens on, how it treats connections, and the wait for its calls. A server of ours has
  * one at a time that takes calls, and maybe others whose last calls go on. */
 #include "common/address.h"
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -5,7 +5,7 @@
  *
  * The owner holds one reference and every operation under way another; the last one frees. Locks: rx and tx, each for
  * its half, also over the start of its operations, as gRPC demands; wake is taken last. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include "proto/piece.h"
 

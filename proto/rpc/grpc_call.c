@@ -3,7 +3,7 @@
  * messages. Whoever does not send a request, or take the last of an answer, is given up after a while. As in
  * grpc_stream.c the owner, here first the wait for the request and then the handler, holds a reference, and so does
  * every operation. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

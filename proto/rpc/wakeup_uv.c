@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/rpc/wakeup.h"
+#include "proto/rpc/wakeup.h"
 
 /* With the mutex. */
 static void unlink_one(struct wakeup *w)

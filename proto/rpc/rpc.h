@@ -11,8 +11,8 @@
  * The happy path of a stream is: a server's handler gets it, or stream_open; recv and send; finish; recv returns 0;
  * close. Failure modes: the peer or the connection is lost, or somebody cancels: recv and send return RPC_BROKEN, after
  * all that had arrived was read, and stream_error says why. */
-#ifndef RS_RPC_RPC_H
-#define RS_RPC_RPC_H
+#ifndef RS_PROTO_RPC_RPC_H
+#define RS_PROTO_RPC_RPC_H
 
 #include "common/error.h"
 

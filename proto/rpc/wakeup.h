@@ -4,10 +4,10 @@
  * A loop whose connections are the module's streams may sleep in a queue of the module instead of in libuv
  * (wakeups_serve): then what its streams bring is dealt with on the thread that has read it. Everything else that
  * wakes such a loop has to be a wakeup too, or a timer: it does not look at descriptors while it sleeps. */
-#ifndef RS_RPC_WAKEUP_H
-#define RS_RPC_WAKEUP_H
+#ifndef RS_PROTO_RPC_WAKEUP_H
+#define RS_PROTO_RPC_WAKEUP_H
 
-#include "common/rpc/rpc.h"
+#include "proto/rpc/rpc.h"
 
 #include <pthread.h>
 #include <uv.h>

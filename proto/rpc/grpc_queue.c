@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plain C. Runs everywhere, does the odd elements at the end of the vector kernels, and is the definition that they
  * are tested against. */
-#include "common/kernels_loops.h"
+#include "common/kernels/loops.h"
 
 static inline uint16_t load_u16(const void *p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AVX2 with F16C; see kernels_vec.h for the primitives. */
-#include "common/kernels_impl.h"
+/* AVX2 with F16C; see vec.h for the primitives. */
+#include "common/kernels/impl.h"
 
 #if defined(__AVX2__) && defined(__F16C__)
 
@@ -135,7 +135,7 @@ static inline vec_f64 nan_f64(void)
 	return _mm256_castsi256_pd(_mm256_set1_epi64x((long long)F64_NAN_BITS));
 }
 
-#include "common/kernels_vec.h"
+#include "common/kernels/vec.h"
 
 KERNELS_TABLE(avx2, rs_cpu_avx2);
 

@@ -7,7 +7,7 @@
 #ifndef RS_COMMON_KERNELS_IMPL_H
 #define RS_COMMON_KERNELS_IMPL_H
 
-#include "common/kernels.h"
+#include "common/kernels/kernels.h"
 
 #include <float.h>
 

@@ -5,7 +5,7 @@
  * many calls: refused with a status, unless an older call waits for a client that does nothing: then that one goes. No
  * descriptor is left for a connection: gRPC's listening socket then takes none for ever, which it says in its log, and
  * nowhere else; it is closed and opened again, and the calls of the old one go on. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 # libreduction-grpc.so, all that knows gRPC: left out where libgrpc is missing
-rpc_grpc_src := $(wildcard common/rpc/grpc_*.c)
+rpc_grpc_src := $(wildcard proto/rpc/grpc_*.c)
 ifeq ($(GRPC),on)
 lib += $(B)/lib/libreduction-grpc.so
 $(rpc_grpc_src:%.c=$(B)/%.o): private ISA := $(GRPC_CFLAGS)
@@ -9,5 +10,5 @@ $(B)/lib/libreduction-grpc.so: $(rpc_grpc_src:%.c=$(B)/%.o) $(libproto) $(libcom
 endif
 
 # what loads it
-librpc := $(B)/common/rpc/librpc.a
-$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard common/rpc/*.c)))
+librpc := $(B)/proto/rpc/librpc.a
+$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard proto/rpc/*.c)))

@@ -8,7 +8,7 @@
 #ifndef RS_COMMON_KERNELS_LOOPS_H
 #define RS_COMMON_KERNELS_LOOPS_H
 
-#include "common/kernels_impl.h"
+#include "common/kernels/impl.h"
 
 #include <string.h>
 

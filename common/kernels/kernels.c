@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/kernels_impl.h"
+#include "common/kernels/impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A question of a client and its answer, for programs that wait: one request, any number of messages. The next message
  * is asked for when the last one was taken, so that who is slow holds up nobody but itself. */
-#include "common/rpc/grpc_priv.h"
+#include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
 #include <stdatomic.h>

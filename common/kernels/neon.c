@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NEON of 64-bit ARM, where every processor has it; see kernels_vec.h for the primitives. Its own maximum and minimum
+/* NEON of 64-bit ARM, where every processor has it; see vec.h for the primitives. Its own maximum and minimum
  * are not used: they order -0 before +0, which `a > b ? a : b` does not. */
-#include "common/kernels_impl.h"
+#include "common/kernels/impl.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON)
 
@@ -127,7 +127,7 @@ static inline vec_f64 nan_f64(void)
 	return vreinterpretq_f64_u64(vdupq_n_u64(F64_NAN_BITS));
 }
 
-#include "common/kernels_vec.h"
+#include "common/kernels/vec.h"
 
 KERNELS_TABLE(neon, rs_cpu_always);
 

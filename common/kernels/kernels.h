@@ -9,8 +9,8 @@
  * A NaN keeps sign and payload and becomes quiet; of two the first argument's (acc) is taken; inf - inf and 0 * inf
  * give 0x7fc00000 (float64: 0x7ff8000000000000). That holds on every architecture. Pointers may have any alignment; n
  * counts elements; acc and src must not overlap. */
-#ifndef RS_COMMON_KERNELS_H
-#define RS_COMMON_KERNELS_H
+#ifndef RS_COMMON_KERNELS_KERNELS_H
+#define RS_COMMON_KERNELS_KERNELS_H
 
 #include "common/dtype.h"
 #include "common/error.h"
