@@ -8,8 +8,8 @@
  * a linear program: minimize T so that no link needs longer, all x(m) >= 0 and their sum is 1.
  *
  * Any thread; nothing here does I/O but printing. Times are seconds, for one byte where they are "of a network". */
-#ifndef RS_CONFIG_PLAN_H
-#define RS_CONFIG_PLAN_H
+#ifndef RS_CONFIG_PLAN_PLAN_H
+#define RS_CONFIG_PLAN_PLAN_H
 
 #include "common/error.h"
 #include "config/config.h"

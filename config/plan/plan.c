@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the machines to the best shares, and from shares to whole shards. */
-#include "config/plan.h"
+#include "config/plan/plan.h"
 
 #include "config/shardmap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl status: what reducers do, in tables for people, which name the rank that the others wait for. */
 #include "common/utf8.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl drain and reload. */
 #include "common/utf8.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machines of a job, and what a share of the work means for their links. */
-#include "config/plan.h"
+#include "config/plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>

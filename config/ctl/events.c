@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl events: each reducer's are read by a thread of its own, since one may be silent while another talks. */
 #include "common/utf8.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"
 
 #include <errno.h>

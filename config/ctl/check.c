@@ -3,7 +3,7 @@
  * on this one is no fault, and what this user may not read was not looked at. */
 #include "common/auth.h"
 #include "common/tls.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 #include "config/value.h"
 #include "proto/frame.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether reducers help, in a sentence. */
-#include "config/plan.h"
+#include "config/plan/plan.h"
 
 #include "config/value.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan as YAML comments for people, which may stand above the map, and as JSON. */
-#include "config/plan.h"
+#include "config/plan/plan.h"
 
 #include "config/value.h"
 

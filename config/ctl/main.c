@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reductionctl: checks and shows configurations, and plans the shard map. */
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 
 #include "common/version.h"
 #include "config/config.h"
-#include "config/plan.h"
+#include "config/plan/plan.h"
 #include "config/schema.h"
 #include "config/value.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whom the commands that watch and steer ask, and how. */
 #include "common/auth.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 #include "config/schema.h"
 #include "config/tls_texts.h"
 #include "config/value.h"

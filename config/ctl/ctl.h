@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of reductionctl, and what those that ask reducers have in common. */
-#ifndef RS_CONFIG_REDUCTIONCTL_H
-#define RS_CONFIG_REDUCTIONCTL_H
+#ifndef RS_CONFIG_CTL_CTL_H
+#define RS_CONFIG_CTL_CTL_H
 
 #include "common/tls.h"
 #include "config/config.h"
@@ -34,7 +34,7 @@ struct command {
 	unsigned options_n;
 };
 
-/* reductionctl_check.c */
+/* check.c */
 int run_check(const struct call *call, struct rs_err *e);
 
 extern const struct command status_command, events_command, drain_command, reload_command;

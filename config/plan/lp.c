@@ -2,7 +2,7 @@
 /* The linear program, solved by COIN-OR's Clp: of the solvers in Debian it has both a licence that an Apache-2.0 binary
  * may be linked with (EPL; GLPK is GPL, HiGHS is not in Debian 12) and a C interface with a pkg-config file, which
  * lp_solve lacks. Only reductionctl is linked with it. */
-#include "config/plan.h"
+#include "config/plan/plan.h"
 
 #ifdef HAVE_CLP
 #include <Clp_C_Interface.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/utf8.h"
-#include "config/reductionctl.h"
+#include "config/ctl/ctl.h"
 
 #include <inttypes.h>
 #include <math.h>
