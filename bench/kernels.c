@@ -8,8 +8,8 @@
  * With --reducer only what a reducer does: sums whose source, a chunk just received, is in L2 and whose accumulators
  * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
  * a slow phase of the machine does not change their ratio. */
-#include "bench/early.h"
 #include "common/kernels/kernels.h"
+#include "bench/early.h"
 
 #include <getopt.h>
 #include <stdio.h>
