@@ -12,7 +12,8 @@ deb_libxxhash     := libxxhash-dev
 deb_libcrypto     := libssl-dev
 deb_libssl        := libssl-dev
 deb_check         := check
-deb_protoc-c      := protobuf-c-compiler
+deb_protoc        := protobuf-compiler
+deb_protoc-gen-c  := protobuf-c-compiler
 deb_$(firstword $(PKG_CONFIG)) := pkg-config
 deb_$(firstword $(CC))         := $(patsubst cc,gcc,$(firstword $(CC)))
 
@@ -21,7 +22,8 @@ need_program = $(if $(call probe,program '$(1)'),,$(call missing,$(1)))
 need_package = $(if $(call probe,package '$(PKG_CONFIG)' $(1)),,$(call missing,$(1)))
 $(call need_program,$(firstword $(CC)))
 $(call need_program,$(firstword $(PKG_CONFIG)))
-$(call need_program,protoc-c)
+$(call need_program,protoc)
+$(call need_program,protoc-gen-c)
 ifeq ($(call probe,package '$(PKG_CONFIG)' $(PKGS)),)
 $(foreach p,$(PKGS),$(call need_package,$(p)))
 endif

@@ -5,5 +5,7 @@ libproto  := $(B)/proto/libproto.a
 $(libproto): $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c)) $(gen_proto:%=$(B)/gen/proto/%.pb-c.o)
 $(B)/gen/proto/%.pb-c.c $(B)/gen/proto/%.pb-c.h: proto/%.proto
 	@mkdir -p $(B)/gen
-	protoc-c --c_out=$(B)/gen $<
+	protoc --c_out=$(B)/gen $<
+# make must not delete a file that no rule names, and then generate it again
+.SECONDARY: $(gen_h:.h=.c)
 include proto/rpc/module.mk

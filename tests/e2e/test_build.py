@@ -127,7 +127,8 @@ exec pkg-config "$@"
 
     def test_programs_that_are_not_on_the_path(self):
         compilers = r"(.*-)?(gcc|g\+\+|c\+\+|cc|c89|c99|cpp)(-.*)?"
-        for without, expected in ((r"protoc-c", "protoc-c was not found: install Debian's package protobuf-c-compiler"),
+        for without, expected in ((r"protoc", "protoc was not found: install Debian's package protobuf-compiler"),
+                                  (r"protoc-gen-c", "protoc-gen-c was not found: install Debian's package protobuf-c-compiler"),
                                   (r"(.*-)?pkg-?conf(ig)?", "pkg-config was not found: install Debian's package pkg-config"),
                                   (compilers + r"|clang.*", "cc was not found: install Debian's package gcc")):
             with self.subTest(without):

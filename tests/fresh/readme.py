@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README's job file and its Python and C examples, taken from its text and run against an installed version."""
 
+import itertools
 import re
 
 from root import TREE
 
 FOLDER = "/home/user/example"
+ports = itertools.count(7600, 2)  # roots share the network of this machine
 RUN = """set -e
 mkdir -p {folder} && cd {folder}
+reducers=
 for i in 0 1; do
-	reduction-server --listen 127.0.0.1:760$i >r$i.log 2>&1 &
+	reduction-server --listen 127.0.0.1:$(({port} + i)) >r$i.log 2>&1 &
+	reducers="$reducers $!"
 done
-trap 'kill $(jobs -p)' EXIT
+trap 'kill $reducers' EXIT
 {setup}
 for rank in 0 1 2 3; do
 	RANK=$rank WORLD_SIZE=4 REDUCTION_CONFIG=job.yaml {command} >rank$rank.log 2>&1 &
@@ -47,10 +51,10 @@ def the_one(text, language, word):
     return found[0]
 
 
-def job(text):
+def job(text, port):
     """The README's job file with addresses of this machine."""
     yaml = the_one(text, "yaml", "reducers:")
-    return yaml.replace("10.0.0.11:7600", "127.0.0.1:7600").replace("10.0.0.12:7600", "127.0.0.1:7601")
+    return yaml.replace("10.0.0.11:7600", f"127.0.0.1:{port}").replace("10.0.0.12:7600", f"127.0.0.1:{port + 1}")
 
 
 def python_program(text):
@@ -73,13 +77,14 @@ def write(root, name, text):
 def examples(root, variant, log):
     """Runs them with 4 ranks and 2 reducers. Returns what went wrong."""
     text = root.must("cat README.md", folder=TREE)
-    write(root, "job.yaml", job(text))
+    port = next(ports)
+    write(root, "job.yaml", job(text, port))
     write(root, "program.py", python_program(text))
     write(root, "program.c", c_program(text))
-    write(root, "python.sh", RUN.format(folder=FOLDER, setup="", command="/usr/bin/python3 program.py"))
+    write(root, "python.sh", RUN.format(folder=FOLDER, port=port, setup="", command="/usr/bin/python3 program.py"))
     build = the_one(text.replace("`cc program.c", "```build\ncc program.c").replace("--libs reduction)`", "--libs reduction)\n```"),
                     "build", "cc").strip()  # fmt: skip
-    write(root, "c.sh", RUN.format(folder=FOLDER, setup=build, command="./a.out"))
+    write(root, "c.sh", RUN.format(folder=FOLDER, port=port, setup=build, command="./a.out"))
     for language, expected in (("python", "4.0 4.0"), ("c", "x is 4.0")):
         status, output = variant.run(root, f"sh {language}.sh", log, folder=FOLDER, limit=120)
         if status or output.count(expected) != 4:
