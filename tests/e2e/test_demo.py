@@ -6,11 +6,23 @@ Runs beside others.
 
 import importlib.util
 import os
+import pathlib
+import pty
 import re
+import select
 import signal
 import unittest
 
 import harness
+
+
+def read(path):
+    """The content of a file of /proc; nothing if its process has ended."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
 
 MISSING = [name for name in ("torch", "sklearn") if importlib.util.find_spec(name) is None]
 
@@ -54,6 +66,34 @@ class Demo(unittest.TestCase):
         p.signal(signal.SIGINT)
         self.assertEqual(p.wait(30), 130, p.report())
         self.assertEqual(list(self.cluster.dir.iterdir()), [])
+
+    def test_interrupted_while_it_compiles(self):
+        """Ctrl-C in a terminal: make, the compilers and the temporary files go."""
+        build = self.cluster.dir / "build"
+        temporary = self.cluster.dir / "tmp"
+        temporary.mkdir()
+        env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(harness.ROOT)
+            os.execvpe("make", ["make", "demo", f"BUILD={build}"], dict(env, TMPDIR=str(temporary)))
+        said = b""
+        while b"compiling: " not in said:
+            self.assertTrue(select.select([terminal], [], [], 120)[0], said)
+            said += os.read(terminal, 4096)
+        os.write(terminal, b"\x03")
+        while select.select([terminal], [], [], 120)[0]:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:  # the last process has closed the terminal
+                break
+        os.close(terminal)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.assertNotEqual(status, 0, said)
+        self.assertNotIn(b"A convolutional network", said)
+        self.assertEqual(list(temporary.iterdir()), [])
+        left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(build).encode() in read(p)]
+        self.assertEqual(left, [])
 
     def test_a_reducer_dies(self):
         p = self.start(1000)

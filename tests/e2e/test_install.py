@@ -147,6 +147,19 @@ class Install(unittest.TestCase):
             self.make("uninstall", root)
             self.assertEqual(self.files(root), [])
 
+    def test_uninstall_leaves_no_folder_of_ours(self):
+        """Folders that the installation made go with it; folders that were there before, or that hold more, stay."""
+        with tempfile.TemporaryDirectory(prefix="reduction-") as name:
+            root = pathlib.Path(name)
+            (root / "bin").mkdir()
+            for _ in range(2):  # the second installation finds the folders of the first
+                self.make("install", "", prefix=root)
+            self.assertTrue((root / "lib" / "pkgconfig").is_dir())
+            (root / "include" / "other.h").write_text("")
+            self.make("uninstall", "", prefix=root)
+            left = sorted(str(p.relative_to(root)) for p in root.rglob("*"))
+            self.assertEqual(left, ["bin", "include", "include/other.h"])
+
 
 if __name__ == "__main__":
     harness.main()

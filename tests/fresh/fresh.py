@@ -10,7 +10,7 @@ Between roots, and from run to run, only downloaded packages are kept (--cache),
 compiled objects are kept by ccache (CCACHE=, whose key has the compiler, its flags and the preprocessed source), so that
 every Debian compiles each file once; --no-ccache compiles everything in every root.
 
-Ends with a table and the line "N passed, N failed, N skipped". Exit status: 0 all passed, 1 something failed, 77 roots
+Ends with a table. Exit status: 0 all passed, 1 something failed, 77 roots
 cannot be made here (the reason is printed), 2 wrong usage.
 """
 
@@ -117,7 +117,7 @@ def main():
     args = parse_arguments()
     reason = why_not()
     if reason:
-        print(f"fresh: skipped: {reason}\n0 passed, 0 failed, 1 skipped")
+        print(f"fresh: skipped: {reason}")
         return SKIPPED
     started = time.monotonic()
     shutil.rmtree(args.cache / "run", ignore_errors=True)
@@ -137,7 +137,7 @@ def main():
     shutil.rmtree(args.cache / "run", ignore_errors=True)
     failed = report.count("FAIL")
     print(f"commit {commit}, {time.monotonic() - started:.0f} s: {shlex.join(sys.argv)}")
-    print(f"{report.count('ok')} passed, {failed} failed, 0 skipped")
+    print(f"fresh: {report.count('ok')} steps ok, {failed} failed")
     return 1 if failed else 0
 
 
