@@ -84,7 +84,8 @@ deps: ## install the Debian packages that building, testing and the demo need
 
 install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR as usual
 	$(if $(DESTDIR),install -d,deploy/folders.sh make $(made_folders)) \
-		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples)
+		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples \
+		$(addprefix $(DOCDIR)/,$(doc_folders)))
 	install -m 755 $(bin) $(DESTDIR)$(BINDIR)
 	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
@@ -95,7 +96,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 		deploy/reduction.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
 	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
 	install -m 644 $(python_files) $(DESTDIR)$(PYTHONDIR)/reduction
-	install -m 644 $(doc_files) $(DESTDIR)$(DOCDIR)
+	for f in $(doc_files); do install -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
 	install -m 644 $(example_files) $(DESTDIR)$(DOCDIR)/examples
 	echo "installed below $(DESTDIR)$(PREFIX)"
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
@@ -122,7 +123,10 @@ help: ## this list
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
-doc_files     := $(wildcard README.md LICENSE)
+# documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
+doc_files     := LICENSE $(filter-out $(BUILD)/% build/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
+                 config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py) agent/include/reduction.h
+doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))
 
 .PHONY: all deps install uninstall clean help FORCE
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

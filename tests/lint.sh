@@ -65,11 +65,23 @@ compile() {
 	return $status
 }
 
+subjects() { # of commits that are newer than this check; without git or its history there are none to look at
+	local old=34f80ea27988f618db3d4033bd4a72cb893d0116 areas='^[a-z0-9][a-z0-9_./-]*(, [a-z0-9_./-]+)*: [a-z]'
+	local no_verb=': (an?|the|its?|what|who|which|that|this|there|no|nobody|when|where|how) '
+	git merge-base --is-ancestor $old HEAD 2>/dev/null || return 0
+	git log --no-merges --format='%h %s' $old..HEAD | awk -v areas="$areas" -v no_verb="$no_verb" '
+		{ id = $1; sub(/^[^ ]* /, "") }
+		length > 60 { print "commit " id ": the subject has " length " characters, at most 60 are allowed: " $0; bad = 1 }
+		$0 !~ areas || $0 ~ no_verb { print "commit " id ": the subject is not \"area: verb what\": " $0; bad = 1 }
+		END { exit bad }'
+}
+
 check "clang-format (make format)" format
 check "licence line" licence
 check "size" size
 check "shellcheck" shellcheck "${scripts[@]}"
 check "python" compile
+check "commit subjects" subjects
 check "clang-tidy" mistakes
 check "dead stores" dead_stores
 [ $failed = 0 ]

@@ -3,6 +3,7 @@
 
 import itertools
 import re
+import textwrap
 
 from root import TREE
 
@@ -24,8 +25,8 @@ done
 for pid in $ranks; do wait $pid || {{ cat *.log; exit 1; }}; done
 cat rank*.log
 """
-C_FRAME = """#include <stdio.h>
-%s
+C_FRAME = """#include <reduction.h>
+#include <stdio.h>
 int main(void)
 {
 	enum { n = 1000 };
@@ -40,8 +41,8 @@ int main(void)
 
 
 def blocks(text, language):
-    """The code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    """The code blocks of one language; a block in a list is indented."""
+    return [textwrap.dedent(b) for b in re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.M | re.S)]
 
 
 def the_one(text, language, word):
@@ -65,9 +66,7 @@ def python_program(text):
 
 def c_program(text):
     """The README's C example in a main()."""
-    code = the_one(text, "c", "reduction_open")
-    head, body = code.split("\n", 1)
-    return C_FRAME % (head, body)
+    return C_FRAME % the_one(text, "c", "reduction_open")
 
 
 def write(root, name, text):
@@ -82,8 +81,7 @@ def examples(root, variant, log):
     write(root, "program.py", python_program(text))
     write(root, "program.c", c_program(text))
     write(root, "python.sh", RUN.format(folder=FOLDER, port=port, setup="", command="/usr/bin/python3 program.py"))
-    build = the_one(text.replace("`cc program.c", "```build\ncc program.c").replace("--libs reduction)`", "--libs reduction)\n```"),
-                    "build", "cc").strip()  # fmt: skip
+    (build,) = re.findall(r"`(cc program\.c .*?)`", text)
     write(root, "c.sh", RUN.format(folder=FOLDER, port=port, setup=build, command="./a.out"))
     for language, expected in (("python", "4.0 4.0"), ("c", "x is 4.0")):
         status, output = variant.run(root, f"sh {language}.sh", log, folder=FOLDER, limit=120)
