@@ -338,7 +338,7 @@ int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, st
 	return RS_OK;
 }
 
-/* A ticket has come: it takes the place of the one before, see wire_connect. */
+/* A ticket has come: it takes the place of the one before, see tcp_conn_connect. */
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
 	SSL_SESSION **slot = SSL_get_app_data(ssl);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a reducer or a worker is set up with for TLS 1.3: certificates, keys, authorities. A context is an OpenSSL
- * SSL_CTX; connections (common/wire.h) hold it for as long as they need it, so that it may be replaced and freed at any
- * time while they go on. A context belongs to any thread once it is made.
+ * SSL_CTX; connections (common/tcp_conn.h) hold it for as long as they need it, so that it may be replaced and freed at
+ * any time while they go on. A context belongs to any thread once it is made.
  *
  * TLS 1.3 alone, the protocol's name "reduction/1" by ALPN on both sides, AES-128-GCM first where the processor has
  * instructions for it and ChaCha20-Poly1305 where it has not, no early data. A reducer gives out tickets and keeps

@@ -7,7 +7,7 @@
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
-#include "common/wire.h"
+#include "common/tcp_conn.h"
 #include "proto/control.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ enum conn_state {
 	CONN_UP,
 };
 
-/* Invariant: from CONNECTING on wire.fd >= 0 and is polled for. */
+/* Invariant: from CONNECTING on tcp.fd >= 0 and is polled for. */
 struct tcp {
 	struct conn conn;
 	struct engine_address address;
@@ -42,7 +42,7 @@ struct tcp {
 	bool local;      /* both ends are on this machine */
 	uint32_t serial; /* of the socket: what was reported of an earlier one does not count */
 	uint32_t events; /* that are polled for */
-	struct wire wire;
+	struct tcp_conn tcp;
 };
 
 static uint64_t now(const struct tcp *c)
@@ -73,8 +73,8 @@ static void shut_down(struct tcp *c)
 {
 	release(c);
 	if (c->state >= CONN_CONNECTING) {
-		engine_poll_remove(&c->conn.en->poll, c->wire.fd);
-		wire_close(&c->wire);
+		engine_poll_remove(&c->conn.en->poll, c->tcp.fd);
+		tcp_conn_close(&c->tcp);
 		c->serial++;
 	}
 	c->state = CONN_IDLE; /* when it was RESOLVING conn_looked_up sees that we went on */
@@ -90,17 +90,17 @@ static void lose(struct tcp *c, const char *why)
 	exchange_disconnected(c->conn.en->x, c->conn.link, why, now(c));
 }
 
-/* The same for an error of the system, or of what the wire knows. */
+/* The same for an error of the system, or the one that the connection itself noted. */
 static void lose_for(struct tcp *c, int error)
 {
-	struct wire w = {.error = error};
-	char buf[WIRE_REASON];
+	struct tcp_conn w = {.error = error};
+	char buf[TCP_CONN_REASON];
 
-	lose(c, wire_reason(error ? &w : &c->wire, buf));
+	lose(c, tcp_conn_reason(error ? &w : &c->tcp, buf));
 }
 
-/* Reads once, `inside` the wire or not. Returns the bytes that were asked for and not there (> 0: nothing more is there
- * now), 0 when there may be more, -1 at the end. */
+/* Reads once, `inside` or from the socket. Returns the bytes that were asked for and not there (> 0: nothing more is
+ * there now), 0 when there may be more, -1 at the end. */
 static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
 {
 	struct iovec iov[2];
@@ -112,7 +112,7 @@ static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
 		asked += iov[i].iov_len;
 	if (asked == 0)
 		return 1; /* the exchange wants the connection closed */
-	got = inside ? wire_recv_inside(&c->wire, iov, n) : wire_recv(&c->wire, iov, n);
+	got = inside ? tcp_conn_recv_inside(&c->tcp, iov, n) : tcp_conn_recv(&c->tcp, iov, n);
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return (ssize_t)asked;
 	if (got <= 0)
@@ -127,10 +127,10 @@ static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
 /* The write side failed: what stands unread may say why. */
 static void lose_after_write(struct tcp *c)
 {
-	char buf[WIRE_REASON];
+	char buf[TCP_CONN_REASON];
 	size_t total = 0;
 
-	wire_reason(&c->wire, buf);
+	tcp_conn_reason(&c->tcp, buf);
 	while (total < CONN_READ_AHEAD * 4 && read_once(c, &total, false) == 0)
 		continue;
 	lose(c, buf);
@@ -146,14 +146,14 @@ static void poll_for(struct tcp *c, uint32_t events)
 	if (events == c->events)
 		return;
 	c->events = events;
-	engine_poll_change(&c->conn.en->poll, c->wire.fd, events, key(c));
+	engine_poll_change(&c->conn.en->poll, c->tcp.fd, events, key(c));
 }
 
 static void take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
 
-	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->wire.fd, &signal)))
+	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->tcp.fd, &signal)))
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));
 }
 
@@ -165,7 +165,7 @@ static bool conn_send(struct tcp *c, bool in_turn)
 	bool full = false, sent_any = false;
 	unsigned n;
 
-	if (!wire_flush(&c->wire)) {
+	if (!tcp_conn_flush(&c->tcp)) {
 		lose_after_write(c);
 		return false;
 	}
@@ -177,7 +177,7 @@ static bool conn_send(struct tcp *c, bool in_turn)
 
 		for (unsigned i = 0; i < n; i++)
 			left += iov[i].iov_len;
-		sent = wire_send(&c->wire, iov, n);
+		sent = tcp_conn_send(&c->tcp, iov, n);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
 			lose_after_write(c);
 			return false;
@@ -189,7 +189,7 @@ static bool conn_send(struct tcp *c, bool in_turn)
 			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
 		}
 	}
-	poll_for(c, EPOLLIN | (full || wire_unsent(&c->wire) ? EPOLLOUT : 0));
+	poll_for(c, EPOLLIN | (full || tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 	return in_turn && sent_any && !full;
 }
 
@@ -212,7 +212,7 @@ static void conn_read(struct tcp *c)
 				return;
 		}
 	}
-	while (rc >= 0 && wire_pending(&c->wire)) {
+	while (rc >= 0 && tcp_conn_pending(&c->tcp)) {
 		rc = read_once(c, &total, true);
 		if (rc > 0)
 			break;
@@ -231,7 +231,7 @@ static void lose_foreign(struct tcp *c)
 	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct control_refused refused;
 	char text[sizeof refused.message + 64];
-	ssize_t got = recv(c->wire.fd, in, sizeof in, MSG_DONTWAIT);
+	ssize_t got = recv(c->tcp.fd, in, sizeof in, MSG_DONTWAIT);
 	struct frame f;
 	struct rs_err e;
 
@@ -250,16 +250,16 @@ static void conn_up(struct tcp *c)
 	uint8_t binding[TLS_BINDING];
 	struct rs_err e;
 
-	if (c->wire.ssl && tls_binding(c->wire.ssl, binding, &e)) {
+	if (c->tcp.ssl && tls_binding(c->tcp.ssl, binding, &e)) {
 		lose(c, e.msg);
 		return;
 	}
-	if (c->wire.ssl)
+	if (c->tcp.ssl)
 		exchange_bind(c->conn.en->x, c->conn.link, binding, sizeof binding);
 	c->state = CONN_UP;
 	c->shut = false;
-	c->local = tcp_peer(c->wire.fd) == TCP_PEER_LOCAL;
-	log_conn(c, "reducer-connected", c->wire.ssl && SSL_session_reused(c->wire.ssl) ? "TLS session resumed" : "");
+	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;
+	log_conn(c, "reducer-connected", c->tcp.ssl && SSL_session_reused(c->tcp.ssl) ? "TLS session resumed" : "");
 	exchange_connected(c->conn.en->x, c->conn.link, now(c));
 	conn_service(&c->conn);
 }
@@ -268,15 +268,15 @@ static void go_on_securing(struct tcp *c)
 {
 	struct rs_err e;
 
-	switch (wire_handshake(&c->wire, &e)) {
-	case WIRE_UP:
+	switch (tcp_conn_handshake(&c->tcp, &e)) {
+	case TCP_CONN_UP:
 		conn_up(c);
 		break;
-	case WIRE_WAIT:
-		poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
+	case TCP_CONN_WAIT:
+		poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 		break;
-	case WIRE_FAILED:
-		if (c->wire.foreign)
+	case TCP_CONN_FAILED:
+		if (c->tcp.not_tls)
 			lose_foreign(c);
 		else
 			lose(c, e.msg);
@@ -292,16 +292,16 @@ static void finish_connect(struct tcp *c)
 	socklen_t len = sizeof error;
 	struct rs_err e;
 
-	if (getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
 	/* a port of this machine that nobody listens on may answer from the very socket that connects */
-	if (!error && tcp_peer(c->wire.fd) == TCP_PEER_SELF)
+	if (!error && tcp_peer(c->tcp.fd) == TCP_PEER_SELF)
 		error = ECONNREFUSED;
 	if (error) {
 		lose_for(c, error);
 	} else if (!peer) {
 		conn_up(c);
-	} else if (wire_connect(&c->wire, c->wire.fd, tls->ctx, peer->name, &peer->session, &e)) {
+	} else if (tcp_conn_connect(&c->tcp, c->tcp.fd, tls->ctx, peer->name, &peer->session, &e)) {
 		lose(c, e.msg);
 	} else {
 		c->state = CONN_SECURING;
@@ -350,8 +350,8 @@ static int open_socket(const struct tcp *c)
 /* Connects to the address that was found. */
 static void begin_connect(struct tcp *c)
 {
-	wire_plain(&c->wire, open_socket(c));
-	if (c->wire.fd < 0) {
+	tcp_conn_plain(&c->tcp, open_socket(c));
+	if (c->tcp.fd < 0) {
 		int error = errno;
 
 		c->state = CONN_IDLE;
@@ -359,10 +359,10 @@ static void begin_connect(struct tcp *c)
 		return;
 	}
 	c->events = EPOLLOUT;
-	if (engine_poll_add(&c->conn.en->poll, c->wire.fd, c->events, key(c))) {
+	if (engine_poll_add(&c->conn.en->poll, c->tcp.fd, c->events, key(c))) {
 		int error = errno;
 
-		wire_close(&c->wire);
+		tcp_conn_close(&c->tcp);
 		c->state = CONN_IDLE;
 		lose_for(c, error);
 		return;
@@ -421,8 +421,8 @@ static bool conn_service(struct conn *conn)
 	case EXCHANGE_SHUTDOWN:
 		if (c->state == CONN_UP && !c->shut) {
 			c->shut = true;
-			wire_shutdown(&c->wire);
-			poll_for(c, EPOLLIN | (wire_unsent(&c->wire) ? EPOLLOUT : 0));
+			tcp_conn_shutdown(&c->tcp);
+			poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 		}
 		break;
 	case EXCHANGE_CLOSE:
@@ -463,7 +463,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	if (!c)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
-	c->wire.fd = -1;
+	c->tcp.fd = -1;
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);
 	if (rc) {
 		free(c);

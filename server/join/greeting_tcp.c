@@ -38,10 +38,10 @@ struct greeting {
 	struct deadline deadline;
 	struct greetings *all;
 	struct watcher *watcher; /* NULL: nothing watches fd */
-	struct wire wire;
+	struct tcp_conn tcp;
 	uint8_t first[TLS_FIRST];
 	uint8_t first_n;
-	bool sorted;             /* it is known whether it speaks TLS; wire.ssl: it does */
+	bool sorted;             /* it is known whether it speaks TLS; tcp.ssl: it does */
 	struct channel *channel; /* NULL: it is plain */
 	struct handshake shake;
 };
@@ -79,14 +79,14 @@ static void greeting_free(struct greeting *g)
 static void greeting_close(struct greeting *g)
 {
 	greeting_unwatch(g);
-	wire_close(&g->wire);
+	tcp_conn_close(&g->tcp);
 	greeting_free(g);
 }
 
 /* What the peer has yet to do, for sentences. */
 static const char *lacks(const struct greeting *g)
 {
-	return g->sorted && g->wire.up ? handshake_lacks(&g->shake) : "TLS handshake";
+	return g->sorted && g->tcp.up ? handshake_lacks(&g->shake) : "TLS handshake";
 }
 
 /* Once for each, before it leaves or goes. */
@@ -95,7 +95,7 @@ static void report(const struct greeting *g, const struct control_refused *refus
 	struct rs_err why;
 
 	rs_fail(&why, refused->code, "%s", refused->message);
-	g->all->opt.turned_away(g->all->opt.ctx, g->wire.fd, &why);
+	g->all->opt.turned_away(g->all->opt.ctx, g->tcp.fd, &why);
 }
 
 /* False when the peer cannot be told. Before TLS has begun a worker with TLS understands a plain one too; in the middle
@@ -106,13 +106,13 @@ static bool send_refused(struct greeting *g, const struct control_refused *refus
 	struct iovec iov = {frame, handshake_pack_refused(frame, refused)};
 
 	/* the first bytes on this connection, but for a CHALLENGE: they always fit the socket's buffer */
-	return g->wire.up && wire_send(&g->wire, &iov, 1) >= 0;
+	return g->tcp.up && tcp_conn_send(&g->tcp, &iov, 1) >= 0;
 }
 
 /* This and what follows return whether the greeting is still there. */
 static bool greeting_leave(struct greeting *g)
 {
-	wire_shutdown(&g->wire);
+	tcp_conn_shutdown(&g->tcp);
 	deadlines_leave(&g->all->deadlines, &g->deadline, uv_now(g->all->opt.loop));
 	return true;
 }
@@ -131,7 +131,7 @@ static bool greeting_admit(struct greeting *g, const struct handshake_result *wh
 	struct control_refused refused = {0};
 
 	greeting_unwatch(g); /* as soon as it is its lane's, the descriptor may be watched there, or closed */
-	if (g->all->opt.hello(g->all->opt.ctx, &g->wire, who, &refused) == RS_OK) {
+	if (g->all->opt.hello(g->all->opt.ctx, &g->tcp, who, &refused) == RS_OK) {
 		greeting_free(g);
 		return false;
 	}
@@ -149,7 +149,7 @@ static bool discard(int fd)
 /* Waits for the peer to close. */
 static bool greeting_linger(struct greeting *g)
 {
-	if (wire_flush(&g->wire) && discard(g->wire.fd))
+	if (tcp_conn_flush(&g->tcp) && discard(g->tcp.fd))
 		return true;
 	greeting_close(g);
 	return false;
@@ -190,7 +190,7 @@ static bool greeting_sort(struct greeting *g, bool *ret)
 	struct rs_err e;
 
 	while (found == TLS_MAY_BEGIN) {
-		ssize_t got = recv(g->wire.fd, g->first + g->first_n, TLS_FIRST - g->first_n, MSG_DONTWAIT);
+		ssize_t got = recv(g->tcp.fd, g->first + g->first_n, TLS_FIRST - g->first_n, MSG_DONTWAIT);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -206,7 +206,7 @@ static bool greeting_sort(struct greeting *g, bool *ret)
 		*ret = greeting_mismatched(g, found);
 		return false;
 	}
-	if (wire_accept(&g->wire, g->wire.fd, g->all->opt.tls, g->first, g->first_n, &e)) {
+	if (tcp_conn_accept(&g->tcp, g->tcp.fd, g->all->opt.tls, g->first, g->first_n, &e)) {
 		struct control_refused refused = handshake_refusal(&e);
 
 		*ret = greeting_refuse(g, &refused);
@@ -223,11 +223,11 @@ static int greeting_bind(struct greeting *g, struct rs_err *e)
 	g->channel = malloc(sizeof *g->channel);
 	if (!g->channel)
 		return rs_fail(e, RS_ENOMEM, "this reducer has no memory for TLS");
-	tls_peer_names(g->wire.ssl, g->channel->names);
-	to.peer = SSL_get0_peer_certificate(g->wire.ssl) ? g->channel->names : NULL;
+	tls_peer_names(g->tcp.ssl, g->channel->names);
+	to.peer = SSL_get0_peer_certificate(g->tcp.ssl) ? g->channel->names : NULL;
 	to.binding = g->channel->binding;
 	handshake_set_channel(&g->shake, &to);
-	return tls_binding(g->wire.ssl, g->channel->binding, e);
+	return tls_binding(g->tcp.ssl, g->channel->binding, e);
 }
 
 /* Goes on with TLS; as greeting_sort. */
@@ -236,18 +236,18 @@ static bool greeting_secure(struct greeting *g, bool *ret)
 	struct control_refused refused;
 	struct rs_err e;
 
-	switch (wire_handshake(&g->wire, &e)) {
-	case WIRE_UP:
+	switch (tcp_conn_handshake(&g->tcp, &e)) {
+	case TCP_CONN_UP:
 		if (greeting_bind(g, &e) == RS_OK)
 			return true;
 		refused = handshake_refusal(&e);
 		*ret = greeting_refuse(g, &refused);
 		break;
-	case WIRE_WAIT:
+	case TCP_CONN_WAIT:
 		*ret = true;
 		break;
-	case WIRE_FAILED:
-		if (g->wire.eof || g->wire.error) {
+	case TCP_CONN_FAILED:
+		if (g->tcp.eof || g->tcp.error) {
 			*ret = greeting_lost(g);
 		} else { /* TLS itself has told the peer */
 			refused = handshake_refusal(&e);
@@ -267,7 +267,7 @@ static bool greeting_read(struct greeting *g)
 
 	if (g->deadline.leaves)
 		return greeting_linger(g);
-	if ((!g->sorted && !greeting_sort(g, &there)) || (!g->wire.up && !greeting_secure(g, &there)))
+	if ((!g->sorted && !greeting_sort(g, &there)) || (!g->tcp.up && !greeting_secure(g, &there)))
 		return there;
 	for (;;) {
 		uint8_t *at;
@@ -275,7 +275,7 @@ static bool greeting_read(struct greeting *g)
 		ssize_t got;
 
 		iov.iov_base = at;
-		got = wire_recv(&g->wire, &iov, 1);
+		got = tcp_conn_recv(&g->tcp, &iov, 1);
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return true;
 		if (got <= 0)
@@ -286,13 +286,13 @@ static bool greeting_read(struct greeting *g)
 		case HANDSHAKE_SEND:
 			/* as in send_refused: it fits */
 			iov = (struct iovec){res.frame, res.frame_len};
-			if (wire_send(&g->wire, &iov, 1) != (ssize_t)res.frame_len)
+			if (tcp_conn_send(&g->tcp, &iov, 1) != (ssize_t)res.frame_len)
 				return greeting_lost(g);
 			break;
 		case HANDSHAKE_ADMIT:
 			return greeting_admit(g, &res);
 		case HANDSHAKE_REFUSED:
-			if (!g->wire.ssl && tls_beginning(g->shake.head, FRAME_HEADER) == TLS_BEGINS)
+			if (!g->tcp.ssl && tls_beginning(g->shake.head, FRAME_HEADER) == TLS_BEGINS)
 				return greeting_mismatched(g, TLS_BEGINS);
 			return greeting_refuse(g, &res.refused);
 		}
@@ -304,14 +304,14 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 /* What TLS has to say may not fit the socket. */
 static int greeting_events(const struct greeting *g)
 {
-	return UV_READABLE | (wire_unsent(&g->wire) ? UV_WRITABLE : 0);
+	return UV_READABLE | (tcp_conn_unsent(&g->tcp) ? UV_WRITABLE : 0);
 }
 
 static void greeting_watch(struct greeting *g)
 {
 	struct watcher *w = malloc(sizeof *w);
 
-	if (!w || uv_poll_init_socket(g->all->opt.loop, &w->poll, g->wire.fd)) {
+	if (!w || uv_poll_init_socket(g->all->opt.loop, &w->poll, g->tcp.fd)) {
 		free(w);
 		greeting_close(g);
 		return;
@@ -332,7 +332,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		return;
 	if (!g->watcher) /* a HELLO that was refused: its peer has yet to close */
 		greeting_watch(g);
-	else if (g->wire.ssl)
+	else if (g->tcp.ssl)
 		uv_poll_start(poll, greeting_events(g), on_poll);
 }
 
@@ -385,7 +385,7 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 		return NULL;
 	}
 	g->all = all;
-	wire_plain(&g->wire, fd);
+	tcp_conn_plain(&g->tcp, fd);
 	g->sorted = !all->opt.tls;
 	handshake_init(&g->shake, &all->opt.policy);
 	deadlines_add(&all->deadlines, &g->deadline, uv_now(all->opt.loop));
@@ -412,7 +412,7 @@ void greetings_refuse_now(struct greetings *all, int fd, const struct control_re
 {
 	struct greeting g = {.all = all};
 
-	wire_plain(&g.wire, fd);
+	tcp_conn_plain(&g.tcp, fd);
 	report(&g, refused);
 	send_refused(&g, refused);
 	discard(fd); /* a HELLO that nobody has read would turn the end into a reset, and the reason would be lost */

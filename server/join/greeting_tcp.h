@@ -6,7 +6,7 @@
 #define RS_SERVER_JOIN_GREETING_TCP_H
 
 #include "common/error.h"
-#include "common/wire.h"
+#include "common/tcp_conn.h"
 #include "server/join/handshake.h"
 
 #include <stdbool.h>
@@ -22,8 +22,9 @@ struct greetings_options {
 	uint32_t timeout_ms; /* from accept to a complete HELLO, and PROOF where one is asked for */
 	SSL_CTX *tls;        /* borrowed; NULL: connections are plain; see greetings_set_tls */
 	struct handshake_policy policy;
-	/* Who it is is known. RS_OK: the wire was moved away; else *refused is sent and the connection closed. */
-	int (*hello)(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused);
+	/* Who it is is known. RS_OK: the connection was moved away; else *refused is sent and the connection closed. */
+	int (*hello)(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
+		     struct control_refused *refused);
 	/* The connection fd is turned away or gave up; for the log. */
 	void (*turned_away)(void *ctx, int fd, const struct rs_err *why);
 	void *ctx;

@@ -4,7 +4,7 @@
 #ifndef RS_SERVER_RUN_LANE_CONN_H
 #define RS_SERVER_RUN_LANE_CONN_H
 
-#include "common/wire.h"
+#include "common/tcp_conn.h"
 #include "proto/rpc/wakeup.h"
 #include "server/core/lane.h"
 
@@ -36,9 +36,9 @@ uv_loop_t *lane_thread_loop(struct lane_thread *t);
  * after a session that became ready. */
 void lane_thread_turn(struct lane_thread *t);
 
-/* Makes a connection of the wire, which is moved there; `detect_ms`: unsent bytes that the peer does not take for so
- * long break it. NULL: no memory, or it cannot be watched; the wire is closed then. */
-struct lane_conn *lane_tcp_new(struct lane_thread *t, struct wire *wire, uint32_t detect_ms);
+/* Makes a connection of *tcp, which is moved there; `detect_ms`: unsent bytes that the peer does not take for so
+ * long break it. NULL: no memory, or it cannot be watched; *tcp is closed then. */
+struct lane_conn *lane_tcp_new(struct lane_thread *t, struct tcp_conn *tcp, uint32_t detect_ms);
 /* The session is there: begins to read. */
 void lane_tcp_start(struct lane_conn *c);
 

@@ -23,7 +23,7 @@ enum {
 struct tcp {
 	struct lane_conn conn;
 	uv_poll_t poll;
-	struct wire wire;
+	struct tcp_conn tcp;
 	int events; /* what the poll handle waits for */
 	bool shut;
 };
@@ -33,7 +33,7 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void tcp_watch(struct tcp *c)
 {
-	int events = UV_READABLE | (c->conn.write_wait || wire_unsent(&c->wire) ? UV_WRITABLE : 0);
+	int events = UV_READABLE | (c->conn.write_wait || tcp_conn_unsent(&c->tcp) ? UV_WRITABLE : 0);
 
 	if (events == c->events)
 		return;
@@ -41,11 +41,11 @@ static void tcp_watch(struct tcp *c)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
-/* One call of the wire, `inside` or not. Returns how many bytes came, negated when they did not fill all there was room
- * for; 0 when nothing is there. */
+/* Reads once, `inside` or from the socket. Returns how many bytes came, negated when they did not fill all there was
+ * room for; 0 when nothing is there. */
 static ssize_t tcp_receive(struct tcp *c, bool inside)
 {
-	char reason[WIRE_REASON];
+	char reason[TCP_CONN_REASON];
 	struct iovec iov[2];
 	unsigned n = session_recv_target(c->conn.session, iov);
 	size_t room = 0;
@@ -55,11 +55,11 @@ static ssize_t tcp_receive(struct tcp *c, bool inside)
 		return 0;
 	for (unsigned k = 0; k < n; k++)
 		room += iov[k].iov_len;
-	got = inside ? wire_recv_inside(&c->wire, iov, n) : wire_recv(&c->wire, iov, n);
+	got = inside ? tcp_conn_recv_inside(&c->tcp, iov, n) : tcp_conn_recv(&c->tcp, iov, n);
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return 0;
 	if (got <= 0) {
-		session_lost(c->conn.session, got ? wire_reason(&c->wire, reason) : "it closed the connection");
+		session_lost(c->conn.session, got ? tcp_conn_reason(&c->tcp, reason) : "it closed the connection");
 		return 0;
 	}
 	session_received(c->conn.session, (size_t)got, uv_now(lane_thread_loop(c->conn.lane)));
@@ -72,7 +72,7 @@ static void tcp_read(struct tcp *c)
 
 	while (total < BYTES_PER_WAKE && (got = tcp_receive(c, false)) > 0)
 		total += got;
-	while (wire_pending(&c->wire) && tcp_receive(c, true))
+	while (tcp_conn_pending(&c->tcp) && tcp_receive(c, true))
 		;
 }
 
@@ -87,14 +87,14 @@ static void tcp_broken(struct tcp *c, const char *why)
 static void tcp_flush(struct lane_conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
-	char reason[WIRE_REASON];
+	char reason[TCP_CONN_REASON];
 	struct iovec iov[SESSION_IOV];
-	bool good = wire_flush(&c->wire);
+	bool good = tcp_conn_flush(&c->tcp);
 	unsigned n;
 
 	c->conn.write_wait = false;
 	while (good && !c->conn.write_wait && (n = session_send_target(c->conn.session, iov, SESSION_IOV))) {
-		ssize_t sent = wire_send(&c->wire, iov, n);
+		ssize_t sent = tcp_conn_send(&c->tcp, iov, n);
 
 		if (sent >= 0)
 			session_sent(c->conn.session, (size_t)sent, uv_now(lane_thread_loop(c->conn.lane)));
@@ -104,12 +104,12 @@ static void tcp_flush(struct lane_conn *conn)
 			good = false;
 	}
 	if (!good) {
-		tcp_broken(c, wire_reason(&c->wire, reason));
+		tcp_broken(c, tcp_conn_reason(&c->tcp, reason));
 		return;
 	}
 	if (!c->shut && session_shut(c->conn.session)) {
 		c->shut = true;
-		wire_shutdown(&c->wire);
+		tcp_conn_shutdown(&c->tcp);
 	}
 	tcp_watch(c);
 }
@@ -134,7 +134,7 @@ static void on_closed(uv_handle_t *h)
 {
 	struct tcp *c = h->data;
 
-	wire_close(&c->wire);
+	tcp_conn_close(&c->tcp);
 	free(c);
 }
 
@@ -155,20 +155,20 @@ static void set_options(int fd, uint32_t detect_ms)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
 }
 
-struct lane_conn *lane_tcp_new(struct lane_thread *t, struct wire *wire, uint32_t detect_ms)
+struct lane_conn *lane_tcp_new(struct lane_thread *t, struct tcp_conn *tcp, uint32_t detect_ms)
 {
 	static const struct lane_conn_ops ops = {.flush = tcp_flush, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
-	if (!c || uv_poll_init_socket(lane_thread_loop(t), &c->poll, wire->fd)) {
+	if (!c || uv_poll_init_socket(lane_thread_loop(t), &c->poll, tcp->fd)) {
 		free(c);
-		wire_close(wire);
+		tcp_conn_close(tcp);
 		return NULL;
 	}
 	c->conn = (struct lane_conn){.lane = t, .ops = &ops};
 	c->poll.data = c;
-	wire_move(&c->wire, wire);
-	set_options(c->wire.fd, detect_ms);
+	tcp_conn_move(&c->tcp, tcp);
+	set_options(c->tcp.fd, detect_ms);
 	return &c->conn;
 }
 
@@ -177,6 +177,6 @@ void lane_tcp_start(struct lane_conn *conn)
 	struct tcp *c = (struct tcp *)conn;
 
 	tcp_watch(c);
-	if (wire_pending(&c->wire))
+	if (tcp_conn_pending(&c->tcp))
 		tcp_read(c);
 }

@@ -59,8 +59,8 @@ struct letter {
 		struct {
 			struct registry_admit admit;
 			struct control_welcome welcome;
-			struct wire wire;
-			const struct rpc_api *rpc; /* NULL: it is the wire, */
+			struct tcp_conn tcp;
+			const struct rpc_api *rpc; /* NULL: it is TCP, */
 			struct rpc_queue *queue;   /* not these */
 			struct rpc_stream *stream;
 		};                  /* ATTACH */
@@ -229,7 +229,7 @@ static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *
 static void attach(struct lane_thread *t, struct letter *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->wire, t->detect_ms);
+	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->tcp, t->detect_ms);
 	struct rs_err e;
 	int rc;
 
@@ -409,12 +409,12 @@ static void post(struct lane_thread *t, const struct letter *l, const void *fram
 	mailbox_post(&t->in, &copy->mail);
 }
 
-void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
+void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 			const struct control_welcome *welcome)
 {
 	struct letter l = {.type = LETTER_ATTACH, .admit = *admit, .welcome = *welcome};
 
-	wire_move(&l.wire, wire); /* and again where the letter is read: until then nobody looks at it */
+	tcp_conn_move(&l.tcp, tcp); /* and again where the letter is read: until then nobody looks at it */
 	l.welcome.detect_ms = t->detect_ms;
 	post(t, &l, NULL, 0);
 }

@@ -4,7 +4,7 @@
 #define RS_SERVER_RUN_LANE_UV_H
 
 #include "common/log.h"
-#include "common/wire.h"
+#include "common/tcp_conn.h"
 #include "proto/rpc/rpc.h"
 #include "server/jobs/registry.h"
 #include "server/run/mailbox.h"
@@ -26,9 +26,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		      const struct rs_log *log, struct mailbox *out, struct rs_err *e);
 
 /* These may come from any thread and take effect in the order of calls of one thread.
- * attach: the wire is moved to the lane, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
+ * attach: *tcp is moved to the lane, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
  * with its own detection time. */
-void lane_thread_attach(struct lane_thread *t, struct wire *wire, const struct registry_admit *admit,
+void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 			const struct control_welcome *welcome);
 /* The same of a stream of the module's server, which has a thread for each lane and must outlive the lanes. */
 void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,

@@ -141,18 +141,19 @@ void server_log_refused(struct server *s, const char *peer, const char *transpor
 			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
 }
 
-static int on_hello(void *ctx, struct wire *wire, const struct handshake_result *who, struct control_refused *refused)
+static int on_hello(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
+		    struct control_refused *refused)
 {
 	struct server *s = ctx;
 	struct registry_admit admit;
 	char peer[80];
 	int rc;
 
-	listener_peer(wire->fd, peer, sizeof peer);
-	rc = server_admit(s, who, peer, wire->ssl ? "tcp+tls" : "tcp", &admit, refused);
+	listener_peer(tcp->fd, peer, sizeof peer);
+	rc = server_admit(s, who, peer, tcp->ssl ? "tcp+tls" : "tcp", &admit, refused);
 	if (rc)
 		return rc;
-	lane_thread_attach(s->lanes[admit.thread], wire, &admit, &who->welcome);
+	lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }
@@ -414,8 +415,8 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
-	    .connection_bytes =
-		LANE_CONNECTION_BYTES + GREETING_BYTES + (s->admission.certificates.ctx ? (unsigned)WIRE_TLS_BYTES : 0),
+	    .connection_bytes = LANE_CONNECTION_BYTES + GREETING_BYTES +
+				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
 	    .alloc = alloc_slots,
 	    .free = free_slots,
 	    .action = on_action,

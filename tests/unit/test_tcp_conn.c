@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both ends of a connection in one thread, over a socket pair. */
-#include "common/wire.h"
+#include "common/tcp_conn.h"
 
 #include "common/tls.h"
 #include "tests/unit/fake_certs.h"
@@ -22,11 +22,11 @@ static void setup(void)
 {
 	static const struct cert list[] = {
 	    {.name = "ca", .cn = "authority"},
-	    {.name = "foreign", .cn = "another authority"},
+	    {.name = "not_tls", .cn = "another authority"},
 	    {.name = "r0", .issuer = "ca", .cn = "r0", .sans = "DNS:localhost,IP:127.0.0.1"},
-	    {.name = "spoof", .issuer = "foreign", .cn = "r0", .sans = "DNS:localhost"},
+	    {.name = "spoof", .issuer = "not_tls", .cn = "r0", .sans = "DNS:localhost"},
 	    {.name = "w", .issuer = "ca", .cn = "resnet"},
-	    {.name = "stranger", .issuer = "foreign", .cn = "resnet"},
+	    {.name = "stranger", .issuer = "not_tls", .cn = "resnet"},
 	    /* until it is shown: what has expired is refused at the start already */
 	    {.name = "short", .issuer = "ca", .cn = "short", .sans = "DNS:localhost", .from_s = -3600, .till_s = 1},
 	};
@@ -42,7 +42,7 @@ static void teardown(void)
 }
 
 struct pair {
-	struct wire worker, reducer;
+	struct tcp_conn worker, reducer;
 	SSL_SESSION *session;
 };
 
@@ -54,14 +54,15 @@ static void sockets(int fds[2], int buffer)
 }
 
 /* Until neither side goes on. */
-static void shake(struct pair *p, enum wire_progress *w, enum wire_progress *r, struct rs_err *we, struct rs_err *re)
+static void shake(struct pair *p, enum tcp_conn_progress *w, enum tcp_conn_progress *r, struct rs_err *we,
+		  struct rs_err *re)
 {
-	*w = *r = WIRE_WAIT;
-	for (int i = 0; i < 50 && (*w == WIRE_WAIT || *r == WIRE_WAIT); i++) {
-		if (*w == WIRE_WAIT)
-			*w = wire_handshake(&p->worker, we);
-		if (*r == WIRE_WAIT)
-			*r = wire_handshake(&p->reducer, re);
+	*w = *r = TCP_CONN_WAIT;
+	for (int i = 0; i < 50 && (*w == TCP_CONN_WAIT || *r == TCP_CONN_WAIT); i++) {
+		if (*w == TCP_CONN_WAIT)
+			*w = tcp_conn_handshake(&p->worker, we);
+		if (*r == TCP_CONN_WAIT)
+			*r = tcp_conn_handshake(&p->reducer, re);
 	}
 }
 
@@ -71,21 +72,21 @@ static void pair_begin(struct pair *p, SSL_CTX *worker, SSL_CTX *reducer, const 
 	int fds[2];
 
 	sockets(fds, buffer);
-	must(wire_connect(&p->worker, fds[0], worker, name, &p->session, &e) == RS_OK);
-	must(wire_accept(&p->reducer, fds[1], reducer, "", 0, &e) == RS_OK);
+	must(tcp_conn_connect(&p->worker, fds[0], worker, name, &p->session, &e) == RS_OK);
+	must(tcp_conn_accept(&p->reducer, fds[1], reducer, "", 0, &e) == RS_OK);
 }
 
 /* A connection that is up, with mutual TLS. */
 static void pair_up(struct pair *p, int buffer)
 {
 	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
-	enum wire_progress w, r;
+	enum tcp_conn_progress w, r;
 	struct rs_err we = {0}, re = {0};
 
 	*p = (struct pair){.session = NULL};
 	pair_begin(p, worker, reducer, "localhost", buffer);
 	shake(p, &w, &r, &we, &re);
-	ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+	ck_assert_msg(w == TCP_CONN_UP && r == TCP_CONN_UP, "%s / %s", we.msg, re.msg);
 	SSL_CTX_free(worker); /* the connections hold them */
 	SSL_CTX_free(reducer);
 }
@@ -96,14 +97,14 @@ static void pair_plain(struct pair *p, int buffer)
 
 	*p = (struct pair){.session = NULL};
 	sockets(fds, buffer);
-	wire_plain(&p->worker, fds[0]);
-	wire_plain(&p->reducer, fds[1]);
+	tcp_conn_plain(&p->worker, fds[0]);
+	tcp_conn_plain(&p->reducer, fds[1]);
 }
 
 static void pair_close(struct pair *p)
 {
-	wire_close(&p->worker);
-	wire_close(&p->reducer);
+	tcp_conn_close(&p->worker);
+	tcp_conn_close(&p->reducer);
 	SSL_SESSION_free(p->session);
 }
 
@@ -116,7 +117,7 @@ static uint8_t byte_at(size_t i)
 enum { TOTAL = 300000 };
 
 /* Sends what fits of [at, TOTAL) in iovecs of `piece` bytes, 3 at a time. */
-static size_t push(struct wire *w, size_t at, size_t piece)
+static size_t push(struct tcp_conn *w, size_t at, size_t piece)
 {
 	static uint8_t data[TOTAL];
 	struct iovec iov[3];
@@ -129,16 +130,16 @@ static size_t push(struct wire *w, size_t at, size_t piece)
 		iov[n] = (struct iovec){data + from, from + piece > TOTAL ? TOTAL - from : piece};
 	if (!n)
 		return 0;
-	sent = wire_send(w, iov, n);
+	sent = tcp_conn_send(w, iov, n);
 	must(sent > 0 || (sent < 0 && errno == EAGAIN));
 	return sent < 0 ? 0 : (size_t)sent;
 }
 
-static size_t pull(struct wire *w, size_t at, size_t piece)
+static size_t pull(struct tcp_conn *w, size_t at, size_t piece)
 {
 	static uint8_t data[1 << 18];
 	struct iovec iov[2] = {{data, piece / 3 + 1}, {data + piece / 3 + 1, piece}};
-	ssize_t got = wire_recv(w, iov, 2);
+	ssize_t got = tcp_conn_recv(w, iov, 2);
 
 	must(got > 0 || (got < 0 && errno == EAGAIN));
 	for (ssize_t i = 0; i < got; i++)
@@ -168,7 +169,7 @@ START_TEST(test_splits)
 
 			sent[0] += push(&p.worker, sent[0], splits[_i].out);
 			sent[1] += push(&p.reducer, sent[1], splits[_i].out);
-			must(wire_flush(&p.worker) && wire_flush(&p.reducer));
+			must(tcp_conn_flush(&p.worker) && tcp_conn_flush(&p.reducer));
 			if (got[0] < TOTAL)
 				got[0] += pull(&p.reducer, got[0], splits[_i].in);
 			if (got[1] < TOTAL)
@@ -176,7 +177,7 @@ START_TEST(test_splits)
 			idle = sent[0] + sent[1] + got[0] + got[1] == before ? idle + 1 : 0;
 			must(idle < 10);
 		}
-		ck_assert(!wire_unsent(&p.worker) && !wire_unsent(&p.reducer));
+		ck_assert(!tcp_conn_unsent(&p.worker) && !tcp_conn_unsent(&p.reducer));
 		pair_close(&p);
 	}
 }
@@ -192,14 +193,14 @@ START_TEST(test_pending)
 
 	memset(out, 7, sizeof out);
 	pair_up(&p, 0);
-	must(wire_recv(&p.reducer, &part, 1) == -1 && errno == EAGAIN);
-	ck_assert_msg(!wire_pending(&p.reducer), "nothing was sent");
-	must(wire_send(&p.worker, &all, 1) == sizeof out);
+	must(tcp_conn_recv(&p.reducer, &part, 1) == -1 && errno == EAGAIN);
+	ck_assert_msg(!tcp_conn_pending(&p.reducer), "nothing was sent");
+	must(tcp_conn_send(&p.worker, &all, 1) == sizeof out);
 	for (;; reads++) {
-		ssize_t got = wire_recv(&p.reducer, &part, 1);
+		ssize_t got = tcp_conn_recv(&p.reducer, &part, 1);
 
 		must(got == 100);
-		if (!wire_pending(&p.reducer))
+		if (!tcp_conn_pending(&p.reducer))
 			break;
 		must(recv(p.reducer.fd, in, 1, MSG_PEEK) == -1 && errno == EAGAIN);
 	}
@@ -219,24 +220,24 @@ START_TEST(test_other_data_after_full)
 	memset(a, 'a', sizeof a);
 	memset(b, 'b', sizeof b);
 	pair_up(&p, 1);
-	sent_a = wire_send(&p.worker, &ia, 1);
-	must(sent_a > 0 && sent_a < (ssize_t)sizeof a && wire_unsent(&p.worker));
-	must(wire_send(&p.worker, &ia, 1) == -1 && errno == EAGAIN);
+	sent_a = tcp_conn_send(&p.worker, &ia, 1);
+	must(sent_a > 0 && sent_a < (ssize_t)sizeof a && tcp_conn_unsent(&p.worker));
+	must(tcp_conn_send(&p.worker, &ia, 1) == -1 && errno == EAGAIN);
 	for (;;) {
-		got = wire_recv(&p.reducer, &ii, 1);
+		got = tcp_conn_recv(&p.reducer, &ii, 1);
 		must(got > 0 || errno == EAGAIN);
 		if (got > 0) {
 			must(memchr(in, 'b', (size_t)got) == NULL);
 			total += got;
 		}
-		must(wire_flush(&p.worker));
-		if (!wire_unsent(&p.worker) && total == sent_a)
+		must(tcp_conn_flush(&p.worker));
+		if (!tcp_conn_unsent(&p.worker) && total == sent_a)
 			break;
 	}
-	sent_b = wire_send(&p.worker, &ib, 1);
+	sent_b = tcp_conn_send(&p.worker, &ib, 1);
 	must(sent_b > 0);
-	while ((got = wire_recv(&p.reducer, &ii, 1)) < 0)
-		must(errno == EAGAIN && wire_flush(&p.worker));
+	while ((got = tcp_conn_recv(&p.reducer, &ii, 1)) < 0)
+		must(errno == EAGAIN && tcp_conn_flush(&p.worker));
 	must(memchr(in, 'a', (size_t)got) == NULL);
 	pair_close(&p);
 }
@@ -251,18 +252,18 @@ START_TEST(test_shutdown)
 		struct pair p;
 
 		(secure ? pair_up : pair_plain)(&p, 0);
-		must(wire_send(&p.worker, &o, 1) == sizeof out);
-		wire_shutdown(&p.worker);
-		wire_shutdown(&p.worker);
-		must(wire_recv(&p.reducer, &i, 1) == sizeof out);
-		must(!secure || wire_pending(&p.reducer)); /* the end, of which no poll may tell */
-		must(wire_recv(&p.reducer, &i, 1) == 0);
-		must(wire_recv(&p.reducer, &i, 1) == 0);
-		must(wire_send(&p.reducer, &o, 1) == sizeof out);
-		must(wire_recv(&p.worker, &i, 1) == sizeof out);
-		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN);
-		wire_shutdown(&p.reducer);
-		must(wire_recv(&p.worker, &i, 1) == 0);
+		must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
+		tcp_conn_shutdown(&p.worker);
+		tcp_conn_shutdown(&p.worker);
+		must(tcp_conn_recv(&p.reducer, &i, 1) == sizeof out);
+		must(!secure || tcp_conn_pending(&p.reducer)); /* the end, of which no poll may tell */
+		must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
+		must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
+		must(tcp_conn_send(&p.reducer, &o, 1) == sizeof out);
+		must(tcp_conn_recv(&p.worker, &i, 1) == sizeof out);
+		must(tcp_conn_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN);
+		tcp_conn_shutdown(&p.reducer);
+		must(tcp_conn_recv(&p.worker, &i, 1) == 0);
 		pair_close(&p);
 	}
 }
@@ -277,13 +278,13 @@ START_TEST(test_shutdown_of_a_full_socket)
 	struct pair p;
 
 	pair_up(&p, 1);
-	sent = wire_send(&p.worker, &o, 1);
-	must(sent > 0 && wire_unsent(&p.worker));
-	wire_shutdown(&p.worker);
-	while ((got = wire_recv(&p.reducer, &i, 1)) != 0) {
+	sent = tcp_conn_send(&p.worker, &o, 1);
+	must(sent > 0 && tcp_conn_unsent(&p.worker));
+	tcp_conn_shutdown(&p.worker);
+	while ((got = tcp_conn_recv(&p.reducer, &i, 1)) != 0) {
 		must(got > 0 || errno == EAGAIN);
 		total += got > 0 ? got : 0;
-		must(wire_flush(&p.worker));
+		must(tcp_conn_flush(&p.worker));
 	}
 	must(total == sent);
 	must(recv(p.reducer.fd, in, 1, 0) == 0); /* the socket's own end too */
@@ -294,21 +295,21 @@ END_TEST
 /* Somebody cuts the connection: without TLS this looks like its end. */
 START_TEST(test_truncated)
 {
-	char out[] = "words", in[100], reason[WIRE_REASON];
+	char out[] = "words", in[100], reason[TCP_CONN_REASON];
 	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
 	struct pair p;
 
 	pair_up(&p, 0);
-	must(wire_send(&p.worker, &o, 1) == sizeof out);
+	must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
 	shutdown(p.worker.fd, SHUT_WR);
-	must(wire_recv(&p.reducer, &i, 1) == sizeof out);
-	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
-	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it closed the connection without ending TLS first");
+	must(tcp_conn_recv(&p.reducer, &i, 1) == sizeof out);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	ck_assert_str_eq(tcp_conn_reason(&p.reducer, reason), "it closed the connection without ending TLS first");
 	pair_close(&p);
 	pair_plain(&p, 0);
 	shutdown(p.worker.fd, SHUT_WR);
-	must(wire_recv(&p.reducer, &i, 1) == 0);
-	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it closed the connection");
+	must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
+	ck_assert_str_eq(tcp_conn_reason(&p.reducer, reason), "it closed the connection");
 	pair_close(&p);
 }
 END_TEST
@@ -316,7 +317,7 @@ END_TEST
 /* Each bit of a record counts, and what follows a damaged one is not believed either. */
 START_TEST(test_damaged)
 {
-	char out[100] = "words", in[200], raw[200], reason[WIRE_REASON];
+	char out[100] = "words", in[200], raw[200], reason[TCP_CONN_REASON];
 	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
 	struct pair p;
 	ssize_t n;
@@ -325,7 +326,7 @@ START_TEST(test_damaged)
 	pair_up(&p, 0);
 	sockets(fds, 0);
 	must(dup2(fds[0], p.worker.fd) >= 0); /* what it sends now goes elsewhere */
-	must(wire_send(&p.worker, &o, 1) == sizeof out);
+	must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
 	n = recv(fds[1], raw, sizeof raw, 0);
 	must(n == sizeof out + 22);
 	raw[50] ^= 1;
@@ -335,10 +336,10 @@ START_TEST(test_damaged)
 	must(send(fds[1], raw, (size_t)n, 0) == n);
 	raw[50] ^= 1;
 	must(send(fds[1], raw, (size_t)n, 0) == n);
-	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
-	ck_assert_msg(strstr(wire_reason(&p.reducer, reason), "bad record mac"), "%s", reason);
-	must(wire_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
-	must(wire_send(&p.reducer, &o, 1) == -1 && errno == EPROTO);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	ck_assert_msg(strstr(tcp_conn_reason(&p.reducer, reason), "bad record mac"), "%s", reason);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == -1 && errno == EPROTO);
+	must(tcp_conn_send(&p.reducer, &o, 1) == -1 && errno == EPROTO);
 	close(fds[0]);
 	close(fds[1]);
 	pair_close(&p);
@@ -362,7 +363,7 @@ static const struct {
      "its certificate (localhost) is not accepted: certificate has expired", "certificate expired"},
     {"no certificate of the worker", "localhost", "r0", "ca", NULL, "ca", "its security.tls is mutual",
      "it shows no certificate, and security.tls: mutual asks for one"},
-    {"a foreign certificate of the worker", "localhost", "r0", "ca", "stranger", "ca",
+    {"a not_tls certificate of the worker", "localhost", "r0", "ca", "stranger", "ca",
      "does not accept the certificate",
      "its certificate (resnet) is not accepted: unable to get local issuer certificate"},
     {"an expired one", "localhost", "r0", "ca", "short", "ca", "does not accept the certificate",
@@ -379,7 +380,7 @@ START_TEST(test_misfits)
 		       (misfits[_i].worker && strcmp(misfits[_i].worker, "short") == 0);
 	struct rs_err we = {0}, re = {0};
 	struct pair p = {.session = NULL};
-	enum wire_progress w, r;
+	enum tcp_conn_progress w, r;
 	char in[10];
 	struct iovec i = {in, sizeof in};
 
@@ -391,11 +392,11 @@ START_TEST(test_misfits)
 	}
 	pair_begin(&p, worker, reducer, misfits[_i].name, 0);
 	shake(&p, &w, &r, &we, &re);
-	ck_assert_int_eq(r, WIRE_FAILED);
+	ck_assert_int_eq(r, TCP_CONN_FAILED);
 	ck_assert_msg(strstr(re.msg, misfits[_i].at_reducer), "%s: %s", misfits[_i].what, re.msg);
-	if (w == WIRE_UP) {
-		must(wire_recv(&p.worker, &i, 1) == -1 && errno == EPROTO);
-		wire_reason(&p.worker, we.msg);
+	if (w == TCP_CONN_UP) {
+		must(tcp_conn_recv(&p.worker, &i, 1) == -1 && errno == EPROTO);
+		tcp_conn_reason(&p.worker, we.msg);
 	}
 	ck_assert_msg(strstr(we.msg, misfits[_i].at_worker), "%s: %s", misfits[_i].what, we.msg);
 	pair_close(&p);
@@ -420,7 +421,7 @@ START_TEST(test_downgrade)
 			*reducer = certs_reducer(&certs, TLS_ON, "r0", NULL);
 		struct rs_err we = {0}, re = {0};
 		struct pair p = {.session = NULL};
-		enum wire_progress w, r;
+		enum tcp_conn_progress w, r;
 
 		SSL_CTX_set_max_proto_version(worker, cases[k].max);
 		if (cases[k].alpn)
@@ -428,7 +429,7 @@ START_TEST(test_downgrade)
 						(unsigned)strlen(cases[k].alpn));
 		pair_begin(&p, worker, reducer, "localhost", 0);
 		shake(&p, &w, &r, &we, &re);
-		ck_assert_msg(w == WIRE_FAILED && r == WIRE_FAILED, "%u: %s / %s", k, we.msg, re.msg);
+		ck_assert_msg(w == TCP_CONN_FAILED && r == TCP_CONN_FAILED, "%u: %s / %s", k, we.msg, re.msg);
 		ck_assert_msg(strstr(we.msg, cases[k].at_worker) && strstr(re.msg, cases[k].at_reducer), "%u: %s / %s",
 			      k, we.msg, re.msg);
 		pair_close(&p);
@@ -443,7 +444,7 @@ START_TEST(test_plain_peers)
 {
 	static const struct {
 		const char *said, *reason;
-		bool foreign;
+		bool not_tls;
 	} cases[] = {
 	    {"RSxxxxxxxxxxxx", "it does not speak TLS", true},
 	    {"RSxxxxxxxxxxxx", "it does not speak TLS", true},
@@ -455,21 +456,21 @@ START_TEST(test_plain_peers)
 	for (unsigned k = 0; k < sizeof cases / sizeof cases[0]; k++) {
 		SSL_SESSION *session = NULL;
 		struct rs_err e;
-		struct wire w;
+		struct tcp_conn w;
 		char in[64];
 		int fds[2];
 
 		sockets(fds, 0);
-		must(wire_connect(&w, fds[0], worker, "localhost", &session, &e) == RS_OK);
+		must(tcp_conn_connect(&w, fds[0], worker, "localhost", &session, &e) == RS_OK);
 		/* at once, or later */
-		must(k % 2 || wire_handshake(&w, &e) == WIRE_WAIT);
+		must(k % 2 || tcp_conn_handshake(&w, &e) == TCP_CONN_WAIT);
 		must(send(fds[1], cases[k].said, strlen(cases[k].said), 0) > 0);
-		must(wire_handshake(&w, &e) == WIRE_FAILED);
+		must(tcp_conn_handshake(&w, &e) == TCP_CONN_FAILED);
 		ck_assert_str_eq(e.msg, cases[k].reason);
-		ck_assert(w.foreign == cases[k].foreign);
-		if (cases[k].foreign)
+		ck_assert(w.not_tls == cases[k].not_tls);
+		if (cases[k].not_tls)
 			must(recv(w.fd, in, sizeof in, 0) == (ssize_t)strlen(cases[k].said));
-		wire_close(&w);
+		tcp_conn_close(&w);
 		close(fds[1]);
 	}
 	SSL_CTX_free(worker);
@@ -484,17 +485,17 @@ START_TEST(test_first_bytes)
 	for (size_t n = 1; n <= 64; n += 21) {
 		struct rs_err we = {0}, re = {0};
 		struct pair p = {.session = NULL};
-		enum wire_progress w, r;
+		enum tcp_conn_progress w, r;
 		char first[64];
 		int fds[2];
 
 		sockets(fds, 0);
-		must(wire_connect(&p.worker, fds[0], worker, "127.0.0.1", &p.session, &we) == RS_OK);
-		must(wire_handshake(&p.worker, &we) == WIRE_WAIT);
+		must(tcp_conn_connect(&p.worker, fds[0], worker, "127.0.0.1", &p.session, &we) == RS_OK);
+		must(tcp_conn_handshake(&p.worker, &we) == TCP_CONN_WAIT);
 		must(recv(fds[1], first, n, 0) == (ssize_t)n);
-		must(wire_accept(&p.reducer, fds[1], reducer, first, n, &re) == RS_OK);
+		must(tcp_conn_accept(&p.reducer, fds[1], reducer, first, n, &re) == RS_OK);
 		shake(&p, &w, &r, &we, &re);
-		ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+		ck_assert_msg(w == TCP_CONN_UP && r == TCP_CONN_UP, "%s / %s", we.msg, re.msg);
 		pair_close(&p);
 	}
 	SSL_CTX_free(worker);
@@ -512,7 +513,7 @@ START_TEST(test_resumption)
 	for (int round = 0; round < 4; round++) {
 		struct rs_err we = {0}, re = {0};
 		struct pair p = {.session = session};
-		enum wire_progress w, r;
+		enum tcp_conn_progress w, r;
 		char names[TLS_NAMES_MAX], in[10];
 		struct iovec i = {in, sizeof in};
 
@@ -522,12 +523,12 @@ START_TEST(test_resumption)
 		}
 		pair_begin(&p, worker, reducer, "localhost", 0);
 		shake(&p, &w, &r, &we, &re);
-		ck_assert_msg(w == WIRE_UP && r == WIRE_UP, "%s / %s", we.msg, re.msg);
+		ck_assert_msg(w == TCP_CONN_UP && r == TCP_CONN_UP, "%s / %s", we.msg, re.msg);
 		ck_assert_int_eq(SSL_session_reused(p.reducer.ssl), round == 1 || round == 2);
 		tls_peer_names(p.reducer.ssl, names);
 		ck_assert_str_eq(names, "resnet");
 		if (round != 1)
-			must(wire_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN); /* the ticket is no data */
+			must(tcp_conn_recv(&p.worker, &i, 1) == -1 && errno == EAGAIN); /* the ticket is no data */
 		session = p.session;
 		must(session);
 		p.session = NULL;
@@ -564,13 +565,13 @@ START_TEST(test_new_keys)
 	struct pair p;
 
 	pair_up(&p, 0);
-	p.worker.sealed = (1 << 22) - 2;
+	p.worker.records = (1 << 22) - 2;
 	for (int k = 0; k < 4; k++) {
 		memset(out, 'a' + k, sizeof out);
-		must(wire_send(&p.worker, &o, 1) == sizeof out);
+		must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
 	}
-	ck_assert_uint_eq(p.worker.sealed, 1);
-	must(wire_recv(&p.reducer, &i, 1) == 12);
+	ck_assert_uint_eq(p.worker.records, 1);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == 12);
 	ck_assert(memcmp(in, "aaabbbcccddd", 12) == 0);
 	pair_close(&p);
 }
@@ -585,9 +586,9 @@ static void announce_keys(struct pair *p, int how)
 	struct iovec i = {in, sizeof in}, o = {out, 1};
 	ssize_t n, len = 0;
 
-	must(wire_recv(&p->worker, &i, 1) == -1); /* the ticket */
+	must(tcp_conn_recv(&p->worker, &i, 1) == -1); /* the ticket */
 	for (int k = 0; k <= 6000; k++) {
-		must(k == 6000 ? wire_send(&p->worker, &o, 1) == 1
+		must(k == 6000 ? tcp_conn_send(&p->worker, &o, 1) == 1
 			       : SSL_key_update(p->worker.ssl, how) && SSL_do_handshake(p->worker.ssl) == 1);
 		n = recv(p->reducer.fd, raw + len, sizeof raw - (size_t)len, 0);
 		must(n > 0);
@@ -607,26 +608,26 @@ START_TEST(test_new_keys_only)
 
 	pair_up(&p, 0);
 	announce_keys(&p, SSL_KEY_UPDATE_NOT_REQUESTED);
-	for (; (n = wire_recv(&p.reducer, &i, 1)) < 0; turns++)
-		must(errno == EAGAIN && wire_pending(&p.reducer) && turns < 100);
+	for (; (n = tcp_conn_recv(&p.reducer, &i, 1)) < 0; turns++)
+		must(errno == EAGAIN && tcp_conn_pending(&p.reducer) && turns < 100);
 	ck_assert_msg(turns >= 2, "%u turns for 6,000 records without data", turns);
-	ck_assert(n == 1 && in[0] == 'x' && !wire_unsent(&p.reducer));
+	ck_assert(n == 1 && in[0] == 'x' && !tcp_conn_unsent(&p.reducer));
 	pair_close(&p);
 }
 END_TEST
 
-/* Nor does one that asks for new keys and does not read them cost memory. */
+/* A peer that asks for new keys and does not read them costs no memory. */
 START_TEST(test_keys_asked_for)
 {
-	char in[10], reason[WIRE_REASON];
+	char in[10], reason[TCP_CONN_REASON];
 	struct iovec i = {in, sizeof in};
 	struct pair p;
 
 	pair_up(&p, 0);
 	announce_keys(&p, SSL_KEY_UPDATE_REQUESTED);
-	while (wire_recv(&p.reducer, &i, 1) < 0 && errno == EAGAIN)
-		must(wire_pending(&p.reducer));
-	ck_assert_str_eq(wire_reason(&p.reducer, reason), "it asks for new keys and does not read them");
+	while (tcp_conn_recv(&p.reducer, &i, 1) < 0 && errno == EAGAIN)
+		must(tcp_conn_pending(&p.reducer));
+	ck_assert_str_eq(tcp_conn_reason(&p.reducer, reason), "it asks for new TLS keys and does not read them");
 	pair_close(&p);
 }
 END_TEST
@@ -648,25 +649,25 @@ START_TEST(test_moved)
 {
 	char out[] = "words", in[30];
 	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
-	struct wire moved;
+	struct tcp_conn moved;
 	struct pair p;
 
 	pair_up(&p, 0);
-	wire_move(&moved, &p.reducer);
-	must(wire_send(&moved, &o, 1) == sizeof out);
-	must(wire_recv(&p.worker, &i, 1) == sizeof out);
-	must(wire_send(&p.worker, &o, 1) == sizeof out);
-	must(wire_recv(&moved, &i, 1) == sizeof out);
-	wire_close(&moved);
-	wire_close(&p.worker);
+	tcp_conn_move(&moved, &p.reducer);
+	must(tcp_conn_send(&moved, &o, 1) == sizeof out);
+	must(tcp_conn_recv(&p.worker, &i, 1) == sizeof out);
+	must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
+	must(tcp_conn_recv(&moved, &i, 1) == sizeof out);
+	tcp_conn_close(&moved);
+	tcp_conn_close(&p.worker);
 	SSL_SESSION_free(p.session);
 }
 END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("wire");
-	TCase *tc = tcase_create("wire");
+	Suite *suite = suite_create("tcp_conn");
+	TCase *tc = tcase_create("tcp_conn");
 	SRunner *runner;
 	int failed;
 
