@@ -64,7 +64,7 @@ class Cli(unittest.TestCase):
 
     def test_help_of_scripts(self):
         scripts = ["agent/examples/demo/demo.py", "tests/run.py", "tests/fresh/fresh.py", "bench/compare.py", "bench/load.py",
-                   "bench/abuse.py", "bench/net/bench.py", "tests/fault/fault.py", "tests/fault/soak.py"]
+                   "bench/abuse.py", "bench/net/bench.py", "bench/step/step.py", "tests/fault/fault.py", "tests/fault/soak.py"]
         commands = [[harness.PYTHON, harness.ROOT / s] for s in scripts]
         commands += [[harness.ROOT / "deploy" / s] for s in ("install-deps.sh", "make-certs.sh", "probe.sh")]
         for command in commands:
