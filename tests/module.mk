@@ -2,8 +2,9 @@
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
-# workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
-e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so)
+# workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
+e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
+e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(libserver_core) $(libagent_core) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -15,17 +16,20 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(call need_package,check)$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(shell $(PKG_CONFIG) --libs check)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_strangers: $(addprefix $(B)/server/,strangers_posix.o listener_posix.o)
+# a lane's thread, without an accept loop
+$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/%.o,lane_uv lane_tcp lane_grpc letter mailbox_uv)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
+$(B)/tests/unit/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
 # and the name servers
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
 $(B)/tests/e2e/test_capi $(B)/tests/e2e/test_wait: $(B)/tests/e2e/ranks.o
-$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so: $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
+$(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 
 # the simulator: every other file of its folder belongs to tests/sim/test_sim.c
