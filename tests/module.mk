@@ -2,8 +2,9 @@
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
-# workers of end-to-end tests, and what counts calls in them, which needs the C library's own allocator
-e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so)
+# workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
+e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
+e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(server_cores) $(agent_cores) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -15,17 +16,20 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_strangers: $(addprefix $(B)/server/join/,strangers_posix.o listener_posix.o)
+# a lane's thread, without an accept loop
+$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_tcp lane_grpc letter mailbox_uv)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
+$(B)/tests/unit/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
 # and the name servers
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
 $(B)/tests/e2e/test_capi $(B)/tests/e2e/test_wait: $(B)/tests/e2e/ranks.o
-$(B)/tests/e2e/shim_count.so $(B)/tests/e2e/shim_lookup.so: $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
+$(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 
 # the simulator: every other file of its folder belongs to tests/sim/test_sim.c
@@ -62,8 +66,9 @@ e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 
 test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
 
-# With WERROR, as continuous integration has it, what holds for every change is tested as well.
-checks := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' --check '$(MAKE) BUILD=$(BUILD) layering' \
+# With WERROR, as in continuous integration, the tests also check the format and compile everything with clang.
+checks := --check '$(MAKE) BUILD=$(BUILD) CC="$(CC)" layering' \
+          $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' \
             --check '$(MAKE) -j$(nproc) BUILD=$(BUILD)/clang CC=clang test-programs')
 test-build: ## install what is missing and build all that 'make test' runs
 	deploy/install-deps.sh build test $(if $(WERROR),lint)
@@ -78,11 +83,18 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root, 20
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
 
-layering: $(core_libs) ## check that the cores do no I/O
-	tests/layering.sh '$(CC)' '$(server_cores)' '$(agent_cores)' $(libconfig) $(libproto) $(libcommon)
+# Objects with a section for each function show which functions use which. gRPC's files are not compiled everywhere.
+layering_cflags := -O0 -ffunction-sections -fdata-sections -fno-jump-tables
+layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config server agent -name '*.c' \
+                     -not -path '*/examples/*' -not -name 'grpc_*'))
+layering: ## check that cores do no I/O, the includes between folders, and for circles of files
+	$(MAKE) $(par) BUILD=$(BUILD)/layering SAN= CFLAGS='$(layering_cflags)' layering-check
+layering-check: $(core_libs) $(layering_obj)
+	$(PYTHON) tests/layering.py --objects $(B) $(addprefix --core ,$(server_cores) $(agent_cores)) \
+		$(addprefix --library ,$(libconfig) $(libproto) $(libcommon))
 
 lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering lint format
+.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering layering-check lint format

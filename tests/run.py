@@ -1,22 +1,39 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the test programs of one or more builds and ends with one line: N passed, N failed, N skipped.
+"""Runs the test programs of one or more builds. The last line is the sum: N passed, N failed, N skipped.
 
     tests/run.py [OPTION ...] FOLDER[=SANITIZERS] ...
 
     tests/run.py --check 'make lint' build/default build/thread=thread
 
-Programs: tests/unit/test_*.c (built, Check), tests/sim/test_*.c and tests/e2e/test_*.c (built; exit status 0 passed,
-77 skipped, anything else failed), tests/fuzz/fuzz_*.c (built, run on their committed inputs; exit status as well) and
-tests/e2e/test_*.py (unittest). A --check is a command that counts as one test.
-ThreadSanitizer has nothing to say of what has one thread: of that build only end-to-end tests run, and units that start
-threads, but for those that say "Not under ThreadSanitizer" in their first lines.
-End-to-end tests that say "Also over gRPC" in their first lines run once more with REDUCTION_TRANSPORT=grpc, but not
-under ThreadSanitizer, which does not know gRPC's threads.
-All but end-to-end tests that are built without sanitizers run side by side, and of those the ones that say "Runs beside
-others." in their first lines. The simulator runs for five minutes in all, on what the others leave of the processors.
-The whole output of a program is shown when it failed. A program fails as well when its time is over, when it ran no
-test, and when it leaves processes behind; those are ended.
+Programs:
+
+    tests/unit/test_*.c   built, with Check
+    tests/sim/test_*.c    built; exit status 0: passed, 77: skipped, other: failed
+    tests/fuzz/fuzz_*.c   built, with the committed inputs as arguments; exit status as above
+    tests/e2e/test_*.c    built; exit status as above
+    tests/e2e/test_*.py   unittest
+
+--check COMMAND runs a command and counts it as one test.
+
+The line below the licence line of a source says how its program runs: `# run: WORDS` in Python, `/* run: WORDS */` in
+C. The words of end-to-end tests:
+
+    alone           no other program runs at the same time, because the test measures time or changes the build
+    beside-others   other programs may run at the same time
+    grpc            Python only: the program runs once more with REDUCTION_TRANSPORT=grpc, but not under
+                    ThreadSanitizer, which does not know how gRPC synchronizes its threads
+    no-tsan         not under ThreadSanitizer
+
+An end-to-end test has exactly one of `alone` and `beside-others`. Under sanitizers both run beside others, because
+times mean nothing there. The word of the simulator is `idle`: it runs beside all others, on processor time that they
+leave, and not under ThreadSanitizer. The word of unit tests is `tsan`: the test starts threads, so ThreadSanitizer runs
+it too. Fuzz targets and unit tests without a `run:` line run in all builds but that of ThreadSanitizer. A wrong or
+missing word is an error, and then no program runs.
+
+Programs beside others run --jobs at a time. The simulator runs for 240 s, with sanitizers for 60 s. The whole output of
+a failed program is shown. A program also fails if it exceeds its time limit, runs no test, or leaves processes behind;
+such processes are killed.
 """
 
 import argparse
@@ -36,27 +53,57 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = "/usr/bin/python3"
-MARK = "RS_TEST_PROGRAM"  # in the environment of a program and of everything that it starts
+MARK = "RS_TEST_PROGRAM"  # environment variable of a program and of all processes that it starts
+LIMIT_S = 1200  # of each program; on a slow day test_elastic took 540 s and test_tls 410 s
+KINDS = {  # the words that a source's `run:` line may have, and of which of them it has exactly one
+    "unit": ({"tsan"}, set()),
+    "sim": ({"idle"}, {"idle"}),
+    "fuzz": (set(), set()),
+    "e2e": ({"alone", "beside-others", "grpc", "no-tsan"}, {"alone", "beside-others"}),
+}
 SKIPPED = 77
-BESIDE = "Runs beside others."
-NO_RACES = "Not under ThreadSanitizer"
-GRPC = "Also over gRPC"  # followed by ", beside others.": the second time is not about how long things take
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Program:
-    """A test program of one build. `kind` is how its tests are counted: libcheck, unittest or status (it
-    is one test). `limit` is in seconds. `parallel`: others may run at the same time; `idle`: all others may, and it
-    takes no processor from them. `env`: more variables."""
+    """A test program of one build.
+
+    kind      how its tests are counted: "libcheck", "unittest", or "status" for one test
+    limit     seconds
+    parallel  other programs may run at the same time
+    idle      as parallel, and it only gets processor time that the others leave
+    env       additional environment variables
+    """
 
     def __init__(self, label, argv, kind, limit, build="", san="", parallel=False, idle=False, env=None):
         self.label, self.argv, self.kind, self.limit = label, argv, kind, limit
         self.build, self.san, self.parallel, self.idle, self.env = build, san, parallel, idle, env or {}
 
 
+def needs(source):
+    """The words of a source's `run:` line, as a set. ValueError: the line is missing, misplaced or wrong."""
+    words, choices = KINDS[source.parent.name]
+    form = r"# run: (.*)" if source.suffix == ".py" else r"/\* run: (.*) \*/"
+    lines = source.read_text().splitlines()
+    found = [(i, match[1]) for i, line in enumerate(lines) if (match := re.fullmatch(form, line))]
+    if len(found) > 1 or found and "SPDX-License-Identifier" not in lines[found[0][0] - 1]:
+        raise ValueError(f"{source}: one `run:` line is expected, below the licence line")
+    said = found[0][1].split(" ") if found else []
+    for word in said:
+        if word not in words:
+            raise ValueError(f"{source}: '{word}' in the `run:` line; known are: {', '.join(sorted(words)) or 'none'}")
+        if said.count(word) > 1:
+            raise ValueError(f"{source}: '{word}' is twice in the `run:` line")
+    if choices and len(choices & set(said)) != 1:
+        raise ValueError(f"{source}: the `run:` line must have exactly one of: {', '.join(sorted(choices))}")
+    if "grpc" in said and source.suffix != ".py":
+        raise ValueError(f"{source}: 'grpc' in the `run:` line is for Python tests")
+    return set(said)
+
+
 @functools.lru_cache
 def usable(*prefix):
-    """A command that runs another one, as a list; an empty one where it is not allowed."""
+    """The command `prefix`, which runs another command, as a list; an empty list if it does not work here."""
     try:
         return list(prefix) if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0 else []
     except OSError:
@@ -64,74 +111,65 @@ def usable(*prefix):
 
 
 def fixed_addresses():
-    """With it ThreadSanitizer finds its memory also where the kernel randomizes more than it expects."""
+    """ThreadSanitizer needs this prefix where the kernel randomizes addresses more than it can handle."""
     return usable("setarch", "-R")
 
 
-def has_threads(source):
-    """Whether ThreadSanitizer can say something of it that it does not say of others; it does not see how gRPC, which
-    is not built for it, hands things from thread to thread."""
-    text = source.read_text()
-    if source.parent.name == "e2e":
-        return NO_RACES not in text[:2000]
-    return "pthread.h" in text and "proto/rpc/" not in text
+def under_tsan(source, words):
+    """Does ThreadSanitizer run this source's program? Only programs with threads can have data races."""
+    return "no-tsan" not in words if source.parent.name == "e2e" else "tsan" in words
 
 
-def program(source, build, san):
-    unit, sim, fuzz = (source.parent.name == kind for kind in ("unit", "sim", "fuzz"))
+def program(source, words, build, san):
+    unit, sim, fuzz, e2e = (source.parent.name == kind for kind in KINDS)
     label = f"{san or 'default'} {source.parent.name}/{source.stem}"
-    limit = 1200  # for a machine with a bad day, where test_elastic took 540 and test_tls 410 s: a hang is longer
-    # without sanitizers end-to-end tests look at how long things take
-    parallel = source.parent.name != "e2e" or bool(san) or BESIDE in source.read_text()[:2000]
+    parallel = not e2e or bool(san) or "beside-others" in words
     before = fixed_addresses() if "thread" in san else []
     if source.suffix == ".py":
-        return Program(label, [*before, PYTHON, str(source)], "unittest", limit, build, san, parallel)
+        return Program(label, [*before, PYTHON, str(source)], "unittest", LIMIT_S, build, san, parallel)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
     args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
-    env = {"CK_TIMEOUT_MULTIPLIER": "10"} if unit else {}  # of 4 s for a test, unless it says more
+    env = {"CK_TIMEOUT_MULTIPLIER": "10"} if unit else {}  # 40 s for a test; a test may set another limit
     if unit and "address" in san:
-        # as many forks of a process with AddressSanitizer's shadow as there are tests take most of a program's time
+        # Check forks for each test, and forking a process that has AddressSanitizer's shadow memory is slow
         env["CK_FORK"] = "no"
     if sim:
         args, before = ["--seconds", "60" if san else "240"], usable("chrt", "--idle", "0")
     kind = "libcheck" if unit else "status"
-    return Program(label, [*before, built, *args], kind, limit, build, san, parallel, idle=sim, env=env)
+    return Program(label, [*before, built, *args], kind, LIMIT_S, build, san, parallel, "idle" in words, env)
 
 
-def over_grpc(source, build, san):
-    """The program's second run; None where it has none."""
-    head = source.read_text()[:2000]
-    if source.suffix != ".py" or GRPC not in head or "thread" in san:
+def over_grpc(source, words, build, san):
+    """The second run of a program, over gRPC; None if it has none."""
+    if "grpc" not in words or "thread" in san or not (build / "lib/libreduction-grpc.so").exists():
         return None
-    if not (build / "lib/libreduction-grpc.so").exists():
-        return None
-    p = program(source, build, san)
+    p = program(source, words, build, san)
     p.label += " over gRPC"
-    p.env.update(REDUCTION_TRANSPORT="grpc", REDUCTION_TEST_SLOW="1")  # what repeats on a larger scale is for TCP
-    p.parallel = p.parallel or f"{GRPC}, beside others." in head
+    p.env.update(REDUCTION_TRANSPORT="grpc", REDUCTION_TEST_SLOW="1")  # repetitions at a larger scale use TCP only
     return p
 
 
 def programs(folders, only, match):
-    """All of the folders; each kind of a folder is a list."""
+    """Yields lists of programs: for each folder and kind, first the programs and then their runs over gRPC."""
     for folder in folders:
         name, _, san = folder.partition("=")
-        for kind in [only] if only else ["unit", "sim", "fuzz", "e2e"]:
+        for kind in [only] if only else KINDS:
             sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/{p}"))
             build = (ROOT / name).resolve()
-            chosen = [s for s in sources if match in s.stem and ("thread" not in san or has_threads(s))]
-            yield [program(s, build, san) for s in chosen]
-            yield [p for s in chosen if kind == "e2e" and (p := over_grpc(s, build, san))]
+            pairs = [(s, needs(s)) for s in sources]
+            chosen = [(s, w) for s, w in pairs if match in s.stem and ("thread" not in san or under_tsan(s, w))]
+            yield [program(s, w, build, san) for s, w in chosen]
+            yield [p for s, w in chosen if (p := over_grpc(s, w, build, san))]
 
 
 def long_first(program):
-    """Sorts so that no long program is left for the end, when others have nothing to do."""
+    """Sort key: programs that take long come first, so that none of them runs by itself at the end."""
     slow = 2 if "thread" in program.san else 1 if program.san else 0
     return (" e2e/" not in program.label, -slow)
 
 
 def count(program, text, status):
-    """(passed, failed, skipped) from what a program wrote."""
+    """(passed, failed, skipped) from the output of a program."""
     if program.kind == "libcheck":
         rows = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", text, re.M)
         total, skipped = sum(int(r[0]) for r in rows), 0
@@ -151,7 +189,7 @@ def count(program, text, status):
 
 
 def marked(mark):
-    """Process ids of those that carry a mark."""
+    """Process ids of the processes whose environment has this mark."""
     wanted = f"{MARK}={mark}".encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
@@ -160,13 +198,13 @@ def marked(mark):
                     if wanted in f.read().split(b"\0"):
                         yield int(entry)
             except OSError:
-                pass  # ended meanwhile, or is not ours
+                pass  # has ended, or belongs to another user
 
 
 def end_marked(mark):
-    """Ends what a program left behind; returns a line for each."""
+    """Kills the processes that a program left behind; returns a line for each."""
     left = []
-    for _ in range(10):  # again: one may have started another meanwhile
+    for _ in range(10):  # repeatedly, because a process may have started another in the meantime
         found = list(marked(mark))
         for pid in found:
             try:
@@ -174,7 +212,7 @@ def end_marked(mark):
                     command = f.read().replace(b"\0", b" ").decode("utf-8", "replace")
                 os.kill(pid, signal.SIGKILL)
                 left.append(f"left behind: process {pid}: {command}\n")
-                os.waitpid(pid, 0)  # as the subreaper we are its parent, unless its own parent has not ended
+                os.waitpid(pid, 0)  # this process is the subreaper: it is the parent once the original parent has ended
             except OSError:
                 pass
         if not found:
@@ -183,7 +221,7 @@ def end_marked(mark):
 
 
 class Runner:
-    """Runs programs and keeps the sums. stop() may be called from another thread or a signal handler."""
+    """Runs programs and keeps the sums. Any thread or signal handler may call stop()."""
 
     def __init__(self, timeout):
         self.timeout = timeout
@@ -199,7 +237,7 @@ class Runner:
         return self._stopped.is_set()
 
     def _wait(self, process, limit):
-        """Waits for the end; returns a sentence when it had to be ended, else an empty one."""
+        """Waits for the end. Returns a sentence if the process had to be ended, otherwise an empty string."""
         deadline = time.monotonic() + limit
         while True:
             try:
@@ -223,7 +261,7 @@ class Runner:
         env = dict(os.environ)
         env.update(program.env, REDUCTION_BUILD=str(program.build), REDUCTION_SAN=program.san)
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1")
-        for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a make that is run by a test is not part of this one
+        for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):  # a test may run make, independently of this one
             env.pop(name, None)
         started = time.monotonic()
         with self._lock:
@@ -262,16 +300,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER[=SANITIZERS]")
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
-    parser.add_argument("--only", choices=("unit", "sim", "fuzz", "e2e"))
+    parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--match", default="", help="only programs with this in their name")
     parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
-    parser.add_argument("--timeout", type=float, help="seconds for each; default 150 for units, 300 for others, more "
-                        "under sanitizers")
+    parser.add_argument("--timeout", type=float, help=f"seconds for each program; default {LIMIT_S}")
     args = parser.parse_args()
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
-    todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
+    try:
+        todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
+    except ValueError as exc:
+        print(f"run.py: {exc}", file=sys.stderr)
+        return 2
     idle = [p for p in todo if p.idle]
     beside = sorted((p for p in todo if p.parallel and not p.idle), key=long_first)
     alone = [p for p in todo if not p.parallel]
@@ -287,7 +328,7 @@ def main():
         for program in alone:
             runner.run(program)
         for _ in itertools.chain(pool.map(runner.run, beside), last):
-            pass  # what a thread has raised is raised here
+            pass  # raises what a thread has raised
     print(f"{len(todo)} programs in {time.monotonic() - started:.0f} s")
     passed, failed, skipped = runner.sums
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)

@@ -11,6 +11,7 @@
 #include <uv.h>
 
 struct lane_conn;
+struct lane_mail;
 struct lane_thread;
 
 struct lane_conn_ops {
@@ -27,6 +28,8 @@ struct lane_conn {
 	struct lane_thread *lane;
 	const struct lane_conn_ops *ops;
 	struct session *session;
+	struct lane_mail *gone; /* for LANE_GONE; NULL while it closes */
+	uint64_t job;
 	bool write_wait; /* the transport took less than there was */
 	bool is_stream;  /* over gRPC */
 };

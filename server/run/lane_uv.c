@@ -6,6 +6,7 @@
 #include "common/spin.h"
 #include "proto/control.h"
 #include "server/run/lane_conn.h"
+#include "server/run/letter.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ struct lane_thread {
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conn *conns;
+	struct lane_mail *gone;    /* for the session that is being freed, else NULL */
 	unsigned wires, streams;   /* how many of them are TCP connections, and over gRPC */
 	const struct rpc_api *rpc; /* of the streams, */
 	struct rpc_queue *queue;   /* and where this lane sleeps while it has nothing else */
@@ -44,34 +46,18 @@ struct lane_thread {
 	const struct rs_log *log;
 	struct lane_report *report; /* of whoever has the letter that says it is there */
 
+	/* Of the thread that posts letters: what must arrive, also if memory has run out by then. */
+	struct reserves reserves;
+	struct letter *stop;
+
 	/* Processor time of this thread and the time of day when a second of them began, and what the last one took. */
 	uint64_t busy_ns, busy_from_ns;
 	uint32_t busy_permil;
 };
 
-enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };
-
-struct letter {
-	struct mail mail;
-	enum letter_type type;
-	uint64_t job;
-	union {
-		struct {
-			struct registry_admit admit;
-			struct control_welcome welcome;
-			struct tcp_conn tcp;
-			const struct rpc_api *rpc; /* NULL: it is TCP, */
-			struct rpc_queue *queue;   /* not these */
-			struct rpc_stream *stream;
-		};                  /* ATTACH */
-		uint64_t processes; /* START */
-		struct rs_err why;  /* ABORT */
-		uint32_t frame_len; /* TELL */
-	};
-	uint8_t frame[]; /* TELL: frame_len bytes */
-};
-/* of one connection there are at most its letter and its event at the same time */
-_Static_assert(LANE_CONN_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+/* A connection has a letter and an event at most, and is the first of its job at worst. */
+_Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct letter) + sizeof(struct lane_mail) + sizeof(struct reserve) <=
+		   LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
 /* With streams alone it sleeps where they arrive: they are read and answered on this thread, which is three quarters of
@@ -97,6 +83,8 @@ static void conn_close(struct lane_conn *c)
 {
 	struct lane_thread *t = c->lane;
 
+	t->gone = c->gone;
+	c->gone = NULL;
 	if (c->session)
 		session_free(c->session);
 	c->session = NULL;
@@ -105,6 +93,7 @@ static void conn_close(struct lane_conn *c)
 		c->next->at = c->at;
 	--*(c->is_stream ? &t->streams : &t->wires);
 	c->ops->close(c);
+	t->gone = NULL;
 	choose_bed(t);
 }
 
@@ -198,25 +187,50 @@ static void on_tick(uv_timer_t *timer)
 	lane_attend(t);
 }
 
-static void on_core_event(void *ctx, const struct lane_event *ev)
+/* Without this event the registry would hold the job for ever. */
+static void post_gone(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
 {
-	struct lane_thread *t = ctx;
-	struct lane_mail *m = malloc(sizeof *m);
+	struct rs_err why = m->event.why;
 
-	/* without this letter the registry would hold the job for ever */
-	if (!m)
-		abort();
-	m->reported = NULL;
 	m->event = *ev;
+	m->event.why = why;
 	mailbox_post(t->out, &m->mail);
 }
 
-static void report_gone(struct lane_thread *t, const struct registry_admit *a)
+/* The job's sessions have ended. The server hears of it with the first of them that is gone. */
+static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
+{
+	for (struct lane_conn *c = t->conns; c; c = c->next)
+		if (c->job == ev->job && c->gone && !c->gone->failed) {
+			c->gone->failed = true;
+			c->gone->event.why = ev->why;
+		}
+}
+
+static void on_core_event(void *ctx, const struct lane_event *ev)
+{
+	struct lane_thread *t = ctx;
+	struct lane_mail *m;
+
+	if (ev->type == LANE_GONE) {
+		post_gone(t, t->gone, ev);
+		return;
+	}
+	m = calloc(1, sizeof *m);
+	if (m) {
+		m->event = *ev;
+		mailbox_post(t->out, &m->mail);
+	} else if (ev->type == LANE_FAILED) {
+		keep_failure(t, ev);
+	} /* the other events are for the log alone */
+}
+
+static void report_gone(struct lane_thread *t, struct letter *l)
 {
 	struct lane_event ev = {
-	    .type = LANE_GONE, .job = a->stripe.job, .rank = a->session.rank, .lane = a->stripe.lane};
+	    .type = LANE_GONE, .job = l->admit.stripe.job, .rank = l->admit.session.rank, .lane = l->admit.stripe.lane};
 
-	on_core_event(t, &ev);
+	post_gone(t, l->gone, &ev);
 }
 
 static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
@@ -237,6 +251,8 @@ static void attach(struct lane_thread *t, struct letter *l)
 		rs_fail(&e, RS_ENOMEM, "no memory for a connection");
 		goto report;
 	}
+	c->gone = l->gone;
+	c->job = l->admit.stripe.job;
 	conn_add(t, c);
 	rc = lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e);
 	if (rc) {
@@ -254,7 +270,7 @@ static void attach(struct lane_thread *t, struct letter *l)
 
 report:
 	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
-	report_gone(t, &l->admit);
+	report_gone(t, l);
 }
 
 static void close_handles(struct lane_thread *t)
@@ -273,19 +289,15 @@ static void stop(struct lane_thread *t)
 	close_handles(t);
 }
 
-static void report(struct lane_thread *t)
+static void report(struct lane_thread *t, struct lane_mail *answer)
 {
-	struct lane_mail *m = malloc(sizeof *m);
-
-	if (!m)
-		abort();
 	t->report = lane_report_new(t->core, uv_now(&t->loop));
 	if (t->report) {
 		t->report->thread = t->index;
 		t->report->busy_permil = t->busy_permil;
 	}
-	m->reported = t;
-	mailbox_post(t->out, &m->mail);
+	answer->reported = t;
+	mailbox_post(t->out, &answer->mail);
 }
 
 static void on_mail(struct mailbox *m, struct mail *mail)
@@ -307,7 +319,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
 	case LETTER_REPORT:
-		report(t);
+		report(t, l->answer);
 		break;
 	case LETTER_STOP:
 		stop(t);
@@ -351,7 +363,8 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	t->detect_ms = detect_ms;
 	t->log = log;
 	t->out = out;
-	rc = lane_new(&t->core, &opt, e);
+	t->stop = letter_new(LETTER_STOP, 0, 0);
+	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	if (rc)
 		goto free_thread;
 	if (uv_loop_init(&t->loop)) {
@@ -392,74 +405,116 @@ close_loop:
 free_core:
 	lane_free(t->core);
 free_thread:
+	free(t->stop);
 	free(t);
 	return rc;
 }
 
-static void post(struct lane_thread *t, const struct letter *l, const void *frame, uint32_t len)
+static void post(struct lane_thread *t, struct letter *l)
 {
-	struct letter *copy = malloc(sizeof *copy + len);
-
-	/* control letters are few and small: without them lanes and registry would disagree for good */
-	if (!copy)
-		abort();
-	*copy = *l;
-	if (len)
-		memcpy(copy->frame, frame, len);
-	mailbox_post(&t->in, &copy->mail);
+	mailbox_post(&t->in, &l->mail);
 }
 
-void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
-			const struct control_welcome *welcome)
+/* Everything that a new connection needs outside of its lane; NULL: no memory. */
+static struct letter *attach_letter(struct lane_thread *t, const struct registry_admit *admit,
+				    const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct letter l = {.type = LETTER_ATTACH, .admit = *admit, .welcome = *welcome};
+	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
+	struct lane_mail *gone = calloc(1, sizeof *gone);
 
-	tcp_conn_move(&l.tcp, tcp); /* and again where the letter is read: until then nobody looks at it */
-	l.welcome.detect_ms = t->detect_ms;
-	post(t, &l, NULL, 0);
+	if (!l || !gone || !reserves_add(&t->reserves, admit->stripe.job)) {
+		free(l);
+		free(gone);
+		rs_fail(e, RS_ENOMEM, "this reducer has no memory for a connection of rank %u", admit->session.rank);
+		return NULL;
+	}
+	l->gone = gone;
+	l->admit = *admit;
+	l->welcome = *welcome;
+	l->welcome.detect_ms = t->detect_ms;
+	return l;
 }
 
-void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,
-			       struct rpc_stream *stream, const struct registry_admit *admit,
-			       const struct control_welcome *welcome)
+int lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
+		       const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct letter l = {.type = LETTER_ATTACH,
-			   .rpc = rpc,
-			   .queue = rpc->server_queue(server, t->index),
-			   .stream = stream,
-			   .admit = *admit,
-			   .welcome = *welcome};
+	struct letter *l = attach_letter(t, admit, welcome, e);
 
-	l.welcome.detect_ms = t->detect_ms;
-	post(t, &l, NULL, 0);
+	if (!l)
+		return RS_ENOMEM;
+	tcp_conn_move(&l->tcp, tcp);
+	post(t, l);
+	return RS_OK;
+}
+
+int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,
+			      struct rpc_stream *stream, const struct registry_admit *admit,
+			      const struct control_welcome *welcome, struct rs_err *e)
+{
+	struct letter *l = attach_letter(t, admit, welcome, e);
+
+	if (!l)
+		return RS_ENOMEM;
+	l->rpc = rpc;
+	l->queue = rpc->server_queue(server, t->index);
+	l->stream = stream;
+	post(t, l);
+	return RS_OK;
 }
 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
-	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
+	struct letter *l = letter_new(LETTER_START, job, 0);
+	struct rs_err why;
 
-	post(t, &l, NULL, 0);
+	if (!l) {
+		rs_fail(&why, RS_ENOMEM, "this reducer has no memory to start the job");
+		lane_thread_abort(t, job, &why);
+		return;
+	}
+	l->processes = processes;
+	post(t, l);
 }
 
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
-	struct letter l = {.type = LETTER_TELL, .job = job, .frame_len = len};
+	struct letter *l = letter_new(LETTER_TELL, job, len);
 
-	post(t, &l, frame, len);
+	if (!l)
+		return;
+	l->frame_len = len;
+	memcpy(l->frame, frame, len);
+	post(t, l);
 }
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
 {
-	struct letter l = {.type = LETTER_ABORT, .job = job, .why = *why};
+	struct letter *l = reserves_take(&t->reserves, job);
 
-	post(t, &l, NULL, 0);
+	if (!l)
+		return;
+	l->why = *why;
+	post(t, l);
 }
 
-void lane_thread_report(struct lane_thread *t)
+void lane_thread_forget(struct lane_thread *t, uint64_t job)
 {
-	struct letter l = {.type = LETTER_REPORT};
+	reserves_remove(&t->reserves, job);
+}
 
-	post(t, &l, NULL, 0);
+bool lane_thread_report(struct lane_thread *t)
+{
+	struct letter *l = letter_new(LETTER_REPORT, 0, 0);
+	struct lane_mail *answer = calloc(1, sizeof *answer);
+
+	if (!l || !answer) {
+		free(l);
+		free(answer);
+		return false;
+	}
+	l->answer = answer;
+	post(t, l);
+	return true;
 }
 
 struct lane_report *lane_thread_take_report(struct lane_thread *t)
@@ -472,16 +527,15 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 void lane_thread_stop(struct lane_thread *t)
 {
-	struct letter l = {.type = LETTER_STOP};
-
 	if (!t)
 		return;
-	post(t, &l, NULL, 0);
+	post(t, t->stop);
 	uv_thread_join(&t->thread);
 	mailbox_destroy(&t->in);
 	wakeups_destroy(&t->wakeups);
 	uv_loop_close(&t->loop);
 	lane_free(t->core);
+	reserves_close(&t->reserves);
 	free(t->report);
 	free(t);
 }

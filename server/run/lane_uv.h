@@ -12,33 +12,41 @@
 struct lane_thread;
 
 /* Most bytes that this side of a connection allocates: its handle, its letters, a word in libuv's tables. */
-enum { LANE_CONNECTION_BYTES = 2048 };
+enum { LANE_CONNECTION_BYTES = 2304 };
 
-/* What a lane posts to the server's mailbox. */
+/* What a lane posts to the server's mailbox. Invariant: each connection has its LANE_GONE from the start, so that this
+ * event needs no memory. */
 struct lane_mail {
 	struct mail mail;
 	struct lane_thread *reported; /* its report is ready to be taken; NULL: it is an event */
 	struct lane_event event;
+	bool failed; /* LANE_GONE: its job failed, for event.why, and there was no memory for a LANE_FAILED */
 };
 
 /* Starts the thread; events go to `out`, which must outlive lane_thread_stop. Errors: RS_ENOMEM, RS_EIO. */
 int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
 		      const struct rs_log *log, struct mailbox *out, struct rs_err *e);
 
-/* These may come from any thread and take effect in the order of calls of one thread.
- * attach: *tcp is moved to the lane, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
- * with its own detection time. */
-void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
-			const struct control_welcome *welcome);
-/* The same of a stream of the module's server, which has a thread for each lane and must outlive the lanes. */
-void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,
-			       struct rpc_stream *stream, const struct registry_admit *admit,
-			       const struct control_welcome *welcome);
+/* One thread calls these functions; they take effect in the order of its calls. A job whose first connection could be
+ * attached can always be aborted: the memory for that is allocated with the connection.
+ * attach: moves *tcp to the lane, which sends *welcome with its own detection time. The lane reports LANE_GONE,
+ * also if it runs out of memory later. Errors: RS_ENOMEM; then *tcp stays with the caller, and no event follows. */
+int lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
+		       const struct control_welcome *welcome, struct rs_err *e);
+/* The same for a stream of the module's server, which has a thread for each lane and must outlive the lanes. */
+int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_server *server,
+			      struct rpc_stream *stream, const struct registry_admit *admit,
+			      const struct control_welcome *welcome, struct rs_err *e);
+/* Without memory the job is aborted instead. */
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
+/* Without memory the frame is not sent: all such frames are repeated, or only inform. */
 void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
+/* Works once for a job, and needs no memory. */
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
-/* A letter comes when the report is ready. Only one may be under way. */
-void lane_thread_report(struct lane_thread *t);
+/* The job's last connection is gone: frees what lane_thread_abort would have used. */
+void lane_thread_forget(struct lane_thread *t, uint64_t job);
+/* A letter comes when the report is ready. Only one may be under way. False: no memory, and no letter will come. */
+bool lane_thread_report(struct lane_thread *t);
 /* For who has got that letter, and frees the report. NULL: there was no memory for it. */
 struct lane_report *lane_thread_take_report(struct lane_thread *t);
 

@@ -65,7 +65,8 @@ static void on_collect(void *ctx)
 		fill_server(s, &s->collecting->server);
 	s->reports_due = s->lanes_n;
 	for (unsigned i = 0; i < s->lanes_n; i++)
-		lane_thread_report(s->lanes[i]);
+		if (!lane_thread_report(s->lanes[i]))
+			server_control_reported(s, s->lanes[i]);
 }
 
 void server_control_reported(struct server *s, struct lane_thread *lane)

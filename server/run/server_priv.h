@@ -78,10 +78,13 @@ unsigned server_greeted(const struct server *s);
  * descriptors this process may have. Leaves as many for it as for workers. */
 void server_bound_descriptors(struct server *s);
 enum { REFUSED_MAX = 64 }; /* connections beyond the limit that are told why */
-/* May this worker, which came from `peer`, join? RS_OK: it counts as a session, and whoever hands it to lane *ret calls
- * registry_admitted then; else *refused says why not. */
+/* May this worker, which came from `peer`, join? RS_OK: it counts as a session, and the caller hands it to lane *ret,
+ * then calls registry_admitted, or server_unadmit if the lane cannot take it. Otherwise *refused says why not. */
 int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
 		 struct registry_admit *ret, struct control_refused *refused);
+/* The lane has not taken the connection: undoes server_admit, fills *refused and returns its code. */
+int server_unadmit(struct server *s, const struct registry_admit *admit, const struct rs_err *why,
+		   struct control_refused *refused);
 /* A connection from `peer` was turned away. */
 void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why);
 

@@ -36,6 +36,7 @@ static int on_hello(void *ctx, struct rpc_stream *stream, const struct handshake
 	struct server *s = ctx;
 	struct registry_admit admit;
 	char peer[RPC_PEER_MAX];
+	struct rs_err e;
 	int rc;
 
 	s->rpc->stream_peer(stream, peer);
@@ -43,7 +44,10 @@ static int on_hello(void *ctx, struct rpc_stream *stream, const struct handshake
 	if (rc)
 		return rc;
 	server_streams_admitted(s, peer);
-	lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, s->rpc_server, stream, &admit, &who->welcome);
+	rc =
+	    lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, s->rpc_server, stream, &admit, &who->welcome, &e);
+	if (rc)
+		return server_unadmit(s, &admit, &e, refused);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }

@@ -67,6 +67,8 @@ static void on_action(void *ctx, const struct registry_action *a)
 		return;
 	case REGISTRY_CLOSED:
 		log_job(s, "job-closed", &a->job);
+		for (unsigned i = 0; i < s->lanes_n; i++)
+			lane_thread_forget(s->lanes[i], a->job.id);
 		return;
 	case REGISTRY_ABORT:
 		if (may_log(s, LIMITED_JOBS))
@@ -134,6 +136,16 @@ int server_admit(struct server *s, const struct handshake_result *who, const cha
 	return RS_OK;
 }
 
+int server_unadmit(struct server *s, const struct registry_admit *admit, const struct rs_err *why,
+		   struct control_refused *refused)
+{
+	s->sessions--;
+	registry_gone(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
+	*refused = (struct control_refused){.code = why->code, .retry = true};
+	snprintf(refused->message, sizeof refused->message, "%s", why->msg);
+	return why->code;
+}
+
 void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
 {
 	if (may_log(s, LIMITED_REFUSED))
@@ -146,6 +158,7 @@ static int on_hello(void *ctx, struct tcp_conn *tcp, const struct handshake_resu
 {
 	struct server *s = ctx;
 	struct registry_admit admit;
+	struct rs_err e;
 	char peer[80];
 	int rc;
 
@@ -153,7 +166,9 @@ static int on_hello(void *ctx, struct tcp_conn *tcp, const struct handshake_resu
 	rc = server_admit(s, who, peer, tcp->ssl ? "tcp+tls" : "tcp", &admit, refused);
 	if (rc)
 		return rc;
-	lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome);
+	rc = lane_thread_attach(s->lanes[admit.thread], tcp, &admit, &who->welcome, &e);
+	if (rc)
+		return server_unadmit(s, &admit, &e, refused);
 	registry_admitted(s->registry, admit.stripe.job);
 	return RS_OK;
 }
@@ -179,6 +194,8 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		registry_failed(s->registry, ev->job, &ev->why);
 	} else if (ev->type == LANE_GONE) {
 		s->sessions--;
+		if (lm->failed)
+			registry_failed(s->registry, ev->job, &ev->why);
 		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	} else {
 		registry_noticed(s->registry, ev);

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Strangers that flood, starve and stall a reducer or an agent (abuse.py): memory and log stay within bounds, who is
 refused reads why, and a job beside it goes on. bench/abuse.py measures what that job loses.
-
-Runs beside others.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Local ranks and agents that die, stall, disagree or come too late: every rank that is left gets an error that says
 who, in time, and other jobs of the same agent go on.
-
-Runs beside others.
 """
 
 import os

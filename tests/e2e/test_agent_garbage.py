@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Everything that may arrive on an agent's socket: nonsense, other versions, clients that break the rules, flood it or
 do not listen. All of it happens beside a job of two well-behaved raw clients, whose sums must stay right.
-
-Runs beside others.
 """
 
 import ctypes

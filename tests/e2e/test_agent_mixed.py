@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """What workers with agents and without have in common: the same tests of determinism and of many tensors, and what
 happens when one job is started both ways.
-
-Runs beside others.
 """
 
 import json

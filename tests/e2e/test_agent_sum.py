@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """All operations through agents: one to four local ranks on one or two nodes, several jobs at once.
-Also over gRPC, beside others. Runs beside others.
 """
 
 import unittest

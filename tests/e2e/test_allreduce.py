@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """All operations on all dtypes against numpy, over many sizes, ranks, reducers and lanes.
-Also over gRPC, beside others. Runs beside others.
 """
 
 import itertools

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Jobs that have secrets: who has not got the right one stays out, on either side, reads why, and disturbs nobody.
-
-Runs beside others.
 """
 
 import os

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """reduction-bench: its numbers, its processes, and how it ends.
 
-Not under ThreadSanitizer: it has no threads of its own, and test_capi has the library's.
-
-Runs beside others.
+Not under ThreadSanitizer: the program has no threads of its own, and test_capi covers those of the library.
 """
 
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What make finds and makes again: every probe says yes where the thing is there and no where it is missing.
-
-Runs beside others.
-"""
+# run: beside-others
+"""What make finds and makes again: every probe says yes where the thing is there and no where it is missing."""
 
 import os
 import pathlib

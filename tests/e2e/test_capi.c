@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs beside others. The whole C API, with real reducers; see ranks.h. What threads that wait do for each other is in
- * test_wait.c. */
+/* run: beside-others */
+/* The whole C API, with real reducers; see ranks.h. Threads that wait at the same time are tested in test_wait.c. */
 #include "tests/e2e/ranks.h"
 
 #include <inttypes.h>

@@ -1,10 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """Command lines of the programs: help, version, exit codes, configuration errors, logs.
 
-Not under ThreadSanitizer: no second thread has begun by then.
-
-Runs beside others.
+Not under ThreadSanitizer: these programs end before they start a second thread.
 """
 
 import json

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching and steering real reducers: reductionctl, and gRPC clients of others. Runs beside others."""
+# run: beside-others
+"""Watching and steering real reducers: reductionctl, and gRPC clients of others."""
 
 import contextlib
 import json

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """`make demo` without the installation: it trains, checks the sums, and leaves nothing behind.
-
-Runs beside others.
 """
 
 import importlib.util

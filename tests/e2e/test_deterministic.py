@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """job.deterministic: results are bitwise the same whatever the arrival order, chunk size, lanes and reducers.
-
-Runs beside others.
 """
 
 import itertools

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """torchrun restarts a training: after a rank was killed, when a node joins, when a node is lost. Reducers and agents
 stay as they are, and the final parameters are those of a training that nothing happened to, bit by bit.
-
-Runs beside others.
 """
 
 import importlib.util

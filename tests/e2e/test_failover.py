@@ -1,11 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """Reducers that die, stop, end in good order and come back while operations are pending: every operation completes on
-every rank with the same bits, which in a deterministic job are those of a run that nobody disturbed.
-
-Runs beside others.
-
-Also over gRPC."""
+every rank with the same bits, which in a deterministic job are those of a run that nobody disturbed."""
 
 import json
 import re

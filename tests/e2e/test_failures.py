@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """Workers and reducers that die, stop or leave: everybody else reads within the detection time who it was, nothing
 hangs, and the next generation of the job works.
-
-Also over gRPC, beside others. Runs beside others.
 """
 
 import signal

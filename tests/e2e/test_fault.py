@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """The programs of tests/fault: a few rounds and a short soak, and that both find what is wrong.
-
-Runs beside others.
 """
 
 import collections

@@ -1,11 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Everything that may arrive on a reducer's port: other programs, other versions, nonsense, workers that break rules.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
 must stay right.
-
-Runs beside others.
 """
 
 import random

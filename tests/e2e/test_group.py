@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """Groups of tensors, with and without agents: the bits of separate operations, the bytes of one, clear mismatches.
 
-Not under ThreadSanitizer: operations of groups take the way of others, and test_failover has groups as well.
-
-Runs beside others.
+Not under ThreadSanitizer: groups use the same threads as single operations, and test_failover has groups too.
 """
 
 import unittest

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC.
 
-Runs beside others. Not under ThreadSanitizer, to which Python's own gRPC looks like races.
+Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
 
 import pathlib

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
-Runs beside others."""
+"""
 
 import contextlib
 import os

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """TLS over gRPC: right sums, and who may not join reads why, without harm to others.
 
-Runs beside others. Not under ThreadSanitizer, to which looks like races what OpenSSL does for gRPC.
+Not under ThreadSanitizer: it reports races in what OpenSSL does for gRPC.
 """
 
 import os

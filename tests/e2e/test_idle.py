@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Threads that do not sleep at once after small operations, since the next one may come before they are awake again, do
 so for a moment only: who waits for a rank that is late takes no processor time, nor does who has nothing to do.
-
-Runs beside others.
 """
 
 import os

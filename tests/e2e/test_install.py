@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: alone
 """What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs.
 
 Runs alone: `make install` without WERROR links the library anew, under the eyes of others.

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Several jobs on the same reducers: side by side, one after the other, in one process, in generations.
-
-Runs beside others.
 """
 
 import json

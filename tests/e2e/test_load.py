@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """One reducer with many ranks, played by reduction-load: right sums, memory within what was announced, a clean end.
-
-Runs beside others.
 """
 
 import json

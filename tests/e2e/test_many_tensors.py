@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """All gradients of a real model in flight at once, rounds following each other at once while one rank lags: a reducer
 that confuses rounds of a tensor gives wrong sums here.
-
-Runs beside others.
 """
 
 import math

@@ -1,11 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """Ranks that disagree: about an operation (all ranks read one sentence that names both sides), about the job (who does
 not fit is refused, with both values), about limits.
 
-Not under ThreadSanitizer: the way of these errors to those who wait is that of test_failures.
-
-Runs beside others.
+Not under ThreadSanitizer: these errors reach waiting threads in the same way as those of test_failures.
 """
 
 import unittest

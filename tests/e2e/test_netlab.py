@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: alone no-tsan
 """The network laboratory: shard maps from reductionctl plan, verdicts, and that nothing of it is left behind.
 
-Not under ThreadSanitizer: nothing of it has threads.
+Not under ThreadSanitizer: the laboratory has no threads.
 """
 
 import contextlib

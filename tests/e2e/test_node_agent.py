@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Nodes of several processes without a daemon: local rank 0's process serves the others, as soon as the launcher says
 where everybody is. Who is lost, late, early to leave or somebody else.
-
-Runs beside others.
 """
 
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: alone
 """job.detect_nonfinite: which rank first sent NaN or infinity, in which operation, which element, with and without
 agents."""
 

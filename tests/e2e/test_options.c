@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* run: beside-others */
 /* Where reduction_open takes its settings from, and what it says about wrong ones. No reducer is there: settings that
  * are accepted end with the connect timeout, whose sentence names the reducer and so the configuration that was used.
- * Runs beside others. */
+ */
 #include "agent/include/reduction.h"
 
 #include <stdbool.h>

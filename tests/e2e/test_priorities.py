@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Urgent operations overtake others on the wire, and ranks that disagree about a priority hear so.
-
-Runs beside others.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """The Python package on numpy arrays: every form an array can have, requests, buffers, errors, and its ends.
-
-Runs beside others.
 """
 
 import signal

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """The Python package on torch tensors, and the communication hook in DistributedDataParallel.
-
-Runs beside others.
 """
 
 import importlib.util

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """reductionctl as a user runs it: output, error messages and exit status.
-
-Runs beside others.
 """
 
 import json

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Workers whose connections are reset: the others read why, and not just that.
-
-Runs beside others.
 """
 
 import signal

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """A job on one node, whose agent sums by itself: the same bits as with reducers, none of them to the reducers, who may
 go meanwhile and are still who the job belongs to.
-
-Runs beside others.
 """
 
 import json

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """Processes may start in any order; who does not come is named once the connect timeout is over.
-
-Runs beside others.
 """
 
 import unittest

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: alone
 """Nothing is allocated, locked, mapped or faulted in for a chunk: counted in every thread of real reducers, agents and
 workers (shim_count.c), between two moments at which all ranks have all their results."""
 

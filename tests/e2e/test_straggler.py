@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
 """A rank that is late fails nothing until timeouts.op, which is off unless the file sets it; then everybody reads which
 operation waits, for whom and since when, and the log has said so before.
 
-Runs beside others. Not under ThreadSanitizer, since test_agent_faults and test_failures have such timeouts as well.
+Not under ThreadSanitizer: test_agent_faults and test_failures have such timeouts too.
 """
 
 import signal

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others
 """TLS between workers and reducers: right sums, failover and return as without it, and nobody gets in who should not:
 each with a sentence for the one that is refused, a line in the log, and no harm to others.
-
-Runs beside others.
 """
 
 import os

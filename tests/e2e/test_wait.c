@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs beside others. Threads that wait for operations run the engine, or read what the agent says, themselves: nobody
- * is woken in vain, nobody waits for ever, and whoever ends a wait, another thread, the other ranks or the program,
- * does no harm. See ranks.h. */
+/* run: beside-others */
+/* A thread that waits for an operation runs the engine, or reads the agent's messages, itself. No thread is woken in
+ * vain and none waits for ever, and no harm is done by another thread, another rank or the program that ends a wait.
+ * See ranks.h. */
 #include "tests/e2e/ranks.h"
 
 #include <dirent.h>

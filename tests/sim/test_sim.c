@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* run: idle */
 /* Runs the simulator: a number of seeds, or as many as fit into a number of seconds. On a failure it prints the seed
  * and the story of that run, which the same seed tells again. */
 #include "tests/sim/sim.h"

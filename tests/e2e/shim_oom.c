@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A library to preload into a process: while the first byte of the file that REDUCTION_OOM names is '1', this process
+ * gets no new memory from the C library. test_memory.py writes the byte. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const volatile char *flag; /* NULL: memory never runs out */
+
+/* What the C library exports for replacements such as this one: dlsym() would allocate. */
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+
+__attribute__((constructor)) static void open_flag(void)
+{
+	const char *path = getenv("REDUCTION_OOM");
+	void *map;
+	int fd;
+
+	if (!path)
+		return;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	map = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		abort(); /* a test that limits nothing would pass */
+	close(fd);
+	flag = map;
+}
+
+static void *none(void)
+{
+	errno = ENOMEM;
+	return NULL;
+}
+
+static int runs_out(void)
+{
+	return flag && *flag == '1';
+}
+
+#pragma GCC visibility push(default) /* from here on: what takes the C library's place */
+
+void *malloc(size_t size)
+{
+	return runs_out() ? none() : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	return runs_out() ? none() : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t size)
+{
+	return runs_out() ? none() : __libc_realloc(p, size);
+}
+
+void *aligned_alloc(size_t align, size_t size)
+{
+	return runs_out() ? none() : __libc_memalign(align, size);
+}
+
+int posix_memalign(void **ret, size_t align, size_t size)
+{
+	void *p = aligned_alloc(align, size);
+
+	if (!p)
+		return ENOMEM;
+	*ret = p;
+	return 0;
+}

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""tests/layering.py: each rule of the architecture finds a small tree or object that violates it.
+
+Only in the build without sanitizers: it compiles its own objects, always in the same way.
+"""
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "tests"))
+import layering  # noqa: E402
+
+# A core may use none of these.
+IMPURE = """
+accept accept4 access bind calloc_from_elsewhere chdir clock_gettime clock_nanosleep close closedir cnd_wait
+connect creat dlopen dlsym dup2 epoll_wait eventfd execve exit _exit fclose fcntl fgets fopen fork fprintf
+fputs fread fsync ftruncate fwrite getaddrinfo gethostbyname gethostname getenv getifaddrs getpid getrandom
+getrlimit getrusage gettimeofday gmtime inotify_init1 io_uring_queue_init ioctl isatty kill listen localtime_r
+lseek mkdir mkstemp mlock mmap mtx_lock munmap nanosleep open open64 openat opendir pipe pipe2 poll popen
+ppoll prctl pread printf pthread_create pthread_mutex_lock pthread_self puts pwrite raise rand random
+RAND_bytes read readlink readv recv recvmsg rename sched_yield secure_getenv select sem_wait send sendfile
+sendmmsg sendmsg sendto setenv setrlimit setsockopt shm_open shutdown sigaction signal signalfd sigprocmask
+sleep socket socketpair srand stat strerror syscall sysconf sysinfo syslog system thrd_create time
+timer_create timerfd_create uname unlink usleep uv_hrtime uv_now uv_queue_work uv_timer_start vprintf waitpid
+write writev yaml_parser_parse
+""".split()
+PURE = "malloc free memcpy strlen snprintf strtoull __isoc99_sscanf qsort sqrt __errno_location XXH3_64bits".split()
+
+
+def calls(function, *names):
+    """C code of a function that calls others, of which it declares those that it does not define."""
+    return f"void {function}(void) {{ {' '.join(f'extern void {n}(void); {n}();' for n in names)} }}\n"
+
+
+@unittest.skipIf(harness.SAN, "the same in each build")
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def compile(self, name, text):
+        """name: without suffix. Returns the object."""
+        source = self.write(f"{name}.c", text)
+        out = self.root / "build/objects" / f"{name}.o"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        flags = ["-O0", "-fPIC", "-ffunction-sections", "-fdata-sections", "-fno-builtin", "-w"]
+        subprocess.run(["cc", *flags, "-c", "-o", out, source], check=True)
+        return out
+
+    def archive(self, name, *objects):
+        subprocess.run(["ar", "rc", self.root / f"{name}.a", *objects], check=True)
+        return self.root / f"{name}.a"
+
+    def check(self, *argv):
+        """The violations."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = layering.main(["--root", str(self.root), *map(str, argv)])
+        lines = err.getvalue().splitlines()
+        self.assertEqual(status, 1 if lines else 0)
+        self.assertEqual(out.getvalue().startswith("layering: ok"), not lines)
+        return [line.removeprefix("layering: ") for line in lines]
+
+
+class Cores(Case):
+    def found(self, core, **libraries):
+        """The violations of a core and libraries, each given as C code."""
+        argv = ["--core", self.archive("core", self.compile("server/core", core))]
+        for name, text in libraries.items():
+            argv += ["--library", self.archive(name, self.compile(f"common/{name}", text))]
+        return self.check(*argv)
+
+    def test_every_impure_function(self):
+        lines = self.found(calls("f", *IMPURE))
+        self.assertEqual(
+            sorted(lines),
+            sorted(f"core.a: f (core.o) > {n}: a core may not use {n}, because it is not in PURE" for n in IMPURE),
+        )
+
+    def test_pure_functions(self):
+        self.assertEqual(self.found(calls("f", *PURE)), [])
+
+    def test_through_a_library(self):
+        library = "static void inner(void) { extern long time(void *); time(0); }\nvoid outer(void) { inner(); }\n"
+        self.assertEqual(
+            self.found(calls("f", "outer"), library=library),
+            ["core.a: f (core.o) > outer (library.o) > inner (library.o) > time: "
+             "a core may not use time, because it is not in PURE"],
+        )  # fmt: skip
+
+    def test_through_two_libraries(self):
+        lines = self.found(calls("f", "first"), one=calls("first", "second"), two=calls("second", "getenv"))
+        self.assertEqual(len(lines), 1)
+        self.assertIn("f (core.o) > first (one.o) > second (two.o) > getenv:", lines[0])
+
+    def test_through_a_table(self):
+        table = "extern int poll();\nstatic int (*const table[2])() = {poll};\n"
+        lines = self.found(calls("f", "first"), library=table + "int first(int i) { return table[i](); }\n")
+        self.assertEqual(len(lines), 1)
+        self.assertIn("f (core.o) > first (library.o) > table (library.o) > poll:", lines[0])
+
+    def test_tables_of_a_core(self):
+        lines = self.found("extern int write();\nint (*const ops[])() = {write};\n")
+        self.assertEqual(len(lines), 1)
+        self.assertIn("ops (core.o) > write:", lines[0])
+
+    def test_unreachable_functions_of_a_library(self):
+        library = calls("good", "memcpy") + calls("bad", "socket")
+        self.assertEqual(self.found(calls("f", "good"), library=library), [])
+
+    def test_exceptions(self):
+        log = calls("rs_log_write", "write") + calls("rs_log_open", "open")
+        self.assertEqual(self.found(calls("f", "rs_log_write"), log=log), [])
+        lines = self.found(calls("f", "rs_log_write", "rs_log_open"), log=log)
+        self.assertEqual(len(lines), 1)
+        self.assertIn("f (core.o) > rs_log_open (log.o) > open:", lines[0])
+
+    def test_another_core(self):
+        lines = self.found(calls("f", "exchange_post"))
+        self.assertEqual(len(lines), 1)
+        self.assertIn("may not use exchange_post", lines[0])
+
+    def test_a_core_uses_cores_below_it_only(self):
+        above = self.archive("above", self.compile("server/jobs/above", calls("above", "below")))
+        below = self.archive("below", self.compile("server/core/below", "void below(void) {}\n"))
+        self.assertEqual(self.check("--core", above, "--core", below), [])
+        (line,) = self.check("--core", below, "--core", above)
+        self.assertIn("above.a: above (above.o) > below: a core may not use below", line)
+
+    def test_long_names_in_archives(self):
+        name = "server/a_name_that_is_longer_than_15_characters"
+        core = self.archive("core", self.compile("server/short", "int x;\n"), self.compile(name, calls("f", "time")))
+        self.assertIn("f (a_name_that_is_longer_than_15_characters.o) > time", self.check("--core", core)[0])
+
+    def test_what_is_no_archive(self):
+        for data in (b"", b"!<arch>\n" + b"x".ljust(48) + b"4".ljust(10) + b"`\n" + b"text"):
+            path = self.root / "core.a"
+            path.write_bytes(data)
+            with self.assertRaises(ValueError):
+                self.check("--core", path)
+
+
+# (file, what it includes, the violation or None)
+INCLUDES = (
+    ("common/a.c", "common/b.h", None),
+    ("common/a.c", "proto/b.h", "common may include: no other folder"),
+    ("common/a.h", "config/b.h", "common may include: no other folder"),
+    ("proto/a.c", "common/b.h", None),
+    ("proto/a.c", "proto/gen.pb-c.h", None),
+    ("proto/a.c", "config/b.h", "proto may include: common"),
+    ("config/a.c", "proto/b.h", None),
+    ("config/a.c", "server/b.h", "config may include: common, proto"),
+    ("config/deep/er/a.c", "agent/b.h", "config may include: common, proto"),
+    ("server/a.c", "config/b.h", None),
+    ("server/core/a.c", "server/join/b.h", None),
+    ("server/a.c", "agent/b.h", "server may include: common, proto, config"),
+    ("server/core/a.c", "agent/core/b.h", "server may include: common, proto, config"),
+    ("server/a.inc", "agent/include/reduction.h", "server may include: common, proto, config"),
+    ("agent/a.c", "server/b.h", "agent may include: common, proto, config, agent/include"),
+    ("agent/a.c", "agent/include/reduction.h", None),
+    ("agent/include/reduction.h", "common/b.h", "agent/include may include: no other folder"),
+    ("agent/a.c", "tests/unit/b.h", "agent may include: common, proto, config, agent/include"),
+    ("bench/a.c", "agent/b.h", None),
+    ("bench/peers/a.cc", "server/b.h", None),
+    ("tests/unit/a.c", "bench/b.h", None),
+    ("server/a.c", "b.h", "which is not a path from the root"),
+    ("server/a.c", "../agent/b.h", "which is not a path from the root"),
+    ("client/a.c", "common/b.h", "client/a.c: FOLDERS does not say what files of this folder may include"),
+)
+
+
+class Includes(Case):
+    def test_table(self):
+        for file, included, violation in INCLUDES:
+            with self.subTest(file=file, included=included):
+                path = self.write(file, f'#include <stdio.h>\n#include "{included}"\n')
+                lines = self.check()
+                path.unlink()
+                if violation is None:
+                    self.assertEqual(lines, [])
+                    continue
+                self.assertEqual(len(lines), 1)
+                self.assertTrue(lines[0].startswith(file), lines[0])
+                self.assertIn(violation, lines[0])
+
+    def test_forms(self):
+        for form in ('#include "agent/b.h"', '  #include "agent/b.h"', '# include"agent/b.h" /* why */'):
+            self.write("server/a.c", f"/* A comment. */\n{form}\n")
+            self.assertEqual(len(self.check()), 1, form)
+
+    def test_headers(self):
+        self.write("server/a.h", '#include "server/b.h"\n')
+        self.write("server/b.h", '#include "server/core/c.h"\n')
+        self.write("server/core/c.h", '#include "common/x.h"\n')
+        self.assertEqual(self.check(), [])
+        self.write("server/core/c.h", '#include "server/a.h"\n')
+        self.assertEqual(self.check(), ["headers include each other: server/a.h, server/b.h, server/core/c.h"])
+
+
+class Circles(Case):
+    def found(self, known=()):
+        with mock.patch.object(layering, "CIRCLES", known):
+            return self.check("--objects", self.root / "build/objects")
+
+    def setUp(self):
+        super().setUp()
+        self.compile("server/core/a", calls("a", "b"))
+        self.compile("server/core/b", calls("b", "c", "d"))
+        self.compile("server/jobs/c", calls("c", "a"))
+        self.compile("server/d", calls("d", "memcpy"))
+        self.compile("agent/a", calls("a", "d"))  # another program
+
+    def test_none(self):
+        self.compile("server/jobs/c", calls("c", "d"))
+        self.assertEqual(self.found(), [])
+
+    def test_new(self):
+        sentence = "objects use each other, which CIRCLES does not have: server/core/a, server/core/b, server/jobs/c"
+        self.assertEqual(self.found(), [sentence])
+        self.assertEqual(self.found(({"a", "b"}, {"x", "y"}))[0], sentence)
+
+    def test_known(self):
+        self.assertEqual(self.found(({"a", "b", "c"},)), [])
+
+    def test_known_that_grows(self):
+        self.compile("server/d", calls("d", "a"))
+        lines = self.found(({"a", "b", "c"},))
+        self.assertIn("server/core/a, server/core/b, server/d, server/jobs/c", lines[0])
+
+    def test_known_that_is_gone(self):
+        self.compile("server/jobs/c", calls("c", "d"))
+        self.assertEqual(
+            self.found(({"a", "b", "c"},)), ["CIRCLES has a circle that no longer exists; remove it: a, b, c"]
+        )
+
+    def test_through_a_table(self):
+        table = "extern int a();\nstatic int (*const table[2])() = {a};\n"
+        self.compile("server/jobs/c", table + "int c(int i) { return table[i](); }\n")
+        self.assertEqual(len(self.found()), 1)
+
+    def test_objects_of_deleted_files(self):
+        (self.root / "server/jobs/c.c").unlink()
+        self.assertEqual(self.found(), [])
+
+
+class Project(Case):
+    """Of this project only the includes are checked here; `make layering` compiles the objects for all rules."""
+
+    def test_includes(self):
+        self.root = harness.ROOT
+        self.assertEqual(self.check(), [])
+
+
+if __name__ == "__main__":
+    harness.main()

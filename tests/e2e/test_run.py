@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""tests/run.py: the `run:` lines of sources, and which programs, builds and repetitions follow from them.
+
+Not under ThreadSanitizer: it runs nothing that was built.
+"""
+
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "tests"))
+import run  # noqa: E402
+
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+E2E = "alone, beside-others, grpc, no-tsan"
+
+# (source, the lines below the licence line, the words or the error)
+LINES = (
+    ("e2e/test_x.py", "# run: alone", {"alone"}),
+    ("e2e/test_x.py", "# run: beside-others grpc no-tsan", {"beside-others", "grpc", "no-tsan"}),
+    ("e2e/test_x.c", "/* run: beside-others no-tsan */", {"beside-others", "no-tsan"}),
+    ("unit/test_x.c", "/* A comment. */", set()),
+    ("unit/test_x.c", "/* run: tsan */", {"tsan"}),
+    ("sim/test_x.c", "/* run: idle */", {"idle"}),
+    ("fuzz/fuzz_x.c", "/* A comment. */", set()),
+    # words
+    ("e2e/test_x.py", "# run: beside-other", f"'beside-other' in the `run:` line; known are: {E2E}"),
+    ("e2e/test_x.py", "# run: Alone", f"'Alone' in the `run:` line; known are: {E2E}"),
+    ("e2e/test_x.py", "# run: alone  grpc", f"'' in the `run:` line; known are: {E2E}"),
+    ("e2e/test_x.py", "# run: alone, grpc", f"'alone,' in the `run:` line; known are: {E2E}"),
+    ("e2e/test_x.py", "# run: alone tsan", f"'tsan' in the `run:` line; known are: {E2E}"),
+    ("unit/test_x.c", "/* run: no-tsan */", "'no-tsan' in the `run:` line; known are: tsan"),
+    ("fuzz/fuzz_x.c", "/* run: alone */", "'alone' in the `run:` line; known are: none"),
+    ("e2e/test_x.py", "# run: alone grpc grpc", "'grpc' is twice in the `run:` line"),
+    ("e2e/test_x.c", "/* run: alone grpc */", "'grpc' in the `run:` line is for Python tests"),
+    # exactly one of
+    ("e2e/test_x.py", '"""Runs beside others."""', "must have exactly one of: alone, beside-others"),
+    ("e2e/test_x.py", "# run: grpc", "must have exactly one of: alone, beside-others"),
+    ("e2e/test_x.py", "# run: alone beside-others", "must have exactly one of: alone, beside-others"),
+    ("sim/test_x.c", "/* A comment. */", "must have exactly one of: idle"),
+    # the form, the place
+    ("e2e/test_x.py", "# runs: alone", "must have exactly one of: alone, beside-others"),
+    ("e2e/test_x.py", "/* run: alone */", "must have exactly one of: alone, beside-others"),
+    ("e2e/test_x.c", "// run: alone", "must have exactly one of: alone, beside-others"),
+    ("e2e/test_x.py", "import os\n# run: alone", "one `run:` line is expected, below the licence line"),
+    ("e2e/test_x.py", "# run: alone\n# run: alone", "one `run:` line is expected, below the licence line"),
+)
+
+
+class Tree(unittest.TestCase):
+    """Each test has a tree of its own, with sources and builds in which nothing is built."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        patch = mock.patch.object(run, "ROOT", self.root)
+        patch.start()
+        self.addCleanup(patch.stop)
+        for build in ("default", "san"):
+            (self.root / build / "lib").mkdir(parents=True)
+            (self.root / build / "lib/libreduction-grpc.so").touch()
+
+    def source(self, name, lines):
+        path = self.root / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {LICENCE}\n{lines}\n" if path.suffix == ".py" else f"/* {LICENCE} */\n{lines}\n")
+        return path
+
+    def chosen(self, folder, only=None, match=""):
+        """{label: program} of a build."""
+        return {p.label: p for group in run.programs([folder], only, match) for p in group}
+
+
+class Lines(Tree):
+    def test_table(self):
+        for name, lines, expected in LINES:
+            with self.subTest(source=name, lines=lines):
+                path = self.source(name, lines)
+                if isinstance(expected, set):
+                    self.assertEqual(run.needs(path), expected)
+                    continue
+                with self.assertRaises(ValueError) as caught:
+                    run.needs(path)
+                self.assertIn(expected, str(caught.exception))
+                self.assertIn(str(path), str(caught.exception))
+
+    def test_no_program_runs_after_an_error(self):
+        self.source("unit/test_a.c", "")
+        self.source("e2e/test_b.py", "# run: allone")
+        stderr = io.StringIO()
+        with mock.patch.object(sys, "argv", ["run.py", "default"]), contextlib.redirect_stderr(stderr):
+            with mock.patch.object(run.Runner, "run") as ran:
+                self.assertEqual(run.main(), 2)
+        ran.assert_not_called()
+        self.assertRegex(stderr.getvalue(), r"^run\.py: .*test_b\.py: 'allone' in the `run:` line")
+
+    def test_match_does_not_hide_an_error(self):
+        self.source("e2e/test_a.py", "# run: alone")
+        self.source("e2e/test_b.py", "# run: allone")
+        with self.assertRaises(ValueError):
+            self.chosen("default", match="test_a")
+
+
+class Choice(Tree):
+    def setUp(self):
+        super().setUp()
+        self.source("unit/test_plain.c", "")
+        self.source("unit/test_threads.c", "/* run: tsan */")
+        self.source("sim/test_sim.c", "/* run: idle */")
+        self.source("fuzz/fuzz_frame.c", "")
+        self.source("e2e/test_alone.py", "# run: alone")
+        self.source("e2e/test_beside.c", "/* run: beside-others */")
+        self.source("e2e/test_both.py", "# run: beside-others grpc no-tsan")
+        self.source("e2e/test_timed.py", "# run: alone grpc")
+
+    def test_default_build(self):
+        found = self.chosen("default")
+        self.assertEqual(
+            {label.removeprefix("default "): (p.parallel, p.idle) for label, p in found.items()},
+            {
+                "unit/test_plain": (True, False),
+                "unit/test_threads": (True, False),
+                "sim/test_sim": (True, True),
+                "fuzz/fuzz_frame": (True, False),
+                "e2e/test_alone": (False, False),
+                "e2e/test_beside": (True, False),
+                "e2e/test_both": (True, False),
+                "e2e/test_both over gRPC": (True, False),
+                "e2e/test_timed": (False, False),
+                "e2e/test_timed over gRPC": (False, False),
+            },
+        )
+        self.assertEqual(found["default e2e/test_both over gRPC"].env["REDUCTION_TRANSPORT"], "grpc")
+        self.assertEqual(found["default e2e/test_both"].env, {})
+
+    def test_sanitizers_run_everything_in_parallel(self):
+        found = self.chosen("san=address,undefined")
+        self.assertEqual(len(found), 10)
+        self.assertEqual([p.label for p in found.values() if not p.parallel], [])
+
+    def test_thread_sanitizer_runs_what_has_threads(self):
+        self.assertEqual(
+            list(self.chosen("san=thread")),
+            ["thread unit/test_threads", "thread e2e/test_alone", "thread e2e/test_beside", "thread e2e/test_timed"],
+        )
+
+    def test_without_the_grpc_library(self):
+        (self.root / "default/lib/libreduction-grpc.so").unlink()
+        self.assertEqual([label for label in self.chosen("default") if "gRPC" in label], [])
+
+    def test_only_and_match(self):
+        units = ["default unit/test_plain", "default unit/test_threads"]
+        self.assertEqual(list(self.chosen("default", only="unit")), units)
+        self.assertEqual(list(self.chosen("default", match="beside")), ["default e2e/test_beside"])
+
+
+class Project(unittest.TestCase):
+    """The sources of this project."""
+
+    def test_all_are_accepted(self):
+        groups = list(run.programs(["build/default"], None, ""))
+        self.assertEqual([p.label for group in groups for p in group if p.idle], ["default sim/test_sim"])
+
+    def test_units_with_threads_run_under_thread_sanitizer(self):
+        for source in sorted(harness.ROOT.glob("tests/unit/test_*.c")):
+            if "<pthread.h>" in source.read_text():
+                self.assertIn("tsan", run.needs(source), source)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run: tsan */
+/* A lane's thread when memory runs out: two jobs of two ranks each connect, start, one of them is aborted, and all
+ * ranks go. This is repeated; each time the next allocation fails, once alone and once with all that follow. No job
+ * waits for ever: each connection that the lane took is reported as gone, each rank reads START or why not, and the
+ * failure of a running job is reported. The linker puts the functions below in the place of the C library's
+ * (-Wl,--wrap). */
+#include "common/kernels/kernels.h"
+#include "server/run/lane_uv.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOBS = 2, WORLD = 2, ABORTED = 0, CHUNK = 4096, STEPS_MAX = 500, PATIENCE_S = 20 };
+
+/* Allocations until one fails. */
+static atomic_int left;
+static atomic_bool limited, for_good, failed;
+
+static bool runs_out(void)
+{
+	int n = limited ? atomic_fetch_sub(&left, 1) : 2;
+
+	if (n > 1 || (n < 1 && !for_good))
+		return false;
+	failed = true;
+	return true;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+int __real_posix_memalign(void **ret, size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+int __wrap_posix_memalign(void **ret, size_t align, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	return runs_out() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return runs_out() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return runs_out() ? NULL : __real_realloc(p, n);
+}
+
+int __wrap_posix_memalign(void **ret, size_t align, size_t n)
+{
+	return runs_out() ? ENOMEM : __real_posix_memalign(ret, align, n);
+}
+
+/* As ck_assert_msg, which allocates memory even if the condition holds. */
+#define must(condition, ...)                                                                                           \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			limited = false;                                                                               \
+			ck_abort_msg(__VA_ARGS__);                                                                     \
+		}                                                                                                      \
+	} while (0)
+
+/* What the accept loop has: its mailbox, and what came into it. */
+struct world {
+	uv_loop_t loop;
+	struct wakeups wakeups;
+	struct mailbox out;
+	struct lane_thread *lane;
+	unsigned attached, gone;     /* connections */
+	bool failed[JOBS];           /* a lane has said so */
+	bool reported;               /* a report was due and came */
+	int fd[JOBS][WORLD];         /* of the ranks; -1: the lane did not take the connection */
+	struct stripe_params stripe; /* but for job and memory */
+	void *memory[JOBS];
+};
+
+static void on_mail(struct mailbox *m, struct mail *mail)
+{
+	const struct rs_err lost = {RS_EPEER, "a rank was lost while the job was starting"};
+	struct world *w = m->user;
+	struct lane_mail *lm = (struct lane_mail *)mail;
+
+	if (lm->reported) {
+		free(lane_thread_take_report(lm->reported));
+		w->reported = true;
+	} else {
+		if (lm->event.type == LANE_GONE) {
+			w->gone++;
+			lane_thread_abort(w->lane, lm->event.job, &lost); /* as the registry does */
+		}
+		if (lm->event.type == LANE_FAILED || lm->failed) {
+			must(lm->event.why.msg[0], "a failure without a reason");
+			w->failed[lm->event.job] = true;
+		}
+	}
+	free(lm);
+}
+
+static void world_open(struct world *w)
+{
+	struct rs_err e;
+
+	*w = (struct world){.stripe = {.world_size = WORLD, .chunk_bytes = CHUNK, .window = 2, .priorities = 1}};
+	for (unsigned job = 0; job < JOBS; job++) {
+		w->memory[job] =
+		    mmap(NULL, stripe_memory(&w->stripe), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		ck_assert_ptr_ne(w->memory[job], MAP_FAILED);
+		for (unsigned rank = 0; rank < WORLD; rank++)
+			w->fd[job][rank] = -1;
+	}
+	ck_assert_int_eq(uv_loop_init(&w->loop), 0);
+	ck_assert_int_eq(wakeups_init(&w->wakeups, &w->loop, &e), RS_OK);
+	ck_assert_int_eq(mailbox_init(&w->out, &w->wakeups, on_mail, w, &e), RS_OK);
+}
+
+static void world_close(struct world *w)
+{
+	mailbox_close(&w->out);
+	wakeups_close(&w->wakeups);
+	uv_run(&w->loop, UV_RUN_DEFAULT);
+	mailbox_destroy(&w->out);
+	wakeups_destroy(&w->wakeups);
+	ck_assert_int_eq(uv_loop_close(&w->loop), 0);
+	for (unsigned job = 0; job < JOBS; job++)
+		munmap(w->memory[job], stripe_memory(&w->stripe));
+}
+
+static void connect_rank(struct world *w, unsigned job, unsigned rank)
+{
+	struct registry_admit admit = {.stripe = w->stripe, .session = {.rank = rank, .peer_detect_ms = 60000}};
+	struct control_welcome welcome = {0};
+	struct tcp_conn tcp;
+	struct rs_err e;
+	int fds[2];
+
+	admit.stripe.job = job;
+	admit.stripe.memory = w->memory[job];
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %s", strerror(errno));
+	tcp_conn_plain(&tcp, fds[1]);
+	if (lane_thread_attach(w->lane, &tcp, &admit, &welcome, &e)) {
+		must(e.code == RS_ENOMEM && strstr(e.msg, "no memory for a connection of rank"), "%s", e.msg);
+		tcp_conn_close(&tcp);
+		close(fds[0]);
+		return;
+	}
+	w->fd[job][rank] = fds[0];
+	w->attached++;
+}
+
+/* Reads n bytes that a rank gets, and meanwhile the lane's mail. False: the connection was closed. */
+static bool read_all(struct world *w, int fd, char *to, size_t n)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	time_t until = time(NULL) + PATIENCE_S;
+
+	while (n) {
+		ssize_t got;
+
+		uv_run(&w->loop, UV_RUN_NOWAIT);
+		must(time(NULL) < until, "a rank has read nothing for %d s", PATIENCE_S);
+		if (poll(&p, 1, 1) <= 0)
+			continue;
+		got = recv(fd, to, n, 0);
+		must(got >= 0 || errno == ECONNRESET, "recv: %s", strerror(errno));
+		if (got <= 0)
+			return false;
+		to += got;
+		n -= (size_t)got;
+	}
+	return true;
+}
+
+/* Reads what a rank gets until a frame of this type or the end of its job. Returns the type of the last frame, 0 if the
+ * connection was closed; an ABORT's payload is in why. */
+static unsigned read_until(struct world *w, int fd, unsigned type, char why[FRAME_CONTROL_MAX + 1])
+{
+	uint8_t head[FRAME_HEADER];
+	struct frame f;
+	struct rs_err e;
+
+	do {
+		if (!read_all(w, fd, (char *)head, sizeof head))
+			return 0;
+		must(frame_decode(head, &f, &e) == RS_OK, "%s", e.msg);
+		must(f.payload_len <= FRAME_CONTROL_MAX, "a payload of %u bytes", f.payload_len);
+		if (!read_all(w, fd, why, f.payload_len))
+			return 0;
+	} while (f.type != type && f.type != FRAME_ABORT);
+	why[f.payload_len] = '\0';
+	return f.type;
+}
+
+/* Is this what ranks read of a job that ran out of memory? */
+static bool no_memory(const char *why)
+{
+	return strstr(why, "this reducer has no memory to start the job") ||
+	       strstr(why, "was lost while the job was starting"); /* the lane had no memory for that rank */
+}
+
+static void check_aborted(struct world *w, int fd)
+{
+	char why[FRAME_CONTROL_MAX + 1];
+	unsigned type = read_until(w, fd, FRAME_ABORT, why);
+
+	if (type == FRAME_ABORT)
+		must(strstr(why, "the test ends this job") || no_memory(why), "\"%s\"", why);
+	else
+		must(failed, "closed without a sentence"); /* the lane had no memory for the connection */
+}
+
+/* Of the job that is not aborted. Returns whether this rank has seen it start. */
+static bool check_started(struct world *w, int fd)
+{
+	char why[FRAME_CONTROL_MAX + 1];
+	unsigned type = read_until(w, fd, FRAME_START, why);
+
+	if (type == FRAME_ABORT)
+		must(no_memory(why), "\"%s\"", why);
+	must(type == FRAME_START || failed, "neither START nor ABORT");
+	return type == FRAME_START;
+}
+
+static void play(struct world *w)
+{
+	const struct rs_err why = {RS_EREFUSED, "the test ends this job"};
+	bool started = true, report;
+
+	for (unsigned job = 0; job < JOBS; job++) {
+		for (unsigned rank = 0; rank < WORLD; rank++)
+			connect_rank(w, job, rank);
+		if (w->fd[job][0] >= 0 && w->fd[job][1] >= 0)
+			lane_thread_start_job(w->lane, job, 1);
+		else
+			started &= job == ABORTED;
+	}
+	report = lane_thread_report(w->lane);
+	lane_thread_abort(w->lane, ABORTED, &why);
+	for (unsigned rank = 0; rank < WORLD; rank++) {
+		if (w->fd[ABORTED][rank] >= 0)
+			check_aborted(w, w->fd[ABORTED][rank]);
+		if (started)
+			started = check_started(w, w->fd[!ABORTED][rank]);
+	}
+	for (unsigned job = 0; job < JOBS; job++)
+		for (unsigned rank = 0; rank < WORLD; rank++)
+			if (w->fd[job][rank] >= 0)
+				close(w->fd[job][rank]);
+	while (w->gone < w->attached || (report && !w->reported))
+		uv_run(&w->loop, UV_RUN_ONCE);
+	must(w->gone == w->attached, "%u of %u connections are gone", w->gone, w->attached);
+	must(!started || w->failed[!ABORTED], "the failure of a running job was not reported");
+	must(!w->failed[ABORTED] || failed, "an aborted job was reported as failed");
+	for (unsigned job = 0; job < JOBS; job++)
+		lane_thread_forget(w->lane, job);
+}
+
+START_TEST(memory_runs_out)
+{
+	unsigned step = 0;
+
+	for_good = _i;
+	do {
+		struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
+		struct world w;
+		struct rs_err e;
+		int rc;
+
+		ck_assert_uint_lt(++step, STEPS_MAX);
+		failed = false;
+		world_open(&w);
+		left = (int)step;
+		limited = true;
+		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, &log, &w.out, &e);
+		if (rc == RS_OK) {
+			play(&w);
+			lane_thread_stop(w.lane);
+		}
+		limited = false;
+		ck_assert(rc == RS_OK || rc == RS_ENOMEM);
+		world_close(&w);
+	} while (failed);
+	ck_assert_uint_gt(step, 20);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("lane_uv");
+	TCase *t = tcase_create("lane_uv");
+	SRunner *r = srunner_create(s);
+	int bad;
+
+	tcase_add_loop_test(t, memory_runs_out, 0, 2);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	bad = srunner_ntests_failed(r);
+	srunner_free(r);
+	return bad != 0;
+}
