@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whole training steps of PyTorch's DistributedDataParallel on shaped links: gloo, gloo with DDP's float16 hook, reducers,
-and reducers with DDP's float16 wrapper around our hook.
+"""Whole training steps of PyTorch's DistributedDataParallel on shaped links: gloo, gloo with DDP's float16 hook,
+reducers, and reducers with DDP's float16 wrapper around our hook.
 
-Every host is a network namespace (bench/net/lab.py). A launch trains a model for some steps with one system; systems take
-turns, and medians over all steps of all launches count. A step lasts as long as its slowest rank's. Prints a line of JSON
-for each case and system, then a table. Exit status: 0 good, 1 an error, 2 wrong usage, 77 the laboratory cannot be made.
+Every host is a network namespace (bench/net/lab.py). A launch trains a model for some steps with one system. Systems
+take turns, and medians over all steps of all launches count. A step lasts as long as its slowest rank's. Prints a line
+of JSON for each case and system, then a table. Exit status: 0 good, 1 an error, 2 wrong usage, 77 the laboratory
+cannot be made.
 """
 
 import argparse
@@ -33,12 +34,16 @@ START_S = 60
 
 
 def parse_arguments():
-    p = argparse.ArgumentParser(prog="bench-step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        prog="bench-step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--mib", default="16,64", help="MiB of gradients, multiples of 4, comma-separated (default 16,64)")
     p.add_argument("--repeats", type=int, default=3, help="launches of each system (default 3)")
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
-    p.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "bench" / "step.jsonl", help="also written there")
+    p.add_argument(
+        "--out", type=pathlib.Path, default=ROOT / "build" / "bench" / "step.jsonl", help="also written there"
+    )
     args = p.parse_args()
     try:
         args.mib = [int(word) for word in args.mib.split(",")]
@@ -52,12 +57,22 @@ def parse_arguments():
 def environment(lab, place, rank, folder, build):
     """What a launcher such as torchrun gives to a rank that has a node of its own."""
     return dict(
-        os.environ, RANK=str(rank), WORLD_SIZE=str(place.n), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
-        MASTER_ADDR=lab.address(place.workers[0]), MASTER_PORT=str(PORT), GLOO_SOCKET_IFNAME="eth0", USE_LIBUV="0",
-        OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "agent" / "python"), PYTHONDONTWRITEBYTECODE="1",
-        REDUCTION_LIBRARY=str(build / "lib" / "libreduction.so.0"), REDUCTION_CONFIG=f"{folder}/job.yaml",
+        os.environ,
+        RANK=str(rank),
+        WORLD_SIZE=str(place.n),
+        LOCAL_RANK="0",
+        LOCAL_WORLD_SIZE="1",
+        MASTER_ADDR=lab.address(place.workers[0]),
+        MASTER_PORT=str(PORT),
+        GLOO_SOCKET_IFNAME="eth0",
+        USE_LIBUV="0",
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=str(ROOT / "agent" / "python"),
+        PYTHONDONTWRITEBYTECODE="1",
+        REDUCTION_LIBRARY=str(build / "lib" / "libreduction.so.0"),
+        REDUCTION_CONFIG=f"{folder}/job.yaml",
         REDUCTION_AGENT="direct",
-    )  # fmt: skip
+    )
 
 
 def launch(lab, place, system, mib, args):
@@ -73,8 +88,16 @@ def launch(lab, place, system, mib, args):
             for rank, host in enumerate(place.workers):
                 command = ["/usr/bin/python3", WORKER, "--system", system, "--mib", mib, "--steps", args.steps]
                 with open(f"{folder}/{rank}.err", "w", encoding="utf-8") as errors:
-                    ranks.append(lab.popen(host, command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL,
-                                           env=environment(lab, place, rank, folder, args.build)))
+                    ranks.append(
+                        lab.popen(
+                            host,
+                            command,
+                            stdout=subprocess.PIPE,
+                            stderr=errors,
+                            stdin=subprocess.DEVNULL,
+                            env=environment(lab, place, rank, folder, args.build),
+                        )
+                    )
             deadline = time.monotonic() + START_S + (args.steps + 3) * slowest
             rows = []
             for rank, p in enumerate(ranks):
@@ -104,28 +127,51 @@ def measure(n, rate, args):
                     found = samples.setdefault((mib, system), ([], []))
                     found[0].extend(seconds)
                     found[1].append(compute)
-                    print(f"# pass {repeat + 1}: n={n} {mib} MiB {system}: {statistics.median(seconds):.3f} s", file=sys.stderr)
+                    print(
+                        f"# pass {repeat + 1}: n={n} {mib} MiB {system}: {statistics.median(seconds):.3f} s",
+                        file=sys.stderr,
+                    )
     lines = []
     for (mib, system), (seconds, compute) in samples.items():
-        lines.append({
-            "n": n, "k": n, "rate": rate, "mib": mib, "system": system, "steps": len(seconds),
-            "step_s_median": round(statistics.median(seconds), 4), "min": round(min(seconds), 4), "max": round(max(seconds), 4),
-            "compute_s": round(statistics.median(compute), 4),
-        })  # fmt: skip
+        lines.append(
+            {
+                "n": n,
+                "k": n,
+                "rate": rate,
+                "mib": mib,
+                "system": system,
+                "steps": len(seconds),
+                "step_s_median": round(statistics.median(seconds), 4),
+                "min": round(min(seconds), 4),
+                "max": round(max(seconds), 4),
+                "compute_s": round(statistics.median(compute), 4),
+            }
+        )
     return lines
 
 
 def print_table(lines):
-    print(f"\n{'workers, link, gradients':28}" + "".join(f"{s:>16}" for s in SYSTEMS) + f"{'compute':>10}{'ours/gloo':>11}{'fp16':>7}")
+    print(
+        f"\n{'workers, link, gradients':28}"
+        + "".join(f"{s:>16}" for s in SYSTEMS)
+        + f"{'compute':>10}{'ours/gloo':>11}{'fp16':>7}"
+    )
     by = {(x["n"], x["rate"], x["mib"], x["system"]): x for x in lines}
     for n, rate, mib in dict.fromkeys(k[:3] for k in by):
         row = [by[n, rate, mib, s] for s in SYSTEMS]
         t = [r["step_s_median"] for r in row]
         compute = statistics.median(r["compute_s"] for r in row)
-        print(f"{f'n={n}, {rate}, {mib} MiB':28}" + "".join(f"{x:>14.3f} s" for x in t) + f"{compute:>8.3f} s{t[0] / t[2]:>11.2f}"
-              f"{t[1] / t[3]:>7.2f}")
-    print("Medians of whole steps; compute: a step without all-reduce. The last columns say how many times faster reducers are than "
-          "gloo,\nboth in float32, and both in float16.")
+        print(
+            f"{f'n={n}, {rate}, {mib} MiB':28}"
+            + "".join(f"{x:>14.3f} s" for x in t)
+            + f"{compute:>8.3f} s{t[0] / t[2]:>11.2f}"
+            f"{t[1] / t[3]:>7.2f}"
+        )
+    print(
+        "Medians of whole steps; compute: a step without all-reduce. The last columns say how many times faster "
+        "reducers are than "
+        "gloo,\nboth in float32, and both in float16."
+    )
 
 
 def main():

@@ -3,8 +3,8 @@
 #ifndef RS_SERVER_RUN_LETTER_H
 #define RS_SERVER_RUN_LETTER_H
 
-#include "proto/rpc/rpc.h"
 #include "common/tcp_conn.h"
+#include "proto/rpc/rpc.h"
 #include "server/run/lane_uv.h"
 
 enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };

@@ -30,11 +30,15 @@ class Build(unittest.TestCase):
         self.dir = pathlib.Path(folder.name)
 
     def make(self, *args, tree=harness.ROOT, path=None):
-        env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WERROR", "CCACHE")}
+        env = {
+            k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WERROR", "CCACHE")
+        }
         if path is not None:
             env["PATH"] = str(path)
         make = shutil.which("make")
-        return subprocess.run([make, f"BUILD={self.dir / 'build'}", *args], cwd=tree, env=env, capture_output=True, text=True)
+        return subprocess.run(
+            [make, f"BUILD={self.dir / 'build'}", *args], cwd=tree, env=env, capture_output=True, text=True
+        )
 
     def announced(self, *args, **options):
         """What `make` says it has found, without making anything."""
@@ -98,13 +102,22 @@ class Detection(Build):
 
     def package_finder(self, *missing):
         """A pkg-config that does not know some packages."""
-        return script(self.dir / "pkg-config-less", f"""for a in "$@"; do case $a in {'|'.join(missing)}) exit 1 ;; esac; done
+        return script(
+            self.dir / "pkg-config-less",
+            f"""for a in "$@"; do case $a in {'|'.join(missing)}) exit 1 ;; esac; done
 exec pkg-config "$@"
-""")
+""",
+        )
 
     def test_missing_programs_and_packages(self):
-        for name, package in (("libuv", "libuv1-dev"), ("libprotobuf-c", "libprotobuf-c-dev"), ("yaml-0.1", "libyaml-dev"),
-                              ("libxxhash", "libxxhash-dev"), ("libssl", "libssl-dev"), ("libcrypto", "libssl-dev")):
+        for name, package in (
+            ("libuv", "libuv1-dev"),
+            ("libprotobuf-c", "libprotobuf-c-dev"),
+            ("yaml-0.1", "libyaml-dev"),
+            ("libxxhash", "libxxhash-dev"),
+            ("libssl", "libssl-dev"),
+            ("libcrypto", "libssl-dev"),
+        ):
             with self.subTest(name):
                 said = self.refused("all", f"PKG_CONFIG={self.package_finder(name)}")
                 self.assertIn(f"{name} was not found: install Debian's package {package}", said)
@@ -119,16 +132,21 @@ exec pkg-config "$@"
         folder.mkdir()
         for place in ("/usr/bin", "/bin", "/usr/local/bin"):
             for program in pathlib.Path(place).iterdir() if pathlib.Path(place).is_dir() else ():
-                if not any(re.fullmatch(p, program.name) for p in without) and not (folder / program.name).is_symlink():
+                if (
+                    not any(re.fullmatch(p, program.name) for p in without)
+                    and not (folder / program.name).is_symlink()
+                ):
                     (folder / program.name).symlink_to(program)
         return folder
 
     def test_programs_that_are_not_on_the_path(self):
         compilers = r"(.*-)?(gcc|g\+\+|c\+\+|cc|c89|c99|cpp)(-.*)?"
-        for without, expected in ((r"protoc", "protoc was not found: install Debian's package protobuf-compiler"),
-                                  (r"protoc-gen-c", "protoc-gen-c was not found: install Debian's package protobuf-c-compiler"),
-                                  (r"(.*-)?pkg-?conf(ig)?", "pkg-config was not found: install Debian's package pkg-config"),
-                                  (compilers + r"|clang.*", "cc was not found: install Debian's package gcc")):
+        for without, expected in (
+            (r"protoc", "protoc was not found: install Debian's package protobuf-compiler"),
+            (r"protoc-gen-c", "protoc-gen-c was not found: install Debian's package protobuf-c-compiler"),
+            (r"(.*-)?pkg-?conf(ig)?", "pkg-config was not found: install Debian's package pkg-config"),
+            (compilers + r"|clang.*", "cc was not found: install Debian's package gcc"),
+        ):
             with self.subTest(without):
                 self.assertIn(expected, self.refused("all", path=self.tools(without)))
 
@@ -141,18 +159,21 @@ exec pkg-config "$@"
         self.assert_plan(plan, "gloo_ring.cc", False)
 
     def test_gloo(self):
-        """A compiler that finds the header and the library, one that finds the header alone, none of both, no compiler."""
+        """A compiler that finds header and library, one that finds the header alone, neither, no compiler."""
         include = self.dir / "include" / "gloo"
         include.mkdir(parents=True)
         compiler = shutil.which("c++")
-        bare = script(self.dir / "c++", f"""for a in "$@"; do [ "$a" != -lgloo ] || exit 1; done
+        bare = script(
+            self.dir / "c++",
+            f"""for a in "$@"; do [ "$a" != -lgloo ] || exit 1; done
 exec {compiler} -I{self.dir}/include "$@"
-""")
+""",
+        )
         self.assertNotIn("gloo", self.announced("CXX=/no/such/c++")[0])
         if not compiler:
             return
         self.assertNotIn("gloo", self.announced(f"CXX={script(self.dir / 'fails', 'exit 1')}")[0])
-        hide = script(self.dir / "hides", f"exec {compiler} -nostdinc \"$@\"\n")
+        hide = script(self.dir / "hides", f'exec {compiler} -nostdinc "$@"\n')
         self.assertNotIn("gloo", self.announced(f"CXX={hide}")[0])
         (include / "allreduce.h").write_text("")
         line, plan = self.announced(f"CXX={bare}")
@@ -181,7 +202,10 @@ exec {compiler} -I{self.dir}/include "$@"
         self.assert_plan(plan, "mpi-allreduce-openmpi", False)
 
     def test_optional_libraries(self):
-        for name, option, word, trace in (("grpc", "GRPC", "gRPC", "libreduction-grpc.so"), ("clp", "CLP", "Clp", "HAVE_CLP")):
+        for name, option, word, trace in (
+            ("grpc", "GRPC", "gRPC", "libreduction-grpc.so"),
+            ("clp", "CLP", "Clp", "HAVE_CLP"),
+        ):
             with self.subTest(name):
                 line, plan = self.announced(f"PKG_CONFIG={self.package_finder(name)}")
                 self.assertIn(f"{word} off", line)
@@ -197,7 +221,9 @@ exec {compiler} -I{self.dir}/include "$@"
 
         refuses = compiler("refuses", 'for a in "$@"; do [ "$a" != -fcf-protection ] || exit 1; done\n')
         self.assert_plan(self.announced(f"CC={refuses}")[1], "-fcf-protection", False)
-        accepts = compiler("accepts", 'for a in "$@"; do case $a in -fcf-protection|-fstack-clash-protection) exit 0 ;; esac; done\n')
+        accepts = compiler(
+            "accepts", 'for a in "$@"; do case $a in -fcf-protection|-fstack-clash-protection) exit 0 ;; esac; done\n'
+        )
         plan = self.announced(f"CC={accepts}")[1]
         self.assert_plan(plan, "-fcf-protection", True)
         self.assert_plan(plan, "-fstack-clash-protection", True)

@@ -55,15 +55,17 @@ class Cli(unittest.TestCase):
         self.assertGreaterEqual(len(found), 4)  # those that need no peer
         for binary in found:
             with self.subTest(binary.name):
-                said = [subprocess.run([binary, word], capture_output=True, text=True) for word in ("--help", "-h", "--version")]
+                said = [subprocess.run([binary, word], capture_output=True, text=True)
+                        for word in ("--help", "-h", "--version")]
                 self.assertEqual([(d.returncode, d.stderr) for d in said], [(0, "")] * 3)
                 self.assertTrue(said[0].stdout.startswith("Usage: "), said[0].stdout)
                 self.assertEqual(said[0].stdout, said[1].stdout)
                 self.assertRegex(said[2].stdout, r"\A[a-z-]+ \d+\.\d+\.\d+\n\Z")
 
     def test_help_of_scripts(self):
-        scripts = ["agent/examples/demo/demo.py", "tests/run.py", "tests/fresh/fresh.py", "bench/compare.py", "bench/load.py",
-                   "bench/abuse.py", "bench/net/bench.py", "bench/step/step.py", "tests/fault/fault.py", "tests/fault/soak.py"]
+        scripts = ["agent/examples/demo/demo.py", "tests/run.py", "tests/fresh/fresh.py", "bench/compare.py",
+                   "bench/load.py", "bench/abuse.py", "bench/net/bench.py", "bench/step/step.py",
+                   "tests/fault/fault.py", "tests/fault/soak.py"]
         commands = [[harness.PYTHON, harness.ROOT / s] for s in scripts]
         commands += [[harness.ROOT / "deploy" / s] for s in ("install-deps.sh", "make-certs.sh", "probe.sh")]
         for command in commands:

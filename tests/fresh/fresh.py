@@ -3,12 +3,12 @@
 """Does what the README says, word for word, on machines that have never seen the project.
 
 Makes bare Debian roots with mmdebstrap, clones the last commit into each, and runs the README's commands there: `make
-demo`, `make`, `make install`, its C and Python examples, `make uninstall`, and the build of `make test`. Each root is an
-overlay over the bare root of its Debian, in namespaces of its own, so roots do not see each other.
+demo`, `make`, `make install`, its C and Python examples, `make uninstall`, and the build of `make test`. Each root is
+an overlay over the bare root of its Debian, in namespaces of its own, so roots do not see each other.
 
-Between roots, and from run to run, only downloaded packages are kept (--cache), as a package mirror would. Within a run
-compiled objects are kept by ccache (CCACHE=, whose key has the compiler, its flags and the preprocessed source), so that
-every Debian compiles each file once; --no-ccache compiles everything in every root.
+Between roots, and from run to run, only downloaded packages are kept (--cache), as a package mirror would. Within a
+run ccache keeps compiled objects (CCACHE=). Its key has the compiler, its flags and the preprocessed source, so every
+Debian compiles each file once. --no-ccache compiles everything in every root.
 
 Ends with a table. Exit status: 0 all passed, 1 something failed, 77 roots
 cannot be made here (the reason is printed), 2 wrong usage.
@@ -47,8 +47,12 @@ def why_not():
 
 def clone(target):
     """A clone of the last commit, as a user gets it. Returns the commit."""
-    subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", target], check=True, stdin=subprocess.DEVNULL)
-    done = subprocess.run(["git", "-C", target, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", target], check=True, stdin=subprocess.DEVNULL
+    )
+    done = subprocess.run(
+        ["git", "-C", target, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -85,7 +89,10 @@ def run_root(base, variant, chosen, args, report):
                 problem = steps.STEPS[step](root, variant, log)
                 report.add(name, step, "FAIL" if problem else "ok", time.monotonic() - started, problem)
                 if problem:
-                    print("".join(f"    | {line}\n" for line in log.read_text("utf-8", "replace").splitlines()[-40:]), end="")
+                    print(
+                        "".join(f"    | {line}\n" for line in log.read_text("utf-8", "replace").splitlines()[-40:]),
+                        end="",
+                    )
                     break
     except (RootError, subprocess.CalledProcessError) as exc:
         report.add(name, "root", "FAIL", 0, str(exc))
@@ -95,9 +102,15 @@ def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--debian", default="12,13", help="comma-separated, of 12 and 13 (default both)")
     p.add_argument("--roots", default="all", help=f"comma-separated, of {', '.join(steps.VARIANTS)} (default all)")
-    p.add_argument("--steps", default="usual", help=f"comma-separated, of {', '.join(steps.STEPS)}; usual: all but the long "
-                   "ones, test and demos (default)")
-    p.add_argument("--cache", type=pathlib.Path, default=ROOT / "build" / "fresh", help="folder of packages, roots, logs")
+    p.add_argument(
+        "--steps",
+        default="usual",
+        help=f"comma-separated, of {', '.join(steps.STEPS)}; usual: all but the long "
+        "ones, test and demos (default)",
+    )
+    p.add_argument(
+        "--cache", type=pathlib.Path, default=ROOT / "build" / "fresh", help="folder of packages, roots, logs"
+    )
     p.add_argument("--jobs", type=int, default=os.cpu_count(), help="roots at the same time (default: processors)")
     p.add_argument("--no-ccache", action="store_true", help="compile everything in every root")
     args = p.parse_args()
@@ -125,12 +138,16 @@ def main():
         (args.cache / folder).mkdir(parents=True, exist_ok=True)
     source = args.cache / "run" / "clone"
     commit = clone(source)
-    print(f"fresh: commit {commit} of {ROOT.name}; changes that are not committed are left out; logs in {args.cache / 'logs'}")
+    print(
+        f"fresh: commit {commit}; changes that are not committed are left out; logs in {args.cache / 'logs'}"
+    )
     report = Report(args.cache / "logs")
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         bases = list(pool.map(lambda d: Base(d, DEBIANS[d], args.cache, source), args.debian))
         todo = [(base, steps.VARIANTS[name]) for name in args.roots for base in bases]
-        running = [pool.submit(run_root, base, variant, variant.steps(args.steps), args, report) for base, variant in todo]
+        running = [
+            pool.submit(run_root, base, variant, variant.steps(args.steps), args, report) for base, variant in todo
+        ]
         for future in running:
             future.result()
     report.table([s for s in steps.STEPS if s in args.steps])

@@ -60,7 +60,9 @@ def job(text, port):
 
 def python_program(text):
     """The README's Python example, for the rank that the environment names."""
-    code = the_one(text, "python", "reduction.Communicator").replace("rank=0", 'rank=int(__import__("os").environ["RANK"])')
+    code = the_one(text, "python", "reduction.Communicator").replace(
+        "rank=0", 'rank=int(__import__("os").environ["RANK"])'
+    )
     return code + "print(x.min(), x.max())\nassert (x == 4).all()\n"
 
 

@@ -12,7 +12,11 @@ HOME = "/home/user"
 TREE = f"{HOME}/reduction-server"
 USER = 1000
 # what a login shell of Debian has
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TERM": "dumb"}
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+}
 BARE = ("git", "make", "ca-certificates")
 PRIVATE = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
 MOUNT = """set -e
@@ -59,23 +63,37 @@ class Base:
         home.mkdir(parents=True)
         shutil.copytree(clone, self.path / TREE[1:], symlinks=True)
         # a root without the package passwd has no useradd
-        self._shell(f"echo user:x:{USER}:{USER}::{HOME}:/bin/bash >>/etc/passwd && echo user:x:{USER}: >>/etc/group && "
-                    f"echo 'user:*:19000:0:99999:7:::' >>/etc/shadow && chown -R user:user {HOME}")
+        self._shell(
+            f"echo user:x:{USER}:{USER}::{HOME}:/bin/bash >>/etc/passwd && echo user:x:{USER}: >>/etc/group && "
+            f"echo 'user:*:19000:0:99999:7:::' >>/etc/shadow && chown -R user:user {HOME}"
+        )
         # a compiler cache that Debian does not know as installed
-        self._shell("mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
-                    "$(apt-cache depends ccache | sed -n 's/.*Depends: \\(libhiredis.*\\|libxxhash0\\|libblake3-0\\)/\\1/p') && "
-                    "for f in *.deb; do dpkg -x $f .; done && rm *.deb && chmod 777 objects")  # fmt: skip
+        self._shell(
+            "mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
+            "$(apt-cache depends ccache | sed -n 's/.*Depends: \\(libhiredis.*\\|libxxhash0\\|libblake3-0\\)/\\1/p') "
+            "&& "
+            "for f in *.deb; do dpkg -x $f .; done && rm *.deb && chmod 777 objects"
+        )
         (self.path / "opt/ccache/ccache").write_text(
             "#!/bin/sh\nexport CCACHE_DIR=/opt/ccache/objects CCACHE_COMPILERCHECK=content CCACHE_UMASK=000\n"
-            "LD_LIBRARY_PATH=$(echo /opt/ccache/usr/lib/*-linux-gnu) exec /opt/ccache/usr/bin/ccache \"$@\"\n")
+            'LD_LIBRARY_PATH=$(echo /opt/ccache/usr/lib/*-linux-gnu) exec /opt/ccache/usr/bin/ccache "$@"\n'
+        )
         (self.path / "opt/ccache/ccache").chmod(0o755)
         self.objects = cache / "run" / f"objects-{debian}"
         self.objects.mkdir()
         self.objects.chmod(0o777)
 
     def _shell(self, command):
-        argv = [*PRIVATE, "sh", "-c", 'mount -t proc proc "$1/proc"; mount --bind /dev "$1/dev"; cp /etc/resolv.conf "$1/etc/"; '
-                'exec chroot "$1" sh -c "$2"', "sh", self.path, command]
+        argv = [
+            *PRIVATE,
+            "sh",
+            "-c",
+            'mount -t proc proc "$1/proc"; mount --bind /dev "$1/dev"; cp /etc/resolv.conf "$1/etc/"; '
+            'exec chroot "$1" sh -c "$2"',
+            "sh",
+            self.path,
+            command,
+        ]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=ENVIRONMENT)
         if done.returncode != 0:
             raise RootError(f"Debian {self.debian}: {command} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -99,7 +117,9 @@ class Root:
         for deb in packages(self.cache, self.base.debian).iterdir():
             os.link(deb, self.archives / deb.name)
         argv = [*PRIVATE, "sh", "-c", MOUNT, "sh", self.base.path, self.dir, self.base.objects]
-        self._holder = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._holder = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         if self._holder.stdout.readline() != "ready\n":
             raise RootError(f"{self.name}: the root cannot be mounted: {self._holder.stderr.read().strip()}")
         return self
@@ -117,19 +137,44 @@ class Root:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _argv(self, user, env, folder):
-        inner = next(pathlib.Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text().split().__iter__())
+        inner = next(
+            pathlib.Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text().split().__iter__()
+        )
         variables = dict(ENVIRONMENT, HOME=HOME if user else "/root", **(env or {}))
         if self.ccache:
             variables["CCACHE"] = "/opt/ccache/ccache"
         who = ["--userspec=user:user"] if user else []
-        return ["nsenter", f"--target={inner}", "--mount", "--pid", "--ipc", "--uts", "chroot", *who, str(self.dir / "root"), "env",
-                "-i", *(f"{k}={v}" for k, v in variables.items()), "sh", "-c", f'cd {folder} && exec sh -c "$1"', "sh"]
+        return [
+            "nsenter",
+            f"--target={inner}",
+            "--mount",
+            "--pid",
+            "--ipc",
+            "--uts",
+            "chroot",
+            *who,
+            str(self.dir / "root"),
+            "env",
+            "-i",
+            *(f"{k}={v}" for k, v in variables.items()),
+            "sh",
+            "-c",
+            f'cd {folder} && exec sh -c "$1"',
+            "sh",
+        ]
 
     def run(self, command, log=None, user=False, env=None, folder=TREE, limit=1200):
-        """Runs a shell command line in the root, as root or as the ordinary user. Returns (status, output); the output is
-        appended to the log too. Status 124: it did not end within the limit, in seconds."""
-        done = subprocess.Popen([*self._argv(user, env, folder), command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+        """Runs a shell command line in the root, as root or as the ordinary user. Returns (status, output); the output
+        is appended to the log too. Status 124: it did not end within the limit, in seconds."""
+        done = subprocess.Popen(
+            [*self._argv(user, env, folder), command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         try:
             output, _ = done.communicate(timeout=limit)
             status = done.returncode

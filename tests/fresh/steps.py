@@ -37,18 +37,25 @@ class OtherPython(Variant):
 
     def prepare(self, root):
         super().prepare(root)
-        root.must("apt-get -q install -y --no-install-recommends python3-minimal && printf '#!/bin/sh\\nexec /usr/bin/python3 "
-                  "-I -S \"$@\"\\n' >/usr/local/bin/python3 && chmod 755 /usr/local/bin/python3", folder="/")
+        root.must(
+            "apt-get -q install -y --no-install-recommends python3-minimal && "
+            "printf '#!/bin/sh\\nexec /usr/bin/python3 "
+            '-I -S "$@"\\n\' >/usr/local/bin/python3 && chmod 755 /usr/local/bin/python3',
+            folder="/",
+        )
 
 
-VARIANTS = {v.name: v for v in (
-    Variant("build-essential", ["build-essential"]),
-    Variant("bare"),
-    Variant("mpich", ["mpich"]),
-    OtherPython("other-python"),
-    Variant("sudo", ["sudo"], user=True, admin="sudo "),
-    Variant("no-root", user=True, admin=None),
-)}  # fmt: skip
+VARIANTS = {
+    v.name: v
+    for v in (
+        Variant("build-essential", ["build-essential"]),
+        Variant("bare"),
+        Variant("mpich", ["mpich"]),
+        OtherPython("other-python"),
+        Variant("sudo", ["sudo"], user=True, admin="sudo "),
+        Variant("no-root", user=True, admin=None),
+    )
+}
 
 
 def without_root(root, variant, command, log):
@@ -78,13 +85,18 @@ def command(line):
 
 def snapshot(root):
     """All files and folders that an installation may touch."""
-    return set(root.must("find /usr /etc /opt /var/lib -xdev -not -path '/opt/ccache/*' -not -name ld.so.cache -not -name "
-                         "'*.pyc' -not -name __pycache__", folder="/").splitlines())  # fmt: skip
+    return set(
+        root.must(
+            "find /usr /etc /opt /var/lib -xdev -not -path '/opt/ccache/*' -not -name ld.so.cache -not -name "
+            "'*.pyc' -not -name __pycache__",
+            folder="/",
+        ).splitlines()
+    )
 
 
 def install(root, variant, log):
-    """make, make install, the README's examples, make uninstall; nothing stays behind. Without a way to become root: below
-    a folder of the user's."""
+    """make, make install, the README's examples, make uninstall; nothing stays behind. Without a way to become root:
+    below a folder of the user's."""
     prefix = "" if variant.admin is not None else " PREFIX=/home/user/.local"
     status, _ = variant.run(root, "make -j2", log)
     if status:
@@ -114,11 +126,16 @@ def demos(root, variant, log):
             for threads in (1, 2):
                 env = {"ATEN_CPU_CAPABILITY": aten, "DNNL_MAX_CPU_ISA": dnnl}
                 status, output = variant.run(root, f"make demo ARGS='--threads {threads}'", log, env=env)
-                found = [re.search(p + r" +(\S+) +(\S+)", output) for p in ("part of the bound", "loss of epoch 10, mean of ranks")]
+                found = [
+                    re.search(p + r" +(\S+) +(\S+)", output)
+                    for p in ("part of the bound", "loss of epoch 10, mean of ranks")
+                ]
                 if status or not all(found):
                     return f"make demo with {env} and {threads} threads: exit status {status}"
-                rows.append(f"{aten:8} {dnnl:6} {threads}  " + "  ".join(f"{m.group(1):>9} {m.group(2):>9}" for m in found))
-    head = f"{'ATEN_CPU_CAPABILITY, DNNL_MAX_CPU_ISA, threads; largest error / bound: reducers, gloo; last loss: the same'}"
+                rows.append(
+                    f"{aten:8} {dnnl:6} {threads}  " + "  ".join(f"{m.group(1):>9} {m.group(2):>9}" for m in found)
+                )
+    head = "ATEN_CPU_CAPABILITY, DNNL_MAX_CPU_ISA, threads; largest error / bound: reducers, gloo; last loss: the same"
     print(f"{root.name}: {head}\n" + "\n".join(rows), flush=True)
     return ""
 

@@ -49,8 +49,8 @@ def damage(average, contributions):
 class Recorder:
     """The contributions and averages of one rank since the last comparison.
 
-    Invariant: averages[i] belongs to contributions[i], or is None while its all-reduce is under way. The hook appends in
-    the order of buckets, which is the same on all ranks.
+    Invariant: averages[i] belongs to contributions[i], or is None while its all-reduce is under way. The hook appends
+    in the order of buckets, which is the same on all ranks.
     """
 
     def __init__(self, folder, rank, ranks, wrong_bucket=None):

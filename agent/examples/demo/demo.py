@@ -315,18 +315,18 @@ def compare(ours, gloo):
     for name, a, b in rows:
         say(f"  {name:40}{a:>20}{b:>20}")
     say()
-    say(f"  G = all gradients of one step: {ours.gradient / 1e6:.2f} MB; {ours.steps} steps. Sent bytes are measured. An agent adds up its 2")
-    say("  workers and sends the sum once: 0.5 G for each. A ring of n = 4 sends 2(n-1)/n G = 1.5 G for each worker.")
+    say(f"  G = all gradients of one step: {ours.gradient / 1e6:.2f} MB; {ours.steps} steps. Sent bytes are measured.")
+    say("  An agent sends the sum of its 2 workers once, 0.5 G for each; a ring of n = 4 sends 2(n-1)/n G = 1.5 G.")
     say("  Times are those of the processor: on the loopback of one machine there is no network to relieve.")
     faults = [fault for name, o in (("reducers", ours), ("gloo", gloo)) for fault in verdict(name, o)]
     say()
     for fault in faults:
         say(f"  {fault}.")
     if not faults:
-        say("  The sums are right: on every rank the average of every gradient in every step is the float64 average of the")
-        say(f"  ranks' gradients, up to the rounding error of {RANKS} float32 operations. All ranks end with the same parameters.")
-    say("  The losses may drift apart in late digits: float32 addition rounds, reducers and ring add in different orders,")
-    say("  and training amplifies a difference in the last bit.")
+        say("  The sums are right: on every rank each average of each step is the float64 average of the gradients,")
+        say(f"  up to the rounding error of {RANKS} float32 operations. All ranks end with the same parameters.")
+    say("  The losses may drift apart in late digits: float32 addition rounds, reducers and ring add in different")
+    say("  orders, and training amplifies a difference in the last bit.")
     return not faults
 
 
@@ -367,8 +367,8 @@ def parse_arguments():
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default", help="folder of the build")
     p.add_argument("--epochs", type=int, default=10)
     p.add_argument("--threads", type=int, default=1, help="threads of PyTorch in each worker (default 1)")
-    p.add_argument("--wrong-sum", action="store_true", help="make one element of one average wrong by a few units in the "
-                   "last place, times 4: the demo finds it and exits with 1")
+    p.add_argument("--wrong-sum", action="store_true", help="make one element of one average wrong by a few units in "
+                   "the last place, times 4: the demo finds it and exits with 1")
     version = re.search(r'RS_VERSION "(.*)"', (ROOT / "common" / "version.h").read_text()).group(1)
     p.add_argument("--version", action="version", version=f"demo.py {version}")
     return p.parse_args()

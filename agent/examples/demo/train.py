@@ -5,7 +5,7 @@
     torchrun --nproc_per_node 2 train.py --gradients gloo
 
 Only two lines are about reducers; they are marked <--. The rest of this file is the model, the data set (the 1797
-handwritten digits that come with scikit-learn) and what the demo reports at the end: checked sums, losses, times, bytes.
+handwritten digits that come with scikit-learn) and what the demo reports at the end: sums, losses, times, bytes.
 """
 
 import argparse
@@ -38,8 +38,8 @@ def parse_arguments():
     p.add_argument("--epochs", type=int, default=10)
     p.add_argument("--batch", type=int, default=32, help="images for each rank and step")
     p.add_argument("--threads", type=int, default=1, help="threads of PyTorch in this process")
-    p.add_argument("--out", type=pathlib.Path, help="folder for the results of this rank; sums are checked if it is given")
-    p.add_argument("--wrong-bucket", type=int, help="make one element of this bucket's average wrong, to test the check")
+    p.add_argument("--out", type=pathlib.Path, help="folder for this rank's results; with it sums are checked")
+    p.add_argument("--wrong-bucket", type=int, help="spoil one element of this bucket's average")
     return p.parse_args()
 
 
