@@ -14,7 +14,7 @@ $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard 
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
-$(B)/tests/unit/test_strangers: $(addprefix $(B)/server/join/,strangers_posix.o listener_posix.o)
+$(B)/tests/unit/test_unauthenticated: $(addprefix $(B)/server/join/,unauthenticated_posix.o listener_posix.o)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

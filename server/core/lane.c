@@ -89,14 +89,14 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	}
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = now_ms;
-	s->owes_view = st->view_number > 0;
+	s->view_due = st->view_number > 0;
 	st->sessions[s->rank] = s;
 	st->attached++;
 	*ret = s;
 	return RS_OK;
 }
 
-static void tell_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
+static void post_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
 {
 	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
 
@@ -111,8 +111,8 @@ static void stripe_start(struct stripe *st, uint64_t processes)
 		if (st->sessions[r] && !st->sessions[r]->draining && !st->sessions[r]->lost)
 			continue;
 		/* it went while the registry's word was on its way here */
-		rs_fail(&why, stripe_loss(st), "rank %u was lost while the job was starting", r);
-		tell_lost(st, r, &why);
+		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
+		post_lost(st, r, &why);
 		stripe_fail(st, &why);
 		return;
 	}
@@ -132,18 +132,18 @@ void lane_start(struct lane *l, uint64_t job, uint64_t processes)
 }
 
 /* No control frame waits to be sent. */
-static bool session_all_said(const struct session *s)
+static bool session_controls_sent(const struct session *s)
 {
 	return s->control_off == s->control_len;
 }
 
-void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
+void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (st->p.job != job)
 			continue;
 		for (unsigned r = 0; r < st->p.world_size; r++)
-			if (st->sessions[r] && !st->sessions[r]->draining && session_all_said(st->sessions[r]))
+			if (st->sessions[r] && !st->sessions[r]->draining && session_controls_sent(st->sessions[r]))
 				session_queue(st->sessions[r], frame, len);
 	}
 }
@@ -176,7 +176,7 @@ static void session_tick(struct session *s, uint64_t now_ms)
 		session_lost(s, why);
 		return;
 	}
-	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_all_said(s))
+	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_controls_sent(s))
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 }
 
@@ -187,10 +187,10 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 
 	l->ticked_ms = l->now_ms = now_ms;
 	if (now_ms - l->rolled_ms >= LANE_SECOND_MS)
-		lane_roll(l, now_ms);
+		lane_count_second(l, now_ms);
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (slept)
-			stripe_watch_again(st);
+			stripe_watch_restart(st);
 		stripe_watch_late(st, now_ms);
 		for (unsigned r = 0; r < st->p.world_size; r++) {
 			struct session *s = st->sessions[r];
@@ -204,12 +204,12 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 	}
 }
 
-enum lane_came lane_came(struct lane *l)
+enum lane_arrivals lane_arrivals(struct lane *l)
 {
-	enum lane_came came = l->came;
+	enum lane_arrivals arrived = l->arrived;
 
-	l->came = LANE_CAME_NOTHING;
-	return came;
+	l->arrived = LANE_ARRIVED_NOTHING;
+	return arrived;
 }
 
 struct session *lane_next_ready(struct lane *l)
@@ -234,7 +234,7 @@ void session_lost(struct session *s, const char *reason)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err why;
-	char who[160];
+	char name[160];
 
 	if (s->lost)
 		return;
@@ -242,7 +242,8 @@ void session_lost(struct session *s, const char *reason)
 	session_ready(s);
 	if (s->draining || !st->running)
 		return;
-	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
-	tell_lost(st, s->rank, &why);
+	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
+		reason);
+	post_lost(st, s->rank, &why);
 	stripe_fail(st, &why);
 }

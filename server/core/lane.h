@@ -9,7 +9,7 @@
  *     while ((s = lane_next_ready(lane))) { n = session_send_target(s, iov, max); session_sent(s, sendmsg(...), now); }
  *
  * What the registry must know comes out through the event sink; what the registry decides comes in through lane_start,
- * lane_tell and lane_abort. The happy path of a session is: attached -> (START) running -> GOODBYE -> draining ->
+ * lane_send_all and lane_abort. The happy path of a session is: attached -> (START) running -> GOODBYE -> draining ->
  * closed. Failure modes: the peer is lost, breaks the protocol or disagrees with another rank. Then, once the job runs,
  * the whole stripe ends: every session gets ABORT with the sentence, and is closed after it was sent. */
 #ifndef RS_SERVER_CORE_LANE_H
@@ -68,7 +68,7 @@ struct session_params {
 };
 
 enum lane_event_type {
-	LANE_GONE,   /* a session is over and its connection may be closed */
+	LANE_CLOSED, /* a session is over and its connection may be closed */
 	LANE_FAILED, /* the job cannot go on; the stripe has ended */
 	LANE_LOST,   /* a running job's rank was lost; LANE_FAILED follows */
 	LANE_LATE,   /* ranks have let the others wait for a second; once for each chunk */
@@ -78,7 +78,7 @@ struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
 	unsigned rank, lane; /* GONE, LOST; LATE: the first of them */
-	bool clean;          /* LANE_GONE: it said GOODBYE */
+	bool clean;          /* LANE_CLOSED: it said GOODBYE */
 	struct rs_err why;   /* FAILED, LOST */
 	uint64_t seq;        /* LATE: the operation */
 	uint32_t waited_ms;  /* LATE */
@@ -106,7 +106,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 void lane_start(struct lane *l, uint64_t job, uint64_t processes);
 /* A control frame for every session of the job. A session that has not taken the last one yet
  * goes without: a peer that does not read must not fill its queue, which START has to fit into. */
-void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len);
+void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* The job is over, for a reason found elsewhere: its sessions get ABORT and are closed. */
 void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
 /* Heartbeats, silence, lingering; to be called every LANE_TICK_MS or so. */
@@ -116,12 +116,12 @@ void lane_tick(struct lane *l, uint64_t now_ms);
 /* What has begun to come since the last call. An operation of at most LANE_SMALL_BYTES is over so soon that the next
  * one may come before a thread has gone to sleep and been woken again. */
 enum { LANE_SMALL_BYTES = 64 << 10 };
-enum lane_came {
-	LANE_CAME_NOTHING, /* no contribution; frames without one, or more of those before */
-	LANE_CAME_SMALL,   /* contributions to small operations alone */
-	LANE_CAME_LARGE,
+enum lane_arrivals {
+	LANE_ARRIVED_NOTHING, /* no contribution; frames without one, or more of those before */
+	LANE_ARRIVED_SMALL,   /* contributions to small operations alone */
+	LANE_ARRIVED_LARGE,
 };
-enum lane_came lane_came(struct lane *l);
+enum lane_arrivals lane_arrivals(struct lane *l);
 
 /* The next session that has something to send or must be closed, each at most once until it changes again; NULL. */
 struct session *lane_next_ready(struct lane *l);
@@ -142,8 +142,8 @@ void session_lost(struct session *s, const char *why);
  */
 bool session_shut(const struct session *s);
 /* Over: the driver closes the connection and calls session_free. */
-bool session_over(const struct session *s);
-/* Reports LANE_GONE and frees. */
+bool session_closed(const struct session *s);
+/* Reports LANE_CLOSED and frees. */
 void session_free(struct session *s);
 
 #endif

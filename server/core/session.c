@@ -17,7 +17,7 @@ static void session_fail(struct session *s, const struct rs_err *why)
 
 	if (st->running && st->p.retain && why->code == RS_EPROTO) {
 		/* what came is not to be trusted, but what goes to other reducers may be */
-		rs_fail(&cut, stripe_loss(st), "%s", why->msg);
+		rs_fail(&cut, stripe_loss_code(st), "%s", why->msg);
 		stripe_fail(st, &cut);
 		return;
 	}
@@ -40,10 +40,10 @@ static struct iovec add_target(struct session *s)
 	s->target_direct = s->input.direct && s->pos == slot->filled;
 	if (s->target_direct) {
 		at = slot->acc + s->pos * s->input.size;
-		room = s->left_in;
+		room = s->payload_left;
 	}
 	memcpy(at, s->carry, s->carry_n);
-	s->target_len = s->left_in < room ? s->left_in : room;
+	s->target_len = s->payload_left < room ? s->payload_left : room;
 	return (struct iovec){at + s->carry_n, s->target_len};
 }
 
@@ -57,7 +57,7 @@ static uint8_t *whole_target(struct session *s)
 {
 	if (s->mode == RX_CONTROL)
 		return s->control_in;
-	return s->mode == RX_KEPT ? s->slot->acc : stash_of(s);
+	return s->mode == RX_RETAINED ? s->slot->acc : stash_of(s);
 }
 
 static struct iovec payload_target(struct session *s)
@@ -66,9 +66,9 @@ static struct iovec payload_target(struct session *s)
 
 	if (s->mode == RX_ADD)
 		return add_target(s);
-	s->target_len = s->left_in;
+	s->target_len = s->payload_left;
 	at = whole_target(s);
-	return (struct iovec){at + s->pos, s->left_in};
+	return (struct iovec){at + s->pos, s->payload_left};
 }
 
 unsigned session_recv_target(struct session *s, struct iovec iov[2])
@@ -82,11 +82,11 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2])
 		iov[0] = (struct iovec){s->stripe->owner->scratch, LANE_SCRATCH};
 		return 1;
 	}
-	if (s->left_in)
+	if (s->payload_left)
 		iov[n++] = payload_target(s);
 	/* what there is of the next frames comes with the same system call, for one copy of the few that would
 	 * otherwise have gone straight into an accumulator: 8 ranks need 0.5 calls a chunk in place of 1.25 */
-	if (s->target_len == s->left_in)
+	if (s->target_len == s->payload_left)
 		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
 	return n;
 }
@@ -110,30 +110,30 @@ static void add_received(struct session *s, size_t n)
 static void contribution_complete(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	if (s->in.flags & FRAME_CHECKED && s->sum && s->in.payload_len &&
 	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
-			stripe_who(s->stripe, s->rank, who, sizeof who), s->in.chunk, s->in.seq);
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.chunk, s->in.seq);
 		session_fail(s, &e);
 		return;
 	}
-	if (s->mode == RX_KEPT)
-		stripe_answered(s->stripe, s->slot);
-	else if (stripe_contributed(s->stripe, s->slot, s->rank, &e))
+	if (s->mode == RX_RETAINED)
+		stripe_retained_complete(s->stripe, s->slot);
+	else if (stripe_contribution_complete(s->stripe, s->slot, s->rank, &e))
 		session_fail(s, &e);
 }
 
 static void take_abort(struct session *s)
 {
 	struct rs_err why, e;
-	char who[160];
+	char name[160];
 
 	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &e))
 		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
-			stripe_who(s->stripe, s->rank, who, sizeof who));
-	s->left = true;
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name));
+	s->departed = true;
 	session_drain(s);
 	if (s->stripe->running)
 		stripe_fail(s->stripe, &why);
@@ -143,12 +143,12 @@ static void take_view(struct session *s)
 {
 	struct control_view v;
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	if (control_unpack_view(s->control_in, s->in.payload_len, &v, &e)) {
-		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		rs_wrap(&e, "%s", stripe_rank_name(s->stripe, s->rank, name, sizeof name));
 		session_fail(s, &e);
-	} else if (stripe_hear_view(s->stripe, s, &v, &e)) {
+	} else if (stripe_take_view(s->stripe, s, &v, &e)) {
 		session_fail(s, &e);
 	}
 }
@@ -156,13 +156,13 @@ static void take_view(struct session *s)
 static void payload_complete(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	if (s->mode != RX_CONTROL) {
 		contribution_complete(s);
 	} else if (!control_intact(&s->in, s->control_in)) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
-			stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), frame_type_name(s->in.type));
 		session_fail(s, &e);
 	} else if (s->in.type == FRAME_ABORT) {
 		take_abort(s);
@@ -176,20 +176,20 @@ static void take_goodbye(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err why;
-	char who[160];
+	char name[160];
 
-	if (st->running && stripe_waits_for(st, s->rank, s->in.ack)) {
+	if (st->running && stripe_needs_rank(st, s->rank, s->in.ack)) {
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
-			stripe_who(st, s->rank, who, sizeof who));
+			stripe_rank_name(st, s->rank, name, sizeof name));
 		stripe_fail(st, &why);
 		return;
 	}
 	stripe_acked(st, s, s->in.ack);
-	s->left = true;
+	s->departed = true;
 	session_drain(s);
 	/* before START another connection may still take its place */
 	if (st->running)
-		stripe_leave(st, s, s->in.ack);
+		stripe_rank_departed(st, s, s->in.ack);
 }
 
 /* How many chunks the rank has without a result when it may not have one more of a priority; 0 when it may. Less strict
@@ -206,43 +206,44 @@ static unsigned window_passed(const struct session *s, const struct session_stre
 }
 
 /* May the contribution that begins come now? */
-static int check_place(struct session *s, struct rs_err *e)
+static int check_window(struct session *s, struct rs_err *e)
 {
 	struct stripe *st = s->stripe;
 	const struct session_stream *t = &s->streams[s->in.priority];
 	unsigned passed = window_passed(s, t);
-	char who[160];
+	char name[160];
 
 	if (!st->running)
-		return rs_fail(e, RS_EPROTO, "%s sent DATA before START", stripe_who(st, s->rank, who, sizeof who));
+		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
+			       stripe_rank_name(st, s->rank, name, sizeof name));
 	/* what all have may still be repeated, see stripe_view.c */
-	if (st->left && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->left_ack))
+	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->departed_ack))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
-			       stripe_who(st, st->left_rank, who, sizeof who), s->in.seq);
-	if (s->parked)
+			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.seq);
+	if (s->paused)
 		return rs_fail(e, RS_EPROTO, "%s sent a chunk between VIEW and RESUME",
-			       stripe_who(st, s->rank, who, sizeof who));
+			       stripe_rank_name(st, s->rank, name, sizeof name));
 	if (passed)
 		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
-			       stripe_who(st, s->rank, who, sizeof who), passed);
+			       stripe_rank_name(st, s->rank, name, sizeof name), passed);
 	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
 		return rs_fail(e, RS_EPROTO,
 			       "%s sent chunk %u of operation %" PRIu64
 			       " out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
-			       stripe_who(st, s->rank, who, sizeof who), s->in.chunk, s->in.seq, t->next_chunk - 1,
-			       t->next_seq);
+			       stripe_rank_name(st, s->rank, name, sizeof name), s->in.chunk, s->in.seq,
+			       t->next_chunk - 1, t->next_seq);
 	return RS_OK;
 }
 
-/* For lane_came. */
-static void note_came(struct lane *l, const struct frame *f)
+/* For lane_arrivals. */
+static void note_arrival(struct lane *l, const struct frame *f)
 {
 	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
 
 	if (!small)
-		l->came = LANE_CAME_LARGE;
-	else if (l->came == LANE_CAME_NOTHING)
-		l->came = LANE_CAME_SMALL;
+		l->arrived = LANE_ARRIVED_LARGE;
+	else if (l->arrived == LANE_ARRIVED_NOTHING)
+		l->arrived = LANE_ARRIVED_SMALL;
 }
 
 static void begin_contribution(struct session *s)
@@ -251,43 +252,43 @@ static void begin_contribution(struct session *s)
 	struct session_stream *t = &s->streams[s->in.priority];
 	struct rs_err e;
 
-	if (check_place(s, &e) || stripe_slot(st, &s->in, s->rank, &s->slot, &e)) {
+	if (check_window(s, &e) || stripe_open_slot(st, &s->in, s->rank, &s->slot, &e)) {
 		session_fail(s, &e);
 		return;
 	}
 	s->outstanding++;
 	t->outstanding++;
-	t->begun++;
+	t->started++;
 	t->next_seq = s->in.seq;
 	t->next_chunk = (uint64_t)s->in.chunk + 1;
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
-	note_came(st->owner, &s->in);
+	note_arrival(st->owner, &s->in);
 	if (s->sum)
 		XXH3_64bits_reset(s->sum);
 }
 
 /* The result of a chunk, which this rank was asked for. */
-static void begin_kept(struct session *s)
+static void begin_retained(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err e;
-	char who[160];
+	char name[160];
 	uint32_t want;
 
-	s->slot = s->parked ? NULL : stripe_asked(st, &s->in, s->rank);
-	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->of.dtype) : 0;
+	s->slot = s->paused ? NULL : stripe_fetched_slot(st, &s->in, s->rank);
+	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->header.dtype) : 0;
 	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
 		rs_fail(&e, RS_EPROTO,
 			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
 			", for which it was not asked so",
-			stripe_who(st, s->rank, who, sizeof who), s->in.payload_len, s->in.flags, s->in.chunk,
+			stripe_rank_name(st, s->rank, name, sizeof name), s->in.payload_len, s->in.flags, s->in.chunk,
 			s->in.seq);
 		session_fail(s, &e);
 		return;
 	}
-	s->mode = RX_KEPT;
+	s->mode = RX_RETAINED;
 	if (s->sum)
 		XXH3_64bits_reset(s->sum);
 }
@@ -296,12 +297,12 @@ static void begin_kept(struct session *s)
 static bool check_generation(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	if (s->in.generation == s->stripe->p.generation)
 		return true;
 	rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
-		stripe_who(s->stripe, s->rank, who, sizeof who), s->in.generation, s->stripe->p.generation);
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.generation, s->stripe->p.generation);
 	session_fail(s, &e);
 	return false;
 }
@@ -309,10 +310,10 @@ static bool check_generation(struct session *s)
 static void refuse_type(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
-		stripe_who(s->stripe, s->rank, who, sizeof who), frame_type_name(s->in.type));
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), frame_type_name(s->in.type));
 	session_fail(s, &e);
 }
 
@@ -320,13 +321,13 @@ static void refuse_type(struct session *s)
 static bool check_flood(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	if (s->in.type == FRAME_DATA || s->in.type == FRAME_HAVE || s->in.type == FRAME_KEPT ||
 	    ++s->controls <= SESSION_CONTROLS)
 		return true;
 	rs_fail(&e, RS_EPROTO, "%s sent more than %d control frames within %d ms, the last one %s",
-		stripe_who(s->stripe, s->rank, who, sizeof who), SESSION_CONTROLS, LANE_TICK_MS,
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), SESSION_CONTROLS, LANE_TICK_MS,
 		frame_type_name(s->in.type));
 	session_fail(s, &e);
 	return false;
@@ -335,17 +336,17 @@ static bool check_flood(struct session *s)
 static void header_complete(struct session *s)
 {
 	struct rs_err e;
-	char who[160];
+	char name[160];
 
 	s->raw_have = 0;
 	if (frame_decode(s->raw, &s->in, &e)) {
-		rs_wrap(&e, "%s", stripe_who(s->stripe, s->rank, who, sizeof who));
+		rs_wrap(&e, "%s", stripe_rank_name(s->stripe, s->rank, name, sizeof name));
 		session_fail(s, &e);
 		return;
 	}
 	if (!check_flood(s))
 		return;
-	s->left_in = s->in.payload_len;
+	s->payload_left = s->in.payload_len;
 	s->mode = RX_CONTROL;
 	s->pos = 0;
 	s->carry_n = 0;
@@ -359,7 +360,7 @@ static void header_complete(struct session *s)
 	case FRAME_KEPT:
 		if (!check_generation(s))
 			return;
-		begin_kept(s);
+		begin_retained(s);
 		break;
 	case FRAME_PING:
 		if (s->stripe->running)
@@ -368,7 +369,7 @@ static void header_complete(struct session *s)
 	case FRAME_SETTLE:
 		if (s->stripe->running) {
 			stripe_acked(s->stripe, s, s->in.ack);
-			stripe_settle(s->stripe, s);
+			stripe_request_stable(s->stripe, s);
 		}
 		break;
 	case FRAME_VIEW:
@@ -386,7 +387,7 @@ static void header_complete(struct session *s)
 		refuse_type(s);
 		return;
 	}
-	if (!s->left_in && !s->draining)
+	if (!s->payload_left && !s->draining)
 		payload_complete(s);
 }
 
@@ -403,8 +404,8 @@ static void payload_received(struct session *s, size_t n)
 		add_received(s, n);
 	else
 		s->pos += (uint32_t)n;
-	s->left_in -= (uint32_t)n;
-	if (!s->left_in)
+	s->payload_left -= (uint32_t)n;
+	if (!s->payload_left)
 		payload_complete(s);
 }
 
@@ -426,8 +427,8 @@ static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 		memcpy(whole_target(s), at, n);
 		s->pos = n;
 	}
-	s->left_in -= n;
-	if (!s->left_in)
+	s->payload_left -= n;
+	if (!s->payload_left)
 		payload_complete(s);
 }
 
@@ -437,10 +438,10 @@ static void ahead_received(struct session *s, size_t n)
 	const uint8_t *at = s->stripe->owner->ahead;
 
 	while (n && !s->draining) {
-		size_t part = s->left_in ? s->left_in : FRAME_HEADER - s->raw_have;
+		size_t part = s->payload_left ? s->payload_left : FRAME_HEADER - s->raw_have;
 
 		part = n < part ? n : part;
-		if (s->left_in) {
+		if (s->payload_left) {
 			payload_ahead(s, at, (uint32_t)part);
 		} else {
 			memcpy(s->raw + s->raw_have, at, part);

@@ -44,7 +44,7 @@ bool session_queue_frame(struct session *s, unsigned type, const void *payload, 
 
 void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind)
 {
-	struct session_stream *t = &s->streams[slot->of.priority];
+	struct session_stream *t = &s->streams[slot->header.priority];
 
 	/* a slot is at most once in a ring of as many entries as there are slots, so there is always room */
 	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, kind};
@@ -60,7 +60,7 @@ static uint32_t result_bytes(const struct tx_result *r)
 /* Adds what is left of a result after its first `off` bytes. */
 static unsigned gather_result(const struct tx_result *r, uint32_t off, struct iovec *iov)
 {
-	uint8_t *head = r->kind == TX_HEAD ? r->slot->head_root : r->slot->head;
+	uint8_t *head = r->kind == TX_HEADER ? r->slot->head_root : r->slot->head;
 	uint32_t payload = result_bytes(r) - FRAME_HEADER;
 	unsigned n = 0;
 
@@ -73,12 +73,12 @@ static unsigned gather_result(const struct tx_result *r, uint32_t off, struct io
 }
 
 /* Gives out the stream's next result, of which `off` bytes are sent. */
-static unsigned give_result(const struct session *s, struct session_stream *t, uint32_t off, struct iovec *iov)
+static unsigned offer_result(const struct session *s, struct session_stream *t, uint32_t off, struct iovec *iov)
 {
-	return gather_result(&t->results[(t->results_head + t->given++) % s->stripe->slots_n], off, iov);
+	return gather_result(&t->results[(t->results_head + t->offered++) % s->stripe->slots_n], off, iov);
 }
 
-static void queue_view(struct session *s, unsigned type)
+static void session_queue_view(struct session *s, unsigned type)
 {
 	uint8_t payload[CONTROL_VIEW];
 
@@ -86,7 +86,7 @@ static void queue_view(struct session *s, unsigned type)
 }
 
 /* PING that says what all ranks have, and asks the worker what it has. */
-static void queue_ask(struct session *s)
+static void session_queue_query(struct session *s)
 {
 	struct frame f = {
 	    .type = FRAME_PING, .generation = s->stripe->p.generation, .count = 1, .ack = s->stripe->stable};
@@ -98,19 +98,19 @@ static void queue_ask(struct session *s)
 
 /* What does not wait in the queue but here, since there is always one at most of each, and it is as new as it can be.
  */
-static void queue_owed(struct session *s)
+static void session_queue_due(struct session *s)
 {
 	if (s->draining || s->control_len > s->control_off)
 		return;
-	if (s->owes_view)
-		queue_view(s, FRAME_VIEW);
-	if (s->owes_resume)
-		queue_view(s, FRAME_RESUME);
-	if (s->owes_ask)
-		queue_ask(s);
-	else if (s->owes_ping)
+	if (s->view_due)
+		session_queue_view(s, FRAME_VIEW);
+	if (s->resume_due)
+		session_queue_view(s, FRAME_RESUME);
+	if (s->query_due)
+		session_queue_query(s);
+	else if (s->ping_due)
 		session_queue_frame(s, FRAME_PING, NULL, 0);
-	s->owes_view = s->owes_resume = s->owes_ask = s->owes_ping = false;
+	s->view_due = s->resume_due = s->query_due = s->ping_due = false;
 }
 
 /* The order is: the result that is partly out, else control frames; then results, those of higher priorities first.
@@ -121,13 +121,13 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 
 	s->control_inflight = 0;
 	for (unsigned p = 0; p < s->stripe->p.priorities; p++)
-		s->streams[p].given = 0;
+		s->streams[p].offered = 0;
 	if (s->lost)
 		return 0;
 	if (!s->result_off)
-		queue_owed(s);
+		session_queue_due(s);
 	if (s->result_off) {
-		n += give_result(s, &s->streams[s->partial], s->result_off, iov);
+		n += offer_result(s, &s->streams[s->partial], s->result_off, iov);
 	} else if (s->control_len > s->control_off) {
 		s->control_inflight = s->control_len - s->control_off;
 		iov[n++] = (struct iovec){s->control + s->control_off, s->control_inflight};
@@ -135,8 +135,8 @@ unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max)
 	for (unsigned p = s->results_n ? s->stripe->p.priorities : 0; p-- > 0;) {
 		struct session_stream *t = &s->streams[p];
 
-		while (t->given < t->results_n && n + 2 <= max)
-			n += give_result(s, t, 0, iov + n);
+		while (t->offered < t->results_n && n + 2 <= max)
+			n += offer_result(s, t, 0, iov + n);
 	}
 	return n;
 }
@@ -160,7 +160,7 @@ static void pop_result(struct session *s, struct session_stream *t)
 	t->results_head = (t->results_head + 1) % s->stripe->slots_n;
 	s->result_off = 0;
 	forget_result(s, t, first);
-	if ((s->parked || s->left) && !s->results_n)
+	if ((s->paused || s->departed) && !s->results_n)
 		stripe_try_resume(s->stripe);
 }
 
@@ -170,7 +170,7 @@ static struct session_stream *sending(struct session *s)
 	if (s->result_off)
 		return &s->streams[s->partial];
 	for (unsigned p = s->stripe->p.priorities; p-- > 0;)
-		if (s->streams[p].given)
+		if (s->streams[p].offered)
 			return &s->streams[p];
 	return NULL;
 }
@@ -195,7 +195,7 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 			return;
 		}
 		n -= left;
-		t->given--;
+		t->offered--;
 		pop_result(s, t);
 	}
 	if (s->draining)
@@ -209,7 +209,7 @@ void session_forget_results(struct session *s)
 		/* a result that is partly out must be completed, else the ABORT behind it could not be read */
 		unsigned keep = s->result_off && p == s->partial ? 1 : 0;
 
-		t->given = keep;
+		t->offered = keep;
 		while (t->results_n > keep) {
 			unsigned last = (t->results_head + t->results_n - 1) % s->stripe->slots_n;
 
@@ -233,7 +233,7 @@ bool session_shut(const struct session *s)
 	return s->draining && !s->lost && s->results_n == 0 && s->control_off == s->control_len;
 }
 
-bool session_over(const struct session *s)
+bool session_closed(const struct session *s)
 {
 	return s->lost;
 }
@@ -243,7 +243,7 @@ void session_free(struct session *s)
 	struct stripe *st = s->stripe;
 	struct lane *l = st->owner;
 	struct lane_event ev = {
-	    .type = LANE_GONE, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->left};
+	    .type = LANE_CLOSED, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->departed};
 
 	for (unsigned p = 0; p < st->p.priorities; p++)
 		while (s->streams[p].results_n)
@@ -259,8 +259,8 @@ void session_free(struct session *s)
 		if (l->ready_tail == s)
 			l->ready_tail = tail;
 	}
-	lane_count_add(&l->gone, &s->count);
-	st->askers -= s->asks;
+	lane_count_add(&l->closed, &s->count);
+	st->stable_waiters -= s->waits_stable;
 	st->sessions[s->rank] = NULL;
 	st->attached--;
 	session_release(s);

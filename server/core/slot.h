@@ -16,27 +16,27 @@ enum { SLOT_SETS = 4 }; /* bit sets of a slot */
 /* Invariant: filled <= elems; contributed <= world; combined <= contributed; a slot with contributed == world has its
  * result in acc and `unsent` ranks that have not got it yet. */
 struct slot {
-	struct slot *next;    /* in its hash bucket, or in the free list */
-	struct frame of;      /* what is being reduced: the first contribution's header */
+	struct slot *next;    /* in its hash chain, or in the free list */
+	struct frame header;  /* what is being reduced: the first contribution's header */
 	unsigned first_rank;  /* whose header `of` is */
-	uint64_t nth;         /* how many chunks of its priority each rank sends before it */
-	uint64_t begun_ms;    /* when the first contribution began */
+	uint64_t order;       /* how many chunks of its priority each rank sends before it */
+	uint64_t started_ms;  /* when the first contribution began */
 	uint32_t elems;       /* elements of this chunk */
 	uint32_t filled;      /* accumulator elements that hold something; later contributions are added up to here */
 	unsigned contributed; /* ranks whose contribution is complete */
 	unsigned combined;    /* deterministic: ranks 0..combined-1 are in the accumulator */
-	unsigned haves;       /* of them, ranks that have the result already */
+	unsigned have_n;      /* of them, ranks that have the result already */
 	bool fetching;        /* one of those, `fetch_from`, was asked for it */
 	unsigned fetch_from;
 	bool closed;    /* all have contributed that will */
-	bool held;      /* the result is there, but not that of a chunk before it */
+	bool waiting;   /* the result is there, but not that of a chunk before it */
 	unsigned roots; /* broadcast: ranks that said they are the root */
 	unsigned root;  /* broadcast: the rank that did */
 	unsigned unsent;
 	uint32_t result_len; /* bytes of the result's payload */
 	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
 	uint8_t *stash;     /* deterministic: contribution of rank r at stash + (r - 1) * stride until it is its turn */
-	uint64_t *who;      /* bit r: rank r has begun its contribution */
+	uint64_t *started;  /* bit r: rank r has begun its contribution */
 	uint64_t *complete; /* deterministic, bit r: rank r's contribution is complete */
 	uint64_t *wide;     /* deterministic, bit r: the stash of rank r holds float32 */
 	uint64_t *have;     /* bit r: rank r has the result already */
@@ -65,10 +65,10 @@ void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, uns
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum);
 
 /* The result of a chunk that some ranks had already is in acc, or all of them had it: writes the headers. */
-void slot_finish_known(struct slot *s, uint64_t stable, bool checksum);
+void slot_encode_result(struct slot *s, uint64_t stable, bool checksum);
 
 /* Writes the header of FETCH in place of the result's. */
-void slot_ask(struct slot *s, uint64_t stable);
+void slot_encode_fetch(struct slot *s, uint64_t stable);
 
 static inline bool slot_bit(const uint64_t *set, unsigned r)
 {

@@ -13,7 +13,7 @@ enum { CHECKSUM_STATE = 640 }; /* most bytes of an XXH3_state_t */
 /* Slots of each priority. A rank is at most `window` chunks ahead of its own oldest missing result, and a chunk is
  * complete only when the slowest rank has sent it, so no rank is more than 2 x window ahead of the oldest slot still in
  * use. */
-static unsigned stripe_slots(const struct stripe_params *p)
+static unsigned stripe_slot_count(const struct stripe_params *p)
 {
 	return 2 * p->window;
 }
@@ -26,7 +26,7 @@ static size_t stripe_stride(const struct stripe_params *p)
 
 static uint64_t stripe_buffers(const struct stripe_params *p)
 {
-	return (uint64_t)stripe_slots(p) * p->priorities * (p->deterministic ? p->world_size : 1);
+	return (uint64_t)stripe_slot_count(p) * p->priorities * (p->deterministic ? p->world_size : 1);
 }
 
 uint64_t stripe_memory(const struct stripe_params *p)
@@ -38,13 +38,13 @@ uint64_t stripe_memory(const struct stripe_params *p)
 	return bytes;
 }
 
-static unsigned stripe_buckets(const struct stripe_params *p)
+static unsigned stripe_chain_count(const struct stripe_params *p)
 {
-	unsigned buckets = 1;
+	unsigned chains = 1;
 
-	while (buckets < 2 * stripe_slots(p) * p->priorities)
-		buckets *= 2;
-	return buckets;
+	while (chains < 2 * stripe_slot_count(p) * p->priorities)
+		chains *= 2;
+	return chains;
 }
 
 /* Most bytes that malloc takes for `bytes`: its own, alignment, and whole pages where it asks the kernel. */
@@ -55,14 +55,14 @@ static uint64_t allocation(uint64_t bytes)
 
 uint64_t stripe_overhead(const struct stripe_params *p)
 {
-	uint64_t slots = (uint64_t)stripe_slots(p) * p->priorities, words = (p->world_size + 63) / 64;
+	uint64_t slots = (uint64_t)stripe_slot_count(p) * p->priorities, words = (p->world_size + 63) / 64;
 	uint64_t session = allocation(sizeof(struct session)) + allocation(slots * sizeof(struct tx_result));
 
 	if (p->checksum)
 		session += allocation(CHECKSUM_STATE);
 	return allocation(sizeof(struct stripe)) + allocation(slots * sizeof(struct slot)) +
 	       allocation(slots * SLOT_SETS * words * sizeof(uint64_t)) +
-	       allocation(stripe_buckets(p) * sizeof(struct slot *)) +
+	       allocation(stripe_chain_count(p) * sizeof(struct slot *)) +
 	       allocation(p->world_size * sizeof(struct session *)) + p->world_size * session;
 }
 
@@ -80,18 +80,18 @@ void stripe_clear(struct stripe *st)
 	size_t words = (st->p.world_size + 63) / 64;
 	size_t buffers = st->p.deterministic ? st->p.world_size : 1;
 
-	memset(st->buckets, 0, ((size_t)st->mask + 1) * sizeof(*st->buckets));
+	memset(st->chains, 0, ((size_t)st->mask + 1) * sizeof(*st->chains));
 	memset(st->free, 0, sizeof st->free);
 	memset(st->fetching, 0, sizeof st->fetching);
-	stripe_watch_again(st);
+	stripe_watch_restart(st);
 	for (unsigned i = st->slots_n * st->p.priorities; i-- > 0;) {
 		struct slot *s = &st->slots[i], **list = &st->free[i / st->slots_n];
 
-		s->fetching = s->held = false;
+		s->fetching = s->waiting = false;
 		s->acc = st->p.memory + i * buffers * st->stride;
 		s->stash = buffers > 1 ? s->acc + st->stride : NULL;
-		s->who = st->bits + i * SLOT_SETS * words;
-		s->complete = s->who + words;
+		s->started = st->bits + i * SLOT_SETS * words;
+		s->complete = s->started + words;
 		s->wide = s->complete + words;
 		s->have = s->wide + words;
 		s->next = *list;
@@ -103,21 +103,21 @@ int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *
 {
 	struct stripe *st = calloc(1, sizeof *st);
 	size_t words = (p->world_size + 63) / 64;
-	unsigned buckets = stripe_buckets(p), slots;
+	unsigned chains = stripe_chain_count(p), slots;
 
 	if (!st)
 		goto no_memory;
 	st->owner = l;
 	st->p = *p;
-	st->slots_n = stripe_slots(p);
+	st->slots_n = stripe_slot_count(p);
 	st->stride = stripe_stride(p);
 	slots = st->slots_n * p->priorities;
-	st->mask = buckets - 1;
+	st->mask = chains - 1;
 	st->sessions = calloc(p->world_size, sizeof *st->sessions);
 	st->slots = calloc(slots, sizeof *st->slots);
-	st->buckets = calloc(buckets, sizeof(*st->buckets));
+	st->chains = calloc(chains, sizeof(*st->chains));
 	st->bits = calloc((size_t)slots * SLOT_SETS * words, sizeof *st->bits);
-	if (!st->sessions || !st->slots || !st->buckets || !st->bits)
+	if (!st->sessions || !st->slots || !st->chains || !st->bits)
 		goto no_memory;
 	st->at_stable = p->world_size;
 	stripe_clear(st);
@@ -130,7 +130,7 @@ no_memory:
 	if (st) {
 		free(st->sessions);
 		free(st->slots);
-		free(st->buckets);
+		free(st->chains);
 		free(st->bits);
 		free(st);
 	}
@@ -146,12 +146,12 @@ void stripe_free(struct stripe *st)
 	*at = st->next;
 	free(st->sessions);
 	free(st->slots);
-	free(st->buckets);
+	free(st->chains);
 	free(st->bits);
 	free(st);
 }
 
-const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size)
+const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, size_t size)
 {
 	const struct session *s = st->sessions[rank];
 
@@ -162,11 +162,11 @@ const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t
 	return buf;
 }
 
-struct slot **stripe_bucket(struct stripe *st, uint64_t seq, uint32_t chunk)
+struct slot **stripe_chain(struct stripe *st, uint64_t seq, uint32_t chunk)
 {
 	uint64_t h = (seq * UINT64_C(0x9e3779b97f4a7c15)) ^ (chunk * UINT64_C(0xc2b2ae3d27d4eb4f));
 
-	return &st->buckets[(h >> 32) & st->mask];
+	return &st->chains[(h >> 32) & st->mask];
 }
 
 static void describe(char *buf, size_t size, const struct frame *f)
@@ -191,14 +191,14 @@ static bool is_same(const struct frame *f, const struct frame *g)
 static int check_agreement(struct stripe *st, const struct slot *slot, const struct frame *f, unsigned rank,
 			   struct rs_err *e)
 {
-	const struct frame *g = &slot->of;
+	const struct frame *g = &slot->header;
 	char mine[96], theirs[96], me[160], other[160];
 
 	/* before any words are made: this is every contribution's way */
 	if (is_same(f, g) && f->priority == g->priority && f->name_hash == g->name_hash)
 		return RS_OK;
-	stripe_who(st, rank, me, sizeof me);
-	stripe_who(st, slot->first_rank, other, sizeof other);
+	stripe_rank_name(st, rank, me, sizeof me);
+	stripe_rank_name(st, slot->first_rank, other, sizeof other);
 	if (!is_same(f, g)) {
 		describe(mine, sizeof mine, f);
 		describe(theirs, sizeof theirs, g);
@@ -222,24 +222,25 @@ static int check_agreement(struct stripe *st, const struct slot *slot, const str
  * neither could tell from the result that comes next. */
 static int check_sequence(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
 {
-	uint64_t begun = st->sessions[rank]->streams[slot->of.priority].begun;
-	bool skipped = begun < slot->nth; /* rank did, else the other */
-	uint64_t nth = skipped ? begun : slot->nth;
+	uint64_t begun = st->sessions[rank]->streams[slot->header.priority].started;
+	bool skipped = begun < slot->order; /* rank did, else the other */
+	uint64_t order = skipped ? begun : slot->order;
 	const struct slot *odd = slot; /* the chunk that only one of the two has sent: it cannot be complete */
 	char me[160], other[160];
 
-	if (begun == slot->nth)
+	if (begun == slot->order)
 		return RS_OK;
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *s = st->buckets[i]; s; s = s->next)
-			if (s->of.priority == slot->of.priority && s->nth == nth && slot_bit(s->who, rank) != skipped)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
+			if (s->header.priority == slot->header.priority && s->order == order &&
+			    slot_bit(s->started, rank) != skipped)
 				odd = s;
-	stripe_who(st, skipped ? slot->first_rank : rank, me, sizeof me);
-	stripe_who(st, skipped ? rank : slot->first_rank, other, sizeof other);
+	stripe_rank_name(st, skipped ? slot->first_rank : rank, me, sizeof me);
+	stripe_rank_name(st, skipped ? rank : slot->first_rank, other, sizeof other);
 	return rs_fail(e, RS_EMISMATCH,
 		       "ranks disagree about operation %" PRIu64
 		       ": %s sent chunk %u of it, %s went on to operation %" PRIu64 " without it",
-		       odd->of.seq, me, odd->of.chunk, other, slot->of.seq);
+		       odd->header.seq, me, odd->header.chunk, other, slot->header.seq);
 }
 
 /* All slots of a priority are in use. Ranks that send one sequence of chunks and keep to the window do not get there,
@@ -247,7 +248,8 @@ static int check_sequence(struct stripe *st, const struct slot *slot, unsigned r
 static int no_slot(struct stripe *st, const struct frame *f, unsigned rank, struct rs_err *e)
 {
 	const struct slot *slots = st->slots + (size_t)f->priority * st->slots_n;
-	struct slot mine = {.of = *f, .first_rank = rank, .nth = st->sessions[rank]->streams[f->priority].begun};
+	struct slot mine = {
+	    .header = *f, .first_rank = rank, .order = st->sessions[rank]->streams[f->priority].started};
 	const struct slot *a = &mine, *b = &mine;
 	char who_a[160], who_b[160];
 
@@ -255,17 +257,17 @@ static int no_slot(struct stripe *st, const struct frame *f, unsigned rank, stru
 		for (unsigned j = i + 1; j <= st->slots_n && a == b; j++) {
 			const struct slot *other = j < st->slots_n ? &slots[j] : &mine;
 
-			if (slots[i].nth == other->nth) {
-				a = slots[i].of.seq < other->of.seq ? &slots[i] : other;
+			if (slots[i].order == other->order) {
+				a = slots[i].header.seq < other->header.seq ? &slots[i] : other;
 				b = a == other ? &slots[i] : other;
 			}
 		}
-	stripe_who(st, a->first_rank, who_a, sizeof who_a);
-	stripe_who(st, b->first_rank, who_b, sizeof who_b);
+	stripe_rank_name(st, a->first_rank, who_a, sizeof who_a);
+	stripe_rank_name(st, b->first_rank, who_b, sizeof who_b);
 	return rs_fail(e, RS_EMISMATCH,
 		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
 		       "operation %" PRIu64,
-		       a->of.seq, who_a, a->of.chunk, who_b, b->of.chunk, b->of.seq);
+		       a->header.seq, who_a, a->header.chunk, who_b, b->header.chunk, b->header.seq);
 }
 
 /* A frame from the network says what it is; nothing of it is believed before it fits the job. */
@@ -310,29 +312,29 @@ static void slot_begin(struct stripe *st, struct slot *slot, const struct frame 
 {
 	size_t words = (st->p.world_size + 63) / 64;
 
-	slot->of = *f;
+	slot->header = *f;
 	slot->first_rank = rank;
-	slot->begun_ms = st->owner->now_ms;
+	slot->started_ms = st->owner->now_ms;
 	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
 	slot->filled = 0;
 	slot->contributed = 0;
-	slot->haves = 0;
-	slot->fetching = slot->held = slot->closed = false;
+	slot->have_n = 0;
+	slot->fetching = slot->waiting = slot->closed = false;
 	slot->combined = 0;
 	slot->roots = 0;
 	slot->unsent = 0;
-	memset(slot->who, 0, SLOT_SETS * words * sizeof *slot->who);
+	memset(slot->started, 0, SLOT_SETS * words * sizeof *slot->started);
 }
 
-int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
+int stripe_open_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
 {
-	struct slot **bucket = stripe_bucket(st, f->seq, f->chunk), *slot = *bucket;
-	char who[160];
+	struct slot **chain = stripe_chain(st, f->seq, f->chunk), *slot = *chain;
+	char name[160];
 	int rc = check_contribution(st, f, e);
 
 	if (rc)
-		return rs_wrap(e, "%s broke the protocol", stripe_who(st, rank, who, sizeof who));
-	while (slot && (slot->of.seq != f->seq || slot->of.chunk != f->chunk))
+		return rs_wrap(e, "%s broke the protocol", stripe_rank_name(st, rank, name, sizeof name));
+	while (slot && (slot->header.seq != f->seq || slot->header.chunk != f->chunk))
 		slot = slot->next;
 	if (slot) {
 		rc = check_agreement(st, slot, f, rank, e);
@@ -346,14 +348,14 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 			return no_slot(st, f, rank, e);
 		st->free[f->priority] = slot->next;
 		slot_begin(st, slot, f, rank);
-		slot->nth = st->sessions[rank]->streams[f->priority].begun;
-		slot->next = *bucket;
-		*bucket = slot;
+		slot->order = st->sessions[rank]->streams[f->priority].started;
+		slot->next = *chain;
+		*chain = slot;
 	}
-	slot_bit_set(slot->who, rank);
+	slot_bit_set(slot->started, rank);
 	if (f->type == FRAME_HAVE) {
 		slot_bit_set(slot->have, rank);
-		slot->haves++;
+		slot->have_n++;
 	}
 	if (f->flags & FRAME_WIDE)
 		slot_bit_set(slot->wide, rank);
@@ -363,8 +365,8 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 		return rs_fail(e, RS_EMISMATCH,
 			       "ranks disagree about operation %" PRIu64
 			       ": both %s and %s say that they are the root of the broadcast",
-			       f->seq, stripe_who(st, rank, who, sizeof who),
-			       stripe_who(st, slot->root, other, sizeof other));
+			       f->seq, stripe_rank_name(st, rank, name, sizeof name),
+			       stripe_rank_name(st, slot->root, other, sizeof other));
 	}
 	if (f->flags & FRAME_ROOT)
 		slot->root = rank;
@@ -372,36 +374,37 @@ int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct 
 	return RS_OK;
 }
 
-int stripe_loss(const struct stripe *st)
+int stripe_loss_code(const struct stripe *st)
 {
 	return st->p.retain ? RS_ECUT : RS_EPEER;
 }
 
-int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
+int stripe_contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
 {
-	bool broadcast = slot->of.op == FRAME_OP_BROADCAST, full;
+	bool broadcast = slot->header.op == FRAME_OP_BROADCAST, full;
 
-	if (st->p.deterministic && !broadcast && !slot->haves) {
+	if (st->p.deterministic && !broadcast && !slot->have_n) {
 		slot_bit_set(slot->complete, rank);
 		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
 	}
 	slot->contributed++;
 	full = stripe_is_full(st, slot);
-	stripe_count(st, slot, rank, full);
+	stripe_count_contribution(st, slot, rank, full);
 	if (!full)
 		return RS_OK;
-	if (slot->haves) {
-		stripe_complete_known(st, slot);
+	if (slot->have_n) {
+		stripe_complete_retained(st, slot);
 		return RS_OK;
 	}
 	if (broadcast && slot->roots == 0)
-		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64, slot->of.seq);
+		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
+			       slot->header.seq);
 	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
 	stripe_send_result(st, slot);
 	return RS_OK;
 }
 
-bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack)
+bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 {
 	unsigned keeper;
 
@@ -409,25 +412,25 @@ bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack)
 		return true;
 	/* where jobs fail over, a rank leaves when all have what it has, and chunks of the past are of no interest */
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
-			if (st->p.retain ? (slot->of.seq >= ack && slot->contributed < st->p.world_size) ||
-					       (slot->fetching && !stripe_has_keeper(st, slot, rank, &keeper))
-					 : !slot_bit(slot->who, rank))
+		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
+			if (st->p.retain ? (slot->header.seq >= ack && slot->contributed < st->p.world_size) ||
+					       (slot->fetching && !stripe_find_holder(st, slot, rank, &keeper))
+					 : !slot_bit(slot->started, rank))
 				return true;
 	return false;
 }
 
 void stripe_result_sent(struct stripe *st, struct slot *slot)
 {
-	struct slot **at = stripe_bucket(st, slot->of.seq, slot->of.chunk);
+	struct slot **at = stripe_chain(st, slot->header.seq, slot->header.chunk);
 
 	if (--slot->unsent > 0)
 		return;
 	while (*at != slot)
 		at = &(*at)->next;
 	*at = slot->next;
-	slot->next = st->free[slot->of.priority];
-	st->free[slot->of.priority] = slot;
+	slot->next = st->free[slot->header.priority];
+	st->free[slot->header.priority] = slot;
 }
 
 /* Whom the result of an operation could still interest: one that has left has all it started. */
@@ -435,19 +438,19 @@ static uint64_t done_of(const struct stripe *st, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
 
-	return s && !s->left ? s->done : UINT64_MAX;
+	return s && !s->departed ? s->done : UINT64_MAX;
 }
 
-static void tell_askers(struct stripe *st)
+static void notify_stable(struct stripe *st)
 {
-	for (unsigned r = 0; st->askers && r < st->p.world_size; r++) {
+	for (unsigned r = 0; st->stable_waiters && r < st->p.world_size; r++) {
 		struct session *s = st->sessions[r];
 
-		if (!s || !s->asks || s->done > st->stable)
+		if (!s || !s->waits_stable || s->done > st->stable)
 			continue;
-		s->asks = false;
-		st->askers--;
-		s->owes_ping = true;
+		s->waits_stable = false;
+		st->stable_waiters--;
+		s->ping_due = true;
 		session_ready(s);
 	}
 }
@@ -470,14 +473,14 @@ void stripe_find_stable(struct stripe *st)
 	if (least == UINT64_MAX || least <= st->stable)
 		return;
 	st->stable = least;
-	tell_askers(st);
+	notify_stable(st);
 }
 
 void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 {
 	uint64_t old = s->done;
 
-	if (ack <= old || s->left)
+	if (ack <= old || s->departed)
 		return;
 	s->done = ack;
 	/* the minimum can only move when the last rank leaves it, which keeps this off the path of most frames */
@@ -485,18 +488,18 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 		stripe_find_stable(st);
 }
 
-void stripe_settle(struct stripe *st, struct session *s)
+void stripe_request_stable(struct stripe *st, struct session *s)
 {
-	st->askers += !s->asks;
-	s->asks = true;
+	st->stable_waiters += !s->waits_stable;
+	s->waits_stable = true;
 	stripe_find_stable(st);
-	tell_askers(st);
-	for (unsigned r = 0; s->asks && r < st->p.world_size; r++) {
+	notify_stable(st);
+	for (unsigned r = 0; s->waits_stable && r < st->p.world_size; r++) {
 		struct session *other = st->sessions[r];
 
 		if (done_of(st, r) >= s->done)
 			continue;
-		other->owes_ask = true;
+		other->query_due = true;
 		session_ready(other);
 	}
 }

@@ -21,13 +21,13 @@ struct lane {
 	struct stripe *stripes;
 	struct session *ready_head, *ready_tail; /* sessions the driver should look at, each at most once */
 	uint8_t *scratch;                        /* LANE_SCRATCH bytes, for contributions that are added */
-	uint8_t *ahead;      /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
-	uint64_t now_ms;     /* as the driver last said */
-	uint64_t ticked_ms;  /* time of the last tick */
-	uint64_t rolled_ms;  /* when the sessions' `second` was last counted */
-	uint32_t second_ms;  /* and how long that was */
-	enum lane_came came; /* since lane_came was called last */
-	struct lane_count gone; /* by sessions that are over */
+	uint8_t *ahead;     /* LANE_AHEAD bytes behind it, for the frames that follow the one that is being received */
+	uint64_t now_ms;    /* as the driver last said */
+	uint64_t ticked_ms; /* time of the last tick */
+	uint64_t rolled_ms; /* when the sessions' `second` was last counted */
+	uint32_t second_ms; /* and how long that was */
+	enum lane_arrivals arrived; /* since lane_arrivals was called last */
+	struct lane_count closed;   /* by sessions that are over */
 };
 
 /* One lane of one job. Invariant: alive slots are in the hash table and nowhere else, the others in the free list of
@@ -41,20 +41,20 @@ struct stripe {
 	bool ended;                /* ABORT was sent; whatever arrives is thrown away */
 	uint64_t processes;        /* divisor of an average */
 	unsigned attached;         /* sessions */
-	bool left;                 /* a rank said GOODBYE after START: no operation can complete any more */
-	unsigned left_rank;        /* which */
-	uint64_t left_ack;         /* it has the results of all operations below; the least, if there are several */
+	bool departed;             /* a rank said GOODBYE after START: no operation can complete any more */
+	unsigned departed_rank;    /* which */
+	uint64_t departed_ack;     /* it has the results of all operations below; the least, if there are several */
 	uint64_t stable;           /* every rank has the results of all operations below */
 	struct session **sessions; /* [world_size], NULL: not attached */
 	struct slot *slots;        /* [slots_n * p.priorities], those of priority 0 first */
 	unsigned slots_n;          /* of each priority */
 	struct slot *free[FRAME_PRIORITIES];
-	struct slot **buckets; /* [mask + 1] */
+	struct slot **chains; /* [mask + 1] */
 	unsigned mask;
 	unsigned fetching[FRAME_PRIORITIES]; /* slots whose result was asked for */
 	uint64_t *bits;                      /* all slots' bit sets */
 	unsigned at_stable;                  /* ranks whose `done` equals `stable` */
-	unsigned askers;                     /* ranks that want to hear when all have what they have */
+	unsigned stable_waiters;             /* ranks that want to hear when all have what they have */
 	size_t stride;                       /* bytes of an accumulator and of a stash entry */
 	uint64_t chunks, operations;         /* as in struct lane_report_stripe */
 	uint64_t waited_until_ms;            /* up to here it is counted who was waited for */
@@ -64,7 +64,7 @@ struct stripe {
 		const struct slot *slot; /* NULL: there was none */
 		uint64_t seq;
 		uint32_t chunk;
-		uint64_t since_ms, told_ms;
+		uint64_t since_ms, notified_ms;
 		bool reported; /* the registry knows */
 	} watch;
 
@@ -75,14 +75,14 @@ struct stripe {
 };
 
 enum rx_mode {
-	RX_CONTROL, /* payload of a control frame, into control_in */
-	RX_ADD,     /* contribution, into the accumulator or through the scratch */
-	RX_STASH,   /* contribution, into the slot's stash, combined later in rank order */
-	RX_KEPT,    /* the result itself, into the accumulator */
+	RX_CONTROL,  /* payload of a control frame, into control_in */
+	RX_ADD,      /* contribution, into the accumulator or through the scratch */
+	RX_STASH,    /* contribution, into the slot's stash, combined later in rank order */
+	RX_RETAINED, /* the result itself, into the accumulator */
 };
 
 /* One result on its way to one rank, or the question for it. */
-enum tx_kind { TX_RESULT, TX_HEAD, TX_FETCH };
+enum tx_kind { TX_RESULT, TX_HEADER, TX_FETCH };
 struct tx_result {
 	struct slot *slot;
 	enum tx_kind kind; /* HEAD: without a payload */
@@ -93,10 +93,10 @@ struct session_stream {
 	unsigned outstanding; /* contributions begun whose result is not completely sent */
 	uint64_t next_seq;    /* contributions come in the order (seq, chunk): the least one that may come next */
 	uint64_t next_chunk;
-	uint64_t begun;            /* contributions in all */
+	uint64_t started;          /* contributions in all */
 	struct tx_result *results; /* ring of the stripe's slots_n */
 	unsigned results_head, results_n;
-	unsigned given; /* of those, the first, given out by the last send target */
+	unsigned offered; /* of those, the first, given out by the last send target */
 };
 
 struct session {
@@ -107,25 +107,25 @@ struct session {
 	unsigned rank;
 	uint32_t peer_detect_ms;
 	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
-	uint64_t done; /* the worker's ack: it has the results of all operations below */
-	bool left;     /* GOODBYE */
-	bool draining; /* what arrives is thrown away; closed after the last bytes are out */
-	bool lost;     /* the connection is gone */
-	bool parked;   /* VIEW has come and RESUME has not gone out: nothing may come or go */
-	bool asks;     /* wants to hear when all ranks have what it has */
-	bool owes_view, owes_resume, owes_ping, owes_ask; /* frames to be queued when control is empty */
-	uint64_t view;                                    /* number of the one it last said */
-	uint64_t start[FRAME_PRIORITIES];                 /* and where it can begin again */
-	unsigned outstanding;                             /* of all streams */
+	uint64_t done;     /* the worker's ack: it has the results of all operations below */
+	bool departed;     /* GOODBYE */
+	bool draining;     /* what arrives is thrown away; closed after the last bytes are out */
+	bool lost;         /* the connection is gone */
+	bool paused;       /* VIEW has come and RESUME has not gone out: nothing may come or go */
+	bool waits_stable; /* wants to hear when all ranks have what it has */
+	bool view_due, resume_due, ping_due, query_due; /* frames to be queued when control is empty */
+	uint64_t view;                                  /* number of the one it last said */
+	uint64_t start[FRAME_PRIORITIES];               /* and where it can begin again */
+	unsigned outstanding;                           /* of all streams */
 	struct lane_count count;
 	struct session_stream streams[FRAME_PRIORITIES];
 
-	/* receiving: raw holds raw_have bytes of a header; when it was complete, `left_in` payload bytes follow */
+	/* receiving: raw holds raw_have bytes of a header; when it was complete, `payload_left` payload bytes follow */
 	uint8_t raw[FRAME_HEADER];
 	unsigned raw_have;
 	unsigned controls; /* frames without a chunk since the last tick */
 	struct frame in;
-	uint32_t left_in;
+	uint32_t payload_left;
 	enum rx_mode mode;
 	struct slot *slot;
 	struct slot_input input;
@@ -146,9 +146,9 @@ struct session {
 
 	/* seldom touched, and so behind what every chunk touches: with many ranks that is what the caches can hold */
 	char label[128];
-	struct lane_count mark, second;        /* the count when the second began, and what the last one brought */
-	uint8_t control_in[FRAME_CONTROL_MAX]; /* payload of a control frame that comes in */
-	uint8_t control[SESSION_CONTROL];      /* control frames that go out */
+	struct lane_count second_start, second; /* the count when the second began, and what the last one brought */
+	uint8_t control_in[FRAME_CONTROL_MAX];  /* payload of a control frame that comes in */
+	uint8_t control[SESSION_CONTROL];       /* control frames that go out */
 };
 
 /* stripe.c */
@@ -156,32 +156,32 @@ struct stripe *stripe_find(struct lane *l, uint64_t job, unsigned lane);
 int stripe_new(struct stripe **ret, struct lane *l, const struct stripe_params *p, struct rs_err *e);
 void stripe_free(struct stripe *st);
 /* The slot of a contribution's chunk, made when it is the first. Errors: RS_EPROTO, RS_EMISMATCH with a sentence. */
-int stripe_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e);
+int stripe_open_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e);
 /* rank's contribution to slot is complete; the last one sends the result on its way. */
-int stripe_contributed(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e);
-struct slot **stripe_bucket(struct stripe *st, uint64_t seq, uint32_t chunk);
+int stripe_contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e);
+struct slot **stripe_chain(struct stripe *st, uint64_t seq, uint32_t chunk);
 
 /* stripe_known.c */
 /* The result stands in the slot: it goes to all ranks when it is its turn. */
 void stripe_send_result(struct stripe *st, struct slot *slot);
 /* All ranks have contributed, some by saying that they have the result. */
-void stripe_complete_known(struct stripe *st, struct slot *slot);
+void stripe_complete_retained(struct stripe *st, struct slot *slot);
 /* The result that was asked for stands in the slot. */
-void stripe_answered(struct stripe *st, struct slot *slot);
+void stripe_retained_complete(struct stripe *st, struct slot *slot);
 /* Is there a rank, besides one, that can be asked for the result? */
-bool stripe_has_keeper(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret);
+bool stripe_find_holder(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret);
 /* rank has left: what it was asked for others are asked for. */
-void stripe_fetch_again(struct stripe *st, unsigned rank);
+void stripe_refetch(struct stripe *st, unsigned rank);
 /* The slot whose result rank was asked for with FETCH; NULL. */
-struct slot *stripe_asked(struct stripe *st, const struct frame *f, unsigned rank);
+struct slot *stripe_fetched_slot(struct stripe *st, const struct frame *f, unsigned rank);
 
 /* stripe.c again */
 /* All slots become free. */
 void stripe_clear(struct stripe *st);
 /* The code for what makes this reducer unable to go on with the job, while others may be. */
-int stripe_loss(const struct stripe *st);
+int stripe_loss_code(const struct stripe *st);
 /* Does somebody need something of a rank that has the results of all operations below ack, and leaves? */
-bool stripe_waits_for(const struct stripe *st, unsigned rank, uint64_t ack);
+bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack);
 void stripe_result_sent(struct stripe *st, struct slot *slot);
 /* The job cannot go on: tells the registry and all sessions. */
 void stripe_fail(struct stripe *st, const struct rs_err *why);
@@ -192,15 +192,15 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack);
 /* Somebody has left, or has more results. */
 void stripe_find_stable(struct stripe *st);
 /* s wants to hear when all ranks have what it has. */
-void stripe_settle(struct stripe *st, struct session *s);
+void stripe_request_stable(struct stripe *st, struct session *s);
 
 /* stripe_view.c */
 /* A rank has left in good order. */
-void stripe_leave(struct stripe *st, struct session *s, uint64_t ack);
+void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack);
 /* Have all ranks contributed that have not left, or left before the operation was done? */
 bool stripe_is_full(const struct stripe *st, const struct slot *slot);
 /* s has said which reducers live. Errors: RS_EPROTO. */
-int stripe_hear_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e);
+int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e);
 /* All ranks have said the same view, and nothing of the one before is on its way: RESUME. */
 void stripe_try_resume(struct stripe *st);
 
@@ -208,20 +208,20 @@ void stripe_try_resume(struct stripe *st);
 /* On every tick: tells the ranks that wait for whom they wait. */
 void stripe_watch_late(struct stripe *st, uint64_t now_ms);
 /* rank's contribution to slot is complete; `last`: and with it the chunk. */
-void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last);
+void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsigned rank, bool last);
 /* The oldest chunk that is not complete; NULL. */
 const struct slot *stripe_oldest(const struct stripe *st);
 /* Has rank not begun its part of it, or not come to the end of it? */
-bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank);
+bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
 /* Whatever has waited up to now has not: it is gone, or this process stood still. */
-void stripe_watch_again(struct stripe *st);
+void stripe_watch_restart(struct stripe *st);
 
 /* "rank 3" or "rank 3 (processes 6-7 on host b)", into buf. */
-const char *stripe_who(const struct stripe *st, unsigned rank, char *buf, size_t size);
+const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, size_t size);
 
 /* report.c */
 /* A second is over: what it brought is what sessions have counted since the last call. */
-void lane_roll(struct lane *l, uint64_t now_ms);
+void lane_count_second(struct lane *l, uint64_t now_ms);
 
 /* lane.c, session.c and session_tx.c */
 void session_release(struct session *s);

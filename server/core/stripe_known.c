@@ -10,21 +10,21 @@ static bool takes_part(const struct stripe *st, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
 
-	return s && !s->parked && !s->left;
+	return s && !s->paused && !s->departed;
 }
 
 /* Queues the result for all ranks; those that have it already get its header. */
 static void queue_result(struct stripe *st, struct slot *slot)
 {
-	bool broadcast = slot->of.op == FRAME_OP_BROADCAST;
+	bool broadcast = slot->header.op == FRAME_OP_BROADCAST;
 
 	/* each chunk begins at another rank: else all reducers' results would meet at rank 0's port first */
-	for (unsigned i = 0, r = slot->of.chunk % st->p.world_size; i < st->p.world_size; i++) {
+	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {
 		bool has = slot_bit(slot->have, r) || (broadcast && slot->roots && r == slot->root);
 
 		if (takes_part(st, r)) {
 			slot->unsent++;
-			session_queue_result(st->sessions[r], slot, has ? TX_HEAD : TX_RESULT);
+			session_queue_result(st->sessions[r], slot, has ? TX_HEADER : TX_RESULT);
 		}
 		r = r + 1 < st->p.world_size ? r + 1 : 0;
 	}
@@ -36,56 +36,56 @@ static struct slot *first_in_line(const struct stripe *st, unsigned priority, bo
 	struct slot *slots = st->slots + (size_t)priority * st->slots_n, *first = NULL;
 
 	for (unsigned i = 0; i < st->slots_n; i++)
-		if ((held ? slots[i].held : slots[i].fetching) && (!first || slots[i].nth < first->nth))
+		if ((held ? slots[i].waiting : slots[i].fetching) && (!first || slots[i].order < first->order))
 			first = &slots[i];
 	return first;
 }
 
 void stripe_send_result(struct stripe *st, struct slot *slot)
 {
-	if (st->fetching[slot->of.priority])
-		slot->held = true;
+	if (st->fetching[slot->header.priority])
+		slot->waiting = true;
 	else
 		queue_result(st, slot);
 }
 
 /* What stood behind it in line goes out as well, up to the next one that is not there yet. */
-void stripe_answered(struct stripe *st, struct slot *slot)
+void stripe_retained_complete(struct stripe *st, struct slot *slot)
 {
-	unsigned p = slot->of.priority;
+	unsigned p = slot->header.priority;
 	struct slot *next;
 
 	slot->fetching = false;
 	st->fetching[p]--;
-	slot_finish_known(slot, st->stable, st->p.checksum);
-	slot->held = true;
+	slot_encode_result(slot, st->stable, st->p.checksum);
+	slot->waiting = true;
 	while ((next = first_in_line(st, p, true))) {
 		const struct slot *missing = first_in_line(st, p, false);
 
-		if (missing && missing->nth < next->nth)
+		if (missing && missing->order < next->order)
 			return;
-		next->held = false;
+		next->waiting = false;
 		queue_result(st, next);
 	}
 }
 
-struct slot *stripe_asked(struct stripe *st, const struct frame *f, unsigned rank)
+struct slot *stripe_fetched_slot(struct stripe *st, const struct frame *f, unsigned rank)
 {
-	struct slot *slot = *stripe_bucket(st, f->seq, f->chunk);
+	struct slot *slot = *stripe_chain(st, f->seq, f->chunk);
 
-	while (slot && (slot->of.seq != f->seq || slot->of.chunk != f->chunk))
+	while (slot && (slot->header.seq != f->seq || slot->header.chunk != f->chunk))
 		slot = slot->next;
 	return slot && slot->fetching && slot->fetch_from == rank ? slot : NULL;
 }
 
-bool stripe_has_keeper(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret)
+bool stripe_find_holder(const struct stripe *st, const struct slot *slot, unsigned besides, unsigned *ret)
 {
-	unsigned r = slot->of.chunk % st->p.world_size;
+	unsigned r = slot->header.chunk % st->p.world_size;
 
 	for (unsigned i = 0; i < st->p.world_size; i++) {
 		const struct session *s = st->sessions[r];
 
-		if (r != besides && slot_bit(slot->have, r) && s && !s->left) {
+		if (r != besides && slot_bit(slot->have, r) && s && !s->departed) {
 			*ret = r;
 			return true;
 		}
@@ -98,20 +98,20 @@ bool stripe_has_keeper(const struct stripe *st, const struct slot *slot, unsigne
 static void fetch(struct stripe *st, struct slot *slot)
 {
 	struct rs_err why;
-	char who[160];
+	char name[160];
 
-	if (!stripe_has_keeper(st, slot, st->p.world_size, &slot->fetch_from)) {
+	if (!stripe_find_holder(st, slot, st->p.world_size, &slot->fetch_from)) {
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
-			stripe_who(st, st->left_rank, who, sizeof who));
+			stripe_rank_name(st, st->departed_rank, name, sizeof name));
 		stripe_fail(st, &why);
 		return;
 	}
-	slot_ask(slot, st->stable);
+	slot_encode_fetch(slot, st->stable);
 	if (takes_part(st, slot->fetch_from))
 		session_queue_result(st->sessions[slot->fetch_from], slot, TX_FETCH);
 }
 
-void stripe_fetch_again(struct stripe *st, unsigned rank)
+void stripe_refetch(struct stripe *st, unsigned rank)
 {
 	for (unsigned i = 0; i < st->slots_n * st->p.priorities && !st->ended; i++)
 		if (st->slots[i].fetching && st->slots[i].fetch_from == rank)
@@ -120,15 +120,15 @@ void stripe_fetch_again(struct stripe *st, unsigned rank)
 
 /* All ranks have said DATA or HAVE. Who has the result is asked for it, if somebody has not: no two ranks may end with
  * different bits. */
-void stripe_complete_known(struct stripe *st, struct slot *slot)
+void stripe_complete_retained(struct stripe *st, struct slot *slot)
 {
 	slot->closed = true;
-	if (slot->haves == slot->contributed) {
-		slot_finish_known(slot, st->stable, false);
+	if (slot->have_n == slot->contributed) {
+		slot_encode_result(slot, st->stable, false);
 		stripe_send_result(st, slot);
 		return;
 	}
 	slot->fetching = true;
-	st->fetching[slot->of.priority]++;
+	st->fetching[slot->header.priority]++;
 	fetch(st, slot);
 }

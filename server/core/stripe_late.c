@@ -8,7 +8,7 @@
 
 enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
 
-void stripe_watch_again(struct stripe *st)
+void stripe_watch_restart(struct stripe *st)
 {
 	st->watch.slot = NULL;
 	st->waited_until_ms = st->owner->now_ms;
@@ -24,9 +24,9 @@ const struct slot *stripe_oldest(const struct stripe *st)
 	const struct slot *oldest = NULL;
 
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *s = st->buckets[i]; s; s = s->next)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
 			if (s->contributed < st->p.world_size && !s->closed &&
-			    (!oldest || is_older(&s->of, &oldest->of)))
+			    (!oldest || is_older(&s->header, &oldest->header)))
 				oldest = s;
 	return oldest;
 }
@@ -34,22 +34,22 @@ const struct slot *stripe_oldest(const struct stripe *st)
 /* Is it the chunk that was the oldest before? A slot may have been given to another chunk since. */
 static bool is_watched(const struct stripe_watch *w, const struct slot *oldest)
 {
-	return w->slot == oldest && w->seq == oldest->of.seq && w->chunk == oldest->of.chunk;
+	return w->slot == oldest && w->seq == oldest->header.seq && w->chunk == oldest->header.chunk;
 }
 
-bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank)
+bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
 
-	if (!slot_bit(slot->who, rank))
+	if (!slot_bit(slot->started, rank))
 		return true;
-	return s && s->left_in && s->mode != RX_CONTROL && s->slot == slot;
+	return s && s->payload_left && s->mode != RX_CONTROL && s->slot == slot;
 }
 
 static void name_missing(const struct stripe *st, struct control_late *late)
 {
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		if (!stripe_misses(st, st->watch.slot, r))
+		if (!stripe_is_missing(st, st->watch.slot, r))
 			continue;
 		if (late->missing_all++ == 0 && st->sessions[r])
 			memcpy(late->label, st->sessions[r]->label, sizeof late->label);
@@ -75,7 +75,7 @@ static void report_late(struct stripe *st, const struct control_late *late)
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
-static void tell_late(struct stripe *st, uint64_t now_ms)
+static void notify_late(struct stripe *st, uint64_t now_ms)
 {
 	uint64_t waited = now_ms - st->watch.since_ms;
 	struct control_late late = {.seq = st->watch.seq,
@@ -92,29 +92,29 @@ static void tell_late(struct stripe *st, uint64_t now_ms)
 		struct session *s = st->sessions[r];
 
 		/* one that does not read must not fill its queue, which the end has to fit into */
-		if (s && !s->draining && !s->lost && !s->parked && s->control_off == s->control_len &&
-		    !stripe_misses(st, st->watch.slot, r))
+		if (s && !s->draining && !s->lost && !s->paused && s->control_off == s->control_len &&
+		    !stripe_is_missing(st, st->watch.slot, r))
 			session_queue_frame(s, FRAME_LATE, payload, len);
 	}
 }
 
 static uint64_t counted_from(const struct stripe *st, const struct slot *slot)
 {
-	return slot->begun_ms > st->waited_until_ms ? slot->begun_ms : st->waited_until_ms;
+	return slot->started_ms > st->waited_until_ms ? slot->started_ms : st->waited_until_ms;
 }
 
-void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
+void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
 {
 	struct lane_count *c = &st->sessions[rank]->count;
 	uint64_t now_ms = st->owner->now_ms, from;
 
 	c->chunks++;
-	c->late_ms += now_ms - slot->begun_ms;
+	c->late_ms += now_ms - slot->started_ms;
 	if (!last)
 		return;
 	st->chunks++;
-	if (slot->of.seq >= st->operations)
-		st->operations = slot->of.seq + 1;
+	if (slot->header.seq >= st->operations)
+		st->operations = slot->header.seq + 1;
 	from = counted_from(st, slot);
 	if (now_ms > from) {
 		c->waited_ms += now_ms - from;
@@ -130,7 +130,7 @@ static void count_waiting(struct stripe *st, const struct slot *oldest, uint64_t
 	if (now_ms < from + LANE_TICK_MS)
 		return;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && stripe_misses(st, oldest, r))
+		if (st->sessions[r] && stripe_is_missing(st, oldest, r))
 			st->sessions[r]->count.waited_ms += now_ms - from;
 	st->waited_until_ms = now_ms;
 }
@@ -146,12 +146,12 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 	count_waiting(st, oldest, now_ms);
 	if (!is_watched(&st->watch, oldest))
 		st->watch = (struct stripe_watch){.slot = oldest,
-						  .seq = oldest->of.seq,
-						  .chunk = oldest->of.chunk,
+						  .seq = oldest->header.seq,
+						  .chunk = oldest->header.chunk,
 						  .since_ms = now_ms,
-						  .told_ms = now_ms};
-	if (now_ms - st->watch.told_ms < LATE_MS)
+						  .notified_ms = now_ms};
+	if (now_ms - st->watch.notified_ms < LATE_MS)
 		return;
-	st->watch.told_ms = now_ms;
-	tell_late(st, now_ms);
+	st->watch.notified_ms = now_ms;
+	notify_late(st, now_ms);
 }

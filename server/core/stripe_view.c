@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Everything that this rank has begun here it will begin again. */
-static void park(struct session *s)
+static void pause(struct session *s)
 {
 	unsigned outstanding = 0;
 
@@ -18,23 +18,23 @@ static void park(struct session *s)
 
 		/* what is left is a result that is partly out, or a question, which nobody counts */
 		t->outstanding = t->results_n && t->results[t->results_head].kind != TX_FETCH;
-		t->next_seq = t->next_chunk = t->begun = 0;
+		t->next_seq = t->next_chunk = t->started = 0;
 		outstanding += t->outstanding;
 	}
 	s->outstanding = outstanding;
-	s->parked = true;
+	s->paused = true;
 }
 
-int stripe_hear_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
+int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
 {
-	char who[160];
+	char name[160];
 
 	if (st->view.n && st->view.n != v->n)
 		return rs_fail(e, RS_EPROTO, "%s speaks of %u reducers, the others of %u",
-			       stripe_who(st, s->rank, who, sizeof who), v->n, st->view.n);
+			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
 	st->view.n = v->n;
-	park(s);
-	s->owes_resume = false; /* one that has not gone yet is not for this view */
+	pause(s);
+	s->resume_due = false; /* one that has not gone yet is not for this view */
 	s->view = control_view_number(v);
 	memcpy(s->start, v->start, sizeof s->start);
 	if (control_view_merge(&st->view, v)) {
@@ -44,13 +44,13 @@ int stripe_hear_view(struct stripe *st, struct session *s, const struct control_
 
 			if (!other || other == s)
 				continue;
-			other->owes_view = true;
-			other->owes_resume = false;
+			other->view_due = true;
+			other->resume_due = false;
 			session_ready(other);
 		}
 	}
 	if (s->view != st->view_number) {
-		s->owes_view = true;
+		s->view_due = true;
 		session_ready(s);
 	}
 	stripe_try_resume(st);
@@ -61,17 +61,17 @@ int stripe_hear_view(struct stripe *st, struct session *s, const struct control_
  * it will be told. */
 static bool gone(const struct session *s)
 {
-	return !s || s->left;
+	return !s || s->departed;
 }
 
 bool stripe_is_full(const struct stripe *st, const struct slot *slot)
 {
 	unsigned n = slot->contributed;
 
-	if (n == st->p.world_size || !st->left || !st->p.retain || slot->of.seq >= st->left_ack)
+	if (n == st->p.world_size || !st->departed || !st->p.retain || slot->header.seq >= st->departed_ack)
 		return n == st->p.world_size;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		n += gone(st->sessions[r]) && !slot_bit(slot->who, r);
+		n += gone(st->sessions[r]) && !slot_bit(slot->started, r);
 	return n == st->p.world_size;
 }
 
@@ -81,26 +81,26 @@ static struct slot *full_without(const struct stripe *st, unsigned priority)
 	struct slot *first = NULL;
 
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (struct slot *s = st->buckets[i]; s; s = s->next)
-			if (s->of.priority == priority && s->contributed < st->p.world_size && s->haves && !s->closed &&
-			    stripe_is_full(st, s) && (!first || s->nth < first->nth))
+		for (struct slot *s = st->chains[i]; s; s = s->next)
+			if (s->header.priority == priority && s->contributed < st->p.world_size && s->have_n &&
+			    !s->closed && stripe_is_full(st, s) && (!first || s->order < first->order))
 				first = s;
 	return first;
 }
 
-void stripe_leave(struct stripe *st, struct session *s, uint64_t ack)
+void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack)
 {
 	struct slot *slot;
 
-	if (!st->left || ack < st->left_ack)
-		st->left_ack = ack;
-	st->left = true;
-	st->left_rank = s->rank;
+	if (!st->departed || ack < st->departed_ack)
+		st->departed_ack = ack;
+	st->departed = true;
+	st->departed_rank = s->rank;
 	stripe_find_stable(st);
-	stripe_fetch_again(st, s->rank);
+	stripe_refetch(st, s->rank);
 	for (unsigned p = 0; p < st->p.priorities; p++)
 		while (!st->ended && (slot = full_without(st, p)))
-			stripe_complete_known(st, slot);
+			stripe_complete_retained(st, slot);
 	stripe_try_resume(st);
 }
 
@@ -109,7 +109,7 @@ static bool all_agree(const struct stripe *st)
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		const struct session *s = st->sessions[r];
 
-		if ((s && s->results_n) || (gone(s) ? !st->left : !s->parked || s->view != st->view_number))
+		if ((s && s->results_n) || (gone(s) ? !st->departed : !s->paused || s->view != st->view_number))
 			return false;
 	}
 	return true;
@@ -129,9 +129,9 @@ void stripe_try_resume(struct stripe *st)
 
 		if (gone(s))
 			continue;
-		s->parked = false;
-		s->owes_view = false;
-		s->owes_resume = true;
+		s->paused = false;
+		s->view_due = false;
+		s->resume_due = true;
 		session_ready(s);
 	}
 }

@@ -362,7 +362,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 	emit(r, j, (struct registry_action){.type = REGISTRY_START});
 }
 
-void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
+void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
 {
 	struct job *j = job_by_id(r, id);
 	struct member *m;
@@ -379,7 +379,7 @@ void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane
 		/* a lane reports a running session's loss by itself; this is one that went just before START */
 		rs_fail(&why, j->first.retain ? RS_ECUT : RS_EPEER, "rank %u was lost while the job was starting",
 			rank);
-		registry_noticed(
+		registry_lane_event(
 		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
 		job_end(r, j, &why);
 	}
@@ -398,7 +398,7 @@ void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why)
 }
 
 /* Asks the ranks of jobs that can go on elsewhere to do so. */
-static void tell_drain(struct registry *r)
+static void send_drain(struct registry *r)
 {
 	uint8_t frame[FRAME_HEADER];
 
@@ -406,7 +406,7 @@ static void tell_drain(struct registry *r)
 		uint32_t len = control_frame(frame, FRAME_DRAIN, j->first.generation, 0, NULL, 0);
 
 		if (j->running && !j->ended && j->first.retain)
-			emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+			emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 	}
 }
 
@@ -416,7 +416,7 @@ void registry_tick(struct registry *r)
 
 	/* once more, for those that were busy when it was said, or have lost the reducer that they had then */
 	if (r->draining)
-		tell_drain(r);
+		send_drain(r);
 	for (struct job *j = r->jobs; j; j = j->next) {
 		struct control_waiting w = {.world_size = j->first.world_size};
 		uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
@@ -432,14 +432,14 @@ void registry_tick(struct registry *r)
 		}
 		len = control_pack_waiting(payload, &w);
 		len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
-		emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+		emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 	}
 }
 
 void registry_drain(struct registry *r)
 {
 	r->draining = true;
-	tell_drain(r);
+	send_drain(r);
 }
 
 void registry_abort_all(struct registry *r, const struct rs_err *why)
@@ -463,7 +463,7 @@ void registry_set_limits(struct registry *r, const struct registry_limits *limit
 	r->opt.limits = *limits;
 }
 
-void registry_noticed(struct registry *r, const struct lane_event *ev)
+void registry_lane_event(struct registry *r, const struct lane_event *ev)
 {
 	struct job *j = job_by_id(r, ev->job);
 
@@ -482,12 +482,12 @@ void registry_noticed(struct registry *r, const struct lane_event *ev)
 	     });
 }
 
-void registry_time(struct registry *r, uint64_t now_ms)
+void registry_set_time(struct registry *r, uint64_t now_ms)
 {
 	r->now_ms = now_ms;
 }
 
-void registry_met(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
+void registry_set_peer(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
 {
 	struct job *j = job_by_id(r, id);
 

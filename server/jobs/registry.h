@@ -6,7 +6,7 @@
  * the same name and generation can be used again after that.
  *
  *     HELLO -> registry_hello -> (driver hands the connection to the lane) -> registry_admitted
- *     lane events -> registry_gone, registry_failed
+ *     lane events -> registry_session_closed, registry_failed
  *     actions for the lanes come out through the sink */
 #ifndef RS_SERVER_JOBS_REGISTRY_H
 #define RS_SERVER_JOBS_REGISTRY_H
@@ -39,7 +39,7 @@ struct registry_job {
 enum registry_action_type {
 	REGISTRY_OPENED, /* the first rank came; memory is there */
 	REGISTRY_START,  /* lane_start on every lane */
-	REGISTRY_TELL,   /* lane_tell `frame` on every lane */
+	REGISTRY_SEND,   /* lane_send_all `frame` on every lane */
 	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
 	REGISTRY_CLOSED, /* the last session is gone */
 	REGISTRY_LOST,   /* a running job's `rank` was lost, `why` says how; what becomes of the job follows */
@@ -87,15 +87,15 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 /* The admitted connection is on its way to its lane: starts the job if it was the last one. */
 void registry_admitted(struct registry *r, uint64_t job);
 
-void registry_gone(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
+void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why);
 /* LANE_LOST and LANE_LATE. */
-void registry_noticed(struct registry *r, const struct lane_event *ev);
+void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* The time, to be told before other calls when it has passed: of what is reported alone, nothing depends on it. */
-void registry_time(struct registry *r, uint64_t now_ms);
+void registry_set_time(struct registry *r, uint64_t now_ms);
 /* Where the connection of an admitted rank comes from, and how; cut when they are longer than a status has room for. */
-void registry_met(struct registry *r, uint64_t job, unsigned rank, const char *peer, const char *transport);
+void registry_set_peer(struct registry *r, uint64_t job, unsigned rank, const char *peer, const char *transport);
 /* All that is known here of the jobs, with room for `threads` lanes; the caller frees it. NULL: no memory. */
 struct status *registry_status(const struct registry *r);
 

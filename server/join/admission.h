@@ -33,6 +33,6 @@ struct handshake_policy admission_policy(struct admission *a);
 void admission_tick(struct admission *a, uint64_t now_ms);
 
 /* Whether strangers are kept out, so that this reducer may listen where they are. */
-bool admission_guards(const struct rs_config *cfg);
+bool admission_authenticates(const struct rs_config *cfg);
 
 #endif

@@ -43,7 +43,7 @@ int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs
 	return RS_OK;
 }
 
-bool admission_guards(const struct rs_config *cfg)
+bool admission_authenticates(const struct rs_config *cfg)
 {
 	return cfg->security.secrets[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
 }

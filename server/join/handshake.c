@@ -41,7 +41,7 @@ size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
 	return FRAME_HEADER + h->frame.payload_len - h->have;
 }
 
-const char *handshake_lacks(const struct handshake *h)
+const char *handshake_missing(const struct handshake *h)
 {
 	return h->claim ? "PROOF" : "HELLO";
 }
@@ -55,7 +55,7 @@ struct control_refused handshake_refusal(const struct rs_err *why)
 	return refused;
 }
 
-struct control_refused handshake_late(const char *lacks, uint32_t waited_ms)
+struct control_refused handshake_refusal_timeout(const char *lacks, uint32_t waited_ms)
 {
 	struct rs_err why;
 
@@ -63,7 +63,7 @@ struct control_refused handshake_late(const char *lacks, uint32_t waited_ms)
 	return handshake_refusal(&why);
 }
 
-struct control_refused handshake_broken_off(const char *lacks)
+struct control_refused handshake_refusal_closed(const char *lacks)
 {
 	struct rs_err why;
 
@@ -71,7 +71,7 @@ struct control_refused handshake_broken_off(const char *lacks)
 	return handshake_refusal(&why);
 }
 
-struct control_refused handshake_displaced(const char *lacks, const char *why)
+struct control_refused handshake_refusal_displaced(const char *lacks, const char *why)
 {
 	struct control_refused refused;
 	struct rs_err e;
@@ -108,12 +108,12 @@ static int begin_payload(struct handshake *h, struct rs_err *e)
 		return rc;
 	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))
 		return rs_fail(e, RS_EPROTO, "the %s frame is %s instead of %s", h->claim ? "second" : "first",
-			       frame_type_name(f->type), handshake_lacks(h));
+			       frame_type_name(f->type), handshake_missing(h));
 	if (h->claim && f->payload_len > CONTROL_PROOF_LEN)
 		return rs_fail(e, RS_EPROTO, "a PROOF frame announces %u payload bytes, at most %d are allowed",
 			       f->payload_len, CONTROL_PROOF_LEN);
 	h->payload = malloc((size_t)f->payload_len + 1);
-	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_lacks(h));
+	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_missing(h));
 }
 
 /* The payload was read, and the next frame begins. */
@@ -226,7 +226,7 @@ enum handshake_step handshake_received(struct handshake *h, size_t n, struct han
 	if (h->have < FRAME_HEADER + h->frame.payload_len)
 		return HANDSHAKE_MORE;
 	if (!control_intact(&h->frame, h->payload)) {
-		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_lacks(h));
+		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_missing(h));
 		refuse(ret, &e);
 		ret->refused.retry = true;
 		return HANDSHAKE_REFUSED;

@@ -85,16 +85,16 @@ size_t handshake_target(const struct handshake *h, uint8_t **ret_at);
 enum handshake_step handshake_received(struct handshake *h, size_t n, struct handshake_result *ret);
 
 /* What the peer has yet to say, for sentences: "HELLO" or "PROOF". */
-const char *handshake_lacks(const struct handshake *h);
+const char *handshake_missing(const struct handshake *h);
 
 /* The refusal for this reason; the peer may come again where memory or time was short. */
 struct control_refused handshake_refusal(const struct rs_err *why);
-/* Why a peer goes that has yet to say something: what handshake_lacks says, or what the channel needs before. Late: it
- * was waited for so long. Broken off: it closed the connection. Displaced: another one gets its place, since there are
- * no others, as the end of a sentence says; it may come again. */
-struct control_refused handshake_late(const char *lacks, uint32_t waited_ms);
-struct control_refused handshake_broken_off(const char *lacks);
-struct control_refused handshake_displaced(const char *lacks, const char *why);
+/* Why a peer goes that has yet to say something: what handshake_missing says, or what the channel needs before. Late:
+ * it was waited for so long. Broken off: it closed the connection. Displaced: another one gets its place, since there
+ * are no others, as the end of a sentence says; it may come again. */
+struct control_refused handshake_refusal_timeout(const char *lacks, uint32_t waited_ms);
+struct control_refused handshake_refusal_closed(const char *lacks);
+struct control_refused handshake_refusal_displaced(const char *lacks, const char *why);
 /* The frame that says so, in at most HANDSHAKE_FRAME_MAX bytes; returns its length. */
 uint32_t handshake_pack_refused(uint8_t *out, const struct control_refused *refused);
 

@@ -49,11 +49,11 @@ struct lane_thread {
 	uint32_t busy_permil;
 };
 
-enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };
+enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
 
-struct letter {
+struct lane_command {
 	struct mail mail;
-	enum letter_type type;
+	enum lane_command_type type;
 	uint64_t job;
 	union {
 		struct {
@@ -71,13 +71,13 @@ struct letter {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 /* of one connection there are at most its letter and its event at the same time */
-_Static_assert(LANE_CONN_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+_Static_assert(LANE_CONN_BYTES + sizeof(struct lane_command) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
 /* With streams alone it sleeps where they arrive: they are read and answered on this thread, which is three quarters of
  * the processor time of handing them over. Beside TCP connections, which cannot be waited for there, it is told by the
  * module's threads. */
-static void choose_bed(struct lane_thread *t)
+static void choose_wait(struct lane_thread *t)
 {
 	wakeups_serve(&t->wakeups, t->streams && !t->wires ? t->rpc : NULL, t->queue);
 }
@@ -85,7 +85,7 @@ static void choose_bed(struct lane_thread *t)
 static void conn_add(struct lane_thread *t, struct lane_conn *c)
 {
 	++*(c->is_stream ? &t->streams : &t->wires);
-	choose_bed(t);
+	choose_wait(t);
 	c->next = t->conns;
 	c->at = &t->conns;
 	if (c->next)
@@ -105,7 +105,7 @@ static void conn_close(struct lane_conn *c)
 		c->next->at = c->at;
 	--*(c->is_stream ? &t->streams : &t->wires);
 	c->ops->close(c);
-	choose_bed(t);
+	choose_wait(t);
 }
 
 /* Looks after sessions that became ready, at most n. False when none is left. */
@@ -119,7 +119,7 @@ static bool lane_flush(struct lane_thread *t, unsigned n)
 			return false;
 		c = session_user(s);
 
-		if (session_over(s))
+		if (session_closed(s))
 			conn_close(c);
 		else if (!c->write_wait || session_shut(s))
 			c->ops->flush(c);
@@ -149,13 +149,13 @@ static void on_more(uv_idle_t *idle)
  */
 static bool stay_awake(struct lane_thread *t)
 {
-	enum lane_came came = lane_came(t->core);
+	enum lane_arrivals came = lane_arrivals(t->core);
 
-	if (came == LANE_CAME_LARGE)
+	if (came == LANE_ARRIVED_LARGE)
 		t->spin.awake = false;
-	if (came != LANE_CAME_SMALL && !t->spin.awake)
+	if (came != LANE_ARRIVED_SMALL && !t->spin.awake)
 		return false;
-	return rs_spin_awake(&t->spin, came == LANE_CAME_SMALL, uv_hrtime());
+	return rs_spin_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
 }
 
 /* Everything that became ready goes out before the loop sleeps. */
@@ -211,22 +211,22 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	mailbox_post(t->out, &m->mail);
 }
 
-static void report_gone(struct lane_thread *t, const struct registry_admit *a)
+static void post_closed(struct lane_thread *t, const struct registry_admit *a)
 {
 	struct lane_event ev = {
-	    .type = LANE_GONE, .job = a->stripe.job, .rank = a->session.rank, .lane = a->stripe.lane};
+	    .type = LANE_CLOSED, .job = a->stripe.job, .rank = a->session.rank, .lane = a->stripe.lane};
 
 	on_core_event(t, &ev);
 }
 
-static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
+static struct lane_conn *new_stream(struct lane_thread *t, const struct lane_command *l)
 {
 	t->rpc = l->rpc;
 	t->queue = l->queue;
 	return lane_grpc_new(t, l->rpc, l->stream, &t->wakeups);
 }
 
-static void attach(struct lane_thread *t, struct letter *l)
+static void attach(struct lane_thread *t, struct lane_command *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->tcp, t->detect_ms);
@@ -254,7 +254,7 @@ static void attach(struct lane_thread *t, struct letter *l)
 
 report:
 	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
-	report_gone(t, &l->admit);
+	post_closed(t, &l->admit);
 }
 
 static void close_handles(struct lane_thread *t)
@@ -291,25 +291,25 @@ static void report(struct lane_thread *t)
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
-	struct letter *l = (struct letter *)mail;
+	struct lane_command *l = (struct lane_command *)mail;
 
 	switch (l->type) {
-	case LETTER_ATTACH:
+	case COMMAND_ATTACH:
 		attach(t, l);
 		break;
-	case LETTER_START:
+	case COMMAND_START:
 		lane_start(t->core, l->job, l->processes);
 		break;
-	case LETTER_TELL:
-		lane_tell(t->core, l->job, l->frame, l->frame_len);
+	case COMMAND_TELL:
+		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
-	case LETTER_ABORT:
+	case COMMAND_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
-	case LETTER_REPORT:
+	case COMMAND_REPORT:
 		report(t);
 		break;
-	case LETTER_STOP:
+	case COMMAND_STOP:
 		stop(t);
 		break;
 	}
@@ -396,9 +396,9 @@ free_thread:
 	return rc;
 }
 
-static void post(struct lane_thread *t, const struct letter *l, const void *frame, uint32_t len)
+static void post(struct lane_thread *t, const struct lane_command *l, const void *frame, uint32_t len)
 {
-	struct letter *copy = malloc(sizeof *copy + len);
+	struct lane_command *copy = malloc(sizeof *copy + len);
 
 	/* control letters are few and small: without them lanes and registry would disagree for good */
 	if (!copy)
@@ -412,7 +412,7 @@ static void post(struct lane_thread *t, const struct letter *l, const void *fram
 void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 			const struct control_welcome *welcome)
 {
-	struct letter l = {.type = LETTER_ATTACH, .admit = *admit, .welcome = *welcome};
+	struct lane_command l = {.type = COMMAND_ATTACH, .admit = *admit, .welcome = *welcome};
 
 	tcp_conn_move(&l.tcp, tcp); /* and again where the letter is read: until then nobody looks at it */
 	l.welcome.detect_ms = t->detect_ms;
@@ -423,12 +423,12 @@ void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc,
 			       struct rpc_stream *stream, const struct registry_admit *admit,
 			       const struct control_welcome *welcome)
 {
-	struct letter l = {.type = LETTER_ATTACH,
-			   .rpc = rpc,
-			   .queue = rpc->server_queue(server, t->index),
-			   .stream = stream,
-			   .admit = *admit,
-			   .welcome = *welcome};
+	struct lane_command l = {.type = COMMAND_ATTACH,
+				 .rpc = rpc,
+				 .queue = rpc->server_queue(server, t->index),
+				 .stream = stream,
+				 .admit = *admit,
+				 .welcome = *welcome};
 
 	l.welcome.detect_ms = t->detect_ms;
 	post(t, &l, NULL, 0);
@@ -436,28 +436,28 @@ void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc,
 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
-	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
+	struct lane_command l = {.type = COMMAND_START, .job = job, .processes = processes};
 
 	post(t, &l, NULL, 0);
 }
 
-void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
+void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
-	struct letter l = {.type = LETTER_TELL, .job = job, .frame_len = len};
+	struct lane_command l = {.type = COMMAND_TELL, .job = job, .frame_len = len};
 
 	post(t, &l, frame, len);
 }
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
 {
-	struct letter l = {.type = LETTER_ABORT, .job = job, .why = *why};
+	struct lane_command l = {.type = COMMAND_ABORT, .job = job, .why = *why};
 
 	post(t, &l, NULL, 0);
 }
 
 void lane_thread_report(struct lane_thread *t)
 {
-	struct letter l = {.type = LETTER_REPORT};
+	struct lane_command l = {.type = COMMAND_REPORT};
 
 	post(t, &l, NULL, 0);
 }
@@ -472,7 +472,7 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 void lane_thread_stop(struct lane_thread *t)
 {
-	struct letter l = {.type = LETTER_STOP};
+	struct lane_command l = {.type = COMMAND_STOP};
 
 	if (!t)
 		return;

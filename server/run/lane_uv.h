@@ -26,7 +26,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		      const struct rs_log *log, struct mailbox *out, struct rs_err *e);
 
 /* These may come from any thread and take effect in the order of calls of one thread.
- * attach: *tcp is moved to the lane, also when memory runs out (the lane then reports LANE_GONE); it says *welcome,
+ * attach: *tcp is moved to the lane, also when memory runs out (the lane then reports LANE_CLOSED); it says *welcome,
  * with its own detection time. */
 void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 			const struct control_welcome *welcome);
@@ -35,7 +35,7 @@ void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc,
 			       struct rpc_stream *stream, const struct registry_admit *admit,
 			       const struct control_welcome *welcome);
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
-void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
+void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
 /* A letter comes when the report is ready. Only one may be under way. */
 void lane_thread_report(struct lane_thread *t);

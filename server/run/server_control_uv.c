@@ -59,7 +59,7 @@ static void on_collect(void *ctx)
 {
 	struct server *s = ctx;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	s->collecting = registry_status(s->registry);
 	if (s->collecting)
 		fill_server(s, &s->collecting->server);
@@ -89,7 +89,7 @@ void server_control_reported(struct server *s, struct lane_thread *lane)
 
 static void on_granted(void *ctx, const struct service_peer *peer)
 {
-	server_streams_admitted(ctx, peer->address);
+	server_streams_trust(ctx, peer->address);
 }
 
 static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
@@ -182,7 +182,7 @@ static int start_port(struct server *s, struct rs_err *e)
 	int rc;
 
 	control_uv_methods(s->control, methods);
-	methods[SERVICE_METHODS] = grpc_greetings_method(s->streams);
+	methods[SERVICE_METHODS] = grpc_handshakes_method(s->streams);
 	rc = rs_config_tls_texts(&texts, RS_TLS_REDUCER, s->cfg, e);
 	if (rc)
 		return rc;
@@ -216,7 +216,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	if (!s->cfg->server.grpc[0])
 		return RS_OK;
 	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
-	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_guards(s->cfg), e);
+	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_authenticates(s->cfg), e);
 	if (!rc)
 		rc = rpc_load(&s->rpc, e);
 	if (!rc)
@@ -247,13 +247,13 @@ void server_control_stop(struct server *s)
 void server_control_close(struct server *s)
 {
 	if (s->streams)
-		grpc_greetings_stop(s->streams);
-	if (s->strangers)
-		uv_close((uv_handle_t *)&s->look, NULL);
+		grpc_handshakes_stop(s->streams);
+	if (s->unauth)
+		uv_close((uv_handle_t *)&s->scan, NULL);
 	if (s->rpc_server)
 		s->rpc->server_stop(s->rpc_server);
 	if (s->streams)
-		grpc_greetings_close(s->streams);
+		grpc_handshakes_close(s->streams);
 	if (s->control)
 		control_uv_close(s->control);
 }
@@ -262,6 +262,6 @@ void server_control_free(struct server *s)
 {
 	status_free(s->collecting);
 	control_uv_free(s->control);
-	grpc_greetings_free(s->streams);
-	strangers_free(s->strangers);
+	grpc_handshakes_free(s->streams);
+	unauth_free(s->unauth);
 }

@@ -7,11 +7,11 @@
 #include "common/auth.h"
 #include "server/control/control_uv.h"
 #include "server/join/admission.h"
-#include "server/join/greeting_grpc.h"
-#include "server/join/greeting_tcp.h"
+#include "server/join/handshake_grpc.h"
+#include "server/join/handshake_tcp.h"
 #include "server/join/listener.h"
-#include "server/join/strangers.h"
-#include "server/run/areas.h"
+#include "server/join/unauthenticated.h"
+#include "server/run/arena.h"
 #include "server/run/journal.h"
 #include "server/run/lane_uv.h"
 #include "server/run/server_uv.h"
@@ -40,16 +40,16 @@ struct server {
 	struct mailbox in; /* from the lanes */
 	struct registry *registry;
 	struct admission admission;
-	struct greetings *greetings;
-	struct areas *areas;
+	struct tcp_handshakes *handshakes;
+	struct arenas *arenas;
 	const struct rs_kernels *kernels;
 	uint64_t started_ms;
 	const struct rpc_api *rpc; /* NULL: there is no gRPC port, and neither of .. */
 	struct rpc_server *rpc_server;
 	struct control_uv *control;
-	struct grpc_greetings *streams;
-	struct strangers *strangers;    /* NULL: the port is not open */
-	uv_timer_t look;                /* at them; only beside them */
+	struct grpc_handshakes *streams;
+	struct unauth *unauth;          /* NULL: the port is not open */
+	uv_timer_t scan;                /* at them; only beside them */
 	char grpc_name[RS_ADDRESS_MAX]; /* where it listens */
 	struct status *collecting;      /* to which reports_due lanes have yet to add theirs; owned */
 	unsigned reports_due;
@@ -73,7 +73,7 @@ struct server {
 /* server_uv.c: closes every handle, so that the loop ends; the lanes go first, since they post into it. */
 void server_stop(struct server *s);
 /* Connections that have not been handed to lanes. */
-unsigned server_greeted(const struct server *s);
+unsigned server_handshakes_count(const struct server *s);
 /* gRPC accepts whoever comes: how many connections its port can have, and so what they cost, is bounded by how many
  * descriptors this process may have. Leaves as many for it as for workers. */
 void server_bound_descriptors(struct server *s);
@@ -118,9 +118,9 @@ void server_control_free(struct server *s);
 
 /* server_streams_uv.c: makes s->streams. Errors: RS_ENOMEM, RS_EIO. */
 int server_streams_init(struct server *s, struct rs_err *e);
-/* The port is open: bounds what strangers send to it from now on. Errors: those of strangers_new. */
+/* The port is open: bounds what strangers send to it from now on. Errors: those of unauth_new. */
 int server_streams_guard(struct server *s, struct rs_err *e);
 /* Whoever comes from this address is no stranger. */
-void server_streams_admitted(struct server *s, const char *peer);
+void server_streams_trust(struct server *s, const char *peer);
 
 #endif

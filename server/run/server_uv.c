@@ -58,12 +58,12 @@ static void on_action(void *ctx, const struct registry_action *a)
 
 	switch (a->type) {
 	case REGISTRY_OPENED:
-		areas_name(s->areas, a->job.id);
+		arenas_set_job(s->arenas, a->job.id);
 		log_job(s, "job-opened", &a->job);
 		return;
 	case REGISTRY_START:
 		log_job(s, "job-started", &a->job);
-		areas_start(s->areas, a->job.id, a->job.processes);
+		arenas_start(s->arenas, a->job.id, a->job.processes);
 		return;
 	case REGISTRY_CLOSED:
 		log_job(s, "job-closed", &a->job);
@@ -82,14 +82,14 @@ static void on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_LATE:
 		log_late(s, a);
 		return;
-	case REGISTRY_TELL:
+	case REGISTRY_SEND:
 		break;
 	}
 	for (unsigned i = 0; i < s->lanes_n; i++) {
 		if (a->type == REGISTRY_ABORT)
 			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
 		else
-			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
+			lane_thread_send(s->lanes[i], a->job.id, a->frame, a->frame_len);
 	}
 }
 
@@ -106,7 +106,7 @@ static void *alloc_slots(void *ctx, uint64_t bytes)
 {
 	struct server *s = ctx;
 
-	return areas_alloc(s->areas, bytes);
+	return arenas_alloc(s->arenas, bytes);
 }
 
 static void free_slots(void *ctx, void *memory, uint64_t bytes)
@@ -114,7 +114,7 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	struct server *s = ctx;
 
 	(void)bytes;
-	areas_release(s->areas, memory);
+	arenas_release(s->arenas, memory);
 }
 
 int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
@@ -123,11 +123,11 @@ int server_admit(struct server *s, const struct handshake_result *who, const cha
 	const struct control_hello *h = &who->hello;
 	int rc;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	rc = registry_hello(s->registry, h, ret, refused);
 	if (rc)
 		return rc;
-	registry_met(s->registry, ret->stripe.job, h->rank, peer, transport);
+	registry_set_peer(s->registry, ret->stripe.job, h->rank, peer, transport);
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
 	s->sessions++;
@@ -172,16 +172,16 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	struct lane_mail *lm = (struct lane_mail *)mail;
 	const struct lane_event *ev = &lm->event;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	if (lm->reported) {
 		server_control_reported(s, lm->reported);
 	} else if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why);
-	} else if (ev->type == LANE_GONE) {
+	} else if (ev->type == LANE_CLOSED) {
 		s->sessions--;
-		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	} else {
-		registry_noticed(s->registry, ev);
+		registry_lane_event(s->registry, ev);
 	}
 	free(lm);
 	if (s->draining && registry_jobs(s->registry) == 0)
@@ -198,26 +198,27 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	snprintf(refused.message, sizeof refused.message, "this reducer has no file descriptors left");
 	if (fd >= 0)
-		greetings_refuse_now(s->greetings, fd, &refused);
+		tcp_handshakes_refuse_now(s->handshakes, fd, &refused);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-unsigned server_greeted(const struct server *s)
+unsigned server_handshakes_count(const struct server *s)
 {
-	return greetings_count(s->greetings) + (s->streams ? grpc_greetings_count(s->streams) : 0);
+	return tcp_handshakes_count(s->handshakes) + (s->streams ? grpc_handshakes_count(s->streams) : 0);
 }
 
-/* As greetings_make_room, of all that have not said who they are. */
+/* As tcp_handshakes_make_room, of all that have not said who they are. */
 static bool make_room(struct server *s, const char *why)
 {
-	return greetings_make_room(s->greetings, why) || (s->streams && grpc_greetings_make_room(s->streams, why));
+	return tcp_handshakes_make_room(s->handshakes, why) ||
+	       (s->streams && grpc_handshakes_make_room(s->streams, why));
 }
 
 /* Takes the next connection; false when there is none that can be taken now. */
 static bool accept_one(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
-	unsigned greeted = server_greeted(s);
+	unsigned greeted = server_handshakes_count(s);
 	char why[80];
 	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -227,21 +228,21 @@ static bool accept_one(struct server *s, int listen_fd)
 		if (may_log(s, LIMITED_DESCRIPTORS))
 			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
 				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
-		if (!greetings_make_room(s->greetings, "this reducer has no file descriptors left"))
+		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
 			refuse_without_descriptors(s, listen_fd);
 		return true;
 	}
 	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
 		 s->sessions + greeted);
 	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
-		greetings_add(s->greetings, fd);
+		tcp_handshakes_add(s->handshakes, fd);
 		return true;
 	}
 	/* to be told why takes a while and memory: only so many at once */
-	if (greetings_count(s->greetings) >= REFUSED_MAX)
-		greetings_make_room(s->greetings, why);
+	if (tcp_handshakes_count(s->handshakes) >= REFUSED_MAX)
+		tcp_handshakes_make_room(s->handshakes, why);
 	snprintf(refused.message, sizeof refused.message, "%s", why);
-	greetings_refuse(s->greetings, fd, &refused);
+	tcp_handshakes_refuse(s->handshakes, fd, &refused);
 	return true;
 }
 
@@ -262,7 +263,7 @@ static void on_tick(uv_timer_t *timer)
 	struct server *s = timer->data;
 	struct rs_err why;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	registry_tick(s->registry);
 	for (unsigned i = 0; i < LIMITED_NR; i++)
 		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
@@ -312,7 +313,8 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 static int start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
-	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_guards(s->cfg), fds, e);
+	int n =
+	    listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_authenticates(s->cfg), fds, e);
 
 	if (n < 0)
 		return n;
@@ -353,7 +355,7 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 
 /* Where processors are short, work for jobs goes before work for whoever knocks, and what is sent to one running job
  * goes before memory for the next. Linux has a priority for each thread; the pool's threads inherit this one's. */
-static void step_back(void)
+static void lower_priority(void)
 {
 	int before;
 
@@ -415,14 +417,14 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
-	    .connection_bytes = LANE_CONNECTION_BYTES + GREETING_BYTES +
+	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
 	    .alloc = alloc_slots,
 	    .free = free_slots,
 	    .action = on_action,
 	    .ctx = s,
 	};
-	struct greetings_options go = {
+	struct tcp_handshakes_options go = {
 	    .loop = &s->loop,
 	    .timeout_ms = cfg->timeouts.handshake_ms,
 	    .tls = s->admission.certificates.ctx,
@@ -431,24 +433,24 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
-	struct areas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
+	struct arenas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
 	int rc;
 
-	s->areas = areas_new(&ao);
-	if (!s->areas)
+	s->arenas = arenas_new(&ao);
+	if (!s->arenas)
 		return rs_fail(e, RS_ENOMEM, "no memory for the server");
 	rc = registry_new(&s->registry, &ro, e);
 	if (rc)
-		goto free_areas;
-	rc = greetings_init(&s->greetings, &go, e);
+		goto free_arenas;
+	rc = tcp_handshakes_new(&s->handshakes, &go, e);
 	if (rc)
 		goto free_registry;
 	return RS_OK;
 
 free_registry:
 	registry_free(s->registry);
-free_areas:
-	areas_free(s->areas);
+free_arenas:
+	arenas_free(s->arenas);
 	return rc;
 }
 
@@ -493,7 +495,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		server_close(s);
 		return rc;
 	}
-	step_back();
+	lower_priority();
 	log_listening(s, kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	check_descriptors(s);
@@ -526,8 +528,8 @@ void server_stop(struct server *s)
 		lane_thread_stop(s->lanes[i]);
 	s->lanes_n = 0;
 	server_control_close(s);
-	greetings_close(s->greetings);
-	areas_stop(s->areas);
+	tcp_handshakes_close(s->handshakes);
+	arenas_stop(s->arenas);
 	for (int i = 0; i < s->listening_n; i++)
 		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
 	for (int i = 0; i < 3; i++)
@@ -548,10 +550,10 @@ void server_close(struct server *s)
 		close(s->listening[i].fd);
 	mailbox_destroy(&s->in);
 	wakeups_destroy(&s->wakeups);
-	greetings_free(s->greetings);
+	tcp_handshakes_free(s->handshakes);
 	server_control_free(s);
 	registry_free(s->registry);
-	areas_free(s->areas);
+	arenas_free(s->arenas);
 	admission_close(&s->admission);
 	uv_loop_close(&s->loop);
 	free(s->lanes);

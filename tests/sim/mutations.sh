@@ -41,7 +41,7 @@ bytes of a split element are lost
 	s/s->carry_n = \(unsigned\)\(have % size\)/s->carry_n = 0/
 a rank leaves while others wait for it
 	server/core/session.c
-	s/stripe_waits_for\(st, s->rank, s->in.ack\)/0/
+	s/stripe_needs_rank\(st, s->rank, s->in.ack\)/0/
 an overtaken chunk counts as beyond the window
 	server/core/session.c
 	s/t->outstanding >= p->window\)/s->outstanding >= p->window && t->outstanding >= frame_reserve(p->window))/
@@ -140,7 +140,7 @@ ranks go on from where they are themselves
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
 reducers keep views for themselves
 	server/core/stripe_view.c
-	s/other->owes_view = true;//
+	s/other->view_due = true;//
 RESUME before all have said the same
 	server/core/stripe_view.c
 	s/!s->parked \|\| s->view != st->view_number/!s->parked/

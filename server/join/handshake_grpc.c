@@ -3,7 +3,7 @@
  * handshake.h says -> hello() takes the stream away. Failure modes: garbage, another version, a refusal: REFUSED is
  * sent and the stream finished, and it is closed when gRPC has delivered that, or soon. Whoever is too slow for any of
  * it is closed at the deadline. More streams than there is room for: refused, with the reason. */
-#include "server/join/greeting_grpc.h"
+#include "server/join/handshake_grpc.h"
 
 #include "server/join/deadlines.h"
 
@@ -13,15 +13,15 @@ enum { ARRIVED_MAX = 256 /* that the loop has not looked at */ };
 
 struct greeting {
 	struct deadline deadline;
-	struct grpc_greetings *all;
+	struct grpc_handshakes *all;
 	struct wakeup wakeup;
 	struct rpc_stream *stream;
 	struct handshake shake;
-	char names[GRPC_GREETING_NAMES]; /* in its certificate */
+	char names[GRPC_HANDSHAKE_NAMES]; /* in its certificate */
 };
 
-struct grpc_greetings {
-	struct grpc_greetings_options opt;
+struct grpc_handshakes {
+	struct grpc_handshakes_options opt;
 	struct wakeups wakeups;
 	uv_timer_t tick;
 	uv_async_t arrival;
@@ -56,7 +56,7 @@ static void report(struct greeting *g, const struct control_refused *refused)
 	g->all->opt.turned_away(g->all->opt.ctx, g->stream, &why);
 }
 
-static void send_refused(struct grpc_greetings *all, struct rpc_stream *s, const struct control_refused *refused)
+static void send_refused(struct grpc_handshakes *all, struct rpc_stream *s, const struct control_refused *refused)
 {
 	uint8_t frame[HANDSHAKE_FRAME_MAX];
 	uint32_t len = handshake_pack_refused(frame, refused);
@@ -76,7 +76,7 @@ static void greeting_refuse(struct greeting *g, const struct control_refused *re
 /* The peer has finished (0), or the stream broke. */
 static void greeting_lost(struct greeting *g, ssize_t rc)
 {
-	struct control_refused lost = handshake_broken_off(handshake_lacks(&g->shake));
+	struct control_refused lost = handshake_refusal_closed(handshake_missing(&g->shake));
 	enum rpc_code code = RPC_CODE_OK;
 	struct rs_err e = {0};
 
@@ -94,7 +94,7 @@ static void greeting_lost(struct greeting *g, ssize_t rc)
 static void greeting_admit(struct greeting *g, const struct handshake_result *who)
 {
 	struct control_refused refused = {0};
-	struct grpc_greetings *all = g->all;
+	struct grpc_handshakes *all = g->all;
 
 	/* as soon as it is its lane's, it may be woken there, or closed */
 	all->opt.rpc->stream_waker(g->stream, (struct rpc_waker){0});
@@ -164,7 +164,7 @@ static void on_woken(struct wakeup *w)
 	greeting_read((struct greeting *)((char *)w - offsetof(struct greeting, wakeup)));
 }
 
-static void greeting_new(struct grpc_greetings *all, struct rpc_stream *s)
+static void greeting_new(struct grpc_handshakes *all, struct rpc_stream *s)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
 	struct greeting *g = calloc(1, sizeof *g);
@@ -194,7 +194,7 @@ static void greeting_new(struct grpc_greetings *all, struct rpc_stream *s)
 
 static void on_arrival(uv_async_t *async)
 {
-	struct grpc_greetings *all = async->data;
+	struct grpc_handshakes *all = async->data;
 	struct rpc_stream *arrived[ARRIVED_MAX];
 	unsigned n;
 
@@ -211,7 +211,7 @@ static void on_arrival(uv_async_t *async)
 /* On a thread of the module. */
 static void on_stream(void *user, struct rpc_stream *s)
 {
-	struct grpc_greetings *all = user;
+	struct grpc_handshakes *all = user;
 	bool taken = false, stopped;
 
 	uv_mutex_lock(&all->mutex);
@@ -230,14 +230,15 @@ static void on_stream(void *user, struct rpc_stream *s)
 
 static void give_up(struct greeting *g)
 {
-	struct control_refused refused = handshake_late(handshake_lacks(&g->shake), g->all->opt.timeout_ms);
+	struct control_refused refused =
+	    handshake_refusal_timeout(handshake_missing(&g->shake), g->all->opt.timeout_ms);
 
 	greeting_refuse(g, &refused);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-	struct grpc_greetings *all = timer->data;
+	struct grpc_handshakes *all = timer->data;
 	struct deadline *d;
 
 	while ((d = deadlines_due(&all->deadlines, uv_now(all->opt.loop)))) {
@@ -248,9 +249,9 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-int grpc_greetings_new(struct grpc_greetings **ret, const struct grpc_greetings_options *opt, struct rs_err *e)
+int grpc_handshakes_new(struct grpc_handshakes **ret, const struct grpc_handshakes_options *opt, struct rs_err *e)
 {
-	struct grpc_greetings *all = calloc(1, sizeof *all);
+	struct grpc_handshakes *all = calloc(1, sizeof *all);
 	int rc;
 
 	if (!all)
@@ -286,18 +287,18 @@ free_all:
 	return rc;
 }
 
-struct rpc_method grpc_greetings_method(struct grpc_greetings *all)
+struct rpc_method grpc_handshakes_method(struct grpc_handshakes *all)
 {
 	return (struct rpc_method){
 	    .path = "/reduction.v1.Reducer/Exchange", .kind = RPC_STREAM, .stream = on_stream, .user = all};
 }
 
-unsigned grpc_greetings_count(const struct grpc_greetings *all)
+unsigned grpc_handshakes_count(const struct grpc_handshakes *all)
 {
 	return deadlines_count(&all->deadlines);
 }
 
-bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
+bool grpc_handshakes_make_room(struct grpc_handshakes *all, const char *why)
 {
 	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
 	struct control_refused refused = {.message = ""};
@@ -305,7 +306,7 @@ bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
 	if (!g)
 		return false;
 	if (!g->deadline.leaves) {
-		refused = handshake_displaced(handshake_lacks(&g->shake), why);
+		refused = handshake_refusal_displaced(handshake_missing(&g->shake), why);
 		report(g, &refused);
 	}
 	/* unlike a frame, a status waits for nobody who does not read */
@@ -314,7 +315,7 @@ bool grpc_greetings_make_room(struct grpc_greetings *all, const char *why)
 	return true;
 }
 
-void grpc_greetings_stop(struct grpc_greetings *all)
+void grpc_handshakes_stop(struct grpc_handshakes *all)
 {
 	struct deadline *d;
 
@@ -326,14 +327,14 @@ void grpc_greetings_stop(struct grpc_greetings *all)
 		greeting_close((struct greeting *)d);
 }
 
-void grpc_greetings_close(struct grpc_greetings *all)
+void grpc_handshakes_close(struct grpc_handshakes *all)
 {
 	uv_close((uv_handle_t *)&all->arrival, NULL);
 	uv_close((uv_handle_t *)&all->tick, NULL);
 	wakeups_close(&all->wakeups);
 }
 
-void grpc_greetings_free(struct grpc_greetings *all)
+void grpc_handshakes_free(struct grpc_handshakes *all)
 {
 	if (!all)
 		return;

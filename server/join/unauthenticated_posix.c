@@ -2,7 +2,7 @@
 /* The happy path of a connection: a look finds it, as a stranger's -> its peer is admitted -> trusted by the next look.
  * Failure modes: it sends more than it may: shut down, and gRPC closes it; it closes, or becomes another one: its
  * cookie is not found any more. No descriptor is left: a look needs none. */
-#include "server/join/strangers.h"
+#include "server/join/unauthenticated.h"
 
 #include "common/address.h"
 #include "server/join/listener.h"
@@ -27,12 +27,12 @@ enum known { FOREIGN /* none of gRPC's */, STRANGER, TRUSTED, REFUSED };
 struct socket_known {
 	uint64_t cookie;
 	uint64_t received; /* by the last look */
-	uint64_t level; /* of that, what came faster than STRANGERS_BYTES_PER_S, and counts against STRANGERS_BYTES */
+	uint64_t level;    /* of that, what came faster than UNAUTH_BYTES_PER_S, and counts against UNAUTH_BYTES */
 	enum known known;
 };
 
-struct strangers {
-	struct strangers_options opt;
+struct unauth {
+	struct unauth_options opt;
 	bool everywhere; /* gRPC listens on all addresses, else on these: */
 	struct rs_end local[LISTENER_MAX];
 	unsigned local_n;
@@ -51,7 +51,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Is it a connection of gRPC's port? *peer is its other end then. */
-static bool is_ours(const struct strangers *s, int fd, struct rs_end *peer)
+static bool is_ours(const struct unauth *s, int fd, struct rs_end *peer)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
@@ -84,7 +84,7 @@ static bool received_of(int fd, uint64_t *ret)
 
 /* gRPC may close the descriptor at any time, and somebody open it anew: it is done through one that only this thread
  * closes, and after a look at what that is. */
-static void refuse(struct strangers *s, int fd, uint64_t cookie)
+static void refuse(struct unauth *s, int fd, uint64_t cookie)
 {
 	char text[RS_END_TEXT];
 	struct rs_end peer;
@@ -98,14 +98,14 @@ static void refuse(struct strangers *s, int fd, uint64_t cookie)
 		rs_end_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,
 			"it sent more than strangers may, %u KiB and %u KiB each second, and has shown no right to it",
-			STRANGERS_BYTES >> 10, STRANGERS_BYTES_PER_S >> 10);
+			UNAUTH_BYTES >> 10, UNAUTH_BYTES_PER_S >> 10);
 		s->opt.refused(s->opt.ctx, text, &why);
 	}
 	dup3(dirfd(s->dir), s->spare, O_CLOEXEC);
 }
 
 /* What has come from a stranger since the last look. */
-static void count(struct strangers *s, int fd, struct socket_known *k, uint64_t drained)
+static void count(struct unauth *s, int fd, struct socket_known *k, uint64_t drained)
 {
 	uint64_t received;
 
@@ -113,13 +113,13 @@ static void count(struct strangers *s, int fd, struct socket_known *k, uint64_t 
 		return;
 	k->level = (k->level > drained ? k->level - drained : 0) + received - k->received;
 	k->received = received;
-	if (k->level <= STRANGERS_BYTES)
+	if (k->level <= UNAUTH_BYTES)
 		return;
 	k->known = REFUSED;
 	refuse(s, fd, k->cookie);
 }
 
-static void look_at(struct strangers *s, int fd, struct socket_known *k, uint64_t drained)
+static void look_at(struct unauth *s, int fd, struct socket_known *k, uint64_t drained)
 {
 	struct rs_end peer;
 	uint64_t cookie;
@@ -139,7 +139,7 @@ static void look_at(struct strangers *s, int fd, struct socket_known *k, uint64_
 }
 
 /* Room to know something of this descriptor. */
-static bool make_room(struct strangers *s, size_t fd)
+static bool make_room(struct unauth *s, size_t fd)
 {
 	size_t n = fd < 64 ? 128 : fd * 2;
 	struct socket_known *more;
@@ -155,9 +155,9 @@ static bool make_room(struct strangers *s, size_t fd)
 	return true;
 }
 
-void strangers_look(struct strangers *s, uint64_t now_ms)
+void unauth_scan(struct unauth *s, uint64_t now_ms)
 {
-	uint64_t drained = (now_ms - s->looked_ms) * STRANGERS_BYTES_PER_S / 1000;
+	uint64_t drained = (now_ms - s->looked_ms) * UNAUTH_BYTES_PER_S / 1000;
 	const struct dirent *entry;
 
 	s->looked_ms = now_ms;
@@ -172,7 +172,7 @@ void strangers_look(struct strangers *s, uint64_t now_ms)
 	s->admitted_n = 0;
 }
 
-void strangers_admit(struct strangers *s, const char *peer)
+void unauth_trust(struct unauth *s, const char *peer)
 {
 	struct rs_end e;
 
@@ -182,12 +182,12 @@ void strangers_admit(struct strangers *s, const char *peer)
 		if (compare(&s->admitted[i], &e) == 0)
 			return;
 	if (s->admitted_n == ADMITTED_MAX)
-		strangers_look(s, s->looked_ms);
+		unauth_scan(s, s->looked_ms);
 	s->admitted[s->admitted_n++] = e;
 }
 
 /* The addresses that gRPC found. */
-static int resolve(struct strangers *s, const char *address, struct rs_err *e)
+static int resolve(struct unauth *s, const char *address, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
 	struct rs_host_port at;
@@ -211,9 +211,9 @@ static int resolve(struct strangers *s, const char *address, struct rs_err *e)
 	return RS_OK;
 }
 
-int strangers_new(struct strangers **ret, const struct strangers_options *opt, struct rs_err *e)
+int unauth_new(struct unauth **ret, const struct unauth_options *opt, struct rs_err *e)
 {
-	struct strangers *s = calloc(1, sizeof *s);
+	struct unauth *s = calloc(1, sizeof *s);
 	int rc;
 
 	if (!s)
@@ -223,23 +223,23 @@ int strangers_new(struct strangers **ret, const struct strangers_options *opt, s
 	rc = resolve(s, opt->address, e);
 	s->opt.address = NULL;
 	if (rc)
-		goto free_strangers;
+		goto free_unauth;
 	s->dir = opendir("/proc/self/fd");
 	if (s->dir)
 		s->spare = fcntl(dirfd(s->dir), F_DUPFD_CLOEXEC, 0);
 	if (s->spare < 0) {
 		rc = rs_fail_sys(e, RS_EIO, errno, "what strangers send cannot be bounded without /proc/self/fd");
-		goto free_strangers;
+		goto free_unauth;
 	}
 	*ret = s;
 	return RS_OK;
 
-free_strangers:
-	strangers_free(s);
+free_unauth:
+	unauth_free(s);
 	return rc;
 }
 
-void strangers_free(struct strangers *s)
+void unauth_free(struct unauth *s)
 {
 	if (!s)
 		return;

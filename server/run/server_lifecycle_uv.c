@@ -56,7 +56,7 @@ static int reload_certificates(struct server *s, const struct rs_config *fresh, 
 		return rc;
 	rc = admission_reload(&s->admission, fresh, e);
 	if (!rc) {
-		greetings_set_tls(s->greetings, s->admission.certificates.ctx); /* the one before is gone */
+		tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is gone */
 		rc = server_control_certificates(s, &texts, e);
 	}
 	tls_texts_free(&texts);

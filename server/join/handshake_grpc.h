@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As greeting_tcp.h, of streams over gRPC: calls of reduction.v1.Reducer/Exchange that have not said, or not proven,
  * who they are. The connections beneath are gRPC's; what holds of them is in rpc/grpc_server.c and strangers.h. */
-#ifndef RS_SERVER_JOIN_GREETING_GRPC_H
-#define RS_SERVER_JOIN_GREETING_GRPC_H
+#ifndef RS_SERVER_JOIN_HANDSHAKE_GRPC_H
+#define RS_SERVER_JOIN_HANDSHAKE_GRPC_H
 
 #include "proto/rpc/wakeup.h"
 #include "server/join/handshake.h"
 
-struct grpc_greetings;
+struct grpc_handshakes;
 
-enum { GRPC_GREETING_NAMES = 512 };
+enum { GRPC_HANDSHAKE_NAMES = 512 };
 
-struct grpc_greetings_options {
+struct grpc_handshakes_options {
 	uv_loop_t *loop;
 	const struct rpc_api *rpc;
 	uint32_t timeout_ms; /* from the call to a complete HELLO, and PROOF where one is asked for */
 	struct handshake_policy policy;
-	/* The names in a certificate in PEM, in at most GRPC_GREETING_NAMES bytes. */
+	/* The names in a certificate in PEM, in at most GRPC_HANDSHAKE_NAMES bytes. */
 	void (*names)(const char *pem, char *names);
 	/* May there be one more? Else *refused says why not; asked for each that comes. */
 	int (*room)(void *ctx, struct control_refused *refused);
@@ -30,17 +30,17 @@ struct grpc_greetings_options {
 };
 
 /* Errors: RS_ENOMEM, RS_EIO. All but the method's handler is for the loop's thread. */
-int grpc_greetings_new(struct grpc_greetings **ret, const struct grpc_greetings_options *opt, struct rs_err *e);
+int grpc_handshakes_new(struct grpc_handshakes **ret, const struct grpc_handshakes_options *opt, struct rs_err *e);
 /* What the module's server has to be started with. */
-struct rpc_method grpc_greetings_method(struct grpc_greetings *g);
-unsigned grpc_greetings_count(const struct grpc_greetings *g);
+struct rpc_method grpc_handshakes_method(struct grpc_handshakes *g);
+unsigned grpc_handshakes_count(const struct grpc_handshakes *g);
 /* Gives up a stream: one that is refused already, else the one that has waited longest, which reads `why`. False when
  * there is none. */
-bool grpc_greetings_make_room(struct grpc_greetings *g, const char *why);
+bool grpc_handshakes_make_room(struct grpc_handshakes *g, const char *why);
 /* Closes all streams, and those that come from now on at once. */
-void grpc_greetings_stop(struct grpc_greetings *g);
-/* After the module's server was stopped: handles close with the loop, then grpc_greetings_free. */
-void grpc_greetings_close(struct grpc_greetings *g);
-void grpc_greetings_free(struct grpc_greetings *g);
+void grpc_handshakes_stop(struct grpc_handshakes *g);
+/* After the module's server was stopped: handles close with the loop, then grpc_handshakes_free. */
+void grpc_handshakes_close(struct grpc_handshakes *g);
+void grpc_handshakes_free(struct grpc_handshakes *g);
 
 #endif

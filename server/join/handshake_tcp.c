@@ -7,7 +7,7 @@
  *
  * Floods are what this has to be cheap for. A connection is read before it is watched: one that was closed again, or
  * whose HELLO is there already, costs no event. */
-#include "server/join/greeting_tcp.h"
+#include "server/join/handshake_tcp.h"
 
 #include "common/tls.h"
 #include "server/join/deadlines.h"
@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GREETING_DISCARD = 64 << 10 /* bytes at once */ };
+enum { TCP_HANDSHAKE_DISCARD = 64 << 10 /* bytes at once */ };
 
 /* Apart from its greeting, which may go before libuv has closed it. */
 struct watcher {
@@ -36,7 +36,7 @@ struct channel {
 /* One that leaves waits for the peer to close. */
 struct greeting {
 	struct deadline deadline;
-	struct greetings *all;
+	struct tcp_handshakes *all;
 	struct watcher *watcher; /* NULL: nothing watches fd */
 	struct tcp_conn tcp;
 	uint8_t first[TLS_FIRST];
@@ -45,11 +45,11 @@ struct greeting {
 	struct channel *channel; /* NULL: it is plain */
 	struct handshake shake;
 };
-_Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= GREETING_BYTES - HANDSHAKE_PAYLOAD_MAX,
-	       "GREETING_BYTES is too small");
+_Static_assert(sizeof(struct greeting) + sizeof(struct watcher) <= TCP_HANDSHAKE_BYTES - HANDSHAKE_PAYLOAD_MAX,
+	       "TCP_HANDSHAKE_BYTES is too small");
 
-struct greetings {
-	struct greetings_options opt;
+struct tcp_handshakes {
+	struct tcp_handshakes_options opt;
 	uv_timer_t tick;
 	struct deadlines deadlines;
 };
@@ -86,7 +86,7 @@ static void greeting_close(struct greeting *g)
 /* What the peer has yet to do, for sentences. */
 static const char *lacks(const struct greeting *g)
 {
-	return g->sorted && g->tcp.up ? handshake_lacks(&g->shake) : "TLS handshake";
+	return g->sorted && g->tcp.up ? handshake_missing(&g->shake) : "TLS handshake";
 }
 
 /* Once for each, before it leaves or goes. */
@@ -141,7 +141,7 @@ static bool greeting_admit(struct greeting *g, const struct handshake_result *wh
 /* Throws away what comes, without copying it. False when the peer has closed. */
 static bool discard(int fd)
 {
-	ssize_t got = recv(fd, NULL, GREETING_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
+	ssize_t got = recv(fd, NULL, TCP_HANDSHAKE_DISCARD, MSG_DONTWAIT | MSG_TRUNC);
 
 	return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
@@ -158,7 +158,7 @@ static bool greeting_linger(struct greeting *g)
 /* The peer has closed, or the connection broke. */
 static bool greeting_lost(struct greeting *g)
 {
-	struct control_refused lost = handshake_broken_off(lacks(g));
+	struct control_refused lost = handshake_refusal_closed(lacks(g));
 
 	report(g, &lost);
 	greeting_close(g);
@@ -338,14 +338,14 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void give_up(struct greeting *g)
 {
-	struct control_refused refused = handshake_late(lacks(g), g->all->opt.timeout_ms);
+	struct control_refused refused = handshake_refusal_timeout(lacks(g), g->all->opt.timeout_ms);
 
 	greeting_refuse(g, &refused);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-	struct greetings *all = timer->data;
+	struct tcp_handshakes *all = timer->data;
 	struct deadline *d;
 
 	while ((d = deadlines_due(&all->deadlines, uv_now(all->opt.loop)))) {
@@ -356,9 +356,9 @@ static void on_tick(uv_timer_t *timer)
 	}
 }
 
-int greetings_init(struct greetings **ret, const struct greetings_options *opt, struct rs_err *e)
+int tcp_handshakes_new(struct tcp_handshakes **ret, const struct tcp_handshakes_options *opt, struct rs_err *e)
 {
-	struct greetings *all = calloc(1, sizeof *all);
+	struct tcp_handshakes *all = calloc(1, sizeof *all);
 
 	if (!all)
 		return rs_fail(e, RS_ENOMEM, "no memory for handshakes");
@@ -371,12 +371,12 @@ int greetings_init(struct greetings **ret, const struct greetings_options *opt, 
 	return RS_OK;
 }
 
-void greetings_set_tls(struct greetings *all, SSL_CTX *tls)
+void tcp_handshakes_set_tls(struct tcp_handshakes *all, SSL_CTX *tls)
 {
 	all->opt.tls = tls;
 }
 
-static struct greeting *greeting_new(struct greetings *all, int fd)
+static struct greeting *greeting_new(struct tcp_handshakes *all, int fd)
 {
 	struct greeting *g = calloc(1, sizeof *g);
 
@@ -392,7 +392,7 @@ static struct greeting *greeting_new(struct greetings *all, int fd)
 	return g;
 }
 
-void greetings_add(struct greetings *all, int fd)
+void tcp_handshakes_add(struct tcp_handshakes *all, int fd)
 {
 	struct greeting *g = greeting_new(all, fd);
 
@@ -400,7 +400,7 @@ void greetings_add(struct greetings *all, int fd)
 		greeting_watch(g);
 }
 
-void greetings_refuse(struct greetings *all, int fd, const struct control_refused *refused)
+void tcp_handshakes_refuse(struct tcp_handshakes *all, int fd, const struct control_refused *refused)
 {
 	struct greeting *g = greeting_new(all, fd);
 
@@ -408,7 +408,7 @@ void greetings_refuse(struct greetings *all, int fd, const struct control_refuse
 		greeting_watch(g);
 }
 
-void greetings_refuse_now(struct greetings *all, int fd, const struct control_refused *refused)
+void tcp_handshakes_refuse_now(struct tcp_handshakes *all, int fd, const struct control_refused *refused)
 {
 	struct greeting g = {.all = all};
 
@@ -419,12 +419,12 @@ void greetings_refuse_now(struct greetings *all, int fd, const struct control_re
 	close(fd);
 }
 
-unsigned greetings_count(const struct greetings *all)
+unsigned tcp_handshakes_count(const struct tcp_handshakes *all)
 {
 	return deadlines_count(&all->deadlines);
 }
 
-bool greetings_make_room(struct greetings *all, const char *why)
+bool tcp_handshakes_make_room(struct tcp_handshakes *all, const char *why)
 {
 	struct greeting *g = (struct greeting *)deadlines_oldest(&all->deadlines);
 	struct control_refused refused;
@@ -432,7 +432,7 @@ bool greetings_make_room(struct greetings *all, const char *why)
 	if (!g)
 		return false;
 	if (!g->deadline.leaves) {
-		refused = handshake_displaced(lacks(g), why);
+		refused = handshake_refusal_displaced(lacks(g), why);
 		report(g, &refused);
 		send_refused(g, &refused);
 	}
@@ -440,7 +440,7 @@ bool greetings_make_room(struct greetings *all, const char *why)
 	return true;
 }
 
-void greetings_close(struct greetings *all)
+void tcp_handshakes_close(struct tcp_handshakes *all)
 {
 	struct deadline *d;
 
@@ -449,7 +449,7 @@ void greetings_close(struct greetings *all)
 	uv_close((uv_handle_t *)&all->tick, NULL);
 }
 
-void greetings_free(struct greetings *all)
+void tcp_handshakes_free(struct tcp_handshakes *all)
 {
 	free(all);
 }
