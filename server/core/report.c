@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static struct lane_count difference(const struct lane_count *a, const struct lane_count *b)
+static struct lane_count report_difference(const struct lane_count *a, const struct lane_count *b)
 {
 	return (struct lane_count){
 	    .bytes_in = a->bytes_in - b->bytes_in,
@@ -24,14 +24,14 @@ void lane_count_second(struct lane *l, uint64_t now_ms)
 
 			if (!s)
 				continue;
-			s->second = difference(&s->count, &s->second_start);
+			s->second = report_difference(&s->count, &s->second_start);
 			s->second_start = s->count;
 		}
 	l->second_ms = l->rolled_ms ? (uint32_t)(now_ms - l->rolled_ms) : 0;
 	l->rolled_ms = now_ms;
 }
 
-static uint32_t since(uint64_t then_ms, uint64_t now_ms)
+static uint32_t report_since(uint64_t then_ms, uint64_t now_ms)
 {
 	uint64_t ms = now_ms > then_ms ? now_ms - then_ms : 0;
 
@@ -52,8 +52,9 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .total = s->count,
 		    .second = s->second,
 		    .outstanding = s->outstanding,
-		    .silent_ms = since(s->last_rx_ms, now_ms),
-		    .missing_ms = oldest && stripe_is_missing(st, oldest, r) ? since(oldest->started_ms, now_ms) : 0,
+		    .silent_ms = report_since(s->last_rx_ms, now_ms),
+		    .missing_ms =
+			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,
 		};
 		lane_count_add(&report->total, &s->count);
 		lane_count_add(&report->second, &s->second);

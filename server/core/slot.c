@@ -21,7 +21,7 @@ void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const vo
 	size_t size = rs_dtype_size(dtype), acc_size = slot_acc_size(s);
 	uint32_t overlap = s->filled - pos < n ? s->filled - pos : n;
 
-	/* a broadcast never overlaps: only the root's bytes come here */
+	/* a broadcast never overlaps, since only the root sends bytes */
 	if (overlap)
 		k->reduce[s->header.op][dtype](s->acc + pos * acc_size, src, overlap);
 	if (overlap == n)

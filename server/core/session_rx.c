@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session's receiving side: frames in, contributions into slots. */
-#include "server/core/stripe.h"
+/* The receiving side of a session. The happy path: session_header_complete() checks a frame and finds the slot of a
+ * contribution -> the payload is received into the accumulator, or added to it through the scratch ->
+ * contribution_complete(). Frames that arrive in the same system call are processed from the read-ahead buffer.
+ *
+ * Failure modes: the frame breaks the protocol, or disagrees with another rank: session_fail(). */
+#include "server/core/contribution.h"
+#include "server/core/retained.h"
 
 #include "proto/control.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* The peer broke the protocol or disagrees with another rank. Before START only this connection pays for it;
- * afterwards the job cannot complete its operations without this rank. */
+/* Ends the session because its peer broke the protocol or disagrees with another rank. Before START only this
+ * connection closes. Afterwards the job cannot complete its operations without this rank. */
 static void session_fail(struct session *s, const struct rs_err *why)
 {
 	struct stripe *st = s->stripe;
@@ -16,7 +21,7 @@ static void session_fail(struct session *s, const struct rs_err *why)
 	struct rs_err cut;
 
 	if (st->running && st->p.retain && why->code == RS_EPROTO) {
-		/* what came is not to be trusted, but what goes to other reducers may be */
+		/* this connection cannot be used any more, but those to other reducers may be */
 		rs_fail(&cut, stripe_loss_code(st), "%s", why->msg);
 		stripe_fail(st, &cut);
 		return;
@@ -29,9 +34,9 @@ static void session_fail(struct session *s, const struct rs_err *why)
 	session_drain(s);
 }
 
-/* Where the rest of a contribution goes while it is added up as it comes. Bytes go straight into the accumulator as
- * long as nobody else has been there before; the first bytes of a split element move along. */
-static struct iovec add_target(struct session *s)
+/* Says where the rest of a contribution goes while it is added. Bytes go straight into the accumulator where no other
+ * rank has written yet. Otherwise they go into the scratch, behind the first bytes of a split element. */
+static struct iovec session_add_target(struct session *s)
 {
 	struct slot *slot = s->slot;
 	uint8_t *at = s->stripe->owner->scratch;
@@ -47,27 +52,27 @@ static struct iovec add_target(struct session *s)
 	return (struct iovec){at + s->carry_n, s->target_len};
 }
 
-static uint8_t *stash_of(const struct session *s)
+static uint8_t *session_stash_of(const struct session *s)
 {
 	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
 }
 
-/* Where a payload that is not added up begins. */
-static uint8_t *whole_target(struct session *s)
+/* Returns where a payload that is not added begins. */
+static uint8_t *session_whole_target(struct session *s)
 {
 	if (s->mode == RX_CONTROL)
 		return s->control_in;
-	return s->mode == RX_RETAINED ? s->slot->acc : stash_of(s);
+	return s->mode == RX_RETAINED ? s->slot->acc : session_stash_of(s);
 }
 
-static struct iovec payload_target(struct session *s)
+static struct iovec session_payload_target(struct session *s)
 {
 	uint8_t *at;
 
 	if (s->mode == RX_ADD)
-		return add_target(s);
+		return session_add_target(s);
 	s->target_len = s->payload_left;
-	at = whole_target(s);
+	at = session_whole_target(s);
 	return (struct iovec){at + s->pos, s->payload_left};
 }
 
@@ -83,15 +88,15 @@ unsigned session_recv_target(struct session *s, struct iovec iov[2])
 		return 1;
 	}
 	if (s->payload_left)
-		iov[n++] = payload_target(s);
-	/* what there is of the next frames comes with the same system call, for one copy of the few that would
-	 * otherwise have gone straight into an accumulator: 8 ranks need 0.5 calls a chunk in place of 1.25 */
+		iov[n++] = session_payload_target(s);
+	/* The next frames come with the same system call. That costs a copy of the few payloads that would otherwise go
+	 * straight into an accumulator, and saves calls: 8 ranks need 0.5 calls for each chunk instead of 1.25. */
 	if (s->target_len == s->payload_left)
 		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
 	return n;
 }
 
-static void add_received(struct session *s, size_t n)
+static void session_add_received(struct session *s, size_t n)
 {
 	struct slot *slot = s->slot;
 	size_t have = s->carry_n + n, size = s->input.size;
@@ -107,7 +112,7 @@ static void add_received(struct session *s, size_t n)
 	memcpy(s->carry, at + whole * size, s->carry_n);
 }
 
-static void contribution_complete(struct session *s)
+static void session_contribution_complete(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
@@ -120,12 +125,12 @@ static void contribution_complete(struct session *s)
 		return;
 	}
 	if (s->mode == RX_RETAINED)
-		stripe_retained_complete(s->stripe, s->slot);
-	else if (stripe_contribution_complete(s->stripe, s->slot, s->rank, &e))
+		retained_received(s->stripe, s->slot);
+	else if (contribution_complete(s->stripe, s->slot, s->rank, &e))
 		session_fail(s, &e);
 }
 
-static void take_abort(struct session *s)
+static void session_take_abort(struct session *s)
 {
 	struct rs_err why, e;
 	char name[160];
@@ -139,7 +144,7 @@ static void take_abort(struct session *s)
 		stripe_fail(s->stripe, &why);
 }
 
-static void take_view(struct session *s)
+static void session_take_view(struct session *s)
 {
 	struct control_view v;
 	struct rs_err e;
@@ -153,26 +158,26 @@ static void take_view(struct session *s)
 	}
 }
 
-static void payload_complete(struct session *s)
+static void session_payload_complete(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
 
 	if (s->mode != RX_CONTROL) {
-		contribution_complete(s);
+		session_contribution_complete(s);
 	} else if (!control_intact(&s->in, s->control_in)) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
 			stripe_rank_name(s->stripe, s->rank, name, sizeof name), frame_type_name(s->in.type));
 		session_fail(s, &e);
 	} else if (s->in.type == FRAME_ABORT) {
-		take_abort(s);
+		session_take_abort(s);
 	} else if (s->in.type == FRAME_VIEW) {
-		take_view(s);
+		session_take_view(s);
 	}
 }
 
-/* GOODBYE: in good order only when nobody waits for this rank any more. */
-static void take_goodbye(struct session *s)
+/* Handles GOODBYE, which is in good order only if no other rank waits for this rank any more. */
+static void session_take_goodbye(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err why;
@@ -187,15 +192,16 @@ static void take_goodbye(struct session *s)
 	stripe_acked(st, s, s->in.ack);
 	s->departed = true;
 	session_drain(s);
-	/* before START another connection may still take its place */
+	/* before START another connection may still take the place of this one */
 	if (st->running)
 		stripe_rank_departed(st, s, s->in.ack);
 }
 
-/* How many chunks the rank has without a result when it may not have one more of a priority; 0 when it may. Less strict
- * than what a worker goes by, since a chunk that had a place in the window can be overtaken by urgent ones before it is
- * sent. The first bound keeps the slots in their number, the second follows from the worker's rule. */
-static unsigned window_passed(const struct session *s, const struct session_stream *t)
+/* Returns the number of chunks without a result that the rank may not exceed if it may not start one more of this
+ * priority; 0: it may. This is less strict than the rule of the worker, because urgent chunks can overtake a chunk
+ * that has a place in the window. The first bound keeps the number of slots; the second one follows from the rule of
+ * the worker. */
+static unsigned session_window_passed(const struct session *s, const struct session_stream *t)
 {
 	const struct stripe_params *p = &s->stripe->p;
 	unsigned all = p->window + (p->priorities - 1) * frame_reserve(p->window);
@@ -205,18 +211,18 @@ static unsigned window_passed(const struct session *s, const struct session_stre
 	return s->outstanding >= all ? all : 0;
 }
 
-/* May the contribution that begins come now? */
-static int check_window(struct session *s, struct rs_err *e)
+/* Checks that a contribution may start now. */
+static int session_check_window(struct session *s, struct rs_err *e)
 {
 	struct stripe *st = s->stripe;
 	const struct session_stream *t = &s->streams[s->in.priority];
-	unsigned passed = window_passed(s, t);
+	unsigned passed = session_window_passed(s, t);
 	char name[160];
 
 	if (!st->running)
 		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
 			       stripe_rank_name(st, s->rank, name, sizeof name));
-	/* what all have may still be repeated, see stripe_view.c */
+	/* ranks may still repeat HAVE for results that all ranks have, see stripe_view.c */
 	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->departed_ack))
 		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
 			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.seq);
@@ -235,8 +241,8 @@ static int check_window(struct session *s, struct rs_err *e)
 	return RS_OK;
 }
 
-/* For lane_arrivals. */
-static void note_arrival(struct lane *l, const struct frame *f)
+/* Notes the size of the operation for lane_arrivals(). */
+static void session_note_arrival(struct lane *l, const struct frame *f)
 {
 	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
 
@@ -246,13 +252,13 @@ static void note_arrival(struct lane *l, const struct frame *f)
 		l->arrived = LANE_ARRIVED_SMALL;
 }
 
-static void begin_contribution(struct session *s)
+static void session_begin_contribution(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	struct session_stream *t = &s->streams[s->in.priority];
 	struct rs_err e;
 
-	if (check_window(s, &e) || stripe_open_slot(st, &s->in, s->rank, &s->slot, &e)) {
+	if (session_check_window(s, &e) || contribution_begin(st, &s->in, s->rank, &s->slot, &e)) {
 		session_fail(s, &e);
 		return;
 	}
@@ -264,25 +270,25 @@ static void begin_contribution(struct session *s)
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
 	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
-	note_arrival(st->owner, &s->in);
+	session_note_arrival(st->owner, &s->in);
 	if (s->sum)
 		XXH3_64bits_reset(s->sum);
 }
 
-/* The result of a chunk, which this rank was asked for. */
-static void begin_retained(struct session *s)
+/* Starts to receive KEPT, a retained result that this rank was asked for. */
+static void session_begin_retained(struct session *s)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err e;
 	char name[160];
 	uint32_t want;
 
-	s->slot = s->paused ? NULL : stripe_fetched_slot(st, &s->in, s->rank);
+	s->slot = s->paused ? NULL : retained_fetched_slot(st, &s->in, s->rank);
 	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->header.dtype) : 0;
 	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
 		rs_fail(&e, RS_EPROTO,
 			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
-			", for which it was not asked so",
+			", which was not asked for",
 			stripe_rank_name(st, s->rank, name, sizeof name), s->in.payload_len, s->in.flags, s->in.chunk,
 			s->in.seq);
 		session_fail(s, &e);
@@ -293,8 +299,8 @@ static void begin_retained(struct session *s)
 		XXH3_64bits_reset(s->sum);
 }
 
-/* Frames that carry chunks belong to a generation; the others to the connection. */
-static bool check_generation(struct session *s)
+/* Checks the generation, which only frames with chunks have. */
+static bool session_check_generation(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
@@ -307,7 +313,7 @@ static bool check_generation(struct session *s)
 	return false;
 }
 
-static void refuse_type(struct session *s)
+static void session_refuse_type(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
@@ -317,8 +323,8 @@ static void refuse_type(struct session *s)
 	session_fail(s, &e);
 }
 
-/* Frames that carry no chunk cost their sender nothing, and no window bounds their number. */
-static bool check_flood(struct session *s)
+/* Limits frames without a chunk, which cost their sender nothing and are not bounded by a window. */
+static bool session_check_flood(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
@@ -333,7 +339,7 @@ static bool check_flood(struct session *s)
 	return false;
 }
 
-static void header_complete(struct session *s)
+static void session_header_complete(struct session *s)
 {
 	struct rs_err e;
 	char name[160];
@@ -344,7 +350,7 @@ static void header_complete(struct session *s)
 		session_fail(s, &e);
 		return;
 	}
-	if (!check_flood(s))
+	if (!session_check_flood(s))
 		return;
 	s->payload_left = s->in.payload_len;
 	s->mode = RX_CONTROL;
@@ -353,14 +359,14 @@ static void header_complete(struct session *s)
 	switch (s->in.type) {
 	case FRAME_DATA:
 	case FRAME_HAVE:
-		if (!check_generation(s))
+		if (!session_check_generation(s))
 			return;
-		begin_contribution(s);
+		session_begin_contribution(s);
 		break;
 	case FRAME_KEPT:
-		if (!check_generation(s))
+		if (!session_check_generation(s))
 			return;
-		begin_retained(s);
+		session_begin_retained(s);
 		break;
 	case FRAME_PING:
 		if (s->stripe->running)
@@ -374,43 +380,43 @@ static void header_complete(struct session *s)
 		break;
 	case FRAME_VIEW:
 		if (!s->stripe->p.retain) {
-			refuse_type(s);
+			session_refuse_type(s);
 			return;
 		}
 		break;
 	case FRAME_ABORT:
 		break;
 	case FRAME_GOODBYE:
-		take_goodbye(s);
+		session_take_goodbye(s);
 		return;
 	default:
-		refuse_type(s);
+		session_refuse_type(s);
 		return;
 	}
 	if (!s->payload_left && !s->draining)
-		payload_complete(s);
+		session_payload_complete(s);
 }
 
-static void payload_received(struct session *s, size_t n)
+static void session_payload_received(struct session *s, size_t n)
 {
 	if (s->sum && s->mode != RX_CONTROL) {
-		const uint8_t *at = s->mode != RX_ADD  ? whole_target(s) + s->pos
+		const uint8_t *at = s->mode != RX_ADD  ? session_whole_target(s) + s->pos
 				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
 						       : s->stripe->owner->scratch + s->carry_n;
 
 		XXH3_64bits_update(s->sum, at, n);
 	}
 	if (s->mode == RX_ADD)
-		add_received(s, n);
+		session_add_received(s, n);
 	else
 		s->pos += (uint32_t)n;
 	s->payload_left -= (uint32_t)n;
 	if (!s->payload_left)
-		payload_complete(s);
+		session_payload_complete(s);
 }
 
-/* The first n bytes of a payload, which came together with its header. */
-static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
+/* Processes the first n bytes of a payload that came together with its header. */
+static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 {
 	struct slot *slot = s->slot;
 
@@ -424,16 +430,17 @@ static void payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
 		s->carry_n = n % (unsigned)s->input.size;
 		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
 	} else {
-		memcpy(whole_target(s), at, n);
+		memcpy(session_whole_target(s), at, n);
 		s->pos = n;
 	}
 	s->payload_left -= n;
 	if (!s->payload_left)
-		payload_complete(s);
+		session_payload_complete(s);
 }
 
-/* n bytes at lane.ahead: headers and payloads in turn, from the middle of a header if raw_have says so. */
-static void ahead_received(struct session *s, size_t n)
+/* Processes n bytes of the read-ahead buffer: headers and payloads in turn, from the middle of a header if raw_have
+ * is not 0. */
+static void session_ahead_received(struct session *s, size_t n)
 {
 	const uint8_t *at = s->stripe->owner->ahead;
 
@@ -442,12 +449,12 @@ static void ahead_received(struct session *s, size_t n)
 
 		part = n < part ? n : part;
 		if (s->payload_left) {
-			payload_ahead(s, at, (uint32_t)part);
+			session_payload_ahead(s, at, (uint32_t)part);
 		} else {
 			memcpy(s->raw + s->raw_have, at, part);
 			s->raw_have += (unsigned)part;
 			if (s->raw_have == FRAME_HEADER)
-				header_complete(s);
+				session_header_complete(s);
 		}
 		at += part;
 		n -= part;
@@ -464,9 +471,9 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 	if (s->draining)
 		return;
 	if (payload)
-		payload_received(s, payload);
+		session_payload_received(s, payload);
 	if (s->draining)
 		return;
 	if (n > payload)
-		ahead_received(s, n - payload);
+		session_ahead_received(s, n - payload);
 }

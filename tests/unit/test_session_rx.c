@@ -510,7 +510,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("session");
+	Suite *suite = suite_create("session_rx");
 	TCase *tc = tcase_create("faults");
 	SRunner *runner;
 	int failed;
