@@ -67,13 +67,14 @@ static int refuse(struct control_refused *to, const struct rs_err *why)
 	return why->code;
 }
 
-/* The name of a job becomes that of a file: nothing but the characters of a name may get there. */
+/* Checks the name of a job, which becomes the name of a file. */
 static bool is_name(const char *job)
 {
 	return *job && job[strspn(job, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0';
 }
 
-/* The peer learns whether there is a secret, and only the log what is wrong with its file. */
+/* Loads the secret of a job. The peer is told whether there is a secret; only the log says what is wrong with its file.
+ */
 static int find_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
 		       struct control_refused *refused)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path of a connection: a look finds it, as a stranger's -> its peer is admitted -> trusted by the next look.
- * Failure modes: it sends more than it may: shut down, and gRPC closes it; it closes, or becomes another one: its
- * cookie is not found any more. No descriptor is left: a look needs none. */
+/* The happy path of a connection: a scan finds it, not authenticated -> unauth_trust is called with its peer -> the
+ * next scan marks it as trusted. Failure modes: it sends too much: it is shut down, and gRPC closes it. It closes, or
+ * its descriptor becomes another socket: its cookie is not found any more. No descriptor is left: a scan needs none. */
 #include "server/join/unauthenticated.h"
 
 #include "common/address.h"
@@ -19,39 +19,44 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ADMITTED_MAX = 64 };
+enum { TRUSTED_MAX = 64 };
 
-enum known { FOREIGN /* none of gRPC's */, STRANGER, TRUSTED, REFUSED };
+enum socket_state {
+	SOCKET_OTHER /* not a connection of the gRPC port */,
+	SOCKET_UNAUTHENTICATED,
+	SOCKET_TRUSTED,
+	SOCKET_REFUSED
+};
 
-/* What is known of a descriptor while its socket has this cookie; 0: it is no socket. */
-struct socket_known {
+/* One descriptor of the process, valid while its socket has this cookie; 0: it is not a socket. */
+struct socket_entry {
 	uint64_t cookie;
-	uint64_t received; /* by the last look */
-	uint64_t level;    /* of that, what came faster than UNAUTH_BYTES_PER_S, and counts against UNAUTH_BYTES */
-	enum known known;
+	uint64_t received; /* until the last scan */
+	uint64_t level;    /* bytes received faster than UNAUTH_BYTES_PER_S; UNAUTH_BYTES is their limit */
+	enum socket_state state;
 };
 
 struct unauth {
 	struct unauth_options opt;
-	bool everywhere; /* gRPC listens on all addresses, else on these: */
+	bool everywhere; /* gRPC listens on all addresses; else on `local` */
 	struct rs_end local[LISTENER_MAX];
 	unsigned local_n;
 	DIR *dir;  /* /proc/self/fd */
-	int spare; /* a descriptor to have a socket by for a moment; else a copy of dir's */
-	uint64_t looked_ms;
-	struct socket_known *sockets; /* by descriptor */
+	int spare; /* a descriptor for the duplicate of a socket; otherwise a copy of dir's */
+	uint64_t scanned_ms;
+	struct socket_entry *sockets; /* indexed by descriptor */
 	size_t sockets_n;
-	struct rs_end admitted[ADMITTED_MAX]; /* since the last look; sorted in a look */
-	unsigned admitted_n;
+	struct rs_end trusted[TRUSTED_MAX]; /* since the last scan; sorted by a scan */
+	unsigned trusted_n;
 };
 
-static int compare(const void *a, const void *b)
+static int unauth_compare(const void *a, const void *b)
 {
 	return memcmp(a, b, sizeof(struct rs_end));
 }
 
-/* Is it a connection of gRPC's port? *peer is its other end then. */
-static bool is_ours(const struct unauth *s, int fd, struct rs_end *peer)
+/* Returns true if a descriptor is a connection of the gRPC port, and its other end in *peer. */
+static bool unauth_is_grpc(const struct unauth *s, int fd, struct rs_end *peer)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
@@ -63,14 +68,14 @@ static bool is_ours(const struct unauth *s, int fd, struct rs_end *peer)
 	len = sizeof sa;
 	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(peer, (struct sockaddr *)&sa))
 		return false;
-	/* workers may come over TCP to the same port of another address */
+	/* TCP workers may connect to the same port of another address */
 	for (unsigned i = 0; !s->everywhere && i < s->local_n; i++)
 		if (rs_end_same_host(&s->local[i], &local))
 			return true;
 	return s->everywhere;
 }
 
-static bool received_of(int fd, uint64_t *ret)
+static bool unauth_received(int fd, uint64_t *ret)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof info;
@@ -82,9 +87,9 @@ static bool received_of(int fd, uint64_t *ret)
 	return true;
 }
 
-/* gRPC may close the descriptor at any time, and somebody open it anew: it is done through one that only this thread
- * closes, and after a look at what that is. */
-static void refuse(struct unauth *s, int fd, uint64_t cookie)
+/* Shuts a connection down. gRPC may close the descriptor at any time, and it may be opened again for something else. So
+ * the socket is shut down through a duplicate, after a check of its cookie. */
+static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 {
 	char text[RS_END_TEXT];
 	struct rs_end peer;
@@ -93,33 +98,33 @@ static void refuse(struct unauth *s, int fd, uint64_t cookie)
 
 	if (dup3(fd, s->spare, O_CLOEXEC) < 0)
 		return;
-	if (rs_socket_cookie(s->spare, &found) && found == cookie && is_ours(s, s->spare, &peer)) {
+	if (rs_socket_cookie(s->spare, &found) && found == cookie && unauth_is_grpc(s, s->spare, &peer)) {
 		shutdown(s->spare, SHUT_RDWR);
 		rs_end_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,
-			"it sent more than strangers may, %u KiB and %u KiB each second, and has shown no right to it",
+			"it sent more than an unauthenticated connection may: %u KiB at once, then %u KiB/s",
 			UNAUTH_BYTES >> 10, UNAUTH_BYTES_PER_S >> 10);
 		s->opt.refused(s->opt.ctx, text, &why);
 	}
 	dup3(dirfd(s->dir), s->spare, O_CLOEXEC);
 }
 
-/* What has come from a stranger since the last look. */
-static void count(struct unauth *s, int fd, struct socket_known *k, uint64_t drained)
+/* Counts the bytes that an unauthenticated connection has received since the last scan. */
+static void unauth_count(struct unauth *s, int fd, struct socket_entry *k, uint64_t drained)
 {
 	uint64_t received;
 
-	if (!received_of(fd, &received) || received < k->received)
+	if (!unauth_received(fd, &received) || received < k->received)
 		return;
 	k->level = (k->level > drained ? k->level - drained : 0) + received - k->received;
 	k->received = received;
 	if (k->level <= UNAUTH_BYTES)
 		return;
-	k->known = REFUSED;
-	refuse(s, fd, k->cookie);
+	k->state = SOCKET_REFUSED;
+	unauth_refuse(s, fd, k->cookie);
 }
 
-static void look_at(struct unauth *s, int fd, struct socket_known *k, uint64_t drained)
+static void unauth_check(struct unauth *s, int fd, struct socket_entry *k, uint64_t drained)
 {
 	struct rs_end peer;
 	uint64_t cookie;
@@ -129,20 +134,22 @@ static void look_at(struct unauth *s, int fd, struct socket_known *k, uint64_t d
 		return;
 	}
 	if (k->cookie != cookie)
-		*k = (struct socket_known){.cookie = cookie, .known = is_ours(s, fd, &peer) ? STRANGER : FOREIGN};
-	if (k->known != STRANGER)
+		*k = (struct socket_entry){
+		    .cookie = cookie, .state = unauth_is_grpc(s, fd, &peer) ? SOCKET_UNAUTHENTICATED : SOCKET_OTHER};
+	if (k->state != SOCKET_UNAUTHENTICATED)
 		return;
-	if (s->admitted_n && is_ours(s, fd, &peer) && bsearch(&peer, s->admitted, s->admitted_n, sizeof peer, compare))
-		k->known = TRUSTED;
+	if (s->trusted_n && unauth_is_grpc(s, fd, &peer) &&
+	    bsearch(&peer, s->trusted, s->trusted_n, sizeof peer, unauth_compare))
+		k->state = SOCKET_TRUSTED;
 	else
-		count(s, fd, k, drained);
+		unauth_count(s, fd, k, drained);
 }
 
-/* Room to know something of this descriptor. */
-static bool make_room(struct unauth *s, size_t fd)
+/* Extends the table to contain this descriptor. Returns false without memory. */
+static bool unauth_make_room(struct unauth *s, size_t fd)
 {
 	size_t n = fd < 64 ? 128 : fd * 2;
-	struct socket_known *more;
+	struct socket_entry *more;
 
 	if (fd < s->sockets_n)
 		return true;
@@ -157,19 +164,19 @@ static bool make_room(struct unauth *s, size_t fd)
 
 void unauth_scan(struct unauth *s, uint64_t now_ms)
 {
-	uint64_t drained = (now_ms - s->looked_ms) * UNAUTH_BYTES_PER_S / 1000;
+	uint64_t drained = (now_ms - s->scanned_ms) * UNAUTH_BYTES_PER_S / 1000;
 	const struct dirent *entry;
 
-	s->looked_ms = now_ms;
-	qsort(s->admitted, s->admitted_n, sizeof s->admitted[0], compare);
+	s->scanned_ms = now_ms;
+	qsort(s->trusted, s->trusted_n, sizeof s->trusted[0], unauth_compare);
 	rewinddir(s->dir);
 	while ((entry = readdir(s->dir))) {
 		int fd = atoi(entry->d_name);
 
-		if (entry->d_name[0] != '.' && make_room(s, (size_t)fd))
-			look_at(s, fd, &s->sockets[fd], drained);
+		if (entry->d_name[0] != '.' && unauth_make_room(s, (size_t)fd))
+			unauth_check(s, fd, &s->sockets[fd], drained);
 	}
-	s->admitted_n = 0;
+	s->trusted_n = 0;
 }
 
 void unauth_trust(struct unauth *s, const char *peer)
@@ -178,16 +185,16 @@ void unauth_trust(struct unauth *s, const char *peer)
 
 	if (!rs_end_of_text(&e, peer))
 		return;
-	for (unsigned i = 0; i < s->admitted_n; i++)
-		if (compare(&s->admitted[i], &e) == 0)
+	for (unsigned i = 0; i < s->trusted_n; i++)
+		if (unauth_compare(&s->trusted[i], &e) == 0)
 			return;
-	if (s->admitted_n == ADMITTED_MAX)
-		unauth_scan(s, s->looked_ms);
-	s->admitted[s->admitted_n++] = e;
+	if (s->trusted_n == TRUSTED_MAX)
+		unauth_scan(s, s->scanned_ms);
+	s->trusted[s->trusted_n++] = e;
 }
 
-/* The addresses that gRPC found. */
-static int resolve(struct unauth *s, const char *address, struct rs_err *e)
+/* Resolves the address as gRPC does. */
+static int unauth_resolve(struct unauth *s, const char *address, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
 	struct rs_host_port at;
@@ -203,7 +210,7 @@ static int resolve(struct unauth *s, const char *address, struct rs_err *e)
 
 		if (!rs_end_of_sockaddr(local, ai->ai_addr))
 			continue;
-		/* of whichever family: gRPC takes either for both */
+		/* gRPC uses the wildcard of either family for both */
 		s->everywhere |= rs_end_is_any(local);
 		s->local_n++;
 	}
@@ -217,10 +224,10 @@ int unauth_new(struct unauth **ret, const struct unauth_options *opt, struct rs_
 	int rc;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "no memory for what is known of connections");
+		return rs_fail(e, RS_ENOMEM, "no memory for the table of connections");
 	s->opt = *opt;
 	s->spare = -1;
-	rc = resolve(s, opt->address, e);
+	rc = unauth_resolve(s, opt->address, e);
 	s->opt.address = NULL;
 	if (rc)
 		goto free_unauth;
@@ -228,7 +235,8 @@ int unauth_new(struct unauth **ret, const struct unauth_options *opt, struct rs_
 	if (s->dir)
 		s->spare = fcntl(dirfd(s->dir), F_DUPFD_CLOEXEC, 0);
 	if (s->spare < 0) {
-		rc = rs_fail_sys(e, RS_EIO, errno, "what strangers send cannot be bounded without /proc/self/fd");
+		rc = rs_fail_sys(e, RS_EIO, errno,
+				 "cannot limit unauthenticated gRPC traffic: /proc/self/fd is not readable");
 		goto free_unauth;
 	}
 	*ret = s;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for the slots of jobs. It has to be touched before a job runs, since the first touch of a page costs more than
- * the sum it is for, and one HELLO can ask for as much as limits.memory allows: seconds of work. So libuv's thread pool
- * does it in slices, one of each job in turn, and the loop goes on accepting. All calls are for the loop's thread. */
+/* Arenas: the memory for the slots of jobs. An arena is touched before its job runs, because the first touch of a page
+ * costs more than the sum in it. One HELLO can ask for as much as limits.memory, which takes seconds to touch. So
+ * libuv's thread pool touches arenas in slices, those of all jobs in turn, and the loop goes on accepting. Only the
+ * loop's thread may call these functions. */
 #ifndef RS_SERVER_RUN_ARENA_H
 #define RS_SERVER_RUN_ARENA_H
 
@@ -12,24 +13,24 @@ struct arenas;
 
 struct arenas_options {
 	uv_loop_t *loop;
-	/* The memory of `job`, for which arenas_start was called, is touched. */
+	/* Says that the arena of `job`, for which arenas_start was called, is touched. */
 	void (*touched)(void *ctx, uint64_t job, uint64_t processes);
 	void *ctx;
 };
 
-/* NULL: no memory. */
+/* Creates the list of arenas. NULL: no memory. */
 struct arenas *arenas_new(const struct arenas_options *opt);
-/* Page-aligned zeros, which begin to be touched; NULL when there are none. */
+/* Allocates an arena of page-aligned zeros and starts to touch it. NULL: no memory. */
 void *arenas_alloc(struct arenas *all, uint64_t bytes);
-/* The area that was allocated last belongs to this job. */
+/* Assigns the last allocated arena to a job. */
 void arenas_set_job(struct arenas *all, uint64_t job);
-/* touched() follows, from within this call when nothing is left to do. */
+/* Requests a call of touched(), which comes from within this call if the arena is already touched. */
 void arenas_start(struct arenas *all, uint64_t job, uint64_t processes);
+/* Frees an arena, when the slice that is being touched is done. */
 void arenas_release(struct arenas *all, void *memory);
-/* Nothing more is touched, and touched() is not called any more. What is under way keeps the loop alive for one slice.
- */
+/* Stops touching, and calls of touched(). The slice in progress keeps the loop alive until it is done. */
 void arenas_stop(struct arenas *all);
-/* After the loop has ended and everything was released. */
+/* Frees the list, after the loop has ended and all arenas were released. */
 void arenas_free(struct arenas *all);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: alloc -> slice after slice on the thread pool -> touched, and start -> release. Failure modes: a job
- * that ends before its memory is touched: the area goes when the slice under way has ended. */
+/* The happy path: alloc -> the thread pool touches slice after slice -> start -> touched() -> release. Failure mode:
+ * the job ends before its arena is touched: the arena is freed after the slice in progress. */
 #include "server/run/arena.h"
 
 #include <stdbool.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ARENA_SLICE = 4 << 20 }; /* bytes: about a millisecond to ten */
+enum { ARENA_SLICE = 4 << 20 }; /* bytes; takes 1 to 10 ms */
 
-/* Invariant: while `busy`, the thread pool writes to the slice at `touched`; the loop's thread does not. */
+/* One job's memory. Invariant: while `busy`, only the thread pool writes to the slice at `touched`. */
 struct arena {
 	struct arena *next;
 	struct arenas *all;
@@ -23,7 +23,7 @@ struct arena {
 
 struct arenas {
 	struct arenas_options opt;
-	struct arena *list; /* the last one first */
+	struct arena *list; /* the newest first */
 	bool stopped;
 };
 
@@ -60,7 +60,7 @@ static void arena_continue(struct arena *a)
 		a->busy = uv_queue_work(all->opt.loop, &a->work, on_work, on_worked) == 0;
 		if (a->busy)
 			return;
-		/* nobody can do it for us */
+		/* the thread pool is not available */
 		while (a->touched < a->bytes) {
 			on_work(&a->work);
 			a->touched += slice_of(a);
@@ -101,7 +101,7 @@ void *arenas_alloc(struct arenas *all, uint64_t bytes)
 		free(a);
 		return NULL;
 	}
-	/* a hint: fewer TLB misses where the kernel has huge pages to give */
+	/* fewer TLB misses if the kernel has huge pages */
 	madvise(p, bytes, MADV_HUGEPAGE);
 	a->all = all;
 	a->work.data = a;

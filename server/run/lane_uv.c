@@ -49,11 +49,11 @@ struct lane_thread {
 	uint32_t busy_permil;
 };
 
-enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
+enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };
 
-struct lane_command {
+struct letter {
 	struct mail mail;
-	enum lane_command_type type;
+	enum letter_type type;
 	uint64_t job;
 	union {
 		struct {
@@ -71,7 +71,7 @@ struct lane_command {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 /* of one connection there are at most its letter and its event at the same time */
-_Static_assert(LANE_CONN_BYTES + sizeof(struct lane_command) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
+_Static_assert(LANE_CONN_BYTES + sizeof(struct letter) + sizeof(struct lane_mail) <= LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
 /* With streams alone it sleeps where they arrive: they are read and answered on this thread, which is three quarters of
@@ -219,14 +219,14 @@ static void post_closed(struct lane_thread *t, const struct registry_admit *a)
 	on_core_event(t, &ev);
 }
 
-static struct lane_conn *new_stream(struct lane_thread *t, const struct lane_command *l)
+static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
 {
 	t->rpc = l->rpc;
 	t->queue = l->queue;
 	return lane_grpc_new(t, l->rpc, l->stream, &t->wakeups);
 }
 
-static void attach(struct lane_thread *t, struct lane_command *l)
+static void attach(struct lane_thread *t, struct letter *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->tcp, t->detect_ms);
@@ -291,25 +291,25 @@ static void report(struct lane_thread *t)
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
-	struct lane_command *l = (struct lane_command *)mail;
+	struct letter *l = (struct letter *)mail;
 
 	switch (l->type) {
-	case COMMAND_ATTACH:
+	case LETTER_ATTACH:
 		attach(t, l);
 		break;
-	case COMMAND_START:
+	case LETTER_START:
 		lane_start(t->core, l->job, l->processes);
 		break;
-	case COMMAND_TELL:
+	case LETTER_TELL:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
-	case COMMAND_ABORT:
+	case LETTER_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
-	case COMMAND_REPORT:
+	case LETTER_REPORT:
 		report(t);
 		break;
-	case COMMAND_STOP:
+	case LETTER_STOP:
 		stop(t);
 		break;
 	}
@@ -396,9 +396,9 @@ free_thread:
 	return rc;
 }
 
-static void post(struct lane_thread *t, const struct lane_command *l, const void *frame, uint32_t len)
+static void post(struct lane_thread *t, const struct letter *l, const void *frame, uint32_t len)
 {
-	struct lane_command *copy = malloc(sizeof *copy + len);
+	struct letter *copy = malloc(sizeof *copy + len);
 
 	/* control letters are few and small: without them lanes and registry would disagree for good */
 	if (!copy)
@@ -412,7 +412,7 @@ static void post(struct lane_thread *t, const struct lane_command *l, const void
 void lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 			const struct control_welcome *welcome)
 {
-	struct lane_command l = {.type = COMMAND_ATTACH, .admit = *admit, .welcome = *welcome};
+	struct letter l = {.type = LETTER_ATTACH, .admit = *admit, .welcome = *welcome};
 
 	tcp_conn_move(&l.tcp, tcp); /* and again where the letter is read: until then nobody looks at it */
 	l.welcome.detect_ms = t->detect_ms;
@@ -423,12 +423,12 @@ void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc,
 			       struct rpc_stream *stream, const struct registry_admit *admit,
 			       const struct control_welcome *welcome)
 {
-	struct lane_command l = {.type = COMMAND_ATTACH,
-				 .rpc = rpc,
-				 .queue = rpc->server_queue(server, t->index),
-				 .stream = stream,
-				 .admit = *admit,
-				 .welcome = *welcome};
+	struct letter l = {.type = LETTER_ATTACH,
+			   .rpc = rpc,
+			   .queue = rpc->server_queue(server, t->index),
+			   .stream = stream,
+			   .admit = *admit,
+			   .welcome = *welcome};
 
 	l.welcome.detect_ms = t->detect_ms;
 	post(t, &l, NULL, 0);
@@ -436,28 +436,28 @@ void lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc,
 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
-	struct lane_command l = {.type = COMMAND_START, .job = job, .processes = processes};
+	struct letter l = {.type = LETTER_START, .job = job, .processes = processes};
 
 	post(t, &l, NULL, 0);
 }
 
 void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
-	struct lane_command l = {.type = COMMAND_TELL, .job = job, .frame_len = len};
+	struct letter l = {.type = LETTER_TELL, .job = job, .frame_len = len};
 
 	post(t, &l, frame, len);
 }
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
 {
-	struct lane_command l = {.type = COMMAND_ABORT, .job = job, .why = *why};
+	struct letter l = {.type = LETTER_ABORT, .job = job, .why = *why};
 
 	post(t, &l, NULL, 0);
 }
 
 void lane_thread_report(struct lane_thread *t)
 {
-	struct lane_command l = {.type = COMMAND_REPORT};
+	struct letter l = {.type = LETTER_REPORT};
 
 	post(t, &l, NULL, 0);
 }
@@ -472,7 +472,7 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 void lane_thread_stop(struct lane_thread *t)
 {
-	struct lane_command l = {.type = COMMAND_STOP};
+	struct letter l = {.type = LETTER_STOP};
 
 	if (!t)
 		return;

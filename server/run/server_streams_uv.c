@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that come over gRPC: what server_uv.c does for TCP connections, for calls of reduction.v1.Reducer/Exchange.
- * They count as connections do: limits.connections is for both together. */
+/* Workers over gRPC: handles calls of reduction.v1.Reducer/Exchange as server_uv.c handles TCP connections.
+ * limits.connections counts both together. */
 #include "server/run/server_priv.h"
 
 #include <stdio.h>
 
-/* May there be one more beside those that are here? */
+/* Checks that there is room for one more stream, or makes room. */
 static int on_room(void *ctx, struct control_refused *refused)
 {
 	struct server *s = ctx;
@@ -19,7 +19,7 @@ static int on_room(void *ctx, struct control_refused *refused)
 	if (s->sessions < s->max_connections && (grpc_handshakes_make_room(s->streams, refused->message) ||
 						 tcp_handshakes_make_room(s->handshakes, refused->message)))
 		return RS_OK;
-	/* to be told why takes a while and memory: only so many at once */
+	/* a refused stream takes memory until its peer has read the reason, so their number is limited */
 	if (grpc_handshakes_count(s->streams) >= REFUSED_MAX)
 		grpc_handshakes_make_room(s->streams, refused->message);
 	return RS_EREFUSED;
@@ -30,7 +30,7 @@ static const char *transport_name(const struct server *s)
 	return s->cfg->security.tls == TLS_OFF ? "grpc" : "grpc+tls";
 }
 
-static int on_hello(void *ctx, struct rpc_stream *stream, const struct handshake_result *who,
+static int on_admit(void *ctx, struct rpc_stream *stream, const struct handshake_result *who,
 		    struct control_refused *refused)
 {
 	struct server *s = ctx;
@@ -68,7 +68,7 @@ int server_streams_init(struct server *s, struct rs_err *e)
 	    .policy = admission_policy(&s->admission),
 	    .names = tls_pem_names,
 	    .room = on_room,
-	    .hello = on_hello,
+	    .admit = on_admit,
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
@@ -108,6 +108,6 @@ int server_streams_guard(struct server *s, struct rs_err *e)
 
 void server_streams_trust(struct server *s, const char *peer)
 {
-	if (s->unauth) /* else the server could not start */
+	if (s->unauth) /* NULL only if the server could not start */
 		unauth_trust(s->unauth, peer);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: accept -> greeting -> registry admits -> lane. Lane events come back through the mailbox and go into
- * the registry, whose actions go out to the lanes. SIGTERM: no new jobs, the loop ends when the last job is gone or the
- * drain timeout has passed. Failure modes: no room or no descriptors left (connections that have not said HELLO give
- * theirs up, and newcomers are refused when there are none; a spare descriptor is kept for it), limits reached (refused
- * with the limit's name). What strangers can cause at will is logged a few times a second, and otherwise counted. */
+/* The happy path: accept -> handshake -> the registry admits the worker -> its lane. Events of the lanes come back
+ * through the mailbox and go into the registry, whose actions go to the lanes. SIGTERM: no new jobs; the loop ends when
+ * the last job is closed, or the drain timeout has passed.
+ *
+ * Failure modes: no room or no descriptors: the oldest connection in the handshake is closed; if there is none, the new
+ * one is refused, for which a spare descriptor is kept. A limit is reached: refused with the name of the limit. Events
+ * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
 #include "server/run/server_priv.h"
@@ -21,14 +23,14 @@
 enum {
 	REGISTRY_TICK_MS = 1000,
 	ACCEPTS_PER_WAKE = 64,
-	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
-	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
-	ACCEPT_NICE = 10,                      /* steps behind the lanes */
+	LINES_PER_S = 5,                       /* in the log, for each event that unauthenticated peers can cause */
+	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in normal operation */
+	ACCEPT_NICE = 10,                      /* added to the nice value of this thread */
 	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
-	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
+	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* in which the last ABORT frames are read */
 };
 
-/* May this event be logged now? */
+/* Returns true if this event may be logged now. */
 static bool may_log(struct server *s, enum limited which)
 {
 	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
@@ -93,7 +95,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 	}
 }
 
-/* All ranks have joined, and the job's memory is ready. */
+/* Starts a job: all ranks have joined, and its arena is touched. */
 static void on_touched(void *ctx, uint64_t job, uint64_t processes)
 {
 	struct server *s = ctx;
@@ -141,7 +143,7 @@ void server_log_refused(struct server *s, const char *peer, const char *transpor
 			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
 }
 
-static int on_hello(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
+static int on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
 		    struct control_refused *refused)
 {
 	struct server *s = ctx;
@@ -188,7 +190,8 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		server_stop(s);
 }
 
-/* No descriptor is left: without the spare one the listening socket would stay readable and the loop would spin. */
+/* Refuses a connection although no descriptor is left. Without the spare one the listening socket would stay readable,
+ * and the loop would spin. */
 static void refuse_without_descriptors(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
@@ -207,14 +210,14 @@ unsigned server_handshakes_count(const struct server *s)
 	return tcp_handshakes_count(s->handshakes) + (s->streams ? grpc_handshakes_count(s->streams) : 0);
 }
 
-/* As tcp_handshakes_make_room, of all that have not said who they are. */
+/* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if there is none. */
 static bool make_room(struct server *s, const char *why)
 {
 	return tcp_handshakes_make_room(s->handshakes, why) ||
 	       (s->streams && grpc_handshakes_make_room(s->streams, why));
 }
 
-/* Takes the next connection; false when there is none that can be taken now. */
+/* Accepts the next connection. Returns false if there is none. */
 static bool accept_one(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
@@ -238,7 +241,7 @@ static bool accept_one(struct server *s, int listen_fd)
 		tcp_handshakes_add(s->handshakes, fd);
 		return true;
 	}
-	/* to be told why takes a while and memory: only so many at once */
+	/* a refused connection takes memory until its peer has read the reason, so their number is limited */
 	if (tcp_handshakes_count(s->handshakes) >= REFUSED_MAX)
 		tcp_handshakes_make_room(s->handshakes, why);
 	snprintf(refused.message, sizeof refused.message, "%s", why);
@@ -353,8 +356,8 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
-/* Where processors are short, work for jobs goes before work for whoever knocks, and what is sent to one running job
- * goes before memory for the next. Linux has a priority for each thread; the pool's threads inherit this one's. */
+/* Lowers the priority of this thread. If processors are short, the lanes of running jobs go before handshakes and the
+ * memory of new jobs. Linux has a nice value for each thread; the threads of the pool inherit that of this one. */
 static void lower_priority(void)
 {
 	int before;
@@ -365,7 +368,7 @@ static void lower_priority(void)
 		setpriority(PRIO_PROCESS, 0, before + ACCEPT_NICE);
 }
 
-/* Better said now than when a job's last worker cannot come in. */
+/* Warns at the start if there are too few descriptors; later the last worker of a job could not connect. */
 static void check_descriptors(struct server *s)
 {
 	struct rlimit r;
@@ -410,7 +413,7 @@ static struct server *server_new(const struct server_options *opt)
 	return s;
 }
 
-/* The registry and the handshakes, which feed it. */
+/* Creates the arenas, the registry and the TCP handshakes. */
 static int make_parts(struct server *s, struct rs_err *e)
 {
 	const struct rs_config *cfg = s->cfg;
@@ -429,7 +432,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .timeout_ms = cfg->timeouts.handshake_ms,
 	    .tls = s->admission.certificates.ctx,
 	    .policy = admission_policy(&s->admission),
-	    .hello = on_hello,
+	    .admit = on_admit,
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
@@ -469,7 +472,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		goto free_server;
 	s->kernels = kernels;
 	if (uv_loop_init(&s->loop)) {
-		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		rc = rs_fail(e, RS_EIO, "cannot create an event loop");
 		goto free_server;
 	}
 	s->loop.data = s;

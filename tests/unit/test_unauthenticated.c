@@ -35,8 +35,7 @@ static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
 
 	p->refused++;
 	snprintf(p->peer, sizeof p->peer, "%s", peer);
-	ck_assert_str_eq(why->msg,
-			 "it sent more than strangers may, 64 KiB and 8 KiB each second, and has shown no right to it");
+	ck_assert_str_eq(why->msg, "it sent more than an unauthenticated connection may: 64 KiB at once, then 8 KiB/s");
 }
 
 /* Listens on this address of IPv6, on IPv4 too where it is of that. `told`: the host that unauth_new hears. */
