@@ -325,11 +325,11 @@ class Control(unittest.TestCase):
         wrong = self.token("wrong", "some-other-token-of-a-test")
         config = {**GRPC, "security": {"read_token": read, "admin_token": admin}}
         rows = [
-            (None, 1, "needs the token in this reducer's security.read_token, and none came",
-             1, "needs the token in this reducer's security.admin_token, and none came"),
-            (wrong, 1, "the token is not the one in this reducer's security.read_token",
-             1, "the token is not the one in this reducer's security.admin_token"),
-            (read, 0, "", 1, "the token is this reducer's security.read_token: this needs its security.admin_token"),
+            (None, 1, "send the token from security.read_token",
+             1, "send the token from security.admin_token"),
+            (wrong, 1, "the token is not that of this reducer's security.read_token",
+             1, "the token is not that of this reducer's security.admin_token"),
+            (read, 0, "", 1, "the token is that of security.read_token, and this requires that of security.admin_token"),
             (admin, 0, "", 0, ""),
         ]
         with harness.Cluster(server_config=config) as c:

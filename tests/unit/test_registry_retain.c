@@ -54,10 +54,10 @@ START_TEST(who_comes_back_meets_those_who_come_back)
 
 	fr_open(&w, 9, 8, UINT64_MAX);
 	fr_admit(&w, &first);
-	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
 	/* also when it is configured in another way, since it may be another use of the name */
 	other.world_size = 3;
-	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
 	fr_admit(&w, &same);
 	fr_close(&w);
 }
