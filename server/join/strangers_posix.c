@@ -34,38 +34,38 @@ struct socket_known {
 struct strangers {
 	struct strangers_options opt;
 	bool everywhere; /* gRPC listens on all addresses, else on these: */
-	struct rs_end local[LISTENER_MAX];
+	struct rs_endpoint local[LISTENER_MAX];
 	unsigned local_n;
 	DIR *dir;  /* /proc/self/fd */
 	int spare; /* a descriptor to have a socket by for a moment; else a copy of dir's */
 	uint64_t looked_ms;
 	struct socket_known *sockets; /* by descriptor */
 	size_t sockets_n;
-	struct rs_end admitted[ADMITTED_MAX]; /* since the last look; sorted in a look */
+	struct rs_endpoint admitted[ADMITTED_MAX]; /* since the last look; sorted in a look */
 	unsigned admitted_n;
 };
 
 static int compare(const void *a, const void *b)
 {
-	return memcmp(a, b, sizeof(struct rs_end));
+	return memcmp(a, b, sizeof(struct rs_endpoint));
 }
 
 /* Is it a connection of gRPC's port? *peer is its other end then. */
-static bool is_ours(const struct strangers *s, int fd, struct rs_end *peer)
+static bool is_ours(const struct strangers *s, int fd, struct rs_endpoint *peer)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
-	struct rs_end local;
+	struct rs_endpoint local;
 
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(&local, (struct sockaddr *)&sa) ||
-	    rs_end_port(&local) != s->opt.port)
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !rs_endpoint_of_sockaddr(&local, (struct sockaddr *)&sa) ||
+	    rs_endpoint_port(&local) != s->opt.port)
 		return false;
 	len = sizeof sa;
-	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(peer, (struct sockaddr *)&sa))
+	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_endpoint_of_sockaddr(peer, (struct sockaddr *)&sa))
 		return false;
 	/* workers may come over TCP to the same port of another address */
 	for (unsigned i = 0; !s->everywhere && i < s->local_n; i++)
-		if (rs_end_same_host(&s->local[i], &local))
+		if (rs_endpoint_same_host(&s->local[i], &local))
 			return true;
 	return s->everywhere;
 }
@@ -86,8 +86,8 @@ static bool received_of(int fd, uint64_t *ret)
  * closes, and after a look at what that is. */
 static void refuse(struct strangers *s, int fd, uint64_t cookie)
 {
-	char text[RS_END_TEXT];
-	struct rs_end peer;
+	char text[RS_ENDPOINT_TEXT];
+	struct rs_endpoint peer;
 	struct rs_err why;
 	uint64_t found;
 
@@ -95,7 +95,7 @@ static void refuse(struct strangers *s, int fd, uint64_t cookie)
 		return;
 	if (rs_socket_cookie(s->spare, &found) && found == cookie && is_ours(s, s->spare, &peer)) {
 		shutdown(s->spare, SHUT_RDWR);
-		rs_end_print(&peer, text);
+		rs_endpoint_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,
 			"it sent more than strangers may, %u KiB and %u KiB each second, and has shown no right to it",
 			STRANGERS_BYTES >> 10, STRANGERS_BYTES_PER_S >> 10);
@@ -121,7 +121,7 @@ static void count(struct strangers *s, int fd, struct socket_known *k, uint64_t 
 
 static void look_at(struct strangers *s, int fd, struct socket_known *k, uint64_t drained)
 {
-	struct rs_end peer;
+	struct rs_endpoint peer;
 	uint64_t cookie;
 
 	if (!rs_socket_cookie(fd, &cookie)) {
@@ -174,9 +174,9 @@ void strangers_look(struct strangers *s, uint64_t now_ms)
 
 void strangers_admit(struct strangers *s, const char *peer)
 {
-	struct rs_end e;
+	struct rs_endpoint e;
 
-	if (!rs_end_of_text(&e, peer))
+	if (!rs_endpoint_of_text(&e, peer))
 		return;
 	for (unsigned i = 0; i < s->admitted_n; i++)
 		if (compare(&s->admitted[i], &e) == 0)
@@ -199,12 +199,12 @@ static int resolve(struct strangers *s, const char *address, struct rs_err *e)
 	if (rc)
 		return rs_fail(e, RS_ECONFIG, "%s cannot be resolved: %s", address, gai_strerror(rc));
 	for (const struct addrinfo *ai = list; ai && s->local_n < LISTENER_MAX; ai = ai->ai_next) {
-		struct rs_end *local = &s->local[s->local_n];
+		struct rs_endpoint *local = &s->local[s->local_n];
 
-		if (!rs_end_of_sockaddr(local, ai->ai_addr))
+		if (!rs_endpoint_of_sockaddr(local, ai->ai_addr))
 			continue;
 		/* of whichever family: gRPC takes either for both */
-		s->everywhere |= rs_end_is_any(local);
+		s->everywhere |= rs_endpoint_is_any(local);
 		s->local_n++;
 	}
 	freeaddrinfo(list);
