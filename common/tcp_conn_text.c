@@ -46,10 +46,9 @@ static void verify_text(const struct tcp_conn *c, char buf[TCP_CONN_REASON])
 
 	tls_names(c->rejected, names);
 	if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH)
-		snprintf(
-		    buf, TCP_CONN_REASON,
-		    "its certificate is for %.180s, not for the name or address that was connected to",
-		    names[0] ? names : "no name");
+		snprintf(buf, TCP_CONN_REASON,
+			 "its certificate is for %.180s, not for the name or address that was connected to",
+			 names[0] ? names : "no name");
 	else
 		snprintf(buf, TCP_CONN_REASON, "its certificate%s%.128s%s is not accepted: %.80s", names[0] ? " (" : "",
 			 names, names[0] ? ")" : "", X509_verify_cert_error_string(result));
@@ -83,7 +82,7 @@ static void code_text(const struct tcp_conn *c, char buf[TCP_CONN_REASON])
 		snprintf(buf, TCP_CONN_REASON, "it does not speak TLS");
 		break;
 	default:
-		snprintf(buf, TCP_CONN_REASON, "TLS failed: %s", text ? text : "OpenSSL does not say why");
+		snprintf(buf, TCP_CONN_REASON, "TLS failed: %s", text ? text : "OpenSSL gives no reason");
 	}
 }
 

@@ -16,7 +16,7 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_unauthenticated: $(addprefix $(B)/server/join/,unauthenticated_posix.o listener_posix.o)
 # loads the module
-$(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
+$(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)

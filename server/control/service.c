@@ -85,9 +85,9 @@ void service_tokens(struct service *s, struct service_token read, struct service
 
 bool service_is_local(const char *address)
 {
-	struct rs_end end;
+	struct rs_endpoint end;
 
-	return rs_end_of_text(&end, address) && rs_end_is_loopback(&end);
+	return rs_endpoint_of_text(&end, address) && rs_endpoint_is_loopback(&end);
 }
 
 /* Returns true if the header is "Bearer TOKEN" with this token. */

@@ -58,7 +58,7 @@ static uint64_t clock_ms(void)
 
 void admission_tick(struct admission *a, uint64_t now_ms)
 {
-	rs_log_limit_tell(&a->limit, a->log, RS_LOG_WARN, now_ms);
+	rs_log_limit_report(&a->limit, a->log, RS_LOG_WARN, now_ms);
 }
 
 static int refuse(struct control_refused *to, const struct rs_err *why)

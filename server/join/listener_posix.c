@@ -13,9 +13,9 @@
 
 static bool is_loopback(const struct sockaddr *sa)
 {
-	struct rs_end end;
+	struct rs_endpoint end;
 
-	return rs_end_of_sockaddr(&end, sa) && rs_end_is_loopback(&end);
+	return rs_endpoint_of_sockaddr(&end, sa) && rs_endpoint_is_loopback(&end);
 }
 
 /* Resolves host:port. The caller frees the list. */

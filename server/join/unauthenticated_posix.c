@@ -39,38 +39,38 @@ struct socket_entry {
 struct unauth {
 	struct unauth_options opt;
 	bool everywhere; /* gRPC listens on all addresses; else on `local` */
-	struct rs_end local[LISTENER_MAX];
+	struct rs_endpoint local[LISTENER_MAX];
 	unsigned local_n;
 	DIR *dir;  /* /proc/self/fd */
 	int spare; /* a descriptor for the duplicate of a socket; otherwise a copy of dir's */
 	uint64_t scanned_ms;
 	struct socket_entry *sockets; /* indexed by descriptor */
 	size_t sockets_n;
-	struct rs_end trusted[TRUSTED_MAX]; /* since the last scan; sorted by a scan */
+	struct rs_endpoint trusted[TRUSTED_MAX]; /* since the last scan; sorted by a scan */
 	unsigned trusted_n;
 };
 
 static int unauth_compare(const void *a, const void *b)
 {
-	return memcmp(a, b, sizeof(struct rs_end));
+	return memcmp(a, b, sizeof(struct rs_endpoint));
 }
 
 /* Returns true if a descriptor is a connection of the gRPC port, and its other end in *peer. */
-static bool unauth_is_grpc(const struct unauth *s, int fd, struct rs_end *peer)
+static bool unauth_is_grpc(const struct unauth *s, int fd, struct rs_endpoint *peer)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof sa;
-	struct rs_end local;
+	struct rs_endpoint local;
 
-	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(&local, (struct sockaddr *)&sa) ||
-	    rs_end_port(&local) != s->opt.port)
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) || !rs_endpoint_of_sockaddr(&local, (struct sockaddr *)&sa) ||
+	    rs_endpoint_port(&local) != s->opt.port)
 		return false;
 	len = sizeof sa;
-	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_end_of_sockaddr(peer, (struct sockaddr *)&sa))
+	if (getpeername(fd, (struct sockaddr *)&sa, &len) || !rs_endpoint_of_sockaddr(peer, (struct sockaddr *)&sa))
 		return false;
 	/* TCP workers may connect to the same port of another address */
 	for (unsigned i = 0; !s->everywhere && i < s->local_n; i++)
-		if (rs_end_same_host(&s->local[i], &local))
+		if (rs_endpoint_same_host(&s->local[i], &local))
 			return true;
 	return s->everywhere;
 }
@@ -91,8 +91,8 @@ static bool unauth_received(int fd, uint64_t *ret)
  * the socket is shut down through a duplicate, after a check of its cookie. */
 static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 {
-	char text[RS_END_TEXT];
-	struct rs_end peer;
+	char text[RS_ENDPOINT_TEXT];
+	struct rs_endpoint peer;
 	struct rs_err why;
 	uint64_t found;
 
@@ -100,7 +100,7 @@ static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 		return;
 	if (rs_socket_cookie(s->spare, &found) && found == cookie && unauth_is_grpc(s, s->spare, &peer)) {
 		shutdown(s->spare, SHUT_RDWR);
-		rs_end_print(&peer, text);
+		rs_endpoint_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,
 			"it sent more than an unauthenticated connection may: %u KiB at once, then %u KiB/s",
 			UNAUTH_BYTES >> 10, UNAUTH_BYTES_PER_S >> 10);
@@ -126,7 +126,7 @@ static void unauth_count(struct unauth *s, int fd, struct socket_entry *k, uint6
 
 static void unauth_check(struct unauth *s, int fd, struct socket_entry *k, uint64_t drained)
 {
-	struct rs_end peer;
+	struct rs_endpoint peer;
 	uint64_t cookie;
 
 	if (!rs_socket_cookie(fd, &cookie)) {
@@ -181,9 +181,9 @@ void unauth_scan(struct unauth *s, uint64_t now_ms)
 
 void unauth_trust(struct unauth *s, const char *peer)
 {
-	struct rs_end e;
+	struct rs_endpoint e;
 
-	if (!rs_end_of_text(&e, peer))
+	if (!rs_endpoint_of_text(&e, peer))
 		return;
 	for (unsigned i = 0; i < s->trusted_n; i++)
 		if (unauth_compare(&s->trusted[i], &e) == 0)
@@ -206,12 +206,12 @@ static int unauth_resolve(struct unauth *s, const char *address, struct rs_err *
 	if (rc)
 		return rs_fail(e, RS_ECONFIG, "%s cannot be resolved: %s", address, gai_strerror(rc));
 	for (const struct addrinfo *ai = list; ai && s->local_n < LISTENER_MAX; ai = ai->ai_next) {
-		struct rs_end *local = &s->local[s->local_n];
+		struct rs_endpoint *local = &s->local[s->local_n];
 
-		if (!rs_end_of_sockaddr(local, ai->ai_addr))
+		if (!rs_endpoint_of_sockaddr(local, ai->ai_addr))
 			continue;
 		/* gRPC uses the wildcard of either family for both */
-		s->everywhere |= rs_end_is_any(local);
+		s->everywhere |= rs_endpoint_is_any(local);
 		s->local_n++;
 	}
 	freeaddrinfo(list);

@@ -155,7 +155,7 @@ static bool stay_awake(struct lane_thread *t)
 		t->spin.awake = false;
 	if (came != LANE_ARRIVED_SMALL && !t->spin.awake)
 		return false;
-	return rs_spin_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
+	return rs_spin_stay_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
 }
 
 /* Everything that became ready goes out before the loop sleeps. */

@@ -269,7 +269,7 @@ static void on_tick(uv_timer_t *timer)
 	registry_set_time(s->registry, uv_now(&s->loop));
 	registry_tick(s->registry);
 	for (unsigned i = 0; i < LIMITED_NR; i++)
-		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
+		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
 	admission_tick(&s->admission, uv_now(&s->loop));
 	if (!s->draining)
 		return;
