@@ -9,7 +9,7 @@
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-/* 0: it is no port that one can connect to; UINT16_MAX + 1: none at all. */
+/* Reads a port. 0 is valid only for listening; UINT16_MAX + 1: not a port. */
 static unsigned long port_of(const char *text)
 {
 	size_t n = strspn(text, "0123456789");
@@ -45,13 +45,13 @@ int rs_host_port_split(struct rs_host_port *ret, const char *text, bool listen, 
 	return RS_OK;
 }
 
-static void put_v4(struct rs_end *end, const struct in_addr *a)
+static void put_v4(struct rs_endpoint *end, const struct in_addr *a)
 {
 	memcpy(end->ip, mapped, sizeof mapped);
 	memcpy(end->ip + sizeof mapped, a, sizeof *a);
 }
 
-bool rs_end_of_sockaddr(struct rs_end *ret, const struct sockaddr *sa)
+bool rs_endpoint_of_sockaddr(struct rs_endpoint *ret, const struct sockaddr *sa)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)sa;
@@ -68,7 +68,7 @@ bool rs_end_of_sockaddr(struct rs_end *ret, const struct sockaddr *sa)
 	return true;
 }
 
-bool rs_end_of_text(struct rs_end *ret, const char *text)
+bool rs_endpoint_of_text(struct rs_endpoint *ret, const char *text)
 {
 	struct rs_host_port split;
 	struct in_addr v4;
@@ -89,30 +89,31 @@ bool rs_end_of_text(struct rs_end *ret, const char *text)
 	return true;
 }
 
-static bool is_v4(const struct rs_end *end)
+static bool is_v4(const struct rs_endpoint *end)
 {
 	return memcmp(end->ip, mapped, sizeof mapped) == 0;
 }
 
-void rs_end_print(const struct rs_end *end, char buf[static RS_END_TEXT])
+void rs_endpoint_print(const struct rs_endpoint *end, char buf[static RS_ENDPOINT_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN];
 
 	if (is_v4(end))
-		snprintf(buf, RS_END_TEXT, "%s:%u", inet_ntop(AF_INET, end->ip + sizeof mapped, ip, sizeof ip),
-			 rs_end_port(end));
+		snprintf(buf, RS_ENDPOINT_TEXT, "%s:%u", inet_ntop(AF_INET, end->ip + sizeof mapped, ip, sizeof ip),
+			 rs_endpoint_port(end));
 	else
-		snprintf(buf, RS_END_TEXT, "[%s]:%u", inet_ntop(AF_INET6, end->ip, ip, sizeof ip), rs_end_port(end));
+		snprintf(buf, RS_ENDPOINT_TEXT, "[%s]:%u", inet_ntop(AF_INET6, end->ip, ip, sizeof ip),
+			 rs_endpoint_port(end));
 }
 
-bool rs_end_is_loopback(const struct rs_end *end)
+bool rs_endpoint_is_loopback(const struct rs_endpoint *end)
 {
 	static const uint8_t v6[16] = {[15] = 1};
 
 	return is_v4(end) ? end->ip[sizeof mapped] == IN_LOOPBACKNET : memcmp(end->ip, v6, sizeof v6) == 0;
 }
 
-bool rs_end_is_any(const struct rs_end *end)
+bool rs_endpoint_is_any(const struct rs_endpoint *end)
 {
 	static const uint8_t none[16];
 	size_t from = is_v4(end) ? sizeof mapped : 0;
@@ -120,7 +121,7 @@ bool rs_end_is_any(const struct rs_end *end)
 	return memcmp(end->ip + from, none, sizeof none - from) == 0;
 }
 
-bool rs_end_same_host(const struct rs_end *a, const struct rs_end *b)
+bool rs_endpoint_same_host(const struct rs_endpoint *a, const struct rs_endpoint *b)
 {
 	return memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }

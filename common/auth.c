@@ -18,7 +18,7 @@ void auth_secret_clear(struct auth_secret *s)
 	OPENSSL_cleanse(s, sizeof *s);
 }
 
-/* Into more room than a secret may have, so that one that is too long shows. */
+/* Reads a secret into a buffer with room for more, so that a secret that is too long is detected. */
 static int read_secret(int fd, const char *file, uint8_t *buf, size_t size, size_t *ret_len, struct rs_err *e)
 {
 	size_t len = 0;
@@ -44,19 +44,18 @@ static int take_secret(struct auth_secret *ret, int fd, const char *file, struct
 	if (fstat(fd, &st))
 		return rs_fail_sys(e, RS_EIO, errno, "%s cannot be read", file);
 	if (!S_ISREG(st.st_mode))
-		return rs_fail(e, RS_ECONFIG, "%s is not a regular file, one with a secret was expected", file);
+		return rs_fail(e, RS_ECONFIG, "%s is not a regular file; expected a file with a secret", file);
 	if (st.st_mode & (S_IROTH | S_IWOTH))
-		return rs_fail(e, RS_ECONFIG,
-			       "%s has mode %04o, which lets everybody %s it; a mode such as 0600 was expected", file,
-			       (unsigned)st.st_mode & 07777, st.st_mode & S_IROTH ? "read" : "change");
+		return rs_fail(e, RS_ECONFIG, "%s has mode %04o, so everybody can %s it; expected a mode such as 0600",
+			       file, (unsigned)st.st_mode & 07777, st.st_mode & S_IROTH ? "read" : "change");
 	rc = read_secret(fd, file, buf, sizeof buf, &len, e);
 	if (!rc && len > 0 && buf[len - 1] == '\n')
 		len--;
 	if (!rc && len > AUTH_SECRET_MAX)
-		rc = rs_fail(e, RS_ECONFIG, "%s has more than %d bytes, a secret of %d to %d was expected", file,
+		rc = rs_fail(e, RS_ECONFIG, "%s has more than %d bytes; expected a secret of %d to %d bytes", file,
 			     AUTH_SECRET_MAX, AUTH_SECRET_MIN, AUTH_SECRET_MAX);
 	else if (!rc && len < AUTH_SECRET_MIN)
-		rc = rs_fail(e, RS_ECONFIG, "%s has %zu bytes, a secret of %d to %d was expected", file, len,
+		rc = rs_fail(e, RS_ECONFIG, "%s has %zu bytes; expected a secret of %d to %d bytes", file, len,
 			     AUTH_SECRET_MIN, AUTH_SECRET_MAX);
 	if (!rc) {
 		ret->len = (uint32_t)len;
@@ -68,7 +67,7 @@ static int take_secret(struct auth_secret *ret, int fd, const char *file, struct
 
 int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e)
 {
-	/* a pipe must not hold us up before it is known to be none */
+	/* O_NONBLOCK: opening a named pipe must not block before fstat rejects it */
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int rc;
 
@@ -89,8 +88,7 @@ int auth_token_load(struct auth_secret *ret, const char *file, struct rs_err *e)
 	for (uint32_t i = 0; i < s.len && !rc; i++)
 		if (s.bytes[i] <= ' ' || s.bytes[i] > '~')
 			rc = rs_fail(e, RS_ECONFIG,
-				     "%s has the byte 0x%02x at %u, printable characters of ASCII without blanks were "
-				     "expected of a token",
+				     "%s has the byte 0x%02x at %u; a token must be printable ASCII without blanks",
 				     file, s.bytes[i], i);
 	if (!rc)
 		*ret = s;
@@ -101,7 +99,7 @@ int auth_token_load(struct auth_secret *ret, const char *file, struct rs_err *e)
 int auth_random(void *buf, size_t n, struct rs_err *e)
 {
 	if (getrandom(buf, n, 0) != (ssize_t)n)
-		return rs_fail(e, RS_EIO, "the system has no random numbers");
+		return rs_fail(e, RS_EIO, "getrandom() returned no random numbers");
 	return RS_OK;
 }
 
@@ -123,7 +121,7 @@ static bool compute(EVP_MAC_CTX *ctx, uint8_t *ret, const struct auth_secret *s,
 	const char *label = side == AUTH_WORKER ? worker : reducer;
 	size_t len;
 
-	/* the labels go with their NUL */
+	/* each label is hashed with its terminating NUL */
 	return EVP_MAC_init(ctx, s->bytes, s->len, params) &&
 	       EVP_MAC_update(ctx, (const unsigned char *)label, strlen(label) + 1) &&
 	       add_bytes(ctx, t->binding, t->binding_len) && add_bytes(ctx, t->hello, t->hello_len) &&
@@ -140,7 +138,7 @@ int auth_mac(uint8_t ret[AUTH_MAC], const struct auth_secret *s, enum auth_side 
 
 	EVP_MAC_CTX_free(ctx);
 	EVP_MAC_free(mac);
-	return good ? RS_OK : rs_fail(e, RS_ENOMEM, "there is no memory, or no HMAC-SHA256, for a proof");
+	return good ? RS_OK : rs_fail(e, RS_ENOMEM, "OpenSSL has no memory or no HMAC-SHA256 for a proof");
 }
 
 bool auth_equal(const uint8_t a[AUTH_MAC], const uint8_t b[AUTH_MAC])

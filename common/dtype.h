@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element types and reduction operations. The numbers are those of NCCL's ncclDataType_t and ncclRedOp_t,
- * and they are what goes over the wire. */
+/* Element types and reduction operations. Their numbers are those of NCCL's ncclDataType_t and ncclRedOp_t, and frames
+ * carry these numbers. */
 #ifndef RS_COMMON_DTYPE_H
 #define RS_COMMON_DTYPE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* name in lower case, NAME, wire value, bytes of an element, bytes of its accumulator */
+/* name in lower case, NAME, number, bytes of an element, bytes of its accumulator */
 #define RS_DTYPES(X)                                                                                                   \
 	X(int8, INT8, 0, 1, 1)                                                                                         \
 	X(uint8, UINT8, 1, 1, 1)                                                                                       \
@@ -29,8 +29,8 @@ enum rs_dtype {
 
 enum rs_op { RS_SUM = 0, RS_PROD = 1, RS_MAX = 2, RS_MIN = 3, RS_AVG = 4, RS_OP_NR };
 
-/* Bytes of one element / of one accumulator element; 0 for a number that is no dtype. float16 and bfloat16
- * accumulate in float32, everything else in its own type. */
+/* Return the bytes of one element and of one accumulator element; 0 for an unknown dtype. float16 and bfloat16
+ * accumulate in float32, every other dtype in itself. */
 size_t rs_dtype_size(unsigned dtype);
 size_t rs_acc_size(unsigned dtype);
 static inline bool rs_dtype_is_half(unsigned dtype)
@@ -38,7 +38,7 @@ static inline bool rs_dtype_is_half(unsigned dtype)
 	return dtype == RS_FLOAT16 || dtype == RS_BFLOAT16;
 }
 
-/* "float32", "sum", ...; "dtype?" / "op?" for a number that is none. Static storage. */
+/* Return "float32", "sum", ...; "dtype?" or "op?" for an unknown number. Static storage. */
 const char *rs_dtype_name(unsigned dtype);
 const char *rs_op_name(unsigned op);
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Makes the sentence in size bytes of msg, which is one of struct rs_err or as long. Goes through a buffer of its own,
- * since an argument may point into msg. Control characters, which only foreign names bring, become '?'. A cut is marked
- * with "..." and never splits a UTF-8 character. */
+/* Formats the sentence into msg, `size` bytes of the msg of a struct rs_err or a buffer as long. It uses a buffer of
+ * its own, since an argument may point into msg. Control characters, which come only from names of peers, become '?'. A
+ * sentence that is too long is cut with "...", never inside a UTF-8 character. */
 static void put_sentence(char *msg, size_t size, const char *fmt, va_list ap)
 {
 	char text[sizeof((struct rs_err *)0)->msg];
@@ -52,7 +52,8 @@ int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...)
 		return code;
 	e->code = code;
 	errno = sys;
-	snprintf(text, sizeof text, ": %m"); /* strerror is not thread-safe, and there are two kinds of strerror_r */
+	snprintf(text, sizeof text,
+		 ": %m"); /* strerror is not thread-safe, and there are two incompatible versions of strerror_r */
 	errno = saved;
 	va_start(ap, fmt);
 	put_sentence(e->msg, sizeof e->msg - strlen(text), fmt, ap);
@@ -74,7 +75,7 @@ int rs_wrap(struct rs_err *e, const char *fmt, ...)
 	va_end(ap);
 	used = strlen(context);
 	cause = strlen(e->msg);
-	/* the cause is worth more than its context: without room for both the context goes */
+	/* without room for both, the context is dropped and the cause is kept */
 	if (used + 2 + cause < sizeof e->msg) {
 		memmove(e->msg + used + 2, e->msg, cause + 1);
 		memcpy(e->msg, context, used);

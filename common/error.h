@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors that carry a sentence.
  *
- * The first detector writes the exact cause with rs_fail(); callers on the way up may put context in
- * front of it with rs_wrap(). Codes are negative so that a positive return stays free for a count.
+ * The function that detects an error writes its exact cause with rs_fail(). Callers may put context in front of it with
+ * rs_wrap(). Codes are negative, so that a positive return value can be a count.
  * The values are part of the C API (reduction.h) and of the wire protocol: append, never renumber. */
 #ifndef RS_COMMON_ERROR_H
 #define RS_COMMON_ERROR_H
 
-/* name, value, description used when no sentence is at hand */
+/* name, value, description for use without a sentence */
 #define RS_CODES(X)                                                                                                    \
 	X(RS_EINVAL, -1, "invalid argument")                                                                           \
 	X(RS_ENOMEM, -2, "out of memory")                                                                              \
@@ -21,8 +21,8 @@
 	X(RS_ECONFIG, -10, "invalid configuration")                                                                    \
 	X(RS_EUNSUPPORTED, -11, "not supported")                                                                       \
 	X(RS_EINTERNAL, -12, "internal error")                                                                         \
-	/* from a reducer to workers, and never beyond: other reducers may still reach that rank */                    \
-	X(RS_ECUT, -13, "a reducer can serve the job no longer")                                                       \
+	/* sent by reducers to workers only: other reducers may still reach that rank */                               \
+	X(RS_ECUT, -13, "a reducer can no longer serve the job")                                                       \
 	X(RS_ENONFINITE, -14, "a rank sent NaN or infinity")
 
 enum rs_code {
@@ -34,21 +34,21 @@ enum rs_code {
 
 struct rs_err {
 	int code;      /* enum rs_code */
-	char msg[508]; /* one sentence, no newline, always terminated; cut with "..." when too long */
+	char msg[508]; /* one sentence without a newline, always terminated; cut with "..." if it is too long */
 };
 
-/* Stores code and sentence in *e (ignored when e is NULL) and returns code. Arguments may point into e->msg. Control
+/* Stores code and sentence in *e (ignored if e is NULL) and returns code. Arguments may point into e->msg. Control
  * characters in the sentence become '?'. */
 int rs_fail(struct rs_err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* As rs_fail, and appends ": " and the text of errno value sys. */
+/* Does the same as rs_fail, and appends ": " and the text of errno value sys. */
 int rs_fail_sys(struct rs_err *e, int code, int sys, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Puts "<context>: " in front of the sentence already in *e, which stays as it is when there is no room for both;
- * keeps and returns the code. RS_EINTERNAL when e is NULL. */
+/* Puts "<context>: " in front of the sentence in *e. Without room for both, the sentence stays as it is. Keeps and
+ * returns the code; RS_EINTERNAL if e is NULL. */
 int rs_wrap(struct rs_err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The description of a code, "unknown error" for a number that is none. Static storage. */
+/* Returns the description of a code, "unknown error" for an unknown one. Static storage. */
 const char *rs_code_text(int code);
 
 #endif

@@ -16,8 +16,9 @@
 
 static const char *const level_names[RS_LOG_NR] = {"error", "warn", "info", "debug", "trace"};
 
-/* A line under construction. The last RESERVE bytes are kept for what closes a line: a quote, the mark of a cut, a
- * brace and the newline. When something does not fit, cut is set and nothing more is put. */
+/* A line under construction. The last RESERVE bytes are kept for the end of a line: a quote, the mark of a cut, a brace
+ * and the newline. Invariant: len <= sizeof text - RESERVE until put_end(); once `cut` is set, only put_end() appends.
+ */
 struct line {
 	size_t len;
 	bool cut;
@@ -25,7 +26,7 @@ struct line {
 };
 enum { RESERVE = sizeof "\",\"cut\":true}\n" };
 
-/* Puts all n bytes or none. */
+/* Appends all n bytes or none. */
 static bool put(struct line *l, const char *s, size_t n)
 {
 	if (l->cut || n > sizeof l->text - RESERVE - l->len) {
@@ -42,7 +43,7 @@ static bool put_str(struct line *l, const char *s)
 	return put(l, s, strlen(s));
 }
 
-/* For what closes a line: RESERVE has room for it. */
+/* Appends the end of a line, for which RESERVE has room. */
 static void put_end(struct line *l, const char *s)
 {
 	size_t n = strlen(s);
@@ -51,8 +52,8 @@ static void put_end(struct line *l, const char *s)
 	l->len += n;
 }
 
-/* Writes the escape of what is at s, or the character itself, into esc; returns how many bytes of s that took. JSON's
- * escapes, which read well in the text form too; a byte that is no UTF-8 becomes \\xHH, as a backslash and xHH. */
+/* Writes the character at s, escaped if necessary, into esc. Returns how many bytes of s it took. Escapes are those of
+ * JSON, which read well in the text form too. A byte that is not UTF-8 becomes \\xHH. */
 static size_t escape(const unsigned char *s, char esc[8])
 {
 	size_t n = rs_utf8_length((const char *)s);
@@ -67,15 +68,15 @@ static size_t escape(const unsigned char *s, char esc[8])
 		snprintf(esc, 8, "\\n");
 	else if (s[0] < 0x20 || s[0] == 0x7f)
 		snprintf(esc, 8, "\\u%04x", s[0]);
-	else if (s[0] == 0xc2 && s[1] < 0xa0) /* U+0080 to U+009F, to which terminals react */
+	else if (s[0] == 0xc2 && s[1] < 0xa0) /* U+0080 to U+009F, control characters of terminals */
 		snprintf(esc, 8, "\\u%04x", s[1]);
 	else
 		snprintf(esc, 8, "%.*s", (int)n, (const char *)s);
 	return n;
 }
 
-/* Bytes from the network never reach a terminal raw. A string that is too long ends between two characters. False
- * when nothing of it was put. */
+/* Appends a string in quotes, so that no byte from the network reaches a terminal unescaped. A string that is too long
+ * is cut between two characters. False: nothing of it was appended. */
 static bool put_quoted(struct line *l, const char *s)
 {
 	const unsigned char *at = (const unsigned char *)s;
@@ -92,7 +93,7 @@ static bool put_quoted(struct line *l, const char *s)
 	return true;
 }
 
-/* A word that may stand without quotes. A long one gets them, since what is in quotes can be cut. */
+/* True if the word may stand without quotes. A long word gets quotes, since only a quoted string can be cut. */
 static bool plain_word(const char *s)
 {
 	size_t n = 0;
@@ -119,7 +120,7 @@ static bool put_value(struct line *l, const struct rs_kv *kv, bool json)
 		snprintf(num, sizeof num, "%" PRIu64, kv->u);
 		break;
 	case RS_KV_DBL:
-		if (json && !isfinite(kv->d)) /* JSON has no word for them */
+		if (json && !isfinite(kv->d)) /* JSON cannot express them */
 			snprintf(num, sizeof num, "null");
 		else
 			snprintf(num, sizeof num, "%.6g", kv->d);
@@ -128,7 +129,7 @@ static bool put_value(struct line *l, const struct rs_kv *kv, bool json)
 	return put_str(l, num);
 }
 
-/* A pair is put with its value, which may be cut when it is a string, or not at all. */
+/* Appends a pair. A string value may be cut; any other pair is appended completely or not at all. */
 static void put_pair(struct line *l, const struct rs_kv *kv, bool json)
 {
 	size_t start = l->len;
@@ -186,8 +187,8 @@ static void make_line(struct line *line, const struct rs_log *l, enum rs_log_lev
 	put_end(line, l->json ? "}\n" : "\n");
 }
 
-/* Writes without the signal of a pipe that nobody reads: the thread may be the program's, whose end a line of ours must
- * not be. */
+/* Writes without raising SIGPIPE. The thread may belong to a training process, which must not end because nobody reads
+ * the log. */
 static ssize_t write_quietly(int fd, const char *text, size_t n)
 {
 	const struct timespec now = {0};
@@ -211,8 +212,8 @@ static ssize_t write_quietly(int fd, const char *text, size_t n)
 	return written;
 }
 
-/* False when it would have to wait, or failed. A pipe that polls as writable has room for a whole line: PIPE_BUF is a
- * page, and so is a line at most. */
+/* Writes a line. False: it would block, or it failed. A pipe that polls as writable has room for a whole line, since a
+ * line is at most PIPE_BUF (a page) long. */
 static bool write_line(const struct rs_log *l, const struct line *line)
 {
 	struct pollfd p = {.fd = l->fd, .events = POLLOUT};
@@ -250,35 +251,35 @@ static void limit_time(struct rs_log_limit *lim, uint64_t now_ms)
 	if (now_ms - lim->from_ms < 1000)
 		return;
 	lim->from_ms = now_ms;
-	lim->said = 0;
-	lim->untold += lim->unsaid;
-	lim->unsaid = 0;
+	lim->written = 0;
+	lim->unreported += lim->dropped;
+	lim->dropped = 0;
 }
 
 bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms)
 {
 	limit_time(lim, now_ms);
-	if (lim->said < lim->per_s) {
-		lim->said++;
+	if (lim->written < lim->per_s) {
+		lim->written++;
 		return true;
 	}
-	lim->unsaid++;
+	lim->dropped++;
 	return false;
 }
 
-bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms)
+bool rs_log_limit_report(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms)
 {
 	limit_time(lim, now_ms);
-	if (lim->untold) {
-		rs_log(l, level, "suppressed", rs_kv_s("event", lim->event), rs_kv_u("lines", lim->untold));
-		lim->untold = 0;
+	if (lim->unreported) {
+		rs_log(l, level, "suppressed", rs_kv_s("event", lim->event), rs_kv_u("lines", lim->unreported));
+		lim->unreported = 0;
 	}
-	return lim->unsaid > 0;
+	return lim->dropped > 0;
 }
 
 uint64_t rs_log_limit_next(const struct rs_log_limit *lim)
 {
-	return lim->unsaid || lim->untold ? lim->from_ms + 1000 : UINT64_MAX;
+	return lim->dropped || lim->unreported ? lim->from_ms + 1000 : UINT64_MAX;
 }
 
 const char *rs_log_level_name(enum rs_log_level level)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Structured one-line logs on a file descriptor (standard error for the daemons).
  *
- * A line is an event word, then key/value pairs:
+ * A line is an event name, then key/value pairs:
  *   text: 2026-11-21T05:34:01.123Z info  job-started job=resnet generation=0 ranks=4 memory=8.0MiB
  *   json: {"ts":"2026-11-21T05:34:01.123Z","level":"info","event":"job-started","job":"resnet",...}
  * Level by volume: error and warn per fault, info per job or daemon, debug per connection, trace per operation.
- * Values in quotes have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB:
- * what is over is cut, at the end of a character or of a pair, and marked with cut=true / "cut":true.
- * All calls may come from any thread; a line is written with one write(). errno stays as it is.
- * Nobody waits for who reads the log: a line that a pipe has no room for, or that a full disk does not take, is lost.
- * Lost lines are counted, and the next line that can be written comes behind one that says how many they were. */
+ * Quoted values have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB. A
+ * longer line is cut at the end of a character or of a pair, and marked with cut=true / "cut":true.
+ * Any thread may call. A line is written with one write(). errno is preserved.
+ * Logging never blocks: a line is dropped if the pipe has no room for it or the disk is full. Dropped lines are
+ * counted, and a line with their number is written before the next line that can be written. */
 #ifndef RS_COMMON_LOG_H
 #define RS_COMMON_LOG_H
 
@@ -22,21 +22,21 @@ struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
 	bool json;
 	int fd;
-	_Atomic unsigned *lost; /* lines that could not be written and are not told yet; NULL: they are not counted */
+	_Atomic unsigned *lost; /* dropped lines that have not been reported yet; NULL: not counted */
 };
 
-/* Keeps an event that strangers can cause at will from filling the log: at most `per_s` lines in a second of its own
- * counting; the others are only counted, and one line tells how many they were. One thread uses it. */
+/* Limits the lines of an event that unauthenticated peers can cause. At most `per_s` lines are written in each second;
+ * the others are counted, and one line reports their number. Invariant: written <= per_s. Used by one thread. */
 struct rs_log_limit {
 	const char *event;
 	unsigned per_s;
-	uint64_t from_ms; /* when the running second began */
-	unsigned said;    /* lines in it */
-	uint64_t unsaid;  /* lines left out in it */
-	uint64_t untold;  /* lines left out in those before it, which no line has told yet */
+	uint64_t from_ms;    /* start of the current second */
+	unsigned written;    /* lines written in it */
+	uint64_t dropped;    /* lines dropped in it */
+	uint64_t unreported; /* lines dropped before it and not yet reported */
 };
 
-/* One key/value pair of a line. Build with the rs_kv_* functions; the strings are borrowed for the call. */
+/* One key/value pair of a line. Make it with the rs_kv_* functions; strings are borrowed for the call. */
 struct rs_kv {
 	const char *key;
 	enum { RS_KV_STR, RS_KV_INT, RS_KV_UINT, RS_KV_DBL } kind;
@@ -70,9 +70,9 @@ static inline bool rs_log_on(const struct rs_log *l, enum rs_log_level level)
 	return l && (int)level <= l->level;
 }
 
-/* Writes one line with n pairs. Nothing happens when the level is off or l is NULL. event and the keys are
- * words of the program: they are put as they are. Values with blanks, quotes or control characters are quoted and
- * escaped; numbers that JSON lacks (NaN, infinities) become null there. */
+/* Writes one line with n pairs. Does nothing if the level is off or l is NULL. The event and the keys are words of the
+ * program and are written unescaped. Values with blanks, quotes or control characters are quoted and escaped; numbers
+ * that JSON cannot express (NaN, infinities) become null there. */
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n);
 
@@ -83,16 +83,16 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 						sizeof((const struct rs_kv[]){__VA_ARGS__}) / sizeof(struct rs_kv))    \
 				 : (void)0)
 
-/* May a line of this event be written at now_ms? If not it is counted. */
+/* Returns whether a line of this event may be written at now_ms; otherwise counts it. */
 bool rs_log_limit_pass(struct rs_log_limit *lim, uint64_t now_ms);
-/* Writes "suppressed event=.. lines=.." when lines were left out in a second that is over. To be called about once a
- * second while there may be such; returns whether there still are. */
-bool rs_log_limit_tell(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms);
+/* Writes "suppressed event=.. lines=.." if lines were dropped in a second that is over. Call it about once a second
+ * while it returns true, that is, while more may have to be reported. */
+bool rs_log_limit_report(struct rs_log_limit *lim, const struct rs_log *l, enum rs_log_level level, uint64_t now_ms);
 
-/* When rs_log_limit_tell has something to say; UINT64_MAX: never. */
+/* Returns when rs_log_limit_report has something to report; UINT64_MAX: never. */
 uint64_t rs_log_limit_next(const struct rs_log_limit *lim);
 
-/* "error", "warn", ... and back; the second returns -1 for a word that is none. */
+/* Return "error", "warn", ... and the level of such a word; -1 for an unknown word. */
 const char *rs_log_level_name(enum rs_log_level level);
 int rs_log_level_parse(const char *word);
 

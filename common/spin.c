@@ -24,16 +24,16 @@ bool rs_spin_more(struct rs_spin *s, uint64_t now_ns)
 	return false;
 }
 
-void rs_spin_came(struct rs_spin *s)
+void rs_spin_found(struct rs_spin *s)
 {
 	s->pause = 0;
 }
 
-bool rs_spin_awake(struct rs_spin *s, bool came, uint64_t now_ns)
+bool rs_spin_stay_awake(struct rs_spin *s, bool found, uint64_t now_ns)
 {
-	if (came && s->awake)
-		rs_spin_came(s);
-	if (came)
+	if (found && s->awake)
+		rs_spin_found(s);
+	if (found)
 		s->awake = rs_spin_begin(s, now_ns);
 	else if (s->awake)
 		s->awake = rs_spin_more(s, now_ns);

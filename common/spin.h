@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking again and again, for a short while, before going to sleep. To sleep and be woken takes 5 to 25 us, most of it
- * when the processor had nothing else to do, and a small all-reduce takes 50. Between looks the thread gives up the
- * processor to whoever else is there. Where it was in vain the next waits sleep at once, more of them each time, so
- * that a thread whose waits are long wastes nothing to speak of.
+/* Polling for a short while before sleeping. To sleep and be woken takes 5 to 25 us, most of it when the processor was
+ * idle; a small all-reduce takes 50 us. Between polls the thread yields the processor. After a wait in which polling
+ * found nothing, the next waits sleep at once, and more of them each time, so that a thread with long waits spends
+ * almost no time on polling.
  *
  *     bool look = rs_spin_begin(&spin, now());
- *     while (!(came = poll(0)) && look)
+ *     while (!(found = poll(0)) && look)
  *             look = rs_spin_more(&spin, now());
- *     if (came) rs_spin_came(&spin); else sleep();
+ *     if (found) rs_spin_found(&spin); else sleep();
  *
- * or in a loop, which sleeps only when rs_spin_awake says so:
+ * A loop that sleeps only when rs_spin_stay_awake returns false:
  *
- *     stay = rs_spin_awake(&spin, looked_and_found_some, now());
- */
+ *     stay = rs_spin_stay_awake(&spin, poll_found_something, now()); */
 #ifndef RS_COMMON_SPIN_H
 #define RS_COMMON_SPIN_H
 
@@ -20,27 +19,27 @@
 #include <stdint.h>
 
 enum {
-	RS_SPIN_NS = 100000,  /* of one wait */
-	RS_SPIN_PAUSE = 1024, /* waits that sleep at once between two that do not, at the most */
+	RS_SPIN_NS = 100000,  /* nanoseconds of polling in one wait */
+	RS_SPIN_PAUSE = 1024, /* most waits that sleep at once between two that poll */
 };
 
-/* One thread's. Starts as zeroes. */
+/* The state of one thread's waits. Starts as zeroes. Invariant: left <= pause <= RS_SPIN_PAUSE. */
 struct rs_spin {
 	uint64_t from_ns;
-	uint32_t pause; /* so many waits slept at once after the last one in vain */
-	uint32_t left;  /* and so many are still to */
-	bool awake;     /* rs_spin_awake's last answer */
+	uint32_t pause; /* waits that sleep at once after the last wait in which polling found nothing */
+	uint32_t left;  /* how many of them remain */
+	bool awake;     /* what rs_spin_stay_awake returned last */
 };
 
-/* A wait begins. False: it had better sleep at once. */
+/* Begins a wait. False: the caller should sleep at once. */
 bool rs_spin_begin(struct rs_spin *s, uint64_t now_ns);
-/* Nothing has come yet. False: it is time to sleep; else others have had the processor meanwhile. */
+/* Called after a poll that found nothing. Yields the processor and returns true, or returns false: time to sleep. */
 bool rs_spin_more(struct rs_spin *s, uint64_t now_ns);
-/* What was waited for has come, before the sleep. */
-void rs_spin_came(struct rs_spin *s);
+/* Called when polling found something before the sleep. */
+void rs_spin_found(struct rs_spin *s);
 
-/* A loop has come round. `came`: something after which more may follow soon; another wait begins. Returns whether the
- * loop had better not sleep yet. */
-bool rs_spin_awake(struct rs_spin *s, bool came, uint64_t now_ns);
+/* Called at each turn of a loop. `found`: something arrived after which more may follow soon; another wait begins.
+ * Returns whether the loop should go on without sleeping. */
+bool rs_spin_stay_awake(struct rs_spin *s, bool found, uint64_t now_ns);
 
 #endif

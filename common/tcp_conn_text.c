@@ -82,7 +82,7 @@ static void code_text(const struct tcp_conn *c, char buf[TCP_CONN_REASON])
 		snprintf(buf, TCP_CONN_REASON, "it does not speak TLS");
 		break;
 	default:
-		snprintf(buf, TCP_CONN_REASON, "TLS failed: %s", text ? text : "OpenSSL does not say why");
+		snprintf(buf, TCP_CONN_REASON, "TLS failed: %s", text ? text : "OpenSSL gives no reason");
 	}
 }
 

@@ -16,12 +16,14 @@
 #endif
 
 enum {
-	CHAIN_MAX = 32 << 10, /* bytes of certificates that a peer may show: each stranger may cost as much memory */
+	CHAIN_MAX =
+	    32
+	    << 10, /* bytes of certificates that a peer may send; each unauthenticated peer may cost as much memory */
 	CHAIN_DEPTH = 8,
 	FILE_MAX = 1 << 20, /* bytes of a PEM file; the system's authorities have a quarter of that */
 };
 
-/* As ALPN has it, with its length in front. */
+/* The protocol name as in ALPN, with its length in front. */
 static const unsigned char protocol[] = "\x0breduction/1";
 enum { PROTOCOL_LEN = sizeof protocol - 1 };
 
@@ -36,12 +38,12 @@ const char *tls_error_text(char *buf, size_t size)
 		text = buf;
 	}
 	ERR_clear_error();
-	return text ? text : "OpenSSL does not say why";
+	return text ? text : "OpenSSL gives no reason";
 }
 
 enum tls_beginning tls_beginning(const uint8_t *first, size_t n)
 {
-	/* a record of the handshake, of any version but SSL 2's; in it a ClientHello and its length */
+	/* a TLS record of type handshake, of any version but SSL 2's, that holds a ClientHello and its length */
 	static const struct {
 		uint8_t at, value;
 	} fixed[] = {{0, 0x16}, {1, 3}, {5, 1}};
@@ -61,7 +63,7 @@ static int fail_file(struct rs_err *e, const char *what, const char *file)
 	return rs_fail(e, RS_ECONFIG, "%s %s: %s", what, file, tls_error_text(buf, sizeof buf));
 }
 
-/* The file as a BIO in memory: opened once, so that what is checked is what is read. */
+/* Reads a file into a BIO in memory. It is opened once, so that the file that is checked is the file that is read. */
 static int read_file(BIO **ret, const char *what, const char *file, bool secret, struct rs_err *e)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = RS_OK;
@@ -96,7 +98,7 @@ static int read_file(BIO **ret, const char *what, const char *file, bool secret,
 	return rc;
 }
 
-/* What to say of a file in which nothing that was looked for is. */
+/* Fails for a file that holds no block of the kind that was searched for. */
 static int fail_pem(struct rs_err *e, const char *what, const char *file, const char *expected)
 {
 	char buf[128];
@@ -107,7 +109,7 @@ static int fail_pem(struct rs_err *e, const char *what, const char *file, const 
 	return rs_fail(e, RS_ECONFIG, "%s %s holds no %s in PEM form", what, file, expected);
 }
 
-/* The end of a list of PEM blocks looks like an error to OpenSSL. */
+/* True at the end of a list of PEM blocks, which OpenSSL reports as an error. */
 static bool pem_ended(void)
 {
 	unsigned long code = ERR_peek_last_error();
@@ -145,7 +147,7 @@ static int check_dates(const X509 *cert, const char *file, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The own certificate, then those between it and the authority. */
+/* Loads the own certificate, then those between it and the authority. */
 static int use_chain(SSL_CTX *ctx, const char *file, struct rs_err *e)
 {
 	X509 *cert;
@@ -175,7 +177,7 @@ free_bio:
 	return rc;
 }
 
-/* A passphrase would be asked for on the terminal; a daemon has none. */
+/* Refuses a passphrase: OpenSSL would ask for it on the terminal, which a daemon does not have. */
 static int no_passphrase(char *buf, int size, int writing, void *ctx)
 {
 	(void)writing;
@@ -195,12 +197,12 @@ static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, stru
 		return rc;
 	key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
 	BIO_free(bio);
-	if (!key) { /* OpenSSL's own words name parts of OpenSSL */
+	if (!key) { /* OpenSSL's texts name parts of OpenSSL */
 		ERR_clear_error();
 		return rs_fail(e, RS_ECONFIG, "security.key %s holds no private key in PEM form without a passphrase",
 			       file);
 	}
-	/* says itself whether it fits, but not in whose words */
+	/* SSL_CTX_use_PrivateKey checks this too, but its error text does not name the files */
 	if (X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
 		ERR_clear_error();
 		rc =
@@ -223,7 +225,7 @@ static int use_authority(SSL_CTX *ctx, const char *file, bool ask, struct rs_err
 	if (rc)
 		return rc;
 	for (; !rc && (cert = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL)); n++) {
-		/* `ask`: tell clients whose certificates are taken */
+		/* `ask`: tell clients which authorities are accepted */
 		if (X509_STORE_add_cert(store, cert) != 1 || (ask && SSL_CTX_add_client_CA(ctx, cert) != 1))
 			rc = fail_file(e, "security.authority", file);
 		X509_free(cert);
@@ -271,7 +273,7 @@ static int configure(SSL_CTX *ctx)
 	SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
 				     SSL_OP_PRIORITIZE_CHACHA);
 	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_LEGACY_SERVER_CONNECT);
-	/* a call reads at most one record, so that no peer can keep a thread with records that hold no data */
+	/* a call reads at most one record, so that records without data cannot occupy a thread */
 	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
@@ -300,7 +302,8 @@ static int context_new(SSL_CTX **ret, const SSL_METHOD *method, struct rs_err *e
 	return rs_fail(e, RS_ENOMEM, "TLS cannot be set up: %s", tls_error_text(buf, sizeof buf));
 }
 
-/* Clients that offer protocols must offer ours; whether one was chosen at all is looked at after the handshake. */
+/* Chooses the protocol. A client that offers protocols must offer ours; whether one was chosen at all is checked after
+ * the handshake. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *outlen, const unsigned char *in,
 			   unsigned int inlen, void *ctx)
 {
@@ -320,8 +323,9 @@ int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, st
 	if (rc)
 		return rc;
 	if (mode == TLS_MUTUAL && !f->authority[0])
-		rc = rs_fail(e, RS_ECONFIG,
-			     "security.tls: mutual needs security.authority, whose certificates workers must show");
+		rc = rs_fail(
+		    e, RS_ECONFIG,
+		    "security.tls: mutual needs security.authority, the certificates that sign those of workers");
 	else
 		rc = load_files(ctx, true, true, f, e);
 	if (rc) {
@@ -332,20 +336,20 @@ int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, st
 		SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_session_id_context(ctx, protocol, PROTOCOL_LEN);
-	SSL_CTX_set_num_tickets(ctx, 1); /* a worker keeps one, for its other lanes */
+	SSL_CTX_set_num_tickets(ctx, 1); /* a worker keeps one, for its other connections */
 	SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
 	*ret = ctx;
 	return RS_OK;
 }
 
-/* A ticket has come: it takes the place of the one before, see tcp_conn_connect. */
+/* Stores a new ticket in place of the previous one, see tcp_conn_connect. */
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
 	SSL_SESSION **slot = SSL_get_app_data(ssl);
 
 	SSL_SESSION_free(*slot);
 	*slot = session;
-	return 1; /* the reference is ours now */
+	return 1; /* we keep the reference */
 }
 
 int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, struct rs_err *e)
@@ -356,7 +360,7 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, str
 	if (rc)
 		return rc;
 	rc = load_files(ctx, mode == TLS_MUTUAL, false, f, e);
-	/* the only function of its kind that returns 0 for success */
+	/* unlike the other functions, this one returns 0 for success */
 	if (!rc && SSL_CTX_set_alpn_protos(ctx, protocol, PROTOCOL_LEN))
 		rc = rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
 	if (rc) {
@@ -370,7 +374,7 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, str
 	return RS_OK;
 }
 
-/* Appends a name of a certificate, which its owner has chosen, to a list. */
+/* Appends a name of a certificate to a list. The peer has chosen the name, so only harmless characters are accepted. */
 static void add_name(char names[TLS_NAMES_MAX], const ASN1_STRING *s)
 {
 	static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*@ ";

@@ -26,7 +26,7 @@ void rs_utf8_clean(char *s)
 		size_t n = rs_utf8_length(s);
 		unsigned char c = (unsigned char)*s;
 
-		/* U+0080 to U+009F are control characters too, to which terminals react */
+		/* U+0080 to U+009F are control characters of terminals too */
 		if (n == 0 || c < 0x20 || c == 0x7f)
 			*s = '?';
 		else if (c == 0xc2 && (unsigned char)s[1] < 0xa0)

@@ -129,7 +129,8 @@ static int malformed(struct rs_err *e, const char *what)
 	return rs_fail(e, RS_EPROTO, "the %s message cannot be decoded", what);
 }
 
-/* Copies a name from the network. Control characters would let a peer forge lines in a log or on a terminal. */
+/* Copies a name from the network. A name with control characters is refused, since it could forge lines in a log or on
+ * a terminal. */
 static int take_word(char *to, size_t size, const char *from, const char *what, struct rs_err *e)
 {
 	size_t len = strlen(from);
@@ -146,7 +147,8 @@ static int take_word(char *to, size_t size, const char *from, const char *what, 
 
 _Static_assert((int)AUTH_NONCE == (int)AUTH_MAC, "take_bytes takes both");
 
-/* A nonce or a proof, which have one length; *ret_there, which may be NULL, says whether there is one at all. */
+/* Copies a nonce or a proof, which have the same length. *ret_there is set to whether there is one; if ret_there is
+ * NULL, there must be one. */
 static int take_bytes(uint8_t *to, const ProtobufCBinaryData *from, bool *ret_there, const char *what, struct rs_err *e)
 {
 	bool there = from->len > 0;
@@ -160,8 +162,8 @@ static int take_bytes(uint8_t *to, const ProtobufCBinaryData *from, bool *ret_th
 	return RS_OK;
 }
 
-/* A sentence from the network: cut to size, control characters shown as '?'. There always is one, since it ends up in
- * front of somebody who wants to know what happened. */
+/* Copies a sentence from the network: cut to size, control characters replaced by '?'. An empty one is replaced, since
+ * users see it. */
 static void take_sentence(char *to, size_t size, const char *from)
 {
 	snprintf(to, size, "%s", *from ? from : "the peer gave no reason");
@@ -327,7 +329,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		take_sentence(ret->why, sizeof ret->why, m->why);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
-	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a view holds numbers that are out of range");
+	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a VIEW or RESUME message holds numbers that are out of range");
 }
 
 bool control_view_merge(struct control_view *to, const struct control_view *from)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control payloads as plain structs: packing and unpacking of reduction.proto for both ends. Strings are cut to the
- * buffers here when they come in, so nothing from the network is longer than it looks. Any thread. */
+/* Control payloads as plain structs: packing and unpacking of reduction.proto for both ends. Strings from the network
+ * are cut to the size of their buffers, so nothing is longer than its buffer. Any thread. */
 #ifndef RS_PROTO_CONTROL_H
 #define RS_PROTO_CONTROL_H
 
@@ -16,10 +16,10 @@ enum {
 	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
-	CONTROL_LIFE_MAX = 1 << 20, /* deaths and returns of one reducer that can be told */
+	CONTROL_LIFE_MAX = 1 << 20, /* most deaths plus returns of one reducer that a view can express */
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
 	CONTROL_HELLO_LEN = 640,    /* bytes of a packed HELLO at most */
-	CONTROL_PROOF_LEN = 64,     /* and of a packed PROOF or CHALLENGE */
+	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
 };
@@ -37,13 +37,13 @@ struct control_hello {
 	char reducer[CONTROL_JOB];
 	uint64_t incarnation;
 	uint32_t detect_ms;
-	bool has_nonce; /* it has the job's secret, and will prove it */
+	bool has_nonce; /* the worker has the job's secret, and will prove it */
 	uint8_t nonce[AUTH_NONCE];
 };
 
 struct control_welcome {
 	uint32_t detect_ms;
-	bool proven; /* by mac: the reducer has the job's secret */
+	bool proven; /* mac is the reducer's proof that it has the job's secret */
 	uint8_t mac[AUTH_MAC];
 };
 
@@ -59,23 +59,23 @@ struct control_waiting {
 	uint32_t missing_n;
 };
 
-/* For whom an operation waits at a reducer. */
+/* The ranks for which an operation waits on a reducer. Invariant: missing_n <= missing_all. */
 struct control_late {
 	uint64_t seq;
 	uint32_t waited_ms;
 	uint32_t missing[CONTROL_MISSING]; /* the lowest ranks */
-	uint32_t missing_n, missing_all;   /* how many are named, and how many there are */
-	char label[CONTROL_LABEL];         /* of the first */
+	uint32_t missing_n, missing_all;   /* how many ranks are named, and how many there are */
+	char label[CONTROL_LABEL];         /* of the first of them */
 };
 
-/* Which reducers live; see proto/README.md. */
+/* The view: which reducers are lost; see proto/README.md. Invariant: lost <= n, and lives[i] <= CONTROL_LIFE_MAX. */
 struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
-	uint32_t lives[CONTROL_REDUCERS]; /* odd: dead */
+	uint32_t lives[CONTROL_REDUCERS]; /* one more at each death and at each return; odd: the reducer is dead */
 	uint64_t start[FRAME_PRIORITIES];
-	unsigned lost;         /* 1 + the index of the one whose death was learnt of last, 0: none */
-	char why[CONTROL_WHY]; /* and its reason */
-	bool told;             /* it said so itself */
+	unsigned lost;         /* 1 + the index of the reducer whose death was learnt of last, 0: none */
+	char why[CONTROL_WHY]; /* the reason of that death */
+	bool told;             /* that reducer announced it itself */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
@@ -89,33 +89,35 @@ uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
-/* Each unpacks len bytes; RS_EPROTO when they are not such a message, a nonce or a proof has another length than its
- * own, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked against the
- * job. */
+/* Each unpacks len bytes. Errors: RS_EPROTO if the bytes are not such a message, a nonce or a proof has the wrong
+ * length, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked against
+ * the job. */
 int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e);
 int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e);
 int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e);
 int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welcome *ret, struct rs_err *e);
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e);
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
-/* RS_EPROTO too when nobody is missing. */
+/* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
-/* The abort's code and sentence become *ret; a code that is none becomes RS_EPROTO's sentence. */
+/* Puts the abort's code and sentence into *ret; an unknown code becomes RS_EPROTO. */
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e);
 
-/* RS_EPROTO too when there are no reducers or too many, or a life is too large. */
+/* RS_EPROTO also if there are no reducers or too many, or a life is too large. */
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
 
-/* Takes the larger of each life into *to, which has as many; with that the reason. True when that changed something. */
+/* Merges: takes the larger value of each life into *to, which has as many reducers, and with it the reason. Returns
+ * whether *to changed. */
 bool control_view_merge(struct control_view *to, const struct control_view *from);
-/* The sum of all lives: of two views of which one was merged into the other, equal exactly when they are. */
+/* Returns the generation number of a view, the sum of all lives. If one of two views was merged into the other, their
+ * numbers are equal exactly when the views are. */
 uint64_t control_view_number(const struct control_view *v);
 
-/* Whether a control frame's payload is what its sender wrote; true when it has no checksum. */
+/* Returns whether a control frame's payload has its checksum; true if the frame carries no checksum. */
 bool control_intact(const struct frame *f, const void *payload);
 
-/* A whole control frame (header and payload, with its checksum) into out, FRAME_HEADER + len bytes; returns that
- * number. */
+/* Writes a whole control frame (header and payload, with its checksum) into out, and returns its length, FRAME_HEADER +
+ * len bytes. */
 uint32_t control_frame(uint8_t *out, unsigned type, uint32_t generation, uint64_t ack, const uint8_t *payload,
 		       uint32_t len);
 

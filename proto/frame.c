@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* offsets of the fields on the wire */
+/* offsets of the fields in a header */
 enum {
 	AT_MAGIC = 0,
 	AT_VERSION = 2,
@@ -95,9 +95,10 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	uint32_t most;
 
 	if (in[AT_MAGIC] != 'R' || in[AT_MAGIC + 1] != 'S')
-		return rs_fail(e, RS_EPROTO, "these are not frames of this protocol (first bytes %02x %02x)", in[0],
+		return rs_fail(e, RS_EPROTO,
+			       "the received bytes are not frames of this protocol (first bytes %02x %02x)", in[0],
 			       in[1]);
-	/* before the checksum: another version may place it elsewhere */
+	/* checked before the checksum, which another version may place elsewhere */
 	if (in[AT_VERSION] != FRAME_VERSION)
 		return rs_fail(e, RS_EPROTO, "the peer speaks protocol version %u, this side speaks version %u",
 			       in[AT_VERSION], FRAME_VERSION);
@@ -125,7 +126,7 @@ int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_er
 	if (f.flags & ~(unsigned)FRAME_FLAGS_ALL)
 		return rs_fail(e, RS_EPROTO, "frame flags 0x%x are unknown", f.flags & ~(unsigned)FRAME_FLAGS_ALL);
 	if (f.priority >= FRAME_PRIORITIES)
-		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest there is", f.priority,
+		return rs_fail(e, RS_EPROTO, "frame priority %u is beyond %u, the highest", f.priority,
 			       FRAME_PRIORITIES - 1);
 	most = FRAME_CONTROL_MAX;
 	if (f.type == FRAME_DATA || f.type == FRAME_RESULT || f.type == FRAME_KEPT)

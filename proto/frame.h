@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary frame: a fixed 64-byte little-endian header, then payload_len bytes. proto/README.md is the
- * specification; this is its one implementation, used by both ends. Pure functions, any thread. */
+/* The binary frame: a fixed 64-byte little-endian header, then payload_len bytes. proto/README.md is the specification;
+ * this is the only implementation, used by both ends. Pure functions, any thread. */
 #ifndef RS_PROTO_FRAME_H
 #define RS_PROTO_FRAME_H
 
@@ -11,37 +11,37 @@
 #include <stdint.h>
 
 enum {
-	FRAME_HEADER = 64,            /* bytes of a header on the wire */
+	FRAME_HEADER = 64,            /* bytes of a header */
 	FRAME_VERSION = 1,            /* of the protocol */
 	FRAME_CONTROL_MAX = 4096,     /* most bytes of a control payload (everything but DATA, RESULT and KEPT) */
-	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads on */
-	FRAME_PRIORITIES = 4,         /* most priorities of a job; an operation's is below it */
+	FRAME_PAYLOAD_MAX = 16 << 20, /* most bytes of any payload: a decoder refuses more before it reads them */
+	FRAME_PRIORITIES = 4,         /* most priorities of a job; the priority of an operation is lower than this */
 };
 
 enum frame_type {
 	FRAME_HELLO = 1,    /* worker: protobuf Hello, the first frame of a connection */
 	FRAME_WELCOME = 2,  /* reducer: protobuf Welcome, the connection is part of the job */
 	FRAME_REFUSED = 3,  /* reducer: protobuf Refused, then it closes */
-	FRAME_WAITING = 4,  /* reducer: protobuf Waiting, who has not joined yet */
+	FRAME_WAITING = 4,  /* reducer: protobuf Waiting, which ranks have not joined yet */
 	FRAME_START = 5,    /* reducer: all ranks have joined on all their lanes; no payload */
 	FRAME_DATA = 6,     /* worker: its contribution to one chunk */
 	FRAME_RESULT = 7,   /* reducer: the reduced chunk */
-	FRAME_PING = 8,     /* both: nothing else was sent for a while; no payload, no answer */
+	FRAME_PING = 8,     /* both: sent when nothing else was sent for a while; no payload, no answer */
 	FRAME_ABORT = 9,    /* both: protobuf Abort, this generation of the job is over */
-	FRAME_GOODBYE = 10, /* worker: it leaves in good order; no payload */
-	/* of jobs that survive the loss of reducers */
-	FRAME_VIEW = 11, /* both: protobuf View, which reducers live */
+	FRAME_GOODBYE = 10, /* worker: it leaves the job in an orderly way; no payload */
+	/* in jobs that survive the loss of reducers: */
+	FRAME_VIEW = 11, /* both: protobuf View, which reducers are lost */
 	FRAME_RESUME =
-	    12,          /* reducer: protobuf View, all ranks have said the same one: the lane goes on from its start */
-	FRAME_HAVE = 13, /* worker: in place of DATA, it has the chunk's result already; no payload */
-	FRAME_FETCH = 14,  /* reducer: others lack the result of this chunk; no payload */
+	    12, /* reducer: protobuf View; all ranks have sent this view, and the stripe resumes from its start */
+	FRAME_HAVE = 13,   /* worker: in place of DATA, it already has the chunk's result; no payload */
+	FRAME_FETCH = 14,  /* reducer: other ranks lack the result of this chunk; no payload */
 	FRAME_KEPT = 15,   /* worker: the answer to FETCH, the result */
-	FRAME_SETTLE = 16, /* worker: say when all ranks have the results below `ack`; no payload */
-	FRAME_DRAIN = 17,  /* reducer: it wants to stop, its shards should go elsewhere; no payload */
-	FRAME_LATE = 18,   /* reducer: protobuf Late, for which ranks an operation waits */
-	/* of jobs that have a secret */
+	FRAME_SETTLE = 16, /* worker: asks to be told when all ranks have the results below `ack`; no payload */
+	FRAME_DRAIN = 17,  /* reducer: it wants to stop, so its shards should move to other reducers; no payload */
+	FRAME_LATE = 18,   /* reducer: protobuf Late, the ranks for which an operation waits */
+	/* in jobs that have a secret: */
 	FRAME_CHALLENGE = 19, /* reducer: protobuf Challenge, the answer to HELLO */
-	FRAME_PROOF = 20,     /* worker: protobuf Proof, the answer to that */
+	FRAME_PROOF = 20,     /* worker: protobuf Proof, the answer to CHALLENGE */
 	FRAME_TYPE_NR
 };
 
@@ -52,56 +52,61 @@ enum frame_flags {
 	FRAME_FLAGS_ALL = 7,
 };
 
-/* value of `op` beyond enum rs_op: one rank, the root, contributes and all get its bytes */
+/* value of `op` beyond enum rs_op: one rank, the root, contributes, and all ranks get its bytes */
 enum { FRAME_OP_BROADCAST = 16 };
 
-/* A header in host order. Fields that a type does not use are 0. */
+/* A header in host byte order. Fields that a type does not use are 0. Invariant after frame_decode: type, flags,
+ * priority and payload_len are in range. */
 struct frame {
-	uint8_t type;     /* enum frame_type */
-	uint8_t flags;    /* enum frame_flags */
-	uint8_t priority; /* of the operation, 0 .. FRAME_PRIORITIES - 1: DATA and RESULT of a higher one go first */
-	uint8_t dtype;    /* enum rs_dtype */
-	uint8_t op;       /* enum rs_op or FRAME_OP_BROADCAST */
+	uint8_t type;  /* enum frame_type */
+	uint8_t flags; /* enum frame_flags */
+	uint8_t
+	    priority;  /* of the operation, 0 .. FRAME_PRIORITIES - 1: DATA and RESULT of a higher priority go first */
+	uint8_t dtype; /* enum rs_dtype */
+	uint8_t op;    /* enum rs_op or FRAME_OP_BROADCAST */
 	uint32_t payload_len; /* bytes that follow the header */
 	uint32_t chunk;       /* index of the chunk in its operation */
 	uint64_t seq;         /* of the operation in its communicator, from 0 */
 	uint64_t count;       /* elements of the whole operation, on every rank */
-	uint64_t ack;         /* worker: every operation below is done here; reducer: every operation below is stable */
+	uint64_t
+	    ack; /* worker: all operations below it are complete here; reducer: all operations below it are stable */
 	uint32_t generation;  /* of the job */
-	uint32_t name_hash;   /* of the operation's name; 0 = it has none */
+	uint32_t name_hash;   /* of the operation's name; 0: it has none */
 	uint32_t chunk_elems; /* elements of every chunk but the last */
-	uint32_t tensors;     /* of the group that shares the operation; 0 = it is no group */
+	uint32_t tensors;     /* tensors of the group that shares the operation; 0: it is not a group */
 	uint32_t payload_sum; /* with FRAME_CHECKED: frame_checksum(payload) */
 };
 
 /* Writes the 64 bytes of *f with their checksum. */
 void frame_encode(const struct frame *f, uint8_t out[FRAME_HEADER]);
 
-/* Reads 64 bytes. Errors (RS_EPROTO): wrong magic, version, checksum, unknown type or flags, a payload longer than
- * the type allows. *ret is set only on success. Nothing about the meaning in the job is checked here. */
+/* Reads 64 bytes. Errors (RS_EPROTO): wrong magic, version or checksum, unknown type or flags, a payload longer than
+ * the type allows. *ret is set only on success. The meaning of the fields in the job is not checked here. */
 int frame_decode(const uint8_t in[FRAME_HEADER], struct frame *ret, struct rs_err *e);
 
-/* The low 32 bits of XXH3-64 of the bytes. */
+/* Returns the low 32 bits of XXH3-64 of the bytes. */
 uint32_t frame_checksum(const void *data, size_t len);
 
-/* Hash of an operation's name for frame.name_hash: 0 for NULL and "", never 0 for another name. */
+/* Returns the hash of an operation's name for frame.name_hash: 0 for NULL and "", never 0 for another name. */
 uint32_t frame_name_hash(const char *name);
 
-/* "DATA", ...; "type?" for a number that is none. */
+/* Returns "DATA", ...; "type?" for an unknown number. */
 const char *frame_type_name(unsigned type);
 
-/* Elements of chunk `chunk` of an operation, 0 for the one chunk of an empty operation or past the end. */
+/* Returns the elements of chunk `chunk` of an operation; 0 for the only chunk of an empty operation, or past the end.
+ */
 uint32_t frame_chunk_len(uint64_t count, uint32_t chunk_elems, uint32_t chunk);
 
-/* Number of chunks; at least 1, since an empty operation has one empty chunk. */
+/* Returns the number of chunks, at least 1: an empty operation has one empty chunk. */
 uint64_t frame_chunks(uint64_t count, uint32_t chunk_elems);
 
-/* How many chunks of one priority a worker may have without a result on a lane, however many it has of others. It may
- * begin a chunk of a priority that has fewer than these, or when all priorities together have fewer than `window`.
- * Without the reserve two workers could wait for each other for ever: one has a full window of urgent chunks that the
- * other has not sent, since its window is full of chunks of less urgent operations that it started before, and which
- * the first one cannot send either. The reserve also lets less urgent operations go on while a slow rank keeps an
- * urgent one waiting. */
+/* Returns the reserve of each priority: how many chunks of one priority a worker may always have in flight on a lane,
+ * however many it has of other priorities. It may send a chunk of a priority that has fewer than this in flight, or if
+ * all priorities together have fewer than `window`.
+ * Without the reserve two workers could wait for each other for ever. One has a full window of urgent chunks that the
+ * other has not sent. The other's window is full of chunks of less urgent operations that it started before, and that
+ * the first one cannot send either.
+ * The reserve also lets less urgent operations go on while a slow rank keeps an urgent one waiting. */
 static inline uint32_t frame_reserve(uint32_t window)
 {
 	return window < 8 ? 1 : window / 8;

@@ -3,7 +3,7 @@
 server_io :=
 include server/run/module.mk server/control/module.mk server/join/module.mk server/jobs/module.mk server/core/module.mk
 
-# the cores, which do no I/O, from the top down
+# the cores, which do no I/O, each above those that it uses
 server_cores := $(libserver_control) $(libserver_join) $(libserver_jobs) $(libserver_core)
 
 bin += $(B)/bin/reduction-server

@@ -73,10 +73,9 @@ CIRCLES = (
     {"exchange", "link", "link_control", "view"},
     {"exchange_text", "nonfinite", "stream"},
     {"avx2", "avx512", "kernels", "neon", "scalar"},
-    {"lane", "report", "session_tx", "stripe", "stripe_known", "stripe_late", "stripe_view"},
     {"lane_grpc", "lane_tcp", "lane_uv"},
     {"hub", "job", "nonfinite", "op", "progress", "submit"},
-    {"server_control_uv", "server_steer_uv", "server_streams_uv", "server_uv"},
+    {"server_control_uv", "server_lifecycle_uv", "server_streams_uv", "server_uv"},
 )
 
 

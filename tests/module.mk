@@ -15,11 +15,11 @@ $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard 
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
-$(B)/tests/unit/test_strangers: $(addprefix $(B)/server/join/,strangers_posix.o listener_posix.o)
+$(B)/tests/unit/test_unauthenticated: $(addprefix $(B)/server/join/,unauthenticated_posix.o listener_posix.o)
 # a lane's thread, without an accept loop
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_tcp lane_grpc letter mailbox_uv)
 # loads the module
-$(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_ask: | $(filter %-grpc.so,$(lib))
+$(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)

@@ -163,7 +163,7 @@ static void read_until(struct client *c, bool (*done)(const void *of), const voi
 			sleep_for_agent(c, timeout_ms);
 	}
 	if (look)
-		rs_spin_came(&c->spin);
+		rs_spin_found(&c->spin);
 	engine_poll_hide(&c->poll, false);
 	c->waiting = false;
 }

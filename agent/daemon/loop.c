@@ -18,7 +18,7 @@ static void on_timer(uv_timer_t *t)
 	struct agentd *a = t->data;
 
 	local_hub_tick(a->hub, uv_now(&a->loop));
-	rs_log_limit_tell(&a->refused, a->log, RS_LOG_WARN, uv_now(&a->loop));
+	rs_log_limit_report(&a->refused, a->log, RS_LOG_WARN, uv_now(&a->loop));
 	agentd_arm(a);
 	agentd_check_stopped(a);
 }
@@ -134,7 +134,7 @@ static void on_after(uv_check_t *check)
 	}
 	if (a->closed || (!a->came && !a->spin.awake))
 		return;
-	if (!rs_spin_awake(&a->spin, a->came, uv_hrtime()))
+	if (!rs_spin_stay_awake(&a->spin, a->came, uv_hrtime()))
 		agentd_stay_awake(a, false);
 	a->came = false;
 }

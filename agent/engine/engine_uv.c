@@ -56,7 +56,7 @@ static void on_nonfinite(void *user, const struct rs_err *what)
 	struct engine *en = user;
 	uint64_t now = uv_now(&en->loop);
 
-	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, now);
+	rs_log_limit_report(&en->nonfinite, en->opt.log, RS_LOG_WARN, now);
 	if (rs_log_limit_pass(&en->nonfinite, now))
 		rs_log(en->opt.log, RS_LOG_WARN, "nonfinite", rs_kv_s("job", en->job),
 		       rs_kv_u("generation", en->opt.generation), rs_kv_s("found", what->msg));
@@ -145,7 +145,7 @@ static void release(struct engine *en)
 	engine_poll_close(&en->poll);
 	uv_loop_close(&en->loop);
 	engine_grpc_close(&en->grpc);
-	rs_log_limit_tell(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
+	rs_log_limit_report(&en->nonfinite, en->opt.log, RS_LOG_WARN, UINT64_MAX);
 	exchange_free(en->x);
 	engine_tls_tell(&en->tls, UINT64_MAX);
 	engine_tls_close(&en->tls);

@@ -67,11 +67,11 @@ bool grpc_socket_find(struct grpc_socket *ret, const struct sockaddr *peer, bool
 		      void *user)
 {
 	const struct dirent *entry;
-	struct rs_end to, end;
+	struct rs_endpoint to, end;
 	bool found = false;
 	DIR *dir;
 
-	if (!rs_end_of_sockaddr(&to, peer))
+	if (!rs_endpoint_of_sockaddr(&to, peer))
 		return false;
 	dir = opendir("/proc/self/fd");
 	while (dir && !found && (entry = readdir(dir))) {
@@ -81,7 +81,7 @@ bool grpc_socket_find(struct grpc_socket *ret, const struct sockaddr *peer, bool
 		uint64_t cookie;
 
 		if (entry->d_name[0] == '.' || getpeername(fd, (struct sockaddr *)&a, &alen) ||
-		    !rs_end_of_sockaddr(&end, (struct sockaddr *)&a) || memcmp(&end, &to, sizeof to) != 0)
+		    !rs_endpoint_of_sockaddr(&end, (struct sockaddr *)&a) || memcmp(&end, &to, sizeof to) != 0)
 			continue;
 		if (!rs_socket_cookie(fd, &cookie) || taken(user, cookie))
 			continue;

@@ -24,10 +24,10 @@ bool tcp_signal(int fd, struct window_signal *ret)
 
 static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
-	struct rs_end one, other;
+	struct rs_endpoint one, other;
 
-	return rs_end_of_sockaddr(&one, (const struct sockaddr *)a) &&
-	       rs_end_of_sockaddr(&other, (const struct sockaddr *)b) && rs_end_same_host(&one, &other);
+	return rs_endpoint_of_sockaddr(&one, (const struct sockaddr *)a) &&
+	       rs_endpoint_of_sockaddr(&other, (const struct sockaddr *)b) && rs_endpoint_same_host(&one, &other);
 }
 
 enum tcp_peer tcp_peer(int fd)

@@ -112,5 +112,5 @@ void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reaso
 
 void engine_tls_tell(struct engine_tls *t, uint64_t now_ms)
 {
-	rs_log_limit_tell(&t->limit, t->log, RS_LOG_WARN, now_ms);
+	rs_log_limit_report(&t->limit, t->log, RS_LOG_WARN, now_ms);
 }

@@ -339,7 +339,7 @@ bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of
 		while (!done(of) && (timeout_ms = engine_poll_left_ms(until)) != 0)
 			wait_for_sockets(en, &look, timeout_ms);
 		if (look)
-			rs_spin_came(&en->spin);
+			rs_spin_found(&en->spin);
 		engine_poll_hide(&en->poll, false);
 		en->waiting = en->guest = false;
 	}

@@ -318,7 +318,7 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 		for (struct local_job *j = h->jobs; j; j = j->next)
 			stopped(j);
 	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
-		rs_log_limit_tell(&h->limits[i], h->log, RS_LOG_WARN, now_ms);
+		rs_log_limit_report(&h->limits[i], h->log, RS_LOG_WARN, now_ms);
 }
 
 uint64_t local_hub_next(const struct local_hub *h)

@@ -14,9 +14,8 @@
 #include "agent/local/priv.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
+#include "proto/operation.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,17 +133,27 @@ void local_op_free(struct local_op *op)
 	op->job->idle = op;
 }
 
+/* What a rank submitted, as the sentence for ranks that disagree needs it. */
+static struct operation operation_of(const struct local_submit *s, unsigned priority)
+{
+	return (struct operation){
+	    .seq = s->seq,
+	    .count = s->count,
+	    .op = s->op,
+	    .dtype = s->dtype,
+	    .tensors = s->tensors,
+	    .root = s->root,
+	    .priority = priority,
+	    .name_hash = s->name_hash,
+	    .name = s->name,
+	};
+}
+
 void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 {
-	if (s->op == FRAME_OP_BROADCAST)
-		snprintf(buf, size, "a broadcast of %" PRIu64 " %s from rank %u", s->count, rs_dtype_name(s->dtype),
-			 s->root);
-	else if (s->tensors)
-		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s (group of %u tensors)", rs_op_name(s->op),
-			 s->count, rs_dtype_name(s->dtype), s->tensors);
-	else
-		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(s->op), s->count,
-			 rs_dtype_name(s->dtype));
+	struct operation o = operation_of(s, 0);
+
+	operation_describe(buf, size, &o);
 }
 
 static unsigned priority_of(const struct local_op *op, const struct local_submit *s)
@@ -154,31 +163,13 @@ static unsigned priority_of(const struct local_op *op, const struct local_submit
 
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
 {
-	const struct local_submit *t = &op->what;
-	char mine[96], theirs[96], me[LOCAL_WHO], other[LOCAL_WHO];
+	struct operation mine = operation_of(s, priority_of(op, s));
+	struct operation theirs = operation_of(&op->what, priority_of(op, &op->what));
+	char me[LOCAL_WHO], other[LOCAL_WHO];
 
 	local_job_who(op->job, local_rank, me);
 	local_job_who(op->job, op->first, other);
-	if (s->dtype != t->dtype || s->op != t->op || s->count != t->count || s->root != t->root ||
-	    s->tensors != t->tensors) {
-		local_op_describe(mine, sizeof mine, s);
-		local_op_describe(theirs, sizeof theirs, t);
-		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
-			       s->seq, me, mine, other, theirs);
-	}
-	if (priority_of(op, s) != priority_of(op, t))
-		return rs_fail(e, RS_EMISMATCH,
-			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
-			       s->seq, me, priority_of(op, s), other, priority_of(op, t));
-	if (s->name_hash != t->name_hash && s->tensors)
-		return rs_fail(e, RS_EMISMATCH,
-			       "ranks disagree about operation %" PRIu64
-			       ": %s gave its group of %u tensors other counts or names than %s",
-			       s->seq, me, s->tensors, other);
-	if (s->name_hash != t->name_hash)
-		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
-			       s->seq, me, s->name, other, t->name);
-	return RS_OK;
+	return operation_check_same(&mine, me, &theirs, other, e);
 }
 
 static bool is_summed(const struct local_op *op)

@@ -30,7 +30,8 @@ enum {
 #define LEAF1_ECX_AVX    (bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA)
 #define LEAF7_EBX_AVX512 (bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ)
 
-/* The processor's word alone does not do: an operating system that does not save the registers would corrupt them. */
+/* Checks the processor and the operating system. An operating system that does not save the registers would corrupt
+ * them, so the processor's answer alone is not enough. */
 static bool x86_supports(unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned xcr0)
 {
 	unsigned a, b, c, d, low, high;
@@ -63,7 +64,7 @@ const struct rs_kernels *rs_kernels_usable(unsigned i)
 	return NULL;
 }
 
-/* "auto, scalar, avx2" */
+/* Writes the usable names: "auto, scalar, avx2". */
 static void list_usable(char *text, size_t size)
 {
 	size_t used = (size_t)snprintf(text, size, "auto");

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reduction kernels, one table for each instruction set, bound once at start.
+/* Reduction kernels: one table for each instruction set, chosen once at start.
  *
  * Accumulators are in the accumulator type of the dtype (float32 for float16 and bfloat16, else the dtype itself).
- * Every usable table gives the same bits as the scalar one for every input; tests hold them to that.
- *   sum, prod  integers wrap modulo 2^bits; floats round to nearest even, once an addition
+ * Every usable table gives the same bits as the scalar one for every input; the tests check that.
+ *   sum, prod  integers wrap modulo 2^bits; floats round to nearest even, once per addition
  *   max, min   a NaN on either side gives a NaN; of -0 and +0 the second argument (src) is taken
- *   avg        summed like sum; rs_kernels.divide afterwards
- * A NaN keeps sign and payload and becomes quiet; of two the first argument's (acc) is taken; inf - inf and 0 * inf
- * give 0x7fc00000 (float64: 0x7ff8000000000000). That holds on every architecture. Pointers may have any alignment; n
- * counts elements; acc and src must not overlap. */
+ *   avg        summed like sum; the caller then calls rs_kernels.divide
+ * A NaN keeps sign and payload and becomes quiet. Of two NaNs the first argument's (acc) is taken. inf - inf and 0 *
+ * inf give 0x7fc00000 (float64: 0x7ff8000000000000). This holds on every architecture. Pointers may have any alignment;
+ * n counts elements; acc and src must not overlap. */
 #ifndef RS_COMMON_KERNELS_KERNELS_H
 #define RS_COMMON_KERNELS_KERNELS_H
 
@@ -27,12 +27,12 @@ typedef void (*rs_load_fn)(void *acc, const void *src, size_t n);
 typedef void (*rs_store_fn)(void *dst, const void *acc, size_t n);
 /* acc[i] = acc[i] / divisor; integers truncate towards zero; divisor >= 1 */
 typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
-/* The first i whose src[i] is a NaN or an infinity; n when none is, as of integers */
+/* Returns the first i whose src[i] is a NaN or an infinity; n if there is none, as always with integers */
 typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
 
 struct rs_kernels {
 	const char *name;
-	bool (*usable)(void); /* CPU and operating system (OSXSAVE, XCR0) both support it */
+	bool (*usable)(void); /* both the processor and the operating system (OSXSAVE, XCR0) support it */
 	rs_reduce_fn reduce[RS_OP_NR][RS_DTYPE_NR];
 	rs_load_fn load[RS_DTYPE_NR];
 	rs_store_fn store[RS_DTYPE_NR];
@@ -40,12 +40,12 @@ struct rs_kernels {
 	rs_nonfinite_fn nonfinite[RS_DTYPE_NR];
 };
 
-/* The table named "scalar", "avx2", "avx512" or "neon", or the best usable one for "auto". Tables are complete:
- * a cell that an instruction set does not improve holds the next slower table's function.
+/* Finds the table named "scalar", "avx2", "avx512" or "neon", or the fastest usable one for "auto". Tables are
+ * complete: if an instruction set does not improve a cell, the cell holds the function of the next slower table.
  * Errors: RS_EINVAL with the names that are usable here. Static storage, any thread. */
 int rs_kernels_select(const char *name, const struct rs_kernels **ret, struct rs_err *e);
 
-/* The i-th table that this machine can run, slowest first; NULL past the last. For tests and benches. */
+/* Returns the i-th table that this machine can run, slowest first; NULL after the last. For tests and benchmarks. */
 const struct rs_kernels *rs_kernels_usable(unsigned i);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain C. Runs everywhere, does the odd elements at the end of the vector kernels, and is the definition that they
- * are tested against. */
+/* Plain C. Runs everywhere, processes the remaining elements after the vector kernels, and is the reference that tests
+ * compare them with. */
 #include "common/kernels/loops.h"
 
 static inline uint16_t load_u16(const void *p)
@@ -76,7 +76,7 @@ static inline uint16_t bf16_of_float(float f)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* What a op b is when it is no number. */
+/* Returns a op b if the result is a NaN. */
 static float nan_rule_f32(float a, float b)
 {
 	if (a != a)
@@ -114,7 +114,7 @@ static double nan_rule_f64(double a, double b)
 
 DEFINE_FLOAT_OP(sum, a + b)
 DEFINE_FLOAT_OP(prod, (a) * (b))
-DEFINE_FLOAT_OP(max, a > b ? a : b) /* b when it is a NaN */
+DEFINE_FLOAT_OP(max, a > b ? a : b) /* Returns b if it is a NaN. */
 DEFINE_FLOAT_OP(min, a < b ? a : b)
 
 /* widen makes the accumulator's type of a source element */
@@ -146,7 +146,7 @@ DEFINE_FLOAT_REDUCES(prod)
 DEFINE_FLOAT_REDUCES(max)
 DEFINE_FLOAT_REDUCES(min)
 
-/* The store may be in place: an element is written at or before the place it was read from. */
+/* The store may be in place: each element is written at or before the place it was read from. */
 #define DEFINE_HALF_COPIES(dtype, widen, narrow)                                                                       \
 	static void load_##dtype(void *acc, const void *src, size_t n)                                                 \
 	{                                                                                                              \

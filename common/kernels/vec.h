@@ -18,7 +18,7 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* get_source for the accumulator types: dtype is a constant at each use, so the choice costs nothing */
+/* chooses get_source for the accumulator type; dtype is a constant at each use, so the choice costs nothing */
 static ALWAYS_INLINE vec_f32 get_source_f32(const char *s, enum rs_dtype dtype)
 {
 	if (dtype == RS_FLOAT16)
@@ -65,7 +65,7 @@ DEFINE_VEC_REDUCES(prod, RS_PROD)
 DEFINE_VEC_REDUCES(max, RS_MAX)
 DEFINE_VEC_REDUCES(min, RS_MIN)
 
-/* The store may be in place: a vector is written at or before the place it was read from. */
+/* The store may be in place: each vector is written at or before the place it was read from. */
 #define DEFINE_VEC_COPIES(dtype, code, half)                                                                           \
 	static void load_##dtype(void *acc, const void *src, size_t n)                                                 \
 	{                                                                                                              \

@@ -40,16 +40,26 @@ int run_check(const struct call *call, struct rs_err *e);
 extern const struct command status_command, events_command, drain_command, reload_command;
 
 /* The first options of every command that asks reducers. */
-enum ask_option { ASK_TOKEN, ASK_AUTHORITY, ASK_CERTIFICATE, ASK_KEY, ASK_JSON, ASK_OPTIONS };
-#define ASK_OPTION_ROWS                                                                                                \
-	[ASK_TOKEN] = {"token", "FILE", "file with the token of the reducer's security.read_token or admin_token"},    \
-	[ASK_AUTHORITY] = {"authority", "FILE", "speak TLS; certificates (PEM) of those who may vouch for a reducer"}, \
-	[ASK_CERTIFICATE] = {"certificate", "FILE", "certificate (PEM) to show, where reducers have `tls: mutual`"},   \
-	[ASK_KEY] = {"key", "FILE", "and its key"},                                                                    \
-	[ASK_JSON] = {"json", NULL, "print JSON, one object on a line for each answer"}
+enum reducers_option {
+	REDUCERS_TOKEN,
+	REDUCERS_AUTHORITY,
+	REDUCERS_CERTIFICATE,
+	REDUCERS_KEY,
+	REDUCERS_JSON,
+	REDUCERS_OPTIONS
+};
+#define REDUCERS_OPTION_ROWS                                                                                           \
+	[REDUCERS_TOKEN] = {"token", "FILE",                                                                           \
+			    "file with the token of the reducer's security.read_token or admin_token"},                \
+	[REDUCERS_AUTHORITY] = {"authority", "FILE",                                                                   \
+				"speak TLS; certificates (PEM) of those who may vouch for a reducer"},                 \
+	[REDUCERS_CERTIFICATE] = {"certificate", "FILE",                                                               \
+				  "certificate (PEM) to show, where reducers have `tls: mutual`"},                     \
+	[REDUCERS_KEY] = {"key", "FILE", "and its key"},                                                               \
+	[REDUCERS_JSON] = {"json", NULL, "print JSON, one object on a line for each answer"}
 
 /* Reducers that are asked. Invariant: all that is not NULL is owned. */
-struct asking {
+struct reducers {
 	struct {
 		char name[RS_NAME_MAX]; /* as the file calls it; "" without one */
 		char address[RS_ADDRESS_MAX];
@@ -65,27 +75,27 @@ struct asking {
 
 /* Reads what the call names: an address or a file, a token, certificates. `admin`: the token of the file that it needs
  * is the one for steering. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED (no gRPC). */
-int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e);
-void asking_close(struct asking *a);
+int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e);
+void reducers_close(struct reducers *a);
 /* How messages and tables call a reducer: "r0 (127.0.0.1:7601)" or its address alone, into buf. */
-const char *asking_name(const struct asking *a, unsigned reducer, char *buf, size_t size);
+const char *reducers_name(const struct reducers *a, unsigned reducer, char *buf, size_t size);
 
-/* Sends a request; the caller releases *ret with a->rpc->ask_free(). timeout_ms 0: none. Errors: as the module's. */
-int asking_send(struct asking *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
-		uint32_t timeout_ms, struct rpc_ask **ret, struct rs_err *e);
+/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: none. Errors: as the module's. */
+int reducers_send(struct reducers *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
+		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e);
 /* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is complete; else an error. */
-int asking_next(struct asking *a, unsigned reducer, struct rpc_ask *ask, const ProtobufCMessageDescriptor *type,
-		ProtobufCMessage **ret, struct rs_err *e);
+int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
+		  ProtobufCMessage **ret, struct rs_err *e);
 /* Asks all of them at the same time and gives each answer, or NULL and an error, to `take`, in their order. RS_OK, or
  * the code of the last one that failed; *e is then about all of them. */
-int asking_all(struct asking *a, const char *path, const ProtobufCMessage *request,
-	       const ProtobufCMessageDescriptor *type,
-	       void (*take)(struct asking *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
+int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
+		 const ProtobufCMessageDescriptor *type,
+		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
 
 /* Writes a message as a JSON object, all its fields by their names; 64-bit numbers are numbers. */
 void json_message(const ProtobufCMessage *m, FILE *out);
 void json_string(const char *text, FILE *out);
 /* The object of one answer: "reducer", "address" and the message's own fields, on a line. */
-void json_answer(const struct asking *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
+void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
 
 #endif

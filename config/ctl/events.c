@@ -11,17 +11,17 @@
 #include <string.h>
 #include <time.h>
 
-enum events_option { EVENTS_FROM = ASK_OPTIONS, EVENTS_PAST, EVENTS_JOB, EVENTS_OPTIONS };
+enum events_option { EVENTS_FROM = REDUCERS_OPTIONS, EVENTS_PAST, EVENTS_JOB, EVENTS_OPTIONS };
 
 static const struct option events_options[EVENTS_OPTIONS] = {
-    ASK_OPTION_ROWS,
+    REDUCERS_OPTION_ROWS,
     [EVENTS_FROM] = {"from", "NUMBER", "begin with that event, or the oldest that is kept [what happens from now on]"},
     [EVENTS_PAST] = {"past", NULL, "print what is kept, the last 1024 at most, and end"},
     [EVENTS_JOB] = {"job", "NAME", "only events of that job"},
 };
 
 struct reader {
-	struct asking *asking;
+	struct reducers *reducers;
 	unsigned reducer;
 	bool json;
 	Reduction__V1__EventsRequest request;
@@ -50,8 +50,8 @@ static void print_event(struct reader *r, Reduction__V1__Event *ev, FILE *out)
 	rs_utf8_clean(ev->name);
 	flockfile(out);
 	fprintf(out, "%s.%03dZ %6" PRIu64 " ", text, (int)(ev->unix_ms % 1000), ev->sequence);
-	if (r->asking->reducers[r->reducer].name[0])
-		fprintf(out, "%s ", r->asking->reducers[r->reducer].name);
+	if (r->reducers->reducers[r->reducer].name[0])
+		fprintf(out, "%s ", r->reducers->reducers[r->reducer].name);
 	fprintf(out, "%-5s %s", ev->level, ev->name);
 	for (size_t i = 0; i < ev->n_fields; i++) {
 		rs_utf8_clean(ev->fields[i]->key);
@@ -67,7 +67,7 @@ static void print_event(struct reader *r, Reduction__V1__Event *ev, FILE *out)
 /* Told at once where others go on. */
 static void *failed(const struct reader *r)
 {
-	if (r->asking->reducers_n > 1)
+	if (r->reducers->reducers_n > 1)
 		fprintf(stderr, "reductionctl: %s\n", r->why.msg);
 	return NULL;
 }
@@ -75,20 +75,22 @@ static void *failed(const struct reader *r)
 static void *read_events(void *arg)
 {
 	struct reader *r = arg;
-	struct rpc_ask *ask;
+	struct rpc_query *query;
 	ProtobufCMessage *m;
 	int rc;
 
-	if (asking_send(r->asking, r->reducer, "/reduction.v1.Control/Events", &r->request.base, 0, &ask, &r->why))
+	if (reducers_send(r->reducers, r->reducer, "/reduction.v1.Control/Events", &r->request.base, 0, &query,
+			  &r->why))
 		return failed(r);
-	while ((rc = asking_next(r->asking, r->reducer, ask, &reduction__v1__event__descriptor, &m, &r->why)) == 1) {
+	while ((rc = reducers_next(r->reducers, r->reducer, query, &reduction__v1__event__descriptor, &m, &r->why)) ==
+	       1) {
 		if (r->json)
-			json_answer(r->asking, r->reducer, m, stdout);
+			json_answer(r->reducers, r->reducer, m, stdout);
 		else
 			print_event(r, (Reduction__V1__Event *)m, stdout);
 		protobuf_c_message_free_unpacked(m, NULL);
 	}
-	r->asking->rpc->ask_free(ask);
+	r->reducers->rpc->query_free(query);
 	if (rc)
 		return failed(r);
 	r->why.code = RS_OK;
@@ -141,20 +143,20 @@ static int run_events(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__EventsRequest request;
 	struct reader *readers;
-	struct asking a;
+	struct reducers a;
 	int rc = take_request(call, &request, e);
 
 	if (!rc)
-		rc = asking_open(&a, call, false, e);
+		rc = reducers_open(&a, call, false, e);
 	if (rc)
 		return rc;
 	readers = calloc(a.reducers_n, sizeof *readers);
 	for (unsigned i = 0; readers && i < a.reducers_n; i++)
 		readers[i] = (struct reader){
-		    .asking = &a, .reducer = i, .json = call->value[ASK_JSON] != NULL, .request = request};
+		    .reducers = &a, .reducer = i, .json = call->value[REDUCERS_JSON] != NULL, .request = request};
 	rc = readers ? read_all(readers, a.reducers_n, e) : rs_fail(e, RS_ENOMEM, "out of memory for events");
 	free(readers);
-	asking_close(&a);
+	reducers_close(&a);
 	return rc;
 }
 

@@ -132,7 +132,7 @@ void json_message(const ProtobufCMessage *m, FILE *out)
 	fputc('}', out);
 }
 
-void json_answer(const struct asking *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
+void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
 {
 	flockfile(out); /* answers of several reducers may come at the same time */
 	fputs("{\"reducer\":", out);

@@ -177,13 +177,13 @@ static const struct command own_commands[] = {
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
 /* Those that ask reducers. */
-static const struct command *const asking_commands[] = {&status_command, &events_command, &drain_command,
-							&reload_command};
-enum { COMMANDS_N = OWN_N + sizeof asking_commands / sizeof asking_commands[0] };
+static const struct command *const reducers_commands[] = {&status_command, &events_command, &drain_command,
+							  &reload_command};
+enum { COMMANDS_N = OWN_N + sizeof reducers_commands / sizeof reducers_commands[0] };
 
 static const struct command *command_at(unsigned i)
 {
-	return i < OWN_N ? &own_commands[i] : asking_commands[i - OWN_N];
+	return i < OWN_N ? &own_commands[i] : reducers_commands[i - OWN_N];
 }
 
 static const char *file_text(const struct command *c)

@@ -10,10 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum status_option { STATUS_WATCH = ASK_OPTIONS, STATUS_JOB, STATUS_OPTIONS };
+enum status_option { STATUS_WATCH = REDUCERS_OPTIONS, STATUS_JOB, STATUS_OPTIONS };
 
 static const struct option status_options[STATUS_OPTIONS] = {
-    ASK_OPTION_ROWS,
+    REDUCERS_OPTION_ROWS,
     [STATUS_WATCH] = {"watch", "SECONDS", "again and again, with so many seconds between"},
     [STATUS_JOB] = {"job", "NAME", "only that job"},
 };
@@ -205,12 +205,12 @@ static void print_lanes(const Reduction__V1__StatusReply *m)
 		printf("%s%.0f%%", i ? " " : "  lanes busy ", m->lanes[i]->busy_permil / 10.0);
 }
 
-static void show_status(struct asking *a, unsigned reducer, const ProtobufCMessage *answer)
+static void show_status(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	const Reduction__V1__StatusReply *m = (const Reduction__V1__StatusReply *)answer;
 	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], left[CELL], used[CELL], most[CELL], software[CELL];
 
-	printf("%s%s  %s  up %s", reducer ? "\n" : "", asking_name(a, reducer, name, sizeof name),
+	printf("%s%s  %s  up %s", reducer ? "\n" : "", reducers_name(a, reducer, name, sizeof name),
 	       text(m->software, software), duration(m->up_ms, up));
 	if (m->draining)
 		printf("  drains, %s left", duration(m->drain_left_ms, left));
@@ -222,7 +222,7 @@ static void show_status(struct asking *a, unsigned reducer, const ProtobufCMessa
 		print_job(m->jobs[i]);
 }
 
-static void show_json(struct asking *a, unsigned reducer, const ProtobufCMessage *answer)
+static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	json_answer(a, reducer, answer, stdout);
 }
@@ -273,13 +273,13 @@ static bool next_round(double seconds, int rc, const struct rs_err *e)
 static int run_status(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
-	bool json = call->value[ASK_JSON];
-	struct asking a;
+	bool json = call->value[REDUCERS_JSON];
+	struct reducers a;
 	double watch;
 	int rc = take_watch(call, &watch, e);
 
 	if (!rc)
-		rc = asking_open(&a, call, false, e);
+		rc = reducers_open(&a, call, false, e);
 	if (rc)
 		return rc;
 	if (call->value[STATUS_JOB])
@@ -287,10 +287,10 @@ static int run_status(const struct call *call, struct rs_err *e)
 	do {
 		if (watch)
 			begin_screen(json);
-		rc = asking_all(&a, "/reduction.v1.Control/Status", &request.base,
-				&reduction__v1__status_reply__descriptor, json ? show_json : show_status, e);
+		rc = reducers_all(&a, "/reduction.v1.Control/Status", &request.base,
+				  &reduction__v1__status_reply__descriptor, json ? show_json : show_status, e);
 	} while (watch && next_round(watch, rc, e));
-	asking_close(&a);
+	reducers_close(&a);
 	return rc;
 }
 

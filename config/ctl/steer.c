@@ -6,21 +6,21 @@
 
 #include <stdlib.h>
 
-enum steer_option { DRAIN_WITHIN = ASK_OPTIONS, DRAIN_OPTIONS };
+enum steer_option { DRAIN_WITHIN = REDUCERS_OPTIONS, DRAIN_OPTIONS };
 
 static const struct option drain_options[DRAIN_OPTIONS] = {
-    ASK_OPTION_ROWS,
+    REDUCERS_OPTION_ROWS,
     [DRAIN_WITHIN] = {"within", "SECONDS", "end jobs that still run after that time [timeouts.drain]"},
 };
 
-static const struct option reload_options[ASK_OPTIONS] = {ASK_OPTION_ROWS};
+static const struct option reload_options[REDUCERS_OPTIONS] = {REDUCERS_OPTION_ROWS};
 
-static void show_drained(struct asking *a, unsigned reducer, const ProtobufCMessage *answer)
+static void show_drained(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	const Reduction__V1__DrainReply *m = (const Reduction__V1__DrainReply *)answer;
 	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
 
-	asking_name(a, reducer, name, sizeof name);
+	reducers_name(a, reducer, name, sizeof name);
 	if (m->jobs)
 		printf("%s: %s, %u job%s may go on for %.1f s\n", name, m->already ? "was draining already" : "drains",
 		       m->jobs, m->jobs == 1 ? "" : "s", m->left_ms / 1000.0);
@@ -28,7 +28,7 @@ static void show_drained(struct asking *a, unsigned reducer, const ProtobufCMess
 		printf("%s: %s, without a job, and ends\n", name, m->already ? "was draining already" : "drains");
 }
 
-static void show_json(struct asking *a, unsigned reducer, const ProtobufCMessage *answer)
+static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	json_answer(a, reducer, answer, stdout);
 }
@@ -52,39 +52,39 @@ static int take_within(const struct call *call, uint32_t *ret_ms, struct rs_err 
 static int run_drain(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__DrainRequest request = REDUCTION__V1__DRAIN_REQUEST__INIT;
-	struct asking a;
+	struct reducers a;
 	int rc = take_within(call, &request.timeout_ms, e);
 
 	if (!rc)
-		rc = asking_open(&a, call, true, e);
+		rc = reducers_open(&a, call, true, e);
 	if (rc)
 		return rc;
-	rc = asking_all(&a, "/reduction.v1.Control/Drain", &request.base, &reduction__v1__drain_reply__descriptor,
-			call->value[ASK_JSON] ? show_json : show_drained, e);
-	asking_close(&a);
+	rc = reducers_all(&a, "/reduction.v1.Control/Drain", &request.base, &reduction__v1__drain_reply__descriptor,
+			  call->value[REDUCERS_JSON] ? show_json : show_drained, e);
+	reducers_close(&a);
 	return rc;
 }
 
-static void show_reloaded(struct asking *a, unsigned reducer, const ProtobufCMessage *answer)
+static void show_reloaded(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
 {
 	Reduction__V1__ReloadReply *m = (Reduction__V1__ReloadReply *)answer;
 	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
 
 	rs_utf8_clean(m->result);
-	printf("%s: %s\n", asking_name(a, reducer, name, sizeof name), m->result);
+	printf("%s: %s\n", reducers_name(a, reducer, name, sizeof name), m->result);
 }
 
 static int run_reload(const struct call *call, struct rs_err *e)
 {
 	Reduction__V1__ReloadRequest request = REDUCTION__V1__RELOAD_REQUEST__INIT;
-	struct asking a;
-	int rc = asking_open(&a, call, true, e);
+	struct reducers a;
+	int rc = reducers_open(&a, call, true, e);
 
 	if (rc)
 		return rc;
-	rc = asking_all(&a, "/reduction.v1.Control/Reload", &request.base, &reduction__v1__reload_reply__descriptor,
-			call->value[ASK_JSON] ? show_json : show_reloaded, e);
-	asking_close(&a);
+	rc = reducers_all(&a, "/reduction.v1.Control/Reload", &request.base, &reduction__v1__reload_reply__descriptor,
+			  call->value[REDUCERS_JSON] ? show_json : show_reloaded, e);
+	reducers_close(&a);
 	return rc;
 }
 
@@ -93,4 +93,4 @@ const struct command drain_command = {
     run_drain, drain_options,   DRAIN_OPTIONS};
 const struct command reload_command = {
     "reload",   FILE_OR_ADDRESS, "let reducers read their configuration again, as after SIGHUP",
-    run_reload, reload_options,  ASK_OPTIONS};
+    run_reload, reload_options,  REDUCERS_OPTIONS};

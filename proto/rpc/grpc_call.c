@@ -64,7 +64,7 @@ static void call_unref(struct rpc_call *c)
 static bool start(struct rpc_call *c, struct call_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&c->refs, 1);
-	op_starts(&op->op);
+	op_release(&op->op);
 	if (grpc_call_start_batch(c->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
 		return true;
 	atomic_fetch_sub(&c->refs, 1);

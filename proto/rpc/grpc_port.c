@@ -60,7 +60,7 @@ static void request_next(struct request *r)
 
 	grpc_call_details_init(&a->details);
 	grpc_metadata_array_init(&a->headers);
-	op_starts(&r->op);
+	op_release(&r->op);
 	grpc_server_request_call(server, &a->call, &a->details, &a->headers, cq, cq, &r->op);
 }
 
@@ -198,7 +198,7 @@ void port_close(struct port *p)
 	grpc_server *server = p->server;
 	grpc_completion_queue *cq = worker_queue(p->opt.workers[0])->cq;
 
-	op_starts(&p->shutdown); /* p may be gone from here on */
+	op_release(&p->shutdown); /* p may be gone from here on */
 	grpc_server_shutdown_and_notify(server, cq, &p->shutdown);
 }
 

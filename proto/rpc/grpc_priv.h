@@ -43,20 +43,20 @@ struct op {
  * queue, so it is told: to be called before the start, and when the queue gives it out. */
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
-static inline void op_starts(struct op *op)
+static inline void op_release(struct op *op)
 {
 	__tsan_release(op);
 }
-static inline void op_comes(struct op *op)
+static inline void op_acquire(struct op *op)
 {
 	__tsan_acquire(op);
 }
 #else
-static inline void op_starts(struct op *op)
+static inline void op_release(struct op *op)
 {
 	(void)op;
 }
-static inline void op_comes(struct op *op)
+static inline void op_acquire(struct op *op)
 {
 	(void)op;
 }
@@ -222,10 +222,10 @@ struct rpc_queue *server_queue(struct rpc_server *s, unsigned i);
 struct rpc_queue *client_queue(struct rpc_client *c);
 int client_new(struct rpc_client **ret, struct rs_err *e);
 void client_free(struct rpc_client *c);
-int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);
-int ask_next(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
-	     struct rs_err *e);
-void ask_free(struct rpc_ask *a);
+int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_options *opt, struct rs_err *e);
+int query_next(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
+	       struct rs_err *e);
+void query_free(struct rpc_query *a);
 int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_open_options *opt, struct rs_err *e);
 bool stream_up(const struct rpc_stream *s);
 void stream_waker(struct rpc_stream *s, struct rpc_waker w);

@@ -26,7 +26,7 @@ static void happened(const grpc_event *ev)
 
 	if (ev->type != GRPC_OP_COMPLETE)
 		return;
-	op_comes(op);
+	op_acquire(op);
 	op->done(op, ev->success);
 }
 
@@ -89,7 +89,7 @@ void queue_kick(struct rpc_queue *q)
 {
 	if (atomic_exchange(&q->kicked, true))
 		return; /* whoever serves has not seen the last one yet */
-	op_starts(&q->kick);
+	op_release(&q->kick);
 	grpc_call_start_batch(q->idle, NULL, 0, &q->kick, NULL); /* of nothing: done at once */
 }
 

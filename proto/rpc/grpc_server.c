@@ -16,7 +16,7 @@
 
 enum {
 	PORTS_MAX = 4,       /* at the same time, see `ports` */
-	LAST_WORDS_MS = 500, /* that a server's end waits for clients to take what it has told them */
+	STOP_GRACE_MS = 500, /* that a server's end waits for clients to take what it has told them */
 };
 
 struct worker {
@@ -85,7 +85,7 @@ static void refuse(struct rpc_server *s, grpc_call *call, grpc_status_code code,
 	if (r) {
 		*r = (struct refusal){.op = {on_refused}, .call = call, .server = s};
 		ops[2].data.recv_close_on_server.cancelled = &r->cancelled;
-		op_starts(&r->op);
+		op_release(&r->op);
 		if (grpc_call_start_batch(call, ops, 3, &r->op, NULL) == GRPC_CALL_OK)
 			return;
 	}
@@ -357,7 +357,7 @@ void server_stop(struct rpc_server *s)
 	if (port)
 		port_close(port);
 	clock_gettime(CLOCK_MONOTONIC, &by);
-	by.tv_nsec += LAST_WORDS_MS * 1000000L;
+	by.tv_nsec += STOP_GRACE_MS * 1000000L;
 	by.tv_sec += by.tv_nsec / 1000000000;
 	by.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&s->lock);

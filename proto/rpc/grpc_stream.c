@@ -110,7 +110,7 @@ static void stream_wake(struct rpc_stream *s)
 static bool start(struct rpc_stream *s, struct stream_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&s->refs, 1);
-	op_starts(&op->op);
+	op_release(&op->op);
 	if (grpc_call_start_batch(s->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
 		return true;
 	atomic_fetch_sub(&s->refs, 1); /* never the last one: whoever calls has one */
@@ -387,7 +387,7 @@ ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 	if (grpc_completion_queue_thread_local_cache_flush(s->cq, &done, &ok)) {
 		struct op *op = done;
 
-		op_comes(op);
+		op_acquire(op);
 		op->done(op, ok);
 	}
 	return took;

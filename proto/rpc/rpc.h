@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Remote procedure calls over gRPC, without a type of gRPC: what a program sees of libreduction-grpc.so, which is
- * loaded when something asks for it (rpc_load). gRPC and what it needs stay inside that module: they must not meet
- * other copies of theirs in a training process, and a machine without them runs everything else.
+/* Remote procedure calls over gRPC, without a type of gRPC. This is the interface of libreduction-grpc.so, which is
+ * loaded on demand (rpc_load). gRPC and its libraries stay inside that module. So they cannot clash with other copies
+ * in a training process, and everything else runs on a machine without them.
  *
- * A stream is a call that carries bytes both ways, in messages of the type Piece: it is used as a non-blocking socket
- * is. Its waker is called when something that was refused may be possible now; nothing else is ever called back, so
- * that no code of the program runs on the module's threads but wakers and handlers, which hand over and return. A
- * thread of the program that waits for streams anyway may do what those threads do: queue_take.
+ * A stream is a call that carries bytes both ways, in messages of the type Piece. It is used like a non-blocking
+ * socket. Its waker is called when an operation that returned RPC_AGAIN may be possible now. Only wakers and handlers
+ * of the program run on the module's threads; they must hand over and return. A thread of the program that waits for
+ * streams may do the work of those threads itself: queue_take.
  *
  * The happy path of a stream is: a server's handler gets it, or stream_open; recv and send; finish; recv returns 0;
- * close. Failure modes: the peer or the connection is lost, or somebody cancels: recv and send return RPC_BROKEN, after
- * all that had arrived was read, and stream_error says why. */
+ * close. Failure modes: the peer or the connection is lost, or one side cancels: recv and send return RPC_BROKEN, after
+ * all bytes that had arrived were read, and stream_error returns the reason. */
 #ifndef RS_PROTO_RPC_RPC_H
 #define RS_PROTO_RPC_RPC_H
 
@@ -25,14 +25,14 @@
 enum {
 	RPC_VERSION = 2,             /* of struct rpc_api */
 	RPC_PEER_MAX = 80,           /* bytes of "[v6]:port" with its terminator */
-	RPC_CERTIFICATE_MAX = 16384, /* of a certificate in PEM */
+	RPC_CERTIFICATE_MAX = 16384, /* bytes of a certificate in PEM */
 	RPC_REQUEST_MAX = 65536,     /* bytes of the request of a call that is not a stream */
 };
 
-/* What recv and send return instead of a number of bytes. */
+/* Results of recv and send that are not a number of bytes. */
 enum { RPC_AGAIN = -1, RPC_BROKEN = -2 };
 
-/* Numbers of the gRPC protocol. */
+/* Status codes of the gRPC protocol. */
 enum rpc_code {
 	RPC_CODE_OK = 0,
 	RPC_CODE_CANCELLED = 1,
@@ -55,18 +55,20 @@ struct rpc_stream;
 struct rpc_call;
 struct rpc_client;
 struct rpc_queue;
-struct rpc_ask;
+struct rpc_query;
 
-/* Called on any of the module's threads, or within a call of the same object. Must not block, nor call the module. */
+/* A callback. It is called on any of the module's threads, or within a call on the same object. It must not block, and
+ * must not call the module. */
 struct rpc_waker {
-	void (*wake)(void *user); /* NULL: nobody is told */
+	void (*wake)(void *user); /* NULL: no call */
 	void *user;
 };
 
-/* Keys and certificates in PEM, as text. Copied by whoever takes them. */
+/* Keys and certificates in PEM, as text. The callee copies them. */
 struct rpc_tls {
 	const char *certificate, *key; /* own; NULL: none (clients only) */
-	const char *authority;         /* whom to trust; NULL: the system's (clients), or nobody is asked (servers) */
+	const char *authority; /* the authorities to trust; NULL: the system's (clients), or certificates are not
+				  requested (servers) */
 };
 
 enum rpc_kind {
@@ -74,7 +76,8 @@ enum rpc_kind {
 	RPC_CALL,   /* one request; any number of messages as the answer, which call_end ends */
 };
 
-/* Handlers run on the module's threads, several at the same time. They own what they get. */
+/* A method of a server. Handlers run on the module's threads, several at the same time. They own the stream or call
+ * that they get. */
 struct rpc_method {
 	const char *path; /* "/reduction.v1.Reducer/Exchange" */
 	enum rpc_kind kind;
@@ -83,131 +86,137 @@ struct rpc_method {
 	void *user;
 };
 
-/* What a server cannot bound is how long a message a client sends before gRPC looks at its length: whoever listens
- * where strangers are has to watch its connections, as server/join/strangers.h does. */
+/* A server cannot bound how long a message a client sends before gRPC checks its length. A process that listens for
+ * unauthenticated peers has to watch its connections, as server/join does. */
 struct rpc_server_options {
-	const char *address;       /* "host:port", port 0: any free one; a name is resolved, which may block */
+	const char *address;       /* "host:port", port 0: any free port; a name is resolved, which may block */
 	const struct rpc_tls *tls; /* NULL: none */
 	const struct rpc_method *methods;
 	unsigned methods_n;
-	unsigned threads;      /* that receive and send, at least 1 */
-	uint32_t handshake_ms; /* until a connection speaks HTTP/2, for how long one may stay without a call, and a call
-				  without its request, or when it has ended without its client taking that */
-	uint32_t detect_ms;    /* a connection that does not answer for as long is closed */
-	unsigned calls_max;    /* under way at the same time, streams included; beyond it one that waits for its client
-				  makes room, or others are refused */
-	/* A line of gRPC's own log, faults only. May be called on any thread. */
+	unsigned threads;      /* threads that receive and send, at least 1 */
+	uint32_t handshake_ms; /* limit for a connection until it speaks HTTP/2 and while it has no call, for a call
+				  until its request is complete, and for a client to take the end of a call */
+	uint32_t detect_ms;    /* a connection that does not answer for this long is closed */
+	unsigned calls_max; /* most concurrent calls, streams included; beyond it a call that waits for its client makes
+			       room, or new calls are refused */
+	/* Called with a line of gRPC's own log, faults only. May be called on any thread. */
 	void (*log)(void *user, const char *text);
 	void *user;
 };
 
 struct rpc_open_options {
 	const char *address;   /* numeric, "127.0.0.1:7601" or "[::1]:7601" */
-	const char *authority; /* host, or host:port, as the file names the peer: TLS expects it in its certificate */
+	const char *authority; /* host, or host:port, as the configuration names the peer; TLS expects it in the peer's
+				  certificate */
 	const struct rpc_tls *tls; /* NULL: none */
-	const char *path;          /* of the method */
+	const char *path;          /* path of the method */
 	struct rpc_waker waker;
 };
 
-/* A question of a client: one request, and one message or more as the answer. */
-struct rpc_ask_options {
+/* A query of a client: one request, and one or more messages as the answer. */
+struct rpc_query_options {
 	const char *address;       /* "host:port"; gRPC resolves a name */
 	const char *authority;     /* as in rpc_open_options */
 	const struct rpc_tls *tls; /* NULL: none */
-	const char *path;          /* of the method */
+	const char *path;          /* path of the method */
 	const void *request;
 	size_t request_len;
 	const char *header, *value; /* one more header, "authorization" for example; NULL: none */
-	uint32_t timeout_ms;        /* for all of it; 0: none, but a peer that shows no sign of life is found out */
+	uint32_t timeout_ms; /* for the whole query; 0: none, but a peer that shows no sign of life is still detected */
 };
 
-/* All of the module. Any thread may call; a stream or a call is used by one thread at a time. */
+/* The interface of the module. Any thread may call; a stream or a call is used by one thread at a time. */
 struct rpc_api {
 	unsigned version;
 
-	/* Errors: RS_EIO (the address cannot be listened on), RS_ECONFIG (certificates that cannot be used), RS_ENOMEM.
-	 */
+	/* Starts a server. Errors: RS_EIO (cannot listen on the address), RS_ECONFIG (certificates that cannot be
+	 * used), RS_ENOMEM. */
 	int (*server_start)(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e);
-	/* The port that it listens on. */
+	/* Returns the port that the server listens on. */
 	unsigned (*server_port)(const struct rpc_server *s);
-	/* Connections from now on use these. Errors as server_start; then the old ones stay. */
+	/* Uses these keys for new connections. Errors as server_start; then the old keys stay in use. */
 	int (*server_reload)(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);
-	/* Ends all calls, after a moment in which clients may take what they were told; waits for all threads, frees.
-	 * Streams and calls of it must have been closed. */
+	/* Ends all calls, after a short time in which clients may take their last messages. Waits for all threads and
+	 * frees the server. Its streams and calls must have been closed. */
 	void (*server_stop)(struct rpc_server *s);
 
-	/* A client has one thread for all its streams and calls. */
+	/* Makes a client, which has one thread for all its streams and calls. */
 	int (*client_new)(struct rpc_client **ret, struct rs_err *e);
-	/* Its streams must have been closed. Waits for its thread. */
+	/* Frees a client and waits for its thread. Its streams must have been closed. */
 	void (*client_free)(struct rpc_client *c);
 
-	/* What a client's thread serves, and each of a server's (i < rpc_server_options.threads): its connections are
-	 * read and written there, and wakers called. */
+	/* Return the queue that a client's thread serves, or the i-th of a server's threads (i <
+	 * rpc_server_options.threads). On that thread connections are read and written, and wakers called. */
 	struct rpc_queue *(*client_queue)(struct rpc_client *c);
 	struct rpc_queue *(*server_queue)(struct rpc_server *s, unsigned i);
-	/* A thread of the program may serve a queue in the place of the module's, so that what arrives is dealt with
-	 * where it was read, without a word between threads: from queue_take, which waits until the module's thread
-	 * has gone to rest, to queue_leave. Each queue is taken by one at a time, and left before its owner ends. */
+	/* A thread of the program may serve a queue instead of the module's thread, so that data is processed on the
+	 * thread that reads it, without switching threads. It serves from queue_take, which waits until the module's
+	 * thread has stopped serving, to queue_leave. One thread at a time may take a queue, and must leave it before
+	 * its owner ends. */
 	void (*queue_take)(struct rpc_queue *q);
 	void (*queue_leave)(struct rpc_queue *q);
-	/* Waits at most so long (-1: for ever) until something has come, and deals with that and more that is there:
-	 * wakers and handlers are called. */
+	/* Waits at most wait_ms (-1: for ever) for events, and processes those that are there: wakers and handlers are
+	 * called. */
 	void (*queue_serve)(struct rpc_queue *q, int wait_ms);
-	/* Ends the wait of queue_serve, or of the next one. Wakers may call it. */
+	/* Ends the current wait of queue_serve, or the next one. Wakers may call it. */
 	void (*queue_kick)(struct rpc_queue *q);
 
-	/* Asks. Errors: RS_ENOMEM, RS_ECONFIG, RS_EINVAL (a header that cannot be sent). */
-	int (*ask)(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e);
-	/* Waits for the next message, at most so long (0: for ever). 1: it is *ret, valid until the next call; 0: the
-	 * answer is complete; RPC_AGAIN: nothing has come yet; RPC_BROKEN: it has failed, *code and *e say how. */
-	int (*ask_next)(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
-			struct rs_err *e);
-	/* Cancels what is under way. */
-	void (*ask_free)(struct rpc_ask *a);
+	/* Starts a query. Errors: RS_ENOMEM, RS_ECONFIG, RS_EINVAL (a header that cannot be sent). */
+	int (*query)(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_options *opt,
+		     struct rs_err *e);
+	/* Waits for the next message, at most wait_ms (0: for ever). 1: it is in *ret, valid until the next call; 0:
+	 * the answer is complete; RPC_AGAIN: nothing has arrived yet; RPC_BROKEN: the query failed, with *code and *e.
+	 */
+	int (*query_next)(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len,
+			  enum rpc_code *code, struct rs_err *e);
+	/* Cancels the query if it still runs, and frees it. */
+	void (*query_free)(struct rpc_query *a);
 
-	/* Begins to connect, with a connection of its own. stream_up says when the peer has answered. */
+	/* Starts to connect, with a connection of its own. stream_up returns whether the peer has answered. */
 	int (*stream_open)(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_open_options *opt,
 			   struct rs_err *e);
 	bool (*stream_up)(const struct rpc_stream *s);
-	/* Whoever is to be woken from now on; what woke somebody before is not told again: look once after it. */
+	/* Sets the waker. Events that the previous waker was called for are not repeated: call recv and send once after
+	 * this. */
 	void (*stream_waker)(struct rpc_stream *s, struct rpc_waker w);
-	/* > 0: so many bytes were taken from what has arrived; 0: the peer has finished. n of 0 takes nothing and
-	 * asks only whether all has been taken and the stream has ended: never > 0. */
+	/* Receives. > 0: bytes that were taken; 0: the peer has finished. With n == 0 it takes nothing and only returns
+	 * whether all bytes have been taken and the stream has ended: never > 0. */
 	ssize_t (*stream_recv)(struct rpc_stream *s, const struct iovec *iov, unsigned n);
-	/* > 0: the first so many bytes were copied and will be sent. */
+	/* Sends. > 0: so many of the first bytes were copied and will be sent. */
 	ssize_t (*stream_send)(struct rpc_stream *s, const struct iovec *iov, unsigned n);
-	/* Nothing more will be sent: the peer's recv returns 0 after all bytes before. */
+	/* Ends our side: the peer's recv returns 0 after all bytes before. */
 	void (*stream_finish)(struct rpc_stream *s);
-	/* Why it is broken. */
+	/* Writes why the stream is broken. */
 	void (*stream_error)(struct rpc_stream *s, struct rs_err *ret);
-	/* Numeric address of the peer, "?" when it is not known. */
+	/* Writes the numeric address of the peer, "?" if it is not known. */
 	void (*stream_peer)(const struct rpc_stream *s, char buf[RPC_PEER_MAX]);
-	/* The peer's certificate in PEM; empty when it has shown none, or one that is too long. */
+	/* Writes the peer's certificate in PEM; empty if there is none or it is too long. */
 	void (*stream_certificate)(const struct rpc_stream *s, char buf[RPC_CERTIFICATE_MAX]);
-	/* Ends the call if it has not ended: a server's with `code` and `why` for the peer (0: OK, if all bytes are
-	 * out, else what is left is lost). Its waker is not called any more when this returns. */
+	/* Ends the call if it has not ended. A server ends it with `code` and `why` for the peer (0: OK if all bytes
+	 * were sent, else they are lost). The waker is not called any more once this returns. */
 	void (*stream_close)(struct rpc_stream *s, enum rpc_code code, const char *why);
 
-	/* The request, until the call ends. */
+	/* Returns the request, valid until the call ends. */
 	const uint8_t *(*call_request)(const struct rpc_call *c, size_t *ret_len);
-	/* The value of a header, until the call ends; NULL: there is none. */
+	/* Returns the value of a header, valid until the call ends; NULL: there is none. */
 	const char *(*call_header)(const struct rpc_call *c, const char *key);
 	void (*call_peer)(const struct rpc_call *c, char buf[RPC_PEER_MAX]);
-	/* Tells when call_send may take another message, and when the client is gone. */
+	/* Sets the waker: called when call_send may take another message, and when the client has disconnected. */
 	void (*call_waker)(struct rpc_call *c, struct rpc_waker w);
-	/* A message of an answer of several, copied. False: the last one is still on its way, or the client is gone. */
+	/* Sends a copy of one message of an answer. False: the previous message is still being sent, or the client has
+	 * disconnected. */
 	bool (*call_send)(struct rpc_call *c, const void *message, size_t len);
-	/* The client is gone, or has cancelled. */
+	/* True if the client has disconnected or cancelled. */
 	bool (*call_gone)(const struct rpc_call *c);
-	/* Answers with one more message (NULL: none) and the status; c is gone. */
+	/* Answers with one more message (NULL: none) and the status, and frees c. */
 	void (*call_end)(struct rpc_call *c, enum rpc_code code, const char *why, const void *message, size_t len);
 };
 
-/* Loads the module, which then stays in the process. The file is looked for beside the library that this code is part
- * of, in ../lib of the program's folder, and where the system looks for libraries. Errors: RS_EUNSUPPORTED, with where
- * it was looked for. */
+/* Loads the module, which then stays in the process. The file is searched beside the library that contains this code,
+ * in ../lib of the program's folder, and where the system searches libraries. Errors: RS_EUNSUPPORTED, with the places
+ * that were searched. */
 int rpc_load(const struct rpc_api **ret, struct rs_err *e);
-/* The same of this file. */
+/* Loads the module from this file. Errors as rpc_load. */
 int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e);
 
 #endif

@@ -9,16 +9,16 @@
 
 enum { ARRIVED_MAX = 64 };
 
-/* A call that the service answers. */
+/* One call. Invariant: message is the only message of the call that is not sent yet. */
 struct control_call {
 	struct control_call *next, **at;
 	struct rpc_call *rpc;
 	struct service_call *call;
-	uint8_t *message; /* the next one, which the client has not had room for; NULL: none */
+	uint8_t *message; /* the next message, for which the client had no room; NULL: none */
 	size_t len;
 };
 
-/* One of the methods, as the module knows it. */
+/* The context of one method for the gRPC module. */
 struct control_method {
 	struct control_uv *owner;
 	enum service_method method;
@@ -28,10 +28,10 @@ struct control_uv {
 	const struct rpc_api *rpc;
 	struct service *service;
 	struct control_method methods[SERVICE_METHODS];
-	uv_async_t async; /* calls have arrived, or some can go on */
+	uv_async_t async; /* calls have arrived, or can continue */
 	struct control_call *calls;
 
-	uv_mutex_t mutex; /* what follows */
+	uv_mutex_t mutex; /* protects the following fields */
 	struct {
 		struct rpc_call *rpc;
 		enum service_method method;
@@ -40,7 +40,7 @@ struct control_uv {
 	bool stopped;
 };
 
-/* Any thread. */
+/* Wakes the loop, from any thread. */
 static void wake(void *user)
 {
 	struct control_uv *c = user;
@@ -48,7 +48,7 @@ static void wake(void *user)
 	uv_async_send(&c->async);
 }
 
-/* On a thread of the module. */
+/* Takes a new call, on a thread of the module. */
 static void on_call(void *user, struct rpc_call *rpc)
 {
 	const struct control_method *m = user;
@@ -68,8 +68,8 @@ static void on_call(void *user, struct rpc_call *rpc)
 	else if (stopped)
 		c->rpc->call_end(rpc, RPC_CODE_UNAVAILABLE, "this reducer has stopped", NULL, 0);
 	else
-		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED,
-				 "this reducer answers as many calls as it may at the same time", NULL, 0);
+		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached",
+				 NULL, 0);
 }
 
 static void call_free(struct control_uv *c, struct control_call *call, enum rpc_code code, const char *why)
@@ -83,7 +83,7 @@ static void call_free(struct control_uv *c, struct control_call *call, enum rpc_
 	free(call);
 }
 
-/* All that can be done for a call now; it may be gone afterwards. */
+/* Continues a call as far as possible. May free it. */
 static void advance(struct control_uv *c, struct control_call *call)
 {
 	struct service_out out;
@@ -198,7 +198,7 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 		c->methods[i] = (struct control_method){c, i};
 	rc = uv_mutex_init(&c->mutex);
 	if (rc) {
-		rc = rs_fail(e, RS_ENOMEM, "a mutex cannot be made: %s", uv_strerror(rc));
+		rc = rs_fail(e, RS_ENOMEM, "cannot create a mutex: %s", uv_strerror(rc));
 		goto free_control;
 	}
 	c->service = service_new(&so);
@@ -208,7 +208,7 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 	}
 	rc = uv_async_init(loop, &c->async, on_async);
 	if (rc) {
-		rc = rs_fail(e, RS_EIO, "an event cannot be made: %s", uv_strerror(rc));
+		rc = rs_fail(e, RS_EIO, "cannot create an event: %s", uv_strerror(rc));
 		goto free_service;
 	}
 	c->async.data = c;

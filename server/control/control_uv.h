@@ -9,19 +9,19 @@
 
 struct control_uv;
 
-/* opt's wake is the driver's own, and not looked at. Errors: RS_ENOMEM, RS_EIO. */
+/* Creates the service; opt->wake is ignored. Errors: RS_ENOMEM, RS_EIO. */
 int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_api *rpc,
 		   const struct service_options *opt, struct rs_err *e);
-/* What a server of the module is to be started with. */
+/* Fills the methods with which the gRPC server has to be started. */
 void control_uv_methods(struct control_uv *c, struct rpc_method methods[SERVICE_METHODS]);
-/* For service_status, service_happened and service_draining. */
+/* Returns the service, for service_status, service_event_added and service_draining. */
 struct service *control_uv_service(struct control_uv *c);
-/* Ends all calls, after what they have yet to tell, if their readers take it at once; calls from now on are refused.
- * Before the module's server is stopped. */
+/* Ends all calls, after the messages that their clients accept at once, and refuses new calls. To be called before the
+ * gRPC server is stopped. */
 void control_uv_stop(struct control_uv *c);
-/* After the module's server was stopped: closes its handle, which closes with the loop. */
+/* Closes the handle, after the gRPC server was stopped. It closes with the loop. */
 void control_uv_close(struct control_uv *c);
-/* After the loop has ended. */
+/* Frees the service, after the loop has ended. */
 void control_uv_free(struct control_uv *c);
 
 #endif

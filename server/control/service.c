@@ -24,30 +24,30 @@ const struct service_method_info service_methods[SERVICE_METHODS] = {
     [SERVICE_WATCH] = {HEALTH "Watch", "Watch", RIGHT_NONE},
 };
 
-/* What a call is about; in words of its request. */
+/* One call, with the fields of its request. Invariant: `code` is RPC_CODE_OK unless the call is refused. */
 struct service_call {
 	struct service_call *next, **at;
 	struct service *service;
 	enum service_method method;
 	enum rpc_code code; /* refused: not RPC_CODE_OK */
 	struct rs_err why;
-	struct service_bytes answer; /* to be sent next */
-	bool answered;               /* it is the last one */
-	bool placed;                 /* it counts, see struct service */
+	struct service_bytes answer; /* sent next */
+	bool answered;               /* `answer` is the last message */
+	bool placed;                 /* it is counted in controls_n or watches_n */
 	char name[CONTROL_JOB];      /* STATUS, EVENTS: only this job; CHECK, WATCH: the service */
 	bool without_ranks;          /* STATUS */
-	uint64_t next_event, until;  /* EVENTS: from .. to, the last one not included */
-	int told;                    /* WATCH: the status it was told last; 0: none */
+	uint64_t next_event, until;  /* EVENTS: number of the next event; the first number not to send */
+	int last_health;             /* WATCH: the last health sent; 0: none */
 };
 
-/* Invariant: controls_n and watches_n count the calls in the list that are placed: those that have shown the right they
- * need, and those that watch health. A check of health is answered as it comes, and takes no place. */
+/* Invariant: controls_n and watches_n count the calls in the list with `placed`: calls with the right that they
+ * require, and watches of health. A check of health is answered at once and is not counted. */
 struct service {
 	struct service_options opt;
 	struct auth_secret read, admin;
 	struct service_call *calls; /* the newest first */
 	unsigned controls_n, watches_n;
-	bool collecting; /* a status was asked for */
+	bool collecting; /* a status was requested */
 	bool draining, stopping;
 };
 
@@ -85,12 +85,12 @@ void service_tokens(struct service *s, struct service_token read, struct service
 
 bool service_is_local(const char *address)
 {
-	struct rs_end end;
+	struct rs_endpoint end;
 
-	return rs_end_of_text(&end, address) && rs_end_is_loopback(&end);
+	return rs_endpoint_of_text(&end, address) && rs_endpoint_is_loopback(&end);
 }
 
-/* "Bearer TOKEN" carries this token. */
+/* Returns true if the header is "Bearer TOKEN" with this token. */
 static bool is_token(const char *authorization, const struct auth_secret *token)
 {
 	static const char scheme[] = "Bearer ";
@@ -102,7 +102,7 @@ static bool is_token(const char *authorization, const struct auth_secret *token)
 	return strlen(given) == token->len && CRYPTO_memcmp(given, token->bytes, token->len) == 0;
 }
 
-/* May this peer call a method that needs this right? */
+/* Checks that a client has the right that a method requires. */
 static enum rpc_code authorize(const struct service *s, enum service_right right, const struct service_peer *peer,
 			       struct rs_err *e)
 {
@@ -114,18 +114,21 @@ static enum rpc_code authorize(const struct service *s, enum service_right right
 	if (!token->len) {
 		if (service_is_local(peer->address))
 			return RPC_CODE_OK;
-		rs_fail(e, RS_EREFUSED, "this reducer has no %s, so that only processes on its own machine may do this",
+		rs_fail(e, RS_EREFUSED,
+			"permission denied: this reducer has no %s, so only processes on its own machine may do this",
 			file);
 		return RPC_CODE_PERMISSION_DENIED;
 	}
 	if (is_token(peer->authorization, &s->read)) {
-		rs_fail(e, RS_EREFUSED, "the token is this reducer's security.read_token: this needs its %s", file);
+		rs_fail(e, RS_EREFUSED,
+			"permission denied: the token is that of security.read_token, and this requires that of %s",
+			file);
 		return RPC_CODE_PERMISSION_DENIED;
 	}
 	if (peer->authorization)
-		rs_fail(e, RS_EREFUSED, "the token is not the one in this reducer's %s", file);
+		rs_fail(e, RS_EREFUSED, "permission denied: the token is not that of this reducer's %s", file);
 	else
-		rs_fail(e, RS_EREFUSED, "this needs the token in this reducer's %s, and none came", file);
+		rs_fail(e, RS_EREFUSED, "permission denied: send the token from %s (reductionctl --token FILE)", file);
 	return RPC_CODE_UNAUTHENTICATED;
 }
 
@@ -135,7 +138,7 @@ static void refuse(struct service_call *c, enum rpc_code code, const char *why)
 	rs_fail(&c->why, RS_EREFUSED, "%s", why);
 }
 
-/* The last message of a call. */
+/* Sets the last message of a call. */
 static void answer(struct service_call *c, struct service_bytes bytes)
 {
 	if (bytes.at) {
@@ -146,7 +149,7 @@ static void answer(struct service_call *c, struct service_bytes bytes)
 	}
 }
 
-/* A name that a request asks for; false: no job or service has it. */
+/* Stores the name of a job or service. Returns false if it is longer than any name. */
 static bool take_name(struct service_call *c, const char *name)
 {
 	if (strlen(name) >= sizeof c->name)
@@ -155,7 +158,7 @@ static bool take_name(struct service_call *c, const char *name)
 	return true;
 }
 
-/* Who serves under this name? 0: nobody. */
+/* Returns the health of a service; 0: there is none of this name. */
 static int health(const struct service *s, const char *name)
 {
 	bool well = !s->stopping;
@@ -174,11 +177,11 @@ static void begin_status(struct service_call *c, const ProtobufCMessage *request
 	struct service *s = c->service;
 
 	if (!take_name(c, m->job)) {
-		refuse(c, RPC_CODE_INVALID_ARGUMENT, "a name of a job is shorter");
+		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the name of the job is too long");
 		return;
 	}
 	c->without_ranks = m->without_ranks;
-	/* who comes while one is being made gets the same one: however many ask, lanes are asked once */
+	/* calls that come meanwhile get the same status, so the lanes are asked once */
 	if (!s->collecting) {
 		s->collecting = true;
 		s->opt.collect(s->opt.ctx);
@@ -211,7 +214,7 @@ static void begin_events(struct service_call *c, const ProtobufCMessage *request
 	const struct events *events = c->service->opt.events;
 
 	if (!take_name(c, m->job)) {
-		refuse(c, RPC_CODE_INVALID_ARGUMENT, "a name of a job is shorter");
+		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the name of the job is too long");
 		return;
 	}
 	c->next_event = m->from || m->past_only ? m->from : events->next;
@@ -223,7 +226,7 @@ static void begin_health(struct service_call *c, const ProtobufCMessage *request
 	const Grpc__Health__V1__HealthCheckRequest *m = (const Grpc__Health__V1__HealthCheckRequest *)request;
 
 	if (!take_name(c, m->service))
-		strcpy(c->name, "?"); /* as any other name that is nobody's */
+		strcpy(c->name, "?"); /* like every other unknown name */
 	if (c->method == SERVICE_WATCH)
 		return;
 	if (health(c->service, c->name))
@@ -258,7 +261,9 @@ static void leave_place(struct service_call *c)
 	c->placed = false;
 }
 
-/* Nobody needs a right to watch health, so anybody could keep probes out for good. */
+/* Ends the oldest watch to make room. Watches require no right, so otherwise any client could block health probes
+ * forever.
+ */
 static void end_oldest_watch(struct service *s)
 {
 	struct service_call *oldest = NULL;
@@ -268,7 +273,7 @@ static void end_oldest_watch(struct service *s)
 			oldest = c;
 	leave_place(oldest);
 	refuse(oldest, RPC_CODE_RESOURCE_EXHAUSTED,
-	       "as many watch this reducer's health as may: the place goes to a newer call");
+	       "the limit of health watches (64) is reached: a newer call replaces this one");
 	s->opt.wake(s->opt.wake_ctx);
 }
 
@@ -284,7 +289,7 @@ static void take_place(struct service_call *c)
 	++*places(s, c->method);
 }
 
-/* Before anything of the request is looked at. */
+/* Checks the rights and limits of a call, before its request is parsed. */
 static void admit(struct service_call *c, const struct service_peer *peer, size_t len)
 {
 	struct service *s = c->service;
@@ -300,9 +305,9 @@ static void admit(struct service_call *c, const struct service_peer *peer, size_
 	if (s->stopping)
 		refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
 	else if (info->right != RIGHT_NONE && s->controls_n == SERVICE_CALLS_MAX)
-		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer answers as many calls as it may at the same time");
+		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached");
 	else if (len > SERVICE_REQUEST_MAX)
-		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the request is longer than any that is understood");
+		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the request is longer than 4096 bytes");
 	else
 		take_place(c);
 }
@@ -329,7 +334,7 @@ struct service_call *service_begin(struct service *s, enum service_method method
 	if (m)
 		begins[method].begin(c, m);
 	else
-		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the request is no message of the type that this method takes");
+		refuse(c, RPC_CODE_INVALID_ARGUMENT, "the request is not a message of the type of this method");
 	if (m)
 		protobuf_c_message_free_unpacked(m, NULL);
 	return c;
@@ -353,7 +358,7 @@ static enum service_step end(const struct service_call *c, struct service_out *r
 	return SERVICE_END;
 }
 
-/* No memory: the call ends, as others may have more. */
+/* Returns the step for a message. Without memory the call ends. */
 static enum service_step send_out(struct service_call *c, struct service_bytes bytes, struct service_out *ret)
 {
 	if (!bytes.at) {
@@ -364,7 +369,7 @@ static enum service_step send_out(struct service_call *c, struct service_bytes b
 	return SERVICE_SEND;
 }
 
-/* Does an event belong to a job? */
+/* Returns true if an event belongs to a job. */
 static bool names_job(const struct event *ev, const char *job)
 {
 	const char *at = ev->text;
@@ -400,8 +405,8 @@ static enum service_step next_health(struct service_call *c, struct service_out 
 
 	if (!now)
 		now = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
-	if (now != c->told) {
-		c->told = now;
+	if (now != c->last_health) {
+		c->last_health = now;
 		return send_out(c, service_pack_health(now), ret);
 	}
 	if (!c->service->stopping)
@@ -452,7 +457,7 @@ void service_status(struct service *s, struct status *st)
 	s->opt.wake(s->opt.wake_ctx);
 }
 
-void service_happened(struct service *s)
+void service_event_added(struct service *s)
 {
 	if (s->calls)
 		s->opt.wake(s->opt.wake_ctx);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services without their transport: calls come in as bytes, with what is known of who calls;
- * messages and a status go out when they are there. A driver (control_uv.c) does with each call what service_next says,
- * again whenever it could send the last message or wake() was called. Nothing here waits for a reader: a call holds no
- * message but the one that it was just given, and events that a slow reader has not taken in time are gone for it.
+/* The control and health services without their transport. A call comes in as bytes, with the address and token of its
+ * client; messages and a status go out. A driver (control_uv.c) follows the steps of service_next for each call, again
+ * when the last message was sent or wake() was called. Nothing here waits for a client: a call holds at most one
+ * message, and a client that is too slow misses events.
  *
- * The happy path of a call is: service_begin -> (WAIT, SEND)... -> END -> service_call_free. Failure modes: no right to
- * it, a request that is none, too many calls at once: END with a code and a sentence. One thread owns it. */
+ * The happy path of a call is: service_begin -> (WAIT, SEND)... -> END -> service_call_free. Failure modes: the client
+ * lacks the right, the request is malformed, or there are too many calls: END with a code and a sentence. One thread
+ * owns the services. */
 #ifndef RS_SERVER_CONTROL_SERVICE_H
 #define RS_SERVER_CONTROL_SERVICE_H
 
@@ -24,34 +25,37 @@ enum service_method {
 };
 
 enum {
-	SERVICE_CALLS_MAX = 64,     /* under way at the same time, of those who have the right to them */
-	SERVICE_WATCHES_MAX = 64,   /* and of those who watch health, which needs none: the oldest makes room */
+	SERVICE_CALLS_MAX = 64, /* calls at the same time of methods that require a right */
+	SERVICE_WATCHES_MAX =
+	    64, /* health watches at the same time, which require none: a new one replaces the oldest */
 	SERVICE_REQUEST_MAX = 4096, /* bytes */
-	SERVICE_RESULT = 256,       /* bytes of what a reload tells */
+	SERVICE_RESULT = 256,       /* bytes of the result of a reload */
 };
 
 enum service_right { RIGHT_NONE, RIGHT_READ, RIGHT_ADMIN };
 
-/* Paths as gRPC writes them, and what a caller needs; indexed by enum service_method. */
+/* The path and name of a method, and the right that it requires. */
 struct service_method_info {
 	const char *path, *name;
 	enum service_right right;
 };
+/* Indexed by enum service_method. */
 extern const struct service_method_info service_methods[SERVICE_METHODS];
 
-/* Secrets of those who may call; len 0: there is none, and processes on this machine have the right. Who may steer may
- * also read. */
+/* A token. The admin token gives the right to read as well. len 0: there is no token, and processes on this machine
+ * have the right. */
 struct service_token {
 	const uint8_t *bytes;
 	uint32_t len;
 };
 
-/* Who calls. Borrowed for service_begin. */
+/* The client of a call. Borrowed for service_begin. */
 struct service_peer {
 	const char *address;       /* "10.0.0.3:4711" */
-	const char *authorization; /* the header; NULL: there was none */
+	const char *authorization; /* the header; NULL: none */
 };
 
+/* The answer of a drain. */
 struct service_drained {
 	uint32_t jobs, left_ms;
 	bool already;
@@ -59,18 +63,18 @@ struct service_drained {
 
 struct service_options {
 	const struct events *events;
-	/* Does what SIGTERM does; timeout_ms 0: as configured. */
+	/* Drains as SIGTERM does; timeout_ms 0: as configured. */
 	void (*drain)(void *ctx, uint32_t timeout_ms, struct service_drained *ret);
-	/* Does what SIGHUP does. RS_OK: *result says what came of it. */
+	/* Reloads as SIGHUP does. RS_OK: `result` is a sentence. */
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
-	/* Asks for a status; service_status follows, not from within this call. */
+	/* Requests a status. service_status() follows, not from within this call. */
 	void (*collect)(void *ctx);
-	/* Somebody has the right to what he called, which needs one. */
+	/* A client has called a method that requires a right, and has the right. */
 	void (*granted)(void *ctx, const struct service_peer *peer);
-	/* Somebody has no right to what he called; for the log. */
+	/* Logs that a client lacks the right to the method that it called. */
 	void (*denied)(void *ctx, const struct service_peer *peer, const char *method, const char *why);
 	void *ctx;
-	/* Calls that were told to WAIT may have something now. May be called from any of the functions below. */
+	/* Calls with the step WAIT may continue. Any of the functions below may call it. */
 	void (*wake)(void *wake_ctx);
 	void *wake_ctx;
 };
@@ -79,44 +83,46 @@ struct service;
 struct service_call;
 
 enum service_step {
-	SERVICE_WAIT, /* nothing yet */
-	SERVICE_SEND, /* a message */
-	SERVICE_END,  /* over */
+	SERVICE_WAIT, /* nothing to do until wake() */
+	SERVICE_SEND, /* send a message */
+	SERVICE_END,  /* end the call */
 };
 
+/* The content of a step. */
 struct service_out {
 	uint8_t *message; /* SEND: the caller frees it */
 	size_t len;
 	enum rpc_code code; /* END */
-	const char *why;    /* END: a sentence, until service_call_free; "" with RPC_CODE_OK */
+	const char *why;    /* END: a sentence, valid until service_call_free; "" with RPC_CODE_OK */
 };
 
-/* NULL: no memory. */
+/* Creates the services. NULL: no memory. */
 struct service *service_new(const struct service_options *opt);
-/* All calls have been freed. */
+/* Frees the services, after all calls. */
 void service_free(struct service *s);
-/* Copied. */
+/* Sets the tokens, which are copied. */
 void service_tokens(struct service *s, struct service_token read, struct service_token admin);
 
-/* A call begins. NULL: no memory. */
+/* Starts a call. NULL: no memory. */
 struct service_call *service_begin(struct service *s, enum service_method method, const struct service_peer *peer,
 				   const void *request, size_t len);
+/* Returns the next step of a call. */
 enum service_step service_next(struct service_call *c, struct service_out *ret);
-/* True when the service has ended the call itself: *ret says so as with SERVICE_END, and what was to be sent is not to
- * be waited for. */
+/* Returns true if the service has ended the call itself, with *ret as of SERVICE_END. The driver then does not wait
+ * until the last message is sent. */
 bool service_cut_off(const struct service_call *c, struct service_out *ret);
 void service_call_free(struct service_call *c);
 
-/* What collect() asked for. The service owns st; NULL: there was no memory for it. */
+/* Delivers the status that collect() requested. The service owns st; NULL: no memory. */
 void service_status(struct service *s, struct status *st);
-/* Something has happened: there are new events. */
-void service_happened(struct service *s);
-/* No new jobs are taken: health says so. */
+/* Says that there are new events. */
+void service_event_added(struct service *s);
+/* Says that no new jobs are taken, which the health service then reports. */
 void service_draining(struct service *s);
-/* The reducer ends: calls end as soon as they have sent what there is. */
+/* Ends all calls when they have sent their messages, because the reducer ends. */
 void service_stop(struct service *s);
 
-/* Is the numeric address one of this machine's own, as "127.0.0.1:80" and "[::1]:80" are? */
+/* Returns true for a loopback address, such as "127.0.0.1:80" or "[::1]:80". */
 bool service_is_local(const char *address);
 
 #endif

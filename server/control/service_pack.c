@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message of protobuf-c with all that it points to; taken from one block, for a status of thousands of ranks. */
+/* One block of memory for a protobuf-c message and everything that it points to: a status has thousands of ranks. */
 struct block {
 	char *at;
 	size_t used, size;
@@ -25,7 +25,7 @@ static struct service_bytes pack(const ProtobufCMessage *m)
 {
 	struct service_bytes b = {.len = protobuf_c_message_get_packed_size(m)};
 
-	/* one more, so that an empty message has an address too */
+	/* one more, so that an empty message is not NULL */
 	b.at = malloc(b.len + 1);
 	if (b.at)
 		protobuf_c_message_pack(m, b.at);
@@ -92,7 +92,7 @@ static Reduction__V1__RankStatus *rank_message(struct block *b, unsigned rank, c
 	return m;
 }
 
-/* For whom the others wait most. */
+/* Names the rank for which the others wait most. */
 static void name_latest(Reduction__V1__JobStatus *m, const struct status_job *job, uint32_t second_ms)
 {
 	uint64_t most = 0;
@@ -152,7 +152,7 @@ static bool is_wanted(const struct status_job *job, const char *name)
 	return !name || !name[0] || strcmp(job->name, name) == 0;
 }
 
-/* Bytes of the block for all of it. */
+/* Returns the bytes of the block for a status. */
 static size_t block_size(const struct status *st, const char *job, bool without_ranks)
 {
 	enum { EACH = 16 * 2 + sizeof(Reduction__V1__Traffic) + sizeof(void *) };

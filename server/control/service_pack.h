@@ -8,13 +8,13 @@
 
 #include <stddef.h>
 
-/* Bytes of a message; owned by whoever gets it. at is NULL when there was no memory. */
+/* The bytes of a message; the caller frees `at`. NULL: no memory. */
 struct service_bytes {
 	uint8_t *at;
 	size_t len;
 };
 
-/* job: of that name alone; NULL or empty: all. */
+/* Each function packs one message. job: the only job of the status; NULL or empty: all jobs. */
 struct service_bytes service_pack_status(const struct status *st, const char *job, bool without_ranks);
 struct service_bytes service_pack_event(const struct event *ev);
 struct service_bytes service_pack_drained(uint32_t jobs, uint32_t left_ms, bool already);

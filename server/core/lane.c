@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/core/stripe.h"
+/* The lane and its sessions: created, started, watched by the clock, closed. */
+#include "server/core/lane.h"
 
-#include "proto/control.h"
+#include "server/core/report.h"
+#include "server/core/stripe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,13 @@ void lane_free(struct lane *l)
 	free(l);
 }
 
+static void session_release(struct session *s)
+{
+	XXH3_freeState(s->sum);
+	free(s->results);
+	free(s);
+}
+
 static struct session *session_new(struct stripe *st, const struct session_params *sp)
 {
 	struct session *s = calloc(1, sizeof *s);
@@ -59,13 +68,6 @@ static struct session *session_new(struct stripe *st, const struct session_param
 		return s;
 	session_release(s);
 	return NULL;
-}
-
-void session_release(struct session *s)
-{
-	XXH3_freeState(s->sum);
-	free(s->results);
-	free(s);
 }
 
 int lane_attach(struct lane *l, struct session **ret, const struct stripe_params *p, const struct session_params *sp,
@@ -89,30 +91,30 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	}
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = now_ms;
-	s->owes_view = st->view_number > 0;
+	s->view_due = st->view_number > 0;
 	st->sessions[s->rank] = s;
 	st->attached++;
 	*ret = s;
 	return RS_OK;
 }
 
-static void tell_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
+static void lane_post_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
 {
 	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
 
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
-static void stripe_start(struct stripe *st, uint64_t processes)
+static void lane_start_stripe(struct stripe *st, uint64_t processes)
 {
 	struct rs_err why;
 
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		if (st->sessions[r] && !st->sessions[r]->draining && !st->sessions[r]->lost)
 			continue;
-		/* it went while the registry's word was on its way here */
-		rs_fail(&why, stripe_loss(st), "rank %u was lost while the job was starting", r);
-		tell_lost(st, r, &why);
+		/* the rank was lost after the registry had decided to start the job */
+		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
+		lane_post_lost(st, r, &why);
 		stripe_fail(st, &why);
 		return;
 	}
@@ -128,22 +130,21 @@ void lane_start(struct lane *l, uint64_t job, uint64_t processes)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next)
 		if (st->p.job == job && !st->ended)
-			stripe_start(st, processes);
+			lane_start_stripe(st, processes);
 }
 
-/* No control frame waits to be sent. */
-static bool session_all_said(const struct session *s)
+static bool session_controls_sent(const struct session *s)
 {
 	return s->control_off == s->control_len;
 }
 
-void lane_tell(struct lane *l, uint64_t job, const void *frame, size_t len)
+void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (st->p.job != job)
 			continue;
 		for (unsigned r = 0; r < st->p.world_size; r++)
-			if (st->sessions[r] && !st->sessions[r]->draining && session_all_said(st->sessions[r]))
+			if (st->sessions[r] && !st->sessions[r]->draining && session_controls_sent(st->sessions[r]))
 				session_queue(st->sessions[r], frame, len);
 	}
 }
@@ -176,21 +177,21 @@ static void session_tick(struct session *s, uint64_t now_ms)
 		session_lost(s, why);
 		return;
 	}
-	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_all_said(s))
+	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_controls_sent(s))
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 }
 
 void lane_tick(struct lane *l, uint64_t now_ms)
 {
-	/* when this process was itself stopped for long, the silence was ours and not the workers' */
+	/* after a long stop of this process itself, the silence says nothing about the workers */
 	bool slept = now_ms - l->ticked_ms > LANE_TICK_MS + l->opt.detect_ms / 2 && l->ticked_ms;
 
 	l->ticked_ms = l->now_ms = now_ms;
 	if (now_ms - l->rolled_ms >= LANE_SECOND_MS)
-		lane_roll(l, now_ms);
+		lane_count_second(l, now_ms);
 	for (struct stripe *st = l->stripes; st; st = st->next) {
 		if (slept)
-			stripe_watch_again(st);
+			stripe_watch_restart(st);
 		stripe_watch_late(st, now_ms);
 		for (unsigned r = 0; r < st->p.world_size; r++) {
 			struct session *s = st->sessions[r];
@@ -204,12 +205,12 @@ void lane_tick(struct lane *l, uint64_t now_ms)
 	}
 }
 
-enum lane_came lane_came(struct lane *l)
+enum lane_arrivals lane_arrivals(struct lane *l)
 {
-	enum lane_came came = l->came;
+	enum lane_arrivals arrived = l->arrived;
 
-	l->came = LANE_CAME_NOTHING;
-	return came;
+	l->arrived = LANE_ARRIVED_NOTHING;
+	return arrived;
 }
 
 struct session *lane_next_ready(struct lane *l)
@@ -234,7 +235,7 @@ void session_lost(struct session *s, const char *reason)
 {
 	struct stripe *st = s->stripe;
 	struct rs_err why;
-	char who[160];
+	char name[160];
 
 	if (s->lost)
 		return;
@@ -242,7 +243,50 @@ void session_lost(struct session *s, const char *reason)
 	session_ready(s);
 	if (s->draining || !st->running)
 		return;
-	rs_fail(&why, stripe_loss(st), "%s was lost: %s", stripe_who(st, s->rank, who, sizeof who), reason);
-	tell_lost(st, s->rank, &why);
+	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
+		reason);
+	lane_post_lost(st, s->rank, &why);
 	stripe_fail(st, &why);
+}
+
+bool session_closed(const struct session *s)
+{
+	return s->lost;
+}
+
+/* Removes a session from the list of ready sessions. */
+static void lane_remove_ready(struct lane *l, struct session *s)
+{
+	struct session **at = &l->ready_head, *tail = NULL;
+
+	if (!s->ready)
+		return;
+	while (*at != s) {
+		tail = *at;
+		at = &tail->ready_next;
+	}
+	*at = s->ready_next;
+	if (l->ready_tail == s)
+		l->ready_tail = tail;
+}
+
+void session_free(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct lane *l = st->owner;
+	struct lane_event ev = {
+	    .type = LANE_CLOSED, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->departed};
+
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		while (s->streams[p].results_n)
+			session_pop_result(s, &s->streams[p]);
+	lane_remove_ready(l, s);
+	lane_count_add(&l->closed, &s->count);
+	st->stable_waiters -= s->waits_stable;
+	st->sessions[s->rank] = NULL;
+	st->attached--;
+	session_release(s);
+	if (!st->attached)
+		stripe_free(st);
+	l->opt.event(l->opt.ctx, &ev);
 }

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static struct lane_count difference(const struct lane_count *a, const struct lane_count *b)
+static struct lane_count report_difference(const struct lane_count *a, const struct lane_count *b)
 {
 	return (struct lane_count){
 	    .bytes_in = a->bytes_in - b->bytes_in,
@@ -16,7 +16,7 @@ static struct lane_count difference(const struct lane_count *a, const struct lan
 	};
 }
 
-void lane_roll(struct lane *l, uint64_t now_ms)
+void lane_count_second(struct lane *l, uint64_t now_ms)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next)
 		for (unsigned r = 0; r < st->p.world_size; r++) {
@@ -24,14 +24,14 @@ void lane_roll(struct lane *l, uint64_t now_ms)
 
 			if (!s)
 				continue;
-			s->second = difference(&s->count, &s->mark);
-			s->mark = s->count;
+			s->second = report_difference(&s->count, &s->second_start);
+			s->second_start = s->count;
 		}
 	l->second_ms = l->rolled_ms ? (uint32_t)(now_ms - l->rolled_ms) : 0;
 	l->rolled_ms = now_ms;
 }
 
-static uint32_t since(uint64_t then_ms, uint64_t now_ms)
+static uint32_t report_since(uint64_t then_ms, uint64_t now_ms)
 {
 	uint64_t ms = now_ms > then_ms ? now_ms - then_ms : 0;
 
@@ -52,8 +52,9 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .total = s->count,
 		    .second = s->second,
 		    .outstanding = s->outstanding,
-		    .silent_ms = since(s->last_rx_ms, now_ms),
-		    .missing_ms = oldest && stripe_misses(st, oldest, r) ? since(oldest->begun_ms, now_ms) : 0,
+		    .silent_ms = report_since(s->last_rx_ms, now_ms),
+		    .missing_ms =
+			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,
 		};
 		lane_count_add(&report->total, &s->count);
 		lane_count_add(&report->second, &s->second);
@@ -72,7 +73,7 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions);
 	if (!report)
 		return NULL;
-	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->gone};
+	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->closed};
 	report->stripes = (struct lane_report_stripe *)(report + 1);
 	report->sessions = (struct lane_report_session *)(report->stripes + stripes);
 	for (const struct stripe *st = l->stripes; st; st = st->next) {

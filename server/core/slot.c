@@ -5,29 +5,29 @@
 
 size_t slot_acc_size(const struct slot *s)
 {
-	return s->of.op == FRAME_OP_BROADCAST ? rs_dtype_size(s->of.dtype) : rs_acc_size(s->of.dtype);
+	return s->header.op == FRAME_OP_BROADCAST ? rs_dtype_size(s->header.dtype) : rs_acc_size(s->header.dtype);
 }
 
 struct slot_input slot_input_of(const struct slot *s, bool wide)
 {
-	size_t size = wide ? sizeof(float) : rs_dtype_size(s->of.dtype);
+	size_t size = wide ? sizeof(float) : rs_dtype_size(s->header.dtype);
 
 	return (struct slot_input){.size = size, .direct = size == slot_acc_size(s)};
 }
 
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide)
 {
-	unsigned dtype = wide ? RS_FLOAT32 : s->of.dtype;
+	unsigned dtype = wide ? RS_FLOAT32 : s->header.dtype;
 	size_t size = rs_dtype_size(dtype), acc_size = slot_acc_size(s);
 	uint32_t overlap = s->filled - pos < n ? s->filled - pos : n;
 
-	/* a broadcast never overlaps: only the root's bytes come here */
+	/* a broadcast never overlaps, since only the root sends bytes */
 	if (overlap)
-		k->reduce[s->of.op][dtype](s->acc + pos * acc_size, src, overlap);
+		k->reduce[s->header.op][dtype](s->acc + pos * acc_size, src, overlap);
 	if (overlap == n)
 		return;
 	src = (const uint8_t *)src + overlap * size;
-	if (s->of.op == FRAME_OP_BROADCAST)
+	if (s->header.op == FRAME_OP_BROADCAST)
 		memcpy(s->acc + s->filled * acc_size, src, (n - overlap) * size);
 	else
 		k->load[dtype](s->acc + s->filled * acc_size, src, n - overlap);
@@ -44,9 +44,9 @@ void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, uns
 	}
 }
 
-void slot_ask(struct slot *s, uint64_t stable)
+void slot_encode_fetch(struct slot *s, uint64_t stable)
 {
-	struct frame f = s->of;
+	struct frame f = s->header;
 
 	f.type = FRAME_FETCH;
 	f.flags = 0;
@@ -56,9 +56,9 @@ void slot_ask(struct slot *s, uint64_t stable)
 	frame_encode(&f, s->head);
 }
 
-void slot_finish_known(struct slot *s, uint64_t stable, bool checksum)
+void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 {
-	struct frame f = s->of;
+	struct frame f = s->header;
 
 	s->result_len = s->elems * (uint32_t)rs_dtype_size(f.dtype);
 	f.type = FRAME_RESULT;
@@ -77,11 +77,11 @@ void slot_finish_known(struct slot *s, uint64_t stable, bool checksum)
 
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum)
 {
-	const struct frame f = s->of;
+	const struct frame f = s->header;
 
 	if (f.op == RS_AVG && s->elems)
 		k->divide[rs_dtype_is_half(f.dtype) ? RS_FLOAT32 : f.dtype](s->acc, processes, s->elems);
 	if (f.op != FRAME_OP_BROADCAST && rs_dtype_is_half(f.dtype) && s->elems)
 		k->store[f.dtype](s->acc, s->acc, s->elems);
-	slot_finish_known(s, stable, checksum);
+	slot_encode_result(s, stable, checksum);
 }

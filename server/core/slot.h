@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slot: one chunk being reduced, from its first contribution to the last byte of its result on the wire. */
+/* A slot: one chunk that is being summed, from its first contribution to the last sent byte of its result. */
 #ifndef RS_SERVER_CORE_SLOT_H
 #define RS_SERVER_CORE_SLOT_H
 
@@ -13,67 +13,77 @@
 
 enum { SLOT_SETS = 4 }; /* bit sets of a slot */
 
-/* Invariant: filled <= elems; contributed <= world; combined <= contributed; a slot with contributed == world has its
- * result in acc and `unsent` ranks that have not got it yet. */
+/* Invariant: filled <= elems; contributed <= world size; combined <= contributed. If contributed equals the world size,
+ * acc contains the result, and `unsent` ranks do not have it yet. */
 struct slot {
-	struct slot *next;    /* in its hash bucket, or in the free list */
-	struct frame of;      /* what is being reduced: the first contribution's header */
-	unsigned first_rank;  /* whose header `of` is */
-	uint64_t nth;         /* how many chunks of its priority each rank sends before it */
-	uint64_t begun_ms;    /* when the first contribution began */
+	struct slot *next;    /* in its chain of the table, or in the free list */
+	struct frame header;  /* of the first contribution */
+	unsigned first_rank;  /* the rank that sent it */
+	uint64_t order;       /* number of chunks of its priority that each rank sends before it */
+	uint64_t started_ms;  /* time at which the first contribution started */
 	uint32_t elems;       /* elements of this chunk */
-	uint32_t filled;      /* accumulator elements that hold something; later contributions are added up to here */
+	uint32_t filled;      /* elements of the accumulator with a value; later contributions are added to these */
 	unsigned contributed; /* ranks whose contribution is complete */
-	unsigned combined;    /* deterministic: ranks 0..combined-1 are in the accumulator */
-	unsigned haves;       /* of them, ranks that have the result already */
-	bool fetching;        /* one of those, `fetch_from`, was asked for it */
+	unsigned combined;    /* deterministic: the accumulator contains ranks 0 to combined - 1 */
+	unsigned have_n;      /* ranks that sent HAVE: they have the result already */
+	bool fetching;        /* the rank `fetch_from` was asked for the result */
 	unsigned fetch_from;
-	bool closed;    /* all have contributed that will */
-	bool held;      /* the result is there, but not that of a chunk before it */
-	unsigned roots; /* broadcast: ranks that said they are the root */
-	unsigned root;  /* broadcast: the rank that did */
+	bool closed;    /* no further contribution is expected */
+	bool waiting;   /* the result is here and waits for the result of an earlier chunk */
+	unsigned roots; /* broadcast: number of ranks with the ROOT flag */
+	unsigned root;  /* broadcast: the rank with the ROOT flag */
 	unsigned unsent;
 	uint32_t result_len; /* bytes of the result's payload */
 	uint8_t *acc;        /* accumulator, then the result; 64-byte aligned */
-	uint8_t *stash;     /* deterministic: contribution of rank r at stash + (r - 1) * stride until it is its turn */
-	uint64_t *who;      /* bit r: rank r has begun its contribution */
-	uint64_t *complete; /* deterministic, bit r: rank r's contribution is complete */
-	uint64_t *wide;     /* deterministic, bit r: the stash of rank r holds float32 */
-	uint64_t *have;     /* bit r: rank r has the result already */
-	uint8_t head[FRAME_HEADER];      /* the result's header, shared by all ranks */
+	uint8_t *stash; /* deterministic: the contribution of rank r waits at stash + (r - 1) * stride for its turn */
+	uint64_t *started;               /* bit r: rank r has started its contribution */
+	uint64_t *complete;              /* deterministic, bit r: the contribution of rank r is complete */
+	uint64_t *wide;                  /* deterministic, bit r: the stash of rank r contains float32 */
+	uint64_t *have;                  /* bit r: rank r has the result already */
+	uint8_t head[FRAME_HEADER];      /* header of the result, the same for all ranks */
 	uint8_t head_root[FRAME_HEADER]; /* the same without payload, for the root of a broadcast */
 };
 
-/* What one contribution looks like in memory. */
+/* The memory layout of one contribution. */
 struct slot_input {
-	size_t size; /* bytes of an element on the wire */
-	bool direct; /* the accumulator has the same type: bytes may be received into it */
+	size_t size; /* bytes of an element on the network */
+	bool direct; /* the accumulator has the same type, so bytes may be received into it */
 };
 
-/* Bytes of an accumulator element of the operation (a broadcast accumulates nothing). */
+/* Returns the bytes of one accumulator element. A broadcast has no accumulation and keeps its own dtype. */
 size_t slot_acc_size(const struct slot *s);
+/* Returns the layout of a contribution; wide: its elements are float32. */
 struct slot_input slot_input_of(const struct slot *s, bool wide);
 
-/* n elements at src, which start at element pos of the chunk, go into the accumulator: added as far as it is filled,
- * stored beyond. pos <= filled. wide: src is float32. */
+/* Adds n elements at src to the accumulator, from element pos <= filled of the chunk on. Elements beyond `filled` are
+ * stored. wide: src contains float32. */
 void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const void *src, uint32_t n, bool wide);
 
-/* The contributions that rank order allows are combined (deterministic; rank 0 went straight into acc). */
+/* Deterministic: adds the complete contributions from the stash, as far as the order of ranks allows. The contribution
+ * of rank 0 is already in the accumulator. */
 void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, unsigned world);
 
-/* All have contributed: divides an average, rounds to the dtype in place and writes the result's headers. */
+/* Turns the sum of all contributions into the result: divides for an average, rounds to the dtype in place and encodes
+ * the headers. */
 void slot_finish(struct slot *s, const struct rs_kernels *k, uint64_t processes, uint64_t stable, bool checksum);
 
-/* The result of a chunk that some ranks had already is in acc, or all of them had it: writes the headers. */
-void slot_finish_known(struct slot *s, uint64_t stable, bool checksum);
+/* Encodes the headers of a result that is in acc, or that all ranks have already. */
+void slot_encode_result(struct slot *s, uint64_t stable, bool checksum);
 
-/* Writes the header of FETCH in place of the result's. */
-void slot_ask(struct slot *s, uint64_t stable);
+/* Encodes the header of FETCH in the place of the result's header. */
+void slot_encode_fetch(struct slot *s, uint64_t stable);
+
+/* Compares the identity of the chunk: operation and chunk index. */
+static inline bool slot_is(const struct slot *s, uint64_t seq, uint32_t chunk)
+{
+	return s->header.seq == seq && s->header.chunk == chunk;
+}
 
 static inline bool slot_bit(const uint64_t *set, unsigned r)
 {
 	return set[r / 64] >> (r % 64) & 1;
 }
+
 static inline void slot_bit_set(uint64_t *set, unsigned r)
 {
 	set[r / 64] |= UINT64_C(1) << (r % 64);

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that keep others waiting. Chunks have no clock of their own: a tick remembers the oldest chunk that is not
- * complete, and while later ticks find the same one, the time passes. After a second without progress the ranks that
- * have sent their part of it hear once a second for whom they wait. */
+/* Ranks that delay others. Chunks have no clock of their own: a tick remembers the oldest incomplete chunk, and the
+ * time passes while later ticks find the same one. After a second without progress, the ranks that have sent their
+ * part of it get a LATE frame each second. It names the ranks that they wait for. */
 #include "server/core/stripe.h"
 
 #include <string.h>
 
 enum { LATE_MS = 1000 }; /* before the first LATE, and between two */
 
-void stripe_watch_again(struct stripe *st)
-{
-	st->watch.slot = NULL;
-	st->waited_until_ms = st->owner->now_ms;
-}
-
-static bool is_older(const struct frame *a, const struct frame *b)
+static bool late_is_older(const struct frame *a, const struct frame *b)
 {
 	return a->seq < b->seq || (a->seq == b->seq && a->chunk < b->chunk);
 }
@@ -24,32 +18,32 @@ const struct slot *stripe_oldest(const struct stripe *st)
 	const struct slot *oldest = NULL;
 
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *s = st->buckets[i]; s; s = s->next)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
 			if (s->contributed < st->p.world_size && !s->closed &&
-			    (!oldest || is_older(&s->of, &oldest->of)))
+			    (!oldest || late_is_older(&s->header, &oldest->header)))
 				oldest = s;
 	return oldest;
 }
 
-/* Is it the chunk that was the oldest before? A slot may have been given to another chunk since. */
-static bool is_watched(const struct stripe_watch *w, const struct slot *oldest)
+/* Returns true if the oldest chunk is the same as before. Its slot may have got another chunk since. */
+static bool late_is_watched(const struct stripe_watch *w, const struct slot *oldest)
 {
-	return w->slot == oldest && w->seq == oldest->of.seq && w->chunk == oldest->of.chunk;
+	return w->slot == oldest && w->seq == oldest->header.seq && w->chunk == oldest->header.chunk;
 }
 
-bool stripe_misses(const struct stripe *st, const struct slot *slot, unsigned rank)
+bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank)
 {
 	const struct session *s = st->sessions[rank];
 
-	if (!slot_bit(slot->who, rank))
+	if (!slot_bit(slot->started, rank))
 		return true;
-	return s && s->left_in && s->mode != RX_CONTROL && s->slot == slot;
+	return s && s->payload_left && s->mode != RX_CONTROL && s->slot == slot;
 }
 
-static void name_missing(const struct stripe *st, struct control_late *late)
+static void late_name_missing(const struct stripe *st, struct control_late *late)
 {
 	for (unsigned r = 0; r < st->p.world_size; r++) {
-		if (!stripe_misses(st, st->watch.slot, r))
+		if (!stripe_is_missing(st, st->watch.slot, r))
 			continue;
 		if (late->missing_all++ == 0 && st->sessions[r])
 			memcpy(late->label, st->sessions[r]->label, sizeof late->label);
@@ -58,8 +52,8 @@ static void name_missing(const struct stripe *st, struct control_late *late)
 	}
 }
 
-/* The registry hears once of a chunk, the ranks once a second. */
-static void report_late(struct stripe *st, const struct control_late *late)
+/* Reports a late chunk to the registry, once for each chunk. */
+static void late_report(struct stripe *st, const struct control_late *late)
 {
 	struct lane_event ev = {.type = LANE_LATE,
 				.job = st->p.job,
@@ -75,7 +69,8 @@ static void report_late(struct stripe *st, const struct control_late *late)
 	st->owner->opt.event(st->owner->opt.ctx, &ev);
 }
 
-static void tell_late(struct stripe *st, uint64_t now_ms)
+/* Sends LATE to the ranks that wait, which happens once a second. */
+static void late_notify(struct stripe *st, uint64_t now_ms)
 {
 	uint64_t waited = now_ms - st->watch.since_ms;
 	struct control_late late = {.seq = st->watch.seq,
@@ -83,54 +78,55 @@ static void tell_late(struct stripe *st, uint64_t now_ms)
 	uint8_t payload[FRAME_CONTROL_MAX];
 	uint32_t len;
 
-	name_missing(st, &late);
+	late_name_missing(st, &late);
 	if (!late.missing_all)
 		return;
-	report_late(st, &late);
+	late_report(st, &late);
 	len = control_pack_late(payload, &late);
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		struct session *s = st->sessions[r];
 
-		/* one that does not read must not fill its queue, which the end has to fit into */
-		if (s && !s->draining && !s->lost && !s->parked && s->control_off == s->control_len &&
-		    !stripe_misses(st, st->watch.slot, r))
+		/* the queue of a peer that does not read must keep room for ABORT */
+		if (s && !s->draining && !s->lost && !s->paused && s->control_off == s->control_len &&
+		    !stripe_is_missing(st, st->watch.slot, r))
 			session_queue_frame(s, FRAME_LATE, payload, len);
 	}
 }
 
-static uint64_t counted_from(const struct stripe *st, const struct slot *slot)
+/* Returns the time from which waiting for this chunk is not counted yet. */
+static uint64_t late_counted_from(const struct stripe *st, const struct slot *slot)
 {
-	return slot->begun_ms > st->waited_until_ms ? slot->begun_ms : st->waited_until_ms;
+	return slot->started_ms > st->waited_until_ms ? slot->started_ms : st->waited_until_ms;
 }
 
-void stripe_count(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
+void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsigned rank, bool last)
 {
 	struct lane_count *c = &st->sessions[rank]->count;
 	uint64_t now_ms = st->owner->now_ms, from;
 
 	c->chunks++;
-	c->late_ms += now_ms - slot->begun_ms;
+	c->late_ms += now_ms - slot->started_ms;
 	if (!last)
 		return;
 	st->chunks++;
-	if (slot->of.seq >= st->operations)
-		st->operations = slot->of.seq + 1;
-	from = counted_from(st, slot);
+	if (slot->header.seq >= st->operations)
+		st->operations = slot->header.seq + 1;
+	from = late_counted_from(st, slot);
 	if (now_ms > from) {
 		c->waited_ms += now_ms - from;
 		st->waited_until_ms = now_ms;
 	}
 }
 
-/* What goes on is counted while it does: a rank that does not come at all is the latest of all. */
-static void count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
+/* Counts the time that the oldest chunk waits, while it waits: a rank that never comes is the latest of all. */
+static void late_count_waiting(struct stripe *st, const struct slot *oldest, uint64_t now_ms)
 {
-	uint64_t from = counted_from(st, oldest);
+	uint64_t from = late_counted_from(st, oldest);
 
 	if (now_ms < from + LANE_TICK_MS)
 		return;
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		if (st->sessions[r] && stripe_misses(st, oldest, r))
+		if (st->sessions[r] && stripe_is_missing(st, oldest, r))
 			st->sessions[r]->count.waited_ms += now_ms - from;
 	st->waited_until_ms = now_ms;
 }
@@ -143,15 +139,15 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 		st->watch.slot = NULL;
 		return;
 	}
-	count_waiting(st, oldest, now_ms);
-	if (!is_watched(&st->watch, oldest))
+	late_count_waiting(st, oldest, now_ms);
+	if (!late_is_watched(&st->watch, oldest))
 		st->watch = (struct stripe_watch){.slot = oldest,
-						  .seq = oldest->of.seq,
-						  .chunk = oldest->of.chunk,
+						  .seq = oldest->header.seq,
+						  .chunk = oldest->header.chunk,
 						  .since_ms = now_ms,
-						  .told_ms = now_ms};
-	if (now_ms - st->watch.told_ms < LATE_MS)
+						  .notified_ms = now_ms};
+	if (now_ms - st->watch.notified_ms < LATE_MS)
 		return;
-	st->watch.told_ms = now_ms;
-	tell_late(st, now_ms);
+	st->watch.notified_ms = now_ms;
+	late_notify(st, now_ms);
 }

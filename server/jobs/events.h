@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last events of a reducer, numbered: what its log says of jobs, ranks and itself, for whoever comes later or reads
- * along. Memory is fixed: a new event takes the place of the oldest, and a reader that is too slow finds a gap in the
- * numbers. One thread owns it. */
+/* The latest events of a reducer, with numbers: its log lines about jobs, ranks and itself, for clients of the control
+ * service. Memory is fixed: a new event replaces the oldest one, and a slow reader finds a gap in the numbers. One
+ * thread owns it. */
 #ifndef RS_SERVER_JOBS_EVENTS_H
 #define RS_SERVER_JOBS_EVENTS_H
 
@@ -16,7 +16,7 @@ enum {
 	EVENT_TEXT = 800, /* bytes of all its keys and values */
 };
 
-/* fields: key, value, key, value, .., each with its terminator; what had no room is left out. */
+/* One event. text contains key, value, key, value, ..., each with its terminator; pairs without room are left out. */
 struct event {
 	uint64_t sequence; /* from 1 on */
 	int64_t unix_ms;
@@ -27,18 +27,19 @@ struct event {
 	char text[EVENT_TEXT];
 };
 
+/* A ring. Invariant: the event with the number n is at kept[n % EVENTS_KEPT]. */
 struct events {
-	uint64_t next; /* sequence of the next one */
+	uint64_t next; /* number of the next event */
 	struct event kept[EVENTS_KEPT];
 };
 
 void events_init(struct events *all);
-/* The pairs are copied; numbers become text. */
+/* Adds an event. Copies the pairs; numbers become text. */
 void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
 		unsigned n);
-/* The oldest that is kept; equal to all->next when there is none. */
+/* Returns the number of the oldest event; all->next if there is none. */
 uint64_t events_oldest(const struct events *all);
-/* NULL: it is not there yet, or not any more. Valid until the next events_add. */
+/* Returns an event, valid until the next events_add. NULL: it does not exist yet, or not any more. */
 const struct event *events_get(const struct events *all, uint64_t sequence);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOB_SLACK = 64 << 10 }; /* bytes: pages that allocations of the job share with others */
+enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */
 
 static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -105,7 +105,7 @@ static void job_end(struct registry *r, struct job *j, const struct rs_err *why)
 
 _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
 
-/* Is what the peer says of itself possible at all? */
+/* Checks the values of a HELLO against the limits. */
 static int check_hello(const struct registry *r, const struct control_hello *h, struct control_refused *no)
 {
 	if (!h->job[0])
@@ -136,14 +136,15 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	return RS_OK;
 }
 
-/* Does it belong to the job that is there? */
+/* Checks that a HELLO agrees with the existing job. */
 static int check_same(const struct job *j, const struct control_hello *h, struct control_refused *no)
 {
 	const struct control_hello *f = &j->first;
 	const struct member *m;
 
 	if (h->rejoin != f->rejoin)
-		return refuse(no, RS_EREFUSED, true, "some ranks of job %s have not left its last use yet", h->job);
+		return refuse(no, RS_EREFUSED, true, "job %s: ranks of its previous run are still connected; retrying",
+			      h->job);
 	if (h->world_size != f->world_size)
 		return refuse(no, RS_EMISMATCH, false, "rank %u says the world size of job %s is %u, rank %u says %u",
 			      h->rank, h->job, h->world_size, f->rank, f->world_size);
@@ -179,14 +180,16 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 		return refuse(no, RS_EREFUSED, false, "rank %u of job %s is already taken by %s", h->rank, h->job,
 			      m->label[0] ? m->label : "another process");
 	if (m->lanes >> h->lane & 1)
-		/* the same process: an attempt that it gave up without an answer, and whose end has not come here */
+		/* the same process gave up an earlier attempt, whose end has not arrived here yet */
 		return refuse(no, RS_EREFUSED, true,
 			      "lane %u of rank %u of job %s is still attached from an earlier attempt", h->lane,
 			      h->rank, h->job);
 	return RS_OK;
 }
 
-/* The running job of that name and generation; an older one is ended, a newer or an ended one refuses. */
+/* Finds the job of that name and generation. Ends an older generation; refuses if a newer one runs, or this one has
+ * ended.
+ */
 static int find_job(struct registry *r, const struct control_hello *h, struct job **ret, struct control_refused *no)
 {
 	struct job *found = NULL;
@@ -215,8 +218,8 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 	return RS_OK;
 }
 
-/* Joins a job that is there. A running one is complete, but it may be over soon, so whoever knocks may come again:
- * between two short-lived communicators one rank can be back before another one has left. */
+/* Checks that a worker may join an existing job. A running job is complete, but may be over soon, so the worker may
+ * retry: one rank can open its next communicator before another one has closed its last. */
 static int check_joins(const struct job *j, const struct control_hello *h, struct control_refused *no)
 {
 	int rc = check_same(j, h, no);
@@ -251,7 +254,8 @@ static struct stripe_params stripe_of(const struct job *j, unsigned lane)
 	return p;
 }
 
-/* Most bytes that the job can make this process use, *ret_slots of them for its slots. Both saturate. */
+/* Returns the most bytes that the job can make this process use, and the part for slots in *ret_slots. Both saturate.
+ */
 static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_t *ret_slots)
 {
 	struct stripe_params p = stripe_of(j, 0);
@@ -259,7 +263,7 @@ static uint64_t job_bound(const struct registry *r, const struct job *j, uint64_
 
 	if (__builtin_mul_overflow(stripe_memory(&p), lanes, ret_slots))
 		*ret_slots = UINT64_MAX;
-	/* far from any overflow: a world, its lanes and its tables are limited */
+	/* cannot overflow, because world size, lanes and tables are limited */
 	bytes = sizeof *j + world * sizeof *j->members + JOB_SLACK +
 		lanes * (stripe_overhead(&p) + world * r->opt.connection_bytes);
 	return __builtin_add_overflow(bytes, *ret_slots, &bytes) ? UINT64_MAX : bytes;
@@ -301,7 +305,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	fresh.bound = bytes;
 	fresh.id = r->next_id++;
 	fresh.opened_ms = r->now_ms;
-	/* the lanes of jobs with one lane each spread over the threads as well */
+	/* jobs with one lane each are distributed over the threads as well */
 	fresh.base = (unsigned)(fresh.id % r->opt.threads);
 	fresh.next = r->jobs;
 	*j = fresh;
@@ -362,7 +366,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 	emit(r, j, (struct registry_action){.type = REGISTRY_START});
 }
 
-void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
+void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
 {
 	struct job *j = job_by_id(r, id);
 	struct member *m;
@@ -376,10 +380,10 @@ void registry_gone(struct registry *r, uint64_t id, unsigned rank, unsigned lane
 	m->lanes &= ~(UINT64_C(1) << lane);
 	j->sessions--;
 	if (j->running && !clean && !j->ended) {
-		/* a lane reports a running session's loss by itself; this is one that went just before START */
+		/* a lane reports the loss of a running session itself; this session was lost just before START */
 		rs_fail(&why, j->first.retain ? RS_ECUT : RS_EPEER, "rank %u was lost while the job was starting",
 			rank);
-		registry_noticed(
+		registry_lane_event(
 		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
 		job_end(r, j, &why);
 	}
@@ -397,8 +401,8 @@ void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why)
 		job_end(r, j, why);
 }
 
-/* Asks the ranks of jobs that can go on elsewhere to do so. */
-static void tell_drain(struct registry *r)
+/* Sends DRAIN to the ranks of jobs that can fail over. */
+static void send_drain(struct registry *r)
 {
 	uint8_t frame[FRAME_HEADER];
 
@@ -406,7 +410,7 @@ static void tell_drain(struct registry *r)
 		uint32_t len = control_frame(frame, FRAME_DRAIN, j->first.generation, 0, NULL, 0);
 
 		if (j->running && !j->ended && j->first.retain)
-			emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+			emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 	}
 }
 
@@ -414,9 +418,9 @@ void registry_tick(struct registry *r)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 
-	/* once more, for those that were busy when it was said, or have lost the reducer that they had then */
+	/* again, for sessions that had unsent frames before, and ranks that came from a lost reducer since */
 	if (r->draining)
-		tell_drain(r);
+		send_drain(r);
 	for (struct job *j = r->jobs; j; j = j->next) {
 		struct control_waiting w = {.world_size = j->first.world_size};
 		uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
@@ -432,14 +436,14 @@ void registry_tick(struct registry *r)
 		}
 		len = control_pack_waiting(payload, &w);
 		len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
-		emit(r, j, (struct registry_action){.type = REGISTRY_TELL, .frame = frame, .frame_len = len});
+		emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 	}
 }
 
 void registry_drain(struct registry *r)
 {
 	r->draining = true;
-	tell_drain(r);
+	send_drain(r);
 }
 
 void registry_abort_all(struct registry *r, const struct rs_err *why)
@@ -463,11 +467,11 @@ void registry_set_limits(struct registry *r, const struct registry_limits *limit
 	r->opt.limits = *limits;
 }
 
-void registry_noticed(struct registry *r, const struct lane_event *ev)
+void registry_lane_event(struct registry *r, const struct lane_event *ev)
 {
 	struct job *j = job_by_id(r, ev->job);
 
-	/* several lanes may tell of it */
+	/* several lanes may report it */
 	if (!j || j->ended)
 		return;
 	emit(r, j,
@@ -482,12 +486,12 @@ void registry_noticed(struct registry *r, const struct lane_event *ev)
 	     });
 }
 
-void registry_time(struct registry *r, uint64_t now_ms)
+void registry_set_time(struct registry *r, uint64_t now_ms)
 {
 	r->now_ms = now_ms;
 }
 
-void registry_met(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
+void registry_set_peer(struct registry *r, uint64_t id, unsigned rank, const char *peer, const char *transport)
 {
 	struct job *j = job_by_id(r, id);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside the registry: the structs that registry.c and registry_status.c share. */
+/* The structs of the registry, for registry.c and registry_status.c. */
 #ifndef RS_SERVER_JOBS_REGISTRY_PRIV_H
 #define RS_SERVER_JOBS_REGISTRY_PRIV_H
 
 #include "server/jobs/registry.h"
 
-/* One rank of a job. lanes has a bit for each lane that is attached; 0: the rank is absent. */
+/* One rank of a job. `lanes` has a bit for each attached lane; 0: the rank is absent. */
 struct member {
 	uint64_t incarnation;
 	uint64_t lanes;
@@ -15,12 +15,12 @@ struct member {
 	char transport[STATUS_TRANSPORT];
 };
 
-/* One generation of a job. Invariant: sessions = number of set bits over all members + those of an ended job that
- * are not gone yet. */
+/* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes` over all members; `complete` is
+ * the number of members with all bits set. */
 struct job {
 	struct job *next;
 	uint64_t id;
-	struct control_hello first; /* the first rank's HELLO: all others must agree with it */
+	struct control_hello first; /* HELLO of the first rank; all others must agree with it */
 	struct member *members;     /* [first.world_size] */
 	unsigned sessions;          /* attached connections */
 	unsigned complete;          /* members with all lanes */
@@ -30,20 +30,21 @@ struct job {
 	struct rs_err why; /* ended */
 	uint8_t *memory;
 	uint64_t memory_len;
-	uint64_t bound; /* bytes of the job altogether, with memory_len */
+	uint64_t bound; /* most bytes of the job, with memory_len */
 };
 
+/* Invariant: `memory` is the sum of the bounds of all jobs in the list. */
 struct registry {
 	struct registry_options opt;
 	struct job *jobs;
 	unsigned jobs_n;
-	uint64_t memory; /* bounds of all jobs */
+	uint64_t memory; /* bounds of all jobs, in bytes */
 	uint64_t next_id;
-	uint64_t now_ms; /* as the driver last said */
+	uint64_t now_ms; /* of the last registry_set_time */
 	bool draining;
 };
 
-/* Training processes behind the ranks that have come. */
+/* Returns the number of training processes of the ranks that have joined. */
 uint64_t registry_processes(const struct job *j);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the registry tells of its jobs. */
+/* The registry's part of a status. */
 #include "common/utf8.h"
 #include "server/jobs/registry_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* False: no memory. */
+/* Fills the status of one job. Returns false without memory. */
 static bool job_status(const struct registry *r, const struct job *j, struct status_job *to)
 {
 	const struct control_hello *f = &j->first;
@@ -59,7 +59,7 @@ struct status *registry_status(const struct registry *r)
 
 	if (!st)
 		return NULL;
-	/* the newest is the first in the registry's list */
+	/* the registry's list begins with the newest job */
 	for (const struct job *j = r->jobs; j; j = j->next)
 		if (!job_status(r, j, &st->jobs[--i])) {
 			status_free(st);

@@ -16,7 +16,7 @@ struct status *status_new(unsigned jobs, unsigned lanes)
 
 	if (!st)
 		return NULL;
-	/* one more, so that none of them is no error */
+	/* one more, so that an empty array is not NULL */
 	st->jobs = calloc((size_t)jobs + 1, sizeof *st->jobs);
 	st->lanes = calloc((size_t)lanes + 1, sizeof *st->lanes);
 	st->jobs_n = jobs;
@@ -51,7 +51,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Lanes run side by side: waiting on two of them at the same time is not twice as long. */
+/* Adds counts of two lanes. They run in parallel, so waiting on both at the same time counts once. */
 static void add_beside(struct lane_count *to, const struct lane_count *c)
 {
 	uint64_t waited_ms = most(to->waited_ms, c->waited_ms);

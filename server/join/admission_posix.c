@@ -43,7 +43,7 @@ int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs
 	return RS_OK;
 }
 
-bool admission_guards(const struct rs_config *cfg)
+bool admission_authenticates(const struct rs_config *cfg)
 {
 	return cfg->security.secrets[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
 }
@@ -58,7 +58,7 @@ static uint64_t clock_ms(void)
 
 void admission_tick(struct admission *a, uint64_t now_ms)
 {
-	rs_log_limit_tell(&a->limit, a->log, RS_LOG_WARN, now_ms);
+	rs_log_limit_report(&a->limit, a->log, RS_LOG_WARN, now_ms);
 }
 
 static int refuse(struct control_refused *to, const struct rs_err *why)
@@ -67,13 +67,14 @@ static int refuse(struct control_refused *to, const struct rs_err *why)
 	return why->code;
 }
 
-/* The name of a job becomes that of a file: nothing but the characters of a name may get there. */
+/* Checks the name of a job, which becomes the name of a file. */
 static bool is_name(const char *job)
 {
 	return *job && job[strspn(job, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0';
 }
 
-/* The peer learns whether there is a secret, and only the log what is wrong with its file. */
+/* Loads the secret of a job. The peer is told whether there is a secret; only the log says what is wrong with its file.
+ */
 static int find_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
 		       struct control_refused *refused)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reducer shows and asks for with TLS (security.tls), and which certificate may join which job (access). Read
- * when the reducer starts and on SIGHUP. One thread. */
+/* The reducer's TLS certificate (security.tls), and the rules that say which worker certificate may join which job
+ * (access). Both are read at the start and on SIGHUP. One thread. */
 #ifndef RS_SERVER_JOIN_CERTIFICATES_H
 #define RS_SERVER_JOIN_CERTIFICATES_H
 
@@ -11,22 +11,24 @@
 
 #include <stdbool.h>
 
+/* Invariant: rules is NULL exactly if rules_n is 0. */
 struct certificates {
-	SSL_CTX *ctx; /* NULL: security.tls is off */
-	bool mutual;
+	SSL_CTX *ctx;            /* NULL: security.tls is off */
+	bool mutual;             /* workers must show a certificate */
 	struct rs_access *rules; /* owned */
 	unsigned rules_n;
 };
 
-/* Errors: those of tls_reducer. *ret is set only on success. */
+/* Loads the certificate and the rules of a configuration. Errors: RS_ENOMEM, those of tls_reducer. *ret is set only on
+ * success. */
 int certificates_load(struct certificates *ret, const struct rs_config *cfg, struct rs_err *e);
 void certificates_close(struct certificates *c);
 
-/* A line that says which certificate is shown, and until when. Nothing where TLS is off. */
+/* Logs the certificate and its expiry date; nothing if TLS is off. */
 void certificates_log(const struct certificates *c, const struct rs_log *log, const char *event);
 
-/* May the owner of a certificate with these names (as tls_peer_names) join this job? Anybody may where workers show
- * none. An error, RS_EREFUSED, comes with the sentence for the peer. */
+/* Checks that the owner of a certificate with these names (as of tls_peer_names) may join a job. Without mutual TLS
+ * every worker may. Errors: RS_EREFUSED, with the sentence for the peer in *refused. */
 int certificates_may_join(const struct certificates *c, const char *names, const char *job,
 			  struct control_refused *refused);
 

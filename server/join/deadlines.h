@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have not become anybody's, in the order of their deadlines: they wait until their peer has said who
- * it is, and those that were refused leave, which takes until their peer has read why. Without I/O or a clock; one
- * thread owns it. */
+/* Deadlines of connections in the handshake, in two queues. A connection waits until its peer has identified itself. A
+ * refused connection leaves: it stays open until its peer has read the reason. Without I/O and clock; one thread. */
 #ifndef RS_SERVER_JOIN_DEADLINES_H
 #define RS_SERVER_JOIN_DEADLINES_H
 
@@ -9,11 +8,11 @@
 #include <stdint.h>
 
 enum {
-	DEADLINES_TICK_MS = 100,   /* how often a driver looks for those whose time is over */
-	DEADLINES_LEAVE_MS = 1000, /* that those who leave have for it */
+	DEADLINES_TICK_MS = 100,   /* interval at which a driver looks for passed deadlines */
+	DEADLINES_LEAVE_MS = 1000, /* time of a connection that leaves */
 };
 
-/* First member of a driver's connection, which is in one of the two queues from deadlines_add to deadlines_remove. */
+/* First member of a driver's connection. It is in one of the two queues from deadlines_add to deadlines_remove. */
 struct deadline {
 	struct deadline *next, *prev;
 	uint64_t at_ms;
@@ -25,26 +24,27 @@ struct deadline_queue {
 	unsigned n;
 };
 
-/* Invariant: at_ms never decreases along a queue, since all of one queue get the same time and the clock does not go
+/* Invariant: at_ms never decreases along a queue. All entries of a queue get the same time, and the clock does not go
  * back. */
 struct deadlines {
-	uint32_t wait_ms; /* that those who wait have */
+	uint32_t wait_ms; /* time of a connection that waits */
 	struct deadline_queue waiting, leaving;
 };
 
 void deadlines_init(struct deadlines *all, uint32_t wait_ms);
-/* It waits from now on. */
+/* Adds a connection that waits from now on. */
 void deadlines_add(struct deadlines *all, struct deadline *d, uint64_t now_ms);
-/* One that waits leaves from now on. */
+/* Moves a connection to the queue of those that leave. */
 void deadlines_leave(struct deadlines *all, struct deadline *d, uint64_t now_ms);
 void deadlines_remove(struct deadlines *all, struct deadline *d);
 
-/* One whose time is over; NULL: there is none. To be called until then, each being removed or told to leave. */
+/* Returns an entry whose deadline has passed; NULL: none. The caller repeats until NULL, and each time removes the
+ * entry or lets it leave. */
 struct deadline *deadlines_due(const struct deadlines *all, uint64_t now_ms);
-/* Whose place another one may have first: of those that leave the one that has done so for longest, else of those that
- * wait. NULL: there is none at all. */
+/* Returns the entry that gives up its place first: the oldest one that leaves, else the oldest one that waits. NULL:
+ * both queues are empty. */
 struct deadline *deadlines_oldest(const struct deadlines *all);
-/* Of both. */
+/* Returns the number of entries in both queues. */
 unsigned deadlines_count(const struct deadlines *all);
 
 #endif

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A HELLO that is to be proven. */
+/* A HELLO that PROOF has to prove. */
 struct claim {
 	struct control_hello hello;
-	uint8_t want[AUTH_MAC];   /* what PROOF has to say */
-	uint8_t answer[AUTH_MAC]; /* and then WELCOME */
+	uint8_t want[AUTH_MAC];   /* the expected PROOF */
+	uint8_t answer[AUTH_MAC]; /* the reducer's proof for WELCOME */
 };
 _Static_assert(sizeof(struct claim) + CONTROL_PROOF_LEN < HANDSHAKE_PAYLOAD_MAX, "the limit holds for PROOF too");
 
@@ -41,7 +41,7 @@ size_t handshake_target(const struct handshake *h, uint8_t **ret_at)
 	return FRAME_HEADER + h->frame.payload_len - h->have;
 }
 
-const char *handshake_lacks(const struct handshake *h)
+const char *handshake_missing(const struct handshake *h)
 {
 	return h->claim ? "PROOF" : "HELLO";
 }
@@ -55,28 +55,28 @@ struct control_refused handshake_refusal(const struct rs_err *why)
 	return refused;
 }
 
-struct control_refused handshake_late(const char *lacks, uint32_t waited_ms)
+struct control_refused handshake_refusal_timeout(const char *missing, uint32_t waited_ms)
 {
 	struct rs_err why;
 
-	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", lacks, (double)waited_ms / 1000);
+	rs_fail(&why, RS_ETIMEOUT, "no complete %s came within %.1f s", missing, (double)waited_ms / 1000);
 	return handshake_refusal(&why);
 }
 
-struct control_refused handshake_broken_off(const char *lacks)
+struct control_refused handshake_refusal_closed(const char *missing)
 {
 	struct rs_err why;
 
-	rs_fail(&why, RS_EPROTO, "it closed the connection before a complete %s", lacks);
+	rs_fail(&why, RS_EPROTO, "it closed the connection before a complete %s", missing);
 	return handshake_refusal(&why);
 }
 
-struct control_refused handshake_displaced(const char *lacks, const char *why)
+struct control_refused handshake_refusal_displaced(const char *missing, const char *why)
 {
 	struct control_refused refused;
 	struct rs_err e;
 
-	rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", lacks, why);
+	rs_fail(&e, RS_EREFUSED, "no %s has come yet and %s: the place goes to a newer connection", missing, why);
 	refused = handshake_refusal(&e);
 	refused.retry = true;
 	return refused;
@@ -95,7 +95,7 @@ static enum handshake_step refuse(struct handshake_result *ret, const struct rs_
 	return HANDSHAKE_REFUSED;
 }
 
-/* The header stands: is this the frame that belongs here, and is there memory for it? */
+/* Checks a complete header and allocates the payload. */
 static int begin_payload(struct handshake *h, struct rs_err *e)
 {
 	static const char http2[] = "PRI * HTTP/2.0";
@@ -108,15 +108,15 @@ static int begin_payload(struct handshake *h, struct rs_err *e)
 		return rc;
 	if (f->type != (h->claim ? FRAME_PROOF : FRAME_HELLO))
 		return rs_fail(e, RS_EPROTO, "the %s frame is %s instead of %s", h->claim ? "second" : "first",
-			       frame_type_name(f->type), handshake_lacks(h));
+			       frame_type_name(f->type), handshake_missing(h));
 	if (h->claim && f->payload_len > CONTROL_PROOF_LEN)
 		return rs_fail(e, RS_EPROTO, "a PROOF frame announces %u payload bytes, at most %d are allowed",
 			       f->payload_len, CONTROL_PROOF_LEN);
 	h->payload = malloc((size_t)f->payload_len + 1);
-	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_lacks(h));
+	return h->payload ? RS_OK : rs_fail(e, RS_ENOMEM, "this reducer has no memory for a %s", handshake_missing(h));
 }
 
-/* The payload was read, and the next frame begins. */
+/* Frees the payload; the next frame begins. */
 static void end_payload(struct handshake *h)
 {
 	free(h->payload);
@@ -124,7 +124,7 @@ static void end_payload(struct handshake *h)
 	h->have = 0;
 }
 
-/* What the peer will have to prove, and this side then will. */
+/* Computes the proofs that the peer and this reducer have to give. */
 static int make_claim(struct handshake *h, const struct control_hello *hello, const struct auth_secret *secret,
 		      const uint8_t *challenge, uint32_t challenge_len, struct rs_err *e)
 {
@@ -146,7 +146,7 @@ static int make_claim(struct handshake *h, const struct control_hello *hello, co
 	return rc ? rc : auth_mac(h->claim->answer, secret, AUTH_REDUCER, &t, e);
 }
 
-/* The job's secret is there: asks for a proof of it. */
+/* Sends CHALLENGE, which asks for a proof of the job's secret. */
 static enum handshake_step challenge(struct handshake *h, const struct auth_secret *secret,
 				     struct handshake_result *ret)
 {
@@ -202,10 +202,10 @@ static enum handshake_step take_proof(struct handshake *h, struct handshake_resu
 		return refuse(ret, &e);
 	if (!auth_equal(mac, c->want)) {
 		rs_fail(&e, RS_EREFUSED,
-			"rank %u of job %s (%s) has not proven that it has the job's secret: the file that its "
-			"security.secret names has another one than this reducer has for the job%s",
+			"rank %u of job %s (%s) has not proven that it has the job's secret: the file of its "
+			"security.secret differs from this reducer's secret for the job%s",
 			c->hello.rank, c->hello.job, c->hello.label,
-			h->channel.binding_len ? ", or somebody stands between the two" : "");
+			h->channel.binding_len ? ", or another machine intercepts the connection" : "");
 		return refuse(ret, &e);
 	}
 	ret->hello = c->hello;
@@ -226,7 +226,7 @@ enum handshake_step handshake_received(struct handshake *h, size_t n, struct han
 	if (h->have < FRAME_HEADER + h->frame.payload_len)
 		return HANDSHAKE_MORE;
 	if (!control_intact(&h->frame, h->payload)) {
-		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_lacks(h));
+		rs_fail(&e, RS_EPROTO, "the checksum of the %s frame is wrong", handshake_missing(h));
 		refuse(ret, &e);
 		ret->refused.retry = true;
 		return HANDSHAKE_REFUSED;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is this? The first frames of a connection, without any I/O: a driver (greeting_tcp.c, the simulator) asks where
- * the next bytes go, which is never beyond the frame that is being read, says how many came, and does what it is told.
+/* The handshake of one connection, without I/O: it identifies the worker. A driver (handshake_conn_uv.c, the simulator)
+ * asks where the next bytes go, receives them, and follows the returned step. The bytes never go beyond the current
+ * frame.
  *
  *     len = handshake_target(&h, &at); n = recv(at, len); step = handshake_received(&h, n, &res);
  *
- * The happy path is: HELLO -> (CHALLENGE -> PROOF, where the job has a secret) -> HANDSHAKE_ADMIT, and whose connection
- * it is decides whether that worker may join. Failure modes: a frame that is damaged, too long, or not the one that
- * belongs here; a name that may not join the job; a job without a secret, or a proof that is wrong: HANDSHAKE_REFUSED,
- * with the sentence for the peer and the log. Deadlines are the driver's. One thread owns it.
+ * The happy path is: HELLO -> (CHALLENGE -> PROOF, if the job has a secret) -> HANDSHAKE_ADMIT. The registry then
+ * decides whether the worker may join. Failure modes: the frame is damaged, too long or of the wrong type; the
+ * certificate may not join the job; the job has no secret, or the proof is wrong. They give HANDSHAKE_REFUSED with a
+ * sentence for the peer and the log. The driver has the deadlines. One thread owns a handshake.
  *
- * What is proven: proto/README.md, "Authentication". A challenge's nonce is used for one HELLO, so a PROOF that was
- * recorded fits no other connection. Both proofs are computed when the challenge is made, and the secret forgotten. */
+ * proto/README.md, "Authentication", says what is proven. The nonce of a challenge is used for one HELLO, so a recorded
+ * PROOF is wrong on every other connection. Both proofs are computed with the challenge, and the secret is erased. */
 #ifndef RS_SERVER_JOIN_HANDSHAKE_H
 #define RS_SERVER_JOIN_HANDSHAKE_H
 
@@ -19,83 +20,83 @@
 #include "proto/control.h"
 
 enum {
-	HANDSHAKE_PAYLOAD_MAX = FRAME_CONTROL_MAX + 1, /* most bytes that one of them allocates */
+	HANDSHAKE_PAYLOAD_MAX = FRAME_CONTROL_MAX + 1, /* most bytes that one handshake allocates */
 	HANDSHAKE_FRAME_MAX = FRAME_HEADER + FRAME_CONTROL_MAX,
 };
 
-/* What is asked of those who come; the same for all connections of a driver, which keeps it. The functions must not
- * call the handshake. Each fills *refused when it returns an error, which is its code. */
+/* The requirements for workers, the same for all connections of a driver, which owns it. The functions must not call
+ * the handshake. A function that returns an error code also fills *refused. */
 struct handshake_policy {
-	/* May a peer join this job, which its channel knows by the name `peer`: that of the client certificate that it
-	 * has shown, valid for the call, NULL when it has shown none? Asked once, about a HELLO that is well-formed.
-	 * NULL: who the peer is does not matter. */
+	/* Checks that the owner of a client certificate with the name `peer` may join the job of a well-formed HELLO.
+	 * `peer` is valid for the call; NULL: the peer has shown no certificate. Called once. NULL: no check. */
 	int (*may_join)(void *ctx, const char *peer, const struct control_hello *hello,
 			struct control_refused *refused);
-	/* The secret of the job. NULL: none is asked for. */
+	/* Returns the secret of the job. NULL: no secret is required. */
 	int (*secret)(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
 		      struct control_refused *refused);
-	/* n random bytes that nobody can guess; needed where there is `secret`. */
+	/* Writes n unpredictable random bytes. Required with `secret`. */
 	int (*random)(void *ctx, void *buf, size_t n, struct rs_err *e);
 	void *ctx;
 };
 
-/* What the connection's channel says of itself; borrowed until the handshake's end. All zero: it is plain. */
+/* The properties of the channel (TLS), borrowed until the end of the handshake. All zero: it is plain. */
 struct handshake_channel {
-	const char *peer;       /* the name that the peer has proven to the channel; NULL: none */
-	const uint8_t *binding; /* at most AUTH_BINDING_MAX bytes that only its two ends know, for the proofs */
+	const char *peer;       /* the name in the peer's certificate; NULL: none */
+	const uint8_t *binding; /* at most AUTH_BINDING_MAX bytes that only the two ends know, for the proofs */
 	size_t binding_len;
 };
 
 enum handshake_step {
-	HANDSHAKE_MORE,    /* read on */
-	HANDSHAKE_SEND,    /* send res->frame, then read on */
-	HANDSHAKE_ADMIT,   /* res->hello is who it is; nothing more is to be read here */
-	HANDSHAKE_REFUSED, /* res->refused is to be sent, then the connection closes */
+	HANDSHAKE_MORE,    /* receive more */
+	HANDSHAKE_SEND,    /* send res->frame, then receive more */
+	HANDSHAKE_ADMIT,   /* res->hello identifies the worker; the handshake receives nothing more */
+	HANDSHAKE_REFUSED, /* send res->refused, then close the connection */
 };
 
+/* The content of a step; each field says for which steps it is set. */
 struct handshake_result {
 	struct control_hello hello;     /* ADMIT */
-	struct control_welcome welcome; /* ADMIT: what WELCOME has to prove; its detect_ms is left to the driver */
+	struct control_welcome welcome; /* ADMIT: the reducer's proof for WELCOME; the driver sets detect_ms */
 	struct control_refused refused; /* REFUSED */
 	uint8_t frame[FRAME_HEADER + CONTROL_PROOF_LEN]; /* SEND */
 	uint32_t frame_len;
 };
 
-/* Embedded by the driver's connection. Invariant: payload is NULL exactly while the header is not complete; then it has
- * room for frame.payload_len bytes, and one more so that an empty one has an address too. */
+/* Embedded in the driver's connection. Invariant: payload is NULL exactly while the header is incomplete. Afterwards it
+ * has room for frame.payload_len bytes, and one more so that an empty payload has an address too. */
 struct handshake {
 	const struct handshake_policy *policy;
 	struct handshake_channel channel;
 	uint8_t head[FRAME_HEADER];
-	uint32_t have; /* bytes of the frame that is being read */
+	uint32_t have; /* received bytes of the current frame */
 	struct frame frame;
 	uint8_t *payload;    /* owned */
-	struct claim *claim; /* who wants to be proven by PROOF, which comes next; NULL: HELLO does; owned */
+	struct claim *claim; /* the HELLO that the next frame, PROOF, has to prove; NULL: HELLO comes next; owned */
 };
 
 void handshake_init(struct handshake *h, const struct handshake_policy *policy);
-/* Before the first frame. */
+/* Sets the channel, before the first frame. */
 void handshake_set_channel(struct handshake *h, const struct handshake_channel *channel);
 /* May be called more than once. */
 void handshake_close(struct handshake *h);
 
-/* Where the next bytes go, and how many of them at the most, which is at least one. Until ADMIT or REFUSED. */
+/* Returns the most bytes, at least 1, that may be received next at *ret_at. Not to be called after ADMIT or REFUSED. */
 size_t handshake_target(const struct handshake *h, uint8_t **ret_at);
-/* n > 0 bytes, no more than handshake_target said, stand there. */
+/* Processes n > 0 received bytes, at most as many as handshake_target() returned. */
 enum handshake_step handshake_received(struct handshake *h, size_t n, struct handshake_result *ret);
 
-/* What the peer has yet to say, for sentences: "HELLO" or "PROOF". */
-const char *handshake_lacks(const struct handshake *h);
+/* Returns the type of the frame that the peer has not sent yet, for sentences: "HELLO" or "PROOF". */
+const char *handshake_missing(const struct handshake *h);
 
-/* The refusal for this reason; the peer may come again where memory or time was short. */
+/* Returns the refusal for a reason. The peer may retry after RS_ENOMEM and RS_ETIMEOUT. */
 struct control_refused handshake_refusal(const struct rs_err *why);
-/* Why a peer goes that has yet to say something: what handshake_lacks says, or what the channel needs before. Late: it
- * was waited for so long. Broken off: it closed the connection. Displaced: another one gets its place, since there are
- * no others, as the end of a sentence says; it may come again. */
-struct control_refused handshake_late(const char *lacks, uint32_t waited_ms);
-struct control_refused handshake_broken_off(const char *lacks);
-struct control_refused handshake_displaced(const char *lacks, const char *why);
-/* The frame that says so, in at most HANDSHAKE_FRAME_MAX bytes; returns its length. */
+/* Return the refusal of a peer that has not sent `missing`, which is handshake_missing() or a step of its channel. The
+ * reasons: the time limit has passed; the peer closed the connection; its place goes to a newer connection because of
+ * `why`, the end of a sentence. A displaced peer may retry. */
+struct control_refused handshake_refusal_timeout(const char *missing, uint32_t waited_ms);
+struct control_refused handshake_refusal_closed(const char *missing);
+struct control_refused handshake_refusal_displaced(const char *missing, const char *why);
+/* Packs a REFUSED frame into at most HANDSHAKE_FRAME_MAX bytes at out. Returns its length. */
 uint32_t handshake_pack_refused(uint8_t *out, const struct control_refused *refused);
 
 #endif

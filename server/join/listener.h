@@ -8,19 +8,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { LISTENER_MAX = 8 }; /* addresses one name may stand for */
+enum { LISTENER_MAX = 8 }; /* most addresses of one name */
 
-/* Binds and listens on every address that host:port stands for (rs_host_port_split), non-blocking. With port 0 all get
- * the same free port. Returns how many descriptors are in fds, or an error: RS_ECONFIG when an address is not loopback
- * and not_loopback_ok is false, or cannot be resolved; RS_EIO when it cannot be bound. */
+/* Binds non-blocking sockets to every address of host:port (rs_host_port_split) and listens. With port 0 all get the
+ * same free port. Returns the number of descriptors in fds, which the caller closes, or an error: RS_ECONFIG if the
+ * name cannot be resolved, or an address is not loopback and not_loopback_ok is false; RS_EIO if it cannot be bound. */
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e);
 
-/* Does listener_open's rule about loopback allow this address? For who binds it elsewhere. Errors: RS_ECONFIG. */
+/* Applies the loopback rule of listener_open to an address that gRPC binds. Errors: RS_ECONFIG. */
 int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e);
 
-/* The numeric address a socket is bound to, as "127.0.0.1:7600" or "[::1]:7600". */
+/* Writes the numeric address of a socket, such as "127.0.0.1:7600" or "[::1]:7600". */
 void listener_name(int fd, char *buf, size_t size);
-/* As listener_name, of the other end of a connection. */
+/* Writes the numeric address of the other end of a connection, as listener_name. */
 void listener_peer(int fd, char *buf, size_t size);
 
 #endif

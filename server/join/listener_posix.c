@@ -13,12 +13,12 @@
 
 static bool is_loopback(const struct sockaddr *sa)
 {
-	struct rs_end end;
+	struct rs_endpoint end;
 
-	return rs_end_of_sockaddr(&end, sa) && rs_end_is_loopback(&end);
+	return rs_endpoint_of_sockaddr(&end, sa) && rs_endpoint_is_loopback(&end);
 }
 
-/* The addresses that "host:port" stands for. The list is the caller's to free. */
+/* Resolves host:port. The caller frees the list. */
 static int resolve(const struct rs_host_port *at, const char *address, struct addrinfo **ret, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG};
@@ -50,18 +50,18 @@ static void set_port(struct sockaddr *sa, int from_fd)
 
 	if (getsockname(from_fd, (struct sockaddr *)&first, &len))
 		return;
-	/* sin_port and sin6_port are at the same place */
+	/* sin_port and sin6_port have the same offset */
 	((struct sockaddr_in *)sa)->sin_port = ((struct sockaddr_in *)&first)->sin_port;
 }
 
-/* An address that everybody can reach needs something that keeps strangers out. */
+/* Refuses to listen on an address that other machines can reach without authentication. */
 static int refuse_open(const char *address, struct rs_err *e)
 {
 	return rs_fail(
 	    e, RS_ECONFIG,
-	    "%s is not a loopback address and this reducer has no authentication: anybody who reaches it could "
-	    "read and change gradients; give each job a secret (security.secrets), or ask for certificates "
-	    "(security.tls: mutual), or say --insecure (security.insecure: true) if the network is yours alone",
+	    "%s is not a loopback address and this reducer has no authentication: every machine that reaches it could "
+	    "read and change gradients; give each job a secret (security.secrets), or require certificates "
+	    "(security.tls: mutual), or set --insecure (security.insecure: true) if the network is trusted",
 	    address);
 }
 
@@ -95,7 +95,7 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 		return n;
 	while (n > 0)
 		close(fds[--n]);
-	return rc ? rc : rs_fail(e, RS_ECONFIG, "%s stands for no address of this machine", address);
+	return rc ? rc : rs_fail(e, RS_ECONFIG, "%s is not an address of this machine", address);
 }
 
 int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e)
@@ -115,7 +115,7 @@ int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e)
 	return rc;
 }
 
-/* rc: of the call that has filled sa. */
+/* Writes an address as text. rc is the result of the call that filled sa. */
 static void address_text(int rc, const struct sockaddr_storage *sa, socklen_t len, char *buf, size_t size)
 {
 	char host[NI_MAXHOST], port[NI_MAXSERV];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# from accepting a connection to knowing whose it is. These files do no I/O and are an archive of their own.
+# the handshake: from an accepted connection to an identified worker. The files of join_core do no I/O.
 join_core      := handshake deadlines
 libserver_join := $(B)/server/join/libserver_join.a
 $(libserver_join): $(join_core:%=$(B)/server/join/%.o)

@@ -14,7 +14,7 @@ int64_t journal_unix_ms(void)
 void journal_init(struct journal *j, struct rs_log *log)
 {
 	j->log = log;
-	j->happened = NULL;
+	j->event_added = NULL;
 	events_init(&j->events);
 }
 
@@ -24,6 +24,6 @@ void journal_write(struct journal *j, enum rs_log_level level, const char *event
 	if (level > RS_LOG_INFO)
 		return;
 	events_add(&j->events, journal_unix_ms(), level, event, kv, n);
-	if (j->happened)
-		j->happened(j->ctx);
+	if (j->event_added)
+		j->event_added(j->ctx);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a lane's thread (lane_uv.c) and the connections of one transport (lane_tcp.c, lane_grpc.c) know of each other.
- * Everything here is for the lane's thread. */
+/* The interface between a lane's thread (lane_uv.c) and the connections of a transport (lane_tcp.c, lane_grpc.c). Only
+ * the lane's thread uses it. */
 #ifndef RS_SERVER_RUN_LANE_CONN_H
 #define RS_SERVER_RUN_LANE_CONN_H
 
@@ -14,43 +14,44 @@ struct lane_conn;
 struct lane_mail;
 struct lane_thread;
 
+/* The operations of a transport. */
 struct lane_conn_ops {
-	/* Sends what the session has, as far as the transport takes it, and ends the sending side after the last
-	 * frame. Where it takes no more, write_wait is set, and this is called again by the transport itself. */
+	/* Sends as much of the session's output as the transport takes, and ends the sending side after the last frame.
+	 * If the transport takes no more, write_wait is set, and the transport calls this function again later. */
 	void (*flush)(struct lane_conn *c);
-	/* The session is gone: closes, now or later, and frees. */
+	/* Closes, now or later, and frees the connection, whose session is freed. */
 	void (*close)(struct lane_conn *c);
 };
 
-/* First member of a transport's connection. Invariant: session is NULL exactly when the connection is closing. */
+/* First member of a transport's connection. Invariant: session is NULL exactly if the connection is closing. */
 struct lane_conn {
 	struct lane_conn *next, **at;
 	struct lane_thread *lane;
 	const struct lane_conn_ops *ops;
 	struct session *session;
-	struct lane_mail *gone; /* for LANE_GONE; NULL while it closes */
+	struct lane_mail *closed; /* its LANE_CLOSED, allocated with it; NULL while it closes */
 	uint64_t job;
-	bool write_wait; /* the transport took less than there was */
+	bool write_wait; /* the transport took less than the session had */
 	bool is_stream;  /* over gRPC */
 };
 
 uv_loop_t *lane_thread_loop(struct lane_thread *t);
-/* To be called at the end of every event in which a transport gave bytes to a session or took some: now and then looks
- * after a session that became ready. */
+/* Serves, now and then, one session that became ready. To be called at the end of every event in which a transport
+ * moved bytes of a session. */
 void lane_thread_turn(struct lane_thread *t);
 
-/* Makes a connection of *tcp, which is moved there; `detect_ms`: unsent bytes that the peer does not take for so
- * long break it. NULL: no memory, or it cannot be watched; *tcp is closed then. */
+/* Creates a connection and moves *tcp into it. The connection breaks if the peer takes no byte for detect_ms. NULL: no
+ * memory, or the socket cannot be watched; *tcp is closed then. */
 struct lane_conn *lane_tcp_new(struct lane_thread *t, struct tcp_conn *tcp, uint32_t detect_ms);
-/* The session is there: begins to read. */
+/* Starts to read, after the session was attached. */
 void lane_tcp_start(struct lane_conn *c);
 
-/* The same of a stream of the module, which is woken through `wakeups` of the lane's loop. */
+/* The same for a stream over gRPC, which is woken through `wakeups` of the lane's loop. */
 struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
 				struct wakeups *wakeups);
 void lane_grpc_start(struct lane_conn *c);
 
-/* Most bytes of a connection here, but for what gRPC has of it. */
+/* Most bytes of a connection here, without those that gRPC allocates. */
 enum { LANE_CONN_BYTES = 512 };
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane's connection over gRPC: a stream of the module.
+/* A connection of a lane over gRPC: one stream.
  *
- * The happy path: woken: what has arrived is copied straight into accumulators -> flushed into messages when the lane
- * says so -> after the last frame the stream is finished, and its end comes back. Failure modes: the stream breaks or
- * the peer finishes early: the core is told (session_lost) and decides what it means for the job. */
+ * The happy path: woken: received bytes are copied straight into accumulators -> the lane calls flush, which fills
+ * messages -> after the last frame the stream is finished, and the peer finishes it. Failure modes: the stream breaks,
+ * or the peer finishes early: session_lost() informs the core, which decides what it means for the job. */
 #include "server/run/lane_conn.h"
 
 #include <stdlib.h>
 
-enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* as a TCP connection's, for the same reason */ };
+enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* as BYTES_PER_WAKE in lane_tcp.c */ };
 
 struct grpc {
 	struct lane_conn conn;
@@ -16,7 +16,7 @@ struct grpc {
 	const struct rpc_api *rpc;
 	struct rpc_stream *stream;
 	bool shut;
-	bool send_failed; /* nothing more can be sent: reading will say why */
+	bool send_failed; /* nothing more can be sent; a read will return the reason */
 };
 _Static_assert(sizeof(struct grpc) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
 
@@ -28,7 +28,7 @@ static void grpc_lost(struct grpc *c, ssize_t rc)
 	session_lost(c->conn.session, rc == 0 ? "it closed the connection" : e.msg);
 }
 
-/* Returns whether there may be more, which waits for the connection's next turn. */
+/* Reads until the turn of the connection is over. Returns true if there may be more. */
 static bool grpc_read(struct grpc *c)
 {
 	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE;) {
@@ -116,5 +116,5 @@ void lane_grpc_start(struct lane_conn *conn)
 	struct grpc *c = (struct grpc *)conn;
 
 	c->rpc->stream_waker(c->stream, wakeup_waker(&c->wakeup));
-	wakeup_send(&c->wakeup); /* for what had come before */
+	wakeup_send(&c->wakeup); /* for bytes that came before */
 }

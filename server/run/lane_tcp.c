@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane's TCP connection, plain or with TLS: a non-blocking socket under uv_poll.
  *
- * The happy path: readable: received straight into accumulators -> flushed when the lane says so -> after the last
- * frame shutdown, end of file. Failure modes: a system call fails or the peer closes early: the core is told
- * (session_lost) and decides what it means for the job. */
+ * The happy path: readable: bytes are received straight into accumulators -> the lane calls flush -> after the last
+ * frame shutdown, then end of file. Failure modes: a system call fails, or the peer closes early: session_lost()
+ * informs the core, which decides what it means for the job. */
 #include "server/run/lane_conn.h"
 
 #include <errno.h>
@@ -13,18 +13,19 @@
 #include <sys/socket.h>
 
 enum {
-	/* Then the other connections of the lane have their turn. In bytes, since a read may bring two thousand
-	 * PINGs: four connections that sent nothing else left a job of the same lane 2% of its throughput when a turn
-	 * was 32 reads. Little more than what a rank has in flight by itself, so that in good order nothing changes. */
+	/* Bytes that a connection may receive before the others of its lane have their turn. The limit is in bytes,
+	 * because one read can bring two thousand PINGs: with a limit of 32 reads, four connections that sent only
+	 * PINGs left a job of the same lane 2% of its throughput. It is little more than a rank has in flight, so it
+	 * does not matter in normal operation. */
 	BYTES_PER_WAKE = 256 << 10,
-	READS_AT_END = 4096, /* more than a broken connection can still hold */
+	READS_AT_END = 4096, /* more than a broken connection can still contain */
 };
 
 struct tcp {
 	struct lane_conn conn;
 	uv_poll_t poll;
 	struct tcp_conn tcp;
-	int events; /* what the poll handle waits for */
+	int events; /* events that the poll handle waits for */
 	bool shut;
 };
 _Static_assert(sizeof(struct tcp) <= LANE_CONN_BYTES, "LANE_CONN_BYTES is too small");
@@ -41,8 +42,8 @@ static void tcp_watch(struct tcp *c)
 	uv_poll_start(&c->poll, events, on_poll);
 }
 
-/* Reads once, `inside` or from the socket. Returns how many bytes came, negated when they did not fill all there was
- * room for; 0 when nothing is there. */
+/* Reads once, from the bytes that TLS holds (`inside`) or from the socket. Returns the number of bytes, negated if
+ * there was room for more; 0: none. */
 static ssize_t tcp_receive(struct tcp *c, bool inside)
 {
 	char reason[TCP_CONN_REASON];
@@ -76,7 +77,7 @@ static void tcp_read(struct tcp *c)
 		;
 }
 
-/* The connection cannot be used any more. What the peer said before may be the reason, and everybody should hear it. */
+/* Ends a broken connection. Reads first, because the peer may have sent the reason, which all ranks should get. */
 static void tcp_broken(struct tcp *c, const char *why)
 {
 	for (int i = 0; i < READS_AT_END && tcp_receive(c, false); i++)
@@ -118,7 +119,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp *c = poll->data;
 
-	/* libuv calls every error EBADF; the read that meets it knows its name */
+	/* libuv calls every error EBADF; the next read returns the real one */
 	if (status < 0)
 		tcp_broken(c, uv_strerror(status));
 	if (events & UV_WRITABLE) {
@@ -150,7 +151,7 @@ static void set_options(int fd, uint32_t detect_ms)
 	int one = 1;
 	unsigned timeout = detect_ms;
 
-	/* a failure of these costs speed or comfort, never correctness */
+	/* failures are ignored: they cost speed, not correctness */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
 }

@@ -37,7 +37,7 @@ struct lane_thread {
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conn *conns;
-	struct lane_mail *gone;    /* for the session that is being freed, else NULL */
+	struct lane_mail *closed;  /* for the session that is being freed, else NULL */
 	unsigned wires, streams;   /* how many of them are TCP connections, and over gRPC */
 	const struct rpc_api *rpc; /* of the streams, */
 	struct rpc_queue *queue;   /* and where this lane sleeps while it has nothing else */
@@ -63,7 +63,7 @@ _Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct letter) + sizeof(struct lane_
 /* With streams alone it sleeps where they arrive: they are read and answered on this thread, which is three quarters of
  * the processor time of handing them over. Beside TCP connections, which cannot be waited for there, it is told by the
  * module's threads. */
-static void choose_bed(struct lane_thread *t)
+static void choose_wait(struct lane_thread *t)
 {
 	wakeups_serve(&t->wakeups, t->streams && !t->wires ? t->rpc : NULL, t->queue);
 }
@@ -71,7 +71,7 @@ static void choose_bed(struct lane_thread *t)
 static void conn_add(struct lane_thread *t, struct lane_conn *c)
 {
 	++*(c->is_stream ? &t->streams : &t->wires);
-	choose_bed(t);
+	choose_wait(t);
 	c->next = t->conns;
 	c->at = &t->conns;
 	if (c->next)
@@ -83,8 +83,8 @@ static void conn_close(struct lane_conn *c)
 {
 	struct lane_thread *t = c->lane;
 
-	t->gone = c->gone;
-	c->gone = NULL;
+	t->closed = c->closed;
+	c->closed = NULL;
 	if (c->session)
 		session_free(c->session);
 	c->session = NULL;
@@ -93,8 +93,8 @@ static void conn_close(struct lane_conn *c)
 		c->next->at = c->at;
 	--*(c->is_stream ? &t->streams : &t->wires);
 	c->ops->close(c);
-	t->gone = NULL;
-	choose_bed(t);
+	t->closed = NULL;
+	choose_wait(t);
 }
 
 /* Looks after sessions that became ready, at most n. False when none is left. */
@@ -108,7 +108,7 @@ static bool lane_flush(struct lane_thread *t, unsigned n)
 			return false;
 		c = session_user(s);
 
-		if (session_over(s))
+		if (session_closed(s))
 			conn_close(c);
 		else if (!c->write_wait || session_shut(s))
 			c->ops->flush(c);
@@ -138,13 +138,13 @@ static void on_more(uv_idle_t *idle)
  */
 static bool stay_awake(struct lane_thread *t)
 {
-	enum lane_came came = lane_came(t->core);
+	enum lane_arrivals came = lane_arrivals(t->core);
 
-	if (came == LANE_CAME_LARGE)
+	if (came == LANE_ARRIVED_LARGE)
 		t->spin.awake = false;
-	if (came != LANE_CAME_SMALL && !t->spin.awake)
+	if (came != LANE_ARRIVED_SMALL && !t->spin.awake)
 		return false;
-	return rs_spin_awake(&t->spin, came == LANE_CAME_SMALL, uv_hrtime());
+	return rs_spin_stay_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
 }
 
 /* Everything that became ready goes out before the loop sleeps. */
@@ -188,7 +188,7 @@ static void on_tick(uv_timer_t *timer)
 }
 
 /* Without this event the registry would hold the job for ever. */
-static void post_gone(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
+static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
 {
 	struct rs_err why = m->event.why;
 
@@ -201,9 +201,9 @@ static void post_gone(struct lane_thread *t, struct lane_mail *m, const struct l
 static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
 {
 	for (struct lane_conn *c = t->conns; c; c = c->next)
-		if (c->job == ev->job && c->gone && !c->gone->failed) {
-			c->gone->failed = true;
-			c->gone->event.why = ev->why;
+		if (c->job == ev->job && c->closed && !c->closed->failed) {
+			c->closed->failed = true;
+			c->closed->event.why = ev->why;
 		}
 }
 
@@ -212,8 +212,8 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	struct lane_thread *t = ctx;
 	struct lane_mail *m;
 
-	if (ev->type == LANE_GONE) {
-		post_gone(t, t->gone, ev);
+	if (ev->type == LANE_CLOSED) {
+		post_closed(t, t->closed, ev);
 		return;
 	}
 	m = calloc(1, sizeof *m);
@@ -225,12 +225,14 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	} /* the other events are for the log alone */
 }
 
-static void report_gone(struct lane_thread *t, struct letter *l)
+static void post_not_attached(struct lane_thread *t, struct letter *l)
 {
-	struct lane_event ev = {
-	    .type = LANE_GONE, .job = l->admit.stripe.job, .rank = l->admit.session.rank, .lane = l->admit.stripe.lane};
+	struct lane_event ev = {.type = LANE_CLOSED,
+				.job = l->admit.stripe.job,
+				.rank = l->admit.session.rank,
+				.lane = l->admit.stripe.lane};
 
-	post_gone(t, l->gone, &ev);
+	post_closed(t, l->closed, &ev);
 }
 
 static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
@@ -251,7 +253,7 @@ static void attach(struct lane_thread *t, struct letter *l)
 		rs_fail(&e, RS_ENOMEM, "no memory for a connection");
 		goto report;
 	}
-	c->gone = l->gone;
+	c->closed = l->closed;
 	c->job = l->admit.stripe.job;
 	conn_add(t, c);
 	rc = lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e);
@@ -270,7 +272,7 @@ static void attach(struct lane_thread *t, struct letter *l)
 
 report:
 	rs_log(t->log, RS_LOG_ERROR, "attach-failed", rs_kv_s("reason", e.msg), rs_kv_u("lane", t->index));
-	report_gone(t, l);
+	post_not_attached(t, l);
 }
 
 static void close_handles(struct lane_thread *t)
@@ -313,7 +315,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_start(t->core, l->job, l->processes);
 		break;
 	case LETTER_TELL:
-		lane_tell(t->core, l->job, l->frame, l->frame_len);
+		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
 	case LETTER_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
@@ -420,15 +422,15 @@ static struct letter *attach_letter(struct lane_thread *t, const struct registry
 				    const struct control_welcome *welcome, struct rs_err *e)
 {
 	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
-	struct lane_mail *gone = calloc(1, sizeof *gone);
+	struct lane_mail *closed = calloc(1, sizeof *closed);
 
-	if (!l || !gone || !reserves_add(&t->reserves, admit->stripe.job)) {
+	if (!l || !closed || !reserves_add(&t->reserves, admit->stripe.job)) {
 		free(l);
-		free(gone);
+		free(closed);
 		rs_fail(e, RS_ENOMEM, "this reducer has no memory for a connection of rank %u", admit->session.rank);
 		return NULL;
 	}
-	l->gone = gone;
+	l->closed = closed;
 	l->admit = *admit;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = t->detect_ms;
@@ -476,7 +478,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t process
 	post(t, l);
 }
 
-void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
+void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
 	struct letter *l = letter_new(LETTER_TELL, job, len);
 

@@ -14,13 +14,13 @@ struct lane_thread;
 /* Most bytes that this side of a connection allocates: its handle, its letters, a word in libuv's tables. */
 enum { LANE_CONNECTION_BYTES = 2304 };
 
-/* What a lane posts to the server's mailbox. Invariant: each connection has its LANE_GONE from the start, so that this
- * event needs no memory. */
+/* What a lane posts to the server's mailbox. Invariant: each connection has its LANE_CLOSED from the start, so that
+ * this event needs no memory. */
 struct lane_mail {
 	struct mail mail;
 	struct lane_thread *reported; /* its report is ready to be taken; NULL: it is an event */
 	struct lane_event event;
-	bool failed; /* LANE_GONE: its job failed, for event.why, and there was no memory for a LANE_FAILED */
+	bool failed; /* LANE_CLOSED: its job failed, for event.why, and there was no memory for a LANE_FAILED */
 };
 
 /* Starts the thread; events go to `out`, which must outlive lane_thread_stop. Errors: RS_ENOMEM, RS_EIO. */
@@ -29,7 +29,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 
 /* One thread calls these functions; they take effect in the order of its calls. A job whose first connection could be
  * attached can always be aborted: the memory for that is allocated with the connection.
- * attach: moves *tcp to the lane, which sends *welcome with its own detection time. The lane reports LANE_GONE,
+ * attach: moves *tcp to the lane, which sends *welcome with its own detection time. The lane reports LANE_CLOSED,
  * also if it runs out of memory later. Errors: RS_ENOMEM; then *tcp stays with the caller, and no event follows. */
 int lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 		       const struct control_welcome *welcome, struct rs_err *e);
@@ -40,7 +40,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 /* Without memory the job is aborted instead. */
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
 /* Without memory the frame is not sent: all such frames are repeated, or only inform. */
-void lane_thread_tell(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
+void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);
 /* Works once for a job, and needs no memory. */
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
 /* The job's last connection is gone: frees what lane_thread_abort would have used. */

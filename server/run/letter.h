@@ -21,12 +21,12 @@ struct letter {
 			const struct rpc_api *rpc; /* NULL: it is TCP, */
 			struct rpc_queue *queue;   /* not these */
 			struct rpc_stream *stream;
-			struct lane_mail *gone; /* for its LANE_GONE; owned */
-		};                              /* ATTACH */
-		uint64_t processes;             /* START */
-		struct rs_err why;              /* ABORT */
-		uint32_t frame_len;             /* TELL */
-		struct lane_mail *answer;       /* REPORT; owned */
+			struct lane_mail *closed; /* for its LANE_CLOSED; owned */
+		};                                /* ATTACH */
+		uint64_t processes;               /* START */
+		struct rs_err why;                /* ABORT */
+		uint32_t frame_len;               /* TELL */
+		struct lane_mail *answer;         /* REPORT; owned */
 	};
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };

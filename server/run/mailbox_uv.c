@@ -35,7 +35,7 @@ int mailbox_init(struct mailbox *m, struct wakeups *wakeups, void (*take)(struct
 	int rc = uv_mutex_init(&m->mutex);
 
 	if (rc)
-		return rs_fail(e, RS_ENOMEM, "a mutex cannot be made: %s", uv_strerror(rc));
+		return rs_fail(e, RS_ENOMEM, "cannot create a mutex: %s", uv_strerror(rc));
 	wakeup_init(&m->wakeup, wakeups, on_woken);
 	m->head = NULL;
 	m->tail = &m->head;
@@ -50,7 +50,7 @@ void mailbox_post(struct mailbox *m, struct mail *mail)
 	uv_mutex_lock(&m->mutex);
 	*m->tail = mail;
 	m->tail = &mail->next;
-	/* inside the lock: mailbox_close must not come between */
+	/* inside the lock, so that mailbox_close does not come between */
 	wakeup_send(&m->wakeup);
 	uv_mutex_unlock(&m->mutex);
 }

@@ -49,22 +49,21 @@ static const struct cmdline_flag flags[] = {
      take_grpc},
     {"lanes", "N", "threads that sum, 1 to 64 [one for each CPU, at most 8]", take_lanes},
     {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
-    {"insecure", NULL, "listen on other addresses than loopback although there is no authentication", take_insecure},
+    {"insecure", NULL, "listen on other addresses than loopback without authentication", take_insecure},
 };
 
 static const struct cmdline cmdline = {
     .program = "reduction-server",
     .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
-    .notes = "SIGTERM and SIGINT: finish running jobs (at most timeouts.drain),\n"
-	     "then exit; a second one exits at once. SIGHUP: read certificates, access, tokens, limits and\n"
-	     "logging.level again.\n",
+    .notes = "SIGTERM and SIGINT: wait for running jobs (at most timeouts.drain), then exit;\n"
+	     "a second signal exits at once. SIGHUP: read certificates, access, tokens, limits\n"
+	     "and logging.level again.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };
 
-/* gRPC's C API has no way to ask for a version of TLS, and it takes 1.2 too. What it does let be chosen is the ciphers
- * of TLS 1.2, before its first use: one that needs a key which nobody has ever agreed on leaves 1.3, whose ciphers this
- * does not touch. */
+/* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers of TLS 1.2, before the first
+ * use. The only cipher here requires a pre-shared key, which does not exist. The ciphers of TLS 1.3 do not change. */
 static void only_tls13_over_grpc(void)
 {
 	setenv("GRPC_SSL_CIPHER_SUITES", "PSK-AES128-GCM-SHA256", 1);

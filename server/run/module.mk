@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-# the process: its loops, its threads, its memory
+# the process: its loops, threads and memory
 server_io += $(wildcard server/run/*.c)

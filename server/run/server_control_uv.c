@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's gRPC port, and what its control service knows and does.
+/* The server's gRPC port, and the actions of its control service.
  *
- * The happy path of a status: the service asks -> the registry tells of jobs and ranks -> each lane is asked for its
- * report -> they come in the mail, and with the last one the status is complete. One is made at a time, however many
- * ask. Failure modes: there is no memory for a report: that lane counts nothing, or for the status: whoever asked reads
- * so. */
+ * The happy path of a status: the service requests it -> the registry fills in jobs and ranks -> each lane is asked for
+ * its report -> the reports come through the mailbox, and the last one completes the status. One status is made at a
+ * time for all calls. Failure modes: no memory for a report: the status lacks the counts of that lane. No memory for
+ * the status: the calls end with an error. */
 #include "server/run/server_priv.h"
 
 #include "common/auth.h"
@@ -16,8 +16,8 @@
 #include <string.h>
 
 enum {
-	CALLS_BESIDE = 64,      /* calls beside those that the service takes, which are refused with a sentence */
-	DENIED_LINES_PER_S = 5, /* of the log */
+	CALLS_BESIDE = 64,      /* calls above the service's limits, which are refused with a sentence */
+	DENIED_LINES_PER_S = 5, /* in the log */
 };
 
 static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
@@ -37,7 +37,7 @@ static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
 	return server_reload(ctx, result, SERVICE_RESULT, e);
 }
 
-/* What is known of the process. */
+/* Fills in the properties of the process. */
 static void fill_server(struct server *s, struct status_server *to)
 {
 	uint64_t now = uv_now(&s->loop);
@@ -59,7 +59,7 @@ static void on_collect(void *ctx)
 {
 	struct server *s = ctx;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	s->collecting = registry_status(s->registry);
 	if (s->collecting)
 		fill_server(s, &s->collecting->server);
@@ -74,7 +74,7 @@ void server_control_reported(struct server *s, struct lane_thread *lane)
 	struct lane_report *report;
 	struct status *st;
 
-	/* the lanes have stopped, and with them went their reports */
+	/* the lanes have stopped and freed their reports */
 	if (!s->lanes_n)
 		return;
 	report = lane_thread_take_report(lane);
@@ -90,7 +90,7 @@ void server_control_reported(struct server *s, struct lane_thread *lane)
 
 static void on_granted(void *ctx, const struct service_peer *peer)
 {
-	server_streams_admitted(ctx, peer->address);
+	server_streams_trust(ctx, peer->address);
 }
 
 static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
@@ -102,14 +102,14 @@ static void on_denied(void *ctx, const struct service_peer *peer, const char *me
 			rs_kv_s("method", method), rs_kv_s("reason", why));
 }
 
-static void on_happened(void *ctx)
+static void on_event_added(void *ctx)
 {
 	struct server *s = ctx;
 
-	service_happened(control_uv_service(s->control));
+	service_event_added(control_uv_service(s->control));
 }
 
-/* gRPC's own words, of which there can be many; on any of its threads. */
+/* Logs a line of gRPC, on any of its threads. There can be many. */
 static void on_rpc_log(void *user, const char *line)
 {
 	const struct server *s = user;
@@ -117,7 +117,7 @@ static void on_rpc_log(void *user, const char *line)
 	rs_log(s->log, RS_LOG_DEBUG, "grpc", rs_kv_s("text", line));
 }
 
-/* RS_OK too when there is none. */
+/* Loads a token, if there is one. */
 static int load_token(struct auth_secret *token, const char *file, const char *key, struct rs_err *e)
 {
 	token->len = 0;
@@ -172,7 +172,7 @@ static int start_port(struct server *s, struct rs_err *e)
 	    .address = s->cfg->server.grpc,
 	    .methods = methods,
 	    .methods_n = SERVICE_METHODS + 1,
-	    .threads = s->lanes_n, /* what comes in for a lane takes about as long here as there */
+	    .threads = s->lanes_n, /* receiving takes as much processor time here as summing takes in the lanes */
 	    .handshake_ms = s->cfg->timeouts.handshake_ms,
 	    .detect_ms = s->cfg->timeouts.detect_ms,
 	    .calls_max = SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX + CALLS_BESIDE + s->max_connections,
@@ -183,7 +183,7 @@ static int start_port(struct server *s, struct rs_err *e)
 	int rc;
 
 	control_uv_methods(s->control, methods);
-	methods[SERVICE_METHODS] = grpc_greetings_method(s->streams);
+	methods[SERVICE_METHODS] = grpc_handshakes_method(s->streams);
 	rc = rs_config_tls_texts(&texts, RS_TLS_REDUCER, s->cfg, e);
 	if (rc)
 		return rc;
@@ -217,7 +217,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	if (!s->cfg->server.grpc[0])
 		return RS_OK;
 	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
-	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_guards(s->cfg), e);
+	rc = listener_check(s->cfg->server.grpc, s->cfg->security.insecure || admission_authenticates(s->cfg), e);
 	if (!rc)
 		rc = rpc_load(&s->rpc, e);
 	if (!rc)
@@ -232,7 +232,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	}
 	if (rc)
 		return rc; /* server_control_stop follows */
-	s->journal.happened = on_happened;
+	s->journal.event_added = on_event_added;
 	s->journal.ctx = s;
 	return RS_OK;
 }
@@ -241,20 +241,20 @@ void server_control_stop(struct server *s)
 {
 	if (!s->control)
 		return;
-	s->journal.happened = NULL;
+	s->journal.event_added = NULL;
 	control_uv_stop(s->control);
 }
 
 void server_control_close(struct server *s)
 {
 	if (s->streams)
-		grpc_greetings_stop(s->streams);
-	if (s->strangers)
-		uv_close((uv_handle_t *)&s->look, NULL);
+		grpc_handshakes_stop(s->streams);
+	if (s->unauth)
+		uv_close((uv_handle_t *)&s->scan, NULL);
 	if (s->rpc_server)
 		s->rpc->server_stop(s->rpc_server);
 	if (s->streams)
-		grpc_greetings_close(s->streams);
+		grpc_handshakes_close(s->streams);
 	if (s->control)
 		control_uv_close(s->control);
 }
@@ -263,6 +263,6 @@ void server_control_free(struct server *s)
 {
 	status_free(s->collecting);
 	control_uv_free(s->control);
-	grpc_greetings_free(s->streams);
-	strangers_free(s->strangers);
+	grpc_handshakes_free(s->streams);
+	unauth_free(s->unauth);
 }

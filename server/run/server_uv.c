@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: accept -> greeting -> registry admits -> lane. Lane events come back through the mailbox and go into
- * the registry, whose actions go out to the lanes. SIGTERM: no new jobs, the loop ends when the last job is gone or the
- * drain timeout has passed. Failure modes: no room or no descriptors left (connections that have not said HELLO give
- * theirs up, and newcomers are refused when there are none; a spare descriptor is kept for it), limits reached (refused
- * with the limit's name). What strangers can cause at will is logged a few times a second, and otherwise counted. */
+/* The happy path: accept -> handshake -> the registry admits the worker -> its lane. Events of the lanes come back
+ * through the mailbox and go into the registry, whose actions go to the lanes. SIGTERM: no new jobs; the loop ends when
+ * the last job is closed, or the drain timeout has passed.
+ *
+ * Failure modes: no room or no descriptors: the oldest connection in the handshake is closed; if there is none, the new
+ * one is refused, for which a spare descriptor is kept. A limit is reached: refused with the name of the limit. Events
+ * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
 #include "server/run/server_priv.h"
@@ -21,14 +23,14 @@
 enum {
 	REGISTRY_TICK_MS = 1000,
 	ACCEPTS_PER_WAKE = 64,
-	LINES_PER_S = 5,                       /* of the log, for each event that any stranger can cause */
-	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in good order */
-	ACCEPT_NICE = 10,                      /* steps behind the lanes */
+	LINES_PER_S = 5,                       /* in the log, for each event that unauthenticated peers can cause */
+	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in normal operation */
+	ACCEPT_NICE = 10,                      /* added to the nice value of this thread */
 	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
-	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* for the last ABORTs to be read */
+	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* in which the last ABORT frames are read */
 };
 
-/* May this event be logged now? */
+/* Returns true if this event may be logged now. */
 static bool may_log(struct server *s, enum limited which)
 {
 	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
@@ -58,12 +60,12 @@ static void on_action(void *ctx, const struct registry_action *a)
 
 	switch (a->type) {
 	case REGISTRY_OPENED:
-		areas_name(s->areas, a->job.id);
+		arenas_set_job(s->arenas, a->job.id);
 		log_job(s, "job-opened", &a->job);
 		return;
 	case REGISTRY_START:
 		log_job(s, "job-started", &a->job);
-		areas_start(s->areas, a->job.id, a->job.processes);
+		arenas_start(s->arenas, a->job.id, a->job.processes);
 		return;
 	case REGISTRY_CLOSED:
 		log_job(s, "job-closed", &a->job);
@@ -84,18 +86,18 @@ static void on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_LATE:
 		log_late(s, a);
 		return;
-	case REGISTRY_TELL:
+	case REGISTRY_SEND:
 		break;
 	}
 	for (unsigned i = 0; i < s->lanes_n; i++) {
 		if (a->type == REGISTRY_ABORT)
 			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
 		else
-			lane_thread_tell(s->lanes[i], a->job.id, a->frame, a->frame_len);
+			lane_thread_send(s->lanes[i], a->job.id, a->frame, a->frame_len);
 	}
 }
 
-/* All ranks have joined, and the job's memory is ready. */
+/* Starts a job: all ranks have joined, and its arena is touched. */
 static void on_touched(void *ctx, uint64_t job, uint64_t processes)
 {
 	struct server *s = ctx;
@@ -108,7 +110,7 @@ static void *alloc_slots(void *ctx, uint64_t bytes)
 {
 	struct server *s = ctx;
 
-	return areas_alloc(s->areas, bytes);
+	return arenas_alloc(s->arenas, bytes);
 }
 
 static void free_slots(void *ctx, void *memory, uint64_t bytes)
@@ -116,7 +118,7 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	struct server *s = ctx;
 
 	(void)bytes;
-	areas_release(s->areas, memory);
+	arenas_release(s->arenas, memory);
 }
 
 int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
@@ -125,11 +127,11 @@ int server_admit(struct server *s, const struct handshake_result *who, const cha
 	const struct control_hello *h = &who->hello;
 	int rc;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	rc = registry_hello(s->registry, h, ret, refused);
 	if (rc)
 		return rc;
-	registry_met(s->registry, ret->stripe.job, h->rank, peer, transport);
+	registry_set_peer(s->registry, ret->stripe.job, h->rank, peer, transport);
 	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
 	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
 	s->sessions++;
@@ -140,7 +142,7 @@ int server_unadmit(struct server *s, const struct registry_admit *admit, const s
 		   struct control_refused *refused)
 {
 	s->sessions--;
-	registry_gone(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
+	registry_session_closed(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
 	*refused = (struct control_refused){.code = why->code, .retry = true};
 	snprintf(refused->message, sizeof refused->message, "%s", why->msg);
 	return why->code;
@@ -153,7 +155,7 @@ void server_log_refused(struct server *s, const char *peer, const char *transpor
 			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
 }
 
-static int on_hello(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
+static int on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
 		    struct control_refused *refused)
 {
 	struct server *s = ctx;
@@ -187,25 +189,26 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	struct lane_mail *lm = (struct lane_mail *)mail;
 	const struct lane_event *ev = &lm->event;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	if (lm->reported) {
 		server_control_reported(s, lm->reported);
 	} else if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why);
-	} else if (ev->type == LANE_GONE) {
+	} else if (ev->type == LANE_CLOSED) {
 		s->sessions--;
 		if (lm->failed)
 			registry_failed(s->registry, ev->job, &ev->why);
-		registry_gone(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	} else {
-		registry_noticed(s->registry, ev);
+		registry_lane_event(s->registry, ev);
 	}
 	free(lm);
 	if (s->draining && registry_jobs(s->registry) == 0)
 		server_stop(s);
 }
 
-/* No descriptor is left: without the spare one the listening socket would stay readable and the loop would spin. */
+/* Refuses a connection although no descriptor is left. Without the spare one the listening socket would stay readable,
+ * and the loop would spin. */
 static void refuse_without_descriptors(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
@@ -215,26 +218,27 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	snprintf(refused.message, sizeof refused.message, "this reducer has no file descriptors left");
 	if (fd >= 0)
-		greetings_refuse_now(s->greetings, fd, &refused);
+		tcp_handshakes_refuse_now(s->handshakes, fd, &refused);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-unsigned server_greeted(const struct server *s)
+unsigned server_handshakes_count(const struct server *s)
 {
-	return greetings_count(s->greetings) + (s->streams ? grpc_greetings_count(s->streams) : 0);
+	return tcp_handshakes_count(s->handshakes) + (s->streams ? grpc_handshakes_count(s->streams) : 0);
 }
 
-/* As greetings_make_room, of all that have not said who they are. */
+/* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if there is none. */
 static bool make_room(struct server *s, const char *why)
 {
-	return greetings_make_room(s->greetings, why) || (s->streams && grpc_greetings_make_room(s->streams, why));
+	return tcp_handshakes_make_room(s->handshakes, why) ||
+	       (s->streams && grpc_handshakes_make_room(s->streams, why));
 }
 
-/* Takes the next connection; false when there is none that can be taken now. */
+/* Accepts the next connection. Returns false if there is none. */
 static bool accept_one(struct server *s, int listen_fd)
 {
 	struct control_refused refused = {.code = RS_EREFUSED, .retry = true};
-	unsigned greeted = server_greeted(s);
+	unsigned greeted = server_handshakes_count(s);
 	char why[80];
 	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -244,21 +248,21 @@ static bool accept_one(struct server *s, int listen_fd)
 		if (may_log(s, LIMITED_DESCRIPTORS))
 			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
 				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
-		if (!greetings_make_room(s->greetings, "this reducer has no file descriptors left"))
+		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
 			refuse_without_descriptors(s, listen_fd);
 		return true;
 	}
 	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
 		 s->sessions + greeted);
 	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
-		greetings_add(s->greetings, fd);
+		tcp_handshakes_add(s->handshakes, fd);
 		return true;
 	}
-	/* to be told why takes a while and memory: only so many at once */
-	if (greetings_count(s->greetings) >= REFUSED_MAX)
-		greetings_make_room(s->greetings, why);
+	/* a refused connection takes memory until its peer has read the reason, so their number is limited */
+	if (tcp_handshakes_count(s->handshakes) >= REFUSED_MAX)
+		tcp_handshakes_make_room(s->handshakes, why);
 	snprintf(refused.message, sizeof refused.message, "%s", why);
-	greetings_refuse(s->greetings, fd, &refused);
+	tcp_handshakes_refuse(s->handshakes, fd, &refused);
 	return true;
 }
 
@@ -279,10 +283,10 @@ static void on_tick(uv_timer_t *timer)
 	struct server *s = timer->data;
 	struct rs_err why;
 
-	registry_time(s->registry, uv_now(&s->loop));
+	registry_set_time(s->registry, uv_now(&s->loop));
 	registry_tick(s->registry);
 	for (unsigned i = 0; i < LIMITED_NR; i++)
-		rs_log_limit_tell(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
+		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
 	admission_tick(&s->admission, uv_now(&s->loop));
 	if (!s->draining)
 		return;
@@ -329,7 +333,8 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 static int start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
-	int n = listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_guards(s->cfg), fds, e);
+	int n =
+	    listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_authenticates(s->cfg), fds, e);
 
 	if (n < 0)
 		return n;
@@ -368,9 +373,9 @@ static void log_listening(struct server *s, const struct rs_kernels *kernels)
 	}
 }
 
-/* Where processors are short, work for jobs goes before work for whoever knocks, and what is sent to one running job
- * goes before memory for the next. Linux has a priority for each thread; the pool's threads inherit this one's. */
-static void step_back(void)
+/* Lowers the priority of this thread. If processors are short, the lanes of running jobs go before handshakes and the
+ * memory of new jobs. Linux has a nice value for each thread; the threads of the pool inherit that of this one. */
+static void lower_priority(void)
 {
 	int before;
 
@@ -380,7 +385,7 @@ static void step_back(void)
 		setpriority(PRIO_PROCESS, 0, before + ACCEPT_NICE);
 }
 
-/* Better said now than when a job's last worker cannot come in. */
+/* Warns at the start if there are too few descriptors; later the last worker of a job could not connect. */
 static void check_descriptors(struct server *s)
 {
 	struct rlimit r;
@@ -425,47 +430,47 @@ static struct server *server_new(const struct server_options *opt)
 	return s;
 }
 
-/* The registry and the handshakes, which feed it. */
+/* Creates the arenas, the registry and the TCP handshakes. */
 static int make_parts(struct server *s, struct rs_err *e)
 {
 	const struct rs_config *cfg = s->cfg;
 	struct registry_options ro = {
 	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
 	    .threads = cfg->server.lanes,
-	    .connection_bytes = LANE_CONNECTION_BYTES + GREETING_BYTES +
+	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
 	    .alloc = alloc_slots,
 	    .free = free_slots,
 	    .action = on_action,
 	    .ctx = s,
 	};
-	struct greetings_options go = {
+	struct tcp_handshakes_options go = {
 	    .loop = &s->loop,
 	    .timeout_ms = cfg->timeouts.handshake_ms,
 	    .tls = s->admission.certificates.ctx,
 	    .policy = admission_policy(&s->admission),
-	    .hello = on_hello,
+	    .admit = on_admit,
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
-	struct areas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
+	struct arenas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
 	int rc;
 
-	s->areas = areas_new(&ao);
-	if (!s->areas)
+	s->arenas = arenas_new(&ao);
+	if (!s->arenas)
 		return rs_fail(e, RS_ENOMEM, "no memory for the server");
 	rc = registry_new(&s->registry, &ro, e);
 	if (rc)
-		goto free_areas;
-	rc = greetings_init(&s->greetings, &go, e);
+		goto free_arenas;
+	rc = tcp_handshakes_new(&s->handshakes, &go, e);
 	if (rc)
 		goto free_registry;
 	return RS_OK;
 
 free_registry:
 	registry_free(s->registry);
-free_areas:
-	areas_free(s->areas);
+free_arenas:
+	arenas_free(s->arenas);
 	return rc;
 }
 
@@ -484,7 +489,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		goto free_server;
 	s->kernels = kernels;
 	if (uv_loop_init(&s->loop)) {
-		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		rc = rs_fail(e, RS_EIO, "cannot create an event loop");
 		goto free_server;
 	}
 	s->loop.data = s;
@@ -510,7 +515,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		server_close(s);
 		return rc;
 	}
-	step_back();
+	lower_priority();
 	log_listening(s, kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	check_descriptors(s);
@@ -543,8 +548,8 @@ void server_stop(struct server *s)
 		lane_thread_stop(s->lanes[i]);
 	s->lanes_n = 0;
 	server_control_close(s);
-	greetings_close(s->greetings);
-	areas_stop(s->areas);
+	tcp_handshakes_close(s->handshakes);
+	arenas_stop(s->arenas);
 	for (int i = 0; i < s->listening_n; i++)
 		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
 	for (int i = 0; i < 3; i++)
@@ -565,10 +570,10 @@ void server_close(struct server *s)
 		close(s->listening[i].fd);
 	mailbox_destroy(&s->in);
 	wakeups_destroy(&s->wakeups);
-	greetings_free(s->greetings);
+	tcp_handshakes_free(s->handshakes);
 	server_control_free(s);
 	registry_free(s->registry);
-	areas_free(s->areas);
+	arenas_free(s->arenas);
 	admission_close(&s->admission);
 	uv_loop_close(&s->loop);
 	free(s->lanes);

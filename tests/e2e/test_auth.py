@@ -205,9 +205,9 @@ class Auth(Guarded):
                 ("none", self.mine, at + "this reducer has no secret for job none, and serves no job without one",
                  "no secret for job none"),
                 ("open", self.mine, at + "this reducer cannot use its secret for job open: its log says why",
-                 r"secret-unusable job=open reason=.*/jobs/open\.secret has mode 0644, which lets everybody read it"),
+                 r"secret-unusable job=open reason=.*/jobs/open\.secret has mode 0644, so everybody can read it"),
                 ("short", self.mine, at + "this reducer cannot use its secret for job short: its log says why",
-                 r"secret-unusable job=short reason=.*/jobs/short\.secret has 4 bytes, a secret of 16 to 1024 was"),
+                 r"secret-unusable job=short reason=.*/jobs/short\.secret has 4 bytes; expected a secret of 16 to 1024 bytes"),
             ):  # fmt: skip
                 with self.subTest(job):
                     self.refused(c, told, logged, job={"name": job}, security={"secret": secret})
@@ -299,8 +299,8 @@ class Auth(Guarded):
     def test_files_of_workers(self):
         """What is wrong with them is said before anything is connected to, in direct mode and by the agent."""
         cases = (
-            (self.write("all", RIGHT, 0o644), "/all has mode 0644, which lets everybody read it", "ConfigError"),
-            (self.write("few", "x" * 15), "/few has 15 bytes, a secret of 16 to 1024 was expected", "ConfigError"),
+            (self.write("all", RIGHT, 0o644), "/all has mode 0644, so everybody can read it", "ConfigError"),
+            (self.write("few", "x" * 15), "/few has 15 bytes; expected a secret of 16 to 1024 bytes", "ConfigError"),
             (str(self.dir), "is not a regular file", "ConfigError"),
             (str(self.dir / "none"), "/none cannot be opened: No such file", "ReductionError"),
         )
@@ -344,11 +344,11 @@ class Auth(Guarded):
             self.assertIn("nowhere is not on this machine, and was not looked at", said)
             code, said = check(c, secret=self.write("all", RIGHT, 0o644))
             self.assertEqual(code, 1)
-            self.assertIn("all has mode 0644, which lets everybody read it", said)
+            self.assertIn("all has mode 0644, so everybody can read it", said)
             self.give("bert", "few")
             code, said = check(c, secrets=jobs)
             self.assertEqual(code, 1)
-            self.assertIn("bert.secret has 3 bytes, a secret of 16 to 1024 was expected", said)
+            self.assertIn("bert.secret has 3 bytes; expected a secret of 16 to 1024 bytes", said)
             self.give("bert", RIGHT)
             self.give("../stray", RIGHT)
             (jobs / "notes.txt").write_text("x")

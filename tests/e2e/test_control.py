@@ -315,7 +315,7 @@ class Control(unittest.TestCase):
                 with self.assertRaises(grpc.RpcError) as caught:
                     next(first)
                 self.assertEqual(caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
-                self.assertIn("the place goes to a newer call", caught.exception.details())
+                self.assertIn("a newer call replaces this one", caught.exception.details())
                 ended = next(f for f in http2.frames(deaf) if f[0] == http2.HEADERS and f[1] & http2.END_STREAM)
                 self.assertIn(b"the answer was not taken in time", ended[3])
                 self.assertEqual(stub.Check(request).status, 1)
@@ -326,11 +326,11 @@ class Control(unittest.TestCase):
         wrong = self.token("wrong", "some-other-token-of-a-test")
         config = {**GRPC, "security": {"read_token": read, "admin_token": admin}}
         rows = [
-            (None, 1, "needs the token in this reducer's security.read_token, and none came",
-             1, "needs the token in this reducer's security.admin_token, and none came"),
-            (wrong, 1, "the token is not the one in this reducer's security.read_token",
-             1, "the token is not the one in this reducer's security.admin_token"),
-            (read, 0, "", 1, "the token is this reducer's security.read_token: this needs its security.admin_token"),
+            (None, 1, "send the token from security.read_token",
+             1, "send the token from security.admin_token"),
+            (wrong, 1, "the token is not that of this reducer's security.read_token",
+             1, "the token is not that of this reducer's security.admin_token"),
+            (read, 0, "", 1, "the token is that of security.read_token"),
             (admin, 0, "", 0, ""),
         ]
         with harness.Cluster(server_config=config) as c:
@@ -355,7 +355,7 @@ class Control(unittest.TestCase):
             self.ctl_ok("status", str(file))
             self.token("admin", "another-admin-token-of-a-test")
             self.ctl_ok("reload", "--token", self.token("old", ADMIN), address)
-            self.assertIn("the token is not the one", ctl("reload", "--token", self.token("old", ADMIN), address)[2])
+            self.assertIn("the token is not that of", ctl("reload", "--token", self.token("old", ADMIN), address)[2])
             self.ctl_ok("reload", str(file))
             self.token("admin", "short")
             status, out, err = ctl("reload", "--token", self.token("new", "another-admin-token-of-a-test"), address)

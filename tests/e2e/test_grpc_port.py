@@ -70,7 +70,7 @@ def huge_messages(test, c, connect):
         t.join()
     test.assertEqual(len(sent), 12)
     test.assertLess(max(sent), HUGE)
-    reducer.wait_text(r"connection-refused peer=127\S+ transport=grpc\S* reason=.it sent more than strangers may")
+    reducer.wait_text(r"connection-refused peer=127\S+ transport=grpc\S* reason=.it sent more than an unauthenticated ")
     if not harness.SAN:  # a sanitizer keeps what was freed
         test.assertLess(memory(reducer.pid, "VmHWM") - before, HUGE)
     workers[0].tell()
@@ -133,7 +133,7 @@ class Port(unittest.TestCase):
                 self.assertEqual(http2.ask(s, http2.STATUS, b"\x7a\xa0\x1f" + bytes(4000), 1000), 1000)
             with http2.connect(c.address(0)) as s:
                 self.assertLess(http2.ask(s, http2.CHECK, b"\x7a\xa0\x1f" + bytes(4000), 100000), 100000)
-            c.reducers[0].wait_text(r"connection-refused .*it sent more than strangers may, 64 KiB ")
+            c.reducers[0].wait_text(r"connection-refused .*more than an unauthenticated connection may: 64 KiB ")
 
     def test_garbage(self):
         """Bytes that are no HTTP/2, and Pieces that are none; a job beside it is not disturbed."""

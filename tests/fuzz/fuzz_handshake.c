@@ -208,7 +208,7 @@ static void reducer_hears(struct world *w, size_t piece)
 		case HANDSHAKE_MORE:
 			break;
 		case HANDSHAKE_SEND:
-			must(w->asks && strcmp(handshake_lacks(&w->h), "PROOF") == 0);
+			must(w->asks && strcmp(handshake_missing(&w->h), "PROOF") == 0);
 			put(w->down, &w->down_n, w->res.frame, w->res.frame_len);
 			break;
 		case HANDSHAKE_ADMIT:

@@ -126,10 +126,10 @@ static void on_action(void *ctx, const struct registry_action *a)
 		l->job = a->job.id;
 		l->processes = a->job.processes;
 		l->type = a->type == REGISTRY_START  ? TO_LANE_START
-			  : a->type == REGISTRY_TELL ? TO_LANE_TELL
+			  : a->type == REGISTRY_SEND ? TO_LANE_TELL
 						     : TO_LANE_ABORT;
 		l->why = a->why;
-		if (a->type == REGISTRY_TELL) {
+		if (a->type == REGISTRY_SEND) {
 			must(a->frame_len <= sizeof l->frame);
 			memcpy(l->frame, a->frame, a->frame_len);
 			l->frame_len = a->frame_len;
@@ -310,7 +310,7 @@ static bool flush(struct world *w, struct lane *lane)
 		struct conn *c = session_user(s);
 
 		must(n < 10000 && c->session == s);
-		if (session_over(s)) {
+		if (session_closed(s)) {
 			*c = (struct conn){.used = false};
 			session_free(s);
 		} else if (!c->write_wait || session_shut(s)) {
@@ -328,7 +328,7 @@ static void check_books(const struct world *w)
 			unsigned alive = 0, idle = 0;
 
 			for (unsigned b = 0; b <= st->mask; b++)
-				for (const struct slot *s = st->buckets[b]; s; s = s->next)
+				for (const struct slot *s = st->chains[b]; s; s = s->next)
 					alive++;
 			for (unsigned p = 0; p < st->p.priorities; p++)
 				for (const struct slot *s = st->free[p]; s; s = s->next)
@@ -368,7 +368,7 @@ static bool deliver_one(struct world *w)
 		lane_start(w->lanes[l->thread], l->job, l->processes);
 		break;
 	case TO_LANE_TELL:
-		lane_tell(w->lanes[l->thread], l->job, l->frame, l->frame_len);
+		lane_send_all(w->lanes[l->thread], l->job, l->frame, l->frame_len);
 		break;
 	case TO_LANE_ABORT:
 		lane_abort(w->lanes[l->thread], l->job, l->why.code, l->why.msg);
@@ -376,8 +376,8 @@ static bool deliver_one(struct world *w)
 	case TO_REGISTRY:
 		if (ev->type == LANE_FAILED)
 			registry_failed(w->registry, ev->job, &ev->why);
-		else if (ev->type == LANE_GONE)
-			registry_gone(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		else if (ev->type == LANE_CLOSED)
+			registry_session_closed(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
 		break;
 	}
 	return true;

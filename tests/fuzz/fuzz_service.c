@@ -260,7 +260,7 @@ static void happen(struct world *w)
 	}
 	for (unsigned again = fuzz_u8(&w->in) == 255 ? 2 * EVENTS_KEPT : 1; again; again--)
 		events_add(&w->events, (int64_t)fuzz_number(&w->in), RS_LOG_INFO, "event", kv, n);
-	service_happened(w->s);
+	service_event_added(w->s);
 }
 
 static void make_job(struct world *w, struct status_job *job, unsigned id)

@@ -13,40 +13,40 @@ trap 'rm -rf "$copy"' EXIT
 mutations() {
 	cat <<'LIST'
 result before all have contributed
-	server/core/stripe_view.c
+	server/core/stripe.c
 	s/unsigned n = slot->contributed;/unsigned n = slot->contributed + (st->p.world_size > 2);/
 slot used again one result too early
 	server/core/stripe.c
 	s/--slot->unsent > 0/--slot->unsent != (st->p.world_size > 1)/
 ranks out of step are not noticed
-	server/core/stripe.c
-	s/begun == slot->nth\)/1)/
+	server/core/contribution.c
+	s/started == slot->order\)/1)/
 counts are not compared
-	server/core/stripe.c
-	s/ f->count != g->count \|\|//
+	server/core/contribution.c
+	s/f->count == g->count && //
 names are not compared
-	server/core/stripe.c
-	s/f->name_hash != g->name_hash\)/0)/
+	server/core/contribution.c
+	s/ && f->name_hash == g->name_hash\)/)/
 wrong divisor of an average
-	server/core/stripe.c
+	server/core/contribution.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
 ABORT says nothing to other ranks
-	server/core/stripe.c
+	server/core/stripe_fail.c
 	s/session_queue_frame\(s, FRAME_ABORT, payload, len\);//
 deterministic sums in order of arrival
-	server/core/session.c
+	server/core/session_rx.c
 	s/RX_STASH : RX_ADD/RX_ADD : RX_ADD/
 bytes of a split element are lost
-	server/core/session.c
+	server/core/session_rx.c
 	s/s->carry_n = \(unsigned\)\(have % size\)/s->carry_n = 0/
 a rank leaves while others wait for it
-	server/core/session.c
-	s/stripe_waits_for\(st, s->rank, s->in.ack\)/0/
+	server/core/session_rx.c
+	s/stripe_needs_rank\(st, s->rank, s->in.ack\)/0/
 an overtaken chunk counts as beyond the window
-	server/core/session.c
+	server/core/session_rx.c
 	s/t->outstanding >= p->window\)/s->outstanding >= p->window && t->outstanding >= frame_reserve(p->window))/
 a result that is partly out is dropped
-	server/core/session_tx.c
+	server/core/session_queue.c
 	s/unsigned keep = [^;]+;/unsigned keep = 0;/
 a silent worker is never lost
 	server/core/lane.c
@@ -140,13 +140,13 @@ ranks go on from where they are themselves
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
 reducers keep views for themselves
 	server/core/stripe_view.c
-	s/other->owes_view = true;//
+	s/other->view_due = true;//
 RESUME before all have said the same
 	server/core/stripe_view.c
-	s/!s->parked \|\| s->view != st->view_number/!s->parked/
+	s/!s->paused \|\| s->view != st->view_number/!s->paused/
 RESUME while a result is partly out
 	server/core/stripe_view.c
-	s/\(s && s->results_n\) \|\| //
+	s/\(s && s->results_n\) \|\|\s*//
 what was contributed in the view before counts
 	server/core/stripe_view.c
 	s/\n\tstripe_clear\(st\);\n/\n/
@@ -166,14 +166,14 @@ the cursor stays at an operation that is done
 	agent/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
 results overtake one that is asked for
-	server/core/stripe_known.c
-	s/if \(st->fetching\[slot->of.priority\]\)/if (0)/
+	server/core/result.c
+	s/if \(st->fetching\[slot->header.priority\]\)/if (0)/
 results wait behind one that is asked for, but not in line
-	server/core/stripe_known.c
-	s/if \(missing && missing->nth < next->nth\)/if (0)/
+	server/core/retained.c
+	s/if \(missing && missing->order < next->order\)/if (0)/
 a result that is asked for is the contribution
-	server/core/stripe.c
-	s/if \(slot->haves\) \{/if (slot->haves == st->p.world_size) {/
+	server/core/contribution.c
+	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
 goodbye before all have the results
 	agent/core/exchange.c
 	s/!x->first && x->stable < x->next_seq/0/
@@ -193,8 +193,8 @@ KEPT says what another chunk gave
 	agent/core/link.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
-	server/core/stripe_view.c
-	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= gone[^;]+;//
+	server/core/stripe.c
+	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= stripe_has_departed[^;]+;//
 whoever comes back joins those that have never left
 	server/jobs/registry.c
 	s/if \(h->rejoin != f->rejoin\)/if (0)/

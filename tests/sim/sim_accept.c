@@ -135,7 +135,7 @@ void accept_tick(struct reducer *r)
 		if (c->phase == PHASE_REFUSED) {
 			turn_away(c);
 		} else if (c->phase == PHASE_GREETING) {
-			refused = handshake_late(handshake_lacks(&c->shake), HANDSHAKE_MS);
+			refused = handshake_refusal_timeout(handshake_missing(&c->shake), HANDSHAKE_MS);
 			refuse(c, &refused);
 		}
 	}

@@ -104,7 +104,7 @@ static void check_stripe(struct sim *s, const struct stripe *st)
 	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;
 
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next, alive++)
+		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next, alive++)
 			unsent += slot->unsent;
 	for (unsigned p = 0; p < st->p.priorities; p++)
 		for (const struct slot *slot = st->free[p]; slot; slot = slot->next)
@@ -133,7 +133,7 @@ static void check_stable(struct sim *s, const struct stripe *st)
 		const struct conn *c = st->sessions[r] ? session_user(st->sessions[r]) : NULL;
 
 		/* who leaves with operations pending wants no results */
-		if (c && c->rank && !st->sessions[r]->left && st->stable > first_pending(c->rank))
+		if (c && c->rank && !st->sessions[r]->departed && st->stable > first_pending(c->rank))
 			sim_fail(s, "a reducer takes operation %llu for stable, rank %u waits for %llu",
 				 (unsigned long long)st->stable - 1, r, (unsigned long long)first_pending(c->rank));
 	}
@@ -159,13 +159,13 @@ void check_last_session(struct session *session)
 	if (st->attached > 1 || st->ended || !st->running)
 		return;
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *slot = st->buckets[i]; slot; slot = slot->next)
+		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
 			/* what all have may be repeated while the first one leaves */
-			if (!st->p.retain || (slot->of.seq >= st->stable && slot->contributed < st->p.world_size))
+			if (!st->p.retain || (slot->header.seq >= st->stable && slot->contributed < st->p.world_size))
 				sim_fail(c->sim,
 					 "the last session of a stripe goes, but chunk %u of operation %llu is in its "
 					 "slot",
-					 slot->of.chunk, (unsigned long long)slot->of.seq);
+					 slot->header.chunk, (unsigned long long)slot->header.seq);
 }
 
 static void check_team(struct sim *s, struct team *t)

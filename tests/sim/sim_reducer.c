@@ -187,7 +187,7 @@ static void flush_all(struct lane_thread_sim *t)
 	while ((s = lane_next_ready(t->core))) {
 		struct conn *c = session_user(s);
 
-		if (session_over(s))
+		if (session_closed(s))
 			conn_close(c);
 		else if (!c->write_wait || session_shut(s))
 			conn_flush(c);
@@ -256,7 +256,7 @@ static void lane_mail(struct lane_thread_sim *t, const struct letter *l)
 		lane_start(t->core, l->job, l->processes);
 		break;
 	case LETTER_TELL:
-		lane_tell(t->core, l->job, l->frame, l->frame_len);
+		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
 	case LETTER_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
@@ -273,8 +273,8 @@ static void registry_mail(struct reducer *r, const struct letter *l)
 
 	if (ev->type == LANE_FAILED)
 		registry_failed(r->registry, ev->job, &ev->why);
-	else if (ev->type == LANE_GONE)
-		registry_gone(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	else if (ev->type == LANE_CLOSED)
+		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
 }
 
 /* ---- the process ---- */

@@ -122,7 +122,7 @@ void fr_all_gone(struct fr_world *w, uint64_t id, bool clean)
 {
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert_uint_eq(w->n[REGISTRY_CLOSED], 0);
-		registry_gone(w->r, id, i / 2, i % 2, clean);
+		registry_session_closed(w->r, id, i / 2, i % 2, clean);
 	}
 	ck_assert_uint_eq(w->n[REGISTRY_CLOSED], 1);
 	ck_assert_uint_eq(registry_jobs(w->r), 0);

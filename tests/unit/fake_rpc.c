@@ -218,9 +218,9 @@ struct rpc_stream *frpc_open(void)
 	return frpc_open_at(frpc.address, "/test.Bytes/Exchange");
 }
 
-struct rpc_ask *frpc_ask(const void *request, size_t len, uint32_t timeout_ms)
+struct rpc_query *frpc_query(const void *request, size_t len, uint32_t timeout_ms)
 {
-	struct rpc_ask_options opt = {
+	struct rpc_query_options opt = {
 	    .address = frpc.address,
 	    .path = "/test.Ask/Ask",
 	    .request = request,
@@ -229,10 +229,10 @@ struct rpc_ask *frpc_ask(const void *request, size_t len, uint32_t timeout_ms)
 	    .value = "Bearer secret",
 	    .timeout_ms = timeout_ms,
 	};
-	struct rpc_ask *a;
+	struct rpc_query *a;
 	struct rs_err e;
 
-	ck_assert_msg(!frpc.api->ask(&a, frpc.client, &opt, &e), "%s", e.msg);
+	ck_assert_msg(!frpc.api->query(&a, frpc.client, &opt, &e), "%s", e.msg);
 	return a;
 }
 

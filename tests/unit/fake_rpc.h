@@ -49,6 +49,6 @@ struct rpc_call *frpc_call(void);
 /* The client's: a stream to the server, to another address or method, and a question. */
 struct rpc_stream *frpc_open(void);
 struct rpc_stream *frpc_open_at(const char *where, const char *path);
-struct rpc_ask *frpc_ask(const void *request, size_t len, uint32_t timeout_ms);
+struct rpc_query *frpc_query(const void *request, size_t len, uint32_t timeout_ms);
 
 #endif

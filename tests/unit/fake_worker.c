@@ -245,7 +245,7 @@ unsigned fw_slots_alive(const struct fw_world *fw)
 	if (!st)
 		return 0;
 	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *s = st->buckets[i]; s; s = s->next) {
+		for (const struct slot *s = st->chains[i]; s; s = s->next) {
 			alive++;
 			unsent += s->unsent;
 		}
@@ -291,7 +291,7 @@ void fw_flush(struct fw_world *fw)
 		struct fw_worker *w = session_user(s);
 
 		must(w->session == s);
-		if (session_over(s)) {
+		if (session_closed(s)) {
 			w->session = NULL;
 			session_free(s);
 		} else if (!w->write_wait || session_shut(s)) {

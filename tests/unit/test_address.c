@@ -99,16 +99,16 @@ static const struct {
 
 START_TEST(ends_of_text)
 {
-	char text[RS_END_TEXT];
-	struct rs_end end;
+	char text[RS_ENDPOINT_TEXT];
+	struct rs_endpoint end;
 
-	ck_assert_int_eq(rs_end_of_text(&end, ends[_i].text), ends[_i].print != NULL);
+	ck_assert_int_eq(rs_endpoint_of_text(&end, ends[_i].text), ends[_i].print != NULL);
 	if (!ends[_i].print)
 		return;
-	rs_end_print(&end, text);
+	rs_endpoint_print(&end, text);
 	ck_assert_str_eq(text, ends[_i].print);
-	ck_assert_int_eq(rs_end_is_loopback(&end), ends[_i].loopback);
-	ck_assert_int_eq(rs_end_is_any(&end), ends[_i].any);
+	ck_assert_int_eq(rs_endpoint_is_loopback(&end), ends[_i].loopback);
+	ck_assert_int_eq(rs_endpoint_is_any(&end), ends[_i].any);
 }
 END_TEST
 
@@ -117,24 +117,24 @@ START_TEST(ends_of_sockets_are_those_of_text)
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(7600)};
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(7600), .sin6_scope_id = 3};
 	struct sockaddr other = {.sa_family = AF_UNIX};
-	struct rs_end a, b;
+	struct rs_endpoint a, b;
 
 	v4.sin_addr.s_addr = htonl(0x0a000001);
 	inet_pton(AF_INET6, "::ffff:10.0.0.1", &v6.sin6_addr);
-	ck_assert(rs_end_of_sockaddr(&a, (struct sockaddr *)&v4));
-	ck_assert_uint_eq(rs_end_port(&a), 7600);
-	ck_assert(rs_end_of_sockaddr(&b, (struct sockaddr *)&v6));
+	ck_assert(rs_endpoint_of_sockaddr(&a, (struct sockaddr *)&v4));
+	ck_assert_uint_eq(rs_endpoint_port(&a), 7600);
+	ck_assert(rs_endpoint_of_sockaddr(&b, (struct sockaddr *)&v6));
 	ck_assert_mem_eq(&a, &b, sizeof a);
-	ck_assert(rs_end_of_text(&b, "10.0.0.1:7600"));
+	ck_assert(rs_endpoint_of_text(&b, "10.0.0.1:7600"));
 	ck_assert_mem_eq(&a, &b, sizeof a);
-	ck_assert(rs_end_of_text(&b, "10.0.0.1:7601"));
+	ck_assert(rs_endpoint_of_text(&b, "10.0.0.1:7601"));
 	ck_assert(memcmp(&a, &b, sizeof a) != 0);
-	ck_assert(rs_end_same_host(&a, &b));
+	ck_assert(rs_endpoint_same_host(&a, &b));
 	inet_pton(AF_INET6, "fe80::1", &v6.sin6_addr);
-	ck_assert(rs_end_of_sockaddr(&a, (struct sockaddr *)&v6));
-	ck_assert(rs_end_of_text(&b, "[fe80::1%3]:7600"));
+	ck_assert(rs_endpoint_of_sockaddr(&a, (struct sockaddr *)&v6));
+	ck_assert(rs_endpoint_of_text(&b, "[fe80::1%3]:7600"));
 	ck_assert_mem_eq(&a, &b, sizeof a);
-	ck_assert(!rs_end_of_sockaddr(&a, &other));
+	ck_assert(!rs_endpoint_of_sockaddr(&a, &other));
 }
 END_TEST
 

@@ -101,15 +101,15 @@ static const struct {
     {15, "\n\n", 0400, 16, NULL}, /* only one newline is no part of it */
     {1024, "", 0600, 1024, NULL},
     {1024, "\n", 0600, 1024, NULL},
-    {0, "", 0600, 0, "has 0 bytes, a secret of 16 to 1024 was expected"},
-    {15, "", 0600, 0, "has 15 bytes, a secret of 16 to 1024 was expected"},
-    {15, "\n", 0600, 0, "has 15 bytes, a secret of 16 to 1024 was expected"},
-    {1024, "x", 0600, 0, "has more than 1024 bytes, a secret of 16 to 1024 was expected"},
-    {1024, "\n\n", 0600, 0, "has more than 1024 bytes, a secret of 16 to 1024 was expected"},
-    {9999, "", 0600, 0, "has more than 1024 bytes, a secret of 16 to 1024 was expected"},
-    {32, "", 0604, 0, "has mode 0604, which lets everybody read it; a mode such as 0600 was expected"},
-    {32, "", 0644, 0, "has mode 0644, which lets everybody read it; a mode such as 0600 was expected"},
-    {32, "", 0602, 0, "has mode 0602, which lets everybody change it; a mode such as 0600 was expected"},
+    {0, "", 0600, 0, "has 0 bytes; expected a secret of 16 to 1024 bytes"},
+    {15, "", 0600, 0, "has 15 bytes; expected a secret of 16 to 1024 bytes"},
+    {15, "\n", 0600, 0, "has 15 bytes; expected a secret of 16 to 1024 bytes"},
+    {1024, "x", 0600, 0, "has more than 1024 bytes; expected a secret of 16 to 1024 bytes"},
+    {1024, "\n\n", 0600, 0, "has more than 1024 bytes; expected a secret of 16 to 1024 bytes"},
+    {9999, "", 0600, 0, "has more than 1024 bytes; expected a secret of 16 to 1024 bytes"},
+    {32, "", 0604, 0, "has mode 0604, so everybody can read it; expected a mode such as 0600"},
+    {32, "", 0644, 0, "has mode 0644, so everybody can read it; expected a mode such as 0600"},
+    {32, "", 0602, 0, "has mode 0602, so everybody can change it; expected a mode such as 0600"},
 };
 
 START_TEST(a_file_holds_a_secret_or_says_why_not)
@@ -155,7 +155,7 @@ START_TEST(a_token_is_text)
 	if (tokens[_i].good)
 		return;
 	ck_assert_uint_eq(s.len, 77);
-	ck_assert_msg(strstr(e.msg, path) && strstr(e.msg, "without blanks were expected"), "\"%s\"", e.msg);
+	ck_assert_msg(strstr(e.msg, path) && strstr(e.msg, "must be printable ASCII without blanks"), "\"%s\"", e.msg);
 }
 END_TEST
 

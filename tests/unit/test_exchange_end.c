@@ -432,7 +432,8 @@ START_TEST(garbage_is_no_frame)
 	reducers_say(&f, 1, &h, NULL);
 	memcpy(f.l[1].out.at + f.l[1].out.off, "HTTP/1.1 400 Bad Request", 24);
 	reducers_pump(&f);
-	reducers_expect_end(&f, RS_EPROTO, "reducer r1 (127.0.0.1:2): these are not frames of this protocol");
+	reducers_expect_end(&f, RS_EPROTO,
+			    "reducer r1 (127.0.0.1:2): the received bytes are not frames of this protocol");
 	reducers_close(&f);
 }
 END_TEST

@@ -33,7 +33,7 @@ START_TEST(a_hello_is_taken_in_any_pieces_and_nothing_behind_it)
 	memset(bytes + len, 'x', 100);
 	for (size_t piece = 1; piece < len + 2; piece++) {
 		handshake_init(&h, &anybody);
-		ck_assert_str_eq(handshake_lacks(&h), "HELLO");
+		ck_assert_str_eq(handshake_missing(&h), "HELLO");
 		ck_assert_int_eq(guard_feed(&h, bytes, len + 100, piece, &res, &used), HANDSHAKE_ADMIT);
 		ck_assert_uint_eq(used, len);
 		ck_assert_str_eq(res.hello.job, "resnet");
@@ -122,9 +122,9 @@ START_TEST(who_does_not_go_on_is_told_what_was_expected)
 		bool retry;
 		const char *message;
 	} cases[] = {
-	    {handshake_late("PROOF", 400), RS_ETIMEOUT, true, "no complete PROOF came within 0.4 s"},
-	    {handshake_broken_off("HELLO"), RS_EPROTO, false, "it closed the connection before a complete HELLO"},
-	    {handshake_displaced("TLS handshake", "there are 2 connections"), RS_EREFUSED, true,
+	    {handshake_refusal_timeout("PROOF", 400), RS_ETIMEOUT, true, "no complete PROOF came within 0.4 s"},
+	    {handshake_refusal_closed("HELLO"), RS_EPROTO, false, "it closed the connection before a complete HELLO"},
+	    {handshake_refusal_displaced("TLS handshake", "there are 2 connections"), RS_EREFUSED, true,
 	     "no TLS handshake has come yet and there are 2 connections: the place goes to a newer connection"},
 	};
 
@@ -149,7 +149,7 @@ static void be_challenged(struct handshake *h, const struct guard *g, uint8_t *h
 	ck_assert_int_eq(guard_feed(h, hello, *ret_len, SIZE_MAX, ret, &used), HANDSHAKE_SEND);
 	ck_assert_uint_eq(used, *ret_len);
 	*ret_len -= FRAME_HEADER;
-	ck_assert_str_eq(handshake_lacks(h), "PROOF");
+	ck_assert_str_eq(handshake_missing(h), "PROOF");
 }
 
 /* The PROOF of somebody who knows that secret. */

@@ -132,7 +132,7 @@ static const struct {
     {guard_shared,
      guard_shared,
      {"channel", "another"},
-     "or somebody stands between the two",
+     "or another machine intercepts the connection",
      "has not proven that it has the job's"},
     {guard_shared,
      guard_shared,

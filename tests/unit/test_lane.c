@@ -560,7 +560,7 @@ START_TEST(the_ack_is_the_least_of_all_ranks)
 }
 END_TEST
 
-static void contribute(struct fw_world *fw, struct frame f, enum lane_came came)
+static void contribute(struct fw_world *fw, struct frame f, enum lane_arrivals came)
 {
 	struct frame chunk = f;
 
@@ -568,9 +568,9 @@ static void contribute(struct fw_world *fw, struct frame f, enum lane_came came)
 		fw_contribute(fw, r, chunk);
 		/* a driver may ask in the middle of a contribution, which counts once */
 		fw_feed(fw, r, FRAME_HEADER);
-		ck_assert_int_eq(lane_came(fw->lane), came);
+		ck_assert_int_eq(lane_arrivals(fw->lane), came);
 		fw_feed(fw, r, SIZE_MAX);
-		ck_assert_int_eq(lane_came(fw->lane), LANE_CAME_NOTHING);
+		ck_assert_int_eq(lane_arrivals(fw->lane), LANE_ARRIVED_NOTHING);
 	}
 }
 
@@ -580,12 +580,12 @@ START_TEST(what_came_is_small_or_not)
 	struct frame f;
 
 	fw_running(&fw, &(struct fw_options){.world = 2, .window = 8});
-	ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_NOTHING);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 10, 0), LANE_CAME_SMALL);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 1, LANE_SMALL_BYTES / 4, 0), LANE_CAME_SMALL);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, LANE_SMALL_BYTES / 4 + 1, 0), LANE_CAME_LARGE);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, LANE_SMALL_BYTES, 0), LANE_CAME_SMALL);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 4, UINT64_MAX, 0), LANE_CAME_LARGE);
+	ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_NOTHING);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 10, 0), LANE_ARRIVED_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 1, LANE_SMALL_BYTES / 4, 0), LANE_ARRIVED_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, LANE_SMALL_BYTES / 4 + 1, 0), LANE_ARRIVED_LARGE);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, LANE_SMALL_BYTES, 0), LANE_ARRIVED_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 4, UINT64_MAX, 0), LANE_ARRIVED_LARGE);
 	/* large and small together are large, in any order */
 	f = fw_data(&fw, RS_SUM, RS_INT8, 5, 16, 0);
 	for (unsigned r = 0; r < 2; r++) {
@@ -595,11 +595,11 @@ START_TEST(what_came_is_small_or_not)
 		fw_feed(&fw, r, SIZE_MAX);
 		while (fw_feed(&fw, r, SIZE_MAX))
 			;
-		ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_LARGE);
+		ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_LARGE);
 	}
 	fw_say_type(&fw, 0, FRAME_PING);
 	fw_feed(&fw, 0, SIZE_MAX);
-	ck_assert_int_eq(lane_came(fw.lane), LANE_CAME_NOTHING);
+	ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_NOTHING);
 	fw_hang_up(&fw, 0);
 	fw_hang_up(&fw, 1);
 	fw_close(&fw);

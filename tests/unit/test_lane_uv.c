@@ -79,7 +79,7 @@ struct world {
 	struct wakeups wakeups;
 	struct mailbox out;
 	struct lane_thread *lane;
-	unsigned attached, gone;     /* connections */
+	unsigned attached, closed;   /* connections */
 	bool failed[JOBS];           /* a lane has said so */
 	bool reported;               /* a report was due and came */
 	int fd[JOBS][WORLD];         /* of the ranks; -1: the lane did not take the connection */
@@ -97,8 +97,8 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		free(lane_thread_take_report(lm->reported));
 		w->reported = true;
 	} else {
-		if (lm->event.type == LANE_GONE) {
-			w->gone++;
+		if (lm->event.type == LANE_CLOSED) {
+			w->closed++;
 			lane_thread_abort(w->lane, lm->event.job, &lost); /* as the registry does */
 		}
 		if (lm->event.type == LANE_FAILED || lm->failed) {
@@ -258,9 +258,9 @@ static void play(struct world *w)
 		for (unsigned rank = 0; rank < WORLD; rank++)
 			if (w->fd[job][rank] >= 0)
 				close(w->fd[job][rank]);
-	while (w->gone < w->attached || (report && !w->reported))
+	while (w->closed < w->attached || (report && !w->reported))
 		uv_run(&w->loop, UV_RUN_ONCE);
-	must(w->gone == w->attached, "%u of %u connections are gone", w->gone, w->attached);
+	must(w->closed == w->attached, "%u of %u connections are gone", w->closed, w->attached);
 	must(!started || w->failed[!ABORTED], "the failure of a running job was not reported");
 	must(!w->failed[ABORTED] || failed, "an aborted job was reported as failed");
 	for (unsigned job = 0; job < JOBS; job++)

@@ -323,19 +323,19 @@ START_TEST(limits)
 		passed += rs_log_limit_pass(&lim, 5000 + (uint64_t)i);
 	ck_assert_uint_eq(passed, 3);
 	/* the second is not over yet */
-	ck_assert(rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 5999));
+	ck_assert(rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 5999));
 	ck_assert_uint_eq(rs_log_limit_next(&lim), 6000);
 	ck_assert_str_eq(capture_text(&c), "");
-	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 6000));
+	ck_assert(!rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 6000));
 	ck_assert_str_eq(capture_text(&c) + 24, " warn  suppressed event=knock lines=7\n");
-	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 7000));
+	ck_assert(!rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 7000));
 	ck_assert_uint_eq(rs_log_limit_next(&lim), UINT64_MAX);
 	ck_assert_str_eq(capture_text(&c), "");
 	/* a new second has its own lines, and what the last one left out is not forgotten */
 	for (int i = 0; i < 5; i++)
 		rs_log_limit_pass(&lim, 8000);
 	ck_assert(rs_log_limit_pass(&lim, 9000));
-	ck_assert(!rs_log_limit_tell(&lim, &c.log, RS_LOG_WARN, 9001));
+	ck_assert(!rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 9001));
 	ck_assert_str_eq(capture_text(&c) + 24, " warn  suppressed event=knock lines=2\n");
 	capture_close(&c);
 }

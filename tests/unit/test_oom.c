@@ -145,7 +145,7 @@ static void on_event(void *ctx, const struct lane_event *ev)
 {
 	struct job *j = ctx;
 
-	j->gone += ev->type == LANE_GONE;
+	j->gone += ev->type == LANE_CLOSED;
 }
 
 static int make_lane(void *ctx, struct rs_err *e)
@@ -371,7 +371,7 @@ static int admit(void *ctx, struct rs_err *e)
 		return rs_fail(e, refused.code, "%s", refused.message);
 	}
 	ck_assert_uint_eq(registry_jobs(r), 1);
-	registry_gone(r, admit.stripe.job, 0, 0, true);
+	registry_session_closed(r, admit.stripe.job, 0, 0, true);
 	ck_assert_uint_eq(registry_jobs(r), 0);
 	return RS_OK;
 }

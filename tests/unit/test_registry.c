@@ -27,11 +27,11 @@ START_TEST(a_job_gathers_runs_and_closes)
 	registry_admitted(w.r, id);
 	registry_tick(w.r);
 	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
-	ck_assert_uint_eq(w.n[REGISTRY_TELL], 0);
+	ck_assert_uint_eq(w.n[REGISTRY_SEND], 0);
 	fr_all_gone(&w, id, true);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	/* news of a job that is over is no news */
-	registry_gone(w.r, id, 0, 0, false);
+	registry_session_closed(w.r, id, 0, 0, false);
 	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "x"});
 	registry_admitted(w.r, id);
 	/* the same name and generation again, under another number */
@@ -211,13 +211,13 @@ START_TEST(a_running_job_takes_nobody_in)
 
 	fr_open(&w, 1, 8, UINT64_MAX);
 	id = fr_admit_all(&w);
-	registry_gone(w.r, id, 0, 0, true);
-	registry_gone(w.r, id, 0, 1, true);
+	registry_session_closed(w.r, id, 0, 0, true);
+	registry_session_closed(w.r, id, 0, 1, true);
 	h.incarnation = 6;
 	fr_refused(&w, &h, RS_EREFUSED, true,
 		   "rank 0 has left generation 4 of job train, which still runs on other ranks");
-	registry_gone(w.r, id, 1, 0, true);
-	registry_gone(w.r, id, 1, 1, true);
+	registry_session_closed(w.r, id, 1, 0, true);
+	registry_session_closed(w.r, id, 1, 1, true);
 	ck_assert_uint_eq(w.n[REGISTRY_CLOSED], 1);
 	ck_assert_uint_ne(fr_admit(&w, &h), id);
 	fr_close(&w);
@@ -256,7 +256,7 @@ START_TEST(generations_replace_each_other)
 	ck_assert_str_eq(w.last.why.msg, "rank 0 was lost: reset");
 	h.generation = 6;
 	fr_refused(&w, &h, RS_EREFUSED, true, "generation 6 of job train has ended (rank 0 was lost: reset)");
-	registry_gone(w.r, next, 0, 0, false);
+	registry_session_closed(w.r, next, 0, 0, false);
 	fr_admit(&w, &h);
 	fr_close(&w);
 }
@@ -273,13 +273,13 @@ START_TEST(a_rank_may_leave_and_return_while_the_job_gathers)
 		h[i] = fr_hello(i / 2, i % 2);
 	for (unsigned i = 0; i < 3; i++)
 		id = fr_admit(&w, &h[i]);
-	registry_gone(w.r, id, 0, 1, _i);
+	registry_session_closed(w.r, id, 0, 1, _i);
 	fr_admit(&w, &h[3]);
 	ck_assert_uint_eq(w.n[REGISTRY_START], 0);
 	/* its other lane is still there: it is the same process or nobody */
 	h[1].incarnation = 5;
 	fr_refused(&w, &h[1], RS_EREFUSED, false, "already taken");
-	registry_gone(w.r, id, 0, 0, _i);
+	registry_session_closed(w.r, id, 0, 0, _i);
 	h[0].incarnation = 5;
 	h[0].processes = 40;
 	h[1].processes = 40;
@@ -302,12 +302,12 @@ START_TEST(a_loss_that_crosses_start_ends_the_job)
 
 	fr_open(&w, 1, 8, UINT64_MAX);
 	id = fr_admit_all(&w);
-	registry_gone(w.r, id, 1, 0, false);
+	registry_session_closed(w.r, id, 1, 0, false);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	ck_assert_str_eq(w.last.why.msg, "rank 1 was lost while the job was starting");
 	fr_refused(&w, &h, RS_EREFUSED, true, "has ended");
 	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "another reason"});
-	registry_gone(w.r, id, 1, 1, false);
+	registry_session_closed(w.r, id, 1, 1, false);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	fr_close(&w);
 }
@@ -331,7 +331,7 @@ START_TEST(waiting_names_who_is_missing)
 	h.world_size = 40;
 	fr_admit(&w, &h);
 	registry_tick(w.r);
-	ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_SEND], 1);
 	ck_assert_uint_eq(w.last.job.id, id);
 	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 	ck_assert_uint_eq(f.type, FRAME_WAITING);
@@ -346,7 +346,7 @@ START_TEST(waiting_names_who_is_missing)
 		ck_assert_uint_eq(got.missing[i], i + 1);
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "stop"});
 	registry_tick(w.r);
-	ck_assert_uint_eq(w.n[REGISTRY_TELL], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_SEND], 1);
 	fr_close(&w);
 }
 END_TEST
@@ -400,7 +400,7 @@ START_TEST(limits_are_named)
 	fr_refused(&w, &other, RS_ENOMEM, true, "has no memory for job other");
 	w.no_memory = false;
 	fr_admit(&w, &other);
-	registry_gone(w.r, id, 0, 0, false);
+	registry_session_closed(w.r, id, 0, 0, false);
 	ck_assert_uint_eq(w.allocated, 2 * FR_JOB_BYTES);
 	fr_admit(&w, &h);
 	fr_close(&w);

@@ -54,10 +54,10 @@ START_TEST(who_comes_back_meets_those_who_come_back)
 
 	fr_open(&w, 9, 8, UINT64_MAX);
 	fr_admit(&w, &first);
-	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
 	/* also when it is configured in another way, since it may be another use of the name */
 	other.world_size = 3;
-	fr_refused(&w, &other, RS_EREFUSED, true, "some ranks of job train have not left its last use yet");
+	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
 	fr_admit(&w, &same);
 	fr_close(&w);
 }
@@ -82,7 +82,7 @@ START_TEST(a_job_comes_back)
 	fr_all_gone(&w, id, false);
 	ck_assert_int_eq(registry_hello(w.r, &h, &a, &no), RS_OK);
 	ck_assert(a.stripe.retain);
-	registry_gone(w.r, a.stripe.job, 0, 0, false);
+	registry_session_closed(w.r, a.stripe.job, 0, 0, false);
 	memset(w.n, 0, sizeof w.n);
 	admit_retaining(&w, true);
 	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
@@ -106,7 +106,7 @@ START_TEST(what_ends_a_job_here_only)
 	if (_i / 2)
 		registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
 	else
-		registry_gone(w.r, id, 1, 0, false);
+		registry_session_closed(w.r, id, 1, 0, false);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	ck_assert_int_eq(w.last.why.code, _i % 2 ? RS_ECUT : _i / 2 ? RS_ECLOSED : RS_EPEER);
 	fr_close(&w);
@@ -126,7 +126,7 @@ START_TEST(jobs_that_can_are_asked_to_go_on_elsewhere)
 	for (unsigned i = 0; i < 4; i++) {
 		if (i == 3 && _i == 0) { /* still gathering */
 			registry_drain(w.r);
-			ck_assert_uint_eq(w.n[REGISTRY_TELL], 0);
+			ck_assert_uint_eq(w.n[REGISTRY_SEND], 0);
 		}
 		h = retaining(i / 2, i % 2, false);
 		h.retain = _i < 2;
@@ -137,12 +137,12 @@ START_TEST(jobs_that_can_are_asked_to_go_on_elsewhere)
 	if (_i == 2) {
 		registry_drain(w.r);
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_TELL], 0); /* it has no other reducer */
+		ck_assert_uint_eq(w.n[REGISTRY_SEND], 0); /* it has no other reducer */
 	} else {
-		ck_assert_uint_eq(w.n[REGISTRY_TELL], _i);
+		ck_assert_uint_eq(w.n[REGISTRY_SEND], _i);
 		registry_tick(w.r);
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_TELL], (unsigned)_i + 2);
+		ck_assert_uint_eq(w.n[REGISTRY_SEND], (unsigned)_i + 2);
 		ck_assert_uint_eq(w.last.job.id, id);
 		ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 		ck_assert_uint_eq(f.type, FRAME_DRAIN);
@@ -150,7 +150,7 @@ START_TEST(jobs_that_can_are_asked_to_go_on_elsewhere)
 		/* nothing is asked of a job that has ended */
 		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"});
 		registry_tick(w.r);
-		ck_assert_uint_eq(w.n[REGISTRY_TELL], (unsigned)_i + 2);
+		ck_assert_uint_eq(w.n[REGISTRY_SEND], (unsigned)_i + 2);
 	}
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], _i < 2);
 	fr_close(&w);

@@ -149,16 +149,16 @@ static const struct {
     {false, "[::1", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
     {false, "[2001:db8::1]:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
     {false, "?", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
-    {true, LOCAL, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "and none came"},
-    {true, FAR, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "and none came"},
-    {true, FAR, READ, RPC_CODE_OK, RPC_CODE_PERMISSION_DENIED, "security.admin_token"},
+    {true, LOCAL, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "send the token from security."},
+    {true, FAR, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "send the token from security."},
+    {true, FAR, READ, RPC_CODE_OK, RPC_CODE_PERMISSION_DENIED, "requires that of security.admin_token"},
     {true, FAR, ADMIN, RPC_CODE_OK, RPC_CODE_OK, ""},
-    {true, FAR, ADMIN " ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
-    {true, FAR, READ "x", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
-    {true, FAR, "Bearer read-read-read-rea", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
-    {true, FAR, "Bearer ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
-    {true, FAR, READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
-    {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not the one"},
+    {true, FAR, ADMIN " ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, READ "x", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, "Bearer read-read-read-rea", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, "Bearer ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
 };
 
 START_TEST(rights_are_looked_at)
@@ -299,7 +299,7 @@ static void happen(struct world *w, const char *name, const char *job)
 {
 	events_add(&w->events, 1000 + (int64_t)w->events.next, RS_LOG_INFO, name,
 		   (const struct rs_kv[]){rs_kv_s("job", job), rs_kv_u("rank", 3)}, 2);
-	service_happened(w->s);
+	service_event_added(w->s);
 }
 
 static void expect_event(struct service_call *c, uint64_t sequence, const char *name, const char *job)
@@ -492,7 +492,8 @@ START_TEST(calls_are_limited)
 		calls[n++] = begin(&w, SERVICE_EVENTS, NULL);
 		expect_wait(calls[n - 1]);
 	}
-	expect_end(begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED, "as many calls as it may");
+	expect_end(begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED,
+		   "the limit of calls at the same time is reached");
 	ck_assert_uint_eq(w.drains, 0);
 	service_call_free(calls[--n]);
 	service_call_free(begin(&w, SERVICE_DRAIN, NULL));
@@ -503,7 +504,7 @@ START_TEST(calls_are_limited)
 }
 END_TEST
 
-/* Health needs no right: strangers who watch it for good keep no probe out, and the newest is the one that stays. */
+/* Health requires no right. Permanent watches cannot block a probe, because the newest watch replaces the oldest. */
 START_TEST(watchers_make_room)
 {
 	struct service_call *calls[3 * SERVICE_WATCHES_MAX], *check;
@@ -526,7 +527,7 @@ START_TEST(watchers_make_room)
 		ck_assert_int_eq(service_cut_off(calls[i], &out), i < 2 * SERVICE_WATCHES_MAX);
 		if (i < 2 * SERVICE_WATCHES_MAX) {
 			ck_assert_int_eq(out.code, RPC_CODE_RESOURCE_EXHAUSTED);
-			expect_end(calls[i], RPC_CODE_RESOURCE_EXHAUSTED, "the place goes to a newer call");
+			expect_end(calls[i], RPC_CODE_RESOURCE_EXHAUSTED, "a newer call replaces this one");
 		} else {
 			expect_wait(calls[i]);
 			service_call_free(calls[i]);
@@ -537,7 +538,7 @@ START_TEST(watchers_make_room)
 END_TEST
 
 /* Those without a right take no place of those who have it. */
-START_TEST(strangers_take_no_places)
+START_TEST(unauthenticated_calls_take_no_places)
 {
 	struct service_call *calls[2 * SERVICE_CALLS_MAX], *c;
 	struct service_peer admin = {FAR, ADMIN};
@@ -550,7 +551,7 @@ START_TEST(strangers_take_no_places)
 	ck_assert_uint_eq(w.drains, 1);
 	service_call_free(c);
 	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
-		expect_end(calls[i], RPC_CODE_UNAUTHENTICATED, "none came");
+		expect_end(calls[i], RPC_CODE_UNAUTHENTICATED, "send the token from");
 	service_free(w.s);
 }
 END_TEST
@@ -565,11 +566,11 @@ START_TEST(nonsense_is_refused)
 	open_world(&w, false);
 	for (unsigned m = 0; m < SERVICE_METHODS; m++) {
 		expect_end(service_begin(w.s, m, &here, bytes, sizeof bytes), RPC_CODE_INVALID_ARGUMENT, "longer");
-		expect_end(service_begin(w.s, m, &here, "\x0a\xff", 2), RPC_CODE_INVALID_ARGUMENT, "no message");
+		expect_end(service_begin(w.s, m, &here, "\x0a\xff", 2), RPC_CODE_INVALID_ARGUMENT, "not a message");
 	}
 	memset(name, 'x', CONTROL_JOB);
 	request.job = name;
-	expect_end(begin(&w, SERVICE_STATUS, &request.base), RPC_CODE_INVALID_ARGUMENT, "shorter");
+	expect_end(begin(&w, SERVICE_STATUS, &request.base), RPC_CODE_INVALID_ARGUMENT, "too long");
 	expect_end(begin(&w, SERVICE_EVENTS, &request.base), RPC_CODE_INVALID_ARGUMENT, "");
 	ck_assert_uint_eq(w.collects, 0);
 	ck_assert_uint_eq(w.drains, 0);
@@ -594,7 +595,7 @@ int main(void)
 	tcase_add_loop_test(t, health_of, 0, sizeof services / sizeof services[0]);
 	tcase_add_test(t, calls_are_limited);
 	tcase_add_test(t, watchers_make_room);
-	tcase_add_test(t, strangers_take_no_places);
+	tcase_add_test(t, unauthenticated_calls_take_no_places);
 	tcase_add_test(t, nonsense_is_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -22,19 +22,19 @@ static void open_slot(struct fixture *fx, unsigned op, unsigned dtype)
 	*fx = (struct fixture){0};
 	ck_assert_int_eq(rs_kernels_select("auto", &fx->k, &e), RS_OK);
 	fx->s = (struct slot){
-	    .of = {.type = FRAME_DATA,
-		   .flags = FRAME_CHECKED,
-		   .dtype = (uint8_t)dtype,
-		   .op = (uint8_t)op,
-		   .seq = 11,
-		   .count = ELEMS,
-		   .chunk_elems = ELEMS,
-		   .name_hash = 5,
-		   .generation = 3,
-		   .ack = 2,
-		   .payload_len = 1},
+	    .header = {.type = FRAME_DATA,
+		       .flags = FRAME_CHECKED,
+		       .dtype = (uint8_t)dtype,
+		       .op = (uint8_t)op,
+		       .seq = 11,
+		       .count = ELEMS,
+		       .chunk_elems = ELEMS,
+		       .name_hash = 5,
+		       .generation = 3,
+		       .ack = 2,
+		       .payload_len = 1},
 	    .elems = ELEMS,
-	    .who = &fx->who,
+	    .started = &fx->who,
 	    .complete = &fx->complete,
 	    .wide = &fx->wide,
 	};
@@ -61,8 +61,8 @@ static void expect_result(struct fixture *fx, uint64_t processes)
 	struct slot *s = &fx->s;
 
 	for (uint32_t i = 0; i < ELEMS; i++)
-		oracle_result(want, i, s->of.dtype, s->of.op, WORLD, processes, 0, i);
-	ck_assert_uint_eq(s->result_len, ELEMS * rs_dtype_size(s->of.dtype));
+		oracle_result(want, i, s->header.dtype, s->header.op, WORLD, processes, 0, i);
+	ck_assert_uint_eq(s->result_len, ELEMS * rs_dtype_size(s->header.dtype));
 	ck_assert_mem_eq(s->acc, want, s->result_len);
 }
 

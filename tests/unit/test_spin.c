@@ -17,7 +17,7 @@ static bool wait_for(struct rs_spin *s, uint64_t *now_ns, uint64_t comes_ns, boo
 		*now_ns += look ? 10000 : 0;
 	}
 	if (look)
-		rs_spin_came(s);
+		rs_spin_found(s);
 	if (*now_ns - from < comes_ns)
 		*now_ns = from + comes_ns;
 	return look;
@@ -76,19 +76,19 @@ START_TEST(a_loop_sleeps_in_the_end)
 	uint64_t now = 777;
 	unsigned looks = 0;
 
-	ck_assert(!rs_spin_awake(&s, false, now));
+	ck_assert(!rs_spin_stay_awake(&s, false, now));
 	for (unsigned i = 0; i < 1000; i++, now += 90000)
-		ck_assert(rs_spin_awake(&s, true, now));
-	while (rs_spin_awake(&s, false, now)) {
+		ck_assert(rs_spin_stay_awake(&s, true, now));
+	while (rs_spin_stay_awake(&s, false, now)) {
 		now += 10000;
 		looks++;
 	}
 	ck_assert_uint_ge(looks, 1);
 	ck_assert_uint_le(looks, RS_SPIN_NS / 10000);
 	/* which was in vain */
-	ck_assert(!rs_spin_awake(&s, true, now));
-	ck_assert(!rs_spin_awake(&s, false, now));
-	ck_assert(rs_spin_awake(&s, true, now));
+	ck_assert(!rs_spin_stay_awake(&s, true, now));
+	ck_assert(!rs_spin_stay_awake(&s, false, now));
+	ck_assert(rs_spin_stay_awake(&s, true, now));
 }
 END_TEST
 

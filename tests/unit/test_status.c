@@ -75,7 +75,7 @@ static uint64_t join(struct world *w, const char *job, unsigned rank, unsigned l
 	snprintf(h.label, sizeof h.label, "process %u on b", rank);
 	ck_assert_int_eq(registry_hello(w->r, &h, &a, &no), RS_OK);
 	snprintf(peer, sizeof peer, "10.0.0.%u:%u", rank, 1000 + lane);
-	registry_met(w->r, a.stripe.job, rank, peer, "tcp");
+	registry_set_peer(w->r, a.stripe.job, rank, peer, "tcp");
 	registry_admitted(w->r, a.stripe.job);
 	return a.stripe.job;
 }
@@ -99,9 +99,9 @@ START_TEST(jobs_and_ranks)
 	ck_assert_uint_eq(st->jobs_n, 0);
 	ck_assert_uint_eq(st->lanes_n, THREADS);
 	status_free(st);
-	registry_time(w.r, 1000);
+	registry_set_time(w.r, 1000);
 	a = join(&w, "a", 0, 0);
-	registry_time(w.r, 3000);
+	registry_set_time(w.r, 3000);
 	b = join(&w, "b", 1, 1);
 	join(&w, "a", 0, 1);
 	st = status(&w);
@@ -130,10 +130,10 @@ START_TEST(jobs_and_ranks)
 	ck_assert_uint_eq(st->server.jobs_max, 10);
 	status_free(st);
 
-	registry_time(w.r, 4000);
+	registry_set_time(w.r, 4000);
 	join(&w, "a", 1, 0);
 	join(&w, "a", 1, 1);
-	registry_time(w.r, 9000);
+	registry_set_time(w.r, 9000);
 	st = status(&w);
 	ck_assert_int_eq(st->jobs[0].state, STATUS_RUNNING);
 	ck_assert_uint_eq(st->jobs[0].age_ms, 8000);
@@ -221,10 +221,10 @@ START_TEST(noticed)
 	struct world w;
 
 	open_world(&w);
-	registry_noticed(w.r, &ev); /* of a job that is gone */
+	registry_lane_event(w.r, &ev); /* of a job that is gone */
 	for (unsigned i = 0; i < 4; i++)
 		ev.job = join(&w, "a", i / 2, i % 2);
-	registry_noticed(w.r, &ev);
+	registry_lane_event(w.r, &ev);
 	ck_assert_uint_eq(w.n[REGISTRY_LATE], 1);
 	ck_assert_uint_eq(w.last.rank, 1);
 	ck_assert_uint_eq(w.last.seq, 12);
@@ -232,9 +232,9 @@ START_TEST(noticed)
 	ck_assert_str_eq(w.label, "process 1 on b");
 	ev.type = LANE_LOST;
 	rs_fail(&ev.why, RS_EPEER, "it went");
-	registry_noticed(w.r, &ev);
+	registry_lane_event(w.r, &ev);
 	registry_failed(w.r, ev.job, &ev.why);
-	registry_noticed(w.r, &ev); /* from another lane */
+	registry_lane_event(w.r, &ev); /* from another lane */
 	ck_assert_uint_eq(w.n[REGISTRY_LOST], 1);
 	ck_assert_uint_eq(w.n[REGISTRY_LATE], 1);
 	registry_free(w.r);

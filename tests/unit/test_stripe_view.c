@@ -277,7 +277,7 @@ START_TEST(other_jobs_know_no_views)
 	lv_expect_end(&fw, RS_EPROTO,
 		      _i == 0   ? "rank 1 (host-1) sent a VIEW frame, which only a reducer"
 		      : _i == 1 ? "HAVE came with flags 0x0 in a job that does not fail over"
-				: "for which it was not asked so");
+				: "which was not asked for");
 	fw_close(&fw);
 }
 END_TEST
@@ -289,7 +289,7 @@ START_TEST(all_speak_of_the_same_reducers)
 	lv_running(&fw, (struct fw_options){0});
 	lv_say(&fw, 0, lv_of(0, 1, 0));
 	lv_say(&fw, 1, (struct control_view){.n = 2, .lives = {0, 1}});
-	lv_expect_end(&fw, RS_ECUT, "rank 1 (host-1) speaks of 2 reducers, the others of 3");
+	lv_expect_end(&fw, RS_ECUT, "rank 1 (host-1) sent a view of 2 reducers, the other ranks have 3");
 	fw_close(&fw);
 }
 END_TEST

@@ -12,7 +12,7 @@
 
 enum { ANSWER_MS = 10000 }; /* for an answer that is complete at once */
 
-static void add_reducer(struct asking *a, const char *name, const char *address, const char *tls_name)
+static void add_reducer(struct reducers *a, const char *name, const char *address, const char *tls_name)
 {
 	snprintf(a->reducers[a->reducers_n].tls_name, sizeof a->reducers->tls_name, "%s",
 		 tls_name[0] ? tls_name : address);
@@ -21,7 +21,7 @@ static void add_reducer(struct asking *a, const char *name, const char *address,
 }
 
 /* The token of a file; it never stands in an argument, which others could see. */
-static int take_token(struct asking *a, const char *file, struct rs_err *e)
+static int take_token(struct reducers *a, const char *file, struct rs_err *e)
 {
 	static const char scheme[] = "Bearer ";
 	struct auth_secret token;
@@ -42,10 +42,10 @@ static int take_token(struct asking *a, const char *file, struct rs_err *e)
 }
 
 /* Options go before what the file says, of which cfg is NULL when there is none. */
-static int take_tls(struct asking *a, const struct call *call, const struct rs_config *cfg, struct rs_err *e)
+static int take_tls(struct reducers *a, const struct call *call, const struct rs_config *cfg, struct rs_err *e)
 {
-	const char *authority = call->value[ASK_AUTHORITY];
-	const char *certificate = call->value[ASK_CERTIFICATE], *key = call->value[ASK_KEY];
+	const char *authority = call->value[REDUCERS_AUTHORITY];
+	const char *certificate = call->value[REDUCERS_CERTIFICATE], *key = call->value[REDUCERS_KEY];
 	bool by_file = cfg && cfg->security.tls != TLS_OFF;
 	struct tls_files files;
 
@@ -67,7 +67,7 @@ static int take_tls(struct asking *a, const struct call *call, const struct rs_c
 	return tls_texts_load(&a->texts, &files, e);
 }
 
-static int take_address(struct asking *a, const struct call *call, struct rs_err *e)
+static int take_address(struct reducers *a, const struct call *call, struct rs_err *e)
 {
 	const struct schema_key *key = schema_find("reducers", "control");
 	const char *address = call->file;
@@ -81,7 +81,7 @@ static int take_address(struct asking *a, const struct call *call, struct rs_err
 	return take_tls(a, call, NULL, e);
 }
 
-static int take_file(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
+static int take_file(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct rs_config cfg;
 	int rc = rs_config_load(&cfg, call->file, e);
@@ -97,7 +97,7 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 		rc = rs_fail(e, RS_ECONFIG,
 			     "%s: none of its %u reducers has a key `control`, expected the host:port of its gRPC port",
 			     call->file, cfg.reducers_n);
-	else if (!call->value[ASK_TOKEN] && token[0])
+	else if (!call->value[REDUCERS_TOKEN] && token[0])
 		rc = take_token(a, token, e);
 	if (!rc)
 		rc = take_tls(a, call, &cfg, e);
@@ -105,11 +105,11 @@ static int take_file(struct asking *a, const struct call *call, bool admin, stru
 	return rc;
 }
 
-int asking_open(struct asking *a, const struct call *call, bool admin, struct rs_err *e)
+int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	int rc;
 
-	*a = (struct asking){0};
+	*a = (struct reducers){0};
 	a->reducers = calloc(RS_REDUCERS_MAX, sizeof *a->reducers);
 	if (!a->reducers)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
@@ -118,18 +118,18 @@ int asking_open(struct asking *a, const struct call *call, bool admin, struct rs
 		rc = take_file(a, call, admin, e);
 	else
 		rc = take_address(a, call, e);
-	if (!rc && call->value[ASK_TOKEN])
-		rc = take_token(a, call->value[ASK_TOKEN], e);
+	if (!rc && call->value[REDUCERS_TOKEN])
+		rc = take_token(a, call->value[REDUCERS_TOKEN], e);
 	if (!rc)
 		rc = rpc_load(&a->rpc, e);
 	if (!rc)
 		rc = a->rpc->client_new(&a->client, e);
 	if (rc)
-		asking_close(a);
+		reducers_close(a);
 	return rc;
 }
 
-void asking_close(struct asking *a)
+void reducers_close(struct reducers *a)
 {
 	if (a->client)
 		a->rpc->client_free(a->client);
@@ -138,7 +138,7 @@ void asking_close(struct asking *a)
 	tls_texts_free(&a->texts);
 }
 
-const char *asking_name(const struct asking *a, unsigned reducer, char *buf, size_t size)
+const char *reducers_name(const struct reducers *a, unsigned reducer, char *buf, size_t size)
 {
 	if (a->reducers[reducer].name[0])
 		snprintf(buf, size, "%s (%s)", a->reducers[reducer].name, a->reducers[reducer].address);
@@ -147,12 +147,12 @@ const char *asking_name(const struct asking *a, unsigned reducer, char *buf, siz
 	return buf;
 }
 
-int asking_send(struct asking *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
-		uint32_t timeout_ms, struct rpc_ask **ret, struct rs_err *e)
+int reducers_send(struct reducers *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
+		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e)
 {
 	const struct rpc_tls tls = {a->texts.certificate, a->texts.key, a->texts.authority};
 	uint8_t bytes[1024];
-	struct rpc_ask_options opt = {
+	struct rpc_query_options opt = {
 	    .address = a->reducers[reducer].address,
 	    .authority = a->reducers[reducer].tls_name,
 	    .tls = a->secure ? &tls : NULL,
@@ -167,19 +167,19 @@ int asking_send(struct asking *a, unsigned reducer, const char *path, const Prot
 		return rs_fail(e, RS_EINVAL, "found a request of %zu bytes, expected at most %zu",
 			       protobuf_c_message_get_packed_size(request), sizeof bytes);
 	opt.request_len = protobuf_c_message_pack(request, bytes);
-	return a->rpc->ask(ret, a->client, &opt, e);
+	return a->rpc->query(ret, a->client, &opt, e);
 }
 
-int asking_next(struct asking *a, unsigned reducer, struct rpc_ask *ask, const ProtobufCMessageDescriptor *type,
-		ProtobufCMessage **ret, struct rs_err *e)
+int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
+		  ProtobufCMessage **ret, struct rs_err *e)
 {
 	enum rpc_code code = RPC_CODE_OK;
 	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
 	const uint8_t *bytes;
 	size_t len;
-	int rc = a->rpc->ask_next(ask, 0, &bytes, &len, &code, e);
+	int rc = a->rpc->query_next(query, 0, &bytes, &len, &code, e);
 
-	asking_name(a, reducer, name, sizeof name);
+	reducers_name(a, reducer, name, sizeof name);
 	if (rc == 0)
 		return 0;
 	if (rc != 1)
@@ -188,22 +188,22 @@ int asking_next(struct asking *a, unsigned reducer, struct rpc_ask *ask, const P
 	return *ret ? 1 : rs_fail(e, RS_EPROTO, "%s: the answer of %zu bytes is no %s", name, len, type->short_name);
 }
 
-int asking_all(struct asking *a, const char *path, const ProtobufCMessage *request,
-	       const ProtobufCMessageDescriptor *type,
-	       void (*take)(struct asking *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e)
+int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
+		 const ProtobufCMessageDescriptor *type,
+		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e)
 {
-	struct rpc_ask **asks = calloc(a->reducers_n, sizeof(*asks));
+	struct rpc_query **asks = calloc(a->reducers_n, sizeof(*asks));
 	struct rs_err why = {0};
 	unsigned failed = 0;
 
 	if (!asks)
 		return rs_fail(e, RS_ENOMEM, "out of memory for questions");
 	for (unsigned i = 0; i < a->reducers_n; i++)
-		if (asking_send(a, i, path, request, ANSWER_MS, &asks[i], &why))
+		if (reducers_send(a, i, path, request, ANSWER_MS, &asks[i], &why))
 			asks[i] = NULL;
 	for (unsigned i = 0; i < a->reducers_n; i++) {
 		ProtobufCMessage *answer = NULL;
-		int rc = asks[i] ? asking_next(a, i, asks[i], type, &answer, &why) : why.code;
+		int rc = asks[i] ? reducers_next(a, i, asks[i], type, &answer, &why) : why.code;
 
 		if (rc == 0)
 			rs_fail(&why, RS_EPROTO, "%s: the answer is empty", a->reducers[i].address);
@@ -217,7 +217,7 @@ int asking_all(struct asking *a, const char *path, const ProtobufCMessage *reque
 			protobuf_c_message_free_unpacked(answer, NULL);
 		}
 		if (asks[i])
-			a->rpc->ask_free(asks[i]);
+			a->rpc->query_free(asks[i]);
 	}
 	free(asks);
 	if (failed && a->reducers_n > 1)

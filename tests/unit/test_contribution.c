@@ -198,7 +198,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("session_order");
+	Suite *suite = suite_create("contribution");
 	TCase *tc = tcase_create("order");
 	SRunner *runner;
 	int failed;

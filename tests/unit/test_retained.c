@@ -270,7 +270,7 @@ START_TEST(wrong_answers)
 	lv_expect_end(&fw, RS_ECUT,
 		      _i == DAMAGED           ? "the checksum of rank 1 (host-1)'s chunk 0 of operation 3 is wrong"
 		      : _i == OF_ANOTHER_RANK ? "rank 2 (host-2) sent 64 bytes (flags 0x4) as the result of chunk 0"
-					      : "for which it was not asked so");
+					      : "which was not asked for");
 	fw_close(&fw);
 }
 END_TEST
@@ -462,8 +462,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("stripe_have");
-	TCase *tc = tcase_create("stripe_have");
+	Suite *suite = suite_create("retained");
+	TCase *tc = tcase_create("retained");
 	SRunner *runner;
 	int failed;
 

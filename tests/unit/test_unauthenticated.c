@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/join/strangers.h"
+#include "server/join/unauthenticated.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -19,7 +19,7 @@ enum { CROWD = 150 };
 /* A listening socket, as gRPC would have it, and what was refused on its connections. */
 struct port {
 	int fd;
-	struct strangers *strangers;
+	struct unauth *unauth;
 	unsigned refused;
 	char peer[80]; /* the last one */
 };
@@ -35,15 +35,14 @@ static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
 
 	p->refused++;
 	snprintf(p->peer, sizeof p->peer, "%s", peer);
-	ck_assert_str_eq(why->msg,
-			 "it sent more than strangers may, 64 KiB and 8 KiB each second, and has shown no right to it");
+	ck_assert_str_eq(why->msg, "it sent more than an unauthenticated connection may: 64 KiB at once, then 8 KiB/s");
 }
 
-/* Listens on this address of IPv6, on IPv4 too where it is of that. `told`: the host that strangers_new hears. */
+/* Listens on this address of IPv6, on IPv4 too where it is of that. `told`: the host that unauth_new hears. */
 static void port_open(struct port *p, const char *ip, const char *told)
 {
 	struct sockaddr_in6 sa = {.sin6_family = AF_INET6};
-	struct strangers_options opt = {.refused = on_refused, .ctx = p};
+	struct unauth_options opt = {.refused = on_refused, .ctx = p};
 	socklen_t len = sizeof sa;
 	int off = 0;
 	char address[100];
@@ -59,12 +58,12 @@ static void port_open(struct port *p, const char *ip, const char *told)
 	opt.port = ntohs(sa.sin6_port);
 	snprintf(address, sizeof address, "%s:%u", told, opt.port);
 	opt.address = address;
-	ck_assert_msg(strangers_new(&p->strangers, &opt, &e) == RS_OK, "%s", e.msg);
+	ck_assert_msg(unauth_new(&p->unauth, &opt, &e) == RS_OK, "%s", e.msg);
 }
 
 static void port_close(struct port *p)
 {
-	strangers_free(p->strangers);
+	unauth_free(p->unauth);
 	close(p->fd);
 }
 
@@ -131,24 +130,24 @@ static const struct row {
 	bool refused;
 } rows[] = {
     {"little", "::", "[::]", "::1", false, {{50, 4096}}, false},
-    {"as much as it may", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}}, false},
-    {"more", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES + 1024}}, true},
-    {"more in parts", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {100, 1024}}, true},
-    {"what a second adds", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {1050, STRANGERS_BYTES_PER_S}}, false},
-    {"and more", "::", "[::]", "::1", false, {{50, STRANGERS_BYTES}, {1050, STRANGERS_BYTES_PER_S + 1024}}, true},
-    {"nothing is saved", "::", "[::]", "::1", false, {{50, 1024}, {600000, STRANGERS_BYTES}, {600050, 1024}}, true},
-    {"who is admitted", "::", "[::]", "::1", true, {{50, 4 * STRANGERS_BYTES}}, false},
-    {"over IPv4", "::", "0.0.0.0", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
-    {"admitted over IPv4", "::", "*", "::ffff:127.0.0.1", true, {{50, 4 * STRANGERS_BYTES}}, false},
-    {"one address", "::ffff:127.0.0.1", "127.0.0.1", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
-    {"a name", "::ffff:127.0.0.1", "localhost", "::ffff:127.0.0.1", false, {{50, STRANGERS_BYTES + 1024}}, true},
-    {"IPv6 alone", "::1", "[::1]", "::1", false, {{50, STRANGERS_BYTES + 1024}}, true},
+    {"as much as it may", "::", "[::]", "::1", false, {{50, UNAUTH_BYTES}}, false},
+    {"more", "::", "[::]", "::1", false, {{50, UNAUTH_BYTES + 1024}}, true},
+    {"more in parts", "::", "[::]", "::1", false, {{50, UNAUTH_BYTES}, {100, 1024}}, true},
+    {"what a second adds", "::", "[::]", "::1", false, {{50, UNAUTH_BYTES}, {1050, UNAUTH_BYTES_PER_S}}, false},
+    {"and more", "::", "[::]", "::1", false, {{50, UNAUTH_BYTES}, {1050, UNAUTH_BYTES_PER_S + 1024}}, true},
+    {"nothing is saved", "::", "[::]", "::1", false, {{50, 1024}, {600000, UNAUTH_BYTES}, {600050, 1024}}, true},
+    {"who is admitted", "::", "[::]", "::1", true, {{50, 4 * UNAUTH_BYTES}}, false},
+    {"over IPv4", "::", "0.0.0.0", "::ffff:127.0.0.1", false, {{50, UNAUTH_BYTES + 1024}}, true},
+    {"admitted over IPv4", "::", "*", "::ffff:127.0.0.1", true, {{50, 4 * UNAUTH_BYTES}}, false},
+    {"one address", "::ffff:127.0.0.1", "127.0.0.1", "::ffff:127.0.0.1", false, {{50, UNAUTH_BYTES + 1024}}, true},
+    {"a name", "::ffff:127.0.0.1", "localhost", "::ffff:127.0.0.1", false, {{50, UNAUTH_BYTES + 1024}}, true},
+    {"IPv6 alone", "::1", "[::1]", "::1", false, {{50, UNAUTH_BYTES + 1024}}, true},
     {"the port of another address",
      "::ffff:127.0.0.2",
      "127.0.0.1",
      "::ffff:127.0.0.2",
      false,
-     {{50, 4 * STRANGERS_BYTES}},
+     {{50, 4 * UNAUTH_BYTES}},
      false},
 };
 
@@ -161,15 +160,15 @@ START_TEST(who_is_refused)
 	port_open(&p, row->ip, row->told);
 	connect_to(&c, &p, row->to);
 	if (row->admitted)
-		strangers_admit(p.strangers, c.peer);
+		unauth_trust(p.unauth, c.peer);
 	for (unsigned i = 0; i < 4 && row->steps[i].at_ms; i++) {
 		ck_assert_msg(p.refused == 0, "%s: step %u", row->name, i);
 		pour(&c, row->steps[i].bytes);
-		strangers_look(p.strangers, row->steps[i].at_ms);
+		unauth_scan(p.unauth, row->steps[i].at_ms);
 	}
 	ck_assert_msg(p.refused == row->refused && is_down(&c) == row->refused, "%s", row->name);
 	ck_assert_str_eq(p.peer, row->refused ? c.peer : "");
-	strangers_look(p.strangers, 700000);
+	unauth_scan(p.unauth, 700000);
 	ck_assert_uint_eq(p.refused, row->refused); /* once */
 	sockets_close(&c);
 	port_close(&p);
@@ -187,18 +186,18 @@ START_TEST(descriptors_are_used_anew)
 	for (unsigned admitted = 0; admitted < 2; admitted++) {
 		connect_to(&first, &p, "::1");
 		if (admitted)
-			strangers_admit(p.strangers, first.peer);
-		pour(&first, STRANGERS_BYTES);
-		strangers_look(p.strangers, 50);
+			unauth_trust(p.unauth, first.peer);
+		pour(&first, UNAUTH_BYTES);
+		unauth_scan(p.unauth, 50);
 		fd = first.server;
 		sockets_close(&first);
 		connect_to(&second, &p, "::1");
 		ck_assert_int_eq(second.server, fd);
-		pour(&second, STRANGERS_BYTES);
-		strangers_look(p.strangers, 50);
+		pour(&second, UNAUTH_BYTES);
+		unauth_scan(p.unauth, 50);
 		ck_assert_uint_eq(p.refused, admitted);
 		pour(&second, 1024);
-		strangers_look(p.strangers, 50);
+		unauth_scan(p.unauth, 50);
 		ck_assert_uint_eq(p.refused, admitted + 1);
 		sockets_close(&second);
 	}
@@ -215,13 +214,13 @@ START_TEST(many_are_admitted)
 	port_open(&p, "::", "[::]");
 	for (unsigned i = 0; i < CROWD; i++) {
 		connect_to(&c[i], &p, i % 2 ? "::1" : "::ffff:127.0.0.1");
-		strangers_admit(p.strangers, c[i].peer);
-		strangers_admit(p.strangers, c[i].peer);
-		strangers_admit(p.strangers, "[::1]:1");
+		unauth_trust(p.unauth, c[i].peer);
+		unauth_trust(p.unauth, c[i].peer);
+		unauth_trust(p.unauth, "[::1]:1");
 	}
 	for (unsigned i = 0; i < CROWD; i++)
-		pour(&c[i], STRANGERS_BYTES + 1024);
-	strangers_look(p.strangers, 50);
+		pour(&c[i], UNAUTH_BYTES + 1024);
+	unauth_scan(p.unauth, 50);
 	ck_assert_uint_eq(p.refused, 0);
 	for (unsigned i = 0; i < CROWD; i++)
 		sockets_close(&c[i]);
@@ -238,8 +237,8 @@ START_TEST(no_address)
 
 	port_open(&p, "::", "[::]");
 	for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
-		strangers_admit(p.strangers, texts[i]);
-	strangers_look(p.strangers, 50);
+		unauth_trust(p.unauth, texts[i]);
+	unauth_scan(p.unauth, 50);
 	port_close(&p);
 }
 END_TEST
@@ -253,16 +252,16 @@ START_TEST(without_descriptors)
 
 	port_open(&p, "::", "[::]");
 	connect_to(&c, &p, "::1");
-	pour(&c, STRANGERS_BYTES + 1024);
+	pour(&c, UNAUTH_BYTES + 1024);
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
 	while (dup(p.fd) >= 0)
 		;
 	ck_assert_int_eq(errno, EMFILE);
-	strangers_look(p.strangers, 50);
+	unauth_scan(p.unauth, 50);
 	ck_assert_uint_eq(p.refused, 1);
 	ck_assert(is_down(&c));
 	/* nothing of it is kept: the peer sees the end when gRPC has closed it */
-	strangers_look(p.strangers, 100);
+	unauth_scan(p.unauth, 100);
 	sockets_close(&c);
 	ck_assert_int_ge(dup(p.fd), 0);
 	ck_assert_int_ge(dup(p.fd), 0);
@@ -273,19 +272,19 @@ END_TEST
 
 START_TEST(no_such_host)
 {
-	struct strangers_options opt = {.address = "nonsense", .port = 7601};
-	struct strangers *s;
+	struct unauth_options opt = {.address = "nonsense", .port = 7601};
+	struct unauth *s;
 	struct rs_err e;
 
-	ck_assert_int_eq(strangers_new(&s, &opt, &e), RS_ECONFIG);
+	ck_assert_int_eq(unauth_new(&s, &opt, &e), RS_ECONFIG);
 	ck_assert_ptr_nonnull(strstr(e.msg, "\"nonsense\" is not an address; host:port"));
 }
 END_TEST
 
 int main(void)
 {
-	TCase *cases = tcase_create("strangers");
-	Suite *suite = suite_create("strangers");
+	TCase *cases = tcase_create("unauthenticated");
+	Suite *suite = suite_create("unauthenticated");
 	SRunner *runner = srunner_create(suite);
 	int failed;
 

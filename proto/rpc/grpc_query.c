@@ -9,12 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-struct ask_op {
+struct query_op {
 	struct op op;
-	struct rpc_ask *ask;
+	struct rpc_query *query;
 };
 
-struct rpc_ask {
+struct rpc_query {
 	grpc_channel *channel;
 	grpc_call *call;
 	struct live *live;
@@ -25,14 +25,14 @@ struct rpc_ask {
 	bool last;      /* none will come any more */
 	bool ended;     /* the status is there */
 	grpc_byte_buffer *in, *came;
-	uint8_t *message; /* that ask_next gave out; owned */
+	uint8_t *message; /* that query_next gave out; owned */
 	grpc_metadata_array headers, trailers;
 	grpc_status_code status;
 	grpc_slice details;
-	struct ask_op begin, rx, end;
+	struct query_op begin, rx, end;
 };
 
-static void ask_unref(struct rpc_ask *a)
+static void ask_unref(struct rpc_query *a)
 {
 	struct live *live = a->live;
 
@@ -54,23 +54,23 @@ static void ask_unref(struct rpc_ask *a)
 	live_remove(live);
 }
 
-static bool start(struct rpc_ask *a, struct ask_op *op, const grpc_op *ops, size_t n)
+static bool start(struct rpc_query *a, struct query_op *op, const grpc_op *ops, size_t n)
 {
 	atomic_fetch_add(&a->refs, 1);
-	op_starts(&op->op);
+	op_release(&op->op);
 	if (grpc_call_start_batch(a->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
 		return true;
 	atomic_fetch_sub(&a->refs, 1);
 	return false;
 }
 
-static struct rpc_ask *ask_of(struct op *op)
+static struct rpc_query *ask_of(struct op *op)
 {
-	return ((struct ask_op *)op)->ask;
+	return ((struct query_op *)op)->query;
 }
 
 /* With the lock. */
-static void receive(struct rpc_ask *a)
+static void receive(struct rpc_query *a)
 {
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &a->in};
 
@@ -83,7 +83,7 @@ static void receive(struct rpc_ask *a)
 
 static void on_message(struct op *op, bool ok)
 {
-	struct rpc_ask *a = ask_of(op);
+	struct rpc_query *a = ask_of(op);
 
 	pthread_mutex_lock(&a->lock);
 	a->under_way = false;
@@ -96,7 +96,7 @@ static void on_message(struct op *op, bool ok)
 
 static void on_ended(struct op *op, bool ok)
 {
-	struct rpc_ask *a = ask_of(op);
+	struct rpc_query *a = ask_of(op);
 
 	(void)ok;
 	pthread_mutex_lock(&a->lock);
@@ -112,15 +112,15 @@ static void on_done(struct op *op, bool ok)
 	ask_unref(ask_of(op));
 }
 
-static void tag(struct rpc_ask *a, struct ask_op *op, void (*done)(struct op *op, bool ok))
+static void tag(struct rpc_query *a, struct query_op *op, void (*done)(struct op *op, bool ok))
 {
 	op->op.done = done;
-	op->ask = a;
+	op->query = a;
 }
 
-static struct rpc_ask *ask_new(void)
+static struct rpc_query *ask_new(void)
 {
-	struct rpc_ask *a = calloc(1, sizeof *a);
+	struct rpc_query *a = calloc(1, sizeof *a);
 	pthread_condattr_t attr;
 
 	if (!a)
@@ -141,7 +141,7 @@ static struct rpc_ask *ask_new(void)
 }
 
 /* Sends the request, and asks for what comes back. */
-static void begin(struct rpc_ask *a, const struct rpc_ask_options *opt)
+static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 {
 	grpc_metadata header = {.key = grpc_slice_from_copied_string(opt->header ? opt->header : ""),
 				.value = grpc_slice_from_copied_string(opt->value ? opt->value : "")};
@@ -182,9 +182,9 @@ static bool can_be_sent(const char *value)
 	return good;
 }
 
-int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options *opt, struct rs_err *e)
+int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_options *opt, struct rs_err *e)
 {
-	struct rpc_ask *a;
+	struct rpc_query *a;
 	gpr_timespec by = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	grpc_slice path;
 
@@ -212,7 +212,7 @@ int ask(struct rpc_ask **ret, struct rpc_client *c, const struct rpc_ask_options
 }
 
 /* Waits until a message or the end is there; false when the time is over. With the lock. */
-static bool wait_for(struct rpc_ask *a, uint32_t wait_ms)
+static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
 {
 	struct timespec by;
 	int rc = 0;
@@ -231,7 +231,7 @@ static bool wait_for(struct rpc_ask *a, uint32_t wait_ms)
 }
 
 /* The message that has come, as bytes in a row. With the lock. */
-static int take(struct rpc_ask *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
+static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
 {
 	size_t len = grpc_byte_buffer_length(a->came), at = 0;
 	grpc_byte_buffer_reader reader;
@@ -257,8 +257,8 @@ static int take(struct rpc_ask *a, const uint8_t **ret, size_t *ret_len, enum rp
 	return 1;
 }
 
-int ask_next(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
-	     struct rs_err *e)
+int query_next(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_t *ret_len, enum rpc_code *code,
+	       struct rs_err *e)
 {
 	char details[384];
 	int rc;
@@ -280,7 +280,7 @@ int ask_next(struct rpc_ask *a, uint32_t wait_ms, const uint8_t **ret, size_t *r
 	return rc;
 }
 
-void ask_free(struct rpc_ask *a)
+void query_free(struct rpc_query *a)
 {
 	grpc_call_cancel(a->call, NULL);
 	ask_unref(a);

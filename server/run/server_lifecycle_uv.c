@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a running server: drain, signals and reload. */
 #include "server/run/server_priv.h"
 
 #include <signal.h>
@@ -43,7 +44,7 @@ static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
 }
 
-/* New connections use the new files. Whether there is TLS at all is for a restart to change. */
+/* Loads the certificates for new connections. Only a restart can switch TLS on or off. */
 static int reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
 {
 	struct tls_texts texts;
@@ -56,7 +57,7 @@ static int reload_certificates(struct server *s, const struct rs_config *fresh, 
 		return rc;
 	rc = admission_reload(&s->admission, fresh, e);
 	if (!rc) {
-		greetings_set_tls(s->greetings, s->admission.certificates.ctx); /* the one before is gone */
+		tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is freed */
 		rc = server_control_certificates(s, &texts, e);
 	}
 	tls_texts_free(&texts);
@@ -78,7 +79,7 @@ static void take_over(struct server *s, const struct rs_config *fresh)
 								   .memory_bytes = fresh->limits.memory_bytes});
 }
 
-/* Reads everything before it changes anything, and says what came of it. */
+/* Reads everything before it changes anything. `result` gets a sentence about what changed. */
 static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
 	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
@@ -89,7 +90,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	int rc;
 
 	if (!s->config_file)
-		return rs_fail(e, RS_ECONFIG, "started without a file, nothing to read");
+		return rs_fail(e, RS_ECONFIG, "started without a configuration file, so there is nothing to reload");
 	rc = rs_config_load(&fresh, s->config_file, e);
 	if (rc)
 		return rc;

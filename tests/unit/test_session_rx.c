@@ -464,7 +464,7 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 		fw_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "again");
 	lane_start(fw.lane, FAKE_JOB, 2);
-	lane_tell(fw.lane, FAKE_JOB, "x", 1);
+	lane_send_all(fw.lane, FAKE_JOB, "x", 1);
 	fw_flush(&fw);
 	fw_close(&fw);
 	/* the registry knew */
@@ -510,7 +510,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("session");
+	Suite *suite = suite_create("session_rx");
 	TCase *tc = tcase_create("faults");
 	SRunner *runner;
 	int failed;

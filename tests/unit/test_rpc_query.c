@@ -7,7 +7,7 @@
 
 START_TEST(a_question_has_an_answer)
 {
-	struct rpc_ask *a = frpc_ask("how much?", 9, 0);
+	struct rpc_query *a = frpc_query("how much?", 9, 0);
 	struct rpc_call *c = frpc_call();
 	enum rpc_code code = RPC_CODE_OK;
 	const uint8_t *bytes;
@@ -22,29 +22,29 @@ START_TEST(a_question_has_an_answer)
 	ck_assert_ptr_null(frpc.api->call_header(c, "cookie"));
 	frpc.api->call_peer(c, peer);
 	ck_assert_msg(!strncmp(peer, "127.0.0.1:", 10), "%s", peer);
-	ck_assert_int_eq(frpc.api->ask_next(a, 1, &bytes, &len, &code, &e), RPC_AGAIN);
+	ck_assert_int_eq(frpc.api->query_next(a, 1, &bytes, &len, &code, &e), RPC_AGAIN);
 	frpc.api->call_end(c, RPC_CODE_OK, NULL, "that much", 9);
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), 1);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), 1);
 	ck_assert_uint_eq(len, 9);
 	ck_assert_mem_eq(bytes, "that much", 9);
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), 0);
-	frpc.api->ask_free(a);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), 0);
+	frpc.api->query_free(a);
 }
 END_TEST
 
 START_TEST(a_refusal_has_a_code_and_a_sentence)
 {
-	struct rpc_ask *a = frpc_ask("", 0, 0);
+	struct rpc_query *a = frpc_query("", 0, 0);
 	enum rpc_code code = RPC_CODE_OK;
 	const uint8_t *bytes;
 	struct rs_err e;
 	size_t len;
 
 	frpc.api->call_end(frpc_call(), RPC_CODE_PERMISSION_DENIED, "it is not for you", NULL, 0);
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
 	ck_assert_int_eq(code, RPC_CODE_PERMISSION_DENIED);
 	ck_assert_msg(strstr(e.msg, "it is not for you"), "%s", e.msg);
-	frpc.api->ask_free(a);
+	frpc.api->query_free(a);
 }
 END_TEST
 
@@ -52,7 +52,7 @@ END_TEST
 START_TEST(an_answer_of_many_messages)
 {
 	enum { MESSAGES = 200, BYTES = 100000 };
-	struct rpc_ask *a = frpc_ask("events", 6, 0);
+	struct rpc_query *a = frpc_query("events", 6, 0);
 	struct rpc_call *c = frpc_call();
 	uint8_t *message = malloc(BYTES);
 	unsigned sent = 0, got = 0, seen = frpc_wakes();
@@ -70,7 +70,7 @@ START_TEST(an_answer_of_many_messages)
 			sent++;
 		}
 		refused |= sent < MESSAGES;
-		int rc = frpc.api->ask_next(a, 10, &bytes, &len, &code, &e);
+		int rc = frpc.api->query_next(a, 10, &bytes, &len, &code, &e);
 		if (rc == RPC_AGAIN)
 			continue;
 		ck_assert_int_eq(rc, 1);
@@ -80,7 +80,7 @@ START_TEST(an_answer_of_many_messages)
 	ck_assert(refused);
 	ck_assert_uint_ne(seen, frpc_wakes()); /* of `it goes on` */
 	ck_assert(!frpc.api->call_gone(c));
-	frpc.api->ask_free(a);
+	frpc.api->query_free(a);
 	for (seen = frpc_wakes(); !frpc.api->call_gone(c);)
 		seen = frpc_woken_after(seen);
 	ck_assert(!frpc.api->call_send(c, "x", 1));
@@ -104,7 +104,7 @@ static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
 START_TEST(answers_that_nobody_takes)
 {
 	enum { BYTES = 1000000 };
-	struct rpc_ask *deaf[3 * FRPC_CALLS_MAX], *a;
+	struct rpc_query *deaf[3 * FRPC_CALLS_MAX], *a;
 	uint8_t *message = calloc(1, BYTES);
 	enum rpc_code code = RPC_CODE_OK;
 	const uint8_t *bytes;
@@ -112,18 +112,18 @@ START_TEST(answers_that_nobody_takes)
 	size_t len;
 
 	for (unsigned i = 0; i < 3 * FRPC_CALLS_MAX; i++) { /* the last ones go before those that wait */
-		deaf[i] = frpc_ask("events", 6, 0);
+		deaf[i] = frpc_query("events", 6, 0);
 		struct rpc_call *c = frpc_call();
 
 		fill(c, message, BYTES);
 		frpc.api->call_end(c, RPC_CODE_OK, NULL, NULL, 0);
 	}
-	a = frpc_ask("?", 1, 0);
+	a = frpc_query("?", 1, 0);
 	frpc.api->call_end(frpc_call(), RPC_CODE_OK, NULL, "!", 1);
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), 1);
-	frpc.api->ask_free(a);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), 1);
+	frpc.api->query_free(a);
 	for (unsigned i = 0; i < 3 * FRPC_CALLS_MAX; i++)
-		frpc.api->ask_free(deaf[i]);
+		frpc.api->query_free(deaf[i]);
 	free(message);
 }
 END_TEST
@@ -131,15 +131,15 @@ END_TEST
 START_TEST(a_request_that_is_too_long)
 {
 	uint8_t *request = calloc(1, RPC_REQUEST_MAX + 1);
-	struct rpc_ask *a = frpc_ask(request, RPC_REQUEST_MAX + 1, 0);
+	struct rpc_query *a = frpc_query(request, RPC_REQUEST_MAX + 1, 0);
 	enum rpc_code code = RPC_CODE_OK;
 	const uint8_t *bytes;
 	struct rs_err e;
 	size_t len;
 
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
 	ck_assert_int_eq(code, RPC_CODE_RESOURCE_EXHAUSTED);
-	frpc.api->ask_free(a);
+	frpc.api->query_free(a);
 	free(request);
 }
 END_TEST
@@ -147,30 +147,30 @@ END_TEST
 /* gRPC would not begin such a call, and nobody would hear of it. */
 START_TEST(a_header_that_cannot_be_sent)
 {
-	struct rpc_ask_options opt = {.address = frpc.address,
-				      .path = "/test.Ask/Ask",
-				      .request = "",
-				      .header = "authorization",
-				      .value = "a\nb"};
-	struct rpc_ask *a;
+	struct rpc_query_options opt = {.address = frpc.address,
+					.path = "/test.Ask/Ask",
+					.request = "",
+					.header = "authorization",
+					.value = "a\nb"};
+	struct rpc_query *a;
 	struct rs_err e;
 
-	ck_assert_int_eq(frpc.api->ask(&a, frpc.client, &opt, &e), RS_EINVAL);
+	ck_assert_int_eq(frpc.api->query(&a, frpc.client, &opt, &e), RS_EINVAL);
 	ck_assert_msg(strstr(e.msg, "authorization"), "%s", e.msg);
 }
 END_TEST
 
 START_TEST(a_question_nobody_answers_has_a_time_limit)
 {
-	struct rpc_ask *a = frpc_ask("?", 1, 50);
+	struct rpc_query *a = frpc_query("?", 1, 50);
 	enum rpc_code code = RPC_CODE_OK;
 	const uint8_t *bytes;
 	struct rs_err e;
 	size_t len;
 
-	ck_assert_int_eq(frpc.api->ask_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
+	ck_assert_int_eq(frpc.api->query_next(a, 0, &bytes, &len, &code, &e), RPC_BROKEN);
 	ck_assert_int_eq(code, RPC_CODE_DEADLINE_EXCEEDED);
-	frpc.api->ask_free(a);
+	frpc.api->query_free(a);
 	frpc.api->call_end(frpc_call(), RPC_CODE_OK, NULL, NULL, 0);
 }
 END_TEST
@@ -199,8 +199,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("rpc_ask");
-	TCase *tc = tcase_create("rpc_ask");
+	Suite *s = suite_create("rpc_query");
+	TCase *tc = tcase_create("rpc_query");
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, frpc_setup, frpc_teardown);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/operation.h"
+
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+void operation_describe(char *buf, size_t size, const struct operation *o)
+{
+	char root[32] = "";
+
+	if (o->root != OPERATION_ANY_ROOT)
+		snprintf(root, sizeof root, " from rank %" PRIu32, o->root);
+	if (o->op == FRAME_OP_BROADCAST)
+		snprintf(buf, size, "a broadcast of %" PRIu64 " %s%s", o->count, rs_dtype_name(o->dtype), root);
+	else if (o->tensors)
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s (group of %u tensors)", rs_op_name(o->op),
+			 o->count, rs_dtype_name(o->dtype), o->tensors);
+	else
+		snprintf(buf, size, "an all-reduce %s of %" PRIu64 " %s", rs_op_name(o->op), o->count,
+			 rs_dtype_name(o->dtype));
+}
+
+int operation_check_same(const struct operation *a, const char *rank_a, const struct operation *b, const char *rank_b,
+			 struct rs_err *e)
+{
+	char text_a[OPERATION_TEXT], text_b[OPERATION_TEXT];
+
+	if (a->dtype != b->dtype || a->op != b->op || a->count != b->count || a->chunk_elems != b->chunk_elems ||
+	    a->tensors != b->tensors || a->root != b->root) {
+		operation_describe(text_a, sizeof text_a, a);
+		operation_describe(text_b, sizeof text_b, b);
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s called %s, %s %s",
+			       a->seq, rank_a, text_a, rank_b, text_b);
+	}
+	if (a->priority != b->priority)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64 ": %s gave it priority %u, %s priority %u",
+			       a->seq, rank_a, a->priority, rank_b, b->priority);
+	if (a->name_hash == b->name_hash)
+		return RS_OK;
+	if (a->tensors)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": %s gave its group of %u tensors other counts or names than %s",
+			       a->seq, rank_a, a->tensors, rank_b);
+	if (a->name && b->name)
+		return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s calls it '%s', %s '%s'",
+			       a->seq, rank_a, a->name, rank_b, b->name);
+	return rs_fail(e, RS_EMISMATCH, "ranks disagree about operation %" PRIu64 ": %s gave it another name than %s",
+		       a->seq, rank_a, rank_b);
+}

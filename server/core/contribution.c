@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The happy path of a chunk: the first contribution takes a slot (contribution_begin) -> session_rx.c receives the
+ * bytes of each rank into the accumulator or adds them to it -> the last contribution is complete
+ * (contribution_complete) -> the sum becomes the result (slot_finish) -> result_send queues it for all ranks.
+ *
+ * Failure modes: the header does not fit the job (RS_EPROTO), or differs from that of another rank (RS_EMISMATCH). */
+#include "server/core/contribution.h"
+
+#include "proto/operation.h"
+#include "server/core/result.h"
+#include "server/core/retained.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static struct operation contribution_operation(const struct frame *f)
+{
+	return (struct operation){
+	    .seq = f->seq,
+	    .count = f->count,
+	    .op = f->op,
+	    .dtype = f->dtype,
+	    .tensors = f->tensors,
+	    .chunk_elems = f->chunk_elems,
+	    .root = OPERATION_ANY_ROOT,
+	    .priority = f->priority,
+	    .name_hash = f->name_hash,
+	};
+}
+
+/* Checks that two ranks describe the operation alike; otherwise their bytes may not be added. */
+static int contribution_check_operation(struct stripe *st, const struct slot *slot, const struct frame *f,
+					unsigned rank, struct rs_err *e)
+{
+	const struct frame *g = &slot->header;
+	struct operation mine, theirs;
+	char name[160], other[160];
+
+	/* before any text is made, since every contribution passes here */
+	if (f->dtype == g->dtype && f->op == g->op && f->count == g->count && f->chunk_elems == g->chunk_elems &&
+	    f->tensors == g->tensors && f->priority == g->priority && f->name_hash == g->name_hash)
+		return RS_OK;
+	mine = contribution_operation(f);
+	theirs = contribution_operation(g);
+	return operation_check_same(&mine, stripe_rank_name(st, rank, name, sizeof name), &theirs,
+				    stripe_rank_name(st, slot->first_rank, other, sizeof other), e);
+}
+
+/* Checks that two ranks send the chunks of a priority in the same sequence. Otherwise one rank has a chunk that the
+ * other one lacks, and neither could see that in the result that comes next. */
+static int contribution_check_sequence(struct stripe *st, const struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	uint64_t started = st->sessions[rank]->streams[slot->header.priority].started;
+	bool skipped = started < slot->order; /* `rank` left out a chunk; else the other rank did */
+	uint64_t order = skipped ? started : slot->order;
+	const struct slot *odd = slot; /* the chunk that only one of the two has sent; it cannot be complete */
+	char me[160], other[160];
+
+	if (started == slot->order)
+		return RS_OK;
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
+			if (s->header.priority == slot->header.priority && s->order == order &&
+			    slot_bit(s->started, rank) != skipped)
+				odd = s;
+	stripe_rank_name(st, skipped ? slot->first_rank : rank, me, sizeof me);
+	stripe_rank_name(st, skipped ? rank : slot->first_rank, other, sizeof other);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64
+		       ": %s sent chunk %u of it, %s went on to operation %" PRIu64 " without it",
+		       odd->header.seq, me, odd->header.chunk, other, slot->header.seq);
+}
+
+/* Fails because all slots of a priority are in use. Ranks that send one sequence of chunks and keep to the window
+ * never need more. So two ranks sent different chunks in the same place. */
+static int contribution_no_slot(struct stripe *st, const struct frame *f, unsigned rank, struct rs_err *e)
+{
+	const struct slot *slots = st->slots + (size_t)f->priority * st->slots_n;
+	struct slot mine = {
+	    .header = *f, .first_rank = rank, .order = st->sessions[rank]->streams[f->priority].started};
+	const struct slot *a = &mine, *b = &mine;
+	char name_a[160], name_b[160];
+
+	for (unsigned i = 0; i < st->slots_n && a == b; i++)
+		for (unsigned j = i + 1; j <= st->slots_n && a == b; j++) {
+			const struct slot *other = j < st->slots_n ? &slots[j] : &mine;
+
+			if (slots[i].order == other->order) {
+				a = slots[i].header.seq < other->header.seq ? &slots[i] : other;
+				b = a == other ? &slots[i] : other;
+			}
+		}
+	stripe_rank_name(st, a->first_rank, name_a, sizeof name_a);
+	stripe_rank_name(st, b->first_rank, name_b, sizeof name_b);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
+		       "operation %" PRIu64,
+		       a->header.seq, name_a, a->header.chunk, name_b, b->header.chunk, b->header.seq);
+}
+
+/* Checks that the header of a contribution fits the job. It comes from the network, so nothing is used unchecked. */
+static int contribution_check_header(const struct stripe *st, const struct frame *f, struct rs_err *e)
+{
+	size_t size = rs_dtype_size(f->dtype), wire = f->flags & FRAME_WIDE ? sizeof(float) : size;
+	bool broadcast = f->op == FRAME_OP_BROADCAST, root = f->flags & FRAME_ROOT, have = f->type == FRAME_HAVE;
+	uint64_t want;
+
+	if (have && (!st->p.retain || f->flags))
+		return rs_fail(e, RS_EPROTO, "HAVE came with flags 0x%x in a job that %s", f->flags,
+			       st->p.retain ? "knows none" : "does not fail over");
+
+	if (size == 0)
+		return rs_fail(e, RS_EPROTO, "dtype %u is unknown", f->dtype);
+	if (f->op >= RS_OP_NR && !broadcast)
+		return rs_fail(e, RS_EPROTO, "operation type %u is unknown", f->op);
+	if (f->flags & FRAME_WIDE && (broadcast || !rs_dtype_is_half(f->dtype)))
+		return rs_fail(e, RS_EPROTO, "the WIDE flag does not go with %s of %s",
+			       broadcast ? "a broadcast" : "an all-reduce", rs_dtype_name(f->dtype));
+	if (root && !broadcast)
+		return rs_fail(e, RS_EPROTO, "the ROOT flag goes with a broadcast only");
+	if (f->priority >= st->p.priorities)
+		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->priority,
+			       st->p.priorities - 1);
+	if (f->chunk_elems == 0 || f->chunk_elems * (uint64_t)size > st->p.chunk_bytes)
+		return rs_fail(e, RS_EPROTO, "chunks of %u elements do not fit the job's %u bytes", f->chunk_elems,
+			       st->p.chunk_bytes);
+	if (f->chunk >= frame_chunks(f->count, f->chunk_elems))
+		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->count);
+	want = have || (broadcast && !root) ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;
+	if (f->payload_len != want)
+		return rs_fail(e, RS_EPROTO,
+			       "chunk %u of operation %" PRIu64 " has %u payload bytes instead of %" PRIu64, f->chunk,
+			       f->seq, f->payload_len, want);
+	if (st->p.checksum && !(f->flags & FRAME_CHECKED) && want)
+		return rs_fail(e, RS_EPROTO, "a payload has no checksum, although the job asks for checksums");
+	return RS_OK;
+}
+
+static void contribution_start_slot(struct stripe *st, struct slot *slot, const struct frame *f, unsigned rank)
+{
+	size_t words = (st->p.world_size + 63) / 64;
+
+	slot->header = *f;
+	slot->first_rank = rank;
+	slot->started_ms = st->owner->now_ms;
+	slot->order = st->sessions[rank]->streams[f->priority].started;
+	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
+	slot->filled = 0;
+	slot->contributed = 0;
+	slot->have_n = 0;
+	slot->fetching = slot->waiting = slot->closed = false;
+	slot->combined = 0;
+	slot->roots = 0;
+	slot->unsent = 0;
+	memset(slot->started, 0, SLOT_SETS * words * sizeof *slot->started);
+}
+
+/* Takes a free slot for the first contribution to a chunk. */
+static int contribution_take_slot(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret,
+				  struct rs_err *e)
+{
+	struct slot **chain = stripe_chain(st, f->seq, f->chunk), *slot = st->free[f->priority];
+
+	if (!slot)
+		return contribution_no_slot(st, f, rank, e);
+	st->free[f->priority] = slot->next;
+	contribution_start_slot(st, slot, f, rank);
+	slot->next = *chain;
+	*chain = slot;
+	*ret = slot;
+	return RS_OK;
+}
+
+/* Stores the ROOT flag of a broadcast, which only one rank may set. */
+static int contribution_take_root(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	char name[160], other[160];
+
+	if (slot->roots++ > 0)
+		return rs_fail(e, RS_EMISMATCH,
+			       "ranks disagree about operation %" PRIu64
+			       ": both %s and %s say that they are the root of the broadcast",
+			       slot->header.seq, stripe_rank_name(st, rank, name, sizeof name),
+			       stripe_rank_name(st, slot->root, other, sizeof other));
+	slot->root = rank;
+	return RS_OK;
+}
+
+int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, struct slot **ret, struct rs_err *e)
+{
+	struct slot *slot;
+	char name[160];
+	int rc = contribution_check_header(st, f, e);
+
+	if (rc)
+		return rs_wrap(e, "%s broke the protocol", stripe_rank_name(st, rank, name, sizeof name));
+	slot = stripe_find_slot(st, f->seq, f->chunk);
+	if (slot) {
+		rc = contribution_check_operation(st, slot, f, rank, e);
+		if (!rc)
+			rc = contribution_check_sequence(st, slot, rank, e);
+	} else {
+		rc = contribution_take_slot(st, f, rank, &slot, e);
+	}
+	if (rc)
+		return rc;
+	slot_bit_set(slot->started, rank);
+	if (f->type == FRAME_HAVE) {
+		slot_bit_set(slot->have, rank);
+		slot->have_n++;
+	}
+	if (f->flags & FRAME_WIDE)
+		slot_bit_set(slot->wide, rank);
+	if (f->flags & FRAME_ROOT)
+		rc = contribution_take_root(st, slot, rank, e);
+	if (!rc)
+		*ret = slot;
+	return rc;
+}
+
+int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, struct rs_err *e)
+{
+	bool broadcast = slot->header.op == FRAME_OP_BROADCAST, full;
+
+	if (st->p.deterministic && !broadcast && !slot->have_n) {
+		slot_bit_set(slot->complete, rank);
+		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
+	}
+	slot->contributed++;
+	full = stripe_is_full(st, slot);
+	stripe_count_contribution(st, slot, rank, full);
+	if (!full)
+		return RS_OK;
+	if (slot->have_n) {
+		retained_complete(st, slot);
+		return RS_OK;
+	}
+	if (broadcast && slot->roots == 0)
+		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
+			       slot->header.seq);
+	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
+	result_send(st, slot);
+	return RS_OK;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters, events and limits of a lane: everything that the lane's core exchanges with the registry and the drivers.
+ * lane.h has the functions. */
+#ifndef RS_SERVER_CORE_LANE_TYPES_H
+#define RS_SERVER_CORE_LANE_TYPES_H
+
+#include "common/error.h"
+#include "common/kernels/kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	LANE_SCRATCH = 256 << 10, /* bytes of the shared receive scratch; it should stay in the L2 cache */
+	/* Bytes of the read-ahead buffer, in L2 as well. One system call fills it with the frames that follow a
+	 * payload. Its size is 128 KiB and the headers of as many chunks: otherwise a few bytes of what a rank sends at
+	 * once would need a read, a sum and an answer of their own. */
+	LANE_AHEAD = 132 << 10,
+	LANE_TICK_MS = 100,          /* interval of lane_tick */
+	LANE_SECOND_MS = 1000,       /* interval in which rates are counted */
+	LANE_LINGER_MS = 1000,       /* time that the peer of a closing session has to read its last frames */
+	LANE_SMALL_BYTES = 64 << 10, /* largest small operation, see lane_arrivals() */
+	SESSION_IOV = 64,            /* most iovecs of one send target */
+	/* Most frames without a chunk that a worker may send between two ticks of its lane. A worker needs fewer in
+	 * several minutes, and other jobs of the lane do not notice so many. */
+	SESSION_CONTROLS = 4096,
+};
+
+/* The properties that all sessions of a stripe have in common. Constant after lane_attach(). */
+struct stripe_params {
+	uint64_t job; /* number of the job in this process, never used twice */
+	uint32_t generation;
+	unsigned lane; /* of the job's lanes on this reducer */
+	unsigned world_size;
+	uint32_t chunk_bytes;
+	uint32_t window;
+	uint32_t priorities; /* 1 to FRAME_PRIORITIES */
+	bool deterministic;
+	bool checksum;
+	bool retain;     /* the job fails over: other reducers can take over if this one loses a rank */
+	uint8_t *memory; /* stripe_memory() bytes, page-aligned and touched; borrowed until every session is freed */
+};
+
+/* The properties of one connection that lane_attach() needs. */
+struct session_params {
+	unsigned rank;
+	uint32_t peer_detect_ms; /* the core sends PING after a quarter of this time without other traffic */
+	char label[128];         /* the name that the worker gave itself, for messages */
+};
+
+enum lane_event_type {
+	LANE_CLOSED, /* a session is freed and its connection may be closed */
+	LANE_FAILED, /* the job cannot go on; the stripe has ended */
+	LANE_LOST,   /* a rank of a running job was lost; LANE_FAILED follows */
+	LANE_LATE,   /* ranks have delayed the others for a second; once for each chunk */
+};
+
+/* One message from a lane to the registry. */
+struct lane_event {
+	enum lane_event_type type;
+	uint64_t job;
+	unsigned rank, lane; /* CLOSED, LOST: the rank; LATE: the first late rank */
+	bool clean;          /* CLOSED: the rank sent GOODBYE */
+	struct rs_err why;   /* FAILED, LOST */
+	uint64_t seq;        /* LATE: the operation */
+	uint32_t waited_ms;  /* LATE */
+	unsigned late;       /* LATE: number of late ranks */
+};
+
+struct lane_options {
+	const struct rs_kernels *kernels;
+	uint32_t detect_ms; /* a worker is lost after this time without a byte from it */
+	/* Receives events. The lane's functions call it, and it must not call them. */
+	void (*event)(void *ctx, const struct lane_event *ev);
+	void *ctx;
+};
+
+/* The contributions that started since the last call of lane_arrivals(). */
+enum lane_arrivals {
+	LANE_ARRIVED_NOTHING, /* none; only frames without a chunk, or the rest of earlier contributions */
+	LANE_ARRIVED_SMALL,   /* only contributions to operations of at most LANE_SMALL_BYTES */
+	LANE_ARRIVED_LARGE,
+};
+
+#endif

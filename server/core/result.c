@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The result of a chunk goes out: the slot is queued for each rank, session_tx.c sends it out of the accumulator, and
+ * the slot is free when the last rank has it (stripe_result_sent). */
+#include "server/core/result.h"
+
+/* Returns true if chunks come from this rank and results go to it. A departed rank has the results of all chunks that
+ * it sent. */
+static bool result_rank_takes_part(const struct stripe *st, unsigned rank)
+{
+	const struct session *s = st->sessions[rank];
+
+	return s && !s->paused && !s->departed;
+}
+
+void result_queue(struct stripe *st, struct slot *slot)
+{
+	bool broadcast = slot->header.op == FRAME_OP_BROADCAST;
+
+	/* each chunk starts at another rank; otherwise the results of all reducers would reach the port of rank 0 first
+	 */
+	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {
+		bool has = slot_bit(slot->have, r) || (broadcast && slot->roots && r == slot->root);
+
+		if (result_rank_takes_part(st, r)) {
+			slot->unsent++;
+			session_queue_result(st->sessions[r], slot, has ? TX_HEADER : TX_RESULT);
+		}
+		r = r + 1 < st->p.world_size ? r + 1 : 0;
+	}
+}
+
+void result_send(struct stripe *st, struct slot *slot)
+{
+	if (st->fetching[slot->header.priority])
+		slot->waiting = true;
+	else
+		result_queue(st, slot);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The struct of a session, and the functions on it that only the core uses. lane.h has the others. */
+#ifndef RS_SERVER_CORE_SESSION_H
+#define RS_SERVER_CORE_SESSION_H
+
+#include "proto/control.h"
+#include "server/core/count.h"
+#include "server/core/lane.h"
+#include "server/core/slot.h"
+
+#include <xxhash.h>
+
+struct stripe;
+
+enum {
+	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or PING, a VIEW, and ABORT,
+	 * which is the longest because of its sentence. */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 5 * FRAME_HEADER + CONTROL_VIEW,
+};
+
+/* Where the payload of the current frame goes. */
+enum rx_mode {
+	RX_CONTROL,  /* a control frame, into control_in */
+	RX_ADD,      /* a contribution, into the accumulator or through the scratch */
+	RX_STASH,    /* a contribution, into the slot's stash; it is combined later in the order of ranks */
+	RX_RETAINED, /* a retained result, into the accumulator */
+};
+
+enum tx_kind {
+	TX_RESULT,
+	TX_HEADER, /* a result without a payload */
+	TX_FETCH,  /* the request for a retained result */
+};
+
+/* One queued result, or one queued FETCH. */
+struct tx_result {
+	struct slot *slot;
+	enum tx_kind kind;
+};
+
+/* The contributions and results of one session and one priority. They come and go in one order. */
+struct session_stream {
+	unsigned outstanding; /* started contributions whose result is not completely sent */
+	uint64_t next_seq; /* contributions come in the order (seq, chunk); this is the lowest one that may come next */
+	uint64_t next_chunk;
+	uint64_t started;          /* number of contributions */
+	struct tx_result *results; /* ring with the stripe's slots_n entries */
+	unsigned results_head, results_n;
+	unsigned offered; /* results at the head of the ring that are in the last send target */
+};
+
+/* One connection of one rank after the handshake. Invariant: outstanding and results_n are the sums over the streams.
+ * Once `draining`, received bytes are discarded and nothing new is queued. A session with `lost` is closed. */
+struct session {
+	struct stripe *stripe;
+	struct session *ready_next;
+	bool ready;
+	void *user;
+	unsigned rank;
+	uint32_t peer_detect_ms;
+	uint64_t last_rx_ms, last_tx_ms, linger_until_ms;
+	uint64_t done;     /* acknowledgement: the worker has the results of all operations below this number */
+	bool departed;     /* GOODBYE or ABORT came */
+	bool draining;     /* received bytes are discarded; the session closes after its last bytes are sent */
+	bool lost;         /* the connection is broken or closed */
+	bool paused;       /* VIEW came and RESUME is not sent: no chunk may come or go */
+	bool waits_stable; /* the worker wants a PING when all ranks have what it has */
+	bool view_due, resume_due, ping_due, query_due; /* frames to queue when no control frame is queued */
+	uint64_t view;                                  /* number of the view in its last VIEW */
+	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
+	unsigned outstanding;
+	struct lane_count count;
+	struct session_stream streams[FRAME_PRIORITIES];
+
+	/* Receiving: raw contains raw_have bytes of a header. After a complete header, payload_left bytes follow. */
+	uint8_t raw[FRAME_HEADER];
+	unsigned raw_have;
+	unsigned controls; /* frames without a chunk since the last tick */
+	struct frame in;
+	uint32_t payload_left;
+	enum rx_mode mode;
+	struct slot *slot;
+	struct slot_input input;
+	uint32_t pos;     /* RX_ADD: whole elements consumed; other modes: bytes received */
+	uint8_t carry[8]; /* RX_ADD: first bytes of an element whose rest has not come yet */
+	unsigned carry_n;
+	size_t target_len; /* payload bytes for which the last receive target had room */
+	bool target_direct;
+	XXH3_state_t *sum; /* with checksums: over the payload so far; owned */
+
+	/* Sending: control frames go out between results, results of a higher priority before those of a lower one. */
+	unsigned control_len, control_off; /* bytes control_off to control_len of `control` are unsent */
+	unsigned control_inflight;         /* unsent control bytes that are in the last send target */
+	struct tx_result *results;         /* rings of all streams; owned */
+	unsigned results_n;
+	uint32_t result_off; /* sent bytes of the first result of the priority `partial` */
+	unsigned partial;
+
+	/* These fields are rarely used. They are behind those that every chunk uses, for the sake of the caches with
+	 * many ranks. */
+	char label[128];
+	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */
+	uint8_t control_in[FRAME_CONTROL_MAX];  /* payload of the control frame that is being received */
+	uint8_t control[SESSION_CONTROL];       /* queue of control frames */
+};
+
+/* session_queue.c */
+/* Adds the session to the lane's list of ready sessions. */
+void session_ready(struct session *s);
+/* Queues a control frame of a type with a packed payload. Returns false if the queue has no room. */
+bool session_queue_frame(struct session *s, unsigned type, const void *payload, uint32_t len);
+/* Queues the result in a slot, its header alone, or FETCH. */
+void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kind);
+/* Removes a result from the counts. It reached its rank, or it will not be sent. */
+void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r);
+/* Removes all queued results except one that is partly sent. */
+void session_drop_results(struct session *s);
+/* Starts to drain: nothing more is expected from the peer, and queued bytes still go out. */
+void session_drain(struct session *s);
+
+/* session_tx.c */
+/* Removes the first result of a stream, which is completely sent or will never be. */
+void session_pop_result(struct session *s, struct session_stream *t);
+
+#endif

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiving side of a session. The happy path: session_header_complete() checks a frame and finds the slot of a
+ * contribution -> the payload is received into the accumulator, or added to it through the scratch ->
+ * contribution_complete(). Frames that arrive in the same system call are processed from the read-ahead buffer.
+ *
+ * Failure modes: the frame breaks the protocol, or disagrees with another rank: session_fail(). */
+#include "server/core/contribution.h"
+#include "server/core/retained.h"
+
+#include "proto/control.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Ends the session because its peer broke the protocol or disagrees with another rank. Before START only this
+ * connection closes. Afterwards the job cannot complete its operations without this rank. */
+static void session_fail(struct session *s, const struct rs_err *why)
+{
+	struct stripe *st = s->stripe;
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err cut;
+
+	if (st->running && st->p.retain && why->code == RS_EPROTO) {
+		/* this connection cannot be used any more, but those to other reducers may be */
+		rs_fail(&cut, stripe_loss_code(st), "%s", why->msg);
+		stripe_fail(st, &cut);
+		return;
+	}
+	if (st->running) {
+		stripe_fail(st, why);
+		return;
+	}
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	session_drain(s);
+}
+
+/* Says where the rest of a contribution goes while it is added. Bytes go straight into the accumulator where no other
+ * rank has written yet. Otherwise they go into the scratch, behind the first bytes of a split element. */
+static struct iovec session_add_target(struct session *s)
+{
+	struct slot *slot = s->slot;
+	uint8_t *at = s->stripe->owner->scratch;
+	size_t room = LANE_SCRATCH - s->carry_n;
+
+	s->target_direct = s->input.direct && s->pos == slot->filled;
+	if (s->target_direct) {
+		at = slot->acc + s->pos * s->input.size;
+		room = s->payload_left;
+	}
+	memcpy(at, s->carry, s->carry_n);
+	s->target_len = s->payload_left < room ? s->payload_left : room;
+	return (struct iovec){at + s->carry_n, s->target_len};
+}
+
+static uint8_t *session_stash_of(const struct session *s)
+{
+	return s->slot->stash + (s->rank - 1) * s->stripe->stride;
+}
+
+/* Returns where a payload that is not added begins. */
+static uint8_t *session_whole_target(struct session *s)
+{
+	if (s->mode == RX_CONTROL)
+		return s->control_in;
+	return s->mode == RX_RETAINED ? s->slot->acc : session_stash_of(s);
+}
+
+static struct iovec session_payload_target(struct session *s)
+{
+	uint8_t *at;
+
+	if (s->mode == RX_ADD)
+		return session_add_target(s);
+	s->target_len = s->payload_left;
+	at = session_whole_target(s);
+	return (struct iovec){at + s->pos, s->payload_left};
+}
+
+unsigned session_recv_target(struct session *s, struct iovec iov[2])
+{
+	unsigned n = 0;
+
+	s->target_len = 0;
+	if (s->lost)
+		return 0;
+	if (s->draining) {
+		iov[0] = (struct iovec){s->stripe->owner->scratch, LANE_SCRATCH};
+		return 1;
+	}
+	if (s->payload_left)
+		iov[n++] = session_payload_target(s);
+	/* The next frames come with the same system call. That costs a copy of the few payloads that would otherwise go
+	 * straight into an accumulator, and saves calls: 8 ranks need 0.5 calls for each chunk instead of 1.25. */
+	if (s->target_len == s->payload_left)
+		iov[n++] = (struct iovec){s->stripe->owner->ahead, LANE_AHEAD};
+	return n;
+}
+
+static void session_add_received(struct session *s, size_t n)
+{
+	struct slot *slot = s->slot;
+	size_t have = s->carry_n + n, size = s->input.size;
+	uint32_t whole = (uint32_t)(have / size);
+	uint8_t *at = s->target_direct ? slot->acc + s->pos * size : s->stripe->owner->scratch;
+
+	if (s->target_direct)
+		slot->filled = s->pos + whole;
+	else
+		slot_add(slot, s->stripe->owner->opt.kernels, s->pos, at, whole, s->in.flags & FRAME_WIDE);
+	s->pos += whole;
+	s->carry_n = (unsigned)(have % size);
+	memcpy(s->carry, at + whole * size, s->carry_n);
+}
+
+static void session_contribution_complete(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	if (s->in.flags & FRAME_CHECKED && s->sum && s->in.payload_len &&
+	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.chunk, s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	if (s->mode == RX_RETAINED)
+		retained_received(s->stripe, s->slot);
+	else if (contribution_complete(s->stripe, s->slot, s->rank, &e))
+		session_fail(s, &e);
+}
+
+static void session_take_abort(struct session *s)
+{
+	struct rs_err why, e;
+	char name[160];
+
+	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &e))
+		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name));
+	s->departed = true;
+	session_drain(s);
+	if (s->stripe->running)
+		stripe_fail(s->stripe, &why);
+}
+
+static void session_take_view(struct session *s)
+{
+	struct control_view v;
+	struct rs_err e;
+	char name[160];
+
+	if (control_unpack_view(s->control_in, s->in.payload_len, &v, &e)) {
+		rs_wrap(&e, "%s", stripe_rank_name(s->stripe, s->rank, name, sizeof name));
+		session_fail(s, &e);
+	} else if (stripe_take_view(s->stripe, s, &v, &e)) {
+		session_fail(s, &e);
+	}
+}
+
+static void session_payload_complete(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	if (s->mode != RX_CONTROL) {
+		session_contribution_complete(s);
+	} else if (!control_intact(&s->in, s->control_in)) {
+		rs_fail(&e, RS_EPROTO, "the checksum of %s's %s frame is wrong",
+			stripe_rank_name(s->stripe, s->rank, name, sizeof name), frame_type_name(s->in.type));
+		session_fail(s, &e);
+	} else if (s->in.type == FRAME_ABORT) {
+		session_take_abort(s);
+	} else if (s->in.type == FRAME_VIEW) {
+		session_take_view(s);
+	}
+}
+
+/* Handles GOODBYE, which is in good order only if no other rank waits for this rank any more. */
+static void session_take_goodbye(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err why;
+	char name[160];
+
+	if (st->running && stripe_needs_rank(st, s->rank, s->in.ack)) {
+		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
+			stripe_rank_name(st, s->rank, name, sizeof name));
+		stripe_fail(st, &why);
+		return;
+	}
+	stripe_acked(st, s, s->in.ack);
+	s->departed = true;
+	session_drain(s);
+	/* before START another connection may still take the place of this one */
+	if (st->running)
+		stripe_rank_departed(st, s, s->in.ack);
+}
+
+/* Returns the number of chunks without a result that the rank may not exceed if it may not start one more of this
+ * priority; 0: it may. This is less strict than the rule of the worker, because urgent chunks can overtake a chunk
+ * that has a place in the window. The first bound keeps the number of slots; the second one follows from the rule of
+ * the worker. */
+static unsigned session_window_passed(const struct session *s, const struct session_stream *t)
+{
+	const struct stripe_params *p = &s->stripe->p;
+	unsigned all = p->window + (p->priorities - 1) * frame_reserve(p->window);
+
+	if (t->outstanding >= p->window)
+		return p->window;
+	return s->outstanding >= all ? all : 0;
+}
+
+/* Checks that a contribution may start now. */
+static int session_check_window(struct session *s, struct rs_err *e)
+{
+	struct stripe *st = s->stripe;
+	const struct session_stream *t = &s->streams[s->in.priority];
+	unsigned passed = session_window_passed(s, t);
+	char name[160];
+
+	if (!st->running)
+		return rs_fail(e, RS_EPROTO, "%s sent DATA before START",
+			       stripe_rank_name(st, s->rank, name, sizeof name));
+	/* ranks may still repeat HAVE for results that all ranks have, see stripe_view.c */
+	if (st->departed && (!st->p.retain || s->in.type != FRAME_HAVE || s->in.seq >= st->departed_ack))
+		return rs_fail(e, RS_ECLOSED, "%s closed the communicator before operation %" PRIu64,
+			       stripe_rank_name(st, st->departed_rank, name, sizeof name), s->in.seq);
+	if (s->paused)
+		return rs_fail(e, RS_EPROTO, "%s sent a chunk between VIEW and RESUME",
+			       stripe_rank_name(st, s->rank, name, sizeof name));
+	if (passed)
+		return rs_fail(e, RS_EPROTO, "%s has more than %u chunks without a result",
+			       stripe_rank_name(st, s->rank, name, sizeof name), passed);
+	if (s->in.seq < t->next_seq || (s->in.seq == t->next_seq && s->in.chunk < t->next_chunk))
+		return rs_fail(e, RS_EPROTO,
+			       "%s sent chunk %u of operation %" PRIu64
+			       " out of order or twice: its last one was chunk %" PRIu64 " of operation %" PRIu64,
+			       stripe_rank_name(st, s->rank, name, sizeof name), s->in.chunk, s->in.seq,
+			       t->next_chunk - 1, t->next_seq);
+	return RS_OK;
+}
+
+/* Notes the size of the operation for lane_arrivals(). */
+static void session_note_arrival(struct lane *l, const struct frame *f)
+{
+	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
+
+	if (!small)
+		l->arrived = LANE_ARRIVED_LARGE;
+	else if (l->arrived == LANE_ARRIVED_NOTHING)
+		l->arrived = LANE_ARRIVED_SMALL;
+}
+
+static void session_begin_contribution(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct session_stream *t = &s->streams[s->in.priority];
+	struct rs_err e;
+
+	if (session_check_window(s, &e) || contribution_begin(st, &s->in, s->rank, &s->slot, &e)) {
+		session_fail(s, &e);
+		return;
+	}
+	s->outstanding++;
+	t->outstanding++;
+	t->started++;
+	t->next_seq = s->in.seq;
+	t->next_chunk = (uint64_t)s->in.chunk + 1;
+	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
+	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
+	stripe_acked(st, s, s->in.ack);
+	session_note_arrival(st->owner, &s->in);
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
+}
+
+/* Starts to receive KEPT, a retained result that this rank was asked for. */
+static void session_begin_retained(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	struct rs_err e;
+	char name[160];
+	uint32_t want;
+
+	s->slot = s->paused ? NULL : retained_fetched_slot(st, &s->in, s->rank);
+	want = s->slot ? s->slot->elems * (uint32_t)rs_dtype_size(s->slot->header.dtype) : 0;
+	if (!s->slot || s->in.payload_len != want || (st->p.checksum && want && !(s->in.flags & FRAME_CHECKED))) {
+		rs_fail(&e, RS_EPROTO,
+			"%s sent %u bytes (flags 0x%x) as the result of chunk %u of operation %" PRIu64
+			", which was not asked for",
+			stripe_rank_name(st, s->rank, name, sizeof name), s->in.payload_len, s->in.flags, s->in.chunk,
+			s->in.seq);
+		session_fail(s, &e);
+		return;
+	}
+	s->mode = RX_RETAINED;
+	if (s->sum)
+		XXH3_64bits_reset(s->sum);
+}
+
+/* Checks the generation, which only frames with chunks have. */
+static bool session_check_generation(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	if (s->in.generation == s->stripe->p.generation)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent a frame of generation %u in generation %u",
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.generation, s->stripe->p.generation);
+	session_fail(s, &e);
+	return false;
+}
+
+static void session_refuse_type(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	rs_fail(&e, RS_EPROTO, "%s sent a %s frame, which only a reducer or a new connection sends",
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), frame_type_name(s->in.type));
+	session_fail(s, &e);
+}
+
+/* Limits frames without a chunk, which cost their sender nothing and are not bounded by a window. */
+static bool session_check_flood(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	if (s->in.type == FRAME_DATA || s->in.type == FRAME_HAVE || s->in.type == FRAME_KEPT ||
+	    ++s->controls <= SESSION_CONTROLS)
+		return true;
+	rs_fail(&e, RS_EPROTO, "%s sent more than %d control frames within %d ms, the last one %s",
+		stripe_rank_name(s->stripe, s->rank, name, sizeof name), SESSION_CONTROLS, LANE_TICK_MS,
+		frame_type_name(s->in.type));
+	session_fail(s, &e);
+	return false;
+}
+
+static void session_header_complete(struct session *s)
+{
+	struct rs_err e;
+	char name[160];
+
+	s->raw_have = 0;
+	if (frame_decode(s->raw, &s->in, &e)) {
+		rs_wrap(&e, "%s", stripe_rank_name(s->stripe, s->rank, name, sizeof name));
+		session_fail(s, &e);
+		return;
+	}
+	if (!session_check_flood(s))
+		return;
+	s->payload_left = s->in.payload_len;
+	s->mode = RX_CONTROL;
+	s->pos = 0;
+	s->carry_n = 0;
+	switch (s->in.type) {
+	case FRAME_DATA:
+	case FRAME_HAVE:
+		if (!session_check_generation(s))
+			return;
+		session_begin_contribution(s);
+		break;
+	case FRAME_KEPT:
+		if (!session_check_generation(s))
+			return;
+		session_begin_retained(s);
+		break;
+	case FRAME_PING:
+		if (s->stripe->running)
+			stripe_acked(s->stripe, s, s->in.ack);
+		break;
+	case FRAME_SETTLE:
+		if (s->stripe->running) {
+			stripe_acked(s->stripe, s, s->in.ack);
+			stripe_request_stable(s->stripe, s);
+		}
+		break;
+	case FRAME_VIEW:
+		if (!s->stripe->p.retain) {
+			session_refuse_type(s);
+			return;
+		}
+		break;
+	case FRAME_ABORT:
+		break;
+	case FRAME_GOODBYE:
+		session_take_goodbye(s);
+		return;
+	default:
+		session_refuse_type(s);
+		return;
+	}
+	if (!s->payload_left && !s->draining)
+		session_payload_complete(s);
+}
+
+static void session_payload_received(struct session *s, size_t n)
+{
+	if (s->sum && s->mode != RX_CONTROL) {
+		const uint8_t *at = s->mode != RX_ADD  ? session_whole_target(s) + s->pos
+				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
+						       : s->stripe->owner->scratch + s->carry_n;
+
+		XXH3_64bits_update(s->sum, at, n);
+	}
+	if (s->mode == RX_ADD)
+		session_add_received(s, n);
+	else
+		s->pos += (uint32_t)n;
+	s->payload_left -= (uint32_t)n;
+	if (!s->payload_left)
+		session_payload_complete(s);
+}
+
+/* Processes the first n bytes of a payload that came together with its header. */
+static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t n)
+{
+	struct slot *slot = s->slot;
+
+	if (s->sum && s->mode != RX_CONTROL)
+		XXH3_64bits_update(s->sum, at, n);
+	if (s->mode == RX_ADD) {
+		uint32_t whole = n / (uint32_t)s->input.size;
+
+		slot_add(slot, s->stripe->owner->opt.kernels, 0, at, whole, s->in.flags & FRAME_WIDE);
+		s->pos = whole;
+		s->carry_n = n % (unsigned)s->input.size;
+		memcpy(s->carry, at + n - s->carry_n, s->carry_n);
+	} else {
+		memcpy(session_whole_target(s), at, n);
+		s->pos = n;
+	}
+	s->payload_left -= n;
+	if (!s->payload_left)
+		session_payload_complete(s);
+}
+
+/* Processes n bytes of the read-ahead buffer: headers and payloads in turn, from the middle of a header if raw_have
+ * is not 0. */
+static void session_ahead_received(struct session *s, size_t n)
+{
+	const uint8_t *at = s->stripe->owner->ahead;
+
+	while (n && !s->draining) {
+		size_t part = s->payload_left ? s->payload_left : FRAME_HEADER - s->raw_have;
+
+		part = n < part ? n : part;
+		if (s->payload_left) {
+			session_payload_ahead(s, at, (uint32_t)part);
+		} else {
+			memcpy(s->raw + s->raw_have, at, part);
+			s->raw_have += (unsigned)part;
+			if (s->raw_have == FRAME_HEADER)
+				session_header_complete(s);
+		}
+		at += part;
+		n -= part;
+	}
+}
+
+void session_received(struct session *s, size_t n, uint64_t now_ms)
+{
+	size_t payload = n < s->target_len ? n : s->target_len;
+
+	s->stripe->owner->now_ms = now_ms;
+	s->last_rx_ms = now_ms;
+	s->count.bytes_in += n;
+	if (s->draining)
+		return;
+	if (payload)
+		session_payload_received(s, payload);
+	if (s->draining)
+		return;
+	if (n > payload)
+		session_ahead_received(s, n - payload);
+}

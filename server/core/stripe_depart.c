@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that close their communicator: may a rank depart now, and what becomes of the chunks that do not need it? */
+#include "server/core/retained.h"
+#include "server/core/stripe.h"
+
+bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
+{
+	unsigned holder;
+
+	if (!st->p.retain && st->sessions[rank]->outstanding)
+		return true;
+	/* a rank of a job that fails over departs when all ranks have its results, so chunks below its ack do not
+	 * matter */
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
+			if (st->p.retain ? (slot->header.seq >= ack && slot->contributed < st->p.world_size) ||
+					       (slot->fetching && !retained_find_holder(st, slot, rank, &holder))
+					 : !slot_bit(slot->started, rank))
+				return true;
+	return false;
+}
+
+/* Returns the next slot of a priority, in the order of chunks, that became full because a rank departed; NULL: none. */
+static struct slot *depart_next_full(const struct stripe *st, unsigned priority)
+{
+	struct slot *first = NULL;
+
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (struct slot *s = st->chains[i]; s; s = s->next)
+			if (s->header.priority == priority && s->contributed < st->p.world_size && s->have_n &&
+			    !s->closed && stripe_is_full(st, s) && (!first || s->order < first->order))
+				first = s;
+	return first;
+}
+
+void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack)
+{
+	struct slot *slot;
+
+	if (!st->departed || ack < st->departed_ack)
+		st->departed_ack = ack;
+	st->departed = true;
+	st->departed_rank = s->rank;
+	stripe_find_stable(st);
+	retained_fetch_again(st, s->rank);
+	for (unsigned p = 0; p < st->p.priorities; p++)
+		while (!st->ended && (slot = depart_next_full(st, p)))
+			retained_complete(st, slot);
+	stripe_try_resume(st);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a stripe: every session sends ABORT with the sentence and drains. */
+#include "server/core/stripe.h"
+
+void stripe_end(struct stripe *st, const struct rs_err *why)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+	uint32_t len = control_pack_abort(payload, why->code, why->msg);
+
+	st->ended = true;
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		struct session *s = st->sessions[r];
+
+		if (!s || s->draining)
+			continue;
+		session_queue_frame(s, FRAME_ABORT, payload, len);
+		session_drain(s);
+	}
+}
+
+void stripe_fail(struct stripe *st, const struct rs_err *why)
+{
+	struct lane_event ev = {.type = LANE_FAILED, .job = st->p.job, .lane = st->p.lane, .why = *why};
+
+	if (st->ended)
+		return;
+	stripe_end(st, why);
+	st->owner->opt.event(st->owner->opt.ctx, &ev);
+}
