@@ -45,7 +45,7 @@ struct direct_op {
 	char name[DIRECT_NAME_MAX];
 };
 
-static void set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
+static void direct_set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
 {
 	pthread_mutex_lock(&d->lock);
 	d->state = state;
@@ -55,18 +55,18 @@ static void set_state(struct direct *d, enum direct_state state, const struct rs
 	pthread_mutex_unlock(&d->lock);
 }
 
-static void on_ready(void *user)
+static void direct_on_ready(void *user)
 {
-	set_state(user, DIRECT_READY, NULL);
+	direct_set_state(user, DIRECT_READY, NULL);
 }
 
-static void on_failed(void *user, const struct rs_err *err)
+static void direct_on_failed(void *user, const struct rs_err *err)
 {
-	set_state(user, DIRECT_FAILED, err);
+	direct_set_state(user, DIRECT_FAILED, err);
 }
 
 /* Waits for a place in flight. NULL without memory. */
-static struct direct_op *enter(struct direct *d)
+static struct direct_op *direct_op_new(struct direct *d)
 {
 	struct direct_op *o;
 
@@ -84,7 +84,7 @@ static struct direct_op *enter(struct direct *d)
 	return o;
 }
 
-static void leave(struct direct *d, struct direct_op *o)
+static void direct_op_free(struct direct *d, struct direct_op *o)
 {
 	pthread_mutex_lock(&d->lock);
 	o->next = d->idle;
@@ -94,16 +94,16 @@ static void leave(struct direct *d, struct direct_op *o)
 	pthread_mutex_unlock(&d->lock);
 }
 
-static void on_done(struct exchange_op *op, const struct rs_err *err)
+static void direct_on_done(struct exchange_op *op, const struct rs_err *err)
 {
 	struct direct_op *o = op->user;
 	struct backend_request *req = o->req;
 
-	leave(o->direct, o);
+	direct_op_free(o->direct, o);
 	req->done(req, err);
 }
 
-static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
 {
 	const struct direct *d = ((const struct direct_op *)op->user)->direct;
 	char did[CONTROL_LABEL + 32];
@@ -118,7 +118,7 @@ static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint3
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
-	struct direct_op *o = enter(d);
+	struct direct_op *o = direct_op_new(d);
 	int rc;
 
 	if (!o)
@@ -137,13 +137,13 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,
 	    .name = o->name,
-	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? inspect : NULL,
-	    .done = on_done,
+	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? direct_inspect : NULL,
+	    .done = direct_on_done,
 	    .user = o,
 	};
 	rc = engine_submit(d->engine, &o->op, e);
 	if (rc)
-		leave(d, o);
+		direct_op_free(d, o);
 	return rc;
 }
 
@@ -171,7 +171,7 @@ static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *
 	return RS_OK;
 }
 
-static void release(struct direct *d)
+static void direct_release(struct direct *d)
 {
 	while (d->idle) {
 		struct direct_op *o = d->idle;
@@ -202,7 +202,7 @@ static void direct_close(struct backend *b)
 	engine_free(d->engine);
 	rs_config_close(d->cfg);
 	free(d->cfg);
-	release(d);
+	direct_release(d);
 }
 
 static const struct backend_vtbl direct_vtbl = {
@@ -215,7 +215,7 @@ static const struct backend_vtbl direct_vtbl = {
     .close = direct_close,
 };
 
-static int start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
+static int direct_start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
 {
 	char host[80] = "?";
 	struct engine_options eo = {
@@ -228,9 +228,9 @@ static int start_engine(struct direct *d, const struct backend_options *opt, str
 	    .label = d->label,
 	    .connect_ms = opt->connect_ms,
 	    .log = &d->log,
-	    .guests = true,
-	    .on_ready = on_ready,
-	    .on_failed = on_failed,
+	    .callers_run = true,
+	    .on_ready = direct_on_ready,
+	    .on_failed = direct_on_failed,
 	    .user = d,
 	};
 
@@ -255,7 +255,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_cond_init(&d->changed, NULL);
 	rc = rs_kernels_select("auto", &d->kernels, e);
 	if (!rc)
-		rc = start_engine(d, opt, e);
+		rc = direct_start_engine(d, opt, e);
 	if (rc)
 		goto release_direct;
 	pthread_mutex_lock(&d->lock);
@@ -273,6 +273,6 @@ free_engine:
 	engine_stop(d->engine);
 	engine_free(d->engine);
 release_direct:
-	release(d);
+	direct_release(d);
 	return rc;
 }

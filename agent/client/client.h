@@ -40,7 +40,7 @@ struct client_op {
 	char *to;                    /* where bytes are copied in; NULL: they are there */
 	size_t bytes, size;          /* of all elements, and of one */
 	size_t ring;                 /* bytes of the ring at `to`; bytes: it is none */
-	size_t there;                /* bytes of which the agent knows; of the one who fills */
+	size_t filled;               /* bytes of which the agent knows; of the one who fills */
 	_Atomic size_t copied;       /* bytes copied out; written by the reader */
 	bool filling;                /* a thread copies in, and uses req */
 };
@@ -52,11 +52,11 @@ struct client {
 	int fd;
 
 	pthread_t thread;
-	pthread_mutex_t turn; /* of the reader, which is whoever reads the agent's messages; taken before lock */
-	bool waiting;         /* a thread in client_wait is the reader, also while it sleeps; the socket is hidden */
-	bool ended;           /* nothing is read any more */
-	uint32_t every_ms;    /* of silence; after LOCAL_BEATS of them in a row, */
-	unsigned quiet;       /* of which there were so many, the agent is lost */
+	pthread_mutex_t read_lock; /* of the reader, which is whoever reads the agent's messages; taken before lock */
+	bool waiting; /* a thread in client_wait is the reader, also while it sleeps; the socket is hidden */
+	bool ended;   /* nothing is read any more */
+	uint32_t ping_interval_ms; /* of silence; after LOCAL_PINGS_PER_DETECT of them in a row, */
+	unsigned silent_intervals; /* of which there were so many, the agent is lost */
 	struct rs_spin spin;
 	struct engine_poll poll;
 
@@ -70,10 +70,10 @@ struct client {
 	struct client_op *ops;
 	unsigned ops_n;
 	uint64_t oldest, next_seq, ops_done;
-	unsigned ringing;               /* how many of them have a counter that grows */
+	unsigned ring_ops;              /* how many of them have a counter that grows */
 	size_t ring_bytes, chunk_bytes; /* as the agent grants */
 
-	pthread_mutex_t rpc; /* held by the thread whose question the agent is answering; taken before lock */
+	pthread_mutex_t ask_lock; /* held by the thread whose question the agent is answering; taken before lock */
 	bool replied;
 	union local_message reply;
 	int reply_fd; /* -1: none */
@@ -111,10 +111,10 @@ void client_stage_give(struct client *c, struct client_buffer *stage);
 void client_memory_close(struct client *c);
 
 /* turn.c */
-/* Starts the thread that reads while no other does. Errors: RS_EIO, RS_ENOMEM; client_turn_close is due then, too. */
-int client_turn_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
+/* Starts the thread that reads while no other does. Errors: RS_EIO, RS_ENOMEM; client_reader_close is due then, too. */
+int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
 /* The thread has ended, or was never started. */
-void client_turn_close(struct client *c);
+void client_reader_close(struct client *c);
 /* As in backend_vtbl: reads on the calling thread. */
 bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
 		 const struct timespec *until);
@@ -123,7 +123,7 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 /* By the reader: one operation is over. RS_EPROTO: it cannot be. */
 int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e);
 /* By the reader, after each message, for one that only says to look may be left out when others are unread. */
-void client_look_at_counters(struct client *c);
+void client_read_counters(struct client *c);
 /* The reader's last deed. */
 void client_fail_pending(struct client *c, const struct rs_err *why);
 /* Sends a question and waits for the answer of that type. *ret_fd is owned by the caller. */

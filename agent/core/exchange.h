@@ -34,7 +34,7 @@ enum {
 	EXCHANGE_URGENT_MAX = 64 << 10,
 };
 
-enum { EXCHANGE_SPREAD = 8 }; /* chunks for each link that links may be apart, if there are not more shards */
+enum { EXCHANGE_LEAD_PER_LINK = 8 }; /* chunks for each link that links may be apart, if there are not more shards */
 
 /* One collective operation. The first part is set by the submitter, who keeps it valid until done was called. */
 struct exchange_op {
@@ -75,9 +75,9 @@ struct exchange_op {
 	/* of the exchange */
 	struct exchange_op *next, *prev; /* in the order of seq */
 	uint64_t seq;
-	uint8_t stream; /* priority on the wire */
-	bool told;      /* inspect has found something */
-	bool apart;     /* nothing that is sent stands where results go */
+	uint8_t stream;       /* priority on the wire */
+	bool nonfinite_found; /* inspect has found something */
+	bool disjoint;        /* nothing that is sent stands where results go */
 	uint32_t chunk_elems;
 	uint64_t position;    /* chunks of all operations of the same priority before it */
 	uint64_t chunks;      /* in all */
@@ -86,7 +86,7 @@ struct exchange_op {
 };
 
 /* Where byte `at` stands in a ring, or in what is none. */
-static inline uint64_t exchange_place(uint64_t at, uint64_t ring)
+static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 {
 	return ring ? at % ring : at;
 }
@@ -102,7 +102,7 @@ struct exchange_options {
 	unsigned processes;   /* training processes behind this worker, >= 1 */
 	uint64_t incarnation; /* random: tells two processes with the same rank apart */
 	uint32_t connect_ms;  /* until all ranks have met */
-	bool solo;            /* world_size is 1, and reducers get nothing to sum: see exchange_solo() */
+	bool single_worker;   /* world_size is 1, and reducers get nothing to sum: see exchange_run_single() */
 	bool adaptive;        /* the driver gives signals from which the windows find their size; else they are as
 				 configured */
 	/* Optional. The job's secret: with it the exchange proves to each reducer that it has it, and wants the same of
@@ -160,7 +160,7 @@ enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64
 
 /* True once after something that may have changed what links want or have to send: look at all of them. To be asked
  * after every call; what exchange_received makes room for on its own link alone is not announced. */
-bool exchange_sweep(struct exchange *x);
+bool exchange_links_changed(struct exchange *x);
 
 void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
 /* Before exchange_connected: the connection's channel has a binding for the proofs, at most AUTH_BINDING_MAX bytes that
@@ -207,7 +207,7 @@ void exchange_poke(struct exchange *x);
  * processes' elements are done or there is nothing to do. True: there is more to do, when others have had their turn.
  * To be called after exchange_submit, exchange_poke, and when the state has become EXCHANGE_RUNNING. Of others: false.
  */
-bool exchange_solo(struct exchange *x, uint64_t bytes);
+bool exchange_run_single(struct exchange *x, uint64_t bytes);
 
 /* Timeouts and heartbeats; to be called at exchange_next() at the latest. */
 void exchange_tick(struct exchange *x, uint64_t now_ms);

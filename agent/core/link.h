@@ -19,7 +19,7 @@ enum {
 	LINK_ABSENT_MS = 5000,     /* after which a job begins without a reducer, which may come later */
 	LINK_FLUSH_MS = 1000,      /* for the last words and the peer's close */
 	LINK_CONTROL_OUT = 2048,   /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
-	LINK_ANSWERS = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */
+	LINK_RETAINED = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */
 	LINK_STREAMS
 };
 
@@ -29,16 +29,16 @@ enum {
 enum link_state {
 	LINK_WAITING,    /* for retry_ms; or, while open, for the driver to close the failed attempt */
 	LINK_CONNECTING, /* for the driver */
-	LINK_GREETING,   /* HELLO is out: for WELCOME, REFUSED, or CHALLENGE before one of them */
+	LINK_HANDSHAKE,  /* HELLO is out: for WELCOME, REFUSED, or CHALLENGE before one of them */
 	LINK_JOINED,     /* for START */
 	LINK_RUNNING,    /* DATA may be sent when all links are here */
-	LINK_PARTING,    /* the reducer is dead in this job: the reason goes out to its other lanes, then WAITING */
+	LINK_LEAVING,    /* the reducer is dead in this job: the reason goes out to its other lanes, then WAITING */
 	LINK_ENDING,     /* the rest of a frame, then ABORT or GOODBYE go out; what comes in is discarded */
 	LINK_CLOSED,     /* for the driver to close, if it is open */
 };
 
 /* A chunk that is being sent or waits for its result; or, among the answers, a result that is being sent. */
-struct flight {
+struct outgoing {
 	struct exchange_op *op; /* NULL when this rank has the result already: HAVE, and KEPT */
 	uint64_t position;      /* counted over all operations of its priority */
 	const void *payload;
@@ -60,7 +60,7 @@ struct stream {
 	unsigned own_at;
 	uint32_t head, sent, tail;
 	uint32_t mask; /* of the ring */
-	struct flight *ring;
+	struct outgoing *ring;
 };
 
 /* Invariants: chunks and flying are the sums over all streams; of the flight `sent` of the stream `partial` the first
@@ -72,21 +72,21 @@ struct link {
 	enum link_state state;
 	bool open;     /* the driver has, or is making, a connection */
 	uint64_t view; /* RUNNING: the number of the view in which chunks may go; LINK_NO_VIEW: none until RESUME */
-	bool owes_view, owes_settle, owes_ping; /* frames to be sent when there is room for them */
-	bool busy;   /* the last try was answered: it takes no more for now, but it is there */
-	bool asked;  /* the reducer wants to hear when operations are done */
-	bool proven; /* PROOF was sent; WELCOME has to say `answer` */
+	bool view_due, settle_due, ping_due; /* frames to be sent when there is room for them */
+	bool busy;                           /* the last try was answered: it takes no more for now, but it is there */
+	bool ping_on_done;                   /* the reducer wants to hear when operations are done */
+	bool proven;                         /* PROOF was sent; WELCOME has to say `answer` */
 
 	const uint16_t *own; /* the shards that live here, ascending */
 	unsigned own_n;
 
 	struct stream streams[LINK_STREAMS]; /* by priority, then the answers */
-	uint32_t chunks;                     /* of [head, tail) of all priorities */
-	uint64_t flying;                     /* and their bytes */
+	uint32_t chunks_in_flight;           /* of [head, tail) of all priorities */
+	uint64_t bytes_in_flight;            /* and their bytes */
 	uint32_t sent_off;
-	unsigned partial;
-	uint8_t *rest; /* what is left of a frame that was under way when the view changed */
-	uint32_t rest_off, rest_len;
+	unsigned partial_stream;
+	uint8_t *saved; /* what is left of a frame that was under way when the view changed */
+	uint32_t saved_off, saved_len;
 	struct window window;
 	bool wants_signal; /* the window's round is over */
 	unsigned control_len, control_off;
@@ -113,7 +113,7 @@ struct link {
 	/* what is proven: the channel, and HELLO as it was sent */
 	uint32_t binding_len, hello_len;
 	uint8_t binding[AUTH_BINDING_MAX], hello[CONTROL_HELLO_LEN];
-	uint8_t answer[AUTH_MAC];
+	uint8_t reducer_mac[AUTH_MAC];
 
 	uint8_t header[FRAME_HEADER];
 	uint8_t control_in[FRAME_CONTROL_MAX];
@@ -121,8 +121,8 @@ struct link {
 };
 
 /* What was heard when a reducer was lost. */
-struct fate {
-	uint64_t told; /* it said why itself, as the how-manieth; 0: it did not */
+struct reducer_loss {
+	uint64_t report; /* it said why itself, as the how-manieth; 0: it did not */
 	uint64_t at_ms;
 	char why[CONTROL_MESSAGE];
 };
@@ -136,10 +136,10 @@ struct exchange {
 
 	enum exchange_state state;
 	struct rs_err err;
-	struct rs_err refused;  /* code != 0: a contribution that must not be sent; the end, at the next tick */
-	struct rs_err farewell; /* what ABORT says: err, with this rank's name where the cause is local */
+	struct rs_err inspect_error; /* code != 0: a contribution that must not be sent; the end, at the next tick */
+	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name where the cause is local */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
-	bool sweep;
+	bool links_changed;
 
 	/* the operations that are not done, in the order of seq */
 	struct exchange_op *first, *last;
@@ -148,35 +148,35 @@ struct exchange {
 
 	/* How far links may be apart, in chunks; see in_step(). By priority: where the next operation begins, and a
 	 * position that no link has yet to pass. */
-	uint64_t spread;
+	uint64_t max_lead;
 	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
-	bool held; /* a link had to wait for another since the last result */
+	bool held_back; /* a link had to wait for another since the last result */
 
 	unsigned links_n;
 	struct link *links;
-	struct flight *flights; /* of all rings of all streams */
-	uint16_t *shards;       /* of all own lists */
-	uint8_t *rests;         /* of all links */
+	struct outgoing *outgoing; /* of all rings of all streams */
+	uint16_t *shards;          /* of all own lists */
+	uint8_t *saved;            /* of all links */
 
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
 	bool retaining;
-	struct control_view view;  /* what this rank last said; its `start` is this rank's own */
-	uint64_t view_number;      /* of the same */
-	uint16_t *owner, *lane_of; /* [shards] while these live */
-	struct fate *fates;        /* [reducers] */
-	uint64_t told_n;           /* reducers that have said why, in all */
+	struct control_view view;    /* what this rank last said; its `start` is this rank's own */
+	uint64_t view_number;        /* of the same */
+	uint16_t *owner, *lane_of;   /* [shards] while these live */
+	struct reducer_loss *losses; /* [reducers] */
+	uint64_t reports_n;          /* reducers that have said why, in all */
 	struct retain retain;
-	uint64_t stable;  /* all ranks have the results of all operations below, as reducers say */
-	bool leaving;     /* goodbye waits for that */
-	uint64_t warn_ms; /* not before: of an operation that is late, */
-	uint64_t warned;  /* nor of those below */
-	bool asked;       /* some link was asked what is done here */
+	uint64_t stable;     /* all ranks have the results of all operations below, as reducers say */
+	bool leaving;        /* goodbye waits for that */
+	uint64_t warn_ms;    /* not before: of an operation that is late, */
+	uint64_t warned_seq; /* nor of those below */
+	bool ping_on_done;   /* some link was asked what is done here */
 };
 
 /* stream.c: which chunk goes next */
-void link_offer(struct link *l, struct exchange_op *op);             /* a new operation, the last one so far */
-void link_forget(struct link *l, const struct exchange_op *op);      /* it is done, and still has a next one */
-bool link_holds(const struct link *l, const struct exchange_op *op); /* a chunk of op is here, without a result */
+void link_add_op(struct link *l, struct exchange_op *op);             /* a new operation, the last one so far */
+void link_remove_op(struct link *l, const struct exchange_op *op);    /* it is done, and still has a next one */
+bool link_has_op(const struct link *l, const struct exchange_op *op); /* a chunk of op is here, without a result */
 /* Encodes the stream's next chunk into its ring, if there is one and it may go. */
 bool stream_next(struct link *l, unsigned priority);
 /* Begins at this position. */
@@ -195,37 +195,37 @@ void link_rewind(struct link *l); /* forgets all chunks; a frame that is partly 
 /* link_control.c: control frames */
 int link_queue_hello(struct link *l, struct rs_err *e); /* RS_EIO: there are no random numbers */
 void link_queue_abort(struct link *l, const struct rs_err *why);
-void link_queue_bare(struct link *l, enum frame_type type); /* PING, GOODBYE */
-void link_queue_owed(struct link *l);                       /* what waited for control_out to be empty */
-void link_control(struct link *l, uint64_t now_ms);         /* l->frame, a control frame, is complete */
+void link_queue_empty(struct link *l, enum frame_type type); /* PING, GOODBYE */
+void link_queue_due(struct link *l);                         /* what waited for control_out to be empty */
+void link_control(struct link *l, uint64_t now_ms);          /* l->frame, a control frame, is complete */
 void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* exchange.c */
 void link_retry(struct link *l, uint64_t now_ms); /* the attempt failed for l->reason */
 /* RUNNING when all links of living reducers have had START. */
 void exchange_check_running(struct exchange *x, uint64_t now_ms);
-void exchange_hear_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
+void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
 /* Begins the end. `local`: the cause was found here, so that what other ranks read begins with this rank's name.
  * from: the link that needs no last words since it failed or brought the news; may be NULL. */
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
 void exchange_op_done(struct exchange *x, struct exchange_op *op); /* its last result stands */
 
 /* exchange_clock.c */
-void exchange_settle(struct exchange *x); /* the end is reached when the last words are out */
+void exchange_check_ended(struct exchange *x); /* the end is reached when the last words are out */
 
 /* view.c */
 /* The link's connection is lost, or its reducer says why it can serve no longer (told). */
 void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms);
 /* An attempt to join has failed: another follows, or it is a loss where others have seen this rank join. */
-void link_not_joined(struct link *l, const char *reason, uint64_t now_ms);
+void link_join_failed(struct link *l, const char *reason, uint64_t now_ms);
 void view_started(struct link *l, uint64_t now_ms); /* START has come on it */
 void view_drained(struct link *l, uint64_t now_ms); /* its reducer wants to stop */
-void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms);
+void view_received(struct link *l, const struct control_view *v, uint64_t now_ms);
 void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms);
 /* Goes on without the reducers that could not be reached, if there is another one. */
-void view_give_up_absent(struct exchange *x, uint64_t now_ms);
+void view_drop_unreached(struct exchange *x, uint64_t now_ms);
 /* Hands every link its part of the shards. */
-void view_place(struct exchange *x);
+void view_assign_shards(struct exchange *x);
 
 /* nonfinite.c: looks at a contribution before it is sent for the first time. False: nothing may be sent any more. */
 bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void *at, uint64_t first, uint32_t n);

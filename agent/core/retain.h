@@ -9,7 +9,7 @@
  *
  * A result stands in the ring's own memory, or is lent by its operation, whose memory nobody else may touch before the
  * operation is done. The ring must have forgotten it by then, without being told: so only a result whose place goes to
- * a later chunk of the same operation may be lent (retain_displaced), since that chunk has a result as well when the
+ * a later chunk of the same operation may be lent (retain_overwritten), since that chunk has a result as well when the
  * operation is done. What is to be sent from here outlives that, and is copied first (retain_own).
  *
  * No I/O; one thread. */
@@ -24,8 +24,8 @@
 #include <stdint.h>
 
 /* A result. of: what its contribution said; of.payload_len: bytes of the result, which stand at data. */
-struct kept {
-	uint64_t place; /* position + 1; 0: nothing is here */
+struct retained {
+	uint64_t tag; /* position + 1; 0: nothing is here */
 	struct frame of;
 	const uint8_t *data;
 };
@@ -33,32 +33,32 @@ struct kept {
 /* Invariant: entry i of a priority holds a position that is i modulo size, or nothing. */
 struct retain {
 	uint64_t size; /* entries of each priority; 0: nothing is retained */
-	struct kept *kept;
-	uint64_t *begun; /* position + 1 of the last contribution that was begun in this place */
-	uint8_t *data;   /* the ring's own: entry i has `stride` bytes at i * stride */
+	struct retained *entries;
+	uint64_t *sent; /* position + 1 of the last contribution that was begun in this place */
+	uint8_t *data;  /* the ring's own: entry i has `stride` bytes at i * stride */
 	size_t stride;
 	uint64_t seen[FRAME_PRIORITIES]; /* one more than the highest position whose result began to arrive */
 };
 
 /* Memory for results of at most `bytes`, touched here and not later. Errors: RS_ENOMEM; *r is then empty. */
-int retain_init(struct retain *r, unsigned priorities, uint64_t spread, size_t bytes, struct rs_err *e);
+int retain_init(struct retain *r, unsigned priorities, uint64_t max_lead, size_t bytes, struct rs_err *e);
 void retain_close(struct retain *r);
 
 /* The contribution of a position is about to be read: true when it is so for the first time. */
-bool retain_begin(struct retain *r, unsigned priority, uint64_t position);
+bool retain_mark_sent(struct retain *r, unsigned priority, uint64_t position);
 /* The result of a position begins to arrive; what was in its place before nobody lacks. Returns the ring's own memory
  * for it. */
-uint8_t *retain_place(struct retain *r, unsigned priority, uint64_t position);
-/* It is complete, at data: in the ring's own memory, or, when retain_displaced says so, elsewhere. */
-void retain_keep(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes,
-		 const uint8_t *data);
+uint8_t *retain_reserve(struct retain *r, unsigned priority, uint64_t position);
+/* It is complete, at data: in the ring's own memory, or, when retain_overwritten says so, elsewhere. */
+void retain_store(struct retain *r, unsigned priority, uint64_t position, const struct frame *of, uint32_t bytes,
+		  const uint8_t *data);
 /* Whether the place of a position has gone to another one by the time when all positions below end have results. */
-bool retain_displaced(const struct retain *r, uint64_t position, uint64_t end);
+bool retain_overwritten(const struct retain *r, uint64_t position, uint64_t end);
 /* NULL when it is not there. */
-const struct kept *retain_find(const struct retain *r, unsigned priority, uint64_t position);
+const struct retained *retain_find(const struct retain *r, unsigned priority, uint64_t position);
 /* The same, and its data is in the ring's own memory. */
-const struct kept *retain_own(struct retain *r, unsigned priority, uint64_t position);
+const struct retained *retain_own(struct retain *r, unsigned priority, uint64_t position);
 /* All ranks have the results of all positions below. */
-uint64_t retain_start(const struct retain *r, unsigned priority);
+uint64_t retain_resume_position(const struct retain *r, unsigned priority);
 
 #endif

@@ -27,7 +27,7 @@ enum {
 	WINDOW_ROOM_US = 250,      /* queueing delay below which the window grows */
 	WINDOW_FULL_US = 1000,     /* and above which it shrinks, or half the smallest round trip if that is longer */
 	WINDOW_PAIR_US = 1500,     /* up to which two chunks are in flight, unless two were too many .. */
-	WINDOW_SHALLOW_MS = 60000, /* .. within this time */
+	WINDOW_SINGLE_MS = 60000,  /* .. within this time */
 	WINDOW_HOLD_MIN_MS = 1000, /* no growth after a loss, doubled by each further one */
 	WINDOW_HOLD_MAX_MS = 60000,
 	WINDOW_SPAN_MS = 20, /* the rate is measured over that, or WINDOW_SPAN_RTTS smallest round trips if longer */
@@ -53,8 +53,8 @@ struct window {
 	bool starting;    /* no congestion was seen yet: the window doubles */
 	uint64_t lost;    /* retransmitted segments at the last signal */
 	uint64_t hold_until_ms;
-	uint64_t shallow_until_ms; /* until then two chunks are too many */
-	uint64_t deaf_until_ms;    /* a loss until then belongs to the one before */
+	uint64_t single_until_ms;      /* until then two chunks are too many */
+	uint64_t ignore_loss_until_ms; /* a loss until then belongs to the one before */
 	uint32_t hold_ms;
 	uint64_t span_from_ms;
 	uint64_t span_bytes; /* of results that came since then */
@@ -69,13 +69,13 @@ struct window_signal {
 	/* Both ends are on this machine: there is no port whose queue could overflow, and this is what is to be in
 	 * flight; 0: they are not. */
 	uint32_t local_bytes;
-	bool one_will_do; /* two chunks in flight are not better than one */
+	bool single_chunk; /* two chunks in flight are not better than one */
 };
 
 /* Begins small when it is going to have signals, else as large as it may be. */
 void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive);
 /* May a chunk of `bytes` go out while `chunks` with `flying` bytes in all are in flight? One always may. */
-bool window_open(struct window *w, uint32_t chunks, uint64_t flying, uint32_t bytes);
+bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, uint32_t bytes);
 /* The result of a chunk of `bytes` came. True at the end of a round that wants a signal. */
 bool window_result(struct window *w, uint32_t bytes);
 void window_signal(struct window *w, const struct window_signal *s, uint64_t now_ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent: the hub of local/hub.h driven by one libuv loop, with an engine for each job; the daemon reduction-agent,
  * or a thread of a training process (node_agent.h). All of it runs on the loop's thread, but for agentd_post(), which
- * engines' threads call, agentd_halt(), and the work that shm.c and engine.c give to libuv's thread pool.
+ * engines' threads call, agentd_stop(), and the work that shm.c and engine.c give to libuv's thread pool.
  */
 #ifndef RS_AGENT_DAEMON_AGENTD_H
 #define RS_AGENT_DAEMON_AGENTD_H
@@ -34,8 +34,8 @@ struct agentd_conn {
 	struct local_client *client;
 	struct agentd_out *out, **out_end;
 	unsigned out_n;
-	bool deaf;          /* it has closed and takes nothing more; what it said before is still to be read */
-	const char *doomed; /* why it has to go as soon as the hub's call has returned; NULL: it stays */
+	bool peer_closed;         /* it has closed and takes nothing more; what it said before is still to be read */
+	const char *close_reason; /* why it has to go as soon as the hub's call has returned; NULL: it stays */
 };
 
 /* The socket that clients connect to, and the lock that says that it is ours. */
@@ -56,24 +56,24 @@ struct agentd {
 	uv_poll_t listener;
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint;
-	uv_async_t wake;              /* notes, or doomed connections */
-	uv_check_t after;             /* all that had come was read */
-	uv_idle_t more;               /* runs while the loop does not sleep: */
-	struct rs_spin spin;          /* a moment after small operations were started, or have ended, */
-	bool came;                    /* as has happened since the loop looked last */
-	struct agentd_engine *looked; /* engines that this loop looks at for their threads */
-	bool looking;                 /* it does so now, and takes the notes by itself */
-	pthread_t thread;             /* of the loop; constant */
+	uv_async_t wake;                   /* notes, or doomed connections */
+	uv_check_t check;                  /* all that had come was read */
+	uv_idle_t idle;                    /* runs while the loop does not sleep: */
+	struct rs_spin spin;               /* a moment after small operations were started, or have ended, */
+	bool activity;                     /* as has happened since the loop looked last */
+	struct agentd_engine *busy_polled; /* engines that this loop looks at for their threads */
+	bool busy_polling;                 /* it does so now, and takes the notes by itself */
+	pthread_t thread;                  /* of the loop; constant */
 	struct rs_log_limit refused;
 	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
-	bool daemon; /* ends by signals; else by agentd_halt, and serves one job */
+	bool daemon; /* ends by signals; else by agentd_stop, and serves one job */
 	bool listening, stopping, closed;
-	_Atomic bool halted;
+	_Atomic bool stop_requested;
 	uint32_t drain_ms; /* set before halted is */
 
 	pthread_mutex_t lock; /* of the notes */
-	struct local_note *notes, **notes_end;
+	struct local_event *events, **events_end;
 };
 
 struct agentd_engine;
@@ -87,13 +87,13 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 /* Serves until it is told to stop, and closes everything. */
 void agentd_serve(struct agentd *a);
 /* Tells it to stop: from another thread, once. Jobs may go on for drain_ms. */
-void agentd_halt(struct agentd *a, uint32_t drain_ms);
+void agentd_stop(struct agentd *a, uint32_t drain_ms);
 /* Makes the timer fit what the hub waits for. */
 void agentd_arm(struct agentd *a);
-void agentd_post(void *ctx, struct local_note *n);
-void agentd_take_notes(struct agentd *a);
+void agentd_post(void *ctx, struct local_event *n);
+void agentd_take_events(struct agentd *a);
 /* The loop comes round once more, at least, before it sleeps; or it sleeps when it can, and looks at no engine. */
-void agentd_stay_awake(struct agentd *a, bool stay);
+void agentd_keep_awake(struct agentd *a, bool stay);
 /* While stopping: ends the loop when all jobs have ended. */
 void agentd_check_stopped(struct agentd *a);
 
@@ -109,7 +109,7 @@ int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *re
 void agentd_accept(struct agentd *a);
 void agentd_send(void *ctx, struct local_client *c, const union local_message *m, int fd);
 void agentd_drop(void *ctx, struct local_client *c);
-void agentd_close_doomed(struct agentd *a);
+void agentd_close_scheduled(struct agentd *a);
 void agentd_close_all(struct agentd *a);
 
 /* shm.c */
@@ -127,8 +127,8 @@ void agentd_engine_abort(void *ctx, void *engine, int code, const char *message)
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* Looks at the engines that are looked at; returns whether something had come. */
-bool agentd_engines_look(struct agentd *a);
+bool agentd_engines_busy_poll(struct agentd *a);
 /* They are their threads' again. */
-void agentd_engines_leave(struct agentd *a);
+void agentd_engines_stop_busy_poll(struct agentd *a);
 
 #endif

@@ -8,20 +8,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.socket, sizeof cfg->agent.socket, "--socket", arg, e);
 }
 
-static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.cpu, sizeof cfg->agent.cpu, "--cpu", arg, e);
 }
 
 static const struct cmdline_flag flags[] = {
     {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
-     take_socket},
-    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
+     main_take_socket},
+    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", main_take_cpu},
 };
 
 static const struct cmdline cmdline = {

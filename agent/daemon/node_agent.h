@@ -23,6 +23,6 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 void node_agent_stop(struct node_agent *n, uint32_t drain_ms);
 
 /* How long a job that is in good order may go on after the own rank has left. */
-uint32_t node_agent_patience(const struct node_agent *n);
+uint32_t node_agent_drain_ms(const struct node_agent *n);
 
 #endif

@@ -21,7 +21,7 @@ struct making {
 	struct rs_err err; /* code 0: made */
 };
 
-static int make(struct making *m, struct rs_err *e)
+static int shm_make(struct making *m, struct rs_err *e)
 {
 	int fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *map;
@@ -52,15 +52,15 @@ close_fd:
 	return rc;
 }
 
-static void make_work(uv_work_t *w)
+static void shm_make_work(uv_work_t *w)
 {
 	struct making *m = w->data;
 
-	if (!make(m, &m->err))
+	if (!shm_make(m, &m->err))
 		m->err.code = 0;
 }
 
-static void made(uv_work_t *w, int status)
+static void shm_on_made(uv_work_t *w, int status)
 {
 	struct making *m = w->data;
 
@@ -80,7 +80,7 @@ int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
 	*m = (struct making){.a = a, .buffer = b, .bytes = bytes, .fd = -1};
 	m->work.data = m;
-	uv_queue_work(&a->loop, &m->work, make_work, made);
+	uv_queue_work(&a->loop, &m->work, shm_make_work, shm_on_made);
 	return RS_OK;
 }
 

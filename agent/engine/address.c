@@ -23,7 +23,7 @@ bool engine_address_busy(const struct engine_address *a)
 }
 
 /* Takes one of the list, which is released. */
-static enum engine_address_step choose(struct engine_address *a, struct addrinfo *list)
+static enum engine_address_step engine_address_choose(struct engine_address *a, struct addrinfo *list)
 {
 	const struct addrinfo *chosen = list;
 	unsigned n = 0;
@@ -45,7 +45,7 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	struct addrinfo *list;
 
 	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
-		return choose(a, list);
+		return engine_address_choose(a, list);
 	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
 	if (a->lookup)
 		return ENGINE_ADDRESS_WAIT;
@@ -62,7 +62,7 @@ enum engine_address_step engine_address_take(struct engine_address *a, struct rs
 		return ENGINE_ADDRESS_WAIT;
 	a->lookup = NULL;
 	if (rc == 0)
-		return choose(a, list);
+		return engine_address_choose(a, list);
 	rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
 	return ENGINE_ADDRESS_FAILED;
 }

@@ -21,8 +21,8 @@ struct engine_options {
 	const char *label;         /* who this is, for other ranks' messages; copied */
 	uint32_t connect_ms;
 	const struct rs_log *log; /* may be NULL; must stay valid */
-	bool solo;                /* as of exchange.h */
-	bool guests;              /* engine_submit, _wait and _look may do the engine's work on the calling thread */
+	bool single_worker;       /* as of exchange.h */
+	bool callers_run;         /* engine_submit, _wait and _look may do the engine's work on the calling thread */
 	/* Called as operations' callbacks are, at most one of them first, on_failed at most once and after every
 	 * pending operation's done. After on_failed only engine_stop is useful. */
 	void (*on_ready)(void *user);
@@ -38,7 +38,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
  * exchange is solo. May be called before on_ready: the operation starts then. If the engine has failed already the call
  * returns that error and done is not called. Any thread, done callbacks included.
  * Callbacks of operations come one at a time, on the engine's thread or on any that is in this call, engine_wait or
- * engine_look. */
+ * engine_busy_poll. */
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
 
 /* Runs the engine on the calling thread until done(of) says that what it waits for is over, or until then
@@ -49,17 +49,17 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e);
 bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
 		 const struct timespec *until);
 
-/* For a thread that has a loop of its own, and other things to do in it. Between engine_look_begin, which may say no,
- * and engine_look_end the engine's thread does not see what comes: engine_look does, without waiting, and has to be
- * called again and again. To be ended before anything large is submitted. Returns whether something had come. One
- * thread, which calls engine_wait neither, and not in callbacks. */
-bool engine_look_begin(struct engine *en);
-bool engine_look(struct engine *en);
-void engine_look_end(struct engine *en);
+/* For a thread that has a loop of its own, and other things to do in it. Between engine_busy_poll_begin, which may say
+ * no, and engine_busy_poll_end the engine's thread does not see what comes: engine_busy_poll does, without waiting, and
+ * has to be called again and again. To be ended before anything large is submitted. Returns whether something had come.
+ * One thread, which calls engine_wait neither, and not in callbacks. */
+bool engine_busy_poll_begin(struct engine *en);
+bool engine_busy_poll(struct engine *en);
+void engine_busy_poll_end(struct engine *en);
 
-/* Bytes of the largest operation that is small: engine_submit sends it itself, engine_look_begin is worth it, and who
- * waits for it had better look before sleeping (`soon`), here or for the agent. To do more takes longer than a wake-up,
- * and the thread may have other things to do. */
+/* Bytes of the largest operation that is small: engine_submit sends it itself, engine_busy_poll_begin is worth it, and
+ * who waits for it had better look before sleeping (`soon`), here or for the agent. To do more takes longer than a
+ * wake-up, and the thread may have other things to do. */
 enum { ENGINE_SMALL_BYTES = 64 << 10 };
 
 /* The `ready` of an operation that was submitted has grown. Never blocks. Any thread. */

@@ -24,8 +24,8 @@ enum {
 	/* Bytes of all processes that a solo exchange works on before others have their turn: the thread that submits
 	 * saves two wake-ups where that is all; the engine's own goes on in smaller steps, since the program may start
 	 * something urgent. */
-	ENGINE_SOLO_GUEST = 4 << 20,
-	ENGINE_SOLO_STEP = 1 << 20,
+	ENGINE_SINGLE_CALLER = 4 << 20,
+	ENGINE_SINGLE_STEP = 1 << 20,
 };
 
 struct conn;
@@ -37,9 +37,9 @@ struct conn_ops {
 	bool (*service)(struct conn *c);
 	/* engine_poll has reported the socket with engine_key(link, serial); NULL: the transport polls for itself */
 	void (*ready)(struct conn *c, uint32_t serial, uint32_t events);
-	bool (*idle)(const struct conn *c); /* nothing is open, or being opened */
-	void (*looked_up)(struct conn *c);  /* a lookup has ended, perhaps its own; NULL: it makes none */
-	void (*free)(struct conn *c);       /* it is idle; does not wait for a lookup */
+	bool (*idle)(const struct conn *c);   /* nothing is open, or being opened */
+	void (*lookup_ended)(struct conn *c); /* a lookup has ended, perhaps its own; NULL: it makes none */
+	void (*free)(struct conn *c);         /* it is idle; does not wait for a lookup */
 };
 
 /* The connection of one link: the first member of a transport's own. */
@@ -52,11 +52,11 @@ struct conn {
 struct engine {
 	struct engine_options opt; /* job points to the copy */
 	char job[RS_NAME_MAX];
-	pthread_mutex_t turn; /* for what follows, up to lock */
-	bool guest;           /* who has the turn is not the engine's thread */
-	bool waiting;      /* a guest sleeps in engine_wait, or has the turn there, or looks; the sockets are hidden */
-	bool takes_guests; /* constant */
-	struct rs_spin spin; /* of the guest that sets `waiting`, also without the turn */
+	pthread_mutex_t loop_lock; /* for what follows, up to lock */
+	bool on_caller;            /* who has the turn is not the engine's thread */
+	bool waiting; /* a guest sleeps in engine_wait, or has the turn there, or looks; the sockets are hidden */
+	bool callers_may_run; /* constant */
+	struct rs_spin spin;  /* of the guest that sets `waiting`, also without the turn */
 	struct engine_poll poll;
 	struct exchange *x;
 	struct engine_tls tls;
@@ -68,15 +68,15 @@ struct engine {
 	uint64_t armed_ms; /* when the timer fires; UINT64_MAX: not armed */
 	pthread_t thread;
 	unsigned conns_n;
-	struct conn **conns;                 /* [conns_n] */
-	bool ready, failed_told, closing;    /* told on_ready, on_failed; wakeups and timer are being closed */
-	uint64_t refused;                    /* operations that ended before the exchange had them */
-	uint64_t taken;                      /* and those that the exchange has got, */
-	bool large;                          /* one of which was large, and some of which may be under way */
-	_Atomic uint64_t tx_bytes, rx_bytes; /* any thread may read these two */
-	_Atomic bool poked;                  /* by engine_poke, any thread, until it was seen */
-	_Atomic bool looked_up;              /* a lookup has ended, any thread, until it was seen */
-	struct rs_log_limit nonfinite;       /* of lines about NaN and infinity */
+	struct conn **conns;                  /* [conns_n] */
+	bool ready, failed_reported, closing; /* told on_ready, on_failed; wakeups and timer are being closed */
+	uint64_t rejected;                    /* operations that ended before the exchange had them */
+	uint64_t submitted;                   /* and those that the exchange has got, */
+	bool large;                           /* one of which was large, and some of which may be under way */
+	_Atomic uint64_t tx_bytes, rx_bytes;  /* any thread may read these two */
+	_Atomic bool poked;                   /* by engine_poke, any thread, until it was seen */
+	_Atomic bool lookup_ended;            /* a lookup has ended, any thread, until it was seen */
+	struct rs_log_limit nonfinite;        /* of lines about NaN and infinity */
 
 	pthread_mutex_t lock;             /* for what follows, and any thread */
 	struct exchange_op *first, *last; /* submitted, in order */
@@ -101,13 +101,13 @@ void engine_serve(struct conn *const *conns, unsigned n, unsigned first);
 
 /* turn_uv.c. To be called at the end of every callback of the loop: deals with what the event changed elsewhere.
  */
-void engine_settle(struct engine *en);
+void engine_process(struct engine *en);
 /* What `wake` does: deals with what other threads have left. */
 void engine_on_wake(struct wakeup *w);
 /* The engine's thread. */
 void *engine_main(void *en);
 /* Takes the turn, if nobody has it, for what other threads have left. False: somebody has. */
-bool engine_be_guest(struct engine *en);
+bool engine_run_on_caller(struct engine *en);
 void engine_close_conns(struct engine *en);
 
 /* conn_tcp.c: makes the connection of a link; parses its address. Errors: RS_ECONFIG, RS_ENOMEM. */

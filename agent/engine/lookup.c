@@ -51,7 +51,7 @@ static void *lookup_main(void *arg)
 }
 
 /* Signals belong to the program's own threads. */
-static int start_thread(struct lookup *l)
+static int lookup_start_thread(struct lookup *l)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -80,7 +80,7 @@ struct lookup *lookup_start(const char *host, const char *port, struct wakeup *w
 	snprintf(l->port, sizeof l->port, "%s", port);
 	l->wake = wake;
 	l->ended_flag = ended;
-	if (start_thread(l)) {
+	if (lookup_start_thread(l)) {
 		lookup_free(l);
 		return NULL;
 	}

@@ -25,9 +25,9 @@ enum {
 
 /* Invariant: hidden says what `all` knows of `sockets`. */
 struct engine_poll {
-	int all;     /* epoll: sockets, and the loop's descriptor */
-	int sockets; /* epoll: what engine_poll_add was called for, and kick */
-	int kick;    /* eventfd, with the key UINT64_MAX */
+	int all;       /* epoll: sockets, and the loop's descriptor */
+	int sockets;   /* epoll: what engine_poll_add was called for, and kick */
+	int interrupt; /* eventfd, with the key UINT64_MAX */
 	bool hidden;
 };
 
@@ -47,12 +47,12 @@ void engine_poll_hide(struct engine_poll *p, bool hidden);
 /* Sleeps, at most timeout_ms (-1: for ever). Returns which of ENGINE_POLL_LOOP and _SOCKETS have something. */
 int engine_poll_sleep(struct engine_poll *p, int timeout_ms);
 
-/* Sleeps until sockets are ready, or engine_poll_kick is called. Returns how many of `ret` are set, 0 also after a
+/* Sleeps until sockets are ready, or engine_poll_interrupt is called. Returns how many of `ret` are set, 0 also after a
  * signal; -1: none, but there was a kick, which is used up. */
 int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POLL_EVENTS], int timeout_ms);
 
 /* Ends an engine_poll_sockets, that which is under way or the next one. Any thread. */
-void engine_poll_kick(struct engine_poll *p);
+void engine_poll_interrupt(struct engine_poll *p);
 
 /* The timeout_ms for a sleep until then (CLOCK_MONOTONIC, NULL: for ever). */
 int engine_poll_left_ms(const struct timespec *until);

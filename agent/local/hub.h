@@ -25,9 +25,9 @@ struct local_job;
 struct local_buffer;
 
 /* What an engine's thread has to tell. Embedded in what it is about, so that telling allocates nothing. */
-struct local_note {
-	struct local_note *next; /* for the driver's queue */
-	enum { LOCAL_NOTE_DONE, LOCAL_NOTE_LANDED, LOCAL_NOTE_READY, LOCAL_NOTE_FAILED } kind;
+struct local_event {
+	struct local_event *next; /* for the driver's queue */
+	enum { LOCAL_EVENT_DONE, LOCAL_EVENT_LANDED, LOCAL_EVENT_READY, LOCAL_EVENT_FAILED } kind;
 	void *owner;       /* of the hub */
 	struct rs_err err; /* code 0: success */
 };
@@ -38,7 +38,7 @@ struct local_engine {
 	uint32_t generation;
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;
-	bool solo; /* as of exchange.h */
+	bool single_worker; /* as of exchange.h */
 	const char *label;
 	uint32_t connect_ms;
 };
@@ -65,8 +65,8 @@ struct local_ports {
 	void (*engine_abort)(void *ctx, void *engine, int code, const char *message);
 	void (*engine_stats)(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 	void (*engine_free)(void *ctx, void *engine, struct local_job *job);
-	/* Hands a note to local_hub_note() on the hub's thread, in order. Called on any thread. */
-	void (*post)(void *ctx, struct local_note *note);
+	/* Hands a note to local_hub_on_event() on the hub's thread, in order. Called on any thread. */
+	void (*post)(void *ctx, struct local_event *note);
 };
 
 struct local_hub_options {
@@ -106,7 +106,7 @@ void local_job_on_ready(void *user);
 void local_job_on_failed(void *user, const struct rs_err *err);
 void local_job_engine_freed(struct local_job *job);
 
-void local_hub_note(struct local_note *n);
+void local_hub_on_event(struct local_event *n);
 
 /* Time has come to now_ms; to be called at local_hub_next() (UINT64_MAX: never) at the latest. */
 void local_hub_tick(struct local_hub *h, uint64_t now_ms);

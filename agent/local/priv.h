@@ -14,7 +14,7 @@ enum {
 	LOCAL_STAGE_LIMIT = 1 << 28, /* bytes of stages of one job; a single operation may be over it */
 	LOCAL_PIECES = 64,           /* that can be on their way; a ring has fewer */
 	LOCAL_PIECE_MIN = 1 << 18,   /* least bytes of one */
-	LOCAL_WHO = 160,             /* bytes of "rank 3 (pid 77 on HOST)" */
+	LOCAL_RANK_TEXT = 160,       /* bytes of "rank 3 (pid 77 on HOST)" */
 };
 
 /* Recycled private memory of one job. busy + idle <= max(limit, the one biggest stage in use). A stage has the size of
@@ -48,9 +48,9 @@ struct local_client {
 		CLIENT_LEAVING, /* said GOODBYE, was refused or dropped: nothing it sends counts */
 	} state;
 	uint64_t deadline_ms;
-	uint64_t beat_ms;  /* JOINED: when its next PING is due, */
-	uint32_t every_ms; /* time between two, */
-	unsigned unheard;  /* and how many there were since its last message */
+	uint64_t next_ping_ms;     /* JOINED: when its next PING is due, */
+	uint32_t ping_interval_ms; /* time between two, */
+	unsigned unanswered;       /* and how many there were since its last message */
 	struct local_job *job;
 	unsigned local_rank;
 	bool allocating; /* one buffer is in the making */
@@ -86,9 +86,9 @@ struct local_job {
 	unsigned clients_n; /* members with a client */
 	struct local_member *members;
 	void *engine;
-	bool solo;    /* there is no other node, and the sum of these is the result */
-	bool freeing; /* engine_free was called */
-	struct local_note ready, failed;
+	bool single_worker; /* there is no other node, and the sum of these is the result */
+	bool freeing;       /* engine_free was called */
+	struct local_event ready, failed;
 	struct rs_err err; /* why it failed */
 
 	/* Operations that some local ranks have started and others not yet: seqs [matched, newest), at ring[seq % ops].
@@ -103,11 +103,11 @@ struct local_job {
 	struct local_stages stages;
 };
 
-struct local_side {
+struct local_part {
 	struct local_buffer *send, *recv; /* NULL with count 0; referenced */
 	const char *from;
 	char *to;
-	uint64_t there;           /* elements at from that have been written, */
+	uint64_t filled;          /* elements at from that have been written, */
 	uint64_t from_ring, ring; /* bytes of the rings at from and to, 0: none */
 	_Atomic uint64_t *landed; /* what LANDED is about, the client's */
 };
@@ -116,13 +116,13 @@ struct local_side {
  * reads the rest, but for what only the hub's thread uses: there, filling and its links. */
 struct local_op {
 	struct exchange_op x; /* first */
-	struct local_note note;
+	struct local_event done;
 	struct local_job *job;
 	struct local_op *next;
-	unsigned sides_in;        /* local ranks that have started it */
+	unsigned parts_n;         /* local ranks that have started it */
 	uint64_t since_ms;        /* when the first did so, */
-	unsigned first;           /* its local rank, */
-	struct local_submit what; /* and what it said */
+	unsigned first_rank;      /* its local rank, */
+	struct local_submit spec; /* and what it said */
 	void *stage;
 	size_t stage_bytes;
 	bool filling; /* in job->filling */
@@ -134,11 +134,11 @@ struct local_op {
 	uint32_t left[LOCAL_PIECES]; /* chunks without a result of piece i, at i % LOCAL_PIECES */
 	uint64_t pieces_landed;      /* as many as have none left, counted from the first */
 	_Atomic uint64_t landed;     /* elements of these, */
-	_Atomic bool telling;        /* which progress will tell the hub */
-	struct local_note progress;
-	unsigned suspect; /* local rank that has `found` in the chunk that is being filled; members_n: none */
-	struct nonfinite found;
-	struct local_side side[]; /* by local rank */
+	_Atomic bool event_posted;   /* which progress will tell the hub */
+	struct local_event progress;
+	unsigned bad_rank; /* local rank that has `found` in the chunk that is being filled; members_n: none */
+	struct nonfinite bad_value;
+	struct local_part part[]; /* by local rank */
 };
 
 /* Events that are logged within limits, since clients can cause them at will. */
@@ -153,7 +153,7 @@ struct local_hub {
 	char host[64];
 	unsigned ops; /* operations a client may have in flight */
 	struct local_client *clients;
-	struct local_client *fresh, **fresh_end; /* without HELLO; who came first goes first */
+	struct local_client *unjoined, **unjoined_end; /* without HELLO; who came first goes first */
 	struct local_job *jobs;
 	unsigned clients_n, jobs_n;
 	uint64_t shm_used;
@@ -167,12 +167,12 @@ struct local_hub {
 /* The client has done what it may not: tells it, closes, ends its job. */
 void local_client_violation(struct local_client *c, const struct rs_err *why);
 /* A client in state NEW has said something, or has to go: moves on to `state`. */
-void local_client_settle(struct local_client *c, int state);
+void local_client_set_state(struct local_client *c, int state);
 /* May this event be logged now? */
 bool local_may_log(struct local_hub *h, enum local_limited which);
 void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry);
 /* It has joined: PINGs begin. */
-void local_client_beat(struct local_client *c, uint32_t detect_ms, uint64_t now_ms);
+void local_client_start_pings(struct local_client *c, uint32_t detect_ms, uint64_t now_ms);
 
 /* buffer.c */
 void local_buffer_alloc(struct local_client *c, uint64_t bytes);
@@ -189,9 +189,9 @@ void local_job_goodbye(struct local_client *c);
 /* c goes without GOODBYE; how: see local_client_lost. */
 void local_job_lost(struct local_client *c, const char *how);
 void local_job_fail(struct local_job *j, const struct rs_err *err);
-const char *local_job_who(const struct local_job *j, unsigned local_rank, char buf[LOCAL_WHO]);
+const char *local_job_rank_text(const struct local_job *j, unsigned local_rank, char buf[LOCAL_RANK_TEXT]);
 /* "processes 2-3 on HOST" */
-const char *local_job_all(const struct local_job *j, char buf[LOCAL_WHO]);
+const char *local_job_ranks_text(const struct local_job *j, char buf[LOCAL_RANK_TEXT]);
 
 /* submit.c */
 int local_job_submit(struct local_client *c, const struct local_submit *s, struct rs_err *e);
@@ -224,9 +224,9 @@ void local_op_prepare(struct local_op *op);
 
 /* nonfinite.c */
 /* x is set: from here on its numbers are looked at, if they are to be. */
-void local_op_watch_numbers(struct local_op *op);
+void local_op_detect_nonfinite(struct local_op *op);
 /* On the engine's thread, before elements [first, first + n) of all sides are added up at `sum`. */
-void local_op_suspect(struct local_op *op, const void *sum, uint64_t first, uint32_t n);
+void local_op_check_inputs(struct local_op *op, const void *sum, uint64_t first, uint32_t n);
 
 /* progress.c */
 uint64_t local_ring_bytes(const struct rs_config *cfg);
@@ -234,20 +234,20 @@ uint64_t local_ring_bytes(const struct rs_config *cfg);
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e);
 int local_job_filled(struct local_client *c, const struct local_filled *f, struct rs_err *e);
 /* All sides are in: from here on bytes that come are looked for, until it is filled or over. */
-void local_op_watch(struct local_op *op);
-void local_op_unwatch(struct local_op *op);
+void local_op_track_input(struct local_op *op);
+void local_op_untrack_input(struct local_op *op);
 /* Whether a local rank has left of whose bytes an operation has not got all; then the job ends. */
-bool local_job_filler_left(struct local_job *j);
+bool local_job_check_input_left(struct local_job *j);
 /* The oldest operation of which a local rank could give more bytes; NULL: there is none. */
-const struct local_op *local_job_owed(const struct local_job *j);
+const struct local_op *local_job_lagging_op(const struct local_job *j);
 /* It has waited too long: ends the job and says for whom. */
-void local_job_owed_late(struct local_job *j, const struct local_op *op);
+void local_job_input_late(struct local_job *j, const struct local_op *op);
 /* Before it runs, when a side has a ring; */
 void local_op_pieces(struct local_op *op);
 /* then for each chunk that has landed, by its first element, on the engine's thread; */
 void local_op_landed(struct local_op *op, uint64_t first);
 /* and on the hub's. */
-void local_op_tell_landed(struct local_op *op);
+void local_op_send_landed(struct local_op *op);
 
 /* stage.c */
 bool local_stage_fits(const struct local_stages *s, size_t bytes);

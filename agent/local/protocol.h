@@ -21,7 +21,8 @@ enum {
 	LOCAL_BUFFERS_MAX = 4096, /* of one client; ids are below it */
 	LOCAL_TEXT = 508,         /* bytes of a sentence, as in struct rs_err */
 	LOCAL_NAME = 64,          /* bytes of an operation's name that travel, terminator included */
-	LOCAL_BEATS = 4,          /* PINGs within a detection time: who lets so many intervals pass silently is lost */
+	LOCAL_PINGS_PER_DETECT =
+	    4, /* PINGs within a detection time: who lets so many intervals pass silently is lost */
 	LOCAL_DETECT_MIN_MS = 400,
 };
 
@@ -44,9 +45,9 @@ enum local_type {
 				on, stand in their ring (a uint64_t that the agent writes and never reads). All of
 				a client's may have, and a client that has other messages to read may get none; no
 				body */
-	LOCAL_PING = 16,     /* agent: to each of a job's local ranks, LOCAL_BEATS times in the shorter of both sides'
-				detection times; no body */
-	LOCAL_PONG = 17,     /* client: the answer, at once and whatever its program does; no body */
+	LOCAL_PING = 16, /* agent: to each of a job's local ranks, LOCAL_PINGS_PER_DETECT times in the shorter of both
+			    sides' detection times; no body */
+	LOCAL_PONG = 17, /* client: the answer, at once and whatever its program does; no body */
 	LOCAL_TYPE_NR
 };
 

@@ -10,7 +10,7 @@
  *     sim_guard   secrets, and who has not got them
  *     sim_fault   deaths, cuts, disagreements, and what may be said about them
  *     sim_oracle  what an operation must give
- *     sim_check   what must hold after a step and at the end, sim_kept what of an exchange's memory */
+ *     sim_check   what must hold after a step and at the end, sim_retained what of an exchange's memory */
 #ifndef RS_TESTS_SIM_SIM_H
 #define RS_TESTS_SIM_SIM_H
 

@@ -5,7 +5,7 @@
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
-#include "tests/sim/sim_kept.h"
+#include "tests/sim/sim_retained.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static void op_succeeded(struct rank_op *o)
 	size_t size = rs_dtype_size(o->op.dtype), in = o->op.wide ? sizeof(float) : size;
 
 	k->sim->stats->ops_ok++;
-	if (kept_within(k->x, o->recv, o->op.count * size) || kept_within(k->x, o->send, o->op.count * in))
+	if (retained_within(k->x, o->recv, o->op.count * size) || retained_within(k->x, o->send, o->op.count * in))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
 			 k->team->job, k->index, o->index);
 	if (takes && !result_is_right(o, 0, o->op.count))
@@ -392,7 +392,7 @@ static void settle(struct rank *k)
 {
 	unsigned first = sim_below(k->sim, 16);
 
-	while (exchange_sweep(k->x))
+	while (exchange_links_changed(k->x))
 		for (unsigned i = 0; i < exchange_links(k->x); i++)
 			service(k, (first + i) % exchange_links(k->x));
 	if (exchange_state(k->x) == EXCHANGE_RUNNING && !k->running_seen) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* Takes what other threads have left; returns the submitted operations. */
-static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
+static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
 {
 	struct exchange_op *first;
 
@@ -27,25 +27,25 @@ static struct exchange_op *take(struct engine *en, bool *stop, bool *aborted, st
 	return first;
 }
 
-static void fail_all(struct engine *en, struct exchange_op *op, const struct rs_err *err)
+static void engine_fail_all(struct engine *en, struct exchange_op *op, const struct rs_err *err)
 {
 	while (op) {
 		struct exchange_op *next = op->next; /* done may free op */
 
-		en->refused++;
+		en->rejected++;
 		op->done(op, err);
 		op = next;
 	}
 }
 
 /* The exchange has ended: from here on engine_submit says so itself. */
-static void tell_end(struct engine *en)
+static void engine_report_end(struct engine *en)
 {
 	struct rs_err err = *exchange_error(en->x);
 	struct exchange_op *first;
 	bool stop;
 
-	en->failed_told = true;
+	en->failed_reported = true;
 	if (!err.code)
 		rs_fail(&err, RS_ECLOSED, "the communicator is closed");
 	pthread_mutex_lock(&en->lock);
@@ -55,7 +55,7 @@ static void tell_end(struct engine *en)
 	en->first = en->last = NULL;
 	stop = en->stop;
 	pthread_mutex_unlock(&en->lock);
-	fail_all(en, first, &err);
+	engine_fail_all(en, first, &err);
 	if (!stop)
 		en->opt.on_failed(en->opt.user, &err);
 }
@@ -70,7 +70,7 @@ void engine_close_conns(struct engine *en)
 	en->conns_n = 0;
 }
 
-static void close_if_done(struct engine *en)
+static void engine_close_if_done(struct engine *en)
 {
 	bool stop;
 
@@ -82,7 +82,7 @@ static void close_if_done(struct engine *en)
 	for (unsigned i = 0; i < en->conns_n; i++)
 		if (!en->conns[i]->ops->idle(en->conns[i]))
 			return;
-	if (en->guest) { /* to end the loop is for its thread */
+	if (en->on_caller) { /* to end the loop is for its thread */
 		wakeup_send(&en->wake);
 		return;
 	}
@@ -94,72 +94,72 @@ static void close_if_done(struct engine *en)
 	uv_close((uv_handle_t *)&en->timer, NULL);
 }
 
-static void on_timer(uv_timer_t *h)
+static void engine_on_timer(uv_timer_t *h)
 {
 	struct engine *en = h->data;
 
 	en->armed_ms = UINT64_MAX;
 	exchange_tick(en->x, uv_now(&en->loop));
-	engine_settle(en);
+	engine_process(en);
 }
 
 /* A timer that fires too early only asks the exchange again, so it is moved when the next time is earlier. */
-static void arm(struct engine *en)
+static void engine_arm(struct engine *en)
 {
 	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
 
 	if (next >= en->armed_ms || en->closing)
 		return;
 	en->armed_ms = next;
-	uv_timer_start(&en->timer, on_timer, next > now ? next - now : 0, 0);
-	if (en->guest) /* the thread sleeps longer than that */
+	uv_timer_start(&en->timer, engine_on_timer, next > now ? next - now : 0, 0);
+	if (en->on_caller) /* the thread sleeps longer than that */
 		wakeup_send(&en->wake);
 }
 
-void engine_settle(struct engine *en)
+void engine_process(struct engine *en)
 {
 	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
-	if (exchange_solo(en->x, en->guest ? ENGINE_SOLO_GUEST : ENGINE_SOLO_STEP))
+	if (exchange_run_single(en->x, en->on_caller ? ENGINE_SINGLE_CALLER : ENGINE_SINGLE_STEP))
 		wakeup_send(&en->wake);
-	while (exchange_sweep(en->x))
+	while (exchange_links_changed(en->x))
 		engine_serve(en->conns, en->conns_n, first);
 	if (!en->ready && exchange_state(en->x) == EXCHANGE_RUNNING) {
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);
 	}
 	if (exchange_state(en->x) == EXCHANGE_ENDED) {
-		if (!en->failed_told)
-			tell_end(en);
-		close_if_done(en);
+		if (!en->failed_reported)
+			engine_report_end(en);
+		engine_close_if_done(en);
 	}
-	arm(en);
+	engine_arm(en);
 }
 
 /* Deals with what other threads have left, but for what follows from it. */
-static void attend(struct engine *en)
+static void engine_take_requests(struct engine *en)
 {
 	bool stop, aborted;
 	struct rs_err why, e;
-	struct exchange_op *op = take(en, &stop, &aborted, &why);
+	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why);
 
 	while (op) {
 		struct exchange_op *next = op->next;
 
 		en->large |= op->count * rs_dtype_size(op->dtype) > ENGINE_SMALL_BYTES;
 		if (exchange_submit(en->x, op, uv_now(&en->loop), &e)) {
-			en->refused++;
+			en->rejected++;
 			op->done(op, &e);
 		} else {
-			en->taken++; /* op may be gone */
+			en->submitted++; /* op may be gone */
 		}
 		op = next;
 	}
-	if (atomic_exchange(&en->looked_up, false))
+	if (atomic_exchange(&en->lookup_ended, false))
 		for (unsigned i = 0; i < en->conns_n; i++)
-			if (en->conns[i]->ops->looked_up)
-				en->conns[i]->ops->looked_up(en->conns[i]);
+			if (en->conns[i]->ops->lookup_ended)
+				en->conns[i]->ops->lookup_ended(en->conns[i]);
 	if (atomic_exchange(&en->poked, false))
 		exchange_poke(en->x);
 	if (aborted)
@@ -172,11 +172,11 @@ void engine_on_wake(struct wakeup *w)
 {
 	struct engine *en = (struct engine *)((char *)w - offsetof(struct engine, wake));
 
-	attend(en);
-	engine_settle(en);
+	engine_take_requests(en);
+	engine_process(en);
 }
 
-static void look_at(struct engine *en, const struct epoll_event *ev, int n)
+static void engine_on_sockets(struct engine *en, const struct epoll_event *ev, int n)
 {
 	for (int i = 0; i < n; i++) {
 		unsigned link = (unsigned)(ev[i].data.u64 & UINT32_MAX);
@@ -188,50 +188,50 @@ static void look_at(struct engine *en, const struct epoll_event *ev, int n)
 }
 
 /* How many operations have ended, one way or another, as far as who waits for one can tell. */
-static uint64_t ends(const struct engine *en)
+static uint64_t engine_ended_ops(const struct engine *en)
 {
-	return exchange_ops_done(en->x) + en->refused + en->failed_told;
+	return exchange_ops_done(en->x) + en->rejected + en->failed_reported;
 }
 
 /* Gives the turn away. A guest in engine_wait sleeps for sockets only: it learns here that its operation may have
  * ended.
  */
-static void end_turn(struct engine *en, uint64_t ends_before)
+static void engine_unlock_loop(struct engine *en, uint64_t ends_before)
 {
-	if (en->waiting && ends(en) != ends_before)
-		engine_poll_kick(&en->poll);
-	pthread_mutex_unlock(&en->turn);
+	if (en->waiting && engine_ended_ops(en) != ends_before)
+		engine_poll_interrupt(&en->poll);
+	pthread_mutex_unlock(&en->loop_lock);
 }
 
 /* Around the sleep of the engine's thread, which keeps the turn where there are no guests. Returns what is ready. */
-static int sleep_for_all(struct engine *en, uint64_t *ends_before)
+static int engine_sleep(struct engine *en, uint64_t *ends_before)
 {
 	int timeout_ms, ready;
 
 	uv_update_time(&en->loop);
 	timeout_ms = uv_backend_timeout(&en->loop);
-	if (en->takes_guests)
-		end_turn(en, *ends_before);
+	if (en->callers_may_run)
+		engine_unlock_loop(en, *ends_before);
 	ready = engine_poll_sleep(&en->poll, timeout_ms);
-	if (en->takes_guests)
-		pthread_mutex_lock(&en->turn);
-	*ends_before = ends(en);
+	if (en->callers_may_run)
+		pthread_mutex_lock(&en->loop_lock);
+	*ends_before = engine_ended_ops(en);
 	uv_update_time(&en->loop);
 	return ready;
 }
 
-static void run(struct engine *en)
+static void engine_run(struct engine *en)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
-	uint64_t before = ends(en);
+	uint64_t before = engine_ended_ops(en);
 	int ready;
 
 	while (uv_run(&en->loop, UV_RUN_NOWAIT)) {
 		do {
-			ready = sleep_for_all(en, &before);
+			ready = engine_sleep(en, &before);
 			if (ready & ENGINE_POLL_SOCKETS) {
-				look_at(en, ev, engine_poll_sockets(&en->poll, ev, 0));
-				engine_settle(en);
+				engine_on_sockets(en, ev, engine_poll_sockets(&en->poll, ev, 0));
+				engine_process(en);
 			}
 		} while (!(ready & ENGINE_POLL_LOOP) && uv_backend_timeout(&en->loop) != 0);
 	}
@@ -242,20 +242,20 @@ void *engine_main(void *arg)
 	struct engine *en = arg;
 
 	pthread_setname_np(pthread_self(), "reduction");
-	pthread_mutex_lock(&en->turn);
+	pthread_mutex_lock(&en->loop_lock);
 	uv_update_time(&en->loop);
 	engine_grpc_serve(&en->grpc, &en->wakeups);
-	engine_settle(en);
+	engine_process(en);
 	if (en->opt.cfg->job.grpc)
 		wakeups_run(&en->wakeups); /* there are no sockets, and no guests */
 	else
-		run(en);
-	end_turn(en, UINT64_MAX); /* whoever waits finds that all has ended */
+		engine_run(en);
+	engine_unlock_loop(en, UINT64_MAX); /* whoever waits finds that all has ended */
 	return NULL;
 }
 
 /* The program may end its threads, but not in the middle of a turn. */
-static int enter(void)
+static int engine_disable_cancel(void)
 {
 	int before;
 
@@ -263,31 +263,31 @@ static int enter(void)
 	return before;
 }
 
-bool engine_be_guest(struct engine *en)
+bool engine_run_on_caller(struct engine *en)
 {
 	int cancel;
 	uint64_t before;
 
-	if (!en->takes_guests)
+	if (!en->callers_may_run)
 		return false;
-	cancel = enter();
-	if (pthread_mutex_trylock(&en->turn)) {
+	cancel = engine_disable_cancel();
+	if (pthread_mutex_trylock(&en->loop_lock)) {
 		pthread_setcancelstate(cancel, NULL);
 		return false;
 	}
-	before = ends(en);
+	before = engine_ended_ops(en);
 	uv_update_time(&en->loop);
-	en->guest = true;
-	attend(en);
-	engine_settle(en);
-	en->guest = false;
-	end_turn(en, before);
+	en->on_caller = true;
+	engine_take_requests(en);
+	engine_process(en);
+	en->on_caller = false;
+	engine_unlock_loop(en, before);
 	pthread_setcancelstate(cancel, NULL);
 	return true;
 }
 
 /* Sleeps until sockets are ready, or as long as *look is set looks for them first. */
-static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
+static int engine_spin_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
 {
 	int n = 0;
 
@@ -297,29 +297,29 @@ static int look_and_sleep(struct engine *en, struct epoll_event *ev, bool *look,
 }
 
 /* A guest with the turn: deals with what has come on sockets, and elsewhere. */
-static void take_part(struct engine *en, const struct epoll_event *ev, int n)
+static void engine_run_once(struct engine *en, const struct epoll_event *ev, int n)
 {
-	en->guest = true;
+	en->on_caller = true;
 	uv_update_time(&en->loop);
-	look_at(en, ev, n);
-	attend(en);
+	engine_on_sockets(en, ev, n);
+	engine_take_requests(en);
 	/* its thread does this too, but may not get the turn while the sockets are never silent */
 	if (uv_now(&en->loop) >= exchange_next(en->x))
 		exchange_tick(en->x, uv_now(&en->loop));
-	engine_settle(en);
+	engine_process(en);
 }
 
 /* With the turn, which it gives back while it sleeps. */
-static void wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
+static void engine_wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 	int n;
 
-	en->guest = false;
-	pthread_mutex_unlock(&en->turn);
-	n = look_and_sleep(en, ev, look, timeout_ms);
-	pthread_mutex_lock(&en->turn);
-	take_part(en, ev, n);
+	en->on_caller = false;
+	pthread_mutex_unlock(&en->loop_lock);
+	n = engine_spin_and_sleep(en, ev, look, timeout_ms);
+	pthread_mutex_lock(&en->loop_lock);
+	engine_run_once(en, ev, n);
 }
 
 bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of, bool soon,
@@ -328,58 +328,58 @@ bool engine_wait(struct engine *en, bool (*done)(const void *of), const void *of
 	int cancel, timeout_ms = -1;
 	bool look;
 
-	if (!en->takes_guests)
+	if (!en->callers_may_run)
 		return false;
-	cancel = enter();
-	pthread_mutex_lock(&en->turn);
+	cancel = engine_disable_cancel();
+	pthread_mutex_lock(&en->loop_lock);
 	if (!en->waiting && !done(of)) {
-		en->waiting = en->guest = true;
+		en->waiting = en->on_caller = true;
 		look = soon && rs_spin_begin(&en->spin, uv_hrtime());
 		engine_poll_hide(&en->poll, true);
 		while (!done(of) && (timeout_ms = engine_poll_left_ms(until)) != 0)
-			wait_for_sockets(en, &look, timeout_ms);
+			engine_wait_for_sockets(en, &look, timeout_ms);
 		if (look)
 			rs_spin_found(&en->spin);
 		engine_poll_hide(&en->poll, false);
-		en->waiting = en->guest = false;
+		en->waiting = en->on_caller = false;
 	}
-	pthread_mutex_unlock(&en->turn);
+	pthread_mutex_unlock(&en->loop_lock);
 	pthread_setcancelstate(cancel, NULL);
 	return done(of);
 }
 
-bool engine_look_begin(struct engine *en)
+bool engine_busy_poll_begin(struct engine *en)
 {
-	if (!en->takes_guests || pthread_mutex_trylock(&en->turn))
+	if (!en->callers_may_run || pthread_mutex_trylock(&en->loop_lock))
 		return false;
-	if (exchange_ops_done(en->x) == en->taken)
+	if (exchange_ops_done(en->x) == en->submitted)
 		en->large = false;
 	if (!en->large) {
 		en->waiting = true;
 		engine_poll_hide(&en->poll, true);
 	}
-	pthread_mutex_unlock(&en->turn);
+	pthread_mutex_unlock(&en->loop_lock);
 	return en->waiting;
 }
 
-bool engine_look(struct engine *en)
+bool engine_busy_poll(struct engine *en)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 	int n = engine_poll_sockets(&en->poll, ev, 0);
 
 	if (n == 0)
 		return false;
-	pthread_mutex_lock(&en->turn);
-	take_part(en, ev, n);
-	en->guest = false;
-	pthread_mutex_unlock(&en->turn);
+	pthread_mutex_lock(&en->loop_lock);
+	engine_run_once(en, ev, n);
+	en->on_caller = false;
+	pthread_mutex_unlock(&en->loop_lock);
 	return true;
 }
 
-void engine_look_end(struct engine *en)
+void engine_busy_poll_end(struct engine *en)
 {
-	pthread_mutex_lock(&en->turn);
+	pthread_mutex_lock(&en->loop_lock);
 	engine_poll_hide(&en->poll, false);
 	en->waiting = false;
-	pthread_mutex_unlock(&en->turn);
+	pthread_mutex_unlock(&en->loop_lock);
 }

@@ -8,26 +8,26 @@
 #include <stdatomic.h>
 
 /* Chunks are done in order. */
-static uint32_t next_chunk(const struct exchange_op *op)
+static uint32_t single_next_chunk(const struct exchange_op *op)
 {
 	return (uint32_t)(op->chunks - op->chunks_left);
 }
 
-static bool is_ready(const struct exchange_op *op)
+static bool single_is_ready(const struct exchange_op *op)
 {
-	uint32_t chunk = next_chunk(op);
+	uint32_t chunk = single_next_chunk(op);
 	uint64_t end = (uint64_t)chunk * op->chunk_elems + frame_chunk_len(op->count, op->chunk_elems, chunk);
 
 	return !op->ready || atomic_load_explicit(op->ready, memory_order_acquire) >= end;
 }
 
 /* The oldest operation of the highest priority that has something to do. */
-static struct exchange_op *most_urgent(const struct exchange *x)
+static struct exchange_op *single_most_urgent(const struct exchange *x)
 {
 	struct exchange_op *best = NULL;
 
 	for (struct exchange_op *op = x->first; op; op = op->next) {
-		if ((best && op->stream <= best->stream) || !is_ready(op))
+		if ((best && op->stream <= best->stream) || !single_is_ready(op))
 			continue;
 		best = op;
 		if (op->stream + 1u == x->cfg->sharding.priorities)
@@ -37,16 +37,17 @@ static struct exchange_op *most_urgent(const struct exchange *x)
 }
 
 /* Returns the bytes of the chunk, of all processes. After the last one op may be gone. */
-static uint64_t do_chunk(struct exchange *x, struct exchange_op *op)
+static uint64_t single_do_chunk(struct exchange *x, struct exchange_op *op)
 {
-	uint32_t chunk = next_chunk(op), elems = frame_chunk_len(op->count, op->chunk_elems, chunk);
+	uint32_t chunk = single_next_chunk(op), elems = frame_chunk_len(op->count, op->chunk_elems, chunk);
 	uint64_t first = (uint64_t)chunk * op->chunk_elems, size = op->wide ? sizeof(float) : rs_dtype_size(op->dtype);
 	uint64_t bytes = elems * rs_dtype_size(op->dtype) * x->opt.processes;
 
 	if (elems > 0) {
 		if (op->fill)
 			op->fill(op, first, elems);
-		if (!exchange_op_inspect(x, op, (const char *)op->send + exchange_place(first * size, op->send_ring),
+		if (!exchange_op_inspect(x, op,
+					 (const char *)op->send + exchange_ring_offset(first * size, op->send_ring),
 					 first, elems))
 			return 0;
 		if (op->finish)
@@ -59,19 +60,20 @@ static uint64_t do_chunk(struct exchange *x, struct exchange_op *op)
 	return bytes;
 }
 
-bool exchange_solo(struct exchange *x, uint64_t bytes)
+bool exchange_run_single(struct exchange *x, uint64_t bytes)
 {
 	struct exchange_op *op;
 	uint64_t did = 0;
 	bool last;
 
-	while (x->opt.solo && x->state == EXCHANGE_RUNNING && !x->refused.code && (op = most_urgent(x))) {
+	while (x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->inspect_error.code &&
+	       (op = single_most_urgent(x))) {
 		do {
 			if (did >= bytes)
 				return true;
 			last = op->chunks_left == 1;
-			did += do_chunk(x, op);
-		} while (!last && !x->refused.code && is_ready(op));
+			did += single_do_chunk(x, op);
+		} while (!last && !x->inspect_error.code && single_is_ready(op));
 	}
 	return false;
 }

@@ -14,7 +14,7 @@
 
 enum { READ_BATCH = 64 }; /* messages before the turn is given back */
 
-static uint64_t now_ns(void)
+static uint64_t reader_now_ns(void)
 {
 	struct timespec t;
 
@@ -23,7 +23,7 @@ static uint64_t now_ns(void)
 }
 
 /* The answer to client_ask. False: nobody has asked. */
-static bool take_reply(struct client *c, const union local_message *m, int fd)
+static bool reader_on_reply(struct client *c, const union local_message *m, int fd)
 {
 	bool expected;
 
@@ -39,19 +39,19 @@ static bool take_reply(struct client *c, const union local_message *m, int fd)
 	return expected;
 }
 
-static int take_message(struct client *c, const union local_message *m, int fd, struct rs_err *e)
+static int reader_on_message(struct client *c, const union local_message *m, int fd, struct rs_err *e)
 {
 	switch (m->head.type) {
 	case LOCAL_DONE:
 		return client_op_done(c, &m->done, e);
-	case LOCAL_LANDED: /* client_look_at_counters does what it is for */
+	case LOCAL_LANDED: /* client_read_counters does what it is for */
 	case LOCAL_PING:   /* it was answered, and says that the agent lives */
 		return RS_OK;
 	case LOCAL_ABORT:
 		return client_failure(e, m->failure.code, m->failure.message);
 	case LOCAL_ALLOCED:
 	case LOCAL_COUNTERS:
-		if (take_reply(c, m, fd))
+		if (reader_on_reply(c, m, fd))
 			return RS_OK;
 		break;
 	default:
@@ -63,14 +63,14 @@ static int take_message(struct client *c, const union local_message *m, int fd, 
 		       local_type_name(m->head.type));
 }
 
-static void end(struct client *c, const struct rs_err *why)
+static void reader_end(struct client *c, const struct rs_err *why)
 {
 	c->ended = true;
 	client_fail_pending(c, why);
 }
 
 /* Reads one message, or the end of them. False: there is none now. With the turn. */
-static bool read_one(struct client *c)
+static bool reader_read_one(struct client *c)
 {
 	union local_message m;
 	struct rs_err e;
@@ -79,88 +79,88 @@ static bool read_one(struct client *c)
 	rc = client_take(c->fd, c->path, &m, &fd, &e);
 	if (rc == CLIENT_NOTHING)
 		return false;
-	c->quiet = 0;
+	c->silent_intervals = 0;
 	if (!rc)
-		rc = take_message(c, &m, fd, &e);
+		rc = reader_on_message(c, &m, fd, &e);
 	if (rc)
-		end(c, &e);
+		reader_end(c, &e);
 	else
-		client_look_at_counters(c);
+		client_read_counters(c);
 	return true;
 }
 
 /* Nothing has come for one more interval. Those in which this process stood still itself are one at most. */
-static void grow_quiet(struct client *c)
+static void reader_count_silence(struct client *c)
 {
 	struct rs_err e;
 
-	if (++c->quiet < LOCAL_BEATS)
+	if (++c->silent_intervals < LOCAL_PINGS_PER_DETECT)
 		return;
 	shutdown(c->fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
 	rs_fail(&e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", c->path,
-		(double)c->every_ms * LOCAL_BEATS / 1000);
-	end(c, &e);
+		(double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
+	reader_end(c, &e);
 }
 
 /* The library's thread has slept for slept_ns: reads what has come, whoever waits. Returns whether to go on. */
-static bool attend(struct client *c, uint64_t slept_ns)
+static bool reader_read_pending(struct client *c, uint64_t slept_ns)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 	bool some = false, ended;
 
-	pthread_mutex_lock(&c->turn);
+	pthread_mutex_lock(&c->read_lock);
 	if (!c->waiting) /* uses up a kick that came when the one it was for had stopped waiting */
 		engine_poll_sockets(&c->poll, ev, 0);
-	for (unsigned i = 0; i < READ_BATCH && !c->ended && read_one(c); i++)
+	for (unsigned i = 0; i < READ_BATCH && !c->ended && reader_read_one(c); i++)
 		some = true;
-	if (!some && !c->ended && slept_ns / 1000000 >= c->every_ms)
-		grow_quiet(c);
+	if (!some && !c->ended && slept_ns / 1000000 >= c->ping_interval_ms)
+		reader_count_silence(c);
 	ended = c->ended;
 	if (c->waiting && (some || ended))
-		engine_poll_kick(&c->poll);
-	pthread_mutex_unlock(&c->turn);
+		engine_poll_interrupt(&c->poll);
+	pthread_mutex_unlock(&c->read_lock);
 	return !ended;
 }
 
-static void *read_messages(void *arg)
+static void *reader_main(void *arg)
 {
 	struct client *c = arg;
 	uint64_t from;
 
 	pthread_setname_np(pthread_self(), "reduction");
 	do {
-		from = now_ns();
-		engine_poll_sleep(&c->poll, (int)c->every_ms);
-	} while (attend(c, now_ns() - from));
+		from = reader_now_ns();
+		engine_poll_sleep(&c->poll, (int)c->ping_interval_ms);
+	} while (reader_read_pending(c, reader_now_ns() - from));
 	return NULL;
 }
 
 /* Gives the turn back until something has come, or a time-out. */
-static void sleep_for_agent(struct client *c, int timeout_ms)
+static void reader_sleep(struct client *c, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 
-	pthread_mutex_unlock(&c->turn);
+	pthread_mutex_unlock(&c->read_lock);
 	engine_poll_sockets(&c->poll, ev, timeout_ms);
-	pthread_mutex_lock(&c->turn);
+	pthread_mutex_lock(&c->read_lock);
 }
 
 /* With the turn. */
-static void read_until(struct client *c, bool (*done)(const void *of), const void *of, bool soon,
-		       const struct timespec *until)
+static void reader_read_until(struct client *c, bool (*done)(const void *of), const void *of, bool soon,
+			      const struct timespec *until)
 {
-	bool look = soon && rs_spin_begin(&c->spin, now_ns());
+	bool look = soon && rs_spin_begin(&c->spin, reader_now_ns());
 	int timeout_ms;
 
 	c->waiting = true;
 	engine_poll_hide(&c->poll, true);
 	while (!done(of) && !c->ended && (timeout_ms = engine_poll_left_ms(until)) != 0) {
-		if (read_one(c))
+		if (reader_read_one(c))
 			continue;
 		if (look)
-			look = rs_spin_more(&c->spin, now_ns());
+			look = rs_spin_more(&c->spin, reader_now_ns());
 		else
-			sleep_for_agent(c, timeout_ms);
+			reader_sleep(c, timeout_ms);
 	}
 	if (look)
 		rs_spin_found(&c->spin);
@@ -176,40 +176,40 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 
 	/* the program may end its threads, but not in the middle of a turn */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	if (pthread_mutex_trylock(&c->turn) == 0) {
+	if (pthread_mutex_trylock(&c->read_lock) == 0) {
 		if (!c->waiting && !c->ended)
-			read_until(c, done, of, soon, until);
-		pthread_mutex_unlock(&c->turn);
+			reader_read_until(c, done, of, soon, until);
+		pthread_mutex_unlock(&c->read_lock);
 	}
 	pthread_setcancelstate(cancel, NULL);
 	return done(of);
 }
 
-static int start_thread(struct client *c, struct rs_err *e)
+static int reader_start_thread(struct client *c, struct rs_err *e)
 {
 	sigset_t all, before;
 	int rc;
 
 	sigfillset(&all); /* signals are the program's, not this thread's */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&c->thread, NULL, read_messages, c);
+	rc = pthread_create(&c->thread, NULL, reader_main, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc ? rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread") : RS_OK;
 }
 
-int client_turn_start(struct client *c, uint32_t detect_ms, struct rs_err *e)
+int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e)
 {
 	int rc = engine_poll_init(&c->poll, -1, e);
 
-	c->every_ms = detect_ms / LOCAL_BEATS;
-	pthread_mutex_init(&c->turn, NULL);
+	c->ping_interval_ms = detect_ms / LOCAL_PINGS_PER_DETECT;
+	pthread_mutex_init(&c->read_lock, NULL);
 	if (!rc && engine_poll_add(&c->poll, c->fd, EPOLLIN, 0))
 		rc = rs_fail_sys(e, RS_EIO, errno, "cannot wait for the agent at %s", c->path);
-	return rc ? rc : start_thread(c, e);
+	return rc ? rc : reader_start_thread(c, e);
 }
 
-void client_turn_close(struct client *c)
+void client_reader_close(struct client *c)
 {
 	engine_poll_close(&c->poll);
-	pthread_mutex_destroy(&c->turn);
+	pthread_mutex_destroy(&c->read_lock);
 }
