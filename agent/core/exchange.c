@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange as a whole: its links' lives, its operations, its end. The happy path is: all links join and start,
- * operations come and go, goodbye. Failure modes are: a reducer cannot be reached or a rank does not join in time, a
- * reducer is lost, silent or breaks the protocol, another rank's ABORT, an operation's timeout. All of them lead to
- * exchange_fail: last words on the links that are left, then every operation's done with the reason. Operations are
- * not done before the last words are out, since a frame that is under way still points into their memory. */
-#include "agent/core/link.h"
+/* The exchange as a whole: life of its links, operations, end. The happy path: all links join and start, operations are
+ * submitted and done, goodbye. Failure modes: a reducer cannot be reached or a rank does not join in time; a reducer is
+ * lost, silent or breaks the protocol; another rank sends ABORT; an operation times out. Each of them leads to
+ * exchange_fail: ABORT is sent on the remaining links, then every pending operation ends with the reason. Operations
+ * end only after ABORT is sent, since a frame that is partly sent still points into their memory. */
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/stream.h"
+#include "agent/core/view.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -12,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what may be left of one frame: a chunk of a half type can travel as float32. */
+/* Returns the most bytes of one saved frame. A chunk of a 16-bit type can be sent as float32. */
 static size_t exchange_saved_bytes(const struct rs_config *cfg)
 {
 	return FRAME_HEADER + 2 * (size_t)cfg->sharding.chunk_bytes;
@@ -27,7 +32,7 @@ static unsigned exchange_count_links(const struct rs_config *cfg)
 	return n;
 }
 
-/* Answers are for chunks that are in the rings of the priorities. */
+/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the rings of the priorities. */
 static uint32_t exchange_retained_ring(const struct rs_config *cfg, uint32_t ring)
 {
 	return cfg->sharding.priorities > 2 ? 4 * ring : cfg->sharding.priorities * ring;
@@ -63,7 +68,7 @@ static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_
 	view_assign_shards(x);
 }
 
-/* Everything that has a size of the configuration's. */
+/* Allocates everything whose size depends on the configuration. */
 static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
 {
 	const struct rs_config *cfg = x->cfg;
@@ -232,7 +237,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	struct rs_err e;
 
 	if (l->state != LINK_CONNECTING)
-		return; /* it wants to be closed by now */
+		return; /* the exchange wants it closed by now */
 	link_reset(l);
 	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
 	l->state = LINK_HANDSHAKE;
@@ -252,18 +257,7 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 	window_signal(&x->links[link].window, s, now_ms);
 }
 
-void link_retry(struct link *l, uint64_t now_ms)
-{
-	l->state = LINK_WAITING;
-	link_rewind(l);
-	link_reset(l);
-	l->retry_ms = now_ms + l->backoff_ms;
-	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
-	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
-	l->x->links_changed = true;
-}
-
-/* The end is reached when the last words are out, or there is no time left for them. */
+/* Enters EXCHANGE_ENDED when the last frames are sent, or their time is over; see events.h. */
 void exchange_check_ended(struct exchange *x)
 {
 	struct exchange_op *op;
@@ -285,7 +279,7 @@ void exchange_check_ended(struct exchange *x)
 	}
 }
 
-/* Last words of this type for all links that may have joined. */
+/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined, except `from`. */
 static void exchange_begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
 {
 	x->state = EXCHANGE_ENDING;
@@ -299,7 +293,7 @@ static void exchange_begin_end(struct exchange *x, enum frame_type words, const 
 			l->streams[p].op = NULL;
 		l->view_due = l->settle_due = l->ping_due = false;
 		if (l->state == LINK_LEAVING) {
-			l->state = LINK_ENDING; /* it has its words */
+			l->state = LINK_ENDING; /* its ABORT is queued already */
 			continue;
 		}
 		if (l == from || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
@@ -342,7 +336,7 @@ void exchange_goodbye(struct exchange *x, uint64_t now_ms)
 		return;
 	if (x->retaining && !x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->first &&
 	    x->stable < x->next_seq) {
-		/* what this rank has the results of others may still want from it */
+		/* other ranks may still need results from this one */
 		x->leaving = x->links_changed = true;
 		for (unsigned i = 0; i < x->links_n; i++)
 			x->links[i].settle_due = link_lives(&x->links[i]);
@@ -446,20 +440,20 @@ int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, st
 	return RS_OK;
 }
 
-/* Bytes that `elems` elements of so many bytes take, in a ring or not. */
+/* Returns the bytes that `elems` elements of `size` bytes take, at most those of the ring if there is one. */
 static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
 {
 	return ring ? min64(elems * size, ring) : elems * size;
 }
 
-/* Is nothing that this rank sends overwritten by a result? */
+/* Returns whether no result overwrites anything that this rank sends. */
 static bool exchange_is_disjoint(const struct exchange_op *op)
 {
 	uint64_t size = rs_dtype_size(op->dtype);
 	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
 
 	if (op->op == FRAME_OP_BROADCAST)
-		return true; /* a rank sends or receives */
+		return true; /* a rank either sends or receives */
 	return send + exchange_span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
 	       recv + exchange_span(op->count, size, op->recv_ring) <= send;
 }
@@ -519,7 +513,7 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 	for (unsigned i = 0; x->ping_on_done && i < x->links_n; i++)
 		x->links[i].ping_due |= x->links[i].ping_on_done;
 	x->links_changed |= x->ping_on_done;
-	/* one thread writes; before done, so that who learns of the end sees it counted */
+	/* only one thread writes; before done(), so that the count is visible to whoever learns of the end */
 	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
 	op->done(op, NULL);
 }

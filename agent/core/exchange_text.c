@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sentences of an exchange's failures that need more than one fact: who is missing, what is unfinished. */
-#include "agent/core/link.h"
+/* Sentences about failures that need more than one fact: which ranks are missing, which chunks have no result. */
+#include "agent/core/exchange_text.h"
+#include "agent/core/stream.h"
 #include "common/dtype.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sentence that grows. Invariant: buf is terminated; what does not fit is left out. */
+/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does not fit is cut. */
 struct text {
 	char buf[480];
 	size_t len;
@@ -27,7 +28,7 @@ static void text_add(struct text *t, const char *fmt, ...)
 		t->len = t->len + (size_t)n < sizeof t->buf ? t->len + (size_t)n : sizeof t->buf - 1;
 }
 
-/* What stands before the i-th of n things. */
+/* Returns the separator before the i-th of n items. */
 static const char *text_separator(unsigned i, unsigned n)
 {
 	if (i == 0)
@@ -56,7 +57,8 @@ const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 	return buf;
 }
 
-/* The living reducers that this worker has not joined on all lanes, each with what its last try said. */
+/* Adds the living reducers that this worker has not joined on all lanes, each with the result of its last attempt.
+ * Returns how many there are. */
 static unsigned text_add_unreached(struct text *t, const struct exchange *x)
 {
 	unsigned n = 0;
@@ -75,12 +77,12 @@ static unsigned text_add_unreached(struct text *t, const struct exchange *x)
 	return n;
 }
 
-/* The ranks that a reducer named as missing. */
+/* Adds the ranks that a reducer named as missing. */
 static void text_add_missing(struct text *t, const struct exchange *x, const struct link *l)
 {
 	const struct control_waiting *w = &l->waiting;
 	unsigned world = x->opt.world_size;
-	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* a WAITING names only the first */
+	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* WAITING names only the first ones */
 	unsigned more = all > w->missing_n ? all - w->missing_n : 0;
 	unsigned n = w->missing_n + (more > 0);
 
@@ -148,7 +150,7 @@ void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, 
 	snprintf(buf, size, "%s", t.buf);
 }
 
-/* The link on which a reducer has just said for whom the operation waits; NULL: none has. */
+/* Returns the link on which a reducer has recently named the ranks that the operation waits for; NULL: none has. */
 static const struct link *text_find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
 {
 	for (unsigned i = 0; i < x->links_n; i++) {
@@ -161,7 +163,7 @@ static const struct link *text_find_late(const struct exchange *x, const struct 
 	return NULL;
 }
 
-/* Which chunks are missing, when nobody has said whose. */
+/* Adds which chunks are missing, when no reducer has named a rank. */
 static void text_add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
 {
 	const char *ids[4];

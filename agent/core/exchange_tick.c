@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an exchange does when time passes: heartbeats, silence, the deadlines of joining, of operations and of the end.
- */
-#include "agent/core/link.h"
+/* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the end. */
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/view.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* A heartbeat where one is due, and the end of links that are silent. Returns when the link is due again. */
+/* Sends a heartbeat if it is due and ends a silent link. Returns the time at which the link is due again. */
 static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 {
 	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
@@ -20,7 +23,7 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 		if (now_ms < l->retry_ms)
 			return l->retry_ms;
 		l->x->links_changed = true;
-		return now_ms + LINK_RETRY_MIN_MS; /* the driver may be busy with the attempt before */
+		return now_ms + LINK_RETRY_MIN_MS; /* the driver may still be closing the previous attempt */
 	case LINK_CONNECTING:
 	case LINK_HANDSHAKE:
 		if (now_ms - l->since_ms < detect_ms)
@@ -32,7 +35,7 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 	case LINK_JOINED:
 	case LINK_RUNNING:
 		if (now_ms - l->last_rx_ms >= detect_ms) {
-			snprintf(text, sizeof text, "nothing came from it for %u ms", detect_ms);
+			snprintf(text, sizeof text, "nothing was heard from it for %u ms", detect_ms);
 			link_lost(l, text, false, now_ms);
 			return l->x->retaining ? l->retry_ms : UINT64_MAX;
 		}
@@ -52,14 +55,14 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* In state JOINING or RUNNING: returns when the next thing is due, as far as the links are concerned. */
+/* In state JOINING or RUNNING: ticks all links. Returns the time at which the next link is due. */
 static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
 	uint64_t due = UINT64_MAX;
 
 	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
-		/* time in which this process did not run is not the peers' silence */
+		/* the time in which this process did not run does not count as silence of the peers */
 		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);
 		due = min64(due, exchange_tick_link(&x->links[i], now_ms));
 	}
@@ -82,8 +85,8 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
-/* When the oldest operation has taken too long; UINT64_MAX: never. One whose submitter has not given all of it is the
- * submitter's to watch, who knows which local rank keeps it waiting. */
+/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation's `ready` is incomplete, its
+ * submitter watches it: the submitter knows which local rank is late. */
 static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_op *op = x->first;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START,
- * PINGs, GOODBYE; VIEW and RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may
- * pass), ABORT (its sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does
- * not belong to the state or cannot be decoded (a violation, which costs the exchange the reducer). */
-#include "agent/core/link.h"
+/* Control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START, then
+ * PINGs and GOODBYE; VIEW and RESUME when reducers are lost or return (view.c). Failure modes: REFUSED (tried again if
+ * the reason may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot serve it any more); a
+ * frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the reducer). */
+#include "agent/core/link_control.h"
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Puts a frame behind what control_out holds. It fits: of each kind at most one waits there, and their strings are
- * bounded; were it otherwise, the frame would be left out. */
+/* Appends a frame to control_out. It fits: at most one frame of each kind waits there, and their strings are bounded. A
+ * frame that did not fit would be dropped. */
 static void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
 {
 	struct exchange *x = l->x;
@@ -105,8 +107,8 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	exchange_fail(l->x, &e, true, NULL, now_ms);
 }
 
-/* The reducer does not take this rank in, or this rank does not trust it. That ends the job, but for a reducer that the
- * job does without: it may be another one the next time. from: as in exchange_fail. */
+/* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
+ * lost already: then it may be another process at the next attempt. from: as in exchange_fail. */
 static void link_refused(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = link_reducer(l);
@@ -120,7 +122,8 @@ static void link_refused(struct link *l, int code, const char *why, struct link 
 	exchange_fail(l->x, &e, true, from, now_ms);
 }
 
-/* Proofs of both sides for the challenge that stands in control_in: one to send, one to wait for. */
+/* Computes the proofs of both sides for the challenge in control_in: ret_mac is to be sent, l->reducer_mac is to be
+ * received. */
 static int link_make_proofs(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
 {
 	const struct exchange *x = l->x;
@@ -163,7 +166,8 @@ static void link_on_challenge(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* Whether a reducer that should know the job's secret does: anybody else may stand at its address. */
+/* Returns whether the reducer has not proven that it has the job's secret: another process may listen at its
+ * address. */
 static bool link_unproven(const struct link *l, const struct control_welcome *w)
 {
 	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->reducer_mac));
@@ -179,11 +183,13 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		return;
 	}
 	if (link_unproven(l, &w)) {
-		rs_fail(&e, RS_EREFUSED,
-			"it has not proven that it has the secret of job %s: its security.secrets is not set, or it is "
-			"somebody else's",
-			l->x->job);
-		/* it may just be without secrets: the other ranks that it serves are to hear why this one goes */
+		rs_fail(
+		    &e, RS_EREFUSED,
+		    "it has not proven that it has the secret of job %s: its security.secrets is not set, or another "
+		    "process listens at its address",
+		    l->x->job);
+		/* the reducer may only lack the secret: the other ranks that it serves must read why this rank
+		 * leaves */
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
@@ -191,11 +197,11 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
-	/* where one reducer has just come up, others may be about to */
+	/* other reducers may be starting as well */
 	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)
 		l->x->absent_by_ms = now_ms + 2 * LINK_RETRY_MAX_MS;
 	l->view_due = l->x->view_number > 0 && link_lives(l);
-	l->x->next_ms = now_ms; /* the first heartbeat may be due before anything else */
+	l->x->next_ms = now_ms; /* the first heartbeat may be the next thing that is due */
 }
 
 static void link_on_refused(struct link *l, uint64_t now_ms)
@@ -222,7 +228,7 @@ static void link_on_waiting(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
-/* Warns of an operation that is late by much, once. */
+/* Warns of an operation that is very late, once. */
 static void link_on_late(struct link *l, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
@@ -265,7 +271,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
 		link_violation(l, now_ms, "%s", e.msg);
 	else if (v.n != l->x->cfg->reducers_n)
-		link_violation(l, now_ms, "it speaks of %u reducers, the configuration has %u", v.n,
+		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
 			       l->x->cfg->reducers_n);
 	else if (l->frame.type == FRAME_RESUME)
 		view_resumed(l, &v, now_ms);
@@ -273,7 +279,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 		view_received(l, &v, now_ms);
 }
 
-/* A PING says that the reducer lives, and where somebody waits for it, asks what is done here. */
+/* PING: the reducer is alive. With a count it also wants to know which operations are done here. */
 static void link_on_ping(struct link *l)
 {
 	l->ping_on_done = l->x->retaining && l->frame.count > 0;
@@ -309,7 +315,7 @@ void link_control(struct link *l, uint64_t now_ms)
 		l->state = LINK_RUNNING;
 		view_started(l, now_ms);
 	} else {
-		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(type), l->frame.payload_len);
 	}
 }

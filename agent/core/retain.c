@@ -18,9 +18,9 @@ int retain_init(struct retain *r, unsigned priorities, uint64_t max_lead, size_t
 	r->sent = calloc(n, sizeof *r->sent);
 	if (!r->data || !r->entries || !r->sent) {
 		retain_close(r);
-		return rs_fail(e, RS_ENOMEM, "there is no memory to keep %llu results of %zu bytes: %s",
+		return rs_fail(e, RS_ENOMEM, "out of memory for %llu retained results of %zu bytes: %s",
 			       (unsigned long long)n, bytes,
-			       "make sharding.shards or chunk_bytes smaller, or say `failover: fail`");
+			       "set smaller sharding.shards or chunk_bytes, or `failover: fail`");
 	}
 	memset(r->data, 0, all);
 	r->stride = stride;
@@ -110,6 +110,6 @@ uint64_t retain_resume_position(const struct retain *r, unsigned priority)
 {
 	uint64_t seen = r->seen[priority];
 
-	/* seen - 1 is the position q of a result, and size - 1 the spread */
+	/* seen - 1 is the position q of a result, and size - 1 is max_lead */
 	return seen > r->size ? seen - r->size : 0;
 }

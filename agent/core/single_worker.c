@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An exchange of one worker that sums by itself: what its submitter contributes is all there is, so that it would only
- * come back from the reducers. They stay connected, see that the job is alive, and take part in its end. Operations
- * are done chunk by chunk, those of higher priorities first. Failure modes are those of any exchange. */
-#include "agent/core/link.h"
+/* An exchange of one worker, which sums by itself: the submitter's contribution is the whole sum, so reducers would
+ * only send it back. The reducers stay connected, watch that the job is alive, and take part in its end. Operations are
+ * done chunk by chunk, those of higher priorities first. Failure modes are those of every exchange. */
+#include "agent/core/events.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
 
-/* Chunks are done in order. */
+/* Returns the next chunk; chunks are done in order. */
 static uint32_t single_next_chunk(const struct exchange_op *op)
 {
 	return (uint32_t)(op->chunks - op->chunks_left);
@@ -21,7 +21,7 @@ static bool single_is_ready(const struct exchange_op *op)
 	return !op->ready || atomic_load_explicit(op->ready, memory_order_acquire) >= end;
 }
 
-/* The oldest operation of the highest priority that has something to do. */
+/* Returns the oldest operation of the highest priority that has a chunk to do; NULL: none. */
 static struct exchange_op *single_most_urgent(const struct exchange *x)
 {
 	struct exchange_op *best = NULL;
@@ -36,7 +36,7 @@ static struct exchange_op *single_most_urgent(const struct exchange *x)
 	return best;
 }
 
-/* Returns the bytes of the chunk, of all processes. After the last one op may be gone. */
+/* Does the next chunk of op. Returns its bytes, counted for all processes. After the last chunk op may be freed. */
 static uint64_t single_do_chunk(struct exchange *x, struct exchange_op *op)
 {
 	uint32_t chunk = single_next_chunk(op), elems = frame_chunk_len(op->count, op->chunk_elems, chunk);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which chunk a link sends next. The happy path: a new operation is offered to all links, each steps through its own
- * chunks of it, in the order (seq, chunk), as far as its window and the other links allow. After the loss of a reducer
- * all links begin again at one position: HAVE goes out for what this rank has the result of, DATA for the rest. */
-#include "agent/core/link.h"
+/* Scheduling: which chunk a link sends next. The happy path: a new operation is added to all links; each link steps
+ * through its own chunks of it in the order (seq, chunk), as far as its window and the slowest link allow. After the
+ * loss of a reducer all links start again at one position: HAVE is sent for chunks whose result this rank has, DATA for
+ * the rest. */
+#include "agent/core/stream.h"
+#include "agent/core/events.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/* Sets the cursor to the first own chunk of op that is not below `from`; false when it has none. The chunk's shard is
- * (chunk + seq) mod shards. */
+/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if there is none. The chunk's shard
+ * is (chunk + seq) mod shards. */
 static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
@@ -31,8 +33,8 @@ static bool stream_seek(const struct link *l, struct stream *s, const struct exc
 	return s->chunk < op->chunks;
 }
 
-/* Sets the cursor to the first own chunk of the stream's operations from op on that is not below a position. A solo
- * exchange has no use for links. */
+/* Moves the cursor to the first own chunk at or after a position, in the stream's operations from op on. With
+ * single_worker links send no chunks. */
 static void stream_pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
 {
 	if (l->x->opt.single_worker)
@@ -50,12 +52,12 @@ void link_add_op(struct link *l, struct exchange_op *op)
 {
 	struct stream *s = &l->streams[op->stream];
 
-	/* a link that waits for RESUME will find it then */
+	/* a link that waits for RESUME finds it then */
 	if (!s->op && l->view == l->x->view_number)
 		stream_pick(l, s, op, 0);
 }
 
-/* Chunks may be left that only have to be said again: they are found among the kept results then. */
+/* Chunks of op may still have to be repeated: they are found among the retained results then. */
 void link_remove_op(struct link *l, const struct exchange_op *op)
 {
 	struct stream *s = &l->streams[op->stream];
@@ -73,7 +75,7 @@ void stream_begin(struct link *l, unsigned priority, uint64_t position)
 	stream_pick(l, s, l->x->first, position);
 }
 
-/* To the next own chunk, of this operation or a later one. */
+/* Moves the cursor to the next own chunk, of this operation or a later one. */
 static void stream_advance(const struct link *l, struct stream *s)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
@@ -114,15 +116,16 @@ uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
 	return elems * (uint32_t)rs_dtype_size(op->dtype);
 }
 
-/* May a chunk of the stream go out? What a stream may have in flight whatever the others have keeps ranks whose windows
- * are full of different priorities from waiting for each other; see frame_reserve(). */
+/* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in flight in addition to the
+ * window: otherwise ranks whose windows are full of different priorities would wait for each other; see
+ * frame_reserve(). */
 static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
 {
 	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
 	       s->tail - s->head < frame_reserve(l->window.limit);
 }
 
-/* The first chunk of the stream without a result, counted over all operations of its priority. */
+/* Returns the position of the first chunk of the stream without a result. */
 static uint64_t stream_first_missing(const struct link *l, unsigned priority)
 {
 	const struct stream *s = &l->streams[priority];
@@ -133,18 +136,18 @@ static uint64_t stream_first_missing(const struct link *l, unsigned priority)
 		return l->x->view.start[priority];
 	if (s->head != s->tail)
 		return s->ring[s->head & s->mask].position;
-	/* what is still to be repeated may be missing elsewhere */
+	/* chunks that are still to be repeated may be missing on other ranks */
 	if (s->replay < s->replay_end)
 		return s->replay;
 	return s->op ? s->op->position + s->chunk : UINT64_MAX;
 }
 
-/* May a chunk at this position go, as far as the other links are concerned? All links share this machine's port. Links
- * with few shards would send theirs first, and when they are done the links with many shards have the rest of the
- * operation for themselves, with the others' reducers idle: 0.7 of the speed that the links allow where reducers have
- * 15 and 6 shards. So links stay within `spread` chunks of each other. No rank can wait for ever: the first chunk that
- * any rank has no result of is within every rank's reach. It is also what bounds the results that must be kept for
- * others, see retain.h. */
+/* Returns whether a chunk at this position may be sent as far as the other links are concerned. All links share this
+ * machine's port. Without this rule, links with few shards would send theirs first, and then the links with many shards
+ * would have the rest of the operation for themselves while the other reducers are idle: 0.7 of the speed that the
+ * links allow if reducers have 15 and 6 shards. So links stay within max_lead chunks of each other. This cannot
+ * deadlock: every rank may send the first chunk of which any rank has no result. The rule also bounds the results that
+ * must be retained, see retain.h. */
 static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
@@ -164,7 +167,7 @@ static bool stream_within_lead(struct link *l, unsigned priority, uint64_t posit
 	return false;
 }
 
-/* Takes the next place of the ring; what is to be sent stands in it. */
+/* Adds the prepared next entry of the ring to the stream. */
 static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 {
 	f->head.ack = l->x->first ? l->x->first->seq : l->x->next_seq;
@@ -197,9 +200,8 @@ static bool stream_is_own(const struct link *l, const struct frame *f)
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
 
-/* To the next chunk before the cursor that this rank has the result of and whose operation is done; NULL: there is
- * none.
- */
+/* Moves `replay` to the next chunk before the cursor whose result this rank has and whose operation is done. Returns
+ * NULL if there is none. */
 static const struct retained *stream_next_retained(struct link *l, unsigned priority, uint64_t cursor)
 {
 	struct stream *s = &l->streams[priority];
@@ -214,7 +216,7 @@ static const struct retained *stream_next_retained(struct link *l, unsigned prio
 		s->replay++;
 	}
 	if (s->replay != before && l->x->held_back) {
-		/* another link may have waited for this one to come so far */
+		/* another link may have waited for this one */
 		l->x->held_back = false;
 		l->x->links_changed = true;
 	}
@@ -241,7 +243,7 @@ static struct frame stream_data_head(const struct exchange *x, const struct exch
 	};
 }
 
-/* The chunk at the cursor. */
+/* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
 static bool stream_push_data(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which reducers serve the job, and how ranks come to agree on it without a coordinator.
+/* Views: how ranks agree on which reducers live, without a coordinator.
  *
- * A view has one number for each reducer: 0 at first, one more when it is lost and one more when it is back, so that an
- * odd one is dead. Views are merged by taking the larger of each number: every order in which news arrive leads to the
- * same view, and news are never taken back. Who finds a reducer lost, or hears of a view that knows more, merges and
- * says VIEW on the links of all living reducers; a reducer tells what it learns to all ranks. A link of a reducer on
- * which all ranks have said the same view answers RESUME, with the position from which the ranks repeat: the largest
- * that any of them named, below which all have all results (retain.h). Then each rank sends, on the links that own them
- * now, HAVE for the chunks whose result it holds and DATA for the rest. From VIEW to RESUME a rank takes no result of
- * that link: what it has said that it lacks it must not get twice, with other bits.
+ * A view has one number for each reducer: 0 at first, incremented when the reducer is lost and when it is back. So an
+ * odd number means lost. Views are merged by taking the larger number of each reducer: every order of messages leads to
+ * the same view, and nothing is ever revoked. A rank that finds a reducer lost, or receives a view that knows more,
+ * merges it and sends VIEW on the links of all living reducers; a reducer forwards what it learns to all ranks. When
+ * all ranks have sent a reducer the same view, it sends RESUME on its links with the position from which the ranks
+ * repeat: the largest that any rank named, below which all ranks have all results (retain.h). Then each rank sends, on
+ * the links that own the chunks now, HAVE for chunks whose result it has and DATA for the rest. From VIEW to RESUME a
+ * rank accepts no result of that link: it has said that it lacks those results, so it must not receive them twice with
+ * different bits.
  *
- * Links of a dead reducer try again and again. When all have had START, all ranks are there as well, and the next view
- * has it among the living. When nobody is left alive the exchange ends; what a reducer said for itself is then the
- * reason (a rank that dies is lost to all of them), else that all of them are lost. */
-#include "agent/core/link.h"
+ * Links of a lost reducer keep trying to connect. When all of them have received START, all ranks have joined there as
+ * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
+ * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
+#include "agent/core/view.h"
+#include "agent/core/events.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/stream.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +47,8 @@ void view_assign_shards(struct exchange *x)
 	}
 }
 
-/* Do two reducers speak of the same rank? Each says how it found out in its own words, behind these. */
+/* Returns whether two reducers report the loss of the same rank. What follows " was lost" is each reducer's own
+ * observation. */
 static bool view_same_cause(const struct reducer_loss *a, const struct reducer_loss *b)
 {
 	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
@@ -51,9 +57,9 @@ static bool view_same_cause(const struct reducer_loss *a, const struct reducer_l
 	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
 }
 
-/* What most reducers say for themselves, and of as many the last: a rank that dies is lost to each of them, and then
- * others leave because of that. What was said long before the end belongs to something else. NULL: none has said
- * anything. */
+/* Returns the reason that most reducers reported; among equals the last one. A rank that dies is lost to each of them,
+ * and then other ranks leave because of that. A report from long before the end has another cause. NULL: no reducer
+ * reported one. */
 static const struct reducer_loss *view_common_cause(const struct exchange *x, uint64_t now_ms)
 {
 	const struct reducer_loss *best = NULL;
@@ -93,8 +99,8 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 	exchange_fail(x, &e, true, NULL, now_ms);
 }
 
-/* The connections of a reducer that is dead are of no use any more. If it lives after all, its other lanes hear why
- * this rank leaves, and so do ranks that have heard nothing yet. from: needs no words. */
+/* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why this rank leaves, also for
+ * ranks that do not know yet. from: the link that gets no ABORT. */
 static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = &x->cfg->reducers[reducer];
@@ -104,7 +110,7 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	if (f->report)
 		rs_fail(&why, RS_ECUT, "%s", f->why);
 	else
-		rs_fail(&why, RS_ECUT, "rank %u goes on without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
+		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
 			f->why);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
@@ -125,7 +131,7 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
-/* The view has changed: everything begins again, from what is known to be everywhere. */
+/* The view has changed: all links start again from the positions that all ranks have. */
 static void view_apply(struct exchange *x, uint64_t now_ms)
 {
 	if (x->state >= EXCHANGE_ENDING)
@@ -157,33 +163,33 @@ static void view_report_change(const struct exchange *x, unsigned reducer)
 				       x->losses[reducer].why);
 }
 
-static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
-			   uint64_t now_ms)
+static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
+			   const struct link *from, uint64_t now_ms)
 {
 	struct reducer_loss *f = &x->losses[reducer];
 
-	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
-	f->report = told && strstr(why, " was lost") ? ++x->reports_n : 0;
+	/* only the loss of a rank may be common to all reducers; other reasons are this reducer's own */
+	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
 	f->at_ms = now_ms;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
 	x->view.told = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
 	view_drop_links(x, reducer, from, now_ms);
-	x->next_ms = now_ms; /* some links part, and try again */
+	x->next_ms = now_ms; /* some links leave and try again */
 	view_report_change(x, reducer);
 }
 
-/* from: the link that was lost, or brought the news; NULL: none. */
-static void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
-			      uint64_t now_ms)
+/* from: the link that was lost or brought the news; NULL: none. */
+static void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported,
+			      const struct link *from, uint64_t now_ms)
 {
 	x->view.lives[reducer]++;
-	view_mark_lost(x, reducer, why, told, from, now_ms);
+	view_mark_lost(x, reducer, why, reported, from, now_ms);
 	view_apply(x, now_ms);
 }
 
-void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
+void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
@@ -193,11 +199,11 @@ void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
 		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
 		exchange_fail(x, &e, true, l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
-		/* nothing has begun there: it may come back */
+		/* no operation has started there: it may come back */
 		snprintf(l->reason, sizeof l->reason, "%s", reason);
 		link_retry(l, now_ms);
 	} else {
-		view_lose_reducer(x, l->reducer, reason, told, l, now_ms);
+		view_lose_reducer(x, l->reducer, reason, reported, l, now_ms);
 	}
 }
 
@@ -236,17 +242,18 @@ void view_started(struct link *l, uint64_t now_ms)
 	exchange_check_running(x, now_ms);
 }
 
-/* Another rank knows more of a reducer. */
+/* Takes over what another rank knows of a reducer. */
 static void view_merge_reducer(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
 {
 	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
 	bool here = true;
 
-	/* WELCOME may still be on its way when others have START */
+	/* WELCOME may still be on its way when others have received START */
 	for (unsigned i = 0; i < x->links_n; i++)
 		here &= x->links[i].reducer != reducer ||
 			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING);
-	/* it is back, but a connection that it was seen with is lost already; or it was away and nobody noticed here */
+	/* it is back but the connection on which it was seen is lost already; or it was lost and this rank did not
+	 * notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
 	x->view.lives[reducer] = life;
@@ -277,14 +284,14 @@ void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
 	struct exchange *x = l->x;
 
 	if (control_view_number(v) != x->view_number || l->state != LINK_RUNNING || !link_lives(l))
-		return; /* this rank has said something newer since */
+		return; /* this rank has sent a newer view since */
 	if (l->view == x->view_number) {
-		link_violation(l, now_ms, "it says RESUME twice for one view");
+		link_violation(l, now_ms, "it sent RESUME twice for one view");
 		return;
 	}
 	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++) {
 		if (v->start[p] < x->view.start[p]) {
-			link_violation(l, now_ms, "it wants to go on from position %llu, this rank said %llu",
+			link_violation(l, now_ms, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 			return;
 		}
@@ -295,7 +302,7 @@ void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
 	x->links_changed = true;
 }
 
-/* The last one goes on serving as long as it can. */
+/* The last living reducer continues as long as it can. */
 void view_drained(struct link *l, uint64_t now_ms)
 {
 	struct exchange *x = l->x;

@@ -44,8 +44,8 @@ static void window_on_loss(struct window *w, uint64_t now_ms)
 	w->hold_ms = w->hold_ms < WINDOW_HOLD_MAX_MS / 2 ? w->hold_ms * 2 : WINDOW_HOLD_MAX_MS;
 }
 
-/* The queueing delay above which the window shrinks. On a long link a fixed time is noise, and as long as half the way
- * ports have queues, which are built for about a round trip. */
+/* Returns the queueing delay above which the window shrinks. On a long link a fixed time is noise; ports have queues
+ * for about a round trip there, so half of it is the limit. */
 static uint32_t window_full_us(const struct window_signal *s)
 {
 	return s->min_rtt_us / 2 > WINDOW_FULL_US ? s->min_rtt_us / 2 : WINDOW_FULL_US;
@@ -65,7 +65,7 @@ static void window_measure_rate(struct window *w, uint32_t min_rtt_us, uint64_t 
 	w->span_from_ms = now_ms;
 }
 
-/* What keeps the link busy is in flight, whatever queues and losses say. */
+/* Raises the window to what keeps the link busy, whatever queues and losses say. */
 static void window_keep_busy(struct window *w, uint32_t min_rtt_us)
 {
 	uint64_t least = (2 * (w->rate / 1000) * min_rtt_us / 1000 + w->unit - 1) / w->unit;
@@ -74,7 +74,7 @@ static void window_keep_busy(struct window *w, uint32_t min_rtt_us)
 		w->limit = least < w->most ? (uint32_t)least : w->most;
 }
 
-/* By delay and loss alone. */
+/* Sets the window by delay and loss alone. */
 static void window_follow(struct window *w, const struct window_signal *s, uint64_t now_ms)
 {
 	uint32_t queued_us = s->rtt_us > s->min_rtt_us ? s->rtt_us - s->min_rtt_us : 0;
@@ -84,7 +84,7 @@ static void window_follow(struct window *w, const struct window_signal *s, uint6
 
 	w->limited = false;
 	if (s->lost != w->lost) {
-		/* one overflow is repaired over a few rounds, each of which would halve the window again */
+		/* one overflow is repaired over several rounds, and each of them would halve the window again */
 		w->lost = s->lost;
 		if (now_ms >= w->ignore_loss_until_ms)
 			window_on_loss(w, now_ms);

@@ -229,7 +229,7 @@ class Auth(Guarded):
         """Is not trusted by who has a secret, since anybody may stand there."""
         with harness.Cluster(config={"security": {"secret": self.mine}}) as c:
             self.refused(c, r"reducer r0 \(127.0.0.1:\d+\): it has not proven that it has the secret of job test: its "
-                            "security.secrets is not set, or it is somebody else's")  # fmt: skip
+                            "security.secrets is not set, or another process listens at its address")  # fmt: skip
 
     def test_impostors(self):
         """Nothing is sent to them, whatever they say."""

@@ -76,7 +76,7 @@ a priority has no reserve
 	agent/core/stream.c
 	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks_in_flight == 0 \&\& s)/
 an operation ends one chunk too early
-	agent/core/link.c
+	agent/core/link_io.c
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
 acks say more than is done
 	agent/core/stream.c
@@ -124,13 +124,13 @@ HAVE of what was here before
 	agent/core/retain.c
 	s/k->tag == position \+ 1 \?/k->tag ?/
 the rest of a result of the view before is taken
-	agent/core/link.c
+	agent/core/link_io.c
 	s/\n\tl->skip \|= [^;]+;//
 results of the view before are a violation
-	agent/core/link.c
+	agent/core/link_io.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
 the rest of a frame of the view before is lost
-	agent/core/link.c
+	agent/core/link_io.c
 	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
 ranks go on from the smallest of their starts
 	server/core/stripe_view.c
@@ -181,16 +181,16 @@ contributions are filled in twice
 	agent/core/stream.c
 	s/if \(begun && op->fill/if (op->fill/
 a result that is cut off has been where the contribution is
-	agent/core/link.c
+	agent/core/link_io.c
 	s/op->disjoint && !op->recv_ring/!op->recv_ring/
 the root of a broadcast keeps nothing
-	agent/core/link.c
+	agent/core/link_io.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
 results are lent beyond their operation
 	agent/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
 KEPT says what another chunk gave
-	agent/core/link.c
+	agent/core/link_io.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
 	server/core/stripe.c

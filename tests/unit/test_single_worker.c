@@ -298,8 +298,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("solo");
-	TCase *t = tcase_create("solo");
+	Suite *s = suite_create("single_worker");
+	TCase *t = tcase_create("single_worker");
 	SRunner *r = srunner_create(s);
 	int failed;
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring, header
- * and payload are handed to the driver, its RESULT is read into the operation's memory (or goes there by way of the
- * results that are kept for others), its ring entry is free. Failure modes are violations: a RESULT that is not the one
- * expected next, a wrong checksum, a frame that does not belong to the link's state. Each costs the exchange this
- * reducer. */
-#include "agent/core/link.h"
+/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring; the driver
+ * sends header and payload; its RESULT is read into the operation's memory, directly or by way of the retained results;
+ * its ring entry is free. Failure modes are violations: a RESULT that is not the expected one, a wrong checksum, a
+ * frame that does not belong to the link's state. Each makes the exchange lose this reducer. */
+#include "agent/core/link_io.h"
+#include "agent/core/events.h"
+#include "agent/core/link_control.h"
+#include "agent/core/stream.h"
 #include "common/dtype.h"
 
 #include <string.h>
@@ -24,8 +26,8 @@ static unsigned link_outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_
 	return n;
 }
 
-/* The order is: the frame that is under way, control frames, answers, further chunks, those of higher priorities
- * first. link_sent counts in the same order. */
+/* The order is: the frame that is partly sent, control frames, retained results, then chunks by descending priority.
+ * link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 {
 	struct stream *s = &l->streams[l->partial_stream];
@@ -62,7 +64,7 @@ bool link_has_output(const struct link *l)
 	return l->saved_off < l->saved_len || l->sent_off > 0 || l->control_off < l->control_len || l->view_due;
 }
 
-/* The stream whose bytes come next, when no control bytes do. */
+/* Returns the stream whose bytes are sent next if no control bytes are. */
 static struct stream *link_sending_stream(struct link *l)
 {
 	unsigned p = LINK_STREAMS - 1;
@@ -138,7 +140,7 @@ void link_reset(struct link *l)
 	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
 }
 
-/* The frame that is partly out goes into memory of its own: its chunk may be done by another reducer before this
+/* Copies the rest of a partly sent frame to memory of its own: another reducer may complete its chunk before this
  * connection takes the rest. */
 static void link_save_frame(struct link *l)
 {
@@ -169,6 +171,17 @@ void link_rewind(struct link *l)
 	l->skip |= l->payload_left > 0 && l->frame.type == FRAME_RESULT;
 }
 
+void link_retry(struct link *l, uint64_t now_ms)
+{
+	l->state = LINK_WAITING;
+	link_rewind(l);
+	link_reset(l);
+	l->retry_ms = now_ms + l->backoff_ms;
+	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
+	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
+	l->x->links_changed = true;
+}
+
 unsigned link_recv_target(struct link *l, struct iovec iov[2])
 {
 	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
@@ -193,7 +206,7 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 	return 1;
 }
 
-/* Whether the RESULT that begins is what the oldest chunk in flight of its priority waits for, and nothing else. */
+/* Checks that the RESULT that begins is the one for which the oldest chunk in flight of its priority waits. */
 static bool link_result_fits(struct link *l, const struct outgoing *want, uint32_t len, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame, *h = &want->head;
@@ -201,7 +214,7 @@ static bool link_result_fits(struct link *l, const struct outgoing *want, uint32
 
 	if (f->seq != h->seq || f->chunk != h->chunk) {
 		link_violation(l, now_ms,
-			       "the result of chunk %u of operation %llu came, chunk %u of operation %llu was next",
+			       "it sent the result of chunk %u of operation %llu, expected chunk %u of operation %llu",
 			       f->chunk, (unsigned long long)f->seq, h->chunk, (unsigned long long)h->seq);
 		return false;
 	}
@@ -222,7 +235,7 @@ static uint32_t link_outgoing_elems(const struct outgoing *f)
 	return frame_chunk_len(f->head.count, f->head.chunk_elems, f->head.chunk);
 }
 
-/* Where the result of a chunk stands in the caller's memory in the end. */
+/* Returns where the result of a chunk belongs in the caller's memory. */
 static uint8_t *link_result_memory(const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
@@ -231,10 +244,10 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
 }
 
-/* Whether the operation keeps the result of a chunk for others until a later one of its chunks takes the place among
- * the kept ones. It is then read to where it belongs, which may fail in the middle: the contribution must not stand
- * there, as it is sent again in that case. Of a root's, the result is the contribution. Whoever may use a ring again as
- * soon as results have landed does not keep them. */
+/* Returns whether the result of a chunk is retained in the operation's own memory (lent), until a later chunk of the
+ * same operation takes its entry. It is then read directly to where it belongs. Reading may fail in the middle, and the
+ * contribution is then sent again: so the contribution must not be there. For a root the result is the contribution. A
+ * ring is not lent, since its owner may reuse it as soon as results have landed. */
 static bool link_is_lent(const struct link *l, const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
@@ -245,7 +258,7 @@ static bool link_is_lent(const struct link *l, const struct outgoing *f)
 }
 
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
- * RESULT that begins with the oldest chunk in flight of its priority and finds its place. */
+ * RESULT that begins with the oldest chunk in flight of its priority, and sets where its payload goes. */
 static void link_begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
@@ -254,20 +267,21 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	uint32_t len;
 
 	if (f->priority >= l->x->cfg->sharding.priorities) {
-		link_violation(l, now_ms, "a result of priority %u came, the job's highest is %u", f->priority,
+		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->priority,
 			       l->x->cfg->sharding.priorities - 1);
 		return;
 	}
 	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
-		/* this rank has said that it does not have it, and all others know that */
+		/* this rank has said in VIEW that it lacks this result, and all others rely on that */
 		l->payload_left = f->payload_len;
 		l->skip = true;
 		return;
 	}
 	if (l->state != LINK_RUNNING || s->head == s->sent) {
-		link_violation(l, now_ms,
-			       "the result of chunk %u of operation %llu came before its contribution was sent",
-			       f->chunk, (unsigned long long)f->seq);
+		link_violation(
+		    l, now_ms,
+		    "it sent the result of chunk %u of operation %llu before this rank sent its contribution", f->chunk,
+		    (unsigned long long)f->seq);
 		return;
 	}
 	want = &s->ring[s->head & s->mask];
@@ -285,7 +299,7 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	}
 }
 
-/* Where the result of a chunk, complete now, is kept for others; what is not lent is copied between there and the
+/* Returns where the complete result of a chunk is retained. A result that is not lent is copied between there and the
  * operation's memory. */
 static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
@@ -301,7 +315,7 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 	return memcpy(retain_reserve(r, f->head.priority, f->position), at, f->head.payload_len);
 }
 
-/* The result stands in the caller's memory, and where others may ask for it. */
+/* Passes a complete result on: to the caller's memory and to the retained results. */
 static void link_take_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct exchange *x = l->x;
@@ -341,7 +355,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 		exchange_op_done(l->x, op);
 }
 
-/* FETCH: another rank lacks a result that this one said it has. */
+/* FETCH: another rank lacks a result that this rank said it has. Queues it as KEPT. */
 static void link_answer_fetch(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
@@ -351,7 +365,7 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	struct outgoing *a;
 
 	if (l->state != LINK_RUNNING || l->view != l->x->view_number)
-		return; /* asked in a view that is over */
+		return; /* it belongs to an earlier view */
 	for (uint32_t at = s->head; at != s->sent && !k; at++) {
 		const struct outgoing *had = &s->ring[at & s->mask];
 
@@ -359,7 +373,8 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 			k = retain_own(&l->x->retain, f->priority, had->position);
 	}
 	if (!k || to->tail - to->head > to->mask) {
-		link_violation(l, now_ms, "it asks for the result of chunk %u of operation %llu, which was not offered",
+		link_violation(l, now_ms,
+			       "it asks for the result of chunk %u of operation %llu, which this rank did not offer",
 			       f->chunk, (unsigned long long)f->seq);
 		return;
 	}
@@ -405,15 +420,15 @@ static void link_header_complete(struct link *l, uint64_t now_ms)
 	if (l->frame.type == FRAME_RESULT) {
 		link_begin_result(l, now_ms);
 	} else if (l->frame.payload_len > sizeof l->control_in) {
-		/* DATA and KEPT may have that much, which no reducer sends */
-		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+		/* only DATA and KEPT may be this long, and no reducer sends them */
+		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(l->frame.type), l->frame.payload_len);
 	} else {
 		l->payload = l->control_in;
 		l->payload_left = l->frame.payload_len;
 	}
 	if (l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING)
-		return; /* a violation ended it */
+		return; /* a violation has ended it */
 	if (l->payload_left == 0)
 		link_frame_complete(l, now_ms);
 }
