@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory of clients. The happy path is: ALLOC -> the driver makes it -> ALLOCED -> operations refer to it ->
- * FREE. Failure modes: over the limit or out of memory (ALLOCED says so), the client goes while its memory is being
- * made or is in use (it stays until the driver or the last operation has let go of it). */
-#include "agent/local/priv.h"
+/* Shared memory of clients. The happy path: ALLOC -> the driver makes it -> ALLOCED -> operations refer to it -> FREE.
+ * Failure modes: over the limit or out of memory (ALLOCED says so); the client leaves while its memory is being made or
+ * is in use (it stays until the driver or the last operation releases it). */
+#include "agent/local/buffer.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -38,7 +38,7 @@ static int local_buffer_free_id(struct local_client *c, uint32_t *ret, struct rs
 	while (id < c->buffers_n && c->buffers[id])
 		id++;
 	if (id == LOCAL_BUFFERS_MAX)
-		return rs_fail(e, RS_EREFUSED, "this process already has %d shared buffers, which is the most",
+		return rs_fail(e, RS_EREFUSED, "this process already has %d shared buffers, the limit",
 			       LOCAL_BUFFERS_MAX);
 	if (id == c->buffers_n) {
 		n = c->buffers_n ? 2 * c->buffers_n : 16;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients and time. */
-#include "agent/local/priv.h"
+/* The hub: messages of clients, timeouts, and its end. */
+#include "agent/local/buffer.h"
+#include "agent/local/job.h"
+#include "agent/local/progress.h"
+#include "agent/local/submit.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	LINES_PER_S = 5,      /* of the log, for each event that any client can cause */
-	JOB_LINES_PER_S = 50, /* and for jobs, of which there can be some in good order */
+	LINES_PER_S = 5,      /* log lines for each event that a client can cause */
+	JOB_LINES_PER_S = 50, /* log lines for jobs; many of them may be normal */
 };
 
 int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, struct rs_err *e)
@@ -48,8 +51,9 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 	if (h->draining)
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
 	h->now_ms = now_ms;
-	if (h->clients_n >= LOCAL_CLIENTS_MAX && !local_hub_make_room(h, "the agent serves no more clients"))
-		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, which is the most", h->host,
+	if (h->clients_n >= LOCAL_CLIENTS_MAX &&
+	    !local_hub_make_room(h, "the agent serves its maximum number of clients"))
+		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, the limit", h->host,
 			       h->clients_n);
 	c = calloc(1, sizeof *c);
 	if (!c)
@@ -66,36 +70,7 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 	return RS_OK;
 }
 
-static void local_client_unlink(struct local_client *c)
-{
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
-	else if (c->state == CLIENT_NEW)
-		c->hub->unjoined_end = c->at;
-}
-
-void local_client_set_state(struct local_client *c, int state)
-{
-	struct local_hub *h = c->hub;
-
-	if (c->state == CLIENT_NEW) {
-		local_client_unlink(c);
-		c->next = h->clients;
-		c->at = &h->clients;
-		if (c->next)
-			c->next->at = &c->next;
-		h->clients = c;
-	}
-	c->state = state;
-}
-
-bool local_may_log(struct local_hub *h, enum local_limited which)
-{
-	return rs_log_limit_pass(&h->limits[which], h->now_ms);
-}
-
-/* Sends it away for what it has not done, or done. */
+/* Dismisses a client: tells it why, ends its job, closes. */
 static void local_client_dismiss(struct local_client *c, const struct rs_err *why, bool retry)
 {
 	struct local_hub *h = c->hub;
@@ -104,7 +79,7 @@ static void local_client_dismiss(struct local_client *c, const struct rs_err *wh
 	if (local_may_log(h, LOCAL_LIMITED_DROPPED))
 		rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
 	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
-	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
+	local_client_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
 	if (c->state == CLIENT_JOINED) {
 		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
 		local_job_lost(c, how.msg);
@@ -119,7 +94,7 @@ bool local_hub_make_room(struct local_hub *h, const char *why)
 
 	if (!h->unjoined)
 		return false;
-	rs_fail(&e, RS_EREFUSED, "no HELLO has come yet and %s: the place goes to a newer one", why);
+	rs_fail(&e, RS_EREFUSED, "it has not sent HELLO and %s: a newer connection takes its place", why);
 	local_client_dismiss(h->unjoined, &e, true);
 	return true;
 }
@@ -129,18 +104,7 @@ void *local_client_user(const struct local_client *c)
 	return c->user;
 }
 
-void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry)
-{
-	union local_message m;
-
-	local_init(&m, type);
-	m.failure.code = err->code;
-	m.failure.retry = retry;
-	local_put_text(m.failure.message, err->msg);
-	c->hub->ports.send(c->hub->ctx, c, &m, -1);
-}
-
-void local_client_violation(struct local_client *c, const struct rs_err *why)
+static void local_client_violation(struct local_client *c, const struct rs_err *why)
 {
 	local_client_dismiss(c, why, false);
 }
@@ -182,9 +146,9 @@ static int local_client_on_message(struct local_client *c, union local_message *
 	case LOCAL_STATS:
 		local_client_send_counters(c);
 		return RS_OK;
-	case LOCAL_PONG: /* that it came is all it says */
+	case LOCAL_PONG: /* its arrival is all that it says */
 		return RS_OK;
-	default: /* GOODBYE: local_check lets nothing else pass */
+	default: /* GOODBYE: local_check passes no other type */
 		local_job_goodbye(c);
 		local_client_set_state(c, CLIENT_LEAVING);
 		c->hub->ports.drop(c->hub->ctx, c);
@@ -216,7 +180,7 @@ void local_client_lost(struct local_client *c, const char *how)
 	free(c);
 }
 
-/* The gathering took too long: says who is missing. */
+/* Not all local ranks have joined in time: ends the job and names those that are missing. */
 static void local_hub_gathering_late(struct local_job *j)
 {
 	char missing[256] = "";
@@ -234,7 +198,7 @@ static void local_hub_gathering_late(struct local_job *j)
 		n++;
 	}
 	rs_fail(&e, RS_ETIMEOUT,
-		"%u of %u local ranks of job %s did not come to the agent on %s in time: local rank%s %s", n,
+		"%u of %u local ranks of job %s did not connect to the agent on %s in time: local rank%s %s", n,
 		j->members_n, j->name, j->hub->host, n == 1 ? "" : "s", missing);
 	local_job_fail(j, &e);
 }
@@ -247,20 +211,7 @@ static void local_hub_stop_job(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-void local_client_start_pings(struct local_client *c, uint32_t detect_ms, uint64_t now_ms)
-{
-	uint32_t own_ms = c->hub->cfg->timeouts.detect_ms;
-
-	if (!detect_ms || detect_ms > own_ms)
-		detect_ms = own_ms;
-	if (detect_ms < LOCAL_DETECT_MIN_MS)
-		detect_ms = LOCAL_DETECT_MIN_MS;
-	c->ping_interval_ms = detect_ms / LOCAL_PINGS_PER_DETECT;
-	c->next_ping_ms = now_ms + c->ping_interval_ms;
-	c->unanswered = 0;
-}
-
-/* Its process stands still: not even the library's own thread answers. */
+/* The process is stopped: not even the library's own thread answers. */
 static void local_client_silent(struct local_client *c)
 {
 	struct local_hub *h = c->hub;
@@ -271,18 +222,19 @@ static void local_client_silent(struct local_client *c)
 		 (double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
 	rs_fail(&e, RS_EPEER, "the agent on %s dropped this process, which %s", h->host, how);
 	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
-	local_send_failure(c, LOCAL_ABORT, &e, false); /* should it go on some day */
+	local_client_send_failure(c, LOCAL_ABORT, &e, false); /* read if the process ever continues */
 	local_job_lost(c, how);
 	local_client_set_state(c, CLIENT_LEAVING);
 	h->ports.drop(h->ctx, c);
 }
 
-/* Counts in its own PINGs rather than in time, so that an agent which stood still itself does not blame others. */
+/* Sends the next PING, or finds the client silent. Counts PINGs and not time, so that an agent that was stopped itself
+ * does not blame others. */
 static void local_client_ping(struct local_client *c, uint64_t now_ms)
 {
 	union local_message m;
 
-	if (c->job->state == JOB_FAILED) { /* it was told, and does not listen any more */
+	if (c->job->state == JOB_FAILED) { /* it has got ABORT and does not read any more */
 		c->next_ping_ms = UINT64_MAX;
 		return;
 	}

@@ -1,35 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs: who has come, and what becomes of the job. hub.h tells the states' story. */
-#include "agent/local/priv.h"
+/* Jobs: which clients belong to them, and their life. hub.h describes the states. */
+#include "agent/local/job.h"
+#include "agent/local/op_state.h"
+#include "agent/local/progress.h"
+#include "agent/local/submit.h"
+#include "agent/local/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *local_job_rank_text(const struct local_job *j, unsigned local_rank, char buf[LOCAL_RANK_TEXT])
-{
-	const struct local_hello *hello = &j->members[local_rank].hello;
-
-	snprintf(buf, LOCAL_RANK_TEXT, "rank %u (pid %u on %s)", hello->rank, hello->pid, j->hub->host);
-	return buf;
-}
-
-const char *local_job_ranks_text(const struct local_job *j, char buf[LOCAL_RANK_TEXT])
-{
-	unsigned low = UINT32_MAX, high = 0;
-
-	for (unsigned i = 0; i < j->members_n; i++) {
-		low = j->members[i].hello.rank < low ? j->members[i].hello.rank : low;
-		high = j->members[i].hello.rank > high ? j->members[i].hello.rank : high;
-	}
-	if (low == high)
-		snprintf(buf, LOCAL_RANK_TEXT, "process %u on %s", low, j->hub->host);
-	else
-		snprintf(buf, LOCAL_RANK_TEXT, "processes %u-%u on %s", low, high, j->hub->host);
-	return buf;
-}
 
 static void local_job_free(struct local_job *j)
 {
@@ -54,7 +35,7 @@ static void local_job_free(struct local_job *j)
 	free(j);
 }
 
-/* May free j. */
+/* Frees the job if it has ended. j may be invalid afterwards. */
 static void local_job_free_if_over(struct local_job *j)
 {
 	if (j->clients_n == 0 && !j->engine && (j->state == JOB_GATHERING || j->state >= JOB_ENDING))
@@ -68,7 +49,7 @@ static void local_job_free_engine(struct local_job *j)
 	j->hub->ports.engine_free(j->hub->ctx, j->engine, j);
 }
 
-/* The clients' memory is theirs again: tells them. */
+/* The engine does not touch the clients' memory any more: sends ABORT to the clients. */
 static void local_job_finish_failing(struct local_job *j)
 {
 	assert(j->running == 0);
@@ -79,7 +60,7 @@ static void local_job_finish_failing(struct local_job *j)
 		       rs_kv_u("generation", j->generation), rs_kv_s("reason", j->err.msg));
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)
-			local_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
+			local_client_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
 	if (j->engine)
 		local_job_free_engine(j);
 }
@@ -146,13 +127,14 @@ err:
 	return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
 }
 
-/* What a process may say of itself whatever others say. */
+/* Checks a HELLO by itself. */
 static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	if (m->job[0] == 0 || m->job[strspn(m->job, letters)])
-		return rs_fail(e, RS_EINVAL, "'%s' is no job name, expected letters, digits, '.', '_' and '-'", m->job);
+		return rs_fail(e, RS_EINVAL, "'%s' is not a job name, expected letters, digits, '.', '_' and '-'",
+			       m->job);
 	if (m->world_size == 0 || m->world_size > RS_WORLD_MAX || m->rank >= m->world_size)
 		return rs_fail(e, RS_EINVAL, "rank %u of a world of %u, expected a rank below a world size of 1 to %d",
 			       m->rank, m->world_size, RS_WORLD_MAX);
@@ -162,8 +144,8 @@ static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 		    "local rank %u of %u local ranks, expected a local rank below a local world size of 1 to %d",
 		    m->local_rank, m->local_world_size, LOCAL_CLIENTS_MAX);
 	if (m->nodes == 0 || m->node_rank >= m->nodes)
-		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below that of nodes", m->node_rank,
-			       m->nodes);
+		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below the number of nodes",
+			       m->node_rank, m->nodes);
 	if (m->nodes == 1 ? m->local_world_size != m->world_size
 			  : (uint64_t)m->local_world_size + m->nodes - 1 > m->world_size)
 		return rs_fail(e, RS_EINVAL,
@@ -173,7 +155,7 @@ static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The processes of one job on one node must tell the same story. */
+/* Checks a HELLO against those of the job's other local ranks. */
 static int local_job_check_same(const struct local_job *j, const struct local_hello *m, struct rs_err *e)
 {
 	const struct {
@@ -196,7 +178,7 @@ static int local_job_check_same(const struct local_job *j, const struct local_he
 			memcpy(&mine, (const char *)m + fields[f].at, sizeof mine);
 			memcpy(&theirs, (const char *)other + fields[f].at, sizeof theirs);
 			if (mine != theirs)
-				return rs_fail(e, RS_EMISMATCH, "rank %u (pid %u) of job %s says %s %u, %s says %u",
+				return rs_fail(e, RS_EMISMATCH, "rank %u (pid %u) of job %s has %s %u, %s has %u",
 					       m->rank, m->pid, j->name, fields[f].what, mine,
 					       local_job_rank_text(j, i, who), theirs);
 		}
@@ -208,7 +190,7 @@ static int local_job_check_same(const struct local_job *j, const struct local_he
 	return RS_OK;
 }
 
-/* Finds or makes the job of a HELLO; ends those of older generations. */
+/* Finds or creates the job of a HELLO; ends those of older generations. */
 static int local_job_find_or_new(struct local_hub *h, const struct local_hello *m, uint64_t now_ms,
 				 struct local_job **ret, bool *ret_retry, struct rs_err *e)
 {
@@ -227,8 +209,8 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 		*ret_retry = j->state >= JOB_ENDING;
 		return rs_fail(e, RS_EREFUSED,
 			       *ret_retry
-				   ? "generation %u of job %s has ended on %s, but not all its processes have left"
-				   : "generation %u of job %s is complete on %s and runs",
+				   ? "generation %u of job %s has ended on %s, but not all of its processes have left"
+				   : "generation %u of job %s is already running on %s with all local ranks",
 			       m->generation, m->job, h->host);
 	}
 	if (j) {
@@ -236,7 +218,7 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 		return local_job_check_same(j, m, e);
 	}
 	if (local_job_new(&j, h, m, now_ms, e)) {
-		*ret_retry = true; /* other jobs end, and memory comes back */
+		*ret_retry = true; /* other jobs will end and free memory */
 		return e->code;
 	}
 	*ret = j;
@@ -288,7 +270,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	if (local_job_check_hello(hello, &e) || local_job_find_or_new(h, hello, now_ms, &j, &retry, &e)) {
 		if (local_may_log(h, LOCAL_LIMITED_REFUSED))
 			rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
-		local_send_failure(c, LOCAL_REFUSED, &e, retry);
+		local_client_send_failure(c, LOCAL_REFUSED, &e, retry);
 		local_client_set_state(c, CLIENT_LEAVING);
 		h->ports.drop(h->ctx, c);
 		return;

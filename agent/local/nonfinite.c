@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a node's local ranks sent NaN or infinity. One rank's bytes are looked at as they are. Of several the sum is
- * looked at, which has something of every NaN and infinity in it, and only when it is not finite the ranks' own
- * elements. What the sum does not keep is looked at before it is made: the first rank's bytes where the sum takes their
- * place, and of a maximum or minimum all ranks' bytes, since -infinity is in no maximum. */
-#include "agent/local/priv.h"
+/* Finds which of a node's local ranks sent NaN or infinity. With one local rank its bytes are checked as they are. With
+ * several, the sum is checked, since every NaN and infinity shows in it, and the ranks' own elements only if the sum is
+ * not finite. What the sum does not show is checked before it is made: the first rank's bytes if the sum overwrites
+ * them, and for a maximum or minimum all ranks' bytes, since a maximum hides -infinity. */
+#include "agent/local/nonfinite.h"
+#include "agent/local/hub_state.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -44,7 +46,7 @@ static int local_nonfinite_fail(const struct local_op *op, unsigned local_rank, 
 	return nonfinite_fail(e, did, f, &op->x);
 }
 
-/* Every local rank's element is finite, the sum is not. */
+/* Every local rank's element is finite, but the sum is not. */
 static int local_nonfinite_fail_all(const struct local_op *op, const struct nonfinite *f, struct rs_err *e)
 {
 	char who[LOCAL_RANK_TEXT], did[LOCAL_RANK_TEXT + 64];
@@ -66,7 +68,7 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 	if (!local_nonfinite_in_result(x->op) ||
 	    !nonfinite_find(&in_sum, k, x->wide ? (unsigned)RS_FLOAT32 : x->dtype, at, first, n))
 		return RS_OK;
-	/* of the first rank only the sum may be left, but then it was looked at before */
+	/* the first rank's element may be overwritten by the sum, but then it was checked before */
 	for (unsigned i = local_nonfinite_bytes(&op->part[0], x->dtype, first) == at ? 1 : 0; i < op->job->members_n;
 	     i++)
 		if (nonfinite_find(&own, k, x->dtype, local_nonfinite_bytes(&op->part[i], x->dtype, in_sum.element),
@@ -75,7 +77,7 @@ static int local_nonfinite_inspect_sum(struct exchange_op *x, const void *at, ui
 	return local_nonfinite_fail_all(op, &in_sum, e);
 }
 
-/* The bytes of one local rank: of the only one, or of a broadcast's root. */
+/* Checks the bytes of one local rank: of the only one, or of a broadcast's root. */
 static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, uint64_t first, uint32_t n,
 				       struct rs_err *e)
 {
@@ -84,7 +86,8 @@ static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, ui
 
 	if (!nonfinite_find(&f, op->job->hub->kernels, x->dtype, at, first, n))
 		return RS_OK;
-	return local_nonfinite_fail(op, x->op == FRAME_OP_BROADCAST ? local_op_root(op) : 0, &f, e);
+	return local_nonfinite_fail(op, x->op == FRAME_OP_BROADCAST ? local_job_find_rank(op->job, op->spec.root) : 0,
+				    &f, e);
 }
 
 void local_op_detect_nonfinite(struct local_op *op)

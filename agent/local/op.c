@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation of a node's local ranks: what they must agree on, and the sum that makes one contribution of theirs.
+/* One operation of a node's local ranks: what they must agree on, and the sum that is their one contribution.
  *
- * With one local rank the exchange works on the client's memory directly. With several, a chunk's local sum is made
- * just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other ranks when
- * it is there (landed). The sum is made where the first local rank's result will stand: a chunk's inputs are read for
- * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
- * (a stage), since their partial sums stay float32 until the reducer rounds. It has no more elements than the smallest
- * ring: bytes are not there before results of those that many elements earlier have landed. So what local ranks say of
- * their operations cannot make the agent take more memory than twice what they share with it.
+ * With one local rank the exchange works on the client's memory directly. With several, the local sum of a chunk is
+ * made just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other local
+ * ranks when it arrives (landed). The sum is made where the first local rank's result will be: fill reads a chunk's
+ * inputs for the last time, and its result cannot arrive earlier. Only float16 and bfloat16 need memory of their own (a
+ * stage), since their partial sums stay float32 until the reducer rounds. A stage has at most as many elements as the
+ * smallest ring: bytes are not filled before results of that many earlier elements have landed. So local ranks cannot
+ * make the agent use more memory than twice what they share with it.
  *
- * Without other nodes (solo) that sum is all there is: it is divided and rounded here as reducers would do it (finish),
- * with one local rank too, and a stage need hold no more than a chunk. */
-#include "agent/local/priv.h"
+ * Without other nodes (single_worker) the local sum is the result: it is divided and rounded here as reducers would do
+ * it (finish), also with one local rank, and a stage needs to hold only one chunk. */
+#include "agent/local/op.h"
+#include "agent/local/buffer.h"
+#include "agent/local/hub_state.h"
+#include "agent/local/nonfinite.h"
+#include "agent/local/progress.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
@@ -19,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The engine hands out the exchange_op that it was given. */
+/* Returns the operation of the exchange_op that the engine was given. */
 static struct local_op *local_op_from(struct exchange_op *x)
 {
 	_Static_assert(offsetof(struct local_op, x) == 0, "x is first");
@@ -59,19 +64,19 @@ static void local_op_on_landed(struct exchange_op *x, uint64_t first, uint32_t n
 {
 	struct local_op *op = local_op_from(x);
 
-	if (!x->root) /* whose node has had them from fill */
+	if (!x->root) /* the root's node has the data from fill */
 		local_op_copy_to_others(op, x->recv, first, n);
 	if (op->ring)
 		local_op_landed(op, first);
 }
 
-/* The root's node: no result comes, the data is here. */
+/* On the root's node: no result arrives, the data is here. */
 static void local_op_fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	local_op_copy_to_others(local_op_from(x), x->recv, first, n);
 }
 
-/* Without other nodes: what the reducers would make of the sum. */
+/* Without other nodes: computes what the reducers would make of the sum. */
 static void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
 	struct local_op *op = local_op_from(x);
@@ -133,29 +138,6 @@ void local_op_free(struct local_op *op)
 	op->job->idle = op;
 }
 
-/* What a rank submitted, as the sentence for ranks that disagree needs it. */
-static struct operation local_op_operation(const struct local_submit *s, unsigned priority)
-{
-	return (struct operation){
-	    .seq = s->seq,
-	    .count = s->count,
-	    .op = s->op,
-	    .dtype = s->dtype,
-	    .tensors = s->tensors,
-	    .root = s->root,
-	    .priority = priority,
-	    .name_hash = s->name_hash,
-	    .name = s->name,
-	};
-}
-
-void local_op_describe(char *buf, size_t size, const struct local_submit *s)
-{
-	struct operation o = local_op_operation(s, 0);
-
-	operation_describe(buf, size, &o);
-}
-
 static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
 {
 	return exchange_priority(op->job->hub->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
@@ -177,12 +159,12 @@ static bool local_op_is_summed(const struct local_op *op)
 	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
 }
 
-/* Bytes that partial sums take as a ring; 0 where all of them must be there at a time. */
+/* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
 static uint64_t local_op_stage_ring(const struct local_op *op)
 {
 	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
 
-	if (op->job->single_worker) /* a chunk is done before the next one begins */
+	if (op->job->single_worker) /* a chunk is done before the next one starts */
 		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
 	return elems < op->spec.count ? elems * sizeof(float) : 0;
 }
@@ -192,15 +174,6 @@ size_t local_op_stage(const struct local_op *op)
 	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.dtype))
 		return 0;
 	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.count * sizeof(float);
-}
-
-unsigned local_op_root(const struct local_op *op)
-{
-	unsigned i = 0;
-
-	while (i < op->job->members_n && op->job->members[i].hello.rank != op->spec.root)
-		i++;
-	return i;
 }
 
 void local_op_prepare(struct local_op *op)
@@ -225,7 +198,7 @@ void local_op_prepare(struct local_op *op)
 	if (op->ring || op->job->members_n > 1)
 		x->landed = local_op_on_landed;
 	if (x->op == FRAME_OP_BROADCAST) {
-		root = local_op_root(op);
+		root = local_job_find_rank(op->job, op->spec.root);
 		x->root = root < op->job->members_n;
 		x->recv = op->part[x->root ? root : 0].to;
 		x->send = x->recv;

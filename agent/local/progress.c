@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations whose bytes come and go while they run. The happy path of one is: a local rank's SUBMIT says that not all
- * of send is there yet -> all local ranks have started it and the engine has it -> FILLED after FILLED, each of which
- * lets the engine send what all local ranks have given by now -> results land, LANDED tells those who want to know up
- * to where -> DONE. Failure modes: a FILLED that cannot be (its client is dropped), a local rank that leaves or is too
+/* Operations whose input arrives, and whose results leave, while they run. The happy path: a local rank's SUBMIT says
+ * that not all of send has been written -> all local ranks have started the operation and the engine has it -> each
+ * FILLED lets the engine send what all local ranks have written so far -> results land, and LANDED tells clients with a
+ * ring how far -> DONE. Failure modes: an invalid FILLED (its client is dropped); a local rank that leaves or is too
  * late with the rest (the job ends and names it). */
-#include "agent/local/priv.h"
+#include "agent/local/progress.h"
+#include "agent/local/client.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -17,13 +19,14 @@ static uint64_t local_op_round_up(uint64_t n, uint64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* Bytes of the smallest piece of which a prefix is counted. Chunks have whole elements of every size. */
+/* Returns the bytes of the smallest piece in which landed chunks are counted. Chunks have whole elements of every
+ * size. */
 static uint64_t local_op_piece_min(const struct rs_config *cfg)
 {
 	return local_op_round_up(LOCAL_PIECE_MIN, cfg->sharding.chunk_bytes);
 }
 
-/* What can be on its way on all links, and some pieces to copy meanwhile. */
+/* What can be in flight on all links, and some pieces to copy meanwhile. */
 uint64_t local_ring_bytes(const struct rs_config *cfg)
 {
 	uint64_t lanes = 0;
@@ -60,8 +63,8 @@ static uint64_t local_op_filled_by_all(const struct local_op *op)
 	return least;
 }
 
-/* How far a side may have filled its ring: behind what has landed, or, where the engine has not begun, from the start.
- */
+/* Returns how far a local rank may have filled its ring: behind what has landed; if the engine has not started, from
+ * the beginning. */
 static uint64_t local_op_max_filled(const struct local_op *op, const struct local_part *side)
 {
 	uint64_t n = side->ring / rs_dtype_size(op->spec.dtype);
@@ -79,7 +82,7 @@ void local_op_track_input(struct local_op *op)
 	atomic_init(&op->ready, ready);
 	if (ready == op->spec.count)
 		return;
-	op->since_ms = j->hub->now_ms; /* from here on it is late with the bytes, not with the start */
+	op->since_ms = j->hub->now_ms; /* from here on it waits for bytes, not for the start */
 	op->x.ready = &op->ready;
 	op->filling = true;
 	op->next_filling = NULL;
@@ -102,7 +105,7 @@ void local_op_untrack_input(struct local_op *op)
 		j->filling_end = op->filling_at;
 }
 
-/* The operation that seq names, if it waits for bytes; all of seq >= matched wait for local ranks. */
+/* Returns the operation of this seq if it waits for bytes. All with seq >= matched wait for local ranks. */
 static struct local_op *local_op_find_input(const struct local_job *j, uint64_t seq)
 {
 	struct local_op *op = j->filling;
@@ -128,7 +131,7 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 		return rs_fail(e, RS_EPROTO, "FILLED of operation %" PRIu64 ", which it has not started", f->seq);
 	op = local_op_find_input(j, f->seq);
 	if (!op)
-		return RS_OK; /* it has failed, and the client has not read so yet */
+		return RS_OK; /* it has failed, and the client has not read that yet */
 	side = &op->part[c->local_rank];
 	if (f->count <= side->filled || f->count > local_op_max_filled(op, side))
 		return rs_fail(e, RS_EPROTO,
@@ -141,7 +144,7 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 		return RS_OK;
 	if (ready == op->spec.count)
 		local_op_untrack_input(op);
-	/* after this the engine may end the operation; its note is taken later, on this thread */
+	/* after this the engine may end the operation; its event is handled later, on this thread */
 	atomic_store_explicit(&op->ready, ready, memory_order_release);
 	j->hub->ports.engine_poke(j->hub->ctx, j->engine);
 	return RS_OK;
@@ -165,7 +168,7 @@ bool local_job_check_input_left(struct local_job *j)
 	return false;
 }
 
-/* The first local rank that could give more; members_n when all wait for results. */
+/* Returns the first local rank that could provide more; members_n: all wait for results. */
 static unsigned local_op_lagging_rank(const struct local_op *op)
 {
 	unsigned i = 0;
@@ -197,7 +200,7 @@ void local_job_input_late(struct local_job *j, const struct local_op *op)
 	local_job_fail(j, &e);
 }
 
-/* Chunks of piece i; 0 behind the last. */
+/* Returns the number of chunks of piece i; 0 after the last piece. */
 static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 {
 	uint32_t chunk = op->job->hub->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(op->spec.dtype);
@@ -215,7 +218,7 @@ void local_op_pieces(struct local_op *op)
 	unsigned size = (unsigned)rs_dtype_size(op->spec.dtype);
 	uint64_t chunk = cfg->sharding.chunk_bytes;
 
-	/* so that a ring has half as many pieces as are counted at a time, or fewer, and four at the least */
+	/* so that a ring has at most half as many pieces as are counted at a time, and at least four */
 	op->piece = local_op_round_up(op->ring / (LOCAL_PIECES / 2), chunk);
 	if (op->piece < local_op_piece_min(cfg))
 		op->piece = local_op_piece_min(cfg);
@@ -226,7 +229,7 @@ void local_op_pieces(struct local_op *op)
 	op->progress.owner = op;
 }
 
-/* Tells all clients that have a ring, now by their counters, and soon by LANDED. */
+/* Publishes progress to all clients with a ring: now in their counters, and soon by LANDED. */
 static void local_op_publish_landed(struct local_op *op, uint64_t landed)
 {
 	struct local_hub *h = op->job->hub;
@@ -251,7 +254,7 @@ void local_op_landed(struct local_op *op, uint64_t first)
 	if (i == op->pieces_landed)
 		return;
 	op->pieces_landed = i;
-	if (i * op->piece < op->spec.count) /* DONE says the rest */
+	if (i * op->piece < op->spec.count) /* DONE covers the rest */
 		local_op_publish_landed(op, i * op->piece);
 }
 
@@ -260,7 +263,7 @@ void local_op_send_landed(struct local_op *op)
 	struct local_job *j = op->job;
 	union local_message m;
 
-	atomic_store(&op->event_posted, false); /* first: what lands from here on has a note of its own */
+	atomic_store(&op->event_posted, false); /* first: what lands from here on posts an event of its own */
 	local_init(&m, LOCAL_LANDED);
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (op->part[i].landed && j->members[i].client)

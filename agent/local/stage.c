@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local/priv.h"
+#include "agent/local/stage.h"
+#include "agent/local/hub_state.h"
 
 #include <assert.h>
 #include <string.h>
@@ -34,7 +35,7 @@ static void *local_stage_pop(struct local_stages *s, unsigned c)
 	return p;
 }
 
-/* Returns idle stages until there is room for `bytes` more. */
+/* Frees idle stages until there is room for `bytes` more bytes. */
 static void local_stage_trim(struct local_stages *s, size_t bytes, const struct local_hub *h)
 {
 	for (unsigned c = LOCAL_STAGE_CLASSES; c-- > 0;)

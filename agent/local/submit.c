@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matching of local ranks' operations. The happy path of one is: first SUBMIT makes it -> every local rank's SUBMIT
- * joins it -> matched, in the order of seq -> (a stage is there) the engine runs it -> DONE to all. Failure modes: a
- * SUBMIT that cannot be (its client is dropped, which ends the job), one that differs from the first (the job ends and
- * names both), the engine refuses or fails. */
-#include "agent/local/priv.h"
+/* Matching the operations of local ranks. The happy path: the first SUBMIT makes the operation -> every local rank's
+ * SUBMIT joins it -> matched, in the order of seq -> (a stage is available) the engine runs it -> DONE to all. Failure
+ * modes: an invalid SUBMIT (its client is dropped, which ends the job); one that differs from the first (the job ends
+ * and names both ranks); the engine refuses or fails. */
+#include "agent/local/submit.h"
+#include "agent/local/buffer.h"
+#include "agent/local/op.h"
+#include "agent/local/progress.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -36,7 +40,7 @@ static bool local_submit_overlap(const struct local_submit *s, uint64_t send_byt
 	return s->send_buffer == s->recv_buffer && a != b && a < b + recv_bytes && b < a + send_bytes;
 }
 
-/* The counter that the client reads, in the buffer of recv. */
+/* Finds the counter that the client reads, in the buffer of recv. */
 static int local_submit_find_counter(const struct local_submit *s, struct local_part *side, struct rs_err *e)
 {
 	if (s->landed_offset % sizeof(uint64_t) || side->recv->bytes - sizeof(uint64_t) < s->landed_offset)
@@ -47,7 +51,7 @@ static int local_submit_find_counter(const struct local_submit *s, struct local_
 	return RS_OK;
 }
 
-/* Looks at a SUBMIT's places, where both buffers are known. */
+/* Checks the memory of a SUBMIT whose buffers are both found. */
 static int local_submit_check_memory(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes,
 				     struct local_part *side, struct rs_err *e)
 {
@@ -62,7 +66,7 @@ static int local_submit_check_memory(const struct local_submit *s, uint64_t send
 	return s->ring ? local_submit_find_counter(s, side, e) : RS_OK;
 }
 
-/* Finds the memory of one side. Either both references are taken or none. */
+/* Finds the memory of one local rank's part. Either both references are taken or none. */
 static int local_submit_find_memory(struct local_client *c, const struct local_submit *s, struct local_part *ret,
 				    struct rs_err *e)
 {
@@ -103,8 +107,8 @@ put_send:
 	return rc;
 }
 
-/* Moves the oldest operation to the queue when all are in. The ring stays contiguous since every local rank joins in
- * the order of seq. */
+/* Moves the oldest operation to the queue when all local ranks have started it. The ring stays contiguous since every
+ * local rank joins in the order of seq. */
 static void local_job_match(struct local_job *j)
 {
 	struct local_op *op = j->ring[j->matched % j->hub->ops];
@@ -185,7 +189,8 @@ void local_job_check_left(struct local_job *j)
 	}
 }
 
-/* What has waited for local ranks longest: for bytes, or, not matched yet, for a start. NULL: there is nothing. */
+/* Returns the operation that has waited longest for local ranks: for bytes or, not matched yet, for its start. NULL:
+ * none. */
 static const struct local_op *local_job_oldest_waiting(const struct local_job *j)
 {
 	const struct local_op *owed = local_job_lagging_op(j);
@@ -226,7 +231,7 @@ void local_job_op_late(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-/* One operation is over, for all its local ranks. */
+/* Ends an operation for all its local ranks. */
 static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 {
 	struct local_job *j = op->job;
@@ -238,8 +243,7 @@ static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 	m.done.code = err->code;
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
-	/* local rank 0 last: its process may be the one that serves the others, and may end when it has its last result
-	 */
+	/* local rank 0 last: its process may serve the others, and may exit after its last result */
 	for (unsigned i = j->members_n; i-- > 0;) {
 		j->members[i].in_flight--;
 		if (j->members[i].client)
@@ -248,7 +252,7 @@ static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 	local_op_free(op);
 }
 
-/* Returns the operation's stage, or false when it has to wait for one. */
+/* Takes the operation's stage. *ret_wait: it must wait for one. */
 static int local_submit_take_stage(struct local_op *op, bool *ret_wait, struct rs_err *e)
 {
 	struct local_job *j = op->job;
@@ -286,7 +290,7 @@ void local_job_start_ops(struct local_job *j)
 		}
 		if (!rc) {
 			j->running++;
-		} else if (rc == RS_EINVAL) { /* as all nodes find, so all stay in step */
+		} else if (rc == RS_EINVAL) { /* all nodes find the same, so all stay in step */
 			local_job_send_done(op, &e);
 		} else {
 			local_op_free(op);

@@ -278,7 +278,7 @@ class Faults(unittest.TestCase):
             c.start_worker(0, 4, WORKER, env=env(0))
             c.agents[0].wait_text("client-joined")
             self.assertRegex(c.start_worker(1, 4, WORKER, env=env(1)).said("closed")["message"],
-                             rf"rank 1 \(pid \d+\) of job test says world size 6, rank 0 \(pid \d+ on {HOST}\) says 4")
+                             rf"rank 1 \(pid \d+\) of job test has world size 6, rank 0 \(pid \d+ on {HOST}\) has 4")
 
     def test_local_rank_taken(self):
         with self.cluster(config={"logging": {"level": "debug"}}) as c:

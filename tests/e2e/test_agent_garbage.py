@@ -405,7 +405,7 @@ class Garbage(unittest.TestCase):
         for c in held:
             kind, _, sentence = c.last_words()
             self.assertEqual(kind, local.REFUSED)
-            self.assertRegex(sentence, "no HELLO has come yet and the agent serves no more clients|no HELLO within")
+            self.assertRegex(sentence, "it has not sent HELLO and the agent serves its maximum|no HELLO within")
         refused = ""
         for rank in range(1030):
             c = self.client()
