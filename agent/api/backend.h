@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C API stands on: operations either run in an engine of this process (direct.c) or are handed to the
- * node's agent (client/client.c). reduction.c checks arguments and owns requests; a backend runs them. */
+/* A backend runs the operations of a communicator: in an engine of this process (direct.c), or by handing them to the
+ * node's agent (client/). api/ checks arguments and owns requests; a backend runs them. */
 #ifndef RS_AGENT_API_BACKEND_H
 #define RS_AGENT_API_BACKEND_H
 
@@ -13,10 +13,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* A process's place in its job, complete: reduction.c has filled in what the caller left open. */
+/* A process's place in its job, with nothing left open. */
 struct backend_options {
 	struct rs_config
-	    *cfg; /* moved into the backend when open succeeds: it releases it with rs_config_close + free */
+	    *cfg; /* on success of open it belongs to the backend, which releases it with rs_config_close and free */
 	const char *job;
 	const char *agent_path; /* client_open only */
 	unsigned rank, world_size;
@@ -26,52 +26,56 @@ struct backend_options {
 	uint32_t connect_ms;
 };
 
-/* One operation. The submitter owns it and keeps it until done was called. */
+/* One operation. The submitter owns it and keeps it until done() is called. */
 struct backend_request {
-	const void *send; /* recv for a broadcast */
+	const void *send; /* equal to recv for a broadcast */
 	void *recv;
 	uint64_t count;
 	unsigned dtype;     /* enum rs_dtype */
 	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
 	unsigned root;      /* rank, of a broadcast */
-	int priority;       /* of reduction_tensor */
-	const char *name;   /* NULL or what messages call the operation; valid for the call of submit only */
-	uint32_t tensors;   /* of the group that shares it; 0: it is no group */
-	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: it has no name */
-	/* Called exactly once per submitted request, on any thread, err NULL on success. The backend does not touch
-	 * the request afterwards. Must not block and must not call the backend. */
+	int priority;       /* as in reduction_tensor */
+	const char *name;   /* name in messages, or NULL; valid only during the call of submit */
+	uint32_t tensors;   /* number of tensors of the group that shares it; 0: it is not a group */
+	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: no name */
+	/* Called exactly once for each submitted request, on any thread; err is NULL on success. The backend does not
+	 * use the request afterwards. Must not block and must not call the backend. */
 	void (*done)(struct backend_request *req, const struct rs_err *err);
-	void *impl; /* of the backend */
+	void *impl; /* used by the backend */
 };
 
 struct backend;
 
+/* The functions of a backend. */
 struct backend_vtbl {
-	/* Any thread; the order of calls is the order of operations (callers serialize). May wait while limits.ops
-	 * operations are in flight. An error means not started: done will not be called. */
+	/* Starts an operation. The order of calls is the order of operations; callers serialize them. May wait while
+	 * limits.ops operations are in flight. After an error the operation is not started and done() is not called.
+	 * Any thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
-	/* Optional. Makes progress on the calling thread until done(of), which turns true by some request's done, or
-	 * until then (CLOCK_MONOTONIC, NULL: for ever). `soon`: that will not take long. Returns done(of); false also
-	 * where it cannot: the caller sleeps then. Any thread, also after stop, but for done. */
+	/* Optional. Runs the backend on the calling thread until done(of) or `until` (CLOCK_MONOTONIC, NULL: no limit).
+	 * done(of) becomes true when some request's done() is called. `soon`: that is expected within microseconds.
+	 * Returns done(of); also false if the backend cannot run here: the caller then sleeps. Any thread, also after
+	 * stop, but not in done(). */
 	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
 		     const struct timespec *until);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
-	/* Leaves in good order and calls done(RS_ECLOSED) for what is pending. After it only wait, free and close may
+	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests. Only wait, free and close may
 	 * follow. */
 	void (*stop)(struct backend *b);
-	/* Frees b. No thread is in wait any more. */
+	/* Frees b. No thread may be in wait. */
 	void (*close)(struct backend *b);
 };
 
-/* Embedded first in each backend's own struct. */
+/* Base of each backend's own struct; its first member. Invariant: v and priorities do not change after open. */
 struct backend {
 	const struct backend_vtbl *v;
-	unsigned priorities; /* of operations */
+	unsigned priorities; /* number of priorities */
 };
 
-/* Both return when all ranks have met, or with an error. On error opt->cfg still belongs to the caller. */
+/* Both open a backend. They return when all ranks have met, or with an error. On an error opt->cfg still belongs to the
+ * caller. */
 int direct_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
 int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
 

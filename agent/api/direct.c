@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backend with the engine in this process. The happy path is: open waits until the engine is ready, operations go to
- * the engine, which runs on the threads that wait for them, stop ends it. Failure modes are the engine's: it tells
- * open, every pending operation, and every later submit the same sentence. */
+/* The direct backend: the engine runs in this process. The happy path: open waits until the engine is ready; operations
+ * go to the engine, which runs on the threads that wait for them; stop ends it. Failure modes are the engine's: open,
+ * every pending operation, and every later submit get the same error. */
 #include "agent/api/backend.h"
 #include "agent/core/nonfinite.h"
 #include "agent/engine/engine.h"
@@ -20,23 +20,25 @@ enum {
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
 
+/* The backend. Invariants: in_flight <= cfg->limits.ops; err is valid in DIRECT_FAILED. */
 struct direct {
 	struct backend base;
-	struct rs_config *cfg; /* owned once open has succeeded */
+	struct rs_config *cfg; /* owned after open has succeeded */
 	struct rs_log log;
 	const struct rs_kernels *kernels;
 	unsigned rank;
 	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
 	struct engine *engine;
 
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* protects everything below */
 	pthread_cond_t changed;
 	enum direct_state state;
 	struct rs_err err;      /* DIRECT_FAILED */
 	unsigned in_flight;     /* <= cfg->limits.ops */
-	struct direct_op *idle; /* have ended, and are used again */
+	struct direct_op *idle; /* ended operations, to be used again */
 };
 
+/* One operation. Invariant: it is idle, or the engine has op. */
 struct direct_op {
 	struct exchange_op op;
 	struct direct *direct;
@@ -65,7 +67,7 @@ static void direct_on_failed(void *user, const struct rs_err *err)
 	direct_set_state(user, DIRECT_FAILED, err);
 }
 
-/* Waits for a place in flight. NULL without memory. */
+/* Waits until limits.ops allows another operation. NULL: out of memory. */
 static struct direct_op *direct_op_new(struct direct *d)
 {
 	struct direct_op *o;
@@ -122,7 +124,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	int rc;
 
 	if (!o)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for an operation");
+		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
 	o->direct = d;
 	o->req = req;
 	snprintf(o->name, sizeof o->name, "%s", req->name ? req->name : "");
@@ -153,7 +155,7 @@ static int direct_alloc(struct backend *b, size_t bytes, void **ret, struct rs_e
 
 	(void)b;
 	if (posix_memalign(&p, DIRECT_ALIGN, bytes ? bytes : 1))
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer of %zu bytes", bytes);
+		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
 	*ret = memset(p, 0, bytes);
 	return RS_OK;
 }
@@ -245,7 +247,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!d)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->cfg = opt->cfg;

@@ -39,7 +39,8 @@ static int group_stage_new(struct reduction_comm *c, struct group_stage *stage, 
 	return RS_OK;
 }
 
-/* An idle stage, a new one, or the next that becomes idle. One thread at a time, that which holds the order. */
+/* Returns an idle stage, a new one, or the next one that becomes idle. One thread at a time: the one that holds
+ * `order`. */
 static int group_stage_get(struct reduction_comm *c, struct group_stage **ret, struct rs_err *e)
 {
 	struct group_stages *s = &c->stages;
@@ -57,7 +58,7 @@ static int group_stage_get(struct reduction_comm *c, struct group_stage **ret, s
 		}
 		if (s->made == 0)
 			goto unlock;
-		s->limit = s->made; /* those that there are will do */
+		s->limit = s->made; /* continue with the stages that exist */
 	}
 	while (!(stage = s->idle))
 		pthread_cond_wait(&s->freed, &s->lock);
@@ -81,13 +82,13 @@ static void group_stage_put(struct group_stage *stage)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The tensors of one operation. */
+/* The tensors of one shared operation. Invariant: n and count are the number and total elements of the chain. */
 struct share {
 	struct reduction_request *last; /* chained by next, the last one first */
 	unsigned n;
 	uint64_t count;
 	uint32_t hash; /* of all names and counts */
-	int priority;  /* the highest that was given; below 0 when none was */
+	int priority;  /* the highest given; below 0: none was given */
 };
 
 static uint64_t group_bytes(const struct backend_request *b)
@@ -117,7 +118,7 @@ static void group_share_add(struct share *s, struct reduction_request *req)
 		s->priority = req->base.priority;
 }
 
-/* The tensors that go with `first`, itself included: up to the first one that does not fit. */
+/* Returns the tensors that share an operation with `first`, including it, up to the first one that does not fit. */
 static struct share group_collect(struct reduction_request *first)
 {
 	const struct backend_request *a = &first->base;
@@ -139,8 +140,8 @@ static struct share group_collect(struct reduction_request *first)
 	return s;
 }
 
-/* The end of a shared operation, on the backend's thread. The first tensor's request is done last: who waits for all
- * of them in their order sleeps once. */
+/* A shared operation has ended; on the backend's thread. The first tensor's request is completed last, so that a thread
+ * that waits for all of them in order sleeps once. */
 static void group_shared_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct group_stage *stage = (struct group_stage *)base;
@@ -159,7 +160,7 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 	}
 	group_stage_put(stage);
 	while (req) {
-		struct reduction_request *next = req->next; /* its waiter may put req */
+		struct reduction_request *next = req->next; /* its waiter may free req */
 
 		request_complete(req, err ? &e : NULL);
 		req = next;

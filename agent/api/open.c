@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a communicator: every setting comes from the caller, else the environment, else the configuration file, else
- * the default; then the backend meets the other ranks. */
+/* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
+ * file, else it is the default. Then the backend meets the other ranks. */
 #include "agent/api/comm.h"
 #include "agent/local/protocol.h"
 #include "config/launch.h"
@@ -12,13 +12,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The caller's options, completed. Strings belong to the caller, the environment or cfg. */
+/* The caller's options, completed. Strings belong to the caller, the environment or cfg. Invariant: after open_resolve
+ * all members of `to` are set. */
 struct opening {
 	reduction_options opt;
 	struct rs_launch launch;
 	struct rs_config *cfg;
 	struct backend_options to;
-	enum way { WAY_DIRECT, WAY_AGENT, WAY_NODE } way; /* WAY_NODE: local rank 0's process is the agent */
+	enum backend_kind {
+		BACKEND_DIRECT,
+		BACKEND_AGENT,
+		BACKEND_NODE
+	} kind; /* BACKEND_NODE: local rank 0's process is the agent */
 	char name[NODE_AGENT_NAME];
 };
 
@@ -29,7 +34,7 @@ static const char *open_text(const char *option, const char *variable)
 	return v && *v ? v : NULL;
 }
 
-/* Takes the option when it is set (not -1), else the variable; -1 stays when neither is. */
+/* Returns the option if it is set (not -1), else the variable; -1 if neither is set. */
 static int open_number(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
 		       struct rs_err *e)
 {
@@ -57,7 +62,7 @@ static int open_number(int64_t option, const char *what, const char *variable, i
 	return RS_OK;
 }
 
-/* Structs of older headers are shorter: what they lack stays at its default. */
+/* Structs of older headers are shorter: missing members keep their defaults. */
 static int open_copy_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
 {
 	static const reduction_options none = REDUCTION_OPTIONS_INIT;
@@ -101,15 +106,15 @@ static int open_resolve_rank(struct opening *o, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL, "the world size is %lld, at most %d is supported", (long long)world,
 			       RS_WORLD_MAX);
 	if (rank >= world)
-		return rs_fail(e, RS_EINVAL, "rank %lld is no rank of %lld: 0 to %lld were expected", (long long)rank,
-			       (long long)world, (long long)world - 1);
+		return rs_fail(e, RS_EINVAL, "rank %lld is not a rank of %lld: 0 to %lld were expected",
+			       (long long)rank, (long long)world, (long long)world - 1);
 	o->to.rank = (unsigned)rank;
 	o->to.world_size = (unsigned)world;
 	o->to.generation = (uint32_t)(generation >= 0 ? generation : l->generation >= 0 ? l->generation : 0);
 	return RS_OK;
 }
 
-/* The launcher's view of this node counts when it is about the same job. */
+/* Returns whether the launcher's information about this node is about this job. */
 static bool open_launcher_agrees(const struct opening *o)
 {
 	const struct rs_launch *l = &o->launch;
@@ -118,7 +123,7 @@ static bool open_launcher_agrees(const struct opening *o)
 	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
 }
 
-/* How many processes of the job are on this node, and the how-manieth this is; -1: unknown. */
+/* Finds the number of the job's processes on this node and the index of this one; -1: unknown. */
 static int open_find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
 {
 	int64_t world = o->to.world_size;
@@ -153,7 +158,7 @@ static int open_resolve_local(struct opening *o, struct rs_err *e)
 			       "an agent must know this process's place on its node: set LOCAL_RANK and "
 			       "LOCAL_WORLD_SIZE, or local_rank and local_world_size of reduction_options");
 	if (rank >= size)
-		return rs_fail(e, RS_EINVAL, "local rank %lld is no rank of %lld on this node", (long long)rank,
+		return rs_fail(e, RS_EINVAL, "local rank %lld is not a rank of %lld on this node", (long long)rank,
 			       (long long)size);
 	o->to.local_rank = (unsigned)rank;
 	o->to.local_world_size = (unsigned)size;
@@ -188,8 +193,9 @@ static bool open_agent_listens(const char *path)
 	return listens;
 }
 
-/* Do some nodes have several of the job's processes, and all know which? All ranks must come to the same end: what they
- * may conclude from their ranks alone, as where mpirun deals them out in turn, does not count. */
+/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to the
+ * same result: so what a rank could derive from its rank alone does not count, since mpirun may distribute ranks in
+ * turn. */
 static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
@@ -213,14 +219,14 @@ static int open_resolve_backend(struct opening *o, struct rs_err *e)
 	int rc = RS_OK;
 
 	o->to.agent_path = agent ? agent : o->cfg->agent.socket;
-	o->way = WAY_AGENT;
+	o->kind = BACKEND_AGENT;
 	if (!agent && !open_agent_listens(o->to.agent_path)) {
 		rc = open_shares_nodes(o, &shared, e);
-		o->way = shared ? WAY_NODE : WAY_DIRECT;
+		o->kind = shared ? BACKEND_NODE : BACKEND_DIRECT;
 	} else if (agent && strcmp(agent, "direct") == 0) {
-		o->way = WAY_DIRECT;
+		o->kind = BACKEND_DIRECT;
 	} else if (agent && strcmp(agent, "node") == 0) {
-		o->way = WAY_NODE;
+		o->kind = BACKEND_NODE;
 	}
 	return rc;
 }
@@ -233,7 +239,7 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 	o->to.job = job ? job : o->cfg->job.name;
 	if (strlen(o->to.job) >= RS_NAME_MAX || o->to.job[strspn(o->to.job, allowed)])
 		return rs_fail(e, RS_EINVAL,
-			       "\"%s\" is no job name: up to %d letters, digits, '.', '_' and '-' were expected",
+			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
 			       o->to.job, RS_NAME_MAX - 1);
 	return RS_OK;
 }
@@ -261,9 +267,9 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	rc = open_resolve_job(o, e);
 	if (!rc)
 		rc = open_resolve_backend(o, e);
-	if (!rc && o->way != WAY_DIRECT)
+	if (!rc && o->kind != BACKEND_DIRECT)
 		rc = open_resolve_local(o, e);
-	if (!rc && o->way == WAY_NODE) {
+	if (!rc && o->kind == BACKEND_NODE) {
 		node_agent_name(o->name, &o->to);
 		o->to.agent_path = o->name;
 	}
@@ -272,17 +278,17 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	return rc;
 }
 
-/* Local rank 0's part, before it is a client as the others are. */
+/* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
 static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
 	struct rs_config *cfg;
 	int rc;
 
-	if (o->way != WAY_NODE || o->to.local_rank != 0)
+	if (o->kind != BACKEND_NODE || o->to.local_rank != 0)
 		return RS_OK;
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
 	rc = rs_config_load(cfg, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &o->to, e);
@@ -305,7 +311,7 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
 	}
-	if (rc == RS_ETIMEOUT && o->way == WAY_NODE && o->to.local_rank != 0)
+	if (rc == RS_ETIMEOUT && o->kind == BACKEND_NODE && o->to.local_rank != 0)
 		return rs_wrap(e,
 			       "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct)");
 	return rc;
@@ -317,7 +323,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	int rc;
 
 	if (!o.cfg)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
 	rc = open_resolve(&o, opt, e);
 	if (rc) {
 		free(o.cfg);
@@ -325,7 +331,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
-	rc = o.way == WAY_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	rc = o.kind == BACKEND_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {
 		rs_config_close(o.cfg);
 		free(o.cfg);

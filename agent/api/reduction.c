@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C API over a backend: checks arguments, owns requests, waits. The happy path is: an operation is submitted, the
- * backend calls request_done on its thread, the waiter finds the state DONE and frees the request. Failure modes are:
- * wrong arguments (nothing starts) and an error from the backend, which breaks the communicator. */
+/* The C API over a backend: checks arguments, owns requests, waits. The happy path: an operation is submitted, the
+ * backend calls api_request_done on its thread, the waiter finds REQUEST_DONE and frees the request. Failure modes:
+ * invalid arguments (nothing starts); an error of the backend, which breaks the communicator. */
 #include "agent/api/comm.h"
 #include "common/dtype.h"
 #include "common/version.h"
@@ -155,7 +155,7 @@ static int api_check_broadcast(struct backend_request *r, const struct reduction
 	if (rc)
 		return rc;
 	if (root < 0 || (unsigned)root >= c->world_size)
-		return rs_fail(e, RS_EINVAL, "root %d is no rank of this job, 0 to %u were expected", root,
+		return rs_fail(e, RS_EINVAL, "root %d is not a rank of this job, 0 to %u were expected", root,
 			       c->world_size - 1);
 	if (bytes > 0 && !r->recv)
 		return rs_fail(e, RS_EINVAL, "the buffer is NULL");
@@ -163,7 +163,7 @@ static int api_check_broadcast(struct backend_request *r, const struct reduction
 	return RS_OK;
 }
 
-/* A request of the pool for what r describes and rc, e say about it. */
+/* Starts a request of the pool for r; rc and e are the result of checking r. */
 static int api_start(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
 		     reduction_request **ret, reduction_error *err)
 {
@@ -174,7 +174,7 @@ static int api_start(struct reduction_comm *c, const struct backend_request *r, 
 	if (!rc) {
 		req = request_get(c->requests, r);
 		if (!req)
-			rc = rs_fail(e, RS_ENOMEM, "there is no memory for a request");
+			rc = rs_fail(e, RS_ENOMEM, "out of memory for a request");
 	}
 	if (!rc)
 		rc = api_request_start(req, c, e);
@@ -202,7 +202,7 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 	return req.err.code ? comm_result(err, &req.err) : api_success(err);
 }
 
-/* The i-th tensor as a request; structs of older and newer headers differ in size. */
+/* Converts the i-th tensor to a request. The size of the struct depends on the header of the caller. */
 static int api_read_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
 			   size_t i, struct rs_err *e)
 {
@@ -242,7 +242,7 @@ static int api_check_tensors(const struct reduction_comm *c, const reduction_ten
 	return RS_OK;
 }
 
-/* Makes a request of each tensor, chained by follows. On error there are none. */
+/* Makes a request for each tensor, chained by `follows`. After an error there are none. */
 static int api_make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
 			  struct reduction_request **ret, struct rs_err *e)
 {
@@ -258,7 +258,7 @@ static int api_make_group(struct reduction_comm *c, const reduction_tensor *tens
 		}
 		req = request_get(c->requests, &r);
 		if (!req) {
-			rc = rs_fail(e, RS_ENOMEM, "there is no memory for the requests of %zu tensors", n);
+			rc = rs_fail(e, RS_ENOMEM, "out of memory for the requests of %zu tensors", n);
 			break;
 		}
 		request_init(req, c);

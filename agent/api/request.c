@@ -11,13 +11,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Recycled requests of one communicator. Invariant: it is freed when users becomes 0. */
 struct request_pool {
 	pthread_mutex_t lock;
 	struct reduction_request *idle;
-	size_t users;            /* requests that are in use, threads in the backend, and the communicator */
-	struct backend *backend; /* while threads that wait may run it; else NULL */
+	size_t users;            /* requests in use, threads in the backend, and the communicator */
+	struct backend *backend; /* backend that waiting threads may run; NULL: none */
 	size_t running;          /* threads in its wait */
-	pthread_cond_t none;     /* of them is left */
+	pthread_cond_t none;     /* signalled when running becomes 0 */
 };
 
 struct request_pool *request_pool_new(void)
@@ -32,7 +33,7 @@ struct request_pool *request_pool_new(void)
 	return p;
 }
 
-/* With the lock held, which it releases. */
+/* Drops one user. Called with lock held, which it releases. */
 static void request_pool_release(struct request_pool *p)
 {
 	struct reduction_request *idle = NULL;
@@ -125,7 +126,7 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 	req->err.code = RS_OK;
 	if (err)
 		req->err = *err;
-	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
+	/* after this exchange the waiter may free req; waking an address on which no thread sleeps is harmless */
 	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
 		request_futex(&req->state, FUTEX_WAKE, 1, NULL);
 }
@@ -140,7 +141,7 @@ bool request_is_done(struct reduction_request *req)
 	return request_done(req);
 }
 
-/* Runs the backend until the request is done; false where that cannot be, or takes too long. */
+/* Runs the backend until the request is done. Returns false if that is not possible or takes too long. */
 static bool request_run_backend(struct request_pool *pool, const struct reduction_request *req,
 				const struct timespec *until)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend. The happy path of an operation is: its memory is found or staged, a place among the pending ones,
- * SUBMIT, FILLED as more of it is copied in; whoever reads the agent's messages (turn.c) copies out what has
- * landed, gets DONE, copies the rest out of the stage and calls done. Failure modes are: the agent cannot give memory
- * (submit says so), the agent ends the job (ABORT) or goes (its end of the socket closes): the reader fails everything
- * that is pending with that reason, and every later call gets it, too. */
+/* The backend. The happy path of an operation: its memory is found or a stage is taken, it gets an entry among the
+ * pending operations, SUBMIT, FILLED as more input is copied in; the reader (reader.c) copies out what has landed,
+ * receives DONE, copies the rest out of the stage and calls done(). Failure modes: the agent cannot provide memory
+ * (submit returns the error); the agent ends the job (ABORT) or exits (its end of the socket closes): the reader fails
+ * all pending operations with that reason, and every later call gets it, too. */
 #include "agent/client/client.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
@@ -37,7 +37,7 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 	pthread_mutex_lock(&c->lock);
 	c->replied = false;
 	pthread_mutex_unlock(&c->lock);
-	client_send(c->fd, m); /* a failure means that the agent is gone, which the reader finds, too */
+	client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
 	pthread_mutex_lock(&c->lock);
 	while (!c->replied && !c->broken)
 		pthread_cond_wait(&c->changed, &c->lock);
@@ -62,7 +62,8 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 	return rc;
 }
 
-/* A small operation is copied as a whole: the messages and wake-ups of its pieces would take longer than is saved. */
+/* Returns whether an operation is copied in pieces. For a small one the messages and wake-ups would take longer than
+ * they save. */
 static bool client_in_pieces(size_t bytes)
 {
 	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
@@ -73,7 +74,7 @@ static size_t client_stage_head(size_t bytes)
 	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
 }
 
-/* Bytes of the ring for an operation, whole chunks when it is smaller than the operation. */
+/* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the operation. */
 static size_t client_ring_bytes(const struct client *c, size_t bytes)
 {
 	size_t ring = (c->ring_bytes + c->chunk_bytes - 1) / c->chunk_bytes * c->chunk_bytes;
@@ -90,8 +91,9 @@ static void client_set_offsets(struct local_submit *s, const struct client_buffe
 	s->recv_offset = (uint64_t)((const char *)to - recv->map);
 }
 
-/* Both sides shared: nothing to copy. Only recv: what is sent is copied there, where the result will overwrite it.
- * Else a stage receives, and sends unless send is shared. */
+/* Chooses the memory of an operation. Both buffers are shared: nothing is copied. Only recv is shared: the input is
+ * copied to recv, where the result will overwrite it. Otherwise a stage receives the result, and the input too unless
+ * send is shared. */
 static int client_plan_memory(struct client *c, const struct backend_request *req, struct client_op *op,
 			      struct local_submit *s, struct rs_err *e)
 {
@@ -126,7 +128,7 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	return RS_OK;
 }
 
-/* Copies the next piece in, as far as the ring has place; returns its bytes. By the one who fills. */
+/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
 static size_t client_fill_piece(struct client_op *op)
 {
 	size_t room = atomic_load_explicit(&op->copied, memory_order_acquire) + op->ring - op->filled;
@@ -144,7 +146,7 @@ static size_t client_fill_piece(struct client_op *op)
 	return n;
 }
 
-/* Copies in and tells the agent while there is place. Entered with filling set by the caller. */
+/* Copies input in and sends FILLED while there is room. The caller has set `filling`. */
 static void client_fill(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
@@ -156,10 +158,10 @@ static void client_fill(struct client *c, uint64_t seq)
 	while (more) {
 		while (client_fill_piece(op) > 0) {
 			m.filled.count = op->filled / op->size;
-			client_send(c->fd, &m); /* if it fails the reader ends this operation with all others */
+			client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 		}
 		pthread_mutex_lock(&c->lock);
-		/* the reader may have made place meanwhile and left it to us */
+		/* the reader may have made room meanwhile and left the rest to this thread */
 		more = !c->broken && op->filled < op->bytes && op->filled < op->copied + op->ring;
 		if (!more) {
 			op->filling = false;
@@ -169,7 +171,7 @@ static void client_fill(struct client *c, uint64_t seq)
 	}
 }
 
-/* Waits for a place in the ring. With the lock held. */
+/* Waits for a free entry in the ring of operations. With lock held. */
 static int client_wait_for_room(struct client *c, struct rs_err *e)
 {
 	while (!c->broken && c->next_seq - c->oldest >= c->ops_n)
@@ -177,13 +179,13 @@ static int client_wait_for_room(struct client *c, struct rs_err *e)
 	return c->broken ? client_broken(c, e) : RS_OK;
 }
 
-/* The agent tells when results land. */
+/* Returns whether the agent counts landed results of the operation. */
 static bool client_uses_ring(const struct client_op *op)
 {
 	return op->stage && client_in_pieces(op->bytes);
 }
 
-/* Enters the operation; on an error its stage is free again. */
+/* Adds the operation. On an error its stage is returned. */
 static int client_add_op(struct client *c, const struct client_op *op, uint64_t *ret_seq, struct rs_err *e)
 {
 	int rc;
@@ -231,13 +233,13 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 	rc = client_add_op(c, &op, &m.submit.seq, e);
 	if (rc)
 		return rc;
-	client_send(c->fd, &m); /* if it fails the reader ends this operation with all others */
+	client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 	if (op.filling)
 		client_fill(c, m.submit.seq);
 	return RS_OK;
 }
 
-/* Takes the operation out of the ring. With the lock held. */
+/* Removes the operation. With lock held. */
 static void client_remove_op(struct client *c, struct client_op *op)
 {
 	c->ring_ops -= client_uses_ring(op);
@@ -248,7 +250,7 @@ static void client_remove_op(struct client *c, struct client_op *op)
 		c->oldest++;
 }
 
-/* The pending operation of this number, or NULL. */
+/* Returns the pending operation of this seq, or NULL. */
 static struct client_op *client_find_op(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
@@ -260,7 +262,7 @@ static struct client_op *client_find_op(struct client *c, uint64_t seq)
 	return known ? op : NULL;
 }
 
-/* The reader: the first `bytes` bytes of the result stand in the ring, or stood there and were copied out. */
+/* The reader: copies out the first `bytes` bytes of the result, as far as they were not copied out before. */
 static void client_copy_out(struct client_op *op, size_t bytes)
 {
 	const char *from = op->stage->map + client_stage_head(op->bytes);
@@ -277,7 +279,7 @@ static void client_copy_out(struct client_op *op, size_t bytes)
 	atomic_store_explicit(&op->copied, copied, memory_order_release);
 }
 
-/* The reader: copies out what has landed and, unless another thread is at it, in what there is place for then. */
+/* The reader: copies out what has landed and, unless another thread does it, copies in what there is room for. */
 static void client_read_counter(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
@@ -308,7 +310,7 @@ void client_read_counters(struct client *c)
 			client_read_counter(c, from);
 }
 
-/* submit does not use the operation any more. With the lock held. */
+/* Waits until no other thread fills the operation. With lock held. */
 static void client_wait_filled(struct client *c, const struct client_op *op)
 {
 	while (op->filling)
@@ -412,11 +414,11 @@ static void client_stop(struct backend *b)
 	pthread_mutex_lock(&c->lock);
 	c->closing = true;
 	pthread_mutex_unlock(&c->lock);
-	/* an agent that hangs must not hang us */
+	/* an agent that hangs must not block this thread */
 	setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	local_init(&m, LOCAL_GOODBYE);
 	client_send(c->fd, &m);
-	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */
+	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; messages that were sent still arrive */
 	pthread_join(c->thread, NULL);
 }
 
@@ -446,7 +448,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	rc = client_join(opt, &c->fd, &grants, e);
 	if (rc) {
 		free(c);
@@ -465,7 +467,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_cond_init(&c->changed, NULL);
 	c->ops = calloc(c->ops_n, sizeof *c->ops);
 	rc = c->ops ? client_reader_start(c, opt->cfg->timeouts.detect_ms, e)
-		    : rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		    : rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	if (rc) {
 		client_delete(c);
 		return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching the agent. The happy path is: connect -> HELLO -> WELCOME -> READY. Failure modes are: no agent there yet,
- * or one that refuses for a passing reason (tried again until the connect timeout), refused for good, the job ends
- * before it began (ABORT, which says who is missing), the agent goes or stays silent. */
+/* Joining the job through the agent. The happy path: connect -> HELLO -> WELCOME -> READY. Failure modes: no agent
+ * listens yet, or it refuses for a reason that may pass (tried again until the connect timeout); it refuses for good;
+ * the job ends before it starts (ABORT, which names the missing ranks); the agent exits or does not answer. */
 #include "agent/client/client.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum {
 	RETRY_MS = 50,
-	GRACE_MS = 3000, /* the agent's own timeout has the better sentence: it goes first */
+	GRACE_MS = 3000, /* the agent's own timeout comes first: its sentence names the missing ranks */
 };
 
 static uint64_t join_now_ms(void)
@@ -59,7 +59,7 @@ static int join_take_descriptor(struct msghdr *msg)
 	return fd;
 }
 
-/* Returns the bytes of a message, 0 when none has come, -1 and e when none will. */
+/* Returns the bytes of a received message; 0: none now; -1 and e: none any more. */
 static ssize_t join_receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
 {
 	socklen_t space = msg->msg_controllen;
@@ -72,7 +72,7 @@ static ssize_t join_receive(int fd, const char *path, struct msghdr *msg, struct
 		msg->msg_controllen = space;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
-		/* a reset is told once, then come the last messages */
+		/* a reset is reported once; then the last messages follow */
 		if (n == 0 || (errno != EINTR && errno != ECONNRESET)) {
 			rs_fail(e, RS_EPEER, "the agent at %s was lost", path);
 			return -1;
@@ -104,7 +104,8 @@ static int join_receive_message(int fd, const char *path, union local_message *r
 	return RS_OK;
 }
 
-/* Answers a PING. Does not wait: what keeps a PONG out are messages of ours, as good as one. */
+/* Replies to a PING. Does not wait: if the socket is full of this side's messages, those show as well that it is
+ * alive. */
 static void join_answer_ping(int fd, const union local_message *m, int *passed)
 {
 	union local_message pong;
@@ -127,7 +128,8 @@ int client_take(int fd, const char *path, union local_message *ret, int *ret_fd,
 	return rc;
 }
 
-/* Abstract names are anybody's to take: there only root and the own user serve. */
+/* Returns whether an abstract socket belongs to another user: any process may take an abstract name, so only root and
+ * the own user are trusted. */
 static bool join_is_other_user(int fd, const char *path)
 {
 	struct ucred cred;
@@ -138,7 +140,7 @@ static bool join_is_other_user(int fd, const char *path)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || (cred.uid != 0 && cred.uid != geteuid());
 }
 
-/* One try. Returns RS_OK, 1 when it is worth another one, or an error; e is set unless RS_OK. */
+/* Tries to connect once. Returns RS_OK, 1 if another attempt may succeed, or an error; e is set unless RS_OK. */
 static int join_connect(const char *path, int *ret, struct rs_err *e)
 {
 	struct sockaddr_un addr;
@@ -172,7 +174,7 @@ static int join_connect(const char *path, int *ret, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, rc, "cannot connect to the agent at %s", path);
 }
 
-/* Until there is something to read. */
+/* Waits until there is something to read. */
 static int join_await_readable(int fd, const char *path, uint64_t until, struct rs_err *e)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -222,7 +224,7 @@ static void join_hello(union local_message *m, const struct backend_options *opt
 	m->hello.detect_ms = opt->cfg->timeouts.detect_ms;
 }
 
-/* On a connection: from HELLO to READY. Returns as try_connect. */
+/* From HELLO to READY on a connection. Returns as join_connect. */
 static int join_handshake(int fd, const struct backend_options *opt, uint64_t until, struct local_welcome *ret,
 			  struct rs_err *e)
 {
@@ -232,7 +234,7 @@ static int join_handshake(int fd, const struct backend_options *opt, uint64_t un
 	int rc;
 
 	join_hello(&m, opt, until > now ? until - now : 1);
-	client_send(fd, &m); /* if it fails the agent has closed, after having said why */
+	client_send(fd, &m); /* if it fails, the agent has closed after sending its reason */
 	for (;;) {
 		rc = join_await(fd, opt->agent_path, until + GRACE_MS, &m, e);
 		if (rc)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is shared with the agent: what the user has asked for, and stages for operations on other memory. */
+/* Memory shared with the agent: buffers of client_alloc, and stages for operations on other memory. */
 #include "agent/client/client.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static int memory_map_reply(const struct local_alloced *a, int fd, struct client
 		return client_failure(e, a->code, a->message);
 	if (fd < 0)
 		return rs_fail(e, RS_EPROTO, "the agent sent no descriptor for shared memory");
-	/* the pages are there; entering them all now keeps page faults out of the operations */
+	/* the pages exist; mapping them all now keeps page faults out of the operations */
 	map = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED)
 		return rs_fail(e, RS_ENOMEM, "cannot map %llu bytes of the agent's shared memory",
@@ -33,7 +33,7 @@ static int memory_buffer_new(struct client *c, size_t bytes, struct client_buffe
 	int fd = -1, rc;
 
 	if (!b)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
 	local_init(&m, LOCAL_ALLOC);
 	m.alloc.bytes = bytes;
 	rc = client_ask(c, &m, LOCAL_ALLOCED, &m, &fd, e);
@@ -49,7 +49,7 @@ static int memory_buffer_new(struct client *c, size_t bytes, struct client_buffe
 	return RS_OK;
 }
 
-/* Without the lock. */
+/* Unmaps a buffer and sends FREE. Without lock held. */
 static void memory_buffer_free(struct client *c, struct client_buffer *b)
 {
 	union local_message m;
@@ -57,11 +57,11 @@ static void memory_buffer_free(struct client *c, struct client_buffer *b)
 	munmap(b->map, b->bytes);
 	local_init(&m, LOCAL_FREE);
 	m.free.buffer = b->id;
-	client_send(c->fd, &m); /* when the agent is gone there is nothing to free */
+	client_send(c->fd, &m); /* if the agent is lost there is nothing to free */
 	free(b);
 }
 
-/* The number of shared buffers that begin at or below p. */
+/* Returns the number of shared buffers that start at or below p. */
 static unsigned memory_count_below(const struct client *c, const void *p)
 {
 	unsigned low = 0, high = c->shared_n;
@@ -94,7 +94,7 @@ static int memory_remember(struct client *c, struct client_buffer *b, struct rs_
 	if (c->shared_n == c->shared_space) {
 		bigger = realloc(c->shared, space * sizeof *bigger);
 		if (!bigger)
-			return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer");
+			return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
 		c->shared = bigger;
 		c->shared_space = space;
 	}
@@ -163,8 +163,8 @@ static struct client_buffer *memory_pop_idle(struct client *c, unsigned cls)
 	return b;
 }
 
-/* Gives idle stages back to the agent until `room` more bytes are within the limit, the big ones first. With the lock
- * held, which it releases meanwhile. Returns whether there was one. */
+/* Returns idle stages to the agent until `room` more bytes are within the limit, the largest first. Called with lock
+ * held; releases it meanwhile. Returns whether there was one. */
 static bool memory_trim(struct client *c, size_t room)
 {
 	struct client_buffer *b;
@@ -182,7 +182,7 @@ static bool memory_trim(struct client *c, size_t room)
 	return any;
 }
 
-/* Asks the agent for a new stage. With the lock held, which it releases meanwhile. */
+/* Asks the agent for a new stage. Called with lock held; releases it meanwhile. */
 static int memory_stage_new(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
 {
 	int rc;
@@ -214,7 +214,7 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 			rc = memory_stage_new(c, size, &b, e);
 			if (!rc)
 				break;
-			/* the agent's memory is used up: idle stages first, then those of operations that will end */
+			/* the agent's memory is used up: first free idle stages, then wait for operations to end */
 			if (rc != RS_EREFUSED && rc != RS_ENOMEM)
 				break;
 			if (memory_trim(c, c->stage_limit))
@@ -246,7 +246,8 @@ void client_memory_close(struct client *c)
 {
 	struct client_buffer *b;
 
-	/* the caller's, who may still look at what it did not free: as in the direct backend it stays */
+	/* they belong to the caller, who may still read what it did not free: as with the direct backend they stay
+	 * mapped */
 	for (unsigned i = 0; i < c->shared_n; i++)
 		free(c->shared[i]);
 	free(c->shared);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who reads the agent's messages: whoever has the turn. The happy path of a small operation is: a thread that waits for
- * it hides the socket from the library's own thread, reads DONE itself, and sees that its operation is done. The
- * library's thread reads while nobody waits, and whenever it has slept for so long that a PING could wait for its
- * answer. Failure modes: the turn is taken (the thread that waits sleeps until it is told), the agent ends the job, is
- * gone, or silent for too long: the reader of that fails what is pending, and nobody reads any more. */
+/* Reading the agent's messages. The thread that holds read_lock is the reader. The happy path of a small operation: the
+ * thread that waits for it hides the socket from the library's own thread, reads DONE itself, and finds its operation
+ * done. The library's thread reads while no other thread waits, and whenever it has slept so long that a PING may be
+ * waiting for its PONG. Failure modes: another thread is the reader (a thread that waits sleeps until its request is
+ * done); the agent ends the job, is lost, or is silent for too long: the reader then fails all pending operations, and
+ * nothing is read any more. */
 #include "agent/client/client.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { READ_BATCH = 64 }; /* messages before the turn is given back */
+enum { READ_BATCH = 64 }; /* messages before read_lock is released */
 
 static uint64_t reader_now_ns(void)
 {
@@ -22,7 +23,7 @@ static uint64_t reader_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The answer to client_ask. False: nobody has asked. */
+/* Stores the reply for client_ask. Returns false if no thread waits for one. */
 static bool reader_on_reply(struct client *c, const union local_message *m, int fd)
 {
 	bool expected;
@@ -45,7 +46,7 @@ static int reader_on_message(struct client *c, const union local_message *m, int
 	case LOCAL_DONE:
 		return client_op_done(c, &m->done, e);
 	case LOCAL_LANDED: /* client_read_counters does what it is for */
-	case LOCAL_PING:   /* it was answered, and says that the agent lives */
+	case LOCAL_PING:   /* it is answered already and shows that the agent is alive */
 		return RS_OK;
 	case LOCAL_ABORT:
 		return client_failure(e, m->failure.code, m->failure.message);
@@ -59,8 +60,7 @@ static int reader_on_message(struct client *c, const union local_message *m, int
 	}
 	if (fd >= 0)
 		close(fd);
-	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s, which was not expected", c->path,
-		       local_type_name(m->head.type));
+	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s unexpectedly", c->path, local_type_name(m->head.type));
 }
 
 static void reader_end(struct client *c, const struct rs_err *why)
@@ -69,7 +69,7 @@ static void reader_end(struct client *c, const struct rs_err *why)
 	client_fail_pending(c, why);
 }
 
-/* Reads one message, or the end of them. False: there is none now. With the turn. */
+/* Reads one message, or finds the connection ended. Returns false if there is none now. With read_lock held. */
 static bool reader_read_one(struct client *c)
 {
 	union local_message m;
@@ -89,7 +89,7 @@ static bool reader_read_one(struct client *c)
 	return true;
 }
 
-/* Nothing has come for one more interval. Those in which this process stood still itself are one at most. */
+/* Counts one more interval of silence. If this process was stopped itself, that counts as one interval at most. */
 static void reader_count_silence(struct client *c)
 {
 	struct rs_err e;
@@ -102,14 +102,15 @@ static void reader_count_silence(struct client *c)
 	reader_end(c, &e);
 }
 
-/* The library's thread has slept for slept_ns: reads what has come, whoever waits. Returns whether to go on. */
+/* Reads pending messages on the library's thread, which has slept for slept_ns, even if another thread waits. Returns
+ * whether to continue. */
 static bool reader_read_pending(struct client *c, uint64_t slept_ns)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 	bool some = false, ended;
 
 	pthread_mutex_lock(&c->read_lock);
-	if (!c->waiting) /* uses up a kick that came when the one it was for had stopped waiting */
+	if (!c->waiting) /* consumes an interrupt whose thread has stopped waiting */
 		engine_poll_sockets(&c->poll, ev, 0);
 	for (unsigned i = 0; i < READ_BATCH && !c->ended && reader_read_one(c); i++)
 		some = true;
@@ -135,7 +136,7 @@ static void *reader_main(void *arg)
 	return NULL;
 }
 
-/* Gives the turn back until something has come, or a time-out. */
+/* Releases read_lock until something is received, or a timeout. */
 static void reader_sleep(struct client *c, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
@@ -145,7 +146,7 @@ static void reader_sleep(struct client *c, int timeout_ms)
 	pthread_mutex_lock(&c->read_lock);
 }
 
-/* With the turn. */
+/* Reads until done(of) or `until`. With read_lock held. */
 static void reader_read_until(struct client *c, bool (*done)(const void *of), const void *of, bool soon,
 			      const struct timespec *until)
 {
@@ -174,7 +175,7 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 	struct client *c = (struct client *)b;
 	int cancel;
 
-	/* the program may end its threads, but not in the middle of a turn */
+	/* the program may cancel its threads, but not while they hold read_lock */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	if (pthread_mutex_trylock(&c->read_lock) == 0) {
 		if (!c->waiting && !c->ended)
@@ -190,7 +191,7 @@ static int reader_start_thread(struct client *c, struct rs_err *e)
 	sigset_t all, before;
 	int rc;
 
-	sigfillset(&all); /* signals are the program's, not this thread's */
+	sigfillset(&all); /* signals belong to the program's own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&c->thread, NULL, reader_main, c);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

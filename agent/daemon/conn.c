@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of clients. The happy path of one is: accepted and allowed -> messages in, messages out -> GOODBYE, or
- * its end of the socket closes. Failure modes: not allowed or too many (REFUSED, closed), it does not read its
- * messages (dropped when its queue is full), it breaks the protocol (the hub drops it). A connection is never closed
- * from within a call of the hub: it is doomed there, and closed when the loop comes round. */
+/* Connections of clients. The happy path: accepted and allowed -> messages are received and sent -> GOODBYE, or the
+ * client closes its end of the socket. Failure modes: not allowed or too many (REFUSED, closed); the client does not
+ * read its messages (dropped when its queue is full); it breaks the protocol (the hub drops it). A connection is never
+ * closed within a call of the hub: it gets a close_reason there, and is closed when the loop continues. */
 #include "agent/daemon/agentd.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ static void conn_drop_first(struct agentd_conn *c)
 	free(o);
 }
 
-/* One message with its descriptor. Returns 0 or an errno. */
+/* Sends one message with its descriptor. Returns 0 or an errno. */
 static int conn_send_one(int fd, const union local_message *m, int passed)
 {
 	union {
@@ -77,7 +77,8 @@ static void conn_flush(struct agentd_conn *c)
 	}
 }
 
-/* For when the socket takes more; fd belongs to the queue. Returns false when the client has to go instead. */
+/* Queues a message until the socket is writable; fd belongs to the queue. Returns false if the client is dropped
+ * instead. */
 static bool conn_queue(struct agentd_conn *c, const union local_message *m, int fd)
 {
 	struct agentd_out *o;
@@ -111,7 +112,7 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 		rc = conn_send_one(c->fd, m, fd);
 		c->peer_closed = rc && rc != EAGAIN && rc != EINTR;
 	}
-	/* a LANDED may be left out: a client that is busy must not be sent more than it can take */
+	/* a LANDED may be left out: a busy client must not get more than it can take */
 	if (rc && !c->close_reason && !c->peer_closed && m->head.type != LOCAL_LANDED && conn_queue(c, m, fd))
 		return;
 	if (fd >= 0)
@@ -120,11 +121,12 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 
 void agentd_drop(void *ctx, struct local_client *client)
 {
-	(void)ctx; /* what was queued is sent already, or the client does not read it */
+	(void)ctx; /* what was queued has been sent, or the client does not read it */
 	conn_schedule_close(local_client_user(client), "left");
 }
 
-/* Not before: closing the handle still touches the descriptor, whose number another thread could have by then. */
+/* Frees the connection. The descriptor is closed only now: closing the handle still uses it, and another thread could
+ * get the same number. */
 static void conn_on_closed(uv_handle_t *h)
 {
 	struct agentd_conn *c = h->data;
@@ -151,7 +153,7 @@ void agentd_close_scheduled(struct agentd *a)
 	while (c) {
 		if (c->close_reason) {
 			conn_close(c, c->close_reason);
-			c = a->conns; /* losing one may doom others */
+			c = a->conns; /* losing one may close others */
 		} else {
 			c = c->next;
 		}
@@ -164,7 +166,7 @@ void agentd_close_all(struct agentd *a)
 		conn_close(a->conns, "was cut off: the agent stops");
 }
 
-/* Takes at most max messages. Returns why the connection is gone, NULL while it is not. */
+/* Reads at most max messages. Returns why the connection has ended; NULL: it has not. */
 static const char *conn_read_messages(struct agentd_conn *c, int max)
 {
 	union local_message m;
@@ -173,7 +175,7 @@ static const char *conn_read_messages(struct agentd_conn *c, int max)
 	for (int i = 0; i < max && !c->close_reason; i++) {
 		n = recv(c->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && errno == ECONNRESET)
-			continue; /* it closed without reading all of ours; what it sent before comes next */
+			continue; /* the client closed with unread messages; what it sent before follows */
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return NULL;
 		if (n <= 0)
@@ -196,7 +198,7 @@ static void conn_on_poll(uv_poll_t *p, int status, int events)
 	}
 	if (events & UV_READABLE)
 		gone = conn_read_messages(c, AGENTD_READ_BATCH);
-	if (status < 0) { /* libuv does not watch it any more: takes what is left */
+	if (status < 0) { /* libuv does not poll it any more: read the rest */
 		conn_read_messages(c, INT_MAX);
 		gone = "exited";
 	}
@@ -238,7 +240,7 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 	return RS_OK;
 }
 
-/* retry: the reason may pass */
+/* Refuses a connection. retry: the reason may pass. */
 static void conn_refuse(struct agentd *a, int fd, const struct rs_err *why, bool retry)
 {
 	union local_message m;
@@ -261,7 +263,7 @@ void agentd_accept(struct agentd *a)
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
 		if (local_hub_make_room(a->hub, "the agent has no file descriptors left")) {
-			agentd_close_scheduled(a); /* the listener comes again at once */
+			agentd_close_scheduled(a); /* the listener reports again at once */
 			agentd_arm(a);
 			return;
 		}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hub's engines are those of engine.h. While only small operations are under way, and for a moment after each, the
- * loop looks at their sockets itself: a result then wakes neither the engine's thread, nor the loop from there. */
+/* The hub's engines are those of engine.h. While only small operations are pending, and for a moment after each, the
+ * loop busy-polls their sockets itself: a result then wakes neither the engine's thread nor, from there, the loop. */
 #include "agent/engine/engine.h"
 #include "agent/daemon/agentd.h"
 #include "common/dtype.h"
 
 #include <stdlib.h>
 
-/* Freeing an engine waits for its thread, so another thread does it. */
+/* A call of engine_free, which waits for the engine's thread and therefore runs on another one. */
 struct freeing {
 	uv_work_t work;
 	struct agentd *a;
@@ -15,16 +15,16 @@ struct freeing {
 	struct local_job *job;
 };
 
-/* What the hub calls an engine. The request of its end is made with it, since an end must not fail. */
+/* An engine as the hub knows it. The request to free it is allocated with it, since freeing must not fail. */
 struct agentd_engine {
 	struct engine *engine;
 	bool single_worker;
-	struct agentd_engine *next, **at; /* in a->looked; at is NULL: it is not */
-	uint64_t since_ns;                /* when it was last given, or has last had, something */
+	struct agentd_engine *next, **at; /* in a->busy_polled; at is NULL: not in it */
+	uint64_t since_ns;                /* when it last got an operation or had received something */
 	struct freeing freeing;
 };
 
-/* The loop must not sleep from here on; see on_after in loop.c. */
+/* Starts busy polling; the loop must not sleep from now on, see loop_on_check in loop.c. */
 static void agentd_engine_busy_poll(struct agentd *a, struct agentd_engine *en)
 {
 	en->since_ns = uv_hrtime();
@@ -117,7 +117,7 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 		agentd_keep_awake(a, false);
 	rc = engine_submit(en->engine, op, e);
 	if (!rc && small) {
-		if (!en->single_worker) /* else it is done */
+		if (!en->single_worker) /* else it is done already */
 			agentd_engine_busy_poll(a, en);
 		if (en->single_worker || en->at)
 			agentd_keep_awake(a, true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM, or agentd_stop: no new ones, jobs
- * may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal
- * ends the process at once. */
+/* The agent's loop. The happy path: the socket opens -> clients connect and leave -> SIGTERM, or agentd_stop: no new
+ * clients; jobs may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A
+ * second signal ends the process at once. */
 #include "agent/daemon/agentd.h"
 
 #include <assert.h>
@@ -87,7 +87,7 @@ static void loop_stop(struct agentd *a, uint32_t drain_ms)
 
 static void loop_process(struct agentd *a)
 {
-	/* before a note makes the first of them READY: a process that one forks from then on would keep the name, which
+	/* before an event makes the first local rank READY: a process that it forks later would keep the name, which
 	 * the job may need again */
 	if (!a->daemon && local_hub_gathered(a->hub))
 		loop_stop_listening(a);
@@ -121,7 +121,7 @@ void agentd_keep_awake(struct agentd *a, bool stay)
 	}
 }
 
-/* The loop has come round. */
+/* Called once in each iteration of the loop: busy-polls, and decides whether the loop may sleep. */
 static void loop_on_check(uv_check_t *check)
 {
 	struct agentd *a = check->data;
@@ -139,7 +139,8 @@ static void loop_on_check(uv_check_t *check)
 	a->activity = false;
 }
 
-/* Nothing is left to wait for but the thread pool's last answers, which find no client and close nothing. */
+/* While stopping: closes everything when all jobs have ended. Only results of the thread pool may follow, which find no
+ * client and close nothing. */
 void agentd_check_stopped(struct agentd *a)
 {
 	if (!a->stopping || a->closed || !local_hub_drained(a->hub))

@@ -28,8 +28,9 @@ static const struct cmdline cmdline = {
     .program = "reduction-agent",
     .purpose = "Adds up the gradients of this node's training processes and exchanges the sums with the reducers.",
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
-	     "SIGTERM and SIGINT: no new jobs; running ones may finish (at most timeouts.drain), then their processes\n"
-	     "are told that the agent was stopped and it exits; a second signal exits at once.\n",
+	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within "
+	     "timeouts.drain.\n"
+	     "The others get the error that the agent was stopped. A second signal exits at once.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };

@@ -44,7 +44,8 @@ static uint64_t node_agent_now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What it would tell of a daemon's life, and of each job that begins and ends, a program has no use for. */
+/* Returns the log level: lines about a daemon's life and about each job that starts and ends are of no use to a
+ * program. */
 static int node_agent_log_level(const struct rs_config *cfg)
 {
 	return cfg->logging.level == RS_LOG_INFO ? RS_LOG_WARN : cfg->logging.level;
@@ -79,13 +80,13 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 	int rc;
 
 	if (!n)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the node's agent");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the node's agent");
 	n->cfg = cfg;
 	n->log = (struct rs_log){.level = node_agent_log_level(cfg), .json = cfg->logging.json, .fd = STDERR_FILENO};
 	rc = node_agent_listen(n, opt, e);
 	if (rc)
 		goto free_agent;
-	sigfillset(&all); /* signals are the program's */
+	sigfillset(&all); /* signals belong to the program's own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&n->thread, NULL, node_agent_main, n);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

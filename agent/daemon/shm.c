@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory. What clients share is a memfd that the agent has made and sealed: it can neither shrink nor grow, and all
- * its pages are there before the client hears of it, so that no access to it can fail (SIGBUS). Making the pages of a
- * big buffer takes a while; the thread pool does it. */
+/* Memory. What clients share is a memfd that the agent has made and sealed. It can neither shrink nor grow, and all its
+ * pages exist before the client gets it, so that no access to it can fail (SIGBUS). Making the pages of a large buffer
+ * takes time, so the thread pool does it. */
 #include "agent/daemon/agentd.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One buffer in the making. */
+/* One buffer that is being made. Invariant: with err.code 0, fd and map are valid when the work is done. */
 struct making {
 	uv_work_t work;
 	struct agentd *a;
@@ -37,7 +37,7 @@ static int shm_make(struct making *m, struct rs_err *e)
 				 (unsigned long long)m->bytes);
 		goto close_fd;
 	}
-	/* entering the pages now keeps faults out of the engines' threads */
+	/* mapping all pages now keeps page faults out of the engines' threads */
 	map = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED) {
 		rc = rs_fail_sys(e, RS_ENOMEM, errno, "the agent cannot map %llu bytes of shared memory",

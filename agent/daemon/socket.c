@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Locks the file at path, which two agents that start at once cannot both do. Another agent that ends removes the
- * file: then what was locked is no longer what stands there, and we try again. */
+/* Locks the file at path, so that of two agents that start at once only one succeeds. An agent that ends removes the
+ * file: then the locked file is no longer the one at the path, and this function tries again. */
 static int socket_lock(const char *path, const char *socket, int *ret, struct rs_err *e)
 {
 	struct stat have, there;
@@ -37,7 +37,7 @@ static int socket_lock(const char *path, const char *socket, int *ret, struct rs
 	return RS_OK;
 }
 
-/* Something stands at the path: a socket nobody listens on is removed. */
+/* Removes a socket at the path on which no process listens. */
 static int socket_remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 {
 	struct stat st;
@@ -46,7 +46,7 @@ static int socket_remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 	if (lstat(addr->sun_path, &st))
 		return errno == ENOENT ? RS_OK : rs_fail_sys(e, RS_EIO, errno, "cannot look at %s", addr->sun_path);
 	if (!S_ISSOCK(st.st_mode))
-		return rs_fail(e, RS_EIO, "%s exists and is no socket; remove it or choose another path",
+		return rs_fail(e, RS_EIO, "%s exists and is not a socket; remove it or choose another path",
 			       addr->sun_path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -71,7 +71,7 @@ static int socket_listen(const struct sockaddr_un *addr, socklen_t len, const ch
 	if (local_is_abstract(path)) {
 		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
 	} else {
-		before = umask(0117); /* 0660 from the first moment on */
+		before = umask(0117); /* mode 0660 from the start */
 		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
 		umask(before);
 	}
@@ -124,7 +124,7 @@ void agentd_socket_close(struct agentd_socket *s)
 {
 	if (s->fd < 0)
 		return;
-	shutdown(s->fd, SHUT_RDWR); /* whoever connects is refused, even where a forked process has the descriptor */
+	shutdown(s->fd, SHUT_RDWR); /* later connects are refused, even if a forked process has the descriptor */
 	close(s->fd);
 	s->fd = -1;
 	if (local_is_abstract(s->path))
@@ -155,7 +155,8 @@ int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *re
 	socklen_t len = sizeof cred;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return rs_fail_sys(e, RS_EREFUSED, errno, "the agent cannot see who connects to %s", s->path);
+		return rs_fail_sys(e, RS_EREFUSED, errno,
+				   "cannot read the credentials of the process that connects to %s", s->path);
 	if (cred.uid != 0 && cred.uid != geteuid() &&
 	    (local_is_abstract(s->path) || !socket_in_group(fd, cred.gid, s->group)))
 		return rs_fail(e, RS_EREFUSED,

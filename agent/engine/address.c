@@ -22,7 +22,7 @@ bool engine_address_busy(const struct engine_address *a)
 	return a->lookup != NULL;
 }
 
-/* Takes one of the list, which is released. */
+/* Chooses one address of the list, and frees the list. */
 static enum engine_address_step engine_address_choose(struct engine_address *a, struct addrinfo *list)
 {
 	const struct addrinfo *chosen = list;
@@ -49,7 +49,7 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
 	if (a->lookup)
 		return ENGINE_ADDRESS_WAIT;
-	rs_fail(e, RS_ENOMEM, "there is no memory, or no thread, to look its name up");
+	rs_fail(e, RS_ENOMEM, "out of memory or threads for the lookup of its name");
 	return ENGINE_ADDRESS_FAILED;
 }
 

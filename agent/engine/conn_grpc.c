@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One link of the engine over gRPC: a stream with a connection of its own. The happy path is: resolve, open, wait until
- * the peer has answered, then read into and send from where the exchange says, until it wants the stream finished.
- * Failure modes are: the name or the connection fails, or the peer is no reducer (told to the exchange, which comes
- * back with CONNECT after a while), or the stream breaks. What had arrived before is read first: most likely an ABORT
- * that explains it. */
+/* One link of the engine over gRPC: a stream with a connection of its own. The happy path: resolve, open, wait until
+ * the peer answers, then read into and send from where the exchange says, until it wants the stream finished. Failure
+ * modes: the name or the connection fails, or the peer is not a reducer (reported to the exchange, which asks for
+ * CONNECT again later); the stream breaks. Data that arrived before is read first: it is most likely an ABORT that
+ * explains the failure. */
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
@@ -16,30 +16,30 @@
 #include <string.h>
 
 enum {
-	GRPC_IOVECS = 64,            /* as many chunks as one message takes */
-	GRPC_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
-	GRPC_TURN = 1 << 20,         /* and before other links have their turn */
+	GRPC_IOVECS = 64,            /* as many chunks as fit one message */
+	GRPC_READ_AHEAD = 256 << 10, /* bytes read before the room that they made is used for sending */
+	GRPC_TURN = 1 << 20,         /* bytes read before other links are served */
 };
 
 enum grpc_state {
 	GRPC_IDLE,      /* nothing is open */
-	GRPC_RESOLVING, /* for the host's addresses */
-	GRPC_OPENING,   /* for the peer to answer */
+	GRPC_RESOLVING, /* waits for the host's addresses */
+	GRPC_OPENING,   /* waits for the peer's answer */
 	GRPC_UP,
 };
 
-/* Invariant: stream is not NULL in OPENING and UP. */
+/* The gRPC stream of one link. Invariant: stream is not NULL in GRPC_OPENING and GRPC_UP. */
 struct grpc {
 	struct conn conn;
 	struct wakeup wakeup;
 	struct engine_address address;
-	char name[RS_HOST_MAX]; /* for which its certificate has to be */
+	char name[RS_HOST_MAX]; /* host name that the reducer's certificate must match */
 	enum grpc_state state;
 	struct rpc_stream *stream;
 	struct grpc_socket socket; /* of the stream's connection */
 	bool local;                /* both ends are on this machine */
-	bool finished;             /* nothing more will be sent */
-	bool send_failed;          /* nothing more can be sent: reading will say why */
+	bool finished;             /* the sending side is finished */
+	bool send_failed;          /* sending has failed: reading will say why */
 };
 
 static const struct rpc_api *conn_grpc_rpc(const struct grpc *c)
@@ -67,7 +67,7 @@ static void conn_grpc_close(struct grpc *c)
 	}
 	c->stream = NULL;
 	c->socket.fd = -1;
-	c->state = GRPC_IDLE; /* conn_looked_up sees that we went on */
+	c->state = GRPC_IDLE; /* conn_grpc_looked_up ignores the result of a lookup */
 }
 
 static void conn_grpc_lose(struct grpc *c, const char *reason)
@@ -77,7 +77,7 @@ static void conn_grpc_lose(struct grpc *c, const char *reason)
 	exchange_disconnected(c->conn.en->x, c->conn.link, reason, conn_grpc_now(c));
 }
 
-/* The stream has ended, in good order or not. */
+/* The stream has ended, with or without an error: reports it. */
 static void conn_grpc_lose_stream(struct grpc *c, ssize_t rc)
 {
 	struct rs_err e;
@@ -102,14 +102,14 @@ static bool conn_grpc_socket_taken(void *user, uint64_t cookie)
 
 static void conn_grpc_take_signal(struct grpc *c)
 {
-	/* HTTP/2's own window opens at less than two chunks with their frames, and the second one waits for it to be
-	 * moved: 4 workers and 2 reducers at 1 Gbit/s, 4 MiB: 44 MB/s in place of 58; two of 31 KiB, which fit, have 58
-	 */
+	/* HTTP/2's own window starts at less than two chunks with their frames, so a second chunk waits until it is
+	 * moved: 4 workers and 2 reducers at 1 Gbit/s, 4 MiB: 44 MB/s instead of 58; two chunks of 31 KiB, which fit,
+	 * reach 58 */
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_GRPC_BYTES : 0, .single_chunk = true};
 
 	if (!exchange_wants_signal(c->conn.en->x, c->conn.link))
 		return;
-	/* without the kernel's view the window grows to what is configured */
+	/* without the kernel's signals the window grows to the configured size */
 	if (!c->local)
 		grpc_socket_signal(&c->socket, &signal);
 	exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_grpc_now(c));
@@ -135,7 +135,7 @@ static void conn_grpc_write(struct grpc *c)
 	}
 }
 
-/* Reads up to so many bytes. False: the stream is gone, or the exchange wants nothing more of it. */
+/* Reads up to `most` bytes. Returns false if the stream is lost or the exchange wants no more of it. */
 static bool conn_grpc_read(struct grpc *c, size_t most, size_t *ret)
 {
 	for (*ret = 0; *ret < most;) {
@@ -156,7 +156,7 @@ static bool conn_grpc_read(struct grpc *c, size_t most, size_t *ret)
 	return true;
 }
 
-/* Reads, and sends what that makes room for. */
+/* Reads, and sends what the new room allows. */
 static void conn_grpc_run(struct grpc *c)
 {
 	size_t total = 0, got = GRPC_READ_AHEAD;
@@ -179,7 +179,7 @@ static void conn_grpc_up(struct grpc *c)
 	c->state = GRPC_UP;
 	c->finished = c->send_failed = false;
 	if (!c->local && !grpc_socket_find(&c->socket, (struct sockaddr *)&c->address.at, conn_grpc_socket_taken, c))
-		conn_grpc_log(c, "socket-not-found", "the window follows nothing");
+		conn_grpc_log(c, "socket-not-found", "the window has no signals");
 	conn_grpc_log(c, "reducer-connected", "");
 	exchange_connected(c->conn.en->x, c->conn.link, conn_grpc_now(c));
 }
@@ -194,7 +194,7 @@ static void conn_grpc_on_woken(struct wakeup *w)
 		if (conn_grpc_rpc(c)->stream_up(c->stream)) {
 			conn_grpc_up(c);
 		} else {
-			/* what has come since then stays there until it is told that the stream is up */
+			/* received data stays there until the stream is up */
 			rc = conn_grpc_rpc(c)->stream_recv(c->stream, NULL, 0);
 			if (rc != RPC_AGAIN)
 				conn_grpc_lose_stream(c, rc);
@@ -217,7 +217,7 @@ static void conn_grpc_open_stream(struct grpc *c)
 
 	c->state = GRPC_IDLE;
 	if (getnameinfo(at, c->address.at_len, host, sizeof host, NULL, 0, NI_NUMERICHOST)) {
-		conn_grpc_lose(c, "its address cannot be written down");
+		conn_grpc_lose(c, "its address cannot be converted to text");
 		return;
 	}
 	snprintf(address, sizeof address, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, c->address.to.port);
@@ -232,7 +232,7 @@ static void conn_grpc_open_stream(struct grpc *c)
 	c->state = GRPC_OPENING;
 }
 
-/* Goes on with what came of the host. */
+/* Continues with the result of the address lookup. */
 static void conn_grpc_resolve(struct grpc *c, enum engine_address_step step, const struct rs_err *why)
 {
 	switch (step) {
@@ -319,7 +319,7 @@ int conn_grpc_new(struct conn **ret, struct engine *en, unsigned link, struct rs
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->socket.fd = -1;
 	wakeup_init(&c->wakeup, &en->wakeups, conn_grpc_on_woken);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One TCP connection of the engine. The happy path is: resolve, connect, shake hands where TLS is wanted, then read
- * into and send from where the exchange says, until it wants the connection shut down. Failure modes are: the name, the
- * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
- * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
- * the socket is empty, but not for ever: epoll is level-triggered and comes back. */
+/* One TCP connection of the engine. The happy path: resolve, connect, TLS handshake if wanted, then read into and send
+ * from where the exchange says, until it wants the connection shut down. Failure modes: the name, the connect or TLS
+ * fails (reported to the exchange, which asks for CONNECT again later); a read or a write fails. After a failed write,
+ * pending input is read first: it is most likely an ABORT that explains the failure. Reads continue until the socket is
+ * empty, but with a limit: epoll is level-triggered and reports the socket again. */
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
@@ -19,29 +19,29 @@
 #include <unistd.h>
 
 enum {
-	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks for one system call */
-	CONN_TURN = 3,               /* where links take turns: a chunk */
-	CONN_READS = 32,             /* system calls for one connection before the others get their turn */
-	CONN_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
+	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks in one system call */
+	CONN_TURN = 3,               /* if links take turns: one chunk */
+	CONN_READS = 32,             /* system calls for one connection before the others are served */
+	CONN_READ_AHEAD = 256 << 10, /* bytes read before the room that they made is used for sending */
 };
 
 enum conn_state {
 	CONN_IDLE,       /* nothing is open */
-	CONN_RESOLVING,  /* for the host's addresses */
-	CONN_CONNECTING, /* for the socket to become writable */
-	CONN_SECURING,   /* for TLS */
+	CONN_RESOLVING,  /* waits for the host's addresses */
+	CONN_CONNECTING, /* waits until the socket is writable */
+	CONN_SECURING,   /* waits for the TLS handshake */
 	CONN_UP,
 };
 
-/* Invariant: from CONNECTING on tcp.fd >= 0 and is polled for. */
+/* The TCP connection of one link. Invariant: from CONN_CONNECTING on tcp.fd >= 0 and the socket is polled. */
 struct tcp {
 	struct conn conn;
 	struct engine_address address;
 	enum conn_state state;
 	bool shut;       /* the sending side is shut down */
 	bool local;      /* both ends are on this machine */
-	uint32_t serial; /* of the socket: what was reported of an earlier one does not count */
-	uint32_t events; /* that are polled for */
+	uint32_t serial; /* of the socket: reports of an earlier socket are ignored */
+	uint32_t events; /* polled events */
 	struct tcp_conn tcp;
 };
 
@@ -55,7 +55,7 @@ static unsigned conn_tcp_reducer(const struct tcp *c)
 	return exchange_reducer(c->conn.en->x, c->conn.link);
 }
 
-/* This connection leads no more: those that waited for it may be made. */
+/* This connection is no longer the TLS leader: connections that waited for it may be made. */
 static void conn_tcp_release(struct tcp *c)
 {
 	if (engine_tls_release(&c->conn.en->tls, conn_tcp_reducer(c), c))
@@ -77,10 +77,10 @@ static void conn_tcp_close(struct tcp *c)
 		tcp_conn_close(&c->tcp);
 		c->serial++;
 	}
-	c->state = CONN_IDLE; /* when it was RESOLVING conn_looked_up sees that we went on */
+	c->state = CONN_IDLE; /* if it was CONN_RESOLVING, conn_tcp_looked_up ignores the result */
 }
 
-/* The connection failed, or could not be made. */
+/* The connection failed or could not be made: reports it. */
 static void conn_tcp_lose(struct tcp *c, const char *why)
 {
 	conn_tcp_log(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
@@ -90,7 +90,7 @@ static void conn_tcp_lose(struct tcp *c, const char *why)
 	exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
 }
 
-/* The same for an error of the system, or the one that the connection itself noted. */
+/* The same for a system error, or for the error of the connection itself if 0. */
 static void conn_tcp_lose_for(struct tcp *c, int error)
 {
 	struct tcp_conn w = {.error = error};
@@ -99,8 +99,8 @@ static void conn_tcp_lose_for(struct tcp *c, int error)
 	conn_tcp_lose(c, tcp_conn_reason(error ? &w : &c->tcp, buf));
 }
 
-/* Reads once, `inside` or from the socket. Returns the bytes that were asked for and not there (> 0: nothing more is
- * there now), 0 when there may be more, -1 at the end. */
+/* Reads once: from the socket, or (inside) from TLS's buffer. Returns the bytes that were asked for and not available
+ * (> 0: nothing more is available now), 0 if more may be available, -1 at the end. */
 static ssize_t conn_tcp_read_once(struct tcp *c, size_t *total, bool inside)
 {
 	struct iovec iov[2];
@@ -117,14 +117,14 @@ static ssize_t conn_tcp_read_once(struct tcp *c, size_t *total, bool inside)
 		return (ssize_t)asked;
 	if (got <= 0)
 		return -1;
-	conn_tcp_release(c); /* a ticket comes before everything else */
+	conn_tcp_release(c); /* the TLS ticket arrives before everything else */
 	*total += (size_t)got;
 	engine_count(&c->conn.en->rx_bytes, (size_t)got);
 	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, conn_tcp_now(c));
 	return (ssize_t)asked - got;
 }
 
-/* The write side failed: what stands unread may say why. */
+/* A write failed: unread input may say why. */
 static void conn_tcp_lose_after_write(struct tcp *c)
 {
 	char buf[TCP_CONN_REASON];
@@ -157,8 +157,8 @@ static void conn_tcp_take_signal(struct tcp *c)
 		exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_tcp_now(c));
 }
 
-/* Sends until the socket is full or nothing is left, or, when it is one of several in turn, a frame or two. Afterwards
- * the connection may be gone. True: in turn, and there may be more. */
+/* Sends until the socket is full or nothing is left; in_turn: at most a frame or two. The connection may be lost
+ * afterwards. Returns true if in_turn and there may be more. */
 static bool conn_tcp_send(struct tcp *c, bool in_turn)
 {
 	struct iovec iov[CONN_IOVECS];
@@ -225,7 +225,7 @@ static void conn_tcp_read(struct tcp *c)
 
 static bool conn_tcp_service(struct conn *conn);
 
-/* A reducer without TLS has answered what it took for garbage. */
+/* Reports a reducer without TLS, which answered the TLS handshake with REFUSED. */
 static void conn_tcp_lose_foreign(struct tcp *c)
 {
 	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -294,7 +294,7 @@ static void conn_tcp_finish_connect(struct tcp *c)
 
 	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
-	/* a port of this machine that nobody listens on may answer from the very socket that connects */
+	/* a port of this machine on which no process listens may be answered by the connecting socket itself */
 	if (!error && tcp_peer(c->tcp.fd) == TCP_PEER_SELF)
 		error = ECONNREFUSED;
 	if (error) {
@@ -334,7 +334,7 @@ static int conn_tcp_open_socket(const struct tcp *c)
 
 	if (fd < 0)
 		return -1;
-	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind what the socket holds, but the window keeps that short */
+	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind data in the socket, but the window keeps that short */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
@@ -370,7 +370,7 @@ static void conn_tcp_connect(struct tcp *c)
 	c->state = CONN_CONNECTING;
 }
 
-/* Goes on with what came of the host. */
+/* Continues with the result of the address lookup. */
 static void conn_tcp_resolve(struct tcp *c, enum engine_address_step step, const struct rs_err *why)
 {
 	switch (step) {
@@ -461,7 +461,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->tcp.fd = -1;
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);

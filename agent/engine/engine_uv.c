@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's life. The happy path is: connections come up, the exchange runs, on_ready; submissions arrive through
- * a locked list, which the caller itself takes or the engine's thread is woken for; engine_stop says goodbye, waits
- * until the connections are closed and joins. Failure modes are: the exchange ends with an error, which on_failed tells
- * after every operation's done; then the loop idles until engine_stop. */
+/* Life of the engine. The happy path: connections are established, the exchange runs, on_ready; operations arrive
+ * through a locked list, which the submitting thread itself or the engine's thread handles; engine_stop sends GOODBYE,
+ * waits until the connections are closed and joins the thread. Failure modes: the exchange ends with an error;
+ * on_failed reports it after every operation's done(); then the loop idles until engine_stop. */
 #include "agent/engine/engine_uv.h"
 #include "common/dtype.h"
 
@@ -19,7 +19,7 @@ void engine_count(_Atomic uint64_t *counter, size_t n)
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* Signals belong to the program's own threads. */
+/* Starts the thread with all signals blocked: they belong to the program's own threads. */
 static int engine_start_thread(struct engine *en, struct rs_err *e)
 {
 	sigset_t all, before;
@@ -76,7 +76,7 @@ static int engine_random(void *user, void *buf, size_t n, struct rs_err *e)
 	return auth_random(buf, n, e);
 }
 
-/* What is wrong with the file is better said now than when the first reducer asks. */
+/* Checks the file now, so that an error is reported before the first reducer asks for a proof. */
 static int engine_check_secret(struct engine *en, struct rs_err *e)
 {
 	struct auth_secret secret;
@@ -124,14 +124,14 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 		return rc;
 	en->conns = calloc(exchange_links(en->x), sizeof *en->conns);
 	if (!en->conns)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", exchange_links(en->x));
+		return rs_fail(e, RS_ENOMEM, "out of memory for %u connections", exchange_links(en->x));
 	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
 		rc = (o->cfg->job.grpc ? conn_grpc_new : conn_tcp_new)(&en->conns[i], en, i, e);
 	return rc;
 }
 
-/* Before the thread runs, or after it has ended. */
+/* Frees the engine, before the thread runs or after it has ended. */
 static void engine_release(struct engine *en)
 {
 	if (!en->closing) {
@@ -160,7 +160,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	int rc;
 
 	if (!en)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the engine");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the engine");
 	en->opt = *opt;
 	en->opt.job = en->job;
 	snprintf(en->job, sizeof en->job, "%s", opt->job);
@@ -182,7 +182,7 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	rc = engine_poll_init(&en->poll, uv_backend_fd(&en->loop), e);
 	if (!rc)
 		rc = engine_init_exchange(en, e);
-	/* gRPC has threads of its own; OpenSSL keeps errors for each thread, which are the program's */
+	/* gRPC has threads of its own; OpenSSL keeps an error queue for each thread, which belongs to the program */
 	en->callers_may_run = opt->callers_run && !opt->cfg->job.grpc && !en->tls.ctx;
 	if (!rc)
 		rc = engine_start_thread(en, e);
@@ -221,7 +221,7 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 		en->last = op;
 	}
 	pthread_mutex_unlock(&en->lock);
-	if (!rc && !(own && engine_run_on_caller(en))) /* op may be gone */
+	if (!rc && !(own && engine_run_on_caller(en))) /* op may be freed by now */
 		wakeup_send(&en->wake);
 	return rc;
 }

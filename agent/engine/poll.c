@@ -26,7 +26,7 @@ int engine_poll_init(struct engine_poll *p, int loop_fd, struct rs_err *e)
 	    (loop_fd < 0 || engine_poll_ctl_add(p->all, loop_fd, EPOLLIN, KEY_LOOP) == 0) &&
 	    engine_poll_ctl_add(p->all, p->sockets, EPOLLIN, KEY_SOCKETS) == 0)
 		return RS_OK;
-	rs_fail_sys(e, RS_EIO, errno, "the engine cannot wait for sockets");
+	rs_fail_sys(e, RS_EIO, errno, "cannot set up polling of sockets");
 	engine_poll_close(p);
 	return RS_EIO;
 }
@@ -56,7 +56,7 @@ void engine_poll_change(struct engine_poll *p, int fd, uint32_t events, uint64_t
 
 void engine_poll_remove(struct engine_poll *p, int fd)
 {
-	/* to close it is not enough where a fork has left another descriptor for the same socket */
+	/* closing it is not enough if a fork has left another descriptor of the same socket */
 	epoll_ctl(p->sockets, EPOLL_CTL_DEL, fd, NULL);
 }
 
@@ -92,7 +92,7 @@ int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POL
 			continue;
 		}
 		interrupted = true;
-		(void)!read(p->interrupt, &count, sizeof count); /* not blocking: somebody else may have taken it */
+		(void)!read(p->interrupt, &count, sizeof count); /* non-blocking: another thread may have read it */
 	}
 	return kept || !interrupted ? kept : -1;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who runs the engine, and what is done in a turn. The happy path of a small operation is: engine_submit takes the turn
- * as a guest and sends -> engine_wait hides the sockets from the engine's thread, sleeps for them itself, receives, and
- * sees that the operation is done. The engine's thread sleeps through all of it. Failure modes: somebody else has the
- * turn (the thread is woken for what was submitted), or waits already (the second one sleeps until it is told). */
+/* Running the engine: on its own thread, or on a thread of the program that calls it. The happy path of a small
+ * operation: engine_submit takes loop_lock and sends -> engine_wait hides the sockets from the engine's thread, sleeps
+ * for them itself, receives, and finds the operation done. The engine's thread sleeps through all of it. Failure modes:
+ * another thread holds loop_lock (the engine's thread is woken for what was submitted); another thread is waiting
+ * already (the second one sleeps until its request is done). */
 #include "agent/engine/engine_uv.h"
 #include "common/dtype.h"
 
@@ -10,7 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Takes what other threads have left; returns the submitted operations. */
+/* Takes what other threads have left. Returns the submitted operations. */
 static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
 {
 	struct exchange_op *first;
@@ -38,7 +39,7 @@ static void engine_fail_all(struct engine *en, struct exchange_op *op, const str
 	}
 }
 
-/* The exchange has ended: from here on engine_submit says so itself. */
+/* The exchange has ended: engine_submit returns its error from now on, and on_failed is called. */
 static void engine_report_end(struct engine *en)
 {
 	struct rs_err err = *exchange_error(en->x);
@@ -82,7 +83,7 @@ static void engine_close_if_done(struct engine *en)
 	for (unsigned i = 0; i < en->conns_n; i++)
 		if (!en->conns[i]->ops->idle(en->conns[i]))
 			return;
-	if (en->on_caller) { /* to end the loop is for its thread */
+	if (en->on_caller) { /* only its own thread may end the loop */
 		wakeup_send(&en->wake);
 		return;
 	}
@@ -103,7 +104,8 @@ static void engine_on_timer(uv_timer_t *h)
 	engine_process(en);
 }
 
-/* A timer that fires too early only asks the exchange again, so it is moved when the next time is earlier. */
+/* Sets the timer. A timer that fires too early only asks the exchange again, so it is moved only if the next time is
+ * earlier. */
 static void engine_arm(struct engine *en)
 {
 	uint64_t next = exchange_next(en->x), now = uv_now(&en->loop);
@@ -118,7 +120,7 @@ static void engine_arm(struct engine *en)
 
 void engine_process(struct engine *en)
 {
-	/* each rank begins at another reducer, so that an operation's first chunks do not all meet at one port */
+	/* each rank starts with another reducer, so that an operation's first chunks do not all meet at one port */
 	unsigned first = en->opt.rank * en->conns_n / en->opt.world_size;
 
 	if (exchange_run_single(en->x, en->on_caller ? ENGINE_SINGLE_CALLER : ENGINE_SINGLE_STEP))
@@ -137,7 +139,7 @@ void engine_process(struct engine *en)
 	engine_arm(en);
 }
 
-/* Deals with what other threads have left, but for what follows from it. */
+/* Handles what other threads have left, but not its effects; see engine_process. */
 static void engine_take_requests(struct engine *en)
 {
 	bool stop, aborted;
@@ -152,7 +154,7 @@ static void engine_take_requests(struct engine *en)
 			en->rejected++;
 			op->done(op, &e);
 		} else {
-			en->submitted++; /* op may be gone */
+			en->submitted++; /* op may be freed by now */
 		}
 		op = next;
 	}
@@ -187,15 +189,14 @@ static void engine_on_sockets(struct engine *en, const struct epoll_event *ev, i
 	}
 }
 
-/* How many operations have ended, one way or another, as far as who waits for one can tell. */
+/* Returns the number of operations that have ended in any way, for threads that wait for one. */
 static uint64_t engine_ended_ops(const struct engine *en)
 {
 	return exchange_ops_done(en->x) + en->rejected + en->failed_reported;
 }
 
-/* Gives the turn away. A guest in engine_wait sleeps for sockets only: it learns here that its operation may have
- * ended.
- */
+/* Releases loop_lock. A thread in engine_wait sleeps only for sockets, so it is woken here if an operation has
+ * ended. */
 static void engine_unlock_loop(struct engine *en, uint64_t ends_before)
 {
 	if (en->waiting && engine_ended_ops(en) != ends_before)
@@ -203,7 +204,7 @@ static void engine_unlock_loop(struct engine *en, uint64_t ends_before)
 	pthread_mutex_unlock(&en->loop_lock);
 }
 
-/* Around the sleep of the engine's thread, which keeps the turn where there are no guests. Returns what is ready. */
+/* Sleeps on the engine's thread. Releases loop_lock meanwhile, if callers may run the engine. Returns what is ready. */
 static int engine_sleep(struct engine *en, uint64_t *ends_before)
 {
 	int timeout_ms, ready;
@@ -247,14 +248,15 @@ void *engine_main(void *arg)
 	engine_grpc_serve(&en->grpc, &en->wakeups);
 	engine_process(en);
 	if (en->opt.cfg->job.grpc)
-		wakeups_run(&en->wakeups); /* there are no sockets, and no guests */
+		wakeups_run(&en->wakeups); /* there are no sockets, and callers do not run the engine */
 	else
 		engine_run(en);
-	engine_unlock_loop(en, UINT64_MAX); /* whoever waits finds that all has ended */
+	engine_unlock_loop(en, UINT64_MAX); /* all operations have ended, so waiting threads are woken */
 	return NULL;
 }
 
-/* The program may end its threads, but not in the middle of a turn. */
+/* Disables cancellation: the program may cancel its threads, but not while they hold loop_lock. Returns the previous
+ * state. */
 static int engine_disable_cancel(void)
 {
 	int before;
@@ -286,7 +288,7 @@ bool engine_run_on_caller(struct engine *en)
 	return true;
 }
 
-/* Sleeps until sockets are ready, or as long as *look is set looks for them first. */
+/* Waits until sockets are ready. While *look is set it spins first. */
 static int engine_spin_and_sleep(struct engine *en, struct epoll_event *ev, bool *look, int timeout_ms)
 {
 	int n = 0;
@@ -296,20 +298,21 @@ static int engine_spin_and_sleep(struct engine *en, struct epoll_event *ev, bool
 	return *look ? n : engine_poll_sockets(&en->poll, ev, timeout_ms);
 }
 
-/* A guest with the turn: deals with what has come on sockets, and elsewhere. */
+/* Runs the engine once on a caller's thread with loop_lock held: handles ready sockets and what other threads have
+ * left. */
 static void engine_run_once(struct engine *en, const struct epoll_event *ev, int n)
 {
 	en->on_caller = true;
 	uv_update_time(&en->loop);
 	engine_on_sockets(en, ev, n);
 	engine_take_requests(en);
-	/* its thread does this too, but may not get the turn while the sockets are never silent */
+	/* the engine's thread does this too, but may not get loop_lock while the sockets are busy */
 	if (uv_now(&en->loop) >= exchange_next(en->x))
 		exchange_tick(en->x, uv_now(&en->loop));
 	engine_process(en);
 }
 
-/* With the turn, which it gives back while it sleeps. */
+/* Waits for sockets and handles them. Called with loop_lock held; releases it while it sleeps. */
 static void engine_wait_for_sockets(struct engine *en, bool *look, int timeout_ms)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];

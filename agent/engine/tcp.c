@@ -53,7 +53,7 @@ bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)
 	if (fd < 0)
 		return false;
 	memcpy(&to, peer, len);
-	/* nothing is sent: this chooses the address that it would be sent from */
+	/* nothing is sent: connect selects the source address */
 	same = connect(fd, peer, len) == 0 && getsockname(fd, (struct sockaddr *)&from, &from_len) == 0 &&
 	       tcp_same_host(&from, &to);
 	close(fd);

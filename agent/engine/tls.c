@@ -37,7 +37,7 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 		return RS_OK;
 	t->peers = calloc(cfg->reducers_n, sizeof *t->peers);
 	if (!t->peers)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		return rs_fail(e, RS_ENOMEM, "out of memory for TLS");
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
 	engine_tls_stat_files(cfg, t->files);
@@ -86,18 +86,18 @@ void engine_tls_refresh(struct engine_tls *t)
 
 	if (!t->ctx)
 		return;
-	engine_tls_stat_files(t->cfg, found); /* before they are read: what changes meanwhile is seen the next time */
+	engine_tls_stat_files(t->cfg, found); /* before they are read: a later change is seen the next time */
 	if (memcmp(found, t->files, sizeof found) == 0)
 		return;
 	memcpy(t->files, found, sizeof found);
 	if (engine_tls_load(&fresh, t->cfg, &e)) {
-		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept what was read before"),
+		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept the previous files"),
 		       rs_kv_s("reason", e.msg));
 		return;
 	}
 	SSL_CTX_free(t->ctx);
 	t->ctx = fresh;
-	engine_tls_forget_sessions(t); /* an authority that is gone must not live on in them */
+	engine_tls_forget_sessions(t); /* a removed authority must not live on in sessions */
 }
 
 void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reason, uint64_t now_ms)

@@ -142,9 +142,9 @@ class Garbage(unittest.TestCase):
 
     def test_places_that_cannot_be(self):
         cases = [
-            ({"job": ""}, "no job name"),
-            ({"job": "a b"}, "no job name"),
-            ({"job": "../etc"}, "no job name"),
+            ({"job": ""}, "not a job name"),
+            ({"job": "a b"}, "not a job name"),
+            ({"job": "../etc"}, "not a job name"),
             ({"rank": 1}, "rank 1 of a world of 1"),
             ({"world": 0}, "world"),
             ({"world": 1 << 31, "local_world": 1 << 31}, "world"),
