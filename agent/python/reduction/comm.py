@@ -297,7 +297,7 @@ class Communicator:
         """Combines `array` element by element over all ranks.
 
         Args:
-            array: numpy array or torch tensor. Memory that is not dense, or is on a GPU, is copied first and back after.
+            array: numpy array or torch tensor. Memory that is not dense, or is on a GPU, is copied and copied back.
             op: "sum", "prod", "max", "min" or "avg" (the sum divided by the number of processes).
             async_op: start the operation and return at once.
             out: array for the result, with the shape and dtype of `array`; None: the result replaces `array`.

@@ -99,8 +99,8 @@ class State:
 
     Args:
         comm: the Communicator to use, which the caller closes. None: one is opened with `options` (those of
-            Communicator) and closed with the State. Under torchrun its generation follows the restarts; the ranks agree on it through
-            torch.distributed, if that is initialized.
+            Communicator) and closed with the State. Under torchrun its generation follows the restarts; the ranks agree
+            on it through torch.distributed, if that is initialized.
         op: "avg", as DDP does without a hook, or another operation.
         timeout: seconds to wait for a bucket after the previous ones are done; None: no limit.
         prioritize: True: later buckets, which belong to earlier layers, have higher priorities, since the next forward
