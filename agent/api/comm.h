@@ -3,9 +3,9 @@
 #ifndef RS_AGENT_API_COMM_H
 #define RS_AGENT_API_COMM_H
 
-#include "agent/api/backend.h"
 #include "agent/api/group.h"
 #include "agent/api/request.h"
+#include "agent/backend/backend.h"
 #include "agent/daemon/node_agent.h"
 
 #include <pthread.h>

@@ -13,7 +13,7 @@
 #ifndef RS_AGENT_API_GROUP_H
 #define RS_AGENT_API_GROUP_H
 
-#include "agent/api/backend.h"
+#include "agent/backend/backend.h"
 
 #include <pthread.h>
 

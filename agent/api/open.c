@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
  * file, else it is the default. Then the backend meets the other ranks. */
+#include "agent/client/open.h"
 #include "agent/api/comm.h"
+#include "agent/backend/direct.h"
 #include "agent/local/protocol.h"
 #include "config/launch.h"
 

@@ -5,7 +5,7 @@
 #ifndef RS_AGENT_API_REQUEST_H
 #define RS_AGENT_API_REQUEST_H
 
-#include "agent/api/backend.h"
+#include "agent/backend/backend.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

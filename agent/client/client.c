@@ -5,6 +5,7 @@
  * (submit returns the error); the agent ends the job (ABORT) or exits (its end of the socket closes): the reader fails
  * all pending operations with that reason, and every later call gets it, too. */
 #include "agent/client/client.h"
+#include "agent/client/open.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 

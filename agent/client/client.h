@@ -9,7 +9,7 @@
 #ifndef RS_AGENT_CLIENT_CLIENT_H
 #define RS_AGENT_CLIENT_CLIENT_H
 
-#include "agent/api/backend.h"
+#include "agent/backend/backend.h"
 #include "agent/engine/poll.h"
 #include "agent/local/protocol.h"
 #include "common/spin.h"

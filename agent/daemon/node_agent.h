@@ -4,7 +4,7 @@
 #ifndef RS_AGENT_DAEMON_NODE_AGENT_H
 #define RS_AGENT_DAEMON_NODE_AGENT_H
 
-#include "agent/api/backend.h"
+#include "agent/backend/backend.h"
 
 struct node_agent;
 

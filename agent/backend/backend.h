@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A backend runs the operations of a communicator: in an engine of this process (direct.c), or by handing them to the
  * node's agent (client/). api/ checks arguments and owns requests; a backend runs them. */
-#ifndef RS_AGENT_API_BACKEND_H
-#define RS_AGENT_API_BACKEND_H
+#ifndef RS_AGENT_BACKEND_BACKEND_H
+#define RS_AGENT_BACKEND_BACKEND_H
 
 #include "agent/include/reduction.h"
 #include "common/error.h"
@@ -73,10 +73,5 @@ struct backend {
 	const struct backend_vtbl *v;
 	unsigned priorities; /* number of priorities */
 };
-
-/* Both open a backend. They return when all ranks have met, or with an error. On an error opt->cfg still belongs to the
- * caller. */
-int direct_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
-int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e);
 
 #endif

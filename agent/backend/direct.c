@@ -2,7 +2,7 @@
 /* The direct backend: the engine runs in this process. The happy path: open waits until the engine is ready; operations
  * go to the engine, which runs on the threads that wait for them; stop ends it. Failure modes are the engine's: open,
  * every pending operation, and every later submit get the same error. */
-#include "agent/api/backend.h"
+#include "agent/backend/direct.h"
 #include "agent/core/nonfinite.h"
 #include "agent/engine/engine.h"
 #include "proto/control.h"
