@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker process around the real exchange: it opens connections when asked, moves bytes, tells the time, calls
- * operations one after the other or many at once, and leaves. What engine_uv.c and conn_tcp.c do with sockets,
- * this does with simulated connections. */
+/* A worker process around the real exchange: it opens connections, moves bytes, gives the time, calls operations one
+ * by one or many at once, and ends. It does with simulated connections what engine_uv.c and conn_tcp.c do with
+ * sockets. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
@@ -378,7 +378,7 @@ static void arm(struct rank *k)
 
 static void leave_if_done(struct rank *k)
 {
-	if (!k->said_goodbye || exchange_state(k->x) != EXCHANGE_ENDED)
+	if (!k->sent_goodbye || exchange_state(k->x) != EXCHANGE_ENDED)
 		return;
 	for (unsigned i = 0; i < exchange_links(k->x); i++)
 		if (k->conn[i])
@@ -468,7 +468,7 @@ void rank_birth(struct rank *k)
 void rank_step(struct rank *k)
 {
 	k->step_due = false;
-	if (k->state != RANK_ALIVE || k->said_goodbye)
+	if (k->state != RANK_ALIVE || k->sent_goodbye)
 		return;
 	if (rank_stopped(k)) {
 		step_later(k, (uint32_t)(k->stopped_until_us - k->sim->now_us));
@@ -500,7 +500,7 @@ void rank_step(struct rank *k)
 void rank_goodbye(struct rank *k)
 {
 	trace(k->sim, "%s rank %u says goodbye", k->team->job, k->index);
-	k->said_goodbye = true;
+	k->sent_goodbye = true;
 	fault_after_goodbye(k);
 	exchange_goodbye(k->x, sim_ms(k->sim));
 	settle(k);
