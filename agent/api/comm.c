@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all operations of a communicator share: its end by an error, and the way to the backend. */
+/* What all operations of a communicator share: its error, and the way to the backend. */
 #include "agent/api/comm.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct reduction_comm *comm_new(struct rs_err *e)
 	if (c)
 		c->requests = request_pool_new();
 	if (!c || !c->requests) {
-		rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 		free(c);
 		return NULL;
 	}

@@ -1,51 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of libreduction's handles: reduction.c uses them, open.c makes communicators. */
+/* The state of a communicator, for the files of api/. */
 #ifndef RS_AGENT_API_COMM_H
 #define RS_AGENT_API_COMM_H
 
-#include "agent/api/backend.h"
 #include "agent/api/group.h"
 #include "agent/api/request.h"
+#include "agent/backend/backend.h"
 #include "agent/daemon/node_agent.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Invariant: once broken is set, `err` says why and stays. */
+/* An open communicator. Invariant: once broken is set, err says why and does not change. */
 struct reduction_comm {
 	struct backend *backend;
-	struct node_agent *node; /* that this process serves its node with; NULL: it does not */
+	struct node_agent *node; /* the node agent that this process runs; NULL: none */
 	unsigned rank, world_size;
 	struct request_pool *requests;
-	pthread_mutex_t order; /* held while an operation is submitted: the order of submissions is that of the ranks */
+	pthread_mutex_t
+	    order; /* held while an operation is submitted: the order of submissions must be the same on all ranks */
 	struct group_stages stages;
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* protects everything below */
 	bool broken;
 	struct rs_err err;
 };
 
-/* comm.c. All may be called on any thread. */
+/* comm.c. Any thread may call these functions. */
 
-/* A communicator without a backend; NULL without memory. */
+/* Creates a communicator without a backend; NULL: out of memory. */
 struct reduction_comm *comm_new(struct rs_err *e);
-/* Frees one whose backend is closed, or was never opened. */
+/* Frees a communicator whose backend is closed or was never opened. */
 void comm_delete(struct reduction_comm *c);
 
-/* Says why every further operation fails, unless something did before. */
+/* Breaks the communicator: every further operation fails with err. Has no effect if it is broken already. */
 void comm_break(struct reduction_comm *c, const struct rs_err *err);
 
-/* RS_OK, or why the communicator is broken. */
+/* Returns RS_OK, or the error that broke the communicator. */
 int comm_check(struct reduction_comm *c, struct rs_err *e);
 
-/* Hands an operation to the backend unless the communicator is broken. With `order` held. An error means not started
- * and, unless it is RS_EINVAL, breaks the communicator. */
+/* Submits an operation to the backend unless the communicator is broken. With `order` held. After an error the
+ * operation is not started, and unless the error is RS_EINVAL the communicator is broken. */
 int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs_err *e);
 
-/* What a failed operation's waiter reads of the backend's error: the code RS_ETIMEOUT, which would mean "not done"
- * there, becomes RS_EPEER. Breaks the communicator. */
+/* Converts a backend's error for the waiter of a failed operation, and breaks the communicator. RS_ETIMEOUT becomes
+ * RS_EPEER, since it would mean "not done" to the waiter. */
 void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_err *ret);
 
-/* Gives a caller the error, or success with code 0; returns the code. err may be NULL. */
+/* Stores the error for the caller (code 0: success) and returns its code. err may be NULL. */
 int comm_result(reduction_error *err, const struct rs_err *e);
 
 #endif

@@ -27,7 +27,7 @@ void group_close(struct group_stages *s)
 	pthread_mutex_destroy(&s->lock);
 }
 
-static int stage_make(struct reduction_comm *c, struct group_stage *stage, struct rs_err *e)
+static int group_stage_new(struct reduction_comm *c, struct group_stage *stage, struct rs_err *e)
 {
 	void *memory;
 	int rc = c->backend->v->alloc(c->backend, GROUP_OP_MAX, &memory, e);
@@ -39,8 +39,9 @@ static int stage_make(struct reduction_comm *c, struct group_stage *stage, struc
 	return RS_OK;
 }
 
-/* An idle stage, a new one, or the next that becomes idle. One thread at a time, that which holds the order. */
-static int stage_take(struct reduction_comm *c, struct group_stage **ret, struct rs_err *e)
+/* Returns an idle stage, a new one, or the next one that becomes idle. One thread at a time: the one that holds
+ * `order`. */
+static int group_stage_get(struct reduction_comm *c, struct group_stage **ret, struct rs_err *e)
 {
 	struct group_stages *s = &c->stages;
 	struct group_stage *stage;
@@ -49,7 +50,7 @@ static int stage_take(struct reduction_comm *c, struct group_stage **ret, struct
 	pthread_mutex_lock(&s->lock);
 	while (!(stage = s->idle) && s->made < s->limit) {
 		pthread_mutex_unlock(&s->lock);
-		rc = stage_make(c, &s->all[s->made], e);
+		rc = group_stage_new(c, &s->all[s->made], e);
 		pthread_mutex_lock(&s->lock);
 		if (!rc) {
 			stage = &s->all[s->made++];
@@ -57,7 +58,7 @@ static int stage_take(struct reduction_comm *c, struct group_stage **ret, struct
 		}
 		if (s->made == 0)
 			goto unlock;
-		s->limit = s->made; /* those that there are will do */
+		s->limit = s->made; /* continue with the stages that exist */
 	}
 	while (!(stage = s->idle))
 		pthread_cond_wait(&s->freed, &s->lock);
@@ -70,7 +71,7 @@ unlock:
 	return rc;
 }
 
-static void stage_give(struct group_stage *stage)
+static void group_stage_put(struct group_stage *stage)
 {
 	struct group_stages *s = &stage->comm->stages;
 
@@ -81,21 +82,21 @@ static void stage_give(struct group_stage *stage)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The tensors of one operation. */
+/* The tensors of one shared operation. Invariant: n and count are the number and total elements of the chain. */
 struct share {
 	struct reduction_request *last; /* chained by next, the last one first */
 	unsigned n;
 	uint64_t count;
 	uint32_t hash; /* of all names and counts */
-	int priority;  /* the highest that was given; below 0 when none was */
+	int priority;  /* the highest given; below 0: none was given */
 };
 
-static uint64_t bytes_of(const struct backend_request *b)
+static uint64_t group_bytes(const struct backend_request *b)
 {
 	return b->count * rs_dtype_size(b->dtype);
 }
 
-static uint32_t hash_more(uint32_t hash, const struct backend_request *b)
+static uint32_t group_hash(uint32_t hash, const struct backend_request *b)
 {
 	struct {
 		uint64_t count;
@@ -105,68 +106,68 @@ static uint32_t hash_more(uint32_t hash, const struct backend_request *b)
 	return frame_checksum(&one, sizeof one);
 }
 
-static void share_add(struct share *s, struct reduction_request *req)
+static void group_share_add(struct share *s, struct reduction_request *req)
 {
 	req->started = true;
 	req->next = s->last;
 	s->last = req;
 	s->n++;
 	s->count += req->base.count;
-	s->hash = hash_more(s->hash, &req->base);
+	s->hash = group_hash(s->hash, &req->base);
 	if (req->base.priority > s->priority)
 		s->priority = req->base.priority;
 }
 
-/* The tensors that go with `first`, itself included: up to the first one that does not fit. */
-static struct share collect(struct reduction_request *first)
+/* Returns the tensors that share an operation with `first`, including it, up to the first one that does not fit. */
+static struct share group_collect(struct reduction_request *first)
 {
 	const struct backend_request *a = &first->base;
-	uint64_t room = GROUP_OP_MAX - bytes_of(a);
+	uint64_t room = GROUP_OP_MAX - group_bytes(a);
 	struct share s = {.priority = REDUCTION_PRIORITY_AUTO};
 
-	share_add(&s, first);
+	group_share_add(&s, first);
 	for (struct reduction_request *req = first->follows; req; req = req->follows) {
 		const struct backend_request *b = &req->base;
 
-		if (req->started || b->dtype != a->dtype || b->op != a->op || bytes_of(b) > GROUP_SMALL_MAX)
+		if (req->started || b->dtype != a->dtype || b->op != a->op || group_bytes(b) > GROUP_SMALL_MAX)
 			continue;
-		if (bytes_of(b) > room)
+		if (group_bytes(b) > room)
 			break;
-		room -= bytes_of(b);
-		share_add(&s, req);
+		room -= group_bytes(b);
+		group_share_add(&s, req);
 	}
 	s.hash = s.hash ? s.hash : 1; /* 0 means: no name */
 	return s;
 }
 
-/* The end of a shared operation, on the backend's thread. The first tensor's request is done last: who waits for all
- * of them in their order sleeps once. */
-static void shared_done(struct backend_request *base, const struct rs_err *err)
+/* A shared operation has ended; on the backend's thread. The first tensor's request is completed last, so that a thread
+ * that waits for all of them in order sleeps once. */
+static void group_shared_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct group_stage *stage = (struct group_stage *)base;
 	struct reduction_request *req = stage->last;
-	const char *from = stage->memory + bytes_of(base);
+	const char *from = stage->memory + group_bytes(base);
 	struct rs_err e;
 
 	if (err)
 		comm_failed(stage->comm, err, &e);
 	for (struct reduction_request *r = req; r && !err; r = r->next) {
-		size_t bytes = bytes_of(&r->base);
+		size_t bytes = group_bytes(&r->base);
 
 		from -= bytes;
 		if (bytes > 0)
 			memcpy(r->base.recv, from, bytes);
 	}
-	stage_give(stage);
+	group_stage_put(stage);
 	while (req) {
-		struct reduction_request *next = req->next; /* its waiter may put req */
+		struct reduction_request *next = req->next; /* its waiter may free req */
 
 		request_complete(req, err ? &e : NULL);
 		req = next;
 	}
 }
 
-static void fail(const struct share *s, const struct rs_err *e)
+static void group_fail(const struct share *s, const struct rs_err *e)
 {
 	struct reduction_request *req = s->last;
 
@@ -178,11 +179,11 @@ static void fail(const struct share *s, const struct rs_err *e)
 	}
 }
 
-static int start_shared(struct reduction_comm *c, const struct share *s, struct rs_err *e)
+static int group_start_shared(struct reduction_comm *c, const struct share *s, struct rs_err *e)
 {
 	struct group_stage *stage;
 	char *to;
-	int rc = stage_take(c, &stage, e);
+	int rc = group_stage_get(c, &stage, e);
 
 	if (rc) {
 		comm_break(c, e);
@@ -198,11 +199,11 @@ static int start_shared(struct reduction_comm *c, const struct share *s, struct 
 	    .priority = s->priority,
 	    .tensors = s->n,
 	    .name_hash = s->hash,
-	    .done = shared_done,
+	    .done = group_shared_done,
 	};
-	to = stage->memory + bytes_of(&stage->base);
+	to = stage->memory + group_bytes(&stage->base);
 	for (const struct reduction_request *req = s->last; req; req = req->next) {
-		size_t bytes = bytes_of(&req->base);
+		size_t bytes = group_bytes(&req->base);
 
 		to -= bytes;
 		if (bytes > 0)
@@ -210,7 +211,7 @@ static int start_shared(struct reduction_comm *c, const struct share *s, struct 
 	}
 	rc = comm_submit(c, &stage->base, e);
 	if (rc)
-		stage_give(stage);
+		group_stage_put(stage);
 	return rc;
 }
 
@@ -226,11 +227,11 @@ void group_start(struct reduction_comm *c, struct reduction_request *first)
 		if (req->started)
 			continue;
 		req->next = NULL;
-		if (bytes_of(&req->base) <= GROUP_SMALL_MAX)
-			s = collect(req);
-		rc = s.n > 1 ? start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
+		if (group_bytes(&req->base) <= GROUP_SMALL_MAX)
+			s = group_collect(req);
+		rc = s.n > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
 		if (rc)
-			fail(&s, &e);
+			group_fail(&s, &e);
 	}
 	pthread_mutex_unlock(&c->order);
 }

@@ -2,7 +2,7 @@
 # libreduction: the C API over the engine of this process or the agent
 soname := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib    += $(B)/lib/libreduction.so
-$(B)/lib/libreduction.so.$(VERSION): $(patsubst %.c,$(B)/%.o,$(wildcard agent/api/*.c)) $(libagent_client) $(libagent_daemon) $(libagent) \
+$(B)/lib/libreduction.so.$(VERSION): $(patsubst %.c,$(B)/%.o,$(wildcard agent/api/*.c)) $(libagent_client) $(libagent_daemon) $(libagent_backend) $(libagent) \
                                      $(librpc) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK_SO) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(LIBS)

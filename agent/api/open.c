@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a communicator: every setting comes from the caller, else the environment, else the configuration file, else
- * the default; then the backend meets the other ranks. */
+/* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
+ * file, else it is the default. Then the backend meets the other ranks. */
+#include "agent/client/open.h"
 #include "agent/api/comm.h"
+#include "agent/backend/direct.h"
 #include "agent/local/protocol.h"
 #include "config/launch.h"
 
@@ -12,26 +14,31 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The caller's options, completed. Strings belong to the caller, the environment or cfg. */
+/* The caller's options, completed. Strings belong to the caller, the environment or cfg. Invariant: after open_resolve
+ * all members of `to` are set. */
 struct opening {
 	reduction_options opt;
 	struct rs_launch launch;
 	struct rs_config *cfg;
 	struct backend_options to;
-	enum way { WAY_DIRECT, WAY_AGENT, WAY_NODE } way; /* WAY_NODE: local rank 0's process is the agent */
+	enum backend_kind {
+		BACKEND_DIRECT,
+		BACKEND_AGENT,
+		BACKEND_NODE
+	} kind; /* BACKEND_NODE: local rank 0's process is the agent */
 	char name[NODE_AGENT_NAME];
 };
 
-static const char *word_of(const char *option, const char *variable)
+static const char *open_text(const char *option, const char *variable)
 {
 	const char *v = option ? option : getenv(variable);
 
 	return v && *v ? v : NULL;
 }
 
-/* Takes the option when it is set (not -1), else the variable; -1 stays when neither is. */
-static int number_of(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
-		     struct rs_err *e)
+/* Returns the option if it is set (not -1), else the variable; -1 if neither is set. */
+static int open_number(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
+		       struct rs_err *e)
 {
 	const char *text;
 	char *end;
@@ -57,8 +64,8 @@ static int number_of(int64_t option, const char *what, const char *variable, int
 	return RS_OK;
 }
 
-/* Structs of older headers are shorter: what they lack stays at its default. */
-static int take_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
+/* Structs of older headers are shorter: missing members keep their defaults. */
+static int open_copy_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
 {
 	static const reduction_options none = REDUCTION_OPTIONS_INIT;
 
@@ -75,16 +82,17 @@ static int take_options(reduction_options *to, const reduction_options *from, st
 	return RS_OK;
 }
 
-static int resolve_place(struct opening *o, struct rs_err *e)
+static int open_resolve_rank(struct opening *o, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
 	int64_t rank, world, generation;
-	int rc = number_of(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
+	int rc = open_number(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
 
 	if (!rc)
-		rc = number_of(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
+		rc = open_number(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
 	if (!rc)
-		rc = number_of(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
+		rc =
+		    open_number(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
 	if (rc)
 		return rc;
 	if (world < 0)
@@ -100,16 +108,16 @@ static int resolve_place(struct opening *o, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL, "the world size is %lld, at most %d is supported", (long long)world,
 			       RS_WORLD_MAX);
 	if (rank >= world)
-		return rs_fail(e, RS_EINVAL, "rank %lld is no rank of %lld: 0 to %lld were expected", (long long)rank,
-			       (long long)world, (long long)world - 1);
+		return rs_fail(e, RS_EINVAL, "rank %lld is not a rank of %lld: 0 to %lld were expected",
+			       (long long)rank, (long long)world, (long long)world - 1);
 	o->to.rank = (unsigned)rank;
 	o->to.world_size = (unsigned)world;
 	o->to.generation = (uint32_t)(generation >= 0 ? generation : l->generation >= 0 ? l->generation : 0);
 	return RS_OK;
 }
 
-/* The launcher's view of this node counts when it is about the same job. */
-static bool launcher_agrees(const struct opening *o)
+/* Returns whether the launcher's information about this node is about this job. */
+static bool open_launcher_agrees(const struct opening *o)
 {
 	const struct rs_launch *l = &o->launch;
 
@@ -117,18 +125,18 @@ static bool launcher_agrees(const struct opening *o)
 	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
 }
 
-/* How many processes of the job are on this node, and the how-manieth this is; -1: unknown. */
-static int find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
+/* Finds the number of the job's processes on this node and the index of this one; -1: unknown. */
+static int open_find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
 {
 	int64_t world = o->to.world_size;
-	int rc =
-	    number_of(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world, ret_size, e);
+	int rc = open_number(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world,
+			     ret_size, e);
 
 	if (!rc)
-		rc = number_of(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
+		rc = open_number(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
 	if (rc)
 		return rc;
-	if (launcher_agrees(o)) {
+	if (open_launcher_agrees(o)) {
 		*ret_size = *ret_size < 0 ? o->launch.local_world_size : *ret_size;
 		*ret_rank = *ret_rank < 0 ? o->launch.local_rank : *ret_rank;
 	}
@@ -139,11 +147,11 @@ static int find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_s
 	return RS_OK;
 }
 
-static int resolve_local(struct opening *o, struct rs_err *e)
+static int open_resolve_local(struct opening *o, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
 	int64_t rank, size, world = o->to.world_size;
-	int rc = find_local(o, &rank, &size, e);
+	int rc = open_find_local(o, &rank, &size, e);
 
 	if (rc)
 		return rc;
@@ -152,11 +160,11 @@ static int resolve_local(struct opening *o, struct rs_err *e)
 			       "an agent must know this process's place on its node: set LOCAL_RANK and "
 			       "LOCAL_WORLD_SIZE, or local_rank and local_world_size of reduction_options");
 	if (rank >= size)
-		return rs_fail(e, RS_EINVAL, "local rank %lld is no rank of %lld on this node", (long long)rank,
+		return rs_fail(e, RS_EINVAL, "local rank %lld is not a rank of %lld on this node", (long long)rank,
 			       (long long)size);
 	o->to.local_rank = (unsigned)rank;
 	o->to.local_world_size = (unsigned)size;
-	if (launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
+	if (open_launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
 		o->to.nodes = (unsigned)l->nodes;
 		o->to.node_rank = (unsigned)l->node_rank;
 		return RS_OK;
@@ -170,7 +178,7 @@ static int resolve_local(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-static bool agent_listens(const char *path)
+static bool open_agent_listens(const char *path)
 {
 	struct sockaddr_un a;
 	socklen_t len = local_address(&a, path);
@@ -187,17 +195,18 @@ static bool agent_listens(const char *path)
 	return listens;
 }
 
-/* Do some nodes have several of the job's processes, and all know which? All ranks must come to the same end: what they
- * may conclude from their ranks alone, as where mpirun deals them out in turn, does not count. */
-static int shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
+/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to the
+ * same result: so what a rank could derive from its rank alone does not count, since mpirun may distribute ranks in
+ * turn. */
+static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;
 	int64_t rank, size, nodes = -1;
-	int rc = find_local(o, &rank, &size, e);
+	int rc = open_find_local(o, &rank, &size, e);
 
 	if (rc)
 		return rc;
-	if (launcher_agrees(o) && l->nodes_said)
+	if (open_launcher_agrees(o) && l->nodes_said)
 		nodes = l->nodes;
 	else if (size == o->to.world_size)
 		nodes = 1;
@@ -205,51 +214,51 @@ static int shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
 	return RS_OK;
 }
 
-static int resolve_way(struct opening *o, struct rs_err *e)
+static int open_resolve_backend(struct opening *o, struct rs_err *e)
 {
-	const char *agent = word_of(o->opt.agent, "REDUCTION_AGENT");
+	const char *agent = open_text(o->opt.agent, "REDUCTION_AGENT");
 	bool shared = false;
 	int rc = RS_OK;
 
 	o->to.agent_path = agent ? agent : o->cfg->agent.socket;
-	o->way = WAY_AGENT;
-	if (!agent && !agent_listens(o->to.agent_path)) {
-		rc = shares_nodes(o, &shared, e);
-		o->way = shared ? WAY_NODE : WAY_DIRECT;
+	o->kind = BACKEND_AGENT;
+	if (!agent && !open_agent_listens(o->to.agent_path)) {
+		rc = open_shares_nodes(o, &shared, e);
+		o->kind = shared ? BACKEND_NODE : BACKEND_DIRECT;
 	} else if (agent && strcmp(agent, "direct") == 0) {
-		o->way = WAY_DIRECT;
+		o->kind = BACKEND_DIRECT;
 	} else if (agent && strcmp(agent, "node") == 0) {
-		o->way = WAY_NODE;
+		o->kind = BACKEND_NODE;
 	}
 	return rc;
 }
 
-static int resolve_job(struct opening *o, struct rs_err *e)
+static int open_resolve_job(struct opening *o, struct rs_err *e)
 {
-	const char *job = word_of(o->opt.job, "REDUCTION_JOB");
+	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	o->to.job = job ? job : o->cfg->job.name;
 	if (strlen(o->to.job) >= RS_NAME_MAX || o->to.job[strspn(o->to.job, allowed)])
 		return rs_fail(e, RS_EINVAL,
-			       "\"%s\" is no job name: up to %d letters, digits, '.', '_' and '-' were expected",
+			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
 			       o->to.job, RS_NAME_MAX - 1);
 	return RS_OK;
 }
 
-static int resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
+static int open_resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
 {
 	int64_t connect_ms = -1;
-	int rc = take_options(&o->opt, opt, e);
+	int rc = open_copy_options(&o->opt, opt, e);
 
 	if (!rc)
 		rc = rs_launch_detect(&o->launch, NULL, NULL, e);
 	if (!rc)
-		rc = resolve_place(o, e);
+		rc = open_resolve_rank(o, e);
 	if (!rc)
-		rc = number_of(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
+		rc = open_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
 	if (!rc)
-		rc = rs_config_load(o->cfg, word_of(o->opt.config, "REDUCTION_CONFIG"), e);
+		rc = rs_config_load(o->cfg, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
 	if (rc)
 		return rc;
 	o->to.cfg = o->cfg;
@@ -257,12 +266,12 @@ static int resolve(struct opening *o, const reduction_options *opt, struct rs_er
 	o->to.local_world_size = 1;
 	o->to.node_rank = o->to.rank;
 	o->to.nodes = o->to.world_size;
-	rc = resolve_job(o, e);
+	rc = open_resolve_job(o, e);
 	if (!rc)
-		rc = resolve_way(o, e);
-	if (!rc && o->way != WAY_DIRECT)
-		rc = resolve_local(o, e);
-	if (!rc && o->way == WAY_NODE) {
+		rc = open_resolve_backend(o, e);
+	if (!rc && o->kind != BACKEND_DIRECT)
+		rc = open_resolve_local(o, e);
+	if (!rc && o->kind == BACKEND_NODE) {
 		node_agent_name(o->name, &o->to);
 		o->to.agent_path = o->name;
 	}
@@ -271,18 +280,18 @@ static int resolve(struct opening *o, const reduction_options *opt, struct rs_er
 	return rc;
 }
 
-/* Local rank 0's part, before it is a client as the others are. */
-static int serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+/* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
+static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
 	struct rs_config *cfg;
 	int rc;
 
-	if (o->way != WAY_NODE || o->to.local_rank != 0)
+	if (o->kind != BACKEND_NODE || o->to.local_rank != 0)
 		return RS_OK;
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
-	rc = rs_config_load(cfg, word_of(o->opt.config, "REDUCTION_CONFIG"), e);
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+	rc = rs_config_load(cfg, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &o->to, e);
 		if (rc)
@@ -295,7 +304,7 @@ static int serve_node(struct reduction_comm *c, const struct opening *o, struct 
 
 static int open_client(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
-	int rc = serve_node(c, o, e);
+	int rc = open_serve_node(c, o, e);
 
 	if (rc)
 		return rc;
@@ -304,7 +313,7 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
 	}
-	if (rc == RS_ETIMEOUT && o->way == WAY_NODE && o->to.local_rank != 0)
+	if (rc == RS_ETIMEOUT && o->kind == BACKEND_NODE && o->to.local_rank != 0)
 		return rs_wrap(e,
 			       "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct)");
 	return rc;
@@ -316,15 +325,15 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	int rc;
 
 	if (!o.cfg)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the configuration");
-	rc = resolve(&o, opt, e);
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+	rc = open_resolve(&o, opt, e);
 	if (rc) {
 		free(o.cfg);
 		return rc;
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
-	rc = o.way == WAY_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	rc = o.kind == BACKEND_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {
 		rs_config_close(o.cfg);
 		free(o.cfg);

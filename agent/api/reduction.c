@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C API over a backend: checks arguments, owns requests, waits. The happy path is: an operation is submitted, the
- * backend calls request_done on its thread, the waiter finds the state DONE and frees the request. Failure modes are:
- * wrong arguments (nothing starts) and an error from the backend, which breaks the communicator. */
+/* The C API over a backend: checks arguments, owns requests, waits. The happy path: an operation is submitted, the
+ * backend calls api_request_done on its thread, the waiter finds REQUEST_DONE and frees the request. Failure modes:
+ * invalid arguments (nothing starts); an error of the backend, which breaks the communicator. */
 #include "agent/api/comm.h"
 #include "common/dtype.h"
 #include "common/version.h"
@@ -19,7 +19,7 @@ _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)R
 
 enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int) };
 
-static int success(reduction_error *err)
+static int api_success(reduction_error *err)
 {
 	if (err) {
 		err->code = REDUCTION_OK;
@@ -38,7 +38,7 @@ const char *reduction_status_text(int status)
 	return rs_code_text(status);
 }
 
-static void request_done(struct backend_request *base, const struct rs_err *err)
+static void api_request_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct reduction_request *req = (struct reduction_request *)base;
 	struct rs_err e;
@@ -48,19 +48,19 @@ static void request_done(struct backend_request *base, const struct rs_err *err)
 	request_complete(req, err ? &e : NULL);
 }
 
-static int request_start(struct reduction_request *req, struct reduction_comm *c, struct rs_err *e)
+static int api_request_start(struct reduction_request *req, struct reduction_comm *c, struct rs_err *e)
 {
 	int rc;
 
 	request_init(req, c);
-	req->base.done = request_done;
+	req->base.done = api_request_done;
 	pthread_mutex_lock(&c->order);
 	rc = comm_submit(c, &req->base, e);
 	pthread_mutex_unlock(&c->order);
 	return rc;
 }
 
-static struct timespec deadline(int timeout_ms)
+static struct timespec api_deadline(int timeout_ms)
 {
 	struct timespec t;
 
@@ -74,9 +74,9 @@ static struct timespec deadline(int timeout_ms)
 	return t;
 }
 
-static int request_end(struct reduction_request *req, reduction_error *err)
+static int api_request_end(struct reduction_request *req, reduction_error *err)
 {
-	int rc = req->err.code ? comm_result(err, &req->err) : success(err);
+	int rc = req->err.code ? comm_result(err, &req->err) : api_success(err);
 
 	request_put(req);
 	return rc;
@@ -92,9 +92,9 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 		return comm_result(err, &e);
 	}
 	if (timeout_ms >= 0)
-		until = deadline(timeout_ms);
+		until = api_deadline(timeout_ms);
 	if (request_wait(req->pool, req, timeout_ms >= 0 ? &until : NULL))
-		return request_end(req, err);
+		return api_request_end(req, err);
 	rs_fail(&e, RS_ETIMEOUT, "the operation was not done within %d ms; it goes on", timeout_ms);
 	return comm_result(err, &e);
 }
@@ -108,11 +108,11 @@ int reduction_test(reduction_request *req, int *done, reduction_error *err)
 		return comm_result(err, &e);
 	}
 	*done = request_is_done(req);
-	return *done ? request_end(req, err) : success(err);
+	return *done ? api_request_end(req, err) : api_success(err);
 }
 
-static int check_elements(const struct reduction_comm *c, size_t count, unsigned dtype, size_t *ret_bytes,
-			  struct rs_err *e)
+static int api_check_elements(const struct reduction_comm *c, size_t count, unsigned dtype, size_t *ret_bytes,
+			      struct rs_err *e)
 {
 	size_t size = rs_dtype_size(dtype);
 
@@ -128,10 +128,10 @@ static int check_elements(const struct reduction_comm *c, size_t count, unsigned
 	return RS_OK;
 }
 
-static int check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
+static int api_check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
 {
 	size_t bytes;
-	int rc = check_elements(c, r->count, r->dtype, &bytes, e);
+	int rc = api_check_elements(c, r->count, r->dtype, &bytes, e);
 	uintptr_t send = (uintptr_t)r->send, recv = (uintptr_t)r->recv;
 
 	if (rc)
@@ -147,15 +147,15 @@ static int check_all_reduce(struct backend_request *r, const struct reduction_co
 	return RS_OK;
 }
 
-static int check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, struct rs_err *e)
+static int api_check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, struct rs_err *e)
 {
 	size_t bytes;
-	int rc = check_elements(c, r->count, r->dtype, &bytes, e);
+	int rc = api_check_elements(c, r->count, r->dtype, &bytes, e);
 
 	if (rc)
 		return rc;
 	if (root < 0 || (unsigned)root >= c->world_size)
-		return rs_fail(e, RS_EINVAL, "root %d is no rank of this job, 0 to %u were expected", root,
+		return rs_fail(e, RS_EINVAL, "root %d is not a rank of this job, 0 to %u were expected", root,
 			       c->world_size - 1);
 	if (bytes > 0 && !r->recv)
 		return rs_fail(e, RS_EINVAL, "the buffer is NULL");
@@ -163,9 +163,9 @@ static int check_broadcast(struct backend_request *r, const struct reduction_com
 	return RS_OK;
 }
 
-/* A request of the pool for what r describes and rc, e say about it. */
-static int start_async(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
-		       reduction_request **ret, reduction_error *err)
+/* Starts a request of the pool for r; rc and e are the result of checking r. */
+static int api_start(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+		     reduction_request **ret, reduction_error *err)
 {
 	struct reduction_request *req = NULL;
 
@@ -174,37 +174,37 @@ static int start_async(struct reduction_comm *c, const struct backend_request *r
 	if (!rc) {
 		req = request_get(c->requests, r);
 		if (!req)
-			rc = rs_fail(e, RS_ENOMEM, "there is no memory for a request");
+			rc = rs_fail(e, RS_ENOMEM, "out of memory for a request");
 	}
 	if (!rc)
-		rc = request_start(req, c, e);
+		rc = api_request_start(req, c, e);
 	if (rc) {
 		if (req)
 			request_put(req);
 		return comm_result(err, e);
 	}
 	*ret = req;
-	return success(err);
+	return api_success(err);
 }
 
-static int run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
-	       reduction_error *err)
+static int api_run(struct reduction_comm *c, const struct backend_request *r, int rc, struct rs_err *e,
+		   reduction_error *err)
 {
 	struct reduction_request req;
 
 	if (!rc) {
 		req.base = *r;
-		rc = request_start(&req, c, e);
+		rc = api_request_start(&req, c, e);
 	}
 	if (rc)
 		return comm_result(err, e);
 	request_wait(c->requests, &req, NULL);
-	return req.err.code ? comm_result(err, &req.err) : success(err);
+	return req.err.code ? comm_result(err, &req.err) : api_success(err);
 }
 
-/* The i-th tensor as a request; structs of older and newer headers differ in size. */
-static int take_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
-		       size_t i, struct rs_err *e)
+/* Converts the i-th tensor to a request. The size of the struct depends on the header of the caller. */
+static int api_read_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
+			   size_t i, struct rs_err *e)
 {
 	size_t size = tensors->struct_size;
 	const reduction_tensor *t = (const reduction_tensor *)((const char *)tensors + i * size);
@@ -220,11 +220,12 @@ static int take_tensor(struct backend_request *r, const struct reduction_comm *c
 				      .name = t->name,
 				      .name_hash = frame_name_hash(t->name),
 				      .priority = t->priority,
-				      .done = request_done};
-	return check_all_reduce(r, c, e);
+				      .done = api_request_done};
+	return api_check_all_reduce(r, c, e);
 }
 
-static int check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n, struct rs_err *e)
+static int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
+			     struct rs_err *e)
 {
 	if (!c)
 		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
@@ -241,23 +242,23 @@ static int check_tensors(const struct reduction_comm *c, const reduction_tensor 
 	return RS_OK;
 }
 
-/* Makes a request of each tensor, chained by follows. On error there are none. */
-static int make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
-		      struct reduction_request **ret, struct rs_err *e)
+/* Makes a request for each tensor, chained by `follows`. After an error there are none. */
+static int api_make_group(struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
+			  struct reduction_request **ret, struct rs_err *e)
 {
 	struct reduction_request *first = NULL, **end = &first, *req;
 	struct backend_request r;
-	int rc = check_tensors(c, tensors, n, e);
+	int rc = api_check_tensors(c, tensors, n, e);
 
 	for (size_t i = 0; i < n && !rc; i++) {
-		rc = take_tensor(&r, c, tensors, i, e);
+		rc = api_read_tensor(&r, c, tensors, i, e);
 		if (rc) {
 			rs_wrap(e, "tensor %zu of a group of %zu", i, n);
 			break;
 		}
 		req = request_get(c->requests, &r);
 		if (!req) {
-			rc = rs_fail(e, RS_ENOMEM, "there is no memory for the requests of %zu tensors", n);
+			rc = rs_fail(e, RS_ENOMEM, "out of memory for the requests of %zu tensors", n);
 			break;
 		}
 		request_init(req, c);
@@ -285,20 +286,20 @@ int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tenso
 	int rc = n > 0 && !ret ? rs_fail(&e, RS_EINVAL, "there is no place for the requests: ret is NULL") : RS_OK;
 
 	if (!rc)
-		rc = make_group(comm, tensors, n, &first, &e);
+		rc = api_make_group(comm, tensors, n, &first, &e);
 	if (rc)
 		return comm_result(err, &e);
 	group_start(comm, first);
 	for (size_t i = 0; i < n; i++, first = first->follows)
 		ret[i] = first;
-	return success(err);
+	return api_success(err);
 }
 
 int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n, reduction_error *err)
 {
 	struct reduction_request *req, *first;
 	struct rs_err e = {.code = RS_OK};
-	int rc = make_group(comm, tensors, n, &first, &e);
+	int rc = api_make_group(comm, tensors, n, &first, &e);
 
 	if (rc)
 		return comm_result(err, &e);
@@ -310,7 +311,7 @@ int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *ten
 			e = req->err;
 		request_put(req);
 	}
-	return e.code ? comm_result(err, &e) : success(err);
+	return e.code ? comm_result(err, &e) : api_success(err);
 }
 
 int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
@@ -326,7 +327,7 @@ int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *rec
 				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
 
-	return start_async(comm, &r, check_all_reduce(&r, comm, &e), &e, ret, err);
+	return api_start(comm, &r, api_check_all_reduce(&r, comm, &e), &e, ret, err);
 }
 
 int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
@@ -334,11 +335,11 @@ int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tens
 {
 	struct backend_request r;
 	struct rs_err e;
-	int rc = check_tensors(comm, tensor, 1, &e);
+	int rc = api_check_tensors(comm, tensor, 1, &e);
 
 	if (!rc)
-		rc = take_tensor(&r, comm, tensor, 0, &e);
-	return start_async(comm, &r, rc, &e, ret, err);
+		rc = api_read_tensor(&r, comm, tensor, 0, &e);
+	return api_start(comm, &r, rc, &e, ret, err);
 }
 
 int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
@@ -354,7 +355,7 @@ int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, red
 				    .name_hash = frame_name_hash(name)};
 	struct rs_err e;
 
-	return start_async(comm, &r, check_broadcast(&r, comm, root, &e), &e, ret, err);
+	return api_start(comm, &r, api_check_broadcast(&r, comm, root, &e), &e, ret, err);
 }
 
 int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
@@ -364,7 +365,7 @@ int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, siz
 	    .send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .priority = REDUCTION_PRIORITY_AUTO};
 	struct rs_err e;
 
-	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
+	return api_run(comm, &r, api_check_all_reduce(&r, comm, &e), &e, err);
 }
 
 int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
@@ -378,7 +379,7 @@ int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction
 				    .priority = REDUCTION_PRIORITY_AUTO};
 	struct rs_err e;
 
-	return run(comm, &r, check_broadcast(&r, comm, root, &e), &e, err);
+	return api_run(comm, &r, api_check_broadcast(&r, comm, root, &e), &e, err);
 }
 
 int reduction_barrier(reduction_comm *comm, reduction_error *err)
@@ -390,7 +391,7 @@ int reduction_barrier(reduction_comm *comm, reduction_error *err)
 				    .name_hash = frame_name_hash("barrier")};
 	struct rs_err e;
 
-	return run(comm, &r, check_all_reduce(&r, comm, &e), &e, err);
+	return api_run(comm, &r, api_check_all_reduce(&r, comm, &e), &e, err);
 }
 
 int reduction_close(reduction_comm *comm, reduction_error *err)
@@ -401,10 +402,10 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 		group_free_memory(&comm->stages, comm->backend);
 		comm->backend->v->close(comm->backend);
 		if (comm->node)
-			node_agent_stop(comm->node, node_agent_patience(comm->node));
+			node_agent_stop(comm->node, node_agent_drain_ms(comm->node));
 		comm_delete(comm);
 	}
-	return success(err);
+	return api_success(err);
 }
 
 int reduction_rank(const reduction_comm *comm)
@@ -429,7 +430,7 @@ int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduc
 	if (!comm || !ret)
 		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
 	else if (!comm->backend->v->alloc(comm->backend, bytes, ret, &e))
-		return success(err);
+		return api_success(err);
 	return comm_result(err, &e);
 }
 
@@ -446,6 +447,6 @@ int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_er
 	if (!comm || !ret)
 		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
 	else if (!comm->backend->v->stats(comm->backend, ret, &e))
-		return success(err);
+		return api_success(err);
 	return comm_result(err, &e);
 }

@@ -11,13 +11,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Recycled requests of one communicator. Invariant: it is freed when users becomes 0. */
 struct request_pool {
 	pthread_mutex_t lock;
 	struct reduction_request *idle;
-	size_t users;            /* requests that are in use, threads in the backend, and the communicator */
-	struct backend *backend; /* while threads that wait may run it; else NULL */
+	size_t users;            /* requests in use, threads in the backend, and the communicator */
+	struct backend *backend; /* backend that waiting threads may run; NULL: none */
 	size_t running;          /* threads in its wait */
-	pthread_cond_t none;     /* of them is left */
+	pthread_cond_t none;     /* signalled when running becomes 0 */
 };
 
 struct request_pool *request_pool_new(void)
@@ -32,8 +33,8 @@ struct request_pool *request_pool_new(void)
 	return p;
 }
 
-/* With the lock held, which it releases. */
-static void leave(struct request_pool *p)
+/* Drops one user. Called with lock held, which it releases. */
+static void request_pool_release(struct request_pool *p)
 {
 	struct reduction_request *idle = NULL;
 	bool last = --p->users == 0;
@@ -73,7 +74,7 @@ void request_pool_close(struct request_pool *pool)
 void request_pool_drop(struct request_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	leave(pool);
+	request_pool_release(pool);
 }
 
 struct reduction_request *request_get(struct request_pool *pool, const struct backend_request *base)
@@ -105,7 +106,7 @@ void request_put(struct reduction_request *req)
 	pthread_mutex_lock(&pool->lock);
 	req->next = pool->idle;
 	pool->idle = req;
-	leave(pool);
+	request_pool_release(pool);
 }
 
 void request_init(struct reduction_request *req, struct reduction_comm *c)
@@ -115,7 +116,7 @@ void request_init(struct reduction_request *req, struct reduction_comm *c)
 	atomic_init(&req->state, REQUEST_PENDING);
 }
 
-static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
+static long request_futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *until)
 {
 	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
@@ -125,23 +126,24 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 	req->err.code = RS_OK;
 	if (err)
 		req->err = *err;
-	/* from this exchange on the waiter may free req; waking an address that nobody sleeps on does no harm */
+	/* after this exchange the waiter may free req; waking an address on which no thread sleeps is harmless */
 	if (atomic_exchange(&req->state, REQUEST_DONE) == REQUEST_WAITED)
-		futex(&req->state, FUTEX_WAKE, 1, NULL);
+		request_futex(&req->state, FUTEX_WAKE, 1, NULL);
 }
 
-static bool is_done(const void *of)
+static bool request_done(const void *of)
 {
 	return atomic_load(&((const struct reduction_request *)of)->state) == REQUEST_DONE;
 }
 
 bool request_is_done(struct reduction_request *req)
 {
-	return is_done(req);
+	return request_done(req);
 }
 
-/* Runs the backend until the request is done; false where that cannot be, or takes too long. */
-static bool run_backend(struct request_pool *pool, const struct reduction_request *req, const struct timespec *until)
+/* Runs the backend until the request is done. Returns false if that is not possible or takes too long. */
+static bool request_run_backend(struct request_pool *pool, const struct reduction_request *req,
+				const struct timespec *until)
 {
 	struct backend *b;
 	bool done, soon;
@@ -156,17 +158,17 @@ static bool run_backend(struct request_pool *pool, const struct reduction_reques
 	if (!b)
 		return false;
 	soon = req->base.count * rs_dtype_size(req->base.dtype) <= ENGINE_SMALL_BYTES;
-	done = b->v->wait(b, is_done, req, soon, until);
+	done = b->v->wait(b, request_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
 	if (--pool->running == 0)
 		pthread_cond_signal(&pool->none);
-	leave(pool);
+	request_pool_release(pool);
 	return done;
 }
 
 bool request_wait(struct request_pool *pool, struct reduction_request *req, const struct timespec *until)
 {
-	if (is_done(req) || run_backend(pool, req, until))
+	if (request_done(req) || request_run_backend(pool, req, until))
 		return true;
 	for (;;) {
 		uint32_t state = atomic_load(&req->state);
@@ -175,7 +177,7 @@ bool request_wait(struct request_pool *pool, struct reduction_request *req, cons
 			return true;
 		if (state == REQUEST_PENDING && !atomic_compare_exchange_strong(&req->state, &state, REQUEST_WAITED))
 			continue;
-		if (futex(&req->state, FUTEX_WAIT_BITSET, REQUEST_WAITED, until) < 0 && errno == ETIMEDOUT)
+		if (request_futex(&req->state, FUTEX_WAIT_BITSET, REQUEST_WAITED, until) < 0 && errno == ETIMEDOUT)
 			return request_is_done(req);
 	}
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend. The happy path of an operation is: its memory is found or staged, a place among the pending ones,
- * SUBMIT, FILLED as more of it is copied in; whoever reads the agent's messages (turn.c) copies out what has
- * landed, gets DONE, copies the rest out of the stage and calls done. Failure modes are: the agent cannot give memory
- * (submit says so), the agent ends the job (ABORT) or goes (its end of the socket closes): the reader fails everything
- * that is pending with that reason, and every later call gets it, too. */
+/* The backend. The happy path of an operation: its memory is found or a stage is taken, it gets an entry among the
+ * pending operations, SUBMIT, FILLED as more input is copied in; the reader (reader.c) copies out what has landed,
+ * receives DONE, copies the rest out of the stage and calls done(). Failure modes: the agent cannot provide memory
+ * (submit returns the error); the agent ends the job (ABORT) or exits (its end of the socket closes): the reader fails
+ * all pending operations with that reason, and every later call gets it, too. */
 #include "agent/client/client.h"
+#include "agent/client/open.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -16,13 +17,13 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-static struct client *client_of(struct backend *b)
+static struct client *client_from(struct backend *b)
 {
 	_Static_assert(offsetof(struct client, base) == 0, "base is first");
 	return (struct client *)b;
 }
 
-static int broken(const struct client *c, struct rs_err *e)
+static int client_broken(const struct client *c, struct rs_err *e)
 {
 	*e = c->err;
 	return e->code;
@@ -33,16 +34,16 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 {
 	int rc = RS_OK, fd = -1;
 
-	pthread_mutex_lock(&c->rpc);
+	pthread_mutex_lock(&c->ask_lock);
 	pthread_mutex_lock(&c->lock);
 	c->replied = false;
 	pthread_mutex_unlock(&c->lock);
-	client_send(c->fd, m); /* a failure means that the agent is gone, which the reader finds, too */
+	client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
 	pthread_mutex_lock(&c->lock);
 	while (!c->replied && !c->broken)
 		pthread_cond_wait(&c->changed, &c->lock);
 	if (!c->replied) {
-		rc = broken(c, e);
+		rc = client_broken(c, e);
 	} else {
 		fd = c->reply_fd;
 		c->reply_fd = -1;
@@ -54,7 +55,7 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 			*ret = c->reply;
 	}
 	pthread_mutex_unlock(&c->lock);
-	pthread_mutex_unlock(&c->rpc);
+	pthread_mutex_unlock(&c->ask_lock);
 	if (rc && fd >= 0)
 		close(fd);
 	else if (!rc)
@@ -62,27 +63,28 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 	return rc;
 }
 
-/* A small operation is copied as a whole: the messages and wake-ups of its pieces would take longer than is saved. */
-static bool goes_in_pieces(size_t bytes)
+/* Returns whether an operation is copied in pieces. For a small one the messages and wake-ups would take longer than
+ * they save. */
+static bool client_in_pieces(size_t bytes)
 {
 	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
 }
 
-static size_t stage_head(size_t bytes)
+static size_t client_stage_head(size_t bytes)
 {
-	return goes_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
+	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
 }
 
-/* Bytes of the ring for an operation, whole chunks when it is smaller than the operation. */
-static size_t ring_of(const struct client *c, size_t bytes)
+/* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the operation. */
+static size_t client_ring_bytes(const struct client *c, size_t bytes)
 {
 	size_t ring = (c->ring_bytes + c->chunk_bytes - 1) / c->chunk_bytes * c->chunk_bytes;
 
 	return bytes < ring ? bytes : ring;
 }
 
-static void put_place(struct local_submit *s, const struct client_buffer *send, const void *from,
-		      const struct client_buffer *recv, const void *to)
+static void client_set_offsets(struct local_submit *s, const struct client_buffer *send, const void *from,
+			       const struct client_buffer *recv, const void *to)
 {
 	s->send_buffer = send->id;
 	s->send_offset = (uint64_t)((const char *)from - send->map);
@@ -90,13 +92,14 @@ static void put_place(struct local_submit *s, const struct client_buffer *send, 
 	s->recv_offset = (uint64_t)((const char *)to - recv->map);
 }
 
-/* Both sides shared: nothing to copy. Only recv: what is sent is copied there, where the result will overwrite it.
- * Else a stage receives, and sends unless send is shared. */
-static int plan_memory(struct client *c, const struct backend_request *req, struct client_op *op,
-		       struct local_submit *s, struct rs_err *e)
+/* Chooses the memory of an operation. Both buffers are shared: nothing is copied. Only recv is shared: the input is
+ * copied to recv, where the result will overwrite it. Otherwise a stage receives the result, and the input too unless
+ * send is shared. */
+static int client_plan_memory(struct client *c, const struct backend_request *req, struct client_op *op,
+			      struct local_submit *s, struct rs_err *e)
 {
 	const struct client_buffer *send, *recv;
-	size_t head = stage_head(op->bytes);
+	size_t head = client_stage_head(op->bytes);
 	int rc;
 
 	if (op->bytes == 0)
@@ -108,44 +111,44 @@ static int plan_memory(struct client *c, const struct backend_request *req, stru
 	op->ring = op->bytes;
 	if (recv) {
 		op->to = send ? NULL : req->recv;
-		put_place(s, send ? send : recv, send ? req->send : req->recv, recv, req->recv);
+		client_set_offsets(s, send ? send : recv, send ? req->send : req->recv, recv, req->recv);
 		return RS_OK;
 	}
-	if (goes_in_pieces(op->bytes))
-		op->ring = ring_of(c, op->bytes);
+	if (client_in_pieces(op->bytes))
+		op->ring = client_ring_bytes(c, op->bytes);
 	rc = client_stage_take(c, head + op->ring, &op->stage, e);
 	if (rc)
 		return rc;
 	recv = op->stage;
 	op->to = send ? NULL : op->stage->map + head;
-	put_place(s, send ? send : recv, send ? req->send : op->to, recv, recv->map + head);
-	if (goes_in_pieces(op->bytes)) {
+	client_set_offsets(s, send ? send : recv, send ? req->send : op->to, recv, recv->map + head);
+	if (client_in_pieces(op->bytes)) {
 		s->ring = op->ring;
 		atomic_store_explicit((_Atomic uint64_t *)op->stage->map, 0, memory_order_relaxed);
 	}
 	return RS_OK;
 }
 
-/* Copies the next piece in, as far as the ring has place; returns its bytes. By the one who fills. */
-static size_t fill_piece(struct client_op *op)
+/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
+static size_t client_fill_piece(struct client_op *op)
 {
-	size_t room = atomic_load_explicit(&op->copied, memory_order_acquire) + op->ring - op->there;
-	size_t n = op->bytes - op->there, at = op->there % op->ring;
+	size_t room = atomic_load_explicit(&op->copied, memory_order_acquire) + op->ring - op->filled;
+	size_t n = op->bytes - op->filled, at = op->filled % op->ring;
 
-	if (goes_in_pieces(op->bytes) && n > CLIENT_PIECE)
+	if (client_in_pieces(op->bytes) && n > CLIENT_PIECE)
 		n = CLIENT_PIECE;
 	if (n > room)
 		n = room;
 	if (n > op->ring - at)
 		n = op->ring - at;
-	if (op->to && op->to + at != (const char *)op->req->send + op->there)
-		memcpy(op->to + at, (const char *)op->req->send + op->there, n);
-	op->there += n;
+	if (op->to && op->to + at != (const char *)op->req->send + op->filled)
+		memcpy(op->to + at, (const char *)op->req->send + op->filled, n);
+	op->filled += n;
 	return n;
 }
 
-/* Copies in and tells the agent while there is place. Entered with filling set by the caller. */
-static void fill(struct client *c, uint64_t seq)
+/* Copies input in and sends FILLED while there is room. The caller has set `filling`. */
+static void client_fill(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
 	union local_message m;
@@ -154,13 +157,13 @@ static void fill(struct client *c, uint64_t seq)
 	local_init(&m, LOCAL_FILLED);
 	m.filled.seq = seq;
 	while (more) {
-		while (fill_piece(op) > 0) {
-			m.filled.count = op->there / op->size;
-			client_send(c->fd, &m); /* if it fails the reader ends this operation with all others */
+		while (client_fill_piece(op) > 0) {
+			m.filled.count = op->filled / op->size;
+			client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 		}
 		pthread_mutex_lock(&c->lock);
-		/* the reader may have made place meanwhile and left it to us */
-		more = !c->broken && op->there < op->bytes && op->there < op->copied + op->ring;
+		/* the reader may have made room meanwhile and left the rest to this thread */
+		more = !c->broken && op->filled < op->bytes && op->filled < op->copied + op->ring;
 		if (!more) {
 			op->filling = false;
 			pthread_cond_broadcast(&c->changed);
@@ -169,57 +172,57 @@ static void fill(struct client *c, uint64_t seq)
 	}
 }
 
-/* Waits for a place in the ring. With the lock held. */
-static int wait_for_place(struct client *c, struct rs_err *e)
+/* Waits for a free entry in the ring of operations. With lock held. */
+static int client_wait_for_room(struct client *c, struct rs_err *e)
 {
 	while (!c->broken && c->next_seq - c->oldest >= c->ops_n)
 		pthread_cond_wait(&c->changed, &c->lock);
-	return c->broken ? broken(c, e) : RS_OK;
+	return c->broken ? client_broken(c, e) : RS_OK;
 }
 
-/* The agent tells when results land. */
-static bool is_ringing(const struct client_op *op)
+/* Returns whether the agent counts landed results of the operation. */
+static bool client_uses_ring(const struct client_op *op)
 {
-	return op->stage && goes_in_pieces(op->bytes);
+	return op->stage && client_in_pieces(op->bytes);
 }
 
-/* Enters the operation; on an error its stage is free again. */
-static int enter(struct client *c, const struct client_op *op, uint64_t *ret_seq, struct rs_err *e)
+/* Adds the operation. On an error its stage is returned. */
+static int client_add_op(struct client *c, const struct client_op *op, uint64_t *ret_seq, struct rs_err *e)
 {
 	int rc;
 
 	pthread_mutex_lock(&c->lock);
-	rc = wait_for_place(c, e);
+	rc = client_wait_for_room(c, e);
 	if (rc) {
 		if (op->stage)
 			client_stage_give(c, op->stage);
 	} else {
 		*ret_seq = c->next_seq++;
 		c->ops[*ret_seq % c->ops_n] = *op;
-		c->ringing += is_ringing(op);
+		c->ring_ops += client_uses_ring(op);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
 
-static int submit(struct backend *b, struct backend_request *req, struct rs_err *e)
+static int client_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
-	struct client *c = client_of(b);
+	struct client *c = client_from(b);
 	size_t size = rs_dtype_size(req->dtype);
 	struct client_op op = {.req = req, .bytes = req->count * size, .size = size};
 	union local_message m;
 	int rc;
 
 	local_init(&m, LOCAL_SUBMIT);
-	rc = plan_memory(c, req, &op, &m.submit, e);
+	rc = client_plan_memory(c, req, &op, &m.submit, e);
 	if (rc)
 		return rc;
 	if (op.to || op.ring < op.bytes)
-		fill_piece(&op);
+		client_fill_piece(&op);
 	else
-		op.there = op.bytes;
-	op.filling = op.there < op.bytes;
-	m.submit.missing = (op.bytes - op.there) / size;
+		op.filled = op.bytes;
+	op.filling = op.filled < op.bytes;
+	m.submit.missing = (op.bytes - op.filled) / size;
 	m.submit.count = req->count;
 	m.submit.dtype = (uint8_t)req->dtype;
 	m.submit.op = (uint8_t)req->op;
@@ -228,19 +231,19 @@ static int submit(struct backend *b, struct backend_request *req, struct rs_err 
 	m.submit.name_hash = req->name_hash;
 	m.submit.tensors = req->tensors;
 	snprintf(m.submit.name, sizeof m.submit.name, "%s", req->name ? req->name : "");
-	rc = enter(c, &op, &m.submit.seq, e);
+	rc = client_add_op(c, &op, &m.submit.seq, e);
 	if (rc)
 		return rc;
-	client_send(c->fd, &m); /* if it fails the reader ends this operation with all others */
+	client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 	if (op.filling)
-		fill(c, m.submit.seq);
+		client_fill(c, m.submit.seq);
 	return RS_OK;
 }
 
-/* Takes the operation out of the ring. With the lock held. */
-static void clear_place(struct client *c, struct client_op *op)
+/* Removes the operation. With lock held. */
+static void client_remove_op(struct client *c, struct client_op *op)
 {
-	c->ringing -= is_ringing(op);
+	c->ring_ops -= client_uses_ring(op);
 	if (op->stage)
 		client_stage_give(c, op->stage);
 	*op = (struct client_op){0};
@@ -248,8 +251,8 @@ static void clear_place(struct client *c, struct client_op *op)
 		c->oldest++;
 }
 
-/* The pending operation of this number, or NULL. */
-static struct client_op *find_op(struct client *c, uint64_t seq)
+/* Returns the pending operation of this seq, or NULL. */
+static struct client_op *client_find_op(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
 	bool known;
@@ -260,10 +263,10 @@ static struct client_op *find_op(struct client *c, uint64_t seq)
 	return known ? op : NULL;
 }
 
-/* The reader: the first `bytes` bytes of the result stand in the ring, or stood there and were copied out. */
-static void copy_out(struct client_op *op, size_t bytes)
+/* The reader: copies out the first `bytes` bytes of the result, as far as they were not copied out before. */
+static void client_copy_out(struct client_op *op, size_t bytes)
 {
-	const char *from = op->stage->map + stage_head(op->bytes);
+	const char *from = op->stage->map + client_stage_head(op->bytes);
 	size_t copied = op->copied;
 
 	while (copied < bytes) {
@@ -277,8 +280,8 @@ static void copy_out(struct client_op *op, size_t bytes)
 	atomic_store_explicit(&op->copied, copied, memory_order_release);
 }
 
-/* The reader: copies out what has landed and, unless another thread is at it, in what there is place for then. */
-static void look_at_counter(struct client *c, uint64_t seq)
+/* The reader: copies out what has landed and, unless another thread does it, copies in what there is room for. */
+static void client_read_counter(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
 	uint64_t landed = atomic_load_explicit((_Atomic uint64_t *)op->stage->map, memory_order_acquire) * op->size;
@@ -286,30 +289,30 @@ static void look_at_counter(struct client *c, uint64_t seq)
 
 	if (landed <= op->copied || landed > op->bytes)
 		return;
-	copy_out(op, landed);
+	client_copy_out(op, landed);
 	pthread_mutex_lock(&c->lock);
-	fills = !op->filling && op->there < op->bytes;
+	fills = !op->filling && op->filled < op->bytes;
 	op->filling |= fills;
 	pthread_mutex_unlock(&c->lock);
 	if (fills)
-		fill(c, seq);
+		client_fill(c, seq);
 }
 
-void client_look_at_counters(struct client *c)
+void client_read_counters(struct client *c)
 {
 	uint64_t from, to;
 
 	pthread_mutex_lock(&c->lock);
 	from = c->oldest;
-	to = c->ringing ? c->next_seq : from;
+	to = c->ring_ops ? c->next_seq : from;
 	pthread_mutex_unlock(&c->lock);
 	for (; from < to; from++)
-		if (c->ops[from % c->ops_n].req && is_ringing(&c->ops[from % c->ops_n]))
-			look_at_counter(c, from);
+		if (c->ops[from % c->ops_n].req && client_uses_ring(&c->ops[from % c->ops_n]))
+			client_read_counter(c, from);
 }
 
-/* submit does not use the operation any more. With the lock held. */
-static void wait_filled(struct client *c, const struct client_op *op)
+/* Waits until no other thread fills the operation. With lock held. */
+static void client_wait_filled(struct client *c, const struct client_op *op)
 {
 	while (op->filling)
 		pthread_cond_wait(&c->changed, &c->lock);
@@ -317,7 +320,7 @@ static void wait_filled(struct client *c, const struct client_op *op)
 
 int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e)
 {
-	struct client_op *op = find_op(c, m->seq);
+	struct client_op *op = client_find_op(c, m->seq);
 	struct backend_request *req;
 	struct rs_err err;
 
@@ -326,10 +329,10 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 			       (unsigned long long)m->seq);
 	req = op->req;
 	if (!m->code && op->stage)
-		copy_out(op, op->bytes);
+		client_copy_out(op, op->bytes);
 	pthread_mutex_lock(&c->lock);
-	wait_filled(c, op);
-	clear_place(c, op);
+	client_wait_filled(c, op);
+	client_remove_op(c, op);
 	c->ops_done += m->code == 0;
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
@@ -352,9 +355,9 @@ void client_fail_pending(struct client *c, const struct rs_err *why)
 	pthread_cond_broadcast(&c->changed);
 	while (c->oldest < c->next_seq) {
 		op = &c->ops[c->oldest % c->ops_n];
-		wait_filled(c, op);
+		client_wait_filled(c, op);
 		req = op->req;
-		clear_place(c, op);
+		client_remove_op(c, op);
 		pthread_mutex_unlock(&c->lock);
 		req->done(req, &c->err);
 		pthread_mutex_lock(&c->lock);
@@ -362,19 +365,19 @@ void client_fail_pending(struct client *c, const struct rs_err *why)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static int alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
+static int client_alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
 {
-	return client_alloc(client_of(b), bytes, ret, e);
+	return client_alloc(client_from(b), bytes, ret, e);
 }
 
-static void free_buffer(struct backend *b, void *buf)
+static void client_free_buffer(struct backend *b, void *buf)
 {
-	client_free(client_of(b), buf);
+	client_free(client_from(b), buf);
 }
 
-static int get_stats(struct backend *b, reduction_stats *ret, struct rs_err *e)
+static int client_stats(struct backend *b, reduction_stats *ret, struct rs_err *e)
 {
-	struct client *c = client_of(b);
+	struct client *c = client_from(b);
 	union local_message m;
 	int fd = -1, rc;
 
@@ -395,10 +398,10 @@ static void client_delete(struct client *c)
 	client_memory_close(c);
 	if (c->reply_fd >= 0)
 		close(c->reply_fd);
-	client_turn_close(c);
+	client_reader_close(c);
 	close(c->fd);
 	pthread_mutex_destroy(&c->lock);
-	pthread_mutex_destroy(&c->rpc);
+	pthread_mutex_destroy(&c->ask_lock);
 	pthread_cond_destroy(&c->changed);
 	free(c->ops);
 	free(c);
@@ -406,23 +409,23 @@ static void client_delete(struct client *c)
 
 static void client_stop(struct backend *b)
 {
-	struct client *c = client_of(b);
+	struct client *c = client_from(b);
 	union local_message m;
 
 	pthread_mutex_lock(&c->lock);
 	c->closing = true;
 	pthread_mutex_unlock(&c->lock);
-	/* an agent that hangs must not hang us */
+	/* an agent that hangs must not block this thread */
 	setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	local_init(&m, LOCAL_GOODBYE);
 	client_send(c->fd, &m);
-	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; what was sent still arrives */
+	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; messages that were sent still arrive */
 	pthread_join(c->thread, NULL);
 }
 
 static void client_close(struct backend *b)
 {
-	struct client *c = client_of(b);
+	struct client *c = client_from(b);
 	struct rs_config *cfg = c->cfg;
 
 	client_delete(c);
@@ -433,11 +436,11 @@ static void client_close(struct backend *b)
 int client_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
 {
 	static const struct backend_vtbl vtbl = {
-	    .submit = submit,
+	    .submit = client_submit,
 	    .wait = client_wait,
-	    .alloc = alloc_buffer,
-	    .free = free_buffer,
-	    .stats = get_stats,
+	    .alloc = client_alloc_buffer,
+	    .free = client_free_buffer,
+	    .stats = client_stats,
 	    .stop = client_stop,
 	    .close = client_close,
 	};
@@ -446,7 +449,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	rc = client_join(opt, &c->fd, &grants, e);
 	if (rc) {
 		free(c);
@@ -461,11 +464,11 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
 	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_mutex_init(&c->rpc, NULL);
+	pthread_mutex_init(&c->ask_lock, NULL);
 	pthread_cond_init(&c->changed, NULL);
 	c->ops = calloc(c->ops_n, sizeof *c->ops);
-	rc = c->ops ? client_turn_start(c, opt->cfg->timeouts.detect_ms, e)
-		    : rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+	rc = c->ops ? client_reader_start(c, opt->cfg->timeouts.detect_ms, e)
+		    : rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	if (rc) {
 		client_delete(c);
 		return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is shared with the agent: what the user has asked for, and stages for operations on other memory. */
+/* Memory shared with the agent: buffers of client_alloc, and stages for operations on other memory. */
 #include "agent/client/client.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int map_answer(const struct local_alloced *a, int fd, struct client_buffer *b, struct rs_err *e)
+static int memory_map_reply(const struct local_alloced *a, int fd, struct client_buffer *b, struct rs_err *e)
 {
 	void *map;
 
@@ -15,7 +15,7 @@ static int map_answer(const struct local_alloced *a, int fd, struct client_buffe
 		return client_failure(e, a->code, a->message);
 	if (fd < 0)
 		return rs_fail(e, RS_EPROTO, "the agent sent no descriptor for shared memory");
-	/* the pages are there; entering them all now keeps page faults out of the operations */
+	/* the pages exist; mapping them all now keeps page faults out of the operations */
 	map = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED)
 		return rs_fail(e, RS_ENOMEM, "cannot map %llu bytes of the agent's shared memory",
@@ -26,19 +26,19 @@ static int map_answer(const struct local_alloced *a, int fd, struct client_buffe
 	return RS_OK;
 }
 
-static int buffer_new(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
+static int memory_buffer_new(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
 {
 	struct client_buffer *b = calloc(1, sizeof *b);
 	union local_message m;
 	int fd = -1, rc;
 
 	if (!b)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
 	local_init(&m, LOCAL_ALLOC);
 	m.alloc.bytes = bytes;
 	rc = client_ask(c, &m, LOCAL_ALLOCED, &m, &fd, e);
 	if (!rc)
-		rc = map_answer(&m.alloced, fd, b, e);
+		rc = memory_map_reply(&m.alloced, fd, b, e);
 	if (fd >= 0)
 		close(fd);
 	if (rc) {
@@ -49,20 +49,20 @@ static int buffer_new(struct client *c, size_t bytes, struct client_buffer **ret
 	return RS_OK;
 }
 
-/* Without the lock. */
-static void buffer_free(struct client *c, struct client_buffer *b)
+/* Unmaps a buffer and sends FREE. Without lock held. */
+static void memory_buffer_free(struct client *c, struct client_buffer *b)
 {
 	union local_message m;
 
 	munmap(b->map, b->bytes);
 	local_init(&m, LOCAL_FREE);
 	m.free.buffer = b->id;
-	client_send(c->fd, &m); /* when the agent is gone there is nothing to free */
+	client_send(c->fd, &m); /* if the agent is lost there is nothing to free */
 	free(b);
 }
 
-/* The number of shared buffers that begin at or below p. */
-static unsigned below(const struct client *c, const void *p)
+/* Returns the number of shared buffers that start at or below p. */
+static unsigned memory_count_below(const struct client *c, const void *p)
 {
 	unsigned low = 0, high = c->shared_n;
 
@@ -79,14 +79,14 @@ static unsigned below(const struct client *c, const void *p)
 
 const struct client_buffer *client_find(const struct client *c, const void *p, size_t bytes)
 {
-	unsigned n = below(c, p);
+	unsigned n = memory_count_below(c, p);
 	const struct client_buffer *b = n ? c->shared[n - 1] : NULL;
 	size_t offset = b ? (size_t)((const char *)p - b->map) : 0;
 
 	return b && offset <= b->bytes && bytes <= b->bytes - offset ? b : NULL;
 }
 
-static int remember(struct client *c, struct client_buffer *b, struct rs_err *e)
+static int memory_remember(struct client *c, struct client_buffer *b, struct rs_err *e)
 {
 	unsigned at, space = c->shared_space ? 2 * c->shared_space : 16;
 	struct client_buffer **bigger;
@@ -94,11 +94,11 @@ static int remember(struct client *c, struct client_buffer *b, struct rs_err *e)
 	if (c->shared_n == c->shared_space) {
 		bigger = realloc(c->shared, space * sizeof *bigger);
 		if (!bigger)
-			return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer");
+			return rs_fail(e, RS_ENOMEM, "out of memory for a buffer");
 		c->shared = bigger;
 		c->shared_space = space;
 	}
-	at = below(c, b->map);
+	at = memory_count_below(c, b->map);
 	memmove(&c->shared[at + 1], &c->shared[at], (c->shared_n - at) * sizeof c->shared[0]);
 	c->shared[at] = b;
 	c->shared_n++;
@@ -108,15 +108,15 @@ static int remember(struct client *c, struct client_buffer *b, struct rs_err *e)
 int client_alloc(struct client *c, size_t bytes, void **ret, struct rs_err *e)
 {
 	struct client_buffer *b;
-	int rc = buffer_new(c, bytes, &b, e);
+	int rc = memory_buffer_new(c, bytes, &b, e);
 
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&c->lock);
-	rc = remember(c, b, e);
+	rc = memory_remember(c, b, e);
 	pthread_mutex_unlock(&c->lock);
 	if (rc) {
-		buffer_free(c, b);
+		memory_buffer_free(c, b);
 		return rc;
 	}
 	*ret = b->map;
@@ -129,7 +129,7 @@ void client_free(struct client *c, void *buf)
 	unsigned at;
 
 	pthread_mutex_lock(&c->lock);
-	at = below(c, buf);
+	at = memory_count_below(c, buf);
 	if (at > 0 && c->shared[at - 1]->map == buf) {
 		b = c->shared[at - 1];
 		memmove(&c->shared[at - 1], &c->shared[at], (c->shared_n - at) * sizeof c->shared[0]);
@@ -137,24 +137,24 @@ void client_free(struct client *c, void *buf)
 	}
 	pthread_mutex_unlock(&c->lock);
 	if (b)
-		buffer_free(c, b);
+		memory_buffer_free(c, b);
 }
 
-static size_t size_of(unsigned cls)
+static size_t memory_class_bytes(unsigned cls)
 {
 	return (size_t)CLIENT_STAGE_MIN / 4 * (4 + cls % 4) << cls / 4;
 }
 
-static unsigned class_of(size_t bytes)
+static unsigned memory_class(size_t bytes)
 {
 	unsigned cls = 0;
 
-	while (size_of(cls) < bytes)
+	while (memory_class_bytes(cls) < bytes)
 		cls++;
 	return cls;
 }
 
-static struct client_buffer *pop_idle(struct client *c, unsigned cls)
+static struct client_buffer *memory_pop_idle(struct client *c, unsigned cls)
 {
 	struct client_buffer *b = c->idle[cls];
 
@@ -163,18 +163,18 @@ static struct client_buffer *pop_idle(struct client *c, unsigned cls)
 	return b;
 }
 
-/* Gives idle stages back to the agent until `room` more bytes are within the limit, the big ones first. With the lock
- * held, which it releases meanwhile. Returns whether there was one. */
-static bool trim(struct client *c, size_t room)
+/* Returns idle stages to the agent until `room` more bytes are within the limit, the largest first. Called with lock
+ * held; releases it meanwhile. Returns whether there was one. */
+static bool memory_trim(struct client *c, size_t room)
 {
 	struct client_buffer *b;
 	bool any = false;
 
 	for (unsigned cls = CLIENT_STAGE_CLASSES; cls-- > 0;) {
-		while (c->stage_bytes + room > c->stage_limit && (b = pop_idle(c, cls))) {
+		while (c->stage_bytes + room > c->stage_limit && (b = memory_pop_idle(c, cls))) {
 			c->stage_bytes -= b->bytes;
 			pthread_mutex_unlock(&c->lock);
-			buffer_free(c, b);
+			memory_buffer_free(c, b);
 			pthread_mutex_lock(&c->lock);
 			any = true;
 		}
@@ -182,13 +182,13 @@ static bool trim(struct client *c, size_t room)
 	return any;
 }
 
-/* Asks the agent for a new stage. With the lock held, which it releases meanwhile. */
-static int stage_new(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
+/* Asks the agent for a new stage. Called with lock held; releases it meanwhile. */
+static int memory_stage_new(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
 {
 	int rc;
 
 	pthread_mutex_unlock(&c->lock);
-	rc = buffer_new(c, bytes, ret, e);
+	rc = memory_buffer_new(c, bytes, ret, e);
 	pthread_mutex_lock(&c->lock);
 	if (!rc)
 		c->stage_bytes += (*ret)->bytes;
@@ -197,27 +197,27 @@ static int stage_new(struct client *c, size_t bytes, struct client_buffer **ret,
 
 int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e)
 {
-	unsigned cls = class_of(bytes);
-	size_t size = size_of(cls);
+	unsigned cls = memory_class(bytes);
+	size_t size = memory_class_bytes(cls);
 	struct client_buffer *b;
 	int rc = RS_OK;
 
 	pthread_mutex_lock(&c->lock);
-	while (!(b = pop_idle(c, cls))) {
+	while (!(b = memory_pop_idle(c, cls))) {
 		if (c->broken) {
 			*e = c->err;
 			rc = e->code;
 			break;
 		}
-		trim(c, size);
+		memory_trim(c, size);
 		if (c->stages_busy == 0 || c->stage_bytes + size <= c->stage_limit) {
-			rc = stage_new(c, size, &b, e);
+			rc = memory_stage_new(c, size, &b, e);
 			if (!rc)
 				break;
-			/* the agent's memory is used up: idle stages first, then those of operations that will end */
+			/* the agent's memory is used up: first free idle stages, then wait for operations to end */
 			if (rc != RS_EREFUSED && rc != RS_ENOMEM)
 				break;
-			if (trim(c, c->stage_limit))
+			if (memory_trim(c, c->stage_limit))
 				continue;
 			if (c->stages_busy == 0)
 				break;
@@ -235,7 +235,7 @@ int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret
 
 void client_stage_give(struct client *c, struct client_buffer *stage)
 {
-	unsigned cls = class_of(stage->bytes);
+	unsigned cls = memory_class(stage->bytes);
 
 	stage->next = c->idle[cls];
 	c->idle[cls] = stage;
@@ -246,12 +246,13 @@ void client_memory_close(struct client *c)
 {
 	struct client_buffer *b;
 
-	/* the caller's, who may still look at what it did not free: as in the direct backend it stays */
+	/* they belong to the caller, who may still read what it did not free: as with the direct backend they stay
+	 * mapped */
 	for (unsigned i = 0; i < c->shared_n; i++)
 		free(c->shared[i]);
 	free(c->shared);
 	for (unsigned cls = 0; cls < CLIENT_STAGE_CLASSES; cls++) {
-		while ((b = pop_idle(c, cls))) {
+		while ((b = memory_pop_idle(c, cls))) {
 			munmap(b->map, b->bytes);
 			free(b);
 		}

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange as a whole: its links' lives, its operations, its end. The happy path is: all links join and start,
- * operations come and go, goodbye. Failure modes are: a reducer cannot be reached or a rank does not join in time, a
- * reducer is lost, silent or breaks the protocol, another rank's ABORT, an operation's timeout. All of them lead to
- * exchange_fail: last words on the links that are left, then every operation's done with the reason. Operations are
- * not done before the last words are out, since a frame that is under way still points into their memory. */
-#include "agent/core/link.h"
+/* The exchange as a whole: life of its links, operations, end. The happy path: all links join and start, operations are
+ * submitted and done, goodbye. Failure modes: a reducer cannot be reached or a rank does not join in time; a reducer is
+ * lost, silent or breaks the protocol; another rank sends ABORT; an operation times out. Each of them leads to
+ * exchange_fail: ABORT is sent on the remaining links, then every pending operation ends with the reason. Operations
+ * end only after ABORT is sent, since a frame that is partly sent still points into their memory. */
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/stream.h"
+#include "agent/core/view.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -12,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what may be left of one frame: a chunk of a half type can travel as float32. */
-static size_t rest_bytes(const struct rs_config *cfg)
+/* Returns the most bytes of one saved frame. A chunk of a 16-bit type can be sent as float32. */
+static size_t exchange_saved_bytes(const struct rs_config *cfg)
 {
 	return FRAME_HEADER + 2 * (size_t)cfg->sharding.chunk_bytes;
 }
 
-static unsigned count_links(const struct rs_config *cfg)
+static unsigned exchange_count_links(const struct rs_config *cfg)
 {
 	unsigned n = 0;
 
@@ -27,17 +32,17 @@ static unsigned count_links(const struct rs_config *cfg)
 	return n;
 }
 
-/* Answers are for chunks that are in the rings of the priorities. */
-static uint32_t answers_ring(const struct rs_config *cfg, uint32_t ring)
+/* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the rings of the priorities. */
+static uint32_t exchange_retained_ring(const struct rs_config *cfg, uint32_t ring)
 {
 	return cfg->sharding.priorities > 2 ? 4 * ring : cfg->sharding.priorities * ring;
 }
 
-static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
+static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
 {
 	struct link *l = x->links;
-	struct flight *flights = x->flights;
-	uint8_t *rest = x->rests;
+	struct outgoing *flights = x->outgoing;
+	uint8_t *rest = x->saved;
 
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
 		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
@@ -50,39 +55,39 @@ static void init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
 				l->streams[p].mask = ring - 1;
 			}
 			if (x->retaining) {
-				l->streams[LINK_ANSWERS].ring = flights;
-				l->streams[LINK_ANSWERS].mask = answers_ring(x->cfg, ring) - 1;
-				flights += answers_ring(x->cfg, ring);
-				l->rest = rest;
-				rest += rest_bytes(x->cfg);
+				l->streams[LINK_RETAINED].ring = flights;
+				l->streams[LINK_RETAINED].mask = exchange_retained_ring(x->cfg, ring) - 1;
+				flights += exchange_retained_ring(x->cfg, ring);
+				l->saved = rest;
+				rest += exchange_saved_bytes(x->cfg);
 			}
 			l->retry_ms = now_ms;
 			l->backoff_ms = LINK_RETRY_MIN_MS;
 		}
 	}
-	view_place(x);
+	view_assign_shards(x);
 }
 
-/* Everything that has a size of the configuration's. */
-static int allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
+/* Allocates everything whose size depends on the configuration. */
+static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
 {
 	const struct rs_config *cfg = x->cfg;
 	unsigned shards = cfg->sharding.shards;
 	size_t flights = (size_t)cfg->sharding.priorities * ring;
 
 	if (x->retaining) {
-		flights += answers_ring(cfg, ring);
-		x->rests = malloc(x->links_n * rest_bytes(cfg));
-		if (!x->rests)
+		flights += exchange_retained_ring(cfg, ring);
+		x->saved = malloc(x->links_n * exchange_saved_bytes(cfg));
+		if (!x->saved)
 			goto out_of_memory;
-		if (retain_init(&x->retain, cfg->sharding.priorities, x->spread, cfg->sharding.chunk_bytes, e))
+		if (retain_init(&x->retain, cfg->sharding.priorities, x->max_lead, cfg->sharding.chunk_bytes, e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);
-	x->flights = calloc(x->links_n * flights, sizeof *x->flights);
+	x->outgoing = calloc(x->links_n * flights, sizeof *x->outgoing);
 	x->shards = calloc(3 * (size_t)shards, sizeof *x->shards);
-	x->fates = calloc(cfg->reducers_n, sizeof *x->fates);
-	if (!x->links || !x->flights || !x->shards || !x->fates)
+	x->losses = calloc(cfg->reducers_n, sizeof *x->losses);
+	if (!x->links || !x->outgoing || !x->shards || !x->losses)
 		goto out_of_memory;
 	x->owner = x->shards + shards;
 	x->lane_of = x->owner + shards;
@@ -118,16 +123,16 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->retaining = cfg->job.retain && cfg->reducers_n > 1;
 	x->view.n = cfg->reducers_n;
 	x->next_ms = now_ms;
-	x->sweep = true;
-	x->links_n = count_links(cfg);
-	x->spread = cfg->sharding.shards;
-	if (x->spread < (uint64_t)EXCHANGE_SPREAD * x->links_n)
-		x->spread = (uint64_t)EXCHANGE_SPREAD * x->links_n;
-	if (allocate(x, ring, &why)) {
+	x->links_changed = true;
+	x->links_n = exchange_count_links(cfg);
+	x->max_lead = cfg->sharding.shards;
+	if (x->max_lead < (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n)
+		x->max_lead = (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n;
+	if (exchange_allocate(x, ring, &why)) {
 		exchange_free(x);
 		return rs_fail(e, why.code, "%s", why.msg);
 	}
-	init_links(x, ring, now_ms);
+	exchange_init_links(x, ring, now_ms);
 	*ret = x;
 	return RS_OK;
 }
@@ -137,10 +142,10 @@ void exchange_free(struct exchange *x)
 	if (!x)
 		return;
 	retain_close(&x->retain);
-	free(x->rests);
-	free(x->fates);
+	free(x->saved);
+	free(x->losses);
 	free(x->shards);
-	free(x->flights);
+	free(x->outgoing);
 	free(x->links);
 	free(x);
 }
@@ -175,12 +180,12 @@ uint64_t exchange_ops_done(const struct exchange *x)
 	return atomic_load_explicit(&x->ops_done, memory_order_relaxed);
 }
 
-bool exchange_sweep(struct exchange *x)
+bool exchange_links_changed(struct exchange *x)
 {
-	bool sweep = x->sweep;
+	bool links_changed = x->links_changed;
 
-	x->sweep = false;
-	return sweep;
+	x->links_changed = false;
+	return links_changed;
 }
 
 uint64_t exchange_next(const struct exchange *x)
@@ -199,7 +204,7 @@ enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64
 		return now_ms >= l->retry_ms ? EXCHANGE_CONNECT : EXCHANGE_NOTHING;
 	case LINK_CLOSED:
 		return l->open ? EXCHANGE_CLOSE : EXCHANGE_NOTHING;
-	case LINK_PARTING:
+	case LINK_LEAVING:
 	case LINK_ENDING:
 		return link_has_output(l) ? EXCHANGE_NOTHING : EXCHANGE_SHUTDOWN;
 	default:
@@ -232,13 +237,13 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	struct rs_err e;
 
 	if (l->state != LINK_CONNECTING)
-		return; /* it wants to be closed by now */
+		return; /* the exchange wants it closed by now */
 	link_reset(l);
 	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
-	l->state = LINK_GREETING;
+	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))
-		link_not_joined(l, e.msg, now_ms);
+		link_join_failed(l, e.msg, now_ms);
 }
 
 bool exchange_wants_signal(const struct exchange *x, unsigned link)
@@ -252,19 +257,8 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 	window_signal(&x->links[link].window, s, now_ms);
 }
 
-void link_retry(struct link *l, uint64_t now_ms)
-{
-	l->state = LINK_WAITING;
-	link_rewind(l);
-	link_reset(l);
-	l->retry_ms = now_ms + l->backoff_ms;
-	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
-	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
-	l->x->sweep = true;
-}
-
-/* The end is reached when the last words are out, or there is no time left for them. */
-void exchange_settle(struct exchange *x)
+/* Enters EXCHANGE_ENDED when the last frames are sent, or their time is over; see events.h. */
+void exchange_check_ended(struct exchange *x)
 {
 	struct exchange_op *op;
 
@@ -274,7 +268,7 @@ void exchange_settle(struct exchange *x)
 		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
 			return;
 	x->state = EXCHANGE_ENDED;
-	x->sweep = true;
+	x->links_changed = true;
 	op = x->first;
 	x->first = x->last = NULL;
 	while (op) {
@@ -285,34 +279,34 @@ void exchange_settle(struct exchange *x)
 	}
 }
 
-/* Last words of this type for all links that may have joined. */
-static void begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
+/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined, except `from`. */
+static void exchange_begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
 {
 	x->state = EXCHANGE_ENDING;
 	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
 	x->next_ms = min64(x->next_ms, x->flush_by_ms);
-	x->sweep = true;
+	x->links_changed = true;
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
 		for (unsigned p = 0; p < LINK_STREAMS; p++)
 			l->streams[p].op = NULL;
-		l->owes_view = l->owes_settle = l->owes_ping = false;
-		if (l->state == LINK_PARTING) {
-			l->state = LINK_ENDING; /* it has its words */
+		l->view_due = l->settle_due = l->ping_due = false;
+		if (l->state == LINK_LEAVING) {
+			l->state = LINK_ENDING; /* its ABORT is queued already */
 			continue;
 		}
-		if (l == from || l->state < LINK_GREETING || l->state > LINK_RUNNING) {
+		if (l == from || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
 			l->state = LINK_CLOSED;
 			continue;
 		}
 		l->state = LINK_ENDING;
 		if (words == FRAME_ABORT)
-			link_queue_abort(l, &x->farewell);
+			link_queue_abort(l, &x->abort_reason);
 		else
-			link_queue_bare(l, words);
+			link_queue_empty(l, words);
 	}
-	exchange_settle(x);
+	exchange_check_ended(x);
 }
 
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
@@ -320,10 +314,10 @@ void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, str
 	if (x->state >= EXCHANGE_ENDING)
 		return;
 	x->err = *why;
-	x->farewell = *why;
+	x->abort_reason = *why;
 	if (local)
-		rs_wrap(&x->farewell, "rank %u", x->opt.rank);
-	begin_end(x, FRAME_ABORT, from, now_ms);
+		rs_wrap(&x->abort_reason, "rank %u", x->opt.rank);
+	exchange_begin_end(x, FRAME_ABORT, from, now_ms);
 }
 
 void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms)
@@ -340,17 +334,18 @@ void exchange_goodbye(struct exchange *x, uint64_t now_ms)
 
 	if (x->state >= EXCHANGE_ENDING || x->leaving)
 		return;
-	if (x->retaining && !x->opt.solo && x->state == EXCHANGE_RUNNING && !x->first && x->stable < x->next_seq) {
-		/* what this rank has the results of others may still want from it */
-		x->leaving = x->sweep = true;
+	if (x->retaining && !x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->first &&
+	    x->stable < x->next_seq) {
+		/* other ranks may still need results from this one */
+		x->leaving = x->links_changed = true;
 		for (unsigned i = 0; i < x->links_n; i++)
-			x->links[i].owes_settle = link_lives(&x->links[i]);
+			x->links[i].settle_due = link_lives(&x->links[i]);
 		return;
 	}
 	if (x->first)
 		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
 			op_text(x->first, text, sizeof text));
-	begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+	exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
 }
 
 void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
@@ -360,20 +355,20 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 	l->open = false;
 	switch (l->state) {
 	case LINK_CONNECTING:
-	case LINK_GREETING:
+	case LINK_HANDSHAKE:
 		l->busy = false;
-		link_not_joined(l, reason, now_ms);
+		link_join_failed(l, reason, now_ms);
 		break;
 	case LINK_JOINED:
 	case LINK_RUNNING:
 		link_lost(l, reason, false, now_ms);
 		break;
-	case LINK_PARTING:
+	case LINK_LEAVING:
 		link_retry(l, now_ms);
 		break;
 	case LINK_ENDING:
 		l->state = LINK_CLOSED;
-		exchange_settle(x);
+		exchange_check_ended(x);
 		break;
 	case LINK_WAITING:
 	case LINK_CLOSED:
@@ -399,7 +394,7 @@ unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *i
 void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
 {
 	link_sent(&x->links[link], n, now_ms);
-	exchange_settle(x);
+	exchange_check_ended(x);
 }
 
 void exchange_check_running(struct exchange *x, uint64_t now_ms)
@@ -410,19 +405,19 @@ void exchange_check_running(struct exchange *x, uint64_t now_ms)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
 	x->state = EXCHANGE_RUNNING;
-	x->sweep = true;
+	x->links_changed = true;
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)
 		op->started_ms = now_ms;
 }
 
-void exchange_hear_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
+void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
 {
 	if (stable <= x->stable)
 		return;
 	x->stable = stable;
 	if (x->leaving && x->state == EXCHANGE_RUNNING && stable >= x->next_seq)
-		begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+		exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
 }
 
 unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
@@ -445,22 +440,22 @@ int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, st
 	return RS_OK;
 }
 
-/* Bytes that `elems` elements of so many bytes take, in a ring or not. */
-static uint64_t span(uint64_t elems, uint64_t size, uint64_t ring)
+/* Returns the bytes that `elems` elements of `size` bytes take, at most those of the ring if there is one. */
+static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
 {
 	return ring ? min64(elems * size, ring) : elems * size;
 }
 
-/* Is nothing that this rank sends overwritten by a result? */
-static bool is_apart(const struct exchange_op *op)
+/* Returns whether no result overwrites anything that this rank sends. */
+static bool exchange_is_disjoint(const struct exchange_op *op)
 {
 	uint64_t size = rs_dtype_size(op->dtype);
 	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
 
 	if (op->op == FRAME_OP_BROADCAST)
-		return true; /* a rank sends or receives */
-	return send + span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
-	       recv + span(op->count, size, op->recv_ring) <= send;
+		return true; /* a rank either sends or receives */
+	return send + exchange_span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
+	       recv + exchange_span(op->count, size, op->recv_ring) <= send;
 }
 
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
@@ -480,8 +475,8 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	op->position = x->next_position[op->stream];
 	x->next_position[op->stream] += op->chunks;
 	op->seq = x->next_seq++;
-	op->told = false;
-	op->apart = is_apart(op);
+	op->nonfinite_found = false;
+	op->disjoint = exchange_is_disjoint(op);
 	op->started_ms = now_ms;
 	op->next = NULL;
 	op->prev = x->last;
@@ -491,8 +486,8 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 		x->first = op;
 	x->last = op;
 	for (unsigned i = 0; i < x->links_n; i++)
-		link_offer(&x->links[i], op);
-	x->sweep = true;
+		link_add_op(&x->links[i], op);
+	x->links_changed = true;
 	if (x->cfg->timeouts.op_ms)
 		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);
 	return RS_OK;
@@ -500,13 +495,13 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 
 void exchange_poke(struct exchange *x)
 {
-	x->sweep = true;
+	x->links_changed = true;
 }
 
 void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
-		link_forget(&x->links[i], op);
+		link_remove_op(&x->links[i], op);
 	if (op->prev)
 		op->prev->next = op->next;
 	else
@@ -515,10 +510,10 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 		op->next->prev = op->prev;
 	else
 		x->last = op->prev;
-	for (unsigned i = 0; x->asked && i < x->links_n; i++)
-		x->links[i].owes_ping |= x->links[i].asked;
-	x->sweep |= x->asked;
-	/* one thread writes; before done, so that who learns of the end sees it counted */
+	for (unsigned i = 0; x->ping_on_done && i < x->links_n; i++)
+		x->links[i].ping_due |= x->links[i].ping_on_done;
+	x->links_changed |= x->ping_on_done;
+	/* only one thread writes; before done(), so that the count is visible to whoever learns of the end */
 	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
 	op->done(op, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sentences of an exchange's failures that need more than one fact: who is missing, what is unfinished. */
-#include "agent/core/link.h"
+/* Sentences about failures that need more than one fact: which ranks are missing, which chunks have no result. */
+#include "agent/core/exchange_text.h"
+#include "agent/core/stream.h"
 #include "common/dtype.h"
 
 #include <inttypes.h>
@@ -8,14 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sentence that grows. Invariant: buf is terminated; what does not fit is left out. */
+/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does not fit is cut. */
 struct text {
 	char buf[480];
 	size_t len;
 };
 
-static void add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *t, const char *fmt, ...)
+static void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void text_add(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -27,20 +28,20 @@ static void add(struct text *t, const char *fmt, ...)
 		t->len = t->len + (size_t)n < sizeof t->buf ? t->len + (size_t)n : sizeof t->buf - 1;
 }
 
-/* What stands before the i-th of n things. */
-static const char *joint(unsigned i, unsigned n)
+/* Returns the separator before the i-th of n items. */
+static const char *text_separator(unsigned i, unsigned n)
 {
 	if (i == 0)
 		return "";
 	return i + 1 == n ? " and " : ", ";
 }
 
-static void add_duration(struct text *t, uint32_t ms)
+static void text_add_duration(struct text *t, uint32_t ms)
 {
 	if (ms % 1000 == 0)
-		add(t, "%u s", ms / 1000);
+		text_add(t, "%u s", ms / 1000);
 	else
-		add(t, "%u ms", ms);
+		text_add(t, "%u ms", ms);
 }
 
 const char *op_text(const struct exchange_op *op, char *buf, size_t size)
@@ -56,8 +57,9 @@ const char *op_text(const struct exchange_op *op, char *buf, size_t size)
 	return buf;
 }
 
-/* The living reducers that this worker has not joined on all lanes, each with what its last try said. */
-static unsigned add_unreached(struct text *t, const struct exchange *x)
+/* Adds the living reducers that this worker has not joined on all lanes, each with the result of its last attempt.
+ * Returns how many there are. */
+static unsigned text_add_unreached(struct text *t, const struct exchange *x)
 {
 	unsigned n = 0;
 	int last = -1;
@@ -69,28 +71,28 @@ static unsigned add_unreached(struct text *t, const struct exchange *x)
 		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last || !link_lives(l))
 			continue;
 		last = (int)l->reducer;
-		add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, r->address,
-		    *l->reason ? l->reason : "no answer", l->tries, l->tries == 1 ? "" : "s");
+		text_add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, r->address,
+			 *l->reason ? l->reason : "no answer", l->tries, l->tries == 1 ? "" : "s");
 	}
 	return n;
 }
 
-/* The ranks that a reducer named as missing. */
-static void add_missing(struct text *t, const struct exchange *x, const struct link *l)
+/* Adds the ranks that a reducer named as missing. */
+static void text_add_missing(struct text *t, const struct exchange *x, const struct link *l)
 {
 	const struct control_waiting *w = &l->waiting;
 	unsigned world = x->opt.world_size;
-	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* a WAITING names only the first */
+	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* WAITING names only the first ones */
 	unsigned more = all > w->missing_n ? all - w->missing_n : 0;
 	unsigned n = w->missing_n + (more > 0);
 
-	add(t, "reducer %s: rank%s ", link_reducer(l)->id, all == 1 ? "" : "s");
+	text_add(t, "reducer %s: rank%s ", link_reducer(l)->id, all == 1 ? "" : "s");
 	for (unsigned i = 0; i < w->missing_n; i++)
-		add(t, "%s%u", joint(i, n), w->missing[i]);
+		text_add(t, "%s%u", text_separator(i, n), w->missing[i]);
 	if (more > 0)
-		add(t, "%s%u more", joint(n - 1, n), more);
-	add(t, " of %u %s not joined job %s within ", world, all == 1 ? "has" : "have", x->job);
-	add_duration(t, x->opt.connect_ms);
+		text_add(t, "%s%u more", text_separator(n - 1, n), more);
+	text_add(t, " of %u %s not joined job %s within ", world, all == 1 ? "has" : "have", x->job);
+	text_add_duration(t, x->opt.connect_ms);
 }
 
 int connect_timeout_text(const struct exchange *x, struct rs_err *e)
@@ -98,9 +100,9 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 	const struct link *waiting = NULL;
 	struct text t = {.len = 0};
 
-	if (add_unreached(&t, x) > 0) {
-		add(&t, "; gave up after ");
-		add_duration(&t, x->opt.connect_ms);
+	if (text_add_unreached(&t, x) > 0) {
+		text_add(&t, "; gave up after ");
+		text_add_duration(&t, x->opt.connect_ms);
 		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 	}
 	for (unsigned i = 0; i < x->links_n && !waiting; i++)
@@ -108,28 +110,28 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 			waiting = &x->links[i];
 	for (unsigned i = 0; i < x->links_n; i++)
 		if (x->links[i].state == LINK_JOINED && x->links[i].waiting.missing_n > 0) {
-			add_missing(&t, x, &x->links[i]);
+			text_add_missing(&t, x, &x->links[i]);
 			return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 		}
-	add(&t, "reducer %s has not started job %s within ", waiting ? link_reducer(waiting)->id : "?", x->job);
-	add_duration(&t, x->opt.connect_ms);
+	text_add(&t, "reducer %s has not started job %s within ", waiting ? link_reducer(waiting)->id : "?", x->job);
+	text_add_duration(&t, x->opt.connect_ms);
 	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 }
 
 /* "rank 3 (pid 77 on host b) and 2 others have not sent their part for 29 s" */
-static void add_late(struct text *t, const struct link *l, uint64_t now_ms)
+static void text_add_late(struct text *t, const struct link *l, uint64_t now_ms)
 {
 	const struct control_late *late = &l->late;
 
-	add(t, "rank %u", late->missing[0]);
+	text_add(t, "rank %u", late->missing[0]);
 	if (late->label[0])
-		add(t, " (%.*s)", CONTROL_LABEL, late->label);
+		text_add(t, " (%.*s)", CONTROL_LABEL, late->label);
 	if (late->missing_all == 2 && late->missing_n == 2)
-		add(t, " and rank %u", late->missing[1]);
+		text_add(t, " and rank %u", late->missing[1]);
 	else if (late->missing_all > 1)
-		add(t, " and %u others", late->missing_all - 1);
-	add(t, " %s not sent %s part for %" PRIu64 " s", late->missing_all == 1 ? "has" : "have",
-	    late->missing_all == 1 ? "its" : "their", (late->waited_ms + (now_ms - l->late_at_ms)) / 1000);
+		text_add(t, " and %u others", late->missing_all - 1);
+	text_add(t, " %s not sent %s part for %" PRIu64 " s", late->missing_all == 1 ? "has" : "have",
+		 late->missing_all == 1 ? "its" : "their", (late->waited_ms + (now_ms - l->late_at_ms)) / 1000);
 }
 
 void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size)
@@ -141,15 +143,15 @@ void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, 
 	while (op && op->seq != l->late.seq)
 		op = op->next;
 	if (op)
-		add(&t, "%s waits: ", op_text(op, name, sizeof name));
+		text_add(&t, "%s waits: ", op_text(op, name, sizeof name));
 	else
-		add(&t, "operation %" PRIu64 " waits: ", l->late.seq);
-	add_late(&t, l, now_ms);
+		text_add(&t, "operation %" PRIu64 " waits: ", l->late.seq);
+	text_add_late(&t, l, now_ms);
 	snprintf(buf, size, "%s", t.buf);
 }
 
-/* The link on which a reducer has just said for whom the operation waits; NULL: none has. */
-static const struct link *find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
+/* Returns the link on which a reducer has recently named the ranks that the operation waits for; NULL: none has. */
+static const struct link *text_find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
 {
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
@@ -161,18 +163,18 @@ static const struct link *find_late(const struct exchange *x, const struct excha
 	return NULL;
 }
 
-/* Which chunks are missing, when nobody has said whose. */
-static void add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
+/* Adds which chunks are missing, when no reducer has named a rank. */
+static void text_add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
 {
 	const char *ids[4];
 	unsigned n = 0, more = 0;
 	int last = -1;
 
-	add(t, "%" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
+	text_add(t, "%" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 
-		if ((int)l->reducer == last || !link_holds(l, op))
+		if ((int)l->reducer == last || !link_has_op(l, op))
 			continue;
 		last = (int)l->reducer;
 		if (n < 4)
@@ -181,24 +183,24 @@ static void add_unanswered(struct text *t, const struct exchange *x, const struc
 			more++;
 	}
 	for (unsigned i = 0; i < n; i++)
-		add(t, "%s%s", i ? joint(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
+		text_add(t, "%s%s", i ? text_separator(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
 	if (more > 0)
-		add(t, " and %u more", more);
+		text_add(t, " and %u more", more);
 }
 
 int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
-	const struct link *late = find_late(x, op, now_ms);
+	const struct link *late = text_find_late(x, op, now_ms);
 	struct text t = {.len = 0};
 	char name[160];
 
-	add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
-	    rs_dtype_name(op->dtype));
-	add_duration(&t, x->cfg->timeouts.op_ms);
-	add(&t, ": ");
+	text_add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
+		 rs_dtype_name(op->dtype));
+	text_add_duration(&t, x->cfg->timeouts.op_ms);
+	text_add(&t, ": ");
 	if (late)
-		add_late(&t, late, now_ms);
+		text_add_late(&t, late, now_ms);
 	else
-		add_unanswered(&t, x, op);
+		text_add_unanswered(&t, x, op);
 	return rs_fail(e, RS_EPEER, "%s", t.buf);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection of an exchange: what it has to send, what it expects, whether it is alive. Internal to the core
- * (exchange*.c, link*.c, stream.c, view.c). */
+/* The state of one link: a connection to one lane of a reducer, as the core sees it. */
 #ifndef RS_AGENT_CORE_LINK_H
 #define RS_AGENT_CORE_LINK_H
 
-#include "agent/core/exchange.h"
-#include "agent/core/retain.h"
+#include "agent/core/exchange_state.h"
+#include "agent/core/outgoing.h"
 #include "agent/core/window.h"
 #include "proto/control.h"
 #include "proto/frame.h"
@@ -13,239 +12,90 @@
 enum {
 	LINK_RETRY_MIN_MS = 50,
 	LINK_RETRY_MAX_MS = 1000,
-	LINK_DETECT_MIN_MS = 400,  /* below it a peer's detection time would make heartbeats a load */
-	LINK_LATE_MS = 2500,       /* how long a LATE is news: reducers say it once a second */
-	LINK_LATE_WARN_MS = 10000, /* an operation that is as late is worth a warning, and there is one in that time */
-	LINK_ABSENT_MS = 5000,     /* after which a job begins without a reducer, which may come later */
-	LINK_FLUSH_MS = 1000,      /* for the last words and the peer's close */
-	LINK_CONTROL_OUT = 2048,   /* HELLO, a PING and ABORT fit, or a VIEW, all with their headers */
-	LINK_ANSWERS = FRAME_PRIORITIES, /* the stream of results that a reducer has asked for */
+	LINK_DETECT_MIN_MS = 400,         /* a shorter detection time of a peer would make heartbeats a load */
+	LINK_LATE_MS = 2500,              /* how long a LATE stays current; reducers repeat it once a second */
+	LINK_LATE_WARN_MS = 10000,        /* warn of an operation that is late by this time, at most once in it */
+	LINK_ABSENT_MS = 5000,            /* then a job starts without an unreachable reducer, which may join later */
+	LINK_FLUSH_MS = 1000,             /* for sending the last frames and for the peer's close */
+	LINK_CONTROL_OUT = 2048,          /* bytes: HELLO, a PING and ABORT fit, or a VIEW, with their headers */
+	LINK_RETAINED = FRAME_PRIORITIES, /* the stream of retained results that a reducer has asked for (FETCH) */
 	LINK_STREAMS
 };
 
-/* What a link's `view` is while it waits for RESUME. */
+/* Value of link.view while the link waits for RESUME. */
 #define LINK_NO_VIEW UINT64_MAX
 
 enum link_state {
-	LINK_WAITING,    /* for retry_ms; or, while open, for the driver to close the failed attempt */
-	LINK_CONNECTING, /* for the driver */
-	LINK_GREETING,   /* HELLO is out: for WELCOME, REFUSED, or CHALLENGE before one of them */
-	LINK_JOINED,     /* for START */
-	LINK_RUNNING,    /* DATA may be sent when all links are here */
-	LINK_PARTING,    /* the reducer is dead in this job: the reason goes out to its other lanes, then WAITING */
-	LINK_ENDING,     /* the rest of a frame, then ABORT or GOODBYE go out; what comes in is discarded */
-	LINK_CLOSED,     /* for the driver to close, if it is open */
+	LINK_WAITING,    /* until retry_ms; while open: until the driver has closed the failed connection */
+	LINK_CONNECTING, /* until the driver has connected */
+	LINK_HANDSHAKE,  /* HELLO is sent; waits for WELCOME, REFUSED, or CHALLENGE before one of them */
+	LINK_JOINED,     /* waits for START */
+	LINK_RUNNING,    /* DATA may be sent when all links are in this state */
+	LINK_LEAVING,    /* the reducer is lost in this job: ABORT with the reason is being sent; then LINK_WAITING */
+	LINK_ENDING,     /* the rest of a frame, then ABORT or GOODBYE are being sent; input is discarded */
+	LINK_CLOSED,     /* the driver closes the connection if it is open */
 };
 
-/* A chunk that is being sent or waits for its result; or, among the answers, a result that is being sent. */
-struct flight {
-	struct exchange_op *op; /* NULL when this rank has the result already: HAVE, and KEPT */
-	uint64_t position;      /* counted over all operations of its priority */
-	const void *payload;
-	uint32_t bytes; /* of its elements: what it takes of the window */
-	struct frame head;
-	uint8_t header[FRAME_HEADER]; /* the same as it is sent */
-};
-
-/* The chunks of one priority on a link, which go in the order (seq, chunk) and whose results come in the same order.
- * Invariants: head <= sent <= tail <= head + window.most (as counters that wrap): [head, sent) is fully sent and waits
- * for results, [sent, tail) is encoded. op is the operation of the next chunk to encode, which is chunk and belongs to
- * own[own_at]; NULL when no submitted operation of this priority has one. After the loss of a reducer chunks are sent
- * again from a position that all ranks agree on: those below `replay_end` may have a result, which is kept, and those
- * whose operations are done are found by looking at every position from `replay` on. */
-struct stream {
-	struct exchange_op *op;
-	uint64_t chunk;
-	uint64_t replay, replay_end;
-	unsigned own_at;
-	uint32_t head, sent, tail;
-	uint32_t mask; /* of the ring */
-	struct flight *ring;
-};
-
-/* Invariants: chunks and flying are the sums over all streams; of the flight `sent` of the stream `partial` the first
- * sent_off bytes are out, and while sent_off > 0 control bytes and other streams wait. */
+/* Invariants: chunks_in_flight and bytes_in_flight are the sums over [head, tail) of the streams of all priorities.
+ * sent_off bytes of the frame `sent` of the stream `partial_stream` are sent; while sent_off > 0 control frames and
+ * other streams wait. saved_off <= saved_len, and control_off <= control_len. */
 struct link {
 	struct exchange *x;
 	unsigned reducer; /* index in cfg->reducers */
 	unsigned lane;
 	enum link_state state;
-	bool open;     /* the driver has, or is making, a connection */
-	uint64_t view; /* RUNNING: the number of the view in which chunks may go; LINK_NO_VIEW: none until RESUME */
-	bool owes_view, owes_settle, owes_ping; /* frames to be sent when there is room for them */
-	bool busy;   /* the last try was answered: it takes no more for now, but it is there */
-	bool asked;  /* the reducer wants to hear when operations are done */
-	bool proven; /* PROOF was sent; WELCOME has to say `answer` */
+	bool open; /* the driver has, or is making, a connection */
+	uint64_t
+	    view; /* LINK_RUNNING: number of the view in which chunks may be sent; LINK_NO_VIEW: none until RESUME */
+	bool view_due, settle_due, ping_due; /* VIEW, SETTLE or PING is to be sent when control_out is empty */
+	bool busy;                           /* the last attempt was refused for now: the reducer is there */
+	bool ping_on_done;                   /* the reducer wants a PING when operations are done */
+	bool proven;                         /* PROOF was sent; WELCOME must contain reducer_mac */
 
 	const uint16_t *own; /* the shards that live here, ascending */
 	unsigned own_n;
 
-	struct stream streams[LINK_STREAMS]; /* by priority, then the answers */
-	uint32_t chunks;                     /* of [head, tail) of all priorities */
-	uint64_t flying;                     /* and their bytes */
+	struct stream streams[LINK_STREAMS]; /* one for each priority, then LINK_RETAINED */
+	uint32_t chunks_in_flight;
+	uint64_t bytes_in_flight;
 	uint32_t sent_off;
-	unsigned partial;
-	uint8_t *rest; /* what is left of a frame that was under way when the view changed */
-	uint32_t rest_off, rest_len;
+	unsigned partial_stream;
+	uint8_t *saved; /* rest of a frame that was partly sent when the view changed */
+	uint32_t saved_off, saved_len;
 	struct window window;
-	bool wants_signal; /* the window's round is over */
+	bool wants_signal; /* a round of the window is over */
 	unsigned control_len, control_off;
 
-	/* incoming: a header (payload_left == 0) or the payload of `frame` */
+	/* input: a header (payload_left == 0) or the payload of `frame` */
 	unsigned header_have;
 	uint32_t payload_left;
 	uint8_t *payload; /* where the next byte goes */
-	bool skip;        /* the payload is a result that this rank takes no more: thrown away */
+	bool skip;        /* the payload is a result that this rank does not accept any more; it is discarded */
 	struct frame frame;
 
-	uint64_t since_ms; /* CONNECTING, GREETING: when that began */
+	uint64_t since_ms; /* start of LINK_CONNECTING, LINK_HANDSHAKE or LINK_LEAVING */
 	uint64_t last_rx_ms, last_tx_ms;
-	uint64_t retry_ms; /* LINK_WAITING: when to try again */
+	uint64_t retry_ms; /* LINK_WAITING: time of the next attempt */
 	uint32_t backoff_ms;
 	uint32_t peer_detect_ms;
 	unsigned tries;
-	char reason[CONTROL_MESSAGE]; /* of the last failed try */
+	char reason[CONTROL_MESSAGE]; /* why the last attempt failed */
 
-	struct control_waiting waiting; /* the last one */
-	struct control_late late;       /* the last one, */
-	uint64_t late_at_ms;            /* and when it came; 0: never */
+	struct control_waiting waiting; /* the last WAITING */
+	struct control_late late;       /* the last LATE */
+	uint64_t late_at_ms;            /* when it arrived; 0: never */
 
-	/* what is proven: the channel, and HELLO as it was sent */
+	/* what the proofs cover: the channel binding, and HELLO as it was sent */
 	uint32_t binding_len, hello_len;
 	uint8_t binding[AUTH_BINDING_MAX], hello[CONTROL_HELLO_LEN];
-	uint8_t answer[AUTH_MAC];
+	uint8_t reducer_mac[AUTH_MAC]; /* the proof that the reducer must send */
 
 	uint8_t header[FRAME_HEADER];
 	uint8_t control_in[FRAME_CONTROL_MAX];
 	uint8_t control_out[LINK_CONTROL_OUT];
 };
 
-/* What was heard when a reducer was lost. */
-struct fate {
-	uint64_t told; /* it said why itself, as the how-manieth; 0: it did not */
-	uint64_t at_ms;
-	char why[CONTROL_MESSAGE];
-};
-
-struct exchange {
-	const struct rs_config *cfg;
-	struct exchange_options opt; /* job and label point to the copies below */
-	char job[RS_NAME_MAX];
-	char label[CONTROL_LABEL];
-	uint64_t digest;
-
-	enum exchange_state state;
-	struct rs_err err;
-	struct rs_err refused;  /* code != 0: a contribution that must not be sent; the end, at the next tick */
-	struct rs_err farewell; /* what ABORT says: err, with this rank's name where the cause is local */
-	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
-	bool sweep;
-
-	/* the operations that are not done, in the order of seq */
-	struct exchange_op *first, *last;
-	uint64_t next_seq;
-	_Atomic uint64_t ops_done; /* may be read by any thread */
-
-	/* How far links may be apart, in chunks; see in_step(). By priority: where the next operation begins, and a
-	 * position that no link has yet to pass. */
-	uint64_t spread;
-	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
-	bool held; /* a link had to wait for another since the last result */
-
-	unsigned links_n;
-	struct link *links;
-	struct flight *flights; /* of all rings of all streams */
-	uint16_t *shards;       /* of all own lists */
-	uint8_t *rests;         /* of all links */
-
-	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
-	bool retaining;
-	struct control_view view;  /* what this rank last said; its `start` is this rank's own */
-	uint64_t view_number;      /* of the same */
-	uint16_t *owner, *lane_of; /* [shards] while these live */
-	struct fate *fates;        /* [reducers] */
-	uint64_t told_n;           /* reducers that have said why, in all */
-	struct retain retain;
-	uint64_t stable;  /* all ranks have the results of all operations below, as reducers say */
-	bool leaving;     /* goodbye waits for that */
-	uint64_t warn_ms; /* not before: of an operation that is late, */
-	uint64_t warned;  /* nor of those below */
-	bool asked;       /* some link was asked what is done here */
-};
-
-/* stream.c: which chunk goes next */
-void link_offer(struct link *l, struct exchange_op *op);             /* a new operation, the last one so far */
-void link_forget(struct link *l, const struct exchange_op *op);      /* it is done, and still has a next one */
-bool link_holds(const struct link *l, const struct exchange_op *op); /* a chunk of op is here, without a result */
-/* Encodes the stream's next chunk into its ring, if there is one and it may go. */
-bool stream_next(struct link *l, unsigned priority);
-/* Begins at this position. */
-void stream_begin(struct link *l, unsigned priority, uint64_t position);
-uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems);
-
-/* link.c */
-unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max);
-void link_sent(struct link *l, size_t n, uint64_t now_ms);
-bool link_has_output(const struct link *l);
-unsigned link_recv_target(struct link *l, struct iovec iov[2]);
-void link_received(struct link *l, size_t n, uint64_t now_ms);
-void link_reset(struct link *l);  /* forgets what was under way on the connection */
-void link_rewind(struct link *l); /* forgets all chunks; a frame that is partly out will be completed */
-
-/* link_control.c: control frames */
-int link_queue_hello(struct link *l, struct rs_err *e); /* RS_EIO: there are no random numbers */
-void link_queue_abort(struct link *l, const struct rs_err *why);
-void link_queue_bare(struct link *l, enum frame_type type); /* PING, GOODBYE */
-void link_queue_owed(struct link *l);                       /* what waited for control_out to be empty */
-void link_control(struct link *l, uint64_t now_ms);         /* l->frame, a control frame, is complete */
-void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-/* exchange.c */
-void link_retry(struct link *l, uint64_t now_ms); /* the attempt failed for l->reason */
-/* RUNNING when all links of living reducers have had START. */
-void exchange_check_running(struct exchange *x, uint64_t now_ms);
-void exchange_hear_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
-/* Begins the end. `local`: the cause was found here, so that what other ranks read begins with this rank's name.
- * from: the link that needs no last words since it failed or brought the news; may be NULL. */
-void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
-void exchange_op_done(struct exchange *x, struct exchange_op *op); /* its last result stands */
-
-/* exchange_clock.c */
-void exchange_settle(struct exchange *x); /* the end is reached when the last words are out */
-
-/* view.c */
-/* The link's connection is lost, or its reducer says why it can serve no longer (told). */
-void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms);
-/* An attempt to join has failed: another follows, or it is a loss where others have seen this rank join. */
-void link_not_joined(struct link *l, const char *reason, uint64_t now_ms);
-void view_started(struct link *l, uint64_t now_ms); /* START has come on it */
-void view_drained(struct link *l, uint64_t now_ms); /* its reducer wants to stop */
-void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms);
-void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms);
-/* Goes on without the reducers that could not be reached, if there is another one. */
-void view_give_up_absent(struct exchange *x, uint64_t now_ms);
-/* Hands every link its part of the shards. */
-void view_place(struct exchange *x);
-
-/* nonfinite.c: looks at a contribution before it is sent for the first time. False: nothing may be sent any more. */
-bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void *at, uint64_t first, uint32_t n);
-
-/* exchange_text.c */
-const char *op_text(const struct exchange_op *op, char *buf, size_t size); /* "all-reduce 812 (layer1.weight)" */
-int connect_timeout_text(const struct exchange *x, struct rs_err *e);
-int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
-void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size);
-
-static inline uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
-{
-	return x->view.lives[reducer] % 2 == 0;
-}
-
+/* Returns whether the link's reducer lives in the current view. */
 static inline bool link_lives(const struct link *l)
 {
 	return exchange_lives(l->x, l->reducer);

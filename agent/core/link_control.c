@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START,
- * PINGs, GOODBYE; VIEW and RESUME when reducers come and go (view.c). Failure modes: REFUSED (tried again where it may
- * pass), ABORT (its sentence ends the exchange, or says that this reducer can serve it no longer), a frame that does
- * not belong to the state or cannot be decoded (a violation, which costs the exchange the reducer). */
-#include "agent/core/link.h"
+/* Control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START, then
+ * PINGs and GOODBYE; VIEW and RESUME when reducers are lost or return (view.c). Failure modes: REFUSED (tried again if
+ * the reason may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot serve it any more); a
+ * frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the reducer). */
+#include "agent/core/link_control.h"
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Puts a frame behind what control_out holds. It fits: of each kind at most one waits there, and their strings are
- * bounded; were it otherwise, the frame would be left out. */
-static void queue(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
+/* Appends a frame to control_out. It fits: at most one frame of each kind waits there, and their strings are bounded. A
+ * frame that did not fit would be dropped. */
+static void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
 {
 	struct exchange *x = l->x;
 
@@ -20,30 +22,30 @@ static void queue(struct link *l, enum frame_type type, const uint8_t *payload, 
 						x->first ? x->first->seq : x->next_seq, payload, len);
 }
 
-void link_queue_bare(struct link *l, enum frame_type type)
+void link_queue_empty(struct link *l, enum frame_type type)
 {
-	queue(l, type, NULL, 0);
+	link_queue_frame(l, type, NULL, 0);
 }
 
-static void queue_view(struct link *l)
+static void link_queue_view(struct link *l)
 {
 	uint8_t payload[CONTROL_VIEW];
 
-	queue(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
+	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
 }
 
-void link_queue_owed(struct link *l)
+void link_queue_due(struct link *l)
 {
 	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
 		return;
-	if (l->owes_view)
-		queue_view(l);
-	if (l->owes_settle && l->state == LINK_RUNNING)
-		link_queue_bare(l, FRAME_SETTLE);
-	else if (l->owes_ping)
-		link_queue_bare(l, FRAME_PING);
-	l->owes_settle &= l->state != LINK_RUNNING;
-	l->owes_view = l->owes_ping = false;
+	if (l->view_due)
+		link_queue_view(l);
+	if (l->settle_due && l->state == LINK_RUNNING)
+		link_queue_empty(l, FRAME_SETTLE);
+	else if (l->ping_due)
+		link_queue_empty(l, FRAME_PING);
+	l->settle_due &= l->state != LINK_RUNNING;
+	l->view_due = l->ping_due = false;
 }
 
 int link_queue_hello(struct link *l, struct rs_err *e)
@@ -76,7 +78,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
 		return e->code;
 	l->hello_len = control_pack_hello(l->hello, &h);
-	queue(l, FRAME_HELLO, l->hello, l->hello_len);
+	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
 	return RS_OK;
 }
 
@@ -84,7 +86,7 @@ void link_queue_abort(struct link *l, const struct rs_err *why)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
 
-	queue(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	link_queue_frame(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
 }
 
 void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
@@ -105,23 +107,24 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	exchange_fail(l->x, &e, true, NULL, now_ms);
 }
 
-/* The reducer does not take this rank in, or this rank does not trust it. That ends the job, but for a reducer that the
- * job does without: it may be another one the next time. from: as in exchange_fail. */
-static void turned_down(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
+/* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
+ * lost already: then it may be another process at the next attempt. from: as in exchange_fail. */
+static void link_refused(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = link_reducer(l);
 	struct rs_err e;
 
 	if (!link_lives(l)) {
-		link_not_joined(l, why, now_ms);
+		link_join_failed(l, why, now_ms);
 		return;
 	}
 	rs_fail(&e, code, "reducer %s (%s): %s", r->id, r->address, why);
 	exchange_fail(l->x, &e, true, from, now_ms);
 }
 
-/* Proofs of both sides for the challenge that stands in control_in: one to send, one to wait for. */
-static int prove(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
+/* Computes the proofs of both sides for the challenge in control_in: ret_mac is to be sent, l->reducer_mac is to be
+ * received. */
+static int link_make_proofs(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
 {
 	const struct exchange *x = l->x;
 	const struct auth_transcript t = {
@@ -139,12 +142,12 @@ static int prove(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
 		return rc;
 	rc = auth_mac(ret_mac, &secret, AUTH_WORKER, &t, e);
 	if (!rc)
-		rc = auth_mac(l->answer, &secret, AUTH_REDUCER, &t, e);
+		rc = auth_mac(l->reducer_mac, &secret, AUTH_REDUCER, &t, e);
 	auth_secret_clear(&secret);
 	return rc;
 }
 
-static void on_challenge(struct link *l, uint64_t now_ms)
+static void link_on_challenge(struct link *l, uint64_t now_ms)
 {
 	uint8_t nonce[AUTH_NONCE], mac[AUTH_MAC], payload[CONTROL_PROOF_LEN];
 	struct rs_err e;
@@ -154,22 +157,23 @@ static void on_challenge(struct link *l, uint64_t now_ms)
 	} else if (!l->x->opt.secret) {
 		rs_fail(&e, RS_EREFUSED,
 			"it asks for the secret of job %s, and this rank has none: set security.secret", l->x->job);
-		turned_down(l, e.code, e.msg, l, now_ms);
-	} else if (prove(l, mac, &e)) {
-		turned_down(l, e.code, e.msg, l, now_ms);
+		link_refused(l, e.code, e.msg, l, now_ms);
+	} else if (link_make_proofs(l, mac, &e)) {
+		link_refused(l, e.code, e.msg, l, now_ms);
 	} else {
 		l->proven = true;
-		queue(l, FRAME_PROOF, payload, control_pack_proof(payload, mac));
+		link_queue_frame(l, FRAME_PROOF, payload, control_pack_proof(payload, mac));
 	}
 }
 
-/* Whether a reducer that should know the job's secret does: anybody else may stand at its address. */
-static bool is_impostor(const struct link *l, const struct control_welcome *w)
+/* Returns whether the reducer has not proven that it has the job's secret: another process may listen at its
+ * address. */
+static bool link_unproven(const struct link *l, const struct control_welcome *w)
 {
-	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->answer));
+	return l->x->opt.secret && !(l->proven && w->proven && auth_equal(w->mac, l->reducer_mac));
 }
 
-static void on_welcome(struct link *l, uint64_t now_ms)
+static void link_on_welcome(struct link *l, uint64_t now_ms)
 {
 	struct control_welcome w;
 	struct rs_err e;
@@ -178,27 +182,29 @@ static void on_welcome(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 		return;
 	}
-	if (is_impostor(l, &w)) {
-		rs_fail(&e, RS_EREFUSED,
-			"it has not proven that it has the secret of job %s: its security.secrets is not set, or it is "
-			"somebody else's",
-			l->x->job);
-		/* it may just be without secrets: the other ranks that it serves are to hear why this one goes */
-		turned_down(l, e.code, e.msg, NULL, now_ms);
+	if (link_unproven(l, &w)) {
+		rs_fail(
+		    &e, RS_EREFUSED,
+		    "it has not proven that it has the secret of job %s: its security.secrets is not set, or another "
+		    "process listens at its address",
+		    l->x->job);
+		/* the reducer may only lack the secret: the other ranks that it serves must read why this rank
+		 * leaves */
+		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
 	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->cfg->timeouts.detect_ms;
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
-	/* where one reducer has just come up, others may be about to */
+	/* other reducers may be starting as well */
 	if (l->x->absent_by_ms < now_ms + 2 * LINK_RETRY_MAX_MS)
 		l->x->absent_by_ms = now_ms + 2 * LINK_RETRY_MAX_MS;
-	l->owes_view = l->x->view_number > 0 && link_lives(l);
-	l->x->next_ms = now_ms; /* the first heartbeat may be due before anything else */
+	l->view_due = l->x->view_number > 0 && link_lives(l);
+	l->x->next_ms = now_ms; /* the first heartbeat may be the next thing that is due */
 }
 
-static void on_refused(struct link *l, uint64_t now_ms)
+static void link_on_refused(struct link *l, uint64_t now_ms)
 {
 	struct control_refused refused;
 	struct rs_err e;
@@ -209,12 +215,12 @@ static void on_refused(struct link *l, uint64_t now_ms)
 	}
 	l->busy = refused.code != RS_ECLOSED;
 	if (refused.retry)
-		link_not_joined(l, refused.message, now_ms);
+		link_join_failed(l, refused.message, now_ms);
 	else
-		turned_down(l, refused.code, refused.message, l, now_ms);
+		link_refused(l, refused.code, refused.message, l, now_ms);
 }
 
-static void on_waiting(struct link *l, uint64_t now_ms)
+static void link_on_waiting(struct link *l, uint64_t now_ms)
 {
 	struct rs_err e;
 
@@ -222,8 +228,8 @@ static void on_waiting(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
-/* Warns of an operation that is late by much, once. */
-static void on_late(struct link *l, uint64_t now_ms)
+/* Warns of an operation that is very late, once. */
+static void link_on_late(struct link *l, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	char sentence[400];
@@ -234,15 +240,15 @@ static void on_late(struct link *l, uint64_t now_ms)
 		return;
 	}
 	l->late_at_ms = now_ms;
-	if (!x->opt.late || l->late.waited_ms < LINK_LATE_WARN_MS || now_ms < x->warn_ms || l->late.seq < x->warned)
+	if (!x->opt.late || l->late.waited_ms < LINK_LATE_WARN_MS || now_ms < x->warn_ms || l->late.seq < x->warned_seq)
 		return;
 	x->warn_ms = now_ms + LINK_LATE_WARN_MS;
-	x->warned = l->late.seq + 1;
+	x->warned_seq = l->late.seq + 1;
 	late_text(x, l, now_ms, sentence, sizeof sentence);
 	x->opt.late(x->opt.user, sentence);
 }
 
-static void on_abort(struct link *l, uint64_t now_ms)
+static void link_on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_err why, e;
 
@@ -257,7 +263,7 @@ static void on_abort(struct link *l, uint64_t now_ms)
 	}
 }
 
-static void on_view(struct link *l, uint64_t now_ms)
+static void link_on_view(struct link *l, uint64_t now_ms)
 {
 	struct control_view v;
 	struct rs_err e;
@@ -265,21 +271,21 @@ static void on_view(struct link *l, uint64_t now_ms)
 	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
 		link_violation(l, now_ms, "%s", e.msg);
 	else if (v.n != l->x->cfg->reducers_n)
-		link_violation(l, now_ms, "it speaks of %u reducers, the configuration has %u", v.n,
+		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
 			       l->x->cfg->reducers_n);
 	else if (l->frame.type == FRAME_RESUME)
 		view_resumed(l, &v, now_ms);
 	else
-		view_heard(l, &v, now_ms);
+		view_received(l, &v, now_ms);
 }
 
-/* A PING says that the reducer lives, and where somebody waits for it, asks what is done here. */
-static void on_ping(struct link *l)
+/* PING: the reducer is alive. With a count it also wants to know which operations are done here. */
+static void link_on_ping(struct link *l)
 {
-	l->asked = l->x->retaining && l->frame.count > 0;
-	l->owes_ping |= l->asked;
-	l->x->asked |= l->asked;
-	l->x->sweep |= l->asked;
+	l->ping_on_done = l->x->retaining && l->frame.count > 0;
+	l->ping_due |= l->ping_on_done;
+	l->x->ping_on_done |= l->ping_on_done;
+	l->x->links_changed |= l->ping_on_done;
 }
 
 void link_control(struct link *l, uint64_t now_ms)
@@ -287,29 +293,29 @@ void link_control(struct link *l, uint64_t now_ms)
 	unsigned type = l->frame.type;
 
 	if (type == FRAME_ABORT) {
-		on_abort(l, now_ms);
+		link_on_abort(l, now_ms);
 	} else if (type == FRAME_PING && l->frame.payload_len == 0) {
-		on_ping(l);
+		link_on_ping(l);
 	} else if (type == FRAME_DRAIN && l->frame.payload_len == 0 && l->x->retaining) {
 		view_drained(l, now_ms);
 	} else if ((type == FRAME_VIEW || type == FRAME_RESUME) && l->x->retaining &&
 		   (l->state == LINK_JOINED || l->state == LINK_RUNNING)) {
-		on_view(l, now_ms);
-	} else if (type == FRAME_CHALLENGE && l->state == LINK_GREETING && !l->proven) {
-		on_challenge(l, now_ms);
-	} else if (type == FRAME_WELCOME && l->state == LINK_GREETING) {
-		on_welcome(l, now_ms);
-	} else if (type == FRAME_REFUSED && l->state == LINK_GREETING) {
-		on_refused(l, now_ms);
+		link_on_view(l, now_ms);
+	} else if (type == FRAME_CHALLENGE && l->state == LINK_HANDSHAKE && !l->proven) {
+		link_on_challenge(l, now_ms);
+	} else if (type == FRAME_WELCOME && l->state == LINK_HANDSHAKE) {
+		link_on_welcome(l, now_ms);
+	} else if (type == FRAME_REFUSED && l->state == LINK_HANDSHAKE) {
+		link_on_refused(l, now_ms);
 	} else if (type == FRAME_WAITING && l->state == LINK_JOINED) {
-		on_waiting(l, now_ms);
+		link_on_waiting(l, now_ms);
 	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
-		on_late(l, now_ms);
+		link_on_late(l, now_ms);
 	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
 		l->state = LINK_RUNNING;
 		view_started(l, now_ms);
 	} else {
-		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(type), l->frame.payload_len);
 	}
 }

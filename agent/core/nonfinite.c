@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/core/nonfinite.h"
-#include "agent/core/link.h"
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
 #include "common/dtype.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@ bool nonfinite_wanted(const struct rs_config *cfg, unsigned dtype)
 	       (rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64);
 }
 
-static const char *value_name(const struct rs_kernels *k, unsigned dtype, const void *at)
+static const char *nonfinite_name(const struct rs_kernels *k, unsigned dtype, const void *at)
 {
 	double d;
 	float f;
@@ -37,7 +38,7 @@ bool nonfinite_find(struct nonfinite *ret, const struct rs_kernels *k, unsigned 
 	if (i == n)
 		return false;
 	ret->element = first + i;
-	ret->value = value_name(k, dtype, (const char *)at + i * rs_dtype_size(dtype));
+	ret->value = nonfinite_name(k, dtype, (const char *)at + i * rs_dtype_size(dtype));
 	return true;
 }
 
@@ -53,15 +54,15 @@ bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void 
 {
 	struct rs_err e;
 
-	if (!op->inspect || op->told || !op->inspect(op, at, first, n, &e))
+	if (!op->inspect || op->nonfinite_found || !op->inspect(op, at, first, n, &e))
 		return true;
-	op->told = true;
+	op->nonfinite_found = true;
 	if (x->cfg->job.detect_nonfinite == RS_NONFINITE_LOG) {
 		if (x->opt.on_nonfinite)
 			x->opt.on_nonfinite(x->opt.user, &e);
 		return true;
 	}
-	x->refused = e;
+	x->inspect_error = e;
 	x->next_ms = 0;
 	return false;
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which chunk a link sends next. The happy path: a new operation is offered to all links, each steps through its own
- * chunks of it, in the order (seq, chunk), as far as its window and the other links allow. After the loss of a reducer
- * all links begin again at one position: HAVE goes out for what this rank has the result of, DATA for the rest. */
-#include "agent/core/link.h"
+/* Scheduling: which chunk a link sends next. The happy path: a new operation is added to all links; each link steps
+ * through its own chunks of it in the order (seq, chunk), as far as its window and the slowest link allow. After the
+ * loss of a reducer all links start again at one position: HAVE is sent for chunks whose result this rank has, DATA for
+ * the rest. */
+#include "agent/core/stream.h"
+#include "agent/core/events.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/* Sets the cursor to the first own chunk of op that is not below `from`; false when it has none. The chunk's shard is
- * (chunk + seq) mod shards. */
-static bool seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
+/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if there is none. The chunk's shard
+ * is (chunk + seq) mod shards. */
+static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
 	unsigned first = (unsigned)((op->seq + from) % shards); /* shard of that chunk */
@@ -31,37 +33,37 @@ static bool seek(const struct link *l, struct stream *s, const struct exchange_o
 	return s->chunk < op->chunks;
 }
 
-/* Sets the cursor to the first own chunk of the stream's operations from op on that is not below a position. A solo
- * exchange has no use for links. */
-static void pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
+/* Moves the cursor to the first own chunk at or after a position, in the stream's operations from op on. With
+ * single_worker links send no chunks. */
+static void stream_pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
 {
-	if (l->x->opt.solo)
+	if (l->x->opt.single_worker)
 		op = NULL;
 	for (; op; op = op->next) {
 		uint64_t from = position > op->position ? position - op->position : 0;
 
-		if (&l->streams[op->stream] == s && from < op->chunks && seek(l, s, op, from))
+		if (&l->streams[op->stream] == s && from < op->chunks && stream_seek(l, s, op, from))
 			break;
 	}
 	s->op = op;
 }
 
-void link_offer(struct link *l, struct exchange_op *op)
+void link_add_op(struct link *l, struct exchange_op *op)
 {
 	struct stream *s = &l->streams[op->stream];
 
-	/* a link that waits for RESUME will find it then */
+	/* a link that waits for RESUME finds it then */
 	if (!s->op && l->view == l->x->view_number)
-		pick(l, s, op, 0);
+		stream_pick(l, s, op, 0);
 }
 
-/* Chunks may be left that only have to be said again: they are found among the kept results then. */
-void link_forget(struct link *l, const struct exchange_op *op)
+/* Chunks of op may still have to be repeated: they are found among the retained results then. */
+void link_remove_op(struct link *l, const struct exchange_op *op)
 {
 	struct stream *s = &l->streams[op->stream];
 
 	if (s->op == op)
-		pick(l, s, op->next, 0);
+		stream_pick(l, s, op->next, 0);
 }
 
 void stream_begin(struct link *l, unsigned priority, uint64_t position)
@@ -70,11 +72,11 @@ void stream_begin(struct link *l, unsigned priority, uint64_t position)
 
 	s->replay = position;
 	s->replay_end = l->x->retain.seen[priority];
-	pick(l, s, l->x->first, position);
+	stream_pick(l, s, l->x->first, position);
 }
 
-/* To the next own chunk, of this operation or a later one. */
-static void advance(const struct link *l, struct stream *s)
+/* Moves the cursor to the next own chunk, of this operation or a later one. */
+static void stream_advance(const struct link *l, struct stream *s)
 {
 	unsigned shards = l->x->cfg->sharding.shards;
 	unsigned at = s->own_at + 1;
@@ -87,10 +89,10 @@ static void advance(const struct link *l, struct stream *s)
 	}
 	s->own_at = at;
 	if (s->chunk >= s->op->chunks)
-		pick(l, s, s->op->next, 0);
+		stream_pick(l, s, s->op->next, 0);
 }
 
-bool link_holds(const struct link *l, const struct exchange_op *op)
+bool link_has_op(const struct link *l, const struct exchange_op *op)
 {
 	const struct stream *s = &l->streams[op->stream];
 
@@ -100,7 +102,7 @@ bool link_holds(const struct link *l, const struct exchange_op *op)
 	return s->op == op;
 }
 
-static uint32_t contribution_bytes(const struct exchange_op *op, uint32_t elems)
+static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)
 {
 	if (op->op == FRAME_OP_BROADCAST && !op->root)
 		return 0;
@@ -114,16 +116,17 @@ uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
 	return elems * (uint32_t)rs_dtype_size(op->dtype);
 }
 
-/* May a chunk of the stream go out? What a stream may have in flight whatever the others have keeps ranks whose windows
- * are full of different priorities from waiting for each other; see frame_reserve(). */
-static bool may_send(struct link *l, const struct stream *s, uint32_t bytes)
+/* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in flight in addition to the
+ * window: otherwise ranks whose windows are full of different priorities would wait for each other; see
+ * frame_reserve(). */
+static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
 {
-	return window_open(&l->window, l->chunks, l->flying, bytes) ||
+	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
 	       s->tail - s->head < frame_reserve(l->window.limit);
 }
 
-/* The first chunk of the stream without a result, counted over all operations of its priority. */
-static uint64_t first_missing(const struct link *l, unsigned priority)
+/* Returns the position of the first chunk of the stream without a result. */
+static uint64_t stream_first_missing(const struct link *l, unsigned priority)
 {
 	const struct stream *s = &l->streams[priority];
 
@@ -133,63 +136,63 @@ static uint64_t first_missing(const struct link *l, unsigned priority)
 		return l->x->view.start[priority];
 	if (s->head != s->tail)
 		return s->ring[s->head & s->mask].position;
-	/* what is still to be repeated may be missing elsewhere */
+	/* chunks that are still to be repeated may be missing on other ranks */
 	if (s->replay < s->replay_end)
 		return s->replay;
 	return s->op ? s->op->position + s->chunk : UINT64_MAX;
 }
 
-/* May a chunk at this position go, as far as the other links are concerned? All links share this machine's port. Links
- * with few shards would send theirs first, and when they are done the links with many shards have the rest of the
- * operation for themselves, with the others' reducers idle: 0.7 of the speed that the links allow where reducers have
- * 15 and 6 shards. So links stay within `spread` chunks of each other. No rank can wait for ever: the first chunk that
- * any rank has no result of is within every rank's reach. It is also what bounds the results that must be kept for
- * others, see retain.h. */
-static bool in_step(struct link *l, unsigned priority, uint64_t position)
+/* Returns whether a chunk at this position may be sent as far as the other links are concerned. All links share this
+ * machine's port. Without this rule, links with few shards would send theirs first, and then the links with many shards
+ * would have the rest of the operation for themselves while the other reducers are idle: 0.7 of the speed that the
+ * links allow if reducers have 15 and 6 shards. So links stay within max_lead chunks of each other. This cannot
+ * deadlock: every rank may send the first chunk of which any rank has no result. The rule also bounds the results that
+ * must be retained, see retain.h. */
+static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
 	uint64_t floor = UINT64_MAX;
 
-	if (position - x->floor[priority] <= x->spread)
+	if (position - x->floor[priority] <= x->max_lead)
 		return true;
 	for (unsigned i = 0; i < x->links_n; i++) {
-		uint64_t here = first_missing(&x->links[i], priority);
+		uint64_t here = stream_first_missing(&x->links[i], priority);
 
 		floor = here < floor ? here : floor;
 	}
 	x->floor[priority] = floor;
-	if (position - floor <= x->spread)
+	if (position - floor <= x->max_lead)
 		return true;
-	x->held = true;
+	x->held_back = true;
 	return false;
 }
 
-/* Takes the next place of the ring; what is to be sent stands in it. */
-static void launch(struct link *l, struct stream *s, struct flight *f)
+/* Adds the prepared next entry of the ring to the stream. */
+static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 {
 	f->head.ack = l->x->first ? l->x->first->seq : l->x->next_seq;
 	frame_encode(&f->head, f->header);
-	l->chunks++;
-	l->flying += f->bytes;
+	l->chunks_in_flight++;
+	l->bytes_in_flight += f->bytes;
 	s->tail++;
 }
 
-static bool launch_have(struct link *l, unsigned priority, uint64_t position, const struct kept *k)
+static bool stream_push_have(struct link *l, unsigned priority, uint64_t position, const struct retained *k)
 {
 	struct stream *s = &l->streams[priority];
-	struct flight *f = &s->ring[s->tail & s->mask];
+	struct outgoing *f = &s->ring[s->tail & s->mask];
 
-	if (!in_step(l, priority, position) || !may_send(l, s, 0))
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, 0))
 		return false;
-	*f = (struct flight){.position = position, .head = k->of};
+	*f = (struct outgoing){.position = position, .head = k->of};
 	f->head.type = FRAME_HAVE;
 	f->head.flags = 0;
 	f->head.payload_len = f->head.payload_sum = 0;
-	launch(l, s, f);
+	stream_push(l, s, f);
 	return true;
 }
 
-static bool is_own(const struct link *l, const struct frame *f)
+static bool stream_is_own(const struct link *l, const struct frame *f)
 {
 	const struct exchange *x = l->x;
 	unsigned shard = (unsigned)((f->seq + f->chunk) % x->cfg->sharding.shards);
@@ -197,31 +200,31 @@ static bool is_own(const struct link *l, const struct frame *f)
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
 
-/* To the next chunk before the cursor that this rank has the result of and whose operation is done; NULL: there is
- * none.
- */
-static const struct kept *next_kept(struct link *l, unsigned priority, uint64_t cursor)
+/* Moves `replay` to the next chunk before the cursor whose result this rank has and whose operation is done. Returns
+ * NULL if there is none. */
+static const struct retained *stream_next_retained(struct link *l, unsigned priority, uint64_t cursor)
 {
 	struct stream *s = &l->streams[priority];
 	uint64_t before = s->replay;
-	const struct kept *k = NULL;
+	const struct retained *k = NULL;
 
 	while (s->replay < cursor && s->replay < s->replay_end) {
 		k = retain_find(&l->x->retain, priority, s->replay);
-		if (k && is_own(l, &k->of))
+		if (k && stream_is_own(l, &k->of))
 			break;
 		k = NULL;
 		s->replay++;
 	}
-	if (s->replay != before && l->x->held) {
-		/* another link may have waited for this one to come so far */
-		l->x->held = false;
-		l->x->sweep = true;
+	if (s->replay != before && l->x->held_back) {
+		/* another link may have waited for this one */
+		l->x->held_back = false;
+		l->x->links_changed = true;
 	}
 	return k;
 }
 
-static struct frame data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk, uint32_t bytes)
+static struct frame stream_data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk,
+				     uint32_t bytes)
 {
 	return (struct frame){
 	    .type = FRAME_DATA,
@@ -240,36 +243,36 @@ static struct frame data_head(const struct exchange *x, const struct exchange_op
 	};
 }
 
-/* The chunk at the cursor. */
-static bool launch_data(struct link *l, unsigned priority, uint64_t position)
+/* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
+static bool stream_push_data(struct link *l, unsigned priority, uint64_t position)
 {
 	struct exchange *x = l->x;
 	struct stream *s = &l->streams[priority];
 	struct exchange_op *op = s->op;
-	struct flight *f = &s->ring[s->tail & s->mask];
+	struct outgoing *f = &s->ring[s->tail & s->mask];
 	uint64_t first = s->chunk * op->chunk_elems;
 	uint32_t elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
-	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = contribution_bytes(op, elems);
+	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = stream_data_bytes(op, elems);
 	bool begun;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
 		return false;
-	if (!in_step(l, priority, position) || !may_send(l, s, bytes))
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes))
 		return false;
-	*f = (struct flight){
-	    .op = op, .position = position, .bytes = bytes, .head = data_head(x, op, (uint32_t)s->chunk, len)};
-	begun = retain_begin(&x->retain, priority, position);
+	*f = (struct outgoing){
+	    .op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, op, (uint32_t)s->chunk, len)};
+	begun = retain_mark_sent(&x->retain, priority, position);
 	if (begun && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
-		f->payload = (const char *)op->send + exchange_place(first * (len / elems), op->send_ring);
+		f->payload = (const char *)op->send + exchange_ring_offset(first * (len / elems), op->send_ring);
 	if (begun && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
 	if (x->cfg->job.checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;
 		f->head.payload_sum = frame_checksum(f->payload, len);
 	}
-	launch(l, s, f);
+	stream_push(l, s, f);
 	return true;
 }
 
@@ -277,13 +280,13 @@ bool stream_next(struct link *l, unsigned priority)
 {
 	struct stream *s = &l->streams[priority];
 	uint64_t cursor = s->op ? s->op->position + s->chunk : UINT64_MAX;
-	const struct kept *k;
+	const struct retained *k;
 
-	if (l->x->state != EXCHANGE_RUNNING || l->x->refused.code || l->view != l->x->view_number)
+	if (l->x->state != EXCHANGE_RUNNING || l->x->inspect_error.code || l->view != l->x->view_number)
 		return false;
-	k = next_kept(l, priority, cursor);
+	k = stream_next_retained(l, priority, cursor);
 	if (k) {
-		if (!launch_have(l, priority, s->replay, k))
+		if (!stream_push_have(l, priority, s->replay, k))
 			return false;
 		s->replay++;
 		return true;
@@ -292,10 +295,10 @@ bool stream_next(struct link *l, unsigned priority)
 		return false;
 	if (cursor < s->replay_end)
 		k = retain_find(&l->x->retain, priority, cursor);
-	if (!(k ? launch_have(l, priority, cursor, k) : launch_data(l, priority, cursor)))
+	if (!(k ? stream_push_have(l, priority, cursor, k) : stream_push_data(l, priority, cursor)))
 		return false;
 	if (s->replay <= cursor)
 		s->replay = cursor + 1;
-	advance(l, s);
+	stream_advance(l, s);
 	return true;
 }

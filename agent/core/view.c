@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which reducers serve the job, and how ranks come to agree on it without a coordinator.
+/* Views: how ranks agree on which reducers live, without a coordinator.
  *
- * A view has one number for each reducer: 0 at first, one more when it is lost and one more when it is back, so that an
- * odd one is dead. Views are merged by taking the larger of each number: every order in which news arrive leads to the
- * same view, and news are never taken back. Who finds a reducer lost, or hears of a view that knows more, merges and
- * says VIEW on the links of all living reducers; a reducer tells what it learns to all ranks. A link of a reducer on
- * which all ranks have said the same view answers RESUME, with the position from which the ranks repeat: the largest
- * that any of them named, below which all have all results (retain.h). Then each rank sends, on the links that own them
- * now, HAVE for the chunks whose result it holds and DATA for the rest. From VIEW to RESUME a rank takes no result of
- * that link: what it has said that it lacks it must not get twice, with other bits.
+ * A view has one number for each reducer: 0 at first, incremented when the reducer is lost and when it is back. So an
+ * odd number means lost. Views are merged by taking the larger number of each reducer: every order of messages leads to
+ * the same view, and nothing is ever revoked. A rank that finds a reducer lost, or receives a view that knows more,
+ * merges it and sends VIEW on the links of all living reducers; a reducer forwards what it learns to all ranks. When
+ * all ranks have sent a reducer the same view, it sends RESUME on its links with the position from which the ranks
+ * repeat: the largest that any rank named, below which all ranks have all results (retain.h). Then each rank sends, on
+ * the links that own the chunks now, HAVE for chunks whose result it has and DATA for the rest. From VIEW to RESUME a
+ * rank accepts no result of that link: it has said that it lacks those results, so it must not receive them twice with
+ * different bits.
  *
- * Links of a dead reducer try again and again. When all have had START, all ranks are there as well, and the next view
- * has it among the living. When nobody is left alive the exchange ends; what a reducer said for itself is then the
- * reason (a rank that dies is lost to all of them), else that all of them are lost. */
-#include "agent/core/link.h"
+ * Links of a lost reducer keep trying to connect. When all of them have received START, all ranks have joined there as
+ * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
+ * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
+#include "agent/core/view.h"
+#include "agent/core/events.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/stream.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static bool any_lives(const struct exchange *x)
+static bool view_any_lives(const struct exchange *x)
 {
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
 		if (exchange_lives(x, r))
@@ -26,7 +31,7 @@ static bool any_lives(const struct exchange *x)
 	return false;
 }
 
-void view_place(struct exchange *x)
+void view_assign_shards(struct exchange *x)
 {
 	uint16_t *at = x->shards;
 
@@ -42,8 +47,9 @@ void view_place(struct exchange *x)
 	}
 }
 
-/* Do two reducers speak of the same rank? Each says how it found out in its own words, behind these. */
-static bool same_cause(const struct fate *a, const struct fate *b)
+/* Returns whether two reducers report the loss of the same rank. What follows " was lost" is each reducer's own
+ * observation. */
+static bool view_same_cause(const struct reducer_loss *a, const struct reducer_loss *b)
 {
 	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
 
@@ -51,21 +57,21 @@ static bool same_cause(const struct fate *a, const struct fate *b)
 	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
 }
 
-/* What most reducers say for themselves, and of as many the last: a rank that dies is lost to each of them, and then
- * others leave because of that. What was said long before the end belongs to something else. NULL: none has said
- * anything. */
-static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms)
+/* Returns the reason that most reducers reported; among equals the last one. A rank that dies is lost to each of them,
+ * and then other ranks leave because of that. A report from long before the end has another cause. NULL: no reducer
+ * reported one. */
+static const struct reducer_loss *view_common_cause(const struct exchange *x, uint64_t now_ms)
 {
-	const struct fate *best = NULL;
+	const struct reducer_loss *best = NULL;
 	unsigned most = 0;
 
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
-		const struct fate *f = &x->fates[r];
+		const struct reducer_loss *f = &x->losses[r];
 		unsigned n = 0;
 
-		for (unsigned i = 0; f->told && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
-			n += x->fates[i].told && same_cause(f, &x->fates[i]);
-		if (n > most || (n > 0 && n == most && f->told > best->told)) {
+		for (unsigned i = 0; f->report && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
+			n += x->losses[i].report && view_same_cause(f, &x->losses[i]);
+		if (n > most || (n > 0 && n == most && f->report > best->report)) {
 			best = f;
 			most = n;
 		}
@@ -73,10 +79,10 @@ static const struct fate *common_cause(const struct exchange *x, uint64_t now_ms
 	return best;
 }
 
-static void fail_without_reducers(struct exchange *x, uint64_t now_ms)
+static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 {
 	const struct rs_config *cfg = x->cfg;
-	const struct fate *cause = common_cause(x, now_ms);
+	const struct reducer_loss *cause = view_common_cause(x, now_ms);
 	char text[400];
 	size_t len = 0;
 	struct rs_err e;
@@ -88,28 +94,28 @@ static void fail_without_reducers(struct exchange *x, uint64_t now_ms)
 	}
 	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
 		len += (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
-					cfg->reducers[r].id, cfg->reducers[r].address, x->fates[r].why);
+					cfg->reducers[r].id, cfg->reducers[r].address, x->losses[r].why);
 	rs_fail(&e, RS_EPEER, "%s", text);
 	exchange_fail(x, &e, true, NULL, now_ms);
 }
 
-/* The connections of a reducer that is dead are of no use any more. If it lives after all, its other lanes hear why
- * this rank leaves, and so do ranks that have heard nothing yet. from: needs no words. */
-static void drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
+/* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why this rank leaves, also for
+ * ranks that do not know yet. from: the link that gets no ABORT. */
+static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
 {
 	const struct rs_reducer *r = &x->cfg->reducers[reducer];
-	const struct fate *f = &x->fates[reducer];
+	const struct reducer_loss *f = &x->losses[reducer];
 	struct rs_err why;
 
-	if (f->told)
+	if (f->report)
 		rs_fail(&why, RS_ECUT, "%s", f->why);
 	else
-		rs_fail(&why, RS_ECUT, "rank %u goes on without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
+		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
 			f->why);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
-		if (l->reducer != reducer || l->state == LINK_WAITING || l->state == LINK_PARTING)
+		if (l->reducer != reducer || l->state == LINK_WAITING || l->state == LINK_LEAVING)
 			continue;
 		if (l->state >= LINK_JOINED || !*l->reason)
 			snprintf(l->reason, sizeof l->reason, "%s", f->why);
@@ -118,72 +124,72 @@ static void drop_links(struct exchange *x, unsigned reducer, const struct link *
 			continue;
 		}
 		link_rewind(l);
-		l->owes_view = l->owes_settle = l->owes_ping = false;
-		l->state = LINK_PARTING;
+		l->view_due = l->settle_due = l->ping_due = false;
+		l->state = LINK_LEAVING;
 		l->since_ms = now_ms;
 		link_queue_abort(l, &why);
 	}
 }
 
-/* The view has changed: everything begins again, from what is known to be everywhere. */
-static void enter(struct exchange *x, uint64_t now_ms)
+/* The view has changed: all links start again from the positions that all ranks have. */
+static void view_apply(struct exchange *x, uint64_t now_ms)
 {
 	if (x->state >= EXCHANGE_ENDING)
 		return;
 	x->view_number = control_view_number(&x->view);
-	if (!any_lives(x)) {
-		fail_without_reducers(x, now_ms);
+	if (!view_any_lives(x)) {
+		view_fail_without_reducers(x, now_ms);
 		return;
 	}
-	view_place(x);
+	view_assign_shards(x);
 	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
-		x->view.start[p] = x->floor[p] = retain_start(&x->retain, p);
-	x->held = false;
-	x->sweep = true;
+		x->view.start[p] = x->floor[p] = retain_resume_position(&x->retain, p);
+	x->held_back = false;
+	x->links_changed = true;
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
 		link_rewind(l);
-		l->owes_view = link_lives(l) && (l->state == LINK_JOINED || l->state == LINK_RUNNING);
-		l->owes_settle = x->leaving && l->owes_view;
+		l->view_due = link_lives(l) && (l->state == LINK_JOINED || l->state == LINK_RUNNING);
+		l->settle_due = x->leaving && l->view_due;
 	}
 	exchange_check_running(x, now_ms);
 }
 
-static void tell(const struct exchange *x, unsigned reducer)
+static void view_report_change(const struct exchange *x, unsigned reducer)
 {
 	if (x->opt.reducer_changed)
 		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer], exchange_lives(x, reducer),
-				       x->fates[reducer].why);
+				       x->losses[reducer].why);
 }
 
-static void bury(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
-		 uint64_t now_ms)
+static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
+			   const struct link *from, uint64_t now_ms)
 {
-	struct fate *f = &x->fates[reducer];
+	struct reducer_loss *f = &x->losses[reducer];
 
-	/* a rank that is lost to it may be lost to all; what else it says is its own trouble */
-	f->told = told && strstr(why, " was lost") ? ++x->told_n : 0;
+	/* only the loss of a rank may be common to all reducers; other reasons are this reducer's own */
+	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
 	f->at_ms = now_ms;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
-	x->view.told = f->told > 0;
+	x->view.told = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
-	drop_links(x, reducer, from, now_ms);
-	x->next_ms = now_ms; /* some links part, and try again */
-	tell(x, reducer);
+	view_drop_links(x, reducer, from, now_ms);
+	x->next_ms = now_ms; /* some links leave and try again */
+	view_report_change(x, reducer);
 }
 
-/* from: the link that was lost, or brought the news; NULL: none. */
-static void lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool told, const struct link *from,
-			 uint64_t now_ms)
+/* from: the link that was lost or brought the news; NULL: none. */
+static void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported,
+			      const struct link *from, uint64_t now_ms)
 {
 	x->view.lives[reducer]++;
-	bury(x, reducer, why, told, from, now_ms);
-	enter(x, now_ms);
+	view_mark_lost(x, reducer, why, reported, from, now_ms);
+	view_apply(x, now_ms);
 }
 
-void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
+void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
@@ -193,15 +199,15 @@ void link_lost(struct link *l, const char *reason, bool told, uint64_t now_ms)
 		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
 		exchange_fail(x, &e, true, l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
-		/* nothing has begun there: it may come back */
+		/* no operation has started there: it may come back */
 		snprintf(l->reason, sizeof l->reason, "%s", reason);
 		link_retry(l, now_ms);
 	} else {
-		lose_reducer(x, l->reducer, reason, told, l, now_ms);
+		view_lose_reducer(x, l->reducer, reason, reported, l, now_ms);
 	}
 }
 
-void link_not_joined(struct link *l, const char *reason, uint64_t now_ms)
+void link_join_failed(struct link *l, const char *reason, uint64_t now_ms)
 {
 	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
 		link_lost(l, reason, false, now_ms);
@@ -211,7 +217,7 @@ void link_not_joined(struct link *l, const char *reason, uint64_t now_ms)
 	link_retry(l, now_ms);
 }
 
-static bool all_links_run(const struct exchange *x, unsigned reducer)
+static bool view_all_links_run(const struct exchange *x, unsigned reducer)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
 		if (x->links[i].reducer == reducer && x->links[i].state != LINK_RUNNING)
@@ -228,36 +234,37 @@ void view_started(struct link *l, uint64_t now_ms)
 		for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
 			stream_begin(l, p, 0);
 	}
-	if (!link_lives(l) && all_links_run(x, l->reducer)) {
+	if (!link_lives(l) && view_all_links_run(x, l->reducer)) {
 		x->view.lives[l->reducer]++;
-		tell(x, l->reducer);
-		enter(x, now_ms);
+		view_report_change(x, l->reducer);
+		view_apply(x, now_ms);
 	}
 	exchange_check_running(x, now_ms);
 }
 
-/* Another rank knows more of a reducer. */
-static void learn(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
+/* Takes over what another rank knows of a reducer. */
+static void view_merge_reducer(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
 {
 	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
 	bool here = true;
 
-	/* WELCOME may still be on its way when others have START */
+	/* WELCOME may still be on its way when others have received START */
 	for (unsigned i = 0; i < x->links_n; i++)
 		here &= x->links[i].reducer != reducer ||
-			(x->links[i].state >= LINK_GREETING && x->links[i].state <= LINK_RUNNING);
-	/* it is back, but a connection that it was seen with is lost already; or it was away and nobody noticed here */
+			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING);
+	/* it is back but the connection on which it was seen is lost already; or it was lost and this rank did not
+	 * notice */
 	if (life % 2 == 0 && (!here || before % 2 == 0))
 		life++;
 	x->view.lives[reducer] = life;
 	if (life % 2)
-		bury(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
-		     v->lost == reducer + 1 && v->told, NULL, now_ms);
+		view_mark_lost(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
+			       v->lost == reducer + 1 && v->told, NULL, now_ms);
 	else
-		tell(x, reducer);
+		view_report_change(x, reducer);
 }
 
-void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms)
+void view_received(struct link *l, const struct control_view *v, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	bool changed = false;
@@ -265,11 +272,11 @@ void view_heard(struct link *l, const struct control_view *v, uint64_t now_ms)
 	for (unsigned r = 0; r < v->n; r++) {
 		if (v->lives[r] <= x->view.lives[r])
 			continue;
-		learn(x, r, v, now_ms);
+		view_merge_reducer(x, r, v, now_ms);
 		changed = true;
 	}
 	if (changed)
-		enter(x, now_ms);
+		view_apply(x, now_ms);
 }
 
 void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
@@ -277,14 +284,14 @@ void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
 	struct exchange *x = l->x;
 
 	if (control_view_number(v) != x->view_number || l->state != LINK_RUNNING || !link_lives(l))
-		return; /* this rank has said something newer since */
+		return; /* this rank has sent a newer view since */
 	if (l->view == x->view_number) {
-		link_violation(l, now_ms, "it says RESUME twice for one view");
+		link_violation(l, now_ms, "it sent RESUME twice for one view");
 		return;
 	}
 	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++) {
 		if (v->start[p] < x->view.start[p]) {
-			link_violation(l, now_ms, "it wants to go on from position %llu, this rank said %llu",
+			link_violation(l, now_ms, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 			return;
 		}
@@ -292,10 +299,10 @@ void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
 	l->view = x->view_number;
 	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
 		stream_begin(l, p, v->start[p]);
-	x->sweep = true;
+	x->links_changed = true;
 }
 
-/* The last one goes on serving as long as it can. */
+/* The last living reducer continues as long as it can. */
 void view_drained(struct link *l, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
@@ -304,10 +311,10 @@ void view_drained(struct link *l, uint64_t now_ms)
 	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
 		others |= r != l->reducer && exchange_lives(x, r);
 	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
-		lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
+		view_lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
 }
 
-void view_give_up_absent(struct exchange *x, uint64_t now_ms)
+void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 {
 	bool reached[RS_REDUCERS_MAX] = {false}, some = false;
 
@@ -324,6 +331,6 @@ void view_give_up_absent(struct exchange *x, uint64_t now_ms)
 			continue;
 		while (l->reducer != r)
 			l++;
-		lose_reducer(x, r, *l->reason ? l->reason : "no answer", false, NULL, now_ms);
+		view_lose_reducer(x, r, *l->reason ? l->reason : "no answer", false, NULL, now_ms);
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent: the hub of local/hub.h driven by one libuv loop, with an engine for each job; the daemon reduction-agent,
- * or a thread of a training process (node_agent.h). All of it runs on the loop's thread, but for agentd_post(), which
- * engines' threads call, agentd_halt(), and the work that shm.c and engine.c give to libuv's thread pool.
- */
+/* The agent: the hub of local/hub.h on one libuv loop, with an engine for each job. It runs as the daemon
+ * reduction-agent or on a thread of a training process (node_agent.h). Everything runs on the loop's thread, except
+ * agentd_post(), which engines' threads call, agentd_stop(), and the work that shm.c and engine.c give to libuv's
+ * thread pool. */
 #ifndef RS_AGENT_DAEMON_AGENTD_H
 #define RS_AGENT_DAEMON_AGENTD_H
 
@@ -14,18 +14,19 @@
 #include <uv.h>
 
 enum {
-	AGENTD_OUT_SPARE = 64,  /* messages a client may leave unread, beyond one for each operation in flight */
-	AGENTD_READ_BATCH = 64, /* messages taken from one client before others have their turn */
+	AGENTD_OUT_SPARE = 64,  /* unread messages a client may have, in addition to one for each operation in flight */
+	AGENTD_READ_BATCH = 64, /* messages read from one client before others are served */
 };
 
-/* A message on its way to a client. */
+/* A message that waits to be sent to a client. Owns fd. */
 struct agentd_out {
 	struct agentd_out *next;
 	int fd; /* -1: none */
 	union local_message m;
 };
 
-/* A client's connection. Alive until its poll handle is closed; client is NULL from local_client_lost() on. */
+/* A client's connection. Invariant: it exists until its poll handle is closed; client is NULL after
+ * local_client_lost(). */
 struct agentd_conn {
 	struct agentd *a;
 	struct agentd_conn *next, **at;
@@ -34,18 +35,21 @@ struct agentd_conn {
 	struct local_client *client;
 	struct agentd_out *out, **out_end;
 	unsigned out_n;
-	bool deaf;          /* it has closed and takes nothing more; what it said before is still to be read */
-	const char *doomed; /* why it has to go as soon as the hub's call has returned; NULL: it stays */
+	bool peer_closed; /* the client has closed and receives nothing more; its earlier messages are still read */
+	const char
+	    *close_reason; /* why it will be closed as soon as the hub's call has returned; NULL: it stays open */
 };
 
-/* The socket that clients connect to, and the lock that says that it is ours. */
+/* The socket that clients connect to, and the lock that protects its path. Invariant: fd is -1 while it is closed. */
 struct agentd_socket {
 	char path[RS_PATH_LEN];
 	char lock_path[RS_PATH_LEN + 8];
 	int fd, lock_fd;
-	gid_t group; /* whose members may connect; of an abstract one there is none */
+	gid_t group; /* members of this group may connect; an abstract socket has none */
 };
 
+/* One agent. Invariants: conns holds exactly the open connections; after closed is set all handles are closing and no
+ * engine is left. */
 struct agentd {
 	const struct rs_config *cfg;
 	struct rs_log *log;
@@ -56,60 +60,61 @@ struct agentd {
 	uv_poll_t listener;
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint;
-	uv_async_t wake;              /* notes, or doomed connections */
-	uv_check_t after;             /* all that had come was read */
-	uv_idle_t more;               /* runs while the loop does not sleep: */
-	struct rs_spin spin;          /* a moment after small operations were started, or have ended, */
-	bool came;                    /* as has happened since the loop looked last */
-	struct agentd_engine *looked; /* engines that this loop looks at for their threads */
-	bool looking;                 /* it does so now, and takes the notes by itself */
-	pthread_t thread;             /* of the loop; constant */
+	uv_async_t wake;                   /* events are queued, or connections must be closed */
+	uv_check_t check;                  /* called after all pending input was read */
+	uv_idle_t idle;                    /* active while the loop must not sleep */
+	struct rs_spin spin;               /* spins for a moment after small operations were started or have ended */
+	bool activity;                     /* that has happened since the last check */
+	struct agentd_engine *busy_polled; /* engines that this loop busy-polls for their threads */
+	bool busy_polling;                 /* it does so now, and will take the events itself */
+	pthread_t thread;                  /* the loop's thread; constant */
 	struct rs_log_limit refused;
-	int spare_fd; /* to be able to accept and refuse when descriptors have run out */
+	int spare_fd; /* kept open to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
-	bool daemon; /* ends by signals; else by agentd_halt, and serves one job */
+	bool daemon; /* ended by signals; otherwise by agentd_stop, and serves one job */
 	bool listening, stopping, closed;
-	_Atomic bool halted;
-	uint32_t drain_ms; /* set before halted is */
+	_Atomic bool stop_requested;
+	uint32_t drain_ms; /* set before stop_requested is */
 
-	pthread_mutex_t lock; /* of the notes */
-	struct local_note *notes, **notes_end;
+	pthread_mutex_t lock; /* of the events */
+	struct local_event *events, **events_end;
 };
 
 struct agentd_engine;
 
 /* loop.c */
-/* Listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has returned, which is due
- * then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_ENOMEM, those of agentd_socket_open; nothing is
- * left open. */
+/* Opens the agent and listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has
+ * returned, which must be called then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_ENOMEM, those of
+ * agentd_socket_open; nothing is left open. */
 int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
 		struct rs_err *e);
 /* Serves until it is told to stop, and closes everything. */
 void agentd_serve(struct agentd *a);
-/* Tells it to stop: from another thread, once. Jobs may go on for drain_ms. */
-void agentd_halt(struct agentd *a, uint32_t drain_ms);
-/* Makes the timer fit what the hub waits for. */
+/* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
+void agentd_stop(struct agentd *a, uint32_t drain_ms);
+/* Sets the timer to the hub's next timeout. */
 void agentd_arm(struct agentd *a);
-void agentd_post(void *ctx, struct local_note *n);
-void agentd_take_notes(struct agentd *a);
-/* The loop comes round once more, at least, before it sleeps; or it sleeps when it can, and looks at no engine. */
-void agentd_stay_awake(struct agentd *a, bool stay);
+void agentd_post(void *ctx, struct local_event *n);
+void agentd_take_events(struct agentd *a);
+/* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */
+void agentd_keep_awake(struct agentd *a, bool stay);
 /* While stopping: ends the loop when all jobs have ended. */
 void agentd_check_stopped(struct agentd *a);
 
 /* socket.c */
-/* Takes over a stale socket file; refuses one behind which another agent is alive. Errors: RS_EIO; RS_EREFUSED: the
- * name is in use, which may pass. */
+/* Opens the socket. Removes a stale socket file; refuses one on which another agent listens. Errors: RS_EIO;
+ * RS_EREFUSED: the name is in use, which may pass. */
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e);
 void agentd_socket_close(struct agentd_socket *s);
-/* Who may connect: root, the agent's own user, members of the socket's group. Errors: RS_EREFUSED. */
+/* Checks the peer of a connection: root, the agent's own user and members of the socket's group are allowed. Errors:
+ * RS_EREFUSED. */
 int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *ret_pid, struct rs_err *e);
 
 /* conn.c */
 void agentd_accept(struct agentd *a);
 void agentd_send(void *ctx, struct local_client *c, const union local_message *m, int fd);
 void agentd_drop(void *ctx, struct local_client *c);
-void agentd_close_doomed(struct agentd *a);
+void agentd_close_scheduled(struct agentd *a);
 void agentd_close_all(struct agentd *a);
 
 /* shm.c */
@@ -126,9 +131,9 @@ void agentd_engine_poke(void *ctx, void *engine);
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
-/* Looks at the engines that are looked at; returns whether something had come. */
-bool agentd_engines_look(struct agentd *a);
-/* They are their threads' again. */
-void agentd_engines_leave(struct agentd *a);
+/* Polls the busy-polled engines. Returns whether anything had been received. */
+bool agentd_engines_busy_poll(struct agentd *a);
+/* Ends busy polling; the engines' own threads take over. */
+void agentd_engines_stop_busy_poll(struct agentd *a);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections of clients. The happy path of one is: accepted and allowed -> messages in, messages out -> GOODBYE, or
- * its end of the socket closes. Failure modes: not allowed or too many (REFUSED, closed), it does not read its
- * messages (dropped when its queue is full), it breaks the protocol (the hub drops it). A connection is never closed
- * from within a call of the hub: it is doomed there, and closed when the loop comes round. */
+/* Connections of clients. The happy path: accepted and allowed -> messages are received and sent -> GOODBYE, or the
+ * client closes its end of the socket. Failure modes: not allowed or too many (REFUSED, closed); the client does not
+ * read its messages (dropped when its queue is full); it breaks the protocol (the hub drops it). A connection is never
+ * closed within a call of the hub: it gets a close_reason there, and is closed when the loop continues. */
 #include "agent/daemon/agentd.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void drop_first(struct agentd_conn *c)
+static void conn_drop_first(struct agentd_conn *c)
 {
 	struct agentd_out *o = c->out;
 
@@ -27,8 +27,8 @@ static void drop_first(struct agentd_conn *c)
 	free(o);
 }
 
-/* One message with its descriptor. Returns 0 or an errno. */
-static int send_one(int fd, const union local_message *m, int passed)
+/* Sends one message with its descriptor. Returns 0 or an errno. */
+static int conn_send_one(int fd, const union local_message *m, int passed)
 {
 	union {
 		struct cmsghdr head;
@@ -47,48 +47,49 @@ static int send_one(int fd, const union local_message *m, int passed)
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
-static void on_poll(uv_poll_t *p, int status, int events);
+static void conn_on_poll(uv_poll_t *p, int status, int events);
 
-static void watch(struct agentd_conn *c)
+static void conn_watch(struct agentd_conn *c)
 {
-	uv_poll_start(&c->poll, UV_READABLE | (c->out ? UV_WRITABLE : 0), on_poll);
+	uv_poll_start(&c->poll, UV_READABLE | (c->out ? UV_WRITABLE : 0), conn_on_poll);
 }
 
-static void doom(struct agentd_conn *c, const char *why)
+static void conn_schedule_close(struct agentd_conn *c, const char *why)
 {
-	if (c->doomed)
+	if (c->close_reason)
 		return;
-	c->doomed = why;
+	c->close_reason = why;
 	uv_poll_stop(&c->poll);
 	uv_async_send(&c->a->wake);
 }
 
-static void flush(struct agentd_conn *c)
+static void conn_flush(struct agentd_conn *c)
 {
 	int rc;
 
 	while (c->out) {
-		rc = c->deaf ? 0 : send_one(c->fd, &c->out->m, c->out->fd);
+		rc = c->peer_closed ? 0 : conn_send_one(c->fd, &c->out->m, c->out->fd);
 		if (rc == EAGAIN || rc == EINTR)
 			return;
 		if (rc)
-			c->deaf = true;
-		drop_first(c);
+			c->peer_closed = true;
+		conn_drop_first(c);
 	}
 }
 
-/* For when the socket takes more; fd belongs to the queue. Returns false when the client has to go instead. */
-static bool queue(struct agentd_conn *c, const union local_message *m, int fd)
+/* Queues a message until the socket is writable; fd belongs to the queue. Returns false if the client is dropped
+ * instead. */
+static bool conn_queue(struct agentd_conn *c, const union local_message *m, int fd)
 {
 	struct agentd_out *o;
 
 	if (c->out_n >= c->a->cfg->limits.ops + AGENTD_OUT_SPARE) {
-		doom(c, "does not read the agent's messages");
+		conn_schedule_close(c, "does not read the agent's messages");
 		return false;
 	}
 	o = malloc(sizeof *o);
 	if (!o) {
-		doom(c, "was dropped: the agent is out of memory");
+		conn_schedule_close(c, "was dropped: the agent is out of memory");
 		return false;
 	}
 	o->next = NULL;
@@ -97,7 +98,7 @@ static bool queue(struct agentd_conn *c, const union local_message *m, int fd)
 	*c->out_end = o;
 	c->out_end = &o->next;
 	if (c->out_n++ == 0)
-		watch(c);
+		conn_watch(c);
 	return true;
 }
 
@@ -107,12 +108,12 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 	int rc = EAGAIN;
 
 	(void)ctx;
-	if (!c->doomed && !c->deaf && !c->out) {
-		rc = send_one(c->fd, m, fd);
-		c->deaf = rc && rc != EAGAIN && rc != EINTR;
+	if (!c->close_reason && !c->peer_closed && !c->out) {
+		rc = conn_send_one(c->fd, m, fd);
+		c->peer_closed = rc && rc != EAGAIN && rc != EINTR;
 	}
-	/* a LANDED may be left out: a client that is busy must not be sent more than it can take */
-	if (rc && !c->doomed && !c->deaf && m->head.type != LOCAL_LANDED && queue(c, m, fd))
+	/* a LANDED may be left out: a busy client must not get more than it can take */
+	if (rc && !c->close_reason && !c->peer_closed && m->head.type != LOCAL_LANDED && conn_queue(c, m, fd))
 		return;
 	if (fd >= 0)
 		close(fd);
@@ -120,12 +121,13 @@ void agentd_send(void *ctx, struct local_client *client, const union local_messa
 
 void agentd_drop(void *ctx, struct local_client *client)
 {
-	(void)ctx; /* what was queued is sent already, or the client does not read it */
-	doom(local_client_user(client), "left");
+	(void)ctx; /* what was queued has been sent, or the client does not read it */
+	conn_schedule_close(local_client_user(client), "left");
 }
 
-/* Not before: closing the handle still touches the descriptor, whose number another thread could have by then. */
-static void on_closed(uv_handle_t *h)
+/* Frees the connection. The descriptor is closed only now: closing the handle still uses it, and another thread could
+ * get the same number. */
+static void conn_on_closed(uv_handle_t *h)
 {
 	struct agentd_conn *c = h->data;
 
@@ -140,18 +142,18 @@ static void conn_close(struct agentd_conn *c, const char *why)
 		c->next->at = c->at;
 	local_client_lost(c->client, why);
 	while (c->out)
-		drop_first(c);
-	uv_close((uv_handle_t *)&c->poll, on_closed);
+		conn_drop_first(c);
+	uv_close((uv_handle_t *)&c->poll, conn_on_closed);
 }
 
-void agentd_close_doomed(struct agentd *a)
+void agentd_close_scheduled(struct agentd *a)
 {
 	struct agentd_conn *c = a->conns;
 
 	while (c) {
-		if (c->doomed) {
-			conn_close(c, c->doomed);
-			c = a->conns; /* losing one may doom others */
+		if (c->close_reason) {
+			conn_close(c, c->close_reason);
+			c = a->conns; /* losing one may close others */
 		} else {
 			c = c->next;
 		}
@@ -164,16 +166,16 @@ void agentd_close_all(struct agentd *a)
 		conn_close(a->conns, "was cut off: the agent stops");
 }
 
-/* Takes at most max messages. Returns why the connection is gone, NULL while it is not. */
-static const char *read_messages(struct agentd_conn *c, int max)
+/* Reads at most max messages. Returns why the connection has ended; NULL: it has not. */
+static const char *conn_read_messages(struct agentd_conn *c, int max)
 {
 	union local_message m;
 	ssize_t n;
 
-	for (int i = 0; i < max && !c->doomed; i++) {
+	for (int i = 0; i < max && !c->close_reason; i++) {
 		n = recv(c->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && errno == ECONNRESET)
-			continue; /* it closed without reading all of ours; what it sent before comes next */
+			continue; /* the client closed with unread messages; what it sent before follows */
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return NULL;
 		if (n <= 0)
@@ -183,24 +185,24 @@ static const char *read_messages(struct agentd_conn *c, int max)
 	return NULL;
 }
 
-static void on_poll(uv_poll_t *p, int status, int events)
+static void conn_on_poll(uv_poll_t *p, int status, int events)
 {
 	struct agentd_conn *c = p->data;
 	struct agentd *a = c->a;
 	const char *gone = NULL;
 
 	if (events & UV_WRITABLE) {
-		flush(c);
-		if (!c->out && !c->doomed)
-			watch(c);
+		conn_flush(c);
+		if (!c->out && !c->close_reason)
+			conn_watch(c);
 	}
 	if (events & UV_READABLE)
-		gone = read_messages(c, AGENTD_READ_BATCH);
-	if (status < 0) { /* libuv does not watch it any more: takes what is left */
-		read_messages(c, INT_MAX);
+		gone = conn_read_messages(c, AGENTD_READ_BATCH);
+	if (status < 0) { /* libuv does not poll it any more: read the rest */
+		conn_read_messages(c, INT_MAX);
 		gone = "exited";
 	}
-	if (gone && !c->doomed)
+	if (gone && !c->close_reason)
 		conn_close(c, gone);
 	agentd_arm(a);
 	agentd_check_stopped(a);
@@ -234,12 +236,12 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 	if (c->next)
 		c->next->at = &c->next;
 	a->conns = c;
-	watch(c);
+	conn_watch(c);
 	return RS_OK;
 }
 
-/* retry: the reason may pass */
-static void refuse(struct agentd *a, int fd, const struct rs_err *why, bool retry)
+/* Refuses a connection. retry: the reason may pass. */
+static void conn_refuse(struct agentd *a, int fd, const struct rs_err *why, bool retry)
 {
 	union local_message m;
 
@@ -249,7 +251,7 @@ static void refuse(struct agentd *a, int fd, const struct rs_err *why, bool retr
 	m.failure.code = why->code;
 	m.failure.retry = retry;
 	local_put_text(m.failure.message, why->msg);
-	send_one(fd, &m, -1);
+	conn_send_one(fd, &m, -1);
 	close(fd);
 }
 
@@ -261,7 +263,7 @@ void agentd_accept(struct agentd *a)
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
 		if (local_hub_make_room(a->hub, "the agent has no file descriptors left")) {
-			agentd_close_doomed(a); /* the listener comes again at once */
+			agentd_close_scheduled(a); /* the listener reports again at once */
 			agentd_arm(a);
 			return;
 		}
@@ -269,7 +271,7 @@ void agentd_accept(struct agentd *a)
 		fd = accept4(a->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
 			rs_fail(&e, RS_EREFUSED, "the agent on %s has no file descriptors left", a->host);
-			refuse(a, fd, &e, true);
+			conn_refuse(a, fd, &e, true);
 		}
 		a->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 		return;
@@ -277,8 +279,8 @@ void agentd_accept(struct agentd *a)
 	if (fd < 0)
 		return;
 	if (agentd_socket_check_peer(&a->socket, fd, &pid, &e))
-		refuse(a, fd, &e, false);
+		conn_refuse(a, fd, &e, false);
 	else if (conn_new(a, fd, pid, &e))
-		refuse(a, fd, &e, true);
+		conn_refuse(a, fd, &e, true);
 	agentd_arm(a);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hub's engines are those of engine.h. While only small operations are under way, and for a moment after each, the
- * loop looks at their sockets itself: a result then wakes neither the engine's thread, nor the loop from there. */
+/* The hub's engines are those of engine.h. While only small operations are pending, and for a moment after each, the
+ * loop busy-polls their sockets itself: a result then wakes neither the engine's thread nor, from there, the loop. */
 #include "agent/engine/engine.h"
 #include "agent/daemon/agentd.h"
 #include "common/dtype.h"
 
 #include <stdlib.h>
 
-/* Freeing an engine waits for its thread, so another thread does it. */
+/* A call of engine_free, which waits for the engine's thread and therefore runs on another one. */
 struct freeing {
 	uv_work_t work;
 	struct agentd *a;
@@ -15,29 +15,29 @@ struct freeing {
 	struct local_job *job;
 };
 
-/* What the hub calls an engine. The request of its end is made with it, since an end must not fail. */
+/* An engine as the hub knows it. The request to free it is allocated with it, since freeing must not fail. */
 struct agentd_engine {
 	struct engine *engine;
-	bool solo;
-	struct agentd_engine *next, **at; /* in a->looked; at is NULL: it is not */
-	uint64_t since_ns;                /* when it was last given, or has last had, something */
+	bool single_worker;
+	struct agentd_engine *next, **at; /* in a->busy_polled; at is NULL: not in it */
+	uint64_t since_ns;                /* when it last got an operation or had received something */
 	struct freeing freeing;
 };
 
-/* The loop must not sleep from here on; see on_after in loop.c. */
-static void look(struct agentd *a, struct agentd_engine *en)
+/* Starts busy polling; the loop must not sleep from now on, see loop_on_check in loop.c. */
+static void agentd_engine_busy_poll(struct agentd *a, struct agentd_engine *en)
 {
 	en->since_ns = uv_hrtime();
-	if (en->at || !engine_look_begin(en->engine))
+	if (en->at || !engine_busy_poll_begin(en->engine))
 		return;
-	en->next = a->looked;
-	en->at = &a->looked;
+	en->next = a->busy_polled;
+	en->at = &a->busy_polled;
 	if (en->next)
 		en->next->at = &en->next;
-	a->looked = en;
+	a->busy_polled = en;
 }
 
-static void leave(struct agentd_engine *en)
+static void agentd_engine_stop_busy_poll(struct agentd_engine *en)
 {
 	if (!en->at)
 		return;
@@ -45,33 +45,33 @@ static void leave(struct agentd_engine *en)
 	if (en->next)
 		en->next->at = en->at;
 	en->at = NULL;
-	engine_look_end(en->engine);
+	engine_busy_poll_end(en->engine);
 }
 
-bool agentd_engines_look(struct agentd *a)
+bool agentd_engines_busy_poll(struct agentd *a)
 {
 	uint64_t now_ns = uv_hrtime();
 	struct agentd_engine *next;
-	bool came = false;
+	bool activity = false;
 
-	a->looking = true;
-	for (struct agentd_engine *en = a->looked; en; en = next) {
+	a->busy_polling = true;
+	for (struct agentd_engine *en = a->busy_polled; en; en = next) {
 		next = en->next;
-		if (engine_look(en->engine)) {
+		if (engine_busy_poll(en->engine)) {
 			en->since_ns = now_ns;
-			came = true;
+			activity = true;
 		} else if (now_ns - en->since_ns > RS_SPIN_NS) {
-			leave(en); /* others may keep the loop awake for long */
+			agentd_engine_stop_busy_poll(en); /* others may keep the loop awake for long */
 		}
 	}
-	a->looking = false;
-	return came;
+	a->busy_polling = false;
+	return activity;
 }
 
-void agentd_engines_leave(struct agentd *a)
+void agentd_engines_stop_busy_poll(struct agentd *a)
 {
-	while (a->looked)
-		leave(a->looked);
+	while (a->busy_polled)
+		agentd_engine_stop_busy_poll(a->busy_polled);
 }
 
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec, struct rs_err *e)
@@ -83,11 +83,11 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 				     .rank = spec->rank,
 				     .world_size = spec->world_size,
 				     .processes = spec->processes,
-				     .solo = spec->solo,
+				     .single_worker = spec->single_worker,
 				     .label = spec->label,
 				     .connect_ms = spec->connect_ms,
 				     .log = a->log,
-				     .guests = true,
+				     .callers_run = true,
 				     .on_ready = local_job_on_ready,
 				     .on_failed = local_job_on_failed,
 				     .user = job};
@@ -101,7 +101,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 		free(en);
 		return rc;
 	}
-	en->solo = spec->solo;
+	en->single_worker = spec->single_worker;
 	*ret = en;
 	return RS_OK;
 }
@@ -114,13 +114,13 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 	int rc;
 
 	if (!small)
-		agentd_stay_awake(a, false);
+		agentd_keep_awake(a, false);
 	rc = engine_submit(en->engine, op, e);
 	if (!rc && small) {
-		if (!en->solo) /* else it is done */
-			look(a, en);
-		if (en->solo || en->at)
-			agentd_stay_awake(a, true);
+		if (!en->single_worker) /* else it is done already */
+			agentd_engine_busy_poll(a, en);
+		if (en->single_worker || en->at)
+			agentd_keep_awake(a, true);
 	}
 	return rc;
 }
@@ -147,7 +147,7 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 	*ret_rx = stats.rx_bytes;
 }
 
-static void free_work(uv_work_t *w)
+static void agentd_engine_free_work(uv_work_t *w)
 {
 	struct engine *en = ((struct freeing *)w->data)->engine;
 
@@ -155,7 +155,7 @@ static void free_work(uv_work_t *w)
 	engine_free(en);
 }
 
-static void freed(uv_work_t *w, int status)
+static void agentd_engine_freed(uv_work_t *w, int status)
 {
 	struct freeing *f = w->data;
 	struct agentd *a = f->a;
@@ -163,7 +163,7 @@ static void freed(uv_work_t *w, int status)
 
 	(void)status;
 	free((char *)f - offsetof(struct agentd_engine, freeing));
-	agentd_take_notes(a);
+	agentd_take_events(a);
 	local_job_engine_freed(job);
 	agentd_check_stopped(a);
 }
@@ -173,8 +173,8 @@ void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
 	struct agentd_engine *en = engine;
 	struct agentd *a = ctx;
 
-	leave(en);
+	agentd_engine_stop_busy_poll(en);
 	en->freeing = (struct freeing){.a = a, .engine = en->engine, .job = job};
 	en->freeing.work.data = &en->freeing;
-	uv_queue_work(&a->loop, &en->freeing.work, free_work, freed);
+	uv_queue_work(&a->loop, &en->freeing.work, agentd_engine_free_work, agentd_engine_freed);
 }

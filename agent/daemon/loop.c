@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop. The happy path is: the socket opens -> clients come and go -> SIGTERM, or agentd_halt: no new ones, jobs
- * may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A second signal
- * ends the process at once. */
+/* The agent's loop. The happy path: the socket opens -> clients connect and leave -> SIGTERM, or agentd_stop: no new
+ * clients; jobs may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A
+ * second signal ends the process at once. */
 #include "agent/daemon/agentd.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void on_timer(uv_timer_t *t)
+static void loop_on_timer(uv_timer_t *t)
 {
 	struct agentd *a = t->data;
 
@@ -34,38 +34,38 @@ void agentd_arm(struct agentd *a)
 	if (next == UINT64_MAX)
 		uv_timer_stop(&a->timer);
 	else
-		uv_timer_start(&a->timer, on_timer, next > now ? next - now : 0, 0);
+		uv_timer_start(&a->timer, loop_on_timer, next > now ? next - now : 0, 0);
 }
 
-void agentd_post(void *ctx, struct local_note *n)
+void agentd_post(void *ctx, struct local_event *n)
 {
 	struct agentd *a = ctx;
 
 	n->next = NULL;
 	pthread_mutex_lock(&a->lock);
-	*a->notes_end = n;
-	a->notes_end = &n->next;
+	*a->events_end = n;
+	a->events_end = &n->next;
 	pthread_mutex_unlock(&a->lock);
-	if (!pthread_equal(pthread_self(), a->thread) || !a->looking)
+	if (!pthread_equal(pthread_self(), a->thread) || !a->busy_polling)
 		uv_async_send(&a->wake);
 }
 
-void agentd_take_notes(struct agentd *a)
+void agentd_take_events(struct agentd *a)
 {
-	struct local_note *n, *next;
+	struct local_event *n, *next;
 
 	pthread_mutex_lock(&a->lock);
-	n = a->notes;
-	a->notes = NULL;
-	a->notes_end = &a->notes;
+	n = a->events;
+	a->events = NULL;
+	a->events_end = &a->events;
 	pthread_mutex_unlock(&a->lock);
 	for (; n; n = next) {
 		next = n->next; /* the hub may free n */
-		local_hub_note(n);
+		local_hub_on_event(n);
 	}
 }
 
-static void stop_listening(struct agentd *a)
+static void loop_stop_listening(struct agentd *a)
 {
 	if (!a->listening)
 		return;
@@ -74,72 +74,73 @@ static void stop_listening(struct agentd *a)
 	agentd_socket_close(&a->socket);
 }
 
-static void stop(struct agentd *a, uint32_t drain_ms)
+static void loop_stop(struct agentd *a, uint32_t drain_ms)
 {
 	uint64_t now = uv_now(&a->loop);
 
 	a->stopping = true;
-	stop_listening(a);
+	loop_stop_listening(a);
 	local_hub_drain(a->hub, now, now + drain_ms);
 	agentd_arm(a);
 	agentd_check_stopped(a);
 }
 
-static void attend(struct agentd *a)
+static void loop_process(struct agentd *a)
 {
-	/* before a note makes the first of them READY: a process that one forks from then on would keep the name, which
+	/* before an event makes the first local rank READY: a process that it forks later would keep the name, which
 	 * the job may need again */
 	if (!a->daemon && local_hub_gathered(a->hub))
-		stop_listening(a);
-	agentd_take_notes(a);
-	if (atomic_load(&a->halted) && !a->stopping)
-		stop(a, a->drain_ms);
-	agentd_close_doomed(a);
+		loop_stop_listening(a);
+	agentd_take_events(a);
+	if (atomic_load(&a->stop_requested) && !a->stopping)
+		loop_stop(a, a->drain_ms);
+	agentd_close_scheduled(a);
 	agentd_arm(a);
 	agentd_check_stopped(a);
 }
 
-static void on_wake(uv_async_t *w)
+static void loop_on_wake(uv_async_t *w)
 {
-	attend(w->data);
+	loop_process(w->data);
 }
 
-static void on_more(uv_idle_t *idle)
+static void loop_on_idle(uv_idle_t *idle)
 {
 	(void)idle;
 }
 
-void agentd_stay_awake(struct agentd *a, bool stay)
+void agentd_keep_awake(struct agentd *a, bool stay)
 {
 	if (stay) {
-		a->came = true;
-		uv_idle_start(&a->more, on_more);
-	} else if (uv_is_active((uv_handle_t *)&a->more)) {
-		a->came = a->spin.awake = false;
-		uv_idle_stop(&a->more);
-		agentd_engines_leave(a);
+		a->activity = true;
+		uv_idle_start(&a->idle, loop_on_idle);
+	} else if (uv_is_active((uv_handle_t *)&a->idle)) {
+		a->activity = a->spin.awake = false;
+		uv_idle_stop(&a->idle);
+		agentd_engines_stop_busy_poll(a);
 	}
 }
 
-/* The loop has come round. */
-static void on_after(uv_check_t *check)
+/* Called once in each iteration of the loop: busy-polls, and decides whether the loop may sleep. */
+static void loop_on_check(uv_check_t *check)
 {
 	struct agentd *a = check->data;
 
-	if (!a->came && !a->spin.awake)
+	if (!a->activity && !a->spin.awake)
 		return;
-	if (agentd_engines_look(a)) {
-		a->came = true;
-		attend(a); /* may start operations, small and large */
+	if (agentd_engines_busy_poll(a)) {
+		a->activity = true;
+		loop_process(a); /* may start operations, small and large */
 	}
-	if (a->closed || (!a->came && !a->spin.awake))
+	if (a->closed || (!a->activity && !a->spin.awake))
 		return;
-	if (!rs_spin_stay_awake(&a->spin, a->came, uv_hrtime()))
-		agentd_stay_awake(a, false);
-	a->came = false;
+	if (!rs_spin_stay_awake(&a->spin, a->activity, uv_hrtime()))
+		agentd_keep_awake(a, false);
+	a->activity = false;
 }
 
-/* Nothing is left to wait for but the thread pool's last answers, which find no client and close nothing. */
+/* While stopping: closes everything when all jobs have ended. Only results of the thread pool may follow, which find no
+ * client and close nothing. */
 void agentd_check_stopped(struct agentd *a)
 {
 	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
@@ -152,18 +153,18 @@ void agentd_check_stopped(struct agentd *a)
 		uv_close((uv_handle_t *)&a->sigint, NULL);
 	}
 	uv_close((uv_handle_t *)&a->wake, NULL);
-	uv_close((uv_handle_t *)&a->after, NULL);
-	uv_close((uv_handle_t *)&a->more, NULL);
+	uv_close((uv_handle_t *)&a->check, NULL);
+	uv_close((uv_handle_t *)&a->idle, NULL);
 }
 
-static void on_listener(uv_poll_t *p, int status, int events)
+static void loop_on_listener(uv_poll_t *p, int status, int events)
 {
 	(void)status;
 	(void)events;
 	agentd_accept(p->data);
 }
 
-static void on_signal(uv_signal_t *s, int number)
+static void loop_on_signal(uv_signal_t *s, int number)
 {
 	struct agentd *a = s->data;
 
@@ -172,17 +173,17 @@ static void on_signal(uv_signal_t *s, int number)
 	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
 	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
 	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
-	stop(a, a->cfg->timeouts.drain_ms);
+	loop_stop(a, a->cfg->timeouts.drain_ms);
 }
 
-void agentd_halt(struct agentd *a, uint32_t drain_ms)
+void agentd_stop(struct agentd *a, uint32_t drain_ms)
 {
 	a->drain_ms = drain_ms;
-	atomic_store(&a->halted, true);
+	atomic_store(&a->stop_requested, true);
 	uv_async_send(&a->wake);
 }
 
-static int hub_open(struct agentd *a, struct rs_err *e)
+static int loop_open_hub(struct agentd *a, struct rs_err *e)
 {
 	static const struct local_ports ports = {.send = agentd_send,
 						 .drop = agentd_drop,
@@ -213,20 +214,20 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	if (rc)
 		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
 	uv_timer_init(&a->loop, &a->timer);
-	uv_async_init(&a->loop, &a->wake, on_wake);
-	uv_check_init(&a->loop, &a->after);
-	uv_idle_init(&a->loop, &a->more);
+	uv_async_init(&a->loop, &a->wake, loop_on_wake);
+	uv_check_init(&a->loop, &a->check);
+	uv_idle_init(&a->loop, &a->idle);
 	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
-	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->after.data = a;
+	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->check.data = a;
 	if (a->daemon) {
 		uv_signal_init(&a->loop, &a->sigterm);
 		uv_signal_init(&a->loop, &a->sigint);
-		uv_signal_start(&a->sigterm, on_signal, SIGTERM);
-		uv_signal_start(&a->sigint, on_signal, SIGINT);
+		uv_signal_start(&a->sigterm, loop_on_signal, SIGTERM);
+		uv_signal_start(&a->sigint, loop_on_signal, SIGINT);
 	}
 	a->listening = true;
-	uv_poll_start(&a->listener, UV_READABLE, on_listener);
-	uv_check_start(&a->after, on_after);
+	uv_poll_start(&a->listener, UV_READABLE, loop_on_listener);
+	uv_check_start(&a->check, loop_on_check);
 	return RS_OK;
 }
 
@@ -237,12 +238,12 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 
 	*a = (struct agentd){.cfg = cfg, .log = log, .daemon = daemon, .socket = {.fd = -1}};
 	pthread_mutex_init(&a->lock, NULL);
-	a->notes_end = &a->notes;
+	a->events_end = &a->events;
 	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
 	if (gethostname(a->host, sizeof a->host))
 		snprintf(a->host, sizeof a->host, "localhost");
 	a->host[sizeof a->host - 1] = 0;
-	rc = hub_open(a, e);
+	rc = loop_open_hub(a, e);
 	if (rc)
 		goto destroy_lock;
 	a->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

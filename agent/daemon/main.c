@@ -8,28 +8,29 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.socket, sizeof cfg->agent.socket, "--socket", arg, e);
 }
 
-static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
+static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.cpu, sizeof cfg->agent.cpu, "--cpu", arg, e);
 }
 
 static const struct cmdline_flag flags[] = {
     {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
-     take_socket},
-    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
+     main_take_socket},
+    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", main_take_cpu},
 };
 
 static const struct cmdline cmdline = {
     .program = "reduction-agent",
     .purpose = "Adds up the gradients of this node's training processes and exchanges the sums with the reducers.",
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
-	     "SIGTERM and SIGINT: no new jobs; running ones may finish (at most timeouts.drain), then their processes\n"
-	     "are told that the agent was stopped and it exits; a second signal exits at once.\n",
+	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within "
+	     "timeouts.drain.\n"
+	     "The others get the error that the agent was stopped. A second signal exits at once.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };

@@ -21,7 +21,7 @@ struct node_agent {
 	pthread_t thread;
 };
 
-static uint64_t mix(uint64_t h, const void *bytes, size_t n)
+static uint64_t node_agent_hash(uint64_t h, const void *bytes, size_t n)
 {
 	return XXH3_64bits_withSeed(bytes, n, h);
 }
@@ -29,14 +29,14 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t n)
 void node_agent_name(char ret[static NODE_AGENT_NAME], const struct backend_options *opt)
 {
 	const uint32_t place[] = {opt->generation, opt->world_size, opt->node_rank, (uint32_t)geteuid()};
-	uint64_t h = mix(mix(0, place, sizeof place), opt->job, strlen(opt->job));
+	uint64_t h = node_agent_hash(node_agent_hash(0, place, sizeof place), opt->job, strlen(opt->job));
 
 	for (unsigned i = 0; i < opt->cfg->reducers_n; i++)
-		h = mix(h, opt->cfg->reducers[i].address, strlen(opt->cfg->reducers[i].address));
+		h = node_agent_hash(h, opt->cfg->reducers[i].address, strlen(opt->cfg->reducers[i].address));
 	snprintf(ret, NODE_AGENT_NAME, "@reduction/local-rank-0/%.*s/%016" PRIx64, NAME_JOB, opt->job, h);
 }
 
-static uint64_t now_ms(void)
+static uint64_t node_agent_now_ms(void)
 {
 	struct timespec t;
 
@@ -44,26 +44,27 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* What it would tell of a daemon's life, and of each job that begins and ends, a program has no use for. */
-static int log_level(const struct rs_config *cfg)
+/* Returns the log level: lines about a daemon's life and about each job that starts and ends are of no use to a
+ * program. */
+static int node_agent_log_level(const struct rs_config *cfg)
 {
 	return cfg->logging.level == RS_LOG_INFO ? RS_LOG_WARN : cfg->logging.level;
 }
 
-static int listen_within(struct node_agent *n, const struct backend_options *opt, struct rs_err *e)
+static int node_agent_listen(struct node_agent *n, const struct backend_options *opt, struct rs_err *e)
 {
 	const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
-	uint64_t until = now_ms() + opt->connect_ms;
+	uint64_t until = node_agent_now_ms() + opt->connect_ms;
 	char name[NODE_AGENT_NAME];
 	int rc;
 
 	node_agent_name(name, opt);
-	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EREFUSED && now_ms() < until)
+	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EREFUSED && node_agent_now_ms() < until)
 		nanosleep(&pause, NULL);
 	return rc ? rs_wrap(e, "this process cannot serve its node") : RS_OK;
 }
 
-static void *serve(void *arg)
+static void *node_agent_main(void *arg)
 {
 	struct node_agent *n = arg;
 
@@ -79,19 +80,19 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 	int rc;
 
 	if (!n)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the node's agent");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the node's agent");
 	n->cfg = cfg;
-	n->log = (struct rs_log){.level = log_level(cfg), .json = cfg->logging.json, .fd = STDERR_FILENO};
-	rc = listen_within(n, opt, e);
+	n->log = (struct rs_log){.level = node_agent_log_level(cfg), .json = cfg->logging.json, .fd = STDERR_FILENO};
+	rc = node_agent_listen(n, opt, e);
 	if (rc)
 		goto free_agent;
-	sigfillset(&all); /* signals are the program's */
+	sigfillset(&all); /* signals belong to the program's own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&n->thread, NULL, serve, n);
+	rc = pthread_create(&n->thread, NULL, node_agent_main, n);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		rc = rs_fail_sys(e, RS_ENOMEM, rc, "cannot start a thread for the node's agent");
-		agentd_halt(&n->a, 0);
+		agentd_stop(&n->a, 0);
 		agentd_serve(&n->a);
 		goto free_agent;
 	}
@@ -103,14 +104,14 @@ free_agent:
 	return rc;
 }
 
-uint32_t node_agent_patience(const struct node_agent *n)
+uint32_t node_agent_drain_ms(const struct node_agent *n)
 {
 	return n->cfg->timeouts.drain_ms;
 }
 
 void node_agent_stop(struct node_agent *n, uint32_t drain_ms)
 {
-	agentd_halt(&n->a, drain_ms);
+	agentd_stop(&n->a, drain_ms);
 	pthread_join(n->thread, NULL);
 	rs_config_close(n->cfg);
 	free(n->cfg);

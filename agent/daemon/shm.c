@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory. What clients share is a memfd that the agent has made and sealed: it can neither shrink nor grow, and all
- * its pages are there before the client hears of it, so that no access to it can fail (SIGBUS). Making the pages of a
- * big buffer takes a while; the thread pool does it. */
+/* Memory. What clients share is a memfd that the agent has made and sealed. It can neither shrink nor grow, and all its
+ * pages exist before the client gets it, so that no access to it can fail (SIGBUS). Making the pages of a large buffer
+ * takes time, so the thread pool does it. */
 #include "agent/daemon/agentd.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One buffer in the making. */
+/* One buffer that is being made. Invariant: with err.code 0, fd and map are valid when the work is done. */
 struct making {
 	uv_work_t work;
 	struct agentd *a;
@@ -21,7 +21,7 @@ struct making {
 	struct rs_err err; /* code 0: made */
 };
 
-static int make(struct making *m, struct rs_err *e)
+static int shm_make(struct making *m, struct rs_err *e)
 {
 	int fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *map;
@@ -37,7 +37,7 @@ static int make(struct making *m, struct rs_err *e)
 				 (unsigned long long)m->bytes);
 		goto close_fd;
 	}
-	/* entering the pages now keeps faults out of the engines' threads */
+	/* mapping all pages now keeps page faults out of the engines' threads */
 	map = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (map == MAP_FAILED) {
 		rc = rs_fail_sys(e, RS_ENOMEM, errno, "the agent cannot map %llu bytes of shared memory",
@@ -52,15 +52,15 @@ close_fd:
 	return rc;
 }
 
-static void make_work(uv_work_t *w)
+static void shm_make_work(uv_work_t *w)
 {
 	struct making *m = w->data;
 
-	if (!make(m, &m->err))
+	if (!shm_make(m, &m->err))
 		m->err.code = 0;
 }
 
-static void made(uv_work_t *w, int status)
+static void shm_on_made(uv_work_t *w, int status)
 {
 	struct making *m = w->data;
 
@@ -80,7 +80,7 @@ int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
 	*m = (struct making){.a = a, .buffer = b, .bytes = bytes, .fd = -1};
 	m->work.data = m;
-	uv_queue_work(&a->loop, &m->work, make_work, made);
+	uv_queue_work(&a->loop, &m->work, shm_make_work, shm_on_made);
 	return RS_OK;
 }
 

@@ -12,9 +12,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Locks the file at path, which two agents that start at once cannot both do. Another agent that ends removes the
- * file: then what was locked is no longer what stands there, and we try again. */
-static int take_lock(const char *path, const char *socket, int *ret, struct rs_err *e)
+/* Locks the file at path, so that of two agents that start at once only one succeeds. An agent that ends removes the
+ * file: then the locked file is no longer the one at the path, and this function tries again. */
+static int socket_lock(const char *path, const char *socket, int *ret, struct rs_err *e)
 {
 	struct stat have, there;
 	int fd;
@@ -37,8 +37,8 @@ static int take_lock(const char *path, const char *socket, int *ret, struct rs_e
 	return RS_OK;
 }
 
-/* Something stands at the path: a socket nobody listens on is removed. */
-static int remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
+/* Removes a socket at the path on which no process listens. */
+static int socket_remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 {
 	struct stat st;
 	int fd, rc;
@@ -46,7 +46,7 @@ static int remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 	if (lstat(addr->sun_path, &st))
 		return errno == ENOENT ? RS_OK : rs_fail_sys(e, RS_EIO, errno, "cannot look at %s", addr->sun_path);
 	if (!S_ISSOCK(st.st_mode))
-		return rs_fail(e, RS_EIO, "%s exists and is no socket; remove it or choose another path",
+		return rs_fail(e, RS_EIO, "%s exists and is not a socket; remove it or choose another path",
 			       addr->sun_path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -60,7 +60,7 @@ static int remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 	return RS_OK;
 }
 
-static int open_listener(const struct sockaddr_un *addr, socklen_t len, const char *path, int *ret, struct rs_err *e)
+static int socket_listen(const struct sockaddr_un *addr, socklen_t len, const char *path, int *ret, struct rs_err *e)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mode_t before;
@@ -71,7 +71,7 @@ static int open_listener(const struct sockaddr_un *addr, socklen_t len, const ch
 	if (local_is_abstract(path)) {
 		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
 	} else {
-		before = umask(0117); /* 0660 from the first moment on */
+		before = umask(0117); /* mode 0660 from the start */
 		rc = bind(fd, (const struct sockaddr *)addr, len) ? errno : 0;
 		umask(before);
 	}
@@ -101,14 +101,14 @@ int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err 
 	snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", path);
 	if (local_is_abstract(path)) {
 		s->lock_fd = -1;
-		return open_listener(&addr, len, path, &s->fd, e);
+		return socket_listen(&addr, len, path, &s->fd, e);
 	}
-	rc = take_lock(s->lock_path, path, &lock_fd, e);
+	rc = socket_lock(s->lock_path, path, &lock_fd, e);
 	if (rc)
 		return rc;
-	rc = remove_stale(&addr, e);
+	rc = socket_remove_stale(&addr, e);
 	if (!rc)
-		rc = open_listener(&addr, len, path, &fd, e);
+		rc = socket_listen(&addr, len, path, &fd, e);
 	if (rc) {
 		unlink(s->lock_path);
 		close(lock_fd);
@@ -124,7 +124,7 @@ void agentd_socket_close(struct agentd_socket *s)
 {
 	if (s->fd < 0)
 		return;
-	shutdown(s->fd, SHUT_RDWR); /* whoever connects is refused, even where a forked process has the descriptor */
+	shutdown(s->fd, SHUT_RDWR); /* later connects are refused, even if a forked process has the descriptor */
 	close(s->fd);
 	s->fd = -1;
 	if (local_is_abstract(s->path))
@@ -134,7 +134,7 @@ void agentd_socket_close(struct agentd_socket *s)
 	close(s->lock_fd);
 }
 
-static bool in_group(int fd, gid_t primary, gid_t group)
+static bool socket_in_group(int fd, gid_t primary, gid_t group)
 {
 	gid_t groups[1024];
 	socklen_t len = sizeof groups;
@@ -155,8 +155,10 @@ int agentd_socket_check_peer(const struct agentd_socket *s, int fd, uint32_t *re
 	socklen_t len = sizeof cred;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return rs_fail_sys(e, RS_EREFUSED, errno, "the agent cannot see who connects to %s", s->path);
-	if (cred.uid != 0 && cred.uid != geteuid() && (local_is_abstract(s->path) || !in_group(fd, cred.gid, s->group)))
+		return rs_fail_sys(e, RS_EREFUSED, errno,
+				   "cannot read the credentials of the process that connects to %s", s->path);
+	if (cred.uid != 0 && cred.uid != geteuid() &&
+	    (local_is_abstract(s->path) || !socket_in_group(fd, cred.gid, s->group)))
 		return rs_fail(e, RS_EREFUSED,
 			       "user %u may not use the agent at %s: expected root, user %u or a member of group %u",
 			       cred.uid, s->path, geteuid(), s->group);

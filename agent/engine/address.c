@@ -22,8 +22,8 @@ bool engine_address_busy(const struct engine_address *a)
 	return a->lookup != NULL;
 }
 
-/* Takes one of the list, which is released. */
-static enum engine_address_step choose(struct engine_address *a, struct addrinfo *list)
+/* Chooses one address of the list, and frees the list. */
+static enum engine_address_step engine_address_choose(struct engine_address *a, struct addrinfo *list)
 {
 	const struct addrinfo *chosen = list;
 	unsigned n = 0;
@@ -45,11 +45,11 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	struct addrinfo *list;
 
 	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
-		return choose(a, list);
+		return engine_address_choose(a, list);
 	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
 	if (a->lookup)
 		return ENGINE_ADDRESS_WAIT;
-	rs_fail(e, RS_ENOMEM, "there is no memory, or no thread, to look its name up");
+	rs_fail(e, RS_ENOMEM, "out of memory or threads for the lookup of its name");
 	return ENGINE_ADDRESS_FAILED;
 }
 
@@ -62,7 +62,7 @@ enum engine_address_step engine_address_take(struct engine_address *a, struct rs
 		return ENGINE_ADDRESS_WAIT;
 	a->lookup = NULL;
 	if (rc == 0)
-		return choose(a, list);
+		return engine_address_choose(a, list);
 	rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
 	return ENGINE_ADDRESS_FAILED;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One TCP connection of the engine. The happy path is: resolve, connect, shake hands where TLS is wanted, then read
- * into and send from where the exchange says, until it wants the connection shut down. Failure modes are: the name, the
- * connect or TLS fails (told to the exchange, which comes back with CONNECT after a while), or a read or a write fails.
- * After a failed write what the peer said last is read first: most likely an ABORT that explains it. Reads go on until
- * the socket is empty, but not for ever: epoll is level-triggered and comes back. */
+/* One TCP connection of the engine. The happy path: resolve, connect, TLS handshake if wanted, then read into and send
+ * from where the exchange says, until it wants the connection shut down. Failure modes: the name, the connect or TLS
+ * fails (reported to the exchange, which asks for CONNECT again later); a read or a write fails. After a failed write,
+ * pending input is read first: it is most likely an ABORT that explains the failure. Reads continue until the socket is
+ * empty, but with a limit: epoll is level-triggered and reports the socket again. */
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
@@ -19,89 +19,89 @@
 #include <unistd.h>
 
 enum {
-	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks for one system call */
-	CONN_TURN = 3,               /* where links take turns: a chunk */
-	CONN_READS = 32,             /* system calls for one connection before the others get their turn */
-	CONN_READ_AHEAD = 256 << 10, /* bytes read before what they made room for is sent */
+	CONN_IOVECS = 32,            /* a header and a payload each: up to 16 chunks in one system call */
+	CONN_TURN = 3,               /* if links take turns: one chunk */
+	CONN_READS = 32,             /* system calls for one connection before the others are served */
+	CONN_READ_AHEAD = 256 << 10, /* bytes read before the room that they made is used for sending */
 };
 
 enum conn_state {
 	CONN_IDLE,       /* nothing is open */
-	CONN_RESOLVING,  /* for the host's addresses */
-	CONN_CONNECTING, /* for the socket to become writable */
-	CONN_SECURING,   /* for TLS */
+	CONN_RESOLVING,  /* waits for the host's addresses */
+	CONN_CONNECTING, /* waits until the socket is writable */
+	CONN_SECURING,   /* waits for the TLS handshake */
 	CONN_UP,
 };
 
-/* Invariant: from CONNECTING on tcp.fd >= 0 and is polled for. */
+/* The TCP connection of one link. Invariant: from CONN_CONNECTING on tcp.fd >= 0 and the socket is polled. */
 struct tcp {
 	struct conn conn;
 	struct engine_address address;
 	enum conn_state state;
 	bool shut;       /* the sending side is shut down */
 	bool local;      /* both ends are on this machine */
-	uint32_t serial; /* of the socket: what was reported of an earlier one does not count */
-	uint32_t events; /* that are polled for */
+	uint32_t serial; /* of the socket: reports of an earlier socket are ignored */
+	uint32_t events; /* polled events */
 	struct tcp_conn tcp;
 };
 
-static uint64_t now(const struct tcp *c)
+static uint64_t conn_tcp_now(const struct tcp *c)
 {
 	return uv_now(&c->conn.en->loop);
 }
 
-static unsigned reducer(const struct tcp *c)
+static unsigned conn_tcp_reducer(const struct tcp *c)
 {
 	return exchange_reducer(c->conn.en->x, c->conn.link);
 }
 
-/* This connection leads no more: those that waited for it may be made. */
-static void release(struct tcp *c)
+/* This connection is no longer the TLS leader: connections that waited for it may be made. */
+static void conn_tcp_release(struct tcp *c)
 {
-	if (engine_tls_release(&c->conn.en->tls, reducer(c), c))
+	if (engine_tls_release(&c->conn.en->tls, conn_tcp_reducer(c), c))
 		exchange_poke(c->conn.en->x);
 }
 
-static void log_conn(struct tcp *c, const char *event, const char *reason)
+static void conn_tcp_log(struct tcp *c, const char *event, const char *reason)
 {
 	rs_log(c->conn.en->opt.log, RS_LOG_DEBUG, event,
 	       rs_kv_s("address", exchange_address(c->conn.en->x, c->conn.link)), rs_kv_u("connection", c->conn.link),
 	       rs_kv_s("reason", reason));
 }
 
-static void shut_down(struct tcp *c)
+static void conn_tcp_close(struct tcp *c)
 {
-	release(c);
+	conn_tcp_release(c);
 	if (c->state >= CONN_CONNECTING) {
 		engine_poll_remove(&c->conn.en->poll, c->tcp.fd);
 		tcp_conn_close(&c->tcp);
 		c->serial++;
 	}
-	c->state = CONN_IDLE; /* when it was RESOLVING conn_looked_up sees that we went on */
+	c->state = CONN_IDLE; /* if it was CONN_RESOLVING, conn_tcp_looked_up ignores the result */
 }
 
-/* The connection failed, or could not be made. */
-static void lose(struct tcp *c, const char *why)
+/* The connection failed or could not be made: reports it. */
+static void conn_tcp_lose(struct tcp *c, const char *why)
 {
-	log_conn(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
+	conn_tcp_log(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
 	if (c->state == CONN_SECURING)
-		engine_tls_failed(&c->conn.en->tls, reducer(c), why, now(c));
-	shut_down(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, why, now(c));
+		engine_tls_failed(&c->conn.en->tls, conn_tcp_reducer(c), why, conn_tcp_now(c));
+	conn_tcp_close(c);
+	exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
 }
 
-/* The same for an error of the system, or the one that the connection itself noted. */
-static void lose_for(struct tcp *c, int error)
+/* The same for a system error, or for the error of the connection itself if 0. */
+static void conn_tcp_lose_for(struct tcp *c, int error)
 {
 	struct tcp_conn w = {.error = error};
 	char buf[TCP_CONN_REASON];
 
-	lose(c, tcp_conn_reason(error ? &w : &c->tcp, buf));
+	conn_tcp_lose(c, tcp_conn_reason(error ? &w : &c->tcp, buf));
 }
 
-/* Reads once, `inside` or from the socket. Returns the bytes that were asked for and not there (> 0: nothing more is
- * there now), 0 when there may be more, -1 at the end. */
-static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
+/* Reads once: from the socket, or (inside) from TLS's buffer. Returns the bytes that were asked for and not available
+ * (> 0: nothing more is available now), 0 if more may be available, -1 at the end. */
+static ssize_t conn_tcp_read_once(struct tcp *c, size_t *total, bool inside)
 {
 	struct iovec iov[2];
 	unsigned n = exchange_recv_target(c->conn.en->x, c->conn.link, iov);
@@ -117,59 +117,59 @@ static ssize_t read_once(struct tcp *c, size_t *total, bool inside)
 		return (ssize_t)asked;
 	if (got <= 0)
 		return -1;
-	release(c); /* a ticket comes before everything else */
+	conn_tcp_release(c); /* the TLS ticket arrives before everything else */
 	*total += (size_t)got;
 	engine_count(&c->conn.en->rx_bytes, (size_t)got);
-	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, now(c));
+	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, conn_tcp_now(c));
 	return (ssize_t)asked - got;
 }
 
-/* The write side failed: what stands unread may say why. */
-static void lose_after_write(struct tcp *c)
+/* A write failed: unread input may say why. */
+static void conn_tcp_lose_after_write(struct tcp *c)
 {
 	char buf[TCP_CONN_REASON];
 	size_t total = 0;
 
 	tcp_conn_reason(&c->tcp, buf);
-	while (total < CONN_READ_AHEAD * 4 && read_once(c, &total, false) == 0)
+	while (total < CONN_READ_AHEAD * 4 && conn_tcp_read_once(c, &total, false) == 0)
 		continue;
-	lose(c, buf);
+	conn_tcp_lose(c, buf);
 }
 
-static uint64_t key(const struct tcp *c)
+static uint64_t conn_tcp_key(const struct tcp *c)
 {
 	return engine_key(c->conn.link, c->serial);
 }
 
-static void poll_for(struct tcp *c, uint32_t events)
+static void conn_tcp_poll_for(struct tcp *c, uint32_t events)
 {
 	if (events == c->events)
 		return;
 	c->events = events;
-	engine_poll_change(&c->conn.en->poll, c->tcp.fd, events, key(c));
+	engine_poll_change(&c->conn.en->poll, c->tcp.fd, events, conn_tcp_key(c));
 }
 
-static void take_signal(struct tcp *c)
+static void conn_tcp_take_signal(struct tcp *c)
 {
 	struct window_signal signal = {.local_bytes = c->local ? WINDOW_LOCAL_BYTES : 0};
 
 	if (exchange_wants_signal(c->conn.en->x, c->conn.link) && (c->local || tcp_signal(c->tcp.fd, &signal)))
-		exchange_signal(c->conn.en->x, c->conn.link, &signal, now(c));
+		exchange_signal(c->conn.en->x, c->conn.link, &signal, conn_tcp_now(c));
 }
 
-/* Sends until the socket is full or nothing is left, or, when it is one of several in turn, a frame or two. Afterwards
- * the connection may be gone. True: in turn, and there may be more. */
-static bool conn_send(struct tcp *c, bool in_turn)
+/* Sends until the socket is full or nothing is left; in_turn: at most a frame or two. The connection may be lost
+ * afterwards. Returns true if in_turn and there may be more. */
+static bool conn_tcp_send(struct tcp *c, bool in_turn)
 {
 	struct iovec iov[CONN_IOVECS];
 	bool full = false, sent_any = false;
 	unsigned n;
 
 	if (!tcp_conn_flush(&c->tcp)) {
-		lose_after_write(c);
+		conn_tcp_lose_after_write(c);
 		return false;
 	}
-	take_signal(c);
+	conn_tcp_take_signal(c);
 	while (!full && !(in_turn && sent_any) &&
 	       (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, in_turn ? CONN_TURN : CONN_IOVECS)) > 0) {
 		size_t left = 0;
@@ -179,54 +179,54 @@ static bool conn_send(struct tcp *c, bool in_turn)
 			left += iov[i].iov_len;
 		sent = tcp_conn_send(&c->tcp, iov, n);
 		if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-			lose_after_write(c);
+			conn_tcp_lose_after_write(c);
 			return false;
 		}
 		full = sent < (ssize_t)left;
 		sent_any = true;
 		if (sent > 0) {
 			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
-			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, now(c));
+			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, conn_tcp_now(c));
 		}
 	}
-	poll_for(c, EPOLLIN | (full || tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
+	conn_tcp_poll_for(c, EPOLLIN | (full || tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 	return in_turn && sent_any && !full;
 }
 
-static void conn_write(struct tcp *c)
+static void conn_tcp_write(struct tcp *c)
 {
-	conn_send(c, false);
+	conn_tcp_send(c, false);
 }
 
-static void conn_read(struct tcp *c)
+static void conn_tcp_read(struct tcp *c)
 {
 	size_t total = 0;
 	ssize_t rc = 0;
 
 	for (unsigned i = 0; i < CONN_READS && rc == 0; i++) {
-		rc = read_once(c, &total, false);
+		rc = conn_tcp_read_once(c, &total, false);
 		if (rc == 0 && total >= CONN_READ_AHEAD) {
 			total = 0;
-			conn_write(c);
+			conn_tcp_write(c);
 			if (c->state != CONN_UP)
 				return;
 		}
 	}
 	while (rc >= 0 && tcp_conn_pending(&c->tcp)) {
-		rc = read_once(c, &total, true);
+		rc = conn_tcp_read_once(c, &total, true);
 		if (rc > 0)
 			break;
 	}
 	if (rc < 0)
-		lose_for(c, 0);
+		conn_tcp_lose_for(c, 0);
 	else
-		conn_write(c);
+		conn_tcp_write(c);
 }
 
-static bool conn_service(struct conn *conn);
+static bool conn_tcp_service(struct conn *conn);
 
-/* A reducer without TLS has answered what it took for garbage. */
-static void lose_foreign(struct tcp *c)
+/* Reports a reducer without TLS, which answered the TLS handshake with REFUSED. */
+static void conn_tcp_lose_foreign(struct tcp *c)
 {
 	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct control_refused refused;
@@ -238,20 +238,20 @@ static void lose_foreign(struct tcp *c)
 	if (got < FRAME_HEADER || frame_decode(in, &f, &e) || f.type != FRAME_REFUSED ||
 	    (size_t)got < FRAME_HEADER + (size_t)f.payload_len ||
 	    control_unpack_refused(in + FRAME_HEADER, f.payload_len, &refused, &e)) {
-		lose_for(c, 0);
+		conn_tcp_lose_for(c, 0);
 		return;
 	}
 	snprintf(text, sizeof text, "it answered without TLS: %s", refused.message);
-	lose(c, text);
+	conn_tcp_lose(c, text);
 }
 
-static void conn_up(struct tcp *c)
+static void conn_tcp_up(struct tcp *c)
 {
 	uint8_t binding[TLS_BINDING];
 	struct rs_err e;
 
 	if (c->tcp.ssl && tls_binding(c->tcp.ssl, binding, &e)) {
-		lose(c, e.msg);
+		conn_tcp_lose(c, e.msg);
 		return;
 	}
 	if (c->tcp.ssl)
@@ -259,73 +259,73 @@ static void conn_up(struct tcp *c)
 	c->state = CONN_UP;
 	c->shut = false;
 	c->local = tcp_peer(c->tcp.fd) == TCP_PEER_LOCAL;
-	log_conn(c, "reducer-connected", c->tcp.ssl && SSL_session_reused(c->tcp.ssl) ? "TLS session resumed" : "");
-	exchange_connected(c->conn.en->x, c->conn.link, now(c));
-	conn_service(&c->conn);
+	conn_tcp_log(c, "reducer-connected", c->tcp.ssl && SSL_session_reused(c->tcp.ssl) ? "TLS session resumed" : "");
+	exchange_connected(c->conn.en->x, c->conn.link, conn_tcp_now(c));
+	conn_tcp_service(&c->conn);
 }
 
-static void go_on_securing(struct tcp *c)
+static void conn_tcp_continue_tls(struct tcp *c)
 {
 	struct rs_err e;
 
 	switch (tcp_conn_handshake(&c->tcp, &e)) {
 	case TCP_CONN_UP:
-		conn_up(c);
+		conn_tcp_up(c);
 		break;
 	case TCP_CONN_WAIT:
-		poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
+		conn_tcp_poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 		break;
 	case TCP_CONN_FAILED:
 		if (c->tcp.not_tls)
-			lose_foreign(c);
+			conn_tcp_lose_foreign(c);
 		else
-			lose(c, e.msg);
+			conn_tcp_lose(c, e.msg);
 		break;
 	}
 }
 
-static void finish_connect(struct tcp *c)
+static void conn_tcp_finish_connect(struct tcp *c)
 {
 	struct engine_tls *tls = &c->conn.en->tls;
-	struct engine_tls_peer *peer = tls->ctx ? &tls->peers[reducer(c)] : NULL;
+	struct engine_tls_peer *peer = tls->ctx ? &tls->peers[conn_tcp_reducer(c)] : NULL;
 	int error = 0;
 	socklen_t len = sizeof error;
 	struct rs_err e;
 
 	if (getsockopt(c->tcp.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
-	/* a port of this machine that nobody listens on may answer from the very socket that connects */
+	/* a port of this machine on which no process listens may be answered by the connecting socket itself */
 	if (!error && tcp_peer(c->tcp.fd) == TCP_PEER_SELF)
 		error = ECONNREFUSED;
 	if (error) {
-		lose_for(c, error);
+		conn_tcp_lose_for(c, error);
 	} else if (!peer) {
-		conn_up(c);
+		conn_tcp_up(c);
 	} else if (tcp_conn_connect(&c->tcp, c->tcp.fd, tls->ctx, peer->name, &peer->session, &e)) {
-		lose(c, e.msg);
+		conn_tcp_lose(c, e.msg);
 	} else {
 		c->state = CONN_SECURING;
-		go_on_securing(c);
+		conn_tcp_continue_tls(c);
 	}
 }
 
-static void conn_ready(struct conn *conn, uint32_t serial, uint32_t events)
+static void conn_tcp_ready(struct conn *conn, uint32_t serial, uint32_t events)
 {
 	struct tcp *c = (struct tcp *)conn;
 
 	if (serial != c->serial)
 		return;
 	if (c->state == CONN_CONNECTING)
-		finish_connect(c);
+		conn_tcp_finish_connect(c);
 	else if (c->state == CONN_SECURING)
-		go_on_securing(c);
+		conn_tcp_continue_tls(c);
 	else if (c->state == CONN_UP && (events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
-		conn_read(c);
+		conn_tcp_read(c);
 	else if (c->state == CONN_UP)
-		conn_write(c);
+		conn_tcp_write(c);
 }
 
-static int open_socket(const struct tcp *c)
+static int conn_tcp_open_socket(const struct tcp *c)
 {
 	const struct sockaddr *at = (const struct sockaddr *)&c->address.at;
 	unsigned timeout_ms = c->conn.en->opt.cfg->timeouts.detect_ms;
@@ -334,7 +334,7 @@ static int open_socket(const struct tcp *c)
 
 	if (fd < 0)
 		return -1;
-	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind what the socket holds, but the window keeps that short */
+	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind data in the socket, but the window keeps that short */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
@@ -348,99 +348,99 @@ static int open_socket(const struct tcp *c)
 }
 
 /* Connects to the address that was found. */
-static void begin_connect(struct tcp *c)
+static void conn_tcp_connect(struct tcp *c)
 {
-	tcp_conn_plain(&c->tcp, open_socket(c));
+	tcp_conn_plain(&c->tcp, conn_tcp_open_socket(c));
 	if (c->tcp.fd < 0) {
 		int error = errno;
 
 		c->state = CONN_IDLE;
-		lose_for(c, error);
+		conn_tcp_lose_for(c, error);
 		return;
 	}
 	c->events = EPOLLOUT;
-	if (engine_poll_add(&c->conn.en->poll, c->tcp.fd, c->events, key(c))) {
+	if (engine_poll_add(&c->conn.en->poll, c->tcp.fd, c->events, conn_tcp_key(c))) {
 		int error = errno;
 
 		tcp_conn_close(&c->tcp);
 		c->state = CONN_IDLE;
-		lose_for(c, error);
+		conn_tcp_lose_for(c, error);
 		return;
 	}
 	c->state = CONN_CONNECTING;
 }
 
-/* Goes on with what came of the host. */
-static void resolve(struct tcp *c, enum engine_address_step step, const struct rs_err *why)
+/* Continues with the result of the address lookup. */
+static void conn_tcp_resolve(struct tcp *c, enum engine_address_step step, const struct rs_err *why)
 {
 	switch (step) {
 	case ENGINE_ADDRESS_FOUND:
-		begin_connect(c);
+		conn_tcp_connect(c);
 		break;
 	case ENGINE_ADDRESS_WAIT:
 		c->state = CONN_RESOLVING;
 		break;
 	case ENGINE_ADDRESS_FAILED:
 		c->state = CONN_IDLE;
-		lose(c, why->msg);
+		conn_tcp_lose(c, why->msg);
 		break;
 	}
 }
 
-static void conn_looked_up(struct conn *conn)
+static void conn_tcp_looked_up(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 	struct rs_err e;
 	enum engine_address_step step = engine_address_take(&c->address, &e);
 
 	if (c->state == CONN_RESOLVING)
-		resolve(c, step, &e);
+		conn_tcp_resolve(c, step, &e);
 }
 
-static void begin(struct tcp *c)
+static void conn_tcp_begin(struct tcp *c)
 {
 	struct engine *en = c->conn.en;
 	struct rs_err e;
 
 	engine_tls_refresh(&en->tls);
-	exchange_connecting(en->x, c->conn.link, now(c));
-	resolve(c, engine_address_begin(&c->address, &en->wake, &en->looked_up, &e), &e);
+	exchange_connecting(en->x, c->conn.link, conn_tcp_now(c));
+	conn_tcp_resolve(c, engine_address_begin(&c->address, &en->wake, &en->lookup_ended, &e), &e);
 }
 
-static bool conn_service(struct conn *conn)
+static bool conn_tcp_service(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 	struct exchange *x = c->conn.en->x;
 
-	switch (exchange_want(x, c->conn.link, now(c))) {
+	switch (exchange_want(x, c->conn.link, conn_tcp_now(c))) {
 	case EXCHANGE_CONNECT:
 		if (c->state == CONN_IDLE && !engine_address_busy(&c->address) &&
-		    engine_tls_may_connect(&c->conn.en->tls, reducer(c), c))
-			begin(c);
+		    engine_tls_may_connect(&c->conn.en->tls, conn_tcp_reducer(c), c))
+			conn_tcp_begin(c);
 		break;
 	case EXCHANGE_SHUTDOWN:
 		if (c->state == CONN_UP && !c->shut) {
 			c->shut = true;
 			tcp_conn_shutdown(&c->tcp);
-			poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
+			conn_tcp_poll_for(c, EPOLLIN | (tcp_conn_unsent(&c->tcp) ? EPOLLOUT : 0));
 		}
 		break;
 	case EXCHANGE_CLOSE:
-		shut_down(c);
-		exchange_disconnected(x, c->conn.link, "", now(c));
+		conn_tcp_close(c);
+		exchange_disconnected(x, c->conn.link, "", conn_tcp_now(c));
 		break;
 	case EXCHANGE_NOTHING:
-		return c->state == CONN_UP && conn_send(c, !c->local);
+		return c->state == CONN_UP && conn_tcp_send(c, !c->local);
 	}
 	return false;
 }
 
-static bool conn_idle(const struct conn *conn)
+static bool conn_tcp_idle(const struct conn *conn)
 {
 	return ((const struct tcp *)conn)->state == CONN_IDLE;
 }
 
-static void conn_free(struct conn *conn)
+static void conn_tcp_free(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
 
@@ -451,17 +451,17 @@ static void conn_free(struct conn *conn)
 int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_err *e)
 {
 	static const struct conn_ops ops = {
-	    .service = conn_service,
-	    .ready = conn_ready,
-	    .idle = conn_idle,
-	    .looked_up = conn_looked_up,
-	    .free = conn_free,
+	    .service = conn_tcp_service,
+	    .ready = conn_tcp_ready,
+	    .idle = conn_tcp_idle,
+	    .lookup_ended = conn_tcp_looked_up,
+	    .free = conn_tcp_free,
 	};
 	struct tcp *c = calloc(1, sizeof *c);
 	int rc;
 
 	if (!c)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a connection");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a connection");
 	c->conn = (struct conn){.ops = &ops, .en = en, .link = link};
 	c->tcp.fd = -1;
 	rc = engine_address_init(&c->address, exchange_address(en->x, link), e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine's life. The happy path is: connections come up, the exchange runs, on_ready; submissions arrive through
- * a locked list, which the caller itself takes or the engine's thread is woken for; engine_stop says goodbye, waits
- * until the connections are closed and joins. Failure modes are: the exchange ends with an error, which on_failed tells
- * after every operation's done; then the loop idles until engine_stop. */
+/* Life of the engine. The happy path: connections are established, the exchange runs, on_ready; operations arrive
+ * through a locked list, which the submitting thread itself or the engine's thread handles; engine_stop sends GOODBYE,
+ * waits until the connections are closed and joins the thread. Failure modes: the exchange ends with an error;
+ * on_failed reports it after every operation's done(); then the loop idles until engine_stop. */
 #include "agent/engine/engine_uv.h"
 #include "common/dtype.h"
 
@@ -19,8 +19,8 @@ void engine_count(_Atomic uint64_t *counter, size_t n)
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* Signals belong to the program's own threads. */
-static int start_thread(struct engine *en, struct rs_err *e)
+/* Starts the thread with all signals blocked: they belong to the program's own threads. */
+static int engine_start_thread(struct engine *en, struct rs_err *e)
 {
 	sigset_t all, before;
 	int rc;
@@ -32,14 +32,14 @@ static int start_thread(struct engine *en, struct rs_err *e)
 	return rc ? rs_fail_sys(e, RS_EIO, rc, "the engine's thread cannot be started") : RS_OK;
 }
 
-static void on_late(void *user, const char *sentence)
+static void engine_on_late(void *user, const char *sentence)
 {
 	struct engine *en = user;
 
 	rs_log(en->opt.log, RS_LOG_WARN, "operation-late", rs_kv_s("job", en->opt.job), rs_kv_s("reason", sentence));
 }
 
-static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
+static void engine_on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
 {
 	struct engine *en = user;
 
@@ -51,7 +51,7 @@ static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const
 		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job), rs_kv_s("reason", why));
 }
 
-static void on_nonfinite(void *user, const struct rs_err *what)
+static void engine_on_nonfinite(void *user, const struct rs_err *what)
 {
 	struct engine *en = user;
 	uint64_t now = uv_now(&en->loop);
@@ -62,7 +62,7 @@ static void on_nonfinite(void *user, const struct rs_err *what)
 		       rs_kv_u("generation", en->opt.generation), rs_kv_s("found", what->msg));
 }
 
-static int load_secret(void *user, struct auth_secret *ret, struct rs_err *e)
+static int engine_load_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 {
 	const struct engine *en = user;
 	int rc = auth_secret_load(ret, en->opt.cfg->security.secret, e);
@@ -70,24 +70,24 @@ static int load_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 	return rc ? rs_wrap(e, "security.secret") : RS_OK;
 }
 
-static int random_bytes(void *user, void *buf, size_t n, struct rs_err *e)
+static int engine_random(void *user, void *buf, size_t n, struct rs_err *e)
 {
 	(void)user;
 	return auth_random(buf, n, e);
 }
 
-/* What is wrong with the file is better said now than when the first reducer asks. */
-static int check_secret(struct engine *en, struct rs_err *e)
+/* Checks the file now, so that an error is reported before the first reducer asks for a proof. */
+static int engine_check_secret(struct engine *en, struct rs_err *e)
 {
 	struct auth_secret secret;
-	int rc = load_secret(en, &secret, e);
+	int rc = engine_load_secret(en, &secret, e);
 
 	if (!rc)
 		auth_secret_clear(&secret);
 	return rc;
 }
 
-static int init_exchange(struct engine *en, struct rs_err *e)
+static int engine_init_exchange(struct engine *en, struct rs_err *e)
 {
 	const struct engine_options *o = &en->opt;
 	bool guarded = o->cfg->security.secret[0] != '\0';
@@ -100,19 +100,19 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 	    .rank = o->rank,
 	    .world_size = o->world_size,
 	    .processes = o->processes,
-	    .solo = o->solo,
+	    .single_worker = o->single_worker,
 	    .connect_ms = o->connect_ms,
-	    .secret = guarded ? load_secret : NULL,
-	    .random = random_bytes,
-	    .reducer_changed = on_reducer,
-	    .on_nonfinite = on_nonfinite,
-	    .late = on_late,
+	    .secret = guarded ? engine_load_secret : NULL,
+	    .random = engine_random,
+	    .reducer_changed = engine_on_reducer,
+	    .on_nonfinite = engine_on_nonfinite,
+	    .late = engine_on_late,
 	    .user = en,
 	};
 	int rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);
 
 	if (!rc && guarded)
-		rc = check_secret(en, e);
+		rc = engine_check_secret(en, e);
 	if (!rc)
 		rc = engine_tls_init(&en->tls, o->cfg, o->log, e);
 	if (!rc && o->cfg->job.grpc)
@@ -124,15 +124,15 @@ static int init_exchange(struct engine *en, struct rs_err *e)
 		return rc;
 	en->conns = calloc(exchange_links(en->x), sizeof *en->conns);
 	if (!en->conns)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for %u connections", exchange_links(en->x));
+		return rs_fail(e, RS_ENOMEM, "out of memory for %u connections", exchange_links(en->x));
 	en->conns_n = exchange_links(en->x);
 	for (unsigned i = 0; i < en->conns_n && !rc; i++)
 		rc = (o->cfg->job.grpc ? conn_grpc_new : conn_tcp_new)(&en->conns[i], en, i, e);
 	return rc;
 }
 
-/* Before the thread runs, or after it has ended. */
-static void release(struct engine *en)
+/* Frees the engine, before the thread runs or after it has ended. */
+static void engine_release(struct engine *en)
 {
 	if (!en->closing) {
 		engine_close_conns(en);
@@ -150,7 +150,7 @@ static void release(struct engine *en)
 	engine_tls_tell(&en->tls, UINT64_MAX);
 	engine_tls_close(&en->tls);
 	pthread_mutex_destroy(&en->lock);
-	pthread_mutex_destroy(&en->turn);
+	pthread_mutex_destroy(&en->loop_lock);
 	free(en);
 }
 
@@ -160,13 +160,13 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	int rc;
 
 	if (!en)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for the engine");
+		return rs_fail(e, RS_ENOMEM, "out of memory for the engine");
 	en->opt = *opt;
 	en->opt.job = en->job;
 	snprintf(en->job, sizeof en->job, "%s", opt->job);
 	en->armed_ms = UINT64_MAX;
 	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
-	pthread_mutex_init(&en->turn, NULL);
+	pthread_mutex_init(&en->loop_lock, NULL);
 	pthread_mutex_init(&en->lock, NULL);
 	rc = uv_loop_init(&en->loop);
 	if (rc) {
@@ -181,13 +181,13 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	en->timer.data = en;
 	rc = engine_poll_init(&en->poll, uv_backend_fd(&en->loop), e);
 	if (!rc)
-		rc = init_exchange(en, e);
-	/* gRPC has threads of its own; OpenSSL keeps errors for each thread, which are the program's */
-	en->takes_guests = opt->guests && !opt->cfg->job.grpc && !en->tls.ctx;
+		rc = engine_init_exchange(en, e);
+	/* gRPC has threads of its own; OpenSSL keeps an error queue for each thread, which belongs to the program */
+	en->callers_may_run = opt->callers_run && !opt->cfg->job.grpc && !en->tls.ctx;
 	if (!rc)
-		rc = start_thread(en, e);
+		rc = engine_start_thread(en, e);
 	if (rc) {
-		release(en);
+		engine_release(en);
 		return rc;
 	}
 	*ret = en;
@@ -197,14 +197,14 @@ close_loop:
 	uv_loop_close(&en->loop);
 free_engine:
 	pthread_mutex_destroy(&en->lock);
-	pthread_mutex_destroy(&en->turn);
+	pthread_mutex_destroy(&en->loop_lock);
 	free(en);
 	return e->code;
 }
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
-	bool own = en->opt.solo || op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	bool own = en->opt.single_worker || op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
 	int rc = exchange_check(en->opt.cfg, op, e);
 
 	if (rc)
@@ -221,7 +221,7 @@ int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 		en->last = op;
 	}
 	pthread_mutex_unlock(&en->lock);
-	if (!rc && !(own && engine_be_guest(en))) /* op may be gone */
+	if (!rc && !(own && engine_run_on_caller(en))) /* op may be freed by now */
 		wakeup_send(&en->wake);
 	return rc;
 }
@@ -261,5 +261,5 @@ void engine_stop(struct engine *en)
 
 void engine_free(struct engine *en)
 {
-	release(en);
+	engine_release(en);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: start -> the thread looks up, and says so -> take. Failure modes: the name is not found (take tells);
- * nobody waits any more: abandon, and the thread frees what there is when it comes back. */
+/* The happy path: start -> the thread looks the name up and reports -> take. Failure modes: the name is not found (take
+ * reports it); the lookup is abandoned, and the thread frees it when it returns. */
 #include "agent/engine/lookup.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The lock guards all but the names. The last of both, thread and owner, frees. */
+/* One lookup. The lock protects all members except the names. The last of thread and owner frees it. */
 struct lookup {
 	pthread_mutex_t lock;
 	char host[256], port[16];
@@ -17,7 +17,7 @@ struct lookup {
 	_Atomic bool *ended_flag;
 	bool ended, abandoned;
 	int rc;
-	struct addrinfo *list; /* owned; NULL when rc is not 0 */
+	struct addrinfo *list; /* owned; NULL if rc is not 0 */
 };
 
 static void lookup_free(struct lookup *l)
@@ -50,8 +50,8 @@ static void *lookup_main(void *arg)
 	return NULL;
 }
 
-/* Signals belong to the program's own threads. */
-static int start_thread(struct lookup *l)
+/* Starts the thread with all signals blocked: they belong to the program's own threads. */
+static int lookup_start_thread(struct lookup *l)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -80,7 +80,7 @@ struct lookup *lookup_start(const char *host, const char *port, struct wakeup *w
 	snprintf(l->port, sizeof l->port, "%s", port);
 	l->wake = wake;
 	l->ended_flag = ended;
-	if (start_thread(l)) {
+	if (lookup_start_thread(l)) {
 		lookup_free(l);
 		return NULL;
 	}

@@ -8,7 +8,7 @@
 /* Keys in `all`. */
 enum { KEY_LOOP, KEY_SOCKETS };
 
-static int add(int epoll, int fd, uint32_t events, uint64_t key)
+static int engine_poll_ctl_add(int epoll, int fd, uint32_t events, uint64_t key)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = key};
 
@@ -20,19 +20,20 @@ int engine_poll_init(struct engine_poll *p, int loop_fd, struct rs_err *e)
 	p->hidden = false;
 	p->all = epoll_create1(EPOLL_CLOEXEC);
 	p->sockets = epoll_create1(EPOLL_CLOEXEC);
-	p->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (p->all >= 0 && p->sockets >= 0 && p->kick >= 0 && add(p->sockets, p->kick, EPOLLIN, UINT64_MAX) == 0 &&
-	    (loop_fd < 0 || add(p->all, loop_fd, EPOLLIN, KEY_LOOP) == 0) &&
-	    add(p->all, p->sockets, EPOLLIN, KEY_SOCKETS) == 0)
+	p->interrupt = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->all >= 0 && p->sockets >= 0 && p->interrupt >= 0 &&
+	    engine_poll_ctl_add(p->sockets, p->interrupt, EPOLLIN, UINT64_MAX) == 0 &&
+	    (loop_fd < 0 || engine_poll_ctl_add(p->all, loop_fd, EPOLLIN, KEY_LOOP) == 0) &&
+	    engine_poll_ctl_add(p->all, p->sockets, EPOLLIN, KEY_SOCKETS) == 0)
 		return RS_OK;
-	rs_fail_sys(e, RS_EIO, errno, "the engine cannot wait for sockets");
+	rs_fail_sys(e, RS_EIO, errno, "cannot set up polling of sockets");
 	engine_poll_close(p);
 	return RS_EIO;
 }
 
 void engine_poll_close(struct engine_poll *p)
 {
-	int *const fds[] = {&p->all, &p->sockets, &p->kick};
+	int *const fds[] = {&p->all, &p->sockets, &p->interrupt};
 
 	for (unsigned i = 0; i < sizeof fds / sizeof fds[0]; i++) {
 		if (*fds[i] >= 0)
@@ -43,7 +44,7 @@ void engine_poll_close(struct engine_poll *p)
 
 int engine_poll_add(struct engine_poll *p, int fd, uint32_t events, uint64_t key)
 {
-	return add(p->sockets, fd, events, key);
+	return engine_poll_ctl_add(p->sockets, fd, events, key);
 }
 
 void engine_poll_change(struct engine_poll *p, int fd, uint32_t events, uint64_t key)
@@ -55,7 +56,7 @@ void engine_poll_change(struct engine_poll *p, int fd, uint32_t events, uint64_t
 
 void engine_poll_remove(struct engine_poll *p, int fd)
 {
-	/* to close it is not enough where a fork has left another descriptor for the same socket */
+	/* closing it is not enough if a fork has left another descriptor of the same socket */
 	epoll_ctl(p->sockets, EPOLL_CTL_DEL, fd, NULL);
 }
 
@@ -82,25 +83,25 @@ int engine_poll_sleep(struct engine_poll *p, int timeout_ms)
 int engine_poll_sockets(struct engine_poll *p, struct epoll_event ret[ENGINE_POLL_EVENTS], int timeout_ms)
 {
 	int n = epoll_wait(p->sockets, ret, ENGINE_POLL_EVENTS, timeout_ms), kept = 0;
-	bool kicked = false;
-	uint64_t kicks;
+	bool interrupted = false;
+	uint64_t count;
 
 	for (int i = 0; i < n; i++) {
 		if (ret[i].data.u64 != UINT64_MAX) {
 			ret[kept++] = ret[i];
 			continue;
 		}
-		kicked = true;
-		(void)!read(p->kick, &kicks, sizeof kicks); /* not blocking: somebody else may have taken it */
+		interrupted = true;
+		(void)!read(p->interrupt, &count, sizeof count); /* non-blocking: another thread may have read it */
 	}
-	return kept || !kicked ? kept : -1;
+	return kept || !interrupted ? kept : -1;
 }
 
-void engine_poll_kick(struct engine_poll *p)
+void engine_poll_interrupt(struct engine_poll *p)
 {
 	const uint64_t one = 1;
 
-	(void)!write(p->kick, &one, sizeof one);
+	(void)!write(p->interrupt, &one, sizeof one);
 }
 
 int engine_poll_left_ms(const struct timespec *until)

@@ -22,7 +22,7 @@ bool tcp_signal(int fd, struct window_signal *ret)
 	return true;
 }
 
-static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+static bool tcp_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
 	struct rs_endpoint one, other;
 
@@ -40,7 +40,7 @@ enum tcp_peer tcp_peer(int fd)
 		return TCP_PEER_FAR;
 	if (memcmp(&a, &b, sizeof a) == 0)
 		return TCP_PEER_SELF;
-	return same_host(&a, &b) ? TCP_PEER_LOCAL : TCP_PEER_FAR;
+	return tcp_same_host(&a, &b) ? TCP_PEER_LOCAL : TCP_PEER_FAR;
 }
 
 bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)
@@ -53,9 +53,9 @@ bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)
 	if (fd < 0)
 		return false;
 	memcpy(&to, peer, len);
-	/* nothing is sent: this chooses the address that it would be sent from */
+	/* nothing is sent: connect selects the source address */
 	same = connect(fd, peer, len) == 0 && getsockname(fd, (struct sockaddr *)&from, &from_len) == 0 &&
-	       same_host(&from, &to);
+	       tcp_same_host(&from, &to);
 	close(fd);
 	return same;
 }

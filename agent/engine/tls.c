@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void look_at_files(const struct rs_config *cfg, struct engine_tls_file ret[ENGINE_TLS_FILES])
+static void engine_tls_stat_files(const struct rs_config *cfg, struct engine_tls_file ret[ENGINE_TLS_FILES])
 {
 	const char *const names[ENGINE_TLS_FILES] = {cfg->security.certificate, cfg->security.key,
 						     cfg->security.authority};
@@ -22,7 +22,7 @@ static void look_at_files(const struct rs_config *cfg, struct engine_tls_file re
 	}
 }
 
-static int load(SSL_CTX **ret, const struct rs_config *cfg, struct rs_err *e)
+static int engine_tls_load(SSL_CTX **ret, const struct rs_config *cfg, struct rs_err *e)
 {
 	struct tls_files files = {
 	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
@@ -37,14 +37,14 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 		return RS_OK;
 	t->peers = calloc(cfg->reducers_n, sizeof *t->peers);
 	if (!t->peers)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
+		return rs_fail(e, RS_ENOMEM, "out of memory for TLS");
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
-	look_at_files(cfg, t->files);
-	return load(&t->ctx, cfg, e);
+	engine_tls_stat_files(cfg, t->files);
+	return engine_tls_load(&t->ctx, cfg, e);
 }
 
-static void forget_sessions(struct engine_tls *t)
+static void engine_tls_forget_sessions(struct engine_tls *t)
 {
 	for (unsigned i = 0; t->peers && i < t->cfg->reducers_n; i++) {
 		SSL_SESSION_free(t->peers[i].session);
@@ -54,7 +54,7 @@ static void forget_sessions(struct engine_tls *t)
 
 void engine_tls_close(struct engine_tls *t)
 {
-	forget_sessions(t);
+	engine_tls_forget_sessions(t);
 	free(t->peers);
 	SSL_CTX_free(t->ctx);
 }
@@ -86,18 +86,18 @@ void engine_tls_refresh(struct engine_tls *t)
 
 	if (!t->ctx)
 		return;
-	look_at_files(t->cfg, found); /* before they are read: what changes meanwhile is seen the next time */
+	engine_tls_stat_files(t->cfg, found); /* before they are read: a later change is seen the next time */
 	if (memcmp(found, t->files, sizeof found) == 0)
 		return;
 	memcpy(t->files, found, sizeof found);
-	if (load(&fresh, t->cfg, &e)) {
-		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept what was read before"),
+	if (engine_tls_load(&fresh, t->cfg, &e)) {
+		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept the previous files"),
 		       rs_kv_s("reason", e.msg));
 		return;
 	}
 	SSL_CTX_free(t->ctx);
 	t->ctx = fresh;
-	forget_sessions(t); /* an authority that is gone must not live on in them */
+	engine_tls_forget_sessions(t); /* a removed authority must not live on in sessions */
 }
 
 void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reason, uint64_t now_ms)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce with libreduction's C API: every rank contributes a vector, every rank gets the sum of all.
+/* All-reduce with libreduction's C API: every rank contributes a vector and gets the sum of all vectors.
  *
  *     cc all_reduce.c $(pkg-config --cflags --libs reduction) -o all_reduce
  *     reduction-server --listen 127.0.0.1:7600 &
@@ -19,7 +19,7 @@ static void die(const reduction_error *err)
 	exit(1);
 }
 
-/* The sum over ranks of (rank + 1) * (i % 100) is known without any communication. */
+/* Checks the sum over ranks of (rank + 1) * (i % 100), which is known without communication. */
 static int check(const float *sum, int world_size)
 {
 	float ranks = (float)world_size * (float)(world_size + 1) / 2;
@@ -43,7 +43,7 @@ int main(void)
 
 	if (reduction_open(&comm, &opt, &err))
 		die(&err);
-	/* memory that the node's agent shares, where there is one; any other memory works too */
+	/* memory that is shared with the node's agent, if there is one; all other memory works too */
 	if (reduction_buffer_alloc(comm, COUNT * sizeof(*x), &memory, &err))
 		die(&err);
 	x = memory;
@@ -52,7 +52,7 @@ int main(void)
 
 	if (reduction_all_reduce_async(comm, x, x, COUNT, REDUCTION_FLOAT32, REDUCTION_SUM, "example", &req, &err))
 		die(&err);
-	/* ... other work here, while the reducers add up ... */
+	/* ... other work here, while the reducers sum ... */
 	if (reduction_wait(req, -1, &err) || reduction_get_stats(comm, &stats, &err))
 		die(&err);
 

@@ -8,13 +8,13 @@
  *     reduction_all_reduce(comm, x, x, n, REDUCTION_FLOAT32, REDUCTION_SUM, &err);
  *     reduction_close(comm, &err);
  *
- * Threads: a communicator may be used from any thread. The order in which operations are started is the order in which
- * ranks are matched, so threads that start operations on one communicator must agree on an order among themselves, and
- * all ranks must start the same operations in the same order. A request is waited for by one thread.
- * Fork: a communicator does not survive fork() into the child.
- * Errors: every call returns 0 or a negative reduction_status and, where `err` is not NULL, a sentence in err->message.
- * After an error other than REDUCTION_EINVAL or REDUCTION_ETIMEOUT of wait the communicator is broken: every further
- * operation returns the same error until it is closed. */
+ * Threads: any thread may use a communicator. Ranks are matched by the order in which operations are started, so all
+ * ranks must start the same operations in the same order; otherwise every rank gets an error that names the rank that
+ * differs. Threads that start operations on one communicator must therefore agree on an order. One thread waits for a
+ * request. Fork: a communicator cannot be used in the child after fork(). Errors: every call returns 0 or a negative
+ * reduction_status and, if `err` is not NULL, stores a sentence in err->message. After an error other than
+ * REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every further operation returns the same
+ * error until it is closed. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 
@@ -37,17 +37,17 @@ extern "C" {
 
 typedef enum reduction_status {
 	REDUCTION_OK = 0,
-	REDUCTION_EINVAL = -1, /* an argument is wrong; nothing was started */
+	REDUCTION_EINVAL = -1, /* an argument is invalid; nothing was started */
 	REDUCTION_ENOMEM = -2,
 	REDUCTION_EIO = -3,
 	REDUCTION_EPROTO = -4,    /* the peer does not speak this protocol or this version of it */
 	REDUCTION_EMISMATCH = -5, /* ranks disagree about an operation or a setting */
-	REDUCTION_EPEER = -6,     /* a rank, an agent or a reducer was lost, or did not do its part of an operation
-				     within timeouts.op; the message names it */
-	REDUCTION_ETIMEOUT = -7,  /* open: not all ranks have met; wait: not done yet */
-	REDUCTION_EREFUSED = -8,  /* a reducer or an agent refused this process; the message says why */
-	REDUCTION_ECLOSED = -9,   /* the communicator is closed, or another rank closed it */
-	REDUCTION_ECONFIG = -10,  /* the configuration file or the environment is wrong */
+	REDUCTION_EPEER = -6, /* a rank, an agent or a reducer was lost, or did not do its part of an operation within
+				 timeouts.op; the message names it */
+	REDUCTION_ETIMEOUT = -7, /* open: not all ranks have met in time; wait: not done yet */
+	REDUCTION_EREFUSED = -8, /* a reducer or an agent refused this process; the message says why */
+	REDUCTION_ECLOSED = -9,  /* the communicator is closed, or another rank closed it */
+	REDUCTION_ECONFIG = -10, /* the configuration file or the environment is wrong */
 	REDUCTION_EUNSUPPORTED = -11,
 	REDUCTION_EINTERNAL = -12,
 	REDUCTION_ENONFINITE = -14 /* a rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message names
@@ -84,25 +84,25 @@ typedef struct reduction_error {
 typedef struct reduction_comm reduction_comm;
 typedef struct reduction_request reduction_request;
 
-/* How to open a communicator. Initialize with REDUCTION_OPTIONS_INIT; what stays -1 or NULL is taken from the
- * environment (first the REDUCTION_ variable named, then the launcher's), then from the configuration, then the
- * default. */
+/* How to open a communicator. Initialize it with REDUCTION_OPTIONS_INIT. A member that stays -1 or NULL is taken from
+ * the environment (first from the REDUCTION_ variable named below, then from the launcher's), then from the
+ * configuration file, then it is the default. */
 typedef struct reduction_options {
-	size_t struct_size;   /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
-	const char *config;   /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
-	const char *job;      /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
-	const char *agent;    /* path of the agent's socket; REDUCTION_AGENT; the word "direct": no agent; "node": local
-				 rank 0's process serves its node. Default: the file's agent.socket if something
-				 listens there, else "node" if some node has several processes and the launcher says
-				 which node this is, or all are on one; else "direct" */
-	int rank;             /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0
-				 when the world size is 1 */
-	int world_size;       /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
-	int local_rank;       /* on this node (not with "direct"); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
-	int local_world_size; /* processes of the job on this node (not with "direct"); REDUCTION_LOCAL_WORLD_SIZE;
-				 LOCAL_WORLD_SIZE, ... */
-	int64_t generation; /* one more at each restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
-	int connect_timeout_ms; /* until all ranks have met; then the file's timeouts.connect */
+	size_t struct_size; /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
+	const char *config; /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
+	const char *job;    /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
+	const char *agent;  /* path of the agent's socket; REDUCTION_AGENT. "direct": no agent. "node": local rank 0's
+			       process serves its node. Default: agent.socket of the file if an agent listens there; else
+			       "node" if some node has several processes and the launcher says which node this is, or all
+			       processes are on one node; else "direct" */
+	int rank; /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0 if the world
+		     size is 1 */
+	int world_size;         /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
+	int local_rank;         /* on this node (not with "direct"); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
+	int local_world_size;   /* processes of the job on this node (not with "direct"); REDUCTION_LOCAL_WORLD_SIZE;
+				   LOCAL_WORLD_SIZE, ... */
+	int64_t generation;     /* number of the restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
+	int connect_timeout_ms; /* time until all ranks must have met; then timeouts.connect of the file */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
@@ -110,58 +110,60 @@ typedef struct reduction_options {
 		sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1                                    \
 	}
 
-/* "0.1.0": of the library that is running, not of the header. */
+/* Returns the version of the running library, for example "0.1.0", which may differ from the header's. */
 REDUCTION_API const char *reduction_version(void);
 
-/* Text for a reduction_status. Static storage. */
+/* Returns the text for a reduction_status, in static storage. */
 REDUCTION_API const char *reduction_status_text(int status);
 
-/* Opens a communicator; returns when all ranks of the job have met on all reducers, or with an error that names who is
- * missing once the connect timeout is over. *ret is owned by the caller: reduction_close(). */
+/* Opens a communicator. Returns when all ranks of the job have met on all reducers, or after the connect timeout with
+ * an error that names the missing ranks. The caller owns *ret: reduction_close(). */
 REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
 
-/* Leaves in good order and frees the communicator, also a broken one. Operations still pending fail with
- * REDUCTION_ECLOSED (their requests must still be waited for, before or after). NULL is allowed. Where this process
- * serves its node it waits for the node's other ranks to close, for timeouts.drain at the most. */
+/* Leaves the job in good order and frees the communicator, also a broken one. Pending operations fail with
+ * REDUCTION_ECLOSED; their requests must still be waited for, before or after this call. NULL is allowed. If this
+ * process serves its node, the call waits until the node's other ranks have closed, for at most timeouts.drain. */
 REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
 REDUCTION_API int reduction_rank(const reduction_comm *comm);
 REDUCTION_API int reduction_world_size(const reduction_comm *comm);
-/* How many priorities operations have, at least 1: sharding.priorities of the file, of the agent's where there is one.
- */
+/* Returns the number of priorities, at least 1: sharding.priorities of the file, or of the agent's file if there is an
+ * agent. */
 REDUCTION_API int reduction_priorities(const reduction_comm *comm);
 
-/* Starts recv[i] = op over ranks of send[i], i < count. send == recv is allowed, other overlap is not. Both buffers
- * must stay valid, and send unchanged, until the request is done. `name` (may be NULL) is checked to be equal on all
- * ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to reduction_wait().
- * Operations may be done in another order than they were started: a more urgent one overtakes others, see priority of
- * reduction_tensor; here it is REDUCTION_PRIORITY_AUTO. */
+/* Starts an all-reduce: recv[i] = op over all ranks of send[i], for i < count. send may equal recv; any other overlap
+ * is invalid. Both buffers must stay valid, and send unchanged, until the request is done. `name` (may be NULL) must be
+ * equal on all ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to
+ * reduction_wait().
+ * Operations may complete in another order than they were started: an operation with a higher priority overtakes
+ * others, see reduction_tensor.priority. Here the priority is REDUCTION_PRIORITY_AUTO. */
 REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count,
 					     reduction_dtype dtype, reduction_op op, const char *name,
 					     reduction_request **ret, reduction_error *err);
 
-/* Starts a copy of rank root's buf into every rank's buf. */
+/* Starts a broadcast: copies buf of rank `root` to buf of every rank. */
 REDUCTION_API int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype,
 					    int root, const char *name, reduction_request **ret, reduction_error *err);
 
-/* Waits at most timeout_ms (-1: without limit). REDUCTION_ETIMEOUT: not done, the request is still valid. Any other
- * return: done, the request is freed. */
+/* Waits for at most timeout_ms milliseconds (-1: no limit). REDUCTION_ETIMEOUT: not done, the request stays valid. Any
+ * other return value: done, the request is freed. */
 REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err);
 
-/* Without waiting: *done = 1 and the request's result, request freed; or *done = 0 and 0. */
+/* Tests a request without waiting. Done: sets *done = 1, returns the request's result and frees the request. Otherwise
+ * sets *done = 0 and returns 0. */
 REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
 
-/* The same, waiting until done. */
+/* The same operations; each call waits until its operation is done. */
 REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count,
 				       reduction_dtype dtype, reduction_op op, reduction_error *err);
 REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 				      reduction_error *err);
 REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
-/* The priority that follows from the size: highest for an operation of at most 64 KiB, else 0. */
+/* The priority follows from the size: highest for an operation of at most 64 KiB, else 0. */
 #define REDUCTION_PRIORITY_AUTO (-1)
 
-/* An all-reduce of one tensor, and how it is to be done. */
+/* One tensor of an all-reduce. Initialize it with REDUCTION_TENSOR_INIT. */
 typedef struct reduction_tensor {
 	size_t struct_size; /* set by REDUCTION_TENSOR_INIT; lets later versions add fields */
 	const void *send;
@@ -170,9 +172,9 @@ typedef struct reduction_tensor {
 	reduction_dtype dtype;
 	reduction_op op;
 	const char *name; /* may be NULL */
-	/* 0: least urgent; reduction_priorities() - 1, and whatever is above it: most urgent; or
-	 * REDUCTION_PRIORITY_AUTO. Chunks of a more urgent operation overtake those of others, so that it is done
-	 * earlier and the others later. All ranks must give the same. */
+	/* 0: least urgent. reduction_priorities() - 1, or any higher value: most urgent. Or REDUCTION_PRIORITY_AUTO.
+	 * Chunks of an operation with a higher priority are sent before those of others, so it completes earlier and
+	 * the others later. Must be equal on all ranks. */
 	int priority;
 } reduction_tensor;
 
@@ -182,37 +184,37 @@ typedef struct reduction_tensor {
 		    REDUCTION_PRIORITY_AUTO                                                                            \
 	}
 
-/* As reduction_all_reduce_async(), with all that can be said of a tensor. */
+/* As reduction_all_reduce_async(), with all settings of a tensor. */
 REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
 						    reduction_request **ret, reduction_error *err);
 
-/* Starts the all-reduces of n tensors as a group: small ones (at most 32 KiB) of the same dtype and op share operations
- * and chunks, so that 200 tensors of 1 KiB cost about what one of 200 KiB costs. They are copied together and back;
- * larger ones are operations of their own and are not. All ranks must pass the same dtypes, ops, counts, names and
- * priorities in the same order; tensors that share an operation have the highest priority that one of them was given;
- * the results are those of separate operations, up to the order of additions where that is not fixed by
- * job.deterministic. The group takes one place in the order of operations, and nothing of it waits for a later call.
+/* Starts the all-reduces of n tensors as a group. Small tensors (at most 32 KiB) of the same dtype and op share
+ * operations and chunks: 200 tensors of 1 KiB cost about as much as one of 200 KiB. They are copied in and out; larger
+ * tensors are separate operations without a copy. All ranks must pass the same dtypes, ops, counts, names and
+ * priorities in the same order. Tensors that share an operation have the highest priority that was given to one of
+ * them. The results are those of separate operations, except for the order of additions unless job.deterministic fixes
+ * it. The group has one place in the order of operations, and no part of it waits for a later call.
  *
  * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an
- * operation are done together. `tensors` is not used after the call, the buffers are as in
- * reduction_all_reduce_async(); those of two tensors must not overlap. Like that call it may wait while limits.ops or,
- * for small tensors, 4 MiB of operations are in flight. An error means that nothing was started; what the
- * communicator finds later comes out of the requests. */
+ * operation are done together. `tensors` is not used after the call. The buffers are as in
+ * reduction_all_reduce_async(), and those of two tensors must not overlap. The call may wait while limits.ops
+ * operations, or 4 MiB of operations of small tensors, are in flight. An error means that nothing was started; later
+ * errors are returned for the requests. */
 REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
 						   reduction_request **ret, reduction_error *err);
 
-/* The same, waiting until all are done. */
+/* The same; waits until all are done. */
 REDUCTION_API int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
 					     reduction_error *err);
 
-/* Memory for buffers, at least 64-byte aligned and zeroed. Through an agent it is shared with it, so operations on it
- * are not copied between the processes; any other memory works too. Freed with reduction_buffer_free() before the
- * communicator is closed, not while an operation on it is pending; what is not freed by then stays readable and
- * writable until the process ends. */
+/* Allocates zeroed memory for buffers, at least 64-byte aligned. With an agent it is shared memory, so operations on it
+ * are not copied between the processes; all other memory works too. Free it with reduction_buffer_free() before the
+ * communicator is closed, and not while an operation on it is pending. Memory that is not freed by then stays readable
+ * and writable until the process ends. */
 REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
 REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
 
-/* Bytes on the wire of this process (direct) or of its node's agent for this job, headers included, since open. */
+/* Bytes on the network since open, including headers: of this process (direct), or of its node's agent for this job. */
 typedef struct reduction_stats {
 	uint64_t tx_bytes, rx_bytes;
 	uint64_t ops_done; /* operations; tensors of a group that share one count once */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory of clients. The happy path is: ALLOC -> the driver makes it -> ALLOCED -> operations refer to it ->
- * FREE. Failure modes: over the limit or out of memory (ALLOCED says so), the client goes while its memory is being
- * made or is in use (it stays until the driver or the last operation has let go of it). */
-#include "agent/local/priv.h"
+/* Shared memory of clients. The happy path: ALLOC -> the driver makes it -> ALLOCED -> operations refer to it -> FREE.
+ * Failure modes: over the limit or out of memory (ALLOCED says so); the client leaves while its memory is being made or
+ * is in use (it stays until the driver or the last operation releases it). */
+#include "agent/local/buffer.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 enum { PAGE = 4096 };
 
-static void release_if_unused(struct local_buffer *b)
+static void local_buffer_release_if_unused(struct local_buffer *b)
 {
 	struct local_hub *h = b->hub;
 
@@ -23,14 +23,14 @@ static void release_if_unused(struct local_buffer *b)
 }
 
 /* Takes the buffer away from its client. */
-static void disown(struct local_buffer *b)
+static void local_buffer_disown(struct local_buffer *b)
 {
 	b->owner->buffers[b->id] = NULL;
 	b->owner = NULL;
-	release_if_unused(b);
+	local_buffer_release_if_unused(b);
 }
 
-static int free_id(struct local_client *c, uint32_t *ret, struct rs_err *e)
+static int local_buffer_free_id(struct local_client *c, uint32_t *ret, struct rs_err *e)
 {
 	struct local_buffer **bigger;
 	uint32_t id = 0, n;
@@ -38,7 +38,7 @@ static int free_id(struct local_client *c, uint32_t *ret, struct rs_err *e)
 	while (id < c->buffers_n && c->buffers[id])
 		id++;
 	if (id == LOCAL_BUFFERS_MAX)
-		return rs_fail(e, RS_EREFUSED, "this process already has %d shared buffers, which is the most",
+		return rs_fail(e, RS_EREFUSED, "this process already has %d shared buffers, the limit",
 			       LOCAL_BUFFERS_MAX);
 	if (id == c->buffers_n) {
 		n = c->buffers_n ? 2 * c->buffers_n : 16;
@@ -54,7 +54,7 @@ static int free_id(struct local_client *c, uint32_t *ret, struct rs_err *e)
 	return RS_OK;
 }
 
-static int start_making(struct local_client *c, uint64_t bytes, struct rs_err *e)
+static int local_buffer_start(struct local_client *c, uint64_t bytes, struct rs_err *e)
 {
 	struct local_hub *h = c->hub;
 	uint64_t limit = h->cfg->agent.shm_bytes, rounded;
@@ -68,7 +68,7 @@ static int start_making(struct local_client *c, uint64_t bytes, struct rs_err *e
 			       "the agent on %s cannot share %" PRIu64 " more bytes: %" PRIu64
 			       " of agent.shm_bytes %" PRIu64 " are in use",
 			       h->host, bytes, h->shm_used, limit);
-	rc = free_id(c, &id, e);
+	rc = local_buffer_free_id(c, &id, e);
 	if (rc)
 		return rc;
 	b = calloc(1, sizeof *b);
@@ -86,7 +86,7 @@ static int start_making(struct local_client *c, uint64_t bytes, struct rs_err *e
 	return RS_OK;
 }
 
-static void answer_failure(struct local_client *c, const struct rs_err *err)
+static void local_buffer_send_failure(struct local_client *c, const struct rs_err *err)
 {
 	union local_message m;
 
@@ -100,8 +100,8 @@ void local_buffer_alloc(struct local_client *c, uint64_t bytes)
 {
 	struct rs_err err;
 
-	if (start_making(c, bytes, &err))
-		answer_failure(c, &err);
+	if (local_buffer_start(c, bytes, &err))
+		local_buffer_send_failure(c, &err);
 }
 
 bool local_buffer_made(struct local_buffer *b, void *map, int fd, const struct rs_err *err)
@@ -114,13 +114,13 @@ bool local_buffer_made(struct local_buffer *b, void *map, int fd, const struct r
 	b->making = false;
 	b->map = map;
 	if (!c) {
-		release_if_unused(b);
+		local_buffer_release_if_unused(b);
 		return false;
 	}
 	c->allocating = false;
 	if (err) {
-		answer_failure(c, err);
-		disown(b);
+		local_buffer_send_failure(c, err);
+		local_buffer_disown(b);
 		return false;
 	}
 	local_init(&m, LOCAL_ALLOCED);
@@ -130,7 +130,7 @@ bool local_buffer_made(struct local_buffer *b, void *map, int fd, const struct r
 	return true;
 }
 
-static struct local_buffer *find(struct local_client *c, uint32_t id)
+static struct local_buffer *local_buffer_find(struct local_client *c, uint32_t id)
 {
 	struct local_buffer *b = id < c->buffers_n ? c->buffers[id] : NULL;
 
@@ -139,11 +139,11 @@ static struct local_buffer *find(struct local_client *c, uint32_t id)
 
 int local_buffer_drop(struct local_client *c, uint32_t id, struct rs_err *e)
 {
-	struct local_buffer *b = find(c, id);
+	struct local_buffer *b = local_buffer_find(c, id);
 
 	if (!b)
 		return rs_fail(e, RS_EPROTO, "FREE of shared buffer %u, which does not exist", id);
-	disown(b);
+	local_buffer_disown(b);
 	return RS_OK;
 }
 
@@ -151,7 +151,7 @@ void local_buffers_orphan(struct local_client *c)
 {
 	for (uint32_t i = 0; i < c->buffers_n; i++)
 		if (c->buffers[i])
-			disown(c->buffers[i]);
+			local_buffer_disown(c->buffers[i]);
 	free(c->buffers);
 	c->buffers = NULL;
 	c->buffers_n = 0;
@@ -160,7 +160,7 @@ void local_buffers_orphan(struct local_client *c)
 int local_buffer_get(struct local_client *c, uint32_t id, uint64_t offset, uint64_t bytes, struct local_buffer **ret,
 		     struct rs_err *e)
 {
-	struct local_buffer *b = find(c, id);
+	struct local_buffer *b = local_buffer_find(c, id);
 
 	if (!b)
 		return rs_fail(e, RS_EPROTO, "SUBMIT names shared buffer %u, which does not exist", id);
@@ -180,5 +180,5 @@ void local_buffer_put(struct local_buffer *b)
 		return;
 	assert(b->refs > 0);
 	b->refs--;
-	release_if_unused(b);
+	local_buffer_release_if_unused(b);
 }

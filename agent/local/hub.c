@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients and time. */
-#include "agent/local/priv.h"
+/* The hub: messages of clients, timeouts, and its end. */
+#include "agent/local/buffer.h"
+#include "agent/local/job.h"
+#include "agent/local/progress.h"
+#include "agent/local/submit.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	LINES_PER_S = 5,      /* of the log, for each event that any client can cause */
-	JOB_LINES_PER_S = 50, /* and for jobs, of which there can be some in good order */
+	LINES_PER_S = 5,      /* log lines for each event that a client can cause */
+	JOB_LINES_PER_S = 50, /* log lines for jobs; many of them may be normal */
 };
 
 int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, struct rs_err *e)
@@ -23,7 +26,7 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 	h->ports = *opt->ports;
 	h->ctx = opt->ctx;
 	h->ops = opt->cfg->limits.ops;
-	h->fresh_end = &h->fresh;
+	h->unjoined_end = &h->unjoined;
 	h->limits[LOCAL_LIMITED_REFUSED] = (struct rs_log_limit){.event = "client-refused", .per_s = LINES_PER_S};
 	h->limits[LOCAL_LIMITED_DROPPED] = (struct rs_log_limit){.event = "client-dropped", .per_s = LINES_PER_S};
 	h->limits[LOCAL_LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
@@ -36,7 +39,7 @@ void local_hub_free(struct local_hub *h)
 {
 	if (!h)
 		return;
-	assert(!h->clients && !h->fresh && !h->jobs && h->shm_used == 0);
+	assert(!h->clients && !h->unjoined && !h->jobs && h->shm_used == 0);
 	free(h);
 }
 
@@ -48,8 +51,9 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 	if (h->draining)
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
 	h->now_ms = now_ms;
-	if (h->clients_n >= LOCAL_CLIENTS_MAX && !local_hub_make_room(h, "the agent serves no more clients"))
-		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, which is the most", h->host,
+	if (h->clients_n >= LOCAL_CLIENTS_MAX &&
+	    !local_hub_make_room(h, "the agent serves its maximum number of clients"))
+		return rs_fail(e, RS_EREFUSED, "the agent on %s already has %u clients, the limit", h->host,
 			       h->clients_n);
 	c = calloc(1, sizeof *c);
 	if (!c)
@@ -58,45 +62,16 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 	c->user = user;
 	c->pid = pid;
 	c->deadline_ms = now_ms + h->cfg->timeouts.handshake_ms;
-	c->at = h->fresh_end;
+	c->at = h->unjoined_end;
 	*c->at = c;
-	h->fresh_end = &c->next;
+	h->unjoined_end = &c->next;
 	h->clients_n++;
 	*ret = c;
 	return RS_OK;
 }
 
-static void unlink_client(struct local_client *c)
-{
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
-	else if (c->state == CLIENT_NEW)
-		c->hub->fresh_end = c->at;
-}
-
-void local_client_settle(struct local_client *c, int state)
-{
-	struct local_hub *h = c->hub;
-
-	if (c->state == CLIENT_NEW) {
-		unlink_client(c);
-		c->next = h->clients;
-		c->at = &h->clients;
-		if (c->next)
-			c->next->at = &c->next;
-		h->clients = c;
-	}
-	c->state = state;
-}
-
-bool local_may_log(struct local_hub *h, enum local_limited which)
-{
-	return rs_log_limit_pass(&h->limits[which], h->now_ms);
-}
-
-/* Sends it away for what it has not done, or done. */
-static void dismiss(struct local_client *c, const struct rs_err *why, bool retry)
+/* Dismisses a client: tells it why, ends its job, closes. */
+static void local_client_dismiss(struct local_client *c, const struct rs_err *why, bool retry)
 {
 	struct local_hub *h = c->hub;
 	struct rs_err how;
@@ -104,12 +79,12 @@ static void dismiss(struct local_client *c, const struct rs_err *why, bool retry
 	if (local_may_log(h, LOCAL_LIMITED_DROPPED))
 		rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
 	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
-	local_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
+	local_client_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
 	if (c->state == CLIENT_JOINED) {
 		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
 		local_job_lost(c, how.msg);
 	}
-	local_client_settle(c, CLIENT_LEAVING);
+	local_client_set_state(c, CLIENT_LEAVING);
 	h->ports.drop(h->ctx, c);
 }
 
@@ -117,10 +92,10 @@ bool local_hub_make_room(struct local_hub *h, const char *why)
 {
 	struct rs_err e;
 
-	if (!h->fresh)
+	if (!h->unjoined)
 		return false;
-	rs_fail(&e, RS_EREFUSED, "no HELLO has come yet and %s: the place goes to a newer one", why);
-	dismiss(h->fresh, &e, true);
+	rs_fail(&e, RS_EREFUSED, "it has not sent HELLO and %s: a newer connection takes its place", why);
+	local_client_dismiss(h->unjoined, &e, true);
 	return true;
 }
 
@@ -129,23 +104,12 @@ void *local_client_user(const struct local_client *c)
 	return c->user;
 }
 
-void local_send_failure(struct local_client *c, enum local_type type, const struct rs_err *err, bool retry)
+static void local_client_violation(struct local_client *c, const struct rs_err *why)
 {
-	union local_message m;
-
-	local_init(&m, type);
-	m.failure.code = err->code;
-	m.failure.retry = retry;
-	local_put_text(m.failure.message, err->msg);
-	c->hub->ports.send(c->hub->ctx, c, &m, -1);
+	local_client_dismiss(c, why, false);
 }
 
-void local_client_violation(struct local_client *c, const struct rs_err *why)
-{
-	dismiss(c, why, false);
-}
-
-static void send_counters(struct local_client *c)
+static void local_client_send_counters(struct local_client *c)
 {
 	struct local_hub *h = c->hub;
 	union local_message m;
@@ -156,7 +120,7 @@ static void send_counters(struct local_client *c)
 	h->ports.send(h->ctx, c, &m, -1);
 }
 
-static int take_message(struct local_client *c, union local_message *m, uint64_t now_ms, struct rs_err *e)
+static int local_client_on_message(struct local_client *c, union local_message *m, uint64_t now_ms, struct rs_err *e)
 {
 	if (c->state == CLIENT_NEW && m->head.type != LOCAL_HELLO)
 		return rs_fail(e, RS_EPROTO, "%s before HELLO", local_type_name(m->head.type));
@@ -180,13 +144,13 @@ static int take_message(struct local_client *c, union local_message *m, uint64_t
 	case LOCAL_FILLED:
 		return local_job_filled(c, &m->filled, e);
 	case LOCAL_STATS:
-		send_counters(c);
+		local_client_send_counters(c);
 		return RS_OK;
-	case LOCAL_PONG: /* that it came is all it says */
+	case LOCAL_PONG: /* its arrival is all that it says */
 		return RS_OK;
-	default: /* GOODBYE: local_check lets nothing else pass */
+	default: /* GOODBYE: local_check passes no other type */
 		local_job_goodbye(c);
-		local_client_settle(c, CLIENT_LEAVING);
+		local_client_set_state(c, CLIENT_LEAVING);
 		c->hub->ports.drop(c->hub->ctx, c);
 		return RS_OK;
 	}
@@ -199,8 +163,8 @@ void local_client_message(struct local_client *c, union local_message *m, size_t
 	if (c->state == CLIENT_LEAVING)
 		return;
 	c->hub->now_ms = now_ms;
-	c->unheard = 0;
-	if (local_check(m, n, true, &e) || take_message(c, m, now_ms, &e))
+	c->unanswered = 0;
+	if (local_check(m, n, true, &e) || local_client_on_message(c, m, now_ms, &e))
 		local_client_violation(c, &e);
 }
 
@@ -211,13 +175,13 @@ void local_client_lost(struct local_client *c, const char *how)
 	if (c->state == CLIENT_JOINED)
 		local_job_lost(c, how);
 	local_buffers_orphan(c);
-	unlink_client(c);
+	local_client_unlink(c);
 	h->clients_n--;
 	free(c);
 }
 
-/* The gathering took too long: says who is missing. */
-static void gathering_late(struct local_job *j)
+/* Not all local ranks have joined in time: ends the job and names those that are missing. */
+static void local_hub_gathering_late(struct local_job *j)
 {
 	char missing[256] = "";
 	size_t at = 0;
@@ -234,12 +198,12 @@ static void gathering_late(struct local_job *j)
 		n++;
 	}
 	rs_fail(&e, RS_ETIMEOUT,
-		"%u of %u local ranks of job %s did not come to the agent on %s in time: local rank%s %s", n,
+		"%u of %u local ranks of job %s did not connect to the agent on %s in time: local rank%s %s", n,
 		j->members_n, j->name, j->hub->host, n == 1 ? "" : "s", missing);
 	local_job_fail(j, &e);
 }
 
-static void stopped(struct local_job *j)
+static void local_hub_stop_job(struct local_job *j)
 {
 	struct rs_err e;
 
@@ -247,51 +211,39 @@ static void stopped(struct local_job *j)
 	local_job_fail(j, &e);
 }
 
-void local_client_beat(struct local_client *c, uint32_t detect_ms, uint64_t now_ms)
-{
-	uint32_t own_ms = c->hub->cfg->timeouts.detect_ms;
-
-	if (!detect_ms || detect_ms > own_ms)
-		detect_ms = own_ms;
-	if (detect_ms < LOCAL_DETECT_MIN_MS)
-		detect_ms = LOCAL_DETECT_MIN_MS;
-	c->every_ms = detect_ms / LOCAL_BEATS;
-	c->beat_ms = now_ms + c->every_ms;
-	c->unheard = 0;
-}
-
-/* Its process stands still: not even the library's own thread answers. */
-static void silent(struct local_client *c)
+/* The process is stopped: not even the library's own thread answers. */
+static void local_client_silent(struct local_client *c)
 {
 	struct local_hub *h = c->hub;
 	struct rs_err e;
 	char how[80];
 
 	snprintf(how, sizeof how, "was lost: nothing was heard from it for %.1f s",
-		 (double)c->every_ms * LOCAL_BEATS / 1000);
+		 (double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
 	rs_fail(&e, RS_EPEER, "the agent on %s dropped this process, which %s", h->host, how);
 	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
-	local_send_failure(c, LOCAL_ABORT, &e, false); /* should it go on some day */
+	local_client_send_failure(c, LOCAL_ABORT, &e, false); /* read if the process ever continues */
 	local_job_lost(c, how);
-	local_client_settle(c, CLIENT_LEAVING);
+	local_client_set_state(c, CLIENT_LEAVING);
 	h->ports.drop(h->ctx, c);
 }
 
-/* Counts in its own PINGs rather than in time, so that an agent which stood still itself does not blame others. */
-static void beat(struct local_client *c, uint64_t now_ms)
+/* Sends the next PING, or finds the client silent. Counts PINGs and not time, so that an agent that was stopped itself
+ * does not blame others. */
+static void local_client_ping(struct local_client *c, uint64_t now_ms)
 {
 	union local_message m;
 
-	if (c->job->state == JOB_FAILED) { /* it was told, and does not listen any more */
-		c->beat_ms = UINT64_MAX;
+	if (c->job->state == JOB_FAILED) { /* it has got ABORT and does not read any more */
+		c->next_ping_ms = UINT64_MAX;
 		return;
 	}
-	if (c->unheard >= LOCAL_BEATS - 1) {
-		silent(c);
+	if (c->unanswered >= LOCAL_PINGS_PER_DETECT - 1) {
+		local_client_silent(c);
 		return;
 	}
-	c->unheard++;
-	c->beat_ms = now_ms + c->every_ms;
+	c->unanswered++;
+	c->next_ping_ms = now_ms + c->ping_interval_ms;
 	local_init(&m, LOCAL_PING);
 	c->hub->ports.send(c->hub->ctx, c, &m, -1);
 }
@@ -302,35 +254,35 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 
 	h->now_ms = now_ms;
 	for (struct local_client *c = h->clients; c; c = c->next)
-		if (c->state == CLIENT_JOINED && c->beat_ms <= now_ms)
-			beat(c, now_ms);
-	while (h->fresh && h->fresh->deadline_ms <= now_ms) {
+		if (c->state == CLIENT_JOINED && c->next_ping_ms <= now_ms)
+			local_client_ping(c, now_ms);
+	while (h->unjoined && h->unjoined->deadline_ms <= now_ms) {
 		rs_fail(&e, RS_ETIMEOUT, "no HELLO within %u ms", h->cfg->timeouts.handshake_ms);
-		local_client_violation(h->fresh, &e);
+		local_client_violation(h->unjoined, &e);
 	}
 	for (struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
-			gathering_late(j);
+			local_hub_gathering_late(j);
 		if (local_job_op_deadline(j) <= now_ms)
 			local_job_op_late(j);
 	}
 	if (h->draining && h->drain_ms <= now_ms)
 		for (struct local_job *j = h->jobs; j; j = j->next)
-			stopped(j);
+			local_hub_stop_job(j);
 	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
 		rs_log_limit_report(&h->limits[i], h->log, RS_LOG_WARN, now_ms);
 }
 
 uint64_t local_hub_next(const struct local_hub *h)
 {
-	uint64_t next = h->fresh ? h->fresh->deadline_ms : UINT64_MAX;
+	uint64_t next = h->unjoined ? h->unjoined->deadline_ms : UINT64_MAX;
 
 	for (unsigned i = 0; i < LOCAL_LIMITED_NR; i++)
 		if (rs_log_limit_next(&h->limits[i]) < next)
 			next = rs_log_limit_next(&h->limits[i]);
 	for (const struct local_client *c = h->clients; c; c = c->next)
-		if (c->state == CLIENT_JOINED && c->beat_ms < next)
-			next = c->beat_ms;
+		if (c->state == CLIENT_JOINED && c->next_ping_ms < next)
+			next = c->next_ping_ms;
 	for (const struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms < next)
 			next = j->deadline_ms;
@@ -348,7 +300,7 @@ void local_hub_drain(struct local_hub *h, uint64_t now_ms, uint64_t deadline_ms)
 	h->drain_ms = deadline_ms;
 	for (struct local_job *j = h->jobs; j; j = j->next)
 		if (j->state < JOB_RUNNING)
-			stopped(j);
+			local_hub_stop_job(j);
 	local_hub_tick(h, now_ms);
 }
 

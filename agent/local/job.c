@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs: who has come, and what becomes of the job. hub.h tells the states' story. */
-#include "agent/local/priv.h"
+/* Jobs: which clients belong to them, and their life. hub.h describes the states. */
+#include "agent/local/job.h"
+#include "agent/local/op_state.h"
+#include "agent/local/progress.h"
+#include "agent/local/submit.h"
+#include "agent/local/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -8,30 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *local_job_who(const struct local_job *j, unsigned local_rank, char buf[LOCAL_WHO])
-{
-	const struct local_hello *hello = &j->members[local_rank].hello;
-
-	snprintf(buf, LOCAL_WHO, "rank %u (pid %u on %s)", hello->rank, hello->pid, j->hub->host);
-	return buf;
-}
-
-const char *local_job_all(const struct local_job *j, char buf[LOCAL_WHO])
-{
-	unsigned low = UINT32_MAX, high = 0;
-
-	for (unsigned i = 0; i < j->members_n; i++) {
-		low = j->members[i].hello.rank < low ? j->members[i].hello.rank : low;
-		high = j->members[i].hello.rank > high ? j->members[i].hello.rank : high;
-	}
-	if (low == high)
-		snprintf(buf, LOCAL_WHO, "process %u on %s", low, j->hub->host);
-	else
-		snprintf(buf, LOCAL_WHO, "processes %u-%u on %s", low, high, j->hub->host);
-	return buf;
-}
-
-static void job_free(struct local_job *j)
+static void local_job_free(struct local_job *j)
 {
 	struct local_hub *h = j->hub;
 	struct local_op *op;
@@ -54,22 +35,22 @@ static void job_free(struct local_job *j)
 	free(j);
 }
 
-/* May free j. */
-static void free_if_over(struct local_job *j)
+/* Frees the job if it has ended. j may be invalid afterwards. */
+static void local_job_free_if_over(struct local_job *j)
 {
 	if (j->clients_n == 0 && !j->engine && (j->state == JOB_GATHERING || j->state >= JOB_ENDING))
-		job_free(j);
+		local_job_free(j);
 }
 
-static void free_engine(struct local_job *j)
+static void local_job_free_engine(struct local_job *j)
 {
 	assert(!j->freeing);
 	j->freeing = true;
 	j->hub->ports.engine_free(j->hub->ctx, j->engine, j);
 }
 
-/* The clients' memory is theirs again: tells them. */
-static void finish_failing(struct local_job *j)
+/* The engine does not touch the clients' memory any more: sends ABORT to the clients. */
+static void local_job_finish_failing(struct local_job *j)
 {
 	assert(j->running == 0);
 	j->state = JOB_FAILED;
@@ -79,9 +60,9 @@ static void finish_failing(struct local_job *j)
 		       rs_kv_u("generation", j->generation), rs_kv_s("reason", j->err.msg));
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)
-			local_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
+			local_client_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
 	if (j->engine)
-		free_engine(j);
+		local_job_free_engine(j);
 }
 
 void local_job_fail(struct local_job *j, const struct rs_err *err)
@@ -93,11 +74,11 @@ void local_job_fail(struct local_job *j, const struct rs_err *err)
 		j->state = JOB_FAILING;
 		j->hub->ports.engine_abort(j->hub->ctx, j->engine, err->code, err->msg);
 	} else {
-		finish_failing(j);
+		local_job_finish_failing(j);
 	}
 }
 
-static struct local_job *job_find(struct local_hub *h, const struct local_hello *hello)
+static struct local_job *local_job_find(struct local_hub *h, const struct local_hello *hello)
 {
 	for (struct local_job *j = h->jobs; j; j = j->next)
 		if (strcmp(j->name, hello->job) == 0 && j->generation == hello->generation)
@@ -105,8 +86,8 @@ static struct local_job *job_find(struct local_hub *h, const struct local_hello 
 	return NULL;
 }
 
-static int job_new(struct local_job **ret, struct local_hub *h, const struct local_hello *hello, uint64_t now_ms,
-		   struct rs_err *e)
+static int local_job_new(struct local_job **ret, struct local_hub *h, const struct local_hello *hello, uint64_t now_ms,
+			 struct rs_err *e)
 {
 	struct local_job *j;
 
@@ -125,8 +106,8 @@ static int job_new(struct local_job **ret, struct local_hub *h, const struct loc
 	j->generation = hello->generation;
 	j->deadline_ms = now_ms + hello->connect_ms;
 	j->members_n = hello->local_world_size;
-	j->ready = (struct local_note){.kind = LOCAL_NOTE_READY, .owner = j};
-	j->failed = (struct local_note){.kind = LOCAL_NOTE_FAILED, .owner = j};
+	j->ready = (struct local_event){.kind = LOCAL_EVENT_READY, .owner = j};
+	j->failed = (struct local_event){.kind = LOCAL_EVENT_FAILED, .owner = j};
 	j->queue_end = &j->queue;
 	j->filling_end = &j->filling;
 	j->stages.limit = LOCAL_STAGE_LIMIT;
@@ -146,13 +127,14 @@ err:
 	return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", h->host);
 }
 
-/* What a process may say of itself whatever others say. */
-static int check_hello(const struct local_hello *m, struct rs_err *e)
+/* Checks a HELLO by itself. */
+static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	if (m->job[0] == 0 || m->job[strspn(m->job, letters)])
-		return rs_fail(e, RS_EINVAL, "'%s' is no job name, expected letters, digits, '.', '_' and '-'", m->job);
+		return rs_fail(e, RS_EINVAL, "'%s' is not a job name, expected letters, digits, '.', '_' and '-'",
+			       m->job);
 	if (m->world_size == 0 || m->world_size > RS_WORLD_MAX || m->rank >= m->world_size)
 		return rs_fail(e, RS_EINVAL, "rank %u of a world of %u, expected a rank below a world size of 1 to %d",
 			       m->rank, m->world_size, RS_WORLD_MAX);
@@ -162,8 +144,8 @@ static int check_hello(const struct local_hello *m, struct rs_err *e)
 		    "local rank %u of %u local ranks, expected a local rank below a local world size of 1 to %d",
 		    m->local_rank, m->local_world_size, LOCAL_CLIENTS_MAX);
 	if (m->nodes == 0 || m->node_rank >= m->nodes)
-		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below that of nodes", m->node_rank,
-			       m->nodes);
+		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below the number of nodes",
+			       m->node_rank, m->nodes);
 	if (m->nodes == 1 ? m->local_world_size != m->world_size
 			  : (uint64_t)m->local_world_size + m->nodes - 1 > m->world_size)
 		return rs_fail(e, RS_EINVAL,
@@ -173,8 +155,8 @@ static int check_hello(const struct local_hello *m, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The processes of one job on one node must tell the same story. */
-static int check_same(const struct local_job *j, const struct local_hello *m, struct rs_err *e)
+/* Checks a HELLO against those of the job's other local ranks. */
+static int local_job_check_same(const struct local_job *j, const struct local_hello *m, struct rs_err *e)
 {
 	const struct {
 		const char *what;
@@ -183,7 +165,7 @@ static int check_same(const struct local_job *j, const struct local_hello *m, st
 		      {"local world size", offsetof(struct local_hello, local_world_size)},
 		      {"nodes", offsetof(struct local_hello, nodes)},
 		      {"node rank", offsetof(struct local_hello, node_rank)}};
-	char who[LOCAL_WHO];
+	char who[LOCAL_RANK_TEXT];
 
 	for (unsigned i = 0; i < j->members_n; i++) {
 		const struct local_hello *other = &j->members[i].hello;
@@ -196,21 +178,21 @@ static int check_same(const struct local_job *j, const struct local_hello *m, st
 			memcpy(&mine, (const char *)m + fields[f].at, sizeof mine);
 			memcpy(&theirs, (const char *)other + fields[f].at, sizeof theirs);
 			if (mine != theirs)
-				return rs_fail(e, RS_EMISMATCH, "rank %u (pid %u) of job %s says %s %u, %s says %u",
-					       m->rank, m->pid, j->name, fields[f].what, mine, local_job_who(j, i, who),
-					       theirs);
+				return rs_fail(e, RS_EMISMATCH, "rank %u (pid %u) of job %s has %s %u, %s has %u",
+					       m->rank, m->pid, j->name, fields[f].what, mine,
+					       local_job_rank_text(j, i, who), theirs);
 		}
 		if (other->local_rank == m->local_rank || other->rank == m->rank)
 			return rs_fail(e, RS_EREFUSED,
 				       "rank %u (local rank %u) of job %s is taken: %s has local rank %u", m->rank,
-				       m->local_rank, j->name, local_job_who(j, i, who), other->local_rank);
+				       m->local_rank, j->name, local_job_rank_text(j, i, who), other->local_rank);
 	}
 	return RS_OK;
 }
 
-/* Finds or makes the job of a HELLO; ends those of older generations. */
-static int find_place(struct local_hub *h, const struct local_hello *m, uint64_t now_ms, struct local_job **ret,
-		      bool *ret_retry, struct rs_err *e)
+/* Finds or creates the job of a HELLO; ends those of older generations. */
+static int local_job_find_or_new(struct local_hub *h, const struct local_hello *m, uint64_t now_ms,
+				 struct local_job **ret, bool *ret_retry, struct rs_err *e)
 {
 	struct local_job *j;
 	struct rs_err old;
@@ -222,21 +204,21 @@ static int find_place(struct local_hub *h, const struct local_hello *m, uint64_t
 		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
 			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
 				       j->generation, m->generation);
-	j = job_find(h, m);
+	j = local_job_find(h, m);
 	if (j && j->state != JOB_GATHERING) {
 		*ret_retry = j->state >= JOB_ENDING;
 		return rs_fail(e, RS_EREFUSED,
 			       *ret_retry
-				   ? "generation %u of job %s has ended on %s, but not all its processes have left"
-				   : "generation %u of job %s is complete on %s and runs",
+				   ? "generation %u of job %s has ended on %s, but not all of its processes have left"
+				   : "generation %u of job %s is already running on %s with all local ranks",
 			       m->generation, m->job, h->host);
 	}
 	if (j) {
 		*ret = j;
-		return check_same(j, m, e);
+		return local_job_check_same(j, m, e);
 	}
-	if (job_new(&j, h, m, now_ms, e)) {
-		*ret_retry = true; /* other jobs end, and memory comes back */
+	if (local_job_new(&j, h, m, now_ms, e)) {
+		*ret_retry = true; /* other jobs will end and free memory */
 		return e->code;
 	}
 	*ret = j;
@@ -247,29 +229,30 @@ static int find_place(struct local_hub *h, const struct local_hello *m, uint64_t
 	return RS_OK;
 }
 
-static void start_engine(struct local_job *j, uint64_t now_ms)
+static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 {
 	const struct local_hello *m = &j->members[0].hello;
 	struct local_hub *h = j->hub;
 	struct local_engine spec;
-	char label[LOCAL_WHO];
+	char label[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
-	j->solo = m->nodes == 1 && !h->cfg->agent.single_node_reducers;
+	j->single_worker = m->nodes == 1 && !h->cfg->agent.single_node_reducers;
 	spec = (struct local_engine){.job = j->name,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
 				     .world_size = m->nodes,
 				     .processes = j->members_n,
-				     .solo = j->solo,
-				     .label = local_job_all(j, label),
+				     .single_worker = j->single_worker,
+				     .label = local_job_ranks_text(j, label),
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
 	j->state = JOB_STARTING;
 	if (local_may_log(h, LOCAL_LIMITED_JOBS))
 		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
 		       rs_kv_u("generation", j->generation), rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes),
-		       rs_kv_u("processes", j->members_n), rs_kv_s("summed_by", j->solo ? "agent" : "reducers"));
+		       rs_kv_u("processes", j->members_n),
+		       rs_kv_s("summed_by", j->single_worker ? "agent" : "reducers"));
 	if (h->ports.engine_start(h->ctx, &j->engine, j, &spec, &e)) {
 		j->engine = NULL;
 		local_job_fail(j, &e);
@@ -284,18 +267,18 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	struct rs_err e;
 	bool retry = false;
 
-	if (check_hello(hello, &e) || find_place(h, hello, now_ms, &j, &retry, &e)) {
+	if (local_job_check_hello(hello, &e) || local_job_find_or_new(h, hello, now_ms, &j, &retry, &e)) {
 		if (local_may_log(h, LOCAL_LIMITED_REFUSED))
 			rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
-		local_send_failure(c, LOCAL_REFUSED, &e, retry);
-		local_client_settle(c, CLIENT_LEAVING);
+		local_client_send_failure(c, LOCAL_REFUSED, &e, retry);
+		local_client_set_state(c, CLIENT_LEAVING);
 		h->ports.drop(h->ctx, c);
 		return;
 	}
-	local_client_settle(c, CLIENT_JOINED);
+	local_client_set_state(c, CLIENT_JOINED);
 	c->job = j;
 	c->local_rank = hello->local_rank;
-	local_client_beat(c, hello->detect_ms, now_ms);
+	local_client_start_pings(c, hello->detect_ms, now_ms);
 	j->members[c->local_rank] = (struct local_member){.client = c, .hello = *hello};
 	j->clients_n++;
 	rs_log(h->log, RS_LOG_DEBUG, "client-joined", rs_kv_s("job", j->name), rs_kv_u("rank", hello->rank),
@@ -308,10 +291,10 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);
 	if (j->clients_n == j->members_n)
-		start_engine(j, now_ms);
+		local_job_start_engine(j, now_ms);
 }
 
-static struct local_job *detach(struct local_client *c)
+static struct local_job *local_job_detach(struct local_client *c)
 {
 	struct local_job *j = c->job;
 
@@ -323,34 +306,35 @@ static struct local_job *detach(struct local_client *c)
 
 void local_job_goodbye(struct local_client *c)
 {
-	struct local_job *j = detach(c);
-	char who[LOCAL_WHO];
+	struct local_job *j = local_job_detach(c);
+	char who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
 	j->members[c->local_rank].left = true;
 	if (j->state == JOB_STARTING) {
-		rs_fail(&e, RS_ECLOSED, "%s has left before all ranks had met", local_job_who(j, c->local_rank, who));
+		rs_fail(&e, RS_ECLOSED, "%s has left before all ranks had met",
+			local_job_rank_text(j, c->local_rank, who));
 		local_job_fail(j, &e);
 	} else if (j->state == JOB_RUNNING && j->clients_n == 0) {
 		j->state = JOB_ENDING;
-		free_engine(j);
+		local_job_free_engine(j);
 	} else {
 		local_job_check_left(j);
 	}
-	free_if_over(j);
+	local_job_free_if_over(j);
 }
 
 void local_job_lost(struct local_client *c, const char *how)
 {
-	struct local_job *j = detach(c);
-	char who[LOCAL_WHO];
+	struct local_job *j = local_job_detach(c);
+	char who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
 	if (j->state != JOB_GATHERING) {
-		rs_fail(&e, RS_EPEER, "%s %s", local_job_who(j, c->local_rank, who), how);
+		rs_fail(&e, RS_EPEER, "%s %s", local_job_rank_text(j, c->local_rank, who), how);
 		local_job_fail(j, &e);
 	}
-	free_if_over(j);
+	local_job_free_if_over(j);
 }
 
 void local_job_on_ready(void *user)
@@ -368,7 +352,7 @@ void local_job_on_failed(void *user, const struct rs_err *err)
 	j->hub->ports.post(j->hub->ctx, &j->failed);
 }
 
-static void job_ready(struct local_job *j)
+static void local_job_engine_ready(struct local_job *j)
 {
 	union local_message m;
 
@@ -384,30 +368,30 @@ static void job_ready(struct local_job *j)
 			j->hub->ports.send(j->hub->ctx, j->members[i].client, &m, -1);
 }
 
-static void job_failed(struct local_job *j)
+static void local_job_engine_failed(struct local_job *j)
 {
 	if (j->state == JOB_STARTING || j->state == JOB_RUNNING) {
 		j->err = j->failed.err;
 		j->state = JOB_FAILING;
 	}
 	if (j->state == JOB_FAILING)
-		finish_failing(j);
+		local_job_finish_failing(j);
 }
 
-void local_hub_note(struct local_note *n)
+void local_hub_on_event(struct local_event *n)
 {
 	switch (n->kind) {
-	case LOCAL_NOTE_DONE:
+	case LOCAL_EVENT_DONE:
 		local_job_op_done(n->owner);
 		break;
-	case LOCAL_NOTE_LANDED:
-		local_op_tell_landed(n->owner);
+	case LOCAL_EVENT_LANDED:
+		local_op_send_landed(n->owner);
 		break;
-	case LOCAL_NOTE_READY:
-		job_ready(n->owner);
+	case LOCAL_EVENT_READY:
+		local_job_engine_ready(n->owner);
 		break;
-	case LOCAL_NOTE_FAILED:
-		job_failed(n->owner);
+	case LOCAL_EVENT_FAILED:
+		local_job_engine_failed(n->owner);
 		break;
 	}
 }
@@ -417,5 +401,5 @@ void local_job_engine_freed(struct local_job *j)
 	assert(j->freeing);
 	j->engine = NULL;
 	j->freeing = false;
-	free_if_over(j);
+	local_job_free_if_over(j);
 }

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation of a node's local ranks: what they must agree on, and the sum that makes one contribution of theirs.
+/* One operation of a node's local ranks: what they must agree on, and the sum that is their one contribution.
  *
- * With one local rank the exchange works on the client's memory directly. With several, a chunk's local sum is made
- * just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other ranks when
- * it is there (landed). The sum is made where the first local rank's result will stand: a chunk's inputs are read for
- * the last time in fill, and its result cannot arrive before that. Only float16 and bfloat16 need memory of their own
- * (a stage), since their partial sums stay float32 until the reducer rounds. It has no more elements than the smallest
- * ring: bytes are not there before results of those that many elements earlier have landed. So what local ranks say of
- * their operations cannot make the agent take more memory than twice what they share with it.
+ * With one local rank the exchange works on the client's memory directly. With several, the local sum of a chunk is
+ * made just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other local
+ * ranks when it arrives (landed). The sum is made where the first local rank's result will be: fill reads a chunk's
+ * inputs for the last time, and its result cannot arrive earlier. Only float16 and bfloat16 need memory of their own (a
+ * stage), since their partial sums stay float32 until the reducer rounds. A stage has at most as many elements as the
+ * smallest ring: bytes are not filled before results of that many earlier elements have landed. So local ranks cannot
+ * make the agent use more memory than twice what they share with it.
  *
- * Without other nodes (solo) that sum is all there is: it is divided and rounded here as reducers would do it (finish),
- * with one local rank too, and a stage need hold no more than a chunk. */
-#include "agent/local/priv.h"
+ * Without other nodes (single_worker) the local sum is the result: it is divided and rounded here as reducers would do
+ * it (finish), also with one local rank, and a stage needs to hold only one chunk. */
+#include "agent/local/op.h"
+#include "agent/local/buffer.h"
+#include "agent/local/hub_state.h"
+#include "agent/local/nonfinite.h"
+#include "agent/local/progress.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
@@ -19,64 +24,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The engine hands out the exchange_op that it was given. */
-static struct local_op *op_of(struct exchange_op *x)
+/* Returns the operation of the exchange_op that the engine was given. */
+static struct local_op *local_op_from(struct exchange_op *x)
 {
 	_Static_assert(offsetof(struct local_op, x) == 0, "x is first");
 	return (struct local_op *)x;
 }
 
-static void fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	struct local_op *op = op_of(x);
+	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
-	const struct local_side *side = op->side;
+	const struct local_part *side = op->part;
 	size_t at = first * rs_dtype_size(x->dtype);
 	char *acc;
 
 	if (n == 0)
 		return;
-	acc = op->stage ? (char *)op->stage + exchange_place(first * sizeof(float), x->send_ring)
-			: side[0].to + exchange_place(at, side[0].ring);
-	local_op_suspect(op, acc, first, n);
-	if (acc != side[0].from + exchange_place(at, side[0].from_ring))
-		k->load[x->dtype](acc, side[0].from + exchange_place(at, side[0].from_ring), n);
+	acc = op->stage ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
+			: side[0].to + exchange_ring_offset(at, side[0].ring);
+	local_op_check_inputs(op, acc, first, n);
+	if (acc != side[0].from + exchange_ring_offset(at, side[0].from_ring))
+		k->load[x->dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
-		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_place(at, side[i].from_ring), n);
+		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_ring_offset(at, side[i].from_ring), n);
 }
 
-static void copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
+static void local_op_copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
 {
 	size_t size = rs_dtype_size(op->x.dtype), at = first * size;
 
 	for (unsigned i = 0; n && i < op->job->members_n; i++)
-		if (op->side[i].to != from)
-			memcpy(op->side[i].to + exchange_place(at, op->side[i].ring),
-			       from + exchange_place(at, op->x.recv_ring), n * size);
+		if (op->part[i].to != from)
+			memcpy(op->part[i].to + exchange_ring_offset(at, op->part[i].ring),
+			       from + exchange_ring_offset(at, op->x.recv_ring), n * size);
 }
 
-static void landed(struct exchange_op *x, uint64_t first, uint32_t n)
+static void local_op_on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	struct local_op *op = op_of(x);
+	struct local_op *op = local_op_from(x);
 
-	if (!x->root) /* whose node has had them from fill */
-		copy_to_others(op, x->recv, first, n);
+	if (!x->root) /* the root's node has the data from fill */
+		local_op_copy_to_others(op, x->recv, first, n);
 	if (op->ring)
 		local_op_landed(op, first);
 }
 
-/* The root's node: no result comes, the data is here. */
-static void fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
+/* On the root's node: no result arrives, the data is here. */
+static void local_op_fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	copy_to_others(op_of(x), x->recv, first, n);
+	local_op_copy_to_others(local_op_from(x), x->recv, first, n);
 }
 
-/* Without other nodes: what the reducers would make of the sum. */
-static void finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+/* Without other nodes: computes what the reducers would make of the sum. */
+static void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 {
-	struct local_op *op = op_of(x);
+	struct local_op *op = local_op_from(x);
 	const struct rs_kernels *k = op->job->hub->kernels;
-	char *to = op->side[0].to + exchange_place(first * rs_dtype_size(x->dtype), op->side[0].ring);
+	char *to = op->part[0].to + exchange_ring_offset(first * rs_dtype_size(x->dtype), op->part[0].ring);
 	void *acc = x->wide ? op->stage : to;
 
 	if (x->op == RS_AVG)
@@ -85,22 +90,22 @@ static void finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 		k->store[x->dtype](to, acc, n);
 }
 
-static void done(struct exchange_op *x, const struct rs_err *err)
+static void local_op_on_done(struct exchange_op *x, const struct rs_err *err)
 {
-	struct local_op *op = op_of(x);
+	struct local_op *op = local_op_from(x);
 	struct local_hub *h = op->job->hub;
 
 	if (err)
-		op->note.err = *err;
+		op->done.err = *err;
 	else
-		op->note.err.code = 0;
-	h->ports.post(h->ctx, &op->note);
+		op->done.err.code = 0;
+	h->ports.post(h->ctx, &op->done);
 }
 
 int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
 		 struct rs_err *e)
 {
-	size_t bytes = sizeof *j->idle + j->members_n * sizeof j->idle->side[0];
+	size_t bytes = sizeof *j->idle + j->members_n * sizeof j->idle->part[0];
 	struct local_op *op = j->idle;
 
 	if (op)
@@ -110,12 +115,12 @@ int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank
 	if (!op)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
 	memset(op, 0, bytes);
-	op->note.kind = LOCAL_NOTE_DONE;
-	op->note.owner = op;
+	op->done.kind = LOCAL_EVENT_DONE;
+	op->done.owner = op;
 	op->job = j;
 	op->since_ms = j->hub->now_ms;
-	op->first = local_rank;
-	op->what = *s;
+	op->first_rank = local_rank;
+	op->spec = *s;
 	*ret = op;
 	return RS_OK;
 }
@@ -123,84 +128,52 @@ int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank
 void local_op_free(struct local_op *op)
 {
 	for (unsigned i = 0; i < op->job->members_n; i++) {
-		local_buffer_put(op->side[i].send);
-		local_buffer_put(op->side[i].recv);
+		local_buffer_put(op->part[i].send);
+		local_buffer_put(op->part[i].recv);
 	}
-	local_op_unwatch(op);
+	local_op_untrack_input(op);
 	if (op->stage)
 		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
 	op->next = op->job->idle;
 	op->job->idle = op;
 }
 
-/* What a rank submitted, as the sentence for ranks that disagree needs it. */
-static struct operation operation_of(const struct local_submit *s, unsigned priority)
-{
-	return (struct operation){
-	    .seq = s->seq,
-	    .count = s->count,
-	    .op = s->op,
-	    .dtype = s->dtype,
-	    .tensors = s->tensors,
-	    .root = s->root,
-	    .priority = priority,
-	    .name_hash = s->name_hash,
-	    .name = s->name,
-	};
-}
-
-void local_op_describe(char *buf, size_t size, const struct local_submit *s)
-{
-	struct operation o = operation_of(s, 0);
-
-	operation_describe(buf, size, &o);
-}
-
-static unsigned priority_of(const struct local_op *op, const struct local_submit *s)
+static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
 {
 	return exchange_priority(op->job->hub->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
 }
 
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
 {
-	struct operation mine = operation_of(s, priority_of(op, s));
-	struct operation theirs = operation_of(&op->what, priority_of(op, &op->what));
-	char me[LOCAL_WHO], other[LOCAL_WHO];
+	struct operation mine = local_op_operation(s, local_op_priority(op, s));
+	struct operation theirs = local_op_operation(&op->spec, local_op_priority(op, &op->spec));
+	char me[LOCAL_RANK_TEXT], other[LOCAL_RANK_TEXT];
 
-	local_job_who(op->job, local_rank, me);
-	local_job_who(op->job, op->first, other);
+	local_job_rank_text(op->job, local_rank, me);
+	local_job_rank_text(op->job, op->first_rank, other);
 	return operation_check_same(&mine, me, &theirs, other, e);
 }
 
-static bool is_summed(const struct local_op *op)
+static bool local_op_is_summed(const struct local_op *op)
 {
-	return (op->job->members_n > 1 || op->job->solo) && op->what.op != FRAME_OP_BROADCAST;
+	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
 }
 
-/* Bytes that partial sums take as a ring; 0 where all of them must be there at a time. */
-static uint64_t stage_ring(const struct local_op *op)
+/* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
+static uint64_t local_op_stage_ring(const struct local_op *op)
 {
-	uint64_t elems = op->ring / rs_dtype_size(op->what.dtype);
+	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
 
-	if (op->job->solo) /* a chunk is done before the next one begins */
-		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->what.dtype);
-	return elems < op->what.count ? elems * sizeof(float) : 0;
+	if (op->job->single_worker) /* a chunk is done before the next one starts */
+		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
+	return elems < op->spec.count ? elems * sizeof(float) : 0;
 }
 
 size_t local_op_stage(const struct local_op *op)
 {
-	if (!is_summed(op) || !rs_dtype_is_half(op->what.dtype))
+	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.dtype))
 		return 0;
-	return stage_ring(op) ? stage_ring(op) : op->what.count * sizeof(float);
-}
-
-unsigned local_op_root(const struct local_op *op)
-{
-	unsigned i = 0;
-
-	while (i < op->job->members_n && op->job->members[i].hello.rank != op->what.root)
-		i++;
-	return i;
+	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.count * sizeof(float);
 }
 
 void local_op_prepare(struct local_op *op)
@@ -208,37 +181,37 @@ void local_op_prepare(struct local_op *op)
 	struct exchange_op *x = &op->x;
 	unsigned root;
 
-	x->count = op->what.count;
-	x->dtype = op->what.dtype;
-	x->op = op->what.op;
-	x->priority = op->what.priority;
-	x->name_hash = op->what.name_hash;
-	x->tensors = op->what.tensors;
-	x->name = op->what.name[0] ? op->what.name : NULL;
-	x->done = done;
-	x->send = op->side[0].from;
-	x->recv = op->side[0].to;
-	x->send_ring = op->side[0].from_ring;
-	x->recv_ring = op->side[0].ring;
+	x->count = op->spec.count;
+	x->dtype = op->spec.dtype;
+	x->op = op->spec.op;
+	x->priority = op->spec.priority;
+	x->name_hash = op->spec.name_hash;
+	x->tensors = op->spec.tensors;
+	x->name = op->spec.name[0] ? op->spec.name : NULL;
+	x->done = local_op_on_done;
+	x->send = op->part[0].from;
+	x->recv = op->part[0].to;
+	x->send_ring = op->part[0].from_ring;
+	x->recv_ring = op->part[0].ring;
 	if (op->ring)
 		local_op_pieces(op);
 	if (op->ring || op->job->members_n > 1)
-		x->landed = landed;
+		x->landed = local_op_on_landed;
 	if (x->op == FRAME_OP_BROADCAST) {
-		root = local_op_root(op);
+		root = local_job_find_rank(op->job, op->spec.root);
 		x->root = root < op->job->members_n;
-		x->recv = op->side[x->root ? root : 0].to;
+		x->recv = op->part[x->root ? root : 0].to;
 		x->send = x->recv;
-		x->send_ring = x->recv_ring = op->side[x->root ? root : 0].ring;
+		x->send_ring = x->recv_ring = op->part[x->root ? root : 0].ring;
 		if (op->job->members_n > 1 && x->root)
-			x->fill = fill_broadcast;
-	} else if (is_summed(op)) {
+			x->fill = local_op_fill_broadcast;
+	} else if (local_op_is_summed(op)) {
 		x->wide = rs_dtype_is_half(x->dtype);
-		x->send = x->wide ? op->stage : op->side[0].to;
-		x->send_ring = x->wide ? stage_ring(op) : op->side[0].ring;
-		x->fill = fill_sum;
-		if (op->job->solo && (x->wide || x->op == RS_AVG))
-			x->finish = finish_sum;
+		x->send = x->wide ? op->stage : op->part[0].to;
+		x->send_ring = x->wide ? local_op_stage_ring(op) : op->part[0].ring;
+		x->fill = local_op_fill_sum;
+		if (op->job->single_worker && (x->wide || x->op == RS_AVG))
+			x->finish = local_op_finish_sum;
 	}
-	local_op_watch_numbers(op);
+	local_op_detect_nonfinite(op);
 }

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matching of local ranks' operations. The happy path of one is: first SUBMIT makes it -> every local rank's SUBMIT
- * joins it -> matched, in the order of seq -> (a stage is there) the engine runs it -> DONE to all. Failure modes: a
- * SUBMIT that cannot be (its client is dropped, which ends the job), one that differs from the first (the job ends and
- * names both), the engine refuses or fails. */
-#include "agent/local/priv.h"
+/* Matching the operations of local ranks. The happy path: the first SUBMIT makes the operation -> every local rank's
+ * SUBMIT joins it -> matched, in the order of seq -> (a stage is available) the engine runs it -> DONE to all. Failure
+ * modes: an invalid SUBMIT (its client is dropped, which ends the job); one that differs from the first (the job ends
+ * and names both ranks); the engine refuses or fails. */
+#include "agent/local/submit.h"
+#include "agent/local/buffer.h"
+#include "agent/local/op.h"
+#include "agent/local/progress.h"
+#include "agent/local/text.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
 #include <assert.h>
 #include <inttypes.h>
 
-static int check_kind(const struct local_job *j, const struct local_member *m, const struct local_submit *s,
-		      struct rs_err *e)
+static int local_submit_check(const struct local_job *j, const struct local_member *m, const struct local_submit *s,
+			      struct rs_err *e)
 {
 	if (s->seq != m->next_seq)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of operation %" PRIu64 ", expected %" PRIu64, s->seq, m->next_seq);
@@ -29,15 +33,15 @@ static int check_kind(const struct local_job *j, const struct local_member *m, c
 	return RS_OK;
 }
 
-static bool overlap(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes)
+static bool local_submit_overlap(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes)
 {
 	uint64_t a = s->send_offset, b = s->recv_offset;
 
 	return s->send_buffer == s->recv_buffer && a != b && a < b + recv_bytes && b < a + send_bytes;
 }
 
-/* The counter that the client reads, in the buffer of recv. */
-static int find_counter(const struct local_submit *s, struct local_side *side, struct rs_err *e)
+/* Finds the counter that the client reads, in the buffer of recv. */
+static int local_submit_find_counter(const struct local_submit *s, struct local_part *side, struct rs_err *e)
 {
 	if (s->landed_offset % sizeof(uint64_t) || side->recv->bytes - sizeof(uint64_t) < s->landed_offset)
 		return rs_fail(e, RS_EPROTO,
@@ -47,11 +51,11 @@ static int find_counter(const struct local_submit *s, struct local_side *side, s
 	return RS_OK;
 }
 
-/* Looks at a SUBMIT's places, where both buffers are known. */
-static int check_memory(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes, struct local_side *side,
-			struct rs_err *e)
+/* Checks the memory of a SUBMIT whose buffers are both found. */
+static int local_submit_check_memory(const struct local_submit *s, uint64_t send_bytes, uint64_t recv_bytes,
+				     struct local_part *side, struct rs_err *e)
 {
-	if (overlap(s, send_bytes, recv_bytes))
+	if (local_submit_overlap(s, send_bytes, recv_bytes))
 		return rs_fail(e, RS_EPROTO, "SUBMIT whose send and recv overlap");
 	side->from = side->send->map + s->send_offset;
 	side->to = side->recv->map + s->recv_offset;
@@ -59,14 +63,15 @@ static int check_memory(const struct local_submit *s, uint64_t send_bytes, uint6
 	side->from_ring = side->from == side->to ? s->ring : 0;
 	if (s->op == FRAME_OP_BROADCAST && side->from != side->to)
 		return rs_fail(e, RS_EPROTO, "SUBMIT of a broadcast whose send and recv differ");
-	return s->ring ? find_counter(s, side, e) : RS_OK;
+	return s->ring ? local_submit_find_counter(s, side, e) : RS_OK;
 }
 
-/* Finds the memory of one side. Either both references are taken or none. */
-static int find_memory(struct local_client *c, const struct local_submit *s, struct local_side *ret, struct rs_err *e)
+/* Finds the memory of one local rank's part. Either both references are taken or none. */
+static int local_submit_find_memory(struct local_client *c, const struct local_submit *s, struct local_part *ret,
+				    struct rs_err *e)
 {
 	size_t size = rs_dtype_size(s->dtype);
-	struct local_side side = {.there = s->count - s->missing};
+	struct local_part side = {.filled = s->count - s->missing};
 	uint64_t send_bytes = s->count * size, recv_bytes = send_bytes;
 	int rc;
 
@@ -90,7 +95,7 @@ static int find_memory(struct local_client *c, const struct local_submit *s, str
 	rc = local_buffer_get(c, s->recv_buffer, s->recv_offset, recv_bytes, &side.recv, e);
 	if (rc)
 		goto put_send;
-	rc = check_memory(s, send_bytes, recv_bytes, &side, e);
+	rc = local_submit_check_memory(s, send_bytes, recv_bytes, &side, e);
 	if (rc)
 		goto put_recv;
 	*ret = side;
@@ -102,17 +107,17 @@ put_send:
 	return rc;
 }
 
-/* Moves the oldest operation to the queue when all are in. The ring stays contiguous since every local rank joins in
- * the order of seq. */
-static void match(struct local_job *j)
+/* Moves the oldest operation to the queue when all local ranks have started it. The ring stays contiguous since every
+ * local rank joins in the order of seq. */
+static void local_job_match(struct local_job *j)
 {
 	struct local_op *op = j->ring[j->matched % j->hub->ops];
 
-	if (op->sides_in < j->members_n)
+	if (op->parts_n < j->members_n)
 		return;
 	j->ring[j->matched % j->hub->ops] = NULL;
 	j->matched++;
-	local_op_watch(op);
+	local_op_track_input(op);
 	op->next = NULL;
 	*j->queue_end = op;
 	j->queue_end = &op->next;
@@ -124,7 +129,7 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 	struct local_job *j = c->job;
 	struct local_member *m = &j->members[c->local_rank];
 	struct local_op **at = &j->ring[s->seq % j->hub->ops];
-	struct local_side side;
+	struct local_part side;
 	struct rs_err differs;
 	int rc;
 
@@ -132,9 +137,9 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 		return rs_fail(e, RS_EPROTO, "SUBMIT before READY");
 	if (j->state > JOB_RUNNING)
 		return RS_OK; /* it has not read the ABORT yet */
-	rc = check_kind(j, m, s, e);
+	rc = local_submit_check(j, m, s, e);
 	if (!rc)
-		rc = find_memory(c, s, &side, e);
+		rc = local_submit_find_memory(c, s, &side, e);
 	if (!rc && s->seq == j->newest) {
 		rc = local_op_new(at, j, c->local_rank, s, e);
 		if (rc) {
@@ -150,8 +155,8 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 	}
 	if (rc)
 		return rc;
-	(*at)->side[c->local_rank] = side;
-	(*at)->sides_in++;
+	(*at)->part[c->local_rank] = side;
+	(*at)->parts_n++;
 	if (side.ring && (!(*at)->ring || side.ring < (*at)->ring))
 		(*at)->ring = side.ring;
 	m->next_seq++;
@@ -160,34 +165,35 @@ int local_job_submit(struct local_client *c, const struct local_submit *s, struc
 		local_job_fail(j, &differs);
 		return RS_OK;
 	}
-	match(j);
+	local_job_match(j);
 	local_job_check_left(j);
 	return RS_OK;
 }
 
 void local_job_check_left(struct local_job *j)
 {
-	char who[LOCAL_WHO];
+	char who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
 	if (j->state != JOB_RUNNING)
 		return;
-	if (local_job_filler_left(j) || j->matched == j->newest)
+	if (local_job_check_input_left(j) || j->matched == j->newest)
 		return;
 	for (unsigned i = 0; i < j->members_n; i++) {
 		if (!j->members[i].left || j->members[i].next_seq > j->matched)
 			continue;
-		rs_fail(&e, RS_ECLOSED, "%s has left the job before operation %" PRIu64, local_job_who(j, i, who),
+		rs_fail(&e, RS_ECLOSED, "%s has left the job before operation %" PRIu64, local_job_rank_text(j, i, who),
 			j->matched);
 		local_job_fail(j, &e);
 		return;
 	}
 }
 
-/* What has waited for local ranks longest: for bytes, or, not matched yet, for a start. NULL: there is nothing. */
-static const struct local_op *oldest_waiting(const struct local_job *j)
+/* Returns the operation that has waited longest for local ranks: for bytes or, not matched yet, for its start. NULL:
+ * none. */
+static const struct local_op *local_job_oldest_waiting(const struct local_job *j)
 {
-	const struct local_op *owed = local_job_owed(j);
+	const struct local_op *owed = local_job_lagging_op(j);
 	const struct local_op *next = j->matched == j->newest ? NULL : j->ring[j->matched % j->hub->ops];
 
 	return owed && (!next || owed->since_ms <= next->since_ms) ? owed : next;
@@ -196,20 +202,20 @@ static const struct local_op *oldest_waiting(const struct local_job *j)
 uint64_t local_job_op_deadline(const struct local_job *j)
 {
 	uint32_t limit = j->hub->cfg->timeouts.op_ms;
-	const struct local_op *op = limit && j->state == JOB_RUNNING ? oldest_waiting(j) : NULL;
+	const struct local_op *op = limit && j->state == JOB_RUNNING ? local_job_oldest_waiting(j) : NULL;
 
 	return op ? op->since_ms + limit : UINT64_MAX;
 }
 
 void local_job_op_late(struct local_job *j)
 {
-	const struct local_op *op = oldest_waiting(j);
+	const struct local_op *op = local_job_oldest_waiting(j);
 	unsigned missing = 0, first = 0;
-	char what[80], who[LOCAL_WHO];
+	char what[80], who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
 	if (op->filling) {
-		local_job_owed_late(j, op);
+		local_job_input_late(j, op);
 		return;
 	}
 	for (unsigned i = j->members_n; i-- > 0;) {
@@ -218,27 +224,26 @@ void local_job_op_late(struct local_job *j)
 			missing++;
 		}
 	}
-	local_op_describe(what, sizeof what, &op->what);
+	local_op_describe(what, sizeof what, &op->spec);
 	rs_fail(&e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s %s not started it",
-		op->what.seq, what, j->hub->cfg->timeouts.op_ms, local_job_who(j, first, who),
+		op->spec.seq, what, j->hub->cfg->timeouts.op_ms, local_job_rank_text(j, first, who),
 		missing > 1 ? "and other local ranks have" : "has");
 	local_job_fail(j, &e);
 }
 
-/* One operation is over, for all its local ranks. */
-static void tell_done(struct local_op *op, const struct rs_err *err)
+/* Ends an operation for all its local ranks. */
+static void local_job_send_done(struct local_op *op, const struct rs_err *err)
 {
 	struct local_job *j = op->job;
 	struct local_hub *h = j->hub;
 	union local_message m;
 
 	local_init(&m, LOCAL_DONE);
-	m.done.seq = op->what.seq;
+	m.done.seq = op->spec.seq;
 	m.done.code = err->code;
 	if (err->code)
 		local_put_text(m.done.message, err->msg);
-	/* local rank 0 last: its process may be the one that serves the others, and may end when it has its last result
-	 */
+	/* local rank 0 last: its process may serve the others, and may exit after its last result */
 	for (unsigned i = j->members_n; i-- > 0;) {
 		j->members[i].in_flight--;
 		if (j->members[i].client)
@@ -247,8 +252,8 @@ static void tell_done(struct local_op *op, const struct rs_err *err)
 	local_op_free(op);
 }
 
-/* Returns the operation's stage, or false when it has to wait for one. */
-static int take_stage(struct local_op *op, bool *ret_wait, struct rs_err *e)
+/* Takes the operation's stage. *ret_wait: it must wait for one. */
+static int local_submit_take_stage(struct local_op *op, bool *ret_wait, struct rs_err *e)
 {
 	struct local_job *j = op->job;
 	size_t bytes = local_op_stage(op);
@@ -259,7 +264,7 @@ static int take_stage(struct local_op *op, bool *ret_wait, struct rs_err *e)
 	op->stage = local_stage_take(&j->stages, bytes, j->hub);
 	if (!op->stage)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s has no memory for the partial sums of operation %" PRIu64,
-			       j->hub->host, op->what.seq);
+			       j->hub->host, op->spec.seq);
 	op->stage_bytes = bytes;
 	return RS_OK;
 }
@@ -273,7 +278,7 @@ void local_job_start_ops(struct local_job *j)
 	int rc;
 
 	while (j->state == JOB_RUNNING && (op = j->queue)) {
-		rc = take_stage(op, &wait, &e);
+		rc = local_submit_take_stage(op, &wait, &e);
 		if (!rc && wait)
 			return;
 		j->queue = op->next;
@@ -285,8 +290,8 @@ void local_job_start_ops(struct local_job *j)
 		}
 		if (!rc) {
 			j->running++;
-		} else if (rc == RS_EINVAL) { /* as all nodes find, so all stay in step */
-			tell_done(op, &e);
+		} else if (rc == RS_EINVAL) { /* all nodes find the same, so all stay in step */
+			local_job_send_done(op, &e);
 		} else {
 			local_op_free(op);
 			local_job_fail(j, &e);
@@ -300,7 +305,7 @@ void local_job_op_done(struct local_op *op)
 
 	assert(j->running > 0);
 	j->running--;
-	tell_done(op, &op->note.err);
+	local_job_send_done(op, &op->done.err);
 	local_job_start_ops(j);
 }
 

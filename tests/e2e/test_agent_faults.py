@@ -257,7 +257,7 @@ class Faults(unittest.TestCase):
         with self.cluster(config={"timeouts": {"connect": "1s"}}) as c:
             w = c.start_worker(2, 4, WORKER, env={"LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 4})
             said = w.said("closed")
-            self.assertRegex(said["message"], "3 of 4 local ranks of job test did not come.*: local ranks 0, 1, 3")
+            self.assertRegex(said["message"], "3 of 4 local ranks of job test did not connect.*: local ranks 0, 1, 3")
             self.assertEqual(said["code"], -7)
 
     def test_node_missing(self):
@@ -277,7 +277,7 @@ class Faults(unittest.TestCase):
             c.start_worker(0, 4, WORKER, env=env(0))
             c.agents[0].wait_text("client-joined")
             self.assertRegex(c.start_worker(1, 4, WORKER, env=env(1)).said("closed")["message"],
-                             rf"rank 1 \(pid \d+\) of job test says world size 6, rank 0 \(pid \d+ on {HOST}\) says 4")
+                             rf"rank 1 \(pid \d+\) of job test has world size 6, rank 0 \(pid \d+ on {HOST}\) has 4")
 
     def test_local_rank_taken(self):
         with self.cluster(config={"logging": {"level": "debug"}}) as c:
@@ -348,7 +348,7 @@ class Start(unittest.TestCase):
             self.assertRegex(self.attempt(c, c.socket_path(0)), "another agent is serving .*agent0.sock")
             self.assertRegex(self.attempt(c, c.dir / "none" / "a.sock"), "create its directory first")
             (c.dir / "file").write_text("precious")
-            self.assertRegex(self.attempt(c, c.dir / "file"), "file exists and is no socket")
+            self.assertRegex(self.attempt(c, c.dir / "file"), "file exists and is not a socket")
             self.assertEqual((c.dir / "file").read_text(), "precious")
             self.assertRegex(self.attempt(c, "/tmp/" + "x" * 200), "has 205 bytes, expected at most 107")
             with socket.socket(socket.AF_UNIX) as other:

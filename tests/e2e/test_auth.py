@@ -195,7 +195,7 @@ class Auth(Guarded):
             calm = self.start(c, config={"job": {"name": "calm"}, "security": {"secret": theirs}})
             self.step(calm, 3.0)
             at = r"reducer r[01] \(127\.0\.0\.1:\d+\): "
-            proof = "has not proven that it has the job's secret: the file that its security.secret names has another"
+            proof = "has not proven that it has the job's secret: the file of its security.secret differs from this reducer's"
             for job, secret, told, logged in (
                 ("test", theirs, at + rf"rank 0 of job test \(pid \d+ on .*\) {proof}",
                  rf"rank 0 of job test .* {proof}"),
@@ -228,7 +228,7 @@ class Auth(Guarded):
         """Is not trusted by who has a secret, since anybody may stand there."""
         with harness.Cluster(config={"security": {"secret": self.mine}}) as c:
             self.refused(c, r"reducer r0 \(127.0.0.1:\d+\): it has not proven that it has the secret of job test: its "
-                            "security.secrets is not set, or it is somebody else's")  # fmt: skip
+                            "security.secrets is not set, or another process listens at its address")  # fmt: skip
 
     def test_impostors(self):
         """Nothing is sent to them, whatever they say."""

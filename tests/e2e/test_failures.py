@@ -118,7 +118,7 @@ class Failures(unittest.TestCase):
             workers = self.running(c, 2)
             since = time.monotonic()
             c.reducers[0].signal(signal.SIGSTOP)
-            pattern = f"reducer r0 .*was lost: nothing came from it for {1000 * DETECT} ms"
+            pattern = f"reducer r0 .*was lost: nothing was heard from it for {1000 * DETECT} ms"
             self.ended(workers, since, pattern, SILENT)
             c.reducers[0].signal(signal.SIGCONT)
             for w in self.running(c, 2, generation=1):

@@ -135,7 +135,7 @@ class NodeAgent(unittest.TestCase):
     def test_another_process_does_not_come(self):
         with self.cluster(timeouts={"connect": "1s"}) as c:
             said = self.open(c, [3], [0, 2])[0].said("closed")
-            self.assertRegex(said["message"], "1 of 3 local ranks of job test did not come.*: local rank 1")
+            self.assertRegex(said["message"], "1 of 3 local ranks of job test did not connect.*: local rank 1")
             self.assertEqual(said["code"], -7)
 
     def test_the_name_is_taken(self):

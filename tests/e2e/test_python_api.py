@@ -58,7 +58,7 @@ class Arrays(unittest.TestCase):
             comm.all_reduce(y, dtype="float16")
             same(y, np.full(10, 0x4000, "int16"))
             raises(TypeError, "uint16 is not supported", comm.all_reduce, x)
-            raises(TypeError, "float32 cannot be taken for bfloat16", comm.all_reduce, np.zeros(2, "f4"),
+            raises(TypeError, "float32 cannot be used as bfloat16", comm.all_reduce, np.zeros(2, "f4"),
                    dtype="bfloat16")
         """)
 

@@ -38,7 +38,7 @@ struct engine {
 		uint64_t next; /* chunk */
 	} ops[OPS];
 	unsigned ops_n;
-	bool solo;
+	bool single_worker;
 	bool ready, ended, freeing;
 	int aborted; /* the code, 0: not */
 };
@@ -52,7 +52,7 @@ struct world {
 	bool hold; /* what is to be done later waits */
 	struct process p[CLIENTS];
 	struct engine en[ENGINES];
-	struct local_note *notes, **notes_end;
+	struct local_event *events, **events_end;
 	struct local_buffer *making[CLIENTS];
 	uint64_t making_bytes[CLIENTS];
 	unsigned making_n;
@@ -141,11 +141,11 @@ static int port_engine_start(void *ctx, void **ret, struct local_job *job, const
 	struct world *w = ctx;
 
 	must(spec->rank < spec->world_size && spec->processes > 0 && spec->connect_ms > 0);
-	must(!spec->solo || spec->world_size == 1);
+	must(!spec->single_worker || spec->world_size == 1);
 	for (unsigned i = 0; i < ENGINES; i++) {
 		if (w->en[i].job)
 			continue;
-		w->en[i] = (struct engine){.job = job, .solo = spec->solo};
+		w->en[i] = (struct engine){.job = job, .single_worker = spec->single_worker};
 		*ret = &w->en[i];
 		return RS_OK;
 	}
@@ -202,13 +202,13 @@ static void port_engine_free(void *ctx, void *engine, struct local_job *job)
 	en->freeing = true;
 }
 
-static void port_post(void *ctx, struct local_note *n)
+static void port_post(void *ctx, struct local_event *n)
 {
 	struct world *w = ctx;
 
 	n->next = NULL;
-	*w->notes_end = n;
-	w->notes_end = &n->next;
+	*w->events_end = n;
+	w->events_end = &n->next;
 }
 
 static const struct local_ports ports = {
@@ -260,7 +260,7 @@ static void engine_fail(struct engine *en, int code)
 
 /* As a link does it: the contribution is read, the result written, both of them or parts where there is no payload. Or
  * as it is done without. */
-static void run_chunk(struct exchange_op *x, uint64_t chunk, bool solo)
+static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 {
 	static uint8_t sink[2 * CHUNK];
 	uint64_t first = chunk * x->chunk_elems;
@@ -273,17 +273,17 @@ static void run_chunk(struct exchange_op *x, uint64_t chunk, bool solo)
 	if (n && sends) {
 		if (x->fill)
 			x->fill(x, first, n);
-		at = (const char *)x->send + exchange_place(first * wire, x->send_ring);
-		if (x->inspect && !x->told && x->inspect(x, at, first, n, &e)) {
+		at = (const char *)x->send + exchange_ring_offset(first * wire, x->send_ring);
+		if (x->inspect && !x->nonfinite_found && x->inspect(x, at, first, n, &e)) {
 			must(e.code == RS_ENONFINITE && e.msg[0]);
-			x->told = true;
+			x->nonfinite_found = true;
 		}
 		memcpy(sink, at, n * wire);
 	}
-	if (n && solo && x->finish)
+	if (n && single_worker && x->finish)
 		x->finish(x, first, n);
-	if (n && !solo && !x->root)
-		memcpy((char *)x->recv + exchange_place(first * size, x->recv_ring), sink, n * size);
+	if (n && !single_worker && !x->root)
+		memcpy((char *)x->recv + exchange_ring_offset(first * size, x->recv_ring), sink, n * size);
 	if (x->landed && (n || x->root))
 		x->landed(x, first, n);
 }
@@ -298,7 +298,7 @@ static void engine_run(struct engine *en, unsigned i, unsigned n)
 
 		if (x->ready && atomic_load(x->ready) < (end < x->count ? end : x->count))
 			return;
-		run_chunk(x, en->ops[i].next++, en->solo);
+		run_chunk(x, en->ops[i].next++, en->single_worker);
 	}
 	if (en->ops[i].next == x->chunks)
 		end_op(en, i, NULL);
@@ -333,14 +333,14 @@ static bool make_one(struct world *w, bool fail)
 
 static bool carry_note(struct world *w)
 {
-	struct local_note *n = w->notes;
+	struct local_event *n = w->events;
 
 	if (!n)
 		return false;
-	w->notes = n->next;
-	if (!w->notes)
-		w->notes_end = &w->notes;
-	local_hub_note(n);
+	w->events = n->next;
+	if (!w->events)
+		w->events_end = &w->events;
+	local_hub_on_event(n);
 	return true;
 }
 
@@ -620,7 +620,7 @@ static void world_open(struct world *w)
 	struct local_hub_options opt = {.cfg = &w->cfg, .ports = &ports, .ctx = w, .host = "host"};
 	struct rs_err e;
 
-	w->notes_end = &w->notes;
+	w->events_end = &w->events;
 	w->now_ms = 1000;
 	w->reducer.lanes = 1;
 	w->cfg.reducers = &w->reducer;

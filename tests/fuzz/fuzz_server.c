@@ -14,7 +14,7 @@
 enum {
 	CONNS = 12,
 	LANES = 2, /* of the reducer */
-	LETTERS = 64,
+	MESSAGES = 64,
 	STEPS = 200,    /* of one input */
 	CHUNK = 1024,   /* bytes, unless a HELLO says something else */
 	RESULTS = 1024, /* remembered */
@@ -62,7 +62,7 @@ struct conn {
 };
 
 /* What the accept loop and the lanes' threads post to each other; both queues keep their order. */
-struct letter {
+struct message {
 	enum { TO_LANE_ATTACH, TO_LANE_START, TO_LANE_TELL, TO_LANE_ABORT, TO_REGISTRY } type;
 	unsigned thread;
 	unsigned conn;
@@ -85,25 +85,25 @@ struct world {
 	struct lane *lanes[LANES];
 	uint64_t now_ms;
 	size_t piece; /* most bytes of one receive */
-	bool hold;    /* letters stay where they are */
+	bool hold;    /* messages stay where they are */
 	struct conn c[CONNS];
-	struct letter letters[LETTERS];
-	unsigned letters_head, letters_n;
+	struct message messages[MESSAGES];
+	unsigned messages_head, messages_n;
 	struct result results[RESULTS];
 	uint64_t slots, bound; /* bytes that jobs have, and may have altogether */
 	size_t heap;           /* before the first job */
 	uint32_t lives[REDUCERS];
 };
 
-static struct letter *post(struct world *w)
+static struct message *post(struct world *w)
 {
-	must(w->letters_n < LETTERS);
-	return &w->letters[(w->letters_head + w->letters_n++) % LETTERS];
+	must(w->messages_n < MESSAGES);
+	return &w->messages[(w->messages_head + w->messages_n++) % MESSAGES];
 }
 
 static void on_event(void *ctx, const struct lane_event *ev)
 {
-	struct letter *l = post(ctx);
+	struct message *l = post(ctx);
 
 	l->type = TO_REGISTRY;
 	l->event = *ev;
@@ -120,7 +120,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 	if (a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
 		return;
 	for (unsigned i = 0; i < LANES; i++) {
-		struct letter *l = post(w);
+		struct message *l = post(w);
 
 		l->thread = i;
 		l->job = a->job.id;
@@ -337,7 +337,7 @@ static void check_books(const struct world *w)
 		}
 }
 
-static void attach(struct world *w, const struct letter *l)
+static void attach(struct world *w, const struct message *l)
 {
 	struct conn *c = &w->c[l->conn];
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -353,13 +353,13 @@ static void attach(struct world *w, const struct letter *l)
 
 static bool deliver_one(struct world *w)
 {
-	struct letter *l = &w->letters[w->letters_head];
+	struct message *l = &w->messages[w->messages_head];
 	const struct lane_event *ev = &l->event;
 
-	if (!w->letters_n)
+	if (!w->messages_n)
 		return false;
-	w->letters_head = (w->letters_head + 1) % LETTERS;
-	w->letters_n--;
+	w->messages_head = (w->messages_head + 1) % MESSAGES;
+	w->messages_n--;
 	switch (l->type) {
 	case TO_LANE_ATTACH:
 		attach(w, l);
@@ -480,7 +480,7 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 	}
 }
 
-/* What the greeting does with a HELLO. */
+/* Does with a HELLO what the driver of handshakes does. */
 static void greet(struct world *w, const struct control_hello *hello)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
@@ -488,15 +488,15 @@ static void greet(struct world *w, const struct control_hello *hello)
 	struct registry_admit admit;
 	struct control_hello h = {0};
 	struct rs_err e = {0};
-	struct letter *l;
+	struct message *l;
 	unsigned i = 0;
 
 	if (control_unpack_hello(payload, control_pack_hello(payload, hello), &h, &e))
 		return;
 	while (i < CONNS && w->c[i].used)
 		i++;
-	/* each HELLO may cause letters to all lanes for each job */
-	if (i == CONNS || w->letters_n > LETTERS / 2)
+	/* each HELLO may cause messages to all lanes for each job */
+	if (i == CONNS || w->messages_n > MESSAGES / 2)
 		return;
 	if (registry_hello(w->registry, &h, &admit, &refused)) {
 		must(refused.code < 0 && refused.message[0]);
@@ -690,7 +690,7 @@ static void pass_time(struct world *w, unsigned ms)
 	w->now_ms += ms;
 	for (unsigned i = 0; i < LANES; i++)
 		lane_tick(w->lanes[i], w->now_ms);
-	if (ms >= 1000 && w->letters_n < LETTERS / 2)
+	if (ms >= 1000 && w->messages_n < MESSAGES / 2)
 		registry_tick(w->registry);
 }
 
@@ -699,7 +699,7 @@ static void govern(struct world *w, uint8_t what)
 	struct registry_limits limits = {.jobs = what & 3, .workers = 1 + (what >> 2 & 3), .memory_bytes = LIMIT};
 	struct rs_err why;
 
-	if (w->letters_n > LETTERS / 2)
+	if (w->messages_n > MESSAGES / 2)
 		return;
 	rs_fail(&why, RS_ECLOSED, "stopped");
 	if (what >= 250)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services: strangers and others call with any headers and requests, read or do not read, while
+/* The control and health services: clients call with any headers and requests, read or do not read, while
  * events happen, statuses are made and the reducer drains and stops. Nobody does what he has no right to, every refusal
  * has a sentence, every message is one of its type, and calls and memory stay within what was said. */
 #include "tests/fuzz/fuzz.h"

@@ -422,7 +422,7 @@ static void settle(struct world *w)
 		if (!(w->manual & NO_START))
 			start_when_complete(w);
 	}
-	exchange_sweep(w->x);
+	exchange_links_changed(w->x);
 }
 
 static void submit(struct world *w)

@@ -71,12 +71,12 @@ memory of a job is freed with its first session
 	s/\tif \(j->sessions\)\n\t\treturn;//
 the window is ignored
 	agent/core/stream.c
-	s/return window_open\(&l->window, l->chunks, l->flying, bytes\)/return true/
+	s/return window_open\(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes\)/return true/
 a priority has no reserve
 	agent/core/stream.c
-	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks == 0 \&\& s)/
+	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks_in_flight == 0 \&\& s)/
 an operation ends one chunk too early
-	agent/core/link.c
+	agent/core/link_io.c
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
 acks say more than is done
 	agent/core/stream.c
@@ -86,25 +86,25 @@ the cursor skips own chunks
 	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
 ABORT is not passed on
 	agent/core/exchange.c
-	s/link_queue_abort\(l, &x->farewell\);/link_queue_bare(l, FRAME_GOODBYE);/
+	s/link_queue_abort\(l, &x->abort_reason\);/link_queue_empty(l, FRAME_GOODBYE);/
 a silent reducer is never lost
-	agent/core/exchange_clock.c
+	agent/core/exchange_tick.c
 	s/now_ms - l->last_rx_ms >= detect_ms/0/
 workers send no heartbeats
-	agent/core/exchange_clock.c
+	agent/core/exchange_tick.c
 	s/now_ms - l->last_tx_ms >= ping_ms/0/
 operations never time out
-	agent/core/exchange_clock.c
-	s/now_ms >= op_deadline\(x, now_ms\)/0/
+	agent/core/exchange_tick.c
+	s/now_ms >= exchange_op_deadline\(x, now_ms\)/0/
 pending operations are forgotten
 	agent/core/exchange.c
-	s/x->sweep = true;\n\top = x->first;/x->sweep = true;\n\top = NULL;/
+	s/x->links_changed = true;\n\top = x->first;/x->links_changed = true;\n\top = NULL;/
 operations end before the last words are out
 	agent/core/exchange.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
 	agent/core/link_control.c
-	s/refused.retry \|\| //
+	s/if \(refused.retry\)/if (0)/
 chunks are sent before they are there
 	agent/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
@@ -119,19 +119,19 @@ a rank contributes although it has the result
 	s/if \(cursor < s->replay_end\)/if (0)/
 HAVE of what has come only in part
 	agent/core/retain.c
-	s/k->place = 0;/k->place = position + 1;/
+	s/\]\.tag = 0;/].tag = position + 1;/
 HAVE of what was here before
 	agent/core/retain.c
-	s/k->place == position \+ 1 \?/k->place ?/
+	s/k->tag == position \+ 1 \?/k->tag ?/
 the rest of a result of the view before is taken
-	agent/core/link.c
+	agent/core/link_io.c
 	s/\n\tl->skip \|= [^;]+;//
 results of the view before are a violation
-	agent/core/link.c
+	agent/core/link_io.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
 the rest of a frame of the view before is lost
-	agent/core/link.c
-	s/\n\t\tsave_rest\(l\);/ l->sent_off = 0;/
+	agent/core/link_io.c
+	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
 ranks go on from the smallest of their starts
 	server/core/stripe_view.c
 	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
@@ -158,10 +158,10 @@ a view that takes something back is believed
 	s/v->lives\[r\] <= x->view.lives\[r\]/v->lives[r] == x->view.lives[r]/
 kept results are overwritten too early
 	agent/core/retain.c
-	s/r->size = spread \+ 1;/r->size = spread \/ 2 + 1;/
+	s/r->size = max_lead \+ 1;/r->size = max_lead \/ 2 + 1;/
 ranks run further ahead than results are kept
 	agent/core/stream.c
-	s/position - floor <= x->spread/position - floor <= 2 * x->spread/
+	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
 the cursor stays at an operation that is done
 	agent/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
@@ -176,21 +176,21 @@ a result that is asked for is the contribution
 	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
 goodbye before all have the results
 	agent/core/exchange.c
-	s/!x->first && x->stable < x->next_seq/0/
+	s/!x->first &&\s+x->stable < x->next_seq/0/
 contributions are filled in twice
 	agent/core/stream.c
 	s/if \(begun && op->fill/if (op->fill/
 a result that is cut off has been where the contribution is
-	agent/core/link.c
-	s/op->apart && !op->recv_ring/!op->recv_ring/
+	agent/core/link_io.c
+	s/op->disjoint && !op->recv_ring/!op->recv_ring/
 the root of a broadcast keeps nothing
-	agent/core/link.c
+	agent/core/link_io.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
 results are lent beyond their operation
 	agent/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
 KEPT says what another chunk gave
-	agent/core/link.c
+	agent/core/link_io.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
 	server/core/stripe.c
@@ -209,7 +209,7 @@ every challenge is the same
 	s/if \(h->policy->random\(.*?&e\)\)/if (!memset(nonce, 7, sizeof nonce))/
 the reducer's proof is not looked at
 	agent/core/link_control.c
-	s/w->proven && auth_equal\(w->mac, l->answer\)/w->proven/
+	s/w->proven && auth_equal\(w->mac, l->reducer_mac\)/w->proven/
 a reducer that asks for no proof is trusted
 	agent/core/link_control.c
 	s/return l->x->opt.secret && !\(l->proven && w->proven/return l->proven && !(w->proven/

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The deterministic simulator: the real cores of reducers and workers, joined by connections, processes and a clock
- * that exist only here. One number, the seed, decides everything, so what failed once fails again.
+/* The deterministic simulator: runs the real cores of reducers and workers with simulated connections, processes and
+ * clock. One number, the seed, decides everything, so a failure can be repeated.
  *
- *     sim_plan    draws jobs, operations, faults and the network's manners
- *     sim_run     takes event after event, always the earliest, from a heap
- *     sim_net     connections: bytes arrive in pieces of any size, late, in order, or no more
- *     sim_rank    a worker: what engine_uv.c and conn_tcp.c are in the library
- *     sim_reducer a reducer: what server_uv.c, greeting_tcp.c, lane_uv.c, lane_tcp.c and mailbox_uv.c are in the daemon
- *     sim_guard   secrets, and who has not got them
- *     sim_fault   deaths, cuts, disagreements, and what may be said about them
- *     sim_oracle  what an operation must give
- *     sim_check   what must hold after a step and at the end, sim_kept what of an exchange's memory */
+ *     sim_plan    draws jobs, operations, faults and the properties of the network
+ *     sim_run     processes events from a heap, always the earliest
+ *     sim_net     connections: bytes arrive in order, in pieces of any size, late, or not at all
+ *     sim_rank    a worker, in place of engine_uv.c and conn_tcp.c
+ *     sim_reducer a reducer, in place of server_uv.c, lane_uv.c, lane_tcp.c and mailbox_uv.c
+ *     sim_accept  its handshakes, in place of handshake_conn_uv.c and handshake_tcp.c
+ *     sim_guard   secrets of jobs, and peers without them
+ *     sim_fault   faults, and the words that an error may then use
+ *     sim_oracle  the expected result of an operation
+ *     sim_check   invariants after a step and at the end; sim_retained those of an exchange's memory */
 #ifndef RS_TESTS_SIM_SIM_H
 #define RS_TESTS_SIM_SIM_H
 
@@ -40,39 +41,39 @@ enum {
 	SIM_SHARDS = 12,
 	SIM_BLAME = 16, /* most faults that are remembered of one team */
 	SIM_STEPS = 3000000,
-	SIM_SAID = 600, /* bytes that a stranger records of a connection: HELLO and PROOF */
+	SIM_RECORDED = 600, /* bytes recorded of a connection for a replay: HELLO and PROOF */
 };
 
 /* ---- time, chance, events: sim_event.c ---- */
 
 enum event_type {
-	EV_RANK_BIRTH,    /* a: process */
-	EV_RANK_STEP,     /* a: process */
-	EV_RANK_TICK,     /* a: process */
-	EV_RANK_RESUME,   /* a: process: it was stopped until now */
-	EV_RANK_READY,    /* a: process, b: operation: more of its contribution is there */
-	EV_CONNECT,       /* a: connection: the attempt is decided */
-	EV_ACCEPT,        /* a: connection: the reducer sees it */
-	EV_ARRIVE,        /* a: connection, b: bytes << 1 | side */
-	EV_FIN,           /* a: connection, b: side */
-	EV_RESET,         /* a: connection, b: side */
-	EV_READ,          /* a: connection, b: side: what has arrived is looked at (again) */
-	EV_WRITE,         /* a: connection, b: side: there is room again */
-	EV_REDUCER_OFF,   /* a: reducer, b: life << 8: it was drained */
-	EV_DRAINED,       /* a: reducer, b: life << 8: its jobs had their time */
-	EV_REDUCER_ON,    /* a: reducer */
-	EV_MAIL,          /* a: reducer, b: life << 8 | mailbox */
-	EV_LANE_TICK,     /* a: reducer, b: life << 8 | thread */
-	EV_REGISTRY_TICK, /* a: reducer, b: life << 8 */
-	EV_GREETING_TICK, /* a: reducer, b: life << 8 */
-	EV_FAULT,         /* a: team, b: which of its faults */
-	EV_STRANGER,      /* a: reducer */
-	EV_STRANGER_ENDS, /* a: connection */
+	EV_RANK_BIRTH,     /* a: process */
+	EV_RANK_STEP,      /* a: process */
+	EV_RANK_TICK,      /* a: process */
+	EV_RANK_RESUME,    /* a: process, which was stopped until now */
+	EV_RANK_READY,     /* a: process, b: operation, of which more is ready */
+	EV_CONNECT,        /* a: connection, which is accepted or refused */
+	EV_ACCEPT,         /* a: connection, which the reducer accepts */
+	EV_ARRIVE,         /* a: connection, b: bytes << 1 | side */
+	EV_FIN,            /* a: connection, b: side */
+	EV_RESET,          /* a: connection, b: side */
+	EV_READ,           /* a: connection, b: side, which reads (again) */
+	EV_WRITE,          /* a: connection, b: side, which has room again */
+	EV_REDUCER_OFF,    /* a: reducer, b: life << 8; it is drained */
+	EV_DRAINED,        /* a: reducer, b: life << 8; the drain timeout */
+	EV_REDUCER_ON,     /* a: reducer */
+	EV_MAIL,           /* a: reducer, b: life << 8 | mailbox */
+	EV_LANE_TICK,      /* a: reducer, b: life << 8 | thread */
+	EV_REGISTRY_TICK,  /* a: reducer, b: life << 8 */
+	EV_HANDSHAKE_TICK, /* a: reducer, b: life << 8 */
+	EV_FAULT,          /* a: team, b: index of the fault */
+	EV_UNAUTH,         /* a: reducer */
+	EV_UNAUTH_END,     /* a: connection */
 };
 
 struct sim_event {
 	uint64_t at_us;
-	uint32_t tie; /* random: decides among events of the same time */
+	uint32_t tie; /* random; orders events of the same time */
 	uint32_t type;
 	uint32_t a, b;
 };
@@ -93,13 +94,13 @@ enum side { WORKER, REDUCER };
 
 enum { NET_AGAIN = -1, NET_BROKEN = -2 };
 
-/* Bytes on their way to one end. Invariant: arrived <= len <= cap. */
+/* Bytes in flight to one end. Invariant: arrived <= len <= cap. */
 struct stream {
 	uint8_t *buf; /* [cap], a ring; owned */
 	uint32_t cap, head, len, arrived;
-	uint64_t last_at_us; /* when the last of them arrive */
+	uint64_t last_at_us; /* time at which the last of them arrive */
 	uint64_t total;      /* bytes ever sent */
-	/* for the trace: where in the frames the writer is */
+	/* for the trace: the writer's position in the frames */
 	uint8_t header[FRAME_HEADER];
 	unsigned header_have;
 	uint32_t payload_left;
@@ -107,47 +108,48 @@ struct stream {
 
 /* One end of a connection, as its process sees it. */
 struct end {
-	bool open;     /* there is a descriptor */
+	bool open;     /* it has a descriptor */
 	bool shut;     /* its sending side was shut down */
 	bool fin_in;   /* the peer has sent its last byte */
 	bool reset_in; /* the connection is broken */
 	bool blocked;  /* waits for room to send */
-	bool read_due; /* an EV_READ is on its way */
+	bool read_due; /* an EV_READ is scheduled */
 };
 
-/* What the reducer's side of a connection is to the reducer. */
-enum phase { PHASE_NONE, PHASE_GREETING, PHASE_REFUSED, PHASE_IMPOSTOR, PHASE_HANDED, PHASE_LANE };
+/* The state of a connection on the reducer's side. */
+enum phase { PHASE_NONE, PHASE_HANDSHAKE, PHASE_REFUSED, PHASE_IMPOSTOR, PHASE_HANDED, PHASE_LANE };
 
-/* Frames that an impostor is told. The payload is of the frame whose header stands, or of the one before. */
+/* Decodes the frames that an impostor receives. The payload belongs to the last complete header. */
 struct conn_decoder {
 	uint8_t header[FRAME_HEADER], payload[FRAME_CONTROL_MAX];
 	uint32_t have;
 };
 
+/* One simulated connection with both ends. */
 struct conn {
 	struct sim *sim;
 	uint32_t id;
-	struct rank *rank; /* NULL: a stranger's, or its process is gone */
+	struct rank *rank; /* NULL: an unauthenticated peer, or its process has ended */
 	unsigned link;
 	struct reducer *reducer;
 	struct stream to[2]; /* indexed by side: bytes for that side */
 	struct end end[2];
-	bool dark[2]; /* what is sent to that side is lost without a word */
+	bool dark[2]; /* bytes to that side are lost silently */
 	bool up;      /* the worker knows that it is connected */
 	uint32_t delay_us, jitter_us, piece;
-	uint64_t corrupt_at; /* the byte of to[corrupt_side] that will be damaged, counted from 1; 0: none */
+	uint64_t corrupt_at; /* number of the byte of to[corrupt_side] to damage, from 1; 0: none */
 	enum side corrupt_side;
 
-	/* of those who have no secret */
-	unsigned said_n;
-	uint8_t said[SIM_SAID];     /* what a rank said first */
-	const struct conn *replays; /* a stranger's: it says what was said there */
+	/* of peers without a secret */
+	unsigned recorded_n;
+	uint8_t recorded[SIM_RECORDED]; /* the first bytes that a rank sent */
+	const struct conn *replays;     /* an unauthenticated peer repeats the bytes of that connection; else NULL */
 	bool replayed;
-	struct conn_decoder *said_to; /* from PHASE_IMPOSTOR on; owned */
+	struct conn_decoder *impostor_in; /* from PHASE_IMPOSTOR on; owned */
 
-	/* of the reducer */
+	/* on the reducer's side */
 	enum phase phase;
-	struct handshake shake; /* while greeting */
+	struct handshake shake; /* in PHASE_HANDSHAKE */
 	uint64_t deadline_ms;
 	struct lane_thread_sim *thread;
 	struct session *session;
@@ -155,21 +157,22 @@ struct conn {
 };
 
 struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct reducer *r);
-/* Bytes, 0 at the end of the stream, or NET_AGAIN, NET_BROKEN. */
+/* Returns the number of bytes, 0 at the end of the stream, NET_AGAIN or NET_BROKEN. */
 ssize_t net_read(struct conn *c, enum side side, const struct iovec *iov, unsigned n);
 ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsigned n);
 void net_shutdown(struct conn *c, enum side side);
 void net_close(struct conn *c, enum side side);
-/* Both ends get a reset, what is on its way is cut at any byte. */
+/* Resets both ends; bytes in flight are cut at a random byte. */
 void net_cut(struct conn *c);
-/* An end that was read from is looked at again when there is still something. */
+/* Schedules another read of an end if bytes remain. */
 void net_look_again(struct conn *c, enum side side);
-/* EV_ARRIVE, EV_FIN, EV_RESET, EV_READ, EV_WRITE */
+/* Processes EV_ARRIVE, EV_FIN, EV_RESET, EV_READ and EV_WRITE. */
 void net_event(struct conn *c, const struct sim_event *ev);
 void net_free_all(struct sim *s);
 
 /* ---- plans: sim_plan.c ---- */
 
+/* One planned operation. */
 struct op_plan {
 	uint64_t seed; /* of the contributions */
 	uint64_t count;
@@ -179,24 +182,24 @@ struct op_plan {
 	uint32_t wide;     /* bit r: rank r contributes float32 sums */
 	uint32_t in_place; /* bit r */
 	uint32_t lazy;     /* bit r: contributions are filled in just in time */
-	uint32_t staged;   /* bit r: contributions come bit by bit while the operation goes on */
+	uint32_t staged;   /* bit r: the contribution becomes ready in parts during the operation */
 	char name[16];     /* empty: none */
-	bool rough;        /* float sums whose bits depend on the order: all that is known is that they are equal */
-	uint8_t *want;     /* the result, when it was needed; owned */
-	uint8_t *known;    /* [count], rough: elements of want that some rank has had; owned */
+	bool rough;        /* the bits of float sums depend on the order; they only have to be equal on all ranks */
+	uint8_t *want;     /* the result, computed when needed; owned */
+	uint8_t *known;    /* [count], rough: elements of `want` that a rank has received; owned */
 };
 
 enum fault_kind {
 	FAULT_NONE,
-	FAULT_PAUSE,            /* a rank's process is stopped for a short while: nobody may mind */
+	FAULT_PAUSE,            /* a rank's process is stopped for a short time, without effect on others */
 	FAULT_KILL,             /* a rank's process ends, its kernel closes */
-	FAULT_POWEROFF,         /* a rank's machine is gone, without a word */
+	FAULT_POWEROFF,         /* a rank's machine fails silently */
 	FAULT_STALL,            /* a rank's process is stopped for longer than the detection time */
 	FAULT_CUT,              /* one connection is reset */
 	FAULT_PARTITION,        /* one connection goes dark, in one direction or both */
 	FAULT_CORRUPT,          /* one byte of a connection is damaged */
 	FAULT_REDUCER_KILL,     /* a reducer's process ends */
-	FAULT_REDUCER_POWEROFF, /* a reducer's machine is gone */
+	FAULT_REDUCER_POWEROFF, /* a reducer's machine fails silently */
 	FAULT_DRAIN,            /* a reducer is asked to stop */
 	FAULT_MISMATCH,         /* a rank calls an operation with other arguments */
 	FAULT_FEWER,            /* a rank leaves before the last operations */
@@ -207,28 +210,29 @@ enum fault_kind {
 	FAULT_MISCONFIGURED,    /* a rank has another configuration */
 	FAULT_REPLACED,         /* the next generation does not wait for this one */
 	FAULT_SECRET,           /* a rank has a wrong secret, or none; or one although there is none */
-	FAULT_IMPOSTOR,         /* a reducer is somebody else's to one job */
-	FAULT_STORM,            /* all reducers but one are cut off, killed, drained and come back, again and again */
+	FAULT_IMPOSTOR,         /* a reducer is an impostor for one job */
+	FAULT_STORM,            /* all reducers except one are cut off, killed, drained and started, repeatedly */
 	FAULT_NR
 };
 
+/* One planned fault. */
 struct fault {
 	enum fault_kind kind;
 	unsigned rank, link, reducer;
-	unsigned op;       /* the operation that it concerns */
+	unsigned op;       /* the operation that it affects */
 	uint32_t after_op; /* strikes in_us after the rank has called that operation; UINT32_MAX: after its birth */
 	uint32_t in_us;
-	unsigned again; /* times that it strikes once more */
+	unsigned again; /* number of repetitions */
 	bool struck;
 };
 
-/* Who or what may be named as the cause, and when it happened. */
+/* A cause that errors may name, and its time. */
 struct blame {
 	enum fault_kind kind;
 	uint64_t at_us;
-	uint32_t within_ms; /* everybody knows after that time */
-	char words[96];     /* a sentence has to hold these; empty: any sentence will do */
-	int victim;         /* this rank's own sentence is free; -1: nobody's */
+	uint32_t within_ms; /* time after which every rank has the error */
+	char words[96];     /* required in the sentence; empty: any sentence */
+	int victim;         /* this rank may give any sentence; -1: none */
 };
 
 /* One generation of one job. */
@@ -252,38 +256,39 @@ struct team {
 	unsigned faults_n;
 	struct blame blame[SIM_BLAME];
 	unsigned blame_n;
-	unsigned impostors;  /* bit r: reducer r is somebody else's */
+	unsigned impostors;  /* bit r: reducer r is an impostor */
 	unsigned cut;        /* bit r: a connection of rank r was lost, which the job had to survive */
 	unsigned hit;        /* bit r: something happened to reducer r or to a connection to it */
-	unsigned survived;   /* faults that the job must not feel */
+	unsigned survived;   /* faults that the job must survive */
 	struct rank *ranks;  /* [world], within sim->ranks */
 	unsigned ended;      /* of them */
 	struct team *before; /* the generation before this one; NULL: none */
-	bool born;           /* one of its ranks */
-	bool together;       /* begins when all of `before` have ended; else each rank when its own has */
-	bool damaged;        /* bytes of one of its connections were */
+	bool born;           /* one of its ranks has started */
+	bool together;       /* starts when all ranks of `before` have ended; else each rank when its predecessor has */
+	bool damaged;        /* bytes of one of its connections were damaged */
 	bool again;          /* has the same generation as `before`, which fails */
 	bool failed;         /* an operation or the exchange of a rank ended with an error */
-	uint32_t pause_us;   /* most time between two things that a rank does */
+	uint32_t pause_us;   /* longest time between two steps of a rank */
 };
 
 void plan_draw(struct sim *s);
 void plan_free(struct sim *s);
-/* What rank r calls as its i-th operation. */
+/* Returns the i-th operation of rank r. */
 const struct op_plan *plan_op(const struct team *t, unsigned r, unsigned i);
 
 /* ---- workers: sim_rank.c ---- */
 
+/* One operation of one rank. */
 struct rank_op {
 	struct exchange_op op;
 	struct rank *rank;
 	unsigned index;
 	uint8_t *send, *recv;   /* owned until done; may be the same */
-	uint64_t landed;        /* elements that were announced */
-	uint8_t *filled;        /* [count + 1], elements that were asked for; owned until done */
-	_Atomic uint64_t ready; /* elements that are there */
+	uint64_t landed;        /* elements of the result that were announced */
+	uint8_t *filled;        /* [count + 1], elements that were requested; owned until done */
+	_Atomic uint64_t ready; /* ready elements */
 	bool submitted, done;
-	int code; /* RS_OK or why it failed */
+	int code; /* RS_OK or the error */
 };
 
 enum rank_state { RANK_UNBORN, RANK_ALIVE, RANK_ENDED, RANK_DEAD };
@@ -299,9 +304,9 @@ struct rank {
 	struct conn *conn[SIM_LINKS];
 	struct rank_op ops[SIM_OPS];
 	unsigned todo, submitted, done;
-	unsigned pending_most; /* operations in flight; 1: one after the other */
+	unsigned pending_most; /* most operations in flight */
 	uint64_t armed_ms, stopped_until_us;
-	bool step_due, said_goodbye, running_seen, ended_seen;
+	bool step_due, sent_goodbye, running_seen, ended_seen;
 	bool hangs;  /* stays after its last operation */
 	bool failed; /* the exchange ended with an error */
 };
@@ -309,7 +314,7 @@ struct rank {
 void rank_birth(struct rank *k);
 void rank_step(struct rank *k);
 void rank_tick(struct rank *k);
-void rank_stop(struct rank *k, uint32_t for_us); /* the process does not run for a while */
+void rank_stop(struct rank *k, uint32_t for_us); /* stops the process for a time */
 void rank_resume(struct rank *k);
 void rank_ready(struct rank *k, unsigned op);
 bool rank_stopped(const struct rank *k);
@@ -318,20 +323,22 @@ void rank_readable(struct conn *c);
 void rank_writable(struct conn *c);
 void rank_goodbye(struct rank *k);
 void rank_abort(struct rank *k, int code, const char *message);
-/* Without a word from the process; `silent`: nor from its kernel. */
+/* Kills the process; `silent`: its kernel sends nothing either. */
 void rank_kill(struct rank *k, bool silent);
 void rank_end(struct rank *k, enum rank_state state);
 void rank_drop(struct rank *k); /* at the end of a run */
 
 /* ---- reducers: sim_reducer.c, sim_accept.c ---- */
 
-struct letter;
+struct message;
 
+/* A queue of messages to a thread of a reducer. */
 struct post {
-	struct letter *head, **tail;
+	struct message *head, **tail;
 	uint64_t last_at_us;
 };
 
+/* A lane with its thread. */
 struct lane_thread_sim {
 	struct reducer *reducer;
 	unsigned index;
@@ -339,31 +346,32 @@ struct lane_thread_sim {
 	struct post in;
 };
 
+/* One reducer process. */
 struct reducer {
 	struct sim *sim;
 	unsigned index;
 	enum { REDUCER_OFF, REDUCER_UP, REDUCER_GONE } state;
-	bool silent;   /* GONE: nobody answers */
-	uint32_t life; /* how many times it was started */
+	bool silent;   /* GONE: its machine does not answer */
+	uint32_t life; /* number of starts */
 	unsigned threads_n;
 	uint32_t detect_ms;
-	uint32_t far_us; /* on top of the delay of all its connections */
+	uint32_t far_us; /* added to the delay of all its connections */
 	struct registry *registry;
 	struct handshake_policy policy;
 	struct lane_thread_sim threads[SIM_THREADS];
 	struct post in;
-	unsigned blocks; /* of slot memory */
-	bool comes_back; /* after it was drained */
+	unsigned blocks; /* of slot memory in use */
+	bool comes_back; /* starts again after a drain */
 };
 
 void reducer_on(struct reducer *r);
 void reducer_off(struct reducer *r, bool silent);
-/* What SIGTERM does: nobody new; after a while the jobs end, then the process. */
+/* Drains as SIGTERM does: no new jobs; after the timeout the jobs end, then the process. */
 void reducer_drain(struct reducer *r, uint32_t drain_ms, bool comes_back);
 void reducer_event(struct reducer *r, const struct sim_event *ev);
 void reducer_readable(struct conn *c);
 void reducer_writable(struct conn *c);
-/* An admitted connection goes to its lane. */
+/* Moves an admitted connection to its lane. */
 void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome);
 
 void accept_conn(struct conn *c); /* EV_ACCEPT */
@@ -374,17 +382,17 @@ void accept_tick(struct reducer *r);
 
 void guard_policy(struct reducer *r);
 void guard_rank(const struct rank *k, struct exchange_options *opt);
-/* What an error may say of the rank's secret; NULL: it is right. */
+/* Returns the words of errors about the rank's secret; NULL: the secret is right. */
 const char *guard_blames(const struct rank *k);
-void guard_record(struct conn *c, const uint8_t *bytes, size_t n); /* a rank has sent this */
-/* A stranger with a recorded handshake; false when there is none yet. */
-bool guard_replay_comes(struct sim *s, struct conn *c);
-void guard_replay_hears(struct conn *c);
-bool guard_is_impostor(const struct conn *c); /* its reducer is one to its rank */
+void guard_record(struct conn *c, const uint8_t *bytes, size_t n); /* records bytes that a rank sends */
+/* Connects an unauthenticated peer with a recorded handshake. Returns false if there is none yet. */
+bool guard_replay_connect(struct sim *s, struct conn *c);
+void guard_replay_readable(struct conn *c);
+bool guard_is_impostor(const struct conn *c); /* its reducer is an impostor for its rank */
 void guard_impose(struct conn *c);
-bool guard_impostor_reads(struct conn *c); /* false: the connection has ended */
-/* Sends all of it, whatever room there is; false when the connection is broken. */
-bool guard_say(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len);
+bool guard_impostor_reads(struct conn *c); /* returns false if the connection has ended */
+/* Sends all bytes, regardless of room. Returns false if the connection is broken. */
+bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len);
 
 /* ---- faults: sim_fault.c ---- */
 
@@ -392,41 +400,41 @@ void fault_after_op(struct rank *k, unsigned op);
 void fault_after_birth(struct rank *k);
 void fault_after_goodbye(struct rank *k);
 void fault_view_changed(struct team *t);
-/* Whether this rank never comes. It then counts as ended from its birth on. */
+/* Returns true if this rank never starts. It then counts as ended from its birth on. */
 bool fault_absent(const struct rank *k);
 void fault_strike(struct team *t, unsigned which);
 void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words);
 const char *fault_name(enum fault_kind kind);
-void stranger_comes(struct sim *s, struct reducer *r);
-void stranger_readable(struct conn *c);
+void unauth_connect(struct sim *s, struct reducer *r);
+void unauth_readable(struct conn *c);
 
 /* ---- results: sim_oracle.c ---- */
 
-/* Writes elements [first, first + n) of rank r's contribution to buf, which begins with element 0. */
+/* Writes elements [first, first + n) of rank r's contribution to buf, whose first element is 0. */
 void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r, void *buf, uint64_t first,
 			 uint64_t n);
-/* The result's bytes, count elements; made when it is asked for the first time. */
+/* Returns the result, `count` elements, which is computed at the first call. */
 const uint8_t *oracle_want(struct team *t, unsigned op);
-/* Whether a rank's elements [first, first + n) are what they must be. */
+/* Returns true if a rank's elements [first, first + n) are right. */
 bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t first, uint64_t n);
 
 /* ---- invariants: sim_check.c ---- */
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
-void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* something was done to it */
-void check_lane(struct lane_thread_sim *t);                                   /* the books of its slots balance */
-void check_last_session(struct session *s); /* it is about to be freed: nothing may be left in its stripe */
-void check_end(struct sim *s);              /* nothing is left, everybody got what was due */
+void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* checks that r had a fault */
+void check_lane(struct lane_thread_sim *t);                                   /* checks that the slots are consistent */
+void check_last_session(struct session *s); /* checks that a stripe is empty before its last session is freed */
+void check_end(struct sim *s);              /* checks that nothing remains and every rank has its results */
 
 /* ---- one run: sim_run.c ---- */
 
 struct sim_stats {
 	uint64_t seeds, steps, ops_ok, ops_failed, bytes;
 	uint64_t teams_clean, teams_failed;
-	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* struck; and of those, the team ended with an error */
+	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* faults that struck; those after which the team failed */
 	uint64_t codes[16];                               /* of failed operations, by -code */
-	uint64_t strangers, replays, refused, retried, signals;
-	uint64_t lost, back; /* reducers, as ranks see it */
+	uint64_t unauth, replays, refused, retried, signals;
+	uint64_t lost, back; /* reducers, as ranks observe them */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 };
 
@@ -443,12 +451,12 @@ struct sim {
 	unsigned teams_n;
 	struct rank *ranks; /* [ranks_n]; owned */
 	unsigned ranks_n, ranks_ended;
-	/* the network's manners */
+	/* properties of the network */
 	uint32_t delay_us, jitter_us, piece, socket_bytes;
-	uint32_t mail_us;   /* between threads of a reducer, most of the time at most */
+	uint32_t mail_us;   /* usual upper bound of the time of a message between threads of a reducer */
 	unsigned jobs_most; /* of one reducer */
 	bool guarded;       /* jobs have secrets */
-	unsigned balk;      /* percent of writes that find no room although there is some */
+	unsigned balk;      /* percent of writes that fail with NET_AGAIN although there is room */
 	const struct rs_config *base;
 	const struct rs_kernels *kernels;
 	FILE *trace; /* NULL: none */
@@ -462,18 +470,18 @@ static inline uint64_t sim_ms(const struct sim *s)
 	return s->now_us / 1000;
 }
 
-/* Runs one seed; false when it failed: s->why says how. */
+/* Runs one seed. Returns false if it failed, with the reason in `why`. */
 bool sim_run(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels, struct sim_stats *stats,
 	     FILE *trace, char *why, size_t size);
-/* The next generation may be waiting for this rank's end. */
+/* Ends a rank, for which the next generation may wait. */
 void team_rank_ended(struct rank *k);
-/* The first call decides. */
+/* Fails the run with this sentence; later calls are ignored. */
 void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- the trace: sim_trace.c ---- */
 
 void trace(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Bytes that an end sends: says which frames begin in them. */
+/* Traces the frames that begin in the bytes that an end sends. */
 void trace_bytes(struct conn *c, enum side from, const uint8_t *bytes, size_t n);
 
 #endif

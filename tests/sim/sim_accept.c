@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that have not said who they are: what greeting_tcp.c does. The happy path is: HELLO, byte by byte if need
- * be, then the registry admits and the lane takes over. Failure modes: garbage, silence, a refusal: REFUSED goes out,
- * and what comes is thrown away until the peer has closed. */
+/* Connections in the handshake, in place of handshake_conn_uv.c. The happy path is: HELLO comes, byte by byte if need
+ * be
+ * -> the registry admits the worker -> its lane takes the connection. Failure modes: garbage, silence, a refusal:
+ * REFUSED is sent, and received bytes are discarded until the peer has closed. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
 
-enum { GREETING_LINGER_MS = 1000, HANDSHAKE_MS = 2000 };
+enum { REFUSED_LINGER_MS = 1000, HANDSHAKE_MS = 2000 };
 
 static void turn_away(struct conn *c)
 {
@@ -22,13 +23,13 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 
 	trace(c->sim, "r%u refuses connection %u: %s", c->reducer->index, c->id, refused->message);
 	c->sim->stats->refused++;
-	if (!guard_say(c, REDUCER, frame, len)) {
+	if (!guard_send(c, REDUCER, frame, len)) {
 		turn_away(c);
 		return;
 	}
 	net_shutdown(c, REDUCER);
 	c->phase = PHASE_REFUSED;
-	c->deadline_ms = sim_ms(c->sim) + GREETING_LINGER_MS;
+	c->deadline_ms = sim_ms(c->sim) + REFUSED_LINGER_MS;
 }
 
 static void greet(struct conn *c, const struct handshake_result *who)
@@ -79,7 +80,7 @@ static void read_frames(struct conn *c)
 				accept_readable(c);
 				return;
 			}
-			if (!guard_say(c, REDUCER, res.frame, res.frame_len)) {
+			if (!guard_send(c, REDUCER, res.frame, res.frame_len)) {
 				turn_away(c);
 				return;
 			}
@@ -98,7 +99,7 @@ void accept_conn(struct conn *c)
 {
 	if (c->reducer->state != REDUCER_UP || !c->end[REDUCER].open)
 		return;
-	c->phase = PHASE_GREETING;
+	c->phase = PHASE_HANDSHAKE;
 	c->deadline_ms = sim_ms(c->sim) + HANDSHAKE_MS;
 	handshake_init(&c->shake, &c->reducer->policy);
 	net_look_again(c, REDUCER);
@@ -110,7 +111,7 @@ void accept_readable(struct conn *c)
 	struct iovec iov = {waste, sizeof waste};
 	ssize_t got;
 
-	if (c->phase == PHASE_GREETING) {
+	if (c->phase == PHASE_HANDSHAKE) {
 		read_frames(c);
 	} else if (c->phase == PHASE_IMPOSTOR) {
 		if (!guard_impostor_reads(c))
@@ -134,7 +135,7 @@ void accept_tick(struct reducer *r)
 			continue;
 		if (c->phase == PHASE_REFUSED) {
 			turn_away(c);
-		} else if (c->phase == PHASE_GREETING) {
+		} else if (c->phase == PHASE_HANDSHAKE) {
 			refused = handshake_refusal_timeout(handshake_missing(&c->shake), HANDSHAKE_MS);
 			refuse(c, &refused);
 		}

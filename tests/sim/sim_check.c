@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold: while a run goes on, and when it is over. The slots' books are looked at from inside. */
+/* Invariants of a run, during it and at its end. Slots are checked in the structs of the core. */
 #include "tests/sim/sim.h"
 
 #include "server/core/stripe.h"
@@ -84,7 +84,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 			 r->id, why);
 }
 
-/* Without questions, which nobody waits for. */
+/* Counts queued results without FETCH, which is not counted as unsent. */
 static unsigned count_results(const struct stripe *st, const struct session *s)
 {
 	unsigned n = 0;
@@ -98,7 +98,7 @@ static unsigned count_results(const struct stripe *st, const struct session *s)
 	return n;
 }
 
-/* Every slot is free or alive; every result that is on its way is counted once for each rank that waits for it. */
+/* Checks that every slot is free or in use, and every queued result is counted once for each rank that gets it. */
 static void check_stripe(struct sim *s, const struct stripe *st)
 {
 	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;

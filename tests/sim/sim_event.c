@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time, chance, and the heap of what is going to happen. */
+/* Time, random numbers, and the heap of events. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong, when, and which words an error may then name as its cause. A fault that has not struck explains
- * nothing: without one no operation may fail. */
+/* Faults: what fails and when, and the words with which an error may name it. No operation may fail before a fault has
+ * struck. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -326,7 +326,7 @@ void fault_strike(struct team *t, unsigned which)
 	case FAULT_GOODBYE:
 	case FAULT_KILL:
 	case FAULT_POWEROFF:
-		f->struck = !k->said_goodbye || f->kind != FAULT_GOODBYE;
+		f->struck = !k->sent_goodbye || f->kind != FAULT_GOODBYE;
 		if (f->struck)
 			strike_rank(t, f);
 		break;
@@ -460,7 +460,7 @@ bool fault_absent(const struct rank *k)
 
 /* ---- somebody else ---- */
 
-void stranger_comes(struct sim *s, struct reducer *r)
+void unauth_connect(struct sim *s, struct reducer *r)
 {
 	uint8_t bytes[200];
 	struct iovec iov = {bytes, 1 + sim_below(s, sizeof bytes)};
@@ -468,13 +468,13 @@ void stranger_comes(struct sim *s, struct reducer *r)
 
 	if (r->state != REDUCER_UP)
 		return;
-	s->stats->strangers++;
+	s->stats->unauth++;
 	c = net_connect(s, NULL, 0, r);
 	c->up = c->end[REDUCER].open = true;
 	if (s->guarded && sim_chance(s, 80)) {
 		sim_in(s, 10, EV_ACCEPT, c->id, r->life);
-		sim_in(s, sim_below(s, 4000000), EV_STRANGER_ENDS, c->id, 0);
-		guard_replay_comes(s, c);
+		sim_in(s, sim_below(s, 4000000), EV_UNAUTH_END, c->id, 0);
+		guard_replay_connect(s, c);
 		return;
 	}
 	for (unsigned i = 0; i < sizeof bytes; i++)
@@ -483,17 +483,17 @@ void stranger_comes(struct sim *s, struct reducer *r)
 		memcpy(bytes, "RS\1\1", 4);
 	sim_in(s, 10, EV_ACCEPT, c->id, r->life);
 	net_write(c, WORKER, &iov, 1);
-	sim_in(s, sim_below(s, 4000000), EV_STRANGER_ENDS, c->id, 0);
+	sim_in(s, sim_below(s, 4000000), EV_UNAUTH_END, c->id, 0);
 }
 
-void stranger_readable(struct conn *c)
+void unauth_readable(struct conn *c)
 {
 	uint8_t waste[64];
 	struct iovec iov = {waste, sizeof waste};
 	ssize_t got;
 
 	while ((got = net_read(c, WORKER, &iov, 1)) > 0)
-		guard_replay_hears(c);
+		guard_replay_readable(c);
 	if (got != NET_AGAIN)
 		net_close(c, WORKER);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets of jobs, and those who want in without them: a rank with a wrong one (sim_fault.c), a stranger that says
- * again what it has recorded of a rank's handshake, and an impostor in a reducer's place, which knows the protocol and
- * takes whatever proof it is given. None of them may get further than that. */
+/* Secrets of jobs, and peers without them: a rank with a wrong secret (sim_fault.c), an unauthenticated peer that
+ * repeats a recorded handshake of a rank, and an impostor in place of a reducer, which follows the protocol and accepts
+ * every proof. None of them may complete the handshake. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -88,13 +88,13 @@ void guard_rank(const struct rank *k, struct exchange_options *opt)
 
 void guard_record(struct conn *c, const uint8_t *bytes, size_t n)
 {
-	size_t room = sizeof c->said - c->said_n;
+	size_t room = sizeof c->recorded - c->recorded_n;
 
 	if (!c->sim->guarded || !c->rank || c->corrupt_at)
 		return;
 	n = n < room ? n : room;
-	memcpy(c->said + c->said_n, bytes, n);
-	c->said_n += (unsigned)n;
+	memcpy(c->recorded + c->recorded_n, bytes, n);
+	c->recorded_n += (unsigned)n;
 }
 
 /* Bytes of a whole frame at `at`; 0: it is not complete, or not of that type. */
@@ -102,12 +102,12 @@ static unsigned recorded(const struct conn *c, unsigned at, enum frame_type type
 {
 	struct frame f;
 
-	if (c->said_n < at + FRAME_HEADER || frame_decode(c->said + at, &f, NULL) || f.type != type)
+	if (c->recorded_n < at + FRAME_HEADER || frame_decode(c->recorded + at, &f, NULL) || f.type != type)
 		return 0;
-	return c->said_n < at + FRAME_HEADER + f.payload_len ? 0 : FRAME_HEADER + f.payload_len;
+	return c->recorded_n < at + FRAME_HEADER + f.payload_len ? 0 : FRAME_HEADER + f.payload_len;
 }
 
-bool guard_say(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len)
+bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t len)
 {
 	while (len > 0) {
 		struct iovec iov = {(uint8_t *)bytes, len};
@@ -138,21 +138,21 @@ static const struct conn *find_record(struct sim *s)
 	return NULL;
 }
 
-bool guard_replay_comes(struct sim *s, struct conn *c)
+bool guard_replay_connect(struct sim *s, struct conn *c)
 {
 	const struct conn *from = find_record(s);
 
 	if (!from)
 		return false;
-	trace(s, "connection %u says again what connection %u said", c->id, from->id);
+	trace(s, "connection %u repeats what connection %u sent", c->id, from->id);
 	s->stats->replays++;
 	c->replays = from;
-	guard_say(c, WORKER, from->said, recorded(from, 0, FRAME_HELLO));
+	guard_send(c, WORKER, from->recorded, recorded(from, 0, FRAME_HELLO));
 	return true;
 }
 
 /* It is asked for a proof, and has one. */
-void guard_replay_hears(struct conn *c)
+void guard_replay_readable(struct conn *c)
 {
 	const struct conn *from = c->replays;
 	unsigned hello;
@@ -161,7 +161,7 @@ void guard_replay_hears(struct conn *c)
 		return;
 	c->replayed = true;
 	hello = recorded(from, 0, FRAME_HELLO);
-	guard_say(c, WORKER, from->said + hello, recorded(from, hello, FRAME_PROOF));
+	guard_send(c, WORKER, from->recorded + hello, recorded(from, hello, FRAME_PROOF));
 }
 
 /* ---- an impostor ---- */
@@ -178,12 +178,12 @@ static void impose_welcome(struct conn *c)
 	uint8_t payload[FRAME_CONTROL_MAX], frames[2 * FRAME_HEADER + FRAME_CONTROL_MAX];
 	uint32_t len;
 
-	memcpy(w.mac, c->said_to->payload, sizeof w.mac); /* what the worker said, or nothing */
+	memcpy(w.mac, c->impostor_in->payload, sizeof w.mac); /* what the worker said, or nothing */
 	if (sim_chance(c->sim, 50))
 		sim_bytes(c->reducer, w.mac, sizeof w.mac, NULL);
 	len = control_frame(frames, FRAME_WELCOME, 0, 0, payload, control_pack_welcome(payload, &w));
 	len += control_frame(frames + len, FRAME_START, 0, 0, NULL, 0);
-	guard_say(c, REDUCER, frames, len);
+	guard_send(c, REDUCER, frames, len);
 }
 
 void guard_impose(struct conn *c)
@@ -193,16 +193,16 @@ void guard_impose(struct conn *c)
 	trace(c->sim, "r%u is an impostor to connection %u", c->reducer->index, c->id);
 	c->phase = PHASE_IMPOSTOR;
 	handshake_close(&c->shake);
-	c->said_to = calloc(1, sizeof *c->said_to);
-	if (!c->said_to)
+	c->impostor_in = calloc(1, sizeof *c->impostor_in);
+	if (!c->impostor_in)
 		abort();
 	if (sim_chance(c->sim, 30)) {
 		impose_welcome(c);
 		return;
 	}
 	sim_bytes(c->reducer, nonce, sizeof nonce, NULL);
-	guard_say(c, REDUCER, frame,
-		  control_frame(frame, FRAME_CHALLENGE, 0, 0, payload, control_pack_challenge(payload, nonce)));
+	guard_send(c, REDUCER, frame,
+		   control_frame(frame, FRAME_CHALLENGE, 0, 0, payload, control_pack_challenge(payload, nonce)));
 }
 
 /* A frame has come to it: PROOF is what it wanted, ABORT and GOODBYE are what a rank says that goes. */
@@ -211,7 +211,7 @@ static void impostor_frame(struct conn *c, const struct frame *f)
 	struct rs_err e;
 
 	if (f->type == FRAME_PROOF) {
-		if (control_unpack_proof(c->said_to->payload, f->payload_len, c->said_to->payload, &e))
+		if (control_unpack_proof(c->impostor_in->payload, f->payload_len, c->impostor_in->payload, &e))
 			sim_fail(c->sim, "a PROOF cannot be read: %s", e.msg);
 		impose_welcome(c);
 	} else if (f->type != FRAME_ABORT && f->type != FRAME_GOODBYE) {
@@ -223,7 +223,7 @@ static void impostor_frame(struct conn *c, const struct frame *f)
 /* False at the end of the connection. */
 bool guard_impostor_reads(struct conn *c)
 {
-	struct conn_decoder *d = c->said_to;
+	struct conn_decoder *d = c->impostor_in;
 	struct frame f;
 
 	for (;;) {

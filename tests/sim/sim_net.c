@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections as TCP has them: bytes in order, in pieces of any size, sockets of any room, ends of streams, resets. The
- * happy path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread or is written to
- * afterwards (the peer gets a reset), the connection is cut (both do), or goes dark (nobody hears anything). */
+ * happy path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread, or is written to
+ * afterwards (the peer gets a reset); the connection is cut (both get one) or goes dark (all bytes are lost). */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -213,7 +213,7 @@ static void look(struct conn *c, enum side side)
 	else if (c->rank)
 		rank_readable(c);
 	else
-		stranger_readable(c);
+		unauth_readable(c);
 	net_look_again(c, side);
 }
 
@@ -277,7 +277,7 @@ void net_free_all(struct sim *s)
 		free(s->conns[i]->to[WORKER].buf);
 		free(s->conns[i]->to[REDUCER].buf);
 		handshake_close(&s->conns[i]->shake);
-		free(s->conns[i]->said_to);
+		free(s->conns[i]->impostor_in);
 		free(s->conns[i]);
 	}
 	free(s->conns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reduction must give, computed apart from the kernels: whole numbers modulo their width, floats in rank order
- * as C adds them. Where a job is not deterministic, floats are such that every order gives the same bits. */
+/* The expected result of a reduction, computed without the kernels: integers modulo their width, floats in the order of
+ * ranks as C adds them. In a job that is not deterministic, the floats give the same bits in every order. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws a run: the network, the reducers, one or two jobs of one or two generations, their operations and faults. What
- * is drawn is small, since small schedules find most and there can be many of them. */
+/* Draws a run: the network, the reducers, one or two jobs of one or two generations, their operations and faults. All
+ * sizes are small, because small runs find most errors and many of them can be tried. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
@@ -40,9 +40,9 @@ static void draw_reducers(struct sim *s)
 		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))
-			sim_in(s, sim_below(s, 50000), EV_STRANGER, i, 0);
+			sim_in(s, sim_below(s, 50000), EV_UNAUTH, i, 0);
 		if (s->guarded && sim_chance(s, 10))
-			sim_in(s, sim_below(s, 1000000), EV_STRANGER, i, 0);
+			sim_in(s, sim_below(s, 1000000), EV_UNAUTH, i, 0);
 	}
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker process around the real exchange: it opens connections when asked, moves bytes, tells the time, calls
- * operations one after the other or many at once, and leaves. What engine_uv.c and conn_tcp.c do with sockets,
- * this does with simulated connections. */
+/* A worker process around the real exchange: it opens connections, moves bytes, gives the time, calls operations one
+ * by one or many at once, and ends. It does with simulated connections what engine_uv.c and conn_tcp.c do with
+ * sockets. */
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
-#include "tests/sim/sim_kept.h"
+#include "tests/sim/sim_retained.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static void op_succeeded(struct rank_op *o)
 	size_t size = rs_dtype_size(o->op.dtype), in = o->op.wide ? sizeof(float) : size;
 
 	k->sim->stats->ops_ok++;
-	if (kept_within(k->x, o->recv, o->op.count * size) || kept_within(k->x, o->send, o->op.count * in))
+	if (retained_within(k->x, o->recv, o->op.count * size) || retained_within(k->x, o->send, o->op.count * in))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
 			 k->team->job, k->index, o->index);
 	if (takes && !result_is_right(o, 0, o->op.count))
@@ -378,7 +378,7 @@ static void arm(struct rank *k)
 
 static void leave_if_done(struct rank *k)
 {
-	if (!k->said_goodbye || exchange_state(k->x) != EXCHANGE_ENDED)
+	if (!k->sent_goodbye || exchange_state(k->x) != EXCHANGE_ENDED)
 		return;
 	for (unsigned i = 0; i < exchange_links(k->x); i++)
 		if (k->conn[i])
@@ -392,7 +392,7 @@ static void settle(struct rank *k)
 {
 	unsigned first = sim_below(k->sim, 16);
 
-	while (exchange_sweep(k->x))
+	while (exchange_links_changed(k->x))
 		for (unsigned i = 0; i < exchange_links(k->x); i++)
 			service(k, (first + i) % exchange_links(k->x));
 	if (exchange_state(k->x) == EXCHANGE_RUNNING && !k->running_seen) {
@@ -468,7 +468,7 @@ void rank_birth(struct rank *k)
 void rank_step(struct rank *k)
 {
 	k->step_due = false;
-	if (k->state != RANK_ALIVE || k->said_goodbye)
+	if (k->state != RANK_ALIVE || k->sent_goodbye)
 		return;
 	if (rank_stopped(k)) {
 		step_later(k, (uint32_t)(k->stopped_until_us - k->sim->now_us));
@@ -500,7 +500,7 @@ void rank_step(struct rank *k)
 void rank_goodbye(struct rank *k)
 {
 	trace(k->sim, "%s rank %u says goodbye", k->team->job, k->index);
-	k->said_goodbye = true;
+	k->sent_goodbye = true;
 	fault_after_goodbye(k);
 	exchange_goodbye(k->x, sim_ms(k->sim));
 	settle(k);

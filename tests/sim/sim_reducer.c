@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer process around the real registry and the real lanes. Its threads send each other letters that take their
- * time, as those of mailbox_uv.c do, so every order of news that threads can produce comes up here. */
+/* A reducer process around the real registry and the real lanes. Messages between its threads take a random time, like
+ * those of mailbox_uv.c, so every order of messages that threads can produce occurs. */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 
 enum { REDUCER_IOVECS = 8 };
 
-enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_EVENT };
+enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_SEND, MESSAGE_ABORT, MESSAGE_EVENT };
 
-struct letter {
-	struct letter *next;
-	enum letter_type type;
+struct message {
+	struct message *next;
+	enum message_type type;
 	uint64_t job, processes;
 	struct conn *conn;
 	struct registry_admit admit;
@@ -29,9 +29,9 @@ static struct post *box_of(struct reducer *r, unsigned box)
 	return box ? &r->threads[box - 1].in : &r->in;
 }
 
-static struct letter *letter_new(enum letter_type type, uint64_t job, uint32_t frame_len)
+static struct message *message_new(enum message_type type, uint64_t job, uint32_t frame_len)
 {
-	struct letter *l = calloc(1, sizeof *l + frame_len);
+	struct message *l = calloc(1, sizeof *l + frame_len);
 
 	if (!l)
 		abort();
@@ -41,7 +41,7 @@ static struct letter *letter_new(enum letter_type type, uint64_t job, uint32_t f
 	return l;
 }
 
-static void post(struct reducer *r, unsigned box, struct letter *l)
+static void post(struct reducer *r, unsigned box, struct message *l)
 {
 	struct post *p = box_of(r, box);
 	uint64_t at =
@@ -60,9 +60,9 @@ static void post_init(struct post *p)
 	p->last_at_us = 0;
 }
 
-static struct letter *post_take(struct post *p)
+static struct message *post_take(struct post *p)
 {
-	struct letter *l = p->head;
+	struct message *l = p->head;
 
 	p->head = l->next;
 	if (!p->head)
@@ -82,10 +82,10 @@ static void on_action(void *ctx, const struct registry_action *a)
 	if (r->state != REDUCER_UP || a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
 		return;
 	for (unsigned i = 0; i < r->threads_n; i++) {
-		struct letter *l = letter_new(a->type == REGISTRY_START   ? LETTER_START
-					      : a->type == REGISTRY_ABORT ? LETTER_ABORT
-									  : LETTER_TELL,
-					      a->job.id, a->frame_len);
+		struct message *l = message_new(a->type == REGISTRY_START   ? MESSAGE_START
+						: a->type == REGISTRY_ABORT ? MESSAGE_ABORT
+									    : MESSAGE_SEND,
+						a->job.id, a->frame_len);
 
 		l->processes = a->job.processes;
 		l->why = a->why;
@@ -98,11 +98,11 @@ static void on_action(void *ctx, const struct registry_action *a)
 static void on_lane_event(void *ctx, const struct lane_event *ev)
 {
 	struct lane_thread_sim *t = ctx;
-	struct letter *l;
+	struct message *l;
 
 	if (t->reducer->state != REDUCER_UP)
 		return;
-	l = letter_new(LETTER_EVENT, ev->job, 0);
+	l = message_new(MESSAGE_EVENT, ev->job, 0);
 	l->event = *ev;
 	post(t->reducer, 0, l);
 }
@@ -214,11 +214,11 @@ void reducer_writable(struct conn *c)
 	flush_all(c->thread);
 }
 
-/* ---- letters ---- */
+/* ---- messages ---- */
 
 void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const struct control_welcome *welcome)
 {
-	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
+	struct message *l = message_new(MESSAGE_ATTACH, admit->stripe.job, 0);
 
 	c->phase = PHASE_HANDED;
 	c->thread = &c->reducer->threads[admit->thread];
@@ -229,7 +229,7 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 	post(c->reducer, 1 + admit->thread, l);
 }
 
-static void attach(struct lane_thread_sim *t, const struct letter *l)
+static void attach(struct lane_thread_sim *t, const struct message *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct conn *c = l->conn;
@@ -246,28 +246,28 @@ static void attach(struct lane_thread_sim *t, const struct letter *l)
 	net_look_again(c, REDUCER);
 }
 
-static void lane_mail(struct lane_thread_sim *t, const struct letter *l)
+static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 {
 	switch (l->type) {
-	case LETTER_ATTACH:
+	case MESSAGE_ATTACH:
 		attach(t, l);
 		break;
-	case LETTER_START:
+	case MESSAGE_START:
 		lane_start(t->core, l->job, l->processes);
 		break;
-	case LETTER_TELL:
+	case MESSAGE_SEND:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
-	case LETTER_ABORT:
+	case MESSAGE_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
-	case LETTER_EVENT:
+	case MESSAGE_EVENT:
 		break;
 	}
 	flush_all(t);
 }
 
-static void registry_mail(struct reducer *r, const struct letter *l)
+static void registry_mail(struct reducer *r, const struct message *l)
 {
 	const struct lane_event *ev = &l->event;
 
@@ -282,7 +282,7 @@ static void registry_mail(struct reducer *r, const struct letter *l)
 void reducer_event(struct reducer *r, const struct sim_event *ev)
 {
 	unsigned low = ev->b & 255;
-	struct letter *l;
+	struct message *l;
 	struct rs_err why;
 
 	if (r->state != REDUCER_UP || ev->b >> 8 != r->life)
@@ -315,9 +315,9 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 		registry_tick(r->registry);
 		sim_in(r->sim, 1000000, EV_REGISTRY_TICK, r->index, ev->b);
 		break;
-	case EV_GREETING_TICK:
+	case EV_HANDSHAKE_TICK:
 		accept_tick(r);
-		sim_in(r->sim, 100000, EV_GREETING_TICK, r->index, ev->b);
+		sim_in(r->sim, 100000, EV_HANDSHAKE_TICK, r->index, ev->b);
 		break;
 	default:
 		break;
@@ -368,7 +368,7 @@ void reducer_on(struct reducer *r)
 	for (unsigned i = 0; i < r->threads_n; i++)
 		start_thread(r, i);
 	sim_in(r->sim, sim_below(r->sim, 1000000), EV_REGISTRY_TICK, r->index, r->life << 8);
-	sim_in(r->sim, sim_below(r->sim, 100000), EV_GREETING_TICK, r->index, r->life << 8);
+	sim_in(r->sim, sim_below(r->sim, 100000), EV_HANDSHAKE_TICK, r->index, r->life << 8);
 }
 
 static void post_drop(struct post *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One run: drawn, run until everybody has left and the reducers are empty, checked. */
+/* One run: it is drawn, runs until all ranks have ended and the reducers are empty, and is checked. */
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static void to_conn(struct sim *s, const struct sim_event *ev)
 
 	if (ev->type == EV_CONNECT)
 		rank_connect(c);
-	else if (ev->type == EV_STRANGER_ENDS)
+	else if (ev->type == EV_UNAUTH_END)
 		net_close(c, WORKER);
 	else if (ev->type == EV_ACCEPT && ev->b == c->reducer->life)
 		accept_conn(c);
@@ -107,7 +107,7 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_RESET:
 	case EV_READ:
 	case EV_WRITE:
-	case EV_STRANGER_ENDS:
+	case EV_UNAUTH_END:
 		to_conn(s, ev);
 		break;
 	case EV_REDUCER_ON:
@@ -119,14 +119,14 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_MAIL:
 	case EV_LANE_TICK:
 	case EV_REGISTRY_TICK:
-	case EV_GREETING_TICK:
+	case EV_HANDSHAKE_TICK:
 		reducer_event(&s->reducers[ev->a], ev);
 		break;
 	case EV_FAULT:
 		fault_strike(&s->teams[ev->a], ev->b);
 		break;
-	case EV_STRANGER:
-		stranger_comes(s, &s->reducers[ev->a]);
+	case EV_UNAUTH:
+		unauth_connect(s, &s->reducers[ev->a]);
 		break;
 	}
 }

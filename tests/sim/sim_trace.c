@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The story of a run, one line for each thing that happens. */
+/* The trace of a run, one line for each event. */
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ static void name_end(const struct conn *c, enum side side, char *buf, size_t siz
 	else if (c->rank)
 		snprintf(buf, size, "%s rank %u", c->rank->team->job, c->rank->index);
 	else
-		snprintf(buf, size, "a stranger");
+		snprintf(buf, size, "an unauthenticated peer");
 }
 
 static void frame_begins(struct conn *c, enum side from)

@@ -46,16 +46,17 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	printf(
 	    "\nreducers:    lost %llu times and back %llu times, as ranks saw it; %llu faults that had to be survived",
 	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived);
-	printf("\nelse:        %llu strangers, %llu recorded handshakes, %llu refusals, %llu connects to be retried, "
+	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
+	       "connects to be retried, "
 	       "%llu signals\n",
-	       (unsigned long long)st->strangers, (unsigned long long)st->replays, (unsigned long long)st->refused,
+	       (unsigned long long)st->unauth, (unsigned long long)st->replays, (unsigned long long)st->refused,
 	       (unsigned long long)st->retried, (unsigned long long)st->signals);
 }
 
 /* What is never drawn or never happens is not tested: a silent simulator is a broken one. */
 static bool covers_everything(const struct sim_stats *st)
 {
-	bool ok = st->ops_ok && st->ops_failed && st->strangers && st->replays && st->refused && st->retried &&
+	bool ok = st->ops_ok && st->ops_failed && st->unauth && st->replays && st->refused && st->retried &&
 		  st->signals && st->lost && st->back && st->survived;
 
 	for (int i = 1; i < FAULT_NR; i++)

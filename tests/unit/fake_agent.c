@@ -174,13 +174,13 @@ static void port_engine_free(void *ctx, void *engine, struct local_job *job)
 	en->freeing = true;
 }
 
-static void port_post(void *ctx, struct local_note *n)
+static void port_post(void *ctx, struct local_event *n)
 {
 	struct fake_agent *fa = ctx;
 
 	n->next = NULL;
-	*fa->notes_end = n;
-	fa->notes_end = &n->next;
+	*fa->events_end = n;
+	fa->events_end = &n->next;
 }
 
 void fake_agent_init(struct fake_agent *fa)
@@ -202,14 +202,14 @@ void fake_agent_init(struct fake_agent *fa)
 	struct rs_err e;
 
 	memset(fa, 0, sizeof *fa);
-	fa->notes_end = &fa->notes;
+	fa->events_end = &fa->events;
 	fa->now_ms = FAKE_START_MS;
 	fa->cfg.limits.jobs = 4;
 	fa->cfg.limits.ops = 8;
 	fa->cfg.agent.shm_bytes = 1 << 20;
 	fa->cfg.agent.single_node_reducers = true;
 	fa->cfg.timeouts.handshake_ms = 1000;
-	fa->cfg.timeouts.detect_ms = LOCAL_BEATS * (FAKE_FIRST_PING_MS - FAKE_START_MS);
+	fa->cfg.timeouts.detect_ms = LOCAL_PINGS_PER_DETECT * (FAKE_FIRST_PING_MS - FAKE_START_MS);
 	fa->cfg.sharding.chunk_bytes = FAKE_CHUNK;
 	fa->cfg.sharding.priorities = 2;
 	ck_assert_int_eq(rs_kernels_select("scalar", &opt.kernels, &e), 0);
@@ -261,13 +261,13 @@ static void make_one(struct fake_agent *fa)
 
 static bool step(struct fake_agent *fa)
 {
-	struct local_note *n = fa->notes;
+	struct local_event *n = fa->events;
 
 	if (n) {
-		fa->notes = n->next;
-		if (!fa->notes)
-			fa->notes_end = &fa->notes;
-		local_hub_note(n);
+		fa->events = n->next;
+		if (!fa->events)
+			fa->events_end = &fa->events;
+		local_hub_on_event(n);
 		return true;
 	}
 	if (fa->making_n) {
@@ -446,9 +446,9 @@ void fake_engine_run(struct fake_agent *fa, struct fake_engine *en, unsigned i)
 		n = frame_chunk_len(op->count, op->chunk_elems, c);
 		if (op->fill && (op->op != FRAME_OP_BROADCAST || op->root))
 			op->fill(op, first, n);
-		if (en->spec.solo && op->finish)
+		if (en->spec.single_worker && op->finish)
 			op->finish(op, first, n);
-		else if (!en->spec.solo && !op->root)
+		else if (!en->spec.single_worker && !op->root)
 			reduce_alone(op, first, n);
 		if (op->landed && !op->root)
 			op->landed(op, first, n);

@@ -50,7 +50,7 @@ struct fake_agent {
 	unsigned clients_n;
 	struct fake_engine engines[FAKE_ENGINES];
 	unsigned engines_n;
-	struct local_note *notes, **notes_end;
+	struct local_event *events, **events_end;
 	struct local_buffer *making[FAKE_CLIENTS];
 	uint64_t making_bytes[FAKE_CLIENTS];
 	unsigned making_n;

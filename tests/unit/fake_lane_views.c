@@ -16,9 +16,9 @@ struct control_view lv_of(uint32_t a, uint32_t b, uint32_t c)
 	return (struct control_view){.n = REDUCERS, .lives = {a, b, c}};
 }
 
-void lv_say(struct fw_world *fw, unsigned rank, struct control_view v)
+void lv_send(struct fw_world *fw, unsigned rank, struct control_view v)
 {
-	fw_say_view(fw, rank, &v);
+	fw_send_view(fw, rank, &v);
 	fw_feed_all(fw, SIZE_MAX);
 }
 
@@ -34,7 +34,7 @@ struct control_view lv_expect(struct fw_world *fw, unsigned rank, unsigned type,
 void lv_agree(struct fw_world *fw, struct control_view v)
 {
 	for (unsigned r = 0; r < fw->params.world_size; r++)
-		fw_say_view(fw, r, &v);
+		fw_send_view(fw, r, &v);
 	fw_feed_all(fw, SIZE_MAX);
 	for (unsigned r = 0; r < fw->params.world_size; r++) {
 		struct frame f;

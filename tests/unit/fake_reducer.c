@@ -53,17 +53,17 @@ static void on_changed(void *user, const struct rs_reducer *r, bool lives, const
 	strcpy(f->why, why);
 }
 
-static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool solo)
+static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool single_worker)
 {
 	struct exchange_options opt = {.cfg = &f->cfg,
 				       .job = "unit",
 				       .label = "pid 7 on here",
 				       .generation = 5,
 				       .world_size = world,
-				       .processes = solo ? 2 : 1,
+				       .processes = single_worker ? 2 : 1,
 				       .incarnation = 99,
 				       .connect_ms = connect_ms,
-				       .solo = solo,
+				       .single_worker = single_worker,
 				       .late = on_late,
 				       .reducer_changed = on_changed,
 				       .user = f};
@@ -81,7 +81,7 @@ void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_
 	open_exchange(f, yaml, world, connect_ms, false);
 }
 
-void reducers_open_solo(struct reducers *f, const char *yaml)
+void reducers_open_single(struct reducers *f, const char *yaml)
 {
 	open_exchange(f, yaml, 1, 1000, true);
 }
@@ -453,7 +453,7 @@ void reducers_pump(struct reducers *f)
 		for (unsigned i = 0; i < f->links_n; i++)
 			moved = reducers_step(f, i) || moved;
 	}
-	exchange_sweep(f->x);
+	exchange_links_changed(f->x);
 }
 
 void reducers_advance(struct reducers *f, uint32_t ms)

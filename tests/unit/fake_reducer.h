@@ -57,7 +57,7 @@ struct reducers {
  * when all their lanes are there. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
 /* The same of a world of one that sums by itself, with 1 s to connect. */
-void reducers_open_solo(struct reducers *f, const char *yaml);
+void reducers_open_single(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);
 
 /* Until nothing moves any more. */

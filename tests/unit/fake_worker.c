@@ -106,7 +106,7 @@ void fw_running(struct fw_world *fw, const struct fw_options *opt)
 void fw_close(struct fw_world *fw)
 {
 	for (unsigned r = 0; r < fw->params.world_size; r++)
-		fw_hang_up(fw, r);
+		fw_close_peer(fw, r);
 	for (unsigned r = 0; r < fw->params.world_size; r++) {
 		must(!fw->w[r].session);
 		free(fw->w[r].out.at);
@@ -131,23 +131,23 @@ static void append(struct fw_buffer *b, const void *bytes, size_t len)
 	b->len += len;
 }
 
-void fw_say_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len)
+void fw_send_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len)
 {
 	append(&fw->w[rank].out, bytes, len);
 }
 
-void fw_say(struct fw_world *fw, unsigned rank, struct frame f, const void *payload)
+void fw_send(struct fw_world *fw, unsigned rank, struct frame f, const void *payload)
 {
 	uint8_t head[FRAME_HEADER];
 
 	frame_encode(&f, head);
-	fw_say_bytes(fw, rank, head, sizeof head);
-	fw_say_bytes(fw, rank, payload, f.payload_len);
+	fw_send_bytes(fw, rank, head, sizeof head);
+	fw_send_bytes(fw, rank, payload, f.payload_len);
 }
 
-void fw_say_type(struct fw_world *fw, unsigned rank, unsigned type)
+void fw_send_type(struct fw_world *fw, unsigned rank, unsigned type)
 {
-	fw_say(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION}, NULL);
+	fw_send(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION}, NULL);
 }
 
 struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
@@ -178,7 +178,7 @@ void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f)
 		f.flags |= FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
 	}
-	fw_say(fw, rank, f, payload);
+	fw_send(fw, rank, f, payload);
 	free(payload);
 }
 
@@ -193,10 +193,10 @@ void fw_have(struct fw_world *fw, unsigned rank, struct frame f)
 	f.type = FRAME_HAVE;
 	f.flags = 0;
 	f.payload_len = f.payload_sum = 0;
-	fw_say(fw, rank, f, NULL);
+	fw_send(fw, rank, f, NULL);
 }
 
-void fw_keep(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
+void fw_send_kept(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes)
 {
 	uint32_t n = frame_chunk_len(f.count, f.chunk_elems, f.chunk);
 	uint8_t *payload = malloc(n * sizeof(double) + 1);
@@ -211,16 +211,16 @@ void fw_keep(struct fw_world *fw, unsigned rank, struct frame f, uint64_t proces
 		f.flags = FRAME_CHECKED;
 		f.payload_sum = frame_checksum(payload, f.payload_len);
 	}
-	fw_say(fw, rank, f, payload);
+	fw_send(fw, rank, f, payload);
 	free(payload);
 }
 
-void fw_say_view(struct fw_world *fw, unsigned rank, const struct control_view *v)
+void fw_send_view(struct fw_world *fw, unsigned rank, const struct control_view *v)
 {
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX], payload[FRAME_CONTROL_MAX];
 
-	fw_say_bytes(fw, rank, frame,
-		     control_frame(frame, FRAME_VIEW, FAKE_GENERATION, 0, payload, control_pack_view(payload, v)));
+	fw_send_bytes(fw, rank, frame,
+		      control_frame(frame, FRAME_VIEW, FAKE_GENERATION, 0, payload, control_pack_view(payload, v)));
 }
 
 /* Without questions, which nobody waits for. */
@@ -369,7 +369,7 @@ void fw_feed_shuffled(struct fw_world *fw, size_t piece_max)
 	}
 }
 
-void fw_hang_up(struct fw_world *fw, unsigned rank)
+void fw_close_peer(struct fw_world *fw, unsigned rank)
 {
 	if (fw->w[rank].session)
 		session_lost(fw->w[rank].session, "it closed the connection");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted workers around one lane core, all in memory: what they say is encoded here and fed in pieces of any size,
- * what the core sends is taken in pieces of any size and decoded. Stands where lane_uv.c and the registry stand in the
- * daemon: it attaches, flushes, closes what is over and frees a stripe's memory when its last session is gone. */
+/* Scripted workers around the core of one lane, in memory. It encodes their frames and feeds them in pieces of any
+ * size, and takes the frames of the core in pieces of any size and decodes them. It replaces lane_uv.c and the
+ * registry: it attaches and flushes sessions, closes them, and frees a stripe's memory with its last session. */
 #ifndef RS_TESTS_UNIT_FAKE_WORKER_H
 #define RS_TESTS_UNIT_FAKE_WORKER_H
 
@@ -29,8 +29,8 @@ struct fw_buffer {
 struct fw_worker {
 	struct fw_world *fw;
 	unsigned rank;
-	struct session *session; /* NULL: gone */
-	struct fw_buffer out;    /* said, not fed yet */
+	struct session *session; /* NULL: freed */
+	struct fw_buffer out;    /* sent, not fed yet */
 	struct fw_buffer in;     /* received, not taken yet */
 	size_t room;             /* bytes its socket still takes; SIZE_MAX: any number */
 	bool write_wait;
@@ -69,38 +69,39 @@ void fw_attach(struct fw_world *fw, unsigned rank);
 /* Frees everything; fails the test when the lane did not give all sessions back. */
 void fw_close(struct fw_world *fw);
 
-/* rank says a frame; header fields that a worker always sets are filled in (generation, length, checksum). */
-void fw_say(struct fw_world *fw, unsigned rank, struct frame f, const void *payload);
-void fw_say_type(struct fw_world *fw, unsigned rank, unsigned type);
-void fw_say_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len);
-/* The header of rank's contribution to one chunk, and that contribution said with the oracle's values. */
+/* Sends a frame of rank. Fills in the header fields that every worker sets (generation, length, checksum). */
+void fw_send(struct fw_world *fw, unsigned rank, struct frame f, const void *payload);
+void fw_send_type(struct fw_world *fw, unsigned rank, unsigned type);
+void fw_send_bytes(struct fw_world *fw, unsigned rank, const void *bytes, size_t len);
+/* fw_data returns the header of a contribution to one chunk; fw_contribute sends it with the oracle's values. */
 struct frame fw_data(const struct fw_world *fw, unsigned op, unsigned dtype, uint64_t seq, uint64_t count,
 		     uint32_t chunk);
 void fw_contribute(struct fw_world *fw, unsigned rank, struct frame f);
 /* All chunks of an operation. */
 void fw_contribute_all(struct fw_world *fw, unsigned rank, struct frame f);
 
-/* The same chunk, of which rank has the result already. */
+/* Sends HAVE for the same chunk. */
 void fw_have(struct fw_world *fw, unsigned rank, struct frame f);
-/* The answer to FETCH: the oracle's result. */
-void fw_keep(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
-void fw_say_view(struct fw_world *fw, unsigned rank, const struct control_view *v);
+/* Sends KEPT, the answer to FETCH, with the oracle's result. */
+void fw_send_kept(struct fw_world *fw, unsigned rank, struct frame f, uint64_t processes);
+void fw_send_view(struct fw_world *fw, unsigned rank, const struct control_view *v);
 
-/* One recvmsg of at most max bytes, and the flush after it. Returns how many were taken. */
+/* Feeds at most max bytes as one recvmsg, and flushes. Returns the number of bytes. */
 size_t fw_feed(struct fw_world *fw, unsigned rank, size_t max);
-/* Everything that was said, in pieces, the ranks in turn. */
+/* Feeds all sent bytes in pieces, the ranks in turn. */
 void fw_feed_all(struct fw_world *fw, size_t piece);
-/* The same, but who is next and how much is random. */
+/* The same with ranks and sizes of pieces in random order. */
 void fw_feed_shuffled(struct fw_world *fw, size_t piece_max);
-/* As a driver after each event: sends what is ready, frees what is over. */
+/* Acts as a driver after each event: sends what is ready and frees closed sessions. */
 void fw_flush(struct fw_world *fw);
-/* The socket of rank takes `room` bytes more. */
+/* Makes the socket of rank take `room` more bytes. */
 void fw_grant(struct fw_world *fw, unsigned rank, size_t room);
-/* The peer closed its end. */
-void fw_hang_up(struct fw_world *fw, unsigned rank);
+/* Closes the peer's end of a connection. */
+void fw_close_peer(struct fw_world *fw, unsigned rank);
 void fw_tick(struct fw_world *fw, uint64_t ms);
 
-/* The next complete frame that rank received; the payload is valid until the next flush. False: none. */
+/* Takes the next complete frame that rank received. The payload is valid until the next flush. Returns false if none.
+ */
 bool fw_take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload);
 /* The next frame is of that type; returns it. */
 struct frame fw_expect(struct fw_world *fw, unsigned rank, unsigned type);
@@ -112,12 +113,12 @@ void fw_expect_result(struct fw_world *fw, unsigned rank, struct frame f, uint64
 void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
 /* The next frame is VIEW or RESUME. */
 struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type);
-/* Nothing is there to be taken. */
+/* Checks that no frame is left. */
 void fw_expect_nothing(struct fw_world *fw, unsigned rank);
-/* Every rank that is still listening heard ABORT with both texts and nothing behind it; then all go: closes. */
+/* Checks that every connected rank received ABORT with both texts and nothing behind it, then closes all. */
 void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b);
 
-/* The stripe's books balance: free and alive slots together are all, nothing is unsent that nobody has queued. */
+/* Checks that every slot is free or in use, and every unsent result is queued. Returns the number of slots in use. */
 unsigned fw_slots_alive(const struct fw_world *fw);
 
 uint32_t fw_random(struct fw_world *fw, uint32_t below);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order contributions come, how many at once, and what becomes of ranks that do not keep to it. */
+/* The order and number of contributions, and the errors of ranks that break these rules. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
@@ -80,7 +80,7 @@ START_TEST(the_window_is_enforced)
 }
 END_TEST
 
-/* A full window of one priority leaves the others their reserve, and no more. */
+/* A full window of one priority leaves only the reserve for the others. */
 START_TEST(each_priority_has_a_reserve)
 {
 	static const struct {
@@ -108,7 +108,7 @@ START_TEST(each_priority_has_a_reserve)
 END_TEST
 
 /* The last chunk had a place before the urgent one came, which took its reserve and went first. */
-START_TEST(a_chunk_that_has_its_place_may_be_overtaken)
+START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 {
 	static const uint8_t priorities[] = {0, 1, 0};
 	struct fw_world fw;
@@ -131,7 +131,7 @@ END_TEST
 
 /* Rank 1 has one chunk too many here; that the operations do not agree is seen on the lane of another chunk, maybe
  * later. */
-START_TEST(a_chunk_that_only_one_rank_has_is_a_disagreement)
+START_TEST(a_chunk_of_one_rank_alone_is_a_mismatch)
 {
 	struct fw_world fw;
 	struct frame long_one, next;
@@ -154,7 +154,7 @@ START_TEST(a_chunk_that_only_one_rank_has_is_a_disagreement)
 END_TEST
 
 /* Rank 0 has a full window of urgent chunks, rank 1 of the others: neither waits for the other. */
-START_TEST(windows_full_of_different_priorities_go_on)
+START_TEST(full_windows_of_different_priorities_progress)
 {
 	enum { WINDOW = 3 };
 	struct fw_world fw;
@@ -208,9 +208,9 @@ int main(void)
 	tcase_add_test(tc, priorities_overtake_each_other);
 	tcase_add_loop_test(tc, the_window_is_enforced, 0, 3);
 	tcase_add_loop_test(tc, each_priority_has_a_reserve, 0, 5);
-	tcase_add_loop_test(tc, a_chunk_that_only_one_rank_has_is_a_disagreement, 0, 2);
-	tcase_add_test(tc, a_chunk_that_has_its_place_may_be_overtaken);
-	tcase_add_test(tc, windows_full_of_different_priorities_go_on);
+	tcase_add_loop_test(tc, a_chunk_of_one_rank_alone_is_a_mismatch, 0, 2);
+	tcase_add_test(tc, urgent_chunks_may_overtake_a_chunk_in_the_window);
+	tcase_add_test(tc, full_windows_of_different_priorities_progress);
 	tcase_add_test(tc, ranks_with_different_chunks_cannot_exhaust_memory);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

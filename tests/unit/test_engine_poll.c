@@ -40,11 +40,11 @@ START_TEST(a_kick_is_told)
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 
 	ck_assert_int_eq(engine_poll_sockets(&polled, ev, 0), 0);
-	engine_poll_kick(&polled);
-	engine_poll_kick(&polled);
+	engine_poll_interrupt(&polled);
+	engine_poll_interrupt(&polled);
 	ck_assert_int_eq(engine_poll_sockets(&polled, ev, 0), -1);
 	ck_assert_int_eq(engine_poll_sockets(&polled, ev, 0), 0);
-	engine_poll_kick(&polled);
+	engine_poll_interrupt(&polled);
 	ck_assert_int_eq(engine_poll_sockets(&polled, ev, -1), -1);
 }
 END_TEST
@@ -56,7 +56,7 @@ START_TEST(sockets_are_told_with_a_kick_and_without)
 	write_to(fd);
 	for (int kicks = 0; kicks < 2; kicks++) {
 		if (kicks)
-			engine_poll_kick(&polled);
+			engine_poll_interrupt(&polled);
 		ck_assert_int_eq(engine_poll_sockets(&polled, ev, 0), 1);
 		ck_assert_uint_eq(ev[0].data.u64, 7);
 		ck_assert_uint_eq(ev[0].events, EPOLLIN);

@@ -50,7 +50,7 @@ START_TEST(fields_become_text)
 }
 END_TEST
 
-START_TEST(the_last_ones_are_kept)
+START_TEST(the_latest_events_are_kept)
 {
 	open_events();
 	for (unsigned i = 1; i <= 3 * EVENTS_KEPT + 7; i++) {
@@ -100,7 +100,7 @@ int main(void)
 	int failed;
 
 	tcase_add_test(t, fields_become_text);
-	tcase_add_test(t, the_last_ones_are_kept);
+	tcase_add_test(t, the_latest_events_are_kept);
 	tcase_add_test(t, long_values_are_cut);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -227,7 +227,7 @@ START_TEST(time_without_us_is_not_their_silence)
 	exchange_tick(f.x, f.now_ms);
 	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
 	reducers_advance(&f, 8000);
-	reducers_expect_end(&f, RS_EPEER, "nothing came from it");
+	reducers_expect_end(&f, RS_EPEER, "nothing was heard from it");
 	reducers_close(&f);
 }
 END_TEST

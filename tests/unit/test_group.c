@@ -62,7 +62,7 @@ static int fake_alloc(struct backend *b, size_t bytes, void **ret, struct rs_err
 	struct fake *f = (struct fake *)b;
 
 	if (f->allocs == f->alloc_limit)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a stage");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a stage");
 	f->stage_bytes[f->allocs++] = bytes;
 	*ret = malloc(bytes);
 	return RS_OK;
@@ -344,7 +344,7 @@ START_TEST(no_memory)
 	w->fake.alloc_limit = 0;
 	start(w);
 	ck_assert_uint_eq(w->fake.n, 0);
-	expect_failed(w, 0, RS_ENOMEM, "no memory for a stage");
+	expect_failed(w, 0, RS_ENOMEM, "out of memory for a stage");
 	ck_assert(w->c->broken);
 	world_free(w);
 }

@@ -22,7 +22,7 @@ static uint32_t make_hello(uint8_t *out, bool nonce)
 	return control_frame(out, FRAME_HELLO, 3, 0, payload, control_pack_hello(payload, &h));
 }
 
-START_TEST(a_hello_is_taken_in_any_pieces_and_nothing_behind_it)
+START_TEST(a_hello_is_received_in_pieces_and_nothing_behind_it)
 {
 	uint8_t bytes[HANDSHAKE_FRAME_MAX + 100];
 	uint32_t len = make_hello(bytes, false);
@@ -63,7 +63,7 @@ static const struct {
      false},
 };
 
-START_TEST(what_is_no_hello_is_refused_with_a_sentence)
+START_TEST(other_frames_than_hello_are_refused)
 {
 	uint8_t bytes[HANDSHAKE_FRAME_MAX];
 	struct frame f = refused[_i].f;
@@ -86,7 +86,7 @@ START_TEST(what_is_no_hello_is_refused_with_a_sentence)
 }
 END_TEST
 
-START_TEST(a_refusal_is_a_frame_that_says_whether_to_come_again)
+START_TEST(refused_says_whether_to_retry)
 {
 	static const struct {
 		int code;
@@ -114,7 +114,7 @@ START_TEST(a_refusal_is_a_frame_that_says_whether_to_come_again)
 }
 END_TEST
 
-START_TEST(who_does_not_go_on_is_told_what_was_expected)
+START_TEST(refusals_name_the_missing_frame)
 {
 	const struct {
 		struct control_refused refused;
@@ -171,7 +171,7 @@ static uint32_t make_proof(uint8_t *out, const struct auth_secret *s, const stru
 	return control_frame(out, FRAME_PROOF, 3, 0, payload, control_pack_proof(payload, mac));
 }
 
-START_TEST(who_proves_the_secret_is_admitted_and_gets_a_proof)
+START_TEST(a_proof_is_answered_with_a_proof)
 {
 	uint8_t hello[HANDSHAKE_FRAME_MAX], proof[HANDSHAKE_FRAME_MAX], want[AUTH_MAC];
 	struct handshake h;
@@ -215,7 +215,7 @@ static const struct {
     {"the proof of an earlier connection", OTHER_CHALLENGE},
 };
 
-START_TEST(who_does_not_prove_it_is_refused)
+START_TEST(a_wrong_proof_is_refused)
 {
 	uint8_t hello[HANDSHAKE_FRAME_MAX], proof[HANDSHAKE_FRAME_MAX], ends[2][32] = {"here", "there"};
 	struct handshake_channel here = {.binding = ends[0], .binding_len = 32},
@@ -286,7 +286,7 @@ static const struct {
     {{.type = FRAME_PROOF, .payload_len = 3}, "abc", "the checksum of the PROOF frame is wrong", true},
 };
 
-START_TEST(what_is_no_proof_is_refused_with_a_sentence)
+START_TEST(other_frames_than_proof_are_refused)
 {
 	uint8_t bytes[HANDSHAKE_FRAME_MAX];
 	struct frame f = no_proofs[_i].f;
@@ -311,7 +311,7 @@ START_TEST(what_is_no_proof_is_refused_with_a_sentence)
 }
 END_TEST
 
-START_TEST(the_owner_decides_who_may_join_what)
+START_TEST(the_policy_decides_who_may_join)
 {
 	uint8_t hello[HANDSHAKE_FRAME_MAX];
 	struct handshake_channel channel = {.peer = "node7.example"};
@@ -340,7 +340,7 @@ START_TEST(the_owner_decides_who_may_join_what)
 }
 END_TEST
 
-START_TEST(without_secret_nonce_or_randomness_nobody_is_asked)
+START_TEST(no_challenge_without_secret_nonce_or_randomness)
 {
 	static const char *const says[] = {
 	    "this reducer asks for the secret of job resnet and rank 1 has none: set security.secret",
@@ -371,16 +371,16 @@ int main(void)
 	SRunner *sr = srunner_create(s);
 	int failed;
 
-	tcase_add_test(tc, a_hello_is_taken_in_any_pieces_and_nothing_behind_it);
-	tcase_add_loop_test(tc, what_is_no_hello_is_refused_with_a_sentence, 0, COUNT(refused));
-	tcase_add_test(tc, a_refusal_is_a_frame_that_says_whether_to_come_again);
-	tcase_add_test(tc, who_does_not_go_on_is_told_what_was_expected);
-	tcase_add_test(tc, who_proves_the_secret_is_admitted_and_gets_a_proof);
-	tcase_add_loop_test(tc, who_does_not_prove_it_is_refused, 0, COUNT(unproven));
+	tcase_add_test(tc, a_hello_is_received_in_pieces_and_nothing_behind_it);
+	tcase_add_loop_test(tc, other_frames_than_hello_are_refused, 0, COUNT(refused));
+	tcase_add_test(tc, refused_says_whether_to_retry);
+	tcase_add_test(tc, refusals_name_the_missing_frame);
+	tcase_add_test(tc, a_proof_is_answered_with_a_proof);
+	tcase_add_loop_test(tc, a_wrong_proof_is_refused, 0, COUNT(unproven));
 	tcase_add_test(tc, challenges_differ);
-	tcase_add_loop_test(tc, what_is_no_proof_is_refused_with_a_sentence, 0, COUNT(no_proofs));
-	tcase_add_test(tc, the_owner_decides_who_may_join_what);
-	tcase_add_loop_test(tc, without_secret_nonce_or_randomness_nobody_is_asked, 0, 3);
+	tcase_add_loop_test(tc, other_frames_than_proof_are_refused, 0, COUNT(no_proofs));
+	tcase_add_test(tc, the_policy_decides_who_may_join);
+	tcase_add_loop_test(tc, no_challenge_without_secret_nonce_or_randomness, 0, 3);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

@@ -241,7 +241,7 @@ START_TEST(an_impostor_is_not_trusted)
 	ck_assert_str_eq(
 	    exchange_error(p.x)->msg,
 	    "reducer r0 (h:1): it has not proven that it has the secret of job resnet: its security.secrets "
-	    "is not set, or it is somebody else's");
+	    "is not set, or another process listens at its address");
 	pair_close(&p);
 }
 END_TEST
@@ -254,7 +254,7 @@ static const struct {
 	const char *error;
 } challenges[] = {
     {NULL, 1, NULL, "it asks for the secret of job resnet, and this rank has none: set security.secret"},
-    {guard_shared, 2, NULL, "a CHALLENGE frame with 34 payload bytes came where none belongs"},
+    {guard_shared, 2, NULL, "a CHALLENGE frame with 34 payload bytes in a state that does not allow it"},
     {guard_shared, 1, "\x0a\x01x", "the nonce in CHALLENGE has 1 bytes, 32 were expected"},
     {guard_shared, 1, "", "the nonce in CHALLENGE has 0 bytes, 32 were expected"},
     {"x", 1, NULL, "the file is gone"},

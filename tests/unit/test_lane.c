@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums: every operation and dtype, in every order in which bytes can arrive. test_session.c has what goes wrong. */
+/* Sums: every operation and dtype, in every order in which bytes can arrive. test_session_rx.c has the errors. */
 #include "tests/unit/fake_worker.h"
 #include "tests/unit/oracle.h"
 
@@ -23,7 +23,7 @@ static void say_goodbye_and_close(struct fw_world *fw)
 
 	ck_assert_uint_eq(fw_slots_alive(fw), 0);
 	for (unsigned r = 0; r < world; r++)
-		fw_say_type(fw, r, FRAME_GOODBYE);
+		fw_send_type(fw, r, FRAME_GOODBYE);
 	fw_feed_all(fw, SIZE_MAX);
 	for (unsigned r = 0; r < world; r++) {
 		ck_assert(fw->w[r].shut);
@@ -86,7 +86,7 @@ START_TEST(half_types_take_wide_partial_sums)
 }
 END_TEST
 
-START_TEST(every_kernel_table_serves)
+START_TEST(every_kernel_table_sums)
 {
 	const struct rs_kernels *k;
 
@@ -112,7 +112,7 @@ START_TEST(payloads_larger_than_the_scratch)
 }
 END_TEST
 
-/* What a rank sends at once ends where a chunk of the default size, or of those for slower links, does. */
+/* The read-ahead buffer ends at the end of a chunk of the default size, and of the size for slower links. */
 START_TEST(four_chunks_of_32_kib_fit_one_call)
 {
 	static const uint32_t chunks[] = {32 << 10, 16 << 10, 8 << 10};
@@ -127,8 +127,8 @@ START_TEST(four_chunks_of_32_kib_fit_one_call)
 }
 END_TEST
 
-/* Contributions that have arrived together are taken with one call, wherever the receiving had stopped before. */
-START_TEST(what_came_together_is_received_together)
+/* Contributions that arrive together need one call, wherever the call before stopped. */
+START_TEST(contributions_that_arrive_together_need_one_call)
 {
 	static const size_t stops[] = {0, 1, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, FRAME_HEADER + 7};
 	struct fw_world fw;
@@ -173,7 +173,7 @@ static void ignore(void *ctx, const struct lane_event *ev)
 
 /* What a lane allocates for all ranks of a job, their queues and tables included, is within what was announced. Under a
  * sanitizer malloc's own count is not to be had. */
-START_TEST(tables_are_within_their_bound)
+START_TEST(allocations_are_within_stripe_overhead)
 {
 	struct stripe_params p = {.job = 1,
 				  .world_size = _i & 1 ? 300 : 1,
@@ -283,7 +283,7 @@ static uint32_t sum_of_arrival(unsigned p, bool deterministic, const float v[4])
 
 		p /= n;
 		memmove(left + k, left + k + 1, (3 - k) * sizeof left[0]);
-		fw_say(&fw, rank, f, &v[rank]);
+		fw_send(&fw, rank, f, &v[rank]);
 		fw_feed_all(&fw, 7);
 	}
 	ck_assert(fw_take(&fw, 0, &got, &payload));
@@ -494,7 +494,7 @@ static void streams_take(struct streams *t, unsigned r)
 	}
 }
 
-START_TEST(priorities_go_on_at_their_own_pace)
+START_TEST(priorities_progress_independently)
 {
 	static const struct {
 		unsigned world, window;
@@ -530,8 +530,8 @@ START_TEST(priorities_go_on_at_their_own_pace)
 }
 END_TEST
 
-/* Ranks that are done are told apart from those that are not: the reducer's ack is the least of all. */
-START_TEST(the_ack_is_the_least_of_all_ranks)
+/* The reducer's ack is the minimum of the acks of all ranks. */
+START_TEST(the_ack_is_the_minimum_of_all_ranks)
 {
 	static const struct {
 		unsigned rank;
@@ -543,17 +543,17 @@ START_TEST(the_ack_is_the_least_of_all_ranks)
 	fw_running(&fw, &(struct fw_options){.world = 3});
 	st = stripe_find(fw.lane, FAKE_JOB, 1);
 	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		fw_say(&fw, rows[i].rank,
-		       (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = rows[i].ack}, NULL);
+		fw_send(&fw, rows[i].rank,
+			(struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = rows[i].ack}, NULL);
 		fw_feed_all(&fw, SIZE_MAX);
 		ck_assert_uint_eq(st->stable, rows[i].want);
 	}
 	/* a rank that has left does not take it back */
-	fw_say_type(&fw, 2, FRAME_GOODBYE);
+	fw_send_type(&fw, 2, FRAME_GOODBYE);
 	fw_feed_all(&fw, SIZE_MAX);
-	fw_hang_up(&fw, 2);
+	fw_close_peer(&fw, 2);
 	for (unsigned r = 0; r < 2; r++)
-		fw_say(&fw, r, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = 20}, NULL);
+		fw_send(&fw, r, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .ack = 20}, NULL);
 	fw_feed_all(&fw, SIZE_MAX);
 	ck_assert_uint_ge(st->stable, 8);
 	fw_close(&fw);
@@ -574,7 +574,7 @@ static void contribute(struct fw_world *fw, struct frame f, enum lane_arrivals c
 	}
 }
 
-START_TEST(what_came_is_small_or_not)
+START_TEST(arrivals_are_small_or_large)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -597,11 +597,11 @@ START_TEST(what_came_is_small_or_not)
 			;
 		ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_LARGE);
 	}
-	fw_say_type(&fw, 0, FRAME_PING);
+	fw_send_type(&fw, 0, FRAME_PING);
 	fw_feed(&fw, 0, SIZE_MAX);
 	ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_NOTHING);
-	fw_hang_up(&fw, 0);
-	fw_hang_up(&fw, 1);
+	fw_close_peer(&fw, 0);
+	fw_close_peer(&fw, 1);
 	fw_close(&fw);
 }
 END_TEST
@@ -616,12 +616,12 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, every_op_and_dtype, 0, RS_DTYPE_NR);
 	tcase_add_loop_test(tc, half_types_take_wide_partial_sums, 0, 2);
-	tcase_add_test(tc, every_kernel_table_serves);
+	tcase_add_test(tc, every_kernel_table_sums);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
 	tcase_add_loop_test(tc, four_chunks_of_32_kib_fit_one_call, 0, 3);
-	tcase_add_loop_test(tc, what_came_together_is_received_together, 0, 6 * 4);
-	tcase_add_loop_test(tc, tables_are_within_their_bound, 0, 8);
+	tcase_add_loop_test(tc, contributions_that_arrive_together_need_one_call, 0, 6 * 4);
+	tcase_add_loop_test(tc, allocations_are_within_stripe_overhead, 0, 8);
 	tcase_add_loop_test(tc, ranks_overtake_each_other, 0, 4);
 	tcase_add_loop_test(tc, every_split_of_two_ranks, 0, 2);
 	tcase_add_loop_test(tc, deterministic_sums_do_not_depend_on_arrival, 0, 4);
@@ -629,9 +629,9 @@ int main(void)
 	tcase_add_loop_test(tc, an_empty_operation_is_a_barrier, 0, 4);
 	tcase_add_loop_test(tc, an_average_divides_by_processes_not_workers, 0, 5);
 	tcase_add_loop_test(tc, slots_are_used_again_within_the_bound, 0, 5);
-	tcase_add_loop_test(tc, priorities_go_on_at_their_own_pace, 0, 5);
-	tcase_add_test(tc, the_ack_is_the_least_of_all_ranks);
-	tcase_add_test(tc, what_came_is_small_or_not);
+	tcase_add_loop_test(tc, priorities_progress_independently, 0, 5);
+	tcase_add_test(tc, the_ack_is_the_minimum_of_all_ranks);
+	tcase_add_test(tc, arrivals_are_small_or_large);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

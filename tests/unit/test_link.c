@@ -262,7 +262,7 @@ START_TEST(what_is_not_there_is_not_sent)
 		ck_assert_uint_eq(f.l[0].data_n, chunk);
 		x[chunk % 2 * 256] = (float)chunk;
 		atomic_store(&ready, end);
-		ck_assert(!exchange_sweep(f.x));
+		ck_assert(!exchange_links_changed(f.x));
 		exchange_poke(f.x);
 		reducers_pump(&f);
 		ck_assert_uint_eq(f.l[0].data_n, chunk + 1);
@@ -467,8 +467,8 @@ static const struct {
 	const char *says;
 	bool checked, written; /* the job has checksums; the payload was read before it was found wrong */
 } wrong[] = {
-    {wrong_seq, "operation 8 came, chunk 0 of operation 0 was next", false, false},
-    {wrong_chunk, "chunk 1 of operation 0 came, chunk 0", false, false},
+    {wrong_seq, "operation 8, expected chunk 0 of operation 0", false, false},
+    {wrong_chunk, "chunk 1 of operation 0, expected chunk 0", false, false},
     {wrong_count, "count 513", false, false},
     {wrong_elems, "bytes of float32", false, false},
     {wrong_dtype, "of int32", false, false},
@@ -476,7 +476,7 @@ static const struct {
     {wrong_length, "is 1020 bytes", false, false},
     {wrong_wide, "flags 0x1", false, false},
     {wrong_root, "flags 0x2", false, false},
-    {wrong_priority, "a result of priority 3 came, the job's highest is 1", false, false},
+    {wrong_priority, "it sent a result of priority 3, the job's highest is 1", false, false},
     {wrong_unchecked, "checksum, count 512", true, false},
     {wrong_checksum, "checksum of the result of chunk 0 of operation 0 is wrong", true, true},
 };
@@ -530,7 +530,7 @@ START_TEST(no_result_before_its_contribution)
 	reducers_say(&f, 0, &h, x);
 	reducers_pump(&f);
 	ck_assert_int_eq(exchange_error(f.x)->code, RS_EPROTO);
-	ck_assert_ptr_nonnull(strstr(exchange_error(f.x)->msg, "before its contribution was sent"));
+	ck_assert_ptr_nonnull(strstr(exchange_error(f.x)->msg, "before this rank sent its contribution"));
 	/* the frame that is under way is completed first: its memory stays in use until then */
 	ck_assert_int_eq(o.done, 0);
 	f.mute = false;

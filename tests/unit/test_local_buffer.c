@@ -118,7 +118,7 @@ START_TEST(the_number_of_buffers_is_limited)
 		ck_assert_str_eq(c[0]->story, "ALLOCED:0");
 	}
 	ask(c[0], 1);
-	ck_assert_str_eq(c[0]->sentence, "this process already has 4096 shared buffers, which is the most");
+	ck_assert_str_eq(c[0]->sentence, "this process already has 4096 shared buffers, the limit");
 }
 END_TEST
 

@@ -37,8 +37,8 @@ START_TEST(clients_are_limited)
 	ck_assert_int_eq(local_client_new(&who[LOCAL_CLIENTS_MAX].client, fa.hub, 0, &who[LOCAL_CLIENTS_MAX], 900, &e),
 			 0);
 	ck_assert_str_eq(who[1].story, "REFUSED:-8+");
-	ck_assert_str_eq(who[1].sentence, "the agent on host dropped this process: no HELLO has come yet and the agent "
-					  "serves no more clients: the place goes to a newer one");
+	ck_assert_str_eq(who[1].sentence, "the agent on host dropped this process: it has not sent HELLO and the agent "
+					  "serves its maximum number of clients: a newer connection takes its place");
 	ck_assert(who[1].dropped && !who[2].dropped);
 	ck_assert_uint_eq(local_hub_next(fa.hub), 1002);
 	for (int i = 0; i <= LOCAL_CLIENTS_MAX; i++) {
@@ -49,7 +49,7 @@ START_TEST(clients_are_limited)
 	ck_assert_int_eq(
 	    local_client_new(&who[LOCAL_CLIENTS_MAX + 1].client, fa.hub, 0, &who[LOCAL_CLIENTS_MAX + 1], 902, &e),
 	    RS_EREFUSED);
-	ck_assert_str_eq(e.msg, "the agent on host already has 1025 clients, which is the most");
+	ck_assert_str_eq(e.msg, "the agent on host already has 1025 clients, the limit");
 	for (int i = 0; i <= LOCAL_CLIENTS_MAX; i++)
 		local_client_lost(who[i].client, "exited");
 }

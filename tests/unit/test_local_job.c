@@ -80,7 +80,7 @@ START_TEST(late_ranks_are_named)
 	expect(c, "WELCOME", NULL);
 	local_hub_tick(fa.hub, fa.now_ms + 10000);
 	expect(c, "WELCOME ABORT:-7",
-	       "3 of 4 local ranks of job j did not come to the agent on host in time: local ranks 0, 2, 3");
+	       "3 of 4 local ranks of job j did not connect to the agent on host in time: local ranks 0, 2, 3");
 	ck_assert_uint_eq(local_hub_next(fa.hub), FAKE_FIRST_PING_MS);
 }
 END_TEST
@@ -107,15 +107,15 @@ static const struct {
 	uint32_t rank, world, local_rank, local, node, nodes;
 	const char *sentence;
 } contradictions[] = {
-    {1, 6, 1, 2, 0, 3, "rank 1 (pid 102) of job j says world size 6, rank 0 (pid 101 on host) says 4"},
-    {1, 4, 1, 3, 0, 2, "rank 1 (pid 102) of job j says local world size 3, rank 0 (pid 101 on host) says 2"},
-    {1, 4, 1, 2, 0, 3, "rank 1 (pid 102) of job j says nodes 3, rank 0 (pid 101 on host) says 2"},
-    {1, 4, 1, 2, 1, 2, "rank 1 (pid 102) of job j says node rank 1, rank 0 (pid 101 on host) says 0"},
+    {1, 6, 1, 2, 0, 3, "rank 1 (pid 102) of job j has world size 6, rank 0 (pid 101 on host) has 4"},
+    {1, 4, 1, 3, 0, 2, "rank 1 (pid 102) of job j has local world size 3, rank 0 (pid 101 on host) has 2"},
+    {1, 4, 1, 2, 0, 3, "rank 1 (pid 102) of job j has nodes 3, rank 0 (pid 101 on host) has 2"},
+    {1, 4, 1, 2, 1, 2, "rank 1 (pid 102) of job j has node rank 1, rank 0 (pid 101 on host) has 0"},
     {0, 4, 1, 2, 0, 2, "rank 0 (local rank 1) of job j is taken: rank 0 (pid 101 on host) has local rank 0"},
     {1, 4, 0, 2, 0, 2, "rank 1 (local rank 0) of job j is taken: rank 0 (pid 101 on host) has local rank 0"},
     {4, 4, 1, 2, 0, 2, "rank 4 of a world of 4, expected a rank below a world size of 1 to 4096"},
     {1, 4, 2, 2, 0, 2, "local rank 2 of 2 local ranks, expected a local rank below a local world size of 1 to 1024"},
-    {1, 4, 1, 2, 2, 2, "node 2 of 2 nodes, expected a number below that of nodes"},
+    {1, 4, 1, 2, 2, 2, "node 2 of 2 nodes, expected a number below the number of nodes"},
     {1, 4, 1, 2, 0, 1,
      "2 local ranks on this node of 1 cannot be part of a world of 4; LOCAL_WORLD_SIZE or the number of nodes is "
      "wrong"},
@@ -170,7 +170,7 @@ START_TEST(a_job_whose_ranks_linger_is_to_be_tried_again)
 	expect(c[0], "WELCOME READY ABORT:-6", "rank 1 (pid 102 on host) exited");
 	again = fake_connect(&fa);
 	fake_hello(&fa, again, "j", 0, 0, 2, 2);
-	expect(again, "REFUSED:-8+", "generation 0 of job j has ended on host, but not all its processes have left");
+	expect(again, "REFUSED:-8+", "generation 0 of job j has ended on host, but not all of its processes have left");
 	fake_lose(c[0]);
 	again = fake_connect(&fa);
 	fake_hello(&fa, again, "j", 0, 0, 2, 2);
@@ -185,7 +185,7 @@ START_TEST(a_running_job_takes_nobody_else)
 	fake_job(&fa, c, 2, 2);
 	other = fake_connect(&fa);
 	fake_hello(&fa, other, "j", 0, 0, 2, 2);
-	expect(other, "REFUSED:-8", "generation 0 of job j is complete on host and runs");
+	expect(other, "REFUSED:-8", "generation 0 of job j is already running on host with all local ranks");
 }
 END_TEST
 

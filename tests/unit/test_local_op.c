@@ -98,7 +98,7 @@ static void check_result(struct fake_client *const c[], unsigned ranks, unsigned
 
 static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 {
-	bool solo = !fa.cfg.agent.single_node_reducers;
+	bool single_worker = !fa.cfg.agent.single_node_reducers;
 	struct fake_client *c[3];
 	struct fake_engine *en = fake_job(&fa, c, ranks, ranks);
 
@@ -109,11 +109,11 @@ static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 		submit(c[r], send, recv, dtype, op, 0);
 	}
 	ck_assert_uint_eq(en->ops_n, 1);
-	ck_assert_int_eq(en->spec.solo, solo);
-	ck_assert_int_eq(en->ops[0]->wide, (solo || ranks > 1) && rs_dtype_is_half(dtype));
-	if (solo && en->ops[0]->wide) /* more is never there at a time */
+	ck_assert_int_eq(en->spec.single_worker, single_worker);
+	ck_assert_int_eq(en->ops[0]->wide, (single_worker || ranks > 1) && rs_dtype_is_half(dtype));
+	if (single_worker && en->ops[0]->wide) /* more is never there at a time */
 		ck_assert_uint_eq(en->ops[0]->send_ring, 2 * FAKE_CHUNK);
-	if (ranks == 1 && !solo) { /* nothing between the client's memory and the engine */
+	if (ranks == 1 && !single_worker) { /* nothing between the client's memory and the engine */
 		ck_assert_ptr_eq(en->ops[0]->send, c[0]->buffer[0]);
 		ck_assert(!en->ops[0]->fill && !en->ops[0]->landed);
 	}
@@ -169,7 +169,7 @@ START_TEST(broadcasts)
 
 	fa.cfg.agent.single_node_reducers = false;
 	en = fake_job(&fa, c, alone ? 2 : 4, 2);
-	ck_assert_int_eq(en->spec.solo, alone);
+	ck_assert_int_eq(en->spec.single_worker, alone);
 	for (unsigned r = 0; r < 2; r++) {
 		unsigned b = fake_alloc(&fa, c[r], ROOM);
 

@@ -153,7 +153,7 @@ END_TEST
 /* A chunk of float16 ones, seen through the float32 sum that is sent. */
 static void run_half_chunk(struct exchange_op *op, uint64_t i)
 {
-	const float *sum = (const float *)((const char *)op->send + exchange_place(i * CHUNK * 8, op->send_ring));
+	const float *sum = (const float *)((const char *)op->send + exchange_ring_offset(i * CHUNK * 8, op->send_ring));
 
 	op->fill(op, i * CHUNK * 2, CHUNK * 2);
 	for (unsigned k = 0; k < CHUNK * 2; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local/priv.h"
+#include "agent/local/hub_state.h"
+#include "agent/local/stage.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -142,7 +142,7 @@ static const struct {
     {PROCESSES, UINT32_MAX, RS_EINVAL, "4294967295 processes behind one worker"},
 };
 
-START_TEST(what_cannot_be_is_refused)
+START_TEST(values_out_of_range_are_refused)
 {
 	struct fr_world w;
 	struct control_hello h = fr_hello(0, 0);
@@ -176,7 +176,7 @@ static const struct {
 };
 
 /* _i: while the job gathers; while it runs, when all refusals may pass soon */
-START_TEST(who_does_not_fit_is_refused)
+START_TEST(a_hello_that_disagrees_is_refused)
 {
 	for (unsigned i = 0; i < sizeof differences / sizeof differences[0]; i++) {
 		struct fr_world w;
@@ -203,7 +203,7 @@ START_TEST(who_does_not_fit_is_refused)
 END_TEST
 
 /* A rank that comes back before the others have left must not get into the old run: it would never hear START. */
-START_TEST(a_running_job_takes_nobody_in)
+START_TEST(a_running_job_admits_no_worker)
 {
 	struct fr_world w;
 	struct control_hello h = fr_hello(0, 0);
@@ -313,7 +313,7 @@ START_TEST(a_loss_that_crosses_start_ends_the_job)
 }
 END_TEST
 
-START_TEST(waiting_names_who_is_missing)
+START_TEST(waiting_names_missing_ranks)
 {
 	struct fr_world w;
 	struct control_hello h = fr_hello(0, 0);
@@ -466,13 +466,13 @@ int main(void)
 	tcase_add_test(tc, a_job_gathers_runs_and_closes);
 	tcase_add_test(tc, lanes_have_their_own_memory_and_threads);
 	tcase_add_loop_test(tc, detect_is_clamped, 0, 4);
-	tcase_add_loop_test(tc, what_cannot_be_is_refused, 0, sizeof impossible / sizeof impossible[0]);
-	tcase_add_loop_test(tc, who_does_not_fit_is_refused, 0, 2);
-	tcase_add_test(tc, a_running_job_takes_nobody_in);
+	tcase_add_loop_test(tc, values_out_of_range_are_refused, 0, sizeof impossible / sizeof impossible[0]);
+	tcase_add_loop_test(tc, a_hello_that_disagrees_is_refused, 0, 2);
+	tcase_add_test(tc, a_running_job_admits_no_worker);
 	tcase_add_loop_test(tc, generations_replace_each_other, 0, 2);
 	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);
 	tcase_add_test(tc, a_loss_that_crosses_start_ends_the_job);
-	tcase_add_test(tc, waiting_names_who_is_missing);
+	tcase_add_test(tc, waiting_names_missing_ranks);
 	tcase_add_test(tc, all_64_lanes);
 	tcase_add_test(tc, limits_are_named);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a lane counts: bytes, chunks, and for whom the others wait. */
+/* The counters of a lane: bytes, chunks, and the time that others wait for a rank. */
 #include "server/core/report.h"
 #include "tests/unit/fake_worker.h"
 
@@ -64,7 +64,7 @@ static const struct {
     {"two come late together", {0, 400, 400}, {0, 400, 400}, {0, 400, 400}},
 };
 
-START_TEST(who_is_waited_for)
+START_TEST(waiting_is_counted_for_the_late_rank)
 {
 	struct lane_report *r;
 	struct fw_world fw;
@@ -99,8 +99,8 @@ START_TEST(who_is_waited_for)
 }
 END_TEST
 
-/* It is known while it lasts, not only when it is over. */
-START_TEST(who_does_not_come_is_missing)
+/* The counters show waiting while it lasts, and not only afterwards. */
+START_TEST(an_absent_rank_is_missing)
 {
 	struct lane_report *r;
 	struct fw_world fw;
@@ -147,8 +147,8 @@ START_TEST(who_does_not_come_is_missing)
 }
 END_TEST
 
-/* While this process stood still nobody was late. */
-START_TEST(own_sleep_is_nobodys_fault)
+/* No rank was late while this process stood still. */
+START_TEST(a_stopped_reducer_counts_no_waiting)
 {
 	struct lane_report *r;
 	struct fw_world fw;
@@ -166,7 +166,7 @@ START_TEST(own_sleep_is_nobodys_fault)
 END_TEST
 
 /* The last second's part of the counts. */
-START_TEST(seconds)
+START_TEST(counts_of_the_last_second)
 {
 	struct lane_report *r;
 	struct fw_world fw;
@@ -195,7 +195,7 @@ START_TEST(seconds)
 END_TEST
 
 /* What a session that is over has moved stays with the lane. */
-START_TEST(lanes_remember)
+START_TEST(lanes_keep_the_counts_of_closed_sessions)
 {
 	struct lane_report *before, *after;
 	struct fw_world fw;
@@ -203,13 +203,13 @@ START_TEST(lanes_remember)
 	fw_running(&fw, &three);
 	chunk(&fw, 0, (const unsigned[]){0, 0, 0});
 	before = report(&fw);
-	fw_hang_up(&fw, 2);
+	fw_close_peer(&fw, 2);
 	ck_assert_uint_eq(fw.lost, 1);
 	ck_assert_uint_eq(fw.event.rank, 2);
 	ck_assert_ptr_nonnull(strstr(fw.event.why.msg, "rank 2 (host-2) was lost"));
 	ck_assert_uint_eq(fw.failed, 1);
 	for (unsigned r = 0; r < 2; r++)
-		fw_hang_up(&fw, r);
+		fw_close_peer(&fw, r);
 	ck_assert_uint_eq(fw.lost, 1); /* the others went because of it */
 	after = report(&fw);
 	ck_assert_uint_eq(after->sessions_n, 0);
@@ -231,11 +231,11 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
-	tcase_add_loop_test(t, who_is_waited_for, 0, sizeof rows / sizeof rows[0]);
-	tcase_add_test(t, who_does_not_come_is_missing);
-	tcase_add_test(t, own_sleep_is_nobodys_fault);
-	tcase_add_test(t, seconds);
-	tcase_add_test(t, lanes_remember);
+	tcase_add_loop_test(t, waiting_is_counted_for_the_late_rank, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_test(t, an_absent_rank_is_missing);
+	tcase_add_test(t, a_stopped_reducer_counts_no_waiting);
+	tcase_add_test(t, counts_of_the_last_second);
+	tcase_add_test(t, lanes_keep_the_counts_of_closed_sessions);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of kept results. Its rule, in one sentence: who sees the result of position q knows that all ranks have the
- * results of all positions below q - spread, and keeps those from there on. */
+ * results of all positions below q - max_lead, and keeps those from there on. */
 #include "agent/core/retain.h"
 
 #include <check.h>
@@ -9,11 +9,11 @@
 
 enum { BYTES = 100, PRIORITIES = 3 };
 
-static void open_ring(struct retain *r, uint64_t spread)
+static void open_ring(struct retain *r, uint64_t max_lead)
 {
 	struct rs_err e;
 
-	ck_assert_int_eq(retain_init(r, PRIORITIES, spread, BYTES, &e), RS_OK);
+	ck_assert_int_eq(retain_init(r, PRIORITIES, max_lead, BYTES, &e), RS_OK);
 }
 
 static struct frame head_of(unsigned priority, uint64_t position)
@@ -36,15 +36,15 @@ static void take(struct retain *r, unsigned priority, uint64_t position)
 {
 	struct frame of = head_of(priority, position);
 
-	uint8_t *at = retain_place(r, priority, position);
+	uint8_t *at = retain_reserve(r, priority, position);
 
 	memset(at, byte_of(priority, position), BYTES);
-	retain_keep(r, priority, position, &of, BYTES, at);
+	retain_store(r, priority, position, &of, BYTES, at);
 }
 
 static void expect_kept(const struct retain *r, unsigned priority, uint64_t position)
 {
-	const struct kept *k = retain_find(r, priority, position);
+	const struct retained *k = retain_find(r, priority, position);
 	uint8_t want[BYTES];
 
 	memset(want, byte_of(priority, position), sizeof want);
@@ -53,9 +53,9 @@ static void expect_kept(const struct retain *r, unsigned priority, uint64_t posi
 		ck_abort_msg("priority %u has not what it should have at %llu", priority, (unsigned long long)position);
 }
 
-/* Where all ranks have all results: table of spread, results that have begun in their order, and the start then. */
+/* Where all ranks have all results: table of max_lead, results that have begun in their order, and the start then. */
 static const struct {
-	uint64_t spread, taken[6];
+	uint64_t max_lead, taken[6];
 	unsigned n;
 	uint64_t start;
 } starts[] = {
@@ -74,13 +74,13 @@ START_TEST(the_start_follows_from_the_highest_result)
 {
 	struct retain r;
 
-	open_ring(&r, starts[_i].spread);
+	open_ring(&r, starts[_i].max_lead);
 	for (unsigned i = 0; i < starts[_i].n; i++)
 		take(&r, 1, starts[_i].taken[i]);
-	ck_assert_uint_eq(retain_start(&r, 1), starts[_i].start);
+	ck_assert_uint_eq(retain_resume_position(&r, 1), starts[_i].start);
 	/* priorities know nothing of each other */
-	ck_assert_uint_eq(retain_start(&r, 0), 0);
-	ck_assert_uint_eq(retain_start(&r, 2), 0);
+	ck_assert_uint_eq(retain_resume_position(&r, 0), 0);
+	ck_assert_uint_eq(retain_resume_position(&r, 2), 0);
 	retain_close(&r);
 }
 END_TEST
@@ -89,26 +89,26 @@ END_TEST
 START_TEST(what_somebody_may_lack_is_there)
 {
 	static const uint64_t spreads[] = {0, 1, 2, 7, 8, 31};
-	uint64_t spread = spreads[_i], last = 5 * (spread + 1);
+	uint64_t max_lead = spreads[_i], last = 5 * (max_lead + 1);
 	struct retain r;
 
-	open_ring(&r, spread);
+	open_ring(&r, max_lead);
 	for (uint64_t q = 0; q <= last; q++)
 		for (unsigned p = 0; p < PRIORITIES; p++) {
 			take(&r, p, q);
-			for (uint64_t k = retain_start(&r, p); k <= q; k++)
+			for (uint64_t k = retain_resume_position(&r, p); k <= q; k++)
 				expect_kept(&r, p, k);
 			/* and what is not there is not taken for something else */
 			ck_assert_ptr_null(retain_find(&r, p, q + 1));
-			ck_assert_ptr_null(retain_find(&r, p, q + spread + 1));
-			if (q > spread)
-				ck_assert_ptr_null(retain_find(&r, p, q - spread - 1));
+			ck_assert_ptr_null(retain_find(&r, p, q + max_lead + 1));
+			if (q > max_lead)
+				ck_assert_ptr_null(retain_find(&r, p, q - max_lead - 1));
 		}
 	retain_close(&r);
 }
 END_TEST
 
-/* Links are apart, so results come out of order, as far as the spread lets them. */
+/* Links are apart, so results come out of order, as far as the max_lead lets them. */
 START_TEST(results_out_of_order_displace_nothing_that_is_needed)
 {
 	enum { SPREAD = 8 };
@@ -119,7 +119,7 @@ START_TEST(results_out_of_order_displace_nothing_that_is_needed)
 	for (unsigned i = 0; i < sizeof order / sizeof order[0]; i++) {
 		take(&r, 0, order[i]);
 		for (unsigned j = 0; j <= i; j++)
-			if (order[j] >= retain_start(&r, 0))
+			if (order[j] >= retain_resume_position(&r, 0))
 				expect_kept(&r, 0, order[j]);
 	}
 	retain_close(&r);
@@ -133,16 +133,16 @@ START_TEST(a_result_in_part_is_none)
 
 	open_ring(&r, 3);
 	take(&r, 0, 1);
-	memset(retain_place(&r, 0, 5), 0xee, BYTES / 2);
+	memset(retain_reserve(&r, 0, 5), 0xee, BYTES / 2);
 	ck_assert_ptr_null(retain_find(&r, 0, 5));
 	ck_assert_ptr_null(retain_find(&r, 0, 1)); /* its place is overwritten */
-	ck_assert_uint_eq(retain_start(&r, 0), 2);
+	ck_assert_uint_eq(retain_resume_position(&r, 0), 2);
 	take(&r, 0, 5);
 	expect_kept(&r, 0, 5);
 	/* the same position again, in another view */
-	memset(retain_place(&r, 0, 5), 0xee, 1);
+	memset(retain_reserve(&r, 0, 5), 0xee, 1);
 	ck_assert_ptr_null(retain_find(&r, 0, 5));
-	ck_assert_uint_eq(retain_start(&r, 0), 2);
+	ck_assert_uint_eq(retain_resume_position(&r, 0), 2);
 	retain_close(&r);
 }
 END_TEST
@@ -154,11 +154,11 @@ START_TEST(a_contribution_begins_once)
 	open_ring(&r, 2);
 	for (uint64_t q = 0; q < 20; q++)
 		for (unsigned p = 0; p < PRIORITIES; p++) {
-			ck_assert(retain_begin(&r, p, q));
-			ck_assert(!retain_begin(&r, p, q));
+			ck_assert(retain_mark_sent(&r, p, q));
+			ck_assert(!retain_mark_sent(&r, p, q));
 			/* as long as it can be sent again */
-			ck_assert(q == 0 || !retain_begin(&r, p, q - 1));
-			ck_assert(q < 2 || !retain_begin(&r, p, q - 2));
+			ck_assert(q == 0 || !retain_mark_sent(&r, p, q - 1));
+			ck_assert(q < 2 || !retain_mark_sent(&r, p, q - 2));
 		}
 	retain_close(&r);
 }
@@ -170,8 +170,8 @@ START_TEST(an_empty_ring)
 	struct retain r = {0};
 
 	ck_assert_ptr_null(retain_find(&r, 0, 0));
-	ck_assert(retain_begin(&r, 0, 0));
-	ck_assert(retain_begin(&r, 0, 0));
+	ck_assert(retain_mark_sent(&r, 0, 0));
+	ck_assert(retain_mark_sent(&r, 0, 0));
 	retain_close(&r);
 }
 END_TEST

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane of a job that survives the loss of reducers, once its ranks have agreed: results that some have and others
- * have not, and ranks that leave when they have all. */
+/* A lane of a job that fails over, after its ranks have agreed on a view: results that only some ranks have, and ranks
+ * that depart when they have all results. */
 #include "tests/unit/fake_lane_views.h"
 
 /* Who of three ranks has the result already (bit r), and what becomes of the chunk. _i: the bits, and variants. */
-START_TEST(data_and_have_meet)
+START_TEST(data_and_have_complete_a_chunk)
 {
 	unsigned have = (unsigned)_i % 8, from = UINT32_MAX;
 	struct fw_options opt = {.world = 3, .deterministic = _i & 8, .checksum = _i & 16};
@@ -37,7 +37,7 @@ START_TEST(data_and_have_meet)
 			from = r;
 		}
 		ck_assert_uint_ne(from, UINT32_MAX);
-		fw_keep(&fw, from, f, 3);
+		fw_send_kept(&fw, from, f, 3);
 		fw_feed_all(&fw, 7);
 	}
 	for (unsigned r = 0; r < 3; r++) {
@@ -54,8 +54,8 @@ START_TEST(data_and_have_meet)
 }
 END_TEST
 
-/* The payload of KEPT is the result even where sums would give other bits: no two ranks end with different ones. */
-START_TEST(a_kept_result_is_not_computed_again)
+/* The payload of KEPT is the result even if a sum would give other bits, so all ranks get the same bits. */
+START_TEST(a_retained_result_is_not_computed_again)
 {
 	static const float odd[16] = {1.5f, -3, 7.25f};
 	struct fw_world fw;
@@ -71,7 +71,7 @@ START_TEST(a_kept_result_is_not_computed_again)
 	f = fw_expect(&fw, 1, FRAME_FETCH);
 	f.type = FRAME_KEPT;
 	f.payload_len = sizeof odd;
-	fw_say(&fw, 1, f, odd);
+	fw_send(&fw, 1, f, odd);
 	fw_feed_all(&fw, 30);
 	ck_assert(fw_take(&fw, 0, &got, &payload));
 	ck_assert_uint_eq(got.type, FRAME_RESULT);
@@ -83,7 +83,7 @@ END_TEST
 
 /* "RESULTs still come in that order": chunks 0..4 of which some (bit i) are asked for of rank 1; the answers come as
  * asked, and no result is before one that is still missing. */
-START_TEST(results_wait_in_line_behind_those_asked_for)
+START_TEST(results_wait_behind_fetched_ones)
 {
 	unsigned asked = (unsigned)_i, out = 0;
 	struct fw_world fw;
@@ -111,7 +111,7 @@ START_TEST(results_wait_in_line_behind_those_asked_for)
 		fw_expect_nothing(&fw, 0);
 		if (f.chunk == 5)
 			break;
-		fw_keep(&fw, 1, f, 2);
+		fw_send_kept(&fw, 1, f, 2);
 		fw_feed_all(&fw, SIZE_MAX);
 	}
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
@@ -120,7 +120,7 @@ START_TEST(results_wait_in_line_behind_those_asked_for)
 }
 END_TEST
 
-/* Answers that come in another order than they were asked for, from two ranks. */
+/* KEPT frames of two ranks, in another order than the FETCH frames. */
 START_TEST(answers_may_overtake_each_other)
 {
 	struct fw_world fw;
@@ -139,11 +139,11 @@ START_TEST(answers_may_overtake_each_other)
 	fw_feed_all(&fw, SIZE_MAX);
 	fw_expect(&fw, 1, FRAME_FETCH);
 	fw_expect(&fw, 2, FRAME_FETCH);
-	fw_keep(&fw, 2, b, 3);
+	fw_send_kept(&fw, 2, b, 3);
 	fw_feed_all(&fw, SIZE_MAX);
 	for (unsigned r = 0; r < 3; r++)
 		fw_expect_nothing(&fw, r);
-	fw_keep(&fw, 1, a, 3);
+	fw_send_kept(&fw, 1, a, 3);
 	fw_feed_all(&fw, SIZE_MAX);
 	fw_expect_result(&fw, 0, a, 3);
 	fw_expect_result(&fw, 0, b, 3);
@@ -178,7 +178,7 @@ START_TEST(priorities_do_not_wait_for_each_others_answers)
 END_TEST
 
 /* A view that changes while a result is asked for: nobody waits for the answer any more, and who is asked again. */
-START_TEST(a_question_ends_with_its_view)
+START_TEST(a_fetch_ends_with_its_view)
 {
 	struct control_view v;
 	struct fw_world fw;
@@ -196,8 +196,8 @@ START_TEST(a_question_ends_with_its_view)
 		if (round)
 			fw_expect(&fw, 1, FRAME_FETCH);
 		v = lv_of(0, 2 + round, 0);
-		fw_say_view(&fw, 0, &v);
-		fw_say_view(&fw, 1, &v);
+		fw_send_view(&fw, 0, &v);
+		fw_send_view(&fw, 1, &v);
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_grant(&fw, 1, SIZE_MAX);
 		if (round)
@@ -218,7 +218,7 @@ START_TEST(a_question_ends_with_its_view)
 }
 END_TEST
 
-/* Answers that nobody has asked for, in this way, of this rank. */
+/* KEPT frames that do not match a FETCH to this rank. */
 enum wrong_answer {
 	UNASKED,
 	OF_ANOTHER_CHUNK,
@@ -232,7 +232,7 @@ enum wrong_answer {
 	WRONG_NR
 };
 
-START_TEST(wrong_answers)
+START_TEST(wrong_kept_frames)
 {
 	const struct control_view after = lv_of(0, 2, 0);
 	struct fw_world fw;
@@ -256,16 +256,16 @@ START_TEST(wrong_answers)
 		fw_have(&fw, 2, f);
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_expect(&fw, 1, FRAME_FETCH);
-		fw_keep(&fw, 1, f, 3);
+		fw_send_kept(&fw, 1, f, 3);
 	}
 	if (_i == AFTER_VIEW)
-		fw_say_view(&fw, 1, &after);
+		fw_send_view(&fw, 1, &after);
 	f.type = FRAME_KEPT;
 	f.chunk = _i == OF_ANOTHER_CHUNK || _i == TWICE;
 	f.payload_len = _i == TOO_SHORT ? 60 : _i == TOO_LONG ? 68 : 64;
 	f.flags = _i == WITHOUT_CHECKSUM ? 0 : FRAME_CHECKED;
 	f.payload_sum = f.flags ? frame_checksum(payload, f.payload_len) ^ (_i == DAMAGED) : 0;
-	fw_say(&fw, _i == OF_ANOTHER_RANK ? 2 : 1, f, payload);
+	fw_send(&fw, _i == OF_ANOTHER_RANK ? 2 : 1, f, payload);
 	fw_feed_all(&fw, SIZE_MAX);
 	lv_expect_end(&fw, RS_ECUT,
 		      _i == DAMAGED           ? "the checksum of rank 1 (host-1)'s chunk 0 of operation 3 is wrong"
@@ -289,7 +289,7 @@ static const struct {
     {"out of order", "sent chunk 0 of operation 2 out of order or twice", RS_ECUT, 0, RS_INT32, 0, 2},
 };
 
-START_TEST(wrong_haves)
+START_TEST(wrong_have_frames)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -305,7 +305,7 @@ START_TEST(wrong_haves)
 	f.dtype = haves[_i].dtype;
 	f.seq = haves[_i].seq;
 	f.payload_len = haves[_i].payload_len;
-	fw_say(&fw, 1, f, "abcd");
+	fw_send(&fw, 1, f, "abcd");
 	fw_feed_all(&fw, SIZE_MAX);
 	lv_expect_end(&fw, haves[_i].code, haves[_i].says);
 	fw_close(&fw);
@@ -314,13 +314,13 @@ END_TEST
 
 static void say_done(struct fw_world *fw, unsigned rank, unsigned type, uint64_t ack)
 {
-	fw_say(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION, .ack = ack}, NULL);
+	fw_send(fw, rank, (struct frame){.type = (uint8_t)type, .generation = FAKE_GENERATION, .ack = ack}, NULL);
 	fw_feed_all(fw, SIZE_MAX);
 }
 
 /* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them. A reducer
  * asks the others with a PING that has count 1." */
-START_TEST(settle)
+START_TEST(settle_waits_for_all_ranks)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -349,7 +349,7 @@ END_TEST
 
 /* "When one has left, a chunk of an operation below its GOODBYE's ack needs no entry of it." _i: who leaves before
  * (bit 0) or after (bit 1) the others have said what they have. */
-START_TEST(who_has_left_is_not_waited_for)
+START_TEST(a_departed_rank_is_not_expected)
 {
 	const struct control_view later = lv_of(0, 1, 1);
 	struct fw_world fw;
@@ -374,9 +374,9 @@ START_TEST(who_has_left_is_not_waited_for)
 	ck_assert_uint_eq(fw.failed, 0);
 	/* nor is it asked whether it agrees, before its connection is closed or after */
 	if (_i == 0)
-		fw_hang_up(&fw, 2);
+		fw_close_peer(&fw, 2);
 	for (unsigned r = 0; r < 2; r++)
-		fw_say_view(&fw, r, &later);
+		fw_send_view(&fw, r, &later);
 	fw_feed_all(&fw, SIZE_MAX);
 	fw_expect_view(&fw, 1, FRAME_VIEW);
 	for (unsigned r = 0; r < 2; r++)
@@ -391,7 +391,7 @@ static const struct {
 	bool have;
 } leavings[] = {{4, false}, {5, false}, {4, true}, {3, true}};
 
-START_TEST(nothing_new_without_one_that_has_left)
+START_TEST(no_new_operation_after_a_departure)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -410,7 +410,7 @@ START_TEST(nothing_new_without_one_that_has_left)
 END_TEST
 
 /* A chunk that not all have, and that is not below its ack, may be waited for: then it does not leave in good order. */
-START_TEST(leaving_before_the_end)
+START_TEST(departure_with_pending_chunks)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -429,8 +429,8 @@ START_TEST(leaving_before_the_end)
 }
 END_TEST
 
-/* One that leaves although it was asked for a result: another one that has it is asked, if there is one. */
-START_TEST(leaving_without_an_answer)
+/* A rank departs although it was asked for a result: another rank that has it is asked, if there is one. */
+START_TEST(departure_without_kept)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -468,19 +468,19 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, data_and_have_meet, 0, 3 * 64);
-	tcase_add_loop_test(tc, a_kept_result_is_not_computed_again, 0, 2);
-	tcase_add_loop_test(tc, results_wait_in_line_behind_those_asked_for, 0, 32);
+	tcase_add_loop_test(tc, data_and_have_complete_a_chunk, 0, 3 * 64);
+	tcase_add_loop_test(tc, a_retained_result_is_not_computed_again, 0, 2);
+	tcase_add_loop_test(tc, results_wait_behind_fetched_ones, 0, 32);
 	tcase_add_test(tc, answers_may_overtake_each_other);
 	tcase_add_test(tc, priorities_do_not_wait_for_each_others_answers);
-	tcase_add_test(tc, a_question_ends_with_its_view);
-	tcase_add_loop_test(tc, wrong_answers, 0, WRONG_NR);
-	tcase_add_loop_test(tc, wrong_haves, 0, COUNT(haves));
-	tcase_add_test(tc, settle);
-	tcase_add_loop_test(tc, who_has_left_is_not_waited_for, 0, 2);
-	tcase_add_loop_test(tc, nothing_new_without_one_that_has_left, 0, COUNT(leavings));
-	tcase_add_loop_test(tc, leaving_before_the_end, 0, 2);
-	tcase_add_loop_test(tc, leaving_without_an_answer, 0, 2);
+	tcase_add_test(tc, a_fetch_ends_with_its_view);
+	tcase_add_loop_test(tc, wrong_kept_frames, 0, WRONG_NR);
+	tcase_add_loop_test(tc, wrong_have_frames, 0, COUNT(haves));
+	tcase_add_test(tc, settle_waits_for_all_ranks);
+	tcase_add_loop_test(tc, a_departed_rank_is_not_expected, 0, 2);
+	tcase_add_loop_test(tc, no_new_operation_after_a_departure, 0, COUNT(leavings));
+	tcase_add_loop_test(tc, departure_with_pending_chunks, 0, 2);
+	tcase_add_loop_test(tc, departure_without_kept, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

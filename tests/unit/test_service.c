@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests in, messages out: rights, statuses, events, health, and all that a caller can do wrong. */
+/* Requests in, messages out: rights, status_of_jobs, events, health, and all that a caller can do wrong. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
 #include "server/control/service.h"
@@ -161,7 +161,7 @@ static const struct {
     {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
 };
 
-START_TEST(rights_are_looked_at)
+START_TEST(rights_are_checked)
 {
 	static const struct {
 		enum service_method method;
@@ -223,7 +223,7 @@ static struct status *some_status(unsigned ranks)
 	return st;
 }
 
-START_TEST(statuses)
+START_TEST(status_of_jobs)
 {
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	struct service_call *all, *one, *none, *later;
@@ -317,7 +317,7 @@ static void expect_event(struct service_call *c, uint64_t sequence, const char *
 	reduction__v1__event__free_unpacked(m, NULL);
 }
 
-START_TEST(events_are_told)
+START_TEST(events_are_sent)
 {
 	Reduction__V1__EventsRequest request = REDUCTION__V1__EVENTS_REQUEST__INIT;
 	struct service_call *new, *old, *past, *b;
@@ -505,7 +505,7 @@ START_TEST(calls_are_limited)
 END_TEST
 
 /* Health requires no right. Permanent watches cannot block a probe, because the newest watch replaces the oldest. */
-START_TEST(watchers_make_room)
+START_TEST(a_new_watch_replaces_the_oldest)
 {
 	struct service_call *calls[3 * SERVICE_WATCHES_MAX], *check;
 	struct service_out out;
@@ -556,7 +556,7 @@ START_TEST(unauthenticated_calls_take_no_places)
 }
 END_TEST
 
-START_TEST(nonsense_is_refused)
+START_TEST(malformed_requests_are_refused)
 {
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	static uint8_t bytes[SERVICE_REQUEST_MAX + 1];
@@ -587,16 +587,16 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
-	tcase_add_loop_test(t, rights_are_looked_at, 0, sizeof rights / sizeof rights[0]);
-	tcase_add_test(t, statuses);
-	tcase_add_test(t, events_are_told);
+	tcase_add_loop_test(t, rights_are_checked, 0, sizeof rights / sizeof rights[0]);
+	tcase_add_test(t, status_of_jobs);
+	tcase_add_test(t, events_are_sent);
 	tcase_add_test(t, slow_readers_find_a_gap);
 	tcase_add_test(t, drain_and_reload);
 	tcase_add_loop_test(t, health_of, 0, sizeof services / sizeof services[0]);
 	tcase_add_test(t, calls_are_limited);
-	tcase_add_test(t, watchers_make_room);
+	tcase_add_test(t, a_new_watch_replaces_the_oldest);
 	tcase_add_test(t, unauthenticated_calls_take_no_places);
-	tcase_add_test(t, nonsense_is_refused);
+	tcase_add_test(t, malformed_requests_are_refused);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

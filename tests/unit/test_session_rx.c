@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers can do wrong, and how a job ends. test_lane.c has the sums. */
+/* Errors of workers, and the end of a job. test_lane.c has the sums. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
 #include <string.h>
 
-/* How rank 1's header differs from rank 0's, and what everybody is told. */
+/* The difference between the headers of ranks 1 and 0, and the sentence for all ranks. */
 static const struct {
 	int dtype, op;
 	unsigned count, chunk_elems, name_hash;
@@ -128,7 +128,7 @@ END_TEST
 
 enum field { DTYPE, OP, FLAGS, PRIORITY, CHUNK, CHUNK_ELEMS, LEN, GENERATION, TYPE };
 
-/* One field of a good header (20 float32 in chunks of 16) is spoiled. */
+/* One field of a valid header (20 float32 in chunks of 16) is changed. */
 static const struct {
 	enum field field;
 	uint32_t value;
@@ -208,14 +208,14 @@ START_TEST(a_broken_protocol_ends_the_job)
 	f = spoiled(f, violations[_i].field, violations[_i].value);
 	frame_encode(&f, head);
 	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 20, 0));
-	fw_say_bytes(&fw, 1, head, sizeof head);
-	fw_say_bytes(&fw, 1, payload, sizeof payload);
+	fw_send_bytes(&fw, 1, head, sizeof head);
+	fw_send_bytes(&fw, 1, payload, sizeof payload);
 	fw_feed_all(&fw, 70);
 	fw_expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", violations[_i].says);
 }
 END_TEST
 
-START_TEST(noise_ends_the_job)
+START_TEST(random_bytes_end_the_job)
 {
 	static const struct {
 		unsigned at;
@@ -228,7 +228,7 @@ START_TEST(noise_ends_the_job)
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	frame_encode(&f, head);
 	head[rows[_i].at] ^= 0x40;
-	fw_say_bytes(&fw, 1, head, sizeof head);
+	fw_send_bytes(&fw, 1, head, sizeof head);
 	fw_feed_all(&fw, 9);
 	fw_expect_end(&fw, RS_EPROTO, "rank 1 (host-1)", rows[_i].says);
 }
@@ -265,13 +265,13 @@ START_TEST(a_missing_checksum_ends_the_job)
 	fw_running(&fw, &(struct fw_options){.checksum = true});
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
 	f.payload_len = sizeof payload;
-	fw_say(&fw, 0, f, payload);
+	fw_send(&fw, 0, f, payload);
 	fw_feed_all(&fw, 64);
 	fw_expect_end(&fw, RS_EPROTO, "rank 0 (host-0)", "has no checksum");
 }
 END_TEST
 
-START_TEST(before_start_only_the_culprit_pays)
+START_TEST(before_start_only_one_connection_closes)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -279,14 +279,14 @@ START_TEST(before_start_only_the_culprit_pays)
 	fw_attached(&fw, &(struct fw_options){.world = 2});
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
 	if (_i)
-		fw_say_bytes(&fw, 1, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n",
-			     68);
+		fw_send_bytes(&fw, 1, "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n",
+			      68);
 	else
 		fw_contribute(&fw, 1, f);
 	fw_feed_all(&fw, 17);
 	fw_expect_abort(&fw, 1, RS_EPROTO, "rank 1 (host-1)", _i ? "not frames" : "sent DATA before START");
 	fw_expect_nothing(&fw, 0);
-	fw_hang_up(&fw, 1);
+	fw_close_peer(&fw, 1);
 	ck_assert_uint_eq(fw.failed, 0);
 	ck_assert_uint_eq(fw.gone, 1);
 	ck_assert_uint_eq(fw.clean, 0);
@@ -306,16 +306,16 @@ START_TEST(before_start_only_the_culprit_pays)
 }
 END_TEST
 
-START_TEST(who_leaves_before_start_may_come_back)
+START_TEST(a_rank_that_leaves_before_start_may_return)
 {
 	struct fw_world fw;
 	struct frame f;
 
 	fw_attached(&fw, &(struct fw_options){.world = 2});
-	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_send_type(&fw, 1, FRAME_GOODBYE);
 	fw_feed_all(&fw, 64);
 	ck_assert(fw.w[1].shut);
-	fw_hang_up(&fw, 1);
+	fw_close_peer(&fw, 1);
 	ck_assert_uint_eq(fw.clean, 1);
 	fw_attach(&fw, 1);
 	fw_expect(&fw, 1, FRAME_WELCOME);
@@ -338,12 +338,12 @@ START_TEST(an_operation_without_a_rank_that_left_fails)
 	struct fw_world fw;
 
 	fw_running(&fw, &(struct fw_options){.world = 3});
-	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_send_type(&fw, 1, FRAME_GOODBYE);
 	fw_feed_all(&fw, 64);
 	/* its connection may be there still, or gone */
 	if (_i)
-		fw_hang_up(&fw, 1);
-	fw_say_type(&fw, 0, FRAME_PING);
+		fw_close_peer(&fw, 1);
+	fw_send_type(&fw, 0, FRAME_PING);
 	fw_feed_all(&fw, 64);
 	ck_assert_uint_eq(fw.failed, 0);
 	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 6, 1, 0));
@@ -356,22 +356,22 @@ START_TEST(an_operation_without_a_rank_that_left_fails)
 }
 END_TEST
 
-/* As many control frames as anybody can have reasons for between two ticks, and one more (_i). */
-START_TEST(control_frames_without_end)
+/* The limit of control frames between two ticks, and one more (_i). */
+START_TEST(a_flood_of_control_frames_ends_the_job)
 {
 	struct fw_world fw;
 
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned i = 0; i < SESSION_CONTROLS; i++)
-			fw_say_type(&fw, 1, FRAME_PING);
+			fw_send_type(&fw, 1, FRAME_PING);
 		fw_feed_all(&fw, 4096);
 		ck_assert_uint_eq(fw.failed, 0);
 		if (round == 0)
 			fw_tick(&fw, LANE_TICK_MS);
 	}
 	if (_i)
-		fw_say_type(&fw, 1, FRAME_PING);
+		fw_send_type(&fw, 1, FRAME_PING);
 	fw_feed_all(&fw, 4096);
 	if (_i)
 		fw_expect_abort(&fw, 0, RS_EPROTO, "rank 1 (host-1)", "more than 4096 control frames");
@@ -393,7 +393,7 @@ START_TEST(leaving_with_operations_pending_fails_them)
 		fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
 	fw_feed(&fw, 0, 64);
 	fw_feed(&fw, 0, 10);
-	fw_say_type(&fw, 1, FRAME_GOODBYE);
+	fw_send_type(&fw, 1, FRAME_GOODBYE);
 	fw_feed(&fw, 1, 64);
 	fw_expect_end(&fw, RS_ECLOSED, "rank 1 (host-1)", "while operations were pending");
 }
@@ -412,7 +412,7 @@ START_TEST(a_workers_abort_reaches_all_ranks_unchanged)
 		f.payload_len = 3;
 		memset(payload, 0xff, 3);
 	}
-	fw_say(&fw, 2, f, payload);
+	fw_send(&fw, 2, f, payload);
 	fw_feed_all(&fw, 21);
 	for (unsigned r = 0; r < 2; r++)
 		fw_expect_abort(&fw, r, _i ? RS_EPEER : RS_EIO,
@@ -435,7 +435,7 @@ START_TEST(a_lost_rank_ends_a_running_job)
 	fw_feed(&fw, 0, 20);
 	for (size_t done = 0; done < (size_t)_i;)
 		done += fw_feed(&fw, 1, (size_t)_i - done);
-	fw_hang_up(&fw, 1);
+	fw_close_peer(&fw, 1);
 	ck_assert_ptr_null(fw.w[1].session);
 	fw_feed_all(&fw, 20);
 	fw_expect_end(&fw, RS_EPEER, "rank 1 (host-1) was lost", "it closed the connection");
@@ -472,7 +472,7 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 }
 END_TEST
 
-/* Frames with good checksums and senseless fields, in pieces: nothing may break but the job. */
+/* Frames with right checksums and random fields, in pieces: only the job may fail. */
 START_TEST(random_frames_are_harmless)
 {
 	static const uint8_t types[] = {FRAME_DATA, FRAME_DATA, FRAME_DATA, FRAME_PING, FRAME_ABORT, FRAME_GOODBYE};
@@ -499,7 +499,7 @@ START_TEST(random_frames_are_harmless)
 			if (fw_random(&fw, 3))
 				fw_contribute(&fw, rank, f);
 			else
-				fw_say(&fw, rank, spoiled(f, LEN, fw_random(&fw, sizeof payload)), payload);
+				fw_send(&fw, rank, spoiled(f, LEN, fw_random(&fw, sizeof payload)), payload);
 		}
 		fw_feed_shuffled(&fw, 90);
 		must(fw.slots_seen_max <= 2 * fw.params.window * fw.params.priorities);
@@ -520,17 +520,17 @@ int main(void)
 	tcase_add_loop_test(tc, ranks_that_disagree_about_a_priority_are_both_named, 0, 2);
 	tcase_add_loop_test(tc, a_broadcast_needs_one_root, 0, 2);
 	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
-	tcase_add_loop_test(tc, noise_ends_the_job, 0, 4);
+	tcase_add_loop_test(tc, random_bytes_end_the_job, 0, 4);
 	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
 	tcase_add_test(tc, a_missing_checksum_ends_the_job);
-	tcase_add_loop_test(tc, before_start_only_the_culprit_pays, 0, 2);
-	tcase_add_test(tc, who_leaves_before_start_may_come_back);
+	tcase_add_loop_test(tc, before_start_only_one_connection_closes, 0, 2);
+	tcase_add_test(tc, a_rank_that_leaves_before_start_may_return);
 	tcase_add_loop_test(tc, an_operation_without_a_rank_that_left_fails, 0, 2);
 	tcase_add_loop_test(tc, leaving_with_operations_pending_fails_them, 0, 3);
 	tcase_add_loop_test(tc, a_workers_abort_reaches_all_ranks_unchanged, 0, 2);
 	tcase_add_loop_test(tc, a_lost_rank_ends_a_running_job, 0, 97);
 	tcase_add_loop_test(tc, the_stripe_ends_in_the_middle_of_payloads, 0, 2);
-	tcase_add_loop_test(tc, control_frames_without_end, 0, 2);
+	tcase_add_loop_test(tc, a_flood_of_control_frames_ends_the_job, 0, 2);
 	tcase_add_loop_test(tc, random_frames_are_harmless, 0, 3);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers that do not read, silence and time, and the moments around START. */
+/* Peers that do not read, silence, deadlines, and the time around START. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 takes nothing for long: the others come as far as the window and no further, and nothing is lost. */
+/* Rank 0 reads nothing for a long time: the others get as far as the window, and nothing is lost. */
 START_TEST(a_slow_reader_keeps_memory_bounded)
 {
 	static const unsigned windows[] = {1, 2, 16};
@@ -27,7 +27,7 @@ START_TEST(a_slow_reader_keeps_memory_bounded)
 	fw_feed_all(&fw, 100);
 	for (unsigned n = 0; n < 300; n++) {
 		for (unsigned r = 0; r < 3; r++)
-			fw_say_type(&fw, r, FRAME_PING);
+			fw_send_type(&fw, r, FRAME_PING);
 		fw_feed_all(&fw, 100);
 		fw_tick(&fw, LANE_TICK_MS);
 	}
@@ -53,7 +53,7 @@ START_TEST(a_slow_reader_keeps_memory_bounded)
 END_TEST
 
 /* _i: bytes of the results that the socket took before the job ended. ABORT must come at the end of a frame. */
-START_TEST(abort_waits_for_the_result_that_is_partly_out)
+START_TEST(abort_waits_for_a_partly_sent_result)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -123,7 +123,7 @@ START_TEST(urgent_results_go_first)
 }
 END_TEST
 
-/* The same when the job ends: what is partly out is completed, urgent or not. */
+/* The same at the end of the job: a partly sent result is completed, whatever its priority. */
 START_TEST(abort_drops_results_of_every_priority)
 {
 	struct fw_world fw;
@@ -141,8 +141,8 @@ START_TEST(abort_drops_results_of_every_priority)
 }
 END_TEST
 
-/* A driver may be told later what was sent: an urgent result that came meanwhile was not among it. */
-START_TEST(what_was_given_out_is_what_is_sent)
+/* A driver may learn later how much was sent. An urgent result that came meanwhile does not count. */
+START_TEST(only_offered_results_count_as_sent)
 {
 	struct iovec iov[SESSION_IOV];
 	struct fw_world fw;
@@ -189,13 +189,13 @@ START_TEST(start_reaches_a_worker_that_did_not_read_for_long)
 	fw_attached(&fw, &(struct fw_options){.world = 2});
 	fw_grant(&fw, 0, (size_t)_i);
 	for (unsigned n = 0; n < 1000; n++) {
-		fw_say_type(&fw, 0, FRAME_PING);
+		fw_send_type(&fw, 0, FRAME_PING);
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_tick(&fw, LANE_TICK_MS);
 		lane_send_all(fw.lane, FAKE_JOB, frame, len);
 		fw_flush(&fw);
 		/* rank 1 reads and pings */
-		fw_say_type(&fw, 1, FRAME_PING);
+		fw_send_type(&fw, 1, FRAME_PING);
 		fw_feed_all(&fw, SIZE_MAX);
 	}
 	lane_start(fw.lane, FAKE_JOB, 2);
@@ -224,7 +224,7 @@ START_TEST(silence_is_answered_with_ping)
 		fw_attached(&fw, &(struct fw_options){.world = 1});
 	for (unsigned n = 0; n < 100; n++) {
 		fw_tick(&fw, LANE_TICK_MS);
-		fw_say_type(&fw, 0, FRAME_PING);
+		fw_send_type(&fw, 0, FRAME_PING);
 		fw_feed_all(&fw, 64);
 	}
 	while (fw_take(&fw, 0, &f, &at))
@@ -235,7 +235,7 @@ START_TEST(silence_is_answered_with_ping)
 	fw_grant(&fw, 0, 0);
 	for (unsigned n = 0; n < 100; n++) {
 		fw_tick(&fw, LANE_TICK_MS);
-		fw_say_type(&fw, 0, FRAME_PING);
+		fw_send_type(&fw, 0, FRAME_PING);
 		fw_feed_all(&fw, 64);
 	}
 	ck_assert_uint_eq(fw.w[0].session->control_len, FRAME_HEADER);
@@ -261,7 +261,7 @@ START_TEST(a_silent_worker_is_lost)
 		from = fw.now_ms;
 		while (fw.w[1].session && fw.now_ms < from + 2 * detects[d] + 500) {
 			if (fw.w[0].session)
-				fw_say_type(&fw, 0, FRAME_PING);
+				fw_send_type(&fw, 0, FRAME_PING);
 			fw_feed_all(&fw, 64);
 			/* timers come late at times */
 			fw_tick(&fw, LANE_TICK_MS + (fw.now_ms / 100) % 3);
@@ -279,7 +279,7 @@ START_TEST(a_silent_worker_is_lost)
 }
 END_TEST
 
-START_TEST(a_sleeping_reducer_blames_nobody)
+START_TEST(a_stopped_reducer_loses_no_rank)
 {
 	struct fw_world fw;
 
@@ -290,7 +290,7 @@ START_TEST(a_sleeping_reducer_blames_nobody)
 		fw_tick(&fw, 10 * FAKE_DETECT_MS);
 		ck_assert_uint_eq(fw.failed, 0);
 		for (unsigned r = 0; r < 2; r++)
-			fw_say_type(&fw, r, FRAME_PING);
+			fw_send_type(&fw, r, FRAME_PING);
 		fw_feed_all(&fw, 64);
 	}
 	fw_close(&fw);
@@ -306,7 +306,7 @@ START_TEST(lingering_ends)
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	fw_tick(&fw, LANE_TICK_MS);
 	if (_i) {
-		fw_say_type(&fw, 0, FRAME_GOODBYE);
+		fw_send_type(&fw, 0, FRAME_GOODBYE);
 		fw_feed_all(&fw, 64);
 	} else {
 		fw_grant(&fw, 0, 0);
@@ -315,9 +315,9 @@ START_TEST(lingering_ends)
 	}
 	while (fw.w[0].session && ticks < 100) {
 		ticks++;
-		fw_say_bytes(&fw, 0, "whatever it says is thrown away", 31);
+		fw_send_bytes(&fw, 0, "whatever it says is thrown away", 31);
 		if (_i)
-			fw_say_type(&fw, 1, FRAME_PING);
+			fw_send_type(&fw, 1, FRAME_PING);
 		fw_feed_all(&fw, 64);
 		fw_tick(&fw, LANE_TICK_MS);
 	}
@@ -330,7 +330,7 @@ END_TEST
 
 /* The registry says START while a session is going: 0 lost but not closed yet, 1 gone, 2 draining after an error, 3
  * gone with all others of the stripe. */
-START_TEST(start_finds_a_session_gone)
+START_TEST(start_finds_a_closed_session)
 {
 	struct fw_world fw;
 
@@ -338,11 +338,11 @@ START_TEST(start_finds_a_session_gone)
 	if (_i == 0)
 		session_lost(fw.w[1].session, "connection reset by peer");
 	if (_i == 1 || _i == 3)
-		fw_hang_up(&fw, 1);
+		fw_close_peer(&fw, 1);
 	if (_i == 3)
-		fw_hang_up(&fw, 0);
+		fw_close_peer(&fw, 0);
 	if (_i == 2) {
-		fw_say_type(&fw, 1, FRAME_START);
+		fw_send_type(&fw, 1, FRAME_START);
 		fw_feed_all(&fw, 64);
 	}
 	lane_start(fw.lane, FAKE_JOB, 2);
@@ -391,16 +391,16 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, a_slow_reader_keeps_memory_bounded, 0, 3);
-	tcase_add_loop_test(tc, abort_waits_for_the_result_that_is_partly_out, 0, 300);
+	tcase_add_loop_test(tc, abort_waits_for_a_partly_sent_result, 0, 300);
 	tcase_add_loop_test(tc, urgent_results_go_first, 0, 385);
 	tcase_add_loop_test(tc, abort_drops_results_of_every_priority, 0, 385);
-	tcase_add_test(tc, what_was_given_out_is_what_is_sent);
+	tcase_add_test(tc, only_offered_results_count_as_sent);
 	tcase_add_loop_test(tc, start_reaches_a_worker_that_did_not_read_for_long, 0, 2);
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);
 	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 2);
-	tcase_add_test(tc, a_sleeping_reducer_blames_nobody);
+	tcase_add_test(tc, a_stopped_reducer_loses_no_rank);
 	tcase_add_loop_test(tc, lingering_ends, 0, 2);
-	tcase_add_loop_test(tc, start_finds_a_session_gone, 0, 4);
+	tcase_add_loop_test(tc, start_finds_a_closed_session, 0, 4);
 	tcase_add_loop_test(tc, a_lane_is_freed_with_its_sessions, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -66,7 +66,7 @@ static void expect_result(struct fixture *fx, uint64_t processes)
 	ck_assert_mem_eq(s->acc, want, s->result_len);
 }
 
-START_TEST(inputs_are_direct_when_they_are_like_the_accumulator)
+START_TEST(inputs_of_the_accumulators_type_are_direct)
 {
 	struct fixture fx;
 	struct slot_input in;
@@ -90,7 +90,7 @@ START_TEST(inputs_are_direct_when_they_are_like_the_accumulator)
 END_TEST
 
 /* Three ranks take turns: each adds where others have been already and stores beyond. _i: the dtype. */
-START_TEST(parts_are_added_where_something_is_and_stored_beyond)
+START_TEST(parts_are_added_up_to_filled_and_stored_beyond)
 {
 	for (unsigned op = 0; op < RS_OP_NR; op++)
 		for (uint32_t step = 1; step <= ELEMS; step += 3) {
@@ -207,8 +207,8 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_loop_test(tc, inputs_are_direct_when_they_are_like_the_accumulator, 0, RS_DTYPE_NR);
-	tcase_add_loop_test(tc, parts_are_added_where_something_is_and_stored_beyond, 0, RS_DTYPE_NR);
+	tcase_add_loop_test(tc, inputs_of_the_accumulators_type_are_direct, 0, RS_DTYPE_NR);
+	tcase_add_loop_test(tc, parts_are_added_up_to_filled_and_stored_beyond, 0, RS_DTYPE_NR);
 	tcase_add_loop_test(tc, rank_order_is_kept, 0, 6);
 	tcase_add_loop_test(tc, headers_of_the_result, 0, 2);
 	tcase_add_loop_test(tc, bits_of_many_ranks, 0, 6);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the registry knows and what lanes have counted, put together. */
+/* The status: the registry's part together with the counts of the lanes. */
 #include "server/jobs/registry.h"
 
 #include <check.h>
@@ -215,7 +215,7 @@ START_TEST(lanes_are_added)
 END_TEST
 
 /* What a lane notices comes out with the job's and the rank's names, as long as the job has not ended. */
-START_TEST(noticed)
+START_TEST(lane_events_become_actions)
 {
 	struct lane_event ev = {.type = LANE_LATE, .rank = 1, .seq = 12, .waited_ms = 1000, .late = 3};
 	struct world w;
@@ -250,7 +250,7 @@ int main(void)
 
 	tcase_add_test(t, jobs_and_ranks);
 	tcase_add_test(t, lanes_are_added);
-	tcase_add_test(t, noticed);
+	tcase_add_test(t, lane_events_become_actions);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits hears for whom, after a second and once a second; who makes no one wait, or does not listen, does not. */
+/* Ranks that wait get LATE after a second and then once a second. Late ranks, and ranks that do not read, do not. */
 #include "tests/unit/fake_worker.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void expect_silence(struct fw_world *fw, unsigned rank)
 	ck_assert_msg(!take(fw, rank, &f, &payload), "rank %u got a %s", rank, frame_type_name(f.type));
 }
 
-START_TEST(who_waits_hears_for_whom)
+START_TEST(waiting_ranks_get_the_late_ranks)
 {
 	struct fw_world fw;
 	struct control_late late;
@@ -101,7 +101,7 @@ START_TEST(who_waits_hears_for_whom)
 }
 END_TEST
 
-/* A rank that is slow and goes on is late with no chunk. */
+/* A slow rank that makes progress is not late. */
 START_TEST(progress_is_not_late)
 {
 	struct fw_world fw;
@@ -126,8 +126,8 @@ START_TEST(progress_is_not_late)
 }
 END_TEST
 
-/* Its first bytes are here, and its last are not. */
-START_TEST(half_a_contribution_is_missing)
+/* The first bytes of the contribution have come, the last have not. */
+START_TEST(an_incomplete_contribution_is_missing)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -147,7 +147,7 @@ START_TEST(half_a_contribution_is_missing)
 }
 END_TEST
 
-START_TEST(the_oldest_operation_is_told_of)
+START_TEST(late_names_the_oldest_operation)
 {
 	struct fw_world fw;
 	struct frame oldest;
@@ -193,7 +193,7 @@ START_TEST(many_are_counted)
 END_TEST
 
 /* A reader that does not read has at most one LATE waiting, and the end still fits behind it. */
-START_TEST(who_does_not_read_gets_no_more)
+START_TEST(a_rank_that_does_not_read_gets_one_late)
 {
 	struct fw_world fw;
 	const uint8_t *payload;
@@ -216,8 +216,8 @@ START_TEST(who_does_not_read_gets_no_more)
 }
 END_TEST
 
-/* When this process stood still the waiting was its own. */
-START_TEST(own_sleep_is_not_counted)
+/* Time in which this process stood still does not count as waiting. */
+START_TEST(time_in_which_the_reducer_stood_still_is_not_counted)
 {
 	struct fw_world fw;
 
@@ -228,8 +228,8 @@ START_TEST(own_sleep_is_not_counted)
 	fw_tick(&fw, 60000);
 	expect_silence(&fw, 0);
 	for (unsigned i = 0; i < 10; i++) {
-		fw_say_type(&fw, 0, FRAME_PING);
-		fw_say_type(&fw, 1, FRAME_PING);
+		fw_send_type(&fw, 0, FRAME_PING);
+		fw_send_type(&fw, 1, FRAME_PING);
 		fw_feed_all(&fw, 1000);
 		pass(&fw, 100);
 	}
@@ -246,13 +246,13 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
-	tcase_add_test(t, who_waits_hears_for_whom);
+	tcase_add_test(t, waiting_ranks_get_the_late_ranks);
 	tcase_add_test(t, progress_is_not_late);
-	tcase_add_test(t, half_a_contribution_is_missing);
-	tcase_add_test(t, the_oldest_operation_is_told_of);
+	tcase_add_test(t, an_incomplete_contribution_is_missing);
+	tcase_add_test(t, late_names_the_oldest_operation);
 	tcase_add_test(t, many_are_counted);
-	tcase_add_test(t, who_does_not_read_gets_no_more);
-	tcase_add_test(t, own_sleep_is_not_counted);
+	tcase_add_test(t, a_rank_that_does_not_read_gets_one_late);
+	tcase_add_test(t, time_in_which_the_reducer_stood_still_is_not_counted);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane while reducers come and go, rule by rule as proto/README.md has them under "Failover": how ranks agree on who
- * lives. The simulator has all of it together. */
+/* A lane while reducers are lost and come back, rule by rule as in proto/README.md, "Failover". The simulator tests all
+ * rules together. */
 #include "tests/unit/fake_lane_views.h"
 
 #include <string.h>
 
 /* "A reducer merges what its ranks say and sends VIEW to all that have not said as much." */
-START_TEST(news_go_to_all_others)
+START_TEST(a_new_view_goes_to_all_other_ranks)
 {
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){.world = 3});
-	lv_say(&fw, 1, lv_of(0, 1, 0));
+	lv_send(&fw, 1, lv_of(0, 1, 0));
 	lv_expect(&fw, 0, FRAME_VIEW, lv_of(0, 1, 0));
 	fw_expect_nothing(&fw, 1);
 	lv_expect(&fw, 2, FRAME_VIEW, lv_of(0, 1, 0));
 	/* nothing new: nobody is told */
-	lv_say(&fw, 0, lv_of(0, 1, 0));
+	lv_send(&fw, 0, lv_of(0, 1, 0));
 	fw_expect_nothing(&fw, 2);
 	/* other news, without the first: rank 2 hears what it lacks, the others what it said */
-	lv_say(&fw, 2, lv_of(0, 0, 1));
+	lv_send(&fw, 2, lv_of(0, 0, 1));
 	for (unsigned r = 0; r < 3; r++) {
 		lv_expect(&fw, r, FRAME_VIEW, lv_of(0, 1, 1));
 		fw_expect_nothing(&fw, r);
@@ -28,14 +28,14 @@ START_TEST(news_go_to_all_others)
 }
 END_TEST
 
-START_TEST(old_news_are_answered_with_new_ones)
+START_TEST(an_old_view_is_answered_with_the_new_one)
 {
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
-	lv_say(&fw, 0, lv_of(3, 0, 0));
+	lv_send(&fw, 0, lv_of(3, 0, 0));
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(3, 0, 0));
-	lv_say(&fw, 1, lv_of(2, 0, 0));
+	lv_send(&fw, 1, lv_of(2, 0, 0));
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(3, 0, 0));
 	fw_expect_nothing(&fw, 0);
 	fw_close(&fw);
@@ -53,7 +53,7 @@ static const struct {
 };
 
 /* "When all ranks have said the same view on a lane, (it) answers RESUME with the largest start of all ranks." */
-START_TEST(all_go_on_where_all_have_been)
+START_TEST(all_ranks_resume_at_the_largest_start)
 {
 	static const unsigned orders[3][3] = {{0, 1, 2}, {2, 0, 1}, {1, 2, 0}};
 	struct control_view v = lv_of(0, 0, 1);
@@ -64,7 +64,7 @@ START_TEST(all_go_on_where_all_have_been)
 		unsigned r = orders[_i % 3][i];
 
 		memcpy(v.start, starts[_i / 3].starts[r], sizeof starts[0].starts[0]);
-		lv_say(&fw, r, v);
+		lv_send(&fw, r, v);
 		for (unsigned k = 0; i < 2 && k < 3; k++)
 			if (k != r && i == 0)
 				lv_expect(&fw, k, FRAME_VIEW, v);
@@ -80,21 +80,21 @@ START_TEST(all_go_on_where_all_have_been)
 }
 END_TEST
 
-/* Ranks that have said different views do not go on, however many have said one. */
-START_TEST(no_rank_goes_on_before_all_agree)
+/* No rank resumes while the views of two ranks differ. */
+START_TEST(no_rank_resumes_before_all_agree)
 {
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
-	lv_say(&fw, 0, lv_of(1, 0, 0));
+	lv_send(&fw, 0, lv_of(1, 0, 0));
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(1, 0, 0));
-	lv_say(&fw, 1, lv_of(0, 1, 0));
+	lv_send(&fw, 1, lv_of(0, 1, 0));
 	for (unsigned r = 0; r < 2; r++)
 		lv_expect(&fw, r, FRAME_VIEW, lv_of(1, 1, 0));
-	lv_say(&fw, 0, lv_of(1, 1, 0));
+	lv_send(&fw, 0, lv_of(1, 1, 0));
 	fw_expect_nothing(&fw, 0);
 	fw_expect_nothing(&fw, 1);
-	lv_say(&fw, 1, lv_of(1, 1, 0));
+	lv_send(&fw, 1, lv_of(1, 1, 0));
 	lv_expect(&fw, 0, FRAME_RESUME, lv_of(1, 1, 0));
 	lv_expect(&fw, 1, FRAME_RESUME, lv_of(1, 1, 0));
 	fw_close(&fw);
@@ -102,23 +102,23 @@ START_TEST(no_rank_goes_on_before_all_agree)
 END_TEST
 
 /* A RESUME that waits behind other frames is for the view of its time. */
-START_TEST(a_rank_that_has_learnt_more_is_not_resumed)
+START_TEST(a_rank_with_a_newer_view_is_not_resumed)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0);
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
 	fw.w[0].room = 0;
-	lv_say(&fw, 1, first);
-	lv_say(&fw, 0, first);
+	lv_send(&fw, 1, first);
+	lv_send(&fw, 0, first);
 	lv_expect(&fw, 1, FRAME_RESUME, first);
-	lv_say(&fw, 0, second);
+	lv_send(&fw, 0, second);
 	lv_expect(&fw, 1, FRAME_VIEW, second);
 	fw_grant(&fw, 0, SIZE_MAX);
 	lv_expect(&fw, 0, FRAME_VIEW, first);
 	fw_expect_nothing(&fw, 0);
 
-	lv_say(&fw, 1, second);
+	lv_send(&fw, 1, second);
 	for (unsigned r = 0; r < 2; r++) {
 		lv_expect(&fw, r, FRAME_RESUME, second);
 		fw_expect_nothing(&fw, r);
@@ -128,17 +128,17 @@ START_TEST(a_rank_that_has_learnt_more_is_not_resumed)
 END_TEST
 
 /* The same when another rank has learnt more. */
-START_TEST(a_rank_that_is_to_learn_more_is_not_resumed)
+START_TEST(a_rank_with_an_older_view_is_not_resumed)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0);
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
 	fw.w[0].room = 0;
-	lv_say(&fw, 1, first);
-	lv_say(&fw, 0, first);
+	lv_send(&fw, 1, first);
+	lv_send(&fw, 0, first);
 	lv_expect(&fw, 1, FRAME_RESUME, first);
-	lv_say(&fw, 1, second);
+	lv_send(&fw, 1, second);
 	fw_grant(&fw, 0, SIZE_MAX);
 	lv_expect(&fw, 0, FRAME_VIEW, first);
 	lv_expect(&fw, 0, FRAME_VIEW, second);
@@ -148,7 +148,7 @@ START_TEST(a_rank_that_is_to_learn_more_is_not_resumed)
 END_TEST
 
 /* What a rank has said that it lacks it must not get; the others, which have not said so, may. */
-START_TEST(a_result_goes_only_to_those_that_expect_it)
+START_TEST(paused_ranks_get_no_result)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -158,7 +158,7 @@ START_TEST(a_result_goes_only_to_those_that_expect_it)
 	for (unsigned r = 0; r < 2; r++)
 		fw_contribute(&fw, r, f);
 	fw_feed_all(&fw, SIZE_MAX);
-	lv_say(&fw, 1, lv_of(0, 0, 1));
+	lv_send(&fw, 1, lv_of(0, 0, 1));
 	fw_contribute(&fw, 2, f);
 	fw_feed_all(&fw, SIZE_MAX);
 	for (unsigned r = 0; r < 3; r += 2) {
@@ -179,7 +179,7 @@ END_TEST
 
 /* A result that waits to be sent when its rank says VIEW is not sent any more, but one that is partly out is completed,
  * and no rank goes on before that. _i: bytes that are out. */
-START_TEST(a_result_that_is_partly_out_is_completed)
+START_TEST(a_partly_sent_result_is_completed)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -192,8 +192,8 @@ START_TEST(a_result_that_is_partly_out_is_completed)
 	fw_feed_all(&fw, SIZE_MAX);
 	for (f.chunk = 0; f.chunk < 3; f.chunk++)
 		fw_expect_result(&fw, 1, f, 2);
-	lv_say(&fw, 0, lv_of(0, 0, 1));
-	lv_say(&fw, 1, lv_of(0, 0, 1));
+	lv_send(&fw, 0, lv_of(0, 0, 1));
+	lv_send(&fw, 1, lv_of(0, 0, 1));
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(0, 0, 1));
 	if (_i % (FRAME_HEADER + 64))
 		fw_expect_nothing(&fw, 1);
@@ -210,7 +210,7 @@ START_TEST(a_result_that_is_partly_out_is_completed)
 END_TEST
 
 /* What was being reduced is forgotten: nothing of the view before is part of a sum. */
-START_TEST(contributions_of_the_view_before_do_not_count)
+START_TEST(contributions_of_the_previous_view_do_not_count)
 {
 	struct fw_world fw;
 	struct frame f;
@@ -245,7 +245,7 @@ START_TEST(no_chunk_comes_between_view_and_resume)
 	struct frame f;
 
 	lv_running(&fw, (struct fw_options){0});
-	lv_say(&fw, 0, lv_of(0, 1, 0));
+	lv_send(&fw, 0, lv_of(0, 1, 0));
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0);
 	if (_i)
 		fw_have(&fw, 0, f);
@@ -258,8 +258,8 @@ START_TEST(no_chunk_comes_between_view_and_resume)
 }
 END_TEST
 
-/* Jobs that do not fail over know nothing of all this. */
-START_TEST(other_jobs_know_no_views)
+/* Jobs without failover have no views. */
+START_TEST(jobs_without_failover_have_no_views)
 {
 	struct control_view v = lv_of(0, 1, 0);
 	struct fw_world fw;
@@ -268,11 +268,11 @@ START_TEST(other_jobs_know_no_views)
 	fw_running(&fw, &(struct fw_options){0});
 	f = fw_data(&fw, RS_SUM, RS_INT32, 0, 16, 0);
 	if (_i == 0)
-		fw_say_view(&fw, 1, &v);
+		fw_send_view(&fw, 1, &v);
 	else if (_i == 1)
 		fw_have(&fw, 1, f);
 	else
-		fw_keep(&fw, 1, f, 2);
+		fw_send_kept(&fw, 1, f, 2);
 	fw_feed_all(&fw, SIZE_MAX);
 	lv_expect_end(&fw, RS_EPROTO,
 		      _i == 0   ? "rank 1 (host-1) sent a VIEW frame, which only a reducer"
@@ -282,25 +282,25 @@ START_TEST(other_jobs_know_no_views)
 }
 END_TEST
 
-START_TEST(all_speak_of_the_same_reducers)
+START_TEST(views_have_one_number_of_reducers)
 {
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
-	lv_say(&fw, 0, lv_of(0, 1, 0));
-	lv_say(&fw, 1, (struct control_view){.n = 2, .lives = {0, 1}});
+	lv_send(&fw, 0, lv_of(0, 1, 0));
+	lv_send(&fw, 1, (struct control_view){.n = 2, .lives = {0, 1}});
 	lv_expect_end(&fw, RS_ECUT, "rank 1 (host-1) sent a view of 2 reducers, the other ranks have 3");
 	fw_close(&fw);
 }
 END_TEST
 
 /* A rank that is lost is lost to this reducer; whether to others too they say. */
-START_TEST(a_lost_rank_is_lost_here_only)
+START_TEST(a_lost_rank_ends_the_job_on_this_reducer_only)
 {
 	struct fw_world fw;
 
 	lv_running(&fw, (struct fw_options){0});
-	fw_hang_up(&fw, 1);
+	fw_close_peer(&fw, 1);
 	lv_expect_end(&fw, RS_ECUT, "rank 1 (host-1) was lost: it closed the connection");
 	fw_expect_abort(&fw, 0, RS_ECUT, "rank 1 (host-1) was lost", "");
 	fw_close(&fw);
@@ -315,12 +315,12 @@ START_TEST(views_from_before_the_start)
 	fw_init(&fw, &(struct fw_options){.retain = true});
 	fw_attach(&fw, 0);
 	fw_expect(&fw, 0, FRAME_WELCOME);
-	lv_say(&fw, 0, lv_of(2, 1, 0));
+	lv_send(&fw, 0, lv_of(2, 1, 0));
 	fw_expect_nothing(&fw, 0);
 	fw_attach(&fw, 1);
 	fw_expect(&fw, 1, FRAME_WELCOME);
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(2, 1, 0));
-	lv_say(&fw, 1, lv_of(2, 1, 0));
+	lv_send(&fw, 1, lv_of(2, 1, 0));
 	fw_expect_nothing(&fw, 1);
 	lane_start(fw.lane, FAKE_JOB, 2);
 	fw_flush(&fw);
@@ -342,19 +342,19 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, news_go_to_all_others);
-	tcase_add_test(tc, old_news_are_answered_with_new_ones);
-	tcase_add_loop_test(tc, all_go_on_where_all_have_been, 0, 3 * COUNT(starts));
-	tcase_add_test(tc, no_rank_goes_on_before_all_agree);
-	tcase_add_test(tc, a_rank_that_has_learnt_more_is_not_resumed);
-	tcase_add_test(tc, a_rank_that_is_to_learn_more_is_not_resumed);
-	tcase_add_test(tc, a_result_goes_only_to_those_that_expect_it);
-	tcase_add_loop_test(tc, a_result_that_is_partly_out_is_completed, 0, 2 * (FRAME_HEADER + 64) + 1);
-	tcase_add_loop_test(tc, contributions_of_the_view_before_do_not_count, 0, 4);
+	tcase_add_test(tc, a_new_view_goes_to_all_other_ranks);
+	tcase_add_test(tc, an_old_view_is_answered_with_the_new_one);
+	tcase_add_loop_test(tc, all_ranks_resume_at_the_largest_start, 0, 3 * COUNT(starts));
+	tcase_add_test(tc, no_rank_resumes_before_all_agree);
+	tcase_add_test(tc, a_rank_with_a_newer_view_is_not_resumed);
+	tcase_add_test(tc, a_rank_with_an_older_view_is_not_resumed);
+	tcase_add_test(tc, paused_ranks_get_no_result);
+	tcase_add_loop_test(tc, a_partly_sent_result_is_completed, 0, 2 * (FRAME_HEADER + 64) + 1);
+	tcase_add_loop_test(tc, contributions_of_the_previous_view_do_not_count, 0, 4);
 	tcase_add_loop_test(tc, no_chunk_comes_between_view_and_resume, 0, 2);
-	tcase_add_loop_test(tc, other_jobs_know_no_views, 0, 3);
-	tcase_add_test(tc, all_speak_of_the_same_reducers);
-	tcase_add_test(tc, a_lost_rank_is_lost_here_only);
+	tcase_add_loop_test(tc, jobs_without_failover_have_no_views, 0, 3);
+	tcase_add_test(tc, views_have_one_number_of_reducers);
+	tcase_add_test(tc, a_lost_rank_ends_the_job_on_this_reducer_only);
 	tcase_add_test(tc, views_from_before_the_start);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -16,7 +16,7 @@
 
 enum { CROWD = 150 };
 
-/* A listening socket, as gRPC would have it, and what was refused on its connections. */
+/* A listening socket in place of that of gRPC, and the refusals of its connections. */
 struct port {
 	int fd;
 	struct unauth *unauth;
@@ -118,7 +118,7 @@ static bool is_down(const struct connection *c)
 	return down;
 }
 
-/* What is sent before the look at a time. */
+/* The bytes that are sent before a scan. */
 struct step {
 	unsigned at_ms, bytes;
 };
@@ -151,7 +151,7 @@ static const struct row {
      false},
 };
 
-START_TEST(who_is_refused)
+START_TEST(connections_above_the_limit_are_refused)
 {
 	const struct row *row = &rows[_i];
 	struct connection c;
@@ -175,8 +175,8 @@ START_TEST(who_is_refused)
 }
 END_TEST
 
-/* A connection with the descriptor of one before it begins at nothing, and is trusted by nobody. */
-START_TEST(descriptors_are_used_anew)
+/* A new connection with a reused descriptor starts with no bytes, and is not trusted. */
+START_TEST(a_reused_descriptor_starts_again)
 {
 	struct connection first, second;
 	struct port p;
@@ -205,8 +205,8 @@ START_TEST(descriptors_are_used_anew)
 }
 END_TEST
 
-/* More are admitted between two looks than are kept in mind; some of them twice, and others that are gone. */
-START_TEST(many_are_admitted)
+/* More connections are trusted between two scans than the list can hold; some twice, some already closed. */
+START_TEST(many_connections_are_trusted)
 {
 	static struct connection c[CROWD];
 	struct port p;
@@ -228,8 +228,8 @@ START_TEST(many_are_admitted)
 }
 END_TEST
 
-/* What is no address admits nobody, and does no harm. */
-START_TEST(no_address)
+/* An invalid address trusts no connection and does no harm. */
+START_TEST(an_invalid_address_is_ignored)
 {
 	static const char *const texts[] = {"?",      "",       "unknown",         "[::1]",
 					    "host:1", "[::1:1", "127.0.0.1:99999", "unix:a"};
@@ -244,7 +244,7 @@ START_TEST(no_address)
 END_TEST
 
 /* A flood has taken all descriptors. */
-START_TEST(without_descriptors)
+START_TEST(a_scan_needs_no_descriptor)
 {
 	struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
 	struct connection c;
@@ -289,11 +289,11 @@ int main(void)
 	int failed;
 
 	suite_add_tcase(suite, cases);
-	tcase_add_loop_test(cases, who_is_refused, 0, sizeof rows / sizeof rows[0]);
-	tcase_add_test(cases, descriptors_are_used_anew);
-	tcase_add_test(cases, many_are_admitted);
-	tcase_add_test(cases, no_address);
-	tcase_add_test(cases, without_descriptors);
+	tcase_add_loop_test(cases, connections_above_the_limit_are_refused, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_test(cases, a_reused_descriptor_starts_again);
+	tcase_add_test(cases, many_connections_are_trusted);
+	tcase_add_test(cases, an_invalid_address_is_ignored);
+	tcase_add_test(cases, a_scan_needs_no_descriptor);
 	tcase_add_test(cases, no_such_host);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

@@ -19,8 +19,8 @@ enum { STOPS = sizeof stops / sizeof stops[0] };
 enum ending { BROKEN, SILENT, DRAINS, CUT_OFF, LIES, NEWS, ENDINGS };
 
 static const char *const reasons[] = {
-    "connection reset by peer", "nothing came from it for 4000 ms",      "it is shutting down",
-    "rank 1 was lost: cut",     "came before its contribution was sent", "another rank has lost it"};
+    "connection reset by peer", "nothing was heard from it for 4000 ms", "it is shutting down",
+    "rank 1 was lost: cut",     "before this rank sent its contribution",   "another rank has lost it"};
 
 static void end_link(struct reducers *f, unsigned link, enum ending how)
 {
@@ -86,7 +86,7 @@ START_TEST(the_other_lanes_of_the_dead_hear_why)
 	ck_assert_uint_eq(f.l[1].aborts, 0);
 	ck_assert_uint_eq(f.l[0].aborts, 1);
 	reducers_expect_error(&f.l[0].abort, RS_ECUT,
-			      "rank 0 goes on without reducer r0 (127.0.0.1:1): connection reset by peer");
+			      "rank 0 continues without reducer r0 (127.0.0.1:1): connection reset by peer");
 	views_expect_lives(&f, 2, 1, 1, 0, 0);
 	views_expect_lives(&f, 3, 1, 1, 0, 0);
 	ck_assert_uint_eq(f.l[0].views + f.l[1].views, 0);
@@ -487,8 +487,8 @@ enum { OLD, TWICE, BELOW, ODD_RESUMES };
 
 START_TEST(resumes_that_do_not_fit)
 {
-	static const char *const says[] = {"", "it says RESUME twice for one view",
-					   "it wants to go on from position 3, this rank said 55"};
+	static const char *const says[] = {"", "it sent RESUME twice for one view",
+					   "its RESUME starts at position 3, this rank's VIEW at 55"};
 	static struct reducers_op o[9];
 	struct control_view old = {.n = 3};
 	struct reducers f;
@@ -749,7 +749,7 @@ START_TEST(questions_that_do_not_fit)
 	ck_assert_uint_eq(f.l[0].kept_n, 0);
 	ck_assert_uint_eq(f.lost, 2);
 	if (_i != OF_THE_VIEW_BEFORE)
-		ck_assert_ptr_nonnull(strstr(f.why, "which was not offered"));
+		ck_assert_ptr_nonnull(strstr(f.why, "which this rank did not offer"));
 	reducers_close(&f);
 }
 END_TEST

@@ -100,12 +100,12 @@ END_TEST
 START_TEST(test_one_will_do)
 {
 	struct window w;
-	struct window_signal s = {.rtt_us = 600, .min_rtt_us = 100, .one_will_do = true};
+	struct window_signal s = {.rtt_us = 600, .min_rtt_us = 100, .single_chunk = true};
 
 	window_init(&w, 1, 16, true);
 	window_signal(&w, &s, 0);
 	ck_assert_uint_eq(w.limit, 1);
-	s.one_will_do = false;
+	s.single_chunk = false;
 	window_signal(&w, &s, 1);
 	ck_assert_uint_eq(w.limit, 2);
 }

@@ -12,7 +12,7 @@ For PyTorch's DistributedDataParallel see `reduction.torch`:
     state = reduction.torch.State()
     ddp_model.register_comm_hook(state, reduction.torch.allreduce_hook)
 
-The package is ctypes over libreduction.so; `reduction._lib` says where that is looked for.
+The package calls libreduction.so through ctypes; `reduction._lib` lists where it looks for the library.
 """
 
 import importlib
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # reduction.torch imports PyTorch, which takes seconds and may not be there: only on first use
+    # reduction.torch imports PyTorch, which takes seconds and may be missing, so it is imported on first use
     if name == "torch":
         return importlib.import_module("reduction.torch")
     raise AttributeError(f"module 'reduction' has no attribute {name!r}")

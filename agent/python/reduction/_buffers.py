@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library may touch directly, for numpy arrays and torch tensors.
+"""Memory of numpy arrays and torch tensors for the C library.
 
-An operation gets its memory from an array in one of two ways: the array's own memory where that is one dense block
-in this machine's byte order, else a dense copy of it (also for tensors on a GPU), which is copied back when the
-operation is done. A `Block` is either; it keeps the memory alive.
+An operation uses the array's own memory if that is one dense block in this machine's byte order. Otherwise, also for
+tensors on a GPU, it uses a dense copy, which is copied back when the operation is done. A `Block` is either; it keeps
+the memory alive.
 """
 
 import ctypes
@@ -95,10 +95,10 @@ _TORCH = Kind(
 
 
 def kind_of(x: Any) -> Kind:
-    """How to handle x. Raises TypeError for what is neither a numpy array nor a dense torch tensor."""
+    """Returns how to handle x. Raises TypeError unless x is a numpy array or a dense torch tensor."""
     if isinstance(x, numpy.ndarray):
         return _NUMPY
-    torch = sys.modules.get("torch")  # nobody can hold a tensor without it
+    torch = sys.modules.get("torch")  # a tensor exists only if torch is imported
     if torch is not None and isinstance(x, torch.Tensor):
         if x.layout != torch.strided:
             raise TypeError(f"expected a dense tensor, got one of layout {x.layout}")
@@ -107,7 +107,7 @@ def kind_of(x: Any) -> Kind:
 
 
 def dtype_code(x: Any, override: Optional[str]) -> int:
-    """The dtype number for x. `override` names the type that 16-bit integers of x stand for, or repeats x's own."""
+    """Returns the dtype number for x. `override` names the type whose bits 16-bit integers of x hold, or x's own."""
     kind = kind_of(x)
     own = kind.dtype_name(x)
     if override is None or str(override).rpartition(".")[2] == own:
@@ -118,13 +118,13 @@ def dtype_code(x: Any, override: Optional[str]) -> int:
     if wanted not in DTYPES:
         raise TypeError(f"dtype {wanted} is not supported; supported are {', '.join(DTYPES)}")
     if own not in ("uint16", "int16") or wanted not in ("float16", "bfloat16"):
-        raise TypeError(f"an array of {own} cannot be taken for {wanted}; only uint16 and int16 can, for the bits of "
+        raise TypeError(f"an array of {own} cannot be used as {wanted}; only uint16 and int16 can, as the bits of "
                         "float16 or bfloat16")
     return DTYPES[wanted]
 
 
 def op_code(op: str) -> int:
-    """The number of an operation's name."""
+    """Returns the number of an operation's name. Raises ValueError."""
     if op not in OPS:
         raise ValueError(f"op {op!r} is unknown; known are {', '.join(OPS)}")
     return OPS[op]
@@ -137,7 +137,7 @@ def writable(x: Any) -> None:
 
 
 def block(x: Any) -> Block:
-    """Memory of x that the library may read and, unless it is a copy, write."""
+    """Returns memory of x that the library may read and, unless it is a copy, write."""
     kind = kind_of(x)
     is_copy = not kind.is_dense(x)
     owner = kind.dense_copy(x) if is_copy else x
@@ -155,14 +155,14 @@ def same_form(x: Any, out: Any) -> None:
 
 
 def overlap(a: Block, b: Block, itemsize: int) -> bool:
-    """True when two blocks share bytes without being the same block."""
+    """Returns True if two blocks share bytes and are not the same block."""
     if a.pointer == b.pointer or not a.count:
         return False
     return abs(a.pointer - b.pointer) < a.count * itemsize
 
 
 def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
-    """The memory to send from and to receive into for a result in `out`, or in x itself where out is None."""
+    """Returns the memory to send from and to receive into, for a result in `out` or, if out is None, in x."""
     target = x if out is None else out
     writable(target)
     receive = block(target)
@@ -178,13 +178,13 @@ def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
 
 
 def finish(target: Any, received: Block) -> None:
-    """Copies a result back where it was received into a copy."""
+    """Copies a result back to target if it was received into a copy."""
     if received.is_copy:
         kind_of(target).assign(target, received.owner)
 
 
 def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype, int]:
-    """Shape, numpy dtype (uint16 for bfloat16) and bytes of a buffer to be allocated."""
+    """Returns shape, numpy dtype (uint16 for bfloat16) and bytes of a buffer to be allocated."""
     shape = (int(shape),) if isinstance(shape, (int, numpy.integer)) else tuple(int(n) for n in shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"shape {shape} has a negative length")
@@ -201,7 +201,7 @@ def buffer_form(shape: Any, dtype: Any) -> Tuple[Tuple[int, ...], numpy.dtype, i
 def tensor(
     x: Any, op: str, out: Any, dtype: Optional[str], name: Optional[str], priority: Optional[int]
 ) -> Tuple[_lib.Tensor, Block, Block]:
-    """An all-reduce of x as the library takes it, and the memory that it sends and receives, to be kept."""
+    """Describes an all-reduce of x for the library. Also returns its memory, which the caller keeps."""
     code, number = dtype_code(x, dtype), op_code(op)
     if priority is not None and priority < 0:
         raise ValueError(f"priority is {priority}; 0 (least urgent) or more was expected, or None")

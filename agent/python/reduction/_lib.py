@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds libreduction.so.0, loads it and declares its functions.
 
-Looked for, in this order, the first that exists is taken:
-  1. the file that the environment variable REDUCTION_LIBRARY names (then nowhere else);
+It looks in this order and takes the first file that exists:
+  1. the file that the environment variable REDUCTION_LIBRARY names (and then in no other place);
   2. beside this package, and in the lib folder of the prefix that the package is installed under;
   3. build/default/lib of the source tree that this package lies in;
   4. the system's loader (LD_LIBRARY_PATH, ldconfig).
@@ -22,7 +22,7 @@ VARIABLE = "REDUCTION_LIBRARY"
 
 
 class LibraryError(ImportError):
-    """libreduction was not found, or cannot be used; the sentence says where it was looked for."""
+    """libreduction was not found or cannot be used; the message lists where it was looked for."""
 
 
 class Error(ctypes.Structure):
@@ -154,7 +154,7 @@ _loaded: List[ctypes.CDLL] = []
 
 
 def load() -> ctypes.CDLL:
-    """The library; loaded at the first call. Raises LibraryError."""
+    """Returns the library, which is loaded at the first call. Raises LibraryError."""
     with _lock:
         if not _loaded:
             _loaded.append(_declare(_open_library()))
@@ -162,12 +162,12 @@ def load() -> ctypes.CDLL:
 
 
 def library_version() -> str:
-    """Version of the libreduction that is loaded, for example "0.1.0". Raises LibraryError."""
+    """Returns the version of the loaded libreduction, for example "0.1.0". Raises LibraryError."""
     return load().reduction_version().decode()
 
 
 def check(status: int, err: Error, context: Optional[str] = None) -> None:
-    """Raises the exception for a status that is not 0."""
+    """Raises the exception for a status other than 0."""
     if status == errors.OK:
         return
     message = err.message.decode("utf-8", "replace") or load().reduction_status_text(status).decode()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communicator: the group of ranks, and the operations on arrays.
+"""Communicator: the ranks of a job, and operations on arrays.
 
-The happy path is: open, start operations in the same order on all ranks, wait for them, close. Failure modes: a wait
-that times out leaves its operation under way; any other failure of an operation breaks the communicator, after which
-every call raises the same error; an operation that nobody waits for is kept here, with its memory, until it is done.
+The happy path: open, start operations in the same order on all ranks, wait for them, close. Failure modes: a wait that
+times out leaves its operation pending; any other failure of an operation breaks the communicator, and every later call
+raises the same error. An operation that is not waited for is kept here, with its memory, until it is done.
 """
 
 import atexit
@@ -21,13 +21,13 @@ import numpy
 from . import _buffers, _lib, errors
 from .group import Group
 
-_SLICE_MS = 100  # how long a wait stays inside the library before Python looks whether Ctrl-C was pressed
+_SLICE_MS = 100  # time that a wait spends in the library before Python checks for Ctrl-C
 
 _open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
 class Stats(NamedTuple):
-    """Bytes on the wire since open, headers included: of this process (direct), or of its node's agent for the job."""
+    """Bytes on the network since open, with headers: of this process (direct) or of its node's agent for the job."""
 
     tx_bytes: int
     rx_bytes: int
@@ -35,8 +35,10 @@ class Stats(NamedTuple):
 
 
 class Request:
-    """An operation under way, or to be started with its group. Made by Communicator.all_reduce and .broadcast with
-    async_op=True, and by Group.all_reduce."""
+    """An operation that was started, or that starts with its group.
+
+    Communicator.all_reduce() and .broadcast() with async_op=True return it, and Group.all_reduce().
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Request:
         send: Optional[_buffers.Block],
         receive: Optional[_buffers.Block],
     ):
-        self._comm = comm  # not closed by the garbage collector while somebody waits
+        self._comm = comm  # keeps it from being garbage-collected while a thread waits
         self._handle: Optional[int] = handle  # None: not started, or done
         self._started = handle is not None
         self._target = target
@@ -59,13 +61,13 @@ class Request:
         self._started = True
 
     def _abandon(self) -> None:
-        """The group's block has ended: what has not started by now never will."""
+        """The group's block has ended: an operation that has not started fails."""
         if not self._started:
             self._started = True
             self._blocks = (None, None)
             self._error = errors.ReductionError(errors.EINVAL, "the operation was not started: its group failed")
 
-    def _settle(self, status: int, err: _lib.Error) -> None:
+    def _complete(self, status: int, err: _lib.Error) -> None:
         self._handle = None
         receive = self._blocks[1]
         self._blocks = (None, None)
@@ -78,14 +80,14 @@ class Request:
             _buffers.finish(self._target, receive)
 
     def _wait_slice(self, milliseconds: int) -> bool:
-        """Waits a little; True when the operation is done. The caller holds the lock."""
+        """Waits for at most `milliseconds`. Returns True if the operation is done. The caller holds the lock."""
         if self._handle is None:
             return True
         err = _lib.Error()
         status = _lib.load().reduction_wait(self._handle, milliseconds, ctypes.byref(err))
         if status == errors.ETIMEOUT:
             return False
-        self._settle(status, err)
+        self._complete(status, err)
         return True
 
     def _finish(self) -> None:
@@ -95,7 +97,7 @@ class Request:
                 pass
 
     def done(self) -> bool:
-        """True when the operation has ended, well or not; does not wait."""
+        """Returns True if the operation has ended, with or without an error. Does not wait."""
         if not self._started or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -104,10 +106,17 @@ class Request:
             self._lock.release()
 
     def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits for the end of the operation and returns the array that holds the result.
+        """Waits until the operation has ended.
 
-        timeout is in seconds; None waits without limit. Raises ReductionTimeoutError when it is over (the operation
-        goes on, wait again), else the exception that says why the operation failed.
+        Args:
+            timeout: seconds; None: no limit.
+
+        Returns:
+            The array that holds the result.
+
+        Raises:
+            ReductionTimeoutError: the timeout has passed; the operation is still pending, wait again.
+            ReductionError: the operation failed; the message says why.
         """
         if not self._started:
             raise errors.ReductionError(
@@ -133,7 +142,7 @@ class Request:
 
 
 def _interruptible(call: Callable[[], int], undo: Callable[[], None]) -> int:
-    """Runs a blocking call of the library so that Ctrl-C works meanwhile: then undo() runs once the call returns."""
+    """Runs a blocking call of the library so that Ctrl-C works. After Ctrl-C, undo() runs when the call returns."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     result: List[int] = []
@@ -170,19 +179,25 @@ def _number(value: Optional[int]) -> int:
 
 
 class Communicator:
-    """A group of processes (ranks) that call the same operations in the same order.
+    """The ranks of a job, which call the same operations in the same order.
 
-    What stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of torchrun, or those
-    of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the configuration file, then it
-    is the default.
+    An argument that stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of
+    torchrun, or those of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the
+    configuration file, then it is the default. Threads may share a communicator if they start operations in an order
+    that is the same on all ranks.
 
-    config: path of the YAML file. job: name of the job. agent: path of the agent's socket, "direct" for none, or
-    "node": local rank 0's process serves its node, the default where a node has several and no agent listens.
-    rank, world_size: of this process and of the job. local_rank, local_world_size: on this node (not with "direct").
-    generation: one more at each restart of the job. connect_timeout: seconds until all ranks must have met.
+    Args:
+        config: path of the YAML file.
+        job: name of the job.
+        agent: path of the agent's socket; "direct": no agent; "node": local rank 0's process serves its node. "node" is
+            the default if the node has several processes and no agent listens.
+        rank, world_size: of this process and of the job.
+        local_rank, local_world_size: on this node (not with "direct").
+        generation: number of the job's restart.
+        connect_timeout: seconds within which all ranks must meet.
 
-    Opening returns when all ranks have met; it raises a ReductionError that names who is missing otherwise. May be used
-    from several threads as long as they start operations in an order that is the same on all ranks.
+    Raises:
+        ReductionError: not all ranks have met; the message names those that are missing.
     """
 
     def __init__(
@@ -234,7 +249,7 @@ class Communicator:
 
     @property
     def priorities(self) -> int:
-        """How many priorities operations have, at least 1 (sharding.priorities of the configuration)."""
+        """Number of priorities, at least 1 (sharding.priorities of the configuration)."""
         return self._priorities
 
     @property
@@ -252,7 +267,7 @@ class Communicator:
         return self._handle
 
     def _forget_done(self) -> None:
-        # the oldest only: a program with hundreds under way must not ask for each of them at every start
+        # only the oldest: a program with hundreds pending must not test each of them at every start
         while self._pending and self._pending[0].done():
             self._pending.popleft()
 
@@ -281,17 +296,22 @@ class Communicator:
     ) -> Any:
         """Combines `array` element by element over all ranks.
 
-        array: numpy array or torch tensor. Memory that is not dense, or on a GPU, is copied first and back afterwards.
-        op: "sum", "prod", "max", "min" or "avg" (the sum divided by the number of processes).
-        out: where the result goes, of the shape and dtype of array; None: into array itself.
-        dtype: "bfloat16" or "float16" when array holds their bits as uint16 or int16.
-        name: appears in messages and must be the same on all ranks.
-        priority: 0 is least urgent, `priorities` - 1 most; more than that is as good as that. What is more urgent
-        overtakes other operations and is done earlier. Must be the same on all ranks. None: most urgent up to 64 KiB,
-        else least.
+        Args:
+            array: numpy array or torch tensor. Memory that is not dense, or is on a GPU, is copied and copied back.
+            op: "sum", "prod", "max", "min" or "avg" (the sum divided by the number of processes).
+            async_op: start the operation and return at once.
+            out: array for the result, with the shape and dtype of `array`; None: the result replaces `array`.
+            dtype: "bfloat16" or "float16" if `array` holds their bits as uint16 or int16.
+            name: appears in messages; must be equal on all ranks.
+            priority: 0 (least urgent) to `priorities` - 1; higher values mean the highest. An operation with a higher
+                priority overtakes others. Must be equal on all ranks. None: highest up to 64 KiB, else 0.
 
-        Returns the array with the result, or with async_op=True a Request at once: array must not be changed, nor out
-        be used, until its wait() returned.
+        Returns:
+            The array with the result. With async_op=True a Request: do not change `array`, nor use `out`, until its
+            wait() has returned.
+
+        Raises:
+            ReductionError: the operation failed; the message says why.
         """
         tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
         request = self._start(
@@ -305,7 +325,7 @@ class Communicator:
         return request if async_op else request.wait()
 
     def _later(self, target: Any, send: _buffers.Block, receive: _buffers.Block) -> Request:
-        """A request of a group that has not been started."""
+        """Returns a request of a group, which is not started yet."""
         return Request(self, None, target, send, receive)
 
     def _start_group(self, tensors: List[_lib.Tensor], requests: List[Request]) -> None:
@@ -323,14 +343,14 @@ class Communicator:
                 self._pending.append(request)
 
     def group(self, *, async_op: bool = False) -> Group:
-        """All-reduces that start together at the end of a with block; small ones share operations on the wire:
+        """Returns a group of all-reduces, which start together at the end of a with block. Small ones share operations:
 
             with comm.group() as group:
                 for p in parameters:
                     group.all_reduce(p.grad, "avg")
 
-        so that 200 tensors of 1 KiB cost about what one of 200 KiB costs. The end of the block waits for all of them,
-        or with async_op=True for none: their requests are in group.requests.
+        So 200 tensors of 1 KiB cost about as much as one of 200 KiB. The end of the block waits for all of them.
+        With async_op=True it does not wait, and their requests are in group.requests.
         """
         return Group(self, async_op)
 
@@ -343,8 +363,14 @@ class Communicator:
         dtype: Optional[str] = None,
         names: Optional[Sequence[Optional[str]]] = None,
     ) -> List[Any]:
-        """all_reduce() of each array, as a group (see group()). Returns the arrays, or with async_op=True a Request for
-        each. `names`: one for each array."""
+        """Calls all_reduce() for each array, as a group (see group()).
+
+        Args:
+            names: one name for each array.
+
+        Returns:
+            The arrays, or with async_op=True a Request for each.
+        """
         if names is not None and len(names) != len(arrays):
             raise ValueError(f"there are {len(names)} names for {len(arrays)} arrays")
         with self.group(async_op=async_op) as group:
@@ -361,7 +387,7 @@ class Communicator:
         dtype: Optional[str] = None,
         name: Optional[str] = None,
     ) -> Any:
-        """Copies rank root's array into every rank's array, which it returns (a Request with async_op=True)."""
+        """Copies rank root's array into every rank's array. Returns the array, or with async_op=True a Request."""
         code = _buffers.dtype_code(array, dtype)
         _, receive = _buffers.prepare(array, None)
         label = _text(name)
@@ -376,7 +402,7 @@ class Communicator:
         return request if async_op else request.wait()
 
     def barrier(self, timeout: Optional[float] = None) -> None:
-        """Returns when all ranks have called it; raises ReductionTimeoutError after `timeout` seconds."""
+        """Waits until all ranks have called it. Raises ReductionTimeoutError after `timeout` seconds."""
         request = self._start(
             lambda comm, handle, err: self._lib.reduction_all_reduce_async(
                 comm, None, None, 0, _buffers.DTYPES["uint8"], _buffers.OPS["sum"], b"barrier", handle, err
@@ -388,10 +414,10 @@ class Communicator:
         request.wait(timeout)
 
     def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
-        """An array of zeros in memory that the agent shares, so that operations on it are not copied between processes.
+        """Returns an array of zeros in memory that is shared with the agent: operations on it are not copied.
 
-        dtype "bfloat16" gives an array of uint16: pass dtype="bfloat16" to the operations. The memory is given back
-        when the last array that uses it is gone.
+        For dtype "bfloat16" it is an array of uint16: pass dtype="bfloat16" to the operations. The memory is freed with
+        the last array that uses it.
         """
         shape, form, size = _buffers.buffer_form(shape, dtype)
         pointer = ctypes.c_void_p()
@@ -412,7 +438,7 @@ class Communicator:
                 self._lib.reduction_buffer_free(self._handle, pointer)
 
     def stats(self) -> Stats:
-        """Bytes on the wire and operations done, since open."""
+        """Returns the bytes on the network and the number of operations done, since open."""
         found = _lib.StatsStruct()
         err = _lib.Error()
         with self._lock:
@@ -421,7 +447,7 @@ class Communicator:
         return Stats(found.tx_bytes, found.rx_bytes, found.ops_done)
 
     def close(self) -> None:
-        """Leaves in good order. Operations still under way end with ClosedError. May be called again."""
+        """Leaves the job in good order. Pending operations end with ClosedError. May be called again."""
         with self._lock:
             handle, self._handle = self._handle, None
             pending, self._pending = self._pending, collections.deque()
@@ -441,7 +467,7 @@ class Communicator:
         try:
             self.close()
         except errors.ReductionError:
-            if kind is None:  # the error that ended the block says more than its echo at close
+            if kind is None:  # otherwise the error that ended the block is more useful
                 raise
 
     def __del__(self) -> None:
@@ -450,7 +476,7 @@ class Communicator:
             try:
                 self.close()
             except errors.ReductionError:
-                pass  # nobody is left to tell
+                pass  # there is no caller to report to
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -458,7 +484,7 @@ class Communicator:
 
 
 def _close_all() -> None:
-    """At exit: leaves in good order what the program left open, so that no other rank takes it for a loss."""
+    """At exit: closes communicators that the program left open, so that other ranks do not report this one as lost."""
     for comm in list(_open_comms):
         try:
             comm.close()

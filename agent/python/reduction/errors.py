@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions of this package. All carry `.code`, a reduction_status of reduction.h, and one sentence."""
+"""The exceptions of this package. Each has `.code`, a reduction_status of reduction.h, and one sentence."""
 
 from typing import Dict, Type
 
@@ -20,7 +20,7 @@ ENONFINITE = -14
 
 
 class ReductionError(RuntimeError):
-    """Something failed; str() of it is a sentence that says what, and `code` is the reduction_status."""
+    """Base class of all errors. str() is a sentence that says what failed; `code` is the reduction_status."""
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -32,19 +32,19 @@ class ReductionError(RuntimeError):
 
 
 class ReductionTimeoutError(ReductionError, TimeoutError):
-    """The time given was over. After wait() the operation is still under way and can be waited for again."""
+    """The timeout has passed. After wait() the operation is still pending and can be waited for again."""
 
 
 class PeerLostError(ReductionError):
-    """A rank, an agent or a reducer was lost, or did not do its part of an operation in time; the sentence names it."""
+    """A rank, an agent or a reducer was lost, or did not do its part of an operation in time. The message names it."""
 
 
 class MismatchError(ReductionError):
-    """Ranks disagree about an operation or a setting; the sentence names both sides."""
+    """Ranks disagree about an operation or a setting; the message names both sides."""
 
 
 class RefusedError(ReductionError):
-    """A reducer or an agent refused this process; the sentence says why."""
+    """A reducer or an agent refused this process; the message says why."""
 
 
 class ClosedError(ReductionError):
@@ -56,7 +56,7 @@ class ConfigError(ReductionError):
 
 
 class NonFiniteError(ReductionError, FloatingPointError):
-    """A rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the sentence names rank, operation, element."""
+    """A rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message names rank, operation, element."""
 
 
 _CLASSES: Dict[int, Type[ReductionError]] = {
@@ -71,5 +71,5 @@ _CLASSES: Dict[int, Type[ReductionError]] = {
 
 
 def make_error(code: int, message: str) -> ReductionError:
-    """The exception for a status of the C library."""
+    """Returns the exception for a status of the C library."""
     return _CLASSES.get(code, ReductionError)(code, message)

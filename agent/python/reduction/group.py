@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: all-reduces that start together, so that small ones share operations on the wire."""
+"""Groups: all-reduces that start together. Small ones share operations."""
 
 from typing import TYPE_CHECKING, Any, List, Optional
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Collects all-reduces; made by Communicator.group(). They start when the with block ends, in the order of the
-    calls, which must be the same on all ranks. An exception in the block starts none of them.
+    """Collects all-reduces. Communicator.group() creates it.
 
-    A group belongs to the code that holds it: operations of other threads, and those that the block starts on the
-    communicator itself, are no part of it.
+    The all-reduces start when the with block ends, in the order of the calls, which must be the same on all ranks. If
+    the block raises an exception, none of them starts. Operations of other threads, and those that the block starts on
+    the communicator itself, do not belong to the group.
     """
 
     def __init__(self, comm: "Communicator", async_op: bool):
@@ -22,7 +22,7 @@ class Group:
         self._async_op = async_op
         self._ended = False
         self._tensors: List[_lib.Tensor] = []
-        #: A Request for each all_reduce(), in order; to be waited for after the block.
+        #: One Request for each all_reduce(), in order. Wait for them after the block.
         self.requests: "List[Request]" = []
 
     def all_reduce(
@@ -35,9 +35,12 @@ class Group:
         name: Optional[str] = None,
         priority: Optional[int] = None,
     ) -> "Request":
-        """As Communicator.all_reduce(async_op=True), once the block has ended. The arrays must not overlap.
+        """Adds an all-reduce to the group; arguments as in Communicator.all_reduce(). The arrays must not overlap.
 
-        Of tensors that share an operation the highest priority counts.
+        Tensors that share an operation have the highest priority that was given to one of them.
+
+        Returns:
+            A Request, which is started when the block ends.
         """
         if self._ended:
             raise errors.ReductionError(errors.EINVAL, "the group's block has ended: nothing can be added to it")

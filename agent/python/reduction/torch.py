@@ -5,15 +5,15 @@
     model = torch.nn.parallel.DistributedDataParallel(net)
     state = reduction.torch.State()                       # opens a communicator
     model.register_comm_hook(state, reduction.torch.allreduce_hook)
-    ...                                                   # train as ever
+    ...                                                   # train as usual
     state.close()
 
-The happy path is: DDP calls the hook with a bucket of gradients as soon as backward has filled it; the hook starts the
-all-reduce and returns a future at once, so that the reduction overlaps with the rest of backward; one thread per State
-waits for the operations in their order and completes the futures. Buckets on a GPU go through pinned host memory: a
-second thread starts their all-reduce once the copy from the device is done, and the way back is queued on the same side
-stream, so that neither backward nor the GPU waits. Failure modes: when an operation fails, its future and all later
-ones fail with the sentence of the ReductionError, which backward() raises; `State.error` holds the exception itself.
+The happy path: DDP calls the hook with a bucket of gradients as soon as backward has filled it. The hook starts the
+all-reduce and returns a future at once, so that communication overlaps with the rest of backward. One thread of each
+State waits for the operations in their order and completes the futures. Buckets on a GPU go through pinned host memory:
+a second thread starts their all-reduce when the copy from the device is done, and the copy back is queued on the same
+side stream, so that neither backward nor the GPU waits. Failure modes: if an operation fails, its future and all later
+ones fail with the message of the ReductionError, which backward() raises; `State.error` holds the exception.
 """
 
 import os
@@ -31,7 +31,7 @@ _DTYPES = {"float16", "bfloat16", "float32", "float64"}
 
 
 class _Work(NamedTuple):
-    """One bucket on its way. `host` is None for a CPU tensor, else its pinned copy, complete at the event `ready`."""
+    """One pending bucket. `host` is None for a CPU tensor, else its pinned copy, complete at the event `ready`."""
 
     tensor: torch.Tensor
     future: torch.futures.Future
@@ -44,10 +44,10 @@ class _Work(NamedTuple):
 
 
 class _CudaStaging:
-    """Pinned host buffers, one per bucket, and a side stream for the copies of one device.
+    """Pinned host buffers, one for each bucket, and a side stream for the copies of one device.
 
-    All copies of a bucket, to the host and back, are on one stream in their order. A buffer is therefore free for the
-    next iteration's copy as soon as that is queued.
+    All copies of a bucket, to the host and back, are in order on one stream. So a buffer can be reused as soon as the
+    next iteration's copy is queued.
     """
 
     def __init__(self, device: torch.device):
@@ -62,7 +62,7 @@ class _CudaStaging:
         return host
 
     def to_host(self, index: int, tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Queues the copy; returns the host tensor and the event after which it holds the data."""
+        """Queues the copy. Returns the host tensor and the event after which it holds the data."""
         host = self._host(index, tensor)
         self.stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(self.stream):
@@ -74,33 +74,37 @@ class _CudaStaging:
 
 
 def _agreed_generation() -> Optional[int]:
-    """The generation for a job that torchrun may restart; None when torchrun does not say or torch.distributed is not
-    initialized. torchrun counts restarts on each node by itself, and not those of healthy processes that had to go with
-    others', so nodes may disagree. The process group, which is made anew after each restart, agrees on the largest."""
+    """Returns the generation of a job that torchrun may restart; None without torchrun or torch.distributed.
+
+    torchrun counts restarts on each node separately and does not count restarts that other nodes caused, so nodes may
+    disagree. The process group, which is created again after each restart, agrees on the largest number.
+    """
     count = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     if not count or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
     group = None
-    if torch.distributed.get_backend() != "gloo":  # whose objects need no device
+    if torch.distributed.get_backend() != "gloo":  # gloo exchanges objects without a device
         group = torch.distributed.new_group(backend="gloo")
     counts = [0] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(counts, int(count), group)
     return max(counts)
 
 
-# Who says one of these may have another group of processes in mind than torch.distributed's.
+# With one of these given, the job may be another group of processes than torch.distributed's.
 _PLACES = ("generation", "rank", "world_size")
 
 
 class State:
-    """What the hook needs: a communicator, and the thread that completes the futures.
+    """State of the hook for one model: a communicator, and the thread that completes the futures.
 
-    comm: a Communicator to use, which stays the caller's; None: one is opened with `options` (those of Communicator)
-    and closed with the State. Under torchrun its generation follows the restarts, on which the ranks agree through
-    torch.distributed, where that is initialized by then. op: "avg" as DDP does by itself, or another operation.
-    timeout: seconds to wait for one bucket once those before it are done, None for no limit. prioritize: later buckets,
-    which belong to earlier layers, are more urgent, since the next forward pass needs them first; False: as any
-    operation of their size. One State serves one model; two models need two.
+    Args:
+        comm: the Communicator to use, which the caller closes. None: one is opened with `options` (those of
+            Communicator) and closed with the State. Under torchrun its generation follows the restarts; the ranks agree
+            on it through torch.distributed, if that is initialized.
+        op: "avg", as DDP does without a hook, or another operation.
+        timeout: seconds to wait for a bucket after the previous ones are done; None: no limit.
+        prioritize: True: later buckets, which belong to earlier layers, have higher priorities, since the next forward
+            pass needs them first. False: the priority follows from the size.
     """
 
     def __init__(
@@ -121,9 +125,9 @@ class State:
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
-        self._buckets = 0  # of the last backward pass; the same on all ranks
+        self._buckets = 0  # in the last backward pass; equal on all ranks
         self.error: Optional[errors.ReductionError] = None
-        self._lock = threading.Lock()  # keeps the order of the hook's calls on the way into the queues
+        self._lock = threading.Lock()  # the queues have the order of the hook's calls
         self._closed = False
         self._waits: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
         self._starts: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
@@ -133,8 +137,10 @@ class State:
         self._waiter.start()
 
     def _priority(self, index: int, last: bool) -> Optional[int]:
-        """Of the bucket with this index: the last ones of a pass have the highest, in equal parts. How many there are
-        is known from the pass before."""
+        """Returns the priority of a bucket: the last ones of a pass have the highest, in equal parts.
+
+        The number of buckets is known from the previous pass.
+        """
         if not self.prioritize:
             return None
         levels = self.comm.priorities
@@ -147,9 +153,17 @@ class State:
         return levels - 1 - behind * levels // self._buckets
 
     def submit(self, tensor: torch.Tensor, index: int, last: bool = False) -> torch.futures.Future:
-        """Starts the all-reduce of a dense tensor, in place; the future's value is the tensor. Used by the hook. last:
-        it is the last one of a backward pass. A lost communicator is an error of the future and not of the
-        call: an exception in its hook leaves DDP in the middle of a backward pass, of which the next would complain."""
+        """Starts the all-reduce of a dense tensor in place. The hook calls it.
+
+        If the communicator is broken, the future fails and not this call: after an exception in its hook DDP stays in
+        the middle of the backward pass, and the next pass fails.
+
+        Args:
+            last: the tensor is the last one of a backward pass.
+
+        Returns:
+            A future whose value is the tensor.
+        """
         if self._closed:
             raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
         name = f"bucket {index}"
@@ -158,7 +172,7 @@ class State:
             if tensor.device.type == "cuda":
                 return self._submit_cuda(tensor, index, name, priority)
             if tensor.device.type != "cpu":
-                raise TypeError(f"gradients are on {tensor.device}; the hook knows cpu and cuda")
+                raise TypeError(f"gradients are on {tensor.device}; the hook supports cpu and cuda")
             work = _Work(tensor, torch.futures.Future(), name, priority)
             if self.error is not None:
                 self._fail(work, self.error.with_traceback(None))
@@ -220,7 +234,7 @@ class State:
                 self._fail(work, exc)
 
     def _finish_cuda(self, work: _Work) -> None:
-        # set_result records the current stream: who uses the future's value waits for this copy, on the device
+        # set_result records the current stream: users of the future's value wait for this copy, on the device
         with torch.cuda.device(work.tensor.device), torch.cuda.stream(work.stream):
             work.tensor.copy_(work.host, non_blocking=True)
             work.future.set_result(work.tensor)
@@ -233,7 +247,7 @@ class State:
         work.future.set_result(exc)
 
     def close(self) -> None:
-        """Waits for what is under way, ends the threads, and closes the communicator if the State opened it."""
+        """Waits for pending operations, ends the threads, and closes the communicator if the State opened it."""
         with self._lock:
             if self._closed:
                 return
@@ -250,7 +264,7 @@ class State:
         try:
             self.comm.close()
         except errors.ReductionError:
-            if self.error is None:  # what broke the communicator was raised already
+            if self.error is None:  # otherwise the error was raised already
                 raise
 
     def __enter__(self) -> "State":
@@ -261,8 +275,8 @@ class State:
 
 
 def _value_or_raise(future: torch.futures.Future) -> torch.Tensor:
-    # Future.set_exception() marks the error for Python only; DDP waits in C++, where only an error raised in a callback
-    # counts as one
+    # Future.set_exception() marks the error for Python only. DDP waits in C++, which sees only errors that a callback
+    # raises
     value = future.value()
     if isinstance(value, Exception):
         raise value
@@ -272,7 +286,7 @@ def _value_or_raise(future: torch.futures.Future) -> torch.Tensor:
 def allreduce_hook(
     state: State, bucket: torch.distributed.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:  # register_comm_hook checks these annotations
-    """For DistributedDataParallel.register_comm_hook(state, allreduce_hook): averages the bucket over all ranks."""
+    """Averages a bucket over all ranks. For DistributedDataParallel.register_comm_hook(state, allreduce_hook)."""
     tensor = bucket.buffer()
     name = str(tensor.dtype).rpartition(".")[2]
     if name not in _DTYPES:
@@ -281,7 +295,7 @@ def allreduce_hook(
 
 
 def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Communicator.empty_buffer as a tensor; bfloat16 included."""
+    """As Communicator.empty_buffer, but returns a tensor; also for bfloat16."""
     array = comm.empty_buffer(shape, dtype)
     if dtype == torch.bfloat16:
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)

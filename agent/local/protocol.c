@@ -29,14 +29,14 @@ static const struct {
     [LOCAL_PONG] = {"PONG", sizeof(struct local_head), true},
 };
 
-static bool is_type(unsigned type)
+static bool local_is_type(unsigned type)
 {
 	return type < LOCAL_TYPE_NR && types[type].name;
 }
 
 const char *local_type_name(unsigned type)
 {
-	return is_type(type) ? types[type].name : "type?";
+	return local_is_type(type) ? types[type].name : "type?";
 }
 
 void local_init(union local_message *m, enum local_type type)
@@ -47,7 +47,7 @@ void local_init(union local_message *m, enum local_type type)
 	m->head.bytes = (uint32_t)types[type].bytes;
 }
 
-static void end_strings(union local_message *m)
+static void local_terminate_strings(union local_message *m)
 {
 	switch (m->head.type) {
 	case LOCAL_HELLO:
@@ -80,7 +80,7 @@ int local_check(union local_message *m, size_t n, bool from_client, struct rs_er
 	if (m->head.version != LOCAL_VERSION)
 		return rs_fail(e, RS_EPROTO, "version %u of the local protocol, expected version %d", m->head.version,
 			       LOCAL_VERSION);
-	if (!is_type(m->head.type))
+	if (!local_is_type(m->head.type))
 		return rs_fail(e, RS_EPROTO, "a message of unknown type %u", m->head.type);
 	if (types[m->head.type].from_client != from_client)
 		return rs_fail(e, RS_EPROTO, "%s, which only the other side sends", local_type_name(m->head.type));
@@ -88,7 +88,7 @@ int local_check(union local_message *m, size_t n, bool from_client, struct rs_er
 	if (n != expected || m->head.bytes != n)
 		return rs_fail(e, RS_EPROTO, "a %s of %zu bytes that says %u, expected %zu",
 			       local_type_name(m->head.type), n, m->head.bytes, expected);
-	end_strings(m);
+	local_terminate_strings(m);
 	return RS_OK;
 }
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring, header
- * and payload are handed to the driver, its RESULT is read into the operation's memory (or goes there by way of the
- * results that are kept for others), its ring entry is free. Failure modes are violations: a RESULT that is not the one
- * expected next, a wrong checksum, a frame that does not belong to the link's state. Each costs the exchange this
- * reducer. */
-#include "agent/core/link.h"
+/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring; the driver
+ * sends header and payload; its RESULT is read into the operation's memory, directly or by way of the retained results;
+ * its ring entry is free. Failure modes are violations: a RESULT that is not the expected one, a wrong checksum, a
+ * frame that does not belong to the link's state. Each makes the exchange lose this reducer. */
+#include "agent/core/link_io.h"
+#include "agent/core/events.h"
+#include "agent/core/link_control.h"
+#include "agent/core/stream.h"
 #include "common/dtype.h"
 
 #include <string.h>
 
-static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
+static unsigned link_outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_t off)
 {
 	uint32_t len = f->head.payload_len;
 	unsigned n = 0;
@@ -24,21 +26,21 @@ static unsigned add_flight(struct iovec *iov, struct flight *f, uint32_t off)
 	return n;
 }
 
-/* The order is: the frame that is under way, control frames, answers, further chunks, those of higher priorities
- * first. link_sent counts in the same order. */
+/* The order is: the frame that is partly sent, control frames, retained results, then chunks by descending priority.
+ * link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 {
-	struct stream *s = &l->streams[l->partial];
+	struct stream *s = &l->streams[l->partial_stream];
 	unsigned n = 0;
 
-	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
 		return 0;
-	if (l->rest_off < l->rest_len)
-		iov[n++] = (struct iovec){l->rest + l->rest_off, l->rest_len - l->rest_off};
+	if (l->saved_off < l->saved_len)
+		iov[n++] = (struct iovec){l->saved + l->saved_off, l->saved_len - l->saved_off};
 	else if (l->sent_off > 0)
-		n += add_flight(iov, &s->ring[s->sent & s->mask], l->sent_off);
+		n += link_outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
 	if (l->control_len == 0)
-		link_queue_owed(l);
+		link_queue_due(l);
 	if (l->control_off < l->control_len)
 		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
 	if (l->state != LINK_RUNNING)
@@ -47,11 +49,11 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 		uint32_t at;
 
 		s = &l->streams[p];
-		at = s->sent + (l->sent_off > 0 && p == l->partial ? 1 : 0);
+		at = s->sent + (l->sent_off > 0 && p == l->partial_stream ? 1 : 0);
 		for (; n + 2 <= max; at++) {
 			if (at == s->tail && (p >= l->x->cfg->sharding.priorities || !stream_next(l, p)))
 				break;
-			n += add_flight(iov + n, &s->ring[at & s->mask], 0);
+			n += link_outgoing_iov(iov + n, &s->ring[at & s->mask], 0);
 		}
 	}
 	return n;
@@ -59,47 +61,47 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 
 bool link_has_output(const struct link *l)
 {
-	return l->rest_off < l->rest_len || l->sent_off > 0 || l->control_off < l->control_len || l->owes_view;
+	return l->saved_off < l->saved_len || l->sent_off > 0 || l->control_off < l->control_len || l->view_due;
 }
 
-/* The stream whose bytes come next, when no control bytes do. */
-static struct stream *sending(struct link *l)
+/* Returns the stream whose bytes are sent next if no control bytes are. */
+static struct stream *link_sending_stream(struct link *l)
 {
 	unsigned p = LINK_STREAMS - 1;
 
 	if (l->sent_off > 0)
-		return &l->streams[l->partial];
+		return &l->streams[l->partial_stream];
 	while (p > 0 && l->streams[p].sent == l->streams[p].tail)
 		p--;
 	return &l->streams[p];
 }
 
-static size_t sent_flight(struct link *l, size_t n)
+static size_t link_sent_outgoing(struct link *l, size_t n)
 {
-	struct stream *s = sending(l);
+	struct stream *s = link_sending_stream(l);
 	size_t left = FRAME_HEADER + s->ring[s->sent & s->mask].head.payload_len - l->sent_off;
 
 	if (n < left) {
 		l->sent_off += (uint32_t)n;
-		l->partial = (unsigned)(s - l->streams);
+		l->partial_stream = (unsigned)(s - l->streams);
 		return n;
 	}
 	l->sent_off = 0;
 	s->sent++;
-	if (s == &l->streams[LINK_ANSWERS])
+	if (s == &l->streams[LINK_RETAINED])
 		s->head++;
 	return left;
 }
 
-static size_t sent_rest(struct link *l, size_t n)
+static size_t link_sent_saved(struct link *l, size_t n)
 {
-	size_t left = l->rest_len - l->rest_off;
+	size_t left = l->saved_len - l->saved_off;
 
-	l->rest_off += (uint32_t)(n < left ? n : left);
+	l->saved_off += (uint32_t)(n < left ? n : left);
 	return n < left ? n : left;
 }
 
-static size_t sent_control(struct link *l, size_t n)
+static size_t link_sent_control(struct link *l, size_t n)
 {
 	size_t left = l->control_len - l->control_off;
 
@@ -116,12 +118,12 @@ void link_sent(struct link *l, size_t n, uint64_t now_ms)
 	if (n > 0)
 		l->last_tx_ms = now_ms;
 	while (n > 0) {
-		if (l->rest_off < l->rest_len)
-			n -= sent_rest(l, n);
+		if (l->saved_off < l->saved_len)
+			n -= link_sent_saved(l, n);
 		else if (l->sent_off == 0 && l->control_off < l->control_len)
-			n -= sent_control(l, n);
+			n -= link_sent_control(l, n);
 		else
-			n -= sent_flight(l, n);
+			n -= link_sent_outgoing(l, n);
 	}
 }
 
@@ -129,27 +131,27 @@ void link_reset(struct link *l)
 {
 	l->sent_off = 0;
 	l->control_off = l->control_len = 0;
-	l->rest_off = l->rest_len = 0;
+	l->saved_off = l->saved_len = 0;
 	l->header_have = 0;
 	l->payload_left = 0;
 	l->skip = false;
 	l->proven = false;
 	l->view = LINK_NO_VIEW;
-	l->owes_view = l->owes_settle = l->owes_ping = l->asked = false;
+	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
 }
 
-/* The frame that is partly out goes into memory of its own: its chunk may be done by another reducer before this
+/* Copies the rest of a partly sent frame to memory of its own: another reducer may complete its chunk before this
  * connection takes the rest. */
-static void save_rest(struct link *l)
+static void link_save_frame(struct link *l)
 {
-	struct stream *s = &l->streams[l->partial];
+	struct stream *s = &l->streams[l->partial_stream];
 	struct iovec iov[2];
-	unsigned n = add_flight(iov, &s->ring[s->sent & s->mask], l->sent_off);
+	unsigned n = link_outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
 
-	l->rest_off = l->rest_len = 0;
+	l->saved_off = l->saved_len = 0;
 	for (unsigned i = 0; i < n; i++) {
-		memcpy(l->rest + l->rest_len, iov[i].iov_base, iov[i].iov_len);
-		l->rest_len += (uint32_t)iov[i].iov_len;
+		memcpy(l->saved + l->saved_len, iov[i].iov_base, iov[i].iov_len);
+		l->saved_len += (uint32_t)iov[i].iov_len;
 	}
 	l->sent_off = 0;
 }
@@ -157,23 +159,34 @@ static void save_rest(struct link *l)
 void link_rewind(struct link *l)
 {
 	if (l->sent_off > 0)
-		save_rest(l);
+		link_save_frame(l);
 	for (unsigned p = 0; p < LINK_STREAMS; p++) {
 		struct stream *s = &l->streams[p];
 
 		*s = (struct stream){.ring = s->ring, .mask = s->mask};
 	}
-	l->chunks = 0;
-	l->flying = 0;
+	l->chunks_in_flight = 0;
+	l->bytes_in_flight = 0;
 	l->view = LINK_NO_VIEW;
 	l->skip |= l->payload_left > 0 && l->frame.type == FRAME_RESULT;
 }
 
+void link_retry(struct link *l, uint64_t now_ms)
+{
+	l->state = LINK_WAITING;
+	link_rewind(l);
+	link_reset(l);
+	l->retry_ms = now_ms + l->backoff_ms;
+	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
+	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
+	l->x->links_changed = true;
+}
+
 unsigned link_recv_target(struct link *l, struct iovec iov[2])
 {
-	if (l->state < LINK_GREETING || l->state > LINK_ENDING)
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
 		return 0;
-	if (l->state >= LINK_PARTING) {
+	if (l->state >= LINK_LEAVING) {
 		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
 		return 1;
 	}
@@ -193,15 +206,15 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 	return 1;
 }
 
-/* Whether the RESULT that begins is what the oldest chunk in flight of its priority waits for, and nothing else. */
-static bool result_fits(struct link *l, const struct flight *want, uint32_t len, uint64_t now_ms)
+/* Checks that the RESULT that begins is the one for which the oldest chunk in flight of its priority waits. */
+static bool link_result_fits(struct link *l, const struct outgoing *want, uint32_t len, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame, *h = &want->head;
 	bool checked = l->x->cfg->job.checksum;
 
 	if (f->seq != h->seq || f->chunk != h->chunk) {
 		link_violation(l, now_ms,
-			       "the result of chunk %u of operation %llu came, chunk %u of operation %llu was next",
+			       "it sent the result of chunk %u of operation %llu, expected chunk %u of operation %llu",
 			       f->chunk, (unsigned long long)f->seq, h->chunk, (unsigned long long)h->seq);
 		return false;
 	}
@@ -217,107 +230,108 @@ static bool result_fits(struct link *l, const struct flight *want, uint32_t len,
 	return false;
 }
 
-static uint32_t flight_elems(const struct flight *f)
+static uint32_t link_outgoing_elems(const struct outgoing *f)
 {
 	return frame_chunk_len(f->head.count, f->head.chunk_elems, f->head.chunk);
 }
 
-/* Where the result of a chunk stands in the caller's memory in the end. */
-static uint8_t *result_place(const struct flight *f)
+/* Returns where the result of a chunk belongs in the caller's memory. */
+static uint8_t *link_result_memory(const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
 	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * rs_dtype_size(op->dtype);
 
-	return (uint8_t *)op->recv + exchange_place(at, op->recv_ring);
+	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
 }
 
-/* Whether the operation keeps the result of a chunk for others until a later one of its chunks takes the place among
- * the kept ones. It is then read to where it belongs, which may fail in the middle: the contribution must not stand
- * there, as it is sent again in that case. Of a root's, the result is the contribution. Whoever may use a ring again as
- * soon as results have landed does not keep them. */
-static bool is_lent(const struct link *l, const struct flight *f)
+/* Returns whether the result of a chunk is retained in the operation's own memory (lent), until a later chunk of the
+ * same operation takes its entry. It is then read directly to where it belongs. Reading may fail in the middle, and the
+ * contribution is then sent again: so the contribution must not be there. For a root the result is the contribution. A
+ * ring is not lent, since its owner may reuse it as soon as results have landed. */
+static bool link_is_lent(const struct link *l, const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
 
-	if (!retain_displaced(&l->x->retain, f->position, op->position + op->chunks))
+	if (!retain_overwritten(&l->x->retain, f->position, op->position + op->chunks))
 		return false;
-	return op->root ? !op->send_ring : op->apart && !op->recv_ring;
+	return op->root ? !op->send_ring : op->disjoint && !op->recv_ring;
 }
 
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
- * RESULT that begins with the oldest chunk in flight of its priority and finds its place. */
-static void begin_result(struct link *l, uint64_t now_ms)
+ * RESULT that begins with the oldest chunk in flight of its priority, and sets where its payload goes. */
+static void link_begin_result(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->priority];
-	const struct flight *want;
+	const struct outgoing *want;
 	uint32_t len;
 
 	if (f->priority >= l->x->cfg->sharding.priorities) {
-		link_violation(l, now_ms, "a result of priority %u came, the job's highest is %u", f->priority,
+		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->priority,
 			       l->x->cfg->sharding.priorities - 1);
 		return;
 	}
 	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
-		/* this rank has said that it does not have it, and all others know that */
+		/* this rank has said in VIEW that it lacks this result, and all others rely on that */
 		l->payload_left = f->payload_len;
 		l->skip = true;
 		return;
 	}
 	if (l->state != LINK_RUNNING || s->head == s->sent) {
-		link_violation(l, now_ms,
-			       "the result of chunk %u of operation %llu came before its contribution was sent",
-			       f->chunk, (unsigned long long)f->seq);
+		link_violation(
+		    l, now_ms,
+		    "it sent the result of chunk %u of operation %llu before this rank sent its contribution", f->chunk,
+		    (unsigned long long)f->seq);
 		return;
 	}
 	want = &s->ring[s->head & s->mask];
-	len = want->op ? stream_result_bytes(want->op, flight_elems(want)) : 0;
-	if (!result_fits(l, want, len, now_ms))
+	len = want->op ? stream_result_bytes(want->op, link_outgoing_elems(want)) : 0;
+	if (!link_result_fits(l, want, len, now_ms))
 		return;
 	l->payload_left = len;
 	if (len > 0)
-		l->payload = result_place(want);
+		l->payload = link_result_memory(want);
 	if (l->x->retaining && want->op) {
-		uint8_t *own = retain_place(&l->x->retain, f->priority, want->position);
+		uint8_t *own = retain_reserve(&l->x->retain, f->priority, want->position);
 
-		if (!is_lent(l, want))
+		if (!link_is_lent(l, want))
 			l->payload = own;
 	}
 }
 
-/* Where the result of a chunk, complete now, is kept for others; what is not lent is copied between there and the
+/* Returns where the complete result of a chunk is retained. A result that is not lent is copied between there and the
  * operation's memory. */
-static const uint8_t *keep_result(struct link *l, const struct flight *f, uint32_t len)
+static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct retain *r = &l->x->retain;
 	const uint8_t *at = f->op->root ? f->payload : l->payload - len;
 
-	if (is_lent(l, f))
+	if (link_is_lent(l, f))
 		return at;
 	if (len > 0)
-		memcpy(result_place(f), at, len);
+		memcpy(link_result_memory(f), at, len);
 	if (!f->op->root || !f->head.payload_len)
 		return at;
-	return memcpy(retain_place(r, f->head.priority, f->position), at, f->head.payload_len);
+	return memcpy(retain_reserve(r, f->head.priority, f->position), at, f->head.payload_len);
 }
 
-/* The result stands in the caller's memory, and where others may ask for it. */
-static void take_result(struct link *l, const struct flight *f, uint32_t len)
+/* Passes a complete result on: to the caller's memory and to the retained results. */
+static void link_take_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct exchange *x = l->x;
-	uint32_t elems = flight_elems(f);
+	uint32_t elems = link_outgoing_elems(f);
 
 	if (x->retaining)
-		retain_keep(&x->retain, f->head.priority, f->position, &f->head,
-			    elems * (uint32_t)rs_dtype_size(f->head.dtype), keep_result(l, f, len));
+		retain_store(&x->retain, f->head.priority, f->position, &f->head,
+			     elems * (uint32_t)rs_dtype_size(f->head.dtype), link_retain_result(l, f, len));
 	if (f->op->landed && (len > 0 || f->op->root))
 		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
 }
 
-static void end_result(struct link *l, uint64_t now_ms)
+static void link_end_result(struct link *l, uint64_t now_ms)
 {
 	struct stream *s = &l->streams[l->frame.priority];
-	const struct flight *f = &s->ring[s->head & s->mask];
+	const struct outgoing *f = &s->ring[s->head & s->mask];
 	struct exchange_op *op = f->op;
 	uint32_t len = l->frame.payload_len;
 
@@ -328,43 +342,44 @@ static void end_result(struct link *l, uint64_t now_ms)
 		return;
 	}
 	s->head++;
-	l->chunks--;
-	l->flying -= f->bytes;
-	l->x->sweep |= l->x->held;
-	l->x->held = false;
+	l->chunks_in_flight--;
+	l->bytes_in_flight -= f->bytes;
+	l->x->links_changed |= l->x->held_back;
+	l->x->held_back = false;
 	if (window_result(&l->window, f->bytes))
 		l->wants_signal = l->x->opt.adaptive;
 	if (!op)
 		return;
-	take_result(l, f, len);
+	link_take_result(l, f, len);
 	if (--op->chunks_left == 0)
 		exchange_op_done(l->x, op);
 }
 
-/* FETCH: another rank lacks a result that this one said it has. */
-static void answer(struct link *l, uint64_t now_ms)
+/* FETCH: another rank lacks a result that this rank said it has. Queues it as KEPT. */
+static void link_answer_fetch(struct link *l, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame;
 	const struct stream *s = &l->streams[f->priority];
-	struct stream *to = &l->streams[LINK_ANSWERS];
-	const struct kept *k = NULL;
-	struct flight *a;
+	struct stream *to = &l->streams[LINK_RETAINED];
+	const struct retained *k = NULL;
+	struct outgoing *a;
 
 	if (l->state != LINK_RUNNING || l->view != l->x->view_number)
-		return; /* asked in a view that is over */
+		return; /* it belongs to an earlier view */
 	for (uint32_t at = s->head; at != s->sent && !k; at++) {
-		const struct flight *had = &s->ring[at & s->mask];
+		const struct outgoing *had = &s->ring[at & s->mask];
 
 		if (!had->op && had->head.seq == f->seq && had->head.chunk == f->chunk)
 			k = retain_own(&l->x->retain, f->priority, had->position);
 	}
 	if (!k || to->tail - to->head > to->mask) {
-		link_violation(l, now_ms, "it asks for the result of chunk %u of operation %llu, which was not offered",
+		link_violation(l, now_ms,
+			       "it asks for the result of chunk %u of operation %llu, which this rank did not offer",
 			       f->chunk, (unsigned long long)f->seq);
 		return;
 	}
 	a = &to->ring[to->tail++ & to->mask];
-	*a = (struct flight){.payload = k->data, .head = k->of};
+	*a = (struct outgoing){.payload = k->data, .head = k->of};
 	a->head.type = FRAME_KEPT;
 	a->head.ack = 0;
 	a->head.flags = 0;
@@ -376,21 +391,21 @@ static void answer(struct link *l, uint64_t now_ms)
 	frame_encode(&a->head, a->header);
 }
 
-static void frame_complete(struct link *l, uint64_t now_ms)
+static void link_frame_complete(struct link *l, uint64_t now_ms)
 {
 	if (l->skip)
 		l->skip = false;
 	else if (l->frame.type == FRAME_RESULT)
-		end_result(l, now_ms);
+		link_end_result(l, now_ms);
 	else if (!control_intact(&l->frame, l->control_in))
 		link_violation(l, now_ms, "the checksum of its %s frame is wrong", frame_type_name(l->frame.type));
 	else if (l->frame.type == FRAME_FETCH && l->x->retaining)
-		answer(l, now_ms);
+		link_answer_fetch(l, now_ms);
 	else
 		link_control(l, now_ms);
 }
 
-static void header_complete(struct link *l, uint64_t now_ms)
+static void link_header_complete(struct link *l, uint64_t now_ms)
 {
 	struct rs_err e;
 
@@ -399,29 +414,29 @@ static void header_complete(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 		return;
 	}
-	exchange_hear_stable(l->x, l->frame.ack, now_ms);
-	if (l->state < LINK_GREETING || l->state > LINK_RUNNING)
+	exchange_raise_stable(l->x, l->frame.ack, now_ms);
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING)
 		return;
 	if (l->frame.type == FRAME_RESULT) {
-		begin_result(l, now_ms);
+		link_begin_result(l, now_ms);
 	} else if (l->frame.payload_len > sizeof l->control_in) {
-		/* DATA and KEPT may have that much, which no reducer sends */
-		link_violation(l, now_ms, "a %s frame with %u payload bytes came where none belongs",
+		/* only DATA and KEPT may be this long, and no reducer sends them */
+		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(l->frame.type), l->frame.payload_len);
 	} else {
 		l->payload = l->control_in;
 		l->payload_left = l->frame.payload_len;
 	}
-	if (l->state < LINK_GREETING || l->state > LINK_RUNNING)
-		return; /* a violation ended it */
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING)
+		return; /* a violation has ended it */
 	if (l->payload_left == 0)
-		frame_complete(l, now_ms);
+		link_frame_complete(l, now_ms);
 }
 
 void link_received(struct link *l, size_t n, uint64_t now_ms)
 {
 	l->last_rx_ms = now_ms;
-	while (n > 0 && l->state >= LINK_GREETING && l->state <= LINK_RUNNING) {
+	while (n > 0 && l->state >= LINK_HANDSHAKE && l->state <= LINK_RUNNING) {
 		size_t left = l->payload_left ? l->payload_left : FRAME_HEADER - l->header_have;
 		size_t take = n < left ? n : left;
 
@@ -430,11 +445,11 @@ void link_received(struct link *l, size_t n, uint64_t now_ms)
 			l->payload += take;
 			l->payload_left -= (uint32_t)take;
 			if (take == left)
-				frame_complete(l, now_ms);
+				link_frame_complete(l, now_ms);
 		} else {
 			l->header_have += (unsigned)take;
 			if (take == left)
-				header_complete(l, now_ms);
+				link_header_complete(l, now_ms);
 		}
 	}
 }

@@ -214,7 +214,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("link_lent");
+	Suite *suite = suite_create("link_retained");
 	TCase *tc = tcase_create("results");
 	SRunner *runner;
 	int failed;

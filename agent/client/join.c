@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching the agent. The happy path is: connect -> HELLO -> WELCOME -> READY. Failure modes are: no agent there yet,
- * or one that refuses for a passing reason (tried again until the connect timeout), refused for good, the job ends
- * before it began (ABORT, which says who is missing), the agent goes or stays silent. */
+/* Joining the job through the agent. The happy path: connect -> HELLO -> WELCOME -> READY. Failure modes: no agent
+ * listens yet, or it refuses for a reason that may pass (tried again until the connect timeout); it refuses for good;
+ * the job ends before it starts (ABORT, which names the missing ranks); the agent exits or does not answer. */
 #include "agent/client/client.h"
 
 #include <errno.h>
@@ -16,10 +16,10 @@
 
 enum {
 	RETRY_MS = 50,
-	GRACE_MS = 3000, /* the agent's own timeout has the better sentence: it goes first */
+	GRACE_MS = 3000, /* the agent's own timeout comes first: its sentence names the missing ranks */
 };
 
-static uint64_t now_ms(void)
+static uint64_t join_now_ms(void)
 {
 	struct timespec t;
 
@@ -27,7 +27,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static void pause_ms(unsigned ms)
+static void join_pause(unsigned ms)
 {
 	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
@@ -49,7 +49,7 @@ int client_failure(struct rs_err *e, int code, const char *message)
 	return rs_fail(e, code < 0 ? code : RS_EPROTO, "%s", message);
 }
 
-static int take_descriptor(struct msghdr *msg)
+static int join_take_descriptor(struct msghdr *msg)
 {
 	int fd = -1;
 
@@ -59,8 +59,8 @@ static int take_descriptor(struct msghdr *msg)
 	return fd;
 }
 
-/* Returns the bytes of a message, 0 when none has come, -1 and e when none will. */
-static ssize_t receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
+/* Returns the bytes of a received message; 0: none now; -1 and e: none any more. */
+static ssize_t join_receive(int fd, const char *path, struct msghdr *msg, struct rs_err *e)
 {
 	socklen_t space = msg->msg_controllen;
 
@@ -72,7 +72,7 @@ static ssize_t receive(int fd, const char *path, struct msghdr *msg, struct rs_e
 		msg->msg_controllen = space;
 		if (n < 0 && errno == EAGAIN)
 			return 0;
-		/* a reset is told once, then come the last messages */
+		/* a reset is reported once; then the last messages follow */
 		if (n == 0 || (errno != EINTR && errno != ECONNRESET)) {
 			rs_fail(e, RS_EPEER, "the agent at %s was lost", path);
 			return -1;
@@ -80,7 +80,7 @@ static ssize_t receive(int fd, const char *path, struct msghdr *msg, struct rs_e
 	}
 }
 
-static int receive_message(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
+static int join_receive_message(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
 {
 	union {
 		struct cmsghdr head;
@@ -89,12 +89,12 @@ static int receive_message(int fd, const char *path, union local_message *ret, i
 	struct iovec iov = {.iov_base = ret, .iov_len = sizeof *ret};
 	struct msghdr msg = {
 	    .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
-	ssize_t n = receive(fd, path, &msg, e);
+	ssize_t n = join_receive(fd, path, &msg, e);
 	int passed;
 
 	if (n <= 0)
 		return n ? e->code : CLIENT_NOTHING;
-	passed = take_descriptor(&msg);
+	passed = join_take_descriptor(&msg);
 	if (local_check(ret, (size_t)n, false, e)) {
 		if (passed >= 0)
 			close(passed);
@@ -104,8 +104,9 @@ static int receive_message(int fd, const char *path, union local_message *ret, i
 	return RS_OK;
 }
 
-/* Answers a PING. Does not wait: what keeps a PONG out are messages of ours, as good as one. */
-static void answer(int fd, const union local_message *m, int *passed)
+/* Replies to a PING. Does not wait: if the socket is full of this side's messages, those show as well that it is
+ * alive. */
+static void join_answer_ping(int fd, const union local_message *m, int *passed)
 {
 	union local_message pong;
 
@@ -120,15 +121,16 @@ static void answer(int fd, const union local_message *m, int *passed)
 
 int client_take(int fd, const char *path, union local_message *ret, int *ret_fd, struct rs_err *e)
 {
-	int rc = receive_message(fd, path, ret, ret_fd, e);
+	int rc = join_receive_message(fd, path, ret, ret_fd, e);
 
 	if (!rc)
-		answer(fd, ret, ret_fd);
+		join_answer_ping(fd, ret, ret_fd);
 	return rc;
 }
 
-/* Abstract names are anybody's to take: there only root and the own user serve. */
-static bool is_stranger(int fd, const char *path)
+/* Returns whether an abstract socket belongs to another user: any process may take an abstract name, so only root and
+ * the own user are trusted. */
+static bool join_is_other_user(int fd, const char *path)
 {
 	struct ucred cred;
 	socklen_t len = sizeof cred;
@@ -138,8 +140,8 @@ static bool is_stranger(int fd, const char *path)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || (cred.uid != 0 && cred.uid != geteuid());
 }
 
-/* One try. Returns RS_OK, 1 when it is worth another one, or an error; e is set unless RS_OK. */
-static int try_connect(const char *path, int *ret, struct rs_err *e)
+/* Tries to connect once. Returns RS_OK, 1 if another attempt may succeed, or an error; e is set unless RS_OK. */
+static int join_connect(const char *path, int *ret, struct rs_err *e)
 {
 	struct sockaddr_un addr;
 	socklen_t len = local_address(&addr, path);
@@ -154,7 +156,7 @@ static int try_connect(const char *path, int *ret, struct rs_err *e)
 	rc = connect(fd, (struct sockaddr *)&addr, len) ? errno : 0;
 	if (!rc && fcntl(fd, F_SETFL, 0))
 		rc = errno;
-	if (!rc && is_stranger(fd, path)) {
+	if (!rc && join_is_other_user(fd, path)) {
 		close(fd);
 		return rs_fail(e, RS_EREFUSED, "another user's process listens on %s", path);
 	}
@@ -172,14 +174,14 @@ static int try_connect(const char *path, int *ret, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, rc, "cannot connect to the agent at %s", path);
 }
 
-/* Until there is something to read. */
-static int await_readable(int fd, const char *path, uint64_t until, struct rs_err *e)
+/* Waits until there is something to read. */
+static int join_await_readable(int fd, const char *path, uint64_t until, struct rs_err *e)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	uint64_t now = now_ms();
+	uint64_t now = join_now_ms();
 	int n;
 
-	for (;; now = now_ms()) {
+	for (;; now = join_now_ms()) {
 		n = poll(&p, 1, until > now ? (int)(until - now < INT32_MAX ? until - now : INT32_MAX) : 0);
 		if (n > 0)
 			return RS_OK;
@@ -190,12 +192,12 @@ static int await_readable(int fd, const char *path, uint64_t until, struct rs_er
 	}
 }
 
-static int await(int fd, const char *path, uint64_t until, union local_message *ret, struct rs_err *e)
+static int join_await(int fd, const char *path, uint64_t until, union local_message *ret, struct rs_err *e)
 {
 	int passed, rc;
 
 	do {
-		rc = await_readable(fd, path, until, e);
+		rc = join_await_readable(fd, path, until, e);
 		if (!rc)
 			rc = client_take(fd, path, ret, &passed, e);
 	} while (rc == CLIENT_NOTHING || (!rc && ret->head.type == LOCAL_PING));
@@ -206,7 +208,7 @@ static int await(int fd, const char *path, uint64_t until, union local_message *
 	return RS_OK;
 }
 
-static void make_hello(union local_message *m, const struct backend_options *opt, uint64_t left_ms)
+static void join_hello(union local_message *m, const struct backend_options *opt, uint64_t left_ms)
 {
 	local_init(m, LOCAL_HELLO);
 	snprintf(m->hello.job, sizeof m->hello.job, "%s", opt->job);
@@ -222,18 +224,19 @@ static void make_hello(union local_message *m, const struct backend_options *opt
 	m->hello.detect_ms = opt->cfg->timeouts.detect_ms;
 }
 
-/* On a connection: from HELLO to READY. Returns as try_connect. */
-static int greet(int fd, const struct backend_options *opt, uint64_t until, struct local_welcome *ret, struct rs_err *e)
+/* From HELLO to READY on a connection. Returns as join_connect. */
+static int join_handshake(int fd, const struct backend_options *opt, uint64_t until, struct local_welcome *ret,
+			  struct rs_err *e)
 {
-	uint64_t now = now_ms();
+	uint64_t now = join_now_ms();
 	struct local_welcome welcome = {.ops = 0};
 	union local_message m;
 	int rc;
 
-	make_hello(&m, opt, until > now ? until - now : 1);
-	client_send(fd, &m); /* if it fails the agent has closed, after having said why */
+	join_hello(&m, opt, until > now ? until - now : 1);
+	client_send(fd, &m); /* if it fails, the agent has closed after sending its reason */
 	for (;;) {
-		rc = await(fd, opt->agent_path, until + GRACE_MS, &m, e);
+		rc = join_await(fd, opt->agent_path, until + GRACE_MS, &m, e);
 		if (rc)
 			return rc;
 		switch (m.head.type) {
@@ -260,22 +263,22 @@ static int greet(int fd, const struct backend_options *opt, uint64_t until, stru
 
 int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e)
 {
-	uint64_t until = now_ms() + opt->connect_ms;
+	uint64_t until = join_now_ms() + opt->connect_ms;
 	int fd = -1, rc;
 
 	for (;;) {
-		rc = try_connect(opt->agent_path, &fd, e);
+		rc = join_connect(opt->agent_path, &fd, e);
 		if (!rc) {
-			rc = greet(fd, opt, until, ret, e);
+			rc = join_handshake(fd, opt, until, ret, e);
 			if (!rc)
 				break;
 			close(fd);
 		}
 		if (rc < 0)
 			return rc;
-		if (now_ms() >= until)
+		if (join_now_ms() >= until)
 			return rs_wrap(e, "gave up after %u ms", opt->connect_ms);
-		pause_ms(RETRY_MS);
+		join_pause(RETRY_MS);
 	}
 	*ret_fd = fd;
 	return RS_OK;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an exchange does when time passes: heartbeats, silence, the deadlines of joining, of operations and of the end.
- */
-#include "agent/core/link.h"
+/* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the end. */
+#include "agent/core/events.h"
+#include "agent/core/exchange_text.h"
+#include "agent/core/link_control.h"
+#include "agent/core/link_io.h"
+#include "agent/core/view.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* A heartbeat where one is due, and the end of links that are silent. Returns when the link is due again. */
-static uint64_t tick_link(struct link *l, uint64_t now_ms)
+/* Sends a heartbeat if it is due and ends a silent link. Returns the time at which the link is due again. */
+static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 {
 	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
 	uint32_t ping_ms = l->peer_detect_ms / 4;
@@ -19,54 +22,54 @@ static uint64_t tick_link(struct link *l, uint64_t now_ms)
 			return UINT64_MAX;
 		if (now_ms < l->retry_ms)
 			return l->retry_ms;
-		l->x->sweep = true;
-		return now_ms + LINK_RETRY_MIN_MS; /* the driver may be busy with the attempt before */
+		l->x->links_changed = true;
+		return now_ms + LINK_RETRY_MIN_MS; /* the driver may still be closing the previous attempt */
 	case LINK_CONNECTING:
-	case LINK_GREETING:
+	case LINK_HANDSHAKE:
 		if (now_ms - l->since_ms < detect_ms)
 			return l->since_ms + detect_ms;
 		snprintf(text, sizeof text, "no answer within %u ms", detect_ms);
 		l->busy = false;
-		link_not_joined(l, text, now_ms);
+		link_join_failed(l, text, now_ms);
 		return l->retry_ms;
 	case LINK_JOINED:
 	case LINK_RUNNING:
 		if (now_ms - l->last_rx_ms >= detect_ms) {
-			snprintf(text, sizeof text, "nothing came from it for %u ms", detect_ms);
+			snprintf(text, sizeof text, "nothing was heard from it for %u ms", detect_ms);
 			link_lost(l, text, false, now_ms);
 			return l->x->retaining ? l->retry_ms : UINT64_MAX;
 		}
 		if (now_ms - l->last_tx_ms >= ping_ms) {
 			l->last_tx_ms = now_ms;
-			l->x->sweep = true;
+			l->x->links_changed = true;
 			if (!link_has_output(l))
-				link_queue_bare(l, FRAME_PING);
+				link_queue_empty(l, FRAME_PING);
 		}
 		return min64(l->last_rx_ms + detect_ms, l->last_tx_ms + ping_ms);
-	case LINK_PARTING:
+	case LINK_LEAVING:
 		if (now_ms - l->since_ms >= LINK_FLUSH_MS)
 			link_retry(l, now_ms);
-		return l->state == LINK_PARTING ? l->since_ms + LINK_FLUSH_MS : l->retry_ms;
+		return l->state == LINK_LEAVING ? l->since_ms + LINK_FLUSH_MS : l->retry_ms;
 	default:
 		return UINT64_MAX;
 	}
 }
 
-/* In state JOINING or RUNNING: returns when the next thing is due, as far as the links are concerned. */
-static uint64_t tick_links(struct exchange *x, uint64_t now_ms)
+/* In state JOINING or RUNNING: ticks all links. Returns the time at which the next link is due. */
+static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
 	uint64_t due = UINT64_MAX;
 
 	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
-		/* time in which this process did not run is not the peers' silence */
+		/* the time in which this process did not run does not count as silence of the peers */
 		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);
-		due = min64(due, tick_link(&x->links[i], now_ms));
+		due = min64(due, exchange_tick_link(&x->links[i], now_ms));
 	}
 	return due;
 }
 
-static void tick_end(struct exchange *x, uint64_t now_ms)
+static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 {
 	bool open = false;
 
@@ -74,17 +77,17 @@ static void tick_end(struct exchange *x, uint64_t now_ms)
 		for (unsigned i = 0; i < x->links_n; i++)
 			if (x->links[i].state == LINK_ENDING) {
 				x->links[i].state = LINK_CLOSED;
-				x->sweep = true;
+				x->links_changed = true;
 			}
-	exchange_settle(x);
+	exchange_check_ended(x);
 	for (unsigned i = 0; i < x->links_n; i++)
 		open |= x->links[i].state == LINK_ENDING;
 	x->next_ms = open ? x->flush_by_ms : UINT64_MAX;
 }
 
-/* When the oldest operation has taken too long; UINT64_MAX: never. One whose submitter has not given all of it is the
- * submitter's to watch, who knows which local rank keeps it waiting. */
-static uint64_t op_deadline(const struct exchange *x, uint64_t now_ms)
+/* Returns the deadline of the oldest operation; UINT64_MAX: none. While an operation's `ready` is incomplete, its
+ * submitter watches it: the submitter knows which local rank is late. */
+static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_op *op = x->first;
 	uint32_t op_ms = x->cfg->timeouts.op_ms;
@@ -102,22 +105,22 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 	struct rs_err e;
 
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms >= x->absent_by_ms)
-		view_give_up_absent(x, now_ms);
-	if (x->refused.code) {
-		exchange_fail(x, &x->refused, false, NULL, now_ms);
+		view_drop_unreached(x, now_ms);
+	if (x->inspect_error.code) {
+		exchange_fail(x, &x->inspect_error, false, NULL, now_ms);
 	} else if (x->state == EXCHANGE_JOINING && now_ms >= x->connect_by_ms) {
 		connect_timeout_text(x, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
-	} else if (x->state == EXCHANGE_RUNNING && now_ms >= op_deadline(x, now_ms)) {
+	} else if (x->state == EXCHANGE_RUNNING && now_ms >= exchange_op_deadline(x, now_ms)) {
 		op_timeout_text(x, x->first, now_ms, &e);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
-	due = x->state < EXCHANGE_ENDING ? tick_links(x, now_ms) : 0;
+	due = x->state < EXCHANGE_ENDING ? exchange_tick_links(x, now_ms) : 0;
 	if (x->state >= EXCHANGE_ENDING) {
-		tick_end(x, now_ms);
+		exchange_tick_end(x, now_ms);
 		return;
 	}
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms < x->absent_by_ms)
 		due = min64(due, x->absent_by_ms);
-	x->next_ms = min64(due, x->state == EXCHANGE_JOINING ? x->connect_by_ms : op_deadline(x, now_ms));
+	x->next_ms = min64(due, x->state == EXCHANGE_JOINING ? x->connect_by_ms : exchange_op_deadline(x, now_ms));
 }

@@ -20,7 +20,7 @@ static const char strict[] = "job: {detect_nonfinite: fail}\n"
 
 static char story[400]; /* "a0f a0r a0l a!": fill, result and landed of a's first chunk, and a's end */
 
-struct solo_op {
+struct single_op {
 	struct exchange_op op; /* first */
 	char name;
 	int done;
@@ -32,9 +32,9 @@ static void tell(const struct exchange_op *op, uint64_t first, char what)
 	size_t at = strlen(story);
 
 	if (what == '!')
-		snprintf(story + at, sizeof story - at, "%s%c!", at ? " " : "", ((const struct solo_op *)op)->name);
+		snprintf(story + at, sizeof story - at, "%s%c!", at ? " " : "", ((const struct single_op *)op)->name);
 	else
-		snprintf(story + at, sizeof story - at, "%s%c%u%c", at ? " " : "", ((const struct solo_op *)op)->name,
+		snprintf(story + at, sizeof story - at, "%s%c%u%c", at ? " " : "", ((const struct single_op *)op)->name,
 			 (unsigned)(first / CHUNK), what);
 }
 
@@ -58,7 +58,7 @@ static void on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 
 static void on_done(struct exchange_op *op, const struct rs_err *err)
 {
-	struct solo_op *o = (struct solo_op *)op;
+	struct single_op *o = (struct single_op *)op;
 
 	tell(op, 0, '!');
 	o->done++;
@@ -67,7 +67,7 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 }
 
 /* Only its ends and landings are told. */
-static void submit(struct reducers *f, struct solo_op *o, char name, uint64_t count, int priority)
+static void submit(struct reducers *f, struct single_op *o, char name, uint64_t count, int priority)
 {
 	struct rs_err e = {0};
 
@@ -83,7 +83,7 @@ static void submit(struct reducers *f, struct solo_op *o, char name, uint64_t co
 static void open_running(struct reducers *f, const char *yaml)
 {
 	story[0] = '\0';
-	reducers_open_solo(f, yaml);
+	reducers_open_single(f, yaml);
 	reducers_pump(f);
 	ck_assert_int_eq(exchange_state(f->x), EXCHANGE_RUNNING);
 }
@@ -97,12 +97,12 @@ static void expect_idle_reducers(const struct reducers *f)
 START_TEST(a_chunk_is_filled_finished_and_lands)
 {
 	struct reducers f;
-	struct solo_op a = {.op = {.fill = on_fill, .finish = on_finish}};
+	struct single_op a = {.op = {.fill = on_fill, .finish = on_finish}};
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', CHUNK + 1, 0);
 	ck_assert_str_eq(story, "");
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a0f a0r a0l a1f a1r a1l a!");
 	ck_assert_int_eq(a.err.code, 0);
 	ck_assert_uint_eq(exchange_ops_done(f.x), 1);
@@ -115,11 +115,11 @@ END_TEST
 START_TEST(an_empty_operation_only_ends)
 {
 	struct reducers f;
-	struct solo_op a = {.op = {.fill = on_fill, .finish = on_finish}};
+	struct single_op a = {.op = {.fill = on_fill, .finish = on_finish}};
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', 0, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a!");
 	reducers_close(&f);
 }
@@ -128,15 +128,15 @@ END_TEST
 START_TEST(nothing_happens_before_all_have_met)
 {
 	struct reducers f;
-	struct solo_op a = {0};
+	struct single_op a = {0};
 
 	story[0] = '\0';
-	reducers_open_solo(&f, one);
+	reducers_open_single(&f, one);
 	submit(&f, &a, 'a', 1, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_int_eq(a.done, 0);
 	reducers_pump(&f);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_int_eq(a.done, 1);
 	reducers_close(&f);
 }
@@ -146,14 +146,14 @@ END_TEST
 START_TEST(others_do_not_sum_by_themselves)
 {
 	struct reducers f;
-	struct solo_op a = {0};
+	struct single_op a = {0};
 
 	story[0] = '\0';
 	reducers_open(&f, one, 1, 1000);
 	f.answer = false;
 	submit(&f, &a, 'a', 0, 0);
 	reducers_pump(&f);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_int_eq(a.done, 0);
 	ck_assert_uint_eq(f.l[0].data_n, 1);
 	reducers_answer(&f, 0);
@@ -167,20 +167,20 @@ END_TEST
 START_TEST(a_step_is_bounded_and_the_urgent_goes_first)
 {
 	struct reducers f;
-	struct solo_op a = {0}, b = {0}, c = {0}, d = {0};
+	struct single_op a = {0}, b = {0}, c = {0}, d = {0};
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', 4 * CHUNK, 0);
-	ck_assert(exchange_solo(f.x, 2 * 1024 + 1));
+	ck_assert(exchange_run_single(f.x, 2 * 1024 + 1));
 	ck_assert_str_eq(story, "a0l a1l");
 	submit(&f, &b, 'b', 1, 0);
 	submit(&f, &c, 'c', CHUNK, 1);
 	submit(&f, &d, 'd', 2 * CHUNK, 7);
-	ck_assert(exchange_solo(f.x, 1));
+	ck_assert(exchange_run_single(f.x, 1));
 	ck_assert_str_eq(story, "a0l a1l d0l");
-	ck_assert(exchange_solo(f.x, 2 * 2048));
+	ck_assert(exchange_run_single(f.x, 2 * 2048));
 	ck_assert_str_eq(story, "a0l a1l d0l d1l d! c0l c!");
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a0l a1l d0l d1l d! c0l c! a2l a3l a! b0l b!");
 	reducers_close(&f);
 }
@@ -191,18 +191,18 @@ START_TEST(what_is_not_there_is_waited_for)
 {
 	_Atomic uint64_t ready = CHUNK - 1;
 	struct reducers f;
-	struct solo_op a = {.op = {.ready = &ready}}, b = {0};
+	struct single_op a = {.op = {.ready = &ready}}, b = {0};
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', 2 * CHUNK, 7);
 	submit(&f, &b, 'b', CHUNK, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "b0l b!");
 	atomic_store(&ready, 2 * CHUNK - 1);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "b0l b! a0l");
 	atomic_store(&ready, 2 * CHUNK);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "b0l b! a0l a1l a!");
 	reducers_close(&f);
 }
@@ -220,11 +220,11 @@ START_TEST(a_nan_ends_the_job_where_it_is_to)
 {
 	float x[CHUNK];
 	struct reducers f;
-	struct solo_op a = {.op = {.inspect = find_one, .send = x, .send_ring = sizeof x}};
+	struct single_op a = {.op = {.inspect = find_one, .send = x, .send_ring = sizeof x}};
 
 	open_running(&f, strict);
 	submit(&f, &a, 'a', 3 * CHUNK, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a0l");
 	reducers_advance(&f, 1);
 	reducers_expect_end(&f, RS_ENONFINITE, "NaN");
@@ -238,19 +238,19 @@ START_TEST(a_reducer_may_go)
 {
 	_Atomic uint64_t ready = CHUNK;
 	struct reducers f;
-	struct solo_op a = {.op = {.ready = &ready}}, b = {0};
+	struct single_op a = {.op = {.ready = &ready}}, b = {0};
 
 	open_running(&f, two);
 	f.resume = true;
 	submit(&f, &a, 'a', 3 * CHUNK, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "connection reset by peer");
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.lost, 1);
 	submit(&f, &b, 'b', 3 * CHUNK, 0);
 	atomic_store(&ready, 3 * CHUNK);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	ck_assert_str_eq(story, "a0l a1l a2l a! b0l b1l b2l b!");
 	ck_assert(!a.err.code && !b.err.code);
 	reducers_pump(&f);
@@ -263,17 +263,17 @@ END_TEST
 START_TEST(goodbye_is_said_at_once)
 {
 	struct reducers f;
-	struct solo_op a = {0}, b = {0};
+	struct single_op a = {0}, b = {0};
 
 	open_running(&f, two);
 	submit(&f, &a, 'a', 1, 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	exchange_goodbye(f.x, f.now_ms);
 	reducers_pump(&f);
 	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_ENDED);
 	ck_assert(f.l[0].goodbyes == 1 && f.l[1].goodbyes == 1 && f.l[0].settles == 0);
 	ck_assert_int_lt(exchange_submit(f.x, &b.op, f.now_ms, &b.err), 0);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	reducers_close(&f);
 }
 END_TEST
@@ -282,13 +282,13 @@ START_TEST(the_end_fails_what_is_pending)
 {
 	_Atomic uint64_t ready = 0;
 	struct reducers f;
-	struct solo_op a = {.op = {.ready = &ready}};
+	struct single_op a = {.op = {.ready = &ready}};
 
 	open_running(&f, one);
 	submit(&f, &a, 'a', 1, 0);
 	exchange_abort(f.x, RS_EPEER, "rank 1 exited", f.now_ms);
 	atomic_store(&ready, 1);
-	ck_assert(!exchange_solo(f.x, UINT64_MAX));
+	ck_assert(!exchange_run_single(f.x, UINT64_MAX));
 	reducers_pump(&f);
 	reducers_expect_error(&a.err, RS_EPEER, "rank 1 exited");
 	ck_assert_str_eq(story, "a!");
@@ -298,8 +298,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("solo");
-	TCase *t = tcase_create("solo");
+	Suite *s = suite_create("single_worker");
+	TCase *t = tcase_create("single_worker");
 	SRunner *r = srunner_create(s);
 	int failed;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backend with the engine in this process. The happy path is: open waits until the engine is ready, operations go to
- * the engine, which runs on the threads that wait for them, stop ends it. Failure modes are the engine's: it tells
- * open, every pending operation, and every later submit the same sentence. */
-#include "agent/api/backend.h"
+/* The direct backend: the engine runs in this process. The happy path: open waits until the engine is ready; operations
+ * go to the engine, which runs on the threads that wait for them; stop ends it. Failure modes are the engine's: open,
+ * every pending operation, and every later submit get the same error. */
+#include "agent/backend/direct.h"
 #include "agent/core/nonfinite.h"
 #include "agent/engine/engine.h"
 #include "proto/control.h"
@@ -20,23 +20,25 @@ enum {
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
 
+/* The backend. Invariants: in_flight <= cfg->limits.ops; err is valid in DIRECT_FAILED. */
 struct direct {
 	struct backend base;
-	struct rs_config *cfg; /* owned once open has succeeded */
+	struct rs_config *cfg; /* owned after open has succeeded */
 	struct rs_log log;
 	const struct rs_kernels *kernels;
 	unsigned rank;
 	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
 	struct engine *engine;
 
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* protects everything below */
 	pthread_cond_t changed;
 	enum direct_state state;
 	struct rs_err err;      /* DIRECT_FAILED */
 	unsigned in_flight;     /* <= cfg->limits.ops */
-	struct direct_op *idle; /* have ended, and are used again */
+	struct direct_op *idle; /* ended operations, to be used again */
 };
 
+/* One operation. Invariant: it is idle, or the engine has op. */
 struct direct_op {
 	struct exchange_op op;
 	struct direct *direct;
@@ -45,7 +47,7 @@ struct direct_op {
 	char name[DIRECT_NAME_MAX];
 };
 
-static void set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
+static void direct_set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
 {
 	pthread_mutex_lock(&d->lock);
 	d->state = state;
@@ -55,18 +57,18 @@ static void set_state(struct direct *d, enum direct_state state, const struct rs
 	pthread_mutex_unlock(&d->lock);
 }
 
-static void on_ready(void *user)
+static void direct_on_ready(void *user)
 {
-	set_state(user, DIRECT_READY, NULL);
+	direct_set_state(user, DIRECT_READY, NULL);
 }
 
-static void on_failed(void *user, const struct rs_err *err)
+static void direct_on_failed(void *user, const struct rs_err *err)
 {
-	set_state(user, DIRECT_FAILED, err);
+	direct_set_state(user, DIRECT_FAILED, err);
 }
 
-/* Waits for a place in flight. NULL without memory. */
-static struct direct_op *enter(struct direct *d)
+/* Waits until limits.ops allows another operation. NULL: out of memory. */
+static struct direct_op *direct_op_new(struct direct *d)
 {
 	struct direct_op *o;
 
@@ -84,7 +86,7 @@ static struct direct_op *enter(struct direct *d)
 	return o;
 }
 
-static void leave(struct direct *d, struct direct_op *o)
+static void direct_op_free(struct direct *d, struct direct_op *o)
 {
 	pthread_mutex_lock(&d->lock);
 	o->next = d->idle;
@@ -94,16 +96,16 @@ static void leave(struct direct *d, struct direct_op *o)
 	pthread_mutex_unlock(&d->lock);
 }
 
-static void on_done(struct exchange_op *op, const struct rs_err *err)
+static void direct_on_done(struct exchange_op *op, const struct rs_err *err)
 {
 	struct direct_op *o = op->user;
 	struct backend_request *req = o->req;
 
-	leave(o->direct, o);
+	direct_op_free(o->direct, o);
 	req->done(req, err);
 }
 
-static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
+static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e)
 {
 	const struct direct *d = ((const struct direct_op *)op->user)->direct;
 	char did[CONTROL_LABEL + 32];
@@ -118,11 +120,11 @@ static int inspect(struct exchange_op *op, const void *at, uint64_t first, uint3
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
-	struct direct_op *o = enter(d);
+	struct direct_op *o = direct_op_new(d);
 	int rc;
 
 	if (!o)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for an operation");
+		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
 	o->direct = d;
 	o->req = req;
 	snprintf(o->name, sizeof o->name, "%s", req->name ? req->name : "");
@@ -137,13 +139,13 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,
 	    .name = o->name,
-	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? inspect : NULL,
-	    .done = on_done,
+	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? direct_inspect : NULL,
+	    .done = direct_on_done,
 	    .user = o,
 	};
 	rc = engine_submit(d->engine, &o->op, e);
 	if (rc)
-		leave(d, o);
+		direct_op_free(d, o);
 	return rc;
 }
 
@@ -153,7 +155,7 @@ static int direct_alloc(struct backend *b, size_t bytes, void **ret, struct rs_e
 
 	(void)b;
 	if (posix_memalign(&p, DIRECT_ALIGN, bytes ? bytes : 1))
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a buffer of %zu bytes", bytes);
+		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
 	*ret = memset(p, 0, bytes);
 	return RS_OK;
 }
@@ -171,7 +173,7 @@ static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *
 	return RS_OK;
 }
 
-static void release(struct direct *d)
+static void direct_release(struct direct *d)
 {
 	while (d->idle) {
 		struct direct_op *o = d->idle;
@@ -202,7 +204,7 @@ static void direct_close(struct backend *b)
 	engine_free(d->engine);
 	rs_config_close(d->cfg);
 	free(d->cfg);
-	release(d);
+	direct_release(d);
 }
 
 static const struct backend_vtbl direct_vtbl = {
@@ -215,7 +217,7 @@ static const struct backend_vtbl direct_vtbl = {
     .close = direct_close,
 };
 
-static int start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
+static int direct_start_engine(struct direct *d, const struct backend_options *opt, struct rs_err *e)
 {
 	char host[80] = "?";
 	struct engine_options eo = {
@@ -228,9 +230,9 @@ static int start_engine(struct direct *d, const struct backend_options *opt, str
 	    .label = d->label,
 	    .connect_ms = opt->connect_ms,
 	    .log = &d->log,
-	    .guests = true,
-	    .on_ready = on_ready,
-	    .on_failed = on_failed,
+	    .callers_run = true,
+	    .on_ready = direct_on_ready,
+	    .on_failed = direct_on_failed,
 	    .user = d,
 	};
 
@@ -245,7 +247,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	int rc;
 
 	if (!d)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a communicator");
+		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->cfg = opt->cfg;
@@ -255,7 +257,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	pthread_cond_init(&d->changed, NULL);
 	rc = rs_kernels_select("auto", &d->kernels, e);
 	if (!rc)
-		rc = start_engine(d, opt, e);
+		rc = direct_start_engine(d, opt, e);
 	if (rc)
 		goto release_direct;
 	pthread_mutex_lock(&d->lock);
@@ -273,6 +275,6 @@ free_engine:
 	engine_stop(d->engine);
 	engine_free(d->engine);
 release_direct:
-	release(d);
+	direct_release(d);
 	return rc;
 }

@@ -108,8 +108,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *s = suite_create("local_check");
-	TCase *t = tcase_create("local_check");
+	Suite *s = suite_create("local_protocol");
+	TCase *t = tcase_create("local_protocol");
 	SRunner *r = srunner_create(s);
 	int failed;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/sim/sim_kept.h"
+#include "tests/sim/sim_retained.h"
 
 #include "agent/core/link.h"
 
@@ -8,15 +8,15 @@ static bool is_within(const void *at, const void *memory, size_t bytes)
 	return (uintptr_t)at - (uintptr_t)memory < bytes;
 }
 
-bool kept_within(const struct exchange *x, const void *memory, size_t bytes)
+bool retained_within(const struct exchange *x, const void *memory, size_t bytes)
 {
 	uint64_t entries = x->retain.size * x->cfg->sharding.priorities;
 
 	for (uint64_t i = 0; i < entries; i++)
-		if (x->retain.kept[i].place && is_within(x->retain.kept[i].data, memory, bytes))
+		if (x->retain.entries[i].tag && is_within(x->retain.entries[i].data, memory, bytes))
 			return true;
 	for (unsigned i = 0; i < x->links_n; i++) {
-		const struct stream *s = &x->links[i].streams[LINK_ANSWERS];
+		const struct stream *s = &x->links[i].streams[LINK_RETAINED];
 
 		for (uint32_t at = s->head; at != s->tail; at++)
 			if (is_within(s->ring[at & s->mask].payload, memory, bytes))

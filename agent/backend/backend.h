@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A backend runs the operations of a communicator: in an engine of this process (direct.c), or by handing them to the
+ * node's agent (client/). api/ checks arguments and owns requests; a backend runs them. */
+#ifndef RS_AGENT_BACKEND_BACKEND_H
+#define RS_AGENT_BACKEND_BACKEND_H
+
+#include "agent/include/reduction.h"
+#include "common/error.h"
+#include "config/config.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+/* A process's place in its job, with nothing left open. */
+struct backend_options {
+	struct rs_config
+	    *cfg; /* on success of open it belongs to the backend, which releases it with rs_config_close and free */
+	const char *job;
+	const char *agent_path; /* client_open only */
+	unsigned rank, world_size;
+	unsigned local_rank, local_world_size;
+	unsigned node_rank, nodes; /* the agent's place among agents */
+	uint32_t generation;
+	uint32_t connect_ms;
+};
+
+/* One operation. The submitter owns it and keeps it until done() is called. */
+struct backend_request {
+	const void *send; /* equal to recv for a broadcast */
+	void *recv;
+	uint64_t count;
+	unsigned dtype;     /* enum rs_dtype */
+	unsigned op;        /* enum rs_op, or FRAME_OP_BROADCAST */
+	unsigned root;      /* rank, of a broadcast */
+	int priority;       /* as in reduction_tensor */
+	const char *name;   /* name in messages, or NULL; valid only during the call of submit */
+	uint32_t tensors;   /* number of tensors of the group that shares it; 0: it is not a group */
+	uint32_t name_hash; /* equal on all ranks, or the operation fails; 0: no name */
+	/* Called exactly once for each submitted request, on any thread; err is NULL on success. The backend does not
+	 * use the request afterwards. Must not block and must not call the backend. */
+	void (*done)(struct backend_request *req, const struct rs_err *err);
+	void *impl; /* used by the backend */
+};
+
+struct backend;
+
+/* The functions of a backend. */
+struct backend_vtbl {
+	/* Starts an operation. The order of calls is the order of operations; callers serialize them. May wait while
+	 * limits.ops operations are in flight. After an error the operation is not started and done() is not called.
+	 * Any thread. */
+	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
+	/* Optional. Runs the backend on the calling thread until done(of) or `until` (CLOCK_MONOTONIC, NULL: no limit).
+	 * done(of) becomes true when some request's done() is called. `soon`: that is expected within microseconds.
+	 * Returns done(of); also false if the backend cannot run here: the caller then sleeps. Any thread, also after
+	 * stop, but not in done(). */
+	bool (*wait)(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
+		     const struct timespec *until);
+	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
+	void (*free)(struct backend *b, void *buf);
+	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
+	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests. Only wait, free and close may
+	 * follow. */
+	void (*stop)(struct backend *b);
+	/* Frees b. No thread may be in wait. */
+	void (*close)(struct backend *b);
+};
+
+/* Base of each backend's own struct; its first member. Invariant: v and priorities do not change after open. */
+struct backend {
+	const struct backend_vtbl *v;
+	unsigned priorities; /* number of priorities */
+};
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs: which clients belong to them, and their life. hub.h describes the states. */
+#ifndef RS_AGENT_LOCAL_JOB_H
+#define RS_AGENT_LOCAL_JOB_H
+
+#include "agent/local/client.h"
+#include "agent/local/job_state.h"
+
+/* Handles HELLO: the client joins a job, or is refused. */
+void local_job_hello(struct local_client *c, const struct local_hello *hello, uint64_t now_ms);
+/* Handles GOODBYE. */
+void local_job_goodbye(struct local_client *c);
+/* The client leaves its job without GOODBYE; how: as in local_client_lost. */
+void local_job_lost(struct local_client *c, const char *how);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations whose input arrives, and whose results leave, while they run. */
+#ifndef RS_AGENT_LOCAL_PROGRESS_H
+#define RS_AGENT_LOCAL_PROGRESS_H
+
+#include "agent/local/op_state.h"
+
+/* Returns the bytes of a ring that does not slow an operation down. */
+uint64_t local_ring_bytes(const struct rs_config *cfg);
+/* Checks the ring of a SUBMIT. Errors: RS_EPROTO. */
+int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e);
+/* Handles FILLED. Errors: RS_EPROTO. */
+int local_job_filled(struct local_client *c, const struct local_filled *f, struct rs_err *e);
+/* All local ranks have started op: from now on its missing input is tracked, until it is complete or op is over. */
+void local_op_track_input(struct local_op *op);
+void local_op_untrack_input(struct local_op *op);
+/* Returns true, and ends the job, if a local rank has left that owes bytes to an operation. */
+bool local_job_check_input_left(struct local_job *j);
+/* Returns the oldest operation for which a local rank could provide more bytes; NULL: none. */
+const struct local_op *local_job_lagging_op(const struct local_job *j);
+/* That operation has waited too long: ends the job and names the local rank. */
+void local_job_input_late(struct local_job *j, const struct local_op *op);
+/* Prepares the counting of pieces, before op runs, if a part has a ring. */
+void local_op_pieces(struct local_op *op);
+/* A chunk has landed, given by its first element. On the engine's thread. */
+void local_op_landed(struct local_op *op, uint64_t first);
+/* Sends LANDED. On the hub's thread. */
+void local_op_send_landed(struct local_op *op);
+
+#endif
