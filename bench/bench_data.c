@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test data whose result is known exactly, computed here without the library's own kernels. */
+/* Test data whose result is known exactly, computed without the library's own kernels. */
 #include "bench/bench.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* The largest integer up to which every integer is exact in the dtype (a million where more would be). */
+/* Returns the limit up to which every integer is exact in the dtype, at most a million. */
 static long exact_limit(enum rs_dtype dtype)
 {
 	switch (dtype) {
@@ -21,8 +21,8 @@ static long exact_limit(enum rs_dtype dtype)
 	}
 }
 
-/* Element i of rank r. With n ranks a sum stays within the limit; a product is a small power of two; an average is a
- * whole number or a half. */
+/* Returns element i of rank r. With n ranks a sum stays within the limit; a product is a small power of two; an average
+ * is a whole number or a half. */
 static long value(enum rs_dtype dtype, enum rs_op op, int r, int n, int i)
 {
 	long limit = exact_limit(dtype);
@@ -41,7 +41,7 @@ static long value(enum rs_dtype dtype, enum rs_op op, int r, int n, int i)
 	}
 }
 
-/* Twice the result, so that the half of an average is a whole number too. */
+/* Returns twice the result, so that the half of an average is a whole number too. */
 static long result_twice(enum rs_dtype dtype, enum rs_op op, int n, int i)
 {
 	long acc = value(dtype, op, 0, n, i);
@@ -81,7 +81,7 @@ static void store(uint8_t *dst, enum rs_dtype dtype, long twice)
 		uint16_t h;
 		float f;
 		double d;
-	} v = {.i = twice / 2}; /* little-endian: a narrower integer is its first bytes */
+	} v = {.i = twice / 2}; /* little-endian: a narrower integer consists of the first bytes */
 	if (dtype == RS_FLOAT16)
 		v.h = half_bits((float)twice / 2, 10, 15);
 	else if (dtype == RS_BFLOAT16)
@@ -118,7 +118,7 @@ void bench_pattern_fill(const struct bench_pattern *p, void *dst, size_t count)
 	}
 }
 
-/* The least n with 2^n >= v. */
+/* Returns the least n with 2^n >= v. */
 static unsigned log2_up(long v)
 {
 	unsigned n = 0;
@@ -130,7 +130,7 @@ static unsigned log2_up(long v)
 unsigned bench_pattern_lasts(enum rs_dtype dtype, enum rs_op op, int world)
 {
 	unsigned most = dtype == RS_FLOAT16 ? 15 : dtype == RS_FLOAT64 ? 1023 : 127, n = 1;
-	unsigned bits = op == RS_SUM ? log2_up(exact_limit(dtype)) : 3; /* a product has three twos at the most */
+	unsigned bits = op == RS_SUM ? log2_up(exact_limit(dtype)) : 3; /* a product has at most three twos */
 	if (dtype < RS_FLOAT16 || world == 1 || (op != RS_SUM && op != RS_PROD))
 		return UINT_MAX;
 	for (;; n++) {

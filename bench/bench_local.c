@@ -38,7 +38,7 @@ static void signals_of(sigset_t *set)
 	sigaddset(set, SIGCHLD);
 }
 
-/* Takes the next of our signals, waiting at most `seconds`; 0 when there was none. */
+/* Waits at most `seconds` for one of our signals; returns 0 if there was none. */
 static int next_signal(double seconds)
 {
 	sigset_t set;
@@ -48,7 +48,7 @@ static int next_signal(double seconds)
 	return sig < 0 ? 0 : sig;
 }
 
-/* In a child: signals as usual, and no life after the parent's. */
+/* Prepares a child: default signals, and the child ends with its parent. */
 static void child_setup(pid_t parent)
 {
 	sigset_t set;
@@ -72,7 +72,7 @@ static void log_path(const struct bench_local *l, int i, char *buf, size_t size)
 	snprintf(buf, size, "%s/r%d.log", l->dir, i);
 }
 
-/* The last line of reducer i's log that is not empty. */
+/* Returns the last line of reducer i's log that is not empty. */
 static void last_line(const struct bench_local *l, int i, char *buf, size_t size)
 {
 	char path[128], line[256];
@@ -93,7 +93,7 @@ static bool over_grpc(const struct bench_options *o)
 	return o->transport && strcmp(o->transport, "grpc") == 0;
 }
 
-/* Where reducer i listens, once its log says so. */
+/* Returns the address of reducer i, once its log contains it. */
 static bool read_address(const struct bench_local *l, int i, bool grpc, char *buf, size_t size)
 {
 	char path[128], line[512];
@@ -139,7 +139,7 @@ static void exec_server(const struct bench_local *l, int i, const char *path, co
 		_exit(1);
 	dup2(fd, STDOUT_FILENO);
 	dup2(fd, STDERR_FILENO);
-	setpgid(0, 0); /* Ctrl-C reaches the ranks first, and us, who end the reducers */
+	setpgid(0, 0); /* Ctrl-C reaches the ranks first, then this process, which ends the reducers */
 	char *argv[10] = {(char *)path, "--listen", "127.0.0.1:0", "--lanes", lanes};
 	int n = 5;
 	if (o->cpu) {
@@ -163,12 +163,12 @@ static int wait_listening(struct bench_local *l, int i, bool grpc, char *address
 		if (waitpid(l->pids[i], NULL, WNOHANG) == l->pids[i]) {
 			l->pids[i] = 0;
 			last_line(l, i, line, sizeof(line));
-			return rs_fail(e, RS_EIO, "reducer r%d ended at its start, its last words: %s", i, line);
+			return rs_fail(e, RS_EIO, "reducer r%d ended at its start, its last log line: %s", i, line);
 		}
 		if (now_s() > deadline) {
 			last_line(l, i, line, sizeof(line));
-			return rs_fail(e, RS_ETIMEOUT, "reducer r%d does not listen after %d s, its last words: %s", i,
-				       START_S, line);
+			return rs_fail(e, RS_ETIMEOUT, "reducer r%d does not listen after %d s, its last log line: %s",
+				       i, START_S, line);
 		}
 		int sig = next_signal(0.01);
 		if (sig && sig != SIGCHLD)
@@ -259,7 +259,7 @@ int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *
 	return 0;
 }
 
-/* Takes the ends of children; returns how many ranks are left, whether one failed, and how long the others may take. */
+/* Reaps children. Returns how many ranks are left, whether one failed, and how long the others may still take. */
 static int reap(struct bench_local *l, bool *failed, int *grace_s)
 {
 	int status, left = 0;
@@ -278,10 +278,10 @@ static int reap(struct bench_local *l, bool *failed, int *grace_s)
 					WTERMSIG(status));
 		} else {
 			*failed = true;
-			/* where there are others the ranks go on without it, and will not report anything */
+			/* with other reducers the ranks go on without it, and report nothing */
 			*grace_s = END_S;
 			last_line(l, i, line, sizeof(line));
-			fprintf(stderr, "reduction-bench: reducer r%d ended, its last words: %s\n", i, line);
+			fprintf(stderr, "reduction-bench: reducer r%d ended, its last log line: %s\n", i, line);
 		}
 	}
 	for (int i = l->reducers; i < l->reducers + l->ranks; i++)
@@ -299,7 +299,7 @@ int bench_local_wait(struct bench_local *l)
 			deadline = now_s() + grace_s;
 		double left = deadline ? deadline - now_s() : 3600;
 		if (left <= 0) {
-			fprintf(stderr, "reduction-bench: ending the other ranks, %d s after the first failed\n",
+			fprintf(stderr, "reduction-bench: ending the other ranks, %d s after the first failure\n",
 				grace_s);
 			break;
 		}
@@ -310,7 +310,7 @@ int bench_local_wait(struct bench_local *l)
 	return failed;
 }
 
-/* Sends sig to the processes from..to that still run and waits up to END_S for them. */
+/* Sends sig to the processes from..to that still run, and waits up to END_S for them. */
 static void end_processes(struct bench_local *l, int from, int to, int sig)
 {
 	double deadline = now_s() + END_S;

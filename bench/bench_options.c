@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of reduction-bench: one table from which getopt's and the help come. */
+/* The command line of reduction-bench: one table for both getopt and the help. */
 #include "bench/bench.h"
 
 #include <errno.h>
@@ -28,21 +28,21 @@ enum {
 };
 
 static const struct {
-	int key; /* a short option below 256 */
+	int key; /* a short option if below 256 */
 	const char *name, *arg, *help;
 } rows[] = {
     {0, "Sizes and operations", NULL, NULL},
     {'b', "minbytes", "SIZE", "smallest size; K, M, G are 1024-based (default 4K)"},
     {'e', "maxbytes", "SIZE", "largest size (default 64M)"},
-    {'f', "stepfactor", "X", "each size is X times the one before (default 4)"},
-    {'i', "stepbytes", "SIZE", "each size is SIZE more than the one before, instead of -f"},
+    {'f', "stepfactor", "X", "each size is X times the previous one (default 4)"},
+    {'i', "stepbytes", "SIZE", "each size is SIZE more than the previous one; replaces -f"},
     {'d', "datatype", "TYPE",
      "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16, or all\n"
      "(default float32)"},
     {'o', "op", "OP", "sum prod max min avg, or all (default sum)"},
     {0, "Measurement", NULL, NULL},
-    {'n', "iters", "N", "timed iterations for each row (default 20)"},
-    {'w', "warmup", "N", "iterations before them (default 5)"},
+    {'n', "iters", "N", "timed iterations of each row (default 20)"},
+    {'w', "warmup", "N", "untimed iterations before them (default 5)"},
     {'c', "check", "0|1", "compare every element with its exact expected value (default 1)"},
     {'a', "async", "N", "start N operations, then wait for all: one iteration, its time divided by N (default 1)"},
     {KEY_TENSORS, "tensors", "N",
@@ -54,17 +54,17 @@ static const struct {
     {KEY_INPLACE, "inplace", "WHICH", "both, only (in place only) or no (out of place only) (default both)"},
     {KEY_MALLOC, "malloc", NULL, "buffers from malloc instead of memory shared with the agent"},
     {KEY_TIMEOUT, "timeout", "SECONDS", "give up when one operation takes longer (default 60)"},
-    {KEY_JSON, "json", NULL, "one JSON object a row on standard output instead of the table"},
+    {KEY_JSON, "json", NULL, "print one JSON object for each row instead of the table"},
     {0, "Processes", NULL, NULL},
     {KEY_RANKS, "ranks", "N",
-     "start N ranks on this machine; without it this process is one rank, which it knows\n"
-     "from torchrun's, Slurm's or Open MPI's environment (RANK, WORLD_SIZE, ...)"},
-    {KEY_REDUCERS, "local-reducers", "K", "start K reducers on free loopback ports and use them"},
+     "start N ranks on this machine; without it this process is one rank, identified by\n"
+     "the environment of torchrun, Slurm or Open MPI (RANK, WORLD_SIZE, ...)"},
+    {KEY_REDUCERS, "local-reducers", "K", "start K reducers on free loopback ports, and use them"},
     {KEY_LANES, "lanes", "L", "lanes (threads) of each local reducer (default 1)"},
     {KEY_TRANSPORT, "transport", "NAME", "tcp or grpc, to the local reducers (default tcp)"},
     {KEY_CPU, "cpu", "NAME", "reduction kernels of the local reducers: scalar avx2 avx512 neon auto (default auto)"},
     {0, "Connection", NULL, NULL},
-    {KEY_CONFIG, "config", "FILE", "configuration that names the reducers (default $REDUCTION_CONFIG)"},
+    {KEY_CONFIG, "config", "FILE", "configuration file with the reducers (default $REDUCTION_CONFIG)"},
     {KEY_AGENT, "agent", "PATH",
      "socket of the node's agent, \"direct\" or \"node\" (default $REDUCTION_AGENT; direct with\n"
      "--local-reducers, which \"node\" leaves idle: one node sums by itself)"},
@@ -78,7 +78,7 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 static void print_help(void)
 {
 	printf("Usage: reduction-bench [OPTION]...\n"
-	       "Measures all-reduce over a range of sizes, in the form that nccl-tests users know.\n"
+	       "Measures all-reduce over a range of sizes, in the format of nccl-tests.\n"
 	       "Try: reduction-bench --ranks 4 --local-reducers 2 -b 4K -e 64M -f 4\n");
 	for (int i = 0; i < ROWS; i++) {
 		char left[64];
@@ -97,13 +97,13 @@ static void print_help(void)
 		}
 		putchar('\n');
 	}
-	printf("\nColumns: size in bytes; count of elements; time of one operation in microseconds, where an iteration "
-	       "counts\n"
-	       "as long as the slowest rank's (average, median, 99th percentile); algbw = size / average time and\n"
-	       "busbw = algbw * 2(n-1)/n for n ranks, in GB/s (1e9 bytes), as nccl-tests define them; #wrong = "
-	       "elements over\n"
-	       "all ranks that differ from their exact value. \"out of place\" receives into a buffer of its own.\n"
-	       "Exit code: 0 good; 1 an error or a wrong element; 2 wrong usage.\n");
+	printf(
+	    "\nColumns: size in bytes; count of elements; time of one operation in microseconds (average, median, "
+	    "99th\n"
+	    "percentile), where an iteration counts as long as on its slowest rank; algbw = size / average time and\n"
+	    "busbw = algbw * 2(n-1)/n for n ranks, in GB/s (1e9 bytes), as nccl-tests defines them; #wrong = elements\n"
+	    "over all ranks that differ from their exact value. \"out of place\" receives into a buffer of its own.\n"
+	    "Exit code: 0 success; 1 an error or a wrong element; 2 wrong usage.\n");
 }
 
 static bool parse_size(const char *s, uint64_t *ret)
@@ -138,7 +138,7 @@ static bool parse_int(const char *s, long min, long max, long *ret)
 	return true;
 }
 
-/* The bit of `word` among n names, all bits for "all", 0 for none of them. */
+/* Returns the bit of `word` among n names, all bits for "all", 0 for an unknown word. */
 static unsigned parse_names(const char *word, const char *(*name)(unsigned), unsigned n)
 {
 	if (!strcmp(word, "all"))
@@ -183,7 +183,7 @@ static bool parse_factor(const char *s, double *ret)
 	return true;
 }
 
-/* Stores one option. Returns what was expected when the argument is not that, else NULL. */
+/* Stores one option. Returns NULL, or what was expected if the argument is invalid. */
 static const char *store(struct bench_options *o, int key, const char *arg)
 {
 	long v = 0;
@@ -262,13 +262,14 @@ static int check_together(struct bench_options *o)
 	if (o->tensors && o->max_bytes > UINT64_MAX / 2 / o->tensors)
 		return usage_error("-e times --tensors is too large");
 	if (o->local_reducers && !o->ranks)
-		return usage_error("--local-reducers needs --ranks: processes of another launcher would not find them");
+		return usage_error("--local-reducers needs --ranks: ranks of another launcher do not know the "
+				   "addresses of these reducers");
 	if (o->local_reducers && o->config)
 		return usage_error("--local-reducers makes its own configuration, so --config cannot be given with it");
 	if (!o->local_reducers && (o->lanes || o->cpu || o->transport))
-		return usage_error("--lanes, --transport and --cpu are for the reducers that --local-reducers starts");
+		return usage_error("--lanes, --transport and --cpu require --local-reducers");
 	if (o->transport && strcmp(o->transport, "tcp") != 0 && strcmp(o->transport, "grpc") != 0)
-		return usage_error("--transport is neither tcp nor grpc");
+		return usage_error("--transport must be tcp or grpc");
 	if (o->local_reducers && !o->lanes)
 		o->lanes = 1;
 	if (o->local_reducers && !o->agent)
@@ -315,7 +316,7 @@ int bench_options_parse(struct bench_options *o, int argc, char **argv, const ch
 	while ((key = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		const char *expected = NULL;
 		if (key == '?') {
-			fprintf(stderr, "Try 'reduction-bench --help'.\n"); /* getopt has said what is wrong */
+			fprintf(stderr, "Try 'reduction-bench --help'.\n"); /* getopt has printed the error */
 			*ret_exit = 2;
 			return 1;
 		}

@@ -50,7 +50,7 @@ void bench_print_header(const struct bench_options *o, int ranks)
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
 	if (o->local_reducers && o->agent && !strcmp(o->agent, "node"))
-		printf("\n# all ranks are on this node, which sums by itself: the local reducers have nothing to do");
+		printf("\n# all ranks are on this node, which sums in its shared memory: the local reducers are idle");
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
 	if (o->tensors || o->behind)
 		printf(" %9s %12s", "", "");

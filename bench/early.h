@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --help, -h and --version of the benchmark programs that have no table of options. C and C++. */
+/* The options --help, -h and --version of benchmark programs without a table of options. C and C++. */
 #ifndef RS_BENCH_EARLY_H
 #define RS_BENCH_EARLY_H
 

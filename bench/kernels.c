@@ -19,17 +19,17 @@
 #include <unistd.h>
 
 enum { REPEATS_MAX = 101 };
-#define REPEAT_SECONDS 0.004 /* a repeat calls the kernel until this time is over */
+#define REPEAT_SECONDS 0.004 /* a repeat calls the kernel for at least this time */
 
 enum verb { V_MEMCPY, V_PLAIN_ADD, V_REDUCE, V_LOAD, V_STORE, V_DIVIDE, V_NONFINITE };
 
-/* One thing to measure: a kernel of a table on n elements. */
+/* One measurement: a kernel of a table on n elements. */
 struct job {
 	const char *name, *place;
 	enum verb verb;
 	const struct rs_kernels *k;
 	unsigned dtype, op;
-	bool nan; /* the source is full of NaNs */
+	bool nan; /* the source consists of NaNs */
 	size_t n;
 };
 
@@ -37,10 +37,10 @@ typedef void (*plain_add_fn)(float *restrict a, const float *restrict b, size_t 
 
 struct bench {
 	char *acc, *src; /* bytes[1] each, on page boundaries */
-	char *base;      /* with --reducer: as acc, of float32, for the plain add and memcpy */
+	char *base;      /* with --reducer: like acc, of float32, for the plain add and memcpy */
 	size_t bytes[2]; /* of a buffer: in L2, in memory */
 	unsigned repeats;
-	const char *table; /* only this one; NULL for all */
+	const char *table; /* only this table; NULL: all */
 	bool json, reducer;
 	plain_add_fn plain_add;
 };
@@ -58,7 +58,7 @@ DEFINE_PLAIN_ADD(plain_add_avx2, __attribute__((target("avx2"))))
 DEFINE_PLAIN_ADD(plain_add_avx512, __attribute__((target("avx512f"))))
 #endif
 
-/* The one compiled for what the best kernel table is. */
+/* The plain add, compiled for the instructions of the best kernel table. */
 static plain_add_fn best_plain_add(void)
 {
 #if defined(__x86_64__)
@@ -105,10 +105,11 @@ static void call(const struct bench *b, const struct job *j)
 		j->k->nonfinite[j->dtype](b->src, j->n);
 		break;
 	}
-	__asm__ volatile("" ::: "memory"); /* the result counts as used */
+	__asm__ volatile("" ::: "memory"); /* makes the compiler treat the result as used */
 }
 
-/* Accumulator and source of ones, which neither overflow nor become denormal in a product; or a source of NaNs. */
+/* Fills accumulator and source with ones, which neither overflow nor become denormal in a product; or the source with
+ * NaNs. */
 static void fill(const struct bench *b, const struct job *j)
 {
 	static const float one_f = 1, nan_f = __builtin_nanf("");
@@ -141,7 +142,7 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What GB/s count of an element. */
+/* Returns the bytes of an element that GB/s counts. */
 static size_t counted_size(const struct job *j)
 {
 	return j->verb == V_NONFINITE ? rs_dtype_size(j->dtype) : rs_acc_size(j->dtype);
@@ -222,7 +223,7 @@ static void run_dtype(const struct bench *b, const struct rs_kernels *k, unsigne
 	run(b, j);
 }
 
-/* Calls the job on one block of acc after the other, beginning at *cursor, for REPEAT_SECONDS. Returns GB/s. */
+/* Calls the job on one block of acc after the other, starting at *cursor, for REPEAT_SECONDS. Returns GB/s. */
 static double walk(const struct bench *b, const struct job *j, char *acc, size_t *cursor)
 {
 	struct bench at = *b;
@@ -241,8 +242,8 @@ static double walk(const struct bench *b, const struct job *j, char *acc, size_t
 	return (double)done / elapsed / 1e9;
 }
 
-/* Ticks of the time-stamp counter in a nanosecond: its nominal frequency, which is not what the core really runs at.
- * 0 where there is none. */
+/* Returns the ticks of the time-stamp counter in a nanosecond: its nominal frequency, which may differ from the
+ * frequency of the core. 0 if there is no such counter. */
 static double tsc_ghz(void)
 {
 #if defined(__x86_64__)
@@ -258,7 +259,7 @@ static double tsc_ghz(void)
 #endif
 }
 
-/* Speeds of one dtype's sum and of what it is compared with: GB/s of each repeat, and the ratio of those of the same
+/* Speeds of one dtype's sum and of the code it is compared with: GB/s of each repeat, and the ratio within the same
  * repeat; all sorted. */
 struct sum_speed {
 	double sum[REPEATS_MAX], add[REPEATS_MAX], copy[REPEATS_MAX], ratio[REPEATS_MAX];
@@ -275,7 +276,7 @@ static void measure_sum(const struct bench *b, const struct job *j, struct sum_s
 	fill(b, &whole);
 	copy.verb = V_MEMCPY;
 	ones.src = b->base;
-	walk(b, j, b->acc, &at); /* not counted: the caches and the branch predictor learn */
+	walk(b, j, b->acc, &at); /* not counted: warms up caches and branch predictor */
 	for (unsigned r = 0; r < b->repeats; r++) {
 		s->add[r] = walk(&ones, &add, b->base, &at_add);
 		s->sum[r] = walk(b, j, b->acc, &at);
@@ -288,7 +289,8 @@ static void measure_sum(const struct bench *b, const struct job *j, struct sum_s
 	qsort(s->copy, b->repeats, sizeof s->copy[0], compare_doubles);
 }
 
-/* One dtype's line. Ticks and cores are for the bytes that workers send: 100 Gbit/s are 12.5 GB/s of them. */
+/* Writes the line of one dtype. Ticks and cores refer to the bytes that workers send; 100 Gbit/s are 12.5 GB/s of them.
+ */
 static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned dtype, double ghz)
 {
 	struct job j = {.verb = V_REDUCE, .k = k, .dtype = dtype, .op = RS_SUM};
@@ -317,7 +319,7 @@ static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned 
 	fflush(stdout);
 }
 
-/* What --reducer prints. */
+/* Writes the output of --reducer. */
 static void run_reducer(const struct bench *b)
 {
 	struct bench ones = *b;
@@ -359,7 +361,7 @@ static void run_all(const struct bench *b)
 static const char usage[] =
     "Usage: reduction-bench-kernels [--json] [--reducer] [--repeats N] [--table NAME] [--memory MIB]\n"
     "Speed of the reduction kernels on one core, in L2 and from memory.\n"
-    "  --json          a JSON object a line instead of a table\n"
+    "  --json          print one JSON object for each line instead of a table\n"
     "  --reducer       only sums as a reducer does them, source in L2, accumulators in memory, beside a plain add\n"
     "                  and memcpy in the same places\n"
     "  --repeats N     measure each N times, 1 to 101 (default 7)\n"
@@ -368,7 +370,7 @@ static const char usage[] =
     "  --memory MIB    size of each buffer in memory, 1 to 4096 (default: 4 times the last cache, 64 to 256)\n"
     "  --help          print this and exit\n";
 
-/* The number in text when it is in range; exits with a message otherwise. */
+/* Returns the number in text if it is in range; otherwise exits with a message. */
 static unsigned number(const char *option, const char *text, unsigned long max)
 {
 	char *end;
@@ -423,8 +425,9 @@ static void parse(int argc, char **argv, struct bench *b)
 	}
 }
 
-/* A quarter of L2 for each buffer, 64 KiB where its size is not known; four times the last cache, so that it holds
- * little of it, but at most 256 MiB: some virtual machines name a cache of which they have only a part. */
+/* Chooses the sizes: a quarter of L2 for each buffer, 64 KiB if its size is unknown; and four times the last cache, so
+ * that it holds little of the buffer, but at most 256 MiB. Some virtual machines report a cache of which they have only
+ * a part. */
 static void choose_sizes(struct bench *b)
 {
 	long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What was measured, in the units of the report. */
+/* The measurements, in the units of the report. */
 struct figures {
 	double start_s;       /* from the first connection to the last START */
 	double seconds;       /* measured */
-	double gib;           /* contributed in them, over all ranks */
+	double gib;           /* contributed in these seconds, over all ranks */
 	double load_s;        /* processor time of this process */
-	double user_s, sys_s; /* and of the reducer */
+	double user_s, sys_s; /* processor time of the reducer */
 };
 
 static struct figures figures_of(const struct load *l)

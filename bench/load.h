@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of reduction-load: one process that plays many ranks of one or several jobs against a running reducer.
+/* The parts of reduction-load: one process that simulates many ranks of one or several jobs against a running reducer.
  *
- * A rank is one connection and some numbers: chunks are counted through over all operations, so chunk g of a job is
- * chunk g % chunks of operation g / chunks. What a rank sends and what it must get back stands in few buffers that all
- * share. One thread, one epoll. */
+ * A rank is one connection and a few numbers. Chunks are counted over all operations: chunk g of a job is chunk g %
+ * chunks of operation g / chunks. What ranks send, and the results they expect, are in a few shared buffers. One
+ * thread, one epoll. */
 #ifndef RS_BENCH_LOAD_H
 #define RS_BENCH_LOAD_H
 
@@ -15,34 +15,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the command line asks for. Strings are borrowed from argv. */
+/* The options of the command line. Strings are borrowed from argv. */
 struct load_options {
 	const char *address; /* host:port of the reducer */
 	const char *name;    /* of the jobs: NAME-0, NAME-1, ... */
 	unsigned ranks;      /* of each job */
 	unsigned jobs;
 	uint64_t bytes;  /* of one all-reduce */
-	double seconds;  /* measured; 0: `ops` operations are */
-	double warmup;   /* seconds before them */
+	double seconds;  /* seconds to measure; 0: `ops` operations are measured */
+	double warmup;   /* seconds of warm-up */
 	uint64_t ops;    /* with seconds == 0 */
 	uint32_t chunk;  /* bytes */
 	uint32_t window; /* chunks of a rank in flight */
 	enum rs_dtype dtype;
-	bool check_all;  /* every element of each result, not only the first ones */
-	unsigned silent; /* connections besides, which never say HELLO */
-	int server_pid;  /* whose processor time and memory are reported; 0: nobody's */
+	bool check_all;  /* check every element of each result, not only the first ones */
+	unsigned silent; /* further connections, which never send HELLO */
+	int server_pid;  /* process whose processor time and memory are reported; 0: none */
 	double timeout;  /* seconds without any progress */
 	bool json;
 };
 
-/* Reads the command line. Returns 0 to go on, or 1 when the program is to end with *ret_exit: --help has printed then
- * (exit 0), a mistake has its sentence on standard error (exit 2). */
+/* Reads the command line. Returns 0 to go on, or 1 if the program must end with *ret_exit: --help has printed then
+ * (exit 0), or an error has its sentence on standard error (exit 2). */
 int load_options_parse(struct load_options *o, int argc, char **argv, int *ret_exit);
 
 enum {
-	LOAD_CLASSES = 8,    /* ranks whose numbers are equal modulo this contribute the same */
-	LOAD_PERIOD = 61,    /* chunks differ by where in the buffers they begin: as many ways as this */
-	LOAD_HEAD = 64,      /* bytes of each result that are compared when not all are */
+	LOAD_CLASSES = 8,    /* ranks whose numbers are equal modulo this contribute the same data */
+	LOAD_PERIOD = 61,    /* number of different places in the buffers where chunks begin */
+	LOAD_HEAD = 64,      /* bytes of each result that are compared, unless all are */
 	LOAD_BATCH = 32,     /* chunks in one system call */
 	LOAD_READ = 1 << 18, /* bytes of one read */
 };
@@ -54,8 +54,8 @@ struct load_data {
 	uint8_t *expected;
 };
 
-/* chunk_elems: elements of a whole chunk. Errors: RS_ENOMEM; RS_EINVAL when sums of so many ranks are not exact in the
- * dtype, so that a wrong one could not be told from a right one. */
+/* Makes the data. chunk_elems: elements of a whole chunk. Errors: RS_ENOMEM; RS_EINVAL if sums of that many ranks are
+ * not exact in the dtype, so that a wrong sum could not be recognized. */
 int load_data_init(struct load_data *d, enum rs_dtype dtype, unsigned ranks, uint32_t chunk_elems, struct rs_err *e);
 void load_data_close(struct load_data *d);
 static inline size_t load_data_at(const struct load_data *d, uint64_t g)
@@ -63,7 +63,7 @@ static inline size_t load_data_at(const struct load_data *d, uint64_t g)
 	return (size_t)(g % LOAD_PERIOD) * d->elem;
 }
 
-/* What all ranks of a job have in common. */
+/* What all ranks of a job share. */
 struct load_job {
 	char name[CONTROL_JOB];
 	uint64_t count;  /* elements of an operation */
@@ -82,35 +82,35 @@ struct load_rank {
 	struct load_job *job;
 	struct load *all;
 	bool write_wait; /* the socket took less than there was */
-	bool quiet;      /* nothing was sent since the last tick */
-	uint64_t next;   /* chunks whose contribution is completely sent */
+	bool quiet;      /* nothing has been sent since the last tick */
+	uint64_t next;   /* chunks whose contribution has been sent completely */
 	uint32_t sent;   /* bytes of the next frame that are sent */
 	uint64_t ack;    /* that its header has */
-	uint64_t done;   /* chunks whose result has come */
+	uint64_t done;   /* chunks whose result has arrived */
 	uint8_t head[FRAME_HEADER];
 	unsigned head_have;
 	struct frame in;
-	uint32_t pos;     /* bytes of its payload that have come */
-	bool wrong;       /* an element of the result that comes in is */
-	uint8_t *control; /* payload of a control frame that comes in; owned */
+	uint32_t pos;     /* bytes of its payload that have arrived */
+	bool wrong;       /* bytes of an element of the result that is arriving */
+	uint8_t *control; /* payload of a control frame that is arriving; owned */
 };
 
-/* What came of it so far. */
+/* The counts of a run so far. */
 struct load_counts {
 	uint64_t bytes;   /* payload of results, over all ranks */
 	uint64_t results; /* over all ranks */
 	uint64_t wrong;   /* results with a wrong element */
 	uint64_t joined;  /* ranks that have START */
-	uint64_t gone;    /* ranks that have left in good order */
+	uint64_t gone;    /* ranks that have left in an orderly way */
 };
 
-/* A process as /proc shows it. */
+/* A process as reported by /proc. */
 struct load_proc {
 	double user_s, system_s;
 	uint64_t rss, rss_peak; /* bytes */
 };
 
-/* One moment of a run. */
+/* The state at one moment of a run. */
 struct load_mark {
 	double at;     /* seconds, monotonic */
 	double load_s; /* processor time of this process */
@@ -132,22 +132,22 @@ struct load {
 	struct load_counts counts;
 	struct load_mark begin;    /* before the first connection */
 	struct load_mark started;  /* all ranks had START */
-	struct load_mark from, to; /* what is measured */
+	struct load_mark from, to; /* the measured time */
 };
 
-/* load_rank.c. Errors are fatal for the whole run and name the rank. */
+/* load_rank.c. Errors end the whole run and name the rank. */
 int load_rank_hello(struct load_rank *r, struct rs_err *e);
 int load_rank_read(struct load_rank *r, struct rs_err *e);
-/* Sends as much as window and socket allow, GOODBYE at the end. */
+/* Sends as much as window and socket allow, and GOODBYE at the end. */
 int load_rank_write(struct load_rank *r, struct rs_err *e);
-/* Sends a PING when nothing else was sent since the last call. */
+/* Sends a PING if nothing else was sent since the last call. */
 int load_rank_tick(struct load_rank *r, struct rs_err *e);
 
 /* load_proc.c */
 int load_proc_read(struct load_proc *p, int pid, struct rs_err *e);
 
-/* load_run.c: connects all ranks, runs them and lets them leave; *l has the marks and counts then, also after an error.
- * l is zero but for opt. */
+/* load_run.c: connects all ranks, runs them and lets them leave. *l then has the marks and counts, also after an error.
+ * On entry *l is zero except for opt. */
 int load_run(struct load *l, struct rs_err *e);
 void load_close(struct load *l);
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One option: a number goes to `at` when it is a whole multiple of `step` from min to max, or what `take` makes of it
- */
+/* One option: a number is stored in `at` if it is a multiple of `step` from min to max; other values are stored by
+ * `take`. */
 struct row {
 	const char *name, *arg, *help;
 	size_t at;
@@ -22,24 +22,24 @@ struct row {
 
 static const struct row rows[] = {
     {"address", "HOST:PORT", "the reducer (default 127.0.0.1:7600)", AT(address), TEXT, 0, 0},
-    {"name", "NAME", "of the jobs, which get -0, -1, ... behind it (default load)", AT(name), TEXT, 0, 0},
+    {"name", "NAME", "of the jobs, with -0, -1, ... appended (default load)", AT(name), TEXT, 0, 0},
     {"ranks", "N", "ranks of each job (default 8)", AT(ranks), COUNT, 1, RS_WORLD_MAX},
     {"jobs", "N", "jobs at the same time (default 1)", AT(jobs), COUNT, 1, 4096},
     {"bytes", "SIZE", "of one all-reduce; K, M, G are 1024-based (default 1M)", AT(bytes), SIZE64, 1, 1e12},
     {"seconds", "S", "how long to measure (default 5)", AT(seconds), SECONDS, 0.01, 1e6},
     {"warmup", "S", "before that (default 1)", AT(warmup), SECONDS, 0, 1e6},
-    {"ops", "N", "measure so many all-reduces from the first one on, instead of --seconds", AT(ops), SIZE64, 1, 1e12},
+    {"ops", "N", "measure N all-reduces from the first one on, instead of --seconds", AT(ops), SIZE64, 1, 1e12},
     {"chunk", "SIZE", "(default 32K)", AT(chunk), SIZE32, RS_CHUNK_MIN, RS_CHUNK_MAX},
     {"window", "N", "chunks of a rank in flight (default 4)", AT(window), COUNT, 1, RS_WINDOW_MAX},
     {"dtype", "TYPE", "(default float32)", AT(dtype), DTYPE, 0, 0},
     {"check-all", NULL, "compare every element of every result, not only the first 64 bytes", AT(check_all), FLAG, 0,
      0},
-    {"silent", "N", "connections besides that never say HELLO, opened anew when they are closed (default 0)",
-     AT(silent), COUNT, 0, 100000},
-    {"server-pid", "PID", "the reducer's process: its processor time and memory are shown too", AT(server_pid), COUNT,
+    {"silent", "N", "further connections that never send HELLO, reopened when they are closed (default 0)", AT(silent),
+     COUNT, 0, 100000},
+    {"server-pid", "PID", "process of the reducer; its processor time and memory are shown too", AT(server_pid), COUNT,
      1, 1e9},
-    {"timeout", "S", "give up when nothing moves for so long (default 60)", AT(timeout), SECONDS, 0.1, 1e6},
-    {"json", NULL, "one JSON object on standard output", AT(json), FLAG, 0, 0},
+    {"timeout", "S", "give up after this time without progress (default 60)", AT(timeout), SECONDS, 0.1, 1e6},
+    {"json", NULL, "print one JSON object", AT(json), FLAG, 0, 0},
     {"help", NULL, "print this and exit (-h too)", 0, FLAG, 0, 0},
     {"version", NULL, "print the version and exit", 0, FLAG, 0, 0},
 };
@@ -48,15 +48,16 @@ enum { ROWS = sizeof rows / sizeof rows[0], ROW_HELP = ROWS - 2, ROW_VERSION = R
 static void print_help(void)
 {
 	printf("Usage: reduction-load [OPTION]...\n"
-	       "Plays many ranks of one or several jobs against a running reducer and checks the sums.\n"
+	       "Simulates many ranks of one or several jobs against a running reducer, and checks the sums.\n"
 	       "The reducer needs limits.workers of at least --ranks.\n\n");
 	for (int i = 0; i < ROWS; i++)
 		printf("  --%-10s %-9s  %s\n", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
-	printf("\nA GiB counts once for each rank that contributes it. Exit code: 0 good; 1 an error or a wrong sum; 2 "
-	       "wrong usage.\n");
+	printf(
+	    "\nA GiB counts once for each rank that contributes it. Exit code: 0 success; 1 an error or a wrong sum; 2 "
+	    "wrong usage.\n");
 }
 
-/* A number with an optional unit; negative when it is none. */
+/* Parses a number with an optional unit; negative if it is not one. */
 static double number(const char *s, bool units, bool fraction)
 {
 	static const char unit[] = "KMG";
@@ -152,7 +153,7 @@ int load_options_parse(struct load_options *o, int argc, char **argv, int *ret_e
 	*ret_exit = 2;
 	while ((key = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
 		if (key == '?') {
-			fprintf(stderr, "Try 'reduction-load --help'.\n"); /* getopt has said what is wrong */
+			fprintf(stderr, "Try 'reduction-load --help'.\n"); /* getopt has printed the error */
 			return 1;
 		}
 		if (key == 'h' || key == 256 + ROW_HELP || key == 256 + ROW_VERSION) {

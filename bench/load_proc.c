@@ -25,13 +25,13 @@ static int read_times(struct load_proc *p, int pid, struct rs_err *e)
 
 	if (rc)
 		return rc;
-	/* the name, in brackets, may hold anything; utime and stime are fields 14 and 15, state behind it is the third
-	 */
+	/* the name, in brackets, may contain anything; utime and stime are fields 14 and 15, the state after the name
+	 * is field 3 */
 	if (fgets(line, sizeof line, f))
 		at = strrchr(line, ')');
 	fclose(f);
 	if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-		return rs_fail(e, RS_EIO, "/proc/%d/stat does not look as expected", pid);
+		return rs_fail(e, RS_EIO, "/proc/%d/stat has an unexpected format", pid);
 	p->user_s = (double)user / (double)sysconf(_SC_CLK_TCK);
 	p->system_s = (double)system / (double)sysconf(_SC_CLK_TCK);
 	return RS_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank: HELLO -> WELCOME -> START -> contributions as far as the window goes, a further one for each result ->
- * GOODBYE -> the reducer closes. Failure modes: REFUSED, ABORT, a closed connection, a frame that was not due: all end
- * the run with a sentence. A wrong sum is counted and the run goes on. */
+/* One rank: HELLO -> WELCOME -> START -> contributions up to the window, a further one for each result -> GOODBYE ->
+ * the reducer closes. Failure modes: REFUSED, ABORT, a closed connection, an unexpected frame: each ends the run with a
+ * sentence. A wrong sum is counted, and the run goes on. */
 #include "bench/load.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static int broken(const struct load_rank *r, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, errno, "rank %u of job %s: the connection broke", r->rank, r->job->name);
 }
 
-/* A whole control frame: the connection's buffer is empty or nearly so when one is due. */
+/* Sends a whole control frame. Precondition: the connection's buffer is empty or nearly so. */
 static int send_control(struct load_rank *r, unsigned type, const uint8_t *payload, uint32_t len, struct rs_err *e)
 {
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -50,7 +50,7 @@ int load_rank_hello(struct load_rank *r, struct rs_err *e)
 	return send_control(r, FRAME_HELLO, payload, control_pack_hello(payload, &h), e);
 }
 
-/* The frame of contribution g; its header goes to `head`. Returns its bytes. */
+/* Makes the frame of contribution g, with its header in `head`. Returns its bytes. */
 static uint32_t contribution(const struct load_rank *r, uint64_t g, uint8_t *head, struct iovec iov[2])
 {
 	const struct load_job *j = r->job;
@@ -88,7 +88,8 @@ static void skip(struct iovec **iov, unsigned *n, size_t bytes)
 	}
 }
 
-/* One system call with all that the window allows. Returns 1 when it was all taken, 0 when not, or an error. */
+/* Makes one system call with all frames that the window allows. Returns 1 if everything was taken, 0 if not, or an
+ * error. */
 static int send_batch(struct load_rank *r, uint64_t until, struct rs_err *e)
 {
 	uint8_t heads[LOAD_BATCH][FRAME_HEADER];
@@ -99,7 +100,7 @@ static int send_batch(struct load_rank *r, uint64_t until, struct rs_err *e)
 	size_t total = 0, left;
 	ssize_t sent;
 
-	/* the rest of a frame must fit its beginning */
+	/* the rest of a frame must follow its beginning */
 	if (!r->sent)
 		r->ack = r->done / r->job->chunks;
 	while (frames < LOAD_BATCH && r->next + frames < until) {
@@ -171,12 +172,12 @@ static int take_control(struct load_rank *r, const uint8_t *payload, struct rs_e
 		if (control_unpack_abort(payload, r->in.payload_len, &why, e))
 			return e->code;
 		return rs_fail(e, why.code, "job %s was ended: %s", r->job->name, why.msg);
-	default: /* WELCOME, WAITING, PING: good to know */
+	default: /* WELCOME, WAITING, PING: no reaction */
 		return RS_OK;
 	}
 }
 
-/* The header of a result says exactly what is due, since results come in the order of contributions. */
+/* Checks the header of a result. It is known in advance, since results arrive in the order of contributions. */
 static int check_result(const struct load_rank *r, struct rs_err *e)
 {
 	const struct load_job *j = r->job;
@@ -227,7 +228,7 @@ static int header_complete(struct load_rank *r, struct rs_err *e)
 	return r->in.type == FRAME_RESULT ? check_result(r, e) : RS_OK;
 }
 
-/* A part of the payload of r->in; control payloads are put together. */
+/* Receives a part of the payload of r->in; control payloads are assembled. */
 static int take_payload(struct load_rank *r, const uint8_t *at, uint32_t n, struct rs_err *e)
 {
 	uint8_t *control;

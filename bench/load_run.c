@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run: connect all ranks -> all have START -> warm-up -> measured -> every rank of a job goes on to the same
- * operation, which is the last one -> all have left. Failure modes: a rank's error, or nothing moves for the time
- * limit: the run ends with a sentence. */
+/* A run: connect all ranks -> all have START -> warm-up -> measurement -> every rank of a job goes on to the same last
+ * operation -> all have left. Failure modes: a rank's error, or no progress until the time limit: the run ends with a
+ * sentence. */
 #include "bench/load.h"
 
 #include "common/address.h"
@@ -50,7 +50,7 @@ static int mark(struct load *l, struct load_mark *m, struct rs_err *e)
 	return l->opt.server_pid ? load_proc_read(&m->server, l->opt.server_pid, e) : RS_OK;
 }
 
-/* A connected socket, watched for input under the number `id`. */
+/* Opens a connected socket, watched for input under the number `id`. */
 static int connect_one(struct load *l, const struct addrinfo *ai, uint64_t id, int *ret, struct rs_err *e)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = id};
@@ -124,7 +124,7 @@ static int make_parts(struct load *l, struct rs_err *e)
 		j->end = o->seconds > 0 ? UINT64_MAX : o->ops * j->chunks;
 		snprintf(j->name, sizeof j->name, "%.40s-%u", o->name, i);
 	}
-	/* neighbours on the wire are of different jobs, as they would be in life */
+	/* consecutive connections belong to different jobs, as in practice */
 	for (unsigned i = 0; i < l->ranks_n; i++)
 		l->ranks[i] = (struct load_rank){.fd = -1, .all = l, .job = &l->jobs[i % o->jobs], .rank = i / o->jobs};
 	if (getrandom(&l->incarnation, sizeof l->incarnation, 0) < 0)
@@ -155,7 +155,7 @@ static int on_event(struct load *l, const struct addrinfo *ai, const struct epol
 	int rc = RS_OK;
 
 	if (ev->data.u64 >= l->ranks_n) {
-		/* the reducer has lost patience with it: another one takes its place */
+		/* the reducer has closed a connection without HELLO: another one replaces it */
 		int *fd = &l->silent[ev->data.u64 - l->ranks_n];
 
 		close(*fd);
@@ -172,7 +172,7 @@ static int on_event(struct load *l, const struct addrinfo *ai, const struct epol
 	return rc;
 }
 
-/* Every rank of a job ends with the same operation: the first one that none has begun to send yet. */
+/* Chooses the last operation of a job, the same for every rank: the first one that no rank has begun to send. */
 static int decide_end(struct load *l, struct rs_err *e)
 {
 	int rc = RS_OK;
@@ -196,7 +196,7 @@ static int decide_end(struct load *l, struct rs_err *e)
 	return rc;
 }
 
-/* Takes the marks when their time has come. *ret_next: when to come again at the latest. */
+/* Takes the marks when their time has come. *ret_next: when to call again at the latest. */
 static int on_time(struct load *l, double now, double *ret_next, struct rs_err *e)
 {
 	int rc = RS_OK;
@@ -233,7 +233,7 @@ static int tick(struct load *l, struct rs_err *e)
 	return rc;
 }
 
-/* Nothing has moved: says what is missing. */
+/* Fails because nothing has moved; the error says what is missing. */
 static int stuck(const struct load *l, struct rs_err *e)
 {
 	for (unsigned i = 0; i < l->ranks_n; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduction-bench: all-reduce performance over sizes, in the form that nccl-tests users know. */
+/* reduction-bench: all-reduce performance over a range of sizes, in the format of nccl-tests. */
 #include "bench/bench.h"
 
 #include "agent/include/reduction.h"
@@ -10,12 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One rank's measurement. Invariant: reqs[i] is NULL unless its operation is under way. */
+/* One rank's measurement. Invariant: reqs[i] is NULL unless its operation is in progress. */
 struct run {
 	const struct bench_options *o;
 	reduction_comm *comm;
 	int rank, world;
-	void **send, **recv; /* in_flight buffers each; recv is NULL when only in-place operations are timed */
+	void **send, **recv; /* in_flight buffers each; recv is NULL if only in-place operations are timed */
 	reduction_request **reqs;
 	unsigned reqs_n;
 	reduction_tensor *tensors; /* o->tensors: parts of the one buffer */
@@ -54,7 +54,7 @@ static void progress_clear(struct run *r)
 		fprintf(stderr, "\r\033[K");
 }
 
-/* Cuts the one buffer into the row's tensors. */
+/* Cuts the buffer into the tensors of the row. */
 static void cut(struct run *r, const struct bench_row *row, bool in_place)
 {
 	unsigned n = r->o->tensors;
@@ -69,7 +69,7 @@ static void cut(struct run *r, const struct bench_row *row, bool in_place)
 	}
 }
 
-/* Starts the operations of one iteration; *ret_n are how many requests. */
+/* Starts the operations of one iteration; *ret_n is the number of requests. */
 static int start(struct run *r, const struct bench_row *row, bool in_place, unsigned *ret_n)
 {
 	bool parts = row->way == WAY_SEPARATE || row->way == WAY_GROUPED;
@@ -100,7 +100,7 @@ static int wait_for(struct run *r, reduction_request **req, uint64_t bytes)
 	return rc;
 }
 
-/* Starts the large operation, if this row has one, and then that which is timed. */
+/* Starts the large operation, if this row has one, and then the timed one. */
 static int start_behind(struct run *r, const struct bench_row *row, bool in_place, double *ret_started)
 {
 	reduction_tensor t = REDUCTION_TENSOR_INIT;
@@ -121,7 +121,7 @@ static int start_behind(struct run *r, const struct bench_row *row, bool in_plac
 	return rc ? rc : reduction_all_reduce_tensor_async(r->comm, &t, &r->reqs[0], &r->err);
 }
 
-/* One iteration: starts all operations, waits for all. 0, or -1 with r->err set. *ret_s: how long it took, but for the
+/* Runs one iteration: starts all operations and waits for all. 0, or -1 with r->err set. *ret_s: its time, without the
  * large operation. */
 static int iterate(struct run *r, const struct bench_row *row, bool in_place, double *ret_s)
 {
@@ -153,8 +153,8 @@ static uint64_t count_wrong(const struct run *r, const struct bench_row *row, bo
 	return wrong;
 }
 
-/* Out of place the result of the last timed iteration is checked; in place the data has been summed over and over by
- * then, so one more iteration on fresh data is. */
+/* Checks the result. Out of place it is that of the last timed iteration. In place the data has been summed repeatedly
+ * by then, so one more iteration runs on fresh data. */
 static int check(struct run *r, const struct bench_row *row, bool in_place, uint64_t *ret_wrong)
 {
 	double seconds;
@@ -226,7 +226,7 @@ static int run_row(struct run *r, struct bench_row *row)
 	return 0;
 }
 
-/* One row, or with --tensors or --behind one for each way. */
+/* Measures one row, or with --tensors or --behind one row for each way. */
 static int run_size(struct run *r, enum rs_dtype dtype, enum rs_op op, uint64_t bytes)
 {
 	unsigned n = r->o->tensors;
@@ -323,8 +323,8 @@ static void free_buffers(struct run *r, void **buffers)
 	free(buffers);
 }
 
-/* Ends what is still under way. After an error all of it ends with that error; after a timeout it may go on, and then
- * false is returned, for its buffers must stay. */
+/* Ends operations that are still in progress. After an error all of them end with that error. After a timeout they may
+ * go on; then false is returned, and their buffers must stay. */
 static bool settle(struct run *r)
 {
 	bool done = !r->before || reduction_wait(r->before, 0, NULL) != REDUCTION_ETIMEOUT;
@@ -354,7 +354,7 @@ static int run_close(struct run *r)
 	return rc;
 }
 
-/* rank and world are -1 when the environment tells them. Returns the exit code. */
+/* Runs one rank; rank and world are -1 if the environment gives them. Returns the exit code. */
 static int run_rank(const struct bench_options *o, int rank, int world)
 {
 	struct run r = {.o = o, .started_s = now_s(), .tty = isatty(STDERR_FILENO)};

@@ -34,7 +34,7 @@ void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX])
 		snprintf(ret, RS_HOST_MAX, "%s", r->tls_name);
 		return;
 	}
-	if (host[0] == '[') { /* an IPv6 address, perhaps with a zone, which is no part of it in a certificate */
+	if (host[0] == '[') { /* an IPv6 address, perhaps with a zone, which a certificate does not contain */
 		host++;
 		n = strcspn(host, "%]");
 	}

@@ -40,11 +40,10 @@ static int take_format(struct rs_config *cfg, const char *arg, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The first three are acted on here, not in a configuration. */
+/* Options that apply() handles itself; they change no configuration. */
 enum { CONFIG, HELP, VERSION };
 static const struct cmdline_flag common_flags[] = {
-    [CONFIG] = {"config", "FILE", "YAML file; without it the built-in defaults (reductionctl print shows them)",
-		take_nothing},
+    [CONFIG] = {"config", "FILE", "YAML file [built-in defaults; reductionctl print shows them]", take_nothing},
     [HELP] = {"help", NULL, "print this and exit", take_nothing},
     [VERSION] = {"version", NULL, "print the version and exit", take_nothing},
     {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
@@ -64,7 +63,7 @@ static void usage(const struct cmdline *cl)
 		printf("  %s--%-10s %-10s %s\n", i == HELP ? "-h, " : "    ", flag_at(cl, i)->name,
 		       flag_at(cl, i)->arg ? flag_at(cl, i)->arg : "", flag_at(cl, i)->help);
 	printf("\nOptions override the file. %s"
-	       "Exit codes: 0 good, 1 configuration or runtime error, 2 wrong usage.\n",
+	       "Exit codes: 0 success, 1 configuration or runtime error, 2 wrong usage.\n",
 	       cl->notes);
 }
 
@@ -75,7 +74,7 @@ static bool fail(const struct cmdline *cl, const char *msg, int status, int *ret
 	return false;
 }
 
-/* One pass over argv. Stops (false) at help, version and errors. */
+/* Parses argv once. False: stop, after --help, --version or an error. */
 static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, int *ret_status)
 {
 	struct option longs[COMMON_N + CMDLINE_FLAGS_MAX + 1] = {0};
@@ -86,7 +85,7 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdlin
 	for (unsigned k = 0; k < COMMON_N + cl->flags_n; k++)
 		longs[k] = (struct option){flag_at(cl, k)->name, flag_at(cl, k)->arg ? required_argument : no_argument,
 					   NULL, (int)k};
-	optind = 0; /* glibc's word for: begin anew */
+	optind = 0; /* makes glibc's getopt_long start again */
 	while ((i = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
 		if (i == 'h')
 			i = HELP;
@@ -123,7 +122,7 @@ bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdli
 	struct rs_err e;
 	bool good;
 
-	/* tried on the defaults first: wrong usage is told before a file is read */
+	/* first applied to the defaults, so that wrong usage is reported before a file is read */
 	if (rs_config_load(&st.cfg, NULL, &e))
 		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
 	good = apply(cl, argc, argv, &st, ret_status);

@@ -23,11 +23,12 @@ enum {
 	CHUNK_US = 600,
 };
 
-/* Bits a second for which a lane is added. A lane is a thread of the reducer and a TCP connection of each worker: the
- * thread was measured to take 0.8 to 0.9 CPU seconds for each GiB that workers send, about 10 Gbit/s. */
+/* Bandwidth for which a lane is added, bits a second. A lane is a thread of the reducer and a TCP connection of each
+ * worker. The thread was measured at 0.8 to 0.9 CPU seconds for each GiB that workers send, about 10 Gbit/s. */
 static const uint64_t REDUCER_LANE_RATE = 10000000000;
 
-/* A file while it is read. seen[i] is the node of schema_keys[i], in the present reducer for its keys. */
+/* A file while it is read. seen[i] is the node in which schema_keys[i] was found, for keys of a reducer in the current
+ * reducer; NULL: not found yet. */
 struct reading {
 	struct rs_config *cfg;
 	const struct ydoc *doc;
@@ -40,7 +41,7 @@ static const struct ydoc_node *seen(const struct reading *r, const char *section
 	return r->seen[schema_find(section, key) - schema_keys];
 }
 
-/* Sets all fields of a section to their defaults. Auto becomes 0, required fields become empty. */
+/* Sets all fields of a section to their defaults. "auto" becomes 0; required fields become empty. */
 static void set_defaults(const char *section, void *base)
 {
 	for (unsigned i = 0; i < schema_keys_n; i++) {
@@ -51,7 +52,7 @@ static void set_defaults(const char *section, void *base)
 	}
 }
 
-/* The path of a key for messages: "reducers[2].address". */
+/* Writes the path of a key for messages: "reducers[2].address". */
 static void key_path(const struct schema_key *key, int index, char *buf, size_t size)
 {
 	if (index < 0)
@@ -83,7 +84,7 @@ static int fail_unknown(const struct reading *r, const char *section, const stru
 			 advice);
 }
 
-/* One key and its value; index is that of a reducer, -1 elsewhere. */
+/* Reads one key and its value; index is that of a reducer, -1 elsewhere. */
 static int read_key(struct reading *r, const struct schema_section *section, int index, void *base,
 		    const struct ydoc_node *name)
 {
@@ -96,7 +97,7 @@ static int read_key(struct reading *r, const struct schema_section *section, int
 		return fail_unknown(r, section->name, name);
 	key_path(key, index, path, sizeof path);
 	if (r->seen[key - schema_keys])
-		return ydoc_fail(r->doc, name, path, r->e, "found a second time, expected once (line %u has it)",
+		return ydoc_fail(r->doc, name, path, r->e, "found a second time, expected once (first in line %u)",
 				 r->seen[key - schema_keys]->line);
 	r->seen[key - schema_keys] = value;
 	if (key->type == SCHEMA_MAP)
@@ -118,7 +119,7 @@ static int read_keys(struct reading *r, const struct schema_section *section, in
 	return RS_OK;
 }
 
-/* What must be unique among the reducers read so far. */
+/* Checks what must be unique among the reducers read so far. */
 static int check_reducer(const struct reading *r, unsigned index, const char *path)
 {
 	const struct rs_reducer *reducers = r->cfg->reducers, *reducer = &reducers[index];
@@ -136,7 +137,7 @@ static int check_reducer(const struct reading *r, unsigned index, const char *pa
 	return RS_OK;
 }
 
-/* "id and address", for the reducers; "" where no key is required. */
+/* Writes the required keys: "id and address" for the reducers; "" if no key is required. */
 static void list_required(const struct schema_section *section, char *buf, size_t size)
 {
 	size_t len = 0;
@@ -147,7 +148,7 @@ static void list_required(const struct schema_section *section, char *buf, size_
 			len += (size_t)snprintf(buf + len, size - len, "%s%s", len ? " and " : "", schema_keys[i].key);
 }
 
-/* One element of a list; base is its struct. */
+/* Reads one element of a list; base is its struct. */
 static int read_item(struct reading *r, const struct schema_section *section, unsigned index, void *base,
 		     const struct ydoc_node *item)
 {
@@ -209,7 +210,7 @@ static int read_section(struct reading *r, const struct schema_section *section,
 
 	if (section->item_size)
 		return read_list(r, section, value);
-	if (value->kind == YDOC_TEXT && value->nothing) /* all its keys are commented out */
+	if (value->kind == YDOC_TEXT && value->nothing) /* a section whose keys are all commented out */
 		return RS_OK;
 	if (value->kind != YDOC_MAPPING) {
 		ydoc_describe(value, found, sizeof found);
@@ -238,7 +239,7 @@ static int read_sections(struct reading *r)
 			return fail_unknown(r, NULL, name);
 		if (lines[section - schema_sections])
 			return ydoc_fail(r->doc, name, section->name, r->e,
-					 "found a second time, expected once (line %u has it)",
+					 "found a second time, expected once (first in line %u)",
 					 lines[section - schema_sections]->line);
 		lines[section - schema_sections] = name;
 		rc = read_section(r, section, name->next);
@@ -248,7 +249,7 @@ static int read_sections(struct reading *r)
 	return RS_OK;
 }
 
-/* The one reducer of a file that names none. */
+/* Makes the only reducer of a file without a list of reducers. */
 static int add_local_reducer(struct reading *r)
 {
 	struct rs_reducer *reducer = calloc(1, sizeof *reducer);
@@ -263,7 +264,7 @@ static int add_local_reducer(struct reading *r)
 	return RS_OK;
 }
 
-/* The machines that the file does not name. */
+/* Fills in machines that the file does not name. */
 static void name_hosts(struct rs_config *cfg)
 {
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
@@ -283,7 +284,8 @@ static void name_hosts(struct rs_config *cfg)
 			snprintf(cfg->workers[i].host, sizeof cfg->workers[i].host, "worker-%u", i);
 }
 
-/* The numbers of lanes that the file leaves open. Those of a reducer come from the file alone: all ranks must agree. */
+/* Fills in numbers of lanes that the file does not give. Those of a reducer depend on the file only, since all ranks
+ * must agree. */
 static void choose_lanes(struct rs_config *cfg)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -306,9 +308,9 @@ static void choose_lanes(struct rs_config *cfg)
 	}
 }
 
-/* A chunk is to pass the slowest link that the file knows of in CHUNK_US: n workers' chunks meet at a reducer's port,
- * whose queue is short in time and therefore shorter in bytes where links are slow. Measured at 1 Gbit/s, where 32 KiB
- * were best, and at 250 Mbit/s, where 16 KiB were. */
+/* Chooses the chunk size: a chunk should pass the slowest link that the file names in CHUNK_US. The chunks of n workers
+ * meet at a reducer's port. Its queue is short in time, and so shorter in bytes on slow links. Measured at 1 Gbit/s,
+ * where 32 KiB was best, and at 250 Mbit/s, where 16 KiB was. */
 static void choose_chunk(struct rs_config *cfg)
 {
 	uint64_t rate = cfg->plan.bandwidth;
@@ -326,7 +328,7 @@ static void choose_chunk(struct rs_config *cfg)
 		cfg->sharding.chunk_bytes /= 2;
 }
 
-/* What needs more than one key: the shard map, and the numbers that stand for auto. */
+/* Completes what depends on more than one key: the shard map, and the numbers for "auto". */
 static int finish(struct reading *r)
 {
 	struct rs_config *cfg = r->cfg;
@@ -382,7 +384,7 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
 	return rc;
 }
 
-/* Reads what fits, of which one byte more than the parser takes is enough. */
+/* Reads at most one byte more than the parser accepts. */
 static int read_all(int fd, const char *file, char *buf, size_t size, size_t *ret_len, struct rs_err *e)
 {
 	size_t len = 0;

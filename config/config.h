@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One YAML format for the reduction server, the agent and processes that open a communicator directly.
+/* The YAML configuration of the reduction server, the agent and processes that open a communicator directly.
  *
- * Parsed and validated once; everybody later takes `const struct rs_config *`. All keys, with type, range, unit,
- * default and help, stand in one table (config/schema.c) from which parsing, `reductionctl print` and the
- * reference documentation come. */
+ * A file is parsed and validated once; later code takes `const struct rs_config *`. All keys, with type, range, unit,
+ * default and help, are in one table (config/schema.c). Parsing, `reductionctl print` and the reference documentation
+ * come from that table. */
 #ifndef RS_CONFIG_CONFIG_H
 #define RS_CONFIG_CONFIG_H
 
@@ -21,40 +21,40 @@ enum {
 	RS_PATH_LEN = 1024,    /* bytes of a file or socket path, terminator included */
 	RS_REDUCERS_MAX = 256, /* reducers in one file */
 	RS_SHARDS_MAX = 4096,  /* shards in one map */
-	RS_LANES_MAX = 64,     /* lanes of one reducer, and connections of one worker to one reducer */
+	RS_LANES_MAX = 64,     /* lanes of one reducer, that is, connections of one worker to one reducer */
 	RS_WORLD_MAX = 4096,   /* ranks of one job */
 	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
-	RS_PRIORITIES_MAX = 4, /* priorities that operations can have */
-	RS_ACCESS_MAX = 1024,  /* rules who may join which jobs */
+	RS_PRIORITIES_MAX = 4, /* priorities of operations */
+	RS_ACCESS_MAX = 1024,  /* access rules */
 	RS_GLOB_MAX = 256,     /* bytes of a pattern of names, terminator included */
 	RS_CHUNK_MIN = 1024,
-	RS_CHUNK_MAX = 4 << 20, /* bytes of a chunk in the dtype of the operation; a multiple of 64 */
+	RS_CHUNK_MAX = 4 << 20, /* limits of the bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };
 
 struct rs_reducer {
 	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
 	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
-	char control[RS_ADDRESS_MAX]; /* host:port of its control service; "": not said */
-	double weight;                /* > 0; share of the shards when the map is made from weights */
+	char control[RS_ADDRESS_MAX]; /* host:port of its control service; "": not given */
+	double weight;                /* > 0; share of the shards if the map is made from weights */
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
-	char host[RS_HOST_MAX];       /* machine it runs on; that of its address where the file names none */
-	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0 = not said */
-	char tls_name[RS_HOST_MAX];   /* that its certificate has to be for; "": the host of its address */
+	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
+	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
+	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
 };
 
-/* Who may join which jobs, where workers show certificates. */
+/* A rule: which workers may join which jobs. Used with certificates only. */
 struct rs_access {
-	char certificate[RS_GLOB_MAX]; /* a pattern of the certificate's names */
-	char jobs[RS_GLOB_MAX];        /* a pattern of the jobs' names */
+	char certificate[RS_GLOB_MAX]; /* a pattern for names in the certificate */
+	char jobs[RS_GLOB_MAX];        /* a pattern for names of jobs */
 };
 
-/* A worker as the planner knows it; workers themselves need no entry. */
+/* A worker as the planner knows it; a job runs without such entries. */
 struct rs_worker {
-	char host[RS_HOST_MAX]; /* machine it runs on; worker-<index> where the file names none */
+	char host[RS_HOST_MAX]; /* machine it runs on; worker-<index> if the file names none */
 	uint64_t bandwidth;     /* as that of a reducer */
 };
 
-/* What becomes of a contribution with NaN or infinity in it. */
+/* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
 struct rs_config {
@@ -62,36 +62,36 @@ struct rs_config {
 		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */
 		bool deterministic;     /* sum in rank order */
 		bool checksum;          /* checksum of every payload */
-		bool retain;            /* survive the loss of reducers, if there are two or more */
+		bool retain;            /* survive the loss of reducers, if there are at least two */
 		int detect_nonfinite;   /* enum rs_nonfinite */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 	} job;
 
-	struct rs_reducer *reducers; /* owned; at least one: without the section, r0 at 127.0.0.1:7600 */
+	struct rs_reducer *reducers; /* owned; at least one: if the file has no such section, r0 at 127.0.0.1:7600 */
 	unsigned reducers_n;
 
 	struct {
 		unsigned shards;      /* 1..RS_SHARDS_MAX */
 		uint32_t chunk_bytes; /* RS_CHUNK_MIN..RS_CHUNK_MAX, multiple of 64 */
-		bool chunk_auto;      /* chunk_bytes is not from the file but from the links' bandwidths */
-		unsigned window;      /* chunks a worker may have outstanding on a lane, 1..1024 */
-		unsigned priorities;  /* that operations can have, 1..RS_PRIORITIES_MAX */
+		bool chunk_auto;      /* chunk_bytes is computed from the links' bandwidths, not read from the file */
+		unsigned window;      /* most chunks a worker may have in flight on a lane, 1..1024 */
+		unsigned priorities;  /* number of priorities, 1..RS_PRIORITIES_MAX */
 		uint16_t *owner;      /* owned; owner[shard] = index in reducers; `shards` entries */
 	} sharding;
 
 	struct {
-		char listen[RS_ADDRESS_MAX]; /* of this reducer; default 127.0.0.1:7600 */
+		char listen[RS_ADDRESS_MAX]; /* address of this reducer; default 127.0.0.1:7600 */
 		char grpc[RS_ADDRESS_MAX];   /* the same for gRPC; "": none */
 		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
-		bool lanes_auto; /* lanes is not from the file but from this machine */
+		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
 	} server;
 
 	struct {
 		char socket[RS_PATH_LEN]; /* default /run/reduction/agent.sock; a leading "$VAR" is not expanded */
-		uint64_t shm_bytes;       /* shared memory all local clients may hold together */
+		uint64_t shm_bytes;       /* shared memory that all local clients may use together */
 		char cpu[16];
-		bool single_node_reducers; /* a job on one node is summed by reducers too, not by the agent alone */
+		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;
 
 	struct {
@@ -103,7 +103,7 @@ struct rs_config {
 	} limits;
 
 	struct {                       /* milliseconds */
-		uint32_t connect_ms;   /* until all ranks have met on all reducers; start order does not matter */
+		uint32_t connect_ms;   /* until all ranks have joined on all reducers; start order does not matter */
 		uint32_t detect_ms;    /* silence after which a peer counts as lost */
 		uint32_t handshake_ms; /* from accept to a complete HELLO */
 		uint32_t op_ms;        /* an operation fails after this; 0 = never */
@@ -112,14 +112,15 @@ struct rs_config {
 
 	struct {
 		bool insecure;             /* allow a reducer without authentication on other addresses than loopback */
-		char secret[RS_PATH_LEN];  /* file with the job's secret, of workers and agents; "": it has none */
-		char secrets[RS_PATH_LEN]; /* directory with that of each job, of reducers; "": none is asked for */
-		char read_token[RS_PATH_LEN];  /* file of who may read the control service; "": none */
-		char admin_token[RS_PATH_LEN]; /* and of who may steer */
+		char secret[RS_PATH_LEN];  /* file with the job's secret, for workers and agents; "": none */
+		char secrets[RS_PATH_LEN]; /* directory with the secret of each job, for reducers; "": no secret is
+					      required */
+		char read_token[RS_PATH_LEN];  /* file with the token for reading the control service; "": none */
+		char admin_token[RS_PATH_LEN]; /* file with the token for drain and reload; "": none */
 		int tls;                       /* enum tls_mode of common/tls.h */
 		char certificate[RS_PATH_LEN]; /* PEM file; "": none */
 		char key[RS_PATH_LEN];         /* the same */
-		char authority[RS_PATH_LEN];   /* the same; "": the system's authorities, for workers */
+		char authority[RS_PATH_LEN];   /* the same; "": workers use the system's authorities */
 	} security;
 
 	struct {
@@ -129,24 +130,24 @@ struct rs_config {
 
 	struct {                    /* for reductionctl plan */
 		uint64_t bytes;     /* of one all-reduce */
-		uint32_t step_ms;   /* of computing in a training step; 0 = not said */
-		unsigned workers;   /* 0 ("auto") = as many as in the list of workers */
-		uint64_t bandwidth; /* of machines that name none, bits a second each way; 0 = not said */
+		uint32_t step_ms;   /* computing time of a training step; 0: not given */
+		unsigned workers;   /* 0 ("auto"): as many as in the list of workers */
+		uint64_t bandwidth; /* of machines for which none is given, bits a second each way; 0: not given */
 	} plan;
 
 	struct rs_worker *workers; /* owned; may be NULL */
 	unsigned workers_n;
 
-	struct rs_access *access; /* owned; may be NULL, and is unless security.tls is mutual */
+	struct rs_access *access; /* owned; NULL unless security.tls is mutual */
 	unsigned access_n;
 };
 
-/* Reads and validates FILE (NULL: the defaults alone). On success *ret_cfg is initialized and must be released with
- * rs_config_close(). Errors: RS_ECONFIG "file:line:column: key: what was found, what was expected";
- * RS_EIO when the file cannot be read; RS_ENOMEM. Any thread. */
+/* Reads and validates FILE (NULL: the defaults). On success *ret_cfg is initialized; release it with rs_config_close().
+ * Errors: RS_ECONFIG "file:line:column: key: what was found, what was expected"; RS_EIO if the file cannot be read;
+ * RS_ENOMEM. Any thread. */
 int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e);
 
-/* As rs_config_load from memory; `name` stands for the file name in errors. */
+/* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
@@ -154,10 +155,10 @@ void rs_config_close(struct rs_config *cfg);
 /* Writes the effective configuration as YAML that parses back to the same struct; the map as ranges. */
 void rs_config_print(const struct rs_config *cfg, FILE *out);
 
-/* Writes the section that says which reducer owns which shard, complete, as it stands in the above. */
+/* Writes the section `sharding` with the complete map, as rs_config_print does. */
 void rs_config_print_sharding(const struct rs_config *cfg, FILE *out);
 
-/* Writes the reference of all keys in Markdown, from the same table. */
+/* Writes the reference of all keys in Markdown, from the table of keys. */
 void rs_config_reference(FILE *out);
 
 /* A number that is equal on two ranks exactly when their reducers (ids, lanes, order), shards, owners, chunk size,
@@ -174,14 +175,14 @@ uint64_t rs_config_digest(const struct rs_config *cfg);
  * one reducer lives. Both arrays have `shards` entries. */
 void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
 
-/* Whether a certificate with these names (separated by commas, as common/tls.h gives them) may join a job: some rule's
- * `certificate` matches one of them, and its `jobs` the job. Case counts in names of jobs alone. */
+/* Returns whether a certificate with these names (separated by commas, as common/tls.h gives them) may join a job: the
+ * `certificate` of a rule matches one of them, and its `jobs` the job. Case matters in names of jobs only. */
 bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job);
 
-/* The name that the certificate of a reducer has to be for: its tls_name, else the host of its address. */
+/* Returns the name that the reducer's certificate must be for: its tls_name, else the host of its address. */
 void rs_config_tls_name(const struct rs_reducer *r, char ret[RS_HOST_MAX]);
 
-/* Which lane of its reducer a shard lives on: the how-manieth of that reducer's shards it is, modulo its lanes. */
+/* Returns the lane of its reducer on which a shard lives: its index among that reducer's shards, modulo the lanes. */
 unsigned rs_config_lane(const struct rs_config *cfg, unsigned shard);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* The variables of one launcher; NULL where it has none. Of a list the first that is set counts. */
+/* The variables of one launcher; NULL if it has none. In a list the first that is set counts. */
 struct launcher {
 	const char *source;
 	const char *rank;
@@ -19,14 +19,14 @@ struct launcher {
 	const char *local_rank;
 	const char *local_world_size;
 	const char *tasks_per_node[2]; /* Slurm's "2(x3),1": the tasks of each node */
-	const char *tasks_limit;       /* tasks of a node at the most: known to be their number if that adds up */
+	const char *tasks_limit;       /* most tasks of a node; the exact number if it matches the total */
 	const char *node_rank;
 	const char *nodes[2];
 	const char *generation;
 };
 
-/* The first of which rank and world size are set counts. torchrun may run under the others, and mpirun under Slurm,
- * where the outer variables describe the outer launcher's tasks. */
+/* The launchers in order of precedence: the first whose rank and world size are set counts. torchrun may run under the
+ * others, and mpirun under Slurm; then the outer variables describe the tasks of the outer launcher. */
 static const struct launcher launchers[] = {
     {
 	.source = "torchrun",
@@ -69,7 +69,7 @@ static const char *get_process(void *ctx, const char *name)
 	return getenv(name);
 }
 
-/* NULL when unset or empty: launch scripts often pass on what they do not have as empty. */
+/* Returns NULL if the variable is unset or empty: launch scripts often pass unknown values as empty ones. */
 static const char *look_up(const struct environment *env, const char *name)
 {
 	const char *value = name ? env->get(env->ctx, name) : NULL;
@@ -77,7 +77,7 @@ static const char *look_up(const struct environment *env, const char *name)
 	return value && value[0] ? value : NULL;
 }
 
-/* The first of n names that is set; NULL when none is. */
+/* Returns the value of the first of n names that is set; NULL if none is. */
 static const char *first_set(const struct environment *env, const char *const *names, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -88,7 +88,7 @@ static const char *first_set(const struct environment *env, const char *const *n
 
 #define FIRST_SET(env, names) first_set((env), (names), COUNT(names))
 
-/* Reads a whole number from min to max; -1 when name is NULL or not set. */
+/* Reads a whole number from min to max; -1 if name is NULL or not set. */
 static int read_number(const struct environment *env, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
 	const char *text = look_up(env, name);
@@ -109,7 +109,7 @@ static int read_number(const struct environment *env, const char *name, int64_t 
 	return RS_OK;
 }
 
-/* A variable and where its value goes; all of them are -1 as long as they are unknown. */
+/* A variable and the field for its value; all fields are -1 while they are unknown. */
 struct field {
 	const char *name;
 	int min;
@@ -129,8 +129,8 @@ static int read_fields(const struct environment *env, const struct field *fields
 	return RS_OK;
 }
 
-/* The entry of node `node` in Slurm's list "2(x3),1" (two tasks on each of three nodes, then one); 0 when the list ends
- * before or is no such list. */
+/* Returns the entry of node `node` in Slurm's list "2(x3),1" (two tasks on each of three nodes, then one); 0 if the
+ * list is malformed or too short. */
 static int tasks_on_node(const char *list, int node)
 {
 	while (*list >= '1' && *list <= '9') {
@@ -154,7 +154,7 @@ static int tasks_on_node(const char *list, int node)
 	return 0;
 }
 
-/* What Slurm says about how many tasks share this node; ret has all else. */
+/* Fills in what Slurm says about the number of tasks on this node; ret has all else. */
 static int read_tasks_per_node(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
 {
 	const char *name = FIRST_SET(env, l->tasks_per_node);
@@ -177,7 +177,7 @@ static int read_tasks_per_node(const struct environment *env, const struct launc
 	return rc;
 }
 
-/* Two values of which the first must be below the second, or at most it. -1 where unknown. */
+/* Two values: the first must be below the second, or at most equal to it. -1 where unknown. */
 struct order {
 	const char *name;
 	int value;
@@ -200,7 +200,7 @@ static int check_order(const struct environment *env, const struct order *orders
 	return RS_OK;
 }
 
-/* Where ranks are laid out node by node in equal parts, node numbers follow from the ranks. */
+/* Derives node numbers from the ranks, if ranks are assigned node by node in equal parts. */
 static int derive_nodes(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
 {
 	int local = ret->local_world_size;

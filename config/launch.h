@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who this process is in its job, from the environment of the launcher: torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
- * LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID),
- * Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...), Open MPI (OMPI_COMM_WORLD_*). */
+/* The place of this process in its job, from the environment of the launcher: torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
+ * LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_RUN_ID), Slurm
+ * (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, ...), Open MPI (OMPI_COMM_WORLD_*). */
 #ifndef RS_CONFIG_LAUNCH_H
 #define RS_CONFIG_LAUNCH_H
 
@@ -10,22 +10,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* -1 where unknown. rank < world_size, local_rank < local_world_size <= world_size and node_rank < nodes where both are
- * known. */
+/* The place of a process; -1 where unknown. Invariant: rank < world_size, local_rank < local_world_size <= world_size
+ * and node_rank < nodes, where both are known. */
 struct rs_launch {
 	int rank, world_size;
 	int local_rank, local_world_size;
 	int node_rank, nodes;
-	int64_t generation; /* TORCHELASTIC_RESTART_COUNT; -1 when there is none */
+	int64_t generation; /* TORCHELASTIC_RESTART_COUNT; -1: none */
 	const char *source; /* "torchrun", "slurm", "openmpi" or "none"; static storage */
-	bool nodes_said;    /* node_rank and nodes are the launcher's words, not concluded from the ranks */
+	bool nodes_said;    /* node_rank and nodes come from the launcher, and are not derived from the ranks */
 };
 
-/* getenv-like lookup, so that tests need no environment. */
+/* A lookup like getenv, so that tests need no environment. */
 typedef const char *(*rs_getenv_fn)(void *ctx, const char *name);
 
-/* Fills *ret from the environment (get == NULL: getenv). Nothing known is no error (all -1, source "none").
- * Errors: RS_ECONFIG naming the variable, its value and what was expected. */
+/* Fills *ret from the environment (get == NULL: getenv). An environment without such variables is no error (all -1,
+ * source "none"). Errors: RS_ECONFIG naming the variable, its value and what was expected. */
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e);
 
 #endif

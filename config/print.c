@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is written out from the table of keys: the effective configuration and the reference. */
+/* Output from the table of keys: the effective configuration and the reference. */
 #include "config/config.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Text that every YAML reader takes for this same text without quotes. */
+/* True for text that every YAML reader takes for this text without quotes. */
 static bool is_plain(const char *text)
 {
 	static const char *const other[] = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", NULL};
@@ -24,7 +24,8 @@ static bool is_plain(const char *text)
 	return true;
 }
 
-/* Characters above ASCII are escaped too: YAML takes some of them for the end of a line. */
+/* Writes text in quotes. Characters above ASCII are escaped too, since YAML takes some of them for the end of a line.
+ */
 static void print_quoted(const char *text, FILE *out)
 {
 	fputc('"', out);
@@ -73,7 +74,7 @@ static void print_owner_name(const struct rs_config *cfg, unsigned reducer, FILE
 	fputc('\n', out);
 }
 
-/* The shards of one reducer as lines `"0-3,8": r0`, broken since YAML takes no key above 1 KiB. */
+/* Writes the shards of one reducer as lines `"0-3,8": r0`, in several lines since YAML accepts no key above 1 KiB. */
 static void print_owner(const struct rs_config *cfg, unsigned reducer, FILE *out)
 {
 	enum { WIDTH = 72 };
@@ -157,54 +158,45 @@ void rs_config_print_sharding(const struct rs_config *cfg, FILE *out)
 static const char intro[] =
     "# Configuration\n"
     "\n"
-    "`reduction-server`, `reduction-agent` and programs that use the reducers directly read the same YAML file,\n"
-    "each the parts it needs; give all of them the same file. Every key has a default: without a file a reducer\n"
-    "listens on 127.0.0.1:7600, and workers use that one reducer.\n"
+    "`reduction-server`, `reduction-agent` and programs that use the reducers directly read the same YAML file; each\n"
+    "uses the parts it needs. Give all of them the same file. Every key has a default: without a file a reducer\n"
+    "listens on 127.0.0.1:7600, and workers use that reducer.\n"
     "\n"
-    "    reductionctl check FILE     # 0 when the file is good; else says where it is wrong, and what was expected\n"
-    "    reductionctl print FILE     # all keys with the values that are in effect\n"
+    "    reductionctl check FILE     # exit status 0 if the file is valid; else prints where it is wrong\n"
+    "    reductionctl print FILE     # all keys with their effective values\n"
     "    reductionctl map FILE       # which reducer and lane each shard belongs to\n"
-    "    reductionctl plan FILE      # whether reducers help, and the shard map that makes the most of the links\n"
+    "    reductionctl plan FILE      # whether reducers help, and the shard map with the shortest time\n"
     "\n"
     "Complete files to start from are in `config/examples`.\n"
     "\n"
-    "Sizes are bytes or carry a unit: `KiB`, `MiB`, `GiB` (powers of 1024), `k`, `M`, `G` (powers of 1000).\n"
-    "Durations carry a unit: `ms`, `s`, `min`; only `0` may stand alone. Rates are bits a second: `bit`, `kbit`,\n"
-    "`mbit`, `gbit`, powers of 1000. Of YAML, mappings, lists and texts are used; anchors, tags and several documents "
-    "in a\n"
-    "file are refused, and so is a file above 256 KiB.\n"
+    "Sizes are bytes or carry a unit: `KiB`, `MiB`, `GiB` (powers of 1024), `k`, `M`, `G` (powers of 1000). Durations\n"
+    "carry a unit: `ms`, `s`, `min`; only `0` needs none. Rates are bits a second: `bit`, `kbit`, `mbit`, `gbit`,\n"
+    "powers of 1000. A file may contain mappings, lists and text. Anchors, tags, several documents in a file, and\n"
+    "files above 256 KiB are refused.\n"
     "\n"
-    "All ranks of a job must have the same `job.deterministic`, `job.checksum`, `sharding`, and the same\n"
-    "reducers with the same `id` and `lanes` in the same order; a rank that differs is refused when it joins.\n"
-    "Addresses may differ, for machines that see a reducer under different names.\n"
+    "All ranks of a job must have the same `job.deterministic`, `job.checksum` and `sharding`, and the same reducers\n"
+    "with the same `id` and `lanes` in the same order; a rank that differs is refused when it joins. Addresses may\n"
+    "differ, for machines that reach a reducer by different names.\n"
     "\n"
     "## Planning the shard map\n"
     "\n"
-    "`reductionctl plan FILE` takes the bandwidths of all machines and finds the shard map with which the busiest "
-    "link\n"
-    "is done soonest. With n workers and S bytes, a machine with w workers whose reducers have the part x of all "
-    "shards\n"
-    "receives, and sends, (w + (n - 2w) x) S bytes: each worker sends every reducer its part of S and gets as much "
-    "back,\n"
-    "but for what stays on the machine. A reducer on a worker's machine (mixed mode) names the same `host` as the "
-    "worker\n"
-    "and shares its link. Where all links are equal the best parts are known: with k machines that only reduce, and a\n"
-    "reducer on each worker's machine, they are as 2(n - 1) to n - k, and an all-reduce takes 2n(n - 1) / (n^2 + kn - "
-    "2k)\n"
-    "times what a link needs for S. Where links differ a linear program is solved, for which the library Clp must "
-    "have\n"
-    "been there when reductionctl was built.\n"
+    "`reductionctl plan FILE` takes the bandwidths of all machines and finds the shard map with which the busiest\n"
+    "link finishes soonest. Let n workers reduce S bytes, and let a machine have w workers and reducers that own the\n"
+    "part x of all shards. That machine receives, and sends, (w + (n - 2w) x) S bytes: each worker sends every\n"
+    "reducer its part of S and gets as much back, except what stays on the machine. A reducer on a worker's machine\n"
+    "(mixed mode) has the same `host` as the worker and shares its link. If all links are equal, the best parts are\n"
+    "known. With k machines that only reduce, and a reducer on each worker's machine, their parts are as 2(n - 1) to\n"
+    "n - k, and an all-reduce takes 2n(n - 1) / (n^2 + kn - 2k) times what a link needs for S. If links differ, a\n"
+    "linear program is solved. It needs the library Clp, which must be installed when reductionctl is built.\n"
     "\n"
-    "What it prints is YAML: comments with the times of this map, of a ring of the workers, and of the lower bound, "
-    "with\n"
-    "each link's load and a verdict whether reducers help; then the `sharding` section to put into the file. "
-    "`--write`\n"
-    "writes the whole file, `--json` all of it for programs. Times are of links alone: machines are taken to be fast\n"
-    "enough, and what one plain TCP flow reaches is the rate to give.\n"
+    "The output is YAML. Comments show the times of this map, of a ring of the workers, and of the lower bound, each\n"
+    "link's load, and a verdict whether reducers help. The `sharding` section to put into the file follows. `--write`\n"
+    "writes the whole file, `--json` prints everything for programs. Times are those of the links: the machines are\n"
+    "assumed to be fast enough. As the rate, give what one plain TCP connection reaches.\n"
     "\n"
     "This page is written by `make docs` from the table in `config/schema.c`.\n";
 
-/* A cell of a table, where a bar would end it. */
+/* Writes a cell of a table; a bar is escaped, since it would end the cell. */
 static void print_cell(const char *text, FILE *out)
 {
 	for (; *text; text++) {
@@ -220,7 +212,7 @@ void rs_config_reference(FILE *out)
 	for (unsigned i = 0; i < schema_sections_n; i++) {
 		const struct schema_section *section = &schema_sections[i];
 
-		fprintf(out, "\n## %s\n\n%s.\n\n| key | takes | default | what it is for |\n|---|---|---|---|\n",
+		fprintf(out, "\n## %s\n\n%s.\n\n| key | takes | default | meaning |\n|---|---|---|---|\n",
 			section->name, section->help);
 		for (unsigned k = 0; k < schema_keys_n; k++) {
 			const struct schema_key *key = &schema_keys[k];

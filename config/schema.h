@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one table of all configuration keys: the parser, `reductionctl print` and the reference are made from it. */
+/* The table of all configuration keys. The parser, `reductionctl print` and the reference are made from it. */
 #ifndef RS_CONFIG_SCHEMA_H
 #define RS_CONFIG_SCHEMA_H
 
@@ -17,34 +17,36 @@ enum schema_type {
 	SCHEMA_RATE,     /* uint64_t bits a second */
 	SCHEMA_WEIGHT,   /* double; a decimal number with at most six digits after the point */
 	SCHEMA_NAME,     /* char[]; letters, digits, '.', '_', '-' */
-	SCHEMA_ADDRESS,  /* char[]; host:port, where min is the lowest port */
+	SCHEMA_ADDRESS,  /* char[]; host:port; min is the lowest port */
 	SCHEMA_HOST,     /* char[]; name of a machine: as a name, and ':' and '%' of IPv6 addresses */
-	SCHEMA_GLOB,     /* char[]; as a name, with '*' and '?' for any letters, and blanks and '@' of certificates */
-	SCHEMA_PATH,     /* char[] */
-	SCHEMA_WORD,     /* char[]; one of words */
-	SCHEMA_ENUM,     /* bool or int: the index in words */
-	SCHEMA_MAP,      /* the shard map, no value of one field */
+	SCHEMA_GLOB, /* char[]; as a name, with '*' and '?' for any letters, and with blanks and '@', which certificates
+			use */
+	SCHEMA_PATH, /* char[] */
+	SCHEMA_WORD, /* char[]; one of words */
+	SCHEMA_ENUM, /* bool or int: the index in words */
+	SCHEMA_MAP,  /* the shard map, which has no single field */
 };
 
 struct schema_key {
 	const char *section, *key;
 	enum schema_type type;
-	uint16_t offset, size; /* of the field in struct rs_config, or in an element when the section is a list */
-	uint64_t min, max;     /* numbers: both included; names and paths: bytes */
-	uint32_t step; /* of BYTES: a multiple of this; 0 or 1 for any; of ADDRESS: the port when none is said */
-	bool zero;     /* 0 is taken too although it is below min; of ADDRESS: an empty one */
-	const char *zero_word;    /* the word that stands for 0 in the file, NULL for none */
+	uint16_t offset, size;    /* of the field in struct rs_config, or in an element if the section is a list */
+	uint64_t min, max;        /* numbers: both included; names and paths: bytes */
+	uint32_t step;            /* of BYTES: a multiple of this; 0 or 1 for any; of ADDRESS: the default port */
+	bool zero;                /* 0 is accepted too although it is below min; of ADDRESS: an empty text */
+	const char *zero_word;    /* the word for 0 in the file, NULL for none */
 	const char *const *words; /* of WORD and ENUM, NULL at the end */
-	const char *def;          /* as it would stand in the file; "" = none but may be left out; NULL = required */
-	const char *help;         /* what the key is for, a sentence without its full stop */
+	const char *def;          /* the default as in a file; "": none, the key may be left out; NULL: required */
+	const char *help;         /* the meaning of the key, without a full stop at the end */
 };
 
 struct schema_section {
 	const char *name;
 	const char *help;
-	uint16_t item_size;    /* of a list of mappings: bytes of an element's struct; 0 for a section of keys */
-	uint16_t items, count; /* of a list: where struct rs_config has the pointer to the elements and their number */
-	unsigned max;          /* of a list: elements */
+	uint16_t item_size; /* of a list of mappings: bytes of an element's struct; 0 for a section of keys */
+	uint16_t items,
+	    count;    /* of a list: position of the pointer to the elements, and of their number, in struct rs_config */
+	unsigned max; /* of a list: most elements */
 };
 
 extern const struct schema_key schema_keys[];
@@ -52,17 +54,18 @@ extern const unsigned schema_keys_n;
 extern const struct schema_section schema_sections[];
 extern const unsigned schema_sections_n;
 
-/* NULL when there is none. */
+/* Return a section or a key; NULL if there is none. */
 const struct schema_section *schema_find_section(const char *name);
 const struct schema_key *schema_find(const char *section, const char *key);
 
-/* How many letters must be put, dropped or changed to turn a into b; UINT_MAX when one is longer than 64 bytes. */
+/* Returns how many letters must be inserted, removed or changed to turn a into b; UINT_MAX if one has more than 64
+ * bytes. */
 unsigned schema_distance(const char *a, const char *b);
 
-/* Whether a user who wrote `found` may have meant `known`, which is distance away. */
+/* Returns whether `found` may be a misspelling of `known`, which is `distance` away. */
 bool schema_is_near(const char *found, const char *known, unsigned distance);
 
-/* Writes what to do about a key (or, with section NULL, a section) that does not exist: the nearest one or all. */
+/* Writes advice about an unknown key (or, with section NULL, an unknown section): the nearest one, or all of them. */
 void schema_advise(const char *section, const char *found, char *buf, size_t size);
 
 #endif

@@ -10,11 +10,11 @@
 
 enum { SHARDS_LEAST = 64, SHARDS_EACH = 16 };
 
-/* A reducer's part while shards are dealt out. Weights are in millionths, so all arithmetic is exact. */
+/* A reducer's part while shards are assigned. Weights are in millionths, so all arithmetic is exact. */
 struct share {
 	uint64_t weight;
 	unsigned shards;
-	int64_t credit; /* how far behind its share the reducer is */
+	int64_t credit; /* how far it is behind its share */
 };
 
 static uint64_t millionths(double weight)
@@ -37,7 +37,7 @@ unsigned shardmap_default_shards(const struct rs_reducer *reducers, unsigned n)
 	return (SHARDS_LEAST + unit - 1) / unit * unit;
 }
 
-/* Apportions by largest remainder, but at least one shard to each. */
+/* Apportions shards by largest remainder, with at least one for each reducer. */
 static void apportion(struct share *share, unsigned n, unsigned shards)
 {
 	uint64_t sum = 0;
@@ -72,7 +72,8 @@ static void apportion(struct share *share, unsigned n, unsigned shards)
 	}
 }
 
-/* Smooth weighted round-robin: after all shards each reducer was chosen exactly as often as it has shards. */
+/* Chooses owners by smooth weighted round-robin: after all shards each reducer was chosen exactly as often as it has
+ * shards. */
 static void interleave(uint16_t *owner, unsigned shards, struct share *share, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -117,7 +118,7 @@ int shardmap_interleave(uint16_t *owner, unsigned shards, const unsigned *counts
 	return RS_OK;
 }
 
-/* Reads a number of at most nine digits, which is enough to say that it is too large. */
+/* Reads a number of at most nine digits, which is enough to report that it is too large. */
 static bool scan_shard(const char **text, unsigned *ret)
 {
 	unsigned v = 0, digits = 0;
@@ -131,7 +132,7 @@ static bool scan_shard(const char **text, unsigned *ret)
 	return digits > 0;
 }
 
-/* Reads "7" or "0-15" and the comma behind it, if any. 1 for a range, 0 at the end, -1 for what is none. */
+/* Reads "7" or "0-15" and the comma after it, if any. 1 for a range, 0 at the end, -1 for anything else. */
 static int scan_range(const char **text, unsigned *ret_first, unsigned *ret_last)
 {
 	if (**text == '\0')
@@ -154,12 +155,12 @@ static int scan_range(const char **text, unsigned *ret_first, unsigned *ret_last
 	return **text ? 1 : -1;
 }
 
-/* The map while it is read. by[s] is the node that gave shard s its owner. */
+/* The map while it is read. by[s] is the node that assigned shard s. */
 struct reading {
 	struct rs_config *cfg;
 	const struct ydoc *doc;
 	struct rs_err *e;
-	unsigned shards; /* that may be named */
+	unsigned shards; /* names that may be used */
 	unsigned highest;
 	uint16_t owner[RS_SHARDS_MAX];
 	const struct ydoc_node *by[RS_SHARDS_MAX];
@@ -213,7 +214,7 @@ static int take_range(struct reading *r, const struct ydoc_node *key, unsigned f
 	return RS_OK;
 }
 
-/* One entry of the map: ranges and the reducer that owns them. */
+/* Reads one entry of the map: ranges and the reducer that owns them. */
 static int take_entry(struct reading *r, const struct ydoc_node *key, const struct ydoc_node *value)
 {
 	const char *at = key->text;
@@ -311,7 +312,7 @@ free_reading:
 	return rc;
 }
 
-/* The living reducer that a shard of a dead one burdens least. */
+/* Returns the living reducer whose load grows least with one more shard of a dead reducer. */
 static unsigned heir(const struct rs_config *cfg, const uint32_t *lives, const unsigned *share, const unsigned *load)
 {
 	unsigned best = cfg->reducers_n;
@@ -333,7 +334,7 @@ void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_
 	for (unsigned r = 0; r < cfg->reducers_n; r++)
 		if (!share[r])
 			share[r] = average;
-	/* first those that stay, so that the lane of a shard does not depend on who else is dead */
+	/* first the shards that stay, so that their lanes do not depend on which other reducers are dead */
 	for (unsigned s = 0; s < shards; s++) {
 		unsigned r = cfg->sharding.owner[s];
 

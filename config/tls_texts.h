@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of security.tls as text, for gRPC, which makes no use of the contexts of common/tls.h. */
+/* The files of security.tls as text, for gRPC, which does not use the contexts of common/tls.h. */
 #ifndef RS_CONFIG_TLS_TEXTS_H
 #define RS_CONFIG_TLS_TEXTS_H
 
@@ -7,11 +7,13 @@
 #include "config/config.h"
 
 enum rs_tls_side {
-	RS_TLS_REDUCER, /* shows its certificate, and with mutual TLS wants one that the authority has signed */
-	RS_TLS_WORKER,  /* the other way round; whoever asks the control service too */
+	RS_TLS_REDUCER, /* reducer: shows its certificate; with mutual TLS it requires one that the authority has signed
+			 */
+	RS_TLS_WORKER,  /* worker or client of the control service: verifies the reducer; with mutual TLS it shows its
+			   certificate */
 };
 
-/* Reads those that this side needs; NULL in *ret stands for the others, and for all where TLS is off. Errors: those of
+/* Reads the files that this side needs; the other fields of *ret are NULL, and all are if TLS is off. Errors: those of
  * tls_texts_load. */
 int rs_config_tls_texts(struct tls_texts *ret, enum rs_tls_side side, const struct rs_config *cfg, struct rs_err *e);
 

@@ -12,7 +12,7 @@ struct unit {
 	const char *name;
 	uint64_t factor;
 };
-/* Largest first where formatting shall prefer it; formatting takes no unit below `decimal`. */
+/* Units, the largest first; formatting uses no unit below `decimal`. */
 static const struct unit byte_units[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1},
 					 {"k", 1000},      {"M", 1000000},   {"G", 1000000000}};
 static const struct unit time_units[] = {{"min", 60000}, {"s", 1000}, {"ms", 1}};
@@ -30,7 +30,7 @@ static bool is_name_char(char c)
 	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
 }
 
-/* Reads digits at *text and moves it behind them. False without a digit or above UINT64_MAX. */
+/* Reads digits at *text and moves *text past them. False without a digit or above UINT64_MAX. */
 static bool scan_digits(const char **text, uint64_t *ret)
 {
 	const char *s = *text;
@@ -46,7 +46,7 @@ static bool scan_digits(const char **text, uint64_t *ret)
 	return true;
 }
 
-/* A whole number and one of the units, perhaps with a blank between. */
+/* Reads a whole number and one of the units, optionally with a blank between them. */
 static bool scan_with_unit(const char *text, const struct unit *units, size_t n, uint64_t *ret)
 {
 	uint64_t v;
@@ -61,7 +61,8 @@ static bool scan_with_unit(const char *text, const struct unit *units, size_t n,
 	return false;
 }
 
-/* A decimal number in millionths. Without strtod, whose decimal point depends on the process's locale. */
+/* Reads a decimal number in millionths. strtod is not used, since its decimal point depends on the locale of the
+ * process. */
 static bool scan_weight(const char *text, uint64_t *ret)
 {
 	uint64_t whole, part = 0;
@@ -137,13 +138,13 @@ static uint64_t load_number(const struct schema_key *key, const void *field)
 	return key->size == sizeof(uint32_t) ? *(const uint32_t *)field : *(const uint64_t *)field;
 }
 
-/* What a name of a machine may have besides: colons and a zone, of IPv6 addresses. */
+/* Further characters in the name of a machine: colons and a zone, of IPv6 addresses. */
 static bool is_host_char(char c)
 {
 	return is_name_char(c) || c == ':' || c == '%';
 }
 
-/* What a pattern of names may have besides. No commas: they separate names. */
+/* Further characters in a pattern of names. Commas are not among them: they separate names. */
 static bool is_glob_char(char c)
 {
 	return is_name_char(c) || c == '*' || c == '?' || c == '@' || c == ' ';
@@ -164,7 +165,7 @@ static bool parse_name(const struct schema_key *key, const char *text, char *fie
 	return true;
 }
 
-/* A path may hold whatever the file system takes but no control characters, which would spoil messages. */
+/* A path may hold any bytes except control characters, which would spoil messages. */
 static bool parse_path(const struct schema_key *key, const char *text, char *field)
 {
 	size_t n = strnlen(text, key->max + 1);
@@ -178,7 +179,7 @@ static bool parse_path(const struct schema_key *key, const char *text, char *fie
 	return true;
 }
 
-/* A name, an IPv4 address, or an IPv6 address in brackets that may have a %zone. */
+/* Checks a host: a name, an IPv4 address, or an IPv6 address in brackets that may have a %zone. */
 static bool is_host(const char *host, size_t n)
 {
 	char text[HOST_MAX + 1], *zone;
@@ -234,7 +235,7 @@ static bool parse_address(const struct schema_key *key, const char *text, char *
 	return true;
 }
 
-/* The index of text in words, -1 when it is none of them. */
+/* Returns the index of text in words, -1 if it is not among them. */
 static int find_word(const char *const *words, const char *text)
 {
 	for (int i = 0; words[i]; i++)
@@ -367,7 +368,7 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 	}
 }
 
-/* "error, warn or info" */
+/* Writes "error, warn or info". */
 static void list_words(const char *const *words, char *buf, size_t size)
 {
 	size_t len = 0;

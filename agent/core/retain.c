@@ -43,14 +43,14 @@ static uint64_t retain_index(const struct retain *r, unsigned priority, uint64_t
 
 bool retain_mark_sent(struct retain *r, unsigned priority, uint64_t position)
 {
-	uint64_t *begun;
+	uint64_t *sent;
 
 	if (!r->size)
 		return true;
-	begun = &r->sent[retain_index(r, priority, position)];
-	if (*begun == position + 1)
+	sent = &r->sent[retain_index(r, priority, position)];
+	if (*sent == position + 1)
 		return false;
-	*begun = position + 1;
+	*sent = position + 1;
 	return true;
 }
 

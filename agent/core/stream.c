@@ -253,7 +253,7 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 	uint64_t first = s->chunk * op->chunk_elems;
 	uint32_t elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
 	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = stream_data_bytes(op, elems);
-	bool begun;
+	bool first_time;
 
 	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
 		return false;
@@ -261,12 +261,12 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 		return false;
 	*f = (struct outgoing){
 	    .op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, op, (uint32_t)s->chunk, len)};
-	begun = retain_mark_sent(&x->retain, priority, position);
-	if (begun && op->fill && len > 0)
+	first_time = retain_mark_sent(&x->retain, priority, position);
+	if (first_time && op->fill && len > 0)
 		op->fill(op, first, elems);
 	if (len > 0)
 		f->payload = (const char *)op->send + exchange_ring_offset(first * (len / elems), op->send_ring);
-	if (begun && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
+	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
 	if (x->cfg->job.checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;

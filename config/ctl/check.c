@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl check: is the file right, and are those that it names? One file is given to all machines, so what is not
- * on this one is no fault, and what this user may not read was not looked at. */
+/* reductionctl check: validates a configuration file and the files that it names. All machines get the same file. So a
+ * named file that is not on this machine, or that this user may not read, is reported but is not an error. */
 #include "common/auth.h"
 #include "common/tls.h"
 #include "config/ctl/ctl.h"
@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a file is there for us to look at; says so when it is not. */
+/* Returns whether this process can read a file; prints a line if not. */
 static bool can_look(const char *key, const char *path)
 {
 	if (access(path, R_OK) == 0)
 		return true;
-	printf("%s: %s %s, and was not looked at\n", key, path,
+	printf("%s: %s %s, not checked\n", key, path,
 	       errno == EACCES ? "may not be read by this user" : "is not on this machine");
 	return false;
 }
@@ -75,7 +75,7 @@ static int check_token(const char *key, const char *path, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Reads the files that security.tls names, as the process that reads this file would. */
+/* Reads the files that security.tls names, as the process that uses this configuration would. */
 static int check_tls(const struct rs_config *cfg, struct rs_err *e)
 {
 	struct tls_files files = {
@@ -87,7 +87,7 @@ static int check_tls(const struct rs_config *cfg, struct rs_err *e)
 
 	if (cfg->security.tls == TLS_OFF)
 		return RS_OK;
-	/* a file with rules is a reducer's; workers show certificates to mutual TLS only */
+	/* a file with access rules belongs to a reducer; workers need a certificate with mutual TLS only */
 	rc = cfg->access_n || (own && cfg->security.tls == TLS_ON) ? tls_reducer(&ctx, cfg->security.tls, &files, e)
 								   : tls_worker(&ctx, cfg->security.tls, &files, e);
 	if (rc)
@@ -95,7 +95,7 @@ static int check_tls(const struct rs_config *cfg, struct rs_err *e)
 	tls_own_certificate(ctx, names, expiry);
 	SSL_CTX_free(ctx);
 	if (expiry[0])
-		printf("tls: ok: certificate of %s, good until %s\n", names[0] ? names : "no name", expiry);
+		printf("tls: ok: certificate of %s, valid until %s\n", names[0] ? names : "no name", expiry);
 	else
 		printf("tls: ok: no certificate of its own, as workers without mutual TLS need none\n");
 	return RS_OK;

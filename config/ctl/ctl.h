@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of reductionctl, and what those that ask reducers have in common. */
+/* The commands of reductionctl, and what the commands that query reducers share. */
 #ifndef RS_CONFIG_CTL_CTL_H
 #define RS_CONFIG_CTL_CTL_H
 
@@ -14,21 +14,21 @@ enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS };
 enum { OPTIONS_MAX = 8 };
 
 struct option {
-	const char *name, *arg; /* without its dashes; arg NULL: none is taken */
+	const char *name, *arg; /* without dashes; arg NULL: it takes no argument */
 	const char *help;
 };
 
 /* The arguments of a command. */
 struct call {
-	const char *file;               /* NULL when none was given */
-	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL when not given */
+	const char *file;               /* NULL: not given */
+	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL: not given */
 };
 
 struct command {
 	const char *name;
 	enum file_arg file;
 	const char *help;
-	/* Writes to standard output; errors to *e. RS_EINVAL: wrong usage. */
+	/* Runs the command: writes to standard output; errors to *e. RS_EINVAL: wrong usage. */
 	int (*run)(const struct call *call, struct rs_err *e);
 	const struct option *options; /* may be NULL */
 	unsigned options_n;
@@ -39,7 +39,7 @@ int run_check(const struct call *call, struct rs_err *e);
 
 extern const struct command status_command, events_command, drain_command, reload_command;
 
-/* The first options of every command that asks reducers. */
+/* The first options of every command that queries reducers. */
 enum reducers_option {
 	REDUCERS_TOKEN,
 	REDUCERS_AUTHORITY,
@@ -52,50 +52,50 @@ enum reducers_option {
 	[REDUCERS_TOKEN] = {"token", "FILE",                                                                           \
 			    "file with the token of the reducer's security.read_token or admin_token"},                \
 	[REDUCERS_AUTHORITY] = {"authority", "FILE",                                                                   \
-				"speak TLS; certificates (PEM) of those who may vouch for a reducer"},                 \
-	[REDUCERS_CERTIFICATE] = {"certificate", "FILE",                                                               \
-				  "certificate (PEM) to show, where reducers have `tls: mutual`"},                     \
+				"use TLS; certificates (PEM) of the authorities that sign those of reducers"},         \
+	[REDUCERS_CERTIFICATE] = {"certificate", "FILE", "own certificate (PEM), for reducers with `tls: mutual`"},    \
 	[REDUCERS_KEY] = {"key", "FILE", "and its key"},                                                               \
-	[REDUCERS_JSON] = {"json", NULL, "print JSON, one object on a line for each answer"}
+	[REDUCERS_JSON] = {"json", NULL, "print JSON, one line with an object for each answer"}
 
-/* Reducers that are asked. Invariant: all that is not NULL is owned. */
+/* The reducers that a command queries. Invariant: all pointers that are not NULL are owned. */
 struct reducers {
 	struct {
-		char name[RS_NAME_MAX]; /* as the file calls it; "" without one */
+		char name[RS_NAME_MAX]; /* as in the file; "" without one */
 		char address[RS_ADDRESS_MAX];
-		char tls_name[RS_ADDRESS_MAX]; /* whom its certificate has to be for */
+		char tls_name[RS_ADDRESS_MAX]; /* the name that its certificate must be for */
 	} * reducers;
 	unsigned reducers_n;
 	const struct rpc_api *rpc;
 	struct rpc_client *client;
-	char *bearer; /* value of the header */
-	bool secure;  /* with TLS: */
+	char *bearer; /* value of the header "authorization" */
+	bool secure;  /* use TLS, with: */
 	struct tls_texts texts;
 };
 
-/* Reads what the call names: an address or a file, a token, certificates. `admin`: the token of the file that it needs
- * is the one for steering. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED (no gRPC). */
+/* Reads what the call names: an address or a file, a token, certificates. `admin`: from a file take admin_token, else
+ * read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED (no gRPC). */
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e);
 void reducers_close(struct reducers *a);
-/* How messages and tables call a reducer: "r0 (127.0.0.1:7601)" or its address alone, into buf. */
+/* Writes the name of a reducer for messages and tables: "r0 (127.0.0.1:7601)", or its address alone. Returns buf. */
 const char *reducers_name(const struct reducers *a, unsigned reducer, char *buf, size_t size);
 
-/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: none. Errors: as the module's. */
+/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: no limit. Errors: as those of the
+ * module. */
 int reducers_send(struct reducers *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
 		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e);
 /* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is complete; else an error. */
 int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
 		  ProtobufCMessage **ret, struct rs_err *e);
-/* Asks all of them at the same time and gives each answer, or NULL and an error, to `take`, in their order. RS_OK, or
- * the code of the last one that failed; *e is then about all of them. */
+/* Queries all reducers at the same time, and passes each answer, or NULL after an error, to `take`, in the order of the
+ * reducers. Returns RS_OK, or the code of the last one that failed; then *e is about all of them. */
 int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
 		 const ProtobufCMessageDescriptor *type,
 		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
 
-/* Writes a message as a JSON object, all its fields by their names; 64-bit numbers are numbers. */
+/* Writes a message as a JSON object with all its fields by name; 64-bit integers are written as numbers. */
 void json_message(const ProtobufCMessage *m, FILE *out);
 void json_string(const char *text, FILE *out);
-/* The object of one answer: "reducer", "address" and the message's own fields, on a line. */
+/* Writes the object of one answer on a line: "reducer", "address" and the fields of the message. */
 void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
 
 #endif

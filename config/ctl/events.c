@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl events: each reducer's are read by a thread of its own, since one may be silent while another talks. */
+/* reductionctl events: a thread for each reducer reads its events, since one may be silent while another has many. */
 #include "common/utf8.h"
 #include "config/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"
@@ -15,8 +15,9 @@ enum events_option { EVENTS_FROM = REDUCERS_OPTIONS, EVENTS_PAST, EVENTS_JOB, EV
 
 static const struct option events_options[EVENTS_OPTIONS] = {
     REDUCERS_OPTION_ROWS,
-    [EVENTS_FROM] = {"from", "NUMBER", "begin with that event, or the oldest that is kept [what happens from now on]"},
-    [EVENTS_PAST] = {"past", NULL, "print what is kept, the last 1024 at most, and end"},
+    [EVENTS_FROM] = {"from", "NUMBER",
+		     "start with event N, or the oldest that the reducer still has [new events only]"},
+    [EVENTS_PAST] = {"past", NULL, "print past events (at most the last 1024) and exit"},
     [EVENTS_JOB] = {"job", "NAME", "only events of that job"},
 };
 
@@ -26,10 +27,10 @@ struct reader {
 	bool json;
 	Reduction__V1__EventsRequest request;
 	pthread_t thread;
-	struct rs_err why; /* code 0: it ended in good order */
+	struct rs_err why; /* code 0: the stream ended normally */
 };
 
-/* Plain words as they are, others in quotes. */
+/* Writes plain words as they are, others in quotes. */
 static void print_value(const char *value, FILE *out)
 {
 	if (value[0] && strcspn(value, " \"=") == strlen(value))
@@ -64,7 +65,7 @@ static void print_event(struct reader *r, Reduction__V1__Event *ev, FILE *out)
 	funlockfile(out);
 }
 
-/* Told at once where others go on. */
+/* Reports at once why a stream ended while others go on. */
 static void *failed(const struct reader *r)
 {
 	if (r->reducers->reducers_n > 1)
@@ -111,11 +112,11 @@ static int take_request(const struct call *call, Reduction__V1__EventsRequest *r
 	errno = 0;
 	request->from = strtoull(from, &end, 10);
 	if (errno || end == from || *end || from[0] == '-' || request->from == 0)
-		return rs_fail(e, RS_EINVAL, "--from: found \"%s\", expected the number of an event, from 1 on", from);
+		return rs_fail(e, RS_EINVAL, "--from: found \"%s\", expected the number of an event, at least 1", from);
 	return RS_OK;
 }
 
-/* One that fails does not end the others. */
+/* The failure of one stream does not end the others. */
 static int read_all(struct reader *readers, unsigned n, struct rs_err *e)
 {
 	unsigned started = 0, failed = 0;
@@ -161,5 +162,5 @@ static int run_events(const struct call *call, struct rs_err *e)
 }
 
 const struct command events_command = {
-    "events",   FILE_OR_ADDRESS, "print what happens to reducers and their jobs, as it happens",
+    "events",   FILE_OR_ADDRESS, "print events of reducers and their jobs as they happen",
     run_events, events_options,  EVENTS_OPTIONS};

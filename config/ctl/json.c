@@ -41,10 +41,10 @@ static void json_double(double v, FILE *out)
 	if (isfinite(v))
 		fprintf(out, "%.6g", v);
 	else
-		fputs("null", out); /* JSON has no word for it */
+		fputs("null", out); /* JSON cannot express it */
 }
 
-/* One value of a field, of the types that the services' messages have. */
+/* Writes one value of a field, of the types that the messages of the services use. */
 static void json_value(const ProtobufCFieldDescriptor *f, const void *at, FILE *out)
 {
 	switch (f->type) {
@@ -134,7 +134,7 @@ void json_message(const ProtobufCMessage *m, FILE *out)
 
 void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
 {
-	flockfile(out); /* answers of several reducers may come at the same time */
+	flockfile(out); /* answers of several reducers may arrive at the same time */
 	fputs("{\"reducer\":", out);
 	json_string(a->reducers[reducer].name, out);
 	fputs(",\"asked\":", out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl: checks and shows configurations, and plans the shard map. */
+/* reductionctl: checks and prints configurations, plans the shard map, and watches and controls reducers. */
 #include "config/ctl/ctl.h"
 
 #include "common/version.h"
@@ -27,7 +27,7 @@ static int run_print(const struct call *call, struct rs_err *e)
 	return RS_OK;
 }
 
-/* One line for each reducer: how many shards, which part of all, its weight. */
+/* Writes one line for each reducer: number of shards, share of all shards, lanes. */
 static void print_shares(const struct rs_config *cfg)
 {
 	printf("%-20s %-24s %6s %7s %6s\n", "reducer", "address", "shards", "share", "lanes");
@@ -56,16 +56,16 @@ static int run_map(const struct call *call, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The first ones are keys of the section "plan". */
+/* The first options are keys of the section "plan". */
 enum plan_option { PLAN_BYTES, PLAN_STEP, PLAN_WORKERS, PLAN_BANDWIDTH, PLAN_WRITE, PLAN_JSON };
 
 static const struct option plan_options[] = {
-    [PLAN_BYTES] = {"bytes", "SIZE", "size of one all-reduce, in place of the file's plan.bytes"},
-    [PLAN_STEP] = {"step", "TIME", "computing time of a training step, in place of plan.step"},
-    [PLAN_WORKERS] = {"workers", "N", "number of workers, in place of plan.workers"},
-    [PLAN_BANDWIDTH] = {"bandwidth", "RATE", "of links for which the file gives none, in place of plan.bandwidth"},
+    [PLAN_BYTES] = {"bytes", "SIZE", "size of one all-reduce [plan.bytes of the file]"},
+    [PLAN_STEP] = {"step", "TIME", "computing time of a training step [plan.step of the file]"},
+    [PLAN_WORKERS] = {"workers", "N", "number of workers [plan.workers of the file]"},
+    [PLAN_BANDWIDTH] = {"bandwidth", "RATE", "of links for which the file gives none [plan.bandwidth of the file]"},
     [PLAN_WRITE] = {"write", "FILE", "write the whole configuration with the map to FILE"},
-    [PLAN_JSON] = {"json", NULL, "print what was found as one JSON object"},
+    [PLAN_JSON] = {"json", NULL, "print the result as one JSON object"},
 };
 
 /* Checks the options that are keys, and stores their values. */
@@ -85,7 +85,7 @@ static int take_plan_options(const struct call *call, struct rs_config *cfg, str
 	return RS_OK;
 }
 
-/* Writes beside the file first, so that a full disk leaves what was there. */
+/* Writes a temporary file first, so that a full disk does not damage the existing file. */
 static int write_config(struct rs_config *cfg, const char *file, struct rs_err *e)
 {
 	char fresh[RS_PATH_LEN];
@@ -99,9 +99,9 @@ static int write_config(struct rs_config *cfg, const char *file, struct rs_err *
 	if (!out)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot create %s", fresh);
 	if (cfg->server.lanes_auto)
-		cfg->server.lanes = 0; /* the machines that read it may have more CPUs than this one */
+		cfg->server.lanes = 0; /* the machines that read the file may have other CPUs than this one */
 	if (cfg->sharding.chunk_auto)
-		cfg->sharding.chunk_bytes = 0; /* --bandwidth, which is written too, may call for another size */
+		cfg->sharding.chunk_bytes = 0; /* --bandwidth, which is written too, may require another chunk size */
 	rs_config_print(cfg, out);
 	errno = 0;
 	if (fflush(out) || ferror(out))
@@ -167,16 +167,16 @@ static int run_reference(const struct call *call, struct rs_err *e)
 }
 
 static const struct command own_commands[] = {
-    {"check", FILE_REQUIRED, "say whether a configuration file is good, and where it is not", run_check, NULL, 0},
-    {"print", FILE_OPTIONAL, "print the configuration in effect: all keys, defaults included", run_print, NULL, 0},
+    {"check", FILE_REQUIRED, "check a configuration file and the files that it names", run_check, NULL, 0},
+    {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, NULL, 0},
     {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
-    {"plan", FILE_REQUIRED, "say whether reducers help, and print the shard map that makes the most of the links",
-     run_plan, plan_options, sizeof plan_options / sizeof plan_options[0]},
-    {"reference", FILE_NONE, "print what every key is for, in Markdown", run_reference, NULL, 0},
+    {"plan", FILE_REQUIRED, "print whether reducers help, and the shard map with the shortest time", run_plan,
+     plan_options, sizeof plan_options / sizeof plan_options[0]},
+    {"reference", FILE_NONE, "print the reference of all keys in Markdown", run_reference, NULL, 0},
 };
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
-/* Those that ask reducers. */
+/* The commands that query reducers. */
 static const struct command *const reducers_commands[] = {&status_command, &events_command, &drain_command,
 							  &reload_command};
 enum { COMMANDS_N = OWN_N + sizeof reducers_commands / sizeof reducers_commands[0] };
@@ -199,10 +199,10 @@ static void print_usage(FILE *out)
 	for (unsigned i = 0; i < COMMANDS_N; i++)
 		fprintf(out, "  %-9s %-6s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
 	fputs(
-	    "\nWithout FILE the defaults are used. TARGET is the HOST:PORT at which a reducer answers gRPC, or a "
-	    "FILE\nwhose reducers say so as `control`. --help prints this, after a command its options, --version the "
-	    "version.\n"
-	    "Exit status: 0 good, 1 a bad file or an error, 2 wrong usage.\n",
+	    "\nWithout FILE the defaults are used. TARGET is the HOST:PORT on which a reducer serves gRPC, or a FILE "
+	    "whose\n"
+	    "reducers have the key `control`. COMMAND --help prints the options of a command, --version the version.\n"
+	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
 	    out);
 }
 
@@ -233,7 +233,7 @@ static int fail_command(const char *word)
 	return fail_usage(word[0] == '-' ? "found unknown option" : "found unknown command", word, nearest);
 }
 
-/* What was printed counts only when it has arrived: a full disk is an error. */
+/* Flushes standard output; a failed write, as on a full disk, is an error. */
 static int finish_output(void)
 {
 	errno = 0;
@@ -254,7 +254,7 @@ static int print_command_usage(const struct command *c)
 	return finish_output();
 }
 
-/* Takes the option at argv[*i], "--name VALUE" or "--name=VALUE", and moves *i to its last argument. */
+/* Reads the option at argv[*i], "--name VALUE" or "--name=VALUE", and moves *i to its last argument. */
 static int take_option(const struct command *c, struct call *call, int argc, char **argv, int *i)
 {
 	const char *name = argv[*i] + 2, *equals = strchr(argv[*i], '=');

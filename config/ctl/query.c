@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom the commands that watch and steer ask, and how. */
+/* How the commands that watch and control reducers find and query them. */
 #include "common/auth.h"
 #include "config/ctl/ctl.h"
 #include "config/schema.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 10000 }; /* for an answer that is complete at once */
+enum { ANSWER_MS = 10000 }; /* timeout of a query with a single answer */
 
 static void add_reducer(struct reducers *a, const char *name, const char *address, const char *tls_name)
 {
@@ -20,7 +20,7 @@ static void add_reducer(struct reducers *a, const char *name, const char *addres
 	snprintf(a->reducers[a->reducers_n++].address, sizeof a->reducers->address, "%s", address);
 }
 
-/* The token of a file; it never stands in an argument, which others could see. */
+/* Reads a token from a file. It is never an argument, which other users could see. */
 static int take_token(struct reducers *a, const char *file, struct rs_err *e)
 {
 	static const char scheme[] = "Bearer ";
@@ -41,7 +41,7 @@ static int take_token(struct reducers *a, const char *file, struct rs_err *e)
 	return rc;
 }
 
-/* Options go before what the file says, of which cfg is NULL when there is none. */
+/* Reads the TLS files. Options override those of the configuration; cfg is NULL without one. */
 static int take_tls(struct reducers *a, const struct call *call, const struct rs_config *cfg, struct rs_err *e)
 {
 	const char *authority = call->value[REDUCERS_AUTHORITY];
@@ -75,7 +75,7 @@ static int take_address(struct reducers *a, const struct call *call, struct rs_e
 
 	if (!address[0] || !value_parse(key, address, &reducer))
 		return rs_fail(e, RS_EINVAL,
-			       "found \"%s\", expected host:port of a reducer's gRPC port, or a file that there is",
+			       "found \"%s\", expected host:port of a reducer's gRPC port, or an existing file",
 			       address);
 	add_reducer(a, "", reducer.control, "");
 	return take_tls(a, call, NULL, e);
@@ -113,7 +113,7 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 	a->reducers = calloc(RS_REDUCERS_MAX, sizeof *a->reducers);
 	if (!a->reducers)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
-	/* who has a file of that name means the file */
+	/* if a file has that name, the file is meant */
 	if (access(call->file, F_OK) == 0)
 		rc = take_file(a, call, admin, e);
 	else
@@ -197,7 +197,7 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 	unsigned failed = 0;
 
 	if (!asks)
-		return rs_fail(e, RS_ENOMEM, "out of memory for questions");
+		return rs_fail(e, RS_ENOMEM, "out of memory for queries");
 	for (unsigned i = 0; i < a->reducers_n; i++)
 		if (reducers_send(a, i, path, request, ANSWER_MS, &asks[i], &why))
 			asks[i] = NULL;

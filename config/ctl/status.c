@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl status: what reducers do, in tables for people, which name the rank that the others wait for. */
+/* reductionctl status: tables of what reducers do. They show for which rank the other ranks wait. */
 #include "common/utf8.h"
 #include "config/ctl/ctl.h"
 #include "proto/reduction.pb-c.h"
@@ -14,18 +14,19 @@ enum status_option { STATUS_WATCH = REDUCERS_OPTIONS, STATUS_JOB, STATUS_OPTIONS
 
 static const struct option status_options[STATUS_OPTIONS] = {
     REDUCERS_OPTION_ROWS,
-    [STATUS_WATCH] = {"watch", "SECONDS", "again and again, with so many seconds between"},
+    [STATUS_WATCH] = {"watch", "SECONDS", "repeat every SECONDS"},
     [STATUS_JOB] = {"job", "NAME", "only that job"},
 };
 
 enum {
-	CELL = 48,   /* bytes of a table's cell */
-	COLUMNS = 9, /* of the table of ranks */
-	/* A rank is called late when the others have waited for it for a tenth of the last second, and three times as
-	 * long as for the mean of the others: somebody is the last with every chunk, in good order as well. */
+	CELL = 48,   /* bytes of a cell */
+	COLUMNS = 9, /* columns of the table of ranks */
+	/* A rank is shown as late if the others waited for it in at least a tenth of the last second, and three times
+	 * as long as for the mean of the other ranks. One rank is the last with every chunk, also when all are equally
+	 * fast. */
 	LATE_PERMIL = 100,
 	LATE_TIMES = 3,
-	MISSING_MS = 1000, /* or when a chunk waits for it as long */
+	MISSING_MS = 1000, /* or if a chunk has waited for it this long */
 };
 
 /* "820 ms", "42 s", "3 min", "5.2 h", "2.1 d" */
@@ -46,7 +47,7 @@ static const char *duration(uint64_t ms, char buf[CELL])
 	return buf;
 }
 
-/* With three digits, in steps of `step` with these names. */
+/* Writes a number with three digits, in steps of `step` with these unit names. */
 static void scaled(double v, double step, const char *const names[5], char buf[CELL])
 {
 	unsigned i = 0;
@@ -72,7 +73,7 @@ static const char *memory(uint64_t bytes, char buf[CELL])
 	return buf;
 }
 
-/* What came from elsewhere, safe to be shown, and cut. */
+/* Writes text from the network into a cell: cleaned, and cut to size. */
 static const char *text(const char *from, char buf[CELL])
 {
 	size_t n = strnlen(from, CELL - 1);
@@ -85,7 +86,7 @@ static const char *text(const char *from, char buf[CELL])
 	return buf;
 }
 
-/* Characters, not bytes. */
+/* Returns the number of characters, not bytes. */
 static unsigned width_of(const char *cell)
 {
 	unsigned n = 0;
@@ -99,7 +100,7 @@ typedef char row[COLUMNS][CELL];
 
 static void print_rows(row *rows, size_t n)
 {
-	/* names to the left, numbers to the right */
+	/* names are aligned left, numbers right */
 	static const bool left[COLUMNS] = {[1] = true, [2] = true, [3] = true};
 	unsigned width[COLUMNS] = {0};
 
@@ -111,7 +112,7 @@ static void print_rows(row *rows, size_t n)
 		for (unsigned c = 0; c < COLUMNS; c++) {
 			int pad = (int)(width[c] - width_of(rows[i][c]));
 
-			if (c == COLUMNS - 1) /* nothing behind it: no blanks at the end of a line */
+			if (c == COLUMNS - 1) /* the last column: no blanks at the end of a line */
 				printf("%s%s", rows[i][c][0] ? "  " : "", rows[i][c]);
 			else if (left[c])
 				printf("  %s%*s", rows[i][c], pad, "");
@@ -122,7 +123,7 @@ static void print_rows(row *rows, size_t n)
 	}
 }
 
-/* See LATE_PERMIL. */
+/* True if the rank is late, see LATE_PERMIL. */
 static bool is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank)
 {
 	uint64_t others = 0;
@@ -241,7 +242,7 @@ static int take_watch(const struct call *call, double *ret, struct rs_err *e)
 	return RS_OK;
 }
 
-/* For people at a terminal each status takes the place of the one before. */
+/* On a terminal, each status overwrites the previous one. */
 static void begin_screen(bool json)
 {
 	char now[40];
@@ -256,7 +257,8 @@ static void begin_screen(bool json)
 		printf("%s\n", now);
 }
 
-/* Waits, and says what could not be asked: the next time it may be possible again. False: nobody reads. */
+/* Waits for the next round, and reports failed queries, which the next round may answer. False: the reader of standard
+ * output is gone. */
 static bool next_round(double seconds, int rc, const struct rs_err *e)
 {
 	struct timespec ts = {.tv_sec = (time_t)seconds};
@@ -295,5 +297,5 @@ static int run_status(const struct call *call, struct rs_err *e)
 }
 
 const struct command status_command = {
-    "status",   FILE_OR_ADDRESS, "print what reducers do: jobs, ranks, rates, and who is late",
+    "status",   FILE_OR_ADDRESS, "print the state of reducers: jobs, ranks, rates, late ranks",
     run_status, status_options,  STATUS_OPTIONS};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The linear program, solved by COIN-OR's Clp: of the solvers in Debian it has both a licence that an Apache-2.0 binary
- * may be linked with (EPL; GLPK is GPL, HiGHS is not in Debian 12) and a C interface with a pkg-config file, which
- * lp_solve lacks. Only reductionctl is linked with it. */
+/* The linear program, solved by COIN-OR's Clp. Of the solvers in Debian only Clp has a licence that an Apache-2.0
+ * binary may be linked with (EPL; GLPK is GPL, HiGHS is not in Debian 12) and a C interface with a pkg-config file
+ * (which lp_solve lacks). Only reductionctl is linked with it. */
 #include "config/plan/plan.h"
 
 #ifdef HAVE_CLP
@@ -10,8 +10,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The program in columns, as Clp takes it: column 0 is the time, then one for each machine with reducers; row 0 is the
- * sum of shares, then one for each of these machines. Times are in units of what the fastest link needs for S. */
+/* The program in columns, as Clp takes it: column 0 is the time, then one column for each machine with reducers. Row 0
+ * is the sum of shares, then one row for each of these machines. Times are in units of the time that the fastest link
+ * needs for S. */
 struct program {
 	int columns, rows;
 	int *start, *index;                 /* of columns + 1; of elements */
@@ -54,7 +55,7 @@ static void program_close(struct program *p)
 	free(p->all);
 }
 
-/* (n - 2w) x - rate t <= -w, for each machine with reducers; those without only bound the time. */
+/* Adds (n - 2w) x - rate t <= -w for each machine with reducers; machines without reducers only bound the time. */
 static void program_fill(struct program *p, const struct plan_net *net)
 {
 	int elements = p->rows - 1, row = 1;

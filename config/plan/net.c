@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machines of a job, and what a share of the work means for their links. */
+/* The machines of a job, and the load that a share of the work puts on their links. */
 #include "config/plan/plan.h"
 
 #include <math.h>
@@ -7,16 +7,16 @@
 #include <string.h>
 #include <strings.h>
 
-/* Who named the rate of a machine, for messages: "workers" or "reducers", and the index. */
+/* The entry that gave the rate of a machine, for messages: "workers" or "reducers", and the index. */
 struct source {
 	const char *section;
 	unsigned index;
 };
 
-/* The network while it is made. */
+/* The network under construction. */
 struct making {
 	struct plan_net *net;
-	struct source *source; /* by machine; section NULL: the rate is not yet known */
+	struct source *source; /* by machine; section NULL: the rate is not known yet */
 	const struct rs_config *cfg;
 	struct rs_err *e;
 };
@@ -34,7 +34,8 @@ static unsigned find_or_add(struct plan_net *net, const char *host)
 	return m;
 }
 
-/* Notes the rate that an entry of the file gives its machine; several may give it, but the same one. */
+/* Stores the rate that an entry of the file gives its machine. Several entries may give it, but must give the same one.
+ */
 static int take_rate(struct making *k, unsigned m, uint64_t bandwidth, struct source from)
 {
 	struct plan_machine *machine = &k->net->machine[m];
@@ -173,14 +174,14 @@ double plan_least(const struct plan_net *net)
 	return machines > 1 ? longest : 0;
 }
 
-/* Neighbours in the ring that are on one machine need no link, so each link carries one worker's traffic. */
+/* Neighbours in the ring that share a machine need no link, so each link carries the traffic of one worker. */
 double plan_ring(const struct plan_net *net)
 {
 	return 2.0 * (net->workers - 1) / net->workers * plan_least(net);
 }
 
-/* With t the time, a machine that only reduces can take the share t / n and a worker's (t - 1) / (n - 2). They are
- * enough when their sum is 1; and t >= 1 since each worker sends and receives S. */
+/* Let t be the time. A machine that only reduces can take the share t / n, and a worker's machine (t - 1) / (n - 2).
+ * The shares suffice when their sum is 1. t >= 1, since each worker sends and receives S. */
 double plan_equal_time(unsigned n, unsigned k, unsigned g)
 {
 	double workers = n;

@@ -10,7 +10,7 @@
 
 enum { SHARDS_LEAST = 64 };
 
-/* How much longer than at best an all-reduce may take because shards are whole. */
+/* Limit for the extra time of an all-reduce that whole shards cost. */
 static const double rounding_max = 1.02;
 
 static bool links_are_equal(const struct plan_net *net)
@@ -36,7 +36,8 @@ static double equal_time(const struct plan_net *net)
 	return plan_equal_time(net->workers, dedicated, mixed) / net->machine[0].rate;
 }
 
-/* The least and the most that a machine's reducers can take when the all-reduce shall take no longer than this. */
+/* Computes the smallest and the largest share of a machine's reducers for which the all-reduce takes no longer than
+ * this. */
 static void limits_of(const struct plan_net *net, unsigned m, double time, double *ret_least, double *ret_most)
 {
 	const struct plan_machine *machine = &net->machine[m];
@@ -46,7 +47,8 @@ static void limits_of(const struct plan_net *net, unsigned m, double time, doubl
 	*ret_most = machine->reducers ? 1 : 0;
 	if (machine->reducers && each > 0)
 		*ret_most = fmin(1, fmax(0, room / each));
-	if (machine->reducers && each < 0) /* more than half of the workers are here: the more stays here, the better */
+	if (machine->reducers &&
+	    each < 0) /* more than half of the workers are here: the larger the share, the less leaves the machine */
 		*ret_least = fmin(1, fmax(0, room / each));
 }
 
@@ -75,14 +77,15 @@ int plan_best(const struct plan_net *net, double *share, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Shares while they are made whole. Blocks are of as many shards as reducers have lanes, when that is one number. */
+/* Shares while they are rounded to whole shards. A block has as many shards as reducers have lanes, if that is one
+ * number. */
 struct rounding {
 	struct plan *plan;
 	const double *best;    /* share of each machine */
 	unsigned *count;       /* blocks of each reducer */
 	unsigned *machine;     /* blocks of each machine */
 	double *share;         /* machine[] by all blocks */
-	unsigned block, least; /* shards of a block; blocks to begin with */
+	unsigned block, least; /* shards of a block; initial number of blocks */
 };
 
 static double best_of(const struct rounding *r, unsigned reducer)
@@ -92,7 +95,8 @@ static double best_of(const struct rounding *r, unsigned reducer)
 	return r->best[m] / r->plan->net.machine[m].reducers;
 }
 
-/* The reducer whose machine is done first with one block more; of equal ones that which is furthest behind. */
+/* Returns the reducer whose machine is finished first with one more block; of equal ones the one that is furthest
+ * behind. */
 static unsigned next_reducer(const struct rounding *r, unsigned blocks)
 {
 	const struct plan_net *net = &r->plan->net;
@@ -113,7 +117,7 @@ static unsigned next_reducer(const struct rounding *r, unsigned blocks)
 	return best;
 }
 
-/* Deals out so many blocks, and returns the time of the network. */
+/* Assigns that many blocks, and returns the time of the network. */
 static double round_to(struct rounding *r, unsigned blocks)
 {
 	struct plan *p = r->plan;
@@ -136,7 +140,7 @@ static double round_to(struct rounding *r, unsigned blocks)
 	return plan_time(&p->net, r->share);
 }
 
-/* How far the reducers of a machine are above their part, at the most, as a factor. */
+/* Returns the largest factor by which a reducer of a machine is above its part. */
 static double unevenness(const struct rounding *r)
 {
 	double most = 1;
@@ -147,8 +151,9 @@ static double unevenness(const struct rounding *r)
 	return most;
 }
 
-/* The number of blocks: few, so that short operations use all reducers too, but enough for the shares. Of those that
- * are equally fast, as when reducers have nothing to do with it, it is the one with the most even shares. */
+/* Chooses the number of blocks: few, so that short operations use all reducers too, but enough for the shares. If
+ * several numbers are equally fast (for example because reducers do not matter), it takes the one with the most even
+ * shares. */
 static unsigned choose_blocks(struct rounding *r, double optimum)
 {
 	unsigned best = 0, blocks = r->least;
@@ -171,7 +176,8 @@ static unsigned choose_blocks(struct rounding *r, double optimum)
 	return best;
 }
 
-/* Blocks of one shard, unless all reducers that get any have the same number of lanes and there is room. */
+/* Chooses the shards of a block: 1, unless all reducers that get blocks have the same number of lanes and the shards
+ * suffice. */
 static void choose_block(struct rounding *r, const struct rs_config *cfg)
 {
 	unsigned used = 0, lanes = 0;
@@ -220,7 +226,8 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
 }
 
-/* The least time if other machines reduced: all of the workers too, or only those without workers. 0 if none. */
+/* Returns the least time if other machines reduced: all of the workers too, or only those without workers; 0 if there
+ * are none. */
 static int time_with(const struct plan_net *net, bool mixed, double *share, double *ret_time, struct rs_err *e)
 {
 	struct plan_net other = *net;
@@ -243,7 +250,7 @@ static int time_with(const struct plan_net *net, bool mixed, double *share, doub
 	return rc;
 }
 
-/* All times but that of the map, for one byte yet; best becomes the best shares. */
+/* Computes all times but that of the map, for one byte; best becomes the best shares. */
 static int compare(struct plan *p, double *best, struct rs_err *e)
 {
 	int rc = time_with(&p->net, true, best, &p->mixed, e);
@@ -289,7 +296,7 @@ int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e)
 		rc = make_whole(&p, best, cfg, e);
 	free(best);
 	if (rc == RS_OK) {
-		plan_judge(&p);
+		plan_verdict(&p);
 		*ret = p;
 		return RS_OK;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan as YAML comments for people, which may stand above the map, and as JSON. */
+/* Output of a plan: YAML comments, which may precede the map in a file, and JSON. */
 #include "config/plan/plan.h"
 
 #include "config/value.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Part of the time of the all-reduce for which a machine's link is busy, each way. */
+/* Returns the part of the all-reduce's time in which a machine's link is busy, each way. */
 static double busy(const struct plan *p, unsigned m)
 {
 	if (p->time == 0)
@@ -26,7 +26,7 @@ static uint64_t bits(double rate)
 	return (uint64_t)(rate * 8 + 0.5);
 }
 
-/* Machines that have one worker and no reducer, and equal links, are shown together. Returns the last like m. */
+/* Machines with equal links that have one worker and no reducer share a line. Returns the last machine like m. */
 static unsigned last_alike(const struct plan *p, unsigned m)
 {
 	const struct plan_machine *machine = p->net.machine;
@@ -63,7 +63,7 @@ static void print_machine(const struct plan *p, unsigned m, FILE *out)
 		is_bottleneck(p, m) ? "  bottleneck" : "");
 }
 
-/* Machines whose links decide, as "r0.cluster and 3 more". */
+/* Writes the machines whose links limit the time, as "r0.cluster and 3 more". */
 static void print_bottleneck(const struct plan *p, FILE *out)
 {
 	unsigned first = 0, n = 0;
@@ -113,7 +113,7 @@ void plan_print(const struct plan *p, const struct rs_config *cfg, FILE *out)
 	print_unused(p, cfg, out);
 }
 
-/* Seconds, or null for what there is not. */
+/* Writes seconds, or null for a value that does not exist. */
 static void json_seconds(const char *key, double seconds, FILE *out)
 {
 	if (seconds > 0)
@@ -158,7 +158,8 @@ static void json_reducers(const struct plan *p, const struct rs_config *cfg, FIL
 	fputs("]", out);
 }
 
-/* Names and sentences in it need no escapes: the table of keys lets no quotes, backslashes or controls into them. */
+/* Names and sentences need no escapes: the table of keys accepts no quotes, backslashes or control characters in them.
+ */
 void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *out)
 {
 	fprintf(out, "{\"bytes\":%" PRIu64 ",\"workers\":%u,\"shards\":%u,", p->bytes, p->net.workers, p->shards);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call of a server with one request, which its handler gets when it is complete, and an answer of any number of
- * messages. Whoever does not send a request, or take the last of an answer, is given up after a while. As in
- * grpc_stream.c the owner, here first the wait for the request and then the handler, holds a reference, and so does
- * every operation. */
+/* A call of a server with one request and an answer of any number of messages. The handler gets the call once the
+ * request is complete. A call is ended after a while if the client does not send its request or take the end of the
+ * answer. As in grpc_stream.c, the owner (first the wait for the request, then the handler) holds a reference, and so
+ * does every operation. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <stdatomic.h>
@@ -24,15 +24,15 @@ struct rpc_call {
 	struct waiter waiter;
 
 	grpc_metadata_array headers;
-	char *value; /* the last header that was asked for; owned */
+	char *value; /* the last header that was requested; owned */
 	grpc_byte_buffer *in;
 	uint8_t *request; /* owned */
 	size_t request_len;
 
-	pthread_mutex_t lock; /* what follows, and over the start of operations that send */
+	pthread_mutex_t lock; /* protects the following fields, and the start of operations that send */
 	struct rpc_waker waker;
-	bool begun;     /* the headers of the answer are sent */
-	bool under_way; /* a message is on its way */
+	bool begun;     /* the headers of the answer have been sent */
+	bool under_way; /* a message is being sent */
 	bool ending;    /* call_end was called: */
 	grpc_byte_buffer *last;
 	grpc_status_code code;
@@ -85,7 +85,7 @@ static grpc_byte_buffer *buffer_of(const void *message, size_t len)
 	return bb;
 }
 
-/* Sends what ends the call, unless a message is still on its way. With the lock. */
+/* Sends the end of the call, unless a message is still being sent. With the lock. */
 static void finish_start(struct rpc_call *c)
 {
 	grpc_slice why = grpc_slice_from_static_string(c->why);
@@ -111,7 +111,7 @@ static void on_sent(struct op *op, bool ok)
 {
 	struct rpc_call *c = call_of(op);
 
-	(void)ok; /* then the client is gone as well */
+	(void)ok; /* then the client has disconnected too */
 	pthread_mutex_lock(&c->lock);
 	c->under_way = false;
 	if (c->ending)

@@ -7,8 +7,7 @@
 
 enum { LINE_MAX_BYTES = 400 };
 
-/* The one variable of the module, since gRPC's log function is one for the process, and is called without an argument
- * of ours. */
+/* The only variable of the module: gRPC has one log function for the process, and passes it no argument of ours. */
 static struct {
 	pthread_mutex_t lock;
 	struct log_sink *first;

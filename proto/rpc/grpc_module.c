@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the module shows to who has loaded it. */
+/* The interface that the module gives to the program that has loaded it. */
 #include "proto/rpc/grpc_priv.h"
 
 __attribute__((visibility("default"))) const struct rpc_api *reduction_rpc(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One server of gRPC's: what it listens on, how it treats connections, and the wait for its calls. A server of ours has
- * one at a time that takes calls, and maybe others whose last calls go on. */
+/* One gRPC server: the address it listens on, its settings for connections, and the wait for its calls. Our server has
+ * one such port that accepts calls, and possibly older ones whose last calls go on. */
 #include "common/address.h"
 #include "proto/rpc/grpc_priv.h"
 
@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 enum {
-	REQUESTS = 4, /* calls that a queue can take before its thread has looked */
-	/* Calls at the same time on one connection. Workers have one; each costs 10 KB before anything of ours sees it.
-	 * Peak memory when somebody opens 6000 connections with as many calls each: 64 3.3 GB, 16 1.0 GB, 4 0.35 GB. */
+	REQUESTS = 4, /* calls that a queue can take before its thread has processed any */
+	/* Concurrent calls on one connection. Workers have one; each costs 10 KB before our code sees it. Peak memory
+	 * when a client opens 6000 connections with that many calls each: 64 3.3 GB, 16 1.0 GB, 4 0.35 GB. */
 	STREAMS_MAX = 8,
-	PING_INTERVAL_MS = 2000, /* of a client whose connection is silent, at the least */
+	PING_INTERVAL_MS = 2000, /* minimum for a client whose connection is silent */
 	HEADERS_MAX = 16384,     /* bytes of a call's headers */
 };
 
-/* The wait for a call. */
+/* The wait for a call on one queue. */
 struct request {
 	struct op op;
 	struct port *port;
@@ -30,7 +30,7 @@ struct request {
 	struct arrival arrival;
 };
 
-/* Every request, and the end of the server, holds a reference. */
+/* Every requested call, and the shutdown of the server, holds a reference. */
 struct port {
 	grpc_server *server;
 	struct port_options opt;
@@ -90,12 +90,12 @@ static grpc_server *make_server(const struct port_options *opt)
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ALLOW_REUSEPORT, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_CONCURRENT_STREAMS, .value.integer = STREAMS_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_MAX_METADATA_SIZE, .value.integer = HEADERS_MAX},
-	    /* looked at when all of a message is there: its sender has to be bounded too, see rpc_server_options */
+	    /* checked when the whole message has arrived: its sender has to be bounded too, see rpc_server_options */
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
 	     .value.integer = MESSAGE_MAX},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_FRAME_SIZE, .value.integer = FRAME_BYTES},
-	    /* nobody compresses gradients, and a small compressed message may be a large one */
+	    /* no client compresses gradients, and a small compressed message may be a large one */
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, .value.integer = 0},
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
@@ -106,14 +106,14 @@ static grpc_server *make_server(const struct port_options *opt)
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_MAX_CONNECTION_IDLE_MS,
 	     .value.integer = (int)opt->handshake_ms},
-	    /* the streams' own heartbeats find a lost worker; this is for connections that carry none */
+	    /* the streams' own heartbeats detect a lost worker; this is for connections without them */
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_TIME_MS, .value.integer = (int)opt->detect_ms},
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
 	     .value.integer = (int)opt->detect_ms},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, .value.integer = 1},
 	    {.type = GRPC_ARG_INTEGER, .key = (char *)GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, .value.integer = 0},
-	    /* who reads events may ask whether the reducer lives while there are none: gRPC's default is 5 minutes */
+	    /* a client that reads events may send keepalives while there are none: gRPC's default is 5 minutes */
 	    {.type = GRPC_ARG_INTEGER,
 	     .key = (char *)GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
 	     .value.integer = PING_INTERVAL_MS},
@@ -124,7 +124,7 @@ static grpc_server *make_server(const struct port_options *opt)
 	return grpc_server_create(&all, NULL);
 }
 
-/* gRPC says only that it cannot listen: asks the system for the reason. */
+/* gRPC reports only that it cannot listen; this asks the system for the reason. */
 static int why_not(const char *address, struct rs_err *e)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
@@ -198,7 +198,7 @@ void port_close(struct port *p)
 	grpc_server *server = p->server;
 	grpc_completion_queue *cq = worker_queue(p->opt.workers[0])->cq;
 
-	op_release(&p->shutdown); /* p may be gone from here on */
+	op_release(&p->shutdown); /* p may have been freed here */
 	grpc_server_shutdown_and_notify(server, cq, &p->shutdown);
 }
 

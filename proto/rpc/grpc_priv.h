@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the module: the only files that know gRPC's types are the grpc_*.c beside this one. */
+/* The inside of the module. Only the grpc_*.c files in this folder use gRPC's types. */
 #ifndef RS_PROTO_RPC_GRPC_PRIV_H
 #define RS_PROTO_RPC_GRPC_PRIV_H
 
@@ -15,32 +15,31 @@
 #include <pthread.h>
 
 enum {
-	/* Bytes of elements in one message: large enough for what a message costs (a dozen allocations, a packet that
-	 * makes room for the next) not to matter, small enough to stay in a cache between the copy into it and the
-	 * kernel's, and for a second one to be on its way in the window of a link within a machine. MB/s at 4 / 64 MiB,
-	 * 4 ranks and 2 reducers on 2 cores: 128 KiB 548 / 621, 256 KiB 515 / 622. */
+	/* Bytes of elements in one message. It is large enough that the cost of a message (a dozen allocations, a
+	 * packet that grants more room) does not matter. It is small enough to stay in a cache between our copy and the
+	 * kernel's, and for a second message to be in flight in the window of a link within a machine. MB/s at 4 / 64
+	 * MiB, 4 ranks and 2 reducers on 2 cores: 128 KiB 548 / 621, 256 KiB 515 / 622. */
 	PIECE_BYTES = 128 << 10,
-	/* Largest message that is taken from a peer. */
+	/* Largest message accepted from a peer. */
 	MESSAGE_MAX = 1 << 20,
-	/* And of an answer, which may tell of thousands of ranks. */
+	/* Largest message of an answer, which may describe thousands of ranks. */
 	ANSWER_MAX = 64 << 20,
-	/* Unread bytes of a stream from which on no further message is asked for: gRPC then grants the peer no more. */
+	/* Unread bytes of a stream from which on no further message is requested; gRPC then grants the peer no more. */
 	UNREAD_BYTES = 512 << 10,
-	/* What a peer may send beyond what was asked for is left to gRPC (BDP_PROBE), which begins with 4 MiB and
-	 * measures what the connection needs: without it the window of the whole connection stays at 64 KiB, and every
-	 * message is answered by a frame of its own that makes room, and wakes the peer: half as fast on loopback.
-	 */
-	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each */
+	/* gRPC decides what a peer may send beyond what was requested (BDP_PROBE): it starts with 4 MiB and measures
+	 * what the connection needs. Without BDP_PROBE the window of the whole connection stays at 64 KiB. Every
+	 * message is then answered by a frame that grants room and wakes the peer: half as fast on loopback. */
+	FRAME_BYTES = 1 << 20, /* of HTTP/2: gRPC's default, 16 KiB, costs a header and a slice for each frame */
 };
 
-/* What an operation is known by to its completion queue. */
+/* The tag of an operation in its completion queue. */
 struct op {
-	/* On the queue's thread. ok: it succeeded. */
+	/* Called on the queue's thread. ok: the operation succeeded. */
 	void (*done)(struct op *op, bool ok);
 };
 
-/* ThreadSanitizer does not see how gRPC hands an operation from the thread that starts it to the one that serves its
- * queue, so it is told: to be called before the start, and when the queue gives it out. */
+/* ThreadSanitizer does not see how gRPC hands an operation from the thread that starts it to the thread that serves its
+ * queue. These calls declare it: op_release before the start, op_acquire when the queue returns the operation. */
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 static inline void op_release(struct op *op)
@@ -62,68 +61,70 @@ static inline void op_acquire(struct op *op)
 }
 #endif
 
-/* A completion queue with the thread that serves it, unless somebody has taken that over. */
+/* A completion queue and the thread that serves it, unless another thread has taken the queue. Invariant: `resting` is
+ * true while another thread serves it, and at most one other thread has taken it. */
 struct rpc_queue {
 	grpc_completion_queue *cq;
 	pthread_t thread;
 	char name[16];
-	void (*tick)(struct rpc_queue *q); /* on the thread, every QUEUE_TICK_MS; NULL: never */
+	void (*tick)(struct rpc_queue *q); /* called on the thread every QUEUE_TICK_MS; NULL: never */
 
-	/* The only events that can be put into gRPC's queues are those of calls: this one goes nowhere. */
+	/* Only events of calls can be put into gRPC's queues; this call has no peer and exists for queue_kick. */
 	grpc_channel *nowhere;
 	grpc_call *idle;
 	struct op kick;
-	_Atomic bool kicked;  /* the event is on its way */
-	pthread_mutex_t lock; /* what follows */
+	_Atomic bool kicked;  /* the event has been put into the queue and not been read */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t changed;
-	bool taken;   /* somebody else serves it, or will as soon as the thread rests */
-	bool resting; /* the thread does not look at it */
+	bool taken;   /* another thread serves it, or will as soon as the thread rests */
+	bool resting; /* the thread does not serve it */
 };
 enum { QUEUE_TICK_MS = 500 };
 
 int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_queue *q), struct rs_err *e);
-/* Nothing may be started on it any more, and nobody has taken it. Waits for what is under way, and for the thread. */
+/* Stops a queue: waits for what is in progress, and for the thread. Nothing may be started on it any more, and no
+ * thread may have taken it. */
 void queue_stop(struct rpc_queue *q);
 void queue_take(struct rpc_queue *q);
 void queue_leave(struct rpc_queue *q);
 void queue_serve(struct rpc_queue *q, int wait_ms);
 void queue_kick(struct rpc_queue *q);
 
-/* How many objects of a client or a server live: nothing may be started on a queue that is being stopped. */
+/* The number of objects of a client or a server that exist; nothing may be started on a queue that is being stopped. */
 struct live {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	unsigned n;
 };
 void live_init(struct live *l);
-unsigned live_add(struct live *l); /* returns how many there were */
+unsigned live_add(struct live *l); /* returns how many existed before */
 void live_remove(struct live *l);
-void live_close(struct live *l); /* waits until there are none */
+void live_close(struct live *l); /* waits until none exist */
 
-/* gRPC is started with the first and stopped with the last user. */
+/* Start gRPC with its first user, and stop it with its last. */
 void grpc_use(void);
 void grpc_release(void);
 
 /* grpc_text.c */
-/* "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" as people write it. */
+/* Converts "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" into the usual form. */
 void peer_text(const char *uri, char buf[RPC_PEER_MAX]);
-/* The same of a call. */
+/* Does the same for a call. */
 void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
 void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX]);
-/* A sentence for how a call ended. */
+/* Writes a sentence about how a call ended. */
 void status_text(grpc_status_code code, const char *details, struct rs_err *ret);
-/* A copy as a string of C, cut where it is longer. */
+/* Copies a slice into a string, cut to size. */
 void slice_text(grpc_slice s, char *buf, size_t size);
 
 /* grpc_tls.c */
-/* What a server shows. Invariant: set, or nothing of it is in use. */
+/* The keys and certificates of a server. Invariant: if `set` is false, nothing else is in use. */
 struct keys {
 	pthread_mutex_t lock;
 	bool set;
 	struct pem {
 		char *certificate, *key, *authority; /* owned; NULL: none */
 	} pem;
-	bool fresh; /* gRPC has not been given it yet */
+	bool fresh; /* gRPC has not been given them yet */
 };
 int keys_init(struct keys *k, const struct rpc_tls *tls, struct rs_err *e);
 int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e);
@@ -131,50 +132,51 @@ void keys_close(struct keys *k);
 grpc_server_credentials *server_credentials(struct keys *k, struct rs_err *e); /* k must outlive the server */
 grpc_channel_credentials *client_credentials(const struct rpc_tls *tls, struct rs_err *e);
 
-/* grpc_waiting.c: calls of a server that can only go on when their client does something: send the request, or take
- * what ends the call. A client need not, and each has a place that others may need. Any thread. */
+/* grpc_waiting.c: calls of a server that can only continue when their client acts: sends the request, or takes the end
+ * of the call. A client may never act, and each call occupies a place that others may need. Any thread. */
 struct waiting {
 	pthread_mutex_t lock;
-	struct waiter *first, **last; /* the oldest first */
+	struct waiter *first, **last; /* oldest first */
 };
-/* Part of a call; zero before waiting_add. */
+/* A call's entry in the list; part of the call. Zero before waiting_add. Invariant: `at` is NULL exactly while it is
+ * not in the list. */
 struct waiter {
 	struct waiting *all;
-	struct waiter *next, **at; /* at is NULL: it is not in the list */
+	struct waiter *next, **at; /* at is NULL: not in the list */
 	grpc_call *call;
-	const char *why; /* said when its time is over; static */
-	unsigned ticks;  /* that it has waited */
+	const char *why; /* the reason that the peer gets when its time is over; static */
+	unsigned ticks;  /* ticks that it has waited */
 };
 void waiting_init(struct waiting *all);
 void waiting_destroy(struct waiting *all);
 void waiting_add(struct waiter *w, struct waiting *all, grpc_call *call, const char *why);
-void waiting_remove(struct waiter *w); /* before the call is released; may be done twice */
-/* Ends those that have waited for so many ticks. */
+void waiting_remove(struct waiter *w); /* call it before the call is released; may be called twice */
+/* Ends the calls that have waited for that many ticks. */
 void waiting_tick(struct waiting *all, unsigned ticks);
-/* Ends the oldest one. False: there is none. */
+/* Ends the oldest call. False: there is none. */
 bool waiting_end_oldest(struct waiting *all);
 
-/* grpc_stream.c: makes a stream of a call of a server on this queue, which belongs to it then, as its place in `live`.
- * NULL: no memory, and both still belong to the caller. */
+/* grpc_stream.c: makes a stream of a server's call on this queue. The stream then owns the call and its place in
+ * `live`. NULL: no memory, and the caller still owns both. */
 struct rpc_stream *stream_accept(grpc_call *call, grpc_completion_queue *cq, struct waiting *waiting,
 				 struct live *live);
 
 /* grpc_client.c */
 struct rpc_client {
 	struct rpc_queue queue;
-	struct live live; /* streams and questions */
+	struct live live; /* streams and queries */
 };
-/* A channel with a connection of its own. `watched`: gRPC asks its peer for signs of life, else whoever uses it does.
- * NULL: *e says why. */
+/* Makes a channel with a connection of its own. `watched`: gRPC sends keepalives; otherwise the user of the channel
+ * detects a lost peer. NULL: *e has the reason. */
 grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
 			     bool watched, struct rs_err *e);
 
-/* grpc_call.c: as stream_accept, of a call that is not a stream; its handler gets it when the request is complete.
+/* grpc_call.c: as stream_accept, for a call that is not a stream; its handler gets it once the request is complete.
  * Takes the headers. */
 struct rpc_call *call_accept(grpc_call *call, grpc_metadata_array *headers, const struct rpc_method *method,
 			     struct waiting *waiting, struct live *live);
-/* grpc_log.c: gRPC has one log for the process, whose lines about faults go to all of these. Lines may come on any
- * thread, in the middle of anything. */
+/* grpc_log.c: gRPC has one log for the process. Its lines about faults go to all sinks, on any thread, also while locks
+ * are held. */
 struct log_sink {
 	struct log_sink *next;
 	void (*log)(struct log_sink *sink, const char *text);
@@ -187,7 +189,7 @@ struct worker;
 struct port;
 struct rpc_queue *worker_queue(struct worker *w); /* grpc_server.c */
 
-/* A call that has come. */
+/* A call that has arrived. */
 struct arrival {
 	grpc_call *call;
 	grpc_call_details details;
@@ -196,24 +198,24 @@ struct arrival {
 
 struct port_options {
 	uint32_t handshake_ms, detect_ms;
-	struct worker **workers; /* to whose queues calls come; the first one's must go on until `closed` */
+	struct worker **workers; /* calls arrive on their queues; the first worker must go on until `closed` */
 	unsigned workers_n;
-	void (*arrived)(struct worker *w, struct arrival *a); /* the call belongs to the callee, the rest does not */
-	/* The port is going to be freed; and it is. */
+	void (*arrived)(struct worker *w, struct arrival *a); /* the callee owns the call, and nothing else of *a */
+	/* Called before and after the port is freed. */
 	void (*closing)(struct rpc_server *owner, const struct port *p);
 	void (*closed)(struct rpc_server *owner);
 	struct rpc_server *owner;
 };
-/* keys: NULL for none. Errors: RS_EIO, RS_ECONFIG, after which `closed` is called some time later, as it is after
- * port_close; RS_ENOMEM, after which it is not. */
+/* Opens a port. keys: NULL for none. Errors: RS_EIO and RS_ECONFIG, after which `closed` is called later, as after
+ * port_close; RS_ENOMEM, after which it is not called. */
 int port_open(struct port **ret, const struct port_options *opt, const char *address, struct keys *keys,
 	      unsigned *ret_port, struct rs_err *e);
-/* Takes no more calls and connections; those that are under way go on. */
+/* Accepts no more calls and connections; existing ones go on. */
 void port_close(struct port *p);
-/* After port_close: ends them. */
+/* After port_close: cancels the calls that remain. */
 void port_cancel(struct port *p);
 
-/* What struct rpc_api offers; see there. */
+/* The functions of struct rpc_api; see there. */
 int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e);
 unsigned server_port(const struct rpc_server *s);
 int server_reload(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A question of a client and its answer, for programs that wait: one request, any number of messages. The next message
- * is asked for when the last one was taken, so that who is slow holds up nobody but itself. */
+/* A query of a client and its answer, for programs that block: one request, any number of messages. The next message is
+ * requested once the last one was taken, so that a slow reader delays only itself. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -19,13 +19,13 @@ struct rpc_query {
 	grpc_call *call;
 	struct live *live;
 	_Atomic unsigned refs;
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t changed;
-	bool under_way; /* a message was asked for */
-	bool last;      /* none will come any more */
-	bool ended;     /* the status is there */
+	bool under_way; /* a message was requested */
+	bool last;      /* no more messages will arrive */
+	bool ended;     /* the status has arrived */
 	grpc_byte_buffer *in, *came;
-	uint8_t *message; /* that query_next gave out; owned */
+	uint8_t *message; /* that query_next returned; owned */
 	grpc_metadata_array headers, trailers;
 	grpc_status_code status;
 	grpc_slice details;
@@ -140,7 +140,7 @@ static struct rpc_query *ask_new(void)
 	return a;
 }
 
-/* Sends the request, and asks for what comes back. */
+/* Sends the request, and requests the answer. */
 static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 {
 	grpc_metadata header = {.key = grpc_slice_from_copied_string(opt->header ? opt->header : ""),
@@ -172,7 +172,7 @@ static void begin(struct rpc_query *a, const struct rpc_query_options *opt)
 	grpc_slice_unref(header.value);
 }
 
-/* gRPC starts no call with a header that it does not like, and does not say so. */
+/* Checks the header: gRPC does not start a call with an invalid header, and gives no reason. */
 static bool can_be_sent(const char *value)
 {
 	grpc_slice slice = grpc_slice_from_copied_string(value);
@@ -189,7 +189,7 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 	grpc_slice path;
 
 	if (opt->header && !can_be_sent(opt->value))
-		return rs_fail(e, RS_EINVAL, "the header %s has characters that gRPC does not send", opt->header);
+		return rs_fail(e, RS_EINVAL, "the header %s has characters that gRPC cannot send", opt->header);
 	a = ask_new();
 	if (!a)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
@@ -211,7 +211,7 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 	return RS_OK;
 }
 
-/* Waits until a message or the end is there; false when the time is over. With the lock. */
+/* Waits until a message or the end has arrived; false: timeout. With the lock. */
 static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
 {
 	struct timespec by;
@@ -230,7 +230,7 @@ static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
 	return a->came || (a->last && a->ended);
 }
 
-/* The message that has come, as bytes in a row. With the lock. */
+/* Returns the message that has arrived, as contiguous bytes. With the lock. */
 static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
 {
 	size_t len = grpc_byte_buffer_length(a->came), at = 0;

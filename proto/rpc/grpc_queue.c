@@ -10,7 +10,7 @@
 
 enum {
 	PRIME_BYTES = 8 << 20,
-	SERVE_EVENTS = 8, /* that queue_serve deals with before its caller has a turn */
+	SERVE_EVENTS = 8, /* events that queue_serve processes before its caller has a turn */
 };
 
 static gpr_timespec next_tick(const struct rpc_queue *q)
@@ -38,7 +38,7 @@ static void tick_if_due(struct rpc_queue *q, gpr_timespec *tick)
 	*tick = next_tick(q);
 }
 
-/* While the queue is taken its thread does nothing but tick. */
+/* While the queue is taken, its thread only ticks. */
 static void rest_while_taken(struct rpc_queue *q, gpr_timespec *tick)
 {
 	struct timespec by;
@@ -88,9 +88,9 @@ static void on_kick(struct op *op, bool ok)
 void queue_kick(struct rpc_queue *q)
 {
 	if (atomic_exchange(&q->kicked, true))
-		return; /* whoever serves has not seen the last one yet */
+		return; /* the previous kick has not been read yet */
 	op_release(&q->kick);
-	grpc_call_start_batch(q->idle, NULL, 0, &q->kick, NULL); /* of nothing: done at once */
+	grpc_call_start_batch(q->idle, NULL, 0, &q->kick, NULL); /* an operation without effect, complete at once */
 }
 
 void queue_take(struct rpc_queue *q)
@@ -129,7 +129,7 @@ void queue_serve(struct rpc_queue *q, int wait_ms)
 	}
 }
 
-/* All but the thread. */
+/* Frees everything except the thread. */
 static void init(struct rpc_queue *q)
 {
 	grpc_slice path = grpc_slice_from_static_string("/");
@@ -146,7 +146,7 @@ static void init(struct rpc_queue *q)
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 }
 
-/* No event comes any more when whoever serves it has seen the end of the queue. */
+/* No event follows once the serving thread has seen the end of the queue. */
 static void shut_down(struct rpc_queue *q)
 {
 	grpc_call_unref(q->idle);
@@ -226,9 +226,10 @@ void live_close(struct live *l)
 	pthread_cond_destroy(&l->changed);
 }
 
-/* gRPC reads into 64 KiB that it allocates for each read, and what is sent is copied into as much as PIECE_BYTES. By
- * default glibc gives such memory back to the system as soon as it is free, and each message then costs a page fault
- * for every 4 KiB of it. It keeps more after a program has freed a large block once, as most have; this is one. */
+/* Sets a limit of glibc's malloc. gRPC reads into 64 KiB that it allocates for each read, and copies what it sends into
+ * as much as PIECE_BYTES. By default glibc returns such memory to the system as soon as it is free, and each message
+ * then costs a page fault for every 4 KiB. After a program has once freed a large block, glibc keeps more; this frees
+ * such a block. */
 static void prime_malloc(void)
 {
 	volatile char *block = malloc(PRIME_BYTES);
@@ -244,7 +245,7 @@ void grpc_use(void)
 
 	prime_malloc();
 
-	/* it starts threads of its own */
+	/* gRPC starts threads of its own */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	grpc_init();
@@ -253,6 +254,6 @@ void grpc_use(void)
 
 void grpc_release(void)
 {
-	/* a process may end right after it: nothing of gRPC runs on, and leak checkers find nothing */
+	/* a process may end right after this: no thread of gRPC runs any more, and leak checkers find nothing */
 	grpc_shutdown_blocking();
 }

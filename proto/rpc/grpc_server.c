@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server: some threads, each with a completion queue on which calls arrive and are served.
  *
- * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure modes: an unknown method, too
- * many calls: refused with a status, unless an older call waits for a client that does nothing: then that one goes. No
- * descriptor is left for a connection: gRPC's listening socket then takes none for ever, which it says in its log, and
- * nowhere else; it is closed and opened again, and the calls of the old one go on. */
+ * The happy path: server_start -> a call arrives -> its method's handler gets it. Failure modes: An unknown method or
+ * too many calls: the call is refused with a status, unless an older call waits for a client that does nothing; then
+ * the older one is ended. No descriptor is left for a connection: gRPC's listening socket then never accepts again,
+ * which gRPC reports only in its log; the port is closed and opened again, and calls of the old port go on. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum {
 	PORTS_MAX = 4,       /* at the same time, see `ports` */
-	STOP_GRACE_MS = 500, /* that a server's end waits for clients to take what it has told them */
+	STOP_GRACE_MS = 500, /* time that server_stop gives clients to take their last messages */
 };
 
 struct worker {
@@ -28,21 +28,21 @@ struct rpc_server {
 	struct rpc_server_options opt; /* its strings and methods are not used */
 	struct rpc_method *methods;
 	struct live live;    /* calls that have a place */
-	struct live refused; /* and those that are told that there is none */
+	struct live refused; /* calls that are being refused */
 	struct waiting waiting;
 	struct worker *workers, **worker_list;
 	unsigned workers_n;
 	struct keys keys;
 	struct log_sink sink;
-	_Atomic bool deaf; /* takes no connection any more */
+	_Atomic bool deaf; /* accepts no more connections */
 
-	pthread_mutex_t lock; /* what follows */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t changed;
-	char address[300];             /* with the port that it has */
-	unsigned port_number;          /* as address: set when it was opened for the first time, and never again */
-	struct port *port;             /* that listens; NULL: it could not be opened again yet */
-	struct port *ports[PORTS_MAX]; /* that are open, or whose last calls go on; NULL: no more of them */
-	unsigned ports_n;              /* and those that are being freed */
+	char address[300];             /* with the actual port */
+	unsigned port_number;          /* as address: set when it was opened for the first time, then constant */
+	struct port *port;             /* the port that listens; NULL: it could not be opened again yet */
+	struct port *ports[PORTS_MAX]; /* open ports, including those whose last calls go on; NULL: free */
+	unsigned ports_n;              /* ports that are being freed */
 	bool stopping;
 };
 
@@ -102,7 +102,7 @@ static const struct rpc_method *find(const struct rpc_server *s, grpc_slice path
 	return NULL;
 }
 
-/* For a call; live_remove gives it back. */
+/* Reserves a place for a call; live_remove releases it. */
 static bool take_place(struct rpc_server *s)
 {
 	if (live_add(&s->live) < s->opt.calls_max || waiting_end_oldest(&s->waiting))
@@ -111,7 +111,7 @@ static bool take_place(struct rpc_server *s)
 	return false;
 }
 
-/* Hands a call that has a place to its method. False: there is no memory for it. */
+/* Passes a call that has a place to its method. False: there is no memory for it. */
 static bool hand_over(struct worker *w, struct arrival *r, const struct rpc_method *m)
 {
 	struct rpc_server *s = w->server;
@@ -133,9 +133,9 @@ static void dispatch(struct worker *w, struct arrival *r)
 	if (!m) {
 		refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "this reducer has no such method");
 	} else if (!take_place(s)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has as many calls as it may");
+		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has reached its limit of calls");
 	} else if (!hand_over(w, r, m)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has no memory");
+		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer is out of memory");
 		live_remove(&s->live);
 	}
 }
@@ -157,7 +157,7 @@ static void on_port_closed(struct rpc_server *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* The new port is s->port then. Errors: those of port_open, RS_EIO when there are too many old ones. */
+/* Opens a port; it becomes s->port. Errors: those of port_open, RS_EIO if there are too many old ones. */
 static int open_port(struct rpc_server *s, const char *address, struct rs_err *e)
 {
 	struct port_options po = {
@@ -180,7 +180,7 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 		if (!s->ports[i])
 			place = &s->ports[i];
 	if (s->stopping || !place) {
-		rc = rs_fail(e, RS_EIO, "the port cannot be opened now");
+		rc = rs_fail(e, RS_EIO, "the port cannot be opened at the moment");
 	} else {
 		rc = port_open(place, &po, address, s->opt.tls ? &s->keys : NULL, &number, e);
 		s->ports_n += rc != RS_ENOMEM;
@@ -195,7 +195,7 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 	return rc;
 }
 
-/* Opens the port anew. The old one goes first, since both cannot be bound; whoever is connected stays. */
+/* Opens the port again. The old one is closed first, since both cannot be bound; existing connections go on. */
 static void reopen(struct rpc_server *s)
 {
 	struct port *old;
@@ -224,7 +224,7 @@ static void on_tick(struct rpc_queue *q)
 		reopen(w->server);
 }
 
-/* A line of gRPC's log; on any thread. */
+/* Receives a line of gRPC's log, on any thread. */
 static void on_log(struct log_sink *sink, const char *text)
 {
 	struct rpc_server *s = (struct rpc_server *)((char *)sink - offsetof(struct rpc_server, sink));
@@ -257,7 +257,7 @@ static int start_workers(struct rpc_server *s, unsigned n, struct rs_err *e)
 	return RS_OK;
 }
 
-/* After all ports have been closed. */
+/* Frees a server after all its ports have been closed. */
 static void server_free(struct rpc_server *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream, of a client or a server. What arrives is kept in a ring of messages: the next one is asked for while there
- * is room, and gRPC's flow control stops the peer when there is none. What is sent is copied into a message that goes
- * out at once, or, while one is on its way, into the next one.
+/* A stream of a client or a server. Received data is kept in a ring of messages. The next message is requested while
+ * the ring has room; otherwise gRPC's flow control stops the peer. Data to send is copied into a message. It is sent at
+ * once, or, while another message is being sent, collected in the next one.
  *
- * The owner holds one reference and every operation under way another; the last one frees. Locks: rx and tx, each for
- * its half, also over the start of its operations, as gRPC demands; wake is taken last. */
+ * The owner holds one reference, and every operation in progress another; the last one frees. Locks: rx and tx protect
+ * one half each, also during the start of its operations, as gRPC requires; wake is taken last. */
 #include "proto/rpc/grpc_priv.h"
 
 #include "proto/piece.h"
@@ -24,7 +24,7 @@ struct stream_op {
 struct rpc_stream {
 	grpc_call *call;
 	grpc_completion_queue *cq; /* the call's */
-	grpc_channel *channel;     /* a client's own; NULL: a server's */
+	grpc_channel *channel;     /* a client's own; NULL: it is a server's stream */
 	_Atomic unsigned refs;
 	struct live *live;
 	struct waiting *waiting; /* a server's */
@@ -33,35 +33,35 @@ struct rpc_stream {
 	pthread_mutex_t wake_lock;
 	struct rpc_waker waker;
 
-	/* Receiving. The message in `ring` that is being read belongs to the reader without a lock. */
+	/* Receiving. The reader uses the message in `ring` that is being read without a lock. */
 	pthread_mutex_t rx_lock;
 	grpc_byte_buffer *ring[RX_MESSAGES];
 	unsigned ring_head, ring_n;
 	size_t unread;        /* bytes in the ring */
-	bool rx_under_way;    /* a message was asked for */
-	bool rx_end;          /* none will come any more */
-	bool rx_lost;         /* and not because the peer has finished */
-	bool rx_wanted;       /* wake when one has come */
+	bool rx_under_way;    /* a message was requested */
+	bool rx_end;          /* no more messages will arrive */
+	bool rx_lost;         /* for another reason than that the peer has finished */
+	bool rx_wanted;       /* wake when a message has arrived */
 	grpc_byte_buffer *in; /* the operation's */
-	bool reading;         /* the first of the ring is open: */
+	bool reading;         /* the first message of the ring is open: */
 	grpc_byte_buffer_reader reader;
-	const uint8_t *at; /* what is left of the reader's slice */
+	const uint8_t *at; /* the rest of the reader's slice */
 	size_t left;
-	bool foreign; /* a message came that is no Piece */
+	bool foreign; /* a message that is not a Piece arrived */
 
 	/* Sending. */
 	pthread_mutex_t tx_lock;
-	bool tx_under_way; /* a message is on its way */
+	bool tx_under_way; /* a message is being sent */
 	bool tx_wanted;    /* wake when there is room */
 	bool tx_failed;
 	bool finishing; /* `finish` was called */
 	bool finish_sent;
-	grpc_slice next;    /* the message that waits; its data begins at PIECE_HEAD_MAX */
+	grpc_slice next;    /* the message being collected; its data begins at PIECE_HEAD_MAX */
 	size_t next_len;    /* of the data; 0: there is no slice */
 	enum rpc_code code; /* of the end of a server's stream */
 	char why[256];
 
-	/* The end: a client's status, a server's knowledge of the client's. */
+	/* The end: the status that a client got, or what a server knows about its client's end. */
 	_Atomic bool up, ended;
 	int cancelled;
 	grpc_status_code status;
@@ -113,7 +113,7 @@ static bool start(struct rpc_stream *s, struct stream_op *op, const grpc_op *ops
 	op_release(&op->op);
 	if (grpc_call_start_batch(s->call, ops, n, &op->op, NULL) == GRPC_CALL_OK)
 		return true;
-	atomic_fetch_sub(&s->refs, 1); /* never the last one: whoever calls has one */
+	atomic_fetch_sub(&s->refs, 1); /* never the last one: the caller holds one */
 	return false;
 }
 
@@ -122,7 +122,7 @@ static struct rpc_stream *stream_of(struct op *op)
 	return ((struct stream_op *)op)->stream;
 }
 
-/* Asks for the next message if there is room for it. With rx_lock. */
+/* Requests the next message if the ring has room for it. With rx_lock. */
 static void rx_start(struct rpc_stream *s)
 {
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &s->in};
@@ -157,7 +157,7 @@ static void on_received(struct op *op, bool ok)
 	stream_unref(s);
 }
 
-/* The first message of the ring was read, or is not worth it. */
+/* Drops the first message of the ring, which was read or is invalid. */
 static void rx_pop(struct rpc_stream *s)
 {
 	grpc_byte_buffer *first = s->ring[s->ring_head];
@@ -173,7 +173,7 @@ static void rx_pop(struct rpc_stream *s)
 	grpc_byte_buffer_destroy(first);
 }
 
-/* The next slice with something in it of the message that is being read. False: there is none. */
+/* Finds the next slice that is not empty in the message that is being read. False: there is none. */
 static bool rx_slice(struct rpc_stream *s)
 {
 	grpc_slice *slice;
@@ -187,7 +187,7 @@ static bool rx_slice(struct rpc_stream *s)
 	return true;
 }
 
-/* Reads what stands before a message's data. False: it is no Piece. */
+/* Reads what precedes a message's data. False: it is not a Piece. */
 static bool rx_head(struct rpc_stream *s)
 {
 	size_t len = grpc_byte_buffer_length(s->ring[s->ring_head]);
@@ -203,14 +203,14 @@ static bool rx_head(struct rpc_stream *s)
 	return len == 0 || rc > 0;
 }
 
-/* Opens the next message. 1: there is something to read; else what recv returns. */
+/* Opens the next message. 1: there is data to read; else the result for recv. */
 static int rx_open(struct rpc_stream *s)
 {
 	bool empty, end;
 
 	pthread_mutex_lock(&s->rx_lock);
 	empty = s->ring_n == 0;
-	/* how a client's call has ended, and one that is lost, is known a little later */
+	/* the status of a client's call, and the loss of a call, arrive a little later */
 	end = s->rx_end && ((!s->channel && !s->rx_lost) || atomic_load(&s->ended));
 	s->rx_wanted = empty && !end;
 	pthread_mutex_unlock(&s->rx_lock);
@@ -269,13 +269,13 @@ ssize_t stream_recv(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 	return total ? (ssize_t)total : rc;
 }
 
-/* A slice with room for `size` bytes of data behind what stands before them. */
+/* Allocates a slice with room for `size` bytes of data and for what precedes them. */
 static grpc_slice tx_slice(size_t size)
 {
 	return grpc_slice_malloc(PIECE_HEAD_MAX + size);
 }
 
-/* Sends len bytes of data of a slice of tx_slice's, which is given away. With tx_lock. */
+/* Sends len bytes of data of a slice of tx_slice's; gives the slice away. With tx_lock. */
 static void tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
 {
 	uint8_t head[PIECE_HEAD_MAX];
@@ -293,7 +293,7 @@ static void tx_start(struct rpc_stream *s, grpc_slice slice, size_t len)
 	grpc_byte_buffer_destroy(message); /* the operation has taken the slices */
 }
 
-/* All data is out, or lost. With tx_lock. */
+/* True if all data was sent, or is lost. With tx_lock. */
 static void finish_start(struct rpc_stream *s)
 {
 	grpc_slice why = grpc_slice_from_static_string(s->why);
@@ -378,8 +378,8 @@ ssize_t stream_send(struct rpc_stream *s, const struct iovec *iov, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
-	/* What the kernel takes at once is done within this call: gRPC keeps that event for this thread instead of
-	 * waking the queue's. */
+	/* What the kernel takes at once completes within this call: gRPC keeps that event for this thread instead of
+	 * waking the queue's thread. */
 	grpc_completion_queue_thread_local_cache_init(s->cq);
 	pthread_mutex_lock(&s->tx_lock);
 	took = take(s, iov, n, bytes);
@@ -408,7 +408,7 @@ static void on_done(struct op *op, bool ok)
 	stream_unref(stream_of(op));
 }
 
-/* A client: the peer has answered. */
+/* A client's stream: the peer has answered. */
 static void on_begun(struct op *op, bool ok)
 {
 	struct rpc_stream *s = stream_of(op);
@@ -445,7 +445,7 @@ void stream_error(struct rpc_stream *s, struct rs_err *ret)
 	char details[384];
 
 	if (s->foreign) {
-		rs_fail(ret, RS_EPROTO, "it sent a message that is no reduction.v1.Piece");
+		rs_fail(ret, RS_EPROTO, "it sent a message that is not a reduction.v1.Piece");
 	} else if (!atomic_load(&s->ended)) {
 		rs_fail(ret, RS_EIO, "the stream is broken");
 	} else if (s->channel) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gRPC says, in words of ours. */
+/* gRPC's messages as sentences for users. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <ctype.h>
@@ -83,18 +83,18 @@ static const char *code_name(grpc_status_code code)
 	return (unsigned)code < sizeof names / sizeof names[0] ? names[code] : "an unknown status";
 }
 
-/* What people can do something about, by a phrase in gRPC's details. */
+/* Causes that users can act on, by a phrase in gRPC's details. */
 static const struct {
 	const char *phrase, *sentence;
 } known[] = {
-    {"http1.x server", "the peer speaks no gRPC"},
-    {"before receiving SETTINGS", "the peer speaks no gRPC, or is too busy"},
-    {"parsing HTTP/2", "the peer speaks no gRPC"},
+    {"http1.x server", "the peer does not speak gRPC"},
+    {"before receiving SETTINGS", "the peer does not speak gRPC, or is overloaded"},
+    {"parsing HTTP/2", "the peer does not speak gRPC"},
     {"WRONG_VERSION_NUMBER", "the peer speaks no TLS"},
     {"wrong version number", "the peer speaks no TLS"},
 };
 
-/* What the system said of a connection that could not be made stands at the end; as the end of a sentence of ours. */
+/* The system's reason for a failed connection is at the end of the details; returns it as the end of our sentence. */
 static bool connect_text(const char *details, struct rs_err *ret)
 {
 	static const char before[] = "Failed to connect to remote host: ";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates. A server asks for its own at every handshake, so that new ones take effect without a restart. */
+/* Certificates. gRPC asks for a server's certificates at every handshake, so that new ones take effect without a
+ * restart. */
 #include "proto/rpc/grpc_priv.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@ static char *copy(const char *text)
 	return text ? strdup(text) : NULL;
 }
 
-/* True when all that was given was copied. */
+/* Copies keys. True: all that was given was copied. */
 static bool pem_copy(struct pem *to, const struct rpc_tls *from)
 {
 	*to = (struct pem){copy(from->certificate), copy(from->key), copy(from->authority)};
@@ -65,7 +66,7 @@ int keys_change(struct keys *k, const struct rpc_tls *tls, struct rs_err *e)
 	return RS_OK;
 }
 
-/* gRPC asks before each handshake. */
+/* Called by gRPC before each handshake. */
 static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_server_certificate_config **config)
 {
 	struct keys *k = user;
@@ -75,7 +76,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_serv
 	if (k->fresh) {
 		grpc_ssl_pem_key_cert_pair own = {.private_key = k->pem.key, .cert_chain = k->pem.certificate};
 
-		/* gRPC insists on authorities also where clients are not asked for certificates */
+		/* gRPC requires authorities even if clients need no certificates */
 		*config = grpc_ssl_server_certificate_config_create(
 		    k->pem.authority ? k->pem.authority : k->pem.certificate, &own, 1);
 		k->fresh = false;

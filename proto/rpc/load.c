@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: the module lies beside libreduction.so, or in lib/ beside the bin/ of a program. Failure modes: it
- * was not built or not installed, gRPC's own libraries are missing, or it is of another version. */
+/* The happy path: the module is beside libreduction.so, or in lib/ beside the bin/ of a program. Failure modes: it was
+ * not built or not installed, gRPC's own libraries are missing, or it has another version. */
 #include "proto/rpc/rpc.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 #define MODULE "libreduction-grpc.so"
 
-/* Cuts the name of the file off; false when there is no folder in it. */
+/* Cuts off the name of the file; false if the path has no folder. */
 static bool cut_name(char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -21,7 +21,7 @@ static bool cut_name(char *path)
 	return slash;
 }
 
-/* Where the library lies that this code is part of, if it is one. */
+/* Finds the library that contains this code, if it is in one. */
 static bool beside_library(char *file, size_t size)
 {
 	char folder[PATH_MAX];
@@ -46,7 +46,7 @@ static bool beside_program(char *file, size_t size)
 
 int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e)
 {
-	/* its own libraries must not meet those of others: nothing of it is visible outside */
+	/* RTLD_LOCAL: its libraries must not clash with other copies, so no symbol of it is visible outside */
 	void *module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	const struct rpc_api *(*get)(void);
 	const struct rpc_api *api;
@@ -62,7 +62,8 @@ int rpc_load_file(const struct rpc_api **ret, const char *file, struct rs_err *e
 		dlclose(module);
 		return RS_EUNSUPPORTED;
 	}
-	*ret = api; /* and the module stays: gRPC's threads and their storage do not survive being unloaded */
+	*ret = api; /* the module is never unloaded: gRPC's threads and their thread-local storage would not survive
+		       that */
 	return RS_OK;
 }
 

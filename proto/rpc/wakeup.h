@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From other threads to a loop: objects that were woken wait in a list, each at most once, for the loop's next turn.
+/* Wakeups from other threads to a loop. Objects that were woken wait in a list, each at most once, for the loop's next
+ * turn.
  *
- * A loop whose connections are the module's streams may sleep in a queue of the module instead of in libuv
- * (wakeups_serve): then what its streams bring is dealt with on the thread that has read it. Everything else that
- * wakes such a loop has to be a wakeup too, or a timer: it does not look at descriptors while it sleeps. */
+ * A loop whose connections are streams of the module may sleep in a queue of the module instead of in libuv
+ * (wakeups_serve). Then the data of its streams is processed on the thread that has read it. Such a loop does not look
+ * at descriptors while it sleeps, so only wakeups and timers wake it. */
 #ifndef RS_PROTO_RPC_WAKEUP_H
 #define RS_PROTO_RPC_WAKEUP_H
 
@@ -14,41 +15,44 @@
 
 struct wakeups;
 
-/* Part of an object that can be woken; zero before wakeup_init. */
+/* An object's entry in the list; part of the object. Zero before wakeup_init. Invariant: `at` is NULL exactly while it
+ * is not in the list. */
 struct wakeup {
 	struct wakeups *all;
-	struct wakeup *next, **at; /* at is NULL: it is not in the list */
+	struct wakeup *next, **at; /* at is NULL: not in the list */
 	void (*woken)(struct wakeup *w);
 };
 
 struct wakeups {
 	uv_loop_t *loop;
 	uv_async_t async;
-	uv_mutex_t mutex; /* what follows */
+	uv_mutex_t mutex; /* protects the following fields */
 	struct wakeup *first, **last;
 	const struct rpc_api *rpc; /* not NULL: the loop sleeps in `queue`, which it has taken, */
 	struct rpc_queue *queue;
 	pthread_t server; /* on this thread */
-	bool asleep;      /* and does so now: it will not look at the list by itself */
+	bool asleep;      /* the loop sleeps in the queue, and will not read the list without a kick */
 };
 
-/* Errors: RS_ENOMEM, RS_EIO. These and what follows are for the loop's thread, except where it says any thread. */
+/* Errors: RS_ENOMEM, RS_EIO. All functions are called on the loop's thread, except those that say "any thread". */
 int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e);
-/* As uv_run(loop, UV_RUN_DEFAULT): until no handle is left. Needed only for wakeups_serve. */
+/* Does the same as uv_run(loop, UV_RUN_DEFAULT): runs until no handle is left. Needed only with wakeups_serve. */
 void wakeups_run(struct wakeups *all);
-/* From now on the loop sleeps in this queue (rpc is NULL: in libuv again); does nothing where that is so already. It is
- * in libuv before the queue's owner ends, and when the loop does. */
+/* Makes the loop sleep in this queue from now on (rpc NULL: in libuv again). Does nothing if that is already so. The
+ * loop must sleep in libuv before the queue's owner ends, and when the loop ends. */
 void wakeups_serve(struct wakeups *all, const struct rpc_api *rpc, struct rpc_queue *queue);
-/* Nothing is called any more. The handle closes with the loop; then wakeups_destroy. */
+/* Stops all calls. The handle closes with the loop; then call wakeups_destroy. */
 void wakeups_close(struct wakeups *all);
 void wakeups_destroy(struct wakeups *all);
 
-/* woken() is called on the loop's thread, some time after wakeup_send or its waker was, by any thread. */
+/* Initializes an object: woken() is called on the loop's thread, some time after any thread called wakeup_send or its
+ * waker. */
 void wakeup_init(struct wakeup *w, struct wakeups *all, void (*woken)(struct wakeup *w));
 struct rpc_waker wakeup_waker(struct wakeup *w);
-/* Those that wait already have their turn first. Any thread, until wakeup_close or wakeups_close. */
+/* Wakes an object; objects that already wait come first. Any thread, until wakeup_close or wakeups_close. */
 void wakeup_send(struct wakeup *w);
-/* Takes it out of the list. Nobody sends it any more: its stream, if it has one, was closed or has another waker. */
+/* Removes an object from the list. Nothing may wake it any more: its stream, if it has one, was closed or has another
+ * waker. */
 void wakeup_close(struct wakeup *w);
 
 #endif

@@ -41,7 +41,7 @@ static void run_list(struct wakeups *all)
 {
 	struct wakeup *w;
 
-	/* those that wake themselves or others meanwhile have their turn when the loop has looked at all else */
+	/* objects that are woken meanwhile have their turn after the loop has handled everything else */
 	for (unsigned n = count(all); n && (w = take_first(all)); n--)
 		w->woken(w);
 }
@@ -71,7 +71,7 @@ int wakeups_init(struct wakeups *all, uv_loop_t *loop, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Sleeps in the queue until something comes, or a timer of the loop is due. */
+/* Sleeps in the queue until something arrives, or a timer of the loop is due. */
 static void sleep_in_queue(struct wakeups *all)
 {
 	int wait_ms;
@@ -128,7 +128,7 @@ void wakeups_destroy(struct wakeups *all)
 	uv_mutex_destroy(&all->mutex);
 }
 
-/* The list is not empty any more. With the mutex. */
+/* Called when the list is not empty any more. With the mutex. */
 static void tell(struct wakeups *all)
 {
 	if (!all->rpc)
@@ -147,7 +147,7 @@ void wakeup_send(struct wakeup *w)
 		w->at = all->last;
 		*all->last = w;
 		all->last = &w->next;
-		/* inside the lock: who closes the object waits for it */
+		/* inside the lock: a thread that closes the object waits for it */
 		tell(all);
 	}
 	uv_mutex_unlock(&all->mutex);

@@ -67,7 +67,7 @@ class Bench(unittest.TestCase):
         """Without the reducers, which are there all the same."""
         argv = local("--agent", "node", "-d", "float16", "-o", "avg", "-b", 0, "-e", "1M", "-f", 1024, "-n", 2, ranks=3)
         out = self.bench(argv).out
-        self.assertIn("all ranks are on this node, which sums by itself: the local reducers have nothing to do", out)
+        self.assertIn("all ranks are on this node, which sums in its shared memory: the local reducers are idle", out)
         self.assertIn("wrong elements: 0", out)
 
     def test_numbers(self):

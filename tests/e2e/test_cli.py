@@ -222,7 +222,7 @@ class Cli(unittest.TestCase):
             c.run(1, harness.python("import reduction; reduction.Communicator().close()"))
         with harness.Cluster() as c:
             c.reducers[0].signal(signal.SIGHUP)
-            c.reducers[0].wait_text("started without a file")
+            c.reducers[0].wait_text("started without a configuration file")
 
     def test_bench(self):
         """A table of right sums, and the same as JSON."""

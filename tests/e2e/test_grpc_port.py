@@ -88,7 +88,7 @@ class Port(unittest.TestCase):
     def test_the_wrong_port(self):
         with harness.Cluster(transport="grpc") as c:
             tcp = c.reducers[0].wait_text(r"\blistening\b.*?address=(\S+)").group(1)
-            self.assertRegex(self.error(c, "grpc", tcp), "speaks no gRPC")
+            self.assertRegex(self.error(c, "grpc", tcp), "does not speak gRPC")
             c.reducers[0].wait_text("connection-refused .*it speaks HTTP/2: for gRPC there is another port")
             self.assertRegex(self.error(c, "tcp", c.address(0)), "it closed the connection")
 

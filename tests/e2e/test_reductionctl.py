@@ -92,7 +92,7 @@ class Reductionctl(unittest.TestCase):
         self.assertEqual((status, err), (0, ""))
         comments = [line for line in out.splitlines() if line.startswith("#")]
         self.assertEqual(comments[0], "# all-reduce of 100MiB, 6 workers, 8 reducers, 8 machines")
-        self.assertTrue([line for line in comments if line.startswith("# verdict: yes, as far as ")], out)
+        self.assertTrue([line for line in comments if line.startswith("# verdict: yes, to the extent that ")], out)
         # what is printed can stand in a file as it is, and that file gives the same map
         whole = (harness.ROOT / "config/examples/mixed.yaml").read_text() + out
         self.file.write_text(whole)

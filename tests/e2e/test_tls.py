@@ -396,9 +396,9 @@ class Start(Tls):
     def test_check(self):
         c = self.cluster(reducers=0)
         for name, tree, expected in (
-            ("reducer", self.good.reducer("localhost"), r"tls: ok: certificate of localhost, good until 20\d\d-"),
+            ("reducer", self.good.reducer("localhost"), r"tls: ok: certificate of localhost, valid until 20\d\d-"),
             ("worker", self.good.worker(), "tls: ok: no certificate of its own"),
-            ("team", self.good.worker("team-a"), "tls: ok: certificate of team-a, good until"),
+            ("team", self.good.worker("team-a"), "tls: ok: certificate of team-a, valid until"),
         ):
             p = c.start("check", [harness.binary("reductionctl"), "check", c._write(f"{name}.yaml", tree)])
             self.assertEqual(p.wait(), 0, p.report())

@@ -179,7 +179,7 @@ goodbye before all have the results
 	s/!x->first &&\s+x->stable < x->next_seq/0/
 contributions are filled in twice
 	agent/core/stream.c
-	s/if \(begun && op->fill/if (op->fill/
+	s/if \(first_time && op->fill/if (op->fill/
 a result that is cut off has been where the contribution is
 	agent/core/link_io.c
 	s/op->disjoint && !op->recv_ring/!op->recv_ring/

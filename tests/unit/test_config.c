@@ -50,9 +50,9 @@ static const struct {
     {"sharding: {colour: 3}\n", "f:1:12: sharding: found unknown key \"colour\", expected one of shards, "
 				"chunk_bytes, window, priorities, map"},
     {"reducers: [{id: a, adress: b}]\n", "f:1:20: reducers: found unknown key \"adress\", did you mean address?"},
-    {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (line 1 has it)"},
-    {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (line 2 has it)"},
-    {"reducers: [{id: a, id: b}]\n", "f:1:20: reducers[0].id: found a second time, expected once (line 1 has it)"},
+    {"job: {}\njob: {}\n", "f:2:1: job: found a second time, expected once (first in line 1)"},
+    {"job:\n  name: a\n  name: b\n", "f:3:3: job.name: found a second time, expected once (first in line 2)"},
+    {"reducers: [{id: a, id: b}]\n", "f:1:20: reducers[0].id: found a second time, expected once (first in line 1)"},
 
     /* values */
     {"job: {name: a b}\n", "f:1:13: job.name: found \"a b\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
@@ -511,7 +511,7 @@ START_TEST(large_and_foreign_files_are_refused)
 
 	ck_assert_ptr_nonnull(text);
 	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, YDOC_BYTES_MAX + 1, &e), RS_ECONFIG);
-	ck_assert_str_eq(e.msg, "f: found more than 256 KiB, which is no configuration");
+	ck_assert_str_eq(e.msg, "f: found more than 256 KiB, expected at most that");
 	ck_assert_int_eq(rs_config_parse(&cfg, "f", "a\0b", 3, &e), RS_ECONFIG);
 	ck_assert_str_eq(e.msg, "f:1:2: not a text in UTF-8: control characters are not allowed");
 	ck_assert_int_eq(rs_config_parse(&cfg, "f", "\xff\xfej\0o\0b\0", 8, &e), RS_ECONFIG); /* UTF-16 */
@@ -555,7 +555,7 @@ START_TEST(files_that_cannot_be_read)
 	ck_assert_int_eq(rs_config_load(&cfg, "/", &e), RS_EIO);
 	ck_assert_str_eq(e.msg, "cannot read /: Is a directory");
 	ck_assert_int_eq(rs_config_load(&cfg, "/dev/zero", &e), RS_ECONFIG);
-	ck_assert_str_eq(e.msg, "/dev/zero: found more than 256 KiB, which is no configuration");
+	ck_assert_str_eq(e.msg, "/dev/zero: found more than 256 KiB, expected at most that");
 	ck_assert_int_eq(rs_config_load(&cfg, "/dev/null", &e), RS_OK);
 	rs_config_close(&cfg);
 }

@@ -465,7 +465,7 @@ static const struct {
 	const char *verdict;
 } verdicts[] = {
     {WORKERS(4) "}\n" REDUCERS_4, PLAN_FASTER,
-     "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); --step tells what that is of a training "
+     "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); --step adds the gain for a training "
      "step"},
     {WORKERS(4) ", step: 300ms}\n" REDUCERS_4, PLAN_FASTER,
      "yes: the all-reduce takes 839 ms, 1.50 times as fast as a ring (1.26 s); a step that computes for 300 ms is 37 "
@@ -476,7 +476,8 @@ static const struct {
      "26 "
      "% faster"},
     {WORKERS(4) ", step: 2s}\n" REDUCERS_4, PLAN_IF_NOT_HIDDEN,
-     "yes, as far as the all-reduce is not hidden behind computing: it takes 839 ms, 1.50 times as fast as a ring "
+     "yes, to the extent that the all-reduce does not overlap with computing: it takes 839 ms, 1.50 times as fast as a "
+     "ring "
      "(1.26 "
      "s); a step that computes for 2 s is 0 to 15 % faster"},
     {WORKERS(4) ", step: 20s}\n" REDUCERS_4, PLAN_COMPUTE_BOUND,

@@ -248,7 +248,7 @@ START_TEST(a_peer_without_grpc_is_named_so)
 	ck_assert_int_gt(write(peer, foreign[_i], strlen(foreign[_i])), 0);
 	ck_assert_int_eq(recv_end(c), RPC_BROKEN);
 	frpc.api->stream_error(c, &e);
-	ck_assert_msg(strstr(e.msg, "speaks no gRPC"), "%s", e.msg);
+	ck_assert_msg(strstr(e.msg, "does not speak gRPC"), "%s", e.msg);
 	frpc.api->stream_close(c, 0, NULL);
 	close(peer);
 	close(fd);

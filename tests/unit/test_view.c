@@ -19,8 +19,8 @@ enum { STOPS = sizeof stops / sizeof stops[0] };
 enum ending { BROKEN, SILENT, DRAINS, CUT_OFF, LIES, NEWS, ENDINGS };
 
 static const char *const reasons[] = {
-    "connection reset by peer", "nothing was heard from it for 4000 ms", "it is shutting down",
-    "rank 1 was lost: cut",     "before this rank sent its contribution",   "another rank has lost it"};
+    "connection reset by peer", "nothing was heard from it for 4000 ms",  "it is shutting down",
+    "rank 1 was lost: cut",     "before this rank sent its contribution", "another rank has lost it"};
 
 static void end_link(struct reducers *f, unsigned link, enum ending how)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether reducers help, in a sentence. */
+/* The verdict of a plan: whether reducers help, as a sentence. */
 #include "config/plan/plan.h"
 
 #include "config/value.h"
@@ -8,10 +8,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Less than this is not worth machines: against a ring, and of a whole training step. */
+/* Gains below these factors do not justify machines: against a ring, and of a whole training step. */
 static const double ring_gain_min = 1.02, step_gain_min = 1.05;
 
-/* Room for quotients of which one is exactly the other. */
+/* Tolerance for quotients that are exactly 1. */
 static const double slack = 1e-9;
 
 const char *plan_reason_name(enum plan_reason reason)
@@ -35,7 +35,7 @@ void plan_format_time(double seconds, char *buf, size_t size)
 		snprintf(buf, size, seconds < 999.5 ? "%.3g s" : "%.0f s", seconds);
 }
 
-/* A sentence that grows; what does not fit is cut. */
+/* A sentence under construction; what does not fit is cut. */
 struct sentence {
 	char *text;
 	size_t size, len;
@@ -62,8 +62,8 @@ static void say_time(struct sentence *s, double seconds)
 	say(s, "%s", text);
 }
 
-/* How many machines that only reduce would be needed, counted in the best of those that there are, or in machines with
- * the slowest link of the workers. */
+/* Computes how many machines that only reduce would be needed: counted in the best of those that exist, or in machines
+ * with the slowest link of the workers. */
 static void count_needed(struct plan *p)
 {
 	double rate = 0, slowest = INFINITY, workers = 0, bytes = (double)p->bytes, beat, least;
@@ -80,7 +80,7 @@ static void count_needed(struct plan *p)
 	}
 	p->needed_rate = rate > 0 ? rate : slowest;
 	p->needed_ring = p->needed_least = 0;
-	if (workers * ring_gain_min > p->ring) /* what the workers themselves have to send takes as long as a ring */
+	if (workers * ring_gain_min > p->ring) /* the workers' own traffic takes as long as a ring */
 		return;
 	beat = p->net.workers * bytes / (p->needed_rate * p->ring / ring_gain_min);
 	least = p->net.workers * bytes / (p->needed_rate * workers);
@@ -88,7 +88,7 @@ static void count_needed(struct plan *p)
 	p->needed_least = (unsigned)fmin(ceil(least * (1 - slack)), 1e9);
 }
 
-/* What would make it faster, if anything would. */
+/* Adds what would make it faster, if anything would. */
 static void say_advice(struct sentence *s, const struct plan *p)
 {
 	bool mixed = p->mixed * ring_gain_min < fmin(p->time, p->ring);
@@ -136,20 +136,21 @@ static void say_compute_bound(struct sentence *s, const struct plan *p, double g
 	say(s, "), which makes a step at most %.1f %% faster", 100 * (gain - 1));
 }
 
-/* The all-reduce may be hidden behind computing altogether, or not at all: the truth is between. */
+/* Adds the gain for a training step. The all-reduce may overlap completely with computing, or not at all; the gain is
+ * between these bounds. */
 static void say_faster(struct sentence *s, const struct plan *p, double gain)
 {
 	double hidden = fmax(p->step, p->ring) / fmax(p->step, p->time);
 
 	say(s, p->reason == PLAN_FASTER ? "yes: the all-reduce takes "
-					: "yes, as far as the all-reduce is not hidden behind "
+					: "yes, to the extent that the all-reduce does not overlap with "
 					  "computing: it takes ");
 	say_time(s, p->time);
 	say(s, ", %.2f times as fast as a ring (", p->ring / p->time);
 	say_time(s, p->ring);
 	say(s, ")");
 	if (p->step == 0) {
-		say(s, "; --step tells what that is of a training step");
+		say(s, "; --step adds the gain for a training step");
 	} else {
 		say(s, "; a step that computes for ");
 		say_time(s, p->step);
@@ -158,10 +159,10 @@ static void say_faster(struct sentence *s, const struct plan *p, double gain)
 	say_advice(s, p);
 }
 
-void plan_judge(struct plan *p)
+void plan_verdict(struct plan *p)
 {
 	struct sentence s = {.text = p->verdict, .size = sizeof p->verdict};
-	double gain = (p->step + p->ring) / (p->step + p->time); /* of a step, nothing hidden */
+	double gain = (p->step + p->ring) / (p->step + p->time); /* of a step, without overlap */
 
 	count_needed(p);
 	if (p->least == 0) {

@@ -6,11 +6,11 @@
 
 #include <stdlib.h>
 
-enum steer_option { DRAIN_WITHIN = REDUCERS_OPTIONS, DRAIN_OPTIONS };
+enum drain_option { DRAIN_WITHIN = REDUCERS_OPTIONS, DRAIN_OPTIONS };
 
 static const struct option drain_options[DRAIN_OPTIONS] = {
     REDUCERS_OPTION_ROWS,
-    [DRAIN_WITHIN] = {"within", "SECONDS", "end jobs that still run after that time [timeouts.drain]"},
+    [DRAIN_WITHIN] = {"within", "SECONDS", "end jobs that still run after this time [timeouts.drain]"},
 };
 
 static const struct option reload_options[REDUCERS_OPTIONS] = {REDUCERS_OPTION_ROWS};
@@ -25,7 +25,7 @@ static void show_drained(struct reducers *a, unsigned reducer, const ProtobufCMe
 		printf("%s: %s, %u job%s may go on for %.1f s\n", name, m->already ? "was draining already" : "drains",
 		       m->jobs, m->jobs == 1 ? "" : "s", m->left_ms / 1000.0);
 	else
-		printf("%s: %s, without a job, and ends\n", name, m->already ? "was draining already" : "drains");
+		printf("%s: %s, has no jobs and exits\n", name, m->already ? "was draining already" : "drains");
 }
 
 static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
@@ -89,8 +89,8 @@ static int run_reload(const struct call *call, struct rs_err *e)
 }
 
 const struct command drain_command = {
-    "drain",   FILE_OR_ADDRESS, "let reducers end in good order: their jobs go on with others, as after SIGTERM",
+    "drain",   FILE_OR_ADDRESS, "stop reducers; their jobs move to other reducers, as after SIGTERM",
     run_drain, drain_options,   DRAIN_OPTIONS};
 const struct command reload_command = {
-    "reload",   FILE_OR_ADDRESS, "let reducers read their configuration again, as after SIGHUP",
+    "reload",   FILE_OR_ADDRESS, "reload the configuration of reducers, as after SIGHUP",
     run_reload, reload_options,  REDUCERS_OPTIONS};
