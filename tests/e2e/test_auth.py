@@ -195,7 +195,8 @@ class Auth(Guarded):
             calm = self.start(c, config={"job": {"name": "calm"}, "security": {"secret": theirs}})
             self.step(calm, 3.0)
             at = r"reducer r[01] \(127\.0\.0\.1:\d+\): "
-            proof = "has not proven that it has the job's secret: the file of its security.secret differs from this reducer's"
+            proof = ("has not proven that it has the job's secret: "
+                     "the file of its security.secret differs from this reducer's")
             for job, secret, told, logged in (
                 ("test", theirs, at + rf"rank 0 of job test \(pid \d+ on .*\) {proof}",
                  rf"rank 0 of job test .* {proof}"),
