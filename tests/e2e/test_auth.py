@@ -208,7 +208,8 @@ class Auth(Guarded):
                 ("open", self.mine, at + "this reducer cannot use its secret for job open: its log says why",
                  r"secret-unusable job=open reason=.*/jobs/open\.secret has mode 0644, so everybody can read it"),
                 ("short", self.mine, at + "this reducer cannot use its secret for job short: its log says why",
-                 r"secret-unusable job=short reason=.*/jobs/short\.secret has 4 bytes; expected a secret of 16 to 1024 bytes"),
+                 r"secret-unusable job=short reason=.*/jobs/short\.secret has 4 bytes; "
+                 r"expected a secret of 16 to 1024 bytes"),
             ):  # fmt: skip
                 with self.subTest(job):
                     self.refused(c, told, logged, job={"name": job}, security={"secret": secret})
