@@ -32,16 +32,21 @@ DEBIANS = {"12": "bookworm", "13": "trixie"}
 SKIPPED = 77
 
 
-def why_not():
+def why_not(cache):
     """A sentence that says why roots cannot be made here; an empty one if they can."""
     if os.geteuid() != 0:
         return "roots need root; run it as root or with sudo"
     for program in ("mmdebstrap", "unshare", "git"):
         if not shutil.which(program):
             return f"{program} was not found: run deploy/install-deps.sh fresh"
-    tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True)
+    trial = cache / "run" / "trial"
+    for folder in ("lower", "upper", "work", "root"):
+        (trial / folder).mkdir(parents=True, exist_ok=True)
+    mount = "cd $0 && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root"
+    argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", mount, trial]
+    tried = subprocess.run(argv, capture_output=True, text=True)
     if tried.returncode != 0:
-        return f"namespaces cannot be made here: {tried.stderr.strip()}"
+        return f"namespaces with overlays cannot be made here: {tried.stderr.strip()}"
     return ""
 
 
@@ -128,12 +133,12 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    reason = why_not()
+    started = time.monotonic()
+    shutil.rmtree(args.cache / "run", ignore_errors=True)
+    reason = why_not(args.cache)
     if reason:
         print(f"fresh: skipped: {reason}")
         return SKIPPED
-    started = time.monotonic()
-    shutil.rmtree(args.cache / "run", ignore_errors=True)
     for folder in ("packages", "logs", "run"):
         (args.cache / folder).mkdir(parents=True, exist_ok=True)
     source = args.cache / "run" / "clone"
@@ -159,4 +164,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RootError as error:
+        print(f"fresh: {error}", file=sys.stderr)
+        sys.exit(1)
