@@ -5,8 +5,8 @@
 
 #include "common/spin.h"
 #include "proto/control.h"
+#include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
-#include "server/run/letter.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -37,26 +37,28 @@ struct lane_thread {
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
 	struct lane_conn *conns;
-	struct lane_mail *closed;  /* for the session that is being freed, else NULL */
-	unsigned wires, streams;   /* how many of them are TCP connections, and over gRPC */
-	const struct rpc_api *rpc; /* of the streams, */
-	struct rpc_queue *queue;   /* and where this lane sleeps while it has nothing else */
+	struct lane_mail *closed;    /* for the session that is being freed, else NULL */
+	unsigned tcp_conns, streams; /* number of connections over TCP, and over gRPC */
+	const struct rpc_api *rpc;   /* of the streams */
+	struct rpc_queue *queue;     /* of the streams; the lane sleeps in it if it has only streams */
 	unsigned index;
 	uint32_t detect_ms;
 	const struct rs_log *log;
-	struct lane_report *report; /* of whoever has the letter that says it is there */
+	struct lane_report *report; /* ready; the server takes it after its event */
 
-	/* Of the thread that posts letters: what must arrive, also if memory has run out by then. */
+	/* Owned by the thread that posts commands. They are allocated early, so that they can be posted without memory.
+	 */
 	struct reserves reserves;
-	struct letter *stop;
+	struct lane_command *stop;
 
-	/* Processor time of this thread and the time of day when a second of them began, and what the last one took. */
+	/* Processor time of this thread and the time of day when the current second began; the share of the last
+	 * second. */
 	uint64_t busy_ns, busy_from_ns;
 	uint32_t busy_permil;
 };
 
-/* A connection has a letter and an event at most, and is the first of its job at worst. */
-_Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct letter) + sizeof(struct lane_mail) + sizeof(struct reserve) <=
+/* A connection has a command and an event at most, and is the first of its job at worst. */
+_Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct lane_command) + sizeof(struct lane_mail) + sizeof(struct reserve) <=
 		   LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
 
@@ -65,12 +67,12 @@ _Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct letter) + sizeof(struct lane_
  * module's threads. */
 static void choose_wait(struct lane_thread *t)
 {
-	wakeups_serve(&t->wakeups, t->streams && !t->wires ? t->rpc : NULL, t->queue);
+	wakeups_serve(&t->wakeups, t->streams && !t->tcp_conns ? t->rpc : NULL, t->queue);
 }
 
 static void conn_add(struct lane_thread *t, struct lane_conn *c)
 {
-	++*(c->is_stream ? &t->streams : &t->wires);
+	++*(c->is_stream ? &t->streams : &t->tcp_conns);
 	choose_wait(t);
 	c->next = t->conns;
 	c->at = &t->conns;
@@ -91,7 +93,7 @@ static void conn_close(struct lane_conn *c)
 	*c->at = c->next;
 	if (c->next)
 		c->next->at = c->at;
-	--*(c->is_stream ? &t->streams : &t->wires);
+	--*(c->is_stream ? &t->streams : &t->tcp_conns);
 	c->ops->close(c);
 	t->closed = NULL;
 	choose_wait(t);
@@ -225,7 +227,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	} /* the other events are for the log alone */
 }
 
-static void post_not_attached(struct lane_thread *t, struct letter *l)
+static void post_not_attached(struct lane_thread *t, struct lane_command *l)
 {
 	struct lane_event ev = {.type = LANE_CLOSED,
 				.job = l->admit.stripe.job,
@@ -235,14 +237,14 @@ static void post_not_attached(struct lane_thread *t, struct letter *l)
 	post_closed(t, l->closed, &ev);
 }
 
-static struct lane_conn *new_stream(struct lane_thread *t, const struct letter *l)
+static struct lane_conn *new_stream(struct lane_thread *t, const struct lane_command *l)
 {
 	t->rpc = l->rpc;
 	t->queue = l->queue;
 	return lane_grpc_new(t, l->rpc, l->stream, &t->wakeups);
 }
 
-static void attach(struct lane_thread *t, struct letter *l)
+static void attach(struct lane_thread *t, struct lane_command *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->tcp, t->detect_ms);
@@ -305,25 +307,25 @@ static void report(struct lane_thread *t, struct lane_mail *answer)
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
-	struct letter *l = (struct letter *)mail;
+	struct lane_command *l = (struct lane_command *)mail;
 
 	switch (l->type) {
-	case LETTER_ATTACH:
+	case COMMAND_ATTACH:
 		attach(t, l);
 		break;
-	case LETTER_START:
+	case COMMAND_START:
 		lane_start(t->core, l->job, l->processes);
 		break;
-	case LETTER_TELL:
+	case COMMAND_TELL:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
-	case LETTER_ABORT:
+	case COMMAND_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
-	case LETTER_REPORT:
+	case COMMAND_REPORT:
 		report(t, l->answer);
 		break;
-	case LETTER_STOP:
+	case COMMAND_STOP:
 		stop(t);
 		break;
 	}
@@ -365,7 +367,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	t->detect_ms = detect_ms;
 	t->log = log;
 	t->out = out;
-	t->stop = letter_new(LETTER_STOP, 0, 0);
+	t->stop = lane_command_new(COMMAND_STOP, 0, 0);
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	if (rc)
 		goto free_thread;
@@ -412,16 +414,16 @@ free_thread:
 	return rc;
 }
 
-static void post(struct lane_thread *t, struct letter *l)
+static void post(struct lane_thread *t, struct lane_command *l)
 {
 	mailbox_post(&t->in, &l->mail);
 }
 
 /* Everything that a new connection needs outside of its lane; NULL: no memory. */
-static struct letter *attach_letter(struct lane_thread *t, const struct registry_admit *admit,
-				    const struct control_welcome *welcome, struct rs_err *e)
+static struct lane_command *attach_command(struct lane_thread *t, const struct registry_admit *admit,
+					   const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct letter *l = letter_new(LETTER_ATTACH, admit->stripe.job, 0);
+	struct lane_command *l = lane_command_new(COMMAND_ATTACH, admit->stripe.job, 0);
 	struct lane_mail *closed = calloc(1, sizeof *closed);
 
 	if (!l || !closed || !reserves_add(&t->reserves, admit->stripe.job)) {
@@ -440,7 +442,7 @@ static struct letter *attach_letter(struct lane_thread *t, const struct registry
 int lane_thread_attach(struct lane_thread *t, struct tcp_conn *tcp, const struct registry_admit *admit,
 		       const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct letter *l = attach_letter(t, admit, welcome, e);
+	struct lane_command *l = attach_command(t, admit, welcome, e);
 
 	if (!l)
 		return RS_ENOMEM;
@@ -453,7 +455,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 			      struct rpc_stream *stream, const struct registry_admit *admit,
 			      const struct control_welcome *welcome, struct rs_err *e)
 {
-	struct letter *l = attach_letter(t, admit, welcome, e);
+	struct lane_command *l = attach_command(t, admit, welcome, e);
 
 	if (!l)
 		return RS_ENOMEM;
@@ -466,7 +468,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 
 void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
 {
-	struct letter *l = letter_new(LETTER_START, job, 0);
+	struct lane_command *l = lane_command_new(COMMAND_START, job, 0);
 	struct rs_err why;
 
 	if (!l) {
@@ -480,7 +482,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t process
 
 void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len)
 {
-	struct letter *l = letter_new(LETTER_TELL, job, len);
+	struct lane_command *l = lane_command_new(COMMAND_TELL, job, len);
 
 	if (!l)
 		return;
@@ -491,7 +493,7 @@ void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame,
 
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
 {
-	struct letter *l = reserves_take(&t->reserves, job);
+	struct lane_command *l = reserves_take(&t->reserves, job);
 
 	if (!l)
 		return;
@@ -506,7 +508,7 @@ void lane_thread_forget(struct lane_thread *t, uint64_t job)
 
 bool lane_thread_report(struct lane_thread *t)
 {
-	struct letter *l = letter_new(LETTER_REPORT, 0, 0);
+	struct lane_command *l = lane_command_new(COMMAND_REPORT, 0, 0);
 	struct lane_mail *answer = calloc(1, sizeof *answer);
 
 	if (!l || !answer) {

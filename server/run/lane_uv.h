@@ -11,7 +11,7 @@
 
 struct lane_thread;
 
-/* Most bytes that this side of a connection allocates: its handle, its letters, a word in libuv's tables. */
+/* Most bytes that this side of a connection allocates: its handle, its commands, a word in libuv's tables. */
 enum { LANE_CONNECTION_BYTES = 2304 };
 
 /* What a lane posts to the server's mailbox. Invariant: each connection has its LANE_CLOSED from the start, so that
@@ -45,9 +45,10 @@ void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame,
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
 /* The job's last connection is gone: frees what lane_thread_abort would have used. */
 void lane_thread_forget(struct lane_thread *t, uint64_t job);
-/* A letter comes when the report is ready. Only one may be under way. False: no memory, and no letter will come. */
+/* Asks the lane for a report. The lane posts an event when the report is ready. At most one may be under way. Returns
+ * false if there is no memory; then no event comes. */
 bool lane_thread_report(struct lane_thread *t);
-/* For who has got that letter, and frees the report. NULL: there was no memory for it. */
+/* Returns the report after that event; the caller frees it. NULL: there was no memory for it. */
 struct lane_report *lane_thread_take_report(struct lane_thread *t);
 
 /* Closes all connections at once, ends the thread and frees. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the accept loop's thread posts to a lane's thread (lane_uv.c). */
-#ifndef RS_SERVER_RUN_LETTER_H
-#define RS_SERVER_RUN_LETTER_H
+#ifndef RS_SERVER_RUN_LANE_COMMAND_H
+#define RS_SERVER_RUN_LANE_COMMAND_H
 
 #include "common/tcp_conn.h"
 #include "proto/rpc/rpc.h"
 #include "server/run/lane_uv.h"
 
-enum letter_type { LETTER_ATTACH, LETTER_START, LETTER_TELL, LETTER_ABORT, LETTER_REPORT, LETTER_STOP };
+enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
 
-struct letter {
+struct lane_command {
 	struct mail mail;
-	enum letter_type type;
+	enum lane_command_type type;
 	uint64_t job;
 	union {
 		struct {
@@ -32,24 +32,25 @@ struct letter {
 };
 
 /* Zeroed but for these two, with room for frame_len bytes of a frame; for free(). NULL: no memory. */
-struct letter *letter_new(enum letter_type type, uint64_t job, size_t frame_len);
+struct lane_command *lane_command_new(enum lane_command_type type, uint64_t job, size_t frame_len);
 
-/* The letter that aborts a job of which this lane has connections. Invariant: each such job has exactly one reserve. */
+/* The command that aborts a job of which this lane has connections. Invariant: each such job has exactly one reserve.
+ */
 struct reserve {
 	struct reserve *next;
 	uint64_t job;
-	struct letter *abort; /* NULL: sent */
+	struct lane_command *abort; /* NULL: sent */
 };
 
-/* The reserves of one lane. The thread that posts letters owns them. */
+/* The reserves of one lane. The thread that posts commands owns them. */
 struct reserves {
 	struct reserve *first;
 };
 
 /* Adds the reserve of this job, unless there is one. False: no memory. */
 bool reserves_add(struct reserves *all, uint64_t job);
-/* The letter of this job, which the caller owns then. NULL: it was taken before, or the job has no reserve. */
-struct letter *reserves_take(struct reserves *all, uint64_t job);
+/* The command of this job, which the caller owns then. NULL: it was taken before, or the job has no reserve. */
+struct lane_command *reserves_take(struct reserves *all, uint64_t job);
 /* Frees the reserve of this job, if there is one. */
 void reserves_remove(struct reserves *all, uint64_t job);
 /* Frees all. */

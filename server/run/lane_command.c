@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/run/letter.h"
+#include "server/run/lane_command.h"
 
 #include <stdlib.h>
 
-struct letter *letter_new(enum letter_type type, uint64_t job, size_t frame_len)
+struct lane_command *lane_command_new(enum lane_command_type type, uint64_t job, size_t frame_len)
 {
-	struct letter *l = calloc(1, sizeof *l + frame_len);
+	struct lane_command *l = calloc(1, sizeof *l + frame_len);
 
 	if (l) {
 		l->type = type;
@@ -42,17 +42,17 @@ bool reserves_add(struct reserves *all, uint64_t job)
 	if (!*at)
 		return false;
 	(*at)->job = job;
-	(*at)->abort = letter_new(LETTER_ABORT, job, 0);
+	(*at)->abort = lane_command_new(COMMAND_ABORT, job, 0);
 	if ((*at)->abort)
 		return true;
 	reserve_free(at);
 	return false;
 }
 
-struct letter *reserves_take(struct reserves *all, uint64_t job)
+struct lane_command *reserves_take(struct reserves *all, uint64_t job)
 {
 	struct reserve *r = *reserve_at(all, job);
-	struct letter *l = r ? r->abort : NULL;
+	struct lane_command *l = r ? r->abort : NULL;
 
 	if (l)
 		r->abort = NULL;
