@@ -416,7 +416,7 @@ class Agent(Base):
             self.addCleanup(client.sock.close)
         kind, code, sentence = crowd[0].last_words()
         self.assertEqual(kind, local.REFUSED)
-        self.assertIn("the place goes to a newer one", sentence)
+        self.assertIn("a newer connection takes its place", sentence)
         self.local_job(c, "beside", 5)
 
 
