@@ -61,6 +61,6 @@ $(if $(SAN),,$(eval all: $(tcp_loop) $(delay_line) $(mpi_bin)))
 bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),$(gloo_ring)) $(mpi_bin) ## all-reduce on shaped links beside its peers; under 10 minutes, needs root; ARGS=--full: all rows, under 35; ARGS=--help
 	$(PYTHON) bench/net/bench.py --build $(B) --out $(BUILD)/bench $(ARGS)
 .PHONY: bench-net
-bench-step: $(bin) $(lib) ## whole training steps of PyTorch on shaped links, gloo beside reducers, 10 minutes, needs root; ARGS=--help
+bench-step: $(bin) $(lib) ## whole training steps of PyTorch on shaped links, gloo beside reducers, needs root; ARGS=--help
 	$(PYTHON) bench/step/step.py --build $(B) $(ARGS)
 .PHONY: bench-step

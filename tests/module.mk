@@ -79,7 +79,7 @@ test: test-build ## install what is missing, build, and run all tests, also unde
 	$(RUN) $(checks) $(BUILD)/default \
 		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 
-fresh: ## do what the README says in bare roots of Debian 12 and 13, as root, 20 minutes; ARGS=--help lists options
+fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
 
