@@ -72,12 +72,12 @@ def without_root(root, variant, command, log):
     return f"the line that {command} prints fails with {status}" if status else ""
 
 
-def command(line):
+def command(line, limit=1200):
     def step(root, variant, log):
         problem = without_root(root, variant, line, log)
         if problem:
             return problem
-        status, _ = variant.run(root, line, log)
+        status, _ = variant.run(root, line, log, limit=limit)
         return f"{line}: exit status {status}" if status else ""
 
     return step
@@ -145,6 +145,6 @@ STEPS = {
     "install": install,
     "test-build": command("make test-build"),
     "demos": demos,
-    "test": command("make test"),
+    "test": command("make test", limit=5400),
 }
 USUAL = ["demo", "install", "test-build"]
