@@ -43,7 +43,7 @@ static int take_format(struct rs_config *cfg, const char *arg, struct rs_err *e)
 /* Options that apply() handles itself; they change no configuration. */
 enum { CONFIG, HELP, VERSION };
 static const struct cmdline_flag common_flags[] = {
-    [CONFIG] = {"config", "FILE", "YAML file [built-in defaults; reductionctl print shows them]", take_nothing},
+    [CONFIG] = {"config", "FILE", "YAML file [none: built-in defaults; reductionctl print shows them]", take_nothing},
     [HELP] = {"help", NULL, "print this and exit", take_nothing},
     [VERSION] = {"version", NULL, "print the version and exit", take_nothing},
     {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
@@ -62,7 +62,7 @@ static void usage(const struct cmdline *cl)
 	for (unsigned i = 0; i < COMMON_N + cl->flags_n; i++)
 		printf("  %s--%-10s %-10s %s\n", i == HELP ? "-h, " : "    ", flag_at(cl, i)->name,
 		       flag_at(cl, i)->arg ? flag_at(cl, i)->arg : "", flag_at(cl, i)->help);
-	printf("\nOptions override the file. %s"
+	printf("\nValues in [brackets] are defaults. Options override the file.\n%s"
 	       "Exit codes: 0 success, 1 configuration or runtime error, 2 wrong usage.\n",
 	       cl->notes);
 }

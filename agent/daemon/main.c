@@ -21,16 +21,15 @@ static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *
 static const struct cmdline_flag flags[] = {
     {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
      main_take_socket},
-    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", main_take_cpu},
+    {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
 };
 
 static const struct cmdline cmdline = {
     .program = "reduction-agent",
     .purpose = "Adds up the gradients of this node's training processes and exchanges the sums with the reducers.",
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
-	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within "
-	     "timeouts.drain.\n"
-	     "The others get the error that the agent was stopped. A second signal exits at once.\n",
+	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within\n"
+	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };

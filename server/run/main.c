@@ -43,21 +43,20 @@ static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *
 }
 
 static const struct cmdline_flag flags[] = {
-    {"listen", "HOST:PORT", "address workers connect to [127.0.0.1:7600]; port 0: any free one, see the log",
+    {"listen", "HOST:PORT", "TCP address for workers [127.0.0.1:7600]; port 0: any free port, shown in the log",
      take_listen},
-    {"grpc", "HOST:PORT", "address for gRPC: workers, control and health [none]; port 0: any free one, see the log",
-     take_grpc},
-    {"lanes", "N", "threads that sum, 1 to 64 [one for each CPU, at most 8]", take_lanes},
-    {"cpu", "NAME", "kernels: auto, scalar, avx2, avx512, neon [auto]", take_cpu},
-    {"insecure", NULL, "listen on other addresses than loopback without authentication", take_insecure},
+    {"grpc", "HOST:PORT", "gRPC address for workers, control and health [no gRPC]; port 0: as --listen", take_grpc},
+    {"lanes", "N", "threads that receive, sum and send, 1 to 64 [one for each CPU, at most 8]", take_lanes},
+    {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", take_cpu},
+    {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]", take_insecure},
 };
 
 static const struct cmdline cmdline = {
     .program = "reduction-server",
     .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
-    .notes = "SIGTERM and SIGINT: wait for running jobs (at most timeouts.drain), then exit;\n"
-	     "a second signal exits at once. SIGHUP: read certificates, access, tokens, limits\n"
-	     "and logging.level again.\n",
+    .notes = "SIGTERM and SIGINT stop the reducer: it accepts no new jobs, and running jobs may finish within\n"
+	     "timeouts.drain [30s]. A second signal exits at once.\n"
+	     "SIGHUP reads certificates, access, tokens, limits and logging.level again.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };
