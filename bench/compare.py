@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs reduction-bench and its peers side by side on loopback and prints one table.
 
-The runs are interleaved (ours, gloo, ours, gloo, ...) so that a slow phase of the machine meets all of them; a number
-in the table is the median over the repeats of a run's average time, with the smallest and the largest beside it.
-Every row of every run goes to a file of JSON lines, after one line that says what machine it was.
+The systems take turns (ours, gloo, ours, gloo, ...) so that a slow phase of the machine affects all of them. A number
+in the table is the median over the repeats of a run's average time, with minimum and maximum beside it. Every row of
+every run is written to a file of JSON lines, whose first line describes the machine.
 """
 
 import argparse
@@ -28,15 +28,15 @@ def parse_arguments():
     p.add_argument("--lanes", type=int, default=1, help="lanes of each reducer (default %(default)s)")
     p.add_argument("-b", dest="min", default="4K", help="smallest size (default %(default)s)")
     p.add_argument("-e", dest="max", default="64M", help="largest size (default %(default)s)")
-    p.add_argument("-f", dest="factor", default="4", help="from one size to the next (default %(default)s)")
-    p.add_argument("-n", dest="iters", default="10", help="timed iterations of a run (default %(default)s)")
-    p.add_argument("-w", dest="warmup", default="3", help="iterations before them (default %(default)s)")
+    p.add_argument("-f", dest="factor", default="4", help="factor from one size to the next (default %(default)s)")
+    p.add_argument("-n", dest="iters", default="10", help="timed iterations in each run (default %(default)s)")
+    p.add_argument("-w", dest="warmup", default="3", help="warm-up iterations in each run (default %(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="runs of each system (default %(default)s)")
     return p.parse_args()
 
 
 def systems(args):
-    """Name and command of each system that was built."""
+    """Returns name and command of each system that was built."""
     build = pathlib.Path(args.build)
     common = ["-b", args.min, "-e", args.max, "-f", args.factor, "-n", args.iters, "-w", args.warmup]
     common += ["--ranks", str(args.ranks), "--inplace", "no", "--json"]
@@ -50,12 +50,12 @@ def systems(args):
 
 
 def run(name, command):
-    """One run; returns its rows. Exits when it failed."""
+    """Runs once and returns its rows. Exits the program if the run fails."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             out, _ = process.communicate(timeout=600)
         except BaseException:
-            process.send_signal(signal.SIGTERM)  # it ends what it started
+            process.send_signal(signal.SIGTERM)  # the program then ends its own child processes
             raise
     if process.returncode != 0:
         sys.exit(f"{name} failed with exit status {process.returncode}: {' '.join(command)}")
@@ -63,7 +63,7 @@ def run(name, command):
 
 
 def machine():
-    """What machine this is, for whoever reads the numbers later."""
+    """Describes this machine, for the file of results."""
     model = "unknown"
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         for line in f:
@@ -82,7 +82,7 @@ def machine():
 
 
 def spread(rows):
-    """Median, smallest and largest average time in microseconds."""
+    """Returns median, minimum and maximum of the average times, in microseconds."""
     times = [row["time_us"]["avg"] for row in rows]
     return statistics.median(times), min(times), max(times)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reducers and agents that the benchmarks start beside what they measure."""
+"""Reducers and agents that the benchmarks start on this machine."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ READY_S, END_S = 20, 3
 
 
 class Daemon:
-    """A reducer or an agent on this machine, ended with the with block. `log` is where it writes, `address` where it
+    """A reducer or an agent on this machine, which ends with the `with` block. log: path of its log. address: where it
     listens."""
 
     def __init__(self, command, log):
@@ -38,10 +38,10 @@ class Daemon:
             self.process.wait()
 
     def memory(self):
-        """Resident bytes now and at most."""
+        """Returns the resident memory in bytes: now, and its peak."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return [int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10 for name in ("VmRSS", "VmHWM")]
 
     def lines(self):
-        """How many it has logged."""
+        """Returns the number of lines it has logged."""
         return self.log.read_bytes().count(b"\n")

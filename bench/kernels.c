@@ -9,7 +9,7 @@
  * are in memory. Each repeat of a sum has a repeat of the plain add and of memcpy in the same places beside it, so that
  * a slow phase of the machine does not change their ratio. */
 #include "common/kernels/kernels.h"
-#include "bench/early.h"
+#include "bench/help_version.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -442,7 +442,7 @@ int main(int argc, char **argv)
 {
 	struct bench b = {.repeats = 7};
 
-	if (bench_early(argc, argv, "reduction-bench-kernels", usage))
+	if (bench_help_or_version(argc, argv, "reduction-bench-kernels", usage))
 		return 0;
 	choose_sizes(&b);
 	parse(argc, argv, &b);

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how one reducer scales with its workers: the same load from 8, 64, 256 and 1,024 ranks, and from many jobs.
+"""Measures how one reducer scales with the number of workers: equal load from 8 to 1,024 ranks, and from many jobs.
 
-Every run starts a fresh reducer with one lane and lets reduction-load play all ranks in one process. The runs are
-interleaved, so that a slow phase of the machine meets all cases; a number in the table is the median over the repeats,
-with the smallest and the largest beside it. What to compare between cases is the reducer's processor time for a GiB:
-the load generator shares the machine, and the throughput is that of both together. Memory is the reducer's resident
-size at its peak less that after a first small job, beside the sum of the bounds that its log gives when jobs open.
-Every run goes to a file of JSON lines, after one line that says what machine it was.
+Every run starts a new reducer with one lane; reduction-load simulates all ranks in one process. The cases take turns,
+so that a slow phase of the machine affects all of them. A number in the table is the median over the repeats, with
+minimum and maximum beside it. Compare cases by the reducer's processor time for a GiB: the load generator runs on the
+same machine, so throughput is that of both together. Memory is the reducer's peak resident size minus its resident size
+after a first small job, beside the sum of the memory bounds that the reducer logs when jobs open. Every run is written
+to a file of JSON lines, whose first line describes the machine.
 """
 
 import argparse
@@ -30,16 +30,16 @@ def parse_arguments():
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench/load.jsonl", help="file of JSON lines (default %(default)s)")
     p.add_argument("--cases", default="8,64,256,1024,64x16",
-                   help="ranks, or jobs x ranks of each (default %(default)s)")
-    p.add_argument("--seconds", type=float, default=3, help="measured in each run (default %(default)s)")
+                   help="cases: RANKS, or JOBSxRANKS (default %(default)s)")
+    p.add_argument("--seconds", type=float, default=3, help="measured time of a run, in seconds (default %(default)s)")
     p.add_argument("--repeats", type=int, default=5, help="runs of each case (default %(default)s)")
-    p.add_argument("--bytes", default="1M", help="of one all-reduce (default %(default)s)")
-    p.add_argument("--chunk", default="32K", help="of a chunk (default %(default)s)")
+    p.add_argument("--bytes", default="1M", help="size of one all-reduce (default %(default)s)")
+    p.add_argument("--chunk", default="32K", help="size of a chunk (default %(default)s)")
     p.add_argument("--window", default="4", help="chunks of a rank in flight (default %(default)s)")
-    p.add_argument("--dtype", default="float32", help="(default %(default)s)")
-    p.add_argument("--lanes", default="1", help="threads of the reducer (default %(default)s)")
-    p.add_argument("--silent", default="0", help="connections besides that never say HELLO (default %(default)s)")
-    p.add_argument("--server", help="program of the reducer (default bin/reduction-server of the build)")
+    p.add_argument("--dtype", default="float32", help="dtype of the elements (default %(default)s)")
+    p.add_argument("--lanes", default="1", help="lanes of the reducer (default %(default)s)")
+    p.add_argument("--silent", default="0", help="further connections that never send HELLO (default %(default)s)")
+    p.add_argument("--server", help="path of the reducer's program (default bin/reduction-server of the build)")
     return p.parse_args()
 
 
@@ -54,12 +54,12 @@ class Reducer(Daemon):
         super().__init__(command, pathlib.Path(folder) / "server.log")
 
     def bound(self):
-        """Bytes that all jobs' bounds add up to."""
+        """Returns the sum of all jobs' memory bounds in bytes."""
         return sum(map(int, re.findall(r"\bjob-opened job=load-.*\bmemory_bytes=(\d+)", self.log.read_text())))
 
 
 def run(args, case):
-    """One run; returns its row. Exits when it failed."""
+    """Runs once and returns the row. Exits the program if the run fails."""
     jobs, ranks = case
     load = str(pathlib.Path(args.build) / "bench" / "reduction-load")
     command = [load, "--json"]
@@ -67,7 +67,7 @@ def run(args, case):
         command += [f"--{option}", str(getattr(args, option))]
     command += ["--jobs", str(jobs), "--ranks", str(ranks)]
     with tempfile.TemporaryDirectory(prefix="reduction-") as folder, Reducer(args, folder) as reducer:
-        # the first job brings in pages of the program itself, which are no job's
+        # the first job loads pages of the program itself, which belong to no job
         subprocess.run([load, "--address", reducer.address, "--ranks", "2", "--ops", "2", "--name", "first"],
                        stdout=subprocess.DEVNULL, check=True)
         command += ["--address", reducer.address, "--server-pid", str(reducer.process.pid)]

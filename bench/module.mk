@@ -40,7 +40,7 @@ all: $(bench_load)
 bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/load.py --build $(B) --out $(BUILD)/bench/load.jsonl $(ARGS)
 .PHONY: bench-load
-bench-abuse: $(bin) $(bench_load) ## what a job loses while strangers flood its reducer or its agent, 10 minutes; ARGS='--help' lists options
+bench-abuse: $(bin) $(bench_load) ## what a job loses while unauthenticated peers flood its reducer or agent, 10 minutes; ARGS='--help' lists options
 	$(PYTHON) bench/abuse.py --build $(B) --out $(BUILD)/bench/abuse.jsonl $(ARGS)
 .PHONY: bench-abuse
 

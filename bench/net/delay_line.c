@@ -10,7 +10,7 @@
  *
  * All frames wait equally long, so one queue in the order of arrival is enough. It is a ring of bytes; a frame that
  * finds it full is dropped and counted on standard error at the end. */
-#include "bench/early.h"
+#include "bench/help_version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 	int hosts = argc - 3, home;
 	long delay_us = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
 
-	if (bench_early(argc, argv, "delay-line", usage))
+	if (bench_help_or_version(argc, argv, "delay-line", usage))
 		return 0;
 	if (hosts < 1 || hosts > HOSTS_MAX || delay_us < 1 || delay_us > 1000000) {
 		fputs(usage, stderr);

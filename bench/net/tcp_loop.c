@@ -12,7 +12,7 @@
  *                                             prints times as reduction-bench does
  */
 #include "bench/bench.h"
-#include "bench/early.h"
+#include "bench/help_version.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 				    "       ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK\n";
 	const char *mode = argc > 2 ? argv[1] : "";
 
-	if (bench_early(argc, argv, "tcp-loop", usage))
+	if (bench_help_or_version(argc, argv, "tcp-loop", usage))
 		return 0;
 	if (argc == 3 && !strcmp(mode, "sink"))
 		return sink(atoi(argv[2]));

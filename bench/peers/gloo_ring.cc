@@ -4,7 +4,7 @@
  * processes that meet through files in a folder and talk TCP: by default all are started here, on 127.0.0.1; with
  * --rank this process is one of them, at an address of its own (bench/net). float32, sum. */
 #include "bench/bench.h"
-#include "bench/early.h"
+#include "bench/help_version.h"
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
 	o.in_flight = 1;
 	o.place = PLACE_BOTH;
 	o.ranks = 4;
-	if (bench_early(argc, argv, "gloo-ring", usage))
+	if (bench_help_or_version(argc, argv, "gloo-ring", usage))
 		return 0;
 	try {
 		parse(o, alone, argc, argv);

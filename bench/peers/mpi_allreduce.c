@@ -2,7 +2,7 @@
 /* mpi-allreduce: MPI_Allreduce of float32 under the same clock, sizes, data and report as reduction-bench. Built once
  * for each MPI that is found; which algorithm runs is the launcher's business (see bench/net/systems.py). */
 #include "bench/bench.h"
-#include "bench/early.h"
+#include "bench/help_version.h"
 
 #include <mpi.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 				  .json = true};
 	int rank, world, code = 2;
 
-	if (bench_early(argc, argv, "mpi-allreduce", usage))
+	if (bench_help_or_version(argc, argv, "mpi-allreduce", usage))
 		return 0;
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);

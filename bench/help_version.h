@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options --help, -h and --version of benchmark programs without a table of options. C and C++. */
-#ifndef RS_BENCH_EARLY_H
-#define RS_BENCH_EARLY_H
+/* --help, -h and --version of benchmark programs without an option table; each main() calls this first. C and C++. */
+#ifndef RS_BENCH_HELP_VERSION_H
+#define RS_BENCH_HELP_VERSION_H
 
 #include "common/version.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Prints the help or the version to standard output if an argument asks for it. Returns 1 if it did: exit with 0. */
-static inline int bench_early(int argc, char **argv, const char *program, const char *usage)
+static inline int bench_help_or_version(int argc, char **argv, const char *program, const char *usage)
 {
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
