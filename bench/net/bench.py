@@ -1,15 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce over shaped links: ours and its peers in the same laboratory, launch by launch in turn.
+"""Measures all-reduce over shaped links: ours and its peers in the same laboratory; the systems take turns.
 
-Without options it runs the quick table in less than 10 minutes; --full runs it with more sizes, peers and repeats in
-less than 35; --n and --k run one case of your own. It says beforehand how long it will take. Each number is the median
-over launches, with the smallest and the largest beside it; a launch's number is size / average time of an operation,
-and an operation takes as long as its slowest rank. At the end each target is listed with what was measured and OK or
-MISS. Lines of cases that do not run this time stay in net.jsonl, so that the table can be run case by case.
+Without options it runs the quick table in less than 10 minutes. --full runs more sizes, peers and repeats in less than
+35 minutes. --n and --k run one case of your own. The expected time is printed first. Each number is the median over
+launches, with minimum and maximum beside it. The number of a launch is size / average time of an operation, and an
+operation takes as long as its slowest rank. At the end each target is listed with its measurement and OK or MISS. Lines
+of cases that do not run this time stay in net.jsonl, so the table can be run case by case.
 
-Exit status: 0 good, whether targets are met or not; 1 an error or a wrong sum; 2 wrong usage; 77 this machine cannot
-make the laboratory.
+Exit status: 0 success, whether targets are met or not; 1 an error or a wrong sum; 2 wrong usage; 77 this machine
+cannot make the laboratory.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import report
 import systems
 from cases import BY_NAME, GIB, KERNELS, KIB, LATENCY, LOOPBACK, MIB, SHAPED, TABLE, Case, closed_form_over_S, size_text
 
-SAMPLE_S, CALM = 0.4, 0.85  # cores are called idle when idle for this share of this time
+SAMPLE_S, CALM = 0.4, 0.85  # cores count as idle if they are idle for the share CALM of SAMPLE_S seconds
 MODES = {False: ("quick", 3, 0.5, 9.5), True: ("full", 5, 0.7, 34)}  # by --full: name, repeats, seconds, minutes
 LATENCY_ITERS = 500
 # for the estimate: share of the line, MB/s on loopback, seconds to start and end
@@ -61,30 +61,30 @@ def make_parser():
     p = argparse.ArgumentParser(prog="bench-net", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--full", action="store_true", help="the whole table, all peers, 5 repeats")
-    p.add_argument("--cases", type=comma_list(str), help="of the table: " + ",".join(BY_NAME) + " (those of transports "
-                   "run only when they are named)")
+    p.add_argument("--cases", type=comma_list(str), help="cases of the table: " + ",".join(BY_NAME) + " (those of "
+                   "transports run only if they are named)")
     one = p.add_argument_group("one case of your own (with --n)")
     one.add_argument("--n", type=int, help="workers")
     one.add_argument("--k", type=int, help="reducers (default: as many as workers)")
-    one.add_argument("--rate", default="1gbit", help="of every link, both ways; none: not shaped (default %(default)s)")
-    one.add_argument("--queue-ms", type=float, default=5, help="a switch port's queue (default %(default)s)")
-    one.add_argument("--delay-us", type=float, default=0, help="more delay on the way to each host (default 0)")
-    one.add_argument("--mixed", action="store_true", help="reducers on the workers' hosts too; dedicated alone beside")
+    one.add_argument("--rate", default="1gbit", help="rate of every link, both ways, or none (default %(default)s)")
+    one.add_argument("--queue-ms", type=float, default=5, help="queue of a switch port, in ms (default %(default)s)")
+    one.add_argument("--delay-us", type=float, default=0, help="more delay on the way to each host, in us (default 0)")
+    one.add_argument("--mixed", action="store_true", help="also measure with reducers on the workers' hosts too")
     one.add_argument("--half", action="store_true", help="one reducer's link at half the rate; map by reductionctl "
                      "plan")
     one.add_argument("--loopback", action="store_true", help="everything in one host, over lo, not shaped")
     p.add_argument("--bytes", type=comma_list(parse_size), help="sizes, such as 64KiB,8MiB")
-    p.add_argument("--peers", type=comma_list(str), help="of " + ",".join(systems.peers()) + ", or none")
+    p.add_argument("--peers", type=comma_list(str), help="peers: " + ",".join(systems.peers()) + ", or none")
     p.add_argument("--ours", type=comma_list(str), default="default",
                    help="settings of ours: default, none, or WINDOWxCHUNK such as 2x32K (default %(default)s)")
     p.add_argument("--repeats", type=int, help="launches of each system and size (default 3; 5 with --full)")
     p.add_argument("--minutes", type=float, help="start no pass over a case that would end later than this; each gets "
                    "one pass at least (default 9.5; 34 with --full)")
-    p.add_argument("--seconds", type=float, help="of timed operations, for each launch (default 0.5; 0.7 with --full)")
+    p.add_argument("--seconds", type=float, help="timed seconds of each launch (default 0.5; 0.7 with --full)")
     p.add_argument("--calm", type=float, default=0, metavar="SECONDS", help="before each launch wait until the cores "
                    "are idle, at most so long (default: do not wait)")
     p.add_argument("--cc", help="congestion control, such as cubic (default: the machine's)")
-    p.add_argument("--halt-poll", type=int, metavar="NS", help="guest_halt_poll_ns of this virtual machine meanwhile, "
+    p.add_argument("--halt-poll", type=int, metavar="NS", help="guest_halt_poll_ns of this machine during the run, "
                    "200000 as Linux has it (default: the machine's)")
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench", help="folder for net.jsonl and checks.jsonl (default %(default)s)")
@@ -122,7 +122,7 @@ def parse_arguments():
 
 
 def cases_of(args):
-    """The cases to run, with the options that change them."""
+    """Returns the cases to run, with the options that change them."""
     if args.n is not None:
         rate, kind = ("none", LOOPBACK) if args.loopback else (args.rate, SHAPED)
         chosen = [Case("own", args.n, args.k or args.n, kind, rate, args.queue_ms, args.delay_us, mixed=args.mixed,
@@ -143,14 +143,14 @@ def cases_of(args):
 
 
 def entries_of(case, args):
-    """(system, placement) of all that run in a case; ours first."""
+    """Returns (system, placement) of all systems of a case; ours first."""
     found = []
     known = systems.peers()
     for setting in args.ours:
         if setting == "none":
             continue
         found.append((systems.Ours(setting), case.placement(case.mixed)))
-        if case.mixed:  # beside it the same with the dedicated reducers alone
+        if case.mixed:  # in addition the same with the dedicated reducers alone
             dedicated = systems.Ours(setting)
             dedicated.name += "/dedicated"
             found.append((dedicated, case.placement(False)))
@@ -167,7 +167,7 @@ def entries_of(case, args):
 
 
 def operations(case, size, seconds):
-    """Timed and warm-up operations of a launch."""
+    """Returns the number of timed and of warm-up operations of a launch."""
     if case.kind == LATENCY and size <= 64 * KIB:
         return LATENCY_ITERS, LATENCY_ITERS // 10
     rate = net.parse_rate(case.rate)
@@ -177,19 +177,19 @@ def operations(case, size, seconds):
 
 
 class Results:
-    """The launches of one case so far: rows by (size, system), and the plain TCP flow measured with each pass."""
+    """The launches of one case so far: rows by (size, system), and the plain TCP flow measured in each pass."""
 
     def __init__(self, case, args):
         self.case, self.args = case, args
         self.entries = entries_of(case, args)
         if not self.entries:
             raise net.LabError(f"{case.name}: nothing to run: see the lines above")
-        for _, place in self.entries:  # now and not in the middle of a run: the plan can be made
+        for _, place in self.entries:  # fails now, and not in the middle of a run, if the plan cannot be made
             place.plan(args.build, case.sizes[0])
         self.line, self.rows, self.pass_s = [], {}, self.estimate_s()
 
     def estimate_s(self):
-        """About how long a pass takes."""
+        """Estimates the seconds of a pass."""
         case, rate = self.case, net.parse_rate(self.case.rate)
         total = 2 + 0.15 * (1 if case.loopback else case.n + case.k)
         for size in case.sizes:
@@ -220,7 +220,7 @@ class Results:
         self.pass_s = time.monotonic() - begun
 
     def lines(self):
-        """The lines of net.jsonl."""
+        """Returns the lines for net.jsonl."""
         if not self.line:
             return []
         line = statistics.median(self.line)
@@ -229,7 +229,7 @@ class Results:
 
 
 class KernelResults:
-    """The kernels' case: one pass is enough, the program repeats by itself."""
+    """The case of the kernels: one pass is enough, because the program repeats its measurements itself."""
 
     pass_s = 8
 
@@ -253,9 +253,9 @@ class KernelResults:
 
 
 def run_all(results, args, out, started):
-    """Passes over all cases, in turn so that a slow phase of the machine meets all of them, until all repeats are done
-    or the next one would end too late. Writes the lines to `out` meanwhile. A pass that fails does not end the run;
-    returns how many have."""
+    """Runs passes over all cases, in turn so that a slow phase of the machine affects all of them, until all repeats
+    are done or the next pass would end too late. Writes the lines to `out` after each pass. A pass that fails does not
+    end the run. Returns the number of failed passes."""
     failed = 0
     for repeat in range(args.repeats):
         for r in results:
@@ -273,8 +273,8 @@ def run_all(results, args, out, started):
 
 
 def write_lines(results, args, out):
-    """Replaces the lines of the cases measured so far and keeps all others: what was measured is not lost when the rest
-    is interrupted. Lines of machines stay as long as a line of their run does."""
+    """Replaces the lines of the cases measured so far and keeps all others, so an interruption loses no measurement. A
+    machine's line stays as long as a line of its run does."""
     mine = [line for r in results for line in r.lines()]
     kept = report.read(out) if out.exists() else []
     kept = [k for k in kept if k.get("case") not in {m["case"] for m in mine} and k.get("run", args.run) != args.run]
@@ -286,7 +286,7 @@ def write_lines(results, args, out):
 
 
 def progress(text):
-    """One line that replaces the last one; nothing where nobody watches."""
+    """Prints one line that replaces the last one; nothing if standard error is no terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{'# ' if text else ''}{text}", end="", file=sys.stderr, flush=True)
 
@@ -303,7 +303,7 @@ def wait_calm(limit_s):
 
 
 def measure(system, launch):
-    """A launch's row; one that failed is a row with an "error" and does not end the run."""
+    """Returns a launch's row. A failed launch has a row with an "error" and does not end the run."""
     try:
         return system.measure(launch)
     except net.LabError as e:
@@ -314,7 +314,7 @@ def measure(system, launch):
 
 
 def line_of(case, args, size, name, place, rows, line):
-    """A line of net.jsonl."""
+    """Formats a line of net.jsonl."""
     good = [r for r in rows if "error" not in r]
 
     def median(of, digits):
@@ -351,7 +351,7 @@ def machine_cc():
 
 
 def machine(run):
-    """What machine this is, for whoever reads the numbers later."""
+    """Describes this machine, for the file of results."""
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         models = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
     return {"run": run, "machine": {"cpu": models[0] if models else "unknown", "cores": len(os.sched_getaffinity(0)),
@@ -360,7 +360,7 @@ def machine(run):
 
 
 def prepare(args):
-    """The results to be, empty. A case that cannot be run here is left out with a line that says why."""
+    """Returns empty results of the cases. A case that cannot run here is left out, and a line says why."""
     cases = cases_of(args)
     if any(case.kind != KERNELS for case in cases):
         net.check_machine()
@@ -380,7 +380,7 @@ def prepare(args):
 
 
 def print_estimate(results, args):
-    """How long it will take, before it begins."""
+    """Prints the expected time before the run."""
     cases = [(r.case.name, r.pass_s * (1 if r.case.kind == KERNELS else args.repeats) / 60) for r in results]
     total = sum(minutes for _, minutes in cases)
     once = sum(r.pass_s for r in results) / 60

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of bench-net: its rows, in which mode each runs, and what is expected of them."""
+"""The table of bench-net: its cases, the mode in which each runs, and their targets."""
 
 import dataclasses
 
@@ -9,14 +9,14 @@ from placement import Placement
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
-SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never what a target is measured by
+SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never used for a target
 SECURED = ("tls", "grpc", "grpc+tls")
 SHAPED, LOOPBACK, LATENCY, KERNELS = "shaped", "loopback", "latency", "kernels"
 
 
 @dataclasses.dataclass
 class Case:
-    """A row of the table: a laboratory, sizes, and who runs in it. `more_*` join in full mode."""
+    """A row of the table: a laboratory, sizes and systems. `more_*` are added in full mode."""
 
     name: str
     n: int = 0
@@ -29,11 +29,11 @@ class Case:
     more_sizes: tuple = ()
     peers: tuple = RINGS
     more_peers: tuple = ()
-    ways: tuple = ()  # beside ours: the same in these ways, of systems.WAYS
-    mixed: bool = False  # reducers on the workers' hosts too, with the map that `reductionctl plan` makes
-    half: bool = False  # the first reducer's link has half the rate; the map is `reductionctl plan`'s
+    ways: tuple = ()  # names in systems.WAYS: ours is also measured over these transports
+    mixed: bool = False  # also with reducers on the workers' hosts, and the shard map of `reductionctl plan`
+    half: bool = False  # the first reducer's link has half the rate; shard map of `reductionctl plan`
     only_full: bool = False
-    asked: bool = False  # runs when --cases names it
+    asked: bool = False  # runs only if --cases names it
     targets: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -41,11 +41,11 @@ class Case:
         return self.kind in (LOOPBACK, LATENCY)
 
     def rates(self):
-        """Host -> rate, for those that differ."""
+        """Returns host -> rate, for hosts whose rate differs."""
         return {self.n: f"{net.parse_rate(self.rate) / 2e3:g}kbit"} if self.half else {}
 
     def placement(self, mixed):
-        """Where ranks and reducers are; not mixed: the dedicated reducers alone, as also the peers' laboratory."""
+        """Returns where ranks and reducers are. mixed: False places only the dedicated reducers, as for the peers."""
         rate = net.parse_rate(self.rate)
         hosts = self.n + self.k
         payload = None
@@ -54,22 +54,22 @@ class Case:
         return Placement(self.n, self.k, mixed, self.loopback, payload, uses_plan=mixed or self.half)
 
     def in_full(self):
-        """As full mode runs it."""
+        """Returns the case as full mode runs it."""
         return dataclasses.replace(self, sizes=self.sizes + self.more_sizes, peers=self.peers + self.more_peers)
 
 
-# What a row is to reach, by keys:
+# Targets of a row, by key:
 #   line    share of a plain TCP flow in the same laboratory
-#   bound   share of what `reductionctl plan` says that the links allow
-#   plain   times ours over plain TCP, each of the other ways, from `plain_from` bytes on
-#   peer    times the best TCP peer of the case, from `peer_from` bytes on
-#   shared  times the same, ours with the ranks of a host added up in shared memory: with reducers and by default
-#   memory  times Open MPI in shared memory, ours by default
-#   ring    times the better ring: more than this
-#   wire    TCP payload on a worker's link by the bytes reduced, each way, at `wire_at` bytes
-#   cpu     reducers' CPU time for a GiB by that of the bare loop, from `cpu_from` bytes on
-#   p50     median time by Open MPI's over TCP; `goal` is what it shall become
-#   kernel  speed by a plain add's with both buffers in the same places: {dtype: share}
+#   bound   share of the throughput that `reductionctl plan` predicts from the links
+#   plain   ours over each other transport, divided by ours over plain TCP, from `plain_from` bytes on
+#   peer    ours divided by the best TCP peer of the case, from `peer_from` bytes on
+#   shared  the same for ours with the ranks of a host summed in shared memory: with reducers and by default
+#   memory  ours by default divided by Open MPI in shared memory
+#   ring    ours divided by the better ring: more than this
+#   wire    bytes of TCP payload on a worker's link divided by the bytes reduced, each way, at `wire_at` bytes
+#   cpu     reducers' CPU time for a GiB divided by that of the bare loop, from `cpu_from` bytes on
+#   p50     median time divided by that of Open MPI over TCP; `goal` is the long-term target
+#   kernel  speed divided by that of a plain add with both buffers in the same places: {dtype: share}
 WIRE = {"wire": 1.02, "wire_at": 16 * MIB}
 CPU = {"cpu": 1.15, "cpu_from": 16 * MIB}
 TABLE = [

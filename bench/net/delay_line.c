@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* delay-line: links that take time, for kernels without netem.
+/* delay-line: links with a delay, for kernels without netem.
  *
  *   delay-line MICROSECONDS SWITCH HOST...    SWITCH and HOST are paths of network namespaces
  *
  * For host i it makes two tap devices, p<i> in the switch's namespace and eth0 in the host's, and carries frames
- * between them: what p<i> sends reaches the host after the delay, what the host sends reaches the switch at once. It
- * prints "ready" when all are there; they go when it ends. Frames are taken and given with the kernel's offload header,
- * so a super-packet of TCP stays whole and costs one read and one write.
+ * between them: frames from p<i> reach the host after the delay, frames from the host reach the switch at once. It
+ * prints "ready" when all devices exist; they vanish when it ends. Frames have the kernel's offload header, so a
+ * super-packet of TCP stays whole and costs one read and one write.
  *
  * All frames wait equally long, so one queue in the order of arrival is enough. It is a ring of bytes; a frame that
- * finds it full is dropped and counted on standard error at the end. */
+ * finds it full is dropped, and standard error gets the number of dropped frames at the end. */
 #include "bench/help_version.h"
 
 #include <errno.h>
@@ -32,15 +32,16 @@
 enum { HOSTS_MAX = 250, FRAME_MAX = 66 << 10, BURST = 16 };
 #define QUEUE_BYTES ((size_t)64 << 20)
 
-/* A frame on its way, before its bytes. len 0: nothing follows up to the end of the ring. */
+/* A frame in the queue, stored before its bytes. len 0: no entry follows up to the end of the ring. */
 struct entry {
 	int64_t due_ns;
 	uint32_t len;
 	int fd;
 };
 
-/* Entries from tail to head, in the order of due_ns. Invariant: head and tail are multiples of the alignment of an
- * entry, and a whole entry with FRAME_MAX bytes fits between each place where one begins and `QUEUE_BYTES`. */
+/* The queue: entries from tail to head, in the order of due_ns. Invariant: head and tail are multiples of the
+ * alignment of an entry, and a whole entry with FRAME_MAX bytes fits between each place where one begins and
+ * `QUEUE_BYTES`. */
 struct queue {
 	char *ring;
 	size_t head, tail, frames;
@@ -78,7 +79,7 @@ static void enter(const char *namespace)
 	close(ns);
 }
 
-/* Makes a tap device in a namespace, where this process is afterwards; returns the device's descriptor. */
+/* Makes a tap device in a namespace, which this process then is in. Returns the device's descriptor. */
 static int open_tap(const char *namespace, const char *name)
 {
 	struct ifreq r = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
@@ -97,7 +98,7 @@ static size_t entry_size(uint32_t len)
 	return (sizeof(struct entry) + len + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
 }
 
-/* Where the next frame may be read to, or NULL when the ring is full. Moves to the front when the end is near. */
+/* Returns where the next frame may be read to, or NULL if the ring is full. Wraps to the front near the end. */
 static struct entry *queue_room(struct queue *q)
 {
 	const size_t need = sizeof(struct entry) + FRAME_MAX;
@@ -115,7 +116,7 @@ static struct entry *queue_room(struct queue *q)
 	return (struct entry *)(q->ring + q->head);
 }
 
-/* The oldest frame, or NULL. */
+/* Returns the oldest frame, or NULL. */
 static struct entry *queue_first(struct queue *q)
 {
 	struct entry *e = (struct entry *)(q->ring + q->tail);
@@ -129,7 +130,7 @@ static struct entry *queue_first(struct queue *q)
 	return e;
 }
 
-/* Gives frames whose time has come to their hosts. */
+/* Delivers frames that are due. */
 static void deliver(struct queue *q)
 {
 	struct entry *e;
@@ -142,7 +143,7 @@ static void deliver(struct queue *q)
 	}
 }
 
-/* Takes what the switch's port sends to a host. */
+/* Queues frames that the switch's port sends to a host. */
 static void take(struct queue *q, int port, int host, int64_t delay_ns)
 {
 	static char lost[FRAME_MAX];
@@ -163,7 +164,7 @@ static void take(struct queue *q, int port, int host, int64_t delay_ns)
 	}
 }
 
-/* Passes on what a host sends. */
+/* Forwards frames of a host at once. */
 static void pass(struct queue *q, int host, int port)
 {
 	static char frame[FRAME_MAX];
@@ -228,7 +229,7 @@ int main(int argc, char **argv)
 		fds[2 * i] = (struct pollfd){.fd = open_tap(argv[2], name), .events = POLLIN};
 		fds[2 * i + 1] = (struct pollfd){.fd = open_tap(argv[3 + i], "eth0"), .events = POLLIN};
 	}
-	if (setns(home, CLONE_NEWNET)) /* who ends all processes of a host does not mean this one */
+	if (setns(home, CLONE_NEWNET)) /* another process may end all processes of a host: not this one */
 		die("setns");
 	close(home);
 	sigaction(SIGTERM, &end, NULL);

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an idle core of a virtual machine looks for work before it halts: Linux's guest_halt_poll_ns, where its
-driver haltpoll is in use. A core that halts is woken through the host. Where the machine says 0, against Linux's
-default of 200,000, a process that sleeps is woken after 30 to 80 us instead of 5, and after milliseconds where the host
-is busy; whoever polls, as MPI's ranks do, does not notice. It is one setting for the whole machine, put back at the
-end."""
+"""guest_halt_poll_ns: the time for which an idle core of a virtual machine polls for work before it halts, if Linux's
+driver haltpoll is in use. The host wakes a halted core. If this machine has 0 (Linux's default is 200,000), a sleeping
+process is woken after 30 to 80 us instead of 5 us, and after milliseconds if the host is busy. A process that polls,
+such as an MPI rank, is not affected. The setting applies to the whole machine and is restored at the end."""
 
 import contextlib
 import pathlib
@@ -15,7 +14,7 @@ DRIVER = pathlib.Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def current():
-    """In nanoseconds; None where idle cores are not haltpoll's."""
+    """Returns the value in nanoseconds, or None if haltpoll does not manage idle cores."""
     try:
         if DRIVER.read_text(encoding="ascii").strip() == "haltpoll":
             return int(PARAMETER.read_text(encoding="ascii"))
@@ -26,7 +25,7 @@ def current():
 
 @contextlib.contextmanager
 def set_to(ns):
-    """None: leaves it as it is."""
+    """None: does not change the setting."""
     before = current()
     if ns is None or ns == before:
         yield

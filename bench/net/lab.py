@@ -4,14 +4,14 @@
 in a namespace of its own. Nothing outside these namespaces is touched, and addresses (10.99.0.0/16) exist only inside.
 
 The happy path is: `with Lab(8, rate="1gbit", queue_ms=5) as lab: lab.run(0, ["ping", ...])`. Leaving the block ends
-what still runs in the hosts and deletes the namespaces, and with them links and queues go. Failure modes are: an
-exception or a signal (the same way out), a program of the lab that outlives its host (ended with the namespace), and
-this process killed outright: then its programs get SIGTERM from the kernel, its namespaces stay, and the next Lab or
-`netlab clean` removes them, for the lock of their owner is free.
+the processes in the hosts and deletes the namespaces with their links and queues. Failure modes are: an exception or a
+signal (the same cleanup), a program of the lab that outlives its host (ended with the namespace), and SIGKILL of this
+process. Then the kernel sends SIGTERM to its programs and its namespaces stay; the next Lab or `netlab clean` removes
+them, because the lock of their owner is free.
 
-How the links are shaped, and why so:
+How the links are shaped, with the reasons:
   * Both ends of each veth pair have a token bucket (tbf). The one on the bridge's side is the switch's port: its queue
-    is `queue_ms` long at the link's rate, and what finds it full is dropped, as in a switch. The one on the host's
+    is `queue_ms` long at the link's rate; a packet that finds it full is dropped, as in a switch. The one on the host's
     side is the host's own interface: it holds 1,000 full packets, as Linux's default queue does.
   * tbf counts what a wire would carry: each packet of at most 1,514 bytes with its Ethernet, IP and TCP headers, also
     when the kernel handles several at once. A plain TCP flow on a 1 Gbit/s link therefore carries 1448/1514 of 125
@@ -19,14 +19,14 @@ How the links are shaped, and why so:
   * Linux hands TCP's data on in super-packets of up to 64 KiB, and a real interface cuts them into packets. Cutting
     them here would cost more CPU time than two cores have: 8 flows of 1 Gbit/s, measured, fall from 113 MB/s each to 8
     with single packets, to 50 with 10 packets to a super-packet, and the incast traffic of 4 workers and 4 reducers
-    loses half of its speed with 22. So they stay whole. What this makes coarse is the loss: a full queue drops up to
+    loses half of its speed with 22. So super-packets are not cut. This makes loss coarser: a full queue drops up to
     44 packets at once. In short queues (gso_max_segs) a super-packet is at most half of the queue, but not below
     SUPER_MIN packets.
-  * tbf's bucket holds one super-packet, else tbf would cut it. What waits in a full queue waits `queue_ms`: the
-    bucket is empty then, so it does not come on top.
+  * The bucket of tbf holds one super-packet, because tbf cuts larger ones. A packet in a full queue waits `queue_ms`:
+    the bucket is empty then and adds nothing.
   * With a delay the two ends of a link are tap devices instead of a veth pair, and delay_line.c carries super-packets
-    between them: what leaves the switch's port waits before it reaches the host, so a round trip takes two delays. It
-    copies each byte twice, so it is for slower links (netem would do it in the kernel, where there is one).
+    between them: a packet waits between the switch's port and the host, so a round trip takes two delays. delay_line
+    copies each byte twice, so it suits slower links (netem does this in the kernel, if the kernel has it).
   * Congestion control is the machine's default for new namespaces unless `cc` names another; it is set on the hosts'
     routes, which needs no change outside the lab.
 """
@@ -48,8 +48,8 @@ LOCKS = pathlib.Path("/run/netlab")
 PREFIX = "rsl"
 NETWORK = "10.99.0.0/16"
 MTU = 1500
-FRAME = MTU + 14  # what tbf counts for a full packet: Ethernet's header without checksum, preamble and gap
-HEADERS = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps: of each packet that carries data
+FRAME = MTU + 14  # bytes that tbf counts for a full packet: Ethernet's header without checksum, preamble and gap
+HEADERS = 14 + 20 + 32  # bytes of Ethernet, IPv4 and TCP with time stamps: of each packet with data
 SUPER, SUPER_MIN = 44, 24  # packets in one super-packet, at most (64 KiB) and at least
 HOST_QUEUE = 1000 * FRAME
 MAX_HOSTS = 250
@@ -57,14 +57,14 @@ NO_IPV6 = {"net/ipv6/conf/all/disable_ipv6": 1, "net/ipv6/conf/default/disable_i
 
 
 class LabError(Exception):
-    """A sentence for the user. `code` is the exit status that fits it."""
+    """An error whose text is for the user. `code` is the exit status."""
 
     def __init__(self, text, code=1):
         super().__init__(text)
         self.code = code
 
 
-CANNOT_RUN_HERE = 77  # exit status: not root, or the kernel lacks something; nothing was tried
+CANNOT_RUN_HERE = 77  # exit status: not root, or the kernel lacks something; nothing was changed
 
 
 def parse_rate(text):
@@ -78,7 +78,7 @@ def parse_rate(text):
 
 
 def payload_bits(rate):
-    """The bound that headers set: bit/s of TCP payload on a link of `rate` bit/s."""
+    """Returns the bound that headers set: bit/s of TCP payload on a link of `rate` bit/s."""
     return rate * (MTU - 52) / FRAME
 
 
@@ -90,7 +90,7 @@ def _call(command, text=None):
 
 
 def check_machine():
-    """Raises LabError(CANNOT_RUN_HERE) when a lab cannot be made here."""
+    """Raises LabError(CANNOT_RUN_HERE) if this machine cannot make a lab."""
     if os.geteuid() != 0:
         raise LabError("making network namespaces needs root: run this with sudo", CANNOT_RUN_HERE)
     for tool in ("ip", "tc"):
@@ -105,8 +105,9 @@ def check_machine():
 
 
 def _own(prefix, wait=True):
-    """Takes the lock of all namespaces of this prefix: the open file, or None when it is another's and not waited for.
-    Whoever removes the file holds the lock, so a lock on a file that is gone by then is taken again."""
+    """Takes the lock of all namespaces of this prefix. Returns the open file, or None if another process holds it and
+    wait is False. Only the holder of the lock removes the file, so a lock on a removed file is taken again on the new
+    one."""
     LOCKS.mkdir(exist_ok=True)
     while True:
         lock = open(LOCKS / prefix, "a", encoding="ascii")
@@ -139,8 +140,8 @@ def _probe(probe):
 
 
 def check_neighbours(hosts):
-    """Raises LabError(CANNOT_RUN_HERE) when half of the hosts cannot talk to the other half: what any of them knows of
-    another stands in one table of the kernel's, which has no room for that, and packets are dropped."""
+    """Raises LabError(CANNOT_RUN_HERE) if half of the hosts cannot reach the other half: the kernel has one neighbour
+    table for all of them, and drops packets if the table is too small."""
     room = int(pathlib.Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3").read_text(encoding="ascii"))
     if hosts * hosts / 2 > room:
         raise LabError(f"hosts: {hosts} of them need {hosts * hosts // 2} entries in the kernel's table of neighbours, "
@@ -149,7 +150,7 @@ def check_neighbours(hosts):
 
 
 def check_delay(build):
-    """Raises LabError(CANNOT_RUN_HERE) when links cannot be made to take time."""
+    """Raises LabError(CANNOT_RUN_HERE) if links cannot be delayed."""
     if not os.path.exists("/dev/net/tun"):
         raise LabError("this machine has no /dev/net/tun, from which links with delay are made", CANNOT_RUN_HERE)
     if not _delay_line(build).exists():
@@ -191,7 +192,7 @@ def _namespaces_of(prefix):
 
 
 def clean():
-    """Removes what labs left behind whose process is dead. Returns the names of the namespaces removed."""
+    """Removes namespaces of labs whose process has ended. Returns the names of the removed namespaces."""
     removed = []
     try:
         names = os.listdir(NETNS)
@@ -200,7 +201,7 @@ def clean():
     for prefix in sorted({m[1] for m in (re.fullmatch(rf"({PREFIX}\d+)(?:h\d+|sw|t)", n) for n in names) if m}):
         lock = _own(prefix, wait=False)
         if not lock:
-            continue  # its owner lives
+            continue  # its owner runs
         with lock:
             for name in _namespaces_of(prefix):
                 _end_namespace(name)
@@ -211,8 +212,8 @@ def clean():
 
 @contextlib.contextmanager
 def only_one_measures():
-    """While the block runs, no other process is in such a block: two that measure at the same time would measure each
-    other. Labs may stand beside each other; they only share the machine's cores."""
+    """Holds a lock while the block runs: two measurements at the same time would disturb each other. Labs without
+    measurement may run at the same time; they only share the machine's cores."""
     try:
         LOCKS.mkdir(exist_ok=True)
         lock = open(LOCKS / "measuring", "a+", encoding="ascii")
@@ -237,7 +238,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def _child_setup():
-    """In a child, before exec: it does not outlive this process."""
+    """Runs in a child, before exec: the child ends with this process."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -267,7 +268,7 @@ class Lab:
         self.prefix = f"{PREFIX}{os.getpid()}"
         self._children = []
         self._lock = None
-        self._nowhere = None  # a hardware address behind which nobody is
+        self._nowhere = None  # a hardware address that no host has
 
     def __enter__(self):
         self.start()
@@ -314,12 +315,12 @@ class Lab:
     def _make_namespace(self, i):
         ns = self.namespace(i)
         _call(["ip", "netns", "add", ns])
-        # the same for every system that is measured, and nothing learned by one run is kept for the next
+        # the same for every measured system; a run must not reuse TCP metrics of an earlier one
         self._sysctl(ns, NO_IPV6 | {"net/ipv4/tcp_no_metrics_save": 1, "net/ipv4/tcp_rmem": "4096 131072 6291456",
                                     "net/ipv4/tcp_wmem": "4096 16384 4194304"})
 
     def _start_delay_line(self):
-        """Makes all links' ends, as tap devices, and what carries frames between them."""
+        """Makes both ends of all links as tap devices, and starts delay-line."""
         paths = [str(NETNS / name) for name in [f"{self.prefix}sw"] + [self.namespace(i) for i in range(self.hosts)]]
         child = subprocess.Popen([_delay_line(self.build), f"{self.delay_us:.0f}", *paths], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, text=True, preexec_fn=_child_setup)
@@ -354,8 +355,8 @@ class Lab:
         _call(["ip", "netns", "exec", ns, "sh", "-e"], lines)
 
     def stop(self):
-        """Ends everything; never raises for what is gone already. Signals wait meanwhile: a second Ctrl-C would leave
-        half of it behind."""
+        """Ends everything; never raises for what has ended already. Signals are blocked meanwhile, because a second
+        Ctrl-C would leave a part of it behind."""
         waiting = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             self._stop()
@@ -377,8 +378,8 @@ class Lab:
             self._lock = None
 
     def popen(self, i, command, **kwargs):
-        """Starts a command in host i, whose name there is h<i>; subprocess.Popen. The process is the command's own:
-        nothing stands between, so its pid is the one to read CPU time of."""
+        """Starts a command in host i, whose host name is h<i>; returns subprocess.Popen. Its pid is that of the command
+        itself, so CPU time can be read from it."""
         self._children = [c for c in self._children if c.poll() is None]
         inside = ["ip", "netns", "exec", self.namespace(i), "unshare", "--uts", "sh", "-c",
                   'hostname "$0" && exec "$@"', f"h{i}", *map(str, command)]
@@ -387,12 +388,12 @@ class Lab:
         return child
 
     def sweep(self):
-        """Ends whatever runs in the hosts: what a program that had to be ended has started."""
+        """Ends all processes in the hosts, for example children of a program that was ended."""
         for i in range(self.hosts):
             _end_inside(self.namespace(i))
 
     def run(self, i, command, timeout=60):
-        """Runs a command in host i; returns its output. LabError when it fails or takes too long."""
+        """Runs a command in host i; returns its output. Raises LabError if it fails or exceeds the time limit."""
         child = self.popen(i, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             out, err = child.communicate(timeout=timeout)
@@ -404,16 +405,17 @@ class Lab:
         return out
 
     def cut(self, i, j):
-        """From now on what host i sends to host j is lost on its way, and neither of them is told, until mend(i, j)."""
+        """Drops all packets from host i to host j, without an error to either of them, until mend(i, j)."""
         if not self._nowhere:
             (bridge,) = json.loads(_call(["ip", "-n", f"{self.prefix}sw", "-j", "link", "show", "br0"]))
-            self._nowhere = bridge["address"]  # the switch drops what is for itself: it has no address to answer from
+            # the switch drops packets to its own hardware address, and has no IP address to answer from
+            self._nowhere = bridge["address"]
         command = ["ip", "-n", self.namespace(i), "neigh", "replace", self.address(j), "lladdr", self._nowhere]
         _call([*command, "dev", "eth0",
                "nud", "permanent"])
 
     def mend(self, i, j):
-        """Host i reaches host j again."""
+        """Lets packets from host i to host j pass again."""
         _call(["ip", "-n", self.namespace(i), "neigh", "del", self.address(j), "dev", "eth0"])
 
     def plug(self, i, is_in):
@@ -421,10 +423,10 @@ class Lab:
         _call(["ip", "-n", f"{self.prefix}sw", "link", "set", f"p{i}", "up" if is_in else "down"])
 
     def counters(self):
-        """For each host a dict: tx and rx are bytes with all headers as on a wire, tx_packets and rx_packets the
-        packets, tx_payload and rx_payload what is left without Ethernet's, IP's and TCP's headers, dropped the packets
-        that the switch dropped on their way to the host. Counted by the queues at both ends of the link where the link
-        is shaped, else by the interface, where super-packets count as one."""
+        """Returns a dict for each host: tx and rx, bytes with all headers as on a wire; tx_packets and rx_packets;
+        tx_payload and rx_payload, bytes without the headers of Ethernet, IP and TCP; dropped, packets that the switch
+        dropped on their way to the host. The queues at both ends count if the link is shaped, else the interface, where
+        a super-packet counts as one packet."""
         switch = self._link_counters(f"{self.prefix}sw")
         rows = []
         for i in range(self.hosts):
@@ -434,15 +436,15 @@ class Lab:
                    "rx_packets": port["packets"], "dropped": port["drops"]}
             row["tx_payload"] = row["tx"] - HEADERS * row["tx_packets"]
             row["rx_payload"] = row["rx"] - HEADERS * row["rx_packets"]
-            if self.delay_us:  # the port's queue does not know the packets of what came through a tap device
+            if self.delay_us:  # the port's queue cannot count packets of traffic from a tap device
                 row["rx_payload"] = own["received"]["bytes"] - HEADERS * own["received"]["packets"]
             rows.append(row)
         return rows
 
     @staticmethod
     def _link_counters(ns):
-        """What each interface of a namespace has sent, as its queue counts, or the interface where there is none; and
-        what eth0 has "received", super-packets as one."""
+        """Returns what each interface of a namespace has sent, from its queue, or from the interface if it has none;
+        and what eth0 has received ("received"), with super-packets as one packet."""
         found = {}
         for link in json.loads(_call(["ip", "-n", ns, "-s", "-j", "link", "show"])):
             tx, rx = link["stats64"]["tx"], link["stats64"]["rx"]
@@ -456,12 +458,12 @@ class Lab:
 
 
 def counters_between(before, after):
-    """The difference of two answers of Lab.counters()."""
+    """Returns the difference of two results of Lab.counters()."""
     return [{k: b[k] - a[k] for k in a} for a, b in zip(before, after)]
 
 
 def end(child, wait_s=2.0):
-    """Ends one child that popen() started."""
+    """Ends one child of popen()."""
     for sig in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is None:
             child.send_signal(sig)
@@ -473,8 +475,8 @@ def end(child, wait_s=2.0):
 
 
 def cpu_seconds(pid):
-    """User and system time of a live process: its threads' from the scheduler, in nanoseconds, where the kernel has
-    that, else the process's in clock ticks of 10 ms, which are coarse for a short launch."""
+    """Returns user and system time of a running process: from the scheduler, in nanoseconds, for its threads, if the
+    kernel has that; else of the process in clock ticks of 10 ms, which are coarse for a short launch."""
     try:
         total = 0
         for thread in os.listdir(f"/proc/{pid}/task"):

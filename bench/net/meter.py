@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the servers of a launch cost: processor time for the bytes that they get while operations run.
+"""The servers' processor time for each byte they receive while operations run.
 
-A job's start is left out: taking and zeroing its memory costs a reducer as much as some tens of megabytes of gradients
-do, and a launch of half a second is short. So time and bytes are read for a second first time when so many bytes have
-come that the job must be running. It is the same for a bare echo."""
+The start of a job is left out: allocating and zeroing its memory costs a reducer as much time as some tens of megabytes
+of gradients, and a short launch takes half a second. So time and bytes are first read after so many bytes have arrived
+that the job must be running. The same holds for a bare echo."""
 
 import os
 import time
@@ -14,14 +14,14 @@ LOOK_S = 0.01
 
 
 def _received(pid):
-    """Bytes that IP has received in a process's network namespace."""
+    """Returns the bytes that IP has received in a process's network namespace."""
     with open(f"/proc/{pid}/net/netstat", encoding="ascii") as f:
         names, values = (line.split() for line in f if line.startswith("IpExt:"))
     return int(values[names.index("InOctets")])
 
 
 class ServerMeter:
-    """Made when the servers are ready and idle."""
+    """Measures the servers' processor time. Make it when the servers are ready and idle."""
 
     def __init__(self, servers):
         self._pids = [p.pid for p in servers]
@@ -32,7 +32,7 @@ class ServerMeter:
         return sum(cpu_seconds(pid) for pid in self._pids), sum(_received(pid) for pid in self._hosts)
 
     def await_running(self, size, rank, limit_s):
-        """Returns when the servers have received `size` bytes, rank (a process) has ended, or limit_s is over."""
+        """Returns after the servers have received `size` bytes, the process `rank` has ended, or limit_s has passed."""
         deadline = time.monotonic() + limit_s
         while self._pids and rank.poll() is None and time.monotonic() < deadline:
             now = self._read()
@@ -42,7 +42,8 @@ class ServerMeter:
             time.sleep(LOOK_S)
 
     def end(self, contributed):
-        """CPU seconds a byte, of `contributed` bytes in the whole launch, and of all of it; None without servers."""
+        """Returns CPU seconds for a byte of `contributed` bytes, and CPU seconds of the whole launch; None without
+        servers."""
         if not self._pids:
             return None, None
         cpu, received = self._read()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the ranks and reducers of a case run, and the configuration that says so. Where links or reducers differ, the
-shard map is the one that `reductionctl plan` makes from the bandwidths; what the links allow is its answer too."""
+"""Where the ranks and reducers of a case run, and their configuration. If links or reducers differ, `reductionctl plan`
+makes the shard map from the bandwidths, and predicts the throughput that the links allow."""
 
 import json
 import pathlib
@@ -12,8 +12,8 @@ PORT = 7600
 
 
 class Placement:
-    """Where ranks and reducers run: in hosts 0.. the workers, then the dedicated reducers; on loopback everything is in
-    host 0. `payload` are the hosts' rates in bit/s of TCP payload, None when nothing is shaped."""
+    """Places workers in hosts 0, 1, ..., then dedicated reducers; on loopback everything is in host 0. payload: the
+    hosts' rates in bit/s of TCP payload, None if no link is shaped."""
 
     def __init__(self, n, k, mixed=False, loopback=False, payload=None, uses_plan=False):
         self.n, self.k, self.mixed, self.loopback, self.payload = n, k, mixed, loopback, payload
@@ -29,8 +29,8 @@ class Placement:
         return "127.0.0.1" if self.loopback else lab.address(host)
 
     def yaml(self, address_of, sections=None):
-        """The job's configuration, with the bandwidths of all links where they are known; `sections` of it are more
-        keys, or further sections: {"sharding": {"window": 4}}."""
+        """Returns the job's configuration, with the bandwidths of all links if they are known. sections: further keys
+        or sections, such as {"sharding": {"window": 4}}."""
         sections = {"job": {"name": "bench-net"}} | (sections or {})
 
         def link(host):
@@ -45,15 +45,15 @@ class Placement:
         return "\n".join(lines) + "\n"
 
     def write_config(self, lab, folder, build, sections=None):
-        """Writes job.yaml for ranks into a folder; with the plan's shard map where this placement needs one."""
+        """Writes job.yaml of the ranks into a folder, with the plan's shard map if this placement needs one."""
         path = pathlib.Path(folder) / "job.yaml"
         path.write_text(self.yaml(lambda host: self.address(lab, host), sections), encoding="ascii")
         if self.uses_plan:
             reductionctl(build, "plan", path, "--write", path)
 
     def plan(self, build, size):
-        """The answer of `reductionctl plan --json` for one all-reduce of `size` bytes; None where nothing is shaped or
-        one worker has nobody to reduce with."""
+        """Returns the output of `reductionctl plan --json` for one all-reduce of `size` bytes; None if no link is
+        shaped or there is only one worker."""
         if not self.payload or self.n < 2:
             return None
         if size not in self._plans:
@@ -64,7 +64,7 @@ class Placement:
 
 
 def reductionctl(build, *words, text=None):
-    """Runs it; returns its output."""
+    """Runs `reductionctl plan` and returns its output."""
     command = [str(pathlib.Path(build) / "bin/reductionctl"), *map(str, words)]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True)

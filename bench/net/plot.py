@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what bench-net measured, as SVG files: plot.py net.jsonl FOLDER.
+"""Draws the measurements of bench-net as SVG files: plot.py net.jsonl FOLDER.
 
   net-<case>.svg     algbw against size, one line a system, with a plain flow and the bounds of the links drawn in
   net-speedup.svg    how much faster than the best peer, against the number of workers
 
-Colours are those of Okabe and Ito, which colour-blind people can tell apart; each system has a mark of its own too, and
-its name at the end of its line.
+The colours are those of Okabe and Ito, which colour-blind people can distinguish. Each system also has a mark of its
+own, and its name stands at the end of its line.
 """
 
 import json
@@ -26,19 +26,19 @@ COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
          "ompi-shm": "Open MPI, shared memory", "bare-loop": "bare TCP echo"}
-MPI_OVER_TCP = ("ompi-ring", "ompi", "mpich")  # by itself MPI would take shared memory on one host
+MPI_OVER_TCP = ("ompi-ring", "ompi", "mpich")  # on one host MPI chooses shared memory unless told otherwise
 MARKS = {"reduction": "circle", "gloo": "square", "ompi-ring": "up", "ompi": "down", "mpich": "diamond"}
 
 
 def step_of(top):
-    """A round distance between grid lines, for about six of them."""
+    """Returns a round distance between grid lines, for about six of them."""
     raw = top / 6
     power = 10 ** math.floor(math.log10(raw))
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
 
 
 class Chart:
-    """An SVG under way: x and y scales, and the elements so far."""
+    """An SVG that is being built: x and y scales, and the elements so far."""
 
     def __init__(self, title, subtitle, x_range, y_top):
         self.x0, self.x1 = x_range
@@ -84,7 +84,7 @@ class Chart:
                           f'text-anchor="middle">{escape(y_label)}</text>')
 
     def mark(self, x, y, shape, colour):
-        """A point in the shape of its system."""
+        """Adds a point in the shape of its system."""
         outlines = {"square": "-4,-4 4,-4 4,4 -4,4", "up": "0,-5 5,4 -5,4", "down": "0,5 5,-4 -5,-4",
                     "diamond": "0,-5.5 5.5,0 0,5.5 -5.5,0"}
         if shape in outlines:
@@ -103,7 +103,7 @@ class Chart:
             self.mark(self.x(x), self.y(median), shape, colour)
 
     def labels(self, wanted):
-        """Names at the right end, pushed apart where they would touch. wanted: (y value, text, colour, bold)."""
+        """Writes names at the right end, moved apart if they would overlap. wanted: (y value, text, colour, bold)."""
         places = sorted(((self.y(v), text, colour, bold) for v, text, colour, bold in wanted), key=lambda p: p[0])
         ys = [p[0] for p in places]
         for _ in range(200):
@@ -134,7 +134,7 @@ def name_of(system):
 
 
 def by_size(lines, title):
-    """The SVG of one case."""
+    """Returns the SVG of one case."""
     lines = [r for r in lines if r["algbw_MBps_median"]]
     first = lines[0]
     systems = list(dict.fromkeys(r["system"] for r in lines))
@@ -142,7 +142,7 @@ def by_size(lines, title):
     bounds = []
     if first["bound_MBps"]:
         bounds.append((first["line_MBps"], "plain TCP flow"))
-    for r in lines:  # ours may have several, for different placements
+    for r in lines:  # our system may have several lines, for different placements
         if r["system"].startswith("reduction") and r["bound_MBps"]:
             kind = "links allow, mixed" if r["mixed"] else "links allow"
             if (r["bound_MBps"], kind) not in bounds:
@@ -175,8 +175,8 @@ def by_size(lines, title):
 
 
 def speedups(lines):
-    """n -> (rate, size, speed-up of ours over the best peer) where k = n and all links are equal, for the rate and
-    size with the most n."""
+    """Returns n -> (rate, size, speed-up of ours over the best peer) for k = n and equal links, with the rate and size
+    that have the most values of n."""
     groups = {}
     for r in lines:
         if r["k"] == r["n"] and r["n"] > 1 and not r["half"] and not r["delay_us"] and r["algbw_MBps_median"]:
@@ -195,7 +195,7 @@ def speedups(lines):
 
 
 def by_workers(lines):
-    """The SVG of the speed-up, or None when fewer than two n were measured."""
+    """Returns the SVG of the speed-up, or None if fewer than two values of n were measured."""
     key, found = speedups(lines)
     if len(found) < 2:
         return None
@@ -216,7 +216,7 @@ def by_workers(lines):
 
 
 def write_all(lines, out):
-    """Writes the plots that the lines are enough for; returns their paths. Plots of an earlier run go."""
+    """Writes all plots that the lines suffice for, and removes plots of earlier runs. Returns the paths."""
     written = []
     for old in pathlib.Path(out).glob("net-*.svg"):
         old.unlink()

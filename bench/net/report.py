@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What bench-net measured, as text and as Markdown, and whether it is what the table asks for.
+"""Reports the measurements of bench-net as text and as Markdown, and compares them with the targets of the table.
 
-    report.py net.jsonl REPORT.md PLOTS    writes the report about an earlier run, and its plots into the folder PLOTS
+    report.py net.jsonl REPORT.md PLOTS    writes the report of an earlier run, and its plots into the folder PLOTS
 
-Everything is made from the lines of net.jsonl alone.
+The report contains only data of net.jsonl.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s", "net-loopback":
 
 @dataclasses.dataclass
 class Check:
-    """One target and what was measured. `value` and `target` are in the same unit, `more` says whether larger is
-    better; `verdict` is OK or MISS."""
+    """One target and its measurement. `value` and `target` have the same unit; `more` is True if larger is better;
+    `verdict` is OK or MISS."""
 
     case: str
     bytes: int
@@ -41,8 +41,8 @@ class Check:
     value: float
     target: float
     more: bool
-    measured: str  # the numbers behind the value, for people
-    peer: Optional[str]  # what it was compared with
+    measured: str  # the numbers behind the value, as text
+    peer: Optional[str]  # name of the system it was compared with
     verdict: str = ""
 
     def __post_init__(self):
@@ -55,7 +55,7 @@ class Check:
 
 
 def read(path):
-    """The lines of net.jsonl."""
+    """Returns the lines of net.jsonl."""
     with open(path, encoding="ascii") as f:
         return [json.loads(line) for line in f if line.startswith("{")]
 
@@ -65,19 +65,19 @@ def rows_of(lines, case):
 
 
 def cases_in(lines):
-    """Names of the cases, those of the table first and in its order."""
+    """Returns the names of the cases: first those of the table, in its order."""
     there = dict.fromkeys(r["case"] for r in lines if "case" in r)
     return [name for name in BY_NAME if name in there] + [name for name in there if name not in BY_NAME]
 
 
 def best(rows, among, key="algbw_MBps_median", least=False):
-    """The row of the best of these systems, or None."""
+    """Returns the row of the fastest of these systems, or None."""
     found = [r for r in rows if r["system"] in among and r[key]]
     return (min if least else max)(found, key=lambda r: r[key]) if found else None
 
 
 def checks_of(lines):
-    """The targets of all cases of the table in the lines."""
+    """Returns the targets of all cases that the lines contain."""
     found = []
     for name in cases_in(lines):
         case = BY_NAME.get(name)
@@ -101,7 +101,7 @@ def checks_of(lines):
 
 
 def speed_checks(case, size, ours, rows):
-    """Against the line, the bound and the peers."""
+    """Compares with the plain flow, the bound and the peers."""
     t, speed, found = case.targets, ours["algbw_MBps_median"], []
 
     def add(what, target, base, name):
@@ -120,7 +120,7 @@ def speed_checks(case, size, ours, rows):
 
 
 def memory_checks(case, size, rows):
-    """Where ranks share a host: ours in shared memory, with reducers and by default."""
+    """For ranks that share a host: compares ours over shared memory, with reducers and by default."""
     found = []
     for key, way, what, among, whose in (
             ("shared", "node", "in shared memory", TCP_PEERS, "the best over TCP"),
@@ -135,7 +135,7 @@ def memory_checks(case, size, rows):
 
 
 def way_checks(case, size, ours, rows):
-    """TLS and gRPC against ours over plain TCP."""
+    """Compares TLS and gRPC with ours over plain TCP."""
     t, base = case.targets, ours["algbw_MBps_median"]
     if "plain" not in t or size < t["plain_from"]:
         return []
@@ -145,7 +145,7 @@ def way_checks(case, size, ours, rows):
 
 
 def cost_checks(case, size, ours, rows):
-    """Bytes on the wire and the reducers' CPU time."""
+    """Checks bytes on the wire and the reducers' CPU time."""
     t, found = case.targets, []
     if "wire" in t and size == t["wire_at"] and ours["wire_tx_over_S"]:
         for way, key in (("sent", "wire_tx_over_S"), ("received", "wire_rx_over_S")):
@@ -161,7 +161,7 @@ def cost_checks(case, size, ours, rows):
 
 
 def latency_checks(case, size, rows):
-    """Each of ours against Open MPI over TCP: what is asked for to begin with, and the goal."""
+    """Compares each of ours with Open MPI over TCP: the first target, and the goal."""
     found = []
     rival = best(rows, ["ompi"], "p50_us")
     for system in OURS:
@@ -186,7 +186,7 @@ def shown(value, form):
 
 
 def setting(r):
-    """A case's laboratory, from one of its lines."""
+    """Describes a case's laboratory, from one of its lines."""
     if r["rate"] == "none":
         return "loopback, not shaped"
     extra = (", mixed" if r["mixed"] else "") + (", one reducer at half rate" if r["half"] else "")
@@ -206,7 +206,7 @@ def print_kernels(rows):
 
 
 def print_case(case, lines):
-    """One table: sizes and systems down, numbers across."""
+    """Formats one table: a row for each size and system."""
     if not lines:
         return
     if case.kind == KERNELS:
@@ -245,7 +245,7 @@ def print_row(r, rival):
 
 
 def print_checks(checks):
-    """The table of targets at the end of a run."""
+    """Formats the table of targets for the end of a run."""
     if not checks:
         return
     rows = [["where", "target", "value", "measured", "peer", "verdict"]] + [c.row() for c in checks]
@@ -258,7 +258,7 @@ def print_checks(checks):
 
 
 def table(head, rows):
-    """Markdown."""
+    """Formats a table in Markdown."""
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head)] + rows) + "\n"
 
 
@@ -271,7 +271,8 @@ def speed_cell(r):
 
 
 def speed_table(lines, names, ours, more):
-    """algbw of all systems, a row for each case and size. `more` are further columns: name, function of our row."""
+    """Formats algbw of all systems, a row for each case and size. `more`: further columns, name and function of a
+    row."""
     there = {r["system"] for name in names for r in rows_of(lines, name)}
     systems = [s for s in (*ours, *TCP_PEERS, *SHARED_MEMORY) if s in there]
     rows = []
@@ -287,7 +288,7 @@ def speed_table(lines, names, ours, more):
 
 
 def way_table(lines, names):
-    """Ours over plain TCP and in the other ways: speed, its share of plain TCP's, and what it costs the reducers."""
+    """Formats ours over plain TCP and the other transports: speed, its share of plain TCP, the reducers' CPU time."""
     rows = []
     for name in names:
         for size in sorted({r["bytes"] for r in rows_of(lines, name)}):
@@ -311,11 +312,11 @@ def halt_poll_text(ns):
 
 
 def cpu_table(lines):
-    """Reducers' CPU time beside the bare loop's, and the prediction that follows."""
+    """Formats the reducers' CPU time beside that of the bare loop, and the prediction that follows."""
     rows = []
     for name in cases_in(lines):
         for size in sorted({r["bytes"] for r in rows_of(lines, name)
-                            if r.get("system") == "bare-loop" and r["bytes"] >= MIB}):  # below, starting counts most
+                            if r.get("system") == "bare-loop" and r["bytes"] >= MIB}):  # below, the start counts most
             by = {r["system"]: r["server_cpu_s_per_GiB"] for r in rows_of(lines, name) if r["bytes"] == size}
             ours, loop = by.get("reduction"), by["bare-loop"]
             if ours and loop:
@@ -335,7 +336,7 @@ def kernel_table(rows):
 
 
 def markdown(lines, plots, folder):
-    """The report: what README.md shows, with those of the plots that PLOTS names, linked relative to its folder."""
+    """Returns the report: the tables of README.md, and those plots that PLOTS names, linked relative to its folder."""
     measured = [r for r in lines if "system" in r]
     kinds = {name: BY_NAME[name].kind if name in BY_NAME else LOOPBACK if r["rate"] == "none" else SHAPED
              for r in reversed(measured) for name in [r["case"]]}

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What MPI's launchers take for a remote shell: rsh.sh [OPTION]... ADDRESS COMMAND... runs the command in the host of
-# the lab NETLAB_PREFIX that has this address (10.99.0.<i+1>), as bench/net/lab.py does it. Options are the launcher's
-# for ssh (-x, -p 22, ...) and mean nothing here.
+# The remote shell for MPI's launchers: rsh.sh [OPTION]... ADDRESS COMMAND... runs the command in the host of the lab
+# NETLAB_PREFIX that has this address (10.99.0.<i+1>), as bench/net/lab.py does. The launchers pass options of ssh
+# (-x, -p 22, ...), which are ignored.
 set -eu
 : "${NETLAB_PREFIX:?set by bench/net only}"
 while [ $# -gt 0 ]; do
@@ -21,5 +21,5 @@ case ${1:-} in
 esac
 host=$((${1##*.} - 1))
 shift
-# shellcheck disable=SC2016 # for the inner shell; as ssh does, the words are joined and read by a shell
+# shellcheck disable=SC2016 # the inner shell expands it; as with ssh, the words are joined and read by a shell
 exec ip netns exec "${NETLAB_PREFIX}h$host" unshare --uts sh -c 'hostname "$0" && eval "exec $*"' "h$host" "$@"

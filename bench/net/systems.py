@@ -2,9 +2,9 @@
 """The systems that bench-net measures: how each is started in a Lab, so that one rank runs in each worker's host.
 
 A launch runs one size: `warmup` operations, then `iters` timed ones. Failure modes are: a program that fails (its last
-words become the error) and one that hangs. A few percent of mpirun.openmpi's launches idle for ever, and MPICH's too:
-such a launch is ended when no byte has moved for STALL_S, or after a time limit, and made again, ATTEMPTS times in all.
-MPICH also hangs in MPI_Finalize: a program that has printed its row may take END_S to end, then it is ended, and the
+lines become the error) and one that hangs. A few percent of the launches of mpirun.openmpi and of MPICH hang: such a
+launch is ended if no byte has moved for STALL_S, or after a time limit, and repeated, with ATTEMPTS launches in all.
+MPICH also hangs in MPI_Finalize: a program that has printed its row may take END_S to end; then it is ended, and its
 row counts.
 """
 
@@ -21,19 +21,19 @@ from lab import LabError, NETWORK, counters_between, end
 from meter import ServerMeter
 
 ATTEMPTS = 3
-LAUNCH_S = 15  # what starting may take besides the operations
-STALL_S = 6  # so long without a byte on host 0's links before a result: the launch hangs
-END_S = 3  # what ending may take after the result has been printed
-SLOWEST, SLOWEST_OP_S = 1 / 40, 0.05  # of the line, and besides: a system slower than this is taken for hung
+LAUNCH_S = 15  # time for starting, in addition to the operations
+STALL_S = 6  # a launch hangs if no byte passes host 0's links for so long before a result
+END_S = 3  # time for ending after the result has been printed
+SLOWEST, SLOWEST_OP_S = 1 / 40, 0.05  # of the line's throughput, and seconds: a slower system counts as hung
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Hung(LabError):
-    """A launch passed its time limit."""
+    """A launch has exceeded its time limit."""
 
 
 class Launch:
-    """One launch: what to run in which lab."""
+    """One launch: the system to run, and the lab."""
 
     def __init__(self, lab, place, size, iters, warmup, build):
         self.lab, self.place, self.size, self.iters, self.warmup = lab, place, size, iters, warmup
@@ -48,29 +48,29 @@ class Launch:
 
 
 class System:
-    """A system under test. Subclasses say how its processes start."""
+    """A measured system. Subclasses define how its processes start."""
 
     name = "?"
-    moves_bytes = True  # through the links and not through shared memory alone
+    moves_bytes = True  # over the links, not only through shared memory
 
     def missing(self, build):
-        """What is not there, as a sentence, or None."""
+        """Returns a sentence that names what is missing, or None."""
         raise NotImplementedError
 
     def start_servers(self, _launch):
-        """Processes of the servers, ready to be used."""
+        """Returns the processes of the servers, ready for use."""
         return []
 
     def start_helpers(self, _launch):
-        """Processes beside the ranks, ready to be used, whose CPU time is not the servers'."""
+        """Returns further processes, ready for use, whose CPU time does not count as the servers'."""
         return []
 
     def start_ranks(self, launch):
-        """Processes of the ranks or of their launcher; the rows come from their standard outputs."""
+        """Returns the processes of the ranks or of their launcher; rows are read from their standard outputs."""
         raise NotImplementedError
 
     def measure(self, launch):
-        """Runs a launch, again when it hangs. Returns its row with the counters, and how often it hung."""
+        """Runs a launch, and repeats it if it hangs. Returns its row with the counters, and how often it hung."""
         for attempt in range(ATTEMPTS):
             with tempfile.TemporaryDirectory(prefix="bench-net-") as launch.dir:
                 try:
@@ -100,9 +100,9 @@ class System:
             clean = bool(ranks) and all(p.poll() is not None for p in ranks)
             for p in ranks + helpers + servers:
                 end(p)
-            if not clean:  # a launcher that is killed leaves its ranks behind, and those of MPI poll
+            if not clean:  # a killed launcher leaves its ranks running, and MPI's ranks poll
                 launch.lab.sweep()
-        row = max(rows, key=lambda r: r["time_us"]["avg"])  # several rows: each rank has its own clock
+        row = max(rows, key=lambda r: r["time_us"]["avg"])  # several rows: each rank has measured its own time
         payload = launch.size * (launch.iters + launch.warmup)
         hosts = [between[h] for h in sorted(set(launch.place.workers))]
         for way in ("tx", "rx"):
@@ -132,14 +132,14 @@ class System:
 
 
 def _rows(path):
-    """The complete JSON lines in a file."""
+    """Returns the complete JSON lines of a file."""
     lines = path.read_text(errors="replace").split("\n")[:-1]
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def _wait(p, out, deadline, stall_s):
-    """Waits for a rank's or launcher's end, or for END_S after its row. False when neither came before the deadline, or
-    when nothing has moved for stall_s before there is a row."""
+    """Waits until a rank or launcher has ended, or END_S after its row. Returns False at the deadline, or if no byte
+    has moved for stall_s before the row."""
     printed, moved, last = None, time.monotonic(), None
     while time.monotonic() < deadline:
         try:
@@ -158,7 +158,7 @@ def _wait(p, out, deadline, stall_s):
 
 
 def _traffic(pid):
-    """Bytes received and sent so far on all links of a process's host, one of its links a pair."""
+    """Returns the bytes received and sent so far on all links of a process's host; one of its links is a veth pair."""
     try:
         with open(f"/proc/{pid}/net/dev", encoding="ascii") as f:
             links = [line.partition(":")[2].split() for line in f.readlines()[2:]]
@@ -180,7 +180,7 @@ def _each_rank(launch, command_of, env_of=lambda _r: None):
 
 
 def idle_seconds():
-    """Idle time and all time of this machine's cores since its start."""
+    """Returns idle time and all time of this machine's cores since its start."""
     with open("/proc/stat", encoding="ascii") as f:
         times = [int(t) for t in f.readline().split()[1:9]]
     return times[3] + times[4], sum(times)
@@ -203,7 +203,7 @@ class Gloo(System):
 
 
 class OpenMPI(System):
-    """Open MPI: over TCP as it comes or told to use its ring, or over shared memory, which is for one host only."""
+    """Open MPI: over TCP with its default algorithm or with its ring, or over shared memory, for one host only."""
 
     def __init__(self, name, ring=False, btl="tcp"):
         self.name, self.ring, self.btl = name, ring, btl
@@ -234,7 +234,7 @@ class OpenMPI(System):
 
 
 class Mpich(System):
-    """MPICH, kept off shared memory."""
+    """MPICH without shared memory."""
 
     name = "mpich"
 
@@ -257,10 +257,10 @@ WAYS = ("", "local", "node", "agent", "tls", "grpc", "grpc+tls")
 
 
 class Ours(System):
-    """Reducers and reduction-bench. `sharding` is "default" or WINDOWxCHUNK such as 2x32K. `way` is "" (each rank for
-    itself over plain TCP), "local" (local rank 0's process serves its host, and where that is the only one the reducers
-    have nothing to sum, all as by default), "node" (it talks to the reducers all the same), "agent" (so does the host's
-    daemon), or over what else each rank talks."""
+    """Reducers and reduction-bench. sharding: "default" or WINDOWxCHUNK such as 2x32K. way: "" (each rank connects for
+    itself, over plain TCP); "local" (the default: the process of local rank 0 serves its host, and with one host
+    reducers sum nothing); "node" (the same, but one host uses the reducers too); "agent" (as node, with the host's
+    daemon); or a transport for each rank."""
 
     def __init__(self, sharding="default", way=""):
         self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
@@ -281,7 +281,7 @@ class Ours(System):
         return None
 
     def _write_security(self, launch):
-        """Certificates and the reducers' file; returns the sections of the job's."""
+        """Writes certificates and the reducers' file; returns the sections of the job's configuration."""
         job = {"job": {"name": "bench-net", "transport": "grpc" if self.grpc else "tcp"}} if self.grpc else {}
         mine = {"security": {"insecure": "true"}}
         if self.tls:
@@ -344,7 +344,7 @@ class Ours(System):
 
 
 def _make_certificates(folder, addresses):
-    """An authority, ca.pem, and a certificate for all reducers, reducer.pem and reducer.key."""
+    """Makes an authority, ca.pem, and a certificate for all reducers, reducer.pem and reducer.key."""
     command = [HERE.parents[1] / "deploy/make-certs.sh", folder, ",".join(["reducer:reducer", *addresses])]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -352,7 +352,7 @@ def _make_certificates(folder, addresses):
 
 
 def _wait_listening(what, server, log):
-    """Waits until a daemon's log says that it listens."""
+    """Waits until a daemon's log contains its address."""
     deadline = time.monotonic() + LAUNCH_S
     while " listening " not in log.read_text():
         if server.poll() is not None or time.monotonic() > deadline:
@@ -361,11 +361,11 @@ def _wait_listening(what, server, log):
 
 
 class BareLoop(System):
-    """tcp-loop in the reducers' places: it sends back what it receives and adds nothing. As many connections as ours,
-    one from each worker to each reducer, each with CHUNK bytes in a read and a write and WINDOW bytes on their way."""
+    """tcp-loop in place of the reducers: it sends back what it receives and adds nothing. It has as many connections as
+    ours: one from each worker to each reducer, with CHUNK bytes in each read and write and WINDOW bytes in flight."""
 
     name = "bare-loop"
-    CHUNK = 32 << 10  # as sharding.chunk_bytes
+    CHUNK = 32 << 10  # bytes; the default of sharding.chunk_bytes
     WINDOW = 128 << 10
 
     def missing(self, build):
@@ -391,13 +391,13 @@ class BareLoop(System):
 
 
 def peers():
-    """All peers by name, in the order of reports."""
+    """Returns all peers by name, in the order of reports."""
     return {s.name: s for s in (Gloo(), OpenMPI("ompi-ring", ring=True), OpenMPI("ompi"), Mpich(),
                                 OpenMPI("ompi-shm", btl="vader"), BareLoop())}
 
 
 def line_MBps(lab, place, build, seconds=1.5):
-    """Throughput of one plain TCP flow from the first worker to another host, in MB/s of payload."""
+    """Measures one plain TCP flow from the first worker to another host; returns MB/s of payload."""
     tcp_loop = pathlib.Path(build).resolve() / "bench/tcp-loop"
     to = place.workers[-1]
     sink = lab.popen(to, [tcp_loop, "sink", 5001], stdout=subprocess.PIPE, text=True)

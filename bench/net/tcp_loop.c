@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp-loop: what plain TCP does on the same links, as the yardstick of bench/net.
+/* tcp-loop: plain TCP on the same links, for comparison in bench/net.
  *
- *   tcp-loop sink PORT                        takes one connection, prints its throughput as JSON
- *   tcp-loop flow ADDR PORT SECONDS           feeds a sink
- *   tcp-loop echo PORT CHUNK                  sends back what comes, to all connections, until it is ended: the bare
+ *   tcp-loop sink PORT                        accepts one connection, prints its throughput as JSON
+ *   tcp-loop flow ADDR PORT SECONDS           sends to a sink
+ *   tcp-loop echo PORT CHUNK                  sends back what it receives, on all connections, until it is ended: the
  *                                             loop that a reducer's CPU time is compared with; reads at most CHUNK
  *                                             bytes at a time
  *   tcp-loop ask ADDR:PORT,... BYTES ITERS WARMUP WINDOW CHUNK
  *                                             sends BYTES through the echoes, an equal part through each, at most
- *                                             WINDOW bytes on their way to and from each, CHUNK bytes at a time;
+ *                                             WINDOW bytes in flight to and from each, CHUNK bytes at a time;
  *                                             prints times as reduction-bench does
  */
 #include "bench/bench.h"
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum { BLOCK = 64 << 10, MAX_CONNS = 1024, RETRY_MS = 20, CONNECT_S = 10 };
-static const double SETTLE_S = 0.3; /* of a flow, before throughput counts: slow start */
+static const double SETTLE_S = 0.3; /* seconds of a flow that do not count: slow start */
 
 static double now_s(void)
 {
@@ -61,7 +61,7 @@ static int listen_on(int port)
 	return fd;
 }
 
-/* Tries again while nobody listens yet. */
+/* Connects; retries while no process listens yet. */
 static int connect_to(const char *address, int port)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -118,7 +118,7 @@ static int flow(const char *address, int port, double seconds)
 	return 0;
 }
 
-/* A chunk's size from the command line. */
+/* Parses the size of a chunk. */
 static size_t chunk_of(const char *text)
 {
 	unsigned long v = strtoul(text, NULL, 10);
@@ -135,7 +135,7 @@ struct echo {
 	size_t held, sent;
 };
 
-/* Moves what can be moved, a chunk at a time. False when the connection has ended. */
+/* Moves what can be moved, a chunk at a time. False: the connection has ended. */
 static bool echo_move(struct echo *e, struct pollfd *p, size_t chunk)
 {
 	ssize_t n;
@@ -190,7 +190,7 @@ struct ask {
 	uint64_t share, sent, back;
 };
 
-/* Moves what can be moved; returns what poll() shall wait for, 0 when everything is back. */
+/* Moves what can be moved. Returns the events for poll(), 0 when everything has returned. */
 static short ask_move(struct ask *a, int fd, uint64_t window, size_t chunk)
 {
 	static char out[BLOCK], in[BLOCK];
@@ -215,7 +215,7 @@ static short ask_move(struct ask *a, int fd, uint64_t window, size_t chunk)
 	return a->back < a->share ? POLLIN : 0;
 }
 
-/* One iteration through all echoes. */
+/* Runs one iteration through all echoes. */
 static void ask_once(struct pollfd *fds, int n, uint64_t bytes, uint64_t window, size_t chunk)
 {
 	struct ask asks[MAX_CONNS];

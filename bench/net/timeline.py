@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws when the links of a ring and of reducers are busy during one all-reduce: timeline.py FILE.svg.
+"""Draws when the links of a ring and of reducers are busy in one all-reduce: timeline.py FILE.svg.
 
-The picture follows from the formulas: 4 workers, S bytes, B bytes a second in each direction of each link. Nothing in
-it is measured. bench/net/plots/timeline.svg is its output.
+The picture follows from the formulas: 4 workers, S bytes, B bytes a second in each direction of each link. It contains
+no measurement. bench/net/plots/timeline.svg is its output.
 """
 
 import sys
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from plot import COLOURS, GREY, GRID, INK
 
 N = 4  # workers, and reducers
-CHUNKS = 32  # of S bytes, in the picture; a real operation has more of them
+CHUNKS = 32  # of S bytes, in the picture; a real operation has more
 WIDTH, LEFT, RIGHT = 800, 178, 24
 END = 1.62  # of the time axis, in S/B
 BAR, GAP = 20, 5
@@ -20,7 +20,7 @@ OUT, BACK, RING, GATHER = COLOURS["reduction"], COLOURS["reduction/agent"], COLO
 
 
 class Picture:
-    """An SVG under way; y is where the next row begins."""
+    """An SVG that is being built; y is where the next row begins."""
 
     def __init__(self):
         self.parts, self.y = [], 0
@@ -35,7 +35,7 @@ class Picture:
                           f'{weight}>{escape(text)}</text>')
 
     def row(self, label, blocks):
-        """blocks: (begin, end, colour, text or nothing)."""
+        """blocks: (begin, end, colour, text or "")."""
         self.text(LEFT - 10, self.y + 14, label, GREY, "end")
         for begin, end, colour, text in blocks:
             width = self.x(end) - self.x(begin) - 1
@@ -50,7 +50,7 @@ class Picture:
         self.y += 20
 
     def end_of(self, time, top, text):
-        """A mark where an all-reduce has ended, from `top` down to the rows so far."""
+        """Marks the end of an all-reduce, from `top` down to the rows so far."""
         x = self.x(time)
         self.parts.append(f'<polyline points="{x:.1f},{top} {x:.1f},{self.y}" fill="none" stroke="{INK}" '
                           'stroke-width="1.5"/>')
@@ -79,7 +79,7 @@ class Picture:
 
 
 def ring():
-    """The steps of a ring: n - 1 of reduce-scatter and n - 1 of all-gather, S/n bytes each way in each."""
+    """Draws the steps of a ring: n - 1 of reduce-scatter and n - 1 of all-gather, S/n bytes each way in each."""
     steps = 2 * (N - 1)
     return [(i / N, (i + 1) / N, RING if i < N - 1 else GATHER, f"S/{N}") for i in range(steps)]
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo-ring: gloo's ring all-reduce (the one that PyTorch's "gloo" backend runs on CPU tensors: chunked, in segments of
- * at most 1 MiB of which two are in flight) under the same clock, sizes, data and report as reduction-bench. Ranks are
- * processes that meet through files in a folder and talk TCP: by default all are started here, on 127.0.0.1; with
- * --rank this process is one of them, at an address of its own (bench/net). float32, sum. */
+/* gloo-ring: gloo's ring all-reduce with the clock, sizes, data and report of reduction-bench. It is the algorithm that
+ * PyTorch's "gloo" backend runs on CPU tensors: chunked, in segments of at most 1 MiB, two of which are in flight.
+ * Ranks are processes that find each other through files in a folder and connect over TCP. By default all start here,
+ * on 127.0.0.1; with --rank this process is one rank, at an address of its own (bench/net). float32, sum. */
 #include "bench/bench.h"
 #include "bench/help_version.h"
 
@@ -128,7 +128,7 @@ class Bench
 		}
 		ring_.all_reduce(us_.data(), us_.data(), us_.size(), &gloo::max<double>);
 		bench_times_of(&row.times[in_place], us_.data(), o_.iters);
-		if (in_place) { /* summed over and over by now: check one iteration on fresh data */
+		if (in_place) { /* has been summed repeatedly: check one iteration on fresh data */
 			bench_pattern_fill(pattern_.get(), send_.data(), row.count);
 			ring_.all_reduce(send_.data(), recv, row.count, &gloo::sum<float>);
 		}
@@ -169,13 +169,13 @@ bench_place place(const std::string &word)
 	return word == "both" ? PLACE_BOTH : word == "only" ? PLACE_IN : PLACE_OUT;
 }
 
-/* One rank of several that were started one by one. */
+/* The options of one rank of several that were started separately. */
 struct Place {
 	int rank = -1; /* -1: all ranks are started here */
 	std::string store, address = "127.0.0.1";
 };
 
-/* Throws for what is not understood. */
+/* Throws on an invalid argument. */
 void parse(bench_options &o, Place &alone, int argc, char **argv)
 {
 	static const option longs[] = {{"minbytes", 1, NULL, 'b'},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi-allreduce: MPI_Allreduce of float32 under the same clock, sizes, data and report as reduction-bench. Built once
- * for each MPI that is found; which algorithm runs is the launcher's business (see bench/net/systems.py). */
+/* mpi-allreduce: MPI_Allreduce of float32 with the clock, sizes, data and report of reduction-bench. Built once for
+ * each MPI that is found; the launcher chooses the algorithm (see bench/net/systems.py). */
 #include "bench/bench.h"
 #include "bench/help_version.h"
 
@@ -13,7 +13,7 @@ static const char usage[] = "Usage: mpirun ... mpi-allreduce [-b SIZE] [-e SIZE]
 			    "MPI_Allreduce of float32, sum, out of place, as JSON lines in reduction-bench's form.\n"
 			    "Sizes in bytes; K, M and G are 1024-based (default -b 4K -e 64M -f 4 -n 20 -w 5).\n";
 
-/* Reads a number from 1 (or `min`) on; false when it is none. */
+/* Parses a number that is at least 1 (or `min`); false if it is none. */
 static bool number(const char *text, unsigned long long min, unsigned long long *ret)
 {
 	char *end;
@@ -51,7 +51,7 @@ static bool parse(struct bench_options *o, int argc, char **argv)
 	return optind == argc && o->min_bytes >= sizeof(float) && o->min_bytes <= o->max_bytes;
 }
 
-/* One row. Errors of MPI end the program: its default handler says why. */
+/* Measures one row. Errors of MPI end the program: its default handler prints the reason. */
 static void measure(const struct bench_options *o, const struct bench_pattern *p, struct bench_row *row, float *send,
 		    float *recv, double *us)
 {

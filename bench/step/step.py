@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whole training steps of PyTorch's DistributedDataParallel on shaped links: gloo, gloo with DDP's float16 hook,
-reducers, and reducers with DDP's float16 wrapper around our hook.
+"""Measures training steps of PyTorch's DistributedDataParallel on shaped links: with gloo, with gloo and DDP's float16
+hook, with reducers, and with reducers and DDP's float16 wrapper around our hook.
 
 Every host is a network namespace (bench/net/lab.py). A launch trains a model for some steps with one system. Systems
-take turns, and medians over all steps of all launches count. A step lasts as long as its slowest rank's. Prints a line
-of JSON for each case and system, then a table. Exit status: 0 good, 1 an error, 2 wrong usage, 77 the laboratory
-cannot be made.
+take turns. The result is the median over all steps of all launches. A step lasts as long as that of its slowest rank.
+Prints a line of JSON for each case and system, then a table. Exit status: 0 success, 1 an error, 2 wrong usage, 77 the
+laboratory cannot be made.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse_arguments():
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
     p.add_argument(
-        "--out", type=pathlib.Path, default=ROOT / "build" / "bench" / "step.jsonl", help="also written there"
+        "--out", type=pathlib.Path, default=ROOT / "build" / "bench" / "step.jsonl", help="file of JSON lines"
     )
     args = p.parse_args()
     try:
@@ -55,7 +55,7 @@ def parse_arguments():
 
 
 def environment(lab, place, rank, folder, build):
-    """What a launcher such as torchrun gives to a rank that has a node of its own."""
+    """Returns the environment that a launcher such as torchrun gives to the only rank of a node."""
     return dict(
         os.environ,
         RANK=str(rank),
@@ -115,7 +115,7 @@ def launch(lab, place, system, mib, args):
 
 
 def measure(n, rate, args):
-    """All systems and sizes of one case, in turn; returns lines."""
+    """Runs all systems and sizes of one case, in turn; returns lines."""
     samples = {}
     place = Placement(n, n, payload=[net.payload_bits(net.parse_rate(rate))] * 2 * n)
     for repeat in range(args.repeats):

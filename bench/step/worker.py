@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of bench-step: a DistributedDataParallel model whose gradients have a given size. step.py starts it.
 
-Prints one JSON line: seconds of each timed step, and of a step without all-reduce (DDP's no_sync).
+Prints one JSON line: the seconds of each timed step, and of a step without all-reduce (DDP's no_sync).
 """
 
 import argparse
@@ -22,9 +22,9 @@ def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--system", choices=["gloo", "gloo+fp16", "reducers", "reducers+fp16"], required=True)
     p.add_argument("--mib", type=int, required=True, help=f"MiB of gradients, a multiple of {LAYER_MIB}")
-    p.add_argument("--batch", type=int, default=4, help="rows of a step's input (default 4)")
+    p.add_argument("--batch", type=int, default=4, help="rows of the input of a step (default 4)")
     p.add_argument("--steps", type=int, default=5, help="timed steps (default 5)")
-    p.add_argument("--warmup", type=int, default=2, help="steps before those (default 2)")
+    p.add_argument("--warmup", type=int, default=2, help="warm-up steps before them (default 2)")
     return p.parse_args()
 
 
@@ -71,7 +71,7 @@ def main():
     dist.barrier()
     if state:
         state.close()
-    os._exit(0)  # gloo's threads may wait for peers that have gone
+    os._exit(0)  # threads of gloo may wait for peers that have ended
 
 
 if __name__ == "__main__":
