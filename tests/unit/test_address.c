@@ -97,7 +97,7 @@ static const struct {
     {"unknown", NULL, false, false},
 };
 
-START_TEST(ends_of_text)
+START_TEST(endpoints_from_text)
 {
 	char text[RS_ENDPOINT_TEXT];
 	struct rs_endpoint end;
@@ -112,7 +112,7 @@ START_TEST(ends_of_text)
 }
 END_TEST
 
-START_TEST(ends_of_sockets_are_those_of_text)
+START_TEST(endpoints_of_sockets_equal_those_from_text)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(7600)};
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(7600), .sin6_scope_id = 3};
@@ -138,7 +138,7 @@ START_TEST(ends_of_sockets_are_those_of_text)
 }
 END_TEST
 
-START_TEST(a_cookie_is_one_socket)
+START_TEST(a_cookie_identifies_a_socket)
 {
 	int fds[2], more;
 	uint64_t a, b;
@@ -168,9 +168,9 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(t, host_and_port, 0, 2 * sizeof splits / sizeof splits[0]);
-	tcase_add_loop_test(t, ends_of_text, 0, sizeof ends / sizeof ends[0]);
-	tcase_add_test(t, ends_of_sockets_are_those_of_text);
-	tcase_add_test(t, a_cookie_is_one_socket);
+	tcase_add_loop_test(t, endpoints_from_text, 0, sizeof ends / sizeof ends[0]);
+	tcase_add_test(t, endpoints_of_sockets_equal_those_from_text);
+	tcase_add_test(t, a_cookie_identifies_a_socket);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

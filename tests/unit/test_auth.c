@@ -25,7 +25,7 @@ static const struct {
     {true, AUTH_REDUCER, "0", "", "c", "7088112bdeca33984b2d554d40c8fbbe169888fe253fdc96de0faa7be0bc9d25"},
 };
 
-START_TEST(proofs_are_what_the_specification_says)
+START_TEST(proofs_match_the_specification)
 {
 	struct auth_secret s = {.len = 16, .bytes = "0123456789abcdef"};
 	struct auth_transcript t = {
@@ -112,7 +112,7 @@ static const struct {
     {32, "", 0602, 0, "has mode 0602, so everybody can change it; expected a mode such as 0600"},
 };
 
-START_TEST(a_file_holds_a_secret_or_says_why_not)
+START_TEST(secret_files_are_validated)
 {
 	const char *path = write_file(files[_i].len, files[_i].end, files[_i].mode);
 	struct auth_secret s = {.len = 77};
@@ -159,7 +159,7 @@ START_TEST(a_token_is_text)
 }
 END_TEST
 
-START_TEST(what_is_no_file_is_said_at_once)
+START_TEST(paths_that_are_no_regular_file_are_refused)
 {
 	struct auth_secret s;
 	struct rs_err e;
@@ -199,11 +199,11 @@ int main(void)
 
 	if (!mkdtemp(dir))
 		return 1;
-	tcase_add_loop_test(tc, proofs_are_what_the_specification_says, 0, sizeof vectors / sizeof vectors[0]);
+	tcase_add_loop_test(tc, proofs_match_the_specification, 0, sizeof vectors / sizeof vectors[0]);
 	tcase_add_test(tc, proofs_are_equal_in_all_their_bytes);
-	tcase_add_loop_test(tc, a_file_holds_a_secret_or_says_why_not, 0, sizeof files / sizeof files[0]);
+	tcase_add_loop_test(tc, secret_files_are_validated, 0, sizeof files / sizeof files[0]);
 	tcase_add_loop_test(tc, a_token_is_text, 0, sizeof tokens / sizeof tokens[0]);
-	tcase_add_test(tc, what_is_no_file_is_said_at_once);
+	tcase_add_test(tc, paths_that_are_no_regular_file_are_refused);
 	tcase_add_test(tc, random_numbers_differ);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -135,7 +135,7 @@ static const struct {
     {"outlier", 4, {1000, 1, 1, 2}, 251, 1.5, 1000, 1, 1000},
 };
 
-START_TEST(times_are_summed_up)
+START_TEST(statistics_of_times)
 {
 	struct bench_times t;
 	double us[100];
@@ -148,7 +148,7 @@ START_TEST(times_are_summed_up)
 }
 END_TEST
 
-START_TEST(one_in_a_hundred_is_the_99th_percentile)
+START_TEST(percentile_99_uses_the_nearest_rank)
 {
 	struct bench_times t;
 	double us[200];
@@ -176,7 +176,7 @@ static const struct {
     {"to the end", 1ull << 62, UINT64_MAX, 0, 1000, {1ull << 62, UINT64_MAX}},
 };
 
-START_TEST(sizes_follow_each_other)
+START_TEST(sequence_of_sizes)
 {
 	struct bench_options o = {.min_bytes = steps[_i].min,
 				  .max_bytes = steps[_i].max,
@@ -205,9 +205,9 @@ int main(void)
 	tcase_add_test(tc, in_place_data_stays_finite);
 	tcase_add_test(tc, every_wrong_element_is_counted);
 	tcase_add_test(tc, a_chunk_in_the_wrong_place_is_wrong);
-	tcase_add_loop_test(tc, times_are_summed_up, 0, sizeof(statistics) / sizeof(statistics[0]));
-	tcase_add_test(tc, one_in_a_hundred_is_the_99th_percentile);
-	tcase_add_loop_test(tc, sizes_follow_each_other, 0, sizeof(steps) / sizeof(steps[0]));
+	tcase_add_loop_test(tc, statistics_of_times, 0, sizeof(statistics) / sizeof(statistics[0]));
+	tcase_add_test(tc, percentile_99_uses_the_nearest_rank);
+	tcase_add_loop_test(tc, sequence_of_sizes, 0, sizeof(steps) / sizeof(steps[0]));
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -487,7 +487,7 @@ static const char *const hostile[] = {
     "\xef\xbb\xbf",
 };
 
-START_TEST(hostile_files_end_soon)
+START_TEST(hostile_files_are_refused_quickly)
 {
 	size_t len = YDOC_BYTES_MAX, piece = strlen(hostile[_i]);
 	char *text = malloc(len);
@@ -503,7 +503,7 @@ START_TEST(hostile_files_end_soon)
 }
 END_TEST
 
-START_TEST(large_and_foreign_files_are_refused)
+START_TEST(large_and_non_utf8_files_are_refused)
 {
 	char *text = calloc(1, YDOC_BYTES_MAX + 1);
 	struct rs_config cfg;
@@ -587,7 +587,7 @@ static const struct {
     {R2 "job: {detect_nonfinite: off}\n", true},
 };
 
-START_TEST(digest_is_what_ranks_must_share)
+START_TEST(digest_covers_the_settings_that_ranks_must_share)
 {
 	struct rs_config cfg, base;
 
@@ -662,11 +662,11 @@ int main(void)
 	tcase_add_loop_test(tc, bad_files_say_why, 0, COUNT(bad));
 	tcase_add_loop_test(tc, empty_files_are_the_defaults, 0, COUNT(empty) + 1);
 	tcase_add_test(tc, all_keys_are_read);
-	tcase_add_loop_test(tc, hostile_files_end_soon, 0, COUNT(hostile));
-	tcase_add_test(tc, large_and_foreign_files_are_refused);
+	tcase_add_loop_test(tc, hostile_files_are_refused_quickly, 0, COUNT(hostile));
+	tcase_add_test(tc, large_and_non_utf8_files_are_refused);
 	tcase_add_test(tc, too_many_reducers);
 	tcase_add_test(tc, files_that_cannot_be_read);
-	tcase_add_loop_test(tc, digest_is_what_ranks_must_share, 0, COUNT(digests));
+	tcase_add_loop_test(tc, digest_covers_the_settings_that_ranks_must_share, 0, COUNT(digests));
 	tcase_add_test(tc, digest_is_stable);
 	tcase_add_test(tc, examples_are_good);
 	tcase_add_test(tc, readme_is_up_to_date);

@@ -59,7 +59,7 @@ static void expect_same(const struct control_hello *a, const struct control_hell
 	ck_assert_mem_eq(a->nonce, b->nonce, sizeof a->nonce);
 }
 
-START_TEST(hello_comes_back_as_it_was)
+START_TEST(hello_survives_a_round_trip)
 {
 	struct control_hello h = full_hello(), empty = {0}, got;
 	uint8_t out[FRAME_CONTROL_MAX];
@@ -74,7 +74,7 @@ START_TEST(hello_comes_back_as_it_was)
 }
 END_TEST
 
-START_TEST(the_other_messages_come_back_as_they_were)
+START_TEST(other_messages_survive_a_round_trip)
 {
 	struct control_refused r = {.code = RS_EREFUSED, .retry = true}, r2;
 	struct control_waiting w = {.joined = 3, .world_size = 40, .missing_n = CONTROL_MISSING}, w2;
@@ -137,7 +137,7 @@ START_TEST(the_other_messages_come_back_as_they_were)
 }
 END_TEST
 
-START_TEST(codes_from_the_wire_are_codes)
+START_TEST(unknown_codes_become_a_protocol_error)
 {
 	static const struct {
 		int code, want;
@@ -189,7 +189,7 @@ START_TEST(names_are_checked)
 }
 END_TEST
 
-START_TEST(sentences_are_cut_and_made_harmless)
+START_TEST(messages_are_cut_and_escaped)
 {
 	Reduction__V1__Abort a = REDUCTION__V1__ABORT__INIT;
 	Reduction__V1__Refused r = REDUCTION__V1__REFUSED__INIT;
@@ -239,7 +239,7 @@ START_TEST(more_missing_ranks_than_there_is_room_for)
 END_TEST
 
 /* A peer that cannot count or name nobody is told from one that can. */
-START_TEST(who_is_late_has_a_name)
+START_TEST(late_messages_carry_the_label)
 {
 	uint32_t missing[20] = {7, 8};
 	Reduction__V1__Late m = REDUCTION__V1__LATE__INIT;
@@ -291,7 +291,7 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	free(copy);
 }
 
-START_TEST(cut_and_flipped_bytes_are_survived)
+START_TEST(truncated_and_corrupt_messages_are_refused)
 {
 	struct control_hello h = full_hello();
 	struct control_view v = {.n = 9, .lives = {1, 2, 3, 300, 70000}, .start = {1, UINT64_MAX, 3, 1 << 20}};
@@ -320,7 +320,7 @@ static struct control_view view_of(unsigned n, uint32_t life, uint64_t start)
 }
 
 /* The largest that there can be fits into a control frame, and into what queues have for one. */
-START_TEST(views_come_back_as_they_were)
+START_TEST(views_survive_a_round_trip)
 {
 	static const struct {
 		unsigned n;
@@ -341,7 +341,7 @@ START_TEST(views_come_back_as_they_were)
 }
 END_TEST
 
-START_TEST(views_that_cannot_be_are_refused)
+START_TEST(invalid_views_are_refused)
 {
 	static const struct {
 		size_t lives, starts;
@@ -411,7 +411,7 @@ START_TEST(views_are_merged_by_their_maximum)
 END_TEST
 
 /* Whatever the order in which news come. */
-START_TEST(every_order_of_news_gives_one_view)
+START_TEST(merging_views_is_independent_of_order)
 {
 	static const unsigned orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 	static const uint32_t news[3][3] = {{1, 0, 2}, {0, 3, 1}, {2, 1, 0}};
@@ -428,7 +428,7 @@ START_TEST(every_order_of_news_gives_one_view)
 }
 END_TEST
 
-START_TEST(damage_is_noticed)
+START_TEST(corruption_is_detected)
 {
 	struct control_view v = view_of(5, 3, 70);
 	uint8_t out[FRAME_HEADER + FRAME_CONTROL_MAX], payload[FRAME_CONTROL_MAX];
@@ -471,19 +471,19 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_loop_test(tc, hello_comes_back_as_it_was, 0, 2);
-	tcase_add_test(tc, the_other_messages_come_back_as_they_were);
-	tcase_add_test(tc, who_is_late_has_a_name);
-	tcase_add_loop_test(tc, codes_from_the_wire_are_codes, 0, 7);
+	tcase_add_loop_test(tc, hello_survives_a_round_trip, 0, 2);
+	tcase_add_test(tc, other_messages_survive_a_round_trip);
+	tcase_add_test(tc, late_messages_carry_the_label);
+	tcase_add_loop_test(tc, unknown_codes_become_a_protocol_error, 0, 7);
 	tcase_add_loop_test(tc, names_are_checked, 0, 5);
-	tcase_add_test(tc, sentences_are_cut_and_made_harmless);
+	tcase_add_test(tc, messages_are_cut_and_escaped);
 	tcase_add_test(tc, more_missing_ranks_than_there_is_room_for);
-	tcase_add_loop_test(tc, cut_and_flipped_bytes_are_survived, 0, 2);
-	tcase_add_loop_test(tc, views_come_back_as_they_were, 0, 4);
-	tcase_add_loop_test(tc, views_that_cannot_be_are_refused, 0, 9);
+	tcase_add_loop_test(tc, truncated_and_corrupt_messages_are_refused, 0, 2);
+	tcase_add_loop_test(tc, views_survive_a_round_trip, 0, 4);
+	tcase_add_loop_test(tc, invalid_views_are_refused, 0, 9);
 	tcase_add_loop_test(tc, views_are_merged_by_their_maximum, 0, sizeof merges / sizeof merges[0]);
-	tcase_add_loop_test(tc, every_order_of_news_gives_one_view, 0, 6);
-	tcase_add_test(tc, damage_is_noticed);
+	tcase_add_loop_test(tc, merging_views_is_independent_of_order, 0, 6);
+	tcase_add_test(tc, corruption_is_detected);
 	tcase_add_loop_test(tc, a_frame_holds_header_and_payload, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -91,7 +91,7 @@ static char name_of(const struct deadline *d)
 	return (char)((d->leaves ? 'A' : 'a') + (d - of));
 }
 
-START_TEST(one_after_the_other)
+START_TEST(deadlines_are_due_in_order)
 {
 	const struct row *row = &rows[_i];
 	char due[NAMES] = "", left[NAMES] = "";
@@ -128,7 +128,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, one_after_the_other, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_loop_test(t, deadlines_are_due_in_order, 0, sizeof rows / sizeof rows[0]);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

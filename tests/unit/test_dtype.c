@@ -37,7 +37,7 @@ START_TEST(ops_are_as_on_the_wire)
 }
 END_TEST
 
-START_TEST(numbers_from_elsewhere_are_harmless)
+START_TEST(unknown_dtypes_and_ops_are_harmless)
 {
 	static const unsigned none[] = {RS_DTYPE_NR, 255, 0x80000000u, 0xffffffffu};
 
@@ -58,7 +58,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, dtypes_are_as_on_the_wire, 0, RS_DTYPE_NR);
 	tcase_add_test(tc, ops_are_as_on_the_wire);
-	tcase_add_loop_test(tc, numbers_from_elsewhere_are_harmless, 0, 4);
+	tcase_add_loop_test(tc, unknown_dtypes_and_ops_are_harmless, 0, 4);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(nobody_connects_to_all_addresses)
+START_TEST(wildcard_addresses_are_refused)
 {
 	static const char *const rows[] = {"*:7600", ":7600", "h:0", "h"};
 	struct engine_address a;
@@ -120,7 +120,7 @@ START_TEST(numeric_ones_need_no_lookup)
 }
 END_TEST
 
-START_TEST(each_try_takes_the_next_address)
+START_TEST(each_attempt_takes_the_next_address)
 {
 	sa_family_t before = AF_UNSPEC;
 
@@ -135,7 +135,7 @@ START_TEST(each_try_takes_the_next_address)
 }
 END_TEST
 
-START_TEST(an_unknown_name_is_an_error_each_time)
+START_TEST(an_unknown_name_fails_each_attempt)
 {
 	open_address("nobody:7603");
 	for (unsigned i = 0; i < 2; i++) {
@@ -148,7 +148,7 @@ START_TEST(an_unknown_name_is_an_error_each_time)
 }
 END_TEST
 
-START_TEST(a_lookup_is_under_way_until_it_is_taken)
+START_TEST(a_lookup_is_pending_until_its_result_is_taken)
 {
 	open_address("silent:7604");
 	begin();
@@ -163,7 +163,7 @@ START_TEST(a_lookup_is_under_way_until_it_is_taken)
 }
 END_TEST
 
-START_TEST(closing_waits_for_no_lookup)
+START_TEST(closing_does_not_wait_for_a_lookup)
 {
 	open_address("silent:7605");
 	begin();
@@ -180,12 +180,12 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, nobody_connects_to_all_addresses, 0, 4);
+	tcase_add_loop_test(t, wildcard_addresses_are_refused, 0, 4);
 	tcase_add_loop_test(t, numeric_ones_need_no_lookup, 0, 2);
-	tcase_add_test(t, each_try_takes_the_next_address);
-	tcase_add_test(t, an_unknown_name_is_an_error_each_time);
-	tcase_add_test(t, a_lookup_is_under_way_until_it_is_taken);
-	tcase_add_test(t, closing_waits_for_no_lookup);
+	tcase_add_test(t, each_attempt_takes_the_next_address);
+	tcase_add_test(t, an_unknown_name_fails_each_attempt);
+	tcase_add_test(t, a_lookup_is_pending_until_its_result_is_taken);
+	tcase_add_test(t, closing_does_not_wait_for_a_lookup);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -35,7 +35,7 @@ static void write_to(int to)
 
 /* Who looks for sockets, does not find any and then sleeps learns what ended its wait meanwhile: a kick is never taken
  * for nothing. */
-START_TEST(a_kick_is_told)
+START_TEST(an_interrupt_is_reported)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 
@@ -49,7 +49,7 @@ START_TEST(a_kick_is_told)
 }
 END_TEST
 
-START_TEST(sockets_are_told_with_a_kick_and_without)
+START_TEST(sockets_are_reported_with_and_without_an_interrupt)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 
@@ -64,7 +64,7 @@ START_TEST(sockets_are_told_with_a_kick_and_without)
 }
 END_TEST
 
-START_TEST(hidden_sockets_wake_no_one_but_who_looks_for_them)
+START_TEST(hidden_sockets_do_not_end_a_sleep)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];
 
@@ -87,9 +87,9 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, a_kick_is_told);
-	tcase_add_test(t, sockets_are_told_with_a_kick_and_without);
-	tcase_add_test(t, hidden_sockets_wake_no_one_but_who_looks_for_them);
+	tcase_add_test(t, an_interrupt_is_reported);
+	tcase_add_test(t, sockets_are_reported_with_and_without_an_interrupt);
+	tcase_add_test(t, hidden_sockets_do_not_end_a_sleep);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -33,7 +33,7 @@ static const struct {
     {"nothing to send", {0, 0, 0, 0}, 2, ""},
 };
 
-START_TEST(links_take_turns)
+START_TEST(links_are_served_in_turn)
 {
 	static const struct conn_ops ops = {.service = service};
 	struct conn conns[LINKS], *at[LINKS];
@@ -62,7 +62,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, links_take_turns, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_loop_test(t, links_are_served_in_turn, 0, sizeof rows / sizeof rows[0]);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

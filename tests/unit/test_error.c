@@ -103,7 +103,7 @@ START_TEST(wrap_puts_context_in_front)
 }
 END_TEST
 
-START_TEST(codes_have_texts)
+START_TEST(every_code_has_a_text)
 {
 	ck_assert_str_eq(rs_code_text(RS_OK), "success");
 	ck_assert_str_eq(rs_code_text(RS_EPEER), "a peer was lost");
@@ -127,7 +127,7 @@ int main(void)
 	tcase_add_test(tc, fail_keeps_one_line);
 	tcase_add_test(tc, fail_sys_appends_errno);
 	tcase_add_test(tc, wrap_puts_context_in_front);
-	tcase_add_test(tc, codes_have_texts);
+	tcase_add_test(tc, every_code_has_a_text);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

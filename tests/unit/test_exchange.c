@@ -18,7 +18,7 @@ static const char lanes[] =
     "reducers: [{id: r0, address: \"127.0.0.1:1\", lanes: 2}, {id: r1, address: \"127.0.0.1:2\"}]\n"
     "sharding: {shards: 5, chunk_bytes: 2048, window: 7}\njob: {deterministic: true}\ntimeouts: {detect: 4s}\n";
 
-START_TEST(hello_says_who_and_how)
+START_TEST(hello_has_all_fields)
 {
 	struct reducers f;
 
@@ -65,7 +65,7 @@ START_TEST(operations_wait_for_start)
 END_TEST
 
 /* Start order does not matter: tries come after 50, 100, 200, ... 1000, 1000 ms. */
-START_TEST(tries_until_the_reducer_is_there)
+START_TEST(connecting_is_repeated_until_the_reducer_listens)
 {
 	static const uint32_t waits[] = {50, 100, 200, 400, 800, 1000, 1000};
 	struct reducers f;
@@ -87,7 +87,7 @@ START_TEST(tries_until_the_reducer_is_there)
 }
 END_TEST
 
-START_TEST(refused_with_retry_comes_back)
+START_TEST(a_refusal_with_retry_is_retried)
 {
 	struct reducers f;
 
@@ -107,7 +107,7 @@ START_TEST(refused_with_retry_comes_back)
 }
 END_TEST
 
-START_TEST(silence_at_connect_is_a_failed_try)
+START_TEST(silence_at_connect_is_a_failed_attempt)
 {
 	struct reducers f;
 
@@ -193,7 +193,7 @@ START_TEST(heartbeats)
 END_TEST
 
 /* A reducer that says it detects within 3 ms gets heartbeats as often as any, not at every turn of the loop. */
-START_TEST(a_tiny_detection_time_is_no_load)
+START_TEST(a_tiny_detection_time_sends_few_heartbeats)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct reducers f;
@@ -216,7 +216,7 @@ START_TEST(a_tiny_detection_time_is_no_load)
 END_TEST
 
 /* A process that was stopped for a minute must not blame the peers, whose bytes it has not read yet. */
-START_TEST(time_without_us_is_not_their_silence)
+START_TEST(time_in_which_the_worker_stood_still_is_not_silence)
 {
 	struct reducers f;
 
@@ -232,7 +232,7 @@ START_TEST(time_without_us_is_not_their_silence)
 }
 END_TEST
 
-START_TEST(a_connection_that_breaks_before_welcome_is_a_failed_try)
+START_TEST(a_connection_that_breaks_before_welcome_is_a_failed_attempt)
 {
 	struct reducers f;
 
@@ -348,17 +348,17 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, hello_says_who_and_how);
+	tcase_add_test(tc, hello_has_all_fields);
 	tcase_add_test(tc, operations_wait_for_start);
-	tcase_add_test(tc, tries_until_the_reducer_is_there);
-	tcase_add_test(tc, refused_with_retry_comes_back);
-	tcase_add_test(tc, silence_at_connect_is_a_failed_try);
+	tcase_add_test(tc, connecting_is_repeated_until_the_reducer_listens);
+	tcase_add_test(tc, a_refusal_with_retry_is_retried);
+	tcase_add_test(tc, silence_at_connect_is_a_failed_attempt);
 	tcase_add_test(tc, unreachable_reducers_are_named);
 	tcase_add_loop_test(tc, absent_ranks_are_named, 0, COUNT(absent));
 	tcase_add_test(tc, heartbeats);
-	tcase_add_test(tc, a_tiny_detection_time_is_no_load);
-	tcase_add_test(tc, time_without_us_is_not_their_silence);
-	tcase_add_test(tc, a_connection_that_breaks_before_welcome_is_a_failed_try);
+	tcase_add_test(tc, a_tiny_detection_time_sends_few_heartbeats);
+	tcase_add_test(tc, time_in_which_the_worker_stood_still_is_not_silence);
+	tcase_add_test(tc, a_connection_that_breaks_before_welcome_is_a_failed_attempt);
 	tcase_add_test(tc, an_operation_starts_with_the_job);
 	tcase_add_loop_test(tc, operations_beyond_the_protocol_are_refused, 0, COUNT(sizes));
 	tcase_add_loop_test(tc, a_priority_follows_from_what_ranks_share, 0, sizeof priorities / sizeof priorities[0]);

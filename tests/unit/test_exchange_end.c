@@ -12,7 +12,7 @@
 static const char two[] = TWO SMALL FAIL "timeouts: {detect: 8s}\n";
 static const char timed[] = TWO SMALL FAIL "timeouts: {detect: 8s, op: 3s}\n";
 
-START_TEST(refused_for_good_ends_it)
+START_TEST(a_refusal_without_retry_ends_the_exchange)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -61,7 +61,7 @@ START_TEST(a_silent_reducer_is_lost)
 }
 END_TEST
 
-START_TEST(a_broken_connection_ends_it)
+START_TEST(a_broken_connection_ends_the_exchange)
 {
 	struct reducers f;
 	struct reducers_op a, b;
@@ -108,7 +108,7 @@ START_TEST(an_abort_is_passed_on_unchanged)
 }
 END_TEST
 
-START_TEST(the_owner_ends_it)
+START_TEST(the_owner_aborts_the_exchange)
 {
 	struct reducers f;
 
@@ -125,7 +125,7 @@ START_TEST(the_owner_ends_it)
 END_TEST
 
 /* The memory of a frame that is under way is in use until it is out, or a second has passed. */
-START_TEST(last_words_wait_a_second_for_a_frame_that_is_under_way)
+START_TEST(abort_waits_a_second_for_a_frame_in_progress)
 {
 	struct iovec iov[8];
 	struct reducers f;
@@ -155,7 +155,7 @@ START_TEST(last_words_wait_a_second_for_a_frame_that_is_under_way)
 }
 END_TEST
 
-START_TEST(what_comes_after_the_last_words_is_discarded)
+START_TEST(input_after_abort_is_discarded)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -238,7 +238,7 @@ START_TEST(goodbye_before_start)
 }
 END_TEST
 
-START_TEST(an_operation_may_not_take_forever)
+START_TEST(operations_time_out)
 {
 	struct reducers f;
 	struct reducers_op a, b;
@@ -266,7 +266,7 @@ START_TEST(an_operation_may_not_take_forever)
 END_TEST
 
 /* Reducers say for whom they wait; what is old, or about another operation, is no reason. */
-START_TEST(who_is_late_is_named)
+START_TEST(late_ranks_are_named)
 {
 	static const struct {
 		unsigned a, b, more;
@@ -305,7 +305,7 @@ START_TEST(who_is_late_is_named)
 }
 END_TEST
 
-START_TEST(what_is_late_by_much_is_warned_of_once)
+START_TEST(a_very_late_operation_is_warned_of_once)
 {
 	struct reducers f;
 	struct reducers_op a, b;
@@ -338,7 +338,7 @@ START_TEST(what_is_late_by_much_is_warned_of_once)
 END_TEST
 
 /* Whoever has not given it all yet watches over it: only he can name the local rank that keeps it waiting. */
-START_TEST(what_is_not_given_is_not_late)
+START_TEST(an_operation_without_all_input_does_not_time_out)
 {
 	struct reducers f;
 	struct reducers_op a;
@@ -404,7 +404,7 @@ static const struct {
     {"a KEPT frame with 200000 payload bytes", FRAME_KEPT, 200000, true},
 };
 
-START_TEST(nonsense_ends_it)
+START_TEST(invalid_control_frames_end_the_exchange)
 {
 	static uint8_t payload[200000];
 	struct reducers f;
@@ -422,7 +422,7 @@ START_TEST(nonsense_ends_it)
 }
 END_TEST
 
-START_TEST(garbage_is_no_frame)
+START_TEST(random_bytes_end_the_exchange)
 {
 	struct reducers f;
 	struct frame h = {.type = FRAME_PING};
@@ -448,23 +448,23 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, refused_for_good_ends_it);
+	tcase_add_test(tc, a_refusal_without_retry_ends_the_exchange);
 	tcase_add_test(tc, a_silent_reducer_is_lost);
-	tcase_add_test(tc, a_broken_connection_ends_it);
+	tcase_add_test(tc, a_broken_connection_ends_the_exchange);
 	tcase_add_test(tc, an_abort_is_passed_on_unchanged);
-	tcase_add_test(tc, the_owner_ends_it);
-	tcase_add_test(tc, last_words_wait_a_second_for_a_frame_that_is_under_way);
-	tcase_add_test(tc, what_comes_after_the_last_words_is_discarded);
+	tcase_add_test(tc, the_owner_aborts_the_exchange);
+	tcase_add_test(tc, abort_waits_a_second_for_a_frame_in_progress);
+	tcase_add_test(tc, input_after_abort_is_discarded);
 	tcase_add_test(tc, goodbye);
 	tcase_add_test(tc, goodbye_with_operations_pending);
 	tcase_add_test(tc, goodbye_before_start);
-	tcase_add_test(tc, an_operation_may_not_take_forever);
-	tcase_add_test(tc, who_is_late_is_named);
-	tcase_add_test(tc, what_is_late_by_much_is_warned_of_once);
-	tcase_add_test(tc, what_is_not_given_is_not_late);
+	tcase_add_test(tc, operations_time_out);
+	tcase_add_test(tc, late_ranks_are_named);
+	tcase_add_test(tc, a_very_late_operation_is_warned_of_once);
+	tcase_add_test(tc, an_operation_without_all_input_does_not_time_out);
 	tcase_add_test(tc, a_late_group_is_named_by_its_size);
-	tcase_add_loop_test(tc, nonsense_ends_it, 0, COUNT(nonsense));
-	tcase_add_test(tc, garbage_is_no_frame);
+	tcase_add_loop_test(tc, invalid_control_frames_end_the_exchange, 0, COUNT(nonsense));
+	tcase_add_test(tc, random_bytes_end_the_exchange);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -150,7 +150,7 @@ START_TEST(reserved_bytes_are_zero)
 END_TEST
 
 /* The checksum is of XXH3: every flipped bit is found. */
-START_TEST(every_bit_counts)
+START_TEST(every_flipped_bit_is_detected)
 {
 	uint8_t raw[FRAME_HEADER];
 	struct frame f;
@@ -262,7 +262,7 @@ int main(void)
 	tcase_add_test(t, round_trip);
 	tcase_add_loop_test(t, malformed, 0, COUNT(bytes));
 	tcase_add_test(t, reserved_bytes_are_zero);
-	tcase_add_loop_test(t, every_bit_counts, 0, FRAME_HEADER * 8);
+	tcase_add_loop_test(t, every_flipped_bit_is_detected, 0, FRAME_HEADER * 8);
 	tcase_add_loop_test(t, payload_lengths, 0, COUNT(lengths));
 	tcase_add_loop_test(t, chunk_arithmetic, 0, COUNT(cuts));
 	tcase_add_test(t, chunks_cover_everything);

@@ -309,7 +309,7 @@ START_TEST(stages_are_bounded)
 END_TEST
 
 /* With memory for one stage only, operations go one after another. */
-START_TEST(fewer_stages_will_do)
+START_TEST(fewer_stages_suffice)
 {
 	struct world *w = world_new();
 
@@ -401,7 +401,7 @@ int main(void)
 	tcase_add_test(tc, a_full_operation);
 	tcase_add_test(tc, the_hash_covers_counts_names_and_order);
 	tcase_add_test(tc, stages_are_bounded);
-	tcase_add_test(tc, fewer_stages_will_do);
+	tcase_add_test(tc, fewer_stages_suffice);
 	tcase_add_test(tc, no_memory);
 	tcase_add_test(tc, an_operation_fails);
 	tcase_add_test(tc, the_backend_refuses_the_second);

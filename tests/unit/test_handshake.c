@@ -22,7 +22,7 @@ static uint32_t make_hello(uint8_t *out, bool nonce)
 	return control_frame(out, FRAME_HELLO, 3, 0, payload, control_pack_hello(payload, &h));
 }
 
-START_TEST(a_hello_is_received_in_pieces_and_nothing_behind_it)
+START_TEST(hello_is_received_in_pieces_and_bytes_after_it_are_left)
 {
 	uint8_t bytes[HANDSHAKE_FRAME_MAX + 100];
 	uint32_t len = make_hello(bytes, false);
@@ -371,7 +371,7 @@ int main(void)
 	SRunner *sr = srunner_create(s);
 	int failed;
 
-	tcase_add_test(tc, a_hello_is_received_in_pieces_and_nothing_behind_it);
+	tcase_add_test(tc, hello_is_received_in_pieces_and_bytes_after_it_are_left);
 	tcase_add_loop_test(tc, other_frames_than_hello_are_refused, 0, COUNT(refused));
 	tcase_add_test(tc, refused_says_whether_to_retry);
 	tcase_add_test(tc, refusals_name_the_missing_frame);

@@ -156,7 +156,7 @@ static const struct {
      "reducer r0 (h:1): it has not proven that it has the secret of job resnet"},
 };
 
-START_TEST(a_worker_and_a_reducer_meet)
+START_TEST(a_worker_and_a_reducer_complete_a_handshake)
 {
 	struct pair p;
 	enum handshake_step step;
@@ -260,7 +260,7 @@ static const struct {
     {"x", 1, NULL, "the file is gone"},
 };
 
-START_TEST(a_challenge_that_cannot_be_met_is_an_error)
+START_TEST(a_challenge_that_cannot_be_answered_is_an_error)
 {
 	uint8_t payload[CONTROL_PROOF_LEN], nonce[AUTH_NONCE] = {1};
 	uint32_t len = control_pack_challenge(payload, nonce);
@@ -335,9 +335,9 @@ int main(void)
 	SRunner *sr = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(tc, a_worker_and_a_reducer_meet, 0, COUNT(meetings));
+	tcase_add_loop_test(tc, a_worker_and_a_reducer_complete_a_handshake, 0, COUNT(meetings));
 	tcase_add_loop_test(tc, an_impostor_is_not_trusted, 0, COUNT(impostors));
-	tcase_add_loop_test(tc, a_challenge_that_cannot_be_met_is_an_error, 0, COUNT(challenges));
+	tcase_add_loop_test(tc, a_challenge_that_cannot_be_answered_is_an_error, 0, COUNT(challenges));
 	tcase_add_test(tc, a_nonce_is_new_for_each_connection_and_a_secret_is_read_for_each);
 	tcase_add_test(tc, without_random_numbers_a_worker_tries_again);
 	suite_add_tcase(s, tc);

@@ -267,7 +267,7 @@ static void play(struct world *w)
 		lane_thread_forget(w->lane, job);
 }
 
-START_TEST(memory_runs_out)
+START_TEST(out_of_memory_ends_the_exchange)
 {
 	unsigned step = 0;
 
@@ -303,7 +303,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int bad;
 
-	tcase_add_loop_test(t, memory_runs_out, 0, 2);
+	tcase_add_loop_test(t, out_of_memory_ends_the_exchange, 0, 2);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	bad = srunner_ntests_failed(r);

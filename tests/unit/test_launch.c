@@ -120,7 +120,7 @@ static void check_same(const struct rs_launch *found, const struct rs_launch *ex
 	ck_assert_int_eq(found->nodes_said, expected->nodes_said);
 }
 
-START_TEST(environments_are_understood)
+START_TEST(known_environments_are_parsed)
 {
 	struct rs_launch found;
 	struct rs_err e = {0};
@@ -163,7 +163,7 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_loop_test(tc, environments_are_understood, 0, COUNT(good));
+	tcase_add_loop_test(tc, known_environments_are_parsed, 0, COUNT(good));
 	tcase_add_loop_test(tc, wrong_variables_are_named, 0, COUNT(bad));
 	tcase_add_test(tc, process_environment_is_the_default);
 	suite_add_tcase(suite, tc);

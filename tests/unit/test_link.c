@@ -30,7 +30,7 @@ static unsigned link_of(const struct reducers *f, unsigned shard)
 }
 
 /* Every chunk goes once, to the link that its shard lives on, in the order (seq, chunk). */
-START_TEST(chunks_go_where_their_shard_lives)
+START_TEST(chunks_go_to_the_reducer_of_their_shard)
 {
 	static const uint64_t counts[] = {100, 0, 256 * 40 + 1, 1, 256, 257, 256 * 11, 5000, 0, 256 * 3};
 	enum { OPS = sizeof counts / sizeof counts[0] };
@@ -69,7 +69,7 @@ START_TEST(chunks_go_where_their_shard_lives)
 }
 END_TEST
 
-START_TEST(the_window_bounds_what_is_outstanding)
+START_TEST(the_window_bounds_chunks_in_flight)
 {
 	float *x = ops_numbers(256 * 30);
 	struct reducers f;
@@ -236,7 +236,7 @@ START_TEST(payloads_are_not_copied)
 END_TEST
 
 /* Chunks of 256 elements, of which two fit the rings: those that are there are sent, and results go round as well. */
-START_TEST(what_is_not_there_is_not_sent)
+START_TEST(only_filled_data_is_sent)
 {
 	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
 	_Atomic uint64_t ready = 255;
@@ -553,13 +553,13 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, chunks_go_where_their_shard_lives);
-	tcase_add_test(tc, the_window_bounds_what_is_outstanding);
+	tcase_add_test(tc, chunks_go_to_the_reducer_of_their_shard);
+	tcase_add_test(tc, the_window_bounds_chunks_in_flight);
 	tcase_add_loop_test(tc, every_split, 0, 2);
 	tcase_add_loop_test(tc, random_schedules, 0, 100);
 	tcase_add_test(tc, links_stay_in_step);
 	tcase_add_test(tc, payloads_are_not_copied);
-	tcase_add_test(tc, what_is_not_there_is_not_sent);
+	tcase_add_test(tc, only_filled_data_is_sent);
 	tcase_add_test(tc, sends_are_gathered);
 	tcase_add_loop_test(tc, broadcasts, 0, 4);
 	tcase_add_loop_test(tc, an_empty_broadcast, 0, 2);

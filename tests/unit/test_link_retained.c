@@ -101,7 +101,7 @@ static unsigned lose_the_second(struct reducers *f)
 }
 
 /* The contribution is sent again as it was, wherever a result of it has begun to stand. */
-START_TEST(a_result_in_part_leaves_the_contribution)
+START_TEST(a_partial_result_leaves_the_contribution_intact)
 {
 	bool in_place = _i;
 	float *x = ops_numbers(ELEMS), *y = in_place ? x : calloc(ELEMS, sizeof *y);
@@ -144,7 +144,7 @@ static void expect_kept(const struct reducers *f, unsigned chunk, float factor)
 }
 
 /* What is lent is what others get; of a root's broadcast, its own bytes. */
-START_TEST(what_is_lent_can_be_asked_for)
+START_TEST(lent_results_can_be_fetched)
 {
 	bool root = _i;
 	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
@@ -182,7 +182,7 @@ END_TEST
 
 /* Nor does a reducer make the exchange read memory that is its caller's again, when it asks for what it has no use for
  * and takes the answer late. */
-START_TEST(an_answer_outlives_its_operation)
+START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 {
 	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
 	struct reducers f;
@@ -220,9 +220,9 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, where_results_are_received, 0, COUNT(rows));
-	tcase_add_loop_test(tc, a_result_in_part_leaves_the_contribution, 0, 2);
-	tcase_add_loop_test(tc, what_is_lent_can_be_asked_for, 0, 2);
-	tcase_add_test(tc, an_answer_outlives_its_operation);
+	tcase_add_loop_test(tc, a_partial_result_leaves_the_contribution_intact, 0, 2);
+	tcase_add_loop_test(tc, lent_results_can_be_fetched, 0, 2);
+	tcase_add_test(tc, a_late_kept_reads_no_memory_of_the_caller);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -67,7 +67,7 @@ END_TEST
 
 /* _i: bytes of the first operation's frames that were sent when the urgent one came. Frames are not cut in two, and
  * what was encoded before is overtaken as well. */
-START_TEST(urgent_chunks_wait_for_the_frame_that_is_under_way)
+START_TEST(urgent_chunks_wait_for_the_frame_in_progress)
 {
 	enum { FRAME = FRAME_HEADER + 1024 };
 	static const char *const want[] = {"2:0 0:0 0:1 0:2", "0:0 2:0 0:1 0:2", "0:0 0:1 2:0 0:2"};
@@ -142,8 +142,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, urgent_chunks_go_first);
-	tcase_add_loop_test(tc, urgent_chunks_wait_for_the_frame_that_is_under_way, 0,
-			    2 * (FRAME_HEADER + 1024) / 37 + 1);
+	tcase_add_loop_test(tc, urgent_chunks_wait_for_the_frame_in_progress, 0, 2 * (FRAME_HEADER + 1024) / 37 + 1);
 	tcase_add_test(tc, urgent_results_come_first);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

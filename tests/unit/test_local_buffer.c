@@ -98,7 +98,7 @@ START_TEST(memory_in_use_stays_until_the_operation_ends)
 }
 END_TEST
 
-START_TEST(ids_are_used_again)
+START_TEST(ids_are_reused)
 {
 	for (int i = 0; i < 5; i++)
 		ck_assert_uint_eq(fake_alloc(&fa, c[0], 1), (unsigned)i);
@@ -122,7 +122,7 @@ START_TEST(the_number_of_buffers_is_limited)
 }
 END_TEST
 
-START_TEST(one_at_a_time)
+START_TEST(one_allocation_at_a_time)
 {
 	ask(c[0], 1);
 	ask(c[0], 1);
@@ -131,7 +131,7 @@ START_TEST(one_at_a_time)
 }
 END_TEST
 
-START_TEST(the_client_goes_while_memory_is_made)
+START_TEST(the_client_leaves_during_an_allocation)
 {
 	ask(c[0], 1 << 20);
 	fake_lose(c[0]);
@@ -144,7 +144,7 @@ START_TEST(the_client_goes_while_memory_is_made)
 }
 END_TEST
 
-START_TEST(memory_cannot_be_made)
+START_TEST(a_failed_allocation_is_reported)
 {
 	struct rs_err e;
 	union local_message m;
@@ -195,11 +195,11 @@ int main(void)
 	tcase_add_loop_test(t, sizes_up_to_the_limit, 0, sizeof sizes / sizeof sizes[0]);
 	tcase_add_test(t, all_clients_share_the_limit);
 	tcase_add_test(t, memory_in_use_stays_until_the_operation_ends);
-	tcase_add_test(t, ids_are_used_again);
+	tcase_add_test(t, ids_are_reused);
 	tcase_add_test(t, the_number_of_buffers_is_limited);
-	tcase_add_test(t, one_at_a_time);
-	tcase_add_test(t, the_client_goes_while_memory_is_made);
-	tcase_add_test(t, memory_cannot_be_made);
+	tcase_add_test(t, one_allocation_at_a_time);
+	tcase_add_test(t, the_client_leaves_during_an_allocation);
+	tcase_add_test(t, a_failed_allocation_is_reported);
 	tcase_add_test(t, counters);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

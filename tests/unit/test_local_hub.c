@@ -55,7 +55,7 @@ START_TEST(clients_are_limited)
 }
 END_TEST
 
-START_TEST(hello_comes_first_and_once)
+START_TEST(hello_is_the_first_message_and_unique)
 {
 	struct fake_client *c = fake_connect(&fa);
 	union local_message m;
@@ -71,7 +71,7 @@ START_TEST(hello_comes_first_and_once)
 }
 END_TEST
 
-START_TEST(the_kernel_knows_the_pid_better)
+START_TEST(the_pid_of_the_kernel_replaces_that_of_hello)
 {
 	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)};
 	struct rs_err e;
@@ -132,7 +132,7 @@ START_TEST(a_silent_client_is_lost)
 }
 END_TEST
 
-START_TEST(an_agent_that_stood_still_blames_nobody)
+START_TEST(an_agent_that_stood_still_reports_no_silence)
 {
 	struct fake_client *c[2];
 
@@ -149,7 +149,7 @@ START_TEST(an_agent_that_stood_still_blames_nobody)
 }
 END_TEST
 
-START_TEST(beats_follow_the_shorter_detection_time)
+START_TEST(heartbeats_follow_the_shorter_detection_time)
 {
 	static const struct {
 		uint32_t detect_ms;
@@ -176,7 +176,7 @@ START_TEST(beats_follow_the_shorter_detection_time)
 END_TEST
 
 /* It has read why and may keep its communicator open for as long as it likes. */
-START_TEST(who_was_told_of_the_end_need_not_answer)
+START_TEST(a_client_that_got_abort_need_not_answer)
 {
 	struct fake_client *c[2];
 
@@ -302,12 +302,12 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, clients_are_limited);
-	tcase_add_test(t, hello_comes_first_and_once);
-	tcase_add_test(t, the_kernel_knows_the_pid_better);
+	tcase_add_test(t, hello_is_the_first_message_and_unique);
+	tcase_add_test(t, the_pid_of_the_kernel_replaces_that_of_hello);
 	tcase_add_test(t, a_silent_client_is_lost);
-	tcase_add_test(t, an_agent_that_stood_still_blames_nobody);
-	tcase_add_test(t, beats_follow_the_shorter_detection_time);
-	tcase_add_test(t, who_was_told_of_the_end_need_not_answer);
+	tcase_add_test(t, an_agent_that_stood_still_reports_no_silence);
+	tcase_add_test(t, heartbeats_follow_the_shorter_detection_time);
+	tcase_add_test(t, a_client_that_got_abort_need_not_answer);
 	tcase_add_loop_test(t, random_schedules, 0, 100);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

@@ -25,7 +25,7 @@ static void expect(const struct fake_client *c, const char *story, const char *s
 		ck_assert_str_eq(c->sentence, sentence);
 }
 
-START_TEST(ranks_meet_and_leave)
+START_TEST(ranks_join_and_leave)
 {
 	struct fake_client *c[2];
 	struct fake_engine *en;
@@ -85,7 +85,7 @@ START_TEST(late_ranks_are_named)
 }
 END_TEST
 
-START_TEST(a_rank_that_goes_early_may_come_again)
+START_TEST(a_rank_that_leaves_early_may_rejoin)
 {
 	struct fake_client *c[3];
 
@@ -160,7 +160,7 @@ START_TEST(a_newer_generation_ends_the_older)
 }
 END_TEST
 
-START_TEST(a_job_whose_ranks_linger_is_to_be_tried_again)
+START_TEST(joining_a_job_whose_ranks_linger_is_retried)
 {
 	struct fake_client *c[2], *again;
 
@@ -178,7 +178,7 @@ START_TEST(a_job_whose_ranks_linger_is_to_be_tried_again)
 }
 END_TEST
 
-START_TEST(a_running_job_takes_nobody_else)
+START_TEST(a_running_job_admits_no_further_rank)
 {
 	struct fake_client *c[2], *other;
 
@@ -245,7 +245,7 @@ START_TEST(the_engine_fails)
 }
 END_TEST
 
-START_TEST(the_engine_fails_before_ranks_have_met)
+START_TEST(the_engine_fails_before_all_ranks_have_joined)
 {
 	struct fake_client *c = fake_connect(&fa);
 
@@ -265,7 +265,7 @@ START_TEST(the_engine_does_not_start)
 }
 END_TEST
 
-START_TEST(leaving_before_ranks_have_met_ends_the_job)
+START_TEST(leaving_before_all_ranks_have_joined_ends_the_job)
 {
 	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)};
 
@@ -324,20 +324,20 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, ranks_meet_and_leave);
+	tcase_add_test(t, ranks_join_and_leave);
 	tcase_add_test(t, one_rank_has_a_label_of_its_own);
 	tcase_add_test(t, late_ranks_are_named);
-	tcase_add_test(t, a_rank_that_goes_early_may_come_again);
+	tcase_add_test(t, a_rank_that_leaves_early_may_rejoin);
 	tcase_add_loop_test(t, contradictions_are_refused, 0, sizeof contradictions / sizeof contradictions[0]);
 	tcase_add_test(t, a_newer_generation_ends_the_older);
-	tcase_add_test(t, a_job_whose_ranks_linger_is_to_be_tried_again);
-	tcase_add_test(t, a_running_job_takes_nobody_else);
+	tcase_add_test(t, joining_a_job_whose_ranks_linger_is_retried);
+	tcase_add_test(t, a_running_job_admits_no_further_rank);
 	tcase_add_test(t, jobs_are_limited);
 	tcase_add_test(t, abort_comes_after_the_engine);
 	tcase_add_test(t, the_engine_fails);
-	tcase_add_test(t, the_engine_fails_before_ranks_have_met);
+	tcase_add_test(t, the_engine_fails_before_all_ranks_have_joined);
 	tcase_add_test(t, the_engine_does_not_start);
-	tcase_add_test(t, leaving_before_ranks_have_met_ends_the_job);
+	tcase_add_test(t, leaving_before_all_ranks_have_joined_ends_the_job);
 	tcase_add_test(t, stopping_waits_for_running_jobs);
 	tcase_add_test(t, silence_after_connecting_ends);
 	suite_add_tcase(s, t);

@@ -135,7 +135,7 @@ START_TEST(names_the_rank_and_the_element)
 }
 END_TEST
 
-START_TEST(finds_nothing_in_numbers)
+START_TEST(finite_numbers_are_not_reported)
 {
 	struct fake_engine *en;
 	struct exchange_op *x;
@@ -151,7 +151,7 @@ START_TEST(finds_nothing_in_numbers)
 END_TEST
 
 /* No rank's number is infinite: the node's sum is. */
-START_TEST(says_when_only_the_sum_is_infinite)
+START_TEST(an_infinite_sum_of_finite_inputs_is_reported)
 {
 	struct fake_engine *en;
 	struct exchange_op *x;
@@ -198,7 +198,7 @@ START_TEST(of_a_broadcast_names_the_root)
 }
 END_TEST
 
-START_TEST(does_not_look_at_integers_or_when_off)
+START_TEST(integers_are_not_checked_and_off_checks_nothing)
 {
 	struct fake_engine *en;
 
@@ -220,10 +220,10 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, names_the_rank_and_the_element, 0, 4);
-	tcase_add_loop_test(tc, finds_nothing_in_numbers, 0, 4);
-	tcase_add_test(tc, says_when_only_the_sum_is_infinite);
+	tcase_add_loop_test(tc, finite_numbers_are_not_reported, 0, 4);
+	tcase_add_test(tc, an_infinite_sum_of_finite_inputs_is_reported);
 	tcase_add_test(tc, of_a_broadcast_names_the_root);
-	tcase_add_test(tc, does_not_look_at_integers_or_when_off);
+	tcase_add_test(tc, integers_are_not_checked_and_off_checks_nothing);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -107,7 +107,7 @@ static void run_chunk(struct exchange_op *op, uint64_t i)
 }
 
 /* Each rank's ring goes round three times; chunks of a piece land in an order of their own. */
-START_TEST(a_ring_goes_round)
+START_TEST(a_ring_wraps_around)
 {
 	uint64_t there = RING / 4, landed = 0, ended = 0, last;
 	struct exchange_op *op;
@@ -164,7 +164,7 @@ static void run_half_chunk(struct exchange_op *op, uint64_t i)
 
 /* Partial sums of float16 take twice the ring, however many elements an operation says it has: more than any memory
  * has, or so many that their bytes are no number. */
-START_TEST(partial_sums_go_round_with_the_ring)
+START_TEST(partial_sums_wrap_around_with_the_ring)
 {
 	uint64_t counts[] = {4 * RING / 2, UINT64_C(1) << 40, (UINT64_C(1) << 61) + 1, (UINT64_C(1) << 62) + 1};
 	union local_message m = ring_submit(0);
@@ -194,7 +194,7 @@ START_TEST(partial_sums_go_round_with_the_ring)
 END_TEST
 
 /* LANDED waits until the hub has time: what lands meanwhile is told by the same one. */
-START_TEST(one_landed_for_many_pieces)
+START_TEST(one_landed_message_covers_many_pieces)
 {
 	struct exchange_op *op;
 
@@ -238,7 +238,7 @@ static const struct {
     {0, UINT64_MAX, "FILLED up to element 18446744073709551615 of operation 0, expected 101 to 524288"},
 };
 
-START_TEST(what_filled_may_not_say)
+START_TEST(invalid_filled_values_are_refused)
 {
 	char whole[300];
 
@@ -252,7 +252,7 @@ START_TEST(what_filled_may_not_say)
 }
 END_TEST
 
-START_TEST(what_a_ring_may_not_be)
+START_TEST(invalid_rings_are_refused)
 {
 	static const struct {
 		uint64_t missing, ring, counter, recv;
@@ -284,7 +284,7 @@ START_TEST(what_a_ring_may_not_be)
 }
 END_TEST
 
-START_TEST(who_leaves_before_it_has_given_all)
+START_TEST(a_rank_that_leaves_with_input_missing)
 {
 	say_submit(0, 100);
 	say_submit(1, RING / 4);
@@ -294,7 +294,7 @@ START_TEST(who_leaves_before_it_has_given_all)
 END_TEST
 
 /* A rank that could give more is late with it; those that wait for results are not, whoever is. */
-START_TEST(who_is_late_with_the_rest)
+START_TEST(a_rank_late_with_the_rest_is_reported)
 {
 	fa.cfg.timeouts.op_ms = 500;
 	say_submit(0, RING / 4);
@@ -310,7 +310,7 @@ START_TEST(who_is_late_with_the_rest)
 END_TEST
 
 /* The time runs from when all have started; another operation may have waited longer for its start. */
-START_TEST(what_waits_longest_is_late_first)
+START_TEST(the_operation_that_waits_longest_is_reported_first)
 {
 	fa.cfg.timeouts.op_ms = 500;
 	say_submit(0, 100);
@@ -326,7 +326,7 @@ START_TEST(what_waits_longest_is_late_first)
 }
 END_TEST
 
-START_TEST(who_waits_for_results_is_not_late)
+START_TEST(a_rank_that_waits_for_results_is_not_late)
 {
 	fa.cfg.timeouts.op_ms = 500;
 	for (unsigned r = 0; r < 2; r++)
@@ -345,16 +345,16 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_test(t, a_ring_goes_round);
-	tcase_add_loop_test(t, partial_sums_go_round_with_the_ring, 0, 4);
-	tcase_add_test(t, one_landed_for_many_pieces);
+	tcase_add_test(t, a_ring_wraps_around);
+	tcase_add_loop_test(t, partial_sums_wrap_around_with_the_ring, 0, 4);
+	tcase_add_test(t, one_landed_message_covers_many_pieces);
 	tcase_add_test(t, filled_before_all_have_started);
-	tcase_add_loop_test(t, what_filled_may_not_say, 0, sizeof wrong / sizeof wrong[0]);
-	tcase_add_loop_test(t, what_a_ring_may_not_be, 0, 8);
-	tcase_add_test(t, who_leaves_before_it_has_given_all);
-	tcase_add_test(t, who_is_late_with_the_rest);
-	tcase_add_test(t, what_waits_longest_is_late_first);
-	tcase_add_test(t, who_waits_for_results_is_not_late);
+	tcase_add_loop_test(t, invalid_filled_values_are_refused, 0, sizeof wrong / sizeof wrong[0]);
+	tcase_add_loop_test(t, invalid_rings_are_refused, 0, 8);
+	tcase_add_test(t, a_rank_that_leaves_with_input_missing);
+	tcase_add_test(t, a_rank_late_with_the_rest_is_reported);
+	tcase_add_test(t, the_operation_that_waits_longest_is_reported_first);
+	tcase_add_test(t, a_rank_that_waits_for_results_is_not_late);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

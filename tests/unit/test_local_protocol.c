@@ -19,7 +19,7 @@ static const struct {
     {LOCAL_GOODBYE, "GOODBYE", 8, true}, {LOCAL_FILLED, "FILLED", 24, true},    {LOCAL_LANDED, "LANDED", 8, false},
 };
 
-START_TEST(every_type_passes_from_its_side_only)
+START_TEST(each_frame_type_is_accepted_from_one_side_only)
 {
 	union local_message m;
 	struct rs_err e;
@@ -59,7 +59,7 @@ START_TEST(other_versions_and_types_are_refused)
 }
 END_TEST
 
-START_TEST(strings_end)
+START_TEST(strings_are_terminated)
 {
 	union local_message m;
 	struct rs_err e;
@@ -113,9 +113,9 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, every_type_passes_from_its_side_only, 0, sizeof types / sizeof types[0]);
+	tcase_add_loop_test(t, each_frame_type_is_accepted_from_one_side_only, 0, sizeof types / sizeof types[0]);
 	tcase_add_test(t, other_versions_and_types_are_refused);
-	tcase_add_test(t, strings_end);
+	tcase_add_test(t, strings_are_terminated);
 	tcase_add_test(t, addresses);
 	tcase_add_test(t, text_is_cut);
 	suite_add_tcase(s, t);

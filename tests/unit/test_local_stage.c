@@ -80,7 +80,7 @@ START_TEST(sizes_are_rounded_up)
 }
 END_TEST
 
-START_TEST(one_always_fits_and_more_up_to_the_limit)
+START_TEST(one_stage_is_always_granted_and_more_up_to_the_limit)
 {
 	void *a, *b;
 
@@ -98,7 +98,7 @@ START_TEST(one_always_fits_and_more_up_to_the_limit)
 }
 END_TEST
 
-START_TEST(idle_stages_make_way)
+START_TEST(idle_stages_are_freed_for_others)
 {
 	void *p[4];
 
@@ -132,8 +132,8 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, stages_are_recycled);
 	tcase_add_test(t, sizes_are_rounded_up);
-	tcase_add_test(t, one_always_fits_and_more_up_to_the_limit);
-	tcase_add_test(t, idle_stages_make_way);
+	tcase_add_test(t, one_stage_is_always_granted_and_more_up_to_the_limit);
+	tcase_add_test(t, idle_stages_are_freed_for_others);
 	tcase_add_test(t, no_memory);
 	suite_add_tcase(suite, t);
 	srunner_run_all(r, CK_NORMAL);

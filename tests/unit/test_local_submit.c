@@ -52,7 +52,7 @@ START_TEST(operations_wait_for_all_ranks_and_keep_their_order)
 END_TEST
 
 /* What comes out the same is the same; the engine gets what was asked for. */
-START_TEST(priorities_that_mean_the_same_agree)
+START_TEST(equivalent_priorities_agree)
 {
 	static const int16_t asked[][2] = {{1, 32767}, {-1, 1}, {-32768, -1}, {0, 0}};
 	struct local_submit s = {.dtype = RS_INT8};
@@ -69,7 +69,7 @@ START_TEST(priorities_that_mean_the_same_agree)
 }
 END_TEST
 
-START_TEST(a_rank_runs_ahead_to_the_limit_and_no_further)
+START_TEST(a_rank_runs_ahead_up_to_the_limit)
 {
 	for (unsigned round = 0; round < 5; round++) {
 		for (unsigned i = 0; i < 8; i++)
@@ -164,7 +164,7 @@ static const struct {
      "gave its group of 2 tensors other counts or names than rank 0 (pid 101 on host)"},
 };
 
-START_TEST(differences_end_the_job_and_name_both)
+START_TEST(differences_end_the_job_and_name_both_ranks)
 {
 	char whole[400];
 
@@ -209,7 +209,7 @@ static const struct {
     {{.count = 2, .recv_offset = 2, .op = FRAME_OP_BROADCAST}, "SUBMIT of a broadcast whose send and recv differ"},
 };
 
-START_TEST(what_may_not_be_said)
+START_TEST(invalid_messages_are_refused)
 {
 	union local_message m;
 	char whole[400];
@@ -229,7 +229,7 @@ START_TEST(what_may_not_be_said)
 END_TEST
 
 /* Places at the very end of a buffer, and next to each other, are good. */
-START_TEST(what_may_just_be_said)
+START_TEST(messages_at_their_limits_are_accepted)
 {
 	static const struct local_submit good[] = {
 	    {.count = 8192},
@@ -389,12 +389,13 @@ int main(void)
 
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, operations_wait_for_all_ranks_and_keep_their_order);
-	tcase_add_test(t, priorities_that_mean_the_same_agree);
-	tcase_add_test(t, a_rank_runs_ahead_to_the_limit_and_no_further);
+	tcase_add_test(t, equivalent_priorities_agree);
+	tcase_add_test(t, a_rank_runs_ahead_up_to_the_limit);
 	tcase_add_test(t, an_old_operation_does_not_block_the_ring);
-	tcase_add_loop_test(t, differences_end_the_job_and_name_both, 0, sizeof differences / sizeof differences[0]);
-	tcase_add_loop_test(t, what_may_not_be_said, 0, sizeof wrong / sizeof wrong[0]);
-	tcase_add_test(t, what_may_just_be_said);
+	tcase_add_loop_test(t, differences_end_the_job_and_name_both_ranks, 0,
+			    sizeof differences / sizeof differences[0]);
+	tcase_add_loop_test(t, invalid_messages_are_refused, 0, sizeof wrong / sizeof wrong[0]);
+	tcase_add_test(t, messages_at_their_limits_are_accepted);
 	tcase_add_test(t, ranks_that_have_left_are_named);
 	tcase_add_test(t, leaving_with_an_unmatched_operation_of_another);
 	tcase_add_test(t, ranks_that_are_late_are_named);

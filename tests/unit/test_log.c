@@ -251,7 +251,7 @@ START_TEST(level_names)
 END_TEST
 
 /* a log that cannot be written harms nobody */
-START_TEST(errors_are_swallowed)
+START_TEST(write_errors_are_ignored)
 {
 	struct rs_log log = {.level = RS_LOG_INFO, .fd = -1};
 
@@ -356,7 +356,7 @@ int main(void)
 	tcase_add_test(tc, many_pairs_are_cut_whole);
 	tcase_add_test(tc, levels_filter);
 	tcase_add_test(tc, level_names);
-	tcase_add_test(tc, errors_are_swallowed);
+	tcase_add_test(tc, write_errors_are_ignored);
 	tcase_add_test(tc, full_pipes_do_not_block);
 	tcase_add_test(tc, full_disks_are_counted);
 	tcase_add_test(tc, limits);

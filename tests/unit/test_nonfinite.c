@@ -19,7 +19,7 @@ static const struct {
     {NAN, "NaN"},     {-NAN, "NaN"}, {INFINITY, "infinity"}, {-INFINITY, "-infinity"}, {FLT_MAX / 1e34f, NULL},
     {-FLT_MIN, NULL}, {0, NULL}};
 
-START_TEST(finds_the_first_and_names_it)
+START_TEST(the_first_nonfinite_element_is_named)
 {
 	static const unsigned dtypes[] = {RS_FLOAT16, RS_BFLOAT16, RS_FLOAT32, RS_FLOAT64};
 	const struct rs_kernels *k = rs_kernels_usable(0);
@@ -51,7 +51,7 @@ START_TEST(finds_the_first_and_names_it)
 }
 END_TEST
 
-START_TEST(only_floats_and_only_when_asked_for)
+START_TEST(only_floats_are_checked_and_only_if_configured)
 {
 	struct rs_config cfg = {.job.detect_nonfinite = RS_NONFINITE_LOG};
 
@@ -64,7 +64,7 @@ START_TEST(only_floats_and_only_when_asked_for)
 }
 END_TEST
 
-START_TEST(says_all_of_it)
+START_TEST(the_message_has_all_facts)
 {
 	const struct nonfinite f = {.element = 17, .value = "NaN"};
 	struct exchange_op op = {.seq = 812, .name = "layer1.weight"};
@@ -134,7 +134,7 @@ static void submit(struct reducers *f, struct reducers_op *o, bool bad)
 		o->x[2 * CHUNK + 7] = o->x[2 * CHUNK + 9] = o->x[4 * CHUNK] = NAN;
 }
 
-START_TEST(log_tells_once_and_goes_on)
+START_TEST(log_warns_once_and_continues)
 {
 	struct reducers_op ops[3];
 	struct reducers f;
@@ -159,7 +159,7 @@ START_TEST(log_tells_once_and_goes_on)
 END_TEST
 
 /* No bytes of the chunk leave, the operation ends on this rank, and both reducers hear why. */
-START_TEST(fail_ends_the_job_before_it_is_sent)
+START_TEST(fail_ends_the_job_before_the_chunk_is_sent)
 {
 	struct reducers_op good, bad, later;
 	const char *says = "rank 0 sent NaN: element ";
@@ -200,11 +200,11 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_test(tc, finds_the_first_and_names_it);
-	tcase_add_test(tc, only_floats_and_only_when_asked_for);
-	tcase_add_test(tc, says_all_of_it);
-	tcase_add_test(tc, log_tells_once_and_goes_on);
-	tcase_add_test(tc, fail_ends_the_job_before_it_is_sent);
+	tcase_add_test(tc, the_first_nonfinite_element_is_named);
+	tcase_add_test(tc, only_floats_are_checked_and_only_if_configured);
+	tcase_add_test(tc, the_message_has_all_facts);
+	tcase_add_test(tc, log_warns_once_and_continues);
+	tcase_add_test(tc, fail_ends_the_job_before_the_chunk_is_sent);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

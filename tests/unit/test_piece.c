@@ -41,7 +41,7 @@ static const struct {
     {"a field behind the data", {0x0a, 1, 7, 0x12, 0}, 5, 5, -1},
 };
 
-START_TEST(what_others_send)
+START_TEST(received_pieces_are_parsed)
 {
 	ck_assert_int_eq(piece_parse(cases[_i].bytes, cases[_i].have, cases[_i].message), cases[_i].expected);
 }
@@ -55,7 +55,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, round_trip, 0, sizeof lengths / sizeof lengths[0]);
-	tcase_add_loop_test(tc, what_others_send, 0, sizeof cases / sizeof cases[0]);
+	tcase_add_loop_test(tc, received_pieces_are_parsed, 0, sizeof cases / sizeof cases[0]);
 	suite_add_tcase(s, tc);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);

@@ -514,7 +514,7 @@ START_TEST(verdicts_are_sentences)
 END_TEST
 
 /* As many as the verdict asks for do what it says, and one less does not. */
-START_TEST(as_many_as_needed)
+START_TEST(the_needed_number_of_reducers_is_minimal)
 {
 	struct rs_config cfg;
 	struct plan p, q;
@@ -555,7 +555,7 @@ static const struct {
      "one of them"},
 };
 
-START_TEST(what_is_not_known_is_said)
+START_TEST(unplannable_configurations_are_refused)
 {
 	struct rs_config cfg;
 	struct rs_err e = {0};
@@ -621,8 +621,8 @@ int main(void)
 	tcase_add_test(tc, maps_are_interleaved);
 	tcase_add_test(tc, largest_plan);
 	tcase_add_loop_test(tc, verdicts_are_sentences, 0, COUNT(verdicts));
-	tcase_add_test(tc, as_many_as_needed);
-	tcase_add_loop_test(tc, what_is_not_known_is_said, 0, COUNT(bad));
+	tcase_add_test(tc, the_needed_number_of_reducers_is_minimal);
+	tcase_add_loop_test(tc, unplannable_configurations_are_refused, 0, COUNT(bad));
 	tcase_add_test(tc, without_the_library_unequal_links_are_refused);
 	tcase_add_loop_test(tc, times_are_short, 0, COUNT(times));
 	suite_add_tcase(suite, tc);

@@ -351,7 +351,7 @@ START_TEST(waiting_names_missing_ranks)
 }
 END_TEST
 
-START_TEST(all_64_lanes)
+START_TEST(all_64_lanes_join)
 {
 	struct fr_world w;
 	struct control_hello h = fr_hello(0, 0);
@@ -473,7 +473,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);
 	tcase_add_test(tc, a_loss_that_crosses_start_ends_the_job);
 	tcase_add_test(tc, waiting_names_missing_ranks);
-	tcase_add_test(tc, all_64_lanes);
+	tcase_add_test(tc, all_64_lanes_join);
 	tcase_add_test(tc, limits_are_named);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
 	tcase_add_test(tc, a_drain_lets_jobs_end);

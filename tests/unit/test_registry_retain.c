@@ -47,7 +47,7 @@ END_TEST
 
 /* Ranks that come back to a job meet those that come back, and none that begins it. Both may pass: a rank that begins
  * finds what others have left behind, and one that comes back is ahead of the others. */
-START_TEST(rejoining_ranks_meet_rejoining_ranks)
+START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 {
 	struct fr_world w;
 	struct control_hello first = retaining(0, 0, _i), other = retaining(1, 0, !_i), same = retaining(1, 0, _i);
@@ -65,7 +65,7 @@ END_TEST
 
 /* The lane is told that ranks are lost to it alone, and the job can come back once the last session of its first life
  * is gone. */
-START_TEST(a_job_comes_back)
+START_TEST(a_job_returns_to_a_reducer)
 {
 	struct fr_world w;
 	struct control_hello h = retaining(0, 0, true);
@@ -91,7 +91,7 @@ START_TEST(a_job_comes_back)
 END_TEST
 
 /* Of what goes wrong here alone the worker reads that others may have no such trouble; retain or not. */
-START_TEST(errors_of_one_reducer_are_cut)
+START_TEST(errors_of_one_reducer_have_the_code_cut)
 {
 	struct fr_world w;
 	struct control_hello h;
@@ -114,7 +114,7 @@ START_TEST(errors_of_one_reducer_are_cut)
 END_TEST
 
 /* DRAIN goes to running jobs that can go on elsewhere, and again once a second. */
-START_TEST(drain_goes_to_jobs_that_fail_over)
+START_TEST(a_drain_is_sent_to_jobs_with_failover)
 {
 	struct fr_world w;
 	struct control_hello h;
@@ -165,10 +165,10 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, all_ranks_fail_over_or_none, 0, 2);
-	tcase_add_loop_test(tc, rejoining_ranks_meet_rejoining_ranks, 0, 2);
-	tcase_add_test(tc, a_job_comes_back);
-	tcase_add_loop_test(tc, errors_of_one_reducer_are_cut, 0, 4);
-	tcase_add_loop_test(tc, drain_goes_to_jobs_that_fail_over, 0, 3);
+	tcase_add_loop_test(tc, rejoining_ranks_join_only_rejoining_ranks, 0, 2);
+	tcase_add_test(tc, a_job_returns_to_a_reducer);
+	tcase_add_loop_test(tc, errors_of_one_reducer_have_the_code_cut, 0, 4);
+	tcase_add_loop_test(tc, a_drain_is_sent_to_jobs_with_failover, 0, 3);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -86,7 +86,7 @@ START_TEST(the_start_follows_from_the_highest_result)
 END_TEST
 
 /* Whatever arrives in which order: what is not below the start, and has arrived, is there. */
-START_TEST(what_somebody_may_lack_is_there)
+START_TEST(results_that_a_rank_may_lack_are_retained)
 {
 	static const uint64_t spreads[] = {0, 1, 2, 7, 8, 31};
 	uint64_t max_lead = spreads[_i], last = 5 * (max_lead + 1);
@@ -109,7 +109,7 @@ START_TEST(what_somebody_may_lack_is_there)
 END_TEST
 
 /* Links are apart, so results come out of order, as far as the max_lead lets them. */
-START_TEST(results_out_of_order_displace_nothing_that_is_needed)
+START_TEST(results_out_of_order_displace_no_needed_result)
 {
 	enum { SPREAD = 8 };
 	static const uint64_t order[] = {8, 0, 1, 7, 2, 3, 6, 4, 5, 9, 10, 17, 11};
@@ -127,7 +127,7 @@ START_TEST(results_out_of_order_displace_nothing_that_is_needed)
 END_TEST
 
 /* A result that has begun counts for the start at once, but it is not there before its last byte is. */
-START_TEST(a_result_in_part_is_none)
+START_TEST(a_partial_result_is_not_retained)
 {
 	struct retain r;
 
@@ -186,9 +186,9 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, the_start_follows_from_the_highest_result, 0, COUNT(starts));
-	tcase_add_loop_test(tc, what_somebody_may_lack_is_there, 0, 6);
-	tcase_add_test(tc, results_out_of_order_displace_nothing_that_is_needed);
-	tcase_add_test(tc, a_result_in_part_is_none);
+	tcase_add_loop_test(tc, results_that_a_rank_may_lack_are_retained, 0, 6);
+	tcase_add_test(tc, results_out_of_order_displace_no_needed_result);
+	tcase_add_test(tc, a_partial_result_is_not_retained);
 	tcase_add_test(tc, a_contribution_begins_once);
 	tcase_add_test(tc, an_empty_ring);
 	suite_add_tcase(suite, tc);

@@ -110,7 +110,7 @@ START_TEST(bytes_go_both_ways)
 END_TEST
 
 /* A peer that does not read stops the sender, and nothing is lost when it reads again. */
-START_TEST(who_does_not_read_stops_the_sender)
+START_TEST(a_receiver_that_does_not_read_stops_the_sender)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();
 	struct rpc_stream *from = _i ? s : c, *to = _i ? c : s;
@@ -141,7 +141,7 @@ START_TEST(who_does_not_read_stops_the_sender)
 END_TEST
 
 /* Who asks whether a stream has ended takes nothing of what has come. */
-START_TEST(an_end_is_asked_for)
+START_TEST(the_end_of_a_stream_is_seen_without_reading)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();
 	char got[4] = "";
@@ -163,7 +163,7 @@ START_TEST(an_end_is_asked_for)
 }
 END_TEST
 
-START_TEST(a_server_says_why_it_ends)
+START_TEST(a_server_ends_a_stream_with_a_reason)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();
 	struct rs_err e;
@@ -223,7 +223,7 @@ static int tcp_socket(bool listens, char *name, size_t size)
 	return fd;
 }
 
-START_TEST(nobody_listens)
+START_TEST(connecting_to_a_closed_port_fails)
 {
 	char name[64];
 	int fd = tcp_socket(false, name, sizeof name);
@@ -237,7 +237,7 @@ END_TEST
 
 static const char *const foreign[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "RS\1\3 a frame of ours, not of HTTP/2"};
 
-START_TEST(a_peer_without_grpc_is_named_so)
+START_TEST(a_peer_without_grpc_is_reported)
 {
 	char name[64];
 	int fd = tcp_socket(true, name, sizeof name), peer;
@@ -255,7 +255,7 @@ START_TEST(a_peer_without_grpc_is_named_so)
 }
 END_TEST
 
-START_TEST(more_calls_than_may_be_are_refused)
+START_TEST(calls_above_the_limit_are_refused)
 {
 	struct rpc_stream *c[FRPC_CALLS_MAX], *s[FRPC_CALLS_MAX];
 	struct rs_err e;
@@ -303,11 +303,11 @@ static TCase *streams(const char *name, void (*begin)(void))
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, begin, frpc_teardown);
 	tcase_add_loop_test(tc, bytes_go_both_ways, 0, sizeof flows / sizeof flows[0]);
-	tcase_add_loop_test(tc, who_does_not_read_stops_the_sender, 0, 2);
-	tcase_add_test(tc, an_end_is_asked_for);
-	tcase_add_test(tc, a_server_says_why_it_ends);
+	tcase_add_loop_test(tc, a_receiver_that_does_not_read_stops_the_sender, 0, 2);
+	tcase_add_test(tc, the_end_of_a_stream_is_seen_without_reading);
+	tcase_add_test(tc, a_server_ends_a_stream_with_a_reason);
 	tcase_add_test(tc, an_unknown_method_is_refused);
-	tcase_add_test(tc, nobody_listens);
+	tcase_add_test(tc, connecting_to_a_closed_port_fails);
 	if (begin != frpc_setup)
 		tcase_add_test(tc, a_kick_ends_a_wait);
 	return tc;
@@ -319,8 +319,8 @@ int main(void)
 	TCase *tc = streams("served by the module", frpc_setup);
 
 	tcase_add_test(tc, a_client_that_vanishes_is_noticed);
-	tcase_add_loop_test(tc, a_peer_without_grpc_is_named_so, 0, sizeof foreign / sizeof foreign[0]);
-	tcase_add_test(tc, more_calls_than_may_be_are_refused);
+	tcase_add_loop_test(tc, a_peer_without_grpc_is_reported, 0, sizeof foreign / sizeof foreign[0]);
+	tcase_add_test(tc, calls_above_the_limit_are_refused);
 	tcase_add_test(tc, a_call_without_a_request_ends);
 	suite_add_tcase(s, tc);
 	suite_add_tcase(s, streams("client served here", frpc_setup_client_served));

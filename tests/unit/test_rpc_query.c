@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(a_question_has_an_answer)
+START_TEST(a_call_gets_a_response)
 {
 	struct rpc_query *a = frpc_query("how much?", 9, 0);
 	struct rpc_call *c = frpc_call();
@@ -32,7 +32,7 @@ START_TEST(a_question_has_an_answer)
 }
 END_TEST
 
-START_TEST(a_refusal_has_a_code_and_a_sentence)
+START_TEST(a_refused_call_has_a_status_and_a_message)
 {
 	struct rpc_query *a = frpc_query("", 0, 0);
 	enum rpc_code code = RPC_CODE_OK;
@@ -49,7 +49,7 @@ START_TEST(a_refusal_has_a_code_and_a_sentence)
 END_TEST
 
 /* As a stream of events: a slow reader holds up the writer, who is told when it goes on, and who goes is noticed. */
-START_TEST(an_answer_of_many_messages)
+START_TEST(a_response_of_many_messages)
 {
 	enum { MESSAGES = 200, BYTES = 100000 };
 	struct rpc_query *a = frpc_query("events", 6, 0);
@@ -101,7 +101,7 @@ static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
 }
 
 /* Who asks and does not take the answer keeps its place for a while, if nobody else needs it, and not for good. */
-START_TEST(answers_that_nobody_takes)
+START_TEST(responses_that_are_not_read)
 {
 	enum { BYTES = 1000000 };
 	struct rpc_query *deaf[3 * FRPC_CALLS_MAX], *a;
@@ -160,7 +160,7 @@ START_TEST(a_header_that_cannot_be_sent)
 }
 END_TEST
 
-START_TEST(a_question_nobody_answers_has_a_time_limit)
+START_TEST(a_call_without_a_response_times_out)
 {
 	struct rpc_query *a = frpc_query("?", 1, 50);
 	enum rpc_code code = RPC_CODE_OK;
@@ -204,13 +204,13 @@ int main(void)
 
 	tcase_set_timeout(tc, 120);
 	tcase_add_checked_fixture(tc, frpc_setup, frpc_teardown);
-	tcase_add_test(tc, a_question_has_an_answer);
-	tcase_add_test(tc, a_refusal_has_a_code_and_a_sentence);
-	tcase_add_test(tc, an_answer_of_many_messages);
-	tcase_add_test(tc, answers_that_nobody_takes);
+	tcase_add_test(tc, a_call_gets_a_response);
+	tcase_add_test(tc, a_refused_call_has_a_status_and_a_message);
+	tcase_add_test(tc, a_response_of_many_messages);
+	tcase_add_test(tc, responses_that_are_not_read);
 	tcase_add_test(tc, a_request_that_is_too_long);
 	tcase_add_test(tc, a_header_that_cannot_be_sent);
-	tcase_add_test(tc, a_question_nobody_answers_has_a_time_limit);
+	tcase_add_test(tc, a_call_without_a_response_times_out);
 	tcase_add_test(tc, an_address_in_use);
 	tcase_add_test(tc, a_file_that_is_not_the_module);
 	suite_add_tcase(s, tc);

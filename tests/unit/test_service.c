@@ -363,7 +363,7 @@ START_TEST(events_are_sent)
 END_TEST
 
 /* Who does not read loses events, and nothing else happens. */
-START_TEST(slow_readers_find_a_gap)
+START_TEST(slow_readers_get_a_gap_in_the_sequence)
 {
 	struct service_call *c;
 	struct world w;
@@ -590,7 +590,7 @@ int main(void)
 	tcase_add_loop_test(t, rights_are_checked, 0, sizeof rights / sizeof rights[0]);
 	tcase_add_test(t, status_of_jobs);
 	tcase_add_test(t, events_are_sent);
-	tcase_add_test(t, slow_readers_find_a_gap);
+	tcase_add_test(t, slow_readers_get_a_gap_in_the_sequence);
 	tcase_add_test(t, drain_and_reload);
 	tcase_add_loop_test(t, health_of, 0, sizeof services / sizeof services[0]);
 	tcase_add_test(t, calls_are_limited);

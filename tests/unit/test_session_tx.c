@@ -298,7 +298,7 @@ START_TEST(a_stopped_reducer_loses_no_rank)
 END_TEST
 
 /* A peer that neither reads its last frames nor closes is closed after a while. */
-START_TEST(lingering_ends)
+START_TEST(lingering_has_a_time_limit)
 {
 	struct fw_world fw;
 	unsigned ticks = 0;
@@ -399,7 +399,7 @@ int main(void)
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);
 	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 2);
 	tcase_add_test(tc, a_stopped_reducer_loses_no_rank);
-	tcase_add_loop_test(tc, lingering_ends, 0, 2);
+	tcase_add_loop_test(tc, lingering_has_a_time_limit, 0, 2);
 	tcase_add_loop_test(tc, start_finds_a_closed_session, 0, 4);
 	tcase_add_loop_test(tc, a_lane_is_freed_with_its_sessions, 0, 2);
 	suite_add_tcase(suite, tc);

@@ -92,7 +92,7 @@ START_TEST(shares_are_interleaved)
 }
 END_TEST
 
-START_TEST(equal_reducers_take_turns)
+START_TEST(equal_reducers_alternate)
 {
 	struct rs_reducer reducers[6];
 	unsigned n = make_reducers(reducers, 2);
@@ -137,7 +137,7 @@ START_TEST(many_reducers)
 }
 END_TEST
 
-START_TEST(lanes_take_turns)
+START_TEST(lanes_alternate)
 {
 	static const char text[] = "reducers: [{id: a, address: x, lanes: 2}, {id: b, address: y, lanes: 3}]\n"
 				   "sharding: {map: {\"0-2,5,7\": a, \"3-4,6,8-9\": b}}\n";
@@ -182,7 +182,7 @@ static const struct {
     {lanes, {0, 1}, {"a0", "a1", "a1", "a0", "a0", "a1"}},
 };
 
-START_TEST(shards_of_the_dead_go_to_the_living)
+START_TEST(shards_of_lost_reducers_move_to_the_others)
 {
 	uint16_t owner[6], lane[6];
 	struct rs_config cfg;
@@ -248,11 +248,11 @@ int main(void)
 
 	tcase_add_loop_test(tc, shares_follow_weights, 0, COUNT(deals));
 	tcase_add_loop_test(tc, shares_are_interleaved, 0, COUNT(deals));
-	tcase_add_test(tc, equal_reducers_take_turns);
+	tcase_add_test(tc, equal_reducers_alternate);
 	tcase_add_test(tc, counts_are_kept);
 	tcase_add_test(tc, many_reducers);
-	tcase_add_test(tc, lanes_take_turns);
-	tcase_add_loop_test(tc, shards_of_the_dead_go_to_the_living, 0, COUNT(placements));
+	tcase_add_test(tc, lanes_alternate);
+	tcase_add_loop_test(tc, shards_of_lost_reducers_move_to_the_others, 0, COUNT(placements));
 	tcase_add_loop_test(tc, loads_stay_even, 0, 31); /* all but the one in which nobody lives */
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -94,7 +94,7 @@ static void expect_idle_reducers(const struct reducers *f)
 		ck_assert_uint_eq(f->l[i].data_n, 0);
 }
 
-START_TEST(a_chunk_is_filled_finished_and_lands)
+START_TEST(a_chunk_is_filled_summed_and_stored)
 {
 	struct reducers f;
 	struct single_op a = {.op = {.fill = on_fill, .finish = on_finish}};
@@ -112,7 +112,7 @@ START_TEST(a_chunk_is_filled_finished_and_lands)
 }
 END_TEST
 
-START_TEST(an_empty_operation_only_ends)
+START_TEST(an_empty_operation_completes)
 {
 	struct reducers f;
 	struct single_op a = {.op = {.fill = on_fill, .finish = on_finish}};
@@ -125,7 +125,7 @@ START_TEST(an_empty_operation_only_ends)
 }
 END_TEST
 
-START_TEST(nothing_happens_before_all_have_met)
+START_TEST(operations_wait_until_all_ranks_have_joined)
 {
 	struct reducers f;
 	struct single_op a = {0};
@@ -143,7 +143,7 @@ START_TEST(nothing_happens_before_all_have_met)
 END_TEST
 
 /* Another exchange leaves it to its reducers. */
-START_TEST(others_do_not_sum_by_themselves)
+START_TEST(exchanges_with_reducers_do_not_sum_alone)
 {
 	struct reducers f;
 	struct single_op a = {0};
@@ -164,7 +164,7 @@ START_TEST(others_do_not_sum_by_themselves)
 END_TEST
 
 /* Until so many bytes of both processes are done, in whole chunks; the older first where priorities are equal. */
-START_TEST(a_step_is_bounded_and_the_urgent_goes_first)
+START_TEST(a_step_is_bounded_and_starts_with_the_urgent_operation)
 {
 	struct reducers f;
 	struct single_op a = {0}, b = {0}, c = {0}, d = {0};
@@ -187,7 +187,7 @@ START_TEST(a_step_is_bounded_and_the_urgent_goes_first)
 END_TEST
 
 /* An urgent one that waits for its bytes keeps nobody. */
-START_TEST(what_is_not_there_is_waited_for)
+START_TEST(chunks_wait_for_missing_input)
 {
 	_Atomic uint64_t ready = CHUNK - 1;
 	struct reducers f;
@@ -216,7 +216,7 @@ static int find_one(struct exchange_op *op, const void *at, uint64_t first, uint
 }
 
 /* In a ring of one chunk, so that each stands at its begin. */
-START_TEST(a_nan_ends_the_job_where_it_is_to)
+START_TEST(a_nan_fails_the_job_if_configured)
 {
 	float x[CHUNK];
 	struct reducers f;
@@ -234,7 +234,7 @@ START_TEST(a_nan_ends_the_job_where_it_is_to)
 }
 END_TEST
 
-START_TEST(a_reducer_may_go)
+START_TEST(the_loss_of_a_reducer_is_tolerated)
 {
 	_Atomic uint64_t ready = CHUNK;
 	struct reducers f;
@@ -260,7 +260,7 @@ START_TEST(a_reducer_may_go)
 END_TEST
 
 /* It need not wait until others have its results: there are none. */
-START_TEST(goodbye_is_said_at_once)
+START_TEST(goodbye_is_sent_at_once)
 {
 	struct reducers f;
 	struct single_op a = {0}, b = {0};
@@ -278,7 +278,7 @@ START_TEST(goodbye_is_said_at_once)
 }
 END_TEST
 
-START_TEST(the_end_fails_what_is_pending)
+START_TEST(abort_fails_pending_operations)
 {
 	_Atomic uint64_t ready = 0;
 	struct reducers f;
@@ -303,16 +303,16 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_test(t, a_chunk_is_filled_finished_and_lands);
-	tcase_add_test(t, an_empty_operation_only_ends);
-	tcase_add_test(t, nothing_happens_before_all_have_met);
-	tcase_add_test(t, others_do_not_sum_by_themselves);
-	tcase_add_test(t, a_step_is_bounded_and_the_urgent_goes_first);
-	tcase_add_test(t, what_is_not_there_is_waited_for);
-	tcase_add_test(t, a_nan_ends_the_job_where_it_is_to);
-	tcase_add_test(t, a_reducer_may_go);
-	tcase_add_test(t, goodbye_is_said_at_once);
-	tcase_add_test(t, the_end_fails_what_is_pending);
+	tcase_add_test(t, a_chunk_is_filled_summed_and_stored);
+	tcase_add_test(t, an_empty_operation_completes);
+	tcase_add_test(t, operations_wait_until_all_ranks_have_joined);
+	tcase_add_test(t, exchanges_with_reducers_do_not_sum_alone);
+	tcase_add_test(t, a_step_is_bounded_and_starts_with_the_urgent_operation);
+	tcase_add_test(t, chunks_wait_for_missing_input);
+	tcase_add_test(t, a_nan_fails_the_job_if_configured);
+	tcase_add_test(t, the_loss_of_a_reducer_is_tolerated);
+	tcase_add_test(t, goodbye_is_sent_at_once);
+	tcase_add_test(t, abort_fails_pending_operations);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -23,7 +23,7 @@ static bool wait_for(struct rs_spin *s, uint64_t *now_ns, uint64_t comes_ns, boo
 	return look;
 }
 
-START_TEST(what_comes_soon_is_seen)
+START_TEST(short_waits_are_polled)
 {
 	struct rs_spin s = {0};
 	uint64_t now = 12345;
@@ -35,7 +35,7 @@ START_TEST(what_comes_soon_is_seen)
 END_TEST
 
 /* Waits that are long sleep at once, all but fewer and fewer, and one that is short ends that. */
-START_TEST(long_waits_cost_little)
+START_TEST(long_waits_poll_little)
 {
 	struct rs_spin s = {0};
 	uint64_t now = 0;
@@ -55,7 +55,7 @@ START_TEST(long_waits_cost_little)
 }
 END_TEST
 
-START_TEST(one_in_vain_costs_one)
+START_TEST(one_long_wait_costs_one_sleep)
 {
 	struct rs_spin s = {0};
 	uint64_t now = 0;
@@ -70,7 +70,7 @@ START_TEST(one_in_vain_costs_one)
 END_TEST
 
 /* A loop that finds something each time is always awake, and one that then finds nothing sleeps after RS_SPIN_NS. */
-START_TEST(a_loop_sleeps_in_the_end)
+START_TEST(an_idle_loop_sleeps_after_the_polling_time)
 {
 	struct rs_spin s = {0};
 	uint64_t now = 777;
@@ -99,10 +99,10 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_test(t, what_comes_soon_is_seen);
-	tcase_add_test(t, long_waits_cost_little);
-	tcase_add_test(t, one_in_vain_costs_one);
-	tcase_add_test(t, a_loop_sleeps_in_the_end);
+	tcase_add_test(t, short_waits_are_polled);
+	tcase_add_test(t, long_waits_poll_little);
+	tcase_add_test(t, one_long_wait_costs_one_sleep);
+	tcase_add_test(t, an_idle_loop_sleeps_after_the_polling_time);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

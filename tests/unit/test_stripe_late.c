@@ -174,7 +174,7 @@ START_TEST(late_names_the_oldest_operation)
 }
 END_TEST
 
-START_TEST(many_are_counted)
+START_TEST(many_late_ranks_are_counted)
 {
 	struct control_late late;
 	struct fw_world fw;
@@ -250,7 +250,7 @@ int main(void)
 	tcase_add_test(t, progress_is_not_late);
 	tcase_add_test(t, an_incomplete_contribution_is_missing);
 	tcase_add_test(t, late_names_the_oldest_operation);
-	tcase_add_test(t, many_are_counted);
+	tcase_add_test(t, many_late_ranks_are_counted);
 	tcase_add_test(t, a_rank_that_does_not_read_gets_one_late);
 	tcase_add_test(t, time_in_which_the_reducer_stood_still_is_not_counted);
 	suite_add_tcase(s, t);

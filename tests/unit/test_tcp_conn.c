@@ -210,7 +210,7 @@ START_TEST(test_pending)
 END_TEST
 
 /* What is offered next may be something else than what the socket did not take. */
-START_TEST(test_other_data_after_full)
+START_TEST(test_other_data_after_full_socket)
 {
 	static char a[100000], b[100000], in[200000];
 	struct iovec ia = {a, sizeof a}, ib = {b, sizeof b}, ii = {in, sizeof in};
@@ -371,7 +371,7 @@ static const struct {
 };
 
 /* TLS 1.3 lets a worker finish before the reducer has looked at its certificate: it hears with its first read. */
-START_TEST(test_misfits)
+START_TEST(test_mismatched_certificates)
 {
 	SSL_CTX *reducer = certs_reducer(&certs, misfits[_i].reducer_authority ? TLS_MUTUAL : TLS_ON,
 					 misfits[_i].reducer, misfits[_i].reducer_authority);
@@ -617,7 +617,7 @@ START_TEST(test_new_keys_only)
 END_TEST
 
 /* A peer that asks for new keys and does not read them costs no memory. */
-START_TEST(test_keys_asked_for)
+START_TEST(test_key_update_requests)
 {
 	char in[10], reason[TCP_CONN_REASON];
 	struct iovec i = {in, sizeof in};
@@ -645,7 +645,7 @@ START_TEST(test_no_renegotiation)
 }
 END_TEST
 
-START_TEST(test_moved)
+START_TEST(test_moved_session)
 {
 	char out[] = "words", in[30];
 	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
@@ -675,12 +675,12 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_splits, 0, (int)(sizeof splits / sizeof splits[0]));
 	tcase_add_test(tc, test_pending);
-	tcase_add_test(tc, test_other_data_after_full);
+	tcase_add_test(tc, test_other_data_after_full_socket);
 	tcase_add_test(tc, test_shutdown);
 	tcase_add_test(tc, test_shutdown_of_a_full_socket);
 	tcase_add_test(tc, test_truncated);
 	tcase_add_test(tc, test_damaged);
-	tcase_add_loop_test(tc, test_misfits, 0, (int)(sizeof misfits / sizeof misfits[0]));
+	tcase_add_loop_test(tc, test_mismatched_certificates, 0, (int)(sizeof misfits / sizeof misfits[0]));
 	tcase_add_test(tc, test_downgrade);
 	tcase_add_test(tc, test_plain_peers);
 	tcase_add_test(tc, test_first_bytes);
@@ -688,9 +688,9 @@ int main(void)
 	tcase_add_test(tc, test_binding);
 	tcase_add_test(tc, test_new_keys);
 	tcase_add_test(tc, test_new_keys_only);
-	tcase_add_test(tc, test_keys_asked_for);
+	tcase_add_test(tc, test_key_update_requests);
 	tcase_add_test(tc, test_no_renegotiation);
-	tcase_add_test(tc, test_moved);
+	tcase_add_test(tc, test_moved_session);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -46,7 +46,7 @@ static void remove_files(const struct rs_config *cfg, const char *dir)
 	ck_assert_int_eq(rmdir(dir), 0);
 }
 
-START_TEST(each_side_reads_what_it_needs)
+START_TEST(each_side_reads_only_the_files_it_needs)
 {
 	char dir[] = "/tmp/reduction-test-XXXXXX";
 	static struct rs_config cfg;
@@ -85,7 +85,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, each_side_reads_what_it_needs, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_loop_test(t, each_side_reads_only_the_files_it_needs, 0, sizeof rows / sizeof rows[0]);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

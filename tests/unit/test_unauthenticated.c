@@ -176,7 +176,7 @@ START_TEST(connections_above_the_limit_are_refused)
 END_TEST
 
 /* A new connection with a reused descriptor starts with no bytes, and is not trusted. */
-START_TEST(a_reused_descriptor_starts_again)
+START_TEST(a_reused_descriptor_starts_a_new_connection)
 {
 	struct connection first, second;
 	struct port p;
@@ -206,7 +206,7 @@ START_TEST(a_reused_descriptor_starts_again)
 END_TEST
 
 /* More connections are trusted between two scans than the list can hold; some twice, some already closed. */
-START_TEST(many_connections_are_trusted)
+START_TEST(more_trusted_connections_than_the_list_holds)
 {
 	static struct connection c[CROWD];
 	struct port p;
@@ -290,8 +290,8 @@ int main(void)
 
 	suite_add_tcase(suite, cases);
 	tcase_add_loop_test(cases, connections_above_the_limit_are_refused, 0, sizeof rows / sizeof rows[0]);
-	tcase_add_test(cases, a_reused_descriptor_starts_again);
-	tcase_add_test(cases, many_connections_are_trusted);
+	tcase_add_test(cases, a_reused_descriptor_starts_a_new_connection);
+	tcase_add_test(cases, more_trusted_connections_than_the_list_holds);
 	tcase_add_test(cases, an_invalid_address_is_ignored);
 	tcase_add_test(cases, a_scan_needs_no_descriptor);
 	tcase_add_test(cases, no_such_host);

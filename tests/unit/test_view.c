@@ -54,7 +54,7 @@ static void end_link(struct reducers *f, unsigned link, enum ending how)
 }
 
 /* Who finds a reducer lost says VIEW on all connections of the living; operations feel nothing. */
-START_TEST(the_living_hear_of_it)
+START_TEST(the_other_ranks_learn_of_a_loss)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -77,7 +77,7 @@ START_TEST(the_living_hear_of_it)
 END_TEST
 
 /* "Closes the connections of the dead (with ABORT, code -13, on those that still work)": r0 has another lane. */
-START_TEST(the_other_lanes_of_the_dead_hear_why)
+START_TEST(the_other_lanes_of_a_lost_rank_get_the_reason)
 {
 	struct reducers f;
 
@@ -161,7 +161,7 @@ START_TEST(views_of_other_reducers)
 END_TEST
 
 /* DRAIN of the last one is no reason to go. */
-START_TEST(the_last_one_goes_on_as_long_as_it_can)
+START_TEST(drain_of_the_last_reducer_is_ignored)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -184,7 +184,7 @@ END_TEST
 
 /* "From then on takes no RESULT and sends no chunk there." Nothing is done that not all ranks have agreed to, but what
  * was under way is read to its end. */
-START_TEST(between_view_and_resume_nothing_is_taken_or_sent)
+START_TEST(no_data_between_view_and_resume)
 {
 	struct reducers f;
 	struct reducers_op o, next;
@@ -228,7 +228,7 @@ static const struct {
     {63, {"H0 H1", "H3", "H2 H4 H5"}}, /* it is done: others may lack results of it */
 };
 
-START_TEST(have_what_is_here_and_data_for_the_rest)
+START_TEST(have_for_stored_results_and_data_for_the_rest)
 {
 	static const unsigned links[] = {0, 1, 3};
 	struct reducers f;
@@ -291,7 +291,7 @@ START_TEST(have_is_data_without_bytes)
 END_TEST
 
 /* All ranks go on from the largest start that one of them has named. Those below need no word. */
-START_TEST(nothing_is_said_below_the_common_start)
+START_TEST(nothing_is_sent_below_the_common_start)
 {
 	static const char *const said_then[] = {"H0 H1 H2 H3", "H1 H2 H3", "H2 H3", "H3", "", ""};
 	struct reducers f;
@@ -316,7 +316,7 @@ START_TEST(nothing_is_said_below_the_common_start)
 END_TEST
 
 /* Nor of an operation that goes on there. */
-START_TEST(an_operation_goes_on_in_the_middle)
+START_TEST(an_operation_resumes_in_the_middle)
 {
 	static const char *const said_then[] = {"H0 H1 H2 D3", "H1 H2 D3", "H2 D3", "D3"};
 	struct reducers f;
@@ -341,7 +341,7 @@ START_TEST(an_operation_goes_on_in_the_middle)
 END_TEST
 
 /* An operation may be done while some of its results still have to be said: its owner takes its memory back. */
-START_TEST(an_operation_ends_before_all_is_said)
+START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 {
 	static const char narrow[] =
 	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"},\n"
@@ -376,7 +376,7 @@ START_TEST(an_operation_ends_before_all_is_said)
 END_TEST
 
 /* The start that a rank says follows from the last result that it has seen; retain.h. */
-START_TEST(the_start_is_what_all_have)
+START_TEST(the_start_follows_from_the_last_result)
 {
 	enum { OPS = 9 }; /* of 8 chunks */
 	static struct reducers_op o[OPS];
@@ -401,7 +401,7 @@ END_TEST
 
 /* "A worker never begins a chunk that is more than D positions beyond the first one that it has no result of." Link 1
  * answers nothing, so link 0 may go to 1 + 16 and no further; also when that has to be said again. */
-START_TEST(no_chunk_is_begun_beyond_what_is_kept)
+START_TEST(no_chunk_starts_beyond_the_retained_results)
 {
 	static struct reducers_op o[4];
 	struct reducers f;
@@ -425,7 +425,7 @@ END_TEST
 
 /* The dead hold nobody back, but those whose RESUME is still to come do: what they will have to say again must be
  * there. */
-START_TEST(who_holds_back_after_a_loss)
+START_TEST(links_wait_for_resumes_of_other_links)
 {
 	static struct reducers_op o[9];
 	struct reducers f;
@@ -451,7 +451,7 @@ START_TEST(who_holds_back_after_a_loss)
 END_TEST
 
 /* A link that has still to repeat what others may lack holds the others back as well: they would overwrite it. */
-START_TEST(who_has_to_repeat_holds_back)
+START_TEST(a_link_that_repeats_chunks_holds_others_back)
 {
 	static struct reducers_op before[9], after[9];
 	struct reducers f;
@@ -485,7 +485,7 @@ END_TEST
 /* RESUMEs that cannot be cost the reducer, the one for another view nothing. */
 enum { OLD, TWICE, BELOW, ODD_RESUMES };
 
-START_TEST(resumes_that_do_not_fit)
+START_TEST(invalid_resumes_are_refused)
 {
 	static const char *const says[] = {"", "it sent RESUME twice for one view",
 					   "its RESUME starts at position 3, this rank's VIEW at 55"};
@@ -519,7 +519,7 @@ END_TEST
 
 /* "The caller's memory is not touched by a result that does not arrive completely, since it may be the contribution
  * that has to be sent again." */
-START_TEST(a_torn_result_touches_nothing)
+START_TEST(a_truncated_result_changes_no_buffer)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -548,7 +548,7 @@ START_TEST(a_torn_result_touches_nothing)
 END_TEST
 
 /* The same where the connection lives on: the rest of a result of the view before is thrown away. */
-START_TEST(the_rest_of_an_old_result_is_thrown_away)
+START_TEST(the_rest_of_an_old_result_is_discarded)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -579,7 +579,7 @@ START_TEST(the_rest_of_an_old_result_is_thrown_away)
 END_TEST
 
 /* A frame that is partly out is completed with the bytes that it began with, although its operation is done by then. */
-START_TEST(a_frame_that_is_partly_out_is_completed)
+START_TEST(a_partly_sent_frame_is_completed)
 {
 	struct reducers f;
 	struct reducers_op o, next;
@@ -623,7 +623,7 @@ static void count_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 }
 
 /* What is sent again was filled in already. */
-START_TEST(contributions_are_filled_in_once)
+START_TEST(contributions_are_filled_once)
 {
 	struct reducers f;
 	struct reducers_op o = {0};
@@ -649,7 +649,7 @@ END_TEST
 /* ---- FETCH ---- */
 
 /* "FETCH to one that has it, which answers KEPT": the result, whatever stands in the caller's memory by now. */
-START_TEST(kept_is_the_result)
+START_TEST(kept_carries_the_result)
 {
 	static const char checked[] =
 	    "reducers: [{id: r0, address: \"127.0.0.1:1\"}, {id: r1, address: \"127.0.0.1:2\"}]\n"
@@ -684,7 +684,7 @@ START_TEST(kept_is_the_result)
 END_TEST
 
 /* The root of a broadcast gets a result without bytes, and has them nevertheless. */
-START_TEST(the_root_of_a_broadcast_can_be_asked)
+START_TEST(the_root_of_a_broadcast_answers_fetch)
 {
 	struct reducers f;
 	struct reducers_op o = {0};
@@ -715,7 +715,7 @@ END_TEST
 /* Questions for what was not offered cost the reducer; those of a view that is over are not answered. */
 enum { OF_DATA, OF_NOTHING, TOO_OFTEN, OF_THE_VIEW_BEFORE, ODD_QUESTIONS };
 
-START_TEST(questions_that_do_not_fit)
+START_TEST(invalid_fetches_are_refused)
 {
 	struct reducers f;
 	struct reducers_op o, next;
@@ -759,30 +759,30 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, the_living_hear_of_it, 0, ENDINGS);
-	tcase_add_loop_test(tc, the_other_lanes_of_the_dead_hear_why, 0, 1);
+	tcase_add_loop_test(tc, the_other_ranks_learn_of_a_loss, 0, ENDINGS);
+	tcase_add_loop_test(tc, the_other_lanes_of_a_lost_rank_get_the_reason, 0, 1);
 	tcase_add_test(tc, an_abort_ends_the_job);
 	tcase_add_loop_test(tc, views_are_merged_by_their_maximum, 0, COUNT(news));
 	tcase_add_loop_test(tc, views_of_other_reducers, 0, 2);
-	tcase_add_test(tc, the_last_one_goes_on_as_long_as_it_can);
-	tcase_add_test(tc, between_view_and_resume_nothing_is_taken_or_sent);
-	tcase_add_loop_test(tc, have_what_is_here_and_data_for_the_rest, 0, COUNT(replays));
+	tcase_add_test(tc, drain_of_the_last_reducer_is_ignored);
+	tcase_add_test(tc, no_data_between_view_and_resume);
+	tcase_add_loop_test(tc, have_for_stored_results_and_data_for_the_rest, 0, COUNT(replays));
 	tcase_add_test(tc, have_is_data_without_bytes);
-	tcase_add_loop_test(tc, nothing_is_said_below_the_common_start, 0, 5);
-	tcase_add_loop_test(tc, an_operation_goes_on_in_the_middle, 0, 4);
-	tcase_add_test(tc, an_operation_ends_before_all_is_said);
-	tcase_add_test(tc, the_start_is_what_all_have);
-	tcase_add_test(tc, who_holds_back_after_a_loss);
-	tcase_add_test(tc, who_has_to_repeat_holds_back);
-	tcase_add_test(tc, no_chunk_is_begun_beyond_what_is_kept);
-	tcase_add_loop_test(tc, resumes_that_do_not_fit, 0, ODD_RESUMES);
-	tcase_add_loop_test(tc, a_torn_result_touches_nothing, 0, STOPS);
-	tcase_add_loop_test(tc, the_rest_of_an_old_result_is_thrown_away, 0, STOPS);
-	tcase_add_loop_test(tc, a_frame_that_is_partly_out_is_completed, 0, STOPS);
-	tcase_add_test(tc, contributions_are_filled_in_once);
-	tcase_add_loop_test(tc, kept_is_the_result, 0, 2);
-	tcase_add_test(tc, the_root_of_a_broadcast_can_be_asked);
-	tcase_add_loop_test(tc, questions_that_do_not_fit, 0, ODD_QUESTIONS);
+	tcase_add_loop_test(tc, nothing_is_sent_below_the_common_start, 0, 5);
+	tcase_add_loop_test(tc, an_operation_resumes_in_the_middle, 0, 4);
+	tcase_add_test(tc, an_operation_ends_before_all_have_frames_are_sent);
+	tcase_add_test(tc, the_start_follows_from_the_last_result);
+	tcase_add_test(tc, links_wait_for_resumes_of_other_links);
+	tcase_add_test(tc, a_link_that_repeats_chunks_holds_others_back);
+	tcase_add_test(tc, no_chunk_starts_beyond_the_retained_results);
+	tcase_add_loop_test(tc, invalid_resumes_are_refused, 0, ODD_RESUMES);
+	tcase_add_loop_test(tc, a_truncated_result_changes_no_buffer, 0, STOPS);
+	tcase_add_loop_test(tc, the_rest_of_an_old_result_is_discarded, 0, STOPS);
+	tcase_add_loop_test(tc, a_partly_sent_frame_is_completed, 0, STOPS);
+	tcase_add_test(tc, contributions_are_filled_once);
+	tcase_add_loop_test(tc, kept_carries_the_result, 0, 2);
+	tcase_add_test(tc, the_root_of_a_broadcast_answers_fetch);
+	tcase_add_loop_test(tc, invalid_fetches_are_refused, 0, ODD_QUESTIONS);
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 
 /* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal is the end of the job.
  */
-START_TEST(the_dead_are_asked_again_and_again)
+START_TEST(rejoin_is_retried_after_each_refusal)
 {
 	static const int codes[] = {RS_EREFUSED, RS_EMISMATCH, RS_ECLOSED, RS_EPROTO};
 	struct reducers f;
@@ -43,7 +43,7 @@ START_TEST(the_dead_are_asked_again_and_again)
 END_TEST
 
 /* It is back when all of its lanes have had START, and not before; then it has its shards again. */
-START_TEST(a_reducer_is_back_with_all_its_lanes)
+START_TEST(a_reducer_returns_with_all_lanes)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -73,7 +73,7 @@ START_TEST(a_reducer_is_back_with_all_its_lanes)
 END_TEST
 
 /* What is lost before it is back was never here: nobody else has to hear of it. */
-START_TEST(a_loss_before_start_is_a_failed_try)
+START_TEST(a_loss_before_start_is_a_failed_attempt)
 {
 	struct reducers f;
 
@@ -95,7 +95,7 @@ START_TEST(a_loss_before_start_is_a_failed_try)
 END_TEST
 
 /* Others see it back: whoever has said HELLO there is too, and whoever has not has lost it once more. */
-START_TEST(news_that_one_is_back)
+START_TEST(a_view_announces_a_returned_reducer)
 {
 	struct reducers f;
 
@@ -125,7 +125,7 @@ END_TEST
 
 /* A reducer that cannot be reached when the job starts is given up after half of the connect timeout, if there is
  * another one, and taken in when it comes. */
-START_TEST(who_is_not_there_at_the_start)
+START_TEST(a_reducer_missing_at_the_start)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -169,7 +169,7 @@ static const struct {
     {{"the reducer was stopped", NULL}, "reducer r0 (127.0.0.1:1) was lost: the reducer was stopped; reducer r1"},
 };
 
-START_TEST(the_last_one_ends_it)
+START_TEST(losing_the_last_reducer_ends_the_exchange)
 {
 	struct reducers f;
 	struct reducers_op o;
@@ -258,7 +258,7 @@ START_TEST(leaving_at_once)
 END_TEST
 
 /* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more. */
-START_TEST(what_is_done_is_told_where_it_is_asked)
+START_TEST(progress_is_reported_on_request)
 {
 	struct frame ask = {.type = FRAME_PING, .count = 1};
 	struct reducers f;
@@ -280,15 +280,15 @@ END_TEST
 static void add_tests(TCase *tc)
 {
 	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, the_dead_are_asked_again_and_again);
-	tcase_add_test(tc, a_reducer_is_back_with_all_its_lanes);
-	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_try, 0, 2);
-	tcase_add_loop_test(tc, news_that_one_is_back, 0, 2);
-	tcase_add_loop_test(tc, who_is_not_there_at_the_start, 0, 2);
-	tcase_add_loop_test(tc, the_last_one_ends_it, 0, COUNT(ends));
+	tcase_add_test(tc, rejoin_is_retried_after_each_refusal);
+	tcase_add_test(tc, a_reducer_returns_with_all_lanes);
+	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_attempt, 0, 2);
+	tcase_add_loop_test(tc, a_view_announces_a_returned_reducer, 0, 2);
+	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 2);
+	tcase_add_loop_test(tc, losing_the_last_reducer_ends_the_exchange, 0, COUNT(ends));
 	tcase_add_loop_test(tc, leaving, 0, 2);
 	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
-	tcase_add_test(tc, what_is_done_is_told_where_it_is_asked);
+	tcase_add_test(tc, progress_is_reported_on_request);
 }
 
 int main(void)

@@ -163,7 +163,7 @@ START_TEST(every_wakeup_from_another_thread_arrives)
 END_TEST
 
 /* What a stream brings is dealt with without a kick, and before the loop sleeps again. */
-START_TEST(what_the_queue_brings_needs_no_kick)
+START_TEST(streams_of_the_queue_are_handled_without_a_kick)
 {
 	wakeups_serve(&at.wakeups, &api, (struct rpc_queue *)&fake);
 	at.a_times = ROUNDS - 1;
@@ -185,7 +185,7 @@ static void on_last_tick(uv_timer_t *t)
 	}
 }
 
-START_TEST(timers_end_the_sleep_in_the_queue)
+START_TEST(timers_interrupt_the_wait_in_the_queue)
 {
 	wakeups_serve(&at.wakeups, &api, (struct rpc_queue *)&fake);
 	uv_timer_start(&at.timer, on_last_tick, TICK_MS, TICK_MS);
@@ -198,7 +198,7 @@ START_TEST(timers_end_the_sleep_in_the_queue)
 END_TEST
 
 /* From the queue to libuv with something in the list, and to the queue and back where nothing changes. */
-START_TEST(a_change_of_place_loses_nothing)
+START_TEST(moving_a_wakeup_loses_no_wakeup)
 {
 	wakeups_serve(&at.wakeups, NULL, NULL);
 	wakeups_serve(&at.wakeups, &api, (struct rpc_queue *)&fake);
@@ -223,9 +223,9 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_loop_test(tc, every_wakeup_from_another_thread_arrives, 0, 2);
-	tcase_add_test(tc, what_the_queue_brings_needs_no_kick);
-	tcase_add_test(tc, timers_end_the_sleep_in_the_queue);
-	tcase_add_test(tc, a_change_of_place_loses_nothing);
+	tcase_add_test(tc, streams_of_the_queue_are_handled_without_a_kick);
+	tcase_add_test(tc, timers_interrupt_the_wait_in_the_queue);
+	tcase_add_test(tc, moving_a_wakeup_loses_no_wakeup);
 	suite_add_tcase(s, tc);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_NORMAL);

@@ -97,7 +97,7 @@ START_TEST(test_signals)
 END_TEST
 
 /* What would be two is one where the signal says that this is no better. */
-START_TEST(test_one_will_do)
+START_TEST(test_single_chunk_signal)
 {
 	struct window w;
 	struct window_signal s = {.rtt_us = 600, .min_rtt_us = 100, .single_chunk = true};
@@ -273,7 +273,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, test_signals, 0, (int)(sizeof cases / sizeof cases[0]));
-	tcase_add_test(tc, test_one_will_do);
+	tcase_add_test(tc, test_single_chunk_signal);
 	tcase_add_test(tc, test_local_takes_all);
 	tcase_add_test(tc, test_bytes);
 	tcase_add_test(tc, test_long_link);
