@@ -1,14 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger can do to a reducer or an agent, one kind after the other: a program that does it until it is ended.
+"""Abuse of a reducer or an agent by an unauthenticated peer, one kind at a time: a program that runs until it is ended.
 
-    abuse.py KIND ADDRESS [SECONDS]
+abuse.py KIND ADDRESS [SECONDS]
 
-ADDRESS is host:port of a reducer, for kinds that begin with "grpc-" that of its gRPC port, for those that begin with
-"local-" the path of an agent's socket. When its standard
-input says something or ends, or the time is over, it writes a last line of JSON: how many times it did it, and how
-often it was told why not.
-tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs that must not suffer from it.
+ADDRESS is host:port of a reducer; for kinds that begin with "grpc-" that of its gRPC port; for kinds that begin with
+"local-" the path of an agent's socket. It ends when its standard input has a line or ends, or after SECONDS. Then it
+writes a last line of JSON: the number of actions, and the number of answers with and without a reason.
+tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs, which must not be affected.
 """
 
 import collections
@@ -27,12 +26,12 @@ import http2
 import local
 import wire
 
-HELD = 6000  # connections that are kept open: more than limits.connections has by default
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the end is a reset, which leaves no port behind in TIME_WAIT
+HELD = 6000  # open connections: more than limits.connections by default
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends a reset, which leaves no port in TIME_WAIT
 
 
 class Abuse:
-    """counts[...]: how often something was done ("done") or answered ("refused": with a reason, "cut": without)."""
+    """counts: actions ("done"), refusals with a reason ("refused") and without one ("cut")."""
 
     def __init__(self, address):
         self.address = address
@@ -42,7 +41,7 @@ class Abuse:
         self.names = (f"abuse-{os.getpid()}-{i}" for i in itertools.count())
 
     def connect(self):
-        """A connection; None when there is no room for it now."""
+        """Connects; None if there is no room for the connection now."""
         host, port = self.address.rsplit(":", 1)
         s = socket.socket()
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -57,7 +56,7 @@ class Abuse:
         return s
 
     def answer(self, s, wait=5):
-        """The frame that comes next: its type, with REFUSED counted; None at the end of the connection."""
+        """Returns the type of the next frame, and counts REFUSED; None at the end of the connection."""
         s.settimeout(wait)
         try:
             client = wire.Client(s)
@@ -73,7 +72,7 @@ class Abuse:
         return found[0]
 
     def once(self, data, wait=False):
-        """A connection that says this, and reads the answer or is closed at once."""
+        """Sends this on a new connection, and reads the answer or closes at once."""
         s = self.connect()
         if s is None:
             return
@@ -88,7 +87,7 @@ class Abuse:
             self.counts["done"] += 1
 
     def hold(self, make, many, every=0.0, step=None):
-        """Keeps `many` of what make() gives open, anew when one is closed; calls step(s) for each every so often."""
+        """Keeps `many` results of make() open, and replaces closed ones; calls step(s) for each at intervals."""
         held, poll, next_step = {}, select.epoll(), 0.0
         while not self.stopped.is_set():
             while len(held) < many and not self.stopped.is_set():
@@ -130,11 +129,11 @@ class Abuse:
             self.once(b"")
 
     def silent(self):
-        """Thousands of connections that never say anything."""
+        """Holds thousands of connections that never send anything."""
         self.hold(self.connect, HELD)
 
     def loris(self):
-        """HELLOs that come byte by byte."""
+        """Sends HELLOs byte by byte."""
         hello = wire.hello(job="loris", world_size=2)
         at = collections.Counter()
 
@@ -150,7 +149,7 @@ class Abuse:
             self.once(self.rng.randbytes(200), wait=True)
 
     def absurd(self):
-        """Headers with the largest length, and with the largest that is allowed and nothing behind."""
+        """Sends headers with the largest length, and with the largest permitted length without a payload."""
         frames = [wire.frame(kind, length=n) for kind in (wire.HELLO, wire.DATA, wire.PING) for n in (0xFFFFFFFF, 4096)]
         for data in itertools.cycle(frames):
             if self.stopped.is_set():
@@ -160,7 +159,7 @@ class Abuse:
     # jobs
 
     def jobs(self):
-        """Ever more jobs, each of which waits for a rank that never comes."""
+        """Opens more and more jobs, each of which waits for a rank that never joins."""
 
         def make():
             s = self.connect()
@@ -175,7 +174,7 @@ class Abuse:
         self.hold(make, 500, 1, ping)
 
     def churn(self):
-        """Jobs that open, start and close."""
+        """Opens, starts and closes jobs."""
         while not self.stopped.is_set():
             s = self.connect()
             if s is None:
@@ -185,16 +184,16 @@ class Abuse:
                 if self.answer(s) == wire.WELCOME and self.answer(s) == wire.START:
                     s.sendall(wire.frame(wire.GOODBYE))
                     self.answer(s)
-                    self.counts["cut"] -= 1  # as it should be
+                    self.counts["cut"] -= 1  # as expected
                 self.counts["done"] += 1
 
     def huge(self):
-        """HELLOs that ask for nearly all the memory there is, and go again."""
+        """Sends HELLOs that request nearly all memory, and disconnects."""
         while not self.stopped.is_set():
             self.once(wire.hello(job=next(self.names), window=900, chunk_bytes=1 << 20, world_size=2), wait=True)
 
     def join(self, **who):
-        """A connection that has joined a job; None when it was refused."""
+        """Returns a connection that has joined a job; None if it was refused."""
         s = self.connect()
         if s is None:
             return None
@@ -208,7 +207,7 @@ class Abuse:
         return None
 
     def pings(self):
-        """Connections that joined jobs and send nothing but PINGs, as fast as they can."""
+        """Joins jobs and sends only PINGs, as fast as possible."""
         data = wire.frame(wire.PING) * 1024
         held = [s for s in (self.join(job=next(self.names), world_size=2) for _ in range(64)) if s]
         for s in held:
@@ -228,7 +227,7 @@ class Abuse:
                     self.counts["cut"] += 1
 
     def deaf(self):
-        """Ranks of jobs that send contributions and never read what comes back."""
+        """Joins jobs, sends contributions and never reads results."""
         payload = bytes(65536)
         held = []
         for _ in range(20):
@@ -245,14 +244,14 @@ class Abuse:
                 try:
                     s.sendall(wire.frame(wire.DATA, payload, dtype=7, seq=i, count=16384, chunk_elems=16384))
                     self.counts["done"] += 1
-                except OSError:  # its socket is full: the reducer has stopped to read, or closed it
+                except OSError:  # its socket is full: the reducer has stopped reading, or closed it
                     held.remove(s)
                     self.counts["full"] += 1
             if not held:
                 self.stopped.wait()
 
     def dead(self):
-        """Ranks that join and are never heard of again, as after the loss of a machine."""
+        """Joins jobs and then goes silent, as after the loss of a machine."""
         self.hold(lambda: self.join(job=next(self.names), world_size=2, window=1), 50)
 
     # the gRPC port
@@ -264,11 +263,11 @@ class Abuse:
         return s
 
     def grpc_silent(self):
-        """Thousands of connections that never say anything."""
+        """Holds thousands of connections that never send anything."""
         self.hold(self.connect, HELD)
 
     def grpc_idle(self):
-        """Thousands that speak HTTP/2, and never call."""
+        """Holds thousands of HTTP/2 connections without a call."""
         self.hold(lambda: self.grpc(http2.hello()), HELD)
 
     def grpc_garbage(self):
@@ -279,19 +278,19 @@ class Abuse:
         return b"".join(http2.call(1 + 2 * i, path, message, end) for i in range(http2.CALLS))
 
     def grpc_health(self):
-        """Questions about health whose answers are never taken, as many as connections may have."""
+        """Calls the health service without reading responses, as often as connections permit."""
         self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.CHECK)), HELD)
 
     def grpc_watch(self):
-        """The same, of those that never end."""
+        """The same with calls that never end."""
         self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.WATCH)), HELD)
 
     def grpc_streams(self):
-        """Streams on which no HELLO comes."""
+        """Opens streams that never send HELLO."""
         self.hold(lambda: self.grpc(http2.hello(0) + self.calls(http2.EXCHANGE)), HELD)
 
     def grpc_huge(self):
-        """Messages of which they say that they have 1 GiB, as fast as they are let in."""
+        """Sends messages with a length of 1 GiB, as fast as they are accepted."""
 
         def once(path):
             s = self.connect()
@@ -351,12 +350,12 @@ class Abuse:
             self.local_once(self.rng.randbytes(300))
 
     def local_churn(self):
-        """Jobs of one process that come and go."""
+        """Opens and closes jobs of one process."""
         while not self.stopped.is_set():
             self.local_once(local.hello(job=next(self.names)), local.message(local.GOODBYE))
 
     def local_jobs(self):
-        """Ever more jobs that wait for a local rank that never comes."""
+        """Opens more and more jobs that wait for a local rank that never joins."""
 
         def make():
             s = self.client()
@@ -367,7 +366,7 @@ class Abuse:
         self.hold(make, 500)
 
     def local_stats(self):
-        """A process that asks and asks, and reads the answers."""
+        """A client that sends requests continuously, and reads the answers."""
         c = local.Client(self.address)
         c.join(job=next(self.names))
         while not self.stopped.is_set():

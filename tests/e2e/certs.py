@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates for tests of TLS: good ones by deploy/make-certs.sh, as the documentation says, and others."""
+"""Certificates for tests of TLS: valid ones from deploy/make-certs.sh, as documented, and invalid ones."""
 
 import pathlib
 import ssl
@@ -18,14 +18,14 @@ class Folder:
         self.make(*wanted)
 
     def make(self, *wanted):
-        """As the arguments of make-certs.sh: "reducer:NAME,...", "client:NAME"."""
+        """Arguments as for make-certs.sh: "reducer:NAME,...", "client:NAME"."""
         subprocess.run([MAKE, self.path, *wanted], check=True, capture_output=True)
 
     def file(self, name):
         return str(self.path / name)
 
     def reducer(self, name, mutual=False, **more):
-        """The configuration of a reducer that shows the certificate of this name."""
+        """Returns the configuration of a reducer with the certificate of this name."""
         return {"security": {"tls": "mutual" if mutual else "on", **self.own(name), **more}}
 
     def own(self, name):
@@ -33,13 +33,13 @@ class Folder:
         return {**keys, "authority": self.file("ca.pem")}
 
     def worker(self, name=None, **more):
-        """The configuration of workers; name: of the certificate that they show."""
+        """Returns the configuration of workers; name: of their certificate."""
         if name:
             return {"security": {"tls": "mutual", **self.own(name), **more}}
         return {"security": {"tls": "on", "authority": self.file("ca.pem"), **more}}
 
     def expired(self, name):
-        """A certificate like those of make-certs.sh, whose time is over."""
+        """Makes a certificate like those of make-certs.sh that has expired."""
         (self.path / "index.txt").write_text("")
         (self.path / "serial").write_text("0100")
         config = self.path / "ca.cnf"
@@ -60,7 +60,7 @@ class Folder:
         pathlib.Path(key).chmod(0o600)
 
     def client_context(self, name=None, alpn="reduction/1", newest=None):
-        """For Python's ssl: a client that takes any reducer of this authority."""
+        """Returns a context of Python's ssl: a client that accepts any reducer of this authority."""
         ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         ctx.load_verify_locations(self.file("ca.pem"))
         ctx.check_hostname = False
@@ -73,7 +73,7 @@ class Folder:
         return ctx
 
     def server_context(self, name, newest=None):
-        """For Python's ssl: what calls itself a reducer."""
+        """Returns a context of Python's ssl for a fake reducer."""
         ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         ctx.load_cert_chain(self.file(f"{name}.pem"), self.file(f"{name}.key"))
         ctx.set_alpn_protocols(["reduction/1"])

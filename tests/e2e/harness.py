@@ -18,14 +18,14 @@
     if __name__ == "__main__":
         harness.main()
 
-Leaving a Cluster ends everything that it started, by process id, and fails the test when a daemon does not exit with 0
-on SIGTERM or a sanitizer reported something in any process. When the test itself fails, all logs are printed.
+Leaving a Cluster ends everything that it started, by process id. It fails the test if a daemon does not exit with 0 on
+SIGTERM or a sanitizer reported an error in any process. If the test itself fails, all logs are printed.
 
-The environment: REDUCTION_BUILD, the build folder (default build/default); REDUCTION_SAN, the sanitizers that it was
-built with; REDUCTION_TEST_SLOW=1, do less (default: 1 under sanitizers, else 0); REDUCTION_TRANSPORT, how workers and
-agents talk to reducers unless the test says so: tcp (default) or grpc. Only worker processes load
-libreduction, never the test program: under a sanitizer its runtime has to be loaded before Python's own code, which the
-harness arranges for workers.
+The environment: REDUCTION_BUILD, the build folder (default build/default); REDUCTION_SAN, the sanitizers of that build;
+REDUCTION_TEST_SLOW=1, test less (default: 1 with sanitizers, else 0); REDUCTION_TRANSPORT, the transport between
+workers or agents and reducers unless the test chooses one: tcp (default) or grpc. Only worker processes load
+libreduction, never the test program: a sanitizer's runtime must be loaded before Python's own code, and the harness
+arranges that for workers.
 """
 
 import functools
@@ -47,19 +47,19 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("REDUCTION_BUILD", "build/default")).resolve()
 SAN = os.environ.get("REDUCTION_SAN", "")
-PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PATH may name another one
+PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PATH may have another one
 
-# Every timeout given to the harness is multiplied by this. Tests multiply timeouts of their own by it too.
+# Every timeout given to the harness is multiplied by this. Tests must multiply their own timeouts by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 2
 
-# Timeout of a connect that cannot succeed: several attempts have to fit in, also where a thread stands still for longer
-# than a second, and all of it is waited for. Not for those that can: they may have to wait for others to start.
+# Timeout of a connect that cannot succeed, which is waited for completely. Several attempts must fit in, even if a
+# thread is stopped for more than a second. Not for connects that succeed: they may have to wait for other processes.
 SOON = {"timeouts": {"connect": f"{6000 if 'thread' in SAN else 3000 if SAN else 2500}ms"}}
 
-# Tests leave out what only repeats on a larger scale when this is set.
+# If this is set, tests skip parts that only repeat on a larger scale.
 SLOW = os.environ.get("REDUCTION_TEST_SLOW", "1" if SAN else "0") not in ("", "0")
 
-# job.transport of workers and agents, where a test does not choose.
+# job.transport of workers and agents, unless a test chooses one.
 TRANSPORT = os.environ.get("REDUCTION_TRANSPORT", "tcp")
 
 _LAUNCHER = re.compile(
@@ -69,16 +69,16 @@ _REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: run
 
 
 def reserve_port():
-    """A socket that keeps a port of loopback for programs that listen there, one after the other, as long as it is not
-    closed: nobody else is given that port meanwhile, and who connects while none of them listens is refused."""
+    """Returns a socket that reserves a port of loopback for programs that listen there, one after the other, until it
+    is closed. No other process gets that port meanwhile, and a connect is refused while no program listens."""
     held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # reducers say so too, and none of the two has a claim
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # reducers set it too, so both can bind
     held.bind(("127.0.0.1", 0))
     return held
 
 
 def write_whole(path, text):
-    """Writes a file that somebody may be reading, who gets the old text or the new one. Returns its path as text."""
+    """Writes a file atomically: a reader gets the old text or the new one. Returns its path as text."""
     new = pathlib.Path(f"{path}.new")
     new.write_text(text)
     new.replace(path)
@@ -86,12 +86,12 @@ def write_whole(path, text):
 
 
 def binary(name):
-    """Path of a program of the build, for example "reduction-bench"."""
+    """Returns the path of a program of the build, for example "reduction-bench"."""
     return str(BUILD / "bin" / name)
 
 
 def python(code, *args):
-    """A worker's command that runs Python code, which may be indented, with sys.argv[1:] = args."""
+    """Returns a worker's command that runs Python code, which may be indented, with sys.argv[1:] = args."""
     return [PYTHON, "-c", textwrap.dedent(code), *map(str, args)]
 
 
@@ -99,9 +99,9 @@ HAS_GRPC = (BUILD / "lib" / "libreduction-grpc.so").exists()
 
 
 def main():
-    """Runs the unittest program; ends by an exception on SIGTERM, so that clusters are cleaned up."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt: unittest goes on after SystemExit
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
+    """Runs the unittest program. SIGTERM raises an exception, so that clusters are cleaned up."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt, because unittest catches SystemExit
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     unittest.main()
 
 
@@ -111,13 +111,13 @@ def _runtime():
 
 @functools.lru_cache
 def _compiler_file(name):
-    """Path of a library that the compiler brings."""
+    """Returns the path of a library of the compiler."""
     argv = [os.environ.get("CC", "gcc"), "-print-file-name=" + name]
     return os.path.realpath(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def _speaks_grpc(argv):
-    """Whether a daemon's command line or configuration says so."""
+    """Returns whether a daemon's command line or configuration has it."""
     if os.path.basename(argv[0]) not in ("reduction-server", "reduction-agent"):
         return False
     files = [argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--config"]
@@ -125,7 +125,7 @@ def _speaks_grpc(argv):
 
 
 def sanitizer_env(argv):
-    """Variables with which a program of a build with sanitizers, or a Python that loads its library, is started."""
+    """Returns the variables for a program of a build with sanitizers, or for a Python that loads its library."""
     env = {
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "TSAN_OPTIONS": f"second_deadlock_stack=1:exitcode=66:suppressions={ROOT / 'tests' / 'e2e' / 'tsan.supp'}",
@@ -133,25 +133,25 @@ def sanitizer_env(argv):
     }
     name = os.path.basename(argv[0])
     if name in ("reductionctl", "reduction-server", "reduction-agent"):
-        # LeakSanitizer itself crashes at times, on threads of gRPC that are ending, where it looks at what threads hold
+        # LeakSanitizer crashes sometimes, on ending threads of gRPC, while it reads what threads
         env["LSAN_OPTIONS"] = "use_tls=0:print_suppressions=0"
     if name == "reductionctl" or _speaks_grpc(argv):
-        # it may end right after something of OpenSSL's on a thread of gRPC: that leaks nothing shows over plain TLS
+        # it may end right after a call of OpenSSL on a thread of gRPC: leaks there are found by the tests of plain TLS
         env["LSAN_OPTIONS"] += f":suppressions={ROOT / 'tests' / 'e2e' / 'lsan.supp'}"
     if SAN and name.startswith("python"):
-        # with the C++ runtime, for modules such as torch: the sanitizer's hooks for exceptions look for it at the start
+        # with the C++ runtime, for modules such as torch: the sanitizer looks for its exception hooks at the start
         env["LD_PRELOAD"] = ":".join(_compiler_file(f) for f in (_runtime(), "libstdc++.so"))
-        # leaks are the interpreter's own, of which there are many; to keep all that it frees takes it long
+        # leaks are those of the interpreter, which has many; keeping all freed memory takes it long
         env["ASAN_OPTIONS"] = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=64"
-        # Python and its modules are not built for it: what they tell it by the functions that it intercepts is a
-        # third of the processor time of test_nonfinite. Races of libreduction by memcpy() and the like are left to
-        # programs in C.
+        # Python and its modules are not instrumented: checking what they report through intercepted functions takes a
+        # third of the processor time of test_nonfinite. Programs in C find races of libreduction in memcpy() and the
+        # like.
         env["TSAN_OPTIONS"] += ":ignore_noninstrumented_modules=1"
     return env
 
 
 def worker_env():
-    """Variables under which Python finds the package, its library, and what helps workers of tests."""
+    """Returns the variables for Python to find the package, its library and the helpers of workers."""
     return {
         "REDUCTION_LIBRARY": str(BUILD / "lib" / "libreduction.so.0"),
         "PYTHONPATH": f"{ROOT / 'agent' / 'python'}:{ROOT / 'tests' / 'e2e'}",
@@ -163,13 +163,13 @@ def worker_env():
 
 
 class Proc:
-    """A process that was started, with everything it writes. `out` and `err` are text so far; `code` is the exit
-    status once it has been waited for, negative when a signal ended it."""
+    """A started process, with all its output. `out` and `err` are the text so far; `code` is the exit status after
+    a wait, negative if a signal ended it."""
 
     def __init__(self, name, argv, env=None, cwd=None):
         self.name, self.argv = name, argv
         self.code = None
-        self._asked = False  # to end
+        self._asked = False  # whether it was asked to end
         self.killed = False  # ended on purpose: its exit status is not checked
         self.started = time.monotonic()
         full = {k: v for k, v in os.environ.items() if not _LAUNCHER.match(k)}
@@ -209,8 +209,8 @@ class Proc:
         return self._text["err"]
 
     def wait_text(self, pattern, timeout=20, stream="err"):
-        """Waits until what it wrote matches a regular expression; returns the match. AssertionError when the time is
-        over or the process has ended without it."""
+        """Waits until its output matches a regular expression; returns the match. Raises AssertionError at the timeout,
+        or if the process ends without it."""
         deadline = time.monotonic() + timeout * SCALE
         with self._change:
             while not (match := re.search(pattern, self._text[stream], re.M)):
@@ -228,11 +228,11 @@ class Proc:
                 self._change.wait(timeout)
 
     def wait(self, timeout=60):
-        """Waits for its end and returns `code`. AssertionError when the time is over; then it has been killed."""
+        """Waits for its end and returns `code`. AssertionError at the timeout; the process is then killed."""
         try:
             self.code = self._popen.wait(timeout * SCALE)
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGABRT)  # Python's fault handler writes where it was
+            self.signal(signal.SIGABRT)  # Python's fault handler prints the stacks
             try:
                 self._popen.wait(2)
             except subprocess.TimeoutExpired:
@@ -243,16 +243,16 @@ class Proc:
         return self.code
 
     def _drain(self):
-        # a grandchild that holds the pipes open must not hang the test; else it is only what is left to be read
+        # a grandchild that holds the pipes open must not block the test; else only buffered output is read
         for thread in self._threads:
             thread.join(10)
         try:
             self._popen.stdin.close()
         except BrokenPipeError:
-            pass  # it ended before it had read all that it was told
+            pass  # it ended before it had read all its input
 
     def tell(self, line=""):
-        """Writes a line to its standard input, for which it waits (worker.listen())."""
+        """Writes a line to its standard input, for worker.listen()."""
         try:
             self._popen.stdin.write(line.encode() + b"\n")
             self._popen.stdin.flush()
@@ -260,25 +260,25 @@ class Proc:
             raise AssertionError(f"{self.name} does not listen any more\n{self.report()}") from None
 
     def said(self, what, timeout=20):
-        """Waits until it has said this (worker.say()) and returns the last such object."""
+        """Waits for its output of worker.say() with this name, and returns the last such object."""
         self.wait_text(rf'^\{{"what": "{re.escape(what)}".*\}}$', timeout, "out")
         return [line for line in self.objects() if line["what"] == what][-1]
 
     def objects(self):
-        """The JSON objects that it has written to its standard output, one on a line."""
+        """Returns the JSON objects in its standard output, one on each line."""
         return [json.loads(line) for line in self.out.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def running(self):
         return self._popen.poll() is None
 
     def signal(self, number):
-        """Sends a signal, to the process alone."""
+        """Sends a signal to this process alone."""
         self._asked |= number in (signal.SIGTERM, signal.SIGINT)
         if self.running():
             self._popen.send_signal(number)
 
     def kill(self):
-        """Ends it and what it started by SIGKILL, as a crash of the machine would. Its status is not checked later."""
+        """Ends it and its children by SIGKILL, like a crash of the machine. Its status is not checked later."""
         self.killed = True
         if self.running():
             os.killpg(self.pid, signal.SIGKILL)
@@ -286,21 +286,21 @@ class Proc:
         self._drain()
 
     def stop(self, timeout=20):
-        """Asks it to end by SIGTERM, unless it was asked before, and returns `code`. A second signal could come when it
-        has none of its handlers any more."""
+        """Asks it to end by SIGTERM, unless it was asked before, and returns `code`. A second signal could arrive after
+        its handlers were removed."""
         if not self._asked:
             self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def report(self):
-        """What a person needs to see when a test failed."""
+        """Returns the facts that a person needs after a failed test."""
         state = "running" if self.running() else f"exit status {self._popen.returncode}"
         text = f"--- {self.name} (pid {self.pid}, {state}): {' '.join(self.argv)[:300]}\n"
         for stream in ("out", "err"):
             lines = self._text[stream].splitlines()
             if len(lines) > 100:
                 short = lines[:20] + [f"... {len(lines) - 100} lines ..."] + lines[-80:]
-                # the report of a sanitizer is what the reader looks for, wherever it stands
+                # the report of a sanitizer is the most important part, wherever it is
                 found = (i for i, line in enumerate(lines) if re.search(r"(WARNING|ERROR): \w+Sanitizer", line))
                 at = next(found, None)
                 lines = short if at is None or at < 20 else short + ["... of these:"] + lines[at : at + 80]
@@ -309,7 +309,7 @@ class Proc:
 
 
 def wait_any(procs, pattern, timeout=20):
-    """Waits until what one of them wrote to its standard error matches a regular expression; returns the match."""
+    """Waits until standard error of one of them matches a regular expression; returns the match."""
     deadline = time.monotonic() + timeout * SCALE
     while not (found := next(filter(None, (re.search(pattern, p.err, re.M) for p in procs)), None)):
         if time.monotonic() > deadline:
@@ -321,14 +321,14 @@ def wait_any(procs, pattern, timeout=20):
 class Cluster:
     """Reducers, agents and workers of one test. All keyword arguments are optional:
 
-    reducers, lanes     how many reducers, and lanes of each
-    agents              nodes; 0: workers have the engine in their own process
+    reducers, lanes     number of reducers, and lanes of each
+    agents              number of nodes with an agent; 0: workers have the engine in their own process
     config              dict merged into the configuration file of agents and workers, section by section, for
                         example {"job": {"deterministic": True}, "sharding": {"chunk_bytes": "4KiB"}}
     server_config       dict: the configuration file of the reducers (default: none)
     server_args         further arguments of every reducer
     transport           "tcp" or "grpc" (default: TRANSPORT)
-    start               False: start nothing; the test calls start_reducer(), start_agent() when it wants to
+    start               False: start nothing; the test calls start_reducer() and start_agent()
     """
 
     def __init__(self, reducers=1, agents=0, lanes=1, config=None, server_config=None, server_args=(), transport=None,
@@ -339,10 +339,10 @@ class Cluster:
         self.reducers = [None] * reducers  # Proc of each
         self.agents = [None] * agents
         self._addresses = [None] * reducers
-        self._ports = []  # held for reducers
+        self._ports = []  # reserved for reducers
         self._start = start
         self._procs = []
-        self.dir = None  # a temporary folder, gone afterwards
+        self.dir = None  # a temporary folder, removed at the end
 
     def __enter__(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
@@ -401,14 +401,14 @@ class Cluster:
         return problems
 
     def start(self, name, argv, env=None):
-        """Starts any process; it is ended with the cluster."""
+        """Starts any process; it ends with the cluster."""
         p = Proc(name, list(map(str, argv)), env, cwd=self.dir)
         self._procs.append(p)
         return p
 
     def start_reducer(self, i, wait=True):
-        """Starts reducer i: the first time on a free port or the one that a configuration already names, and again
-        on the same. Returns its Proc, once it listens."""
+        """Starts reducer i: the first time on a free port or the one in an existing configuration, later on the same
+        port. Returns its Proc after it listens."""
         address = self._addresses[i] or self._reserve()
         argv = [binary("reduction-server"), "--lanes", self.lanes]
         argv += ["--listen", address] if self.transport == "tcp" else ["--listen", "127.0.0.1:0", "--grpc", address]
@@ -421,11 +421,11 @@ class Cluster:
         return self.reducers[i]
 
     def address(self, i):
-        """Of reducer i, for workers: "127.0.0.1:port". Waits until it listens; when it was not started, a port is
-        chosen for it."""
+        """Returns the address of reducer i for workers, "127.0.0.1:port". Waits until it listens; if it was not
+        started, chooses a port for it."""
         if self._addresses[i] is None and self.reducers[i]:
             where = r'.*?address"?[=:]"?([^\s",]+)'
-            # the last of what it says when it starts
+            # its last log line at the start
             match = self.reducers[i].wait_text(rf"\blistening\b{where}")
             if self.transport == "grpc":
                 match = self.reducers[i].wait_text(rf"\bgrpc-ready\b{where}")
@@ -435,7 +435,7 @@ class Cluster:
         return self._addresses[i]
 
     def _reserve(self):
-        """An address that stays the cluster's also while no reducer listens there."""
+        """Returns an address that is reserved for the cluster, also while no reducer listens there."""
         self._ports.append(reserve_port())
         return "127.0.0.1:%d" % self._ports[-1].getsockname()[1]
 
@@ -448,7 +448,7 @@ class Cluster:
         return str(self.dir / f"agent{i}.sock")
 
     def start_agent(self, i, config=None):
-        """Starts agent i; returns its Proc once it listens. config: merged into the cluster's."""
+        """Starts agent i; returns its Proc after it listens. config: merged into the cluster's."""
         path = self.write_config(f"agent{i}.yaml", config)
         argv = [binary("reduction-agent"), "--config", path, "--socket", self.socket_path(i)]
         self.agents[i] = self.start(f"agent {i}", argv)
@@ -506,8 +506,8 @@ class Cluster:
         ]
 
     def run(self, world_size, argv, timeout=60, env=None, config=None, check=True):
-        """Starts all ranks and waits for them; returns their Procs in order of rank. With check, AssertionError when
-        one does not end with status 0."""
+        """Starts all ranks and waits for them; returns their Procs in order of rank. check: AssertionError if one does
+        not exit with status 0."""
         procs = self.start_workers(world_size, argv, env, config)
         self.wait_all(procs, timeout)
         if check:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of gRPC that does no more than its user wants, and reads only when told: what no library would do."""
+"""A minimal gRPC client that reads only on request, which no library does."""
 
 import select
 import socket
@@ -18,7 +18,7 @@ def frame(kind, flags=0, stream=0, payload=b""):
 
 
 def hello(window=65535):
-    """What a connection begins with. window: bytes of a stream's answer that the peer may send."""
+    """Returns the first bytes of a connection. window: bytes of a stream's response that the peer may send."""
     return PREFACE + frame(SETTINGS, payload=struct.pack(">HI", INITIAL_WINDOW, window))
 
 
@@ -27,7 +27,7 @@ def _literal(name, value):
 
 
 def call(stream, path, message=b"", end=True):
-    """A call on this stream (odd, greater than all before) with one message; None: with none yet."""
+    """Returns a call on this stream (odd, greater than all before) with one message; None: with none yet."""
     fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "r", "te": "trailers",
               "content-type": "application/grpc"}
     said = frame(HEADERS, END_HEADERS, stream, b"".join(_literal(*field) for field in fields.items()))
@@ -43,11 +43,12 @@ def connect(address, timeout=20):
     return s
 
 
-CALLS = 8  # that a reducer takes on a connection at the same time
+CALLS = 8  # that a reducer accepts on a connection at the same time
 
 
 def crowd(stack, address, path, n=CALLS):
-    """n calls whose answers get no further than their headers, on connections that the stack closes."""
+    """Starts n calls whose responses cannot get further than their headers, on connections that the ExitStack
+    closes."""
     sockets = [stack.enter_context(connect(address)) for _ in range(n // CALLS)]
     for s in sockets:
         s.sendall(hello(0) + b"".join(call(1 + 2 * i, path) for i in range(CALLS)))
@@ -56,7 +57,7 @@ def crowd(stack, address, path, n=CALLS):
 
 
 def begun(s, n):
-    """Waits until n calls have the headers of an answer, which no window holds up."""
+    """Waits until n calls have response headers, which no window limits."""
     streams = set()
     for kind, _, stream, _ in frames(s):
         streams |= {stream} if kind == HEADERS else set()
@@ -66,7 +67,7 @@ def begun(s, n):
 
 
 def ask(s, path, message, n):
-    """n calls with this message, one after the other. Returns how many have ended before the connection did."""
+    """Makes n calls with this message, in turn. Returns the number that ended before the connection did."""
     i = 0
     try:
         s.sendall(hello(1 << 20) + frame(WINDOW_UPDATE, payload=struct.pack(">I", 1 << 30)))
@@ -84,8 +85,8 @@ def ask(s, path, message, n):
 
 
 def deluge(s, path, size, go_on=lambda: True):
-    """A call with one message of so many bytes, as fast as the peer lets them in. Returns how many it has let in when
-    it ends the call or the connection, or when go_on() says so."""
+    """Makes a call with one message of so many bytes, as fast as the peer accepts them. Returns the number of accepted
+    bytes when the peer ends the call or the connection, or when go_on() returns False."""
     initial, longest = 65535, 16384
     windows, sent = {0: initial - 5, 1: initial - 5}, 0
     try:
@@ -123,8 +124,8 @@ def _readable(s):
 
 
 def frames(s, idle=False):
-    """(kind, flags, stream, payload) as they come; PINGs and SETTINGS are answered. Ends with the connection. idle:
-    None when there is nothing to read now."""
+    """Yields (kind, flags, stream, payload); answers PINGs and SETTINGS. Ends with the connection. idle: yields None if
+    there is nothing to read now."""
     data = b""
     while True:
         while len(data) >= 9 and len(data) >= 9 + (n := int.from_bytes(data[:3], "big")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local protocol of agent/local/protocol.h in raw bytes, for tests that say what a library would not."""
+"""The local protocol of agent/local/protocol.h in raw bytes, for messages that the library would not send."""
 
 import array
 import socket
@@ -57,11 +57,11 @@ class Client:
         self.sock.send(data)
 
     def receive(self):
-        """(type, body, descriptors) of the next message; type 0 when the agent has closed."""
+        """Returns (type, body, descriptors) of the next message; type 0 after the agent has closed."""
         try:
             data, control, _, _ = self.sock.recvmsg(2048, socket.CMSG_SPACE(4))
         except ConnectionResetError:
-            return self.receive()  # told once; then come the last messages
+            return self.receive()  # raised once; then come the last messages
         if not data:
             return 0, b"", []
         version, kind, size = struct.unpack_from("=HHI", data)
@@ -76,7 +76,7 @@ class Client:
         return kind, data[8:], list(fds)
 
     def expect(self, kind):
-        """The body of the next message, which must be of this type; with it the descriptors."""
+        """Returns the body of the next message, which must be of this type, and its descriptors."""
         got, body, fds = self.receive()
         assert got == kind, f"got message {got} {body.rstrip(bytes(1))!r}, expected {kind}"
         return body, fds
@@ -87,7 +87,7 @@ class Client:
         self.expect(READY)
 
     def buffer(self, size):
-        """(id, descriptor) of new shared memory."""
+        """Returns (id, descriptor) of new shared memory."""
         self.send(alloc(size))
         body, fds = self.expect(ALLOCED)
         code, buffer, _ = struct.unpack_from("=iIQ", body)
@@ -95,7 +95,7 @@ class Client:
         return buffer, fds[0]
 
     def last_words(self):
-        """(type, code, sentence) of the REFUSED or ABORT after which the agent closes."""
+        """Returns (type, code, sentence) of the REFUSED or ABORT after which the agent closes."""
         words = (0, 0, "")
         while True:
             kind, body, _ = self.receive()

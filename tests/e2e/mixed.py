@@ -5,9 +5,9 @@
     flight = case.start(comm)
     crc, error = flight.finish()
 
-Fifty numbers in a row have every dtype with every op. How the operation is made ("in" place, "out" of place, in a
-"buffer" of the communicator, as a "group" of small ones, as a "broadcast", or an "empty" one), its size and its
-priority are drawn. With style "random" the order of summing shows in the bits.
+Fifty consecutive numbers have every dtype with every op. The form of the operation ("in" place, "out" of place, in a
+"buffer" of the communicator, a "group" of small ones, a "broadcast", or an "empty" one), its size and its priority are
+drawn. With style "random" the bits of the result depend on the order of summing.
 """
 
 import math
@@ -21,10 +21,9 @@ WAYS = {"in": 4, "out": 2, "buffer": 2, "group": 2, "broadcast": 2, "empty": 1}
 
 
 class Case:
-    """What one rank contributes to an operation, and, unless `check` is False, what must come out of it.
-
-    largest: elements at most. local: ranks that an agent adds up. deterministic: results are compared by their bits
-    with the sum in rank order; else as oracle.check() does. It can be started again and again."""
+    """The contribution of one rank to an operation and, unless `check` is False, the expected result. largest: maximum
+    of elements. local: ranks that an agent sums. deterministic: results are compared by bits with the sum in rank
+    order; else as by oracle.check(). It can be started repeatedly."""
 
     def __init__(
         self, seed, number, rank, world_size, largest, style="exact", deterministic=False, local=1, check=True
@@ -52,7 +51,7 @@ class Case:
         return _Flight(self, comm)
 
     def wrong(self, got):
-        """An empty string, or a sentence about results that are not what they must be."""
+        """Returns an empty string, or a sentence about wrong results."""
         for parts, result in zip(self.parts or [], got):
             if self.way == "broadcast":
                 bad = "" if result.tobytes() == parts[self.root].tobytes() else "it is not what the root had"
@@ -67,7 +66,7 @@ class Case:
 
 
 class _Flight:
-    """A case under way."""
+    """A case that has been started."""
 
     def __init__(self, case, comm):
         self._case, self._sent = case, []
@@ -95,7 +94,7 @@ class _Flight:
             ]
 
     def finish(self):
-        """Waits; returns a checksum of the results and a sentence when something is wrong, else an empty string."""
+        """Waits; returns a checksum of the results, and a sentence if something is wrong, else an empty string."""
         got = [request.wait() for request in self._requests]
         crc = 0
         for result in got:

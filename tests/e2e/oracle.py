@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data for all-reduce operations and what their results must be, by numpy alone.
+"""Data for all-reduce operations and their expected results, computed by numpy alone.
 
 An array of bfloat16 is an array of uint16 with its bits, as in the package `reduction`.
 
-Data has a style:
+Styles of data:
     "exact"     floats are small integers, so that every order of summing gives the same bits; integers use their
                 whole range, where sums and products wrap and no order matters either
     "random"    floats of many magnitudes and both signs: the order of summing changes the result
@@ -20,7 +20,7 @@ _SPECIAL = [numpy.nan, numpy.inf, -numpy.inf, 0.0, -0.0, 1e-40, -1e-45, 6e-8, 1.
 
 
 def carrier(dtype):
-    """numpy's dtype for arrays of a dtype."""
+    """Returns numpy's dtype for arrays of a dtype."""
     return numpy.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
@@ -29,7 +29,7 @@ def itemsize(dtype):
 
 
 def accumulator(dtype):
-    """numpy's dtype in which contributions are combined."""
+    """Returns numpy's dtype in which contributions are combined."""
     return numpy.dtype("float32" if dtype in ("float16", "bfloat16") else dtype)
 
 
@@ -51,7 +51,7 @@ def narrow(array, dtype):
 
 
 def make(dtype, count, style, seed, rank):
-    """What a rank contributes: the same in every process that asks with the same arguments."""
+    """Returns the contribution of a rank: the same in every process with the same arguments."""
     rng = numpy.random.default_rng([seed, rank])
     if dtype not in FLOATS:
         limits = numpy.iinfo(dtype)
@@ -97,7 +97,7 @@ def _divide(array, divisor):
 
 
 def fold(dtype, op, parts):
-    """The result when contributions are combined in rank order."""
+    """Returns the result if contributions are combined in rank order."""
     acc = widen(parts[0], dtype)
     for part in parts[1:]:
         acc = _combine(op, acc, widen(part, dtype))
@@ -120,8 +120,8 @@ def fold_nodes(dtype, op, parts, local):
 
 
 def _bounds(dtype, op, parts):
-    """Between which values the result lies whatever the order. Each of the n - 1 operations, and a division, errs by
-    at most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results."""
+    """Returns the bounds of the result in any order. Each of the n - 1 operations, and a division, has an error of at
+    most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results."""
     eps = float(numpy.finfo(accumulator(dtype)).eps)
     wide = [widen(part, dtype).astype("longdouble") for part in parts]
     if op == "prod":
@@ -137,13 +137,13 @@ def _bounds(dtype, op, parts):
 
 
 def order_matters(dtype, op, style, world_size):
-    """Whether the bits of a result depend on the order in which contributions arrive."""
+    """Returns whether the bits of a result depend on the order in which contributions arrive."""
     return dtype in FLOATS and style == "random" and op in ("sum", "prod", "avg") and world_size > 2
 
 
 def check(dtype, op, style, parts, got, deterministic=False):
-    """Compares a result with what it must be; returns an empty string, or a sentence about the first wrong element.
-    Results are compared by value (NaN equals NaN, -0 equals 0), in deterministic mode by their bits."""
+    """Compares a result with the expected one; returns an empty string, or a sentence about the first wrong element.
+    Results are compared by value (NaN equals NaN, -0 equals 0), in deterministic mode by bits."""
     if deterministic:
         want = fold(dtype, op, parts)
         wrong = got.view(f"u{got.itemsize}") != want.view(f"u{got.itemsize}")

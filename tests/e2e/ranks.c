@@ -88,14 +88,14 @@ void all_here(struct rank *r)
 	let_go(r);
 }
 
-/* A reducer on a free port, or an agent. What it says after its address is kept until it ends. */
+/* A reducer on a free port, or an agent. Its log after the address is kept until it ends. */
 struct server {
 	pid_t pid;
 	int err;
 	char address[64]; /* or socket */
 };
 
-/* Returns when it has said `listening`, which is where its address begins. */
+/* Returns after it has logged `listening`, followed by its address. */
 static bool start_server(struct server *d, const char *name, const char *const args[4], const char *listening)
 {
 	const char *build = getenv("REDUCTION_BUILD");
@@ -178,7 +178,7 @@ static bool write_config(const char *path, const struct server *d)
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
 	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\nlimits: {ops: 20}\n");
-	/* who was not woken is not saved by a heartbeat within LIMIT_S */
+	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S */
 	fprintf(f, "timeouts: {detect: 10min}\n");
 	return fclose(f) == 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of the C API share: every scenario forks its ranks, each of which opens a communicator in the process
- * itself, with real reducers, or through a real agent. */
+/* Shared parts of the tests of the C API: every scenario forks its ranks, each of which opens a communicator in its
+ * own process, with real reducers, or through a real agent. */
 #ifndef RS_TESTS_E2E_RANKS_H
 #define RS_TESTS_E2E_RANKS_H
 
@@ -11,7 +11,7 @@
 
 enum { RANKS_MAX = 4 };
 
-/* What a rank's process knows. go[i] is a pipe from rank 0 to rank i, here one from all of them to rank 0. */
+/* The state of a rank's process. go[i] is a pipe from rank 0 to rank i; go[0] is one from all of them to rank 0. */
 struct rank {
 	const char *scenario;
 	const char *config;
@@ -31,7 +31,7 @@ struct scenario {
 	bool agents; /* once more, through an agent */
 };
 
-/* Ends the process with a sentence. */
+/* Ends the process with an error message. */
 void fail_at(const struct rank *r, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
 void expect_rc(const struct rank *r, int line, const char *what, int rc, int want);
 
@@ -44,14 +44,14 @@ reduction_options options(const struct rank *r);
 void open_comm(struct rank *r);
 void close_comm(struct rank *r);
 
-/* Rank 0 lets the others go on, which have called wait_go. */
+/* Rank 0 lets the others continue, which have called wait_go. */
 void let_go(struct rank *r);
 void wait_go(struct rank *r);
-/* Returns when all ranks have called it, without the library: what follows meets nobody who is still opening. */
+/* Returns after all ranks have called it, without using the library: afterwards no rank is still opening. */
 void all_here(struct rank *r);
 
-/* Runs those scenarios whose names are arguments, or all. Returns the exit status: 0: all have passed; 1: what failed
- * is on standard error. */
+/* Runs the scenarios whose names are arguments, or all. Returns the exit status: 0: all passed; 1: the failures are
+ * on standard error. */
 int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A library to preload into a process: counts, for each of its threads, calls that a steady state must not need.
- *
+/* A library to preload into a process: counts, for each thread, calls that a steady state must not need.
  * REDUCTION_COUNT names a folder. The process makes a file there that is named after its process id: COUNT_THREADS
- * records of struct record, which another process may read at any time; test_steady_state.py does. A thread gets its
+ * records of struct record, which another process may read at any time, as test_steady_state.py does. A thread gets its
  * record at its first call. Calls within the C library (its own locks, malloc's own memory) are not seen. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +21,7 @@ enum { COUNT_THREADS = 256 };
 
 enum kind { ALLOCATION, RELEASE, LOCK, MAPPING, KINDS };
 
-/* Of one thread; tid 0: not used yet. */
+/* The counts of one thread; tid 0: unused. */
 struct record {
 	_Atomic uint64_t tid;
 	_Atomic uint64_t calls[KINDS];
@@ -32,7 +31,7 @@ static struct record *records; /* NULL: nothing is counted */
 static atomic_uint records_used;
 static __thread struct record *mine __attribute__((tls_model("initial-exec")));
 
-/* What the C library exports for replacements such as this one: dlsym() would allocate. */
+/* Exported by the C library for replacements such as this one: dlsym() would allocate. */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -53,7 +52,7 @@ static void count(enum kind kind)
 	if (!mine) {
 		n = atomic_fetch_add(&records_used, 1);
 		if (n >= COUNT_THREADS)
-			abort(); /* counting less than there is would let a test pass */
+			abort(); /* too small a count would let a test pass */
 		mine = &records[n];
 		atomic_store(&mine->tid, (uint64_t)own_tid());
 	}
@@ -81,7 +80,7 @@ __attribute__((constructor)) static void open_records(void)
 	records = map;
 }
 
-/* The function that this library stands in front of. */
+/* Returns the function that this library replaces. */
 static void *real(const char *name)
 {
 	void *f = dlsym(RTLD_NEXT, name);
@@ -91,7 +90,7 @@ static void *real(const char *name)
 	return f;
 }
 
-#pragma GCC visibility push(default) /* from here on: what takes the C library's place */
+#pragma GCC visibility push(default) /* from here on: replacements of the C library's functions */
 
 void *malloc(size_t size)
 {

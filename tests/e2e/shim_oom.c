@@ -9,7 +9,7 @@
 
 static const volatile char *flag; /* NULL: memory never runs out */
 
-/* What the C library exports for replacements such as this one: dlsym() would allocate. */
+/* Exported by the C library for replacements such as this one: dlsym() would allocate. */
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -26,7 +26,7 @@ __attribute__((constructor)) static void open_flag(void)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	map = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
-		abort(); /* a test that limits nothing would pass */
+		abort(); /* a test without a limit would pass */
 	close(fd);
 	flag = map;
 }
@@ -42,7 +42,7 @@ static int runs_out(void)
 	return flag && *flag == '1';
 }
 
-#pragma GCC visibility push(default) /* from here on: what takes the C library's place */
+#pragma GCC visibility push(default) /* from here on: replacements of the C library's functions */
 
 void *malloc(size_t size)
 {

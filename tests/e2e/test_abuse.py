@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Strangers that flood, starve and stall a reducer or an agent (abuse.py): memory and log stay within bounds, who is
-refused reads why, and a job beside it goes on. bench/abuse.py measures what that job loses.
+"""Unauthenticated peers flood, starve and stall a reducer or an agent (abuse.py): memory and log stay within bounds,
+refused peers get the reason, and a job beside them continues. bench/abuse.py measures what that job loses.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ import wire
 
 LOAD = str(harness.BUILD / "bench" / "reduction-load")
 LIMITS = {"jobs": 8, "connections": 400, "memory": "64MiB"}
-LINES = 5  # of the log in a second, for each event that a stranger can cause
-SECONDS = 0.5  # of a job
-BESIDE = SECONDS if harness.SLOW else 3 * SECONDS  # of one beside a flood
+LINES = 5  # log lines in a second, for each event that an unauthenticated peer can cause
+SECONDS = 0.5  # seconds of a job
+BESIDE = SECONDS if harness.SLOW else 3 * SECONDS  # seconds of a job beside a flood
 
 
 def memory(pid):
-    """Resident bytes now and at most."""
+    """Returns resident bytes: now and peak."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return [int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10 for name in ("VmRSS", "VmHWM")]
 
@@ -47,20 +47,20 @@ class Base(unittest.TestCase):
         return c.start(kind, ["/bin/sh", "-c", 'ulimit -n "$(ulimit -Hn)"; exec "$@"', "sh", *argv])
 
     def end_abuse(self, p):
-        """What it counted."""
+        """Returns its counts."""
         p.tell()
         self.assertEqual(p.wait(), 0, p.report())
         return p.objects()[-1]
 
     def start_job(self, c, name, **more):
-        """A job of four ranks for a while."""
+        """Runs a job of four ranks for a while."""
         argv = [LOAD, "--address", c.address(0), "--name", name, "--ranks", 4, "--bytes", "256K", "--json"]
         for option, value in {"seconds": SECONDS, "warmup": 0, **more}.items():
             argv += [f"--{option}", value]
         return c.start(name, argv)
 
     def end_job(self, p):
-        """It must get its sums."""
+        """Checks that its sums are right."""
         self.assertEqual(p.wait(60), 0, p.report())
         row = json.loads(p.out)
         self.assertEqual(row["wrong"], 0)
@@ -70,7 +70,7 @@ class Base(unittest.TestCase):
         self.end_job(self.start_job(c, name, **more))
 
     def job_after(self, c):
-        """A job when all others are over: their connections are closed before their places are free."""
+        """Runs a job after all others: their connections are closed before their places are free."""
         deadline = time.monotonic() + 20 * harness.SCALE
         p = self.start_job(c, "after", ops=2)
         while p.wait() != 0 and "as many as its limits." in p.err and time.monotonic() < deadline:
@@ -78,7 +78,7 @@ class Base(unittest.TestCase):
         self.end_job(p)
 
     def check_log(self, text, seconds):
-        """No event has more lines than it may have; a flood is told in numbers."""
+        """Checks that no event has more lines than permitted; a flood is counted."""
         for event in ("connection-refused", "out-of-descriptors", "client-refused", "client-dropped"):
             found = len(re.findall(rf"\b{event} (peer|pid|reason|advice)=", text))
             self.assertLessEqual(found, LINES * (seconds + 2), event)
@@ -107,22 +107,22 @@ class Reducer(Base):
                 self.settles(r, fds)
                 self.job_after(c)
                 self.check_log(r.err, took)
-                if not harness.SAN:  # a sanitizer's shadow and quarantine are not announced
+                if not harness.SAN:  # a sanitizer's shadow and quarantine do not count
                     most = memory(r.pid)[1] - before
                     self.assertLess(most, (64 << 20) + bound(counts), counts)
 
     def test_kinds(self):
-        """Everything that abuse.py can do, each beside a job."""
+        """All kinds of abuse.py, each beside a job."""
         self.kinds(abuse.KINDS, lambda counts: 400 * (8 << 10) + (8 << 20))
 
     @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
     def test_grpc_kinds(self):
-        """Everything that it can do to the gRPC port, beside a job over TCP."""
+        """All kinds for the gRPC port, beside a job over TCP."""
         self.kinds(abuse.GRPC_KINDS, lambda counts: 2 * 400 * (128 << 10) + (32 << 20),
                    server={"grpc": "127.0.0.1:0"})
 
     def settles(self, r, fds):
-        """All that strangers had open is closed again."""
+        """Checks that all connections of the abuse are closed."""
         deadline = time.monotonic() + 20 * harness.SCALE
         while descriptors(r.pid) > fds + 4:  # the thread pool's own
             self.assertLess(time.monotonic(), deadline, f"{descriptors(r.pid)} descriptors, before it were {fds}")
@@ -162,8 +162,8 @@ class Reducer(Base):
                 self.assertIn(says, fields[2].decode())
                 self.assertEqual(bool(fields.get(3)), retry, fields)
 
-    def test_silent_crowd_keeps_nobody_out(self):
-        """Connections that say nothing are as many as there may be, and would be for a minute: the oldest go."""
+    def test_silent_connections_block_no_worker(self):
+        """Silent connections up to the limit, which would last a minute: the oldest are closed."""
         c = self.cluster(server_config={"limits": {"connections": 50}, "timeouts": {"handshake": "1min"}})
         crowd = [wire.Client(c.connect(0)) for _ in range(120)]
         for client in crowd:
@@ -178,7 +178,7 @@ class Reducer(Base):
         crowd[-1].expect(wire.WELCOME)
 
     def test_limit_of_connections(self):
-        """All places are taken by workers: newcomers, many at once, read why and may come again."""
+        """Workers have all places: new workers, many at once, are refused with a reason and retry."""
         c = self.cluster(server_config={"limits": {"connections": 3}})
         workers = [wire.Client(c.connect(0)) for _ in range(3)]
         for rank, client in enumerate(workers):
@@ -193,7 +193,7 @@ class Reducer(Base):
                 client.sock.close()
         workers[0].sock.close()
         deadline = time.monotonic() + 20 * harness.SCALE
-        while True:  # until the reducer has seen that there is a place
+        while True:  # until the reducer has noticed the free place
             with wire.Client(c.connect(0)) as client:
                 client.send(wire.hello(job="full", rank=3, world_size=4, window=1))
                 if client.receive()[0] == wire.WELCOME:
@@ -214,7 +214,7 @@ class Reducer(Base):
                 time.sleep(0.02)
 
     def test_descriptors_run_out(self):
-        """Silent connections give theirs up. When all belong to workers newcomers read why."""
+        """Silent connections are closed. If all belong to workers, new ones are refused with a reason."""
         c = self.cluster(start=False)
         r = self.start_with(c, 'ulimit -n 60 && exec "$@"')
         crowd = [wire.Client(c.connect(0)) for _ in range(150)]
@@ -243,7 +243,7 @@ class Reducer(Base):
         self.check_log(r.err, 5)
 
     def test_log_that_nobody_reads(self):
-        """Standard error is a pipe whose reader stands still, a full disk, or closed: the reducer serves on."""
+        """Standard error is a pipe that is not read, a full disk, or closed: the reducer serves on."""
         for script in ('exec "$@" 2<>fifo', 'exec "$@" 2>/dev/full', 'exec "$@" 2>&-'):
             with self.subTest(script):
                 c = self.cluster(start=False, config={})
@@ -254,7 +254,7 @@ class Reducer(Base):
                     self.job(c, "beside")
                     self.assertGreater(self.end_abuse(p)["done"], 0)
                 filler = b"\0" * 4096
-                if "fifo" in script:  # as full as it can be
+                if "fifo" in script:  # completely full
                     fd = os.open(c.dir / "fifo", os.O_WRONLY | os.O_NONBLOCK)
                     try:
                         while True:
@@ -263,13 +263,13 @@ class Reducer(Base):
                         pass
                     os.close(fd)
                 self.job(c, "after")
-                # nobody has got the log's descriptor
+                # no connection has the log's descriptor
                 self.assertRegex(os.readlink(f"/proc/{r.pid}/fd/2"), "fifo|/dev/full|/dev/null")
                 self.assertEqual(r.stop(), 0, r.report())
 
     def test_large_job_stops_nobody(self):
-        """Memory for one is touched in the background: a later job starts first. It is given back as well."""
-        # the clients say nothing while memory is touched, which a busy machine takes its time for
+        """Memory of a large job is touched in the background: a later job starts first. It is freed as well."""
+        # the clients send nothing while memory is touched, which may take long on a busy machine
         c = self.cluster(server_config={"timeouts": {"detect": "10min"}})
         r = c.reducers[0]
         self.job(c, "first", ops=2)
@@ -286,13 +286,13 @@ class Reducer(Base):
                     overtaken -= len(large.sock.recv(1))
                 overtaken += 1
             r.wait_text(rf"\bjob-closed job=large{i}")
-        # a client that stands still for a while may come too late once
+        # a client that is stopped for a while may be too late once
         self.assertGreater(overtaken, 0, "the large jobs have started first")
         deadline = time.monotonic() + 20 * harness.SCALE
         while not harness.SAN and memory(r.pid)[0] > before + (16 << 20):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
-        with wire.Client(c.connect(0)) as large:  # SIGTERM while it is touched; no job keeps the reducer
+        with wire.Client(c.connect(0)) as large:  # SIGTERM during the preparation; no job keeps the reducer running
             large.join(job="large", window=500, chunk_bytes=1 << 20)
         self.assertEqual(r.stop(), 0, r.report())
         if "thread" in harness.SAN:
@@ -307,7 +307,7 @@ class Reducer(Base):
                 large.closed()
 
     def test_pings_without_end(self):
-        """Connections that do nothing but PING are ended, and told why."""
+        """Connections that only send PINGs are closed, with a reason."""
         c = self.cluster(lanes=1)
         p = self.start_job(c, "beside", seconds=1, warmup=0.2)
         with wire.Client(c.connect(0)) as client:
@@ -337,7 +337,7 @@ class Reducer(Base):
         frames = [wire.frame(wire.DATA, bytes(65536), dtype=7, chunk=i, count=count, chunk_elems=16384)
                   for i in range(256)]  # fmt: skip
 
-        def feed(client):  # until the reducer has stopped to read, which it does when the window is full
+        def feed(client):  # until the reducer stops reading, because the window is full
             client.sock.settimeout(1)
             try:
                 for f in frames:
@@ -382,7 +382,7 @@ class Agent(Base):
         self.end_local_job(c, self.start_local_job(c, name, rounds))
 
     def test_kinds(self):
-        """Everything that abuse.py can do to an agent's socket, each beside a job of its node."""
+        """All kinds of abuse.py for an agent's socket, each beside a job of its node."""
         for kind in abuse.LOCAL_KINDS:
             with self.subTest(kind), harness.Cluster(agents=1, config={"limits": {"jobs": 8}}) as c:
                 a = c.agents[0]
@@ -404,11 +404,11 @@ class Agent(Base):
                 self.local_job(c, "after", 2)
                 self.check_log(a.err, took)
                 if not harness.SAN:
-                    # jobs and their engines beside the clients, of which each takes less than two pages
+                    # jobs and their engines beside the clients, each of which takes less than two pages
                     self.assertLess(memory(a.pid)[1] - before, 1100 * (8 << 10) + (48 << 20), counts)
 
-    def test_silent_crowd_keeps_nobody_out(self):
-        """Clients that say nothing are as many as there may be, and would be for a minute: the oldest go."""
+    def test_silent_connections_block_no_worker(self):
+        """Silent clients up to the limit, which would last a minute: the oldest are closed."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         c = self.cluster(timeouts={"handshake": "1min"})
         crowd = [local.Client(c.socket_path(0)) for _ in range(1100)]
@@ -423,7 +423,7 @@ class Agent(Base):
 @unittest.skipIf(harness.SAN, "needs the C library's own getaddrinfo")
 class Names(Base):
     def test_silent_name_servers(self):
-        """Opening ends with its timeout, and so does an agent, while a lookup goes on that nobody can cancel."""
+        """Opening ends at its timeout, and an agent ends, during a lookup that cannot be cancelled."""
         shim = {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_lookup.so")}
         program = """
             import reduction

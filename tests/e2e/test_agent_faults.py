@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Local ranks and agents that die, stall, disagree or come too late: every rank that is left gets an error that says
-who, in time, and other jobs of the same agent go on.
+"""Local ranks and agents that fail, stall, disagree or come too late: every remaining rank gets an error that names the
+cause, in time, and other jobs of the same agent continue.
 """
 
 import os
@@ -15,9 +15,9 @@ import harness
 import local
 
 TIMEOUTS = {"timeouts": {"drain": "1s"}}
-AT_ONCE = max(8, 2 * harness.SCALE)  # seconds in which a loss is read: less than the 10 s after which silence is one
+AT_ONCE = max(8, 2 * harness.SCALE)  # seconds until a loss is reported: less than the 10 s of timeouts.detect
 
-# Says "open", then answers each line that it is told with "answer N": "COUNT DTYPE OP" is an all-reduce of ones,
+# Prints "open", then answers each line of its input with "answer N": "COUNT DTYPE OP" is an all-reduce of ones,
 # "BYTES" asks for shared memory.
 WORKER = harness.python("""
     import numpy, reduction, worker
@@ -120,13 +120,13 @@ class Faults(unittest.TestCase):
             workers[1].kill()
             rest = [workers[0], workers[2], workers[3]]
             self.expect_error(rest, rf"rank 1 \(pid {workers[1].pid} on {HOST}\) exited", -6)
-            self.tell(rest)  # later calls say the same
+            self.tell(rest)  # later calls have the same error
             self.expect_error(rest, "rank 1 .* exited", -6)
             self.leave(rest)
             for n in neighbors:
                 n.tell("stop")
             self.assertEqual(c.wait_all(neighbors), [0, 0])
-            again = self.open(c, 4)  # the same job, when all of the old one have left
+            again = self.open(c, 4)  # the same job, after all ranks of the old one have left
             self.tell(again)
             self.expect_sum(again, 4)
             self.leave(again)
@@ -185,7 +185,7 @@ class Faults(unittest.TestCase):
             self.tell(workers[1:2])
             self.expect_error(workers[1:2], "the agent at .* was lost", -6)
             self.leave(workers)
-            c.start_agent(0)  # finds the dead one's socket
+            c.start_agent(0)  # replaces the socket of the killed agent
             self.leave(self.open(c, 4))
 
     def test_agent_stopped(self):
@@ -232,7 +232,7 @@ class Faults(unittest.TestCase):
         with self.cluster(reducers=2) as c:
             workers = self.open(c, 2)
             self.tell(workers[:1])
-            for r in c.reducers:  # as long as one is left nobody notices
+            for r in c.reducers:  # one reducer suffices for the job
                 r.kill()
             self.expect_error(workers[:1], r"r0.*127\.0\.0\.1.*r1", -6)
             self.tell(workers[1:])
@@ -289,7 +289,7 @@ class Faults(unittest.TestCase):
     def test_agent_starts_last(self):
         with self.cluster(start=False) as c:
             workers = c.start_workers(2, WORKER)
-            for w in workers:  # the interpreter is up and the library tries
+            for w in workers:  # the interpreter has started and the library retries
                 w.wait_text("", stream="out")
             c.start_agent(0)
             c.start_reducer(0)
@@ -335,7 +335,7 @@ class Faults(unittest.TestCase):
 
 
 class Start(unittest.TestCase):
-    """What an agent says that cannot start."""
+    """Errors of an agent that cannot start."""
 
     def attempt(self, c, path):
         p = c.start("agent", [harness.binary("reduction-agent"), "--socket", path])
@@ -358,7 +358,7 @@ class Start(unittest.TestCase):
             self.assertEqual(os.stat(c.socket_path(0)).st_mode & 0o777, 0o660)
 
     def test_no_descriptors(self):
-        """Who has said nothing makes room for newcomers and is told why; when others leave there is room again."""
+        """Connections without HELLO are closed for new ones, with a reason; when others leave there is room again."""
         with harness.Cluster() as c:
             path = str(c.dir / "few.sock")
             agent = c.start("agent", ["prlimit", "--nofile=24:24", harness.binary("reduction-agent"), "--socket", path])
@@ -369,7 +369,7 @@ class Start(unittest.TestCase):
             for client in clients:
                 client.sock.close()
             got = local.REFUSED
-            while got == local.REFUSED:  # until it has noticed all of them go
+            while got == local.REFUSED:  # until it has noticed all disconnects
                 with local.Client(path, 20 * harness.SCALE) as client:
                     try:
                         client.send(local.hello(world=2, local_world=2))

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Everything that may arrive on an agent's socket: nonsense, other versions, clients that break the rules, flood it or
-do not listen. All of it happens beside a job of two well-behaved raw clients, whose sums must stay right.
+"""Invalid input on an agent's socket: random bytes, other versions, clients that break the rules, flood it or do not
+read. All of it happens beside a job of two correct raw clients, whose sums must stay right.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "3s"}, "agent": {"shm_
 
 
 class Neighbors:
-    """Two local ranks that all-reduce as long as the block lasts, in a thread."""
+    """Two local ranks that all-reduce in a thread until the block ends."""
 
     def __init__(self, path):
         self.clients = [local.Client(path, 20 * harness.SCALE) for _ in range(2)]
@@ -58,7 +58,7 @@ class Neighbors:
                 for _, memory in self.buffers:
                     assert memory[:] == struct.pack("=f", 2 * (self.rounds % 100)) * COUNT, self.rounds
                 self.rounds += 1
-        except BaseException as exc:  # shown by the test's own thread
+        except BaseException as exc:  # reported by the test's own thread
             self.error = exc
 
     def __exit__(self, *_):
@@ -84,13 +84,13 @@ class Garbage(unittest.TestCase):
         return c
 
     def ready(self):
-        """A client that is its whole job; each has another."""
+        """Returns a client that is the only one of its job; each has another job."""
         c = self.client()
         c.join(job=f"job{next(self.jobs)}")
         return c
 
     def check(self, prepare, data, pattern, kind=local.ABORT):
-        """After prepare(client) the agent must answer this message by closing, with such a sentence."""
+        """After prepare(client) the agent must answer this message by closing, with such a message."""
         c = self.client()
         values = prepare(c) if prepare else None
         c.send(data(*values) if callable(data) else data)
@@ -125,7 +125,7 @@ class Garbage(unittest.TestCase):
             self.assertEqual(c.last_words()[0], local.REFUSED)
 
     def test_random_bodies(self):
-        """Well-formed heads with nonsense behind them, in a job of its own each time."""
+        """Valid message headers with random bodies, in a job of its own each time."""
         sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 144, local.HELLO: 104, local.STATS: 0}
         rng = random.Random(8)
         for i in range(100):
@@ -139,7 +139,7 @@ class Garbage(unittest.TestCase):
                 pass
             c.sock.close()
 
-    def test_places_that_cannot_be(self):
+    def test_invalid_buffer_ranges(self):
         cases = [
             ({"job": ""}, "not a job name"),
             ({"job": "a b"}, "not a job name"),
@@ -171,7 +171,7 @@ class Garbage(unittest.TestCase):
         self.check(waiting, local.submit(), "SUBMIT before READY")
         self.check(waiting, local.free(0), "FREE of shared buffer 0")
 
-    def test_operations_that_cannot_be(self):
+    def test_invalid_operations(self):
         def ready(c):
             c.join(job=f"job{next(self.jobs)}")
             number, fd = c.buffer(8192)
@@ -209,7 +209,7 @@ class Garbage(unittest.TestCase):
             with self.subTest(pattern):
                 self.check(ready, data, pattern)
 
-    def test_filled_that_cannot_be(self):
+    def test_invalid_filled(self):
         def started(c):
             c.join(job=f"job{next(self.jobs)}")
             number, fd = c.buffer(8192)
@@ -242,8 +242,8 @@ class Garbage(unittest.TestCase):
                 kind, body, _ = c.receive()
             self.assertEqual((kind, struct.unpack_from("=Qi", body)), (local.DONE, (seq, 0)))
 
-    def test_who_does_not_go_on(self):
-        """An operation of which a local rank keeps back the rest ends with timeouts.op, or with that rank."""
+    def test_local_rank_stops_filling(self):
+        """An operation that a local rank does not complete ends with timeouts.op, or with that rank."""
         for leave in (False, True):
             with self.subTest(leave=leave):
                 job = f"job{next(self.jobs)}"
@@ -270,7 +270,7 @@ class Garbage(unittest.TestCase):
                 self.assertRegex(sentence, "rank 0 .*" + pattern)
 
     def test_leaving_without_reading(self):
-        """What a process said before it closed counts, although the agent has something to tell it."""
+        """The messages of a process before it closes are handled, although the agent cannot answer it."""
         with harness.Cluster(reducers=1, agents=1) as cluster:
             agent = cluster.agents[0]
             clients = [local.Client(cluster.socket_path(0), 20 * harness.SCALE) for _ in range(2)]
@@ -282,7 +282,7 @@ class Garbage(unittest.TestCase):
                 c.expect(local.READY)
             agent.signal(signal.SIGSTOP)
             for c in clients:
-                c.send(local.message(local.STATS))  # is answered, which meets a closed socket
+                c.send(local.message(local.STATS))  # its answer meets a closed socket
                 c.send(local.message(local.GOODBYE))
                 c.sock.close()
             agent.signal(signal.SIGCONT)
@@ -299,8 +299,8 @@ class Garbage(unittest.TestCase):
         with self.assertRaises(PermissionError):
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
 
-    def test_punched_hole(self):
-        """Pages that a client takes away come back as zeros and hurt nobody."""
+    def test_punched_hole_in_shared_memory(self):
+        """Pages that a client removes come back as zeros and harm no other client."""
         c = self.ready()
         number, fd = c.buffer(1 << 20)
         os.posix_fallocate(fd, 0, 1 << 20)
@@ -316,7 +316,7 @@ class Garbage(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to become somebody else")
     def test_other_users(self):
-        """The socket's mode keeps others out; where somebody has opened it the agent looks at who connects."""
+        """The socket's mode keeps other users out; if the mode is changed, the agent checks the user."""
         path = self.cluster.socket_path(0)
         os.chmod(self.cluster.dir, 0o755)
         program = """
@@ -328,7 +328,7 @@ class Garbage(unittest.TestCase):
                 try:
                     c.send(local.hello(job="other", world=2, local_world=2))
                 except BrokenPipeError:
-                    pass  # the agent has spoken already
+                    pass  # the agent has answered already
                 print(c.receive())
             except OSError as exc:
                 print(type(exc).__name__)
@@ -352,8 +352,8 @@ class Garbage(unittest.TestCase):
         self.assertEqual(kind, local.REFUSED)
         self.assertIn("no HELLO within 3000 ms", sentence)
 
-    def test_does_not_listen(self):
-        """A client that asks and asks but never reads is dropped; what it can make the agent hold is bounded."""
+    def test_client_that_does_not_read(self):
+        """A client that sends requests but never reads is dropped; the agent's memory for it is bounded."""
         c = self.ready()
         with self.assertRaises((BrokenPipeError, ConnectionResetError)):
             while True:
@@ -375,7 +375,7 @@ class Garbage(unittest.TestCase):
         self.assertIn(b"broke the local protocol: more than 8 operations in flight", body)
 
     def test_alloc_while_alloc(self):
-        """Both are there before the agent reads the first, for it might be quick to answer."""
+        """Both are sent before the agent reads the first, because it might answer quickly."""
         c = self.ready()
         agent = self.cluster.agents[0]
         agent.signal(signal.SIGSTOP)
@@ -385,7 +385,7 @@ class Garbage(unittest.TestCase):
         agent.signal(signal.SIGCONT)
         self.assertIn("ALLOC before the last one was answered", c.last_words()[2])
 
-    def test_memory_of_the_dead_is_free_again(self):
+    def test_memory_of_lost_clients_is_freed(self):
         for _ in range(20):
             c = self.ready()
             os.close(c.buffer(7 << 20)[1])
@@ -399,7 +399,7 @@ class Garbage(unittest.TestCase):
         self.assertLess(len(os.listdir(f"/proc/{self.cluster.agents[0].pid}/fd")), 60)
 
     def test_many_connections(self):
-        """Above the most that an agent serves those that have not said HELLO go, if there are any."""
+        """Above the limit of connections, those without HELLO are closed, if there are any."""
         held = [self.client() for _ in range(1100)]
         for c in held:
             kind, _, sentence = c.last_words()
@@ -411,7 +411,7 @@ class Garbage(unittest.TestCase):
             try:
                 c.send(local.hello(job="many", rank=rank % 1024, world=1024, local_rank=rank % 1024, local_world=1024))
             except (BrokenPipeError, ConnectionResetError):
-                pass  # the agent was quicker
+                pass  # the agent was faster
             kind, body, _ = c.receive()
             if kind == local.REFUSED:
                 refused = body[8:516].split(b"\0")[0].decode()

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""What workers with agents and without have in common: the same tests of determinism and of many tensors, and what
-happens when one job is started both ways.
+"""Common properties of workers with and without agents: the same tests of determinism and of many tensors, and a job
+that is started both ways.
 """
 
 import json
@@ -17,7 +17,7 @@ import test_many_tensors
 
 class Mixed(unittest.TestCase):
     def test_deterministic(self):
-        """Local ranks are added up in their order, then nodes in theirs: the same bits in every round."""
+        """Local ranks are summed in their order, then nodes in theirs: the same bits in every round."""
         with harness.Cluster(reducers=2, agents=2, lanes=2, config={"job": {"deterministic": True}}) as c:
             plan = c.dir / "plan.json"
             cases = test_deterministic.CASES
@@ -38,14 +38,15 @@ class Mixed(unittest.TestCase):
                 test_many_tensors.ManyTensors.run_rounds(self, c, 4, rounds, in_flight, slow_rank=3)
 
     def test_one_rank_without_agent(self):
-        """To the reducers the job of an agent has as many workers as nodes: who comes without reads that."""
+        """To the reducers the job of an agent has as many workers as nodes: a rank without agent is refused with a
+        reason."""
         member = harness.python("""
             import reduction, worker
             worker.say("ready")
             worker.listen()
             worker.say("end", **worker.attempt(reduction.Communicator))
             """)
-        config = {"timeouts": {"connect": "5s"}}  # the node waits so long in vain; the other one has to come before
+        config = {"timeouts": {"connect": "5s"}}  # the node waits so long in vain; the other rank must join before
         with harness.Cluster(agents=1, config=config, server_args=["--log-level", "debug"]) as c:
             node = [
                 c.start_worker(rank, 3, member, env={"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0,

@@ -62,7 +62,7 @@ class Agent(unittest.TestCase):
             self.check(c, 8, matrix(FEW, ["exact"]), timeout=90)
 
     def test_nodes_of_different_size(self):
-        """Three local ranks, whose halves go as float32, beside one, whose halves go as they are."""
+        """Three local ranks, whose halves are sent as float32, beside one, whose halves are sent unchanged."""
         with self.small(agents=2) as c:
             env = lambda rank: {
                 "LOCAL_RANK": rank if rank < 3 else 0,
@@ -101,8 +101,9 @@ class Agent(unittest.TestCase):
             self.check(c, 2, cases, in_flight=8, timeout=120)
 
     def test_rings(self):
-        """Operations of several times the ring that a stage holds of them, of all widths, with ranks whose memory is
-        partly the agent's, on nodes of one and of several ranks, and on one alone; chunks that divide no piece."""
+        """Operations of several times the size of their ring, of all dtypes, with ranks whose memory is partly shared
+        with the agent, on nodes of one and of several ranks, and on one node alone; chunks do not divide pieces
+        evenly."""
         config = {"sharding": {"chunk_bytes": 12352, "window": 4}, "agent": {"shm_bytes": "128MiB"}}
         mib = 1 << 20
         hows = ("in", "out", "buffer")
@@ -113,8 +114,8 @@ class Agent(unittest.TestCase):
             with self.subTest(agents=agents, world_size=world_size), harness.Cluster(2, agents, config=config) as c:
                 self.check(c, world_size, cases, in_flight=3, timeout=120)
 
-    def test_rings_of_ranks_with_unlike_memory(self):
-        """One rank of a node stages, the other one's memory is the agent's, in and out of place."""
+    def test_rings_with_staged_and_shared_memory(self):
+        """One rank of a node uses a stage, the other one shared memory, in and out of place."""
         with harness.Cluster(reducers=2, agents=2) as c:
             c.run(
                 4,
@@ -145,7 +146,7 @@ class Agent(unittest.TestCase):
             self.check(c, 2, cases, in_flight=8)
 
     def test_many_in_flight(self):
-        """More operations than limits.ops lets fly."""
+        """More operations than limits.ops permits in flight."""
         cases = [["sum", "float32", 10 + i % 700, "exact", "in"] for i in range(400)]
         with self.small(limits={"ops": 7}) as c:
             self.check(c, 2, cases, in_flight=100)
@@ -176,7 +177,7 @@ class Agent(unittest.TestCase):
                 self.check_stats(c, least, most)
 
     def check_stats(self, c, least, most):
-        """All ranks read what the agent has sent and received: one contribution for all of them, or none."""
+        """All ranks read the agent's traffic: one contribution for all of them, or none."""
         workers = c.run(
             2,
             harness.python('''

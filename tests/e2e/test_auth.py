@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Jobs that have secrets: who has not got the right one stays out, on either side, reads why, and disturbs nobody.
-"""
+"""Jobs that have secrets: a peer without the right secret is refused with a reason, on either side, and disturbs no
+other job. """
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ import wire
 RIGHT = "0123456789abcdef-of-the-job\n"
 OTHER = "fedcba9876543210-of-another\n"
 
-# Opens and, whenever it is told to, sums once more.
+# Opens, and sums once for each line of input.
 STEPS = harness.python(
     """
     import numpy, reduction, worker
@@ -38,7 +38,7 @@ STEPS = harness.python(
 
 
 class Proxy:
-    """Passes everything on to an address, and remembers what was sent there on each connection."""
+    """Forwards everything to an address, and records what was sent there on each connection."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -79,14 +79,14 @@ class Proxy:
 
 
 class Impostor:
-    """Listens in a reducer's place, knows the protocol, and does not know the secret."""
+    """Listens in place of a reducer, knows the protocol, and does not know the secret."""
 
     def __init__(self, challenge, mac):
-        """challenge: it asks for a proof. mac: of its WELCOME; None: there is none; "reflect": what the worker said."""
+        """challenge: it sends CHALLENGE. mac: of its WELCOME; None: there is none; "reflect": the worker's own."""
         self.challenge, self.mac = challenge, mac
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.told = []  # types of frames that came after its WELCOME
+        self.told = []  # types of frames that arrived after its WELCOME
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):
@@ -136,7 +136,7 @@ class Guarded(unittest.TestCase):
         return str(path)
 
     def give(self, job, text, mode=0o600):
-        """The secret of a job, on the reducers."""
+        """Writes the secret of a job, on the reducers."""
         self.write(f"jobs/{job}.secret", text, mode)
 
     def cluster(self, server=None, **more):
@@ -165,7 +165,8 @@ class Guarded(unittest.TestCase):
         return workers
 
     def refused(self, c, pattern, log=None, error="RefusedError", **config):
-        """A worker with this configuration is kept out and says so; the log of the reducer that it names does, too."""
+        """A worker with this configuration is refused with a reason, and the log of the reducer that it names has it
+        too."""
         w = c.start_worker(0, 1, STEPS, config=config)
         end = w.said("end", 40)
         self.assertEqual(end["error"], error, end)
@@ -183,8 +184,8 @@ class Auth(Guarded):
                 self.step(workers, 3.0)
                 self.finish(c, workers)
 
-    def test_who_is_refused(self):
-        """While another job goes on as if nothing was."""
+    def test_wrong_secrets_are_refused(self):
+        """While another job continues undisturbed."""
         self.give("calm", OTHER)
         self.give("bare", RIGHT)
         self.give("open", RIGHT, 0o644)
@@ -213,7 +214,7 @@ class Auth(Guarded):
             ):  # fmt: skip
                 with self.subTest(job):
                     self.refused(c, told, logged, job={"name": job}, security={"secret": secret})
-            # one rank of two: the other one hears who is missing
+            # one rank of two: the other one gets the missing rank's name
             one = c.start_worker(0, 2, STEPS, config={"job": {"name": "both"}, **harness.SOON})
             self.refused(c, proof, job={"name": "both"}, security={"secret": theirs})
             self.assertRegex(one.said("end", 40)["message"], "rank 1 of 2 has not joined job both")
@@ -221,19 +222,19 @@ class Auth(Guarded):
             self.step(calm, 3.0)
             self.finish(c, calm)
 
-    def test_agents_are_refused_as_ranks_are(self):
+    def test_agents_are_refused_like_ranks(self):
         theirs = self.write("theirs", OTHER)
         with self.cluster(reducers=2, agents=1, config={"security": {"secret": theirs}}) as c:
             self.refused(c, r"reducer r[01] .*: rank 0 of job test .* has not proven that it has the job's secret")
 
-    def test_a_reducer_that_asks_for_nothing(self):
-        """Is not trusted by who has a secret, since anybody may stand there."""
+    def test_a_reducer_without_challenge(self):
+        """A worker with a secret does not trust it, since it may be an impostor."""
         with harness.Cluster(config={"security": {"secret": self.mine}}) as c:
             self.refused(c, r"reducer r0 \(127.0.0.1:\d+\): it has not proven that it has the secret of job test: its "
                             "security.secrets is not set, or another process listens at its address")  # fmt: skip
 
-    def test_impostors(self):
-        """Nothing is sent to them, whatever they say."""
+    def test_impostors_get_no_data(self):
+        """Nothing is sent to them, whatever they send."""
         for challenge, mac in ((False, None), (True, None), (True, b"x" * 32), (True, "reflect"), (False, b"y" * 32)):
             with self.subTest(challenge=challenge, mac=mac), self.cluster(
                 reducers=1, start=False, transport="tcp"
@@ -244,7 +245,7 @@ class Auth(Guarded):
                 self.refused(c, "it has not proven that it has the secret of job test", reducers=where)
                 self.assertLessEqual(set(impostor.told), {wire.ABORT})
 
-    def test_a_recorded_handshake_fits_no_other_connection(self):
+    def test_a_recorded_handshake_is_refused_on_other_connections(self):
         with self.cluster(reducers=2, transport="tcp") as c:
             proxy = Proxy(c.address(0))
             self.addCleanup(proxy.close)
@@ -269,7 +270,7 @@ class Auth(Guarded):
                     self.assertIn("has not proven", client.reason(wire.REFUSED))
 
     def test_secrets_change(self):
-        """A job that runs goes on; who comes then needs the new one, also who comes back."""
+        """A running job continues; new connections need the new secret, also reconnects."""
         for agents in (0, 2):
             with self.subTest(agents=agents), self.cluster(reducers=2, agents=agents) as c:
                 self.write("mine", RIGHT)
@@ -281,7 +282,7 @@ class Auth(Guarded):
                 self.step(workers, 3.0)
                 if not agents:
                     self.refused(c, "has not proven", job={"name": "test"}, security={"secret": self.mine})
-                # a reducer that is lost and comes back knows the new one only, until the workers do
+                # a reducer that is lost and returns has only the new secret, until the workers have it too
                 c.reducers[1].kill()
                 for p in tell:
                     p.wait_text("reducer-lost reducer=r1")
@@ -299,7 +300,7 @@ class Auth(Guarded):
                     self.refused(c, "this reducer has no secret for job test")
 
     def test_files_of_workers(self):
-        """What is wrong with them is said before anything is connected to, in direct mode and by the agent."""
+        """Their errors are reported before anything is connected to, in direct mode and by the agent."""
         cases = (
             (self.write("all", RIGHT, 0o644), "/all has mode 0644, so everybody can read it", "ConfigError"),
             (self.write("few", "x" * 15), "/few has 15 bytes; expected a secret of 16 to 1024 bytes", "ConfigError"),
@@ -316,14 +317,14 @@ class Auth(Guarded):
                         self.assertEqual(end["error"], error)
                         c.wait_all([w])
 
-    def test_reducers_need_their_folder(self):
+    def test_reducers_require_the_folder_of_secrets(self):
         with harness.Cluster(reducers=0) as c:
             c.dir.joinpath("f.yaml").write_text(f"security: {{secrets: {self.dir}/nowhere}}\n")
             p = c.start("reducer", [harness.binary("reduction-server"), "--config", "f.yaml"])
             self.assertEqual(p.wait(), 1)
             self.assertRegex(p.err, r"security\.secrets: .*/nowhere is not a directory that this reducer can read: No")
 
-    def test_secrets_guard_a_public_address(self):
+    def test_secrets_permit_a_public_address(self):
         with self.cluster(reducers=1, server_args=["--listen", "0.0.0.0:0"]) as c:
             c.reducers[0].wait_text(r"listening address=0\.0\.0\.0:")
 
@@ -359,19 +360,19 @@ class Auth(Guarded):
             self.assertIn("ok, 2 jobs have one", said)
 
 
-class Strangers(Guarded):
-    """Somebody who knows the protocol, on a plain socket."""
+class RawPeers(Guarded):
+    """Peers that know the protocol, on a plain socket."""
 
     TRANSPORT = "tcp"
     SECRET = RIGHT.rstrip("\n").encode()
 
-    def test_the_specification_is_enough(self):
+    def test_the_specification_suffices(self):
         with self.cluster(reducers=1) as c, wire.Client(c.connect(0)) as client:
             want = client.prove(self.SECRET)
             self.assertEqual(wire.unpack(client.expect(wire.WELCOME))[3], want)
             client.expect(wire.START)
 
-    def test_what_is_no_proof(self):
+    def test_invalid_proofs(self):
         with self.cluster(reducers=1) as c:
             for name, frame, expected in (
                 ("random", wire.frame(wire.PROOF, wire.pack({1: os.urandom(32)})), "has not proven"),
@@ -393,7 +394,7 @@ class Strangers(Guarded):
                     expected = f"the nonce in HELLO has {len(nonce)}" if nonce else "asks for the secret of job test"
                     self.assertIn(expected, client.reason(wire.REFUSED))
 
-    def test_a_job_is_no_path(self):
+    def test_job_names_are_no_paths(self):
         """Names that would lead out of the folder, or to a file in it that is no secret."""
         (self.dir / "outside.secret").write_text(RIGHT)
         os.chmod(self.dir / "outside.secret", 0o600)
@@ -413,8 +414,8 @@ class Strangers(Guarded):
                     seen.add(client.be_challenged()[1])
             self.assertEqual(len(seen), 20)
 
-    def test_who_takes_his_time_is_closed(self):
-        """Wherever in PROOF he stops."""
+    def test_a_slow_proof_is_closed(self):
+        """Wherever in PROOF it stops."""
         with self.cluster({"timeouts": {"handshake": "2500ms"}}, reducers=1) as c:
             proof = wire.frame(wire.PROOF, wire.pack({1: b"x" * 32}))
             clients = [(wire.Client(c.connect(0)), sent) for sent in (0, 1, 64, 65, len(proof) - 1)]
@@ -426,14 +427,14 @@ class Strangers(Guarded):
                 with self.subTest(sent=sent):
                     self.assertIn("no complete PROOF came within 2.5 s", client.reason(wire.REFUSED))
 
-    def test_who_leaves_a_challenge_is_logged(self):
+    def test_a_close_after_challenge_is_logged(self):
         with self.cluster(reducers=1) as c:
             with wire.Client(c.connect(0)) as client:
                 client.be_challenged()
             c.reducers[0].wait_text("it closed the connection before a complete PROOF")
 
-    def test_a_crowd_that_never_proves(self):
-        """More than the reducer has places for; workers come in all the same."""
+    def test_many_connections_without_proof(self):
+        """More than the reducer has places for; workers can join nevertheless."""
         with self.cluster({"limits": {"connections": 40}}, reducers=1) as c:
             crowd = [wire.Client(c.connect(0)) for _ in range(60)]
             for client in crowd:

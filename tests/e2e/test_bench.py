@@ -19,17 +19,17 @@ BENCH = harness.binary("reduction-bench")
 
 
 def local(*more, ranks=2, reducers=1):
-    """A command that needs nothing but itself."""
+    """A command that needs no other process."""
     return [BENCH, "--ranks", ranks, "--local-reducers", reducers, *map(str, more)]
 
 
 def children(pid):
-    """Process ids of the children of a process."""
+    """Returns the process ids of the children of a process."""
     return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def command(pid):
-    """The first word of a process's command line, "" when it has ended."""
+    """Returns the first word of a process's command line, "" if it has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
     except OSError:
@@ -64,7 +64,7 @@ class Bench(unittest.TestCase):
             "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 sum prod max min avg".split()))
 
     def test_one_node(self):
-        """Without the reducers, which are there all the same."""
+        """With reducers, which the only node does not need."""
         argv = local("--agent", "node", "-d", "float16", "-o", "avg", "-b", 0, "-e", "1M", "-f", 1024, "-n", 2, ranks=3)
         out = self.bench(argv).out
         self.assertIn("all ranks are on this node, which sums in its shared memory: the local reducers are idle", out)
@@ -91,7 +91,7 @@ class Bench(unittest.TestCase):
         self.assertRegex(out.splitlines()[-1], r"^# 3 rows in .* wrong elements: 0$")
 
     def test_tensors(self):
-        """Three rows for each size; grouped, 200 tensors take as much of the wire as one of their size together."""
+        """Three rows for each size; a group of 200 tensors sends as many bytes as one tensor of their total size."""
         argv = local("-b", 1000, "-e", 1000, "-n", 5, "--tensors", 200, "--json", ranks=3, reducers=2)
         rows = [json.loads(line) for line in self.bench(argv).out.splitlines()]
         self.assertEqual([row["way"] for row in rows], ["separate"] * 2 + ["grouped"] * 2 + ["single"] * 2)
@@ -105,7 +105,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(ways, ["separate", "grouped", "single"])
 
     def test_behind(self):
-        """Three rows for each size; only the time of the small operation counts, right sums come of both."""
+        """Three rows for each size; only the time of the small operation counts; both sums are right."""
         argv = local("-b", "4K", "-e", "4K", "-n", 3, "--behind", "8M", "--json", "--inplace", "only", reducers=2)
         rows = [json.loads(line) for line in self.bench(argv).out.splitlines()]
         self.assertEqual([row["way"] for row in rows], ["alone", "behind", "urgent"])
@@ -156,7 +156,7 @@ class Bench(unittest.TestCase):
         return p, sorted(children(p.pid), key=lambda pid: "server" not in command(pid))
 
     def temporary(self, pids):
-        """Where the reducers among the processes write their logs."""
+        """Returns where the reducers among the processes write their logs."""
         return pathlib.Path(os.readlink(f"/proc/{pids[0]}/fd/2")).parent
 
     def test_signals(self):
@@ -198,7 +198,7 @@ class Bench(unittest.TestCase):
 
 
 class Launched(unittest.TestCase):
-    """As one rank of somebody else's job."""
+    """As one rank of a job of another launcher."""
 
     def test_through_agents(self):
         with harness.Cluster(reducers=2, agents=2) as c:

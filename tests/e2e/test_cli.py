@@ -19,7 +19,7 @@ PROGRAMS = ["reduction-server", "reduction-agent", "reductionctl", "reduction-be
 
 class Cli(unittest.TestCase):
     def attempt(self, cluster, program, *args, timeout=20):
-        """Runs a program to its end, which may have any status."""
+        """Runs a program to its end, with any status."""
         p = cluster.start(program, [harness.binary(program), *args])
         p.wait(timeout)
         return p
@@ -55,12 +55,12 @@ class Cli(unittest.TestCase):
         self.assertGreaterEqual(len(found), 2 if harness.SAN else 4)  # those that are always built
         for binary in found:
             with self.subTest(binary.name):
-                said = [subprocess.run([binary, word], capture_output=True, text=True)
+                runs = [subprocess.run([binary, word], capture_output=True, text=True)
                         for word in ("--help", "-h", "--version")]
-                self.assertEqual([(d.returncode, d.stderr) for d in said], [(0, "")] * 3)
-                self.assertTrue(said[0].stdout.startswith("Usage: "), said[0].stdout)
-                self.assertEqual(said[0].stdout, said[1].stdout)
-                self.assertRegex(said[2].stdout, r"\A[a-z-]+ \d+\.\d+\.\d+\n\Z")
+                self.assertEqual([(d.returncode, d.stderr) for d in runs], [(0, "")] * 3)
+                self.assertTrue(runs[0].stdout.startswith("Usage: "), runs[0].stdout)
+                self.assertEqual(runs[0].stdout, runs[1].stdout)
+                self.assertRegex(runs[2].stdout, r"\A[a-z-]+ \d+\.\d+\.\d+\n\Z")
 
     def test_help_of_scripts(self):
         scripts = ["agent/examples/demo/demo.py", "tests/run.py", "tests/fresh/fresh.py", "bench/compare.py",
@@ -70,10 +70,10 @@ class Cli(unittest.TestCase):
         commands += [[harness.ROOT / "deploy" / s] for s in ("install-deps.sh", "make-certs.sh", "probe.sh")]
         for command in commands:
             with self.subTest(str(command[-1])):
-                said = [subprocess.run([*command, word], capture_output=True, text=True) for word in ("--help", "-h")]
-                self.assertEqual([(d.returncode, d.stderr) for d in said], [(0, "")] * 2)
-                self.assertRegex(said[0].stdout, "(?i)^usage: ")
-                self.assertEqual(said[0].stdout, said[1].stdout)
+                runs = [subprocess.run([*command, word], capture_output=True, text=True) for word in ("--help", "-h")]
+                self.assertEqual([(d.returncode, d.stderr) for d in runs], [(0, "")] * 2)
+                self.assertRegex(runs[0].stdout, "(?i)^usage: ")
+                self.assertEqual(runs[0].stdout, runs[1].stdout)
 
     def test_wrong_usage(self):
         for program in PROGRAMS:
@@ -113,8 +113,8 @@ class Cli(unittest.TestCase):
                 (["--config", "/none/at/all.yaml"], 1, "/none/at/all.yaml: No such file"),
             ])  # fmt: skip
 
-    def test_server_for_others_needs_a_word(self):
-        """Anything but loopback is refused without --insecure."""
+    def test_public_address_requires_insecure(self):
+        """Any address but loopback is refused without --insecure."""
         with harness.Cluster(reducers=0) as c:
             for address in ("0.0.0.0:0", "[::]:0", "*:0"):
                 p = self.attempt(c, "reduction-server", "--listen", address)
@@ -129,7 +129,7 @@ class Cli(unittest.TestCase):
                 self.assertRegex(p.err, "(?m)stopped result=clean$")
 
     def test_bad_configuration(self):
-        """Daemons and workers say where in the file, what was found and what was expected."""
+        """Daemons and workers report the place in the file, the found value and the expected one."""
         with harness.Cluster(reducers=0) as c:
             for text, pattern in [
                 ("limits: {jobs: 0}\n", r":1:16: limits.jobs: found \"0\", expected a whole number from 1 to 4096"),
@@ -151,13 +151,13 @@ class Cli(unittest.TestCase):
                     import sys, reduction, worker
                     worker.say("end", **worker.attempt(reduction.Communicator, config=sys.argv[1]))
                     """, path))  # fmt: skip
-                said = w.said("end")
-                self.assertEqual(said["error"], "ConfigError")
-                found.add(said["message"] + "\n")
+                runs = w.said("end")
+                self.assertEqual(runs["error"], "ConfigError")
+                found.add(runs["message"] + "\n")
                 self.assertEqual(len(found), 1, found)
 
     def test_json_logs(self):
-        """Every line of a daemon's life is an object with a time, a level and an event."""
+        """Every line of a daemon's log is an object with a time, a level and an event."""
         args = ["--log-format", "json", "--log-level", "trace"]
         with harness.Cluster(server_args=args, config={"logging": {"format": "json", "level": "trace"}}, agents=1) as c:
             c.run(2, harness.python("""
@@ -185,9 +185,9 @@ class Cli(unittest.TestCase):
                 self.assertLessEqual(events, {line["event"] for line in lines})
 
     def test_log_level(self):
-        """With "warn" a good life leaves no line, a bad peer one."""
+        """With "warn" a normal run logs nothing, a bad peer one line."""
         with harness.Cluster(server_args=["--log-level", "warn"], start=False) as c:
-            c.address(0)  # chosen here, since the reducer does not say where it listens
+            c.address(0)  # chosen here, since the reducer does not log where it listens
             c.start_reducer(0, wait=False)
             c.run(1, harness.python("import reduction; reduction.Communicator().close()"))
             self.assertEqual(c.reducers[0].err, "")
@@ -199,7 +199,7 @@ class Cli(unittest.TestCase):
             self.assertRegex(c.reducers[0].err, r"\A\S+ warn  connection-refused .*\n\Z")
 
     def test_reload(self):
-        """SIGHUP: takes over what it can, says what needs a restart, keeps what it had when the file is bad."""
+        """SIGHUP: applies what it can, reports what needs a restart, and keeps the old settings if the file is bad."""
         with harness.Cluster(server_config={"logging": {"level": "info"}}) as c:
             r = c.reducers[0]
             path = c.dir / "server.yaml"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Watching and steering real reducers: reductionctl, and gRPC clients of others."""
+"""Monitoring and administration of real reducers: reductionctl, and gRPC clients of other origin."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ if harness.HAS_GRPC:
 GRPC = {"server": {"grpc": "127.0.0.1:0"}}
 READ, ADMIN = "read-token-of-a-test", "admin-token-of-a-test"
 
-# Works until it is told to stop; rank SLOW takes PAUSE seconds before each operation.
+# Runs operations until its input has a line; rank SLOW takes PAUSE seconds before each operation.
 STEADY = harness.python("""
     import os, sys, threading, time
     import numpy, reduction
@@ -50,7 +50,7 @@ STEADY = harness.python("""
 
 
 def stubs(folder):
-    """The Python modules that protoc makes of our .proto files, imported."""
+    """Returns the Python modules that protoc makes of our .proto files."""
     plugin = "/usr/bin/grpc_python_plugin"
     proto = harness.ROOT / "proto"
     subprocess.run(
@@ -86,11 +86,11 @@ class Control(unittest.TestCase):
         cls.health, cls.health_grpc, cls.pb, cls.pb_grpc = modules
 
     def address(self, cluster, i=0):
-        """Where reducer i speaks gRPC."""
+        """Returns the gRPC address of reducer i."""
         return cluster.reducers[i].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
 
     def file(self, cluster):
-        """A configuration that says where the reducers answer."""
+        """Writes a configuration with the gRPC addresses of the reducers."""
         tree = {
             "reducers": [
                 {"id": f"r{i}", "address": cluster.address(i), "control": self.address(cluster, i)}
@@ -113,7 +113,7 @@ class Control(unittest.TestCase):
         return out
 
     def status_until(self, address, good, timeout=30):
-        """Asks for the status until it is as expected."""
+        """Requests the status until it is as expected."""
         deadline = time.monotonic() + timeout * harness.SCALE
         while True:
             st = json.loads(self.ctl_ok("status", "--json", address))
@@ -122,7 +122,7 @@ class Control(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, st)
 
     def channel(self, address, options=()):
-        # each has a connection of its own
+        # each has its own connection
         channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1), *options])
         self.addCleanup(channel.close)
         return channel
@@ -164,7 +164,7 @@ class Control(unittest.TestCase):
                 if [row.split()[0] for row in rows] == ["1"]:
                     break
                 self.assertLess(time.monotonic(), deadline, out)
-            # one that does not come at all
+            # a rank that never joins
             os.kill(workers[1].pid, signal.SIGSTOP)
             try:
                 missing = lambda st, rank: st["jobs"][0]["ranks"][rank]["missing_ms"]  # noqa: E731
@@ -220,7 +220,7 @@ class Control(unittest.TestCase):
             self.assertEqual(st["jobs"][0]["state"], "DRAINING")
             self.assertTrue(20000 < st["drain_left_ms"] <= 30000)
             c.reducers[0].wait_text("draining by=control-service jobs=1")
-            # the time limit may be another one
+            # the second call may have another time limit
             drained = json.loads(self.ctl_ok("drain", "--json", "--within", "0.5", self.address(c)))
             self.assertEqual((drained["already"], drained["jobs"], drained["left_ms"]), (True, 1, 500))
             for w in workers:
@@ -240,7 +240,7 @@ class Control(unittest.TestCase):
             self.stop(workers)
             self.assertEqual(c.reducers[0].wait(), 0)
 
-    def test_events_show_a_jobs_life(self):
+    def test_events_of_a_job(self):
         with harness.Cluster(server_config=GRPC) as c:
             file = self.file(c)
             reader = c.start("events", [harness.binary("reductionctl"), "events", "--json", "--from", "1", file])
@@ -300,8 +300,8 @@ class Control(unittest.TestCase):
             self.assertEqual(caught.exception.details(), "this reducer has stopped")
             self.assertEqual(c.reducers[0].wait(), 0)
 
-    def test_watchers_make_room(self):
-        """Whoever watches health for good keeps no probe out: the oldest goes, also where it does not read."""
+    def test_a_new_watch_replaces_the_oldest(self):
+        """Permanent health watches block no probe: the oldest one ends, even if its client does not read."""
         config = {**GRPC, "timeouts": {"handshake": f"{harness.SCALE}s"}}
         with harness.Cluster(server_config=config) as c:
             address = self.address(c)
@@ -424,14 +424,14 @@ class Control(unittest.TestCase):
             address = self.address(c)
             pid = c.reducers[0].pid
             control = self.pb_grpc.ControlStub(self.channel(address))
-            # what lies unread on the way is the client's business: as little as HTTP/2 allows
+            # the number of unread bytes in flight is the client's choice: as few as HTTP/2 permits
             small = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
             slow = [
                 self.pb_grpc.ControlStub(self.channel(address, small)).Events(self.pb.EventsRequest())
                 for _ in range(20)
             ]
             dead = c.start("events", [harness.binary("reductionctl"), "events", address])
-            for i in range(2):  # the first round: what is allocated once
+            for i in range(2):  # the first round: memory that is allocated once
                 for _ in range(2000):
                     control.Reload(self.pb.ReloadRequest())
                 if i == 0:
@@ -439,7 +439,7 @@ class Control(unittest.TestCase):
                     before = resident(pid)
             grown = resident(pid) - before
             self.assertLess(grown, (400 if harness.SAN else 8) << 20)
-            # who begins to read now finds what had room on the way, a gap, and the newest ones
+            # a client that begins to read now gets what was queued, a gap, and the newest events
             newest = int(self.ctl_ok("events", "--past", address).splitlines()[-1].split()[1])
             self.assertGreaterEqual(newest, 4000)
             for call in slow:
@@ -450,8 +450,8 @@ class Control(unittest.TestCase):
                 self.assertLess(len(read), newest - 100)
                 call.cancel()
 
-    def test_a_reducer_that_vanishes_is_told(self):
-        """Its connection stays open and says nothing any more, as when its machine is gone."""
+    def test_a_silent_reducer_is_reported(self):
+        """Its connection stays open and silent, as after the loss of its machine."""
         with harness.Cluster(reducers=2, server_config=GRPC) as c:
             reader = c.start("events", [harness.binary("reductionctl"), "events", "--from", "1", self.file(c)])
             for name in ("r0", "r1"):
@@ -490,7 +490,7 @@ class Control(unittest.TestCase):
             self.assertEqual((status, out), (1, ""))
             self.assertIn("none of its 1 reducers has a key `control`", err)
 
-    def test_nobody_answers(self):
+    def test_no_grpc_port(self):
         with harness.Cluster() as c:  # a reducer, but no gRPC
             for address in c.address(0), "127.0.0.1:1":
                 status, out, err = ctl("status", address, timeout=30)
@@ -517,7 +517,7 @@ class Control(unittest.TestCase):
 
 
 def resident(pid):
-    """Bytes of a process's memory."""
+    """Returns the memory of a process in bytes."""
     with open(f"/proc/{pid}/statm", encoding="ascii") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

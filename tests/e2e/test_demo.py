@@ -39,7 +39,7 @@ class Demo(unittest.TestCase):
         argv = [harness.PYTHON, script, "--build", harness.BUILD, "--epochs", epochs, *more]
         return self.cluster.start("demo", argv, env={"TMPDIR": str(self.cluster.dir)})
 
-    def test_to_the_end(self):
+    def test_complete_run(self):
         p = self.start(2)
         self.assertEqual(p.wait(120), 0, p.report())
         self.assertEqual(len(re.findall(r"^  loss of each epoch: \d\.\d{4} \d\.\d{4}$", p.out, re.M)), 2)
@@ -67,7 +67,7 @@ class Demo(unittest.TestCase):
         self.assertEqual(list(self.cluster.dir.iterdir()), [])
 
     def test_interrupted_while_it_compiles(self):
-        """Ctrl-C in a terminal: make, the compilers and the temporary files go."""
+        """Ctrl-C in a terminal: make, the compilers and the temporary files disappear."""
         build = self.cluster.dir / "build"
         temporary = self.cluster.dir / "tmp"
         temporary.mkdir()
@@ -94,7 +94,7 @@ class Demo(unittest.TestCase):
         left = [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(build).encode() in read(p)]
         self.assertEqual(left, [])
 
-    def test_a_reducer_dies(self):
+    def test_a_reducer_is_killed(self):
         p = self.start(1000)
         p.wait_text(r"loss of each epoch:( \d\.\d+){2}", stream="out", timeout=60)
         pid = int(re.search(r"reducer r1 +pid (\d+)", p.out).group(1))
@@ -109,7 +109,7 @@ class Demo(unittest.TestCase):
 @unittest.skipIf(harness.SAN, "numpy alone")
 @unittest.skipIf(importlib.util.find_spec("numpy") is None, "there is no numpy")
 class Check(unittest.TestCase):
-    """agent/examples/demo/check.py: right averages pass whatever the order of addition, wrong ones do not."""
+    """agent/examples/demo/check.py: right averages pass for any order of addition, wrong ones fail."""
 
     @classmethod
     def setUpClass(cls):

@@ -41,7 +41,7 @@ class Deterministic(unittest.TestCase):
             return said[0]["sums"]
 
     def test_order_matters_for_this_data(self):
-        """Without that the other test could not fail."""
+        """Otherwise the other test could not fail."""
         for number, (op, dtype, count) in enumerate(CASES):
             with self.subTest(op=op, dtype=dtype):
                 parts = [oracle.make(dtype, count, "random", number, rank) for rank in range(WORLD)]

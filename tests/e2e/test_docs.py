@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: alone
-"""All relative links of the documents lead somewhere, in the tree and in what `make install` installs.
+"""All relative links of the documents have a target, in the tree and in what `make install` installs.
 
 A link leads somewhere if the file exists and, for Markdown, has a heading for the part behind '#'.
 
@@ -24,7 +24,7 @@ FENCE = re.compile(r"^ *```")
 
 
 def prose(text):
-    """Its lines without those of code, each with its number from 1 on."""
+    """Returns the lines outside of code, each with its number from 1 on."""
     fenced = False
     for number, line in enumerate(text.split("\n"), 1):
         if FENCE.match(line):
@@ -34,7 +34,7 @@ def prose(text):
 
 
 def slug(heading):
-    """The anchor that GitHub gives to a heading."""
+    """Returns the anchor that GitHub gives to a heading."""
     heading = re.sub(r"\[([^][]*)\]\([^()]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
@@ -49,7 +49,7 @@ def anchors(path):
 
 
 def broken(root, documents):
-    """Links of the documents that lead nowhere, or out of root: 'FILE:LINE: LINK: why'."""
+    """Returns links without a target, or out of root: 'FILE:LINE: LINK: reason'."""
     for document in documents:
         for number, line in prose(document.read_text(encoding="utf-8")):
             for link in LINK.findall(re.sub(r"`[^`]*`", "", line)):
@@ -67,7 +67,7 @@ def broken(root, documents):
 
 
 def documents_of(root):
-    """All Markdown files below root but those of builds and of tools."""
+    """Returns all Markdown files below root except those of builds and of tools."""
     for path in sorted(root.rglob("*.md")):
         first = path.relative_to(root).parts[0]
         if first != "build" and first != ".git" and harness.BUILD.parent not in path.parents:

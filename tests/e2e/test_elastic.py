@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
 """torchrun restarts a training: after a rank was killed, when a node joins, when a node is lost. Reducers and agents
-stay as they are, and the final parameters are those of a training that nothing happened to, bit by bit.
+keep running, and the final parameters are equal, bit by bit, to those of a training without faults.
 """
 
 import importlib.util
@@ -66,7 +66,7 @@ class Elastic(unittest.TestCase):
         return self.torchrun(c, name, plan, node, agent, options)
 
     def trained(self, launchers, world):
-        """The checksum of the parameters that all ranks of a world have in the end."""
+        """Returns the checksum of the final parameters, equal on all ranks of a world."""
         for p in launchers:
             self.assertEqual(p.wait(150), 0, p.report())
         said = [o for p in launchers for o in p.objects() if o["what"] == "trained"]
@@ -76,12 +76,12 @@ class Elastic(unittest.TestCase):
         return said[0]["crc"]
 
     def begun(self, launchers):
-        """(world size, step) with which trainings began, of rank 0, in order."""
+        """Returns (world size, step) with which rank 0 began its trainings, in order."""
         return [(o["world"], o["step"]) for p in launchers for o in p.objects()
                 if o["what"] == "begin" and o["rank"] == 0]
 
     def generations(self, c, name):
-        """The generations of a job that a reducer has started, in order, and their world sizes."""
+        """Returns the generations of a job that a reducer has started, in order, and their world sizes."""
         found = re.findall(rf"job-started job={name} generation=(\d+) world_size=(\d+)", c.reducers[0].err)
         return [(int(g), int(w)) for g, w in found]
 
@@ -101,7 +101,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(self.generations(c, "agent"), [(0, 1), (1, 1)])
 
     def test_serving_rank_killed(self):
-        """Without a daemon, with what torchrun says alone."""
+        """Without a daemon, from torchrun's environment alone."""
         c = self.cluster(agents=0)
         port = self.port()
         plain = self.one_node(c, "plain", {}, agent="")
@@ -114,7 +114,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(self.generations(c, "two"), [(0, 2), (1, 2)])
 
     def test_nodes_count_restarts_differently(self):
-        """torchrun counts one on the node of the killed rank and none on the other, all the same they meet."""
+        """torchrun counts one restart on the node of the killed rank and none on the other; they join nevertheless."""
         c = self.cluster(agents=2)
         port = self.port()
         plan = {"die": [2, 5], "hold": [[5, 4, [0, 1]]]}  # so that the other node's processes notice nothing

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others grpc
-"""Reducers that die, stop, end in good order and come back while operations are pending: every operation completes on
-every rank with the same bits, which in a deterministic job are those of a run that nobody disturbed."""
+"""Reducers are killed, stopped, drained and return while operations are pending: every operation completes on every
+rank with the same bits, which in a deterministic job are those of a run without faults."""
 
 import json
 import re
@@ -15,7 +14,7 @@ import harness
 
 WORKER = harness.ROOT / "tests" / "e2e" / "worker_mixed.py"
 WORLD = 4
-# Where a reducer stands still and this is waited for; longer than a busy machine may let a thread wait for a processor.
+# Detection time for stopped reducers, which is waited for; longer than a busy machine keeps a thread waiting.
 DETECT = {"timeouts": {"detect": f"{4 if 'thread' in harness.SAN else 3}s"}}
 PLAN = {
     "seed": 1, "cases": 120, "in_flight": 8, "largest": 30_000, "style": "exact", "deterministic": False, "local": 1,
@@ -33,8 +32,8 @@ class Job:
         self.workers = cluster.start_workers(WORLD, [harness.PYTHON, str(WORKER), path])
 
     def at_gate(self, number):
-        """Waits until one rank stands at a gate and the others have started all they can, none of which can be done.
-        No barrier (worker_mixed.BARRIERS) and no other gate may be among those."""
+        """Waits until one rank is at a gate and the others have started all they can, none of which can complete. No
+        barrier (worker_mixed.BARRIERS) and no other gate may be among those."""
         last = min(number + self.plan["in_flight"], self.plan["cases"]) - 1
         for rank, w in enumerate(self.workers):
             if rank == self.plan["gates"][number]:
@@ -50,14 +49,14 @@ class Job:
         self.workers[number % WORLD].wait_text(rf'"what": "at", "case": {number}\}}', stream="out")
 
     def back(self, i):
-        """Waits until all count reducer i among the living. One of them may have to lose it once more on the way, when
-        it hears of its return before it has seen it itself; then all do, and the second look waits for that."""
+        """Waits until all count reducer i as returned. One of them may have to lose it once more, if it hears of the
+        return before its own connection is up; then all do, and the second check waits for that."""
         last = rf"reducer-back reducer=r{i}\b(?![\s\S]*reducer-lost reducer=r{i}\b)"
         for p in 2 * (self.cluster.agents or self.workers):
             p.wait_text(last)
 
     def done(self):
-        """All ranks have all results; returns their checksums, the same on all."""
+        """Waits until all ranks have all results; returns their checksums, the same on all."""
         said = [w.said("end", 60) for w in self.workers]
         for w, of in zip(self.workers, said):
             self.test.assertEqual((of["message"], of["wrong"]), ("", []), w.report())
@@ -67,7 +66,7 @@ class Job:
         return said[0]["sums"]
 
     def failed(self, pattern, since, seconds):
-        """All ranks have read an error, within this many seconds."""
+        """Waits until all ranks have got an error, at most this many seconds."""
         for w in self.workers:
             of = w.said("end", 60)
             self.test.assertEqual(of["error"], "PeerLostError", of)
@@ -78,7 +77,7 @@ class Job:
 
 
 def received_by(cluster, i):
-    """Bytes that the connections of reducer i which are open now have brought it."""
+    """Returns the bytes that reducer i has received on its open connections."""
     port = cluster.address(i).rsplit(":", 1)[1]
     said = subprocess.run(["ss", "-tinH", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
     return sum(map(int, re.findall(r"bytes_received:(\d+)", said)))
@@ -87,11 +86,11 @@ def received_by(cluster, i):
 class Failover(unittest.TestCase):
     KINDS = [(0, False), (2, True)]
     ALL_KINDS = KINDS if harness.SLOW else [*KINDS, (0, True), (2, False)]
-    known = {}  # sums of jobs that nothing happened to
+    known = {}  # sums of jobs without faults
 
     def each_kind(self, scenario, gates, kinds=KINDS, timeouts=None, **plan):
         """Runs a scenario with and without agents, and with and without `deterministic`, where bits are compared with
-        those of a job that nothing happened to, which runs once for all scenarios that have its plan."""
+        those of a job without faults, which runs once for all scenarios with the same plan."""
         timeouts = timeouts or {}
         for agents, deterministic in kinds:
             how = plan | {"style": "random" if deterministic else "exact", "deterministic": deterministic}
@@ -112,7 +111,7 @@ class Failover(unittest.TestCase):
                     self.assertEqual(sums, self.known[undisturbed])
 
     def test_killed_one_after_the_other(self):
-        """Until one is left; then the first comes back, gets work again, and is the one that is left."""
+        """Until one is left; then the first returns, gets work again, and is the only one."""
         more = (80, 88, 100)
         gates = {10: 0, 40: 3, 70: 1, 108: 0} | {gate: gate % WORLD for gate in more}
 
@@ -146,7 +145,7 @@ class Failover(unittest.TestCase):
         self.each_kind(scenario, {30: 1})
 
     def test_killed_while_data_flows(self):
-        """Nobody waits for anybody: chunks are on their way everywhere."""
+        """No rank waits for another: chunks are in flight everywhere."""
 
         def scenario(c, job):
             for number, victim in ((20, 1), (60, 2)):
@@ -155,8 +154,8 @@ class Failover(unittest.TestCase):
 
         self.each_kind(scenario, {}, largest=300_000)
 
-    def test_stands_still(self):
-        """For longer than the detection time; then it goes on, and must not disturb what the others have decided."""
+    def test_stopped_for_a_while(self):
+        """For longer than the detection time; when it continues, it must not disturb what the others have decided."""
 
         def scenario(c, job):
             for gate, victim in ((10, 1), (60, 2)):
@@ -170,7 +169,7 @@ class Failover(unittest.TestCase):
         self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3}, timeouts=DETECT)
 
     def test_drained(self):
-        """It ends in good order while the job goes on, and nobody reads an error; the next one too."""
+        """It drains while the job continues, and no rank gets an error; then the next one drains too."""
 
         def scenario(c, job):
             for gate, victim in ((10, 2), (60, 0)):
@@ -185,7 +184,7 @@ class Failover(unittest.TestCase):
         self.each_kind(scenario, {10: 0, 40: 1, 60: 2, 90: 3})
 
     def test_drained_while_idle(self):
-        """Nothing is pending: the ranks compute, and it need not wait for them."""
+        """No operation is pending: the ranks compute, and the drain need not wait for them."""
         with harness.Cluster(reducers=3) as c:
             job = Job(self, c, cases=60, in_flight=1, gates={20: 0, 40: 1})
             for gate, victim in ((20, 1), (40, 0)):
@@ -197,7 +196,7 @@ class Failover(unittest.TestCase):
 
 
 class Giving(unittest.TestCase):
-    """Where nobody can take over, or nobody may, every rank reads which reducer was lost."""
+    """If no other reducer can or may take over, every rank gets an error that names the lost reducer."""
 
     def check(self, reducers, victims, pattern, config, how="kill", agents=0):
         timeouts = DETECT if how == "stop" else {}

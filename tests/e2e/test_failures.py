@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others grpc
-"""Workers and reducers that die, stop or leave: everybody else reads within the detection time who it was, nothing
-hangs, and the next generation of the job works.
+"""Workers and reducers are killed, stopped or leave: within the detection time every other rank gets an error that
+names the cause, nothing hangs, and the next generation of the job works.
 """
 
 import signal
@@ -11,7 +10,7 @@ import unittest
 
 import harness
 
-# Sums without end and says when and why it ended. Arguments: generation, elements.
+# Sums without end and reports when and why it ended. Arguments: generation, elements.
 LOOP = harness.python("""
     import sys, time, numpy, reduction, worker
     generation, elements = map(int, sys.argv[1:])
@@ -29,7 +28,7 @@ LOOP = harness.python("""
     worker.say("end", at=time.monotonic(), **found)
     """)
 
-# Does what it is told, one statement at a time, with comm, numpy and x at hand.
+# Executes its input, one statement at a time, with comm, numpy and x.
 SHELL = harness.python("""
     import os, sys, time, numpy, reduction, worker
     comm = reduction.Communicator()
@@ -40,11 +39,11 @@ SHELL = harness.python("""
     comm.close()
     """)
 
-# Longer than a busy machine may let a thread wait for a processor.
+# Longer than a busy machine keeps a thread waiting for a processor.
 DETECT = 3  # seconds
 SHORT = {"timeouts": {"detect": f"{DETECT}s"}}
-# Seconds until everybody has read of a loss: of what a closed connection shows, much less than the 10 s of silence that
-# detection takes by default, and of silence.
+# Seconds until all ranks have got the error of a loss: of one that a closed connection shows, much less than the 10 s
+# of silence that detection takes by default, and of one that only silence shows.
 AT_ONCE = max(8, 2 * harness.SCALE)
 SILENT = DETECT + max(5, 2 * harness.SCALE)
 FAIL = {"job": {"failover": "fail"}}  # test_failover.py has what happens without
@@ -52,7 +51,7 @@ FAIL = {"job": {"failover": "fail"}}  # test_failover.py has what happens withou
 
 class Failures(unittest.TestCase):
     def ended(self, workers, since, pattern, seconds, error="PeerLostError"):
-        """All have read why, within this many seconds; returns how long it took at most."""
+        """All have got the error, within this many seconds; returns the longest time."""
         said = [w.said("end") for w in workers]
         for of in said:
             self.assertEqual(of["error"], error, of)
@@ -79,14 +78,14 @@ class Failures(unittest.TestCase):
                 )
                 print(f"a killed worker was noticed within {took * 1000:.0f} ms", flush=True)
 
-    def test_worker_that_stands_still(self):
+    def test_stopped_worker(self):
         with harness.Cluster(reducers=2, config=SHORT, server_config=SHORT) as c:
             workers = self.running(c, 3)
             since = time.monotonic()
             victim = workers.pop(1)
             victim.signal(signal.SIGSTOP)
             self.ended(workers, since, f"rank 1 .*was lost: nothing was heard from it for {DETECT}.0 s", SILENT)
-            # when it goes on it reads that the job went on without it
+            # when it continues it gets the error that the job went on without it
             victim.signal(signal.SIGCONT)
             self.assertIn(victim.said("end")["error"], ("PeerLostError", "ClosedError"))
 
@@ -113,7 +112,7 @@ class Failures(unittest.TestCase):
             for w in self.running(c, 3, generation=1):
                 w.kill()
 
-    def test_reducer_that_stands_still(self):
+    def test_stopped_reducer(self):
         with harness.Cluster(reducers=2, config=SHORT | FAIL) as c:
             workers = self.running(c, 2)
             since = time.monotonic()
@@ -125,15 +124,15 @@ class Failures(unittest.TestCase):
                 w.kill()
 
     def test_all_workers_killed(self):
-        """Nobody is left to tell; the reducer has room for the same job again."""
+        """No rank is left; the reducer has room for the same job again."""
         with harness.Cluster(server_config={"limits": {"jobs": 1}}) as c:
             for _ in range(2):
                 for w in self.running(c, 2):
                     w.kill()
                 c.reducers[0].wait_text("job-closed")
 
-    def test_worker_killed_before_the_others_came(self):
-        """Its place is free again: nothing had begun."""
+    def test_worker_killed_before_the_others_joined(self):
+        """Its place is free again: the job had not started."""
         with harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
             first = c.start_worker(1, 2, LOOP + ["0", "100"])
             for r in c.reducers:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""The programs of tests/fault: a few rounds and a short soak, and that both find what is wrong.
+"""The programs of tests/fault: a few rounds and a short soak, and that both detect failures.
 """
 
 import collections
@@ -27,7 +27,7 @@ DETECT = max(0.8, 3 / harness.SCALE)
 
 
 def options(**more):
-    """As on the command line."""
+    """Parses like the command line."""
     return types.SimpleNamespace(
         **{"steps": 60, "detect": DETECT, "seed": 7, "rounds": 1, "kinds": list(plan.KINDS), "framework": "numpy",
            "no_links": True} | more  # fmt: skip
@@ -44,12 +44,12 @@ SEED = 102  # of a round with agents and one without, and six kinds of faults
 class Plans(unittest.TestCase):
     rounds = [plan.Round(seed, 60, 1.0, plan.KINDS) for seed in range(500)]
 
-    def test_seed_says_everything(self):
+    def test_rounds_depend_on_the_seed_only(self):
         again = plan.Round(7, 60, 1.0, plan.KINDS)
         self.assertEqual((again.topology, again.events), (self.rounds[7].topology, self.rounds[7].events))
         self.assertNotEqual(again.events, self.rounds[8].events)
 
-    def test_all_of_it_happens(self):
+    def test_all_kinds_of_faults_occur(self):
         kinds = collections.Counter(e.kind for r in self.rounds for e in r.events)
         self.assertEqual(set(kinds), set(plan.KINDS))
         self.assertGreater(min(kinds.values()), 5, kinds)
@@ -66,7 +66,7 @@ class Plans(unittest.TestCase):
 
 
 class Judging(unittest.TestCase):
-    """What is wrong must not pass."""
+    """Failures must be detected."""
 
     def test_curves(self):
         good = trained([{0: "0x1p+0", 1: "0x1p-1"}, {0: "0x1p+1", 1: "0x1p+0"}])
@@ -85,7 +85,7 @@ class Judging(unittest.TestCase):
             fault.compare(trained([{0: "0x1p+0", 1: "0x1p-2"}, good.losses[1]], unsaid=[(0, 1)]), good)
 
     def test_round_that_fails(self):
-        """Its seed is said, its logs are kept, the others go on, and the end is not good."""
+        """Its seed is printed, its logs are kept, the others continue, and the exit status is 1."""
         real, runs = fault.train_once, []
 
         def wrong_once(world, drawn, *rest):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Everything that may arrive on a reducer's port: other programs, other versions, nonsense, workers that break rules.
+"""Invalid input on a reducer's port: other programs, other versions, random bytes, workers that break rules.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
 must stay right.
@@ -91,7 +91,7 @@ class Garbage(unittest.TestCase):
     def connect(self):
         return wire.Client(self.cluster.connect(0))
 
-    def test_what_is_no_hello(self):
+    def test_first_frame_is_no_hello(self):
         rng = random.Random(1)
         cases = [
             ("noise", rng.randbytes(200), "not frames of this protocol"),
@@ -172,7 +172,7 @@ class Garbage(unittest.TestCase):
         return clients
 
     def test_a_rank_that_breaks_the_rules(self):
-        """The other rank of the job reads who it was and what it did."""
+        """The other rank of the job gets an error that names the rank and the violation."""
         cases = [
             ("header checksum", [data([1], header_sum=5)], "checksum is wrong"),
             ("noise", [b"\xaa" * 64], "not frames of this protocol"),
@@ -223,7 +223,7 @@ class Garbage(unittest.TestCase):
                 self.assertRegex(good.reason(wire.ABORT), "rank 1 .*sent chunk 0 of operation 0 out of order")
 
     def test_data_before_start(self):
-        """Only the connection that broke the rule pays for it: the rank may come again."""
+        """Only the connection that broke the rule is closed: the rank may join again."""
         with self.connect() as early:
             early.join(job="early", rank=0, world_size=2)
             early.send(data([1]))
@@ -254,7 +254,7 @@ class Garbage(unittest.TestCase):
         self.assertEqual(floats(good.expect(wire.RESULT)), [3])
 
     def test_random_frames(self):
-        """Headers that are right by themselves with fields drawn at random, after START: an end, never a hang."""
+        """Valid headers with random fields after START: the job ends, and nothing hangs."""
         rng = random.Random(7)
         for round_ in range(20 if harness.SLOW else 100):
             good, bad = self.pair(f"random-{round_}", deterministic=rng.random() < 0.5)
@@ -293,7 +293,7 @@ class Garbage(unittest.TestCase):
 
 class Silence(unittest.TestCase):
     def test_silence(self):
-        """Who does not say all of HELLO in time is sent away, wherever it stops, and many of them keep nobody out."""
+        """A connection without a whole HELLO in time is closed, wherever it stops, and many of them block no worker."""
         whole = wire.hello(job="silence")
         parts = (b"", whole[:1], whole[:63], whole[:64], whole[:-1])
         with harness.Cluster(server_config={"timeouts": {"handshake": "3s"}}) as cluster:
@@ -356,7 +356,7 @@ class Specification(unittest.TestCase):
                 client.closed()
             c.reducers[0].wait_text("job-closed.*spec")
 
-    def test_aborts_travel(self):
+    def test_abort_reaches_all_ranks(self):
         """The sentence of one rank's ABORT reaches the others unchanged; a rank that leaves early is named."""
         with harness.Cluster() as c, wire.Client(c.connect(0)) as a, wire.Client(c.connect(0)) as b:
             for rank, client in enumerate((a, b)):

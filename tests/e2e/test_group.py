@@ -21,7 +21,7 @@ class Groups(unittest.TestCase):
                 procs = c.run(world_size, program(code))
         return procs
 
-    def test_cost_of_one_on_the_wire(self):
+    def test_group_costs_the_bytes_of_one_operation(self):
         """200 tensors of 1 KiB: at most 1.05 times the bytes of one of 200 KiB."""
         self.check("""
             def sent(call):
@@ -151,7 +151,7 @@ class Mismatch(unittest.TestCase):
         ([2, 3], "comm.all_reduce(f(5))", "all-reduce sum of 5 float32 (group of 2 tensors)"),
     ]
 
-    def test_all_ranks_read_who_disagrees(self):
+    def test_all_ranks_get_the_names_of_both_ranks(self):
         for agents, world_size in ((0, 3), (1, 3)):
             for counts, other, says in self.CASES:
                 with self.subTest(agents=agents, other=other), harness.Cluster(agents=agents) as c:

@@ -94,7 +94,7 @@ class Interop(unittest.TestCase):
                 self.assertEqual(p.wait(30), 0, p.report())
                 self.assertRegex(p.out, r"^\[0\.0*e\+00 2\.0*e\+00 4\.0*e\+00 \.\.\. ")
 
-    def test_a_refusal_is_read(self):
+    def test_a_refusal_has_a_reason(self):
         """Ranks that disagree about the job: the second one reads why."""
         with harness.Cluster(transport="grpc") as c:
             make_client(c.dir)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""A reducer's gRPC port and those who should not come there, or are too many; and what is said where gRPC is missing.
+"""A reducer's gRPC port with unauthenticated and too many clients; and errors of programs without the gRPC library.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ WORKER = harness.python("""
     worker.say("end", **worker.attempt(run))
     """)
 
-# sums until rank 0 is told
+# sums until rank 0 gets a line of input
 JOB = harness.python("""
     import threading, numpy, reduction, worker
     def run():
@@ -51,8 +51,9 @@ def memory(pid, name):
 
 
 def huge_messages(test, c, connect):
-    """Strangers send questions and streams with messages that have no end, beside a job over gRPC: they are cut off,
-    the log says whom and why, the reducer keeps none of it, and the job gets its sums. connect: as strangers do."""
+    """Unauthenticated peers send queries and streams with endless messages, beside a job over gRPC: they are cut off,
+    the log has the peer and the reason, the reducer keeps no memory of it, and the job gets its sums. connect: as these
+    peers do."""
     reducer, sent = c.reducers[0], []
     workers = c.start_workers(2, JOB)
     workers[0].said("begun")
@@ -102,7 +103,7 @@ class Port(unittest.TestCase):
             first.kill()
 
     def test_silent_streams_make_room(self):
-        """Calls that never say HELLO are given up for those that do."""
+        """Calls that never send HELLO are ended for others that do."""
         import grpc
 
         with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 2}}) as c:
@@ -114,8 +115,8 @@ class Port(unittest.TestCase):
                 for call in silent:
                     call.cancel()
 
-    def test_answers_that_nobody_takes(self):
-        """Strangers who ask for the health, and do not let the answer through: their places go to workers."""
+    def test_responses_that_are_not_read(self):
+        """Unauthenticated clients request the health and do not read the response: workers get their places."""
         server = {"limits": {"connections": 4}}  # and 192 calls of other methods
         with harness.Cluster(transport="grpc", server_config=server) as c, contextlib.ExitStack() as stack:
             http2.crowd(stack, c.address(0), http2.CHECK, 256)
@@ -127,7 +128,7 @@ class Port(unittest.TestCase):
             huge_messages(self, c, lambda: http2.connect(c.address(0)))
 
     def test_many_questions(self):
-        """Who asks what needs a right, and has it, may ask as much as it likes; nobody else."""
+        """A client with the required right may send any number of queries; others may not."""
         with harness.Cluster(transport="grpc") as c:
             with http2.connect(c.address(0)) as s:
                 self.assertEqual(http2.ask(s, http2.STATUS, b"\x7a\xa0\x1f" + bytes(4000), 1000), 1000)
@@ -186,7 +187,7 @@ class Port(unittest.TestCase):
 
 
 class Endless:
-    """Messages that never come."""
+    """Messages without an end."""
 
     def __iter__(self):
         return self

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""TLS over gRPC: right sums, and who may not join reads why, without harm to others.
+"""TLS over gRPC: right sums; refused workers get the reason, without harm to others.
 
 Not under ThreadSanitizer: it reports races in what OpenSSL does for gRPC.
 """
@@ -41,7 +41,7 @@ class Right(GrpcTls):
                     test_failover.Job(self, c, cases=30).done()
                     self.assertIn("transport=grpc+tls", c.reducers[0].err)
 
-    def test_the_name_that_the_file_gives(self):
+    def test_server_name_of_the_configuration(self):
         c = self.cluster(self.good.reducer("elsewhere"))
         reducers = [{"id": "r0", "address": c.address(0), "tls_name": "elsewhere"}]
         self.summed(c.start_workers(2, test_tls.WORKER, config={"reducers": reducers}))
@@ -61,7 +61,7 @@ class Right(GrpcTls):
         job.done()
 
     def test_certificates_reload(self):
-        """On SIGHUP the reducer shows its new certificate to who comes from now on; a bad one changes nothing."""
+        """On SIGHUP the reducer uses its new certificate for new connections; an invalid one changes nothing."""
         folder = tempfile.mkdtemp(prefix="reduction-")
         self.addCleanup(shutil.rmtree, folder)
         names = certs.Folder(folder, "reducer:old", "reducer:new")
@@ -106,7 +106,7 @@ class Refused(GrpcTls):
                         context.wrap_socket(s, server_hostname="localhost")
 
     def fails(self, *cases):
-        """Each case (cluster, configuration, sentence): a worker with this configuration reads why it cannot join."""
+        """Each case (cluster, configuration, sentence): a worker with this configuration gets this reason."""
         tries = [c.start_worker(0, 1, test_tls.WORKER, config={**harness.SOON, **(config or {})})
                  for c, config, _ in cases]
         for worker, (_, _, expected) in zip(tries, cases):

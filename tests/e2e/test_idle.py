@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Threads that do not sleep at once after small operations, since the next one may come before they are awake again, do
-so for a moment only: who waits for a rank that is late takes no processor time, nor does who has nothing to do.
+"""Threads poll for a moment after small operations, since the next one may follow before they are awake again, but no
+longer: a thread that waits for a late rank, or has nothing to do, takes no processor time.
 """
 
 import os
@@ -28,7 +28,7 @@ LONG = 1.0  # s
 
 
 def cpu_s(proc):
-    """Processor time of a process so far."""
+    """Returns the processor time of a process so far."""
     with open(f"/proc/{proc.pid}/stat", encoding="utf-8") as f:
         fields = f.read().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -2,7 +2,7 @@
 # run: alone
 """What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs.
 
-Runs alone: `make install` without WERROR links the library anew, under the eyes of others.
+Runs alone: `make install` without WERROR links the library anew, which other tests would notice.
 """
 
 import os
@@ -129,7 +129,7 @@ class Install(unittest.TestCase):
         self.assertEqual((done.stdout, done.returncode), ("0.1.0\n", 0), done.stderr)
 
     def test_python_finds_the_package(self):
-        """Below the usual prefixes without a word."""
+        """Below the usual prefixes without configuration."""
         said = subprocess.run([harness.PYTHON, "-c", "import sys; print('\\n'.join(sys.path))"], check=True,
                               capture_output=True, text=True).stdout.split("\n")
         for prefix in ("/usr/local", "/usr"):

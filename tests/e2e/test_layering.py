@@ -148,7 +148,7 @@ class Cores(Case):
         core = self.archive("core", self.compile("server/short", "int x;\n"), self.compile(name, calls("f", "time")))
         self.assertIn("f (a_name_that_is_longer_than_15_characters.o) > time", self.check("--core", core)[0])
 
-    def test_what_is_no_archive(self):
+    def test_files_that_are_no_archive(self):
         for data in (b"", b"!<arch>\n" + b"x".ljust(48) + b"4".ljust(10) + b"`\n" + b"text"):
             path = self.root / "core.a"
             path.write_bytes(data)
@@ -243,7 +243,7 @@ class Circles(Case):
         lines = self.found(({"a", "b", "c"},))
         self.assertIn("server/core/a, server/core/b, server/d, server/jobs/c", lines[0])
 
-    def test_known_that_is_gone(self):
+    def test_known_that_was_removed(self):
         self.compile("server/jobs/c", calls("c", "d"))
         self.assertEqual(
             self.found(({"a", "b", "c"},)), ["CIRCLES has a circle that no longer exists; remove it: a, b, c"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""One reducer with many ranks, played by reduction-load: right sums, memory within what was announced, a clean end.
+"""One reducer with many ranks, simulated by reduction-load: right sums, memory within its bound, a clean end.
 """
 
 import json
@@ -17,7 +17,7 @@ MANY = 64 if harness.SLOW else 256
 
 
 def resident(pid):
-    """Bytes of a process that are in memory, now and at most."""
+    """Returns resident bytes of a process: now and peak."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return [int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M).group(1)) << 10 for name in ("VmRSS", "VmHWM")]
 
@@ -29,7 +29,7 @@ class Load(unittest.TestCase):
         return c.__enter__()
 
     def load(self, c, *more, status=0):
-        """Runs it to its end; returns its JSON object, None when it ended with another status than 0."""
+        """Runs it to its end; returns its JSON object, None if its exit status is not 0."""
         p = c.start("reduction-load", [LOAD, "--address", c.address(0), "--json", *map(str, more)])
         self.assertEqual(p.wait(120), status, p.report())
         return json.loads(p.out) if status == 0 else p
@@ -122,7 +122,7 @@ class Load(unittest.TestCase):
                 self.assertEqual(p.wait(), status, p.report())
                 self.assertIn(f"1 results, {status} of them wrong", p.out)
 
-    def test_refusals_are_told(self):
+    def test_refusals_are_reported(self):
         c = self.cluster(server_config={"limits": {"workers": 3}})
         p = self.load(c, "--ranks", 4, "--ops", 1, status=1)
         # whichever's answer came first

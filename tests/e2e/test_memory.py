@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""A reducer that gets no memory (shim_oom.c): the job concerned fails with a sentence, the other jobs go on."""
+"""A reducer without memory (shim_oom.c): the job concerned fails with a reason, the other jobs continue."""
 
 import unittest
 
 import harness
 from test_failures import AT_ONCE
 
-# Sums for each line that it reads, and says under this name how that ended.
+# Sums for each line of input, and reports the result under that name.
 RANK = harness.python("""
     import numpy, reduction, worker
     comm = reduction.Communicator()
@@ -41,7 +41,7 @@ class Limited(harness.Cluster):
         return workers
 
     def sum(self, workers, line):
-        """How an all-reduce ended on each worker: (error, message)."""
+        """Runs an all-reduce on each worker; returns (error, message)."""
         for w in workers:
             w.tell(line)
         said = [w.said(line, timeout=AT_ONCE) for w in workers]

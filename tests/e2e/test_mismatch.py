@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""Ranks that disagree: about an operation (all ranks read one sentence that names both sides), about the job (who does
-not fit is refused, with both values), about limits.
+"""Ranks that disagree: about an operation (all ranks get an error that names both sides), about the job (the mismatched
+rank is refused, with both values), about limits.
 
 Not under ThreadSanitizer: these errors reach waiting threads in the same way as those of test_failures.
 """
@@ -113,7 +113,7 @@ class Operations(unittest.TestCase):
         ),
     ]
 
-    def test_all_ranks_read_who_disagrees(self):
+    def test_all_ranks_get_the_names_of_both_ranks(self):
         with harness.Cluster(reducers=2) as c:
             workers = c.start_workers(3, CASES)
             for number, (usual, other, named) in enumerate(self.CASES):
@@ -157,7 +157,7 @@ class Membership(unittest.TestCase):
         # whichever it came to first: that ends it, and others may not hear of it
         harness.wait_any(cluster.reducers, "connection-refused")
 
-    def test_ranks_that_do_not_fit(self):
+    def test_mismatched_ranks_are_refused(self):
         for name, first, second, expected, error in [
             ("same rank twice", {}, {"rank": 0}, r"rank 0 of job test is already taken by pid \d+ on ", "RefusedError"),
             ("world size", {}, {"world_size": 3}, "rank 1 says the world size of job test is 3, rank 0 says 2", None),

@@ -308,7 +308,7 @@ class Laboratory(unittest.TestCase):
         second.signal(signal.SIGTERM)
         self.assertEqual(second.wait(), 143, second.report())
 
-    def test_nobody_cleans_what_is_being_made(self):
+    def test_clean_leaves_labs_in_preparation(self):
         def probe(name):
             net._call(["ip", "netns", "add", name])
             try:
@@ -374,7 +374,7 @@ class Laboratory(unittest.TestCase):
                 self.assertEqual(p.wait(), 2, p.report())
                 self.assertIn(sentence, p.err)
 
-    def test_too_many_to_know_each_other(self):
+    def test_too_many_hosts_for_the_neighbor_table(self):
         room = int(open("/proc/sys/net/ipv4/neigh/default/gc_thresh3", encoding="ascii").read())
         net.check_neighbours(math.isqrt(2 * room))
         with self.assertRaisesRegex(net.LabError, f"which has room for {room}: sysctl -w net.ipv4.neigh"):
@@ -400,7 +400,7 @@ class Meter(unittest.TestCase):
         self.assertAlmostEqual(per_byte, 2 / (0.8 * 2000))
         self.assertAlmostEqual(cpu, 10)
 
-    def test_nothing_came_after_the_start(self):
+    def test_no_traffic_after_the_start(self):
         self.assertEqual(self.measure([(1, 0), (1, 100), (2, 100)], 2000), (None, 2))
 
     def test_no_servers(self):

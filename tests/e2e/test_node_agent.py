@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Nodes of several processes without a daemon: local rank 0's process serves the others, as soon as the launcher says
-where everybody is. Who is lost, late, early to leave or somebody else.
+"""Nodes of several processes without a daemon: the process of local rank 0 serves the others, if the launcher tells the
+place of every rank. Processes that are lost, late or leave early, and names that are taken.
 """
 
 import os
@@ -18,7 +18,7 @@ from test_allreduce import CHUNK, FEW, SIZES, matrix
 
 
 def place(rank, sizes, **more):
-    """What torchrun says to a rank of nodes of so many processes."""
+    """Returns torchrun's environment of a rank, for nodes of so many processes."""
     node, first = 0, 0
     while rank >= first + sizes[node]:
         first += sizes[node]
@@ -51,11 +51,11 @@ class NodeAgent(unittest.TestCase):
         self.check([2, 2], matrix(FEW, ["exact", "random"]))
 
     def test_nodes_of_different_size(self):
-        """Also one process alone comes as a node, where others are several."""
+        """A single process also acts as a node if other nodes have several."""
         self.check([3, 1], matrix(FEW, ["exact"]), job={"deterministic": True})
 
     def test_one_process_on_each_node(self):
-        """There is nothing to share: each talks to the reducers itself, without anything in between."""
+        """There is nothing to share: each connects to the reducers itself."""
         with self.cluster() as c:
             workers = self.open(c, [1, 1])
             for w in workers:
@@ -64,8 +64,8 @@ class NodeAgent(unittest.TestCase):
                 w.tell()
             self.assertEqual(c.wait_all(workers), [0, 0])
 
-    def test_nodes_that_nobody_told(self):
-        """mpirun may deal ranks out to nodes in turn, and says nothing of nodes: then all are on their own."""
+    def test_unknown_nodes(self):
+        """mpirun may deal ranks out to nodes in turn, and gives no nodes: then each process is alone."""
         with self.cluster() as c:
             workers = []
             for rank in range(4):
@@ -126,13 +126,13 @@ class NodeAgent(unittest.TestCase):
                 w.tell()
             self.assertEqual(c.wait_all(workers[:2]), [0, 0])
 
-    def test_the_serving_process_does_not_come(self):
+    def test_the_serving_process_never_starts(self):
         with self.cluster(timeouts={"connect": "1s"}) as c:
             said = self.open(c, [2], [1])[0].said("closed")
             self.assertRegex(said["message"], "local rank 0, whose process serves this node .*no agent is listening")
             self.assertEqual(said["code"], -7)
 
-    def test_another_process_does_not_come(self):
+    def test_another_process_never_starts(self):
         with self.cluster(timeouts={"connect": "1s"}) as c:
             said = self.open(c, [3], [0, 2])[0].said("closed")
             self.assertRegex(said["message"], "1 of 3 local ranks of job test did not connect.*: local rank 1")
@@ -154,7 +154,7 @@ class NodeAgent(unittest.TestCase):
             self.assertEqual(c.wait_all(workers), [0, 0])
 
     def test_the_serving_process_leaves_first(self):
-        """Its close returns when the others have left, who have all their results by then."""
+        """Its close returns when the others have left, which have all their results by then."""
         with self.cluster() as c:
             first, second = self.open(c, [2])
             for w in (first, second):
@@ -169,7 +169,7 @@ class NodeAgent(unittest.TestCase):
             self.assertEqual(c.wait_all([first, second]), [0, 0])
 
     def test_all_end_with_the_last_result(self):
-        """Without a close: who serves the others must not take their results along."""
+        """Without a close: the serving process must not take the results of the others with it."""
         with self.cluster() as c:
             for i in range(2 if harness.SLOW else 5):
                 workers = [
@@ -228,7 +228,7 @@ class NodeAgent(unittest.TestCase):
             self.assertEqual(c.wait_all(workers), [0, 0])
 
     @unittest.skipIf(os.geteuid(), "needs root, to be somebody else")
-    def test_somebody_else_has_taken_the_name(self):
+    def test_another_user_has_taken_the_name(self):
         name = f"@reduction-test-{os.getpid()}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             pid = os.fork()
@@ -244,7 +244,7 @@ class NodeAgent(unittest.TestCase):
 
 
 def unix_names(pid):
-    """Names of the abstract sockets of a process's network namespace that it holds."""
+    """Returns the names of the abstract sockets that a process holds in its network namespace."""
     inodes = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -143,7 +143,7 @@ worker.say("took", s=time.monotonic() - start)
                     self.assertLessEqual(lines, 3 * (int(seconds) + 2))
                     self.assertIn(" warn ", p.err)
 
-    def test_told_once_although_a_reducer_is_lost(self):
+    def test_logged_once_although_a_reducer_is_lost(self):
         """What is sent again to another reducer is not said again."""
         steps = 40
         code = program(f"""

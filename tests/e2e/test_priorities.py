@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Urgent operations overtake others on the wire, and ranks that disagree about a priority hear so.
+"""Urgent operations overtake others on the wire, and ranks that disagree about a priority get an error.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def data(seq, priority, chunk=0, chunks=1):
 
 
 class Reducer(unittest.TestCase):
-    """What a reducer does, seen by clients that speak the protocol themselves."""
+    """The order of a reducer's frames, for clients that implement the protocol themselves."""
 
     @contextlib.contextmanager
     def pair(self, **values):
@@ -33,7 +33,7 @@ class Reducer(unittest.TestCase):
             yield a, b
 
     def start(self, clients, values):
-        # little room, so that results that nobody reads wait in the reducer
+        # little room, so that unread results wait in the reducer
         clients[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 131072)
         for rank, client in enumerate(clients):
             client.join(rank=rank, world_size=2, chunk_bytes=CHUNK, priorities=2, **values)
@@ -42,7 +42,7 @@ class Reducer(unittest.TestCase):
 
     def test_a_result_overtakes_others(self):
         """Rank 0 reads only when all is summed: the urgent result is not the last one that it gets."""
-        chunks = 127  # more than a socket that nobody reads takes
+        chunks = 127  # more than an unread socket takes
         with self.pair(window=128) as (a, b):
             for chunk in range(chunks):
                 for client in (a, b):
@@ -62,7 +62,7 @@ class Reducer(unittest.TestCase):
             self.assertLess(order.index((1, 0)), chunks)
 
     def test_windows_full_of_different_priorities(self):
-        """Neither of two ranks waits for ever for chunks for which the other has no place."""
+        """Neither of two ranks waits forever for chunks for which the other has no room."""
         with self.pair(window=3) as (a, b):
             for seq in range(3):
                 a.send(data(seq, 0))
@@ -76,7 +76,7 @@ class Reducer(unittest.TestCase):
             self.assertIn("rank 0 has more than 3 chunks without a result", a.reason(wire.ABORT))
 
     def test_disagreement(self):
-        """Also where both ranks send another operation first."""
+        """Also if both ranks send another operation first."""
         for name, first, second in (
             ("one operation", [(0, 0)], [(0, 1)]),
             ("two operations, swapped", [(1, 1), (0, 0)], [(0, 1), (1, 0)]),
@@ -109,7 +109,7 @@ WORKER = """
 
 
 class Worker(unittest.TestCase):
-    """A worker whose peer, played here, contributes to its urgent operation only, until that one is done."""
+    """A worker whose peer, simulated here, first contributes to its urgent operation only."""
 
     def peer(self, cluster, priorities=2):
         client = wire.Client(cluster.connect(0))
@@ -148,7 +148,7 @@ class Worker(unittest.TestCase):
                     self.assertEqual(w.wait(), 0)
 
     def test_one_priority_keeps_the_order(self):
-        """The small operation goes behind the large one: its chunk comes last."""
+        """The small operation is sent after the large one: its chunk comes last."""
         with harness.Cluster(config={"sharding": {"chunk_bytes": 8192, "window": 32, "priorities": 1}}) as c:
             w = c.start_worker(0, 2, harness.python(WORKER))
             with self.peer(c, priorities=1) as b:

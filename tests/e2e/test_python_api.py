@@ -192,7 +192,7 @@ class Requests(unittest.TestCase):
             comm.barrier()                                  # rank 0's first one is done as well then
         """)
 
-    def test_a_start_looks_at_the_oldest_only(self):
+    def test_starting_polls_only_the_oldest_request(self):
         self.check("""
             if rank == 0:
                 os.mkfifo("fifo")
@@ -211,7 +211,7 @@ class Requests(unittest.TestCase):
                 same(request.wait(), [2, 2, 2, 2])
         """)
 
-    def test_nobody_waits(self):
+    def test_forgotten_requests(self):
         # the memory of an operation that the program forgot must live until the operation is done
         self.check("""
             for i in range(200):
@@ -283,7 +283,7 @@ class Buffers(unittest.TestCase):
             raises(ValueError, "negative", comm.empty_buffer, -3)
         """)
 
-    def test_given_back(self):
+    def test_buffers_are_freed(self):
         # more than the agent's shared memory could hold at the same time
         self.check(
             """

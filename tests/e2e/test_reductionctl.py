@@ -40,7 +40,7 @@ class Reductionctl(unittest.TestCase):
             self.assertEqual((status, err), (0, ""), example)
             self.assertIn(f"{self.file}: ok: ", out)
 
-    def test_check_says_what_a_worker_needs(self):
+    def test_check_reports_missing_settings_of_workers(self):
         status, out, err = ctl("check", str(harness.ROOT / "config/examples/four-reducers.yaml"))
         self.assertEqual((status, err), (0, ""))
         self.assertIn(
@@ -162,7 +162,7 @@ class Reductionctl(unittest.TestCase):
         shards = [reducer["shards"] for reducer in got["reducers"]]
         self.assertEqual((shards[0], shards[1]), (2 * shards[2], 2 * shards[2]))
 
-    def test_plan_names_who_is_not_used(self):
+    def test_plan_names_unused_reducers(self):
         self.file.write_text(
             "plan: {workers: 3, bandwidth: 1gbit}\n"
             "reducers: [{id: a, address: a}, {id: b, address: b}, {id: c, address: worker-0}, {id: d, address: d}]\n"
@@ -172,7 +172,7 @@ class Reductionctl(unittest.TestCase):
         self.assertNotIn('": c\n', out)
         self.assertIn("# not used, may be left out of the list of reducers: c\n", out)
 
-    def test_plan_lacks_something(self):
+    def test_plan_with_missing_settings(self):
         for text, said in [
             ("", "plan.workers: found no workers, expected at least 2, there, in the list workers, or from --workers"),
             (

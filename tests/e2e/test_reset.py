@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Workers whose connections are reset: the others read why, and not just that.
+"""Workers whose connections are reset: the others get the reason.
 """
 
 import signal
@@ -38,11 +38,11 @@ class Reset(unittest.TestCase):
         for client in (self.good, self.bad):
             client.expect(wire.START)
 
-    def test_the_reason_has_its_name(self):
+    def test_the_reason_names_the_rank(self):
         reset(self.bad)
         self.assertRegex(self.good.reason(wire.ABORT), "rank 1 was lost: connection reset by peer")
 
-    def test_the_reason_has_its_name_behind_other_frames(self):
+    def test_the_reason_names_the_rank_after_other_frames(self):
         reducer = self.cluster.reducers[0]
         reducer.signal(signal.SIGSTOP)
         self.bad.send(wire.frame(wire.PING))
@@ -50,8 +50,8 @@ class Reset(unittest.TestCase):
         reducer.signal(signal.SIGCONT)
         self.assertRegex(self.good.reason(wire.ABORT), "rank 1 was lost: connection reset by peer")
 
-    def test_what_was_said_before_is_heard(self):
-        """A busy reducer finds the sentence and the reset at once."""
+    def test_input_before_a_reset_is_read(self):
+        """A busy reducer finds the ABORT and the reset at the same time."""
         reducer = self.cluster.reducers[0]
         reducer.signal(signal.SIGSTOP)
         self.bad.send(wire.frame(wire.ABORT, wire.pack({1: 5, 2: "rank 1: out of paper"})))
@@ -59,8 +59,8 @@ class Reset(unittest.TestCase):
         reducer.signal(signal.SIGCONT)
         self.assertEqual(self.good.reason(wire.ABORT), "rank 1: out of paper")
 
-    def test_it_is_heard_when_sending_fails_first(self):
-        """The result that the good rank's contribution completes finds the connection of the bad one reset."""
+    def test_input_is_read_if_sending_fails_first(self):
+        """Sending the result that the good rank's contribution completes fails with a reset of the bad one."""
         reducer = self.cluster.reducers[0]
         self.bad.send(data(0))
         self.good.send(data(0))

@@ -165,7 +165,7 @@ class Choice(Tree):
 class Project(unittest.TestCase):
     """The sources of this project."""
 
-    def test_all_are_accepted(self):
+    def test_all_run_lines_are_accepted(self):
         groups = list(run.programs(["build/default"], None, ""))
         self.assertEqual([p.label for group in groups for p in group if p.idle], ["default sim/test_sim"])
 

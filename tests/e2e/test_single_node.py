@@ -56,8 +56,8 @@ class SingleNode(unittest.TestCase):
             said = w.said(f"sum {turn}")
             self.assertEqual((said["least"], said["most"]), (6, 6), w.name)
 
-    def test_a_reducer_goes(self):
-        """With another one left nobody notices, without the job is over, as on several nodes."""
+    def test_a_reducer_is_lost(self):
+        """With another reducer left no rank notices; without one the job ends, as on several nodes."""
         with harness.Cluster(reducers=2, agents=1) as c:
             workers = c.start_workers(3, SUMS)
             for w in workers:
@@ -75,8 +75,8 @@ class SingleNode(unittest.TestCase):
                 self.assertRegex(w.said("end")["message"], "lost")
                 self.assertEqual(w.wait(), 0, w.report())
 
-    def test_reducers_have_to_be_there(self):
-        """What will not work on several nodes does not seem to work on one."""
+    def test_reducers_are_required(self):
+        """What fails on several nodes also fails on one."""
         with harness.Cluster(reducers=2, agents=1, start=False, config={"timeouts": {"connect": "1s"}}) as c:
             c.start_agent(0)
             for w in c.start_workers(2, SUMS):
@@ -86,7 +86,7 @@ class SingleNode(unittest.TestCase):
                 self.assertEqual(w.wait(), 0, w.report())
 
     def test_several_jobs(self):
-        """Each has its agent's loop for a moment at a time only."""
+        """Each uses its agent's loop only for a moment at a time."""
         with harness.Cluster(reducers=2, agents=1) as c:
             jobs = [c.start_workers(3, SUMS, env=lambda r, job=job: {"REDUCTION_JOB": job}) for job in ("a", "b", "c")]
             for workers in jobs:

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""Processes may start in any order; who does not come is named once the connect timeout is over.
+"""Processes may start in any order; missing ones are named after the connect timeout.
 """
 
 import unittest
 
 import harness
 
-# Opens a communicator and sums. What went wrong is said, not raised.
+# Opens a communicator and sums. Errors are printed, not raised.
 WORKER = harness.python("""
     import numpy, reduction, worker
     worker.say("starting")
@@ -48,8 +48,8 @@ class StartOrder(unittest.TestCase):
             workers.append(c.start_worker(0, 3, WORKER))
             self.summed(c, workers, 6.0)
 
-    def test_ranks_long_apart(self):
-        """Longer than the time after which silence counts as a loss: who waits says so."""
+    def test_ranks_that_start_late(self):
+        """Longer than the detection time: ranks that wait send heartbeats."""
         short = {"timeouts": {"detect": "2500ms"}}
         with harness.Cluster(config=short, server_config=short, server_args=["--log-level", "debug"]) as c:
             first = c.start_worker(0, 2, WORKER)

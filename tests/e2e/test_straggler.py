@@ -41,7 +41,7 @@ class Stragglers(unittest.TestCase):
             self.assertEqual(w.wait(), 0, w.report())
 
     def test_named_at_the_timeout(self):
-        """Four jobs at the same time, since all wait for it."""
+        """Four jobs at the same time, to save time."""
         config = {"timeouts": {"op": "5s"}}
         clusters = {agents: self.enterContext(harness.Cluster(reducers=2, lanes=2, agents=agents, config=config))
                     for agents in (0, 2)}
@@ -70,7 +70,7 @@ class Stragglers(unittest.TestCase):
                         self.assertRegex(said["message"], pattern)
 
     def test_nothing_fails_by_default(self):
-        """For longer than it takes to be warned of, and the sum is right in the end."""
+        """For longer than until the warning, and the sum is right in the end."""
         jobs = []
         for agents in (0, 3):
             c = self.enterContext(harness.Cluster(reducers=2, agents=agents))
@@ -89,8 +89,8 @@ class Stragglers(unittest.TestCase):
                 self.assertEqual((said["error"], said["sum"]), (None, 3.0), said)
             self.leave(workers)
 
-    def test_a_stopped_rank_that_goes_on(self):
-        """Shorter than the detection time, longer than a reducer takes to speak of it."""
+    def test_a_stopped_rank_that_continues(self):
+        """Shorter than the detection time, longer than until a reducer reports it."""
         with harness.Cluster(reducers=2) as c:
             workers = self.start(c, 2)
             workers[1].signal(signal.SIGSTOP)

@@ -148,7 +148,7 @@ class Right(Tls):
         for w in job.workers[:3]:
             self.assertRegex(w.said("end", 60)["message"], "rank 3 .*was lost")
 
-    def test_the_name_that_the_file_gives(self):
+    def test_server_name_of_the_configuration(self):
         c = self.cluster(self.good.reducer("elsewhere"))
         reducers = [{"id": "r0", "address": c.address(0), "tls_name": "elsewhere"}]
         self.summed(c.start_workers(2, WORKER, config={"reducers": reducers}))
@@ -182,7 +182,7 @@ class Refused(Tls):
             config = {**self.good.worker("team-a"), "job": {"name": "b"}}
             self.refused((c, config, "team-a may not join job b", "job b"))
 
-    def test_without_rules_nobody_joins(self):
+    def test_without_rules_no_worker_joins(self):
         c = self.cluster(self.good.reducer("localhost", mutual=True), self.good.worker("team-a"))
         self.refused((c, None, "may not join job test here: this reducer's configuration has no rules", "no rules"))
 
@@ -197,8 +197,8 @@ class Refused(Tls):
             self.refused((c, self.good.worker(), "answered without TLS: .*this reducer does not speak TLS",
                           "does not speak TLS"))  # fmt: skip
 
-    def test_clients_of_all_kinds(self):
-        """What is no worker of ours. Reasons are those in the log."""
+    def test_invalid_clients(self):
+        """Peers that are no workers. The reasons are those in the log."""
         self.good.expired("late")
         c = self.mutual()
         team = "node1.team-b.example"
@@ -218,8 +218,8 @@ class Refused(Tls):
                             raise ConnectionError
                     c.reducers[0].wait_text(f"connection-refused .*{reason}")
 
-    def test_reducers_of_all_kinds(self):
-        """What is no reducer of ours, or of the right one."""
+    def test_invalid_reducers(self):
+        """Servers that are no reducers, or the wrong one."""
         self.good.expired("old")
         cases = [
             (self.good.server_context("old"), "its certificate .* is not accepted: certificate has expired"),
@@ -238,7 +238,7 @@ class Refused(Tls):
                 worker.wait_text(f"tls-failed reducer=r0 .*({reason})")
 
     def test_truncated(self):
-        """A connection that somebody cuts is no end that the peer has said."""
+        """An attacker's cut of a connection is not taken as an orderly end."""
         c = self.mutual()
         raw = c.connect(0)
         tls = self.good.client_context("node1.team-b.example").wrap_socket(raw)
@@ -254,7 +254,7 @@ class Refused(Tls):
 
 
 class Secrets(Tls):
-    """With a secret beside TLS both ends prove that they have it, for this very connection."""
+    """With a secret beside TLS both ends prove that they have it, for this connection."""
 
     def secured(self):
         folder = tempfile.mkdtemp(dir=self.dir)
@@ -268,8 +268,8 @@ class Secrets(Tls):
         c, _ = self.secured()
         self.summed(c.start_workers(2, WORKER))
 
-    def test_a_man_in_the_middle(self):
-        """He has a certificate that workers accept, and passes on what both ends prove. It fits no other connection."""
+    def test_man_in_the_middle(self):
+        """It has a certificate that workers accept, and forwards both proofs. They fit no other connection."""
         c, config = self.secured()
         with test_unharmed(self, c), relay(self.good, c.address(0)) as address:
             config = {**config, "reducers": [{"id": "r0", "address": address}], "job": {"name": "test"}}
@@ -278,7 +278,7 @@ class Secrets(Tls):
 
 class Slow(Tls):
     def test_handshakes(self):
-        """Whoever takes too long for TLS is closed in time, whether it says nothing, dribbles, or stops half-way."""
+        """A client that takes too long for TLS is closed in time, whether it is silent, slow, or stops half-way."""
         server = {**self.good.reducer("localhost"), "timeouts": {"handshake": "2500ms"}}
         c = self.cluster(server)
         hello = client_hello(self.good.client_context())
@@ -297,7 +297,7 @@ class Slow(Tls):
                     wire.Client(sock).closed()
             c.reducers[0].wait_text("no complete TLS handshake came within 2.5 s")
 
-    def test_hello_that_never_comes(self):
+    def test_missing_client_hello(self):
         server = {**self.good.reducer("localhost"), "timeouts": {"handshake": "2s"}}
         c = self.cluster(server)
         with self.good.client_context().wrap_socket(c.connect(0)) as tls:
@@ -312,7 +312,7 @@ class Slow(Tls):
 
 class Reload(Tls):
     def shown(self, c, context=None):
-        """The certificate that the reducer shows."""
+        """Returns the certificate that the reducer shows."""
         with (context or self.good.client_context()).wrap_socket(c.connect(0)) as tls:
             return tls.getpeercert(binary_form=True)
 
@@ -344,8 +344,8 @@ class Reload(Tls):
         self.summed(c.start_workers(2, WORKER, config=config))
         self.refused((c, None, "node1.team-b.example may not join job test", "job test"))
 
-    def test_workers_read_theirs_when_they_connect_again(self):
-        """An agent goes on through a change of the authority: its reducer comes back with new certificates."""
+    def test_workers_reload_certificates_when_they_reconnect(self):
+        """An agent continues over a change of the authority: its reducer returns with new certificates."""
         here = certs.Folder(tempfile.mkdtemp(dir=self.dir) + "/here", LOCALHOST)
         config = {**here.worker(), "sharding": {"chunk_bytes": "4KiB"}}
         c = self.cluster(here.reducer("localhost"), config, reducers=2)
@@ -365,7 +365,7 @@ class Reload(Tls):
 
 class Start(Tls):
     def test_listening_beyond_loopback(self):
-        """Whoever must show a certificate is no stranger; whoever only sees one is."""
+        """A client that must show a certificate is authenticated; one that only checks the server's is not."""
         for mutual, status in ((True, 0), (False, 1)):
             with self.subTest(mutual=mutual):
                 server = self.good.reducer("localhost", mutual=mutual)
@@ -379,8 +379,8 @@ class Start(Tls):
                     p.wait_text("is not a loopback address")
                 self.assertEqual(p.wait(), status)
 
-    def test_files_that_are_wrong(self):
-        """Told at the start, in the same words by the reducer, the agent, a worker and reductionctl."""
+    def test_invalid_files(self):
+        """Reported at the start, with the same error by the reducer, the agent, a worker and reductionctl."""
         c = self.cluster(reducers=0)
         server = self.good.reducer("localhost", key=self.good.file("elsewhere.key"))
         path = c._write("wrong.yaml", server)
@@ -406,7 +406,7 @@ class Start(Tls):
 
 
 class test_unharmed:
-    """A job that runs on the cluster while the block does, and must end as if nothing had happened."""
+    """A job that runs on the cluster during the block, and must end undisturbed."""
 
     def __init__(self, test, cluster):
         self.job = test_failover.Job(test, cluster, cases=40, gates={10: 0})
@@ -455,11 +455,11 @@ class impostor:
                         sock.shutdown(socket.SHUT_WR)
                         sock.recv(100_000)
                 except OSError:
-                    pass  # the worker does not like it, as it should not
+                    pass  # the worker refuses it, as it should
 
 
 class relay(impostor):
-    """Takes TLS connections with a certificate of this folder and passes what it reads to a reducer, and back."""
+    """Accepts TLS connections with a certificate of this folder, and forwards to a reducer and back."""
 
     def __init__(self, folder, address):
         super().__init__(folder.server_context("localhost"))

@@ -88,7 +88,7 @@ class Job:
         return [p for node in self.nodes for p in node]
 
     def open(self):
-        """The next generation, of all that are left."""
+        """Starts the next generation, with all ranks that are left."""
         self.generation += 1
         nodes = [node for node in self.nodes if node]
         world, rank = sum(map(len, nodes)), 0
@@ -111,7 +111,7 @@ class Job:
             p.said(f"pending {self.generation}")
 
     def failed(self, pattern, since, seconds=DETECT + SLACK):
-        """All have read why by now."""
+        """All must have got the error by now."""
         for p in self.ranks():
             said = p.said(f"ended {self.generation}", timeout=seconds + 10)
             self.test.assertEqual(said["errors"], ["PeerLostError"], said)
@@ -203,7 +203,7 @@ class Loss(unittest.TestCase):
             job.close()
 
     def test_agent_stopped(self):
-        """Its node is gone: the other nodes read so from the reducers, its own ranks find out by themselves."""
+        """Its node is lost: the other nodes learn that from the reducers, its own ranks find out by themselves."""
         with harness.Cluster(reducers=2, agents=3, config=TIMEOUTS, server_config=TIMEOUTS) as c:
             job = Job(self, [1, 2, 1], lambda node: c.start_worker(
                 0, 1, RANK, env={"REDUCTION_AGENT": c.socket_path(node)}))
@@ -289,14 +289,14 @@ class PowerOff(unittest.TestCase):
                 job.failed(f"{who} was lost: ", since)
                 job.open()
                 job.close()
-                # and it, for which the rest of the world went dark, found out by itself
+                # and the disconnected one found out by itself
                 victim.tell("on")
                 said = victim.said("found 0")
                 self.assertRegex(said["message"], "reducer r[01] .* was lost: ")
                 self.assertLess(said["seconds"], SLACK)
 
-    def test_amid_traffic(self):
-        """All have bytes on the way, in both directions, on links that are slow enough for that."""
+    def test_during_traffic(self):
+        """All have bytes in flight, in both directions, on links that are slow enough for that."""
         for agents in (False, True):
             with self.subTest(agents=agents), self.hosts([1, 1, 1], agents, rate="30mbit") as (lab, c, job):
                 job.open()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire protocol from proto/README.md, written down a second time: lets a test speak to a reducer as a worker that
-breaks the rules would, and shows that the specification is enough to write a client from."""
+"""The wire protocol of proto/README.md, implemented a second time: tests can break its rules, and it shows that the
+specification suffices to write a client."""
 
 import ctypes
 import hashlib
@@ -40,7 +40,7 @@ def name_hash(name):
 def frame(kind, payload=b"", *, magic=b"RS", version=1, flags=0, priority=0, dtype=0, op=0, length=None, chunk=0,
           seq=0, count=0, ack=0, generation=0, name=0, chunk_elems=0, tensors=0, payload_sum=0,
           header_sum=None):  # fmt: skip
-    """A frame's bytes. What is wrong on purpose is given by name."""
+    """Returns the bytes of a frame. Fields that are wrong on purpose are given by name."""
     fields = [magic, version, kind, flags, priority, dtype, op, len(payload) if length is None else length, chunk,
               seq, count, ack, generation, name, chunk_elems, tensors, payload_sum]  # fmt: skip
     if header_sum is None:
@@ -57,7 +57,7 @@ def _varint(n):
 
 
 def pack(fields):
-    """A protobuf message of {number: int, str, bytes, or ("fixed64", int)}."""
+    """Encodes a protobuf message of {number: int, str, bytes, or ("fixed64", int)}."""
     out = b""
     for number, value in fields.items():
         if isinstance(value, tuple):
@@ -100,7 +100,7 @@ def unpack(data):
 
 
 def hello(job="test", rank=0, world_size=1, **other):
-    """A HELLO of one lane. other: fields by their names in reduction.proto."""
+    """Returns a HELLO of one lane. other: fields by their names in reduction.proto."""
     numbers = {
         "generation": 2, "lane": 5, "lanes": 6, "chunk_bytes": 7, "window": 8, "deterministic": 9, "checksum": 10,
         "processes": 12, "label": 13, "reducer": 14, "software": 16, "detect_ms": 17, "priorities": 18,
@@ -114,7 +114,7 @@ def hello(job="test", rank=0, world_size=1, **other):
 
 
 def mac(secret, side, hello_payload, challenge_payload, binding=b""):
-    """What a PROOF (side "worker") or a WELCOME ("reducer") says."""
+    """Returns the MAC of a PROOF (side "worker") or a WELCOME ("reducer")."""
     text = f"reduction v1 {side}".encode() + b"\0"
     for part in (binding, hello_payload, challenge_payload):
         text += struct.pack("<Q", len(part)) + part
@@ -147,7 +147,7 @@ class Client:
         return data
 
     def receive(self):
-        """(type, payload) of the next frame, but for WAITING and PING; None at the end of the connection."""
+        """Returns (type, payload) of the next frame except WAITING and PING; None at the end of the connection."""
         while True:
             data = self._read(HEADER.size)
             if len(data) < HEADER.size:
@@ -160,14 +160,14 @@ class Client:
                 return self.header[2], payload
 
     def expect(self, kind):
-        """The payload of the next frame, which must be of this type."""
+        """Returns the payload of the next frame, which must be of this type."""
         found = self.receive()
         if not found or found[0] != kind:
             raise AssertionError(f"expected a frame of type {kind}, got {found}")
         return found[1]
 
     def reason(self, kind):
-        """The sentence of the REFUSED or ABORT that must come next; then the connection must end."""
+        """Returns the sentence of the REFUSED or ABORT that must come next; then the connection must end."""
         text = unpack(self.expect(kind))[2].decode()
         self.closed()
         return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers of end-to-end tests say to the test program and hear from it."""
+"""Output of workers to the test program, and their input from it."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that sums the same data again and again: worker_deterministic.py PLAN.json
+"""A worker that sums the same data repeatedly: worker_deterministic.py PLAN.json
 
 PLAN.json: {"rounds": n, "cases": [[op, dtype, count], ...]}. In every round each rank starts its operations after
 a time of its own, drawn at random, so that contributions arrive in many orders. All ranks say a checksum of every

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small network again and again while reducers, agents, workers and links fail: fault.py --rounds 200
+"""Trains a small network repeatedly while reducers, agents, workers and links fail: fault.py --rounds 200
 
-Each round is drawn from a seed: who trains, what fails, when, and for how long. Its losses and its parameters must be
-those of a training that nobody disturbed, bit by bit, and no rank may read an error but for the loss of a worker or an
-agent; then all are started again from the last checkpoint as the next generation. A round that fails prints its seed,
-and `--rounds 1 --seed SEED` makes the same things happen again, at the same steps. Its logs are kept below --out.
+Each round is drawn from a seed: the ranks, the faults, their times and lengths. Losses and parameters must be equal,
+bit by bit, to those of a training without faults. A rank may get an error only after the loss of a worker or an agent;
+then all ranks start again from the last checkpoint as the next generation. A round that fails prints its seed;
+`--rounds 1 --seed SEED` repeats its events at the same steps. Its logs are kept below --out.
 
-Exit status: 0 all rounds were good, 1 not, 2 wrong usage.
+Exit status: 0 all rounds passed, 1 a round failed, 2 wrong usage.
 """
 
 import argparse
@@ -31,23 +31,23 @@ ROUND_LIMIT_S = 120
 
 
 class RoundError(Exception):
-    """What is wrong with a round, in a sentence."""
+    """The failure of a round, as a sentence."""
 
 
 class Training:
-    """The ranks of one round, in whatever generation they are."""
+    """The ranks of one round, in any generation."""
 
     def __init__(self, world, topology, job, folder, options):
         self.world, self.topology, self.job, self.folder, self.options = world, topology, job, folder, options
         self.generation = -1
         self.workers = []
-        self.losses = [{} for _ in range(topology.ranks)]  # of each rank: step -> loss
+        self.losses = [{} for _ in range(topology.ranks)]  # for each rank: step -> loss
         self.checksums = set()
-        self.faults = collections.Counter()  # what has happened to it
-        self.unsaid = set()  # (rank, step) of which there is no loss, and no fault of anybody
+        self.faults = collections.Counter()  # faults that have happened to it
+        self.unsaid = set()  # (rank, step) without a loss, although no fault happened to the rank
 
     def start(self):
-        """All ranks, as the next generation, from the last checkpoint."""
+        """Starts all ranks as the next generation, from the last checkpoint."""
         self.generation += 1
         self._excuse()
         topology, options = self.topology, self.options
@@ -65,14 +65,14 @@ class Training:
             self.workers.append(self.world.start_worker(f"rank {rank} of {self.job}", argv, node, env))
 
     def _excuse(self):
-        """The step before a checkpoint may be one that a rank was lost in when rank 0 had its sums already."""
+        """Allows that a rank was lost in the step before a checkpoint after rank 0 had its sums."""
         saved = max([int(path.stem[4:]) for path in self.folder.glob("step*.checkpoint")], default=0)
         for rank, of in enumerate(self.losses):
             if saved and saved - 1 not in of:
                 self.unsaid.add((rank, saved - 1))
 
     def step(self):
-        """The last that rank 0 has done, -1 for none."""
+        """Returns the last step that rank 0 has completed, -1 for none."""
         said = re.findall(r'^\{"what": "step", "step": (\d+)', self.workers[0].out, re.M)
         return int(said[-1]) if said else -1
 
@@ -80,12 +80,12 @@ class Training:
         return not any(w.running() for w in self.workers)
 
     def collect(self):
-        """Takes up what the ranks have said; returns the errors that they have read, {rank: sentence}."""
+        """Reads the output of the ranks; returns the errors that they have got, {rank: sentence}."""
         errors = {}
         for rank, w in enumerate(self.workers):
             ended = w.killed
             if not w.running():
-                w.wait()  # until its last words are read, too
+                w.wait()  # until all of its output has been read
             for said in w.objects():
                 if said["what"] == "step":
                     self.losses[rank][said["step"]] = said["loss"]
@@ -104,22 +104,22 @@ class Training:
 
 
 class Director:
-    """Makes the events of a round happen to a training."""
+    """Applies the events of a round to a training."""
 
     def __init__(self, world, training, events, detect):
         self.world, self.training = world, training
-        self._may_take = 2 * detect + 2 * harness.SCALE  # until all know of a loss, on a machine that is busy
+        self._may_take = 2 * detect + 2 * harness.SCALE  # time until all have detected a loss, on a busy machine
         self.events = collections.deque(events)
         self.deadline = time.monotonic() + ROUND_LIMIT_S * harness.SCALE
         self.lost = None  # the event that has ended a generation
-        self.buried = False  # nothing is left of that generation, and what was lost is back
+        self.buried = False  # all processes of that generation have ended, and the lost ones run again
         self._due, self._order = [], itertools.count()
 
     def _after(self, seconds, call, *args):
         heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), call, args))
 
     def run(self):
-        """Until all ranks of a generation have ended; RoundError when that takes too long."""
+        """Waits until all ranks of a generation have ended; RoundError if that takes too long."""
         while not self.training.is_over():
             now = time.monotonic()
             if now > self.deadline:
@@ -139,7 +139,7 @@ class Director:
             self._bury()
 
     def settle(self):
-        """What is still to be undone, when the ranks have ended."""
+        """Undoes the events that last until the ranks have ended."""
         for _, _, call, args in sorted(self._due, key=lambda due: due[:2]):
             if call != self._begin:
                 call(*args)
@@ -171,7 +171,7 @@ class Director:
         self._after(event.seconds, undo, i)
 
     def _lose(self, event):
-        """Of a worker or an agent."""
+        """Applies an event to a worker or an agent."""
         self.lost, self._lost_at = event, time.monotonic()
         if event.kind == "worker-kill":
             self.training.workers[event.target].kill()
@@ -190,17 +190,17 @@ class Director:
         return topology.node(rank) == event.target if event.kind in plan.AGENT else rank == event.target
 
     def must_read(self, rank):
-        """What the error says that a rank reads of the loss; those that were lost may blame anybody."""
+        """Returns the pattern that a rank's error must match; lost ranks may name any cause."""
         if self._is_victim(rank):
             return r"was lost|exited|closed"
         return rf"rank {self.lost.target} \(.*(was lost|exited)"
 
     def _left(self):
-        """Ranks that must still read of the loss."""
+        """Returns the ranks that must still get the error of the loss."""
         return [r for r, w in enumerate(self.training.workers) if w.running() and not self._is_victim(r)]
 
     def _bury(self):
-        """The others have ended, and so do now those that were lost, unless they have read of it themselves."""
+        """The others have ended; ends the lost ranks, unless they have got an error themselves."""
         self.buried = True
         took = time.monotonic() - self._lost_at
         if took > self._may_take:
@@ -218,7 +218,7 @@ class Director:
 
 
 def train_once(world, drawn, folder, options):
-    """A round; returns the Training. RoundError."""
+    """Runs a round; returns the Training. Raises RoundError."""
     training = Training(world, drawn.topology, f"fault-{drawn.seed}", folder, options)
     director = Director(world, training, drawn.events, options.detect * harness.SCALE)
     try:
@@ -247,7 +247,7 @@ def train_once(world, drawn, folder, options):
 
 
 def compare(training, undisturbed):
-    """RoundError when a training is not, bit by bit, what the undisturbed one was."""
+    """Raises RoundError if a training is not equal, bit by bit, to one without faults."""
     for rank, (found, expected) in enumerate(zip(training.losses, undisturbed.losses)):
         for step, loss in expected.items():
             if found.get(step) != loss and (step in found or (rank, step) not in training.unsaid):
@@ -257,20 +257,20 @@ def compare(training, undisturbed):
 
 
 def logged(world):
-    """How often ranks and agents, each for itself, have taken a reducer for lost and for back."""
+    """Returns how often ranks and agents, each for itself, have taken a reducer as lost and as back."""
     return collections.Counter({word: sum(p.err.count(f" {word} ") for p in world.procs)
                                 for word in ("reducer-lost", "reducer-back")})
 
 
 class Rounds:
-    """All rounds, in one world as long as they are good."""
+    """All rounds, in the same world as long as they pass."""
 
     def __init__(self, options):
         self.options = options
         self.undisturbed = {}
         self.kinds, self.topologies = collections.Counter(), collections.Counter()
         self.restarts = self.failed = 0
-        self.moves = collections.Counter()  # what ranks and agents have logged of reducers
+        self.moves = collections.Counter()  # events of reducers in the logs of ranks and agents
         self._stack, self.world = contextlib.ExitStack(), None
 
     def _enter_world(self):
@@ -307,7 +307,7 @@ class Rounds:
         return self.undisturbed[topology]
 
     def one(self, seed):
-        """One round; whether it was good."""
+        """Runs one round; returns whether it has passed."""
         o, began, folder = self.options, time.monotonic(), None
         world = self._enter_world()
         kinds = [k for k in o.kinds if world.has_links or k not in plan.NEEDS_LINKS]
@@ -341,7 +341,7 @@ class Rounds:
         print(f"round {drawn.seed}: FAILED: {str(e).splitlines()[0]}\n    {'; '.join(drawn.lines())}\n    logs are in "
               f"{where}; --rounds 1 --seed {drawn.seed} repeats it", flush=True)
         with contextlib.suppress(RoundError):
-            self._leave_world()  # whatever state it is in
+            self._leave_world()  # its state is unknown
 
     def run(self):
         o, began = self.options, time.monotonic()
@@ -362,7 +362,7 @@ class Rounds:
 
 
 def framework():
-    """torch where it can be used with this build."""
+    """Returns torch if this build can use it."""
     import importlib.util
 
     has_torch = importlib.util.find_spec("torch") is not None
@@ -371,15 +371,15 @@ def framework():
 
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--rounds", type=int, default=20, help="how many (default %(default)s)")
-    p.add_argument("--seed", type=int, default=1, help="of the first round (default %(default)s)")
-    p.add_argument("--steps", type=int, default=150, help="of each training (default %(default)s)")
-    p.add_argument("--detect", type=float, default=0.8, help="seconds, timeouts.detect (default %(default)s)")
+    p.add_argument("--rounds", type=int, default=20, help="number of rounds (default %(default)s)")
+    p.add_argument("--seed", type=int, default=1, help="seed of the first round (default %(default)s)")
+    p.add_argument("--steps", type=int, default=150, help="steps of each training (default %(default)s)")
+    p.add_argument("--detect", type=float, default=0.8, help="timeouts.detect in seconds (default %(default)s)")
     p.add_argument("--framework", choices=("torch", "numpy"), default=framework())
     p.add_argument("--kinds", type=lambda t: t.split(","), default=list(plan.KINDS),
                    help=f"faults, of {','.join(plan.KINDS)} (default all)")  # fmt: skip
-    p.add_argument("--no-links", action="store_true", help="on loopback, without hosts and cuts")
-    p.add_argument("--out", default="fault-logs", help="where logs of failed rounds go (default %(default)s)")
+    p.add_argument("--no-links", action="store_true", help="use loopback, without hosts and cut links")
+    p.add_argument("--out", default="fault-logs", help="folder for logs of failed rounds (default %(default)s)")
     args = p.parse_args()
     if bad := set(args.kinds) - set(plan.KINDS):
         p.error(f"--kinds: found {', '.join(sorted(bad))}, expected some of {', '.join(plan.KINDS)}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of the soak: load.py PLAN, where PLAN is JSON.
 
-{"seed", "cases": how many different operations, "largest": elements, "in_flight", "local": ranks that an agent adds
-up, "batches": how many times all of them, 0: until rank 0 reads a line}. After each batch the ranks compare checksums
-of their results through the communicator itself. Rank 0 says "progress" at the end of a batch, at most every second;
-all say "end".
+{"seed"; "cases": number of different operations; "largest": maximum of elements; "in_flight"; "local": ranks that an
+agent sums; "batches": number of times that all cases run, 0: until rank 0 reads a line}. After each batch the ranks
+compare checksums of their results through the communicator itself. Rank 0 prints "progress" at the end of a batch, at
+most once a second; all ranks print "end".
 """
 
 import json
@@ -32,7 +32,7 @@ class Load:
             threading.Thread(target=lambda: (sys.stdin.readline(), self._told.set()), daemon=True).start()
 
     def batch(self, number):
-        """All cases in an order that is the same on all ranks; returns a checksum of all results."""
+        """Runs all cases in an order that is the same on all ranks; returns a checksum of all results."""
         order = list(self.cases)
         random.Random(f"{self.plan['seed']} batch {number}").shuffle(order)
         flying, total = [], 0
@@ -82,7 +82,7 @@ def main():
     found = worker.attempt(all_of_it)
     worker.say("end", wrong=wrong[:5], **found)
     sys.stdout.flush()
-    os._exit(0)  # the thread that reads may still stand in its call
+    os._exit(0)  # the reading thread may be blocked in its call
 
 
 main()

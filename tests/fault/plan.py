@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens in a round of faults, drawn from its seed.
+"""The faults of a round, drawn from its seed.
 
-One reducer of each round, the survivor, is never lost, for a job needs one that lives; it may pause for a moment. What
-befalls the others is over after a time that is drawn too, below or above the detection time. A fault of a worker or an
-agent ends the generation; there is at most one in a round, in one of three rounds.
-"""
+One reducer of each round, the survivor, is never lost, because a job needs one; it may pause for a moment. The faults
+of the others end after a drawn time, below or above the detection time. A fault of a worker or an agent ends the
+generation; one of three rounds has one such fault. """
 
 import random
 from typing import NamedTuple
 
-REDUCER = ("kill", "stop", "drain", "cut", "unplug")  # of any reducer but the survivor
+REDUCER = ("kill", "stop", "drain", "cut", "unplug")  # for any reducer but the survivor
 WORKER = ("worker-kill", "worker-stop", "worker-cut")
 AGENT = ("agent-kill", "agent-stop")
 KINDS = ("pause", *REDUCER, *WORKER, *AGENT)
@@ -20,7 +19,7 @@ NODES = 4
 
 
 class Topology(NamedTuple):
-    """Who takes part: `ranks` on as many nodes, or where there are agents, on two."""
+    """The processes of a round: `ranks`, on as many nodes, or with agents on two."""
 
     ranks: int
     agents: bool
@@ -40,9 +39,9 @@ TOPOLOGIES = (Topology(2, False), Topology(3, False), Topology(4, False), Topolo
 
 
 class Event(NamedTuple):
-    """When rank 0 says `step`, and `delay` seconds later, `kind` befalls the reducer, rank or node number `target`, and
-    is over after `seconds`. A cut is between the reducer and `node`, of what goes `out` from the node, comes `back`, or
-    both."""
+    """When rank 0 prints `step`, and `delay` seconds later, the fault `kind` happens to the reducer, rank or node
+    number `target`; it ends after `seconds`. A cut is between the reducer and `node`: of traffic `out` of the node,
+    `back` to it, or both."""
 
     step: int
     delay: float
@@ -61,7 +60,7 @@ class Event(NamedTuple):
 
 
 class Round:
-    """seed -> topology, events in their order. `detect` in seconds; `steps` of the training; `kinds` that may be."""
+    """seed -> topology, and events in order. `detect`: seconds; `steps`: of the training; `kinds`: permitted faults."""
 
     def __init__(self, seed, steps, detect, kinds):
         self.seed = seed
@@ -75,7 +74,7 @@ class Round:
         self.events = sorted(e for e in events if e)
 
     def _when(self):
-        # mostly so early that what it does is undone before the training ends
+        # mostly so early that the fault ends before the training
         last = self._steps if self._rng.random() < 0.2 else max(4, self._steps // 2)
         return {"step": self._rng.randrange(3, last), "delay": self._rng.choice([0, self._rng.uniform(0, 0.02)])}
 

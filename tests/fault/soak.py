@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of many kinds for a long time, and faults all the while: soak.py --minutes 60
+"""Runs jobs of many kinds for a long time, with faults: soak.py --minutes 60
 
-Two jobs last for the whole run, one direct and one through agents; brief ones come and go beside them, some lose a rank
-on purpose. Meanwhile two of the three reducers are killed, stopped, drained, cut off and started again. Every minute a
-line of JSON goes to --out: memory and descriptors of every process, operations done, faults made, errors that nobody
-asked for. At the end comes a verdict: no such error, every result right, all descriptors given back, and the memory of
-what lived all the time flat, which is judged after a run of 10 minutes or more and without sanitizers. Exit status 0:
-good; 1: not.
+Two jobs last for the whole run, one direct and one through agents. Short jobs start and end beside them; some lose a
+rank on purpose. Meanwhile two of the three reducers are killed, stopped, drained, cut off and started again. Every
+minute a line of JSON is written to --out: memory and descriptors of every process, completed operations, faults, and
+unexpected errors. At the end comes a verdict: no unexpected error, every result correct, all descriptors closed, and no
+growth of memory in processes that lived all the time. Memory is judged after 10 minutes or more and without sanitizers.
+Exit status: 0 passed; 1 failed.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from world import HERE, World, harness, memory_of
 DIRECT, AGENTS = (0, 1), (2, 3)  # nodes of ranks without and with agents
 SAMPLE_S = 5
 PARTS = 8
-JUDGED_MINUTES = 10  # in less, one large job more at the end than at the beginning looks like a leak
-BRIEF_LIMIT_S = 120  # no brief job takes that long
+JUDGED_MINUTES = 10  # in shorter runs, one more large job at the end looks like a leak
+BRIEF_LIMIT_S = 120  # every short job ends earlier
 KINDS = ("kill", "pause", "stop", "drain", "cut", "unplug")
 
 
 class Job:
-    """One job under way. `asked`: what its errors must say, or None where there may be none."""
+    """A running job. `asked`: pattern of its expected errors, or None if none is permitted."""
 
     def __init__(self, soak, name, nodes, per_node, agents, **plan):
         self.name, self.asked = name, None
@@ -52,7 +52,7 @@ class Job:
             self.workers.append(soak.world.start_worker(f"{name} rank {rank}", argv, node, env))
 
     def lose(self, rank):
-        """Kills a rank: the others must read that."""
+        """Kills a rank: the others must get an error that names it."""
         self.asked = rf"rank {rank} \(.*(was lost|exited)"
         self.workers[rank].kill()
 
@@ -64,7 +64,7 @@ class Job:
         return said[-1] if said else 0
 
     def errors(self):
-        """Sentences about what was not asked for, once it is over."""
+        """Returns sentences about unexpected errors after its end."""
         for w in self.workers:
             if w.killed:
                 continue
@@ -92,15 +92,15 @@ class Soak:
         self.faults = collections.Counter()
         self.samples = collections.defaultdict(list)  # process -> [(minutes, KiB, descriptors)]
         self._events, self._order = [], itertools.count()
-        self._hurt = {}  # reducer -> what is done to it
+        self._hurt = {}  # reducer -> its current fault
 
-    # what happens when
+    # scheduled events by time
 
     def after(self, seconds, call, *args):
         heapq.heappush(self._events, (time.monotonic() + seconds, next(self._order), call, args))
 
     def until(self, deadline):
-        """Does what is due until then."""
+        """Runs all events that are due until then."""
         while self._events and self._events[0][0] < deadline:
             due, _, call, args = heapq.heappop(self._events)
             time.sleep(max(0, due - time.monotonic()))
@@ -123,7 +123,7 @@ class Soak:
         self.after(rng.uniform(*self.args.between_jobs), self.start_brief)
 
     def lose_one(self, job):
-        """If it is in the middle of its work; what happens to one that is opening is another matter."""
+        """If it is running; a job that is still opening may react differently."""
         if job.operations() and not job.is_over() and all(w.running() for w in job.workers):
             self.faults["worker"] += 1
             job.lose(self.rng.randrange(1, len(job.workers)))
@@ -269,11 +269,11 @@ class Soak:
         self.end(idle)
 
     def idle(self):
-        """Descriptors of what has no jobs."""
+        """Returns the descriptors of the processes without jobs."""
         return {name: memory_of(p.pid)[1] for name, p in self.watched().items()}
 
     def end(self, idle):
-        """Ends all jobs; then everything must be given back."""
+        """Ends all jobs; then all descriptors must be closed."""
         self.world.heal()
         for job in self.steady:
             job.workers[0].tell()
@@ -301,9 +301,9 @@ class Soak:
         })  # fmt: skip
 
     def verdict_of(self, name, pid, of):
-        """Whether the memory of a process that lived for most of the run has become more after the first fifth of it.
-        How much is in use changes with the jobs that are open, by more than any leak; so that what counts is a line
-        through the least of each of PARTS parts of that time, in which few or none were."""
+        """Returns whether the memory of a process that lived for most of the run has grown after the first fifth of it.
+        Memory in use depends on the open jobs more than on any leak. So the run is divided into PARTS parts, and a line
+        is drawn through the minimum of each, when few or no jobs were open."""
         begin = self.args.minutes * 0.2
         of = [s for s in of if s[0] >= begin]
         if not of or (length := of[-1][0] - of[0][0]) < 0.6 * self.args.minutes:
@@ -322,7 +322,7 @@ class Soak:
 
 
 def slope(x, y):
-    """Of the line with the least squares."""
+    """Returns the slope of the least-squares line."""
     mx, my = sum(x) / len(x), sum(y) / len(y)
     spread = sum((a - mx) ** 2 for a in x)
     return sum((a - mx) * (b - my) for a, b in zip(x, y)) / spread if spread else 0.0
@@ -336,9 +336,9 @@ def pair(text):
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--minutes", type=float, default=5)
-    p.add_argument("--seed", type=int, default=1, help="of what is drawn (default %(default)s)")
-    p.add_argument("--out", default="soak.jsonl", help="where the lines go (default %(default)s)")
-    p.add_argument("--detect", type=float, default=3, help="seconds, timeouts.detect (default %(default)s)")
+    p.add_argument("--seed", type=int, default=1, help="seed of all random choices (default %(default)s)")
+    p.add_argument("--out", default="soak.jsonl", help="file of JSON lines (default %(default)s)")
+    p.add_argument("--detect", type=float, default=3, help="timeouts.detect in seconds (default %(default)s)")
     p.add_argument("--kinds", type=lambda t: [k for k in t.split(",") if k], default=list(KINDS),
                    help=f"faults, of {','.join(KINDS)} (default all)")  # fmt: skip
     p.add_argument("--between-jobs", type=pair, default=(2, 8), metavar="S-S", help="seconds (default 2-8)")

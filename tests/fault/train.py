@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of a training: train.py PLAN, where PLAN is JSON.
 
-{"framework": "torch" or "numpy", "steps", "every": steps between checkpoints, "folder": where they are}. A small
-network learns what another one with fixed weights says of random points. With torch it is in DistributedDataParallel
-with the hook of reduction.torch, with numpy every gradient is an all-reduce of its own or part of a group. Started
-again, it goes on from the last checkpoint. It says "step" with the loss of each step, bit by bit, and at the end a
-checksum of all parameters. The generation is in the environment, as everything about ranks.
-"""
+{"framework": "torch" or "numpy"; "steps"; "every": steps between checkpoints; "folder": folder of checkpoints}. A small
+network learns the outputs of another network with fixed weights for random points. With torch it is in
+DistributedDataParallel with the hook of reduction.torch; with numpy every gradient is an all-reduce of its own or part
+of a group. After a restart it continues from the last checkpoint. It prints "step" with the exact loss of each step,
+and at the end a checksum of all parameters. Generation and ranks are in the environment. """
 
 import json
 import os
@@ -24,7 +23,7 @@ _TEACHER = numpy.random.default_rng(7).standard_normal((INPUTS, CLASSES)).astype
 
 
 def batch(step):
-    """What this rank learns from in a step."""
+    """Returns the training data of this rank for a step."""
     x = numpy.random.default_rng([step, RANK]).standard_normal((BATCH, INPUTS)).astype("float32")
     return x, (x @ _TEACHER).argmax(axis=1)
 
@@ -59,7 +58,7 @@ class Numpy:
             with self.comm.group() as group:
                 for g in gradients:
                     group.all_reduce(g, "avg")
-        else:  # the last layer's first, as backward has them
+        else:  # the last layer's first, as in backward
             requests = [
                 self.comm.all_reduce(g, "avg", async_op=True, name=f"gradient {i}", priority=1 - i // 4)
                 for i, g in reversed(list(enumerate(gradients)))
@@ -119,7 +118,7 @@ class Torch:
         self.model.register_comm_hook(self.state, reduction.torch.allreduce_hook)
 
     def step(self, number):
-        if self.model is None:  # after load(): it gives the parameters of rank 0 to all
+        if self.model is None:  # after load(): DDP copies the parameters of rank 0 to all
             self._begin()
         x, y = batch(number)
         loss = self.torch.nn.functional.cross_entropy(self.model(self.torch.from_numpy(x)), self.torch.from_numpy(y))

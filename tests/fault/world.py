@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reducers, agents and workers on hosts of their own, and what can happen to them.
+"""Reducers, agents and workers on hosts of their own, and the faults that can happen to them.
 
-The hosts are those of a laboratory (bench/net/lab.py) where root can make one: nodes first, then one host for each
-reducer, so that links can be cut. Elsewhere all of it is on loopback, and there is nothing to cut: `has_links`.
+The hosts are those of a laboratory (bench/net/lab.py) if root can make one: nodes first, then one host for each
+reducer, so that links can be cut. Otherwise all processes are on loopback, and no link can be cut: `has_links`.
 
-The happy path is: `with World(reducers=3, nodes=4, folder=..., config=...) as w:`, start workers, make things happen,
-`heal()`. Leaving the block ends everything; `problems` then says what daemons did that they should not.
+The happy path is: `with World(reducers=3, nodes=4, folder=..., config=...) as w:`, start workers, apply faults,
+`heal()`. Leaving the block ends everything; `problems` then lists unexpected behaviour of daemons.
 """
 
 import collections
@@ -27,7 +27,7 @@ _REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: run
 
 
 def merged(base, more):
-    """A configuration with another merged into it, section by section."""
+    """Returns a configuration with another one merged into it, section by section."""
     tree = dict(base)
     for section, value in (more or {}).items():
         tree[section] = {**tree.get(section, {}), **value} if isinstance(value, dict) else value
@@ -35,7 +35,7 @@ def merged(base, more):
 
 
 class World:
-    """`config` is merged into the one file that everybody reads. `lanes`: of each reducer.
+    """`config` is merged into the configuration file of all processes. `lanes`: of each reducer.
 
     Invariant: `reducers[i]` and `agents[node]` are the Procs started last, running or not; `procs` holds all that may
     still run."""
@@ -90,7 +90,7 @@ class World:
         self.write_config("job.yaml")
 
     def write_config(self, name, config=None):
-        """Writes the file that everybody reads, with more merged into it; returns its path."""
+        """Writes the configuration file of all processes, with more merged into it; returns its path."""
         base = {
             "reducers": [
                 {"id": f"r{i}", "address": a, "lanes": self.lanes} for i, a in enumerate(self._addresses)
@@ -111,7 +111,7 @@ class World:
         return p
 
     def forget(self, p):
-        """A process that has ended needs no looking after any more; sweep() may have seen that before."""
+        """Stops watching a process that has ended; sweep() may have done so before."""
         if p not in self.procs:
             return
         self._look(p)
@@ -119,7 +119,7 @@ class World:
         self._draining.discard(p)
 
     def start_reducer(self, i):
-        """Starts reducer i where it always is; returns its Proc once it listens."""
+        """Starts reducer i at its fixed address; returns its Proc once it listens."""
         argv = [harness.binary("reduction-server"), "--config", self.folder / "job.yaml",
                 "--listen", self._addresses[i]]  # fmt: skip
         self.reducers[i] = self.start(f"reducer r{i}", argv, host=self.nodes + i)
@@ -143,14 +143,14 @@ class World:
             full["GLOO_SOCKET_IFNAME"] = "eth0"
         return self.start(name, argv, full, host=node)
 
-    # what can happen
+    # faults
 
     def kill(self, i):
-        """Reducer i is gone from one moment to the next."""
+        """Ends reducer i without warning."""
         self.reducers[i].kill()
 
     def stop(self, i):
-        """Reducer i stands still until it is told to go on."""
+        """Stops reducer i until it is continued."""
         self._stopped.add(self.reducers[i])
         self.reducers[i].signal(signal.SIGSTOP)
 
@@ -159,22 +159,22 @@ class World:
         self.reducers[i].signal(signal.SIGCONT)
 
     def drain(self, i):
-        """Reducer i is told to end in good order."""
+        """Asks reducer i to drain."""
         self._draining.add(self.reducers[i])
         self.reducers[i].signal(signal.SIGTERM)
 
     def restart_drained(self, i):
-        """Waits until a reducer that was told to end has done so, and starts it again."""
+        """Waits until a draining reducer has ended, and starts it again."""
         self._wait(self.reducers[i], 40)
         self.start_reducer(i)
 
     def is_well(self, i):
-        """Whether reducer i runs, and nothing but its links may be wrong."""
+        """Returns whether reducer i runs, and only its links may have faults."""
         p = self.reducers[i]
         return p.running() and p not in self._draining and p not in self._stopped
 
     def cut(self, node, i, out=True, back=True):
-        """What a node sends to reducer i is lost, or what that sends to it, or both. What is cut twice has to be
+        """Drops traffic from a node to reducer i, in the other direction, or in both. A link that is cut twice must be
         mended twice."""
         for pair in self._ways(node, i, out, back):
             self._lab.cut(*pair)
@@ -192,12 +192,12 @@ class World:
         return [(node, host)] * out + [(host, node)] * back
 
     def plug(self, i, is_in):
-        """Pulls the cable of reducer i, or puts it back."""
+        """Disconnects reducer i from the switch, or connects it."""
         (self._unplugged.discard if is_in else self._unplugged.add)(i)
         self._lab.plug(self.nodes + i, is_in)
 
     def heal(self, timeout=20):
-        """All reducers run and are reached by everybody, whatever happened to them."""
+        """Makes all reducers run and reachable again, whatever happened to them."""
         for pair in +self._cuts:
             self._lab.mend(*pair)
         self._cuts.clear()
@@ -217,7 +217,7 @@ class World:
             self.problems.append(str(e).splitlines()[0])
 
     def _look(self, p):
-        """Whether a process that has ended did so as it should, and found no fault in itself."""
+        """Returns whether an ended process has the right exit status and no report of a sanitizer."""
         if p.code is None:
             p.wait(1)
         if p.name.startswith(("reducer", "agent")):
@@ -227,7 +227,7 @@ class World:
             self.problems.append(f"{p.name}: {found}")
 
     def sweep(self):
-        """Forgets the processes that have ended, and looks at how they did."""
+        """Removes the processes that have ended, and checks how they ended."""
         for p in list(self.procs):
             current = p in self.reducers or p in self.agents.values()
             if not p.running() and not current:
@@ -250,7 +250,7 @@ class World:
             self._lab.stop()
 
     def keep_logs(self, folder):
-        """Writes everything that each process has written into files of a folder."""
+        """Writes the output of all processes into files of a folder."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for n, p in enumerate(self.procs):
@@ -261,7 +261,7 @@ class World:
 
 
 def memory_of(pid):
-    """(resident KiB, open descriptors) of a process; None when it is gone."""
+    """Returns (resident KiB, open descriptors) of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
             resident = int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))

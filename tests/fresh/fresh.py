@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does what the README says, word for word, on machines that have never seen the project.
+"""Runs the README's commands literally, on machines without the project.
 
 Makes bare Debian roots with mmdebstrap, clones the last commit into each, and runs the README's commands there: `make
 demo`, `make`, `make install`, its C and Python examples, `make uninstall`, and the build of `make test`. Each root is
@@ -33,7 +33,7 @@ SKIPPED = 77
 
 
 def why_not(cache):
-    """A sentence that says why roots cannot be made here; an empty one if they can."""
+    """Returns a sentence that says why roots cannot be made here; an empty one if they can."""
     if os.geteuid() != 0:
         return "roots need root; run it as root or with sudo"
     for program in ("mmdebstrap", "unshare", "git"):
@@ -51,7 +51,7 @@ def why_not(cache):
 
 
 def clone(target):
-    """A clone of the last commit, as a user gets it. Returns the commit."""
+    """Clones the last commit, as a user gets it. Returns the commit."""
     subprocess.run(
         ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", target], check=True, stdin=subprocess.DEVNULL
     )

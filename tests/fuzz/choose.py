@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses few inputs that together reach nearly all that many reach, and makes them the committed ones.
+"""Chooses few inputs that together reach nearly all code that many reach, and makes them the committed ones.
 
     tests/fuzz/choose.py PROGRAM MOST CORPUS FOLDER ...
 
-PROGRAM is a fuzz target with libFuzzer, MOST how many files CORPUS may have afterwards. Candidates are the files of
-CORPUS and of the other folders. Each next choice is the one that reaches most code that none before it reaches, the
-smaller of two such.
+PROGRAM is a fuzz target with libFuzzer; MOST is the maximal number of files in CORPUS afterwards. Candidates are the
+files of CORPUS and of the other folders. Each next choice is the input that reaches most code not reached before, the
+smaller one of two equals.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ import tempfile
 
 
 def reached(program, folders, scratch):
-    """{file: set of places in the code} of all candidates."""
+    """Returns {file: set of places in the code} of all candidates."""
     control = scratch / "control"
     (scratch / "merged").mkdir()
     command = [program, "-set_cover_merge=1", "-use_counters=0", f"-merge_control_file={control}", scratch / "merged"]
@@ -27,7 +27,7 @@ def reached(program, folders, scratch):
     places = {}
     for line in lines[2 + len(names):]:
         kind, *numbers = line.split()
-        if kind == "FT":  # all that this input reaches
+        if kind == "FT":  # everything that this input reaches
             places.setdefault(names[int(numbers[0])], set()).update(numbers[1:])
     return places
 

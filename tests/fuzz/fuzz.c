@@ -144,7 +144,7 @@ void fuzz_twist(struct fuzz_input *in, struct frame *f)
 			f->payload_sum = (uint32_t)v;
 			break;
 		default:
-			f->seq += v; /* near what it was */
+			f->seq += v; /* near its current value */
 		}
 	}
 }
@@ -195,7 +195,7 @@ static uint32_t ended(struct fuzz_input *in, uint8_t *out)
 	return control_pack_abort(out, code, text);
 }
 
-/* Of one to four reducers, as a rule. */
+/* Makes a view, usually of one to four reducers. */
 static uint32_t view(struct fuzz_input *in, uint8_t *out)
 {
 	uint8_t n = fuzz_u8(in);
@@ -246,7 +246,7 @@ uint32_t fuzz_control(struct fuzz_input *in, unsigned type, uint8_t *out)
 		out[fuzz_below(in, len)] ^= (uint8_t)(1 << damage % 8);
 		return len;
 	}
-	if (damage < 240) { /* bytes of no message */
+	if (damage < 240) { /* bytes that are no message */
 		size_t n;
 		const uint8_t *from = fuzz_bytes(in, FRAME_CONTROL_MAX, &n);
 
@@ -303,7 +303,7 @@ size_t fuzz_scatter(const struct iovec *iov, unsigned n, const uint8_t *at, size
 	return done;
 }
 
-/* Of the sanitizers' run-time library, where there is one. */
+/* Declared by the sanitizers' run-time library, if there is one. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
 size_t fuzz_heap(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's hub: processes of a node say whatever they like, engines run, fail and end at any moment. Operations use
- * real memory, so that bytes outside of a client's buffers are found. In the end everybody has gone, and so has all
- * that they made the agent keep; until then it is bounded, and no operation ends twice. */
+/* The agent's hub: clients send any messages; engines run, fail and end at any moment. Operations use real memory,
+ * so that accesses outside of a client's buffers are found. At the end all clients have left and all their memory has
+ * been freed; until then memory is bounded, and no operation ends twice. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/local/hub.h"
@@ -11,23 +11,23 @@
 #include <string.h>
 
 enum {
-	CLIENTS = 8,                  /* connected at a time */
-	ENGINES = 8,                  /* alive at a time */
+	CLIENTS = 8,                  /* clients connected at the same time */
+	ENGINES = 8,                  /* engines running at the same time */
 	JOBS = 4,                     /* limits.jobs */
 	OPS = 4,                      /* limits.ops */
 	SHM = 8 << 20,                /* agent.shm_bytes */
 	CHUNK = 1024,                 /* sharding.chunk_bytes */
 	RING = (2 << 20) + 2 * CHUNK, /* least bytes of a ring, with this configuration */
-	STEPS = 200,                  /* of one input */
-	HEAP = 1 << 20,               /* most bytes of the hub beside shared memory and stages */
+	STEPS = 200,                  /* steps of one input */
+	HEAP = 1 << 20,               /* maximal bytes of the hub beside shared memory and stages */
 };
 
 struct process {
-	struct local_client *client; /* NULL: gone */
+	struct local_client *client; /* NULL: closed */
 	bool dropped;
 	bool welcome;
 	uint64_t seq;  /* of its next operation */
-	uint64_t said; /* one more than the highest that it has said */
+	uint64_t said; /* 1 + the highest one that it has submitted */
 	uint64_t done; /* bit i: operation i has ended */
 };
 
@@ -40,7 +40,7 @@ struct engine {
 	unsigned ops_n;
 	bool single_worker;
 	bool ready, ended, freeing;
-	int aborted; /* the code, 0: not */
+	int aborted; /* the error code; 0: not aborted */
 };
 
 struct world {
@@ -49,7 +49,7 @@ struct world {
 	struct rs_reducer reducer;
 	struct local_hub *hub;
 	uint64_t now_ms;
-	bool hold; /* what is to be done later waits */
+	bool hold; /* delayed actions wait */
 	struct process p[CLIENTS];
 	struct engine en[ENGINES];
 	struct local_event *events, **events_end;
@@ -77,7 +77,7 @@ static void port_send(void *ctx, struct local_client *c, const union local_messa
 	(void)ctx;
 	must(p->client);
 	if (p->dropped)
-		return; /* it has only not been closed yet */
+		return; /* it only waits to be closed */
 	must(local_check(&copy, m->head.bytes, false, &e) == RS_OK);
 	must((fd >= 0) == (m->head.type == LOCAL_ALLOCED && m->alloced.code == 0));
 	if (m->head.type == LOCAL_DONE)
@@ -233,7 +233,7 @@ static void lose(struct process *p)
 
 	if (!c)
 		return;
-	*p = (struct process){.client = NULL}; /* from here on it must not be told anything */
+	*p = (struct process){.client = NULL}; /* from here on it gets no messages */
 	local_client_lost(c, "exited");
 }
 
@@ -258,8 +258,8 @@ static void engine_fail(struct engine *en, int code)
 	en->ended = true;
 }
 
-/* As a link does it: the contribution is read, the result written, both of them or parts where there is no payload. Or
- * as it is done without. */
+/* Acts as a link: reads the contribution and writes the result, both or only parts if there is no payload; or as an
+ * exchange without reducers. */
 static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 {
 	static uint8_t sink[2 * CHUNK];
@@ -288,7 +288,7 @@ static void run_chunk(struct exchange_op *x, uint64_t chunk, bool single_worker)
 		x->landed(x, first, n);
 }
 
-/* Runs at most n chunks of an operation, as far as its bytes are there. */
+/* Runs at most n chunks of an operation, as far as they are filled. */
 static void engine_run(struct engine *en, unsigned i, unsigned n)
 {
 	struct exchange_op *x = en->ops[i].x;
@@ -352,7 +352,7 @@ static bool end_engine(struct engine *en)
 		engine_fail(en, en->aborted ? en->aborted : RS_ECLOSED);
 		return true;
 	}
-	if (en->freeing && en->ended) { /* all its notes have been carried */
+	if (en->freeing && en->ended) { /* all its messages have been delivered */
 		struct local_job *j = en->job;
 
 		en->job = NULL;
@@ -397,7 +397,7 @@ static void say(struct world *w, struct process *p, union local_message *m, size
 
 	if (!p->client)
 		return;
-	for (twist = twist < 160 ? 0 : twist & 3; twist; twist--) { /* any number anywhere */
+	for (twist = twist < 160 ? 0 : twist & 3; twist; twist--) { /* any number in any field */
 		size_t at = fuzz_below(&w->in, sizeof *m / 4) * 4;
 		uint64_t v = fuzz_number(&w->in);
 
@@ -433,7 +433,7 @@ static void say_hello(struct world *w, struct process *p, uint8_t job, unsigned 
 	say(w, p, &m, m.head.bytes);
 }
 
-/* All local ranks of a job come, and it gets ready. */
+/* All local ranks of a job join, and it becomes ready. */
 static void whole_job(struct world *w)
 {
 	uint8_t job = fuzz_u8(&w->in), shape = fuzz_u8(&w->in);
@@ -458,7 +458,7 @@ static void say_alloc(struct world *w, struct process *p)
 	say(w, p, &m, m.head.bytes);
 }
 
-/* What all ranks must agree on, and where each has it. */
+/* The fields that all ranks must agree on, and their places. */
 static void read_submit(struct world *w, struct local_submit *s)
 {
 	static const uint8_t reduces[] = {RS_SUM, RS_AVG, RS_MAX, FRAME_OP_BROADCAST};

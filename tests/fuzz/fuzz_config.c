@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configuration files: any text is refused with a sentence, or taken and then printed so that it reads back alike. */
+/* Configuration files: any text is refused with a message, or accepted and then printed so that reading it gives the
+ * same. */
 #include "config/config.h"
 
 #include <stdio.h>

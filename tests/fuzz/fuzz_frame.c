@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers and control payloads as they come from the network. A header that is taken says the same when it is encoded
- * again; a control message that is taken fits its buffers, and what is packed from it is taken again and is equal. */
+/* Headers and control payloads from the network. An accepted header is equal after encoding it again. An accepted
+ * control message fits its buffers, and packing and unpacking it again gives an equal one. */
 #include "tests/fuzz/fuzz.h"
 
 #include "proto/control.h"
@@ -12,7 +12,7 @@ static void check_refusal(int rc, const struct rs_err *e)
 	must(rc == RS_EPROTO && e->code == rc && e->msg[0]);
 }
 
-/* Any 64 bytes, and the same with the right checksum. */
+/* Any 64 bytes, and the same with a valid checksum. */
 static void try_header(const uint8_t *data, size_t size)
 {
 	uint8_t raw[FRAME_HEADER] = {0}, again[FRAME_HEADER];
@@ -38,7 +38,7 @@ static void try_header(const uint8_t *data, size_t size)
 	}
 }
 
-/* The chunks of an operation are its elements, whatever the numbers. */
+/* The chunks of an operation together have its elements, for any numbers. */
 static void try_chunks(struct fuzz_input *in)
 {
 	uint64_t count = fuzz_number(in), chunks;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake of a reducer and that of a worker, with somebody in between who lets through, changes, leaves out and
- * invents what he likes, but does not know the secret. Whoever is taken in has it, and said so on this very channel;
- * and who wants a proof of the reducer trusts it only when it is that reducer. */
+/* The handshakes of a reducer and of a worker, with an attacker in between that forwards, changes, drops and invents
+ * bytes, but does not know the secret. An admitted worker has the secret and proved it on this connection; a worker
+ * that requires a proof of the reducer accepts only that reducer. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/core/exchange.h"
@@ -18,7 +18,7 @@ enum {
 
 struct world {
 	struct fuzz_input in;
-	bool asks, has, same, bound, tied, checked, closed; /* what the first bytes say, see begin() */
+	bool asks, has, same, bound, tied, checked, closed; /* from the first bytes, see begin() */
 	struct auth_secret reducer, worker;
 	uint8_t binding[2][32];
 	uint8_t nonce;
@@ -26,11 +26,11 @@ struct world {
 	struct rs_config cfg;
 	struct exchange *x;
 	struct handshake h;
-	bool over; /* the reducer has admitted or refused */
+	bool over; /* the reducer has admitted or refused the worker */
 	bool admitted;
-	unsigned asked; /* of may_join */
+	unsigned asked; /* calls of may_join */
 	struct handshake_result res;
-	uint8_t up[WIRE], down[WIRE]; /* on their way to the reducer, to the worker */
+	uint8_t up[WIRE], down[WIRE]; /* in flight to the reducer, to the worker */
 	size_t up_n, down_n;
 	struct fuzz_decoder said; /* by the worker, as it was sent */
 	uint8_t hello[FRAME_CONTROL_MAX];
@@ -149,7 +149,7 @@ static void put(uint8_t *wire, size_t *n, const uint8_t *bytes, size_t len)
 	*n += len;
 }
 
-/* What the worker says is remembered as it is. */
+/* Records the worker's frames unchanged. */
 static void worker_says(struct world *w)
 {
 	struct iovec iov[8];
@@ -172,7 +172,7 @@ static void worker_says(struct world *w)
 	}
 }
 
-/* Who is taken in is the worker, and nobody has changed a bit of what it says. */
+/* An admitted peer is the worker, and no bit of its frames was changed. */
 static void admit(struct world *w)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[HANDSHAKE_FRAME_MAX];
@@ -190,7 +190,7 @@ static void admit(struct world *w)
 	    control_frame(frame, FRAME_WELCOME, 0, 0, payload, control_pack_welcome(payload, &w->res.welcome)));
 }
 
-/* The reducer reads what is on its way, in pieces. */
+/* The reducer reads bytes in flight, in pieces. */
 static void reducer_hears(struct world *w, size_t piece)
 {
 	size_t at = 0;
@@ -244,7 +244,7 @@ static void worker_hears(struct world *w, size_t piece)
 	memmove(w->down, w->down + at, w->down_n);
 }
 
-/* A frame that nobody has said. */
+/* A frame that neither side has sent. */
 static void invent(struct world *w, uint8_t *wire, size_t *n)
 {
 	static const uint8_t types[] = {FRAME_HELLO,   FRAME_PROOF, FRAME_CHALLENGE, FRAME_WELCOME,
@@ -268,7 +268,7 @@ static void invent(struct world *w, uint8_t *wire, size_t *n)
 	put(wire, n, payload, f.payload_len < sizeof payload ? f.payload_len : sizeof payload);
 }
 
-/* Bits turn over, and the checksums know nothing of it. */
+/* Flips bits, without the checksums noticing. */
 static void tamper(struct world *w, uint8_t *wire, size_t n)
 {
 	uint32_t at = fuzz_u8(&w->in), bit = fuzz_u8(&w->in) % 8;
@@ -319,7 +319,7 @@ static bool step(struct world *w)
 	return true;
 }
 
-/* Whether the worker has joined: then a WAITING belongs here, and only then. */
+/* Whether the worker has joined: WAITING is valid then, and only then. */
 static bool joined(struct world *w)
 {
 	struct control_waiting waiting = {.world_size = 4, .missing = {1}, .missing_n = 1};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What launchers leave in the environment: the lines of the input are NAME=value, and a name may be said by its first
- * letters alone, as A= for the first that there is. Whatever they say, what is found is consistent, or the error names
- * a variable. */
+/* Variables of launchers: the lines of the input are NAME=value; a name may be abbreviated to its first letters, as
+ * A= for the first known one. For any values the result is consistent, or the error names a variable. */
 #include "tests/fuzz/fuzz.h"
 
 #include "config/launch.h"

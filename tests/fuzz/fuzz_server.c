@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer's registry and two of its lanes: workers join, contribute, disagree, stop reading and vanish. What it sends
- * must be whole frames of the protocol, every rank must get the same bits, its memory must stay within what it
- * announced when each job opened, its slots' books must balance, and when all have gone nothing may be left. */
+/* A reducer's registry and two of its lanes: workers join, contribute, disagree, stop reading and disconnect. Output
+ * must be whole frames of the protocol, every rank must get the same bits, memory must stay within the size that was
+ * announced when each job opened, slots must be accounted for, and nothing may be left when all have disconnected. */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/dtype.h"
@@ -16,12 +16,12 @@ enum {
 	LANES = 2, /* of the reducer */
 	MESSAGES = 64,
 	STEPS = 200,    /* of one input */
-	CHUNK = 1024,   /* bytes, unless a HELLO says something else */
-	RESULTS = 1024, /* remembered */
+	CHUNK = 1024,   /* bytes, unless a HELLO has another value */
+	RESULTS = 1024, /* recorded results */
 	REDUCERS = 3,   /* of a view */
 	NEAR = 1000,    /* operations */
 	DETECT_MS = 5000,
-	NOISE = 32 << 10, /* bytes that others in this process, such as libFuzzer, may allocate meanwhile */
+	NOISE = 32 << 10, /* bytes that other code in this process, such as libFuzzer, may allocate meanwhile */
 	LIMIT = 8 << 20,  /* limits.memory */
 };
 
@@ -49,19 +49,19 @@ struct conn {
 	bool used;
 	struct control_hello hello;
 	uint64_t job;
-	struct session *session; /* NULL: on its way to its lane, or gone */
+	struct session *session; /* NULL: in flight to its lane, or closed */
 	size_t room;             /* bytes its socket still takes; SIZE_MAX: any number */
 	bool write_wait;
 	struct fuzz_decoder in;
 	bool welcome, start, aborted;
 	unsigned said, results; /* chunks */
 	struct cursor next[FRAME_PRIORITIES];
-	uint32_t epoch;     /* how often the lane began again */
-	bool asked;         /* by FETCH, for */
-	struct frame fetch; /* this */
+	uint32_t epoch;     /* number of restarts of the lane */
+	bool asked;         /* FETCH was sent for */
+	struct frame fetch; /* this frame */
 };
 
-/* What the accept loop and the lanes' threads post to each other; both queues keep their order. */
+/* The messages between the accept loop and the lanes' threads; both queues keep their order. */
 struct message {
 	enum { TO_LANE_ATTACH, TO_LANE_START, TO_LANE_TELL, TO_LANE_ABORT, TO_REGISTRY } type;
 	unsigned thread;
@@ -84,13 +84,13 @@ struct world {
 	struct registry *registry;
 	struct lane *lanes[LANES];
 	uint64_t now_ms;
-	size_t piece; /* most bytes of one receive */
+	size_t piece; /* maximal bytes of one receive */
 	bool hold;    /* messages stay where they are */
 	struct conn c[CONNS];
 	struct message messages[MESSAGES];
 	unsigned messages_head, messages_n;
 	struct result results[RESULTS];
-	uint64_t slots, bound; /* bytes that jobs have, and may have altogether */
+	uint64_t slots, bound; /* bytes that jobs have, and their limit */
 	size_t heap;           /* before the first job */
 	uint32_t lives[REDUCERS];
 };
@@ -159,7 +159,7 @@ static uint32_t chunk_elems(const struct conn *c, unsigned kind)
 	return c->hello.chunk_bytes / (uint32_t)rs_dtype_size(kinds[kind].dtype);
 }
 
-/* To the first chunk at or after the cursor that exists and has the priority. */
+/* Moves to the first chunk at or after the cursor that exists and has the priority. */
 static void find_chunk(const struct conn *c, unsigned priority, struct cursor *at)
 {
 	while (at->seq / 2 % c->hello.priorities != priority ||
@@ -169,7 +169,7 @@ static void find_chunk(const struct conn *c, unsigned priority, struct cursor *a
 	}
 }
 
-/* How many chunks of the priority are before the cursor. */
+/* Returns the number of chunks of the priority before the cursor. */
 static uint64_t position_of(const struct conn *c, unsigned priority)
 {
 	const struct cursor *to = &c->next[priority];
@@ -181,7 +181,7 @@ static uint64_t position_of(const struct conn *c, unsigned priority)
 	return n;
 }
 
-/* The lane begins again where RESUME says, if that is near. */
+/* The lane continues where RESUME points to, if that is near. */
 static void resume(struct conn *c)
 {
 	struct control_view v;
@@ -209,7 +209,7 @@ static void resume(struct conn *c)
 	}
 }
 
-/* Every rank gets the same bits, whatever is wrong with what the ranks say. */
+/* Every rank gets the same bits, even if ranks send wrong frames. */
 static void check_result(struct world *w, const struct conn *c)
 {
 	const struct frame *f = &c->in.f;
@@ -219,7 +219,7 @@ static void check_result(struct world *w, const struct conn *c)
 	must(f->payload_len <= c->hello.chunk_bytes && f->priority < c->hello.priorities);
 	must(f->generation == c->hello.generation);
 	if (!f->payload_len)
-		return; /* to the root of a broadcast, or to one that has it already */
+		return; /* to the root of a broadcast, or to a rank that has it already */
 	if (r->stream == stream && r->seq == f->seq && r->chunk == f->chunk)
 		must(r->hash == c->in.hash);
 	*r = (struct result){stream, f->seq, c->in.hash, f->chunk};
@@ -320,7 +320,7 @@ static bool flush(struct world *w, struct lane *lane)
 	return any;
 }
 
-/* Slots are alive or free, and what is alive waits for somebody. */
+/* Every slot is in use or free, and some rank waits for each slot in use. */
 static void check_books(const struct world *w)
 {
 	for (unsigned i = 0; i < LANES; i++)
@@ -514,7 +514,7 @@ static void greet(struct world *w, const struct control_hello *hello)
 		settle(w);
 }
 
-/* All lanes of all ranks of a job that is said in three bytes. */
+/* Joins all lanes of all ranks of a job, with three bytes of input. */
 static void join(struct world *w)
 {
 	uint8_t a = fuzz_u8(&w->in), b = fuzz_u8(&w->in), generation = fuzz_u8(&w->in) % 4;
@@ -557,7 +557,7 @@ static void say(struct world *w, struct conn *c, const struct frame *f, const ui
 	feed(w, c, payload, f->payload_len < 2 * CHUNK ? f->payload_len : 2 * CHUNK);
 }
 
-/* The answer to FETCH. */
+/* Answers FETCH. */
 static void say_kept(struct world *w, struct conn *c)
 {
 	uint8_t payload[2 * CHUNK];
@@ -577,8 +577,7 @@ static void say_kept(struct world *w, struct conn *c)
 	say(w, c, &f, payload);
 }
 
-/* The next chunk of a priority, as this rank would send it, or that it has its result; and perhaps something else in
- * one field. */
+/* Sends the next chunk of a priority as this rank would, or HAVE for it; possibly with one other field. */
 static void contribute(struct world *w, struct conn *c, unsigned priority, bool have)
 {
 	struct cursor *at = &c->next[priority];
@@ -641,7 +640,7 @@ static void round_of(struct world *w, const struct conn *c, unsigned n)
 			}
 }
 
-/* All ranks of a connection's lane say that a reducer was lost, or is back, and where they can begin again. */
+/* All ranks of a connection's lane send VIEW: a reducer was lost or is back, with their starts. */
 static void view_of(struct world *w, const struct conn *c, unsigned reducer)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -665,7 +664,7 @@ static void view_of(struct world *w, const struct conn *c, unsigned reducer)
 		len = control_pack_view(payload, &v);
 		control_frame(frame, FRAME_VIEW, c->hello.generation, 0, payload, len);
 		must(frame_decode(frame, &f, &e) == RS_OK);
-		if (back < 224) /* else this rank has not heard of it */
+		if (back < 224) /* else this rank has not learnt of it */
 			say(w, &w->c[k], &f, payload);
 	}
 }
@@ -768,7 +767,7 @@ static void step(struct world *w)
 	}
 }
 
-/* The lanes are the same for all inputs, since their scratch takes longer to make than most inputs to run. */
+/* The lanes are the same for all inputs, because making their scratch memory takes longer than most inputs. */
 static void world_open(struct world *w)
 {
 	struct registry_options ro = {.limits = {.jobs = 3, .workers = 8, .memory_bytes = LIMIT},
@@ -795,7 +794,7 @@ static void world_open(struct world *w)
 
 static void world_close(struct world *w)
 {
-	settle(w); /* who is on its way to its lane gets there */
+	settle(w); /* connections in flight reach their lane */
 	for (unsigned i = 0; i < CONNS; i++)
 		if (w->c[i].session)
 			session_lost(w->c[i].session, "it closed the connection");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services: clients call with any headers and requests, read or do not read, while
- * events happen, statuses are made and the reducer drains and stops. Nobody does what he has no right to, every refusal
- * has a sentence, every message is one of its type, and calls and memory stay within what was said. */
+/* The control and health services: clients call with any headers and requests, read or do not read, while events
+ * happen, statuses are made and the reducer drains and stops. No call gets more than its rights, every refusal has a
+ * message, every message has the right type, and calls and memory stay within their limits. */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/utf8.h"
@@ -31,7 +31,7 @@ struct world {
 	struct service_call *calls[CALLS];
 	enum service_method methods[CALLS];
 	bool has_read, has_admin; /* tokens */
-	bool may_read, may_steer; /* the one who is calling now */
+	bool may_read, may_steer; /* rights of the current caller */
 	bool collecting, draining, stopped;
 	unsigned did, denied, granted;
 };
@@ -92,7 +92,7 @@ static bool shows(const char *authorization, const char *token)
 	return authorization && strncasecmp(authorization, "Bearer ", 7) == 0 && strcmp(authorization + 7, token) == 0;
 }
 
-/* Who calls, and what he may. */
+/* Chooses the caller and its rights. */
 static void make_peer(struct world *w, struct service_peer *peer, char address[80], char header[200])
 {
 	static const char *const addresses[] = {"127.0.0.1:1", "[::1]:2", "10.0.0.1:3", "?"};
@@ -135,7 +135,7 @@ static size_t make_request(struct world *w, enum service_method method, uint8_t 
 		memcpy(buf, raw, len);
 		return len;
 	}
-	if (how & 2) /* nothing but length */
+	if (how & 2) /* only the length matters */
 		return fuzz_number(&w->in) % (2 * SERVICE_REQUEST_MAX);
 	fuzz_text(&w->in, text, sizeof text);
 	status.job = events.job = health.service = text;
@@ -173,7 +173,7 @@ static void begin(struct world *w)
 	may = right == RIGHT_NONE || (right == RIGHT_READ ? w->may_read : w->may_steer);
 	memset(request, 0, sizeof request);
 	len = make_request(w, method, request);
-	exact = malloc(len + 1); /* the sanitizer sees who reads on */
+	exact = malloc(len + 1); /* the sanitizer finds reads past the end */
 	must(exact);
 	memcpy(exact, request, len);
 	w->calls[i] = service_begin(w->s, method, &peer, exact, len);
@@ -190,7 +190,7 @@ static void begin(struct world *w)
 static void check_text(const char *text)
 {
 	for (size_t n; *text; text += n) {
-		n = rs_utf8_length(text); /* others than protobuf-c refuse what is no UTF-8 */
+		n = rs_utf8_length(text); /* libraries other than protobuf-c refuse invalid UTF-8 */
 		must(n > 0);
 	}
 }
@@ -276,7 +276,7 @@ static void make_job(struct world *w, struct status_job *job, unsigned id)
 	}
 }
 
-/* What a lane says of jobs that are known or not. */
+/* Makes the status of a lane, of known and unknown jobs. */
 static void report(struct world *w, struct status *st, unsigned thread)
 {
 	struct lane_report_session sessions[RANKS];
@@ -322,7 +322,7 @@ static void give_tokens(struct world *w)
 		       (struct service_token){(const uint8_t *)ADMIN, w->has_admin ? strlen(ADMIN) : 0});
 }
 
-/* Calls that have a place and wait in it. */
+/* Returns calls that have a place and wait. */
 static void count_places(struct world *w)
 {
 	unsigned watches = 0, others = 0;
@@ -351,7 +351,7 @@ static bool step(struct world *w)
 	case 3:
 		begin(w);
 		break;
-	case 4: /* a crowd */
+	case 4: /* many calls */
 		for (at = w->in, i = 8 * i + 1; i; i--) {
 			w->in = at;
 			begin(w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of one value for one key of the configuration. What is taken is printed as text that is taken again, means
- * the same and is printed alike; what is refused has changed nothing. */
+/* The text of one value for one key of the configuration. An accepted value is printed as text that is accepted
+ * again, with the same meaning and the same printed form; a refused one has changed nothing. */
 #include "tests/fuzz/fuzz.h"
 
 #include "config/config.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* One key's home: the configuration, or an element of one of its lists. Filled alike each time. */
+/* The memory of one key, or an element of one of its lists. Filled in the same way each time. */
 struct home {
 	_Alignas(16) char bytes[16384];
 };

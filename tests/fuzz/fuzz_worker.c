@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's exchange between operations that it is given and reducers that say whatever they like. What it sends must
- * be the frames that the protocol allows it, an operation that ends well has had each of its results, every operation
- * ends exactly once, at the latest when no reducer answers any more, and its memory is not touched afterwards. */
+/* A worker's exchange with operations, and reducers that send anything. Its frames must be those that the protocol
+ * permits, a successful operation has had each of its results, every operation ends exactly once, at the latest when no
+ * reducer answers any more, and its memory is not accessed afterwards. */
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/core/exchange.h"
@@ -13,7 +13,7 @@
 
 enum {
 	LINKS = 4,
-	OPS = 12,    /* under way at a time */
+	OPS = 12,    /* operations at the same time */
 	STEPS = 200, /* of one input */
 	CHUNKS = 8,  /* of one operation, at most */
 	FLYING = 64, /* chunks of one priority on one link, at most */
@@ -43,7 +43,7 @@ struct op {
 	uint8_t *send, *recv; /* owned; equal: in place */
 	_Atomic uint64_t ready;
 	uint64_t filled, landed; /* bit i: chunk i was */
-	bool nan, told;          /* it has something that is not finite, and that was said */
+	bool nan, told;          /* it has a nonfinite element, and that was reported */
 };
 
 /* A connection as the reducer sees it. */
@@ -51,7 +51,7 @@ struct link {
 	bool up;
 	struct fuzz_decoder in;
 	bool greeted, welcomed, started, ended;
-	struct frame data[FRAME_PRIORITIES][FLYING]; /* without an answer */
+	struct frame data[FRAME_PRIORITIES][FLYING]; /* without a result */
 	unsigned data_n[FRAME_PRIORITIES];
 };
 
@@ -61,12 +61,12 @@ struct world {
 	struct exchange *x;
 	unsigned links;
 	uint64_t now_ms;
-	size_t piece;   /* most bytes of one receive */
-	uint8_t manual; /* what reducers do not do by themselves, see below */
+	size_t piece;   /* maximal bytes of one receive */
+	uint8_t manual; /* actions that reducers do not do automatically, see below */
 	struct link l[LINKS];
 	struct op ops[OPS];
 	unsigned submitted, done;
-	bool leaving; /* said goodbye */
+	bool leaving; /* has sent GOODBYE */
 };
 
 enum { NO_CONNECT = 1, NO_WELCOME = 2, NO_START = 4, NO_ANSWER = 8, NO_READ = 16, NO_RESUME = 32 };
@@ -104,7 +104,7 @@ static void on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
 	o->landed |= UINT64_C(1) << chunk;
 }
 
-/* From here on the exchange must not touch its memory. */
+/* From here on the exchange must not access its memory. */
 static void on_done(struct exchange_op *x, const struct rs_err *err)
 {
 	struct op *o = x->user;
@@ -122,7 +122,7 @@ static void on_done(struct exchange_op *x, const struct rs_err *err)
 	w->done++;
 }
 
-/* What reducers say. */
+/* Frames of the reducers. */
 static void feed(struct world *w, unsigned link, const uint8_t *at, size_t len)
 {
 	unsigned pieces = 0;
@@ -173,7 +173,7 @@ static void fill_result(const struct frame *f, uint8_t payload[FRAME_CONTROL_MAX
 		payload[i] = (uint8_t)(i + f->seq + f->chunk);
 }
 
-/* The answer to the oldest chunk of a priority on a link, and perhaps something else in one field. */
+/* Sends the result of the oldest chunk of a priority on a link, possibly with one other field. */
 static void answer(struct world *w, unsigned link, unsigned priority, struct fuzz_input *in)
 {
 	struct link *l = &w->l[link];
@@ -200,10 +200,10 @@ static void answer(struct world *w, unsigned link, unsigned priority, struct fuz
 	say(w, link, &f, payload);
 }
 
-/* Asks for the result of a chunk that the worker says it has. */
+/* Sends FETCH for a chunk that the worker has offered by HAVE. */
 static void fetch(struct world *w, unsigned link, unsigned priority)
 {
-	static const uint8_t zeros[FRAME_CONTROL_MAX]; /* where the input says that it has a payload */
+	static const uint8_t zeros[FRAME_CONTROL_MAX]; /* used if the input asks for a payload */
 	struct link *l = &w->l[link];
 
 	for (unsigned i = 0; l->up && i < l->data_n[priority]; i++)
@@ -218,7 +218,7 @@ static void fetch(struct world *w, unsigned link, unsigned priority)
 		}
 }
 
-/* The result that the worker has kept is the one that it got. A broadcast's root has its own bytes. */
+/* The retained result of the worker must be the one that it got. A broadcast's root has its own bytes. */
 static void on_kept(const struct link *l)
 {
 	const struct frame *f = &l->in.f;
@@ -243,7 +243,7 @@ static void on_kept(const struct link *l)
 	must(want.hash == l->in.hash);
 }
 
-/* The worker has said which reducers live: what it sent before is void, and all other ranks agree at once. */
+/* The worker has sent VIEW: its earlier chunks are void, and all other ranks agree at once. */
 static void on_view(struct world *w, unsigned link)
 {
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
@@ -261,7 +261,7 @@ static void on_view(struct world *w, unsigned link)
 	feed(w, link, frame, len);
 }
 
-/* What the worker has sent. */
+/* Handles a frame of the worker. */
 static void on_data(struct world *w, struct link *l)
 {
 	const struct frame *f = &l->in.f;
@@ -349,7 +349,7 @@ static void on_frame(struct world *w, unsigned link)
 	}
 }
 
-/* At most n bytes leave the worker on a link; what the reducer has to say to them comes afterwards. */
+/* At most n bytes leave the worker on a link; the reducer's answers arrive afterwards. */
 static size_t take(struct world *w, unsigned link, size_t n)
 {
 	struct link *l = &w->l[link];
@@ -401,7 +401,7 @@ static bool serve(struct world *w, unsigned link)
 	}
 }
 
-/* Until nothing moves by itself any more. */
+/* Runs until nothing moves by itself any more. */
 static void settle(struct world *w)
 {
 	struct fuzz_input none = {NULL, 0};
@@ -456,7 +456,7 @@ static void submit(struct world *w)
 	};
 	o->x.wide = rs_dtype_is_half(o->x.dtype) && kind >> 7 && o->x.op != FRAME_OP_BROADCAST;
 	o->x.root = o->x.op == FRAME_OP_BROADCAST && kind >> 7;
-	/* exactly as large as they must be, so that the sanitizer sees a byte more */
+	/* exactly the needed size, so that the sanitizer finds an access past the end */
 	o->send = calloc(1, count * (o->x.wide ? sizeof(float) : bytes) + !count);
 	o->recv = o->x.wide || how >> 7 ? malloc(count * bytes + !count) : o->send;
 	o->x.send = o->send;
@@ -587,7 +587,7 @@ static void world_open(struct world *w)
 	must(w->links <= LINKS);
 }
 
-/* All reducers are gone for good: everything ends. */
+/* All reducers are lost forever: everything ends. */
 static void world_close(struct world *w)
 {
 	w->manual = NO_CONNECT;

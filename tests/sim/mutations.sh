@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# mutations.sh [NAME ...]: breaks the protocol on purpose, one rule at a time, in a copy of the tree, and expects the
-# simulator to find each break. Prints how many seeds that took. SEEDS=N: most seeds to try (default 150000).
-# Without names: all. Takes some minutes; not part of 'make test'.
+# mutations.sh [NAME ...]: breaks one rule of the protocol at a time, in a copy of the tree, and expects the simulator
+# to find each mutation. Prints the first seed that fails. SEEDS=N: maximal number of seeds (default 150000). Without
+# names: all mutations. Takes some minutes; not part of 'make test'.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 seeds=${SEEDS:-150000}
 copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
 
-# three lines each: name, file, Perl substitution, which has to change the file
+# three lines each: name, file, Perl substitution, which must change the file
 mutations() {
 	cat <<'LIST'
 result before all have contributed
@@ -224,7 +224,7 @@ LIST
 
 cp -r Makefile common config proto server agent bench tests deploy "$copy" || exit 1
 build() { make -C "$copy" -j2 CFLAGS='-O1 -g' BUILD=out out/default/tests/sim/test_sim >"$copy/log" 2>&1; }
-# a hundred seeds a second, on a machine that does much else: what takes longer does not end
+# 100 seeds a second, on a busy machine; a run that takes longer does not end
 simulate() { timeout $((60 + seeds / 100)) "$copy/out/default/tests/sim/test_sim" --seeds "$seeds" >"$copy/log" 2>&1; }
 
 if ! { build && simulate; }; then

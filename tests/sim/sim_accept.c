@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections in the handshake, in place of handshake_conn_uv.c. The happy path is: HELLO comes, byte by byte if need
- * be
- * -> the registry admits the worker -> its lane takes the connection. Failure modes: garbage, silence, a refusal:
- * REFUSED is sent, and received bytes are discarded until the peer has closed. */
+/* Connections in the handshake, in place of handshake_conn_uv.c. The happy path is: HELLO arrives, in pieces of any
+ * size -> the registry admits the worker -> its lane takes the connection. Failure modes: invalid bytes, silence, a
+ * refusal: REFUSED is sent, and received bytes are discarded until the peer has closed. */
 #include "tests/sim/sim.h"
 
 #include <string.h>

@@ -14,7 +14,7 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 		if (b->victim == (int)k->index || !b->words[0] || strstr(err->msg, b->words))
 			return true;
 	}
-	/* with something fatal at about the same time a reducer may have seen this */
+	/* with a fatal event at about the same time a reducer may have this error */
 	for (unsigned r = 0; r < t->world; r++) {
 		char words[16];
 
@@ -63,8 +63,8 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 			 err->msg);
 }
 
-/* Jobs survive the loss of a reducer, also of one that only seems to be lost, so nothing else would show that two cores
- * misunderstand each other. */
+/* Jobs survive the loss of a reducer, also a false one, so only this check finds that two cores misunderstand each
+ * other. */
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 {
 	static const char *const outside[] = {"connection re",   "it closed the connection", "broken pipe",
@@ -117,7 +117,7 @@ static void check_stripe(struct sim *s, const struct stripe *st)
 			 st->slots_n * st->p.priorities, alive, idle, unsent, queued);
 }
 
-/* The rank's oldest operation without a result. */
+/* Returns the rank's oldest operation without a result. */
 static uint64_t first_pending(const struct rank *k)
 {
 	for (unsigned i = 0; i < k->submitted; i++)
@@ -126,13 +126,13 @@ static uint64_t first_pending(const struct rank *k)
 	return k->submitted;
 }
 
-/* What a reducer takes for stable no rank waits for. */
+/* No rank waits for an operation that a reducer takes as stable. */
 static void check_stable(struct sim *s, const struct stripe *st)
 {
 	for (unsigned r = 0; r < st->p.world_size; r++) {
 		const struct conn *c = st->sessions[r] ? session_user(st->sessions[r]) : NULL;
 
-		/* who leaves with operations pending wants no results */
+		/* a rank that leaves with operations pending gets no results */
 		if (c && c->rank && !st->sessions[r]->departed && st->stable > first_pending(c->rank))
 			sim_fail(s, "a reducer takes operation %llu for stable, rank %u waits for %llu",
 				 (unsigned long long)st->stable - 1, r, (unsigned long long)first_pending(c->rank));
@@ -141,7 +141,7 @@ static void check_stable(struct sim *s, const struct stripe *st)
 
 void check_lane(struct lane_thread_sim *t)
 {
-	/* often enough for a short run to be looked at many times, seldom enough to be cheap */
+	/* often enough for many checks in a short run, and rarely enough to be cheap */
 	if (!sim_chance(t->reducer->sim, 3))
 		return;
 	for (const struct stripe *st = t->core->stripes; st; st = st->next) {
@@ -160,7 +160,7 @@ void check_last_session(struct session *session)
 		return;
 	for (unsigned i = 0; i <= st->mask; i++)
 		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next)
-			/* what all have may be repeated while the first one leaves */
+			/* stable chunks may be repeated while the first rank leaves */
 			if (!st->p.retain || (slot->header.seq >= st->stable && slot->contributed < st->p.world_size))
 				sim_fail(c->sim,
 					 "the last session of a stripe goes, but chunk %u of operation %llu is in its "
@@ -178,7 +178,7 @@ static void check_team(struct sim *s, struct team *t)
 		for (unsigned i = 0; i < k->submitted; i++) {
 			if (!k->ops[i].done)
 				sim_fail(s, "%s rank %u: operation %u has not ended", t->job, r, i);
-			/* whoever has a result has heard all ranks */
+			/* a rank with a result has contributions of all ranks */
 			if (t->blame_n && t->blame[0].kind == FAULT_MISMATCH && i == t->odd_at && !k->ops[i].code)
 				sim_fail(s, "%s rank %u: operation %u succeeded although rank %u disagrees", t->job, r,
 					 i, t->odd_rank);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults: what fails and when, and the words with which an error may name it. No operation may fail before a fault has
- * struck. */
+/* Faults: their kinds and times, and the words with which an error may name them. No operation may fail before a
+ * fault has happened. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
 
 enum {
 	DRAIN_MS = 3000,
-	HANG_NAMED_MS = 2500, /* with so long a timeouts.op reducers have said who hangs */
+	HANG_NAMED_MS = 2500, /* with a timeouts.op this long reducers have reported the rank that hangs */
 };
 
 static const char *const names[FAULT_NR] = {
@@ -50,7 +50,7 @@ static uint32_t detect_ms(const struct team *t)
 	return most;
 }
 
-/* Not all ranks run: who is missing is then found by the connect timeout. */
+/* Not all ranks run: the connect timeout then finds the missing ones. */
 static bool joining(const struct team *t)
 {
 	for (unsigned r = 0; r < t->world; r++)
@@ -74,7 +74,7 @@ static void add_blame(struct team *t, struct blame b)
 void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words)
 {
 	static const char *const early[] = {"not joined job", "has not started job", "while the job was starting"};
-	/* detected, told, last words; once more for a peer that cannot be told and has to notice by itself */
+	/* detected, reported, ABORT; once more for a peer that cannot be reached and must notice by itself */
 	struct blame b = {
 	    .kind = kind, .at_us = t->sim->now_us, .within_ms = 2 * detect_ms(t) + 2500, .victim = victim};
 
@@ -111,26 +111,26 @@ static void blame_reducer(struct team *t, enum fault_kind kind, unsigned reducer
 	fault_blame(t, kind, -1, words);
 }
 
-/* Something happens to a reducer, or between it and a rank. As long as there is another one no operation may notice. */
+/* A fault of a reducer, or between it and a rank. No operation may notice it as long as there is another reducer. */
 static bool must_survive(struct team *t, enum fault_kind kind, unsigned reducer)
 {
 	unsigned all = (1u << t->cfg.reducers_n) - 1;
 
 	t->hit |= 1u << reducer;
-	/* where reducers take too few jobs some may be closed to it */
+	/* reducers with too small a limit of jobs may refuse some */
 	if (!t->cfg.job.retain || t->hit == all || t->sim->jobs_most < t->sim->teams_n)
 		return false;
-	/* without an operation to wait for the others may have left before the last one has met them */
+	/* without an operation to wait for, ranks may leave before the last one has joined */
 	if (t->ops_n == 0)
 		return false;
 	t->survived++;
-	/* who fails to join for another reason tells of all that is not there */
+	/* a rank that fails to join for another reason reports everything that is missing */
 	if (t->blame_n && joining(t))
 		blame_reducer(t, kind, reducer);
 	return true;
 }
 
-/* Somebody stands in a reducer's place from now on, as far as this job is concerned. */
+/* An impostor replaces a reducer from now on, for this job only. */
 static void impose(struct team *t, unsigned reducer)
 {
 	t->impostors |= 1u << reducer;
@@ -151,7 +151,7 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 		if (t->ended == t->world || (!t->born && again))
 			continue;
 		if (must_survive(t, f->kind, f->reducer)) {
-			/* and who comes back is somebody else */
+			/* and a returned one is another process */
 			if (again && s->guarded && !joining(t) && sim_chance(s, 25))
 				impose(t, f->reducer);
 			continue;
@@ -161,7 +161,7 @@ static void strike_reducer(struct sim *s, const struct fault *f)
 		blame_reducer(t, f->kind, f->reducer);
 		if (f->kind == FAULT_DRAIN || f->kind == FAULT_STORM)
 			fault_blame(t, f->kind, -1, "the reducer was stopped");
-		/* what is left of the last use of the same generation may be in the way now */
+		/* remains of the last run of the same generation may block this one now */
 		if (t->before && t->before->generation == t->generation)
 			fault_blame(t, f->kind, -1, "");
 	}
@@ -199,7 +199,7 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 		t->damaged = true;
 		c->corrupt_side = sim_below(s, 2);
 		c->corrupt_at = c->to[c->corrupt_side].total + 1 + sim_below(s, 1500);
-		/* a sentence may be hit as well, and then says anything */
+		/* the damaged byte may be part of an error message */
 		if (!t->cfg.job.retain || joining(t))
 			fault_blame(t, f->kind, -1, "");
 	} else {
@@ -227,7 +227,7 @@ static void strike_generation(struct team *t)
 			sim_in(t->sim, sim_below(t->sim, 5000), EV_RANK_BIRTH, next->ranks[r].process, 0);
 }
 
-/* One gust: a reducer that is not spared, or a connection to it. */
+/* One step of the storm: a fault of a reducer that is not spared, or of a connection to it. */
 static void strike_storm(struct team *t, unsigned which)
 {
 	struct fault *f = &t->faults[which];
@@ -252,7 +252,7 @@ static void strike_storm(struct team *t, unsigned which)
 		f->again = 0;
 }
 
-/* Who does not run while it joins may give up all reducers that have not answered it by then. */
+/* A rank that is stopped while it joins may give up all reducers that have not answered by then. */
 static void unmet(struct team *t, const struct rank *k)
 {
 	if (exchange_state(k->x) == EXCHANGE_JOINING)
@@ -335,13 +335,13 @@ void fault_strike(struct team *t, unsigned which)
 	}
 }
 
-/* Reducers say for whom they wait, at the latest after a second and a tick or two; see stripe_late.c. */
+/* Reducers report the ranks they wait for, at the latest after a second and one or two ticks; see stripe_late.c. */
 static void blame_hanging(const struct rank *k, const struct fault *f)
 {
 	char words[80] = "was not done within";
 	bool slow = false;
 
-	/* what waits for others before it on slow links is not late for long enough when its time is over */
+	/* a chunk that waits for others before it on slow links has not been late for long enough at the time limit */
 	for (unsigned i = 0; i < k->sim->reducers_n; i++)
 		slow |= k->sim->delay_us + k->sim->jitter_us + k->sim->reducers[i].far_us > 2000;
 	if (k->team->cfg.timeouts.op_ms >= HANG_NAMED_MS && !slow)
@@ -349,7 +349,7 @@ static void blame_hanging(const struct rank *k, const struct fault *f)
 	fault_blame(k->team, f->kind, -1, words);
 }
 
-/* Other reducers have waited for less long, and may not have said for whom when it is time to give up. */
+/* Other reducers have waited for a shorter time, and may not have reported a rank at the time limit. */
 void fault_view_changed(struct team *t)
 {
 	for (unsigned i = 0; i < t->faults_n; i++)
@@ -357,7 +357,7 @@ void fault_view_changed(struct team *t)
 			fault_blame(t, FAULT_HANG, -1, "was not done within");
 }
 
-/* Some faults are what a rank does, not what happens to it. */
+/* Some faults are actions of a rank. */
 static void begin_misbehaving(struct rank *k, struct fault *f)
 {
 	struct team *t = k->team;
@@ -390,7 +390,7 @@ void fault_after_birth(struct rank *k)
 
 	if (t->sim->jobs_most < t->sim->teams_n)
 		fault_blame(t, FAULT_NONE, -1, "as many as its limits.jobs allows");
-	/* who comes late finds out late */
+	/* a rank that starts late detects it late */
 	for (unsigned i = 0; i < t->blame_n; i++)
 		t->blame[i].at_us = t->sim->now_us;
 	for (unsigned i = 0; i < t->faults_n; i++) {
@@ -444,7 +444,7 @@ void fault_after_goodbye(struct rank *k)
 			continue;
 		f->struck = true;
 		blame_rank(t, f, false);
-		t->blame[t->blame_n - 1].within_ms += 10000; /* the others may call what it misses much later */
+		t->blame[t->blame_n - 1].within_ms += 10000; /* others may miss a rank much later */
 	}
 }
 
@@ -458,7 +458,7 @@ bool fault_absent(const struct rank *k)
 	return false;
 }
 
-/* ---- somebody else ---- */
+/* ---- other processes ---- */
 
 void unauth_connect(struct sim *s, struct reducer *r)
 {

@@ -38,7 +38,7 @@ void guard_policy(struct reducer *r)
 	    (struct handshake_policy){.secret = r->sim->guarded ? find_secret : NULL, .random = sim_bytes, .ctx = r};
 }
 
-/* The fault of this rank's secret; NULL: there is none. */
+/* Returns the fault of this rank's secret; NULL: there is none. */
 static const struct fault *secret_fault(const struct rank *k)
 {
 	for (unsigned i = 0; i < k->team->faults_n; i++)
@@ -63,7 +63,7 @@ static int rank_secret(void *user, struct auth_secret *ret, struct rs_err *e)
 	const struct rank *k = user;
 
 	(void)e;
-	/* a wrong one is that of another job: it must not do */
+	/* a wrong secret is that of another job, which must be refused */
 	make_secret(ret, secret_fault(k) ? "cedar" : k->team->job);
 	return RS_OK;
 }
@@ -84,7 +84,7 @@ void guard_rank(const struct rank *k, struct exchange_options *opt)
 		opt->secret = rank_secret;
 }
 
-/* ---- what was recorded ---- */
+/* ---- recorded handshakes ---- */
 
 void guard_record(struct conn *c, const uint8_t *bytes, size_t n)
 {
@@ -97,7 +97,7 @@ void guard_record(struct conn *c, const uint8_t *bytes, size_t n)
 	c->recorded_n += (unsigned)n;
 }
 
-/* Bytes of a whole frame at `at`; 0: it is not complete, or not of that type. */
+/* Returns the bytes of a whole frame at `at`; 0: it is not complete, or not of that type. */
 static unsigned recorded(const struct conn *c, unsigned at, enum frame_type type)
 {
 	struct frame f;
@@ -123,7 +123,7 @@ bool guard_send(struct conn *c, enum side side, const uint8_t *bytes, uint32_t l
 	return true;
 }
 
-/* A handshake of a rank with this reducer, or with another one: it must not matter. */
+/* Finds a handshake of a rank with this reducer or with another one; both must be refused. */
 static const struct conn *find_record(struct sim *s)
 {
 	unsigned first = sim_below(s, s->conns_n + 1);
@@ -151,7 +151,7 @@ bool guard_replay_connect(struct sim *s, struct conn *c)
 	return true;
 }
 
-/* It is asked for a proof, and has one. */
+/* The peer gets CHALLENGE, and has a recorded PROOF. */
 void guard_replay_readable(struct conn *c)
 {
 	const struct conn *from = c->replays;
@@ -171,14 +171,14 @@ bool guard_is_impostor(const struct conn *c)
 	return c->rank && c->rank->team->impostors >> c->reducer->index & 1;
 }
 
-/* WELCOME with whatever may pass for a proof, and at once START. */
+/* Sends WELCOME with bytes that may pass for a proof, and START at once. */
 static void impose_welcome(struct conn *c)
 {
 	struct control_welcome w = {.detect_ms = 5000, .proven = sim_chance(c->sim, 75)};
 	uint8_t payload[FRAME_CONTROL_MAX], frames[2 * FRAME_HEADER + FRAME_CONTROL_MAX];
 	uint32_t len;
 
-	memcpy(w.mac, c->impostor_in->payload, sizeof w.mac); /* what the worker said, or nothing */
+	memcpy(w.mac, c->impostor_in->payload, sizeof w.mac); /* the worker's own proof, or zeros */
 	if (sim_chance(c->sim, 50))
 		sim_bytes(c->reducer, w.mac, sizeof w.mac, NULL);
 	len = control_frame(frames, FRAME_WELCOME, 0, 0, payload, control_pack_welcome(payload, &w));
@@ -205,7 +205,7 @@ void guard_impose(struct conn *c)
 		   control_frame(frame, FRAME_CHALLENGE, 0, 0, payload, control_pack_challenge(payload, nonce)));
 }
 
-/* A frame has come to it: PROOF is what it wanted, ABORT and GOODBYE are what a rank says that goes. */
+/* Handles a frame for the impostor: it waits for PROOF; ABORT and GOODBYE are frames of a rank that leaves. */
 static void impostor_frame(struct conn *c, const struct frame *f)
 {
 	struct rs_err e;
@@ -220,7 +220,7 @@ static void impostor_frame(struct conn *c, const struct frame *f)
 	}
 }
 
-/* False at the end of the connection. */
+/* Returns false at the end of the connection. */
 bool guard_impostor_reads(struct conn *c)
 {
 	struct conn_decoder *d = c->impostor_in;
@@ -233,7 +233,7 @@ bool guard_impostor_reads(struct conn *c)
 		if (d->have >= FRAME_HEADER) {
 			uint32_t payload = d->have - FRAME_HEADER;
 
-			/* what was damaged on the way says nothing */
+			/* damaged bytes show nothing */
 			if (frame_decode(d->header, &f, NULL) || f.payload_len > sizeof d->payload)
 				return false;
 			iov = (struct iovec){d->payload + payload, f.payload_len - payload};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections as TCP has them: bytes in order, in pieces of any size, sockets of any room, ends of streams, resets. The
- * happy path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread, or is written to
+/* Connections like TCP: bytes in order, in pieces of any size, sockets of any size, half-close, resets. The happy
+ * path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread, or is written to
  * afterwards (the peer gets a reset); the connection is cut (both get one) or goes dark (all bytes are lost). */
 #include "tests/sim/sim.h"
 
@@ -38,7 +38,7 @@ struct conn *net_connect(struct sim *s, struct rank *rank, unsigned link, struct
 	return c;
 }
 
-/* When something that is sent to `side` now gets there: later than all before it. */
+/* Returns when bytes sent now to `side` arrive: later than all before them. */
 static uint64_t arrival(struct conn *c, enum side side)
 {
 	struct stream *st = &c->to[side];
@@ -62,7 +62,7 @@ static bool readable(const struct conn *c, enum side side)
 	return e->open && (st->arrived || e->reset_in || (e->fin_in && !st->len));
 }
 
-/* Does the process look at this end now? If not, it will by itself when it does again. */
+/* Returns whether the process reads this end now. If not, it will read by itself when it does again. */
 static bool watched(const struct conn *c, enum side side)
 {
 	if (side == WORKER)

@@ -26,8 +26,8 @@ static bool is_float(unsigned dtype)
 	return rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64;
 }
 
-/* A float element of rank r, exact in its type. A product stays small in every order; a sum of a job that is not
- * deterministic consists of whole numbers. */
+/* Returns a float element of rank r, exact in its type. A product stays small in every order; a sum of a job that is
+ * not deterministic consists of whole numbers. */
 static double float_value(const struct op_plan *p, bool deterministic, unsigned r, uint64_t i, unsigned type)
 {
 	uint64_t bits = bits_of(p, r, i);
@@ -44,7 +44,7 @@ static double float_value(const struct op_plan *p, bool deterministic, unsigned 
 	return p->op == RS_PROD ? sign : ldexp(sign, (int)(bits % 5) - 2);
 }
 
-/* The code of a double that a half type can hold. */
+/* Returns the code of a double that a half type can hold. */
 static uint16_t half_code(unsigned dtype, double x)
 {
 	int bits = dtype == RS_FLOAT16 ? 10 : 7, bias = dtype == RS_FLOAT16 ? 15 : 127, e;
@@ -58,7 +58,7 @@ static uint16_t half_code(unsigned dtype, double x)
 	return sign | (uint16_t)(((e - 1 + bias) << bits) + (int)((m * 2 - 1) * (1 << bits)));
 }
 
-/* To nearest even. Values here are far from the type's ends. */
+/* Rounds to nearest even. The values are far from the type's limits. */
 static double half_round(unsigned dtype, double x)
 {
 	int bits = dtype == RS_FLOAT16 ? 10 : 7, least = dtype == RS_FLOAT16 ? -14 : -126, e;
@@ -103,7 +103,7 @@ void oracle_contribution(const struct op_plan *p, bool deterministic, unsigned r
 	}
 }
 
-/* An integer of this dtype as 64 bits, with its sign. */
+/* Returns an integer of this dtype as 64 bits, with its sign. */
 static uint64_t whole(unsigned dtype, uint64_t bits)
 {
 	switch (dtype) {
@@ -146,7 +146,7 @@ static double combine(const struct op_plan *p, double a, double b)
 	bool narrow = p->dtype != RS_FLOAT64;
 	double x = p->op == RS_PROD ? a * b : p->op == RS_MAX ? fmax(a, b) : p->op == RS_MIN ? fmin(a, b) : a + b;
 
-	/* a double holds the exact sum or product of two floats, or rounds it to where a float rounds it again alike */
+	/* a double holds the exact sum or product of two floats, or its rounding to float gives the same */
 	return narrow ? (float)x : x;
 }
 
@@ -174,7 +174,7 @@ static bool is_close(double a, double b)
 	return fabs(a - b) <= 1e-5 * (SIM_WORLD * 8);
 }
 
-/* The first rank that has an element says what its bits are, if it is the sum at all. */
+/* The bits of the first rank that has an element are the reference, if they are a possible sum. */
 static bool rough_agrees(struct team *t, struct op_plan *p, const uint8_t *result, uint64_t first, uint64_t n)
 {
 	size_t size = rs_dtype_size(p->dtype);

@@ -102,7 +102,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 	else if (sim_chance(s, 90) && !long_stream)
 		chunks = 4;
 	else if (sim_chance(s, long_stream ? 30 : 10))
-		chunks = 60; /* more of one operation than what is kept of the stream */
+		chunks = 60; /* more chunks of one operation than results are retained */
 	p->count = sim_chance(s, 5) ? 0 : 1 + sim_below(s, chunks * chunk);
 	p->root = sim_below(s, t->world);
 	p->priority = sim_chance(s, 30) ? -1 : (int)sim_below(s, FRAME_PRIORITIES + 1);
@@ -116,7 +116,7 @@ static void draw_op(struct sim *s, const struct team *t, struct op_plan *p)
 		snprintf(p->name, sizeof p->name, "layer%u", sim_below(s, 100));
 }
 
-/* What one rank calls instead, so that the others cannot agree with it. */
+/* Draws the operation that one rank calls instead, so that the others cannot agree with it. */
 static void draw_disagreement(struct sim *s, struct team *t, const struct fault *f)
 {
 	struct op_plan *p = &t->odd;
@@ -170,13 +170,13 @@ static void draw_misconfiguration(struct sim *s, struct team *t, const struct fa
 	}
 }
 
-/* Can the job lose reducers? */
+/* Returns whether the job can lose reducers. */
 static bool survives(const struct team *t)
 {
 	return t->cfg.job.retain && t->cfg.reducers_n > 1;
 }
 
-/* A fault of this kind needs somebody to disagree with, or operations to be missed. */
+/* A fault of this kind needs another rank to disagree with, or operations to miss. */
 static bool fits(const struct team *t, const struct fault *f)
 {
 	switch (f->kind) {
@@ -230,7 +230,7 @@ static void draw_fault(struct sim *s, struct team *t)
 		t->connect_ms = sim_between(s, 2500, 4000);
 }
 
-/* The reducers hear of every process that has ended: a job can begin again at once with the same generation. */
+/* All reducers learn of the end of every process: a job can start again at once with the same generation. */
 static bool leaves_nothing(const struct team *t)
 {
 	for (unsigned i = 0; i < t->faults_n; i++) {
@@ -258,7 +258,7 @@ static void draw_team(struct sim *s, const char *job, struct team *before)
 	}
 	draw_config(s, t);
 	t->ops_n = sim_below(s, sim_chance(s, 80) ? 6 : SIM_OPS + 1);
-	if (sim_chance(s, 4)) { /* one stream that is longer than what is kept of it */
+	if (sim_chance(s, 4)) { /* one stream that is longer than the retained results */
 		t->ops_n = SIM_OPS;
 		t->cfg.sharding.priorities = 1;
 	}
@@ -266,7 +266,7 @@ static void draw_team(struct sim *s, const char *job, struct team *before)
 		draw_op(s, t, &t->ops[i]);
 	if (sim_chance(s, 60))
 		draw_fault(s, t);
-	/* who hangs is ended by the others: they must not leave */
+	/* the others end the rank that hangs: they must not leave before */
 	if (t->faults_n && t->faults[0].kind != FAULT_HANG && sim_chance(s, 20))
 		draw_fault(s, t);
 	t->before = before;

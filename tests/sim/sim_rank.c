@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker process around the real exchange: it opens connections, moves bytes, gives the time, calls operations one
- * by one or many at once, and ends. It does with simulated connections what engine_uv.c and conn_tcp.c do with
+/* A worker process around the real exchange: it opens connections, moves bytes, passes the time, starts operations
+ * one by one or many at once, and ends. It does with simulated connections what engine_uv.c and conn_tcp.c do with
  * sockets. */
 #include "tests/sim/sim.h"
 
@@ -76,8 +76,8 @@ static void op_succeeded(struct rank_op *o)
 			 k->index, (unsigned long long)o->landed, (unsigned long long)o->op.count, o->index);
 }
 
-/* Its caller does with the memory what it likes, and gives it back: whoever reads it later finds nothing of the
- * operation, and the sanitizer finds him. */
+/* The caller overwrites and frees the memory of a completed operation: a later read finds nothing of the operation,
+ * or the sanitizer reports it. */
 static void op_free(struct rank_op *o)
 {
 	size_t size = rs_dtype_size(o->op.dtype);
@@ -111,7 +111,7 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 		op_succeeded(o);
 	}
 	op_free(o);
-	memset(op, 0xdb, sizeof *op); /* nobody looks at it any more */
+	memset(op, 0xdb, sizeof *op); /* no longer used */
 	step_later(k, sim_below(k->sim, k->team->pause_us + 1));
 }
 
@@ -150,7 +150,7 @@ static void prepare(struct rank_op *o, const struct op_plan *p)
 	o->op.recv = o->recv;
 }
 
-/* Calls the next operation; false when the exchange takes no more. */
+/* Starts the next operation; returns false if the exchange accepts no more. */
 static bool call(struct rank *k)
 {
 	struct rank_op *o = &k->ops[k->submitted];
@@ -176,7 +176,7 @@ static bool call(struct rank *k)
 	return true;
 }
 
-/* More of a contribution is there. */
+/* Marks more of a contribution as ready. */
 void rank_ready(struct rank *k, unsigned op)
 {
 	struct rank_op *o = &k->ops[op];
@@ -216,7 +216,7 @@ static void lose(struct conn *c, const char *why)
 	exchange_disconnected(k->x, link, why, sim_ms(k->sim));
 }
 
-/* Reads once; false when there is no more for now. */
+/* Reads once; returns false if there is no more for now. */
 static bool read_once(struct conn *c, const char **lost)
 {
 	struct rank *k = c->rank;
@@ -264,7 +264,7 @@ static void write_all(struct conn *c)
 		if (sent == NET_AGAIN)
 			return;
 		if (sent == NET_BROKEN) {
-			/* what the peer said last may be the reason */
+			/* the peer's last frame may be the reason */
 			while (read_once(c, &lost))
 				continue;
 			lose(c, lost ? lost : "broken pipe");
@@ -387,7 +387,7 @@ static void leave_if_done(struct rank *k)
 	rank_end(k, RANK_ENDED);
 }
 
-/* To be called after everything that the exchange was told. Afterwards the rank may have left. */
+/* Call it after every call of the exchange. Afterwards the rank may have left. */
 static void settle(struct rank *k)
 {
 	unsigned first = sim_below(k->sim, 16);
@@ -464,7 +464,7 @@ void rank_birth(struct rank *k)
 	settle(k);
 }
 
-/* What the program does next: calls, and goodbye when all is done. */
+/* Runs the next action of the program: operations, and GOODBYE after the last one. */
 void rank_step(struct rank *k)
 {
 	k->step_due = false;
@@ -492,7 +492,7 @@ void rank_step(struct rank *k)
 	if (k->state != RANK_ALIVE)
 		return;
 	settle(k);
-	/* opening a communicator returns when all ranks have met: nobody leaves before */
+	/* opening a communicator returns after all ranks have joined: none leaves before */
 	if (k->state == RANK_ALIVE && k->running_seen && k->done == k->todo && !k->hangs)
 		rank_goodbye(k);
 }

@@ -70,7 +70,7 @@ static struct message *post_take(struct post *p)
 	return l;
 }
 
-/* ---- what the cores ask for ---- */
+/* ---- callbacks of the cores ---- */
 
 static void on_action(void *ctx, const struct registry_action *a)
 {
@@ -168,7 +168,7 @@ static void conn_flush(struct conn *c)
 			break;
 		}
 		if (sent == NET_BROKEN) {
-			/* what the peer said before may be the reason, and everybody should hear it */
+			/* the peer's earlier frame may be the reason, and all ranks should get it */
 			while (receive_once(c))
 				continue;
 			session_lost(c->session, "broken pipe");

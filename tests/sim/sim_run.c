@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-	RUN_MOST_MS = 120000, /* virtual; nothing that is drawn takes that long */
-	RUN_GRACE_MS = 6000,  /* for reducers to notice that nobody is left */
+	RUN_MOST_MS = 120000, /* virtual time; no run takes that long */
+	RUN_GRACE_MS = 6000,  /* for reducers to notice that all ranks have left */
 };
 
 void sim_fail(struct sim *s, const char *fmt, ...)
@@ -34,7 +34,7 @@ static void birth(struct rank *k)
 		rank_birth(k);
 }
 
-/* All reducers have seen all ranks: whoever comes with the same generation is asked to come again until it is over. */
+/* All reducers have had all ranks: a rank with the same generation is refused with retry until the run is over. */
 static bool all_ran(const struct team *t)
 {
 	for (unsigned r = 0; r < t->world; r++)
@@ -43,7 +43,7 @@ static bool all_ran(const struct team *t)
 	return true;
 }
 
-/* Ranks of the next generation take the place of those that have ended. */
+/* Starts ranks of the next generation when those before them have ended. */
 void team_rank_ended(struct rank *k)
 {
 	struct sim *s = k->sim;
@@ -53,10 +53,10 @@ void team_rank_ended(struct rank *k)
 
 	if (t->index + 1 >= s->teams_n || next->before != t || (next->together && !all))
 		return;
-	/* something of a generation that has failed may still be there for a while, and be in the way */
+	/* remains of a failed generation may block the next one for a while */
 	if (t->failed && next->generation == t->generation && !next->again && !next->born)
 		next->generation++;
-	/* where ranks had only begun to gather, one may be gone for itself before it is for the reducer */
+	/* while ranks gather, one may end before the reducer notices */
 	if (next->generation == t->generation && (t->hit || (next->again && !all_ran(t))))
 		after_us = 100000;
 	if (!all && next->generation > t->generation) {
@@ -202,7 +202,7 @@ bool sim_run(uint64_t seed, const struct rs_config *base, const struct rs_kernel
 	s->kernels = kernels;
 	s->stats = stats;
 	s->trace = to;
-	/* a time of day for the cores' clocks, which are nowhere 0 */
+	/* a start time for the cores' clocks, which are never 0 */
 	s->now_us = 1000000;
 	plan_draw(s);
 	run(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: idle */
 /* Runs the simulator: a number of seeds, or as many as fit into a number of seconds. On a failure it prints the seed
- * and the story of that run, which the same seed tells again. */
+ * and the trace of that run, which the same seed repeats. */
 #include "tests/sim/sim.h"
 
 #include "common/error.h"
@@ -53,7 +53,7 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	       (unsigned long long)st->retried, (unsigned long long)st->signals);
 }
 
-/* What is never drawn or never happens is not tested: a silent simulator is a broken one. */
+/* A fault that never happens is not tested: then the simulator itself is broken. */
 static bool covers_everything(const struct sim_stats *st)
 {
 	bool ok = st->ops_ok && st->ops_failed && st->unauth && st->replays && st->refused && st->retried &&
@@ -67,7 +67,7 @@ static bool covers_everything(const struct sim_stats *st)
 	return ok;
 }
 
-/* The end of the story, from a temporary file: it may be long. */
+/* Prints the end of the trace, from a temporary file, because it may be long. */
 static void tell(uint64_t seed, const struct rs_config *base, const struct rs_kernels *kernels)
 {
 	struct sim_stats waste = {0};
@@ -103,7 +103,7 @@ static int run(const struct options *o, const struct rs_config *base, const stru
 		return 1;
 	}
 	print_stats(&stats, seconds_now() - start);
-	/* a few seeds cannot show everything */
+	/* a few seeds do not have every fault */
 	return stats.seeds < 2000 || covers_everything(&stats) ? 0 : 1;
 }
 

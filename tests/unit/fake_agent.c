@@ -242,11 +242,11 @@ void fake_lose(struct fake_client *c)
 
 	if (!client)
 		return;
-	c->client = NULL; /* from here on it must not be told anything */
+	c->client = NULL; /* from here on it gets no messages */
 	local_client_lost(client, "exited");
 }
 
-/* One buffer is made: a client learns its address. */
+/* Makes one buffer: a client gets its address. */
 static void make_one(struct fake_agent *fa)
 {
 	struct local_buffer *b = fa->making[0];
@@ -287,7 +287,7 @@ static bool step(struct fake_agent *fa)
 			fake_engine_fail(fa, en, en->aborted, en->why);
 			return true;
 		}
-		if (en->freeing && en->ops_n) { /* engine_free fails what is pending, and then says nothing more */
+		if (en->freeing && en->ops_n) { /* engine_free fails pending operations, then reports nothing more */
 			en->ended = true;
 			fake_engine_fail(fa, en, RS_ECLOSED, "closed");
 			return true;
@@ -410,7 +410,7 @@ void fake_engine_ready(struct fake_agent *fa, struct fake_engine *en)
 	fake_settle(fa);
 }
 
-/* What a reducer makes of the one contribution there is. */
+/* Computes what a reducer would return for a single contribution. */
 static void reduce_alone(const struct exchange_op *op, uint64_t first, uint32_t n)
 {
 	size_t size = rs_dtype_size(op->dtype);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that count what the exchange tells of them, on numbers that are known. */
+/* Operations on known numbers that count the callbacks of the exchange. */
 #ifndef RS_TESTS_UNIT_FAKE_OPS_H
 #define RS_TESTS_UNIT_FAKE_OPS_H
 
@@ -12,14 +12,14 @@ struct fake_op {
 	uint64_t filled, landed; /* elements */
 };
 
-/* Fills in the functions. */
+/* Sets the callbacks. */
 void ops_submit(struct reducers *f, struct fake_op *o, struct exchange_op op);
-/* A sum. */
+/* Submits a sum. */
 void ops_submit_floats(struct reducers *f, struct fake_op *o, const float *send, float *recv, uint64_t count);
 
-/* From memory of exactly this size, so that the sanitizer sees a step past its end; to be freed. */
+/* Allocates exactly this size, so that the sanitizer sees an access past the end; free() it. */
 float *ops_numbers(size_t n);
-/* What they are when fake reducers have summed them. */
+/* Checks that the elements are what fake reducers return. */
 void ops_expect_tripled(const float *x, size_t n);
 
 #endif

@@ -184,7 +184,7 @@ static void triple(const struct frame *h, const void *in, void *out, uint32_t el
 		if (h->dtype == RS_FLOAT32)
 			((float *)out)[i] = 3 * ((const float *)in)[i];
 		else if (h->flags & FRAME_WIDE)
-			((uint16_t *)out)[i] = (uint16_t)(3 * ((const float *)in)[i]); /* as good as any number */
+			((uint16_t *)out)[i] = (uint16_t)(3 * ((const float *)in)[i]); /* any value will do */
 		else if (rs_dtype_size(h->dtype) == 8)
 			((uint64_t *)out)[i] = 3 * ((const uint64_t *)in)[i];
 		else
@@ -202,7 +202,7 @@ uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct f
 	if (d->flags & FRAME_ROOT || d->type == FRAME_HAVE)
 		len = 0;
 	if (d->type == FRAME_HAVE)
-		; /* it has it */
+		; /* already has it */
 	else if (d->op == FRAME_OP_BROADCAST)
 		memset(out, (int)d->chunk + 1, len);
 	else

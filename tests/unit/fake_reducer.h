@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripted reducers around one exchange, all in memory: what the exchange sends is taken in pieces of any size and
- * decoded, what the reducers say is encoded and fed in pieces of any size. Stands where engine_uv.c stands in the
- * library: it connects what wants to be connected, moves bytes and closes what wants to be closed. */
+/* Scripted reducers around one exchange, in memory. Output of the exchange is taken in pieces of any size and
+ * decoded; frames of the reducers are encoded and fed in pieces of any size. Replaces engine_uv.c of the library: it
+ * connects, moves bytes and closes as the exchange asks. */
 #ifndef RS_TESTS_UNIT_FAKE_REDUCER_H
 #define RS_TESTS_UNIT_FAKE_REDUCER_H
 
@@ -21,16 +21,16 @@ struct reducer_link {
 	bool dead;     /* refuses connections */
 	unsigned tries;
 	struct reducer_bytes in;  /* from the worker, not decoded yet */
-	struct reducer_bytes out; /* said, not fed yet */
+	struct reducer_bytes out; /* frames sent by the reducer, not fed yet */
 	struct control_hello hello;
-	bool greeted; /* HELLO has come */
-	bool started; /* START was said */
+	bool greeted; /* HELLO has arrived */
+	bool started; /* START was sent */
 	unsigned pings, goodbyes, aborts, settles, views;
 	struct rs_err abort;      /* the last one */
 	struct control_view view; /* the same */
 	struct frame *data;       /* of every DATA and HAVE, in order */
 	void **payload;
-	unsigned data_n, data_size, answered; /* what came before the last VIEW counts as answered */
+	unsigned data_n, data_size, answered; /* frames before the last VIEW count as answered */
 	unsigned kept_n;
 	struct frame kept; /* the last KEPT */
 	uint8_t kept_payload[4096];
@@ -44,27 +44,27 @@ struct reducers {
 	uint64_t now_ms;
 	size_t piece;                /* most bytes that move at once; SIZE_MAX: no limit */
 	bool mute;                   /* nothing is read from the exchange */
-	bool welcome, start, answer; /* reducers do this by themselves */
-	unsigned lates;              /* warnings of a late operation, */
-	char late[400];              /* and the last one */
-	bool resume;                 /* and answer a VIEW with RESUME, as if the others had said it before */
+	bool welcome, start, answer; /* reducers do this automatically */
+	unsigned lates;              /* warnings of a late operation */
+	char late[400];              /* the last of them */
+	bool resume;                 /* also answer a VIEW with RESUME, as if all other ranks had sent the same view */
 	uint32_t random;             /* != 0: pieces and the order of links are random */
-	unsigned lost, back;         /* reducers, as the exchange told */
-	char why[CONTROL_MESSAGE];   /* of the last one lost */
+	unsigned lost, back;         /* reducers reported as lost and as back */
+	char why[CONTROL_MESSAGE];   /* reason of the last loss */
 };
 
-/* The exchange of rank 0 of `world` with this YAML, at time 1000. Reducers welcome, start and answer, and say START
- * when all their lanes are there. */
+/* Opens the exchange of rank 0 of `world` with this YAML, at time 1000. Reducers send WELCOME, results, and START
+ * when all their lanes have joined. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
-/* The same of a world of one that sums by itself, with 1 s to connect. */
+/* The same with world size 1, which sums alone, with 1 s to connect. */
 void reducers_open_single(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);
 
-/* Until nothing moves any more. */
+/* Moves bytes until nothing moves any more. */
 void reducers_pump(struct reducers *f);
-/* Moves at most one piece in each direction on a link; false when there was nothing to do. */
+/* Moves at most one piece in each direction on a link; returns false if there was nothing to move. */
 bool reducers_step(struct reducers *f, unsigned link);
-/* Lets the time pass in the steps that the exchange asks for, pumping in between. */
+/* Advances the time in the steps that the exchange asks for, and pumps in between. */
 void reducers_advance(struct reducers *f, uint32_t ms);
 
 void reducers_say(struct reducers *f, unsigned link, const struct frame *h, const void *payload);
@@ -72,25 +72,25 @@ void reducers_say_control(struct reducers *f, unsigned link, unsigned type, cons
 void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message);
 void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
 			  unsigned n);
-/* An operation has waited so long for these two ranks, of whom the first is "pid 9 on there", or for the first alone
- * and `more` others. */
+/* Sends LATE: an operation has waited so long for these two ranks, the first with the label "pid 9 on there", or for
+ * the first and `more` others. */
 void reducers_say_late(struct reducers *f, unsigned link, uint64_t seq, uint32_t waited_ms, unsigned a, unsigned b,
 		       unsigned more);
 void reducers_say_refused(struct reducers *f, unsigned link, int code, const char *message, bool retry);
-/* VIEW or RESUME */
+/* Sends VIEW or RESUME. */
 void reducers_say_view(struct reducers *f, unsigned link, unsigned type, const struct control_view *v);
-/* RESUME of the view that came last on a link, from its own start on. */
+/* Sends RESUME of the last view on a link, with the start of that view. */
 void reducers_resume(struct reducers *f, unsigned link);
-/* The chunk of the n-th DATA or HAVE of a link is asked for. */
+/* Sends FETCH for the chunk of the n-th DATA or HAVE of a link. */
 void reducers_fetch(struct reducers *f, unsigned link, unsigned n);
-/* The header of the answer to the n-th DATA of a link, and its payload: the contribution times three, or for a
- * broadcast of another rank the bytes chunk + 1; to a HAVE nothing. Returns the payload's length; the payload is
+/* Makes the header of the RESULT for the n-th DATA of a link, and its payload: the contribution times three; for a
+ * broadcast of another rank the byte chunk + 1; for a HAVE no payload. Returns the length of the payload, which is
  * static. */
 uint32_t reducers_result(struct reducers *f, unsigned link, unsigned n, struct frame *h, void **payload);
 void reducers_answer(struct reducers *f, unsigned link);                  /* the oldest without an answer */
 void reducers_cut(struct reducers *f, unsigned link, const char *reason); /* the connection breaks */
 
-/* An operation on memory of its own, and how it ended. */
+/* An operation on its own memory, and its result. */
 struct reducers_op {
 	struct exchange_op op;
 	int done;
@@ -98,11 +98,11 @@ struct reducers_op {
 	float x[2048];
 };
 
-/* A sum of x's first `count` elements in place, named "grad". */
+/* Submits a sum of x's first `count` elements in place, named "grad". */
 int reducers_submit(struct reducers *f, struct reducers_op *o, uint64_t count, struct rs_err *e);
-/* The code, and that the sentence contains a text. */
+/* Checks the code, and that the message contains a text. */
 void reducers_expect_error(const struct rs_err *e, int code, const char *says);
-/* The exchange has ended with this error. */
+/* Checks that the exchange has ended with this error. */
 void reducers_expect_end(const struct reducers *f, int code, const char *says);
 
 #endif

@@ -10,7 +10,7 @@
 
 enum { WAIT_MS = 20000, ALARM_S = 120 };
 
-/* What handlers and wakers leave for the test. */
+/* Records of handlers and wakers for the test. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -29,7 +29,7 @@ static void wake(void *user)
 	pthread_cond_signal(&box.changed);
 	pthread_mutex_unlock(&box.lock);
 	if (frpc.served)
-		frpc.api->queue_kick(frpc.served); /* it may be another queue's thread that is here */
+		frpc.api->queue_kick(frpc.served); /* this may be a thread of another queue */
 }
 
 const struct rpc_waker frpc_waker = {.wake = wake};
@@ -159,7 +159,7 @@ static void start(unsigned threads)
 	};
 	struct rs_err e;
 
-	alarm(ALARM_S); /* a test that fails leaves streams open, and nothing can be stopped */
+	alarm(ALARM_S); /* a failed test leaves streams open, which nothing can stop */
 	frpc_load();
 	ck_assert_msg(!frpc.api->server_start(&frpc.server, &opt, &e), "%s", e.msg);
 	ck_assert_msg(!frpc.api->client_new(&frpc.client, &e), "%s", e.msg);
@@ -171,11 +171,11 @@ void frpc_setup(void)
 	start(2);
 }
 
-/* Serves these on the test's thread. */
+/* Serves this queue on the test's thread. */
 static void serve(struct rpc_queue *q)
 {
 	frpc.api->queue_take(q);
-	frpc.api->queue_leave(q); /* and back: whoever takes it may come again at once */
+	frpc.api->queue_leave(q); /* leave and serve again: any thread may take it */
 	frpc.api->queue_take(q);
 	frpc.served = q;
 }

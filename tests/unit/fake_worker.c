@@ -25,7 +25,7 @@ static void on_event(void *ctx, const struct lane_event *ev)
 	}
 	fw->gone++;
 	fw->clean += ev->clean;
-	/* as the registry may from now on: whoever still touches it is found by the sanitizer */
+	/* as the registry may do from now on: the sanitizer finds any later access */
 	for (unsigned r = 0; r < fw->params.world_size; r++)
 		if (fw->w[r].session)
 			return;
@@ -223,7 +223,7 @@ void fw_send_view(struct fw_world *fw, unsigned rank, const struct control_view 
 		      control_frame(frame, FRAME_VIEW, FAKE_GENERATION, 0, payload, control_pack_view(payload, v)));
 }
 
-/* Without questions, which nobody waits for. */
+/* Completes without FETCH. */
 static unsigned count_results(const struct stripe *st, const struct session *s)
 {
 	unsigned n = 0;

@@ -115,7 +115,7 @@ void fw_expect_head(struct fw_world *fw, unsigned rank, struct frame f);
 struct control_view fw_expect_view(struct fw_world *fw, unsigned rank, unsigned type);
 /* Checks that no frame is left. */
 void fw_expect_nothing(struct fw_world *fw, unsigned rank);
-/* Checks that every connected rank received ABORT with both texts and nothing behind it, then closes all. */
+/* Checks that every connected rank received ABORT with both texts and no frame after it, then closes all. */
 void fw_expect_end(struct fw_world *fw, int code, const char *a, const char *b);
 
 /* Checks that every slot is free or in use, and every unsent result is queued. Returns the number of slots in use. */

@@ -93,7 +93,7 @@ double oracle_half_value(unsigned dtype, uint16_t code)
 
 uint16_t oracle_half(unsigned dtype, double x)
 {
-	/* codes of positive numbers are in the order of their values; at the end comes infinity */
+	/* codes of positive numbers have the order of their values; infinity is last */
 	uint16_t low = 0, high = dtype == RS_FLOAT16 ? 0x7c00 : 0x7f80, sign = signbit(x) ? 0x8000 : 0;
 	double a = fabs(x), below, above;
 

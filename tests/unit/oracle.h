@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a reduction must give, computed apart from the kernels. The elements are small whole numbers whose sums are
- * exact in the accumulator in every order, and which a half type has to round: once is right, twice shows. */
+/* The expected result of a reduction, computed without the kernels. The elements are small whole numbers whose sums
+ * are exact in the accumulator in every order and must be rounded in a half type: rounding twice gives another result
+ * than rounding once. */
 #ifndef RS_TESTS_UNIT_ORACLE_H
 #define RS_TESTS_UNIT_ORACLE_H
 

@@ -19,8 +19,8 @@ static const struct {
 } joins[] = {
     {"resnet", "resnet", true},
     {"resnet", "resnet2", false},
-    {"resnet", "Resnet", false}, /* jobs are names of ours, where case counts */
-    {"RESNET", "resnet", true},  /* names in certificates are DNS's, where it does not */
+    {"resnet", "Resnet", false}, /* names of jobs are case-sensitive */
+    {"RESNET", "resnet", true},  /* names in certificates are DNS names, which are not */
     {"resnet2", "resnet", false},
     {"", "resnet", false},
     {"", "", false},

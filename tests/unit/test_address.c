@@ -16,8 +16,8 @@ _Static_assert(sizeof HOST_255 == sizeof((struct rs_host_port *)0)->host, "the l
 
 static const struct {
 	const char *text, *host, *port;
-	const char *want; /* else what is said of it when somebody is to connect to it, */
-	bool listen;      /* and may it be listened on all the same? */
+	const char *want; /* else a part of the error when connecting, */
+	bool listen;      /* and whether listening is allowed */
 } splits[] = {
     {"localhost:7600", "localhost", "7600", NULL, true},
     {"127.0.0.1:1", "127.0.0.1", "1", NULL, true},

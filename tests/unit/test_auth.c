@@ -92,13 +92,13 @@ static const struct {
 	size_t len;
 	const char *end;
 	mode_t mode;
-	unsigned want; /* bytes of the secret, 0: it is refused */
+	unsigned want; /* bytes of the secret; 0: refused */
 	const char *says;
 } files[] = {
     {16, "", 0600, 16, NULL},
     {16, "\n", 0600, 16, NULL},
     {16, "\n", 0440, 16, NULL},
-    {15, "\n\n", 0400, 16, NULL}, /* only one newline is no part of it */
+    {15, "\n\n", 0400, 16, NULL}, /* only one newline is removed */
     {1024, "", 0600, 1024, NULL},
     {1024, "\n", 0600, 1024, NULL},
     {0, "", 0600, 0, "has 0 bytes; expected a secret of 16 to 1024 bytes"},
@@ -170,7 +170,7 @@ START_TEST(paths_that_are_no_regular_file_are_refused)
 	snprintf(path, sizeof path, "%s/none", dir);
 	ck_assert_int_eq(auth_secret_load(&s, path, &e), RS_EIO);
 	ck_assert_msg(strstr(e.msg, "cannot be opened: No such file"), "\"%s\"", e.msg);
-	/* nobody writes into it: whoever waited would wait for ever */
+	/* a FIFO without a writer: opening it must not block */
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	ck_assert_int_eq(auth_secret_load(&s, path, &e), RS_ECONFIG);
 	ck_assert_msg(strstr(e.msg, "is not a regular file"), "\"%s\"", e.msg);

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __SANITIZE_ADDRESS__ /* how many ranks there are is nothing for it, and most of the work */
+#ifdef __SANITIZE_ADDRESS__ /* the number of ranks does not matter for the sanitizer, and takes most of the time */
 static const int worlds[] = {1, 2, 3, 4, 8};
 #else
 static const int worlds[] = {1, 2, 3, 4, 8, 16, 64, 130};
 #endif
 enum { WORLDS = sizeof(worlds) / sizeof(worlds[0]) };
 
-/* What the kernels make of all ranks' data, in the order of ranks or against it. */
+/* The kernels' result for all ranks' data, in the order of ranks or in reverse. */
 static void reduce_all(uint8_t *out, enum rs_dtype dtype, enum rs_op op, int world, bool backwards)
 {
 	static struct bench_pattern p;
@@ -55,7 +55,7 @@ START_TEST(expected_is_what_the_kernels_compute)
 }
 END_TEST
 
-/* All-reduces in place by the kernels: finite for as long as it says, and not for much longer. */
+/* Kernels reduce in place repeatedly: elements are finite as long as promised, and not much longer. */
 START_TEST(in_place_data_stays_finite)
 {
 	static const enum rs_dtype dtypes[] = {RS_FLOAT16, RS_BFLOAT16, RS_FLOAT32, RS_FLOAT64};

@@ -13,7 +13,7 @@
 #define R1 "reducers: [{id: r0, address: h}]\n"
 #define R2 "reducers: [{id: r0, address: a}, {id: r1, address: b}]\n"
 
-/* Files that are refused, and what the user reads. */
+/* Refused files and their errors. */
 static const struct {
 	const char *text, *message;
 } bad[] = {
@@ -200,7 +200,7 @@ static void parse(struct rs_config *cfg, const char *text, size_t len)
 	ck_assert_msg(rs_config_parse(cfg, "f", text, len, &e) == RS_OK, "%s", e.msg);
 }
 
-/* The printed form, to be freed. It has all keys, so two configurations that print alike are alike. */
+/* Returns the printed form; free() it. It has all keys, so two configurations that print alike are equal. */
 static char *print(const struct rs_config *cfg)
 {
 	char *text = NULL;
@@ -228,7 +228,7 @@ static void check_reparses(const struct rs_config *cfg)
 	free(second);
 }
 
-/* Files in which nothing stands. */
+/* Files without content. */
 static const char *const empty[] = {"",
 				    "\n",
 				    "# comment\n",
@@ -292,7 +292,7 @@ START_TEST(empty_files_are_the_defaults)
 }
 END_TEST
 
-/* A lane for each 10 Gbit/s, where the file says how fast a reducer's link is. */
+/* One lane for each 10 Gbit/s, if the file has the bandwidth of the reducer's link. */
 START_TEST(lanes_follow_the_bandwidth)
 {
 	static const struct {
@@ -323,7 +323,7 @@ START_TEST(lanes_follow_the_bandwidth)
 }
 END_TEST
 
-/* A chunk takes no more than 0.6 ms on the slowest link that is known. */
+/* A chunk takes at most 0.6 ms on the slowest known link. */
 START_TEST(chunks_follow_the_bandwidth)
 {
 	static const struct {
@@ -445,7 +445,7 @@ START_TEST(all_keys_are_read)
 }
 END_TEST
 
-/* Pieces that, repeated until the file is as large as it may be, have kept YAML parsers busy or filled memory. */
+/* Pieces that, repeated up to the maximal file size, have made YAML parsers slow or filled memory. */
 static const char *const hostile[] = {
     "[",
     "{",
@@ -561,7 +561,7 @@ START_TEST(files_that_cannot_be_read)
 }
 END_TEST
 
-/* What changes the digest, compared with the file before the change, and what does not. */
+/* Changes of a file, and whether they change the digest. */
 static const struct {
 	const char *text;
 	bool same;
@@ -599,7 +599,7 @@ START_TEST(digest_covers_the_settings_that_ranks_must_share)
 }
 END_TEST
 
-/* A rank of another build must get the same number. */
+/* Every build must compute the same number. */
 START_TEST(digest_is_stable)
 {
 	struct rs_config cfg;

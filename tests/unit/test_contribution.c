@@ -6,7 +6,7 @@
 
 START_TEST(contributions_come_in_order_and_once)
 {
-	/* what rank 1 sends: operation, chunk; the last one is wrong */
+	/* frames of rank 1: operation, chunk; the last one is wrong */
 	static const struct {
 		uint64_t seq[3];
 		uint32_t chunk[3];
@@ -18,7 +18,7 @@ START_TEST(contributions_come_in_order_and_once)
 	struct fw_world fw;
 	unsigned peers = (unsigned)_i % 2 ? 1 : 2;
 
-	/* with and without the other rank, so that the slot is or is not there any more */
+	/* with and without the other rank's contribution, so that the slot exists or not */
 	_i /= 2;
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned i = 0; i + 1 < rows[_i].n; i++)
@@ -107,7 +107,7 @@ START_TEST(each_priority_has_a_reserve)
 }
 END_TEST
 
-/* The last chunk had a place before the urgent one came, which took its reserve and went first. */
+/* The last chunk had its place in the window before the urgent one arrived, took the reserve and was sent first. */
 START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 {
 	static const uint8_t priorities[] = {0, 1, 0};
@@ -129,8 +129,7 @@ START_TEST(urgent_chunks_may_overtake_a_chunk_in_the_window)
 }
 END_TEST
 
-/* Rank 1 has one chunk too many here; that the operations do not agree is seen on the lane of another chunk, maybe
- * later. */
+/* Rank 1 has one chunk too many here. That the operations differ is seen on the lane of another chunk, maybe later. */
 START_TEST(a_chunk_of_one_rank_alone_is_a_mismatch)
 {
 	struct fw_world fw;
@@ -153,7 +152,7 @@ START_TEST(a_chunk_of_one_rank_alone_is_a_mismatch)
 }
 END_TEST
 
-/* Rank 0 has a full window of urgent chunks, rank 1 of the others: neither waits for the other. */
+/* Rank 0 has a full window of urgent chunks, rank 1 of other chunks: both make progress. */
 START_TEST(full_windows_of_different_priorities_progress)
 {
 	enum { WINDOW = 3 };
@@ -190,7 +189,7 @@ START_TEST(ranks_with_different_chunks_cannot_exhaust_memory)
 		fw_contribute(&fw, (unsigned)(seq % 3), fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 1, 0));
 	fw_feed_all(&fw, 1000);
 	ck_assert_uint_eq(fw.slots_seen_max, 4);
-	/* all that a rank has sent is taken at once: ranks 0 and 1 had their turn */
+	/* all input of a rank is read at once: ranks 0 and 1 have been read */
 	fw_expect_end(&fw, RS_EMISMATCH, "ranks disagree about operation 0: rank 0 (host-0) sent chunk 0 of it where",
 		      "rank 1 (host-1) sent chunk 0 of operation 1");
 }

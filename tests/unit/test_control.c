@@ -158,7 +158,7 @@ START_TEST(unknown_codes_become_a_protocol_error)
 }
 END_TEST
 
-/* Strings that no well-meaning peer sends, packed without this library's limits. */
+/* Strings that a correct peer never sends, packed without this library's limits. */
 START_TEST(names_are_checked)
 {
 	static const struct {
@@ -215,7 +215,7 @@ START_TEST(messages_are_cut_and_escaped)
 	ck_assert_int_eq(control_unpack_refused(out, (uint32_t)reduction__v1__refused__pack(&r, out), &refused, &e),
 			 RS_OK);
 	ck_assert_str_eq(refused.message, "the peer gave no reason");
-	/* what is sent is cut before */
+	/* the sender cuts it */
 	ck_assert_uint_lt(control_pack_abort(out, RS_EIO, text), 600);
 }
 END_TEST
@@ -238,7 +238,7 @@ START_TEST(more_missing_ranks_than_there_is_room_for)
 }
 END_TEST
 
-/* A peer that cannot count or name nobody is told from one that can. */
+/* A peer that sends no counts or names is distinguished from one that does. */
 START_TEST(late_messages_carry_the_label)
 {
 	uint32_t missing[20] = {7, 8};
@@ -260,10 +260,10 @@ START_TEST(late_messages_carry_the_label)
 }
 END_TEST
 
-/* Every unpacker survives the bytes; a refusal has a sentence. */
+/* Every unpacker handles any bytes without a crash, and a refusal has a message. */
 static void unpack_all(const uint8_t *in, uint32_t len)
 {
-	/* of exactly that size, so that the sanitizer sees a byte too far */
+	/* exactly that size, so that the sanitizer sees an access past the end */
 	uint8_t *copy = malloc(len + !len);
 	struct control_hello h;
 	struct control_refused r;
@@ -319,7 +319,7 @@ static struct control_view view_of(unsigned n, uint32_t life, uint64_t start)
 	return v;
 }
 
-/* The largest that there can be fits into a control frame, and into what queues have for one. */
+/* The largest message fits into a control frame, and into the queues' space for one. */
 START_TEST(views_survive_a_round_trip)
 {
 	static const struct {
@@ -381,7 +381,7 @@ START_TEST(invalid_views_are_refused)
 }
 END_TEST
 
-/* What is known of three reducers, what is heard, and what is known then. */
+/* Known lives of three reducers, received lives, and the merged lives. */
 static const struct {
 	uint32_t to[3], from[3], want[3];
 	bool changed;
@@ -391,7 +391,7 @@ static const struct {
     {{0, 0, 0}, {0, 1, 0}, {0, 1, 0}, true, 1},
     {{1, 0, 0}, {0, 1, 0}, {1, 1, 0}, true, 2},
     {{1, 1, 0}, {0, 1, 0}, {1, 1, 0}, false, 2}, /* nothing is taken back */
-    {{2, 0, 0}, {1, 0, 0}, {2, 0, 0}, false, 2}, /* nor is it dead again */
+    {{2, 0, 0}, {1, 0, 0}, {2, 0, 0}, false, 2}, /* nor is a returned reducer lost again */
     {{1, 0, 0}, {2, 0, 0}, {2, 0, 0}, true, 2},
     {{3, 0, 4}, {2, 1, 5}, {3, 1, 5}, true, 9},
 };
@@ -405,12 +405,12 @@ START_TEST(views_are_merged_by_their_maximum)
 	ck_assert(control_view_merge(&to, &from) == merges[_i].changed);
 	ck_assert_mem_eq(to.lives, merges[_i].want, sizeof merges[_i].want);
 	ck_assert_uint_eq(control_view_number(&to), merges[_i].number);
-	ck_assert_uint_eq(to.start[0], 9); /* each rank's own */
+	ck_assert_uint_eq(to.start[0], 9); /* each rank's own start */
 	ck_assert(!control_view_merge(&to, &from));
 }
 END_TEST
 
-/* Whatever the order in which news come. */
+/* All orders of the same views give the same result. */
 START_TEST(merging_views_is_independent_of_order)
 {
 	static const unsigned orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};

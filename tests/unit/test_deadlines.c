@@ -7,7 +7,7 @@
 
 enum { WAIT_MS = 400, NAMES = 26 };
 
-/* Connections are called a, b, c. A step is done at a time: '+' adds one, '!' lets it leave, '-' removes it. */
+/* Connections are called a, b, c. A step happens at a time: '+' adds one, '!' lets it leave, '-' removes it. */
 struct step {
 	uint64_t at_ms;
 	char what, who;
@@ -17,8 +17,8 @@ static const struct row {
 	const char *name;
 	struct step steps[8];
 	uint64_t at_ms;
-	const char *due;  /* at that time, in this order: 'a' waited for too long, 'A' left */
-	const char *left; /* and then by age: whose place another one has first */
+	const char *due;  /* due at that time, in this order: 'a' has waited too long, 'A' left */
+	const char *left; /* then the rest by age, the first to be replaced in front */
 } rows[] = {
     {"nobody", {{0}}, UINT64_MAX, "", ""},
     {"one that waits", {{7, '+', 'a'}}, 7 + WAIT_MS - 1, "", "a"},
@@ -52,7 +52,7 @@ static const struct row {
 static struct deadlines all;
 static struct deadline of[NAMES];
 
-/* The invariant, and that the links of a queue lead forth and back. */
+/* Checks the invariant, and that the links of a queue agree in both directions. */
 static unsigned check_queue(const struct deadline_queue *q, bool leaves)
 {
 	const struct deadline *before = NULL;

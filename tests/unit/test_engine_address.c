@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of the engine's connections. Names are looked up here, and not on any network: __wrap_getaddrinfo. */
+/* Addresses of the engine's connections. Lookups are answered here, without a network: __wrap_getaddrinfo. */
 #include "agent/engine/address.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@ START_TEST(wildcard_addresses_are_refused)
 }
 END_TEST
 
-/* A loop that lookups wake, and what the address has told. */
+/* A loop that lookups wake, and the results of an address. */
 static struct {
 	struct engine_address a;
 	uv_loop_t loop;
@@ -34,9 +34,9 @@ static struct {
 int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret);
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret);
 
-static sem_t silence; /* how many lookups of "silent" may end */
+static sem_t silence; /* lookups of "silent" that may end */
 
-/* "both" has the two addresses of this machine, "silent" the same after a while, and other names are not known. */
+/* "both" has the two loopback addresses, "silent" the same after a delay; other names are unknown. */
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **ret)
 {
 	if (hints->ai_flags & AI_NUMERICHOST)
@@ -80,7 +80,7 @@ static void begin(void)
 	at.step = engine_address_begin(&at.a, &at.wake, &at.ended, &at.e);
 }
 
-/* One try, and the lookup that it needs. */
+/* Makes one attempt, with the lookup that it needs. */
 static void find(void)
 {
 	begin();

@@ -33,8 +33,7 @@ static void write_to(int to)
 	ck_assert_int_eq(eventfd_write(to, 1), 0);
 }
 
-/* Who looks for sockets, does not find any and then sleeps learns what ended its wait meanwhile: a kick is never taken
- * for nothing. */
+/* A thread that polls sockets, finds none and then sleeps learns what ended its wait: an interrupt is never lost. */
 START_TEST(an_interrupt_is_reported)
 {
 	struct epoll_event ev[ENGINE_POLL_EVENTS];

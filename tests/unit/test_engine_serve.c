@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order connections send: fakes that have so many chunks each, and what they sent in the end, by their
- * letters. */
+/* The order in which connections send: fakes with a number of chunks each, and the order of the sent chunks by
+ * letter. */
 #include "agent/engine/engine_uv.h"
 
 #include <check.h>
@@ -50,7 +50,7 @@ START_TEST(links_are_served_in_turn)
 	engine_serve(at, LINKS, rows[_i].first);
 	if (strcmp(sent, rows[_i].order) != 0)
 		ck_abort_msg("%s: %s was sent, expected was %s", rows[_i].what, sent, rows[_i].order);
-	/* all are asked once more, and not for ever */
+	/* all are called once more, and then no more */
 	ck_assert_uint_eq(calls, LINKS * (most + 1));
 }
 END_TEST

@@ -88,7 +88,7 @@ START_TEST(wrap_puts_context_in_front)
 	ck_assert_str_eq(e.msg, "job.yaml:3:5: reducer r0: weight 0, expected 1 or more");
 	ck_assert_int_eq(e.code, RS_ECONFIG);
 
-	/* room for exactly both, then for one byte less: the cause stays whole */
+	/* room for exactly both, then one byte less: the cause is kept whole */
 	memset(text, 'a', sizeof text);
 	text[sizeof e.msg - 1 - 5] = '\0';
 	rs_fail(&e, RS_EIO, "%s", text);

@@ -67,7 +67,7 @@ START_TEST(the_latest_events_are_kept)
 }
 END_TEST
 
-/* Whatever comes, an event has its size, and what it says is well-formed. */
+/* For any input an event has its size, and its text is well-formed. */
 START_TEST(long_values_are_cut)
 {
 	char value[2 * EVENT_TEXT];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ways in which an exchange ends: by itself, by a peer, by a reducer's failure or nonsense. */
+/* How an exchange ends: by the caller, by a peer, by a reducer's failure or invalid frames. */
 #include "tests/unit/fake_reducer.h"
 
 #include <check.h>
@@ -29,7 +29,7 @@ START_TEST(a_refusal_without_retry_ends_the_exchange)
 			    "reducer r1 (127.0.0.1:2): rank 0 says the world size is 2, rank 1 says 3");
 	ck_assert_int_eq(o.done, 1);
 	reducers_expect_error(&o.err, RS_EMISMATCH, "says 3");
-	/* the other ranks read who says so */
+	/* the other ranks get the name of the sender */
 	reducers_expect_error(&f.l[0].abort, RS_EMISMATCH, "rank 0: reducer r1 (127.0.0.1:2): rank 0 says");
 	ck_assert_uint_eq(f.l[1].aborts, 0);
 	reducers_close(&f);
@@ -103,7 +103,7 @@ START_TEST(an_abort_is_passed_on_unchanged)
 	ck_assert_str_eq(o.err.msg, "rank 1 (pid 9 on there) was lost");
 	ck_assert_str_eq(f.l[0].abort.msg, "rank 1 (pid 9 on there) was lost");
 	ck_assert_int_eq(f.l[0].abort.code, RS_EPEER);
-	ck_assert_uint_eq(f.l[1].aborts, 0); /* it said so itself */
+	ck_assert_uint_eq(f.l[1].aborts, 0); /* that reducer sent it */
 	reducers_close(&f);
 }
 END_TEST
@@ -124,7 +124,7 @@ START_TEST(the_owner_aborts_the_exchange)
 }
 END_TEST
 
-/* The memory of a frame that is under way is in use until it is out, or a second has passed. */
+/* The memory of a frame in progress is in use until the frame is sent, or for a second. */
 START_TEST(abort_waits_a_second_for_a_frame_in_progress)
 {
 	struct iovec iov[8];
@@ -265,7 +265,8 @@ START_TEST(operations_time_out)
 }
 END_TEST
 
-/* Reducers say for whom they wait; what is old, or about another operation, is no reason. */
+/* Reducers send LATE with the ranks they wait for. An old one, or one for another operation, is not used as the
+ * reason. */
 START_TEST(late_ranks_are_named)
 {
 	static const struct {
@@ -337,7 +338,7 @@ START_TEST(a_very_late_operation_is_warned_of_once)
 }
 END_TEST
 
-/* Whoever has not given it all yet watches over it: only he can name the local rank that keeps it waiting. */
+/* As long as input is missing, the caller checks the time limit: only it can name the local rank that is late. */
 START_TEST(an_operation_without_all_input_does_not_time_out)
 {
 	struct reducers f;
@@ -375,12 +376,12 @@ START_TEST(a_late_group_is_named_by_its_size)
 }
 END_TEST
 
-/* What a reducer may not say in a state, and payloads that are no messages. */
+/* Frames that are invalid in a state, and invalid payloads. */
 static const struct {
 	const char *says;
 	unsigned type;
 	uint32_t len;
-	bool running; /* said after START, else before WELCOME */
+	bool running; /* sent after START, else before WELCOME */
 } nonsense[] = {
     {"a WAITING frame", FRAME_WAITING, 0, false},
     {"a START frame", FRAME_START, 0, false},

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every field with a value of its own, so that a field in another's place shows. */
+/* Every field has another value, so that swapped fields are seen. */
 static const struct frame full = {
     .type = FRAME_RESULT,
     .flags = FRAME_CHECKED | FRAME_WIDE,
@@ -79,8 +79,7 @@ START_TEST(round_trip)
 }
 END_TEST
 
-/* One byte of a good header (DATA, no payload, no flags) is replaced and, where seal is set, the checksum made right.
- */
+/* One byte of a valid header (DATA, no payload, no flags) is replaced. seal: the checksum is made valid again. */
 static const struct {
 	const char *name;
 	unsigned at;

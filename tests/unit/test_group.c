@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups over a backend that only writes down what it is given and ends operations when told to. */
+/* Groups over a backend that only records operations and completes them on demand. */
 #include "agent/api/comm.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
@@ -12,7 +12,7 @@
 
 enum { MAX = 64, KIB = 1024, TENSORS_MAX = 512 };
 
-/* What the group has submitted, in order. */
+/* Operations that the group has submitted, in order. */
 struct fake {
 	struct backend base;
 	struct backend_request *ops[MAX];
@@ -21,7 +21,7 @@ struct fake {
 	unsigned alloc_limit;    /* allocations that succeed */
 	unsigned submit_limit;   /* submits that succeed */
 	unsigned done;           /* operations that fake_end has ended */
-	bool at_once;            /* operations end while they are submitted, as doubled */
+	bool at_once;            /* operations complete during submit, doubled */
 	size_t stage_bytes[MAX]; /* of each allocation */
 };
 
@@ -115,7 +115,7 @@ static void world_free(struct world *w)
 	free(w);
 }
 
-/* The next tensor of the group; element i of tensor t is 1000 t + i. */
+/* Adds the next tensor of the group; element i of tensor t is 1000 t + i. */
 static void add(struct world *w, unsigned dtype, unsigned op, uint64_t count, const char *name)
 {
 	unsigned t = w->n++;
@@ -172,7 +172,7 @@ START_TEST(small_tensors_are_one_operation)
 }
 END_TEST
 
-/* A place in the sequence is that of the first tensor; what is alone is not copied. */
+/* The place in the sequence is that of the first tensor; a single tensor is not copied. */
 START_TEST(order_of_operations)
 {
 	struct world *w = world_new();
@@ -225,7 +225,7 @@ START_TEST(large_groups_are_split)
 }
 END_TEST
 
-/* Exactly full: the bound is reached, not passed. */
+/* Exactly full: the limit is reached, not exceeded. */
 START_TEST(a_full_operation)
 {
 	struct world *w = world_new();
@@ -271,7 +271,7 @@ START_TEST(the_hash_covers_counts_names_and_order)
 }
 END_TEST
 
-/* Another thread's end of the oldest operation, when all stages are in use. */
+/* Another thread completes the oldest operation while all stages are in use. */
 static void *end_oldest(void *arg)
 {
 	struct world *w = arg;
@@ -358,7 +358,7 @@ START_TEST(an_operation_fails)
 		add_floats(w, KIB);
 	start(w);
 	fake_end(&w->fake, RS_ETIMEOUT);
-	/* of a wait ETIMEOUT means "not done" */
+	/* ETIMEOUT of a wait means "not completed" */
 	expect_failed(w, 0, RS_EPEER, "it was not to be");
 	for (unsigned t = 0; t < w->n; t++)
 		ck_assert(w->data[t][1] == (float)(1000 * t + 1));
@@ -367,7 +367,8 @@ START_TEST(an_operation_fails)
 }
 END_TEST
 
-/* What was started before the failure ends as it does; the rest ends with the reason, and its stage is free again. */
+/* Operations started before the failure complete normally; the rest fails with the reason, and its stage is free
+ * again. */
 START_TEST(the_backend_refuses_the_second)
 {
 	struct world *w = world_new();

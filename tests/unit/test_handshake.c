@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake alone. */
+/* The reducer's side of the handshake. */
 #include "tests/unit/fake_guard.h"
 
 #include <check.h>
@@ -7,7 +7,7 @@
 
 static const struct handshake_policy anybody;
 
-/* A HELLO as a worker sends it; returns its length. */
+/* Makes a HELLO as a worker sends it; returns its length. */
 static uint32_t make_hello(uint8_t *out, bool nonce)
 {
 	struct control_hello h = {.job = "resnet",
@@ -138,7 +138,7 @@ END_TEST
 
 /* ---- with a secret ---- */
 
-/* Says HELLO and expects to be asked; *ret_len: what HELLO's payload has. */
+/* Sends HELLO and expects CHALLENGE; *ret_len is the length of HELLO's payload. */
 static void be_challenged(struct handshake *h, const struct guard *g, uint8_t *hello, uint32_t *ret_len,
 			  struct handshake_result *ret)
 {
@@ -152,7 +152,7 @@ static void be_challenged(struct handshake *h, const struct guard *g, uint8_t *h
 	ck_assert_str_eq(handshake_missing(h), "PROOF");
 }
 
-/* The PROOF of somebody who knows that secret. */
+/* Makes the PROOF of a worker that knows that secret. */
 static uint32_t make_proof(uint8_t *out, const struct auth_secret *s, const struct handshake_channel *ch,
 			   const uint8_t *hello, uint32_t hello_len, const struct handshake_result *res)
 {
@@ -203,7 +203,7 @@ START_TEST(a_proof_is_answered_with_a_proof)
 }
 END_TEST
 
-/* Each bit of the answer counts, and so does each of HELLO and of the channel. */
+/* Each flipped bit of PROOF, of HELLO and of the channel binding is detected. */
 static const struct {
 	const char *what;
 	enum { SECRET, HELLO_BIT, BINDING, NO_BINDING, OTHER_CHALLENGE } wrong;
@@ -321,7 +321,7 @@ START_TEST(the_policy_decides_who_may_join)
 	struct guard g;
 	size_t used;
 
-	/* a name that may not; one that may; no name at all */
+	/* a name without access; one with access; no name */
 	for (unsigned i = 0; i < 3; i++) {
 		guard_init(&g, NULL);
 		g.policy.may_join = guard_may_join;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's exchange and a reducer's handshake, or an impostor in its place. */
+/* A worker's exchange and a reducer's handshake, or an impostor in place of the reducer. */
 #include "tests/unit/fake_guard.h"
 
 #include "agent/core/exchange.h"
@@ -62,7 +62,7 @@ static void pair_close(struct pair *p)
 	rs_config_close(&p->cfg);
 }
 
-/* What the exchange has to send, to the handshake; MORE: it has nothing more to say. */
+/* Feeds the exchange's output to the handshake. MORE: it has no more output. */
 static enum handshake_step pump(struct pair *p)
 {
 	enum handshake_step step = HANDSHAKE_MORE;
@@ -110,7 +110,7 @@ static void welcome(struct pair *p)
 	say(p, FRAME_WELCOME, payload, control_pack_welcome(payload, &p->res.welcome));
 }
 
-/* A WAITING belongs only where the exchange has joined. */
+/* WAITING is valid only after the exchange has joined. */
 static bool joined(struct pair *p)
 {
 	struct control_waiting w = {.world_size = 2, .missing = {1}, .missing_n = 1};
@@ -123,8 +123,8 @@ static bool joined(struct pair *p)
 static const struct {
 	const char *worker, *reducer; /* their secrets */
 	const char *binding[2];       /* of their ends of the channel; NULL: it has none */
-	const char *refused;          /* what the reducer says, */
-	const char *error;            /* and the exchange; NULL: the rank has joined */
+	const char *refused;          /* the reducer's refusal, */
+	const char *error;            /* and the exchange's error; NULL: the rank has joined */
 } meetings[] = {
     {NULL, NULL, {NULL, NULL}, NULL, NULL},
     {guard_shared, guard_shared, {NULL, NULL}, NULL, NULL},
@@ -195,10 +195,10 @@ START_TEST(a_worker_and_a_reducer_complete_a_handshake)
 }
 END_TEST
 
-/* What somebody without the secret may say in the reducer's place. */
+/* Frames of an impostor that does not know the secret. */
 static const struct {
 	const char *what;
-	bool challenge; /* asks for a proof, and takes it, whatever it is */
+	bool challenge; /* sends CHALLENGE, and accepts any PROOF */
 	enum { NO_MAC, ZEROS, REFLECTED, GUESSED } mac;
 } impostors[] = {
     {"no questions, no answers", false, NO_MAC},
@@ -218,7 +218,7 @@ START_TEST(an_impostor_is_not_trusted)
 
 	pair_open(&p, guard_shared, NULL);
 	exchange_connected(p.x, 0, 1000);
-	ck_assert_int_eq(pump(&p), HANDSHAKE_ADMIT); /* it does not know better */
+	ck_assert_int_eq(pump(&p), HANDSHAKE_ADMIT); /* the impostor cannot know */
 	ck_assert(p.res.hello.has_nonce);
 	p.res.welcome = (struct control_welcome){.proven = impostors[_i].mac != NO_MAC};
 	if (impostors[_i].challenge) {
@@ -249,8 +249,8 @@ END_TEST
 /* CHALLENGEs that a worker cannot or must not answer. */
 static const struct {
 	const char *secret;
-	unsigned times;    /* that it comes */
-	const char *bytes; /* in place of a nonce's */
+	unsigned times;    /* number of times that it is sent */
+	const char *bytes; /* in place of a nonce */
 	const char *error;
 } challenges[] = {
     {NULL, 1, NULL, "it asks for the secret of job resnet, and this rank has none: set security.secret"},
@@ -295,7 +295,7 @@ START_TEST(a_nonce_is_new_for_each_connection_and_a_secret_is_read_for_each)
 		ck_assert_int_eq(pump(&p), HANDSHAKE_ADMIT);
 		if (i)
 			break;
-		/* the connection breaks before WELCOME, and on both sides the secret is another one now */
+		/* the connection breaks before WELCOME, and both sides have another secret then */
 		exchange_disconnected(p.x, 0, "it broke", 1003);
 		handshake_close(&p.h);
 		handshake_init(&p.h, &p.reducer.policy);

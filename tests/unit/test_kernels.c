@@ -69,7 +69,7 @@ static float ref_load(unsigned dtype, uint16_t h)
 	bool f16 = dtype == RS_FLOAT16;
 	uint16_t infinity = f16 ? 0x7c00 : 0x7f80;
 
-	if ((h & 0x7fff) > infinity) /* as F16C: the sign, the payload on the left, quiet; bfloat16 as it is */
+	if ((h & 0x7fff) > infinity) /* as F16C: the sign, the payload at the left, quiet; bfloat16 unchanged */
 		return bits_float((uint32_t)(h & 0x8000) << 16 |
 				  (f16 ? 0x7fc00000 | (uint32_t)(h & 0x3ff) << 13 : (uint32_t)(h & 0x7fff) << 16));
 	return ref_widen(f16 ? &f16_format : &bf16_format, h);
@@ -94,7 +94,7 @@ static uint16_t ref_store(unsigned dtype, float f)
 		return sign;
 	frexp(f, &exponent);
 	exponent = exponent - 1 < fmt->min_exponent ? fmt->min_exponent : exponent - 1;
-	/* whole units in the last place; a carry into the next binade or to infinity is right as it is */
+	/* whole units in the last place; a carry into the next binade or to infinity is correct */
 	units = nearbyint(ldexp(fabs((double)f), fmt->fraction_bits - exponent));
 	if (exponent > fmt->max_exponent)
 		return sign | infinity;
@@ -112,7 +112,7 @@ static float ref_float(float a, float b, unsigned op)
 	switch (op) {
 	case RS_SUM:
 	case RS_AVG:
-		r = (double)a + b; /* rounding twice is harmless: double has more than 2 * 24 + 1 bits */
+		r = (double)a + b; /* rounding twice has no effect: double has more than 2 * 24 + 1 bits */
 		break;
 	case RS_PROD:
 		r = (double)a * b;
@@ -139,7 +139,7 @@ static double ref_double(double a, double b, unsigned op)
 	return u.d;
 }
 
-/* Sums and products in 64 bits keep their low bits right for every narrower type. */
+/* Sums and products in 64 bits have correct low bits for every narrower type. */
 static uint64_t ref_integer(uint64_t a, uint64_t b, unsigned op, bool is_signed)
 {
 	bool greater = is_signed ? (int64_t)a > (int64_t)b : a > b;
@@ -241,7 +241,7 @@ static const uint64_t special_int[] = {
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-/* The i-th special value of a dtype, wrapping around; n gets how many there are. */
+/* Returns the i-th special value of a dtype, wrapping around; n gets the number of values. */
 static union element special(unsigned dtype, size_t i, size_t *n)
 {
 	switch (dtype) {
@@ -493,7 +493,7 @@ START_TEST(stores_round_to_nearest_even)
 		for (unsigned h = 0; h < 65536; h++) {
 			uint32_t value = float_bits(ref_load(halves[d], (uint16_t)h));
 			uint32_t next = float_bits(ref_load(halves[d], (uint16_t)(h + 1)));
-			/* the first is right where neighbours share their exponent, the second between subnormals */
+			/* the first holds if neighbours have the same exponent, the second between subnormals */
 			uint32_t shared = value + (next - value) / 2;
 			uint32_t even = float_bits((bits_float(value) + bits_float(next)) / 2);
 			uint32_t middle = halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400 ? even : shared;
@@ -627,7 +627,7 @@ static void check_nonfinite(const struct rs_kernels *k, unsigned dtype, const un
 		      got, want);
 }
 
-/* finite elements with a special one at every place, and behind the end where it must not count */
+/* finite elements with a special one at every place, and after the end, where it must be ignored */
 START_TEST(finds_the_first_nonfinite)
 {
 	struct buffers *b = calloc(1, sizeof *b);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums: every operation and dtype, in every order in which bytes can arrive. test_session_rx.c has the errors. */
+/* Sums: every operation and dtype, in every order in which bytes can arrive. test_session_rx.c tests errors. */
 #include "tests/unit/fake_worker.h"
 #include "tests/unit/oracle.h"
 
@@ -127,7 +127,7 @@ START_TEST(four_chunks_of_32_kib_fit_one_call)
 }
 END_TEST
 
-/* Contributions that arrive together need one call, wherever the call before stopped. */
+/* Contributions that arrive together need one call, wherever the previous call stopped. */
 START_TEST(contributions_that_arrive_together_need_one_call)
 {
 	static const size_t stops[] = {0, 1, FRAME_HEADER - 1, FRAME_HEADER, FRAME_HEADER + 1, FRAME_HEADER + 7};
@@ -171,8 +171,8 @@ static void ignore(void *ctx, const struct lane_event *ev)
 	(void)ev;
 }
 
-/* What a lane allocates for all ranks of a job, their queues and tables included, is within what was announced. Under a
- * sanitizer malloc's own count is not to be had. */
+/* A lane allocates no more for all ranks of a job, with their queues and tables, than the announced size. Sanitizers
+ * replace malloc, so its count is not available with them. */
 START_TEST(allocations_are_within_stripe_overhead)
 {
 	struct stripe_params p = {.job = 1,
@@ -194,14 +194,14 @@ START_TEST(allocations_are_within_stripe_overhead)
 		ck_assert_int_eq(lane_attach(l, &s, &p, &(struct session_params){.rank = r}, NULL, 0, &e), RS_OK);
 	grown = mallinfo2().uordblks + mallinfo2().hblkhd - before;
 	ck_assert_uint_le(grown, stripe_overhead(&p));
-	if (grown) /* nor is much too much announced */
+	if (grown) /* the announced size is not much too large either */
 		ck_assert_uint_ge(grown * 2, stripe_overhead(&p));
 	lane_free(l);
 	free(p.memory);
 }
 END_TEST
 
-/* Ranks overtake each other inside a chunk, elements are split everywhere. */
+/* Ranks overtake each other within a chunk; elements are split at every byte. */
 START_TEST(ranks_may_overtake_each_other)
 {
 	static const unsigned dtypes[] = {RS_FLOAT64, RS_FLOAT32, RS_FLOAT16, RS_INT8};
@@ -242,7 +242,7 @@ START_TEST(every_split_of_two_ranks)
 			f = fw_data(&fw, RS_SUM, _i ? RS_FLOAT64 : RS_INT64, 0, 2, 0);
 			fw_contribute(&fw, 0, f);
 			fw_contribute(&fw, 1, f);
-			/* a recvmsg may end at the end of a header; what is left comes with the next one */
+			/* a recvmsg may end after a header; the rest arrives with the next one */
 			for (size_t done = 0; done < a;)
 				done += fw_feed(&fw, 0, a - done);
 			for (size_t done = 0; done < b;)
@@ -305,7 +305,7 @@ START_TEST(deterministic_sums_do_not_depend_on_arrival)
 		ck_assert_uint_eq(sum_of_arrival(p, true, rows[_i]), bits);
 		others += sum_of_arrival(p, false, rows[_i]) != bits;
 	}
-	/* else this test would say nothing */
+	/* otherwise this test would show nothing */
 	ck_assert_uint_gt(others, 0);
 }
 END_TEST
@@ -450,7 +450,7 @@ START_TEST(slots_are_used_again_within_the_bound)
 }
 END_TEST
 
-/* The same with priorities: operation q has priority q % PRIORITIES, and each rank goes on with any of them. */
+/* The same with priorities: operation q has priority q % PRIORITIES, and each rank continues with any of them. */
 enum { PRIORITIES = 3 };
 
 struct streams {
@@ -548,7 +548,7 @@ START_TEST(the_ack_is_the_minimum_of_all_ranks)
 		fw_feed_all(&fw, SIZE_MAX);
 		ck_assert_uint_eq(st->stable, rows[i].want);
 	}
-	/* a rank that has left does not take it back */
+	/* a rank that has left does not lower it */
 	fw_send_type(&fw, 2, FRAME_GOODBYE);
 	fw_feed_all(&fw, SIZE_MAX);
 	fw_close_peer(&fw, 2);
@@ -586,7 +586,7 @@ START_TEST(arrivals_are_small_or_large)
 	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, LANE_SMALL_BYTES / 4 + 1, 0), LANE_ARRIVED_LARGE);
 	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, LANE_SMALL_BYTES, 0), LANE_ARRIVED_SMALL);
 	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 4, UINT64_MAX, 0), LANE_ARRIVED_LARGE);
-	/* large and small together are large, in any order */
+	/* large and small together count as large, in any order */
 	f = fw_data(&fw, RS_SUM, RS_INT8, 5, 16, 0);
 	for (unsigned r = 0; r < 2; r++) {
 		fw_contribute(&fw, r, f);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
-/* A lane's thread when memory runs out: two jobs of two ranks each connect, start, one of them is aborted, and all
- * ranks go. This is repeated; each time the next allocation fails, once alone and once with all that follow. No job
- * waits for ever: each connection that the lane took is reported as gone, each rank reads START or why not, and the
- * failure of a running job is reported. The linker puts the functions below in the place of the C library's
- * (-Wl,--wrap). */
+/* A lane's thread without memory: two jobs of two ranks each connect, start, one of them is aborted, and all ranks
+ * leave. This is repeated; each time the next allocation fails, once alone and once with all later ones. No job waits
+ * forever: each connection that the lane took is reported as closed, each rank gets START or an error, and the failure
+ * of a running job is reported. The linker replaces the C library's functions by those below (-Wl,--wrap). */
 #include "common/kernels/kernels.h"
 #include "server/run/lane_uv.h"
 
@@ -21,7 +20,7 @@
 
 enum { JOBS = 2, WORLD = 2, ABORTED = 0, CHUNK = 4096, STEPS_MAX = 500, PATIENCE_S = 20 };
 
-/* Allocations until one fails. */
+/* Allocations until the next failure. */
 static atomic_int left;
 static atomic_bool limited, for_good, failed;
 
@@ -64,7 +63,7 @@ int __wrap_posix_memalign(void **ret, size_t align, size_t n)
 	return runs_out() ? ENOMEM : __real_posix_memalign(ret, align, n);
 }
 
-/* As ck_assert_msg, which allocates memory even if the condition holds. */
+/* As ck_assert_msg, which allocates memory even if the condition is true. */
 #define must(condition, ...)                                                                                           \
 	do {                                                                                                           \
 		if (!(condition)) {                                                                                    \
@@ -73,17 +72,17 @@ int __wrap_posix_memalign(void **ret, size_t align, size_t n)
 		}                                                                                                      \
 	} while (0)
 
-/* What the accept loop has: its mailbox, and what came into it. */
+/* The accept loop's side: its mailbox and the received mail. */
 struct world {
 	uv_loop_t loop;
 	struct wakeups wakeups;
 	struct mailbox out;
 	struct lane_thread *lane;
 	unsigned attached, closed;   /* connections */
-	bool failed[JOBS];           /* a lane has said so */
-	bool reported;               /* a report was due and came */
+	bool failed[JOBS];           /* a lane has reported it */
+	bool reported;               /* a report was requested and has arrived */
 	int fd[JOBS][WORLD];         /* of the ranks; -1: the lane did not take the connection */
-	struct stripe_params stripe; /* but for job and memory */
+	struct stripe_params stripe; /* without job and memory */
 	void *memory[JOBS];
 };
 
@@ -160,7 +159,7 @@ static void connect_rank(struct world *w, unsigned job, unsigned rank)
 	w->attached++;
 }
 
-/* Reads n bytes that a rank gets, and meanwhile the lane's mail. False: the connection was closed. */
+/* Reads n bytes of a rank, and meanwhile the lane's mail. False: the connection was closed. */
 static bool read_all(struct world *w, int fd, char *to, size_t n)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -183,8 +182,8 @@ static bool read_all(struct world *w, int fd, char *to, size_t n)
 	return true;
 }
 
-/* Reads what a rank gets until a frame of this type or the end of its job. Returns the type of the last frame, 0 if the
- * connection was closed; an ABORT's payload is in why. */
+/* Reads frames of a rank until one of this type or the end of its job. Returns the type of the last frame, 0 if the
+ * connection was closed; why gets the payload of an ABORT. */
 static unsigned read_until(struct world *w, int fd, unsigned type, char why[FRAME_CONTROL_MAX + 1])
 {
 	uint8_t head[FRAME_HEADER];
@@ -203,7 +202,7 @@ static unsigned read_until(struct world *w, int fd, unsigned type, char why[FRAM
 	return f.type;
 }
 
-/* Is this what ranks read of a job that ran out of memory? */
+/* Returns whether this is an error that ranks of a job without memory get. */
 static bool no_memory(const char *why)
 {
 	return strstr(why, "this reducer has no memory to start the job") ||
@@ -221,7 +220,7 @@ static void check_aborted(struct world *w, int fd)
 		must(failed, "closed without a sentence"); /* the lane had no memory for the connection */
 }
 
-/* Of the job that is not aborted. Returns whether this rank has seen it start. */
+/* Checks the job that is not aborted. Returns whether this rank has got START. */
 static bool check_started(struct world *w, int fd)
 {
 	char why[FRAME_CONTROL_MAX + 1];

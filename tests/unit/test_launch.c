@@ -9,7 +9,7 @@
 #define OPENMPI  "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"
 #define SLURM    "SLURM_PROCID=6", "SLURM_LOCALID=0", "SLURM_NODEID=3", "SLURM_NNODES=4"
 
-/* Environments and what they say. */
+/* Environments and their results. */
 static const struct {
 	const char *env[12];
 	struct rs_launch found;
@@ -23,7 +23,7 @@ static const struct {
     {{"RANK=0", "WORLD_SIZE=1"}, {0, 1, -1, -1, -1, -1, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_WORLD_SIZE=2"}, {5, 6, -1, 2, 2, 3, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 6, 1, 2, 2, 3, -1, "torchrun", false}},
-    /* ranks dealt out node by node would have local rank 1 here: the layout is another, and the node unknown */
+    /* with ranks dealt out node by node local rank 1 would be here: the layout differs and the node is unknown */
     {{"RANK=5", "WORLD_SIZE=6", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, {5, 6, 0, 2, -1, 3, -1, "torchrun", false}},
     {{"RANK=5", "WORLD_SIZE=7", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, {5, 7, 1, 2, -1, -1, -1, "torchrun", false}},
     /* more ranks than fit the nodes in equal parts: the node is unknown */
@@ -36,12 +36,12 @@ static const struct {
     {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=2(x3),1"}, {6, 7, 0, 1, 3, 4, -1, "slurm", true}},
     {{SLURM, "SLURM_NTASKS=8", "SLURM_TASKS_PER_NODE=2(x4)"}, {6, 8, 0, 2, 3, 4, -1, "slurm", true}},
     {{SLURM, "SLURM_NTASKS=8", "SLURM_NTASKS_PER_NODE=2"}, {6, 8, 0, 2, 3, 4, -1, "slurm", true}},
-    /* --ntasks-per-node is only a limit where --ntasks is given too */
+    /* --ntasks-per-node is only a limit if --ntasks is given too */
     {{SLURM, "SLURM_NTASKS=7", "SLURM_NTASKS_PER_NODE=16"}, {6, 7, 0, -1, 3, 4, -1, "slurm", true}},
     /* a step of srun may be smaller than its job */
     {{SLURM, "SLURM_NTASKS=64", "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_TASKS_PER_NODE=2,2,3,1"},
      {6, 8, 0, 1, 3, 4, -1, "slurm", true}},
-    /* the inner launcher counts */
+    /* the inner launcher has precedence */
     {{SLURM, "SLURM_NTASKS=7", TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun", true}},
     {{SLURM, "SLURM_NTASKS=7", OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi", false}},
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chunks of an exchange: which goes where, in which order, how many at once, and that every byte lands, however
- * the bytes are cut. test_exchange.c has the life and the end. */
+/* The chunks of an exchange: destination, order, number in flight, and that all bytes arrive for any split into
+ * pieces. test_exchange.c tests joining, test_exchange_end.c the end. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 
@@ -29,7 +29,7 @@ static unsigned link_of(const struct reducers *f, unsigned shard)
 	return link;
 }
 
-/* Every chunk goes once, to the link that its shard lives on, in the order (seq, chunk). */
+/* Every chunk is sent once, on the link of its shard, in the order (seq, chunk). */
 START_TEST(chunks_go_to_the_reducer_of_their_shard)
 {
 	static const uint64_t counts[] = {100, 0, 256 * 40 + 1, 1, 256, 257, 256 * 11, 5000, 0, 256 * 3};
@@ -122,7 +122,7 @@ static void reduce_in_pieces(const char *yaml, size_t piece)
 	free(y);
 }
 
-/* Moved in pieces of every length up to past a whole frame. */
+/* Moved in pieces of every length up to more than a whole frame. */
 START_TEST(every_split)
 {
 	for (size_t piece = 1; piece < FRAME_HEADER + 1024 + 70; piece++)
@@ -164,8 +164,8 @@ START_TEST(random_schedules)
 }
 END_TEST
 
-/* Two links with every other chunk each: the one whose reducer answers waits for the other, and goes on by itself when
- * that one has got its result. */
+/* Two links with every other chunk each: the link whose reducer answers waits for the other one, and continues by
+ * itself when the other one has its result. */
 START_TEST(links_stay_in_step)
 {
 	enum { CHUNKS = 64 };
@@ -222,7 +222,7 @@ START_TEST(payloads_are_not_copied)
 	reducers_say(&f, 0, &h, payload);
 	f.piece = FRAME_HEADER;
 	ck_assert(reducers_step(&f, 0));
-	/* the payload, and with the same system call the next header */
+	/* the payload, and the next header with the same system call */
 	ck_assert_uint_eq(exchange_recv_target(f.x, 0, iov), 2);
 	ck_assert_ptr_eq(iov[0].iov_base, y);
 	ck_assert_uint_eq(iov[0].iov_len, 1024);
@@ -235,7 +235,7 @@ START_TEST(payloads_are_not_copied)
 }
 END_TEST
 
-/* Chunks of 256 elements, of which two fit the rings: those that are there are sent, and results go round as well. */
+/* Chunks of 256 elements, two of which fit the rings: only filled ones are sent, and results wrap around too. */
 START_TEST(only_filled_data_is_sent)
 {
 	float *x = ops_numbers(512), *y = calloc(512, sizeof *y);
@@ -278,7 +278,7 @@ START_TEST(only_filled_data_is_sent)
 }
 END_TEST
 
-/* Several chunks with one system call, as far as window and iovecs allow. */
+/* Several chunks in one system call, up to window and number of iovecs. */
 START_TEST(sends_are_gathered)
 {
 	static const struct {
@@ -332,7 +332,7 @@ START_TEST(broadcasts)
 }
 END_TEST
 
-/* Of no bytes, which are kept for others like any result. */
+/* Operations without bytes, which are retained like any result. */
 START_TEST(an_empty_broadcast)
 {
 	struct reducers f;
@@ -347,7 +347,7 @@ START_TEST(an_empty_broadcast)
 }
 END_TEST
 
-/* float32 partial sums out, halves back. */
+/* Partial sums are sent as float32, results received as halves. */
 START_TEST(wide_contributions)
 {
 	size_t n = 512 + 7;
@@ -371,7 +371,7 @@ START_TEST(wide_contributions)
 }
 END_TEST
 
-/* What a worker has finished it tells with everything it sends. */
+/* Every frame of a worker carries what it has completed. */
 START_TEST(acks_follow_the_oldest_operation)
 {
 	struct reducers f;
@@ -461,11 +461,11 @@ static void wrong_checksum(struct frame *h)
 	h->payload_sum ^= 1;
 }
 
-/* A RESULT that is not the one that is due ends the exchange. */
+/* A RESULT other than the expected one ends the exchange. */
 static const struct {
 	void (*spoil)(struct frame *h);
 	const char *says;
-	bool checked, written; /* the job has checksums; the payload was read before it was found wrong */
+	bool checked, written; /* the job has checksums; the payload was stored before the error was found */
 } wrong[] = {
     {wrong_seq, "operation 8, expected chunk 0 of operation 0", false, false},
     {wrong_chunk, "chunk 1 of operation 0, expected chunk 0", false, false},
@@ -511,8 +511,8 @@ START_TEST(wrong_results)
 }
 END_TEST
 
-/* "A result that streams into the send buffer is legal only when the contribution was sent": the answer to a chunk of
- * which the last byte is still here is a violation. */
+/* "A result that streams into the send buffer is legal only when the contribution was sent": a result for a chunk
+ * whose last byte has not been sent is a violation. */
 START_TEST(no_result_before_its_contribution)
 {
 	float *x = ops_numbers(256);
@@ -531,7 +531,7 @@ START_TEST(no_result_before_its_contribution)
 	reducers_pump(&f);
 	ck_assert_int_eq(exchange_error(f.x)->code, RS_EPROTO);
 	ck_assert_ptr_nonnull(strstr(exchange_error(f.x)->msg, "before this rank sent its contribution"));
-	/* the frame that is under way is completed first: its memory stays in use until then */
+	/* the frame in progress is completed first: its memory stays in use until then */
 	ck_assert_int_eq(o.done, 0);
 	f.mute = false;
 	reducers_pump(&f);

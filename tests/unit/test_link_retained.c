@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results that stand in the caller's memory alone until later ones of the same operation displace them from what is
- * kept; retain.h. Everything else is received into memory of the exchange's and copied. */
+/* Lent results: they stay in the caller's memory until later results of the same operation displace them from the
+ * retained ones; see retain.h. Other results are received into memory of the exchange and copied. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 #include "tests/unit/fake_views.h"
@@ -10,14 +10,14 @@
 #include <string.h>
 
 enum {
-	SIZE = 17, /* results that are kept where there are two links: 16 apart, and one */
+	SIZE = 17, /* retained results with two links: 16 apart, plus one */
 	CHUNKS = 40,
 	ELEMS = CHUNKS * VIEWS_CHUNK,
 	RING = 20, /* chunks */
 	CHUNK_BYTES = VIEWS_CHUNK * sizeof(float),
 };
 
-/* Where the payload of a result goes whose header has come on a link: the bytes of the chunk that is due there. */
+/* Returns where the payload of a result is stored after its header: the bytes of the chunk that is due on a link. */
 static const uint8_t *receives_at(struct reducers *f, unsigned link)
 {
 	struct reducer_link *l = &f->l[link];
@@ -35,7 +35,7 @@ static const uint8_t *receives_at(struct reducers *f, unsigned link)
 	return iov[0].iov_base;
 }
 
-/* Which operations lend how many of their first results. */
+/* Operations, and the number of their first results that they lend. */
 static const struct {
 	const char *what;
 	struct exchange_op op;
@@ -83,8 +83,8 @@ START_TEST(where_results_are_received)
 }
 END_TEST
 
-/* The first of two links has results of all that it may send while the second has none; then the second's reducer is
- * lost. Returns how many frames with chunks the first had sent before. */
+/* The first of two links gets results for all chunks it may send while the second gets none; then the second's
+ * reducer is lost. Returns the number of chunk frames that the first had sent before. */
 static unsigned lose_the_second(struct reducers *f)
 {
 	unsigned sent;
@@ -100,7 +100,7 @@ static unsigned lose_the_second(struct reducers *f)
 	return sent;
 }
 
-/* The contribution is sent again as it was, wherever a result of it has begun to stand. */
+/* The original contribution is sent again, even if a part of its result has been received. */
 START_TEST(a_partial_result_leaves_the_contribution_intact)
 {
 	bool in_place = _i;
@@ -143,7 +143,7 @@ static void expect_kept(const struct reducers *f, unsigned chunk, float factor)
 			ck_abort_msg("element %u of chunk %u is %g", i, chunk, (double)got[i]);
 }
 
-/* What is lent is what others get; of a root's broadcast, its own bytes. */
+/* Other ranks get the lent bytes; for a broadcast the root's own bytes. */
 START_TEST(lent_results_can_be_fetched)
 {
 	bool root = _i;
@@ -180,8 +180,8 @@ START_TEST(lent_results_can_be_fetched)
 }
 END_TEST
 
-/* Nor does a reducer make the exchange read memory that is its caller's again, when it asks for what it has no use for
- * and takes the answer late. */
+/* The exchange reads no memory that belongs to the caller again, even if a reducer asks for a result it does not
+ * need and reads the answer late. */
 START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 {
 	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
@@ -197,7 +197,7 @@ START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 	f.mute = true;
 	reducers_fetch(&f, 0, sent + 2);
 	reducers_pump(&f);
-	memset(y + 2 * VIEWS_CHUNK, 0xdb, CHUNK_BYTES); /* as if it were done */
+	memset(y + 2 * VIEWS_CHUNK, 0xdb, CHUNK_BYTES); /* as if it were completed */
 	f.mute = false;
 	reducers_pump(&f);
 	expect_kept(&f, 2, 3);

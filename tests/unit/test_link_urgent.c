@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Priorities of an exchange's operations: whose chunks and results go first. */
+/* Priorities of an exchange's operations: the order of chunks and results. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The chunks that came to the first link, as "priority:chunk ...". */
+/* The chunks that the first link has sent, as "priority:chunk ...". */
 static const char *arrivals(const struct reducers *f)
 {
 	static char text[400];
@@ -30,7 +30,7 @@ static void submit_urgent(struct reducers *f, struct fake_op *o, float *x, uint6
 static const char urgent[] = "reducers: [{id: r0, address: \"127.0.0.1:1\"}]\n"
 			     "sharding: {shards: 1, chunk_bytes: 1024, window: 4, priorities: 3}\n";
 
-/* The window is full when urgent operations come: they take their reserve, then every place that becomes free. */
+/* The window is full when urgent operations start: they take their reserve, then every place that becomes free. */
 START_TEST(urgent_chunks_go_first)
 {
 	float *x = ops_numbers(256 * 6), *y = ops_numbers(256 * 3), *z = ops_numbers(256);
@@ -65,8 +65,8 @@ START_TEST(urgent_chunks_go_first)
 }
 END_TEST
 
-/* _i: bytes of the first operation's frames that were sent when the urgent one came. Frames are not cut in two, and
- * what was encoded before is overtaken as well. */
+/* _i: bytes of the first operation's frames that were sent when the urgent one started. Frames are not interrupted,
+ * and encoded frames are overtaken too. */
 START_TEST(urgent_chunks_wait_for_the_frame_in_progress)
 {
 	enum { FRAME = FRAME_HEADER + 1024 };
@@ -100,7 +100,7 @@ START_TEST(urgent_chunks_wait_for_the_frame_in_progress)
 }
 END_TEST
 
-/* Results of an urgent operation overtake others; a smaller operation that was started later is done earlier. */
+/* Results of an urgent operation overtake others; a smaller operation that started later completes earlier. */
 START_TEST(urgent_results_come_first)
 {
 	float *x = ops_numbers(256 * 3), *y = ops_numbers(256);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory: who may have how much, and how long it stays. */
+/* Shared memory: its limits for each client, and its lifetime. */
 #include "tests/unit/fake_agent.h"
 
 #include <check.h>
@@ -158,7 +158,7 @@ START_TEST(a_failed_allocation_is_reported)
 	ck_assert(!local_buffer_made(fa.making[--fa.making_n], NULL, -1, &e));
 	ck_assert_str_eq(c[0]->story, "ALLOCED:-2 ALLOCED:-2");
 	ck_assert_str_eq(c[0]->sentence, "the system has none");
-	fake_alloc(&fa, c[0], 1 << 20); /* nothing is counted for what failed */
+	fake_alloc(&fa, c[0], 1 << 20); /* failed allocations do not count */
 	local_init(&m, LOCAL_FREE);
 	m.free.buffer = 1;
 	fake_say(&fa, c[0], &m);
@@ -176,7 +176,7 @@ START_TEST(counters)
 	ck_assert_str_eq(c[0]->story, "COUNTERS");
 	ck_assert_uint_eq(c[0]->tx_bytes, 77);
 	fake_lose(c[1]);
-	fake_settle(&fa); /* the engine is gone, the question still has an answer */
+	fake_settle(&fa); /* the engine is freed, the request still gets an answer */
 	local_init(&m, LOCAL_STATS);
 	fake_say(&fa, c[0], &m);
 	ck_assert_str_eq(c[0]->story, "COUNTERS ABORT:-6 COUNTERS");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients as such, and schedules drawn by chance: whatever clients, engines and time do, nothing is told to who is
- * gone, nothing is left behind (fake_agent_close), and who is told of an end is told once. */
+/* Clients by themselves, and random schedules: for any behaviour of clients, engines and time, no message goes to a
+ * closed client, nothing is left (fake_agent_close), and each client gets its end once. */
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
@@ -21,7 +21,7 @@ static void teardown(void)
 	fake_agent_close(&fa);
 }
 
-/* Who has not said HELLO makes room, the oldest first; when all have, newcomers are refused. */
+/* Clients without HELLO are dropped for new ones, the oldest first; if all have sent HELLO, new ones are refused. */
 START_TEST(clients_are_limited)
 {
 	static struct fake_client who[LOCAL_CLIENTS_MAX + 2];
@@ -76,7 +76,7 @@ START_TEST(the_pid_of_the_kernel_replaces_that_of_hello)
 	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)};
 	struct rs_err e;
 
-	fake_hello(&fa, c[0], "j", 0, 0, 2, 2); /* says pid 0 */
+	fake_hello(&fa, c[0], "j", 0, 0, 2, 2); /* has pid 0 */
 	fake_hello(&fa, c[1], "j", 0, 0, 2, 2);
 	ck_assert_ptr_nonnull(strstr(c[1]->sentence, "(pid 101 on host)"));
 	fake_lose(c[0]);
@@ -92,7 +92,7 @@ static void pong(struct fake_client *c)
 	fake_say(&fa, c, &m);
 }
 
-/* Ticks exactly when the hub wants to be called, until that time. */
+/* Ticks at the times that the hub asks for, until that time. */
 static void pass_time(uint64_t until)
 {
 	while (local_hub_next(fa.hub) <= until) {
@@ -116,12 +116,12 @@ START_TEST(a_silent_client_is_lost)
 		pong(c[0]);
 		pong(c[1]);
 	}
-	for (unsigned beat = 21; beat <= 23; beat++) { /* whatever is said counts */
+	for (unsigned beat = 21; beat <= 23; beat++) { /* any message counts */
 		pass_time(start + 1000 * beat);
 		fake_alloc(&fa, c[0], 4096);
 	}
 	ck_assert_str_eq(c[1]->story, "WELCOME READY");
-	pass_time(start + 24000); /* 4 s after its last word */
+	pass_time(start + 24000); /* 4 s after its last message */
 	fake_settle(&fa);
 	ck_assert_str_eq(c[1]->story, "WELCOME READY ABORT:-6");
 	ck_assert_str_eq(c[1]->sentence,
@@ -138,7 +138,7 @@ START_TEST(an_agent_that_stood_still_reports_no_silence)
 
 	fa.cfg.timeouts.detect_ms = 4000;
 	fake_job(&fa, c, 2, 2);
-	for (int i = 0; i < 3; i++) { /* each time for a minute */
+	for (int i = 0; i < 3; i++) { /* a minute each time */
 		local_hub_tick(fa.hub, fa.now_ms += 60000);
 		ck_assert_ptr_nonnull(c[1]->client);
 	}
@@ -175,7 +175,7 @@ START_TEST(heartbeats_follow_the_shorter_detection_time)
 }
 END_TEST
 
-/* It has read why and may keep its communicator open for as long as it likes. */
+/* It has got the reason and may keep its communicator open. */
 START_TEST(a_client_that_got_abort_need_not_answer)
 {
 	struct fake_client *c[2];
@@ -193,7 +193,7 @@ START_TEST(a_client_that_got_abort_need_not_answer)
 }
 END_TEST
 
-/* A world that never has more than one job of a name running, so that an engine's operations always end. */
+/* Worlds in which only one job of a name runs at a time, so that an engine's operations always end. */
 static unsigned dice(unsigned n)
 {
 	return (unsigned)random() % n;
@@ -285,7 +285,7 @@ START_TEST(random_schedules)
 	for (unsigned i = 0; i < fa.clients_n; i++) {
 		const char *first = strstr(fa.clients[i].story, "ABORT");
 
-		if (first) /* for its job; a second one only for what it did itself afterwards */
+		if (first) /* for its job; a second one only for its own later actions */
 			ck_assert(!strstr(first + 1, "ABORT") ||
 				  strstr(fa.clients[i].sentence, "dropped this process"));
 	}

@@ -44,7 +44,7 @@ START_TEST(ranks_join_and_leave)
 	ck_assert_uint_eq(en->spec.rank, 2);
 	ck_assert_uint_eq(en->spec.world_size, 3);
 	ck_assert_uint_eq(en->spec.processes, 2);
-	ck_assert_uint_eq(en->spec.connect_ms, 6000); /* what the first has left */
+	ck_assert_uint_eq(en->spec.connect_ms, 6000); /* the time that the first one has left */
 	expect(c[0], "WELCOME", NULL);
 	fake_engine_ready(&fa, en);
 	expect(c[0], "WELCOME READY", NULL);
@@ -102,7 +102,7 @@ START_TEST(a_rank_that_leaves_early_may_rejoin)
 }
 END_TEST
 
-/* What the second of two local ranks may not say. */
+/* Invalid HELLOs of the second of two local ranks. */
 static const struct {
 	uint32_t rank, world, local_rank, local, node, nodes;
 	const char *sentence;
@@ -203,7 +203,7 @@ START_TEST(jobs_are_limited)
 }
 END_TEST
 
-/* Clients hear of a failure when the engine no longer touches their memory, not before. */
+/* Clients get a failure only after the engine has stopped using their memory. */
 START_TEST(abort_comes_after_the_engine)
 {
 	struct fake_client *c[2];
@@ -217,13 +217,13 @@ START_TEST(abort_comes_after_the_engine)
 	ck_assert_int_eq(en->aborted, RS_EPEER);
 	ck_assert_str_eq(en->why, "rank 1 (pid 102 on host) exited");
 	expect(c[0], "WELCOME READY ALLOCED:0", NULL);
-	((float *)en->ops[0]->recv)[9] = 1; /* still there; and so is what it is added up from: */
+	((float *)en->ops[0]->recv)[9] = 1; /* still mapped; so is the memory it is computed from: */
 	en->ops[0]->chunk_elems = FAKE_CHUNK / 4;
 	en->ops[0]->fill(en->ops[0], 0, 10);
 	fake_settle(&fa);
 	expect(c[0], "WELCOME READY ALLOCED:0 DONE:0:-6 ABORT:-6", "rank 1 (pid 102 on host) exited");
 	ck_assert(en->freed);
-	fake_submit(&fa, c[0], buffer[0], 10, NULL); /* it cannot know yet */
+	fake_submit(&fa, c[0], buffer[0], 10, NULL); /* it has not got the ABORT yet */
 	expect(c[0], "WELCOME READY ALLOCED:0 DONE:0:-6 ABORT:-6", NULL);
 }
 END_TEST

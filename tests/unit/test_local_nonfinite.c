@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which local rank sent NaN or infinity: one to three of them, every float dtype and op, in place and not. */
+/* The local rank that is named for NaN or infinity: one to three of them, every float dtype and op, in place and
+ * not. */
 #include "common/dtype.h"
 #include "config/config.h"
 #include "proto/frame.h"
@@ -71,7 +72,7 @@ static struct exchange_op *start(unsigned ranks, unsigned dtype, unsigned op, un
 	return en->ops[0];
 }
 
-/* As the exchange does it: chunk by chunk, until something is found. */
+/* Inspects chunk by chunk, as the exchange does, until something is found. */
 static bool look(struct exchange_op *op, struct rs_err *e)
 {
 	uint32_t chunk = FAKE_CHUNK / (uint32_t)rs_dtype_size(op->dtype);
@@ -98,7 +99,7 @@ static void leave(struct fake_engine *en, unsigned ranks)
 	for (unsigned r = 0; r < ranks; r++)
 		fake_lose(c[r]);
 	fake_settle(&fa);
-	/* memory of the test's clients is used again, as the next job's is */
+	/* memory of the test's clients is reused, as by the next job */
 	memset(fa.clients, 0, sizeof fa.clients);
 	memset(fa.engines, 0, sizeof fa.engines);
 	fa.clients_n = fa.engines_n = 0;
@@ -150,7 +151,7 @@ START_TEST(finite_numbers_are_not_reported)
 }
 END_TEST
 
-/* No rank's number is infinite: the node's sum is. */
+/* All ranks send finite numbers: the node's sum is infinite. */
 START_TEST(an_infinite_sum_of_finite_inputs_is_reported)
 {
 	struct fake_engine *en;
@@ -176,7 +177,7 @@ START_TEST(an_infinite_sum_of_finite_inputs_is_reported)
 }
 END_TEST
 
-/* Of a broadcast only the root's bytes count, and only where it is. */
+/* For a broadcast only the root's bytes are checked, and only on its node. */
 START_TEST(of_a_broadcast_names_the_root)
 {
 	struct fake_engine *en;

@@ -49,7 +49,7 @@ static void make_input(char *to, unsigned dtype, unsigned rank)
 		k->store[dtype](to, acc, COUNT);
 }
 
-/* What local ranks together contribute, by the kernels at once; without other nodes that is all. */
+/* Computes the contribution of all local ranks with the kernels in one step; without other nodes it is the result. */
 static void make_result(char *to, unsigned dtype, unsigned op, unsigned ranks, bool all)
 {
 	static char acc[ROOM], in[ROOM];
@@ -81,7 +81,7 @@ static void submit(struct fake_client *c, unsigned send, unsigned recv, unsigned
 	fake_say(&fa, c, &m);
 }
 
-/* Every rank has the sum; out of place its input is as it was (buffer 0), and the sum in buffer 1. */
+/* Checks that every rank has the sum; out of place its input is unchanged (buffer 0) and the sum is in buffer 1. */
 static void check_result(struct fake_client *const c[], unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 {
 	static char want[ROOM], input[ROOM];
@@ -111,7 +111,7 @@ static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 	ck_assert_uint_eq(en->ops_n, 1);
 	ck_assert_int_eq(en->spec.single_worker, single_worker);
 	ck_assert_int_eq(en->ops[0]->wide, (single_worker || ranks > 1) && rs_dtype_is_half(dtype));
-	if (single_worker && en->ops[0]->wide) /* more is never there at a time */
+	if (single_worker && en->ops[0]->wide) /* never more at a time */
 		ck_assert_uint_eq(en->ops[0]->send_ring, 2 * FAKE_CHUNK);
 	if (ranks == 1 && !single_worker) { /* nothing between the client's memory and the engine */
 		ck_assert_ptr_eq(en->ops[0]->send, c[0]->buffer[0]);
@@ -158,8 +158,8 @@ START_TEST(halves_are_rounded_once)
 }
 END_TEST
 
-/* The root is local rank 1 of this node, which may be the only one, or on the other node (local rank 1 gets what the
- * engine receives). */
+/* The root is local rank 1 of this node, which may be the only one, or is on the other node (local rank 1 then gets
+ * what the engine receives). */
 START_TEST(broadcasts)
 {
 	bool here = _i != 1, alone = _i == 2;
@@ -179,7 +179,7 @@ START_TEST(broadcasts)
 	ck_assert_int_eq(en->ops[0]->root, here);
 	ck_assert_ptr_eq(en->ops[0]->recv, c[here]->buffer[0]);
 	make_input(want, RS_INT32, here ? 1 : 9);
-	if (!here) /* as if it had arrived: the fake engine leaves the bytes that stand there */
+	if (!here) /* as if it had arrived: the fake engine leaves these bytes */
 		memcpy(c[0]->buffer[0], want, COUNT * 4);
 	fake_engine_run(&fa, en, 0);
 	for (unsigned r = 0; r < 2; r++)

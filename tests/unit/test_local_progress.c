@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations whose bytes come and go while they run: rings, FILLED and LANDED. */
+/* Operations whose data is filled and landed while they run: rings, FILLED and LANDED. */
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-	RING = 8 << 18,           /* bytes: the least that this agent lets pass */
+	RING = 8 << 18,           /* bytes: the minimum that this agent accepts */
 	COUNT = 3 * RING / 4 + 5, /* float32: three rings and a bit */
 	HEAD = 64,                /* bytes before the ring, where the counter is */
 	PIECE = (1 << 18) / 4,    /* elements */
@@ -34,7 +34,7 @@ static void teardown(void)
 	fake_agent_close(&fa);
 }
 
-/* A SUBMIT of COUNT elements in the ring, of which `there` are there. */
+/* Sends SUBMIT of COUNT elements in the ring, `there` of which are filled. */
 static union local_message ring_submit(uint64_t there)
 {
 	union local_message m;
@@ -81,7 +81,7 @@ static float input(unsigned r, uint64_t i)
 	return (float)(i % 1000) + (float)(1000 * r);
 }
 
-/* Elements [from, to) of a rank's contribution go into its ring. */
+/* Writes elements [from, to) of a rank's contribution into its ring. */
 static void fill(unsigned r, uint64_t from, uint64_t to)
 {
 	for (uint64_t i = from; i < to; i++)
@@ -95,7 +95,7 @@ static void expect_result(unsigned r, uint64_t from, uint64_t to)
 			ck_abort_msg("element %u of rank %u is %g", (unsigned)i, r, ring(r)[i % (RING / 4)]);
 }
 
-/* What an engine does with chunk i, where no other node contributes. */
+/* Runs chunk i as an engine does, without contributions of other nodes. */
 static void run_chunk(struct exchange_op *op, uint64_t i)
 {
 	uint32_t n = frame_chunk_len(COUNT, CHUNK, (uint32_t)i);
@@ -106,7 +106,7 @@ static void run_chunk(struct exchange_op *op, uint64_t i)
 	op->landed(op, i * CHUNK, n);
 }
 
-/* Each rank's ring goes round three times; chunks of a piece land in an order of their own. */
+/* Each rank's ring wraps around three times; the chunks of a piece land in another order. */
 START_TEST(a_ring_wraps_around)
 {
 	uint64_t there = RING / 4, landed = 0, ended = 0, last;
@@ -127,7 +127,7 @@ START_TEST(a_ring_wraps_around)
 		fake_settle(&fa);
 		ended = ended + PIECE < COUNT ? ended + PIECE : COUNT;
 		for (unsigned r = 0; r < 2; r++) {
-			/* the last piece is DONE's */
+			/* DONE covers the last piece */
 			ck_assert_uint_eq(counter(r), ended < COUNT ? ended : landed);
 			expect_result(r, landed, ended);
 		}
@@ -162,8 +162,8 @@ static void run_half_chunk(struct exchange_op *op, uint64_t i)
 	op->landed(op, i * CHUNK * 2, CHUNK * 2);
 }
 
-/* Partial sums of float16 take twice the ring, however many elements an operation says it has: more than any memory
- * has, or so many that their bytes are no number. */
+/* Partial sums of float16 need twice the ring. The number of elements may be larger than any memory, or so large
+ * that the number of bytes overflows. */
 START_TEST(partial_sums_wrap_around_with_the_ring)
 {
 	uint64_t counts[] = {4 * RING / 2, UINT64_C(1) << 40, (UINT64_C(1) << 61) + 1, (UINT64_C(1) << 62) + 1};
@@ -193,7 +193,7 @@ START_TEST(partial_sums_wrap_around_with_the_ring)
 }
 END_TEST
 
-/* LANDED waits until the hub has time: what lands meanwhile is told by the same one. */
+/* LANDED waits until the hub runs: one message covers everything that landed meanwhile. */
 START_TEST(one_landed_message_covers_many_pieces)
 {
 	struct exchange_op *op;
@@ -214,7 +214,7 @@ START_TEST(one_landed_message_covers_many_pieces)
 }
 END_TEST
 
-/* FILLED counts from the SUBMIT on, also while another local rank has not started the operation. */
+/* FILLED counts from SUBMIT on, even before another local rank has started the operation. */
 START_TEST(filled_before_all_have_started)
 {
 	say_submit(0, 100);
@@ -243,7 +243,7 @@ START_TEST(invalid_filled_values_are_refused)
 	char whole[300];
 
 	say_submit(0, 100);
-	if (_i % 2) /* all the same when it runs already */
+	if (_i % 2) /* the same if it runs already */
 		say_submit(1, 100);
 	say_filled(0, wrong[_i].seq, wrong[_i].count);
 	snprintf(whole, sizeof whole, "rank 0 (pid 101 on host) broke the local protocol: %s", wrong[_i].sentence);
@@ -293,7 +293,7 @@ START_TEST(a_rank_that_leaves_with_input_missing)
 }
 END_TEST
 
-/* A rank that could give more is late with it; those that wait for results are not, whoever is. */
+/* A rank that could fill more is late; ranks that wait for results are not, whichever they are. */
 START_TEST(a_rank_late_with_the_rest_is_reported)
 {
 	fa.cfg.timeouts.op_ms = 500;
@@ -309,7 +309,7 @@ START_TEST(a_rank_late_with_the_rest_is_reported)
 }
 END_TEST
 
-/* The time runs from when all have started; another operation may have waited longer for its start. */
+/* The time runs from the start of the last rank; another operation may have waited longer to be started. */
 START_TEST(the_operation_that_waits_longest_is_reported_first)
 {
 	fa.cfg.timeouts.op_ms = 500;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes are what another program would have to know: written out once more. */
+/* Another implementation needs these sizes: they are written out here again. */
 static const struct {
 	unsigned type;
 	const char *name;

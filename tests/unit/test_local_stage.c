@@ -8,7 +8,7 @@
 
 enum { MIN = LOCAL_STAGE_MIN };
 
-/* A hub that can only make memory, and counts it. */
+/* A hub that only makes memory, and counts it. */
 struct counter {
 	size_t now, made;
 	bool none;

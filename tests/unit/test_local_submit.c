@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which operations of local ranks belong together, in which order they go to the engine, and what may not be. */
+/* How operations of local ranks are matched, their order for the engine, and invalid ones. */
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "tests/unit/fake_agent.h"
@@ -51,7 +51,7 @@ START_TEST(operations_wait_for_all_ranks_and_keep_their_order)
 }
 END_TEST
 
-/* What comes out the same is the same; the engine gets what was asked for. */
+/* Operations with the same result match; the engine gets what was asked for. */
 START_TEST(equivalent_priorities_agree)
 {
 	static const int16_t asked[][2] = {{1, 32767}, {-1, 1}, {-32768, -1}, {0, 0}};
@@ -90,7 +90,7 @@ START_TEST(a_rank_runs_ahead_up_to_the_limit)
 }
 END_TEST
 
-/* The oldest operation stays; ranks may start others as long as they have no more than the limit. */
+/* The oldest operation waits; ranks may start others up to the limit. */
 START_TEST(an_old_operation_does_not_block_the_ring)
 {
 	for (unsigned i = 0; i < 40; i++) {
@@ -183,7 +183,7 @@ START_TEST(differences_end_the_job_and_name_both_ranks)
 }
 END_TEST
 
-/* SUBMITs that no library sends; buffer 0 has 8192 bytes. */
+/* SUBMITs that a correct library never sends; buffer 0 has 8192 bytes. */
 static const struct {
 	struct local_submit s;
 	const char *sentence;
@@ -228,7 +228,7 @@ START_TEST(invalid_messages_are_refused)
 }
 END_TEST
 
-/* Places at the very end of a buffer, and next to each other, are good. */
+/* Ranges at the end of a buffer, and adjacent ranges, are valid. */
 START_TEST(messages_at_their_limits_are_accepted)
 {
 	static const struct local_submit good[] = {
@@ -259,7 +259,7 @@ START_TEST(ranks_that_have_left_are_named)
 {
 	fake_submit(&fa, c[0], buffer[0], 1, NULL);
 	fake_submit(&fa, c[1], buffer[1], 1, NULL);
-	fake_goodbye(&fa, c[1]); /* it has done its part of operation 0 */
+	fake_goodbye(&fa, c[1]); /* it has contributed to operation 0 */
 	fake_settle(&fa);
 	ck_assert_int_eq(en->aborted, 0);
 	fake_engine_run(&fa, en, 0);
@@ -288,7 +288,7 @@ START_TEST(ranks_that_are_late_are_named)
 	ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + 5000);
 	fa.now_ms += 3000;
 	fake_submit(&fa, c[0], buffer[0], 2, NULL);
-	fake_submit(&fa, c[1], buffer[1], 1, NULL); /* now the second waits, for as long again */
+	fake_submit(&fa, c[1], buffer[1], 1, NULL); /* now the second waits, for the same time again */
 	ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + 5000);
 	local_hub_tick(fa.hub, fa.now_ms + 4999);
 	ck_assert_int_eq(en->aborted, 0);

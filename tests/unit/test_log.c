@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A log into a pipe, and what came out of it. */
+/* A log into a pipe, and its output. */
 struct capture {
 	struct rs_log log;
 	int read_fd;
@@ -33,7 +33,7 @@ static void capture_close(struct capture *c)
 	close(c->log.fd);
 }
 
-/* The lines since the last call; "" when there is none. */
+/* Returns the lines since the last call; "" if there are none. */
 static const char *capture_text(struct capture *c)
 {
 	c->len = read(c->read_fd, c->text, sizeof c->text - 1);
@@ -41,7 +41,7 @@ static const char *capture_text(struct capture *c)
 	return c->text;
 }
 
-/* Steps over a JSON string of valid UTF-8 (by its leading bytes), NULL when there is none. */
+/* Skips a JSON string of valid UTF-8 (by its leading bytes); returns NULL if there is none. */
 static const char *json_string(const char *s)
 {
 	if (*s++ != '"')
@@ -250,7 +250,7 @@ START_TEST(level_names)
 }
 END_TEST
 
-/* a log that cannot be written harms nobody */
+/* a log that cannot be written does no harm */
 START_TEST(write_errors_are_ignored)
 {
 	struct rs_log log = {.level = RS_LOG_INFO, .fd = -1};
@@ -261,7 +261,7 @@ START_TEST(write_errors_are_ignored)
 }
 END_TEST
 
-/* A pipe that nobody reads: whoever logs does not wait, and who reads later learns how many lines are missing. */
+/* A pipe that is not read: logging does not block, and a later reader gets the number of lost lines. */
 START_TEST(full_pipes_do_not_block)
 {
 	_Atomic unsigned lost = 0;
@@ -297,7 +297,7 @@ START_TEST(full_pipes_do_not_block)
 }
 END_TEST
 
-/* A full disk takes no line; it is counted as well. */
+/* A full disk takes no line; lost lines are counted too. */
 START_TEST(full_disks_are_counted)
 {
 	_Atomic unsigned lost = 0;
@@ -322,7 +322,7 @@ START_TEST(limits)
 	for (int i = 0; i < 10; i++)
 		passed += rs_log_limit_pass(&lim, 5000 + (uint64_t)i);
 	ck_assert_uint_eq(passed, 3);
-	/* the second is not over yet */
+	/* the second has not passed yet */
 	ck_assert(rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 5999));
 	ck_assert_uint_eq(rs_log_limit_next(&lim), 6000);
 	ck_assert_str_eq(capture_text(&c), "");
@@ -331,7 +331,7 @@ START_TEST(limits)
 	ck_assert(!rs_log_limit_report(&lim, &c.log, RS_LOG_WARN, 7000));
 	ck_assert_uint_eq(rs_log_limit_next(&lim), UINT64_MAX);
 	ck_assert_str_eq(capture_text(&c), "");
-	/* a new second has its own lines, and what the last one left out is not forgotten */
+	/* a new second has its own lines; suppressed ones of the last second are counted */
 	for (int i = 0; i < 5; i++)
 		rs_log_limit_pass(&lim, 8000);
 	ck_assert(rs_log_limit_pass(&lim, 9000));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is found in contributions, how it is said, and what an exchange does with it. test_local_nonfinite.c has the
- * agent's local ranks. */
+/* Nonfinite elements of contributions: how they are found, reported and handled by an exchange.
+ * test_local_nonfinite.c tests the agent's local ranks. */
 #include "agent/core/link.h"
 #include "agent/core/nonfinite.h"
 #include "common/dtype.h"
@@ -129,7 +129,7 @@ static void submit(struct reducers *f, struct reducers_op *o, bool bad)
 	struct rs_err e;
 
 	ck_assert_int_eq(reducers_submit(f, o, COUNT, &e), RS_OK);
-	o->op.inspect = inspect; /* nothing is looked at before the pump */
+	o->op.inspect = inspect; /* nothing is inspected before the pump */
 	if (bad)
 		o->x[2 * CHUNK + 7] = o->x[2 * CHUNK + 9] = o->x[4 * CHUNK] = NAN;
 }
@@ -153,12 +153,12 @@ START_TEST(log_warns_once_and_continues)
 	ck_assert_msg(!strcmp(line.msg, "rank 0 sent NaN: element 519 of all-reduce 1 (grad)") ||
 			  !strcmp(line.msg, "rank 0 sent NaN: element 1024 of all-reduce 1 (grad)"),
 		      "%s", line.msg);
-	ck_assert_uint_lt(inspected, 15); /* after the find the rest of the operation is not looked at */
+	ck_assert_uint_lt(inspected, 15); /* after the find the rest of the operation is not inspected */
 	reducers_close(&f);
 }
 END_TEST
 
-/* No bytes of the chunk leave, the operation ends on this rank, and both reducers hear why. */
+/* No byte of the chunk is sent, the operation fails on this rank, and both reducers get the reason. */
 START_TEST(fail_ends_the_job_before_the_chunk_is_sent)
 {
 	struct reducers_op good, bad, later;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out: whatever allocates is tried again and again, and each time the next allocation fails. It has to
- * say so in a sentence and to leave nothing behind, which the sanitized build looks for. The linker puts the functions
- * below in the place of the C library's, xxHash's and libyaml's (-Wl,--wrap, tests/module.mk). */
+/* Out of memory: each function is repeated, and each time the next allocation fails. It must return an error with a
+ * message and leave nothing allocated, which the sanitized build checks. The linker replaces functions of the C
+ * library, xxHash and libyaml by those below (-Wl,--wrap, tests/module.mk). */
 #include "agent/core/exchange.h"
 #include "config/config.h"
 #include "proto/control.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Allocations until one fails; 0: none does. */
+/* Allocations until the next failure; 0: none fails. */
 static unsigned left;
 static bool failed;
 
@@ -88,7 +88,7 @@ int __wrap_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev)
 	return 0;
 }
 
-/* Tries until memory suffices; returns how many allocations that took. */
+/* Repeats until memory suffices; returns the number of allocations needed. */
 static unsigned exhaust(int (*attempt)(void *ctx, struct rs_err *e), void *ctx)
 {
 	for (unsigned i = 1;; i++) {
@@ -186,7 +186,7 @@ static int join_alone(void *ctx, struct rs_err *e)
 	struct job *j = ctx;
 	int rc = join_lane(j, 0, e);
 
-	left = 0; /* the checks allocate as well */
+	left = 0; /* the checks allocate too */
 	ck_assert_ptr_null(j->lane->stripes);
 	return rc;
 }
@@ -280,7 +280,7 @@ static int shake_hands(void *ctx, struct rs_err *e)
 	if (step == HANDSHAKE_SEND) {
 		t.challenge = res.frame + FRAME_HEADER;
 		t.challenge_len = res.frame_len - FRAME_HEADER;
-		if (auth_mac(mac, &secret, AUTH_WORKER, &t, e)) /* no check, which would allocate */
+		if (auth_mac(mac, &secret, AUTH_WORKER, &t, e)) /* no check here, which would allocate */
 			abort();
 		len = control_frame(frame, FRAME_PROOF, 0, 0, payload, control_pack_proof(payload, mac));
 		step = tell(&h, frame, len, &res);

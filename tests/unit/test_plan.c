@@ -11,7 +11,7 @@
 
 enum { MACHINES_MAX = 64 };
 
-/* A network of up to MACHINES_MAX machines that is not on the heap. */
+/* A network of up to MACHINES_MAX machines, not on the heap. */
 struct fixed_net {
 	struct plan_machine machine[MACHINES_MAX];
 	struct plan_net net;
@@ -24,7 +24,7 @@ static void add_machine(struct fixed_net *f, double rate, unsigned workers, unsi
 	f->net.workers += workers;
 }
 
-/* n workers, g of them with a reducer, and k machines that only reduce, with links of rate 1. */
+/* Makes n workers, g of them with a reducer, and k machines that only reduce, with links of rate 1. */
 static void make_equal(struct fixed_net *f, unsigned n, unsigned k, unsigned g)
 {
 	memset(f, 0, sizeof *f);
@@ -46,7 +46,7 @@ static void make_random(struct fixed_net *f, uint32_t seed)
 	unsigned n = 2 + draw(&seed, 12), k = draw(&seed, 10);
 
 	memset(f, 0, sizeof *f);
-	for (unsigned left = n; left;) { /* now and then several workers on a machine */
+	for (unsigned left = n; left;) { /* sometimes several workers on a machine */
 		unsigned here = draw(&seed, 4) ? 1 : 1 + draw(&seed, left);
 
 		add_machine(f, 1 + draw(&seed, 100), here, draw(&seed, 2));
@@ -57,7 +57,7 @@ static void make_random(struct fixed_net *f, uint32_t seed)
 	f->machine[0].reducers = 1;
 }
 
-/* Without the library only what it is needed for cannot be tested. */
+/* Without the library, only parts that require it cannot be tested. */
 static bool lp_is_missing(void)
 {
 	struct fixed_net f;
@@ -77,7 +77,7 @@ static double lp(const struct plan_net *net)
 	return time;
 }
 
-/* Whether all shares can be placed so that no link needs longer: another way to the linear program's solution. */
+/* Returns whether all shares can be placed so that no link needs longer: another method than the linear program. */
 static bool is_feasible(const struct plan_net *net, double time)
 {
 	double most = 0, least = 0;
@@ -118,7 +118,7 @@ static double bisect(const struct plan_net *net)
 	return high;
 }
 
-/* T * B / M for n workers and k machines that only reduce: from the design, and by linear programming. */
+/* T * B / M for n workers and k machines that only reduce: by the design's formula, and by linear programming. */
 static const struct {
 	unsigned n, k;
 	double mixed, dedicated, ring;
@@ -185,7 +185,8 @@ START_TEST(shares_are_a_ratio_of_workers_and_reducers)
 }
 END_TEST
 
-/* What plan_best() must give for any network: shares of 1 in all, the least time, nothing where no reducer is. */
+/* Checks plan_best() for any network: the shares sum up to 1, the time is minimal, machines without a reducer have
+ * none. */
 START_TEST(best_shares_of_any_network)
 {
 	double share[MACHINES_MAX], sum = 0, time;
@@ -270,7 +271,7 @@ static void append(char *text, size_t size, const char *fmt, ...)
 	va_end(args);
 }
 
-/* Appends reducers with ids from first on, named after the machines. */
+/* Appends reducers with ids from `first` on, named after the machines. */
 static void append_reducers(char *text, size_t size, unsigned first, unsigned n, const char *rest, const char *host)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -278,7 +279,7 @@ static void append_reducers(char *text, size_t size, unsigned first, unsigned n,
 		       host, first + i, rest);
 }
 
-/* A plan of n workers, k machines that only reduce, and g workers' machines that do too. */
+/* Plans for n workers, k machines that only reduce, and g workers' machines that also reduce. */
 static void make_mixed(struct plan *p, struct rs_config *cfg, unsigned n, unsigned k, unsigned g)
 {
 	char text[8192] = "";
@@ -289,7 +290,7 @@ static void make_mixed(struct plan *p, struct rs_config *cfg, unsigned n, unsign
 	make(p, cfg, text);
 }
 
-/* The map must be what the plan says of it, complete, and close to the best. */
+/* Checks that the map agrees with the plan's figures, is complete, and is close to the best. */
 static void check_map(const struct plan *p, const struct rs_config *cfg, double worst)
 {
 	unsigned *count = calloc(p->reducers_n, sizeof *count);
@@ -377,7 +378,7 @@ static const struct {
      "500mbit}]\n",
      70,
      {20, 20, 20, 10}},
-    /* workers of their machines' links reduce the less, and nothing when there are enough others */
+    /* workers take load off their machines' reducers, which get no shards if there are enough others */
     {"plan: {workers: 8, bandwidth: 1gbit}\nreducers:\n"
      " [{id: a, address: 'worker-0:1'}, {id: b, address: 'c:1', bandwidth: 8gbit}]\n",
      64,
@@ -416,7 +417,7 @@ START_TEST(plans_give_shards)
 }
 END_TEST
 
-/* Shards of one reducer are as far from each other as they can, so that short operations use all of them. */
+/* Shards of one reducer are spaced as evenly as possible, so that short operations use all of them. */
 START_TEST(maps_are_interleaved)
 {
 	struct rs_config cfg;
@@ -513,7 +514,7 @@ START_TEST(verdicts_are_sentences)
 }
 END_TEST
 
-/* As many as the verdict asks for do what it says, and one less does not. */
+/* The number of reducers that the verdict asks for suffices, and one less does not. */
 START_TEST(the_needed_number_of_reducers_is_minimal)
 {
 	struct rs_config cfg;
@@ -526,7 +527,7 @@ START_TEST(the_needed_number_of_reducers_is_minimal)
 		rs_config_close(&cfg);
 		for (k = p.needed_ring - 1; k <= p.needed_ring; k++) {
 			make_mixed(&q, &cfg, n, k, 0);
-			/* what the verdict says holds for shards that can be divided */
+			/* the verdict holds for shards that can be divided */
 			ck_assert_int_eq(q.optimum * 1.02 <= q.ring * (1 + 1e-9), k == p.needed_ring);
 			plan_close(&q);
 			rs_config_close(&cfg);

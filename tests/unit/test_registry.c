@@ -30,7 +30,7 @@ START_TEST(a_job_gathers_runs_and_closes)
 	ck_assert_uint_eq(w.n[REGISTRY_SEND], 0);
 	fr_all_gone(&w, id, true);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
-	/* news of a job that is over is no news */
+	/* events of a closed job are ignored */
 	registry_session_closed(w.r, id, 0, 0, false);
 	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "x"});
 	registry_admitted(w.r, id);
@@ -65,7 +65,7 @@ START_TEST(lanes_have_their_own_memory_and_threads)
 }
 END_TEST
 
-/* The worker's silence limit is taken as it is where that makes sense. */
+/* The worker's detection time is used if it is in the valid range. */
 START_TEST(detect_is_clamped)
 {
 	static const struct {
@@ -175,7 +175,7 @@ static const struct {
     {RANK, 0, RS_EREFUSED, "rank 0 of job train is already taken by process 0 on b"},
 };
 
-/* _i: while the job gathers; while it runs, when all refusals may pass soon */
+/* _i: while the job gathers; while it runs, when all refusals may be temporary. */
 START_TEST(a_hello_that_disagrees_is_refused)
 {
 	for (unsigned i = 0; i < sizeof differences / sizeof differences[0]; i++) {
@@ -202,7 +202,7 @@ START_TEST(a_hello_that_disagrees_is_refused)
 }
 END_TEST
 
-/* A rank that comes back before the others have left must not get into the old run: it would never hear START. */
+/* A rank that returns before the others have left must not join the old run: it would never get START. */
 START_TEST(a_running_job_admits_no_worker)
 {
 	struct fr_world w;
@@ -247,7 +247,7 @@ START_TEST(generations_replace_each_other)
 	h.generation = 1;
 	fr_admit(&w, &h);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
-	/* the old generation is over, but its workers are not gone */
+	/* the old generation has ended, but its workers are still connected */
 	h = fr_hello(0, 0);
 	h.incarnation = 8;
 	fr_refused(&w, &h, RS_EREFUSED, false, "job train is at generation 6 already");
@@ -276,7 +276,7 @@ START_TEST(a_rank_may_leave_and_return_while_the_job_gathers)
 	registry_session_closed(w.r, id, 0, 1, _i);
 	fr_admit(&w, &h[3]);
 	ck_assert_uint_eq(w.n[REGISTRY_START], 0);
-	/* its other lane is still there: it is the same process or nobody */
+	/* its other lane is still open: it is the same process or none */
 	h[1].incarnation = 5;
 	fr_refused(&w, &h[1], RS_EREFUSED, false, "already taken");
 	registry_session_closed(w.r, id, 0, 0, _i);
@@ -418,7 +418,7 @@ START_TEST(deterministic_jobs_count_every_ranks_stash)
 	fr_admit(&w, &h);
 	ck_assert_uint_eq(w.allocated, 2 * 5 * FR_JOB_BYTES);
 	fr_close(&w);
-	/* the largest that can be asked for, 2^54 bytes of slots and then some, is refused and does not wrap around */
+	/* the largest request, more than 2^54 bytes of slots, is refused and does not overflow */
 	fr_open(&w, 1, RS_WORLD_MAX, UINT64_C(1) << 40);
 	h.world_size = RS_WORLD_MAX;
 	h.chunk_bytes = RS_CHUNK_MAX;
@@ -441,7 +441,7 @@ START_TEST(a_drain_lets_jobs_end)
 	registry_drain(w.r);
 	strcpy(other.job, "other");
 	fr_refused(&w, &other, RS_ECLOSED, true, "this reducer is shutting down");
-	/* whoever belongs to a job that is there still comes in */
+	/* ranks of an existing job may still join */
 	for (unsigned i = 1; i < 4; i++) {
 		h = fr_hello(i / 2, i % 2);
 		fr_admit(&w, &h);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs that fail over, and reducers that come back. */
+/* Jobs with failover, and reducers that return. */
 #include "tests/unit/fake_registry.h"
 
 #include <check.h>
 #include <string.h>
 
-/* A job that fails over has other reducers: who is lost here is lost to this one only. */
+/* A job with failover has other reducers: a rank lost here is lost to this reducer only. */
 static struct control_hello retaining(unsigned rank, unsigned lane, bool rejoin)
 {
 	struct control_hello h = fr_hello(rank, lane);
@@ -45,8 +45,8 @@ START_TEST(all_ranks_fail_over_or_none)
 }
 END_TEST
 
-/* Ranks that come back to a job meet those that come back, and none that begins it. Both may pass: a rank that begins
- * finds what others have left behind, and one that comes back is ahead of the others. */
+/* Rejoining ranks join only with rejoining ranks. Both refusals may be temporary: a starting rank finds the remains
+ * of an earlier run, and a rejoining one is ahead of the others. */
 START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 {
 	struct fr_world w;
@@ -55,7 +55,7 @@ START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 	fr_open(&w, 9, 8, UINT64_MAX);
 	fr_admit(&w, &first);
 	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
-	/* also when it is configured in another way, since it may be another use of the name */
+	/* even with another configuration, since it may be another job with that name */
 	other.world_size = 3;
 	fr_refused(&w, &other, RS_EREFUSED, true, "job train: ranks of its previous run are still connected; retrying");
 	fr_admit(&w, &same);
@@ -63,8 +63,8 @@ START_TEST(rejoining_ranks_join_only_rejoining_ranks)
 }
 END_TEST
 
-/* The lane is told that ranks are lost to it alone, and the job can come back once the last session of its first life
- * is gone. */
+/* The lane learns that ranks are lost to this reducer only, and the job can return after the last session of its
+ * first run has closed. */
 START_TEST(a_job_returns_to_a_reducer)
 {
 	struct fr_world w;
@@ -90,7 +90,8 @@ START_TEST(a_job_returns_to_a_reducer)
 }
 END_TEST
 
-/* Of what goes wrong here alone the worker reads that others may have no such trouble; retain or not. */
+/* For an error of this reducer alone, the worker gets a code that shows that others may not have it; with and
+ * without retain. */
 START_TEST(errors_of_one_reducer_have_the_code_cut)
 {
 	struct fr_world w;
@@ -113,7 +114,7 @@ START_TEST(errors_of_one_reducer_have_the_code_cut)
 }
 END_TEST
 
-/* DRAIN goes to running jobs that can go on elsewhere, and again once a second. */
+/* DRAIN is sent to running jobs that can continue on other reducers, and again once a second. */
 START_TEST(a_drain_is_sent_to_jobs_with_failover)
 {
 	struct fr_world w;
@@ -147,7 +148,7 @@ START_TEST(a_drain_is_sent_to_jobs_with_failover)
 		ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 		ck_assert_uint_eq(f.type, FRAME_DRAIN);
 		ck_assert_uint_eq(f.generation, 4);
-		/* nothing is asked of a job that has ended */
+		/* nothing is sent to a job that has ended */
 		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"});
 		registry_tick(w.r);
 		ck_assert_uint_eq(w.n[REGISTRY_SEND], (unsigned)_i + 2);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The counters of a lane: bytes, chunks, and the time that others wait for a rank. */
+/* The counters of a lane: bytes, chunks, and the time for which others wait for a rank. */
 #include "server/core/report.h"
 #include "tests/unit/fake_worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Detection times are long: silence is not the matter here. */
+/* Detection times are long: silence is not tested here. */
 static const struct fw_options three = {.world = 3, .detect_ms = 3600000};
 
-/* Time passes tick by tick; nobody is silent. */
+/* Passes time tick by tick; no rank is silent. */
 static void pass(struct fw_world *fw, uint64_t ms)
 {
 	for (uint64_t t = 0; t < ms; t += LANE_TICK_MS)
@@ -24,7 +24,7 @@ static struct lane_report *report(struct fw_world *fw)
 	return r;
 }
 
-/* One chunk of 16 float32: rank r's part comes at[r] ms after the first one's, in the order of these times. */
+/* One chunk of 16 float32: rank r's contribution arrives at[r] ms after the first one, in the order of these times. */
 static void chunk(struct fw_world *fw, uint64_t seq, const unsigned at[3])
 {
 	struct frame f = fw_data(fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
@@ -99,7 +99,7 @@ START_TEST(waiting_is_counted_for_the_late_rank)
 }
 END_TEST
 
-/* The counters show waiting while it lasts, and not only afterwards. */
+/* The counters show waiting while it lasts, not only afterwards. */
 START_TEST(an_absent_rank_is_missing)
 {
 	struct lane_report *r;
@@ -125,7 +125,7 @@ START_TEST(an_absent_rank_is_missing)
 	ck_assert_uint_eq(r->stripes[0].chunks, 0);
 	ck_assert_uint_eq(r->stripes[0].operations, 0);
 	free(r);
-	/* the registry heard of it once, and hears of the next chunk again */
+	/* the registry got it once, and gets the next chunk's again */
 	ck_assert_uint_eq(fw.late, 1);
 	ck_assert_uint_eq(fw.event.rank, 1);
 	ck_assert_uint_eq(fw.event.late, 1);
@@ -174,7 +174,7 @@ START_TEST(counts_of_the_last_second)
 	fw_running(&fw, &three);
 	pass(&fw, 1000);
 	r = report(&fw);
-	ck_assert_uint_eq(r->second_ms, 0); /* when the first one began is not known */
+	ck_assert_uint_eq(r->second_ms, 0); /* the start of the first interval is not known */
 	free(r);
 	pass(&fw, 900);
 	chunk(&fw, 0, (const unsigned[]){0, 0, 0});
@@ -194,7 +194,7 @@ START_TEST(counts_of_the_last_second)
 }
 END_TEST
 
-/* What a session that is over has moved stays with the lane. */
+/* The traffic of a closed session stays in the lane's counters. */
 START_TEST(lanes_keep_the_counts_of_closed_sessions)
 {
 	struct lane_report *before, *after;
@@ -210,7 +210,7 @@ START_TEST(lanes_keep_the_counts_of_closed_sessions)
 	ck_assert_uint_eq(fw.failed, 1);
 	for (unsigned r = 0; r < 2; r++)
 		fw_close_peer(&fw, r);
-	ck_assert_uint_eq(fw.lost, 1); /* the others went because of it */
+	ck_assert_uint_eq(fw.lost, 1); /* the others left because of it */
 	after = report(&fw);
 	ck_assert_uint_eq(after->sessions_n, 0);
 	ck_assert_uint_eq(after->stripes_n, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of kept results. Its rule, in one sentence: who sees the result of position q knows that all ranks have the
- * results of all positions below q - max_lead, and keeps those from there on. */
+/* The ring of retained results. Its rule: a rank that gets the result of position q knows that all ranks have the
+ * results of all positions below q - max_lead, and retains those from there on. */
 #include "agent/core/retain.h"
 
 #include <check.h>
@@ -31,7 +31,7 @@ static uint8_t byte_of(unsigned priority, uint64_t position)
 	return (uint8_t)(position * 5 + priority + 1);
 }
 
-/* The result of a position begins to arrive, and is complete. */
+/* The result of a position begins to arrive, and is completed. */
 static void take(struct retain *r, unsigned priority, uint64_t position)
 {
 	struct frame of = head_of(priority, position);
@@ -53,7 +53,8 @@ static void expect_kept(const struct retain *r, unsigned priority, uint64_t posi
 		ck_abort_msg("priority %u has not what it should have at %llu", priority, (unsigned long long)position);
 }
 
-/* Where all ranks have all results: table of max_lead, results that have begun in their order, and the start then. */
+/* The start, below which all ranks have all results: max_lead, results that have begun in their order, and the
+ * start. */
 static const struct {
 	uint64_t max_lead, taken[6];
 	unsigned n;
@@ -78,14 +79,14 @@ START_TEST(the_start_follows_from_the_highest_result)
 	for (unsigned i = 0; i < starts[_i].n; i++)
 		take(&r, 1, starts[_i].taken[i]);
 	ck_assert_uint_eq(retain_resume_position(&r, 1), starts[_i].start);
-	/* priorities know nothing of each other */
+	/* priorities are independent */
 	ck_assert_uint_eq(retain_resume_position(&r, 0), 0);
 	ck_assert_uint_eq(retain_resume_position(&r, 2), 0);
 	retain_close(&r);
 }
 END_TEST
 
-/* Whatever arrives in which order: what is not below the start, and has arrived, is there. */
+/* For any order of arrival, every position that has arrived and is not below the start is found. */
 START_TEST(results_that_a_rank_may_lack_are_retained)
 {
 	static const uint64_t spreads[] = {0, 1, 2, 7, 8, 31};
@@ -98,7 +99,7 @@ START_TEST(results_that_a_rank_may_lack_are_retained)
 			take(&r, p, q);
 			for (uint64_t k = retain_resume_position(&r, p); k <= q; k++)
 				expect_kept(&r, p, k);
-			/* and what is not there is not taken for something else */
+			/* and a missing one is not taken for another */
 			ck_assert_ptr_null(retain_find(&r, p, q + 1));
 			ck_assert_ptr_null(retain_find(&r, p, q + max_lead + 1));
 			if (q > max_lead)
@@ -108,7 +109,7 @@ START_TEST(results_that_a_rank_may_lack_are_retained)
 }
 END_TEST
 
-/* Links are apart, so results come out of order, as far as the max_lead lets them. */
+/* Links progress independently, so results arrive out of order, within max_lead. */
 START_TEST(results_out_of_order_displace_no_needed_result)
 {
 	enum { SPREAD = 8 };
@@ -126,7 +127,7 @@ START_TEST(results_out_of_order_displace_no_needed_result)
 }
 END_TEST
 
-/* A result that has begun counts for the start at once, but it is not there before its last byte is. */
+/* A result that has begun counts for the start at once, but is found only after its last byte. */
 START_TEST(a_partial_result_is_not_retained)
 {
 	struct retain r;
@@ -156,7 +157,7 @@ START_TEST(a_contribution_begins_once)
 		for (unsigned p = 0; p < PRIORITIES; p++) {
 			ck_assert(retain_mark_sent(&r, p, q));
 			ck_assert(!retain_mark_sent(&r, p, q));
-			/* as long as it can be sent again */
+			/* as long as it may be sent again */
 			ck_assert(q == 0 || !retain_mark_sent(&r, p, q - 1));
 			ck_assert(q < 2 || !retain_mark_sent(&r, p, q - 2));
 		}
@@ -164,7 +165,7 @@ START_TEST(a_contribution_begins_once)
 }
 END_TEST
 
-/* Without failover there is no ring: nothing is kept and everything begins. */
+/* Without failover there is no ring: nothing is retained and every result may begin. */
 START_TEST(an_empty_ring)
 {
 	struct retain r = {0};

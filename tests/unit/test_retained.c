@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane of a job that fails over, after its ranks have agreed on a view: results that only some ranks have, and ranks
- * that depart when they have all results. */
+/* A lane of a job with failover, after its ranks have agreed on a view: results that only some ranks have, and ranks
+ * that leave when they have all results. */
 #include "tests/unit/fake_lane_views.h"
 
-/* Who of three ranks has the result already (bit r), and what becomes of the chunk. _i: the bits, and variants. */
+/* The ranks of three that have the result already (bit r), and what happens to the chunk. _i: the bits, and
+ * variants. */
 START_TEST(data_and_have_complete_a_chunk)
 {
 	unsigned have = (unsigned)_i % 8, from = UINT32_MAX;
@@ -54,7 +55,7 @@ START_TEST(data_and_have_complete_a_chunk)
 }
 END_TEST
 
-/* The payload of KEPT is the result even if a sum would give other bits, so all ranks get the same bits. */
+/* The payload of KEPT is the result, even if a sum would give other bits, so all ranks get the same bits. */
 START_TEST(a_retained_result_is_not_computed_again)
 {
 	static const float odd[16] = {1.5f, -3, 7.25f};
@@ -81,8 +82,8 @@ START_TEST(a_retained_result_is_not_computed_again)
 }
 END_TEST
 
-/* "RESULTs still come in that order": chunks 0..4 of which some (bit i) are asked for of rank 1; the answers come as
- * asked, and no result is before one that is still missing. */
+/* "RESULTs still come in that order": chunks 0..4, some of which (bit i) are fetched from rank 1; the answers arrive
+ * in the same order, and no result is sent before an earlier missing one. */
 START_TEST(results_wait_behind_fetched_ones)
 {
 	unsigned asked = (unsigned)_i, out = 0;
@@ -103,7 +104,7 @@ START_TEST(results_wait_behind_fetched_ones)
 	for (f.chunk = 0; f.chunk <= 5; f.chunk++) {
 		if (f.chunk < 5 && !(asked >> f.chunk & 1))
 			continue;
-		/* those before the first that is missing are out */
+		/* those before the first missing one have been sent */
 		for (struct frame g = f; out < f.chunk; out++) {
 			g.chunk = out;
 			fw_expect_result(&fw, 0, g, 2);
@@ -155,7 +156,7 @@ START_TEST(answers_may_overtake_each_other)
 }
 END_TEST
 
-/* The line is one of each priority: what is urgent does not wait for what is asked of the others. */
+/* Each priority has its own order: an urgent result does not wait for a FETCH of another priority. */
 START_TEST(priorities_do_not_wait_for_each_others_answers)
 {
 	struct fw_world fw;
@@ -177,7 +178,7 @@ START_TEST(priorities_do_not_wait_for_each_others_answers)
 }
 END_TEST
 
-/* A view that changes while a result is asked for: nobody waits for the answer any more, and who is asked again. */
+/* A view that changes during a FETCH: the answer is no longer waited for, and another rank may be asked. */
 START_TEST(a_fetch_ends_with_its_view)
 {
 	struct control_view v;
@@ -188,7 +189,7 @@ START_TEST(a_fetch_ends_with_its_view)
 	lv_agree(&fw, lv_of(0, 1, 0));
 	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 0);
 	for (unsigned round = 0; round < 2; round++) {
-		/* the first time the question does not even go out */
+		/* the first time FETCH is not even sent */
 		fw.w[1].room = round ? SIZE_MAX : 0;
 		fw_contribute(&fw, 0, f);
 		fw_have(&fw, 1, f);
@@ -249,7 +250,7 @@ START_TEST(wrong_kept_frames)
 		fw_feed_all(&fw, SIZE_MAX);
 		fw_expect(&fw, 1, FRAME_FETCH);
 	}
-	if (_i == TWICE) { /* the first of them waits in line */
+	if (_i == TWICE) { /* the first of them waits for its turn */
 		f.chunk = 1;
 		fw_contribute(&fw, 0, f);
 		fw_have(&fw, 1, f);
@@ -275,7 +276,7 @@ START_TEST(wrong_kept_frames)
 }
 END_TEST
 
-/* A HAVE is a contribution in all but its bytes: it has its place in the sequence, and says the same as the others. */
+/* A HAVE is a contribution without bytes: it has its place in the sequence, and must agree with the others. */
 static const struct {
 	const char *what, *says;
 	int code;
@@ -331,13 +332,13 @@ START_TEST(settle_waits_for_all_ranks)
 	fw_expect_nothing(&fw, 0);
 	f = fw_expect(&fw, 1, FRAME_PING);
 	ck_assert(f.count == 1 && f.ack == 0);
-	fw_expect_nothing(&fw, 2); /* it has said so already */
+	fw_expect_nothing(&fw, 2); /* it has sent it already */
 	say_done(&fw, 1, FRAME_PING, 6);
 	fw_expect_nothing(&fw, 0);
 	say_done(&fw, 1, FRAME_PING, 7);
 	f = fw_expect(&fw, 0, FRAME_PING);
 	ck_assert(f.count == 0 && f.ack == 7);
-	/* who asks when all is known has its answer at once */
+	/* a rank that asks later gets its answer at once */
 	say_done(&fw, 1, FRAME_SETTLE, 7);
 	f = fw_expect(&fw, 1, FRAME_PING);
 	ck_assert(f.count == 0 && f.ack == 7);
@@ -347,8 +348,8 @@ START_TEST(settle_waits_for_all_ranks)
 }
 END_TEST
 
-/* "When one has left, a chunk of an operation below its GOODBYE's ack needs no entry of it." _i: who leaves before
- * (bit 0) or after (bit 1) the others have said what they have. */
+/* "When one has left, a chunk of an operation below its GOODBYE's ack needs no entry of it." _i: whether ranks leave
+ * before (bit 0) or after (bit 1) the others have sent DATA or HAVE. */
 START_TEST(a_departed_rank_is_not_expected)
 {
 	const struct control_view later = lv_of(0, 1, 1);
@@ -372,7 +373,7 @@ START_TEST(a_departed_rank_is_not_expected)
 	fw_expect_nothing(&fw, 2);
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
 	ck_assert_uint_eq(fw.failed, 0);
-	/* nor is it asked whether it agrees, before its connection is closed or after */
+	/* nor does RESUME wait for it, before or after its connection is closed */
 	if (_i == 0)
 		fw_close_peer(&fw, 2);
 	for (unsigned r = 0; r < 2; r++)
@@ -385,7 +386,7 @@ START_TEST(a_departed_rank_is_not_expected)
 }
 END_TEST
 
-/* What it has not the result of it cannot have left behind, and nothing new can be summed without it. */
+/* A rank that has left cannot have a result it did not report, and without it nothing new can be summed. */
 static const struct {
 	uint64_t ack;
 	bool have;
@@ -409,7 +410,7 @@ START_TEST(no_new_operation_after_a_departure)
 }
 END_TEST
 
-/* A chunk that not all have, and that is not below its ack, may be waited for: then it does not leave in good order. */
+/* A chunk that some ranks lack and that is not below its ack may be needed: then leaving counts as an error. */
 START_TEST(departure_with_pending_chunks)
 {
 	struct fw_world fw;
@@ -429,7 +430,7 @@ START_TEST(departure_with_pending_chunks)
 }
 END_TEST
 
-/* A rank departs although it was asked for a result: another rank that has it is asked, if there is one. */
+/* A rank leaves although a result was fetched from it: another rank that has it is asked, if there is one. */
 START_TEST(departure_without_kept)
 {
 	struct fw_world fw;
@@ -437,7 +438,7 @@ START_TEST(departure_without_kept)
 
 	lv_running(&fw, (struct fw_options){.world = 3});
 	lv_agree(&fw, lv_of(0, 1, 0));
-	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 1); /* the chunk says who is asked first */
+	f = fw_data(&fw, RS_SUM, RS_INT32, 3, 16, 1); /* the chunk number selects the first rank to ask */
 	f.count = 32;
 	fw_contribute(&fw, 0, f);
 	fw_have(&fw, 1, f);

@@ -15,7 +15,7 @@ static uint8_t pattern(size_t at)
 	return (uint8_t)(at * 31 + at / 251);
 }
 
-/* Moves `bytes` from one end to the other with buffers of these sizes, as far as it goes at once. */
+/* Moves `bytes` from one end to the other with buffers of these sizes, as far as possible without waiting. */
 struct flow {
 	struct rpc_stream *from, *to;
 	size_t bytes, sent, received, write, read;
@@ -56,7 +56,7 @@ static bool flow_step(struct flow *f)
 	return moved;
 }
 
-/* Waits until recv says something else than RPC_AGAIN. */
+/* Waits until recv returns something else than RPC_AGAIN. */
 static ssize_t recv_end(struct rpc_stream *s)
 {
 	uint8_t byte;
@@ -95,7 +95,7 @@ START_TEST(bytes_go_both_ways)
 	for (unsigned seen = frpc_wakes(); up.received < up.bytes || down.received < down.bytes;) {
 		bool moved = flow_step(&up);
 
-		/* a server that has finished has ended the call: last */
+		/* a server that has finished has ended the call: close it last */
 		if (up.received == up.bytes || down.sent + 2 * down.write < down.bytes)
 			moved |= flow_step(&down);
 		if (!moved)
@@ -109,7 +109,7 @@ START_TEST(bytes_go_both_ways)
 }
 END_TEST
 
-/* A peer that does not read stops the sender, and nothing is lost when it reads again. */
+/* A peer that does not read stops the sender, and nothing is lost after it reads again. */
 START_TEST(a_receiver_that_does_not_read_stops_the_sender)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();
@@ -129,7 +129,7 @@ START_TEST(a_receiver_that_does_not_read_stops_the_sender)
 			ck_assert_int_gt(n, 0);
 			f.sent += (size_t)n;
 		}
-		frpc_pass_ms(200); /* there is no event for `nothing happens any more` */
+		frpc_pass_ms(200); /* no event tells that nothing more will happen */
 	} while (seen != frpc_wakes());
 	ck_assert_uint_lt(f.sent, 16 << 20);
 	for (seen = frpc_wakes(); f.received < f.bytes;)
@@ -140,7 +140,7 @@ START_TEST(a_receiver_that_does_not_read_stops_the_sender)
 }
 END_TEST
 
-/* Who asks whether a stream has ended takes nothing of what has come. */
+/* Asking whether a stream has ended consumes no received bytes. */
 START_TEST(the_end_of_a_stream_is_seen_without_reading)
 {
 	struct rpc_stream *c = frpc_open(), *s = frpc_stream();
@@ -190,7 +190,7 @@ START_TEST(a_client_that_vanishes_is_noticed)
 }
 END_TEST
 
-/* Opens at this address and returns the reason why it fails. */
+/* Opens a stream to this address and returns the reason of its failure. */
 static void reason(const char *where, const char *path, struct rs_err *e)
 {
 	struct rpc_stream *c = frpc_open_at(where, path);
@@ -209,7 +209,7 @@ START_TEST(an_unknown_method_is_refused)
 }
 END_TEST
 
-/* A socket on loopback, which listens or only keeps its port. */
+/* A socket on loopback that listens, or only keeps its port. */
 static int tcp_socket(bool listens, char *name, size_t size)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -273,7 +273,7 @@ START_TEST(calls_above_the_limit_are_refused)
 }
 END_TEST
 
-/* Whoever calls and never asks is not waited for. */
+/* A call without a request ends without waiting for the client. */
 START_TEST(a_call_without_a_request_ends)
 {
 	struct rs_err e;
@@ -290,12 +290,12 @@ START_TEST(a_kick_ends_a_wait)
 	frpc.api->queue_kick(frpc.served);
 	frpc.api->queue_kick(frpc.served);
 	frpc.api->queue_serve(frpc.served, -1);
-	frpc.api->queue_serve(frpc.served, 50); /* both were one */
+	frpc.api->queue_serve(frpc.served, 50); /* both kicks were one */
 	ck_assert_int_ge(frpc_now_ms() - before, 50);
 }
 END_TEST
 
-/* What holds whoever serves. */
+/* State of the serving thread. */
 static TCase *streams(const char *name, void (*begin)(void))
 {
 	TCase *tc = tcase_create(name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions and answers of the module for gRPC, and how it is loaded and listens. */
+/* Calls with one request in the gRPC module, and how the module is loaded and listens. */
 #include "tests/unit/fake_rpc.h"
 
 #include <stdlib.h>
@@ -48,7 +48,8 @@ START_TEST(a_refused_call_has_a_status_and_a_message)
 }
 END_TEST
 
-/* As a stream of events: a slow reader holds up the writer, who is told when it goes on, and who goes is noticed. */
+/* A stream of events: a slow reader stops the writer, the writer is woken when it may continue, and a disconnect is
+ * seen. */
 START_TEST(a_response_of_many_messages)
 {
 	enum { MESSAGES = 200, BYTES = 100000 };
@@ -89,7 +90,7 @@ START_TEST(a_response_of_many_messages)
 }
 END_TEST
 
-/* Sends until nothing goes on: the client does not read. */
+/* Sends until nothing more is accepted: the client does not read. */
 static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
 {
 	unsigned seen = frpc_wakes();
@@ -100,7 +101,7 @@ static void fill(struct rpc_call *c, const uint8_t *message, size_t len)
 	} while (frpc_woken_within(&seen, 100));
 }
 
-/* Who asks and does not take the answer keeps its place for a while, if nobody else needs it, and not for good. */
+/* A client that does not read its response keeps its place for a while if no other call needs it, but not forever. */
 START_TEST(responses_that_are_not_read)
 {
 	enum { BYTES = 1000000 };
@@ -111,7 +112,7 @@ START_TEST(responses_that_are_not_read)
 	struct rs_err e;
 	size_t len;
 
-	for (unsigned i = 0; i < 3 * FRPC_CALLS_MAX; i++) { /* the last ones go before those that wait */
+	for (unsigned i = 0; i < 3 * FRPC_CALLS_MAX; i++) { /* the last ones end before those that wait */
 		deaf[i] = frpc_query("events", 6, 0);
 		struct rpc_call *c = frpc_call();
 
@@ -144,7 +145,7 @@ START_TEST(a_request_that_is_too_long)
 }
 END_TEST
 
-/* gRPC would not begin such a call, and nobody would hear of it. */
+/* gRPC does not start such a call, and would report nothing. */
 START_TEST(a_header_that_cannot_be_sent)
 {
 	struct rpc_query_options opt = {.address = frpc.address,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests in, messages out: rights, status_of_jobs, events, health, and all that a caller can do wrong. */
+/* Requests and responses: rights, status of jobs, events, health, and all errors of callers. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
 #include "server/control/service.h"
@@ -12,7 +12,7 @@
 #define READ_TOKEN  "read-read-read-read"
 #define ADMIN_TOKEN "admin-admin-admin-admin"
 
-/* The rest of the reducer. */
+/* Stubs for the other parts of the reducer. */
 struct world {
 	struct service *s;
 	struct events events;
@@ -109,7 +109,7 @@ static void expect_end(struct service_call *c, enum rpc_code code, const char *s
 	service_call_free(c);
 }
 
-/* The next message, which the caller frees. */
+/* Returns the next message, which the caller frees. */
 static void *expect_message(struct service_call *c, const ProtobufCMessageDescriptor *type)
 {
 	struct service_out out;
@@ -138,7 +138,7 @@ static const struct {
 	bool tokens;
 	const char *address, *authorization;
 	enum rpc_code read, admin;
-	const char *says; /* of a refusal */
+	const char *says; /* part of the refusal */
 } rights[] = {
     {false, LOCAL, NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, "127.1.2.3:9", "Bearer nonsense", RPC_CODE_OK, RPC_CODE_OK, ""},
@@ -284,13 +284,13 @@ START_TEST(status_of_jobs)
 	ck_assert_uint_eq(w.collects, 2);
 	service_status(w.s, NULL);
 	expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
-	service_status(w.s, some_status(3000)); /* nobody has asked: it is freed */
+	service_status(w.s, some_status(3000)); /* no call waits for it: it is freed */
 	later = begin(&w, SERVICE_STATUS, NULL);
 	service_status(w.s, some_status(3000));
 	m = expect_message(later, &reduction__v1__status_reply__descriptor);
 	ck_assert_uint_eq(m->jobs[1]->n_ranks, 3000);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
-	service_call_free(later); /* whoever called is gone */
+	service_call_free(later); /* the caller has disconnected */
 	service_free(w.s);
 }
 END_TEST
@@ -342,7 +342,7 @@ START_TEST(events_are_sent)
 	ck_assert_uint_gt(w.wakes, wakes);
 	expect_event(past, 1, "job-opened", "a");
 	expect_event(past, 2, "job-opened", "b");
-	expect_end(past, RPC_CODE_OK, ""); /* what happened since is not past */
+	expect_end(past, RPC_CODE_OK, ""); /* later events are not past */
 	expect_event(old, 2, "job-opened", "b");
 	expect_event(old, 3, "job-started", "a");
 	expect_wait(old);
@@ -350,7 +350,7 @@ START_TEST(events_are_sent)
 	expect_wait(new);
 	expect_event(b, 2, "job-opened", "b");
 	expect_wait(b);
-	/* the last ones are told before the end */
+	/* the last ones are sent before the end */
 	happen(&w, "job-closed", "b");
 	service_stop(w.s);
 	expect_event(b, 4, "job-closed", "b");
@@ -362,7 +362,7 @@ START_TEST(events_are_sent)
 }
 END_TEST
 
-/* Who does not read loses events, and nothing else happens. */
+/* A client that does not read loses events, and nothing else happens. */
 START_TEST(slow_readers_get_a_gap_in_the_sequence)
 {
 	struct service_call *c;
@@ -458,7 +458,7 @@ START_TEST(health_of)
 	struct service_call *watch;
 	struct world w;
 
-	open_world(&w, true); /* nobody needs a token for it */
+	open_world(&w, true); /* no call needs a token for it */
 	request.service = (char *)services[_i].name;
 	expect_check(&w, &request.base, services[_i].before);
 	watch = begin(&w, SERVICE_WATCH, &request.base);
@@ -478,7 +478,7 @@ START_TEST(health_of)
 }
 END_TEST
 
-/* Probes that nobody ends do not keep out those who look after the reducer, nor the other way round. */
+/* Permanent probes do not block administrators, and administrators do not block probes. */
 START_TEST(calls_are_limited)
 {
 	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX];
@@ -537,7 +537,7 @@ START_TEST(a_new_watch_replaces_the_oldest)
 }
 END_TEST
 
-/* Those without a right take no place of those who have it. */
+/* Calls without a right take no place of calls that have it. */
 START_TEST(unauthenticated_calls_take_no_places)
 {
 	struct service_call *calls[2 * SERVICE_CALLS_MAX], *c;
@@ -546,7 +546,7 @@ START_TEST(unauthenticated_calls_take_no_places)
 
 	open_world(&w, true);
 	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
-		calls[i] = begin(&w, SERVICE_EVENTS, NULL); /* and nobody has told them yet that they may not */
+		calls[i] = begin(&w, SERVICE_EVENTS, NULL); /* and they have not been refused yet */
 	c = service_begin(w.s, SERVICE_DRAIN, &admin, NULL, 0);
 	ck_assert_uint_eq(w.drains, 1);
 	service_call_free(c);

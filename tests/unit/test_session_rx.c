@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of workers, and the end of a job. test_lane.c has the sums. */
+/* Errors of workers, and the end of a job. test_lane.c tests the sums. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
 #include <string.h>
 
-/* The difference between the headers of ranks 1 and 0, and the sentence for all ranks. */
+/* The difference between the headers of ranks 1 and 0, and the error for all ranks. */
 static const struct {
 	int dtype, op;
 	unsigned count, chunk_elems, name_hash;
@@ -75,15 +75,15 @@ START_TEST(ranks_that_disagree_are_both_named)
 	fw_contribute(&fw, 0, f);
 	fw_feed_all(&fw, 50);
 	fw_contribute(&fw, 1, g);
-	/* what comes behind is thrown away */
+	/* input after it is discarded */
 	fw_contribute(&fw, 1, f);
 	fw_feed_all(&fw, 50);
 	fw_expect_end(&fw, RS_EMISMATCH, disagreements[_i].a, disagreements[_i].b);
 }
 END_TEST
 
-/* Two operations that rank 0 calls less and then more urgent, rank 1 the other way round: each sends another one first,
- * and nobody waits for ever. _i: who is first. */
+/* Two operations with different priorities on two ranks: each rank sends the other one first, and neither waits
+ * forever. _i: the first rank. */
 START_TEST(ranks_that_disagree_about_a_priority_are_both_named)
 {
 	struct fw_world fw;
@@ -340,7 +340,7 @@ START_TEST(an_operation_without_a_rank_that_left_fails)
 	fw_running(&fw, &(struct fw_options){.world = 3});
 	fw_send_type(&fw, 1, FRAME_GOODBYE);
 	fw_feed_all(&fw, 64);
-	/* its connection may be there still, or gone */
+	/* its connection may be open still, or closed */
 	if (_i)
 		fw_close_peer(&fw, 1);
 	fw_send_type(&fw, 0, FRAME_PING);
@@ -380,7 +380,7 @@ START_TEST(a_flood_of_control_frames_ends_the_job)
 }
 END_TEST
 
-/* 0: with a contribution of its own without result; 1: while another rank waits for it; 2: in the middle of both */
+/* 0: with a contribution without a result; 1: while another rank waits for it; 2: both */
 START_TEST(leaving_with_operations_pending_fails_them)
 {
 	struct fw_world fw;
@@ -454,7 +454,7 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 		fw_feed(&fw, r, 64);
 		fw_feed(&fw, r, 99);
 	}
-	/* also between target and received, as when another session's event ended the stripe */
+	/* also between target and received, if an event of another session ended the stripe */
 	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
 	session_received(fw.w[0].session, 1, fw.now_ms);
@@ -467,12 +467,12 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 	lane_send_all(fw.lane, FAKE_JOB, "x", 1);
 	fw_flush(&fw);
 	fw_close(&fw);
-	/* the registry knew */
+	/* the registry has it already */
 	ck_assert_uint_eq(fw.failed, 0);
 }
 END_TEST
 
-/* Frames with right checksums and random fields, in pieces: only the job may fail. */
+/* Frames with valid checksums and random fields, in pieces: only the job may fail. */
 START_TEST(random_frames_are_harmless)
 {
 	static const uint8_t types[] = {FRAME_DATA, FRAME_DATA, FRAME_DATA, FRAME_PING, FRAME_ABORT, FRAME_GOODBYE};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Peers that do not read, silence, deadlines, and the time around START. */
+/* Peers that do not read, silence, deadlines, and races around START. */
 #include "tests/unit/fake_worker.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 reads nothing for a long time: the others get as far as the window, and nothing is lost. */
+/* Rank 0 reads nothing for a long time: the others get as far as the window allows, and nothing is lost. */
 START_TEST(a_slow_reader_keeps_memory_bounded)
 {
 	static const unsigned windows[] = {1, 2, 16};
@@ -20,7 +20,7 @@ START_TEST(a_slow_reader_keeps_memory_bounded)
 		for (unsigned r = 0; r < 3; r++)
 			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
 	fw_feed_all(&fw, 100);
-	/* ranks 1 and 2 have their places back, rank 0 has not */
+	/* ranks 1 and 2 have free places again, rank 0 has none */
 	for (uint64_t seq = window; seq < 2 * window; seq++)
 		for (unsigned r = 1; r < 3; r++)
 			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
@@ -82,7 +82,7 @@ START_TEST(abort_waits_for_a_partly_sent_result)
 }
 END_TEST
 
-/* Operations 0 .. 2 of priority 0 wait to be read by rank 0, then operation 3 of priority 1 is complete. */
+/* Operations 0 to 2 of priority 0 wait to be read by rank 0; then operation 3 of priority 1 completes. */
 static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
 {
 	struct frame f;
@@ -102,7 +102,7 @@ static struct frame queue_urgent_behind(struct fw_world *fw, size_t taken)
 	return f;
 }
 
-/* _i: bytes that the socket took before. Results of 128 bytes are overtaken unless they are partly out. */
+/* _i: bytes that the socket took before. Results of 128 bytes are overtaken unless they have been sent in part. */
 START_TEST(urgent_results_go_first)
 {
 	unsigned before = ((unsigned)_i + 127) / 128;
@@ -141,7 +141,7 @@ START_TEST(abort_drops_results_of_every_priority)
 }
 END_TEST
 
-/* A driver may learn later how much was sent. An urgent result that came meanwhile does not count. */
+/* A driver may learn later how much was sent. An urgent result that was added meanwhile does not count. */
 START_TEST(only_offered_results_count_as_sent)
 {
 	struct iovec iov[SESSION_IOV];
@@ -229,9 +229,9 @@ START_TEST(silence_is_answered_with_ping)
 	}
 	while (fw_take(&fw, 0, &f, &at))
 		pings += f.type == FRAME_PING;
-	/* a quarter of a second, at ticks of a tenth: one for each three ticks */
+	/* a quarter of a second, with ticks of 100 ms: one for every three ticks */
 	ck_assert_uint_eq(pings, 33);
-	/* whoever does not read gets no second one */
+	/* a worker that does not read gets no second one */
 	fw_grant(&fw, 0, 0);
 	for (unsigned n = 0; n < 100; n++) {
 		fw_tick(&fw, LANE_TICK_MS);
@@ -243,7 +243,7 @@ START_TEST(silence_is_answered_with_ping)
 }
 END_TEST
 
-/* When a worker says nothing it is lost after detect_ms, whatever that is; _i: before START, after it. */
+/* A silent worker is lost after detect_ms, whatever its value; _i: before START, after it. */
 START_TEST(a_silent_worker_is_lost)
 {
 	static const uint32_t detects[] = {200, 400, 1000, 10000};
@@ -263,7 +263,7 @@ START_TEST(a_silent_worker_is_lost)
 			if (fw.w[0].session)
 				fw_send_type(&fw, 0, FRAME_PING);
 			fw_feed_all(&fw, 64);
-			/* timers come late at times */
+			/* timers may fire late */
 			fw_tick(&fw, LANE_TICK_MS + (fw.now_ms / 100) % 3);
 		}
 		ck_assert_ptr_null(fw.w[1].session);
@@ -286,7 +286,7 @@ START_TEST(a_stopped_reducer_loses_no_rank)
 	fw_running(&fw, &(struct fw_options){.world = 2});
 	for (unsigned n = 0; n < 10; n++) {
 		fw_tick(&fw, LANE_TICK_MS);
-		/* stopped, and then the timer fires before the sockets are read */
+		/* stopped, and then the timer fires before sockets are read */
 		fw_tick(&fw, 10 * FAKE_DETECT_MS);
 		ck_assert_uint_eq(fw.failed, 0);
 		for (unsigned r = 0; r < 2; r++)
@@ -328,8 +328,8 @@ START_TEST(lingering_has_a_time_limit)
 }
 END_TEST
 
-/* The registry says START while a session is going: 0 lost but not closed yet, 1 gone, 2 draining after an error, 3
- * gone with all others of the stripe. */
+/* The registry sends START while a session ends: 0 lost but not closed yet, 1 closed, 2 draining after an error, 3
+ * closed with all others of the stripe. */
 START_TEST(start_finds_a_closed_session)
 {
 	struct fw_world fw;
@@ -370,7 +370,7 @@ START_TEST(a_lane_is_freed_with_its_sessions)
 	fw_feed_all(&fw, 31);
 	fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT16, 3, 32, 0));
 	fw_feed(&fw, 1, 90);
-	/* sessions that are ready and not looked at yet go as well */
+	/* sessions that are ready but not handled yet close too */
 	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
 	for (unsigned r = 0; r < 3; r++) {
 		free(fw.w[r].in.at);

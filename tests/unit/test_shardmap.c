@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights of reducers (0 ends them), shards to deal out (0: the default), and how many each must get. */
+/* Weights of reducers (0 ends them), number of shards (0: the default), and the shards that each must get. */
 static const struct {
 	double weights[6];
 	unsigned lanes, shards;
@@ -28,13 +28,13 @@ static const struct {
     {{0.25, 0.75}, 1, 8, 8, {2, 6}},
     {{1, 2, 1, 1, 1}, 1, 0, 80, {14, 27, 13, 13, 13}},
     {{100, 100, 25, 12.5, 12.5}, 1, 500, 500, {200, 200, 50, 25, 25}},
-    /* nobody gets nothing, at the expense of those who have most above their share */
+    /* each gets at least one, taken from those furthest above their share */
     {{1000000, 0.000001}, 1, 64, 64, {63, 1}},
     {{1000000, 0.000001, 0.000001}, 1, 3, 3, {1, 1, 1}},
     {{5, 5, 0.1, 0.1, 0.1}, 1, 6, 6, {2, 1, 1, 1, 1}},
 };
 
-/* Reducers as in one row of the table; how many there are. */
+/* Makes the reducers of one row of the table; returns their number. */
 static unsigned make_reducers(struct rs_reducer reducers[6], int row)
 {
 	unsigned n = 0;
@@ -66,7 +66,7 @@ START_TEST(shares_follow_weights)
 }
 END_TEST
 
-/* In any row of consecutive shards each reducer has its part of them, give or take two. */
+/* In any sequence of consecutive shards each reducer has its share, plus or minus two. */
 START_TEST(shares_are_interleaved)
 {
 	struct rs_reducer reducers[6];
@@ -153,8 +153,7 @@ START_TEST(lanes_alternate)
 }
 END_TEST
 
-/* Where shards live while some reducers are dead: the map and the lanes, which live, and the places as reducer + lane.
- */
+/* Places of shards while some reducers are lost: the map and the lanes, the lives, and the places as reducer + lane. */
 #define SIX "reducers: [{id: a, address: x}, {id: b, address: y}, {id: c, address: z}]\n"
 static const char abcabc[] = SIX "sharding: {map: {\"0,3\": a, \"1,4\": b, \"2,5\": c}}\n";
 static const char aaaabc[] = SIX "sharding: {map: {\"0-3\": a, \"4\": b, \"5\": c}}\n";
@@ -167,18 +166,22 @@ static const struct {
 	const char *places[6];
 } placements[] = {
     {abcabc, {0, 0, 0}, {"a0", "b0", "c0", "a0", "b0", "c0"}},
-    {abcabc, {0, 1, 0}, {"a0", "a0", "c0", "a0", "c0", "c0"}}, /* those of others stay, b's are dealt out */
+    {abcabc, {0, 1, 0}, {"a0", "a0", "c0", "a0", "c0", "c0"}}, /* only b's shards move */
     {abcabc, {1, 0, 0}, {"b0", "b0", "c0", "c0", "b0", "c0"}},
     {abcabc, {1, 1, 0}, {"c0", "c0", "c0", "c0", "c0", "c0"}},
-    {abcabc, {2, 4, 6}, {"a0", "b0", "c0", "a0", "b0", "c0"}}, /* whoever is back has its own again */
-    {abcabc, {7, 4, 6}, {"b0", "b0", "c0", "c0", "b0", "c0"}}, /* the lives before make no difference */
-    {aaaabc, {0, 1, 0}, {"a0", "a0", "a0", "a0", "a0", "c0"}}, /* by share: five for 4 is less than two for 1 */
+    {abcabc, {2, 4, 6}, {"a0", "b0", "c0", "a0", "b0", "c0"}}, /* a returned reducer has its own shards again */
+    {abcabc, {7, 4, 6}, {"b0", "b0", "c0", "c0", "b0", "c0"}}, /* lives of earlier losses make no difference */
+    {aaaabc,
+     {0, 1, 0},
+     {"a0", "a0", "a0", "a0", "a0", "c0"}}, /* by share: five for weight 4 is less than two for weight 1 */
     {aaaabc, {1, 0, 0}, {"b0", "c0", "b0", "c0", "b0", "c0"}},
     {aabbbb, {0, 0, 0}, {"a0", "a0", "b0", "b0", "b0", "b0"}},
     {aabbbb, {0, 1, 0}, {"a0", "a0", "c0", "c0", "a0", "c0"}}, /* c has no shards: it counts as one with two */
     {aabbbb, {0, 1, 1}, {"a0", "a0", "a0", "a0", "a0", "a0"}},
     {lanes, {0, 0}, {"a0", "b0", "a1", "b1", "a0", "b2"}},
-    {lanes, {1, 0}, {"b0", "b0", "b1", "b1", "b2", "b2"}}, /* b's stay on their lanes, what comes goes on from there */
+    {lanes,
+     {1, 0},
+     {"b0", "b0", "b1", "b1", "b2", "b2"}}, /* b's shards keep their lanes, added ones continue from there */
     {lanes, {0, 1}, {"a0", "a1", "a1", "a0", "a0", "a1"}},
 };
 
@@ -203,7 +206,7 @@ START_TEST(shards_of_lost_reducers_move_to_the_others)
 }
 END_TEST
 
-/* Of larger maps: nothing of the living moves, nothing is left with the dead, and the load stays even by share. */
+/* Larger maps: shards of running reducers do not move, none stays on a lost one, and load follows the shares. */
 START_TEST(loads_stay_even)
 {
 	static const char text[] =
@@ -253,7 +256,7 @@ int main(void)
 	tcase_add_test(tc, many_reducers);
 	tcase_add_test(tc, lanes_alternate);
 	tcase_add_loop_test(tc, shards_of_lost_reducers_move_to_the_others, 0, COUNT(placements));
-	tcase_add_loop_test(tc, loads_stay_even, 0, 31); /* all but the one in which nobody lives */
+	tcase_add_loop_test(tc, loads_stay_even, 0, 31); /* all but the one in which every reducer is lost */
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

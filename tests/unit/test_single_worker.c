@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An exchange of one worker that sums by itself: in which order, how much at a time, when not; and that reducers see
- * nothing of it and stay what they are to any exchange. */
+/* An exchange with world size 1 that sums alone: the order, the amount at a time, and when it does not. Reducers get
+ * no data, but the connections to them behave as in any exchange. */
 #include "common/dtype.h"
 #include "tests/unit/fake_reducer.h"
 
@@ -66,7 +66,7 @@ static void on_done(struct exchange_op *op, const struct rs_err *err)
 		o->err = *err;
 }
 
-/* Only its ends and landings are told. */
+/* Records only ends and landings. */
 static void submit(struct reducers *f, struct single_op *o, char name, uint64_t count, int priority)
 {
 	struct rs_err e = {0};
@@ -142,7 +142,7 @@ START_TEST(operations_wait_until_all_ranks_have_joined)
 }
 END_TEST
 
-/* Another exchange leaves it to its reducers. */
+/* Other exchanges send their data to reducers. */
 START_TEST(exchanges_with_reducers_do_not_sum_alone)
 {
 	struct reducers f;
@@ -163,7 +163,7 @@ START_TEST(exchanges_with_reducers_do_not_sum_alone)
 }
 END_TEST
 
-/* Until so many bytes of both processes are done, in whole chunks; the older first where priorities are equal. */
+/* Processes until so many bytes of both are done, in whole chunks; the older one first if priorities are equal. */
 START_TEST(a_step_is_bounded_and_starts_with_the_urgent_operation)
 {
 	struct reducers f;
@@ -186,7 +186,7 @@ START_TEST(a_step_is_bounded_and_starts_with_the_urgent_operation)
 }
 END_TEST
 
-/* An urgent one that waits for its bytes keeps nobody. */
+/* An urgent operation that waits for input does not block others. */
 START_TEST(chunks_wait_for_missing_input)
 {
 	_Atomic uint64_t ready = CHUNK - 1;
@@ -215,7 +215,7 @@ static int find_one(struct exchange_op *op, const void *at, uint64_t first, uint
 	return first == CHUNK ? rs_fail(e, RS_ENONFINITE, "NaN") : RS_OK;
 }
 
-/* In a ring of one chunk, so that each stands at its begin. */
+/* With a ring of one chunk, so that each chunk is at its beginning. */
 START_TEST(a_nan_fails_the_job_if_configured)
 {
 	float x[CHUNK];
@@ -259,7 +259,7 @@ START_TEST(the_loss_of_a_reducer_is_tolerated)
 }
 END_TEST
 
-/* It need not wait until others have its results: there are none. */
+/* It need not wait until others have its results: there are no others. */
 START_TEST(goodbye_is_sent_at_once)
 {
 	struct reducers f;

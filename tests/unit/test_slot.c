@@ -8,7 +8,7 @@
 
 enum { ELEMS = 37, WORLD = 3, STRIDE = 512 };
 
-/* A slot with its memory, which is as large as it needs to be and filled with what must not matter. */
+/* A slot with exactly the memory it needs, filled with bytes that must not matter. */
 struct fixture {
 	struct slot s;
 	uint64_t who, complete, wide;
@@ -81,7 +81,7 @@ START_TEST(inputs_of_the_accumulators_type_are_direct)
 		ck_assert(in.direct);
 	}
 	close_slot(&fx);
-	/* a broadcast moves bytes, it widens nothing */
+	/* a broadcast moves bytes and widens nothing */
 	open_slot(&fx, FRAME_OP_BROADCAST, (unsigned)_i);
 	ck_assert_uint_eq(slot_acc_size(&fx.s), rs_dtype_size((unsigned)_i));
 	ck_assert(slot_input_of(&fx.s, false).direct);
@@ -89,7 +89,7 @@ START_TEST(inputs_of_the_accumulators_type_are_direct)
 }
 END_TEST
 
-/* Three ranks take turns: each adds where others have been already and stores beyond. _i: the dtype. */
+/* Three ranks in turn: each adds where another rank has been already, and stores beyond. _i: the dtype. */
 START_TEST(parts_are_added_up_to_filled_and_stored_beyond)
 {
 	for (unsigned op = 0; op < RS_OP_NR; op++)

@@ -157,13 +157,13 @@ START_TEST(jobs_and_ranks)
 }
 END_TEST
 
-/* Lanes tell of sessions; what they have in common is summed, what passes side by side is not. */
+/* Lanes report sessions; common counts are summed, parallel times are not. */
 START_TEST(lanes_are_added)
 {
 	struct lane_report_session sessions[] = {
 	    {.rank = 0, .total = {100, 200, 3, 40, 50}, .second = {10, 20, 1, 4, 5}, .silent_ms = 70, .missing_ms = 9},
 	    {.rank = 1, .total = {1000, 2000, 30, 400, 500}, .silent_ms = 80, .outstanding = 2},
-	    {.rank = 1, .total = {1, 1, 1, 1, 1}}, /* of a job that the status does not know */
+	    {.rank = 1, .total = {1, 1, 1, 1, 1}}, /* of a job that the status does not have */
 	};
 	struct lane_report_stripe stripes[] = {{.sessions_n = 2, .chunks = 7, .operations = 5},
 					       {.job = 999, .sessions = 2, .sessions_n = 1}};
@@ -214,14 +214,14 @@ START_TEST(lanes_are_added)
 }
 END_TEST
 
-/* What a lane notices comes out with the job's and the rank's names, as long as the job has not ended. */
+/* Events of a lane get the names of job and rank, as long as the job has not ended. */
 START_TEST(lane_events_become_actions)
 {
 	struct lane_event ev = {.type = LANE_LATE, .rank = 1, .seq = 12, .waited_ms = 1000, .late = 3};
 	struct world w;
 
 	open_world(&w);
-	registry_lane_event(w.r, &ev); /* of a job that is gone */
+	registry_lane_event(w.r, &ev); /* of a closed job */
 	for (unsigned i = 0; i < 4; i++)
 		ev.job = join(&w, "a", i / 2, i % 2);
 	registry_lane_event(w.r, &ev);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that wait get LATE after a second and then once a second. Late ranks, and ranks that do not read, do not. */
+/* Ranks that wait get LATE after a second and then once a second. Late ranks, and ranks that do not read, get none. */
 #include "tests/unit/fake_worker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Detection times are long: silence is not the matter here. */
+/* Detection times are long: silence is not tested here. */
 static const struct fw_options four = {.world = 4, .detect_ms = 3600000};
 
-/* Time passes tick by tick; nobody is silent. */
+/* Passes time tick by tick; no rank is silent. */
 static void pass(struct fw_world *fw, uint64_t ms)
 {
 	for (uint64_t t = 0; t < ms; t += LANE_TICK_MS)
 		fw_tick(fw, LANE_TICK_MS);
 }
 
-/* The next frame other than PING. False: none. */
+/* Returns the next frame other than PING. False: none. */
 static bool take(struct fw_world *fw, unsigned rank, struct frame *f, const uint8_t **payload)
 {
 	do {
@@ -58,7 +58,7 @@ START_TEST(waiting_ranks_get_the_late_ranks)
 	fw_contribute(&fw, 0, f);
 	fw_contribute(&fw, 3, f);
 	fw_feed_all(&fw, 1000);
-	pass(&fw, 1000); /* the first tick sees it */
+	pass(&fw, 1000); /* the first tick notices it */
 	for (unsigned r = 0; r < 4; r++)
 		expect_silence(&fw, r);
 	pass(&fw, 100);
@@ -78,7 +78,7 @@ START_TEST(waiting_ranks_get_the_late_ranks)
 	}
 	expect_late(&fw, 0);
 	expect_late(&fw, 3);
-	/* one of the two comes: the time goes on for the other */
+	/* one of the two arrives: the time continues for the other */
 	fw_contribute(&fw, 1, f);
 	fw_feed_all(&fw, 1000);
 	pass(&fw, 1000);
@@ -126,7 +126,7 @@ START_TEST(progress_is_not_late)
 }
 END_TEST
 
-/* The first bytes of the contribution have come, the last have not. */
+/* The first bytes of the contribution have arrived, the last have not. */
 START_TEST(an_incomplete_contribution_is_missing)
 {
 	struct fw_world fw;
@@ -157,13 +157,13 @@ START_TEST(late_names_the_oldest_operation)
 	for (uint64_t seq = 3; seq > 0; seq--) {
 		struct frame f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
 
-		f.priority = (uint8_t)(3 - seq); /* a priority has its operations in their order */
+		f.priority = (uint8_t)(3 - seq); /* operations of one priority are in order */
 		fw_contribute(&fw, 0, f);
 	}
 	fw_feed_all(&fw, 1000);
 	pass(&fw, 1100);
 	ck_assert_uint_eq(expect_late(&fw, 0).seq, 1);
-	/* also when it comes last, long after the others have begun to wait */
+	/* also if it arrives last, long after the others began to wait */
 	oldest.priority = 3;
 	fw_contribute(&fw, 0, oldest);
 	fw_feed_all(&fw, 1000);
@@ -192,7 +192,7 @@ START_TEST(many_late_ranks_are_counted)
 }
 END_TEST
 
-/* A reader that does not read has at most one LATE waiting, and the end still fits behind it. */
+/* A rank that does not read has at most one LATE queued, and ABORT still fits behind it. */
 START_TEST(a_rank_that_does_not_read_gets_one_late)
 {
 	struct fw_world fw;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane while reducers are lost and come back, rule by rule as in proto/README.md, "Failover". The simulator tests all
+/* A lane while reducers are lost and return, by the rules of proto/README.md, "Failover". The simulator tests all
  * rules together. */
 #include "tests/unit/fake_lane_views.h"
 
@@ -15,10 +15,10 @@ START_TEST(a_new_view_goes_to_all_other_ranks)
 	lv_expect(&fw, 0, FRAME_VIEW, lv_of(0, 1, 0));
 	fw_expect_nothing(&fw, 1);
 	lv_expect(&fw, 2, FRAME_VIEW, lv_of(0, 1, 0));
-	/* nothing new: nobody is told */
+	/* nothing new: no VIEW is sent */
 	lv_send(&fw, 0, lv_of(0, 1, 0));
 	fw_expect_nothing(&fw, 2);
-	/* other news, without the first: rank 2 hears what it lacks, the others what it said */
+	/* other news, without the first: rank 2 gets what it lacks, the others what it sent */
 	lv_send(&fw, 2, lv_of(0, 0, 1));
 	for (unsigned r = 0; r < 3; r++) {
 		lv_expect(&fw, r, FRAME_VIEW, lv_of(0, 1, 1));
@@ -42,7 +42,7 @@ START_TEST(an_old_view_is_answered_with_the_new_one)
 }
 END_TEST
 
-/* What three ranks say of two priorities' starts, and where all go on. */
+/* The starts of two priorities in three ranks' views, and the start that RESUME has. */
 static const struct {
 	uint64_t starts[3][2], want[2];
 } starts[] = {
@@ -101,7 +101,7 @@ START_TEST(no_rank_resumes_before_all_agree)
 }
 END_TEST
 
-/* A RESUME that waits behind other frames is for the view of its time. */
+/* A RESUME that waits behind other frames is for the view of the time when it was queued. */
 START_TEST(a_rank_with_a_newer_view_is_not_resumed)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0);
@@ -127,7 +127,7 @@ START_TEST(a_rank_with_a_newer_view_is_not_resumed)
 }
 END_TEST
 
-/* The same when another rank has learnt more. */
+/* The same if another rank has learnt more. */
 START_TEST(a_rank_with_an_older_view_is_not_resumed)
 {
 	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0);
@@ -147,7 +147,7 @@ START_TEST(a_rank_with_an_older_view_is_not_resumed)
 }
 END_TEST
 
-/* What a rank has said that it lacks it must not get; the others, which have not said so, may. */
+/* A rank must not get a result that its view excludes; the other ranks may. */
 START_TEST(paused_ranks_get_no_result)
 {
 	struct fw_world fw;
@@ -177,8 +177,8 @@ START_TEST(paused_ranks_get_no_result)
 }
 END_TEST
 
-/* A result that waits to be sent when its rank says VIEW is not sent any more, but one that is partly out is completed,
- * and no rank goes on before that. _i: bytes that are out. */
+/* A queued result is not sent after its rank's VIEW, but one that has been sent in part is completed, and no rank
+ * resumes before that. _i: bytes that have been sent. */
 START_TEST(a_partly_sent_result_is_completed)
 {
 	struct fw_world fw;
@@ -209,7 +209,7 @@ START_TEST(a_partly_sent_result_is_completed)
 }
 END_TEST
 
-/* What was being reduced is forgotten: nothing of the view before is part of a sum. */
+/* Sums in progress are dropped: a sum contains nothing of the previous view. */
 START_TEST(contributions_of_the_previous_view_do_not_count)
 {
 	struct fw_world fw;
@@ -225,7 +225,7 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 	ck_assert_uint_eq(fw_slots_alive(&fw), 4);
 	lv_agree(&fw, lv_of(0, 1, 0));
 	ck_assert_uint_eq(fw_slots_alive(&fw), 0);
-	/* it is empty again, and an earlier operation may come, since its chunk was a dead reducer's */
+	/* it is empty again; an earlier operation may arrive, since its chunk was on a lost reducer */
 	for (unsigned r = 0; r < 3; r++)
 		for (f.seq = 4; f.seq < 8; f.seq++)
 			fw_contribute(&fw, r, f);
@@ -238,7 +238,7 @@ START_TEST(contributions_of_the_previous_view_do_not_count)
 }
 END_TEST
 
-/* Between VIEW and RESUME no chunk comes. The reducer that is told otherwise is lost, the job is not. */
+/* Between VIEW and RESUME no chunk is sent. If one is sent, the ranks lose this reducer, and the job continues. */
 START_TEST(no_chunk_comes_between_view_and_resume)
 {
 	struct fw_world fw;
@@ -294,7 +294,7 @@ START_TEST(views_have_one_number_of_reducers)
 }
 END_TEST
 
-/* A rank that is lost is lost to this reducer; whether to others too they say. */
+/* A lost rank is lost to this reducer; the other reducers decide for themselves. */
 START_TEST(a_lost_rank_ends_the_job_on_this_reducer_only)
 {
 	struct fw_world fw;
@@ -307,7 +307,7 @@ START_TEST(a_lost_rank_ends_the_job_on_this_reducer_only)
 }
 END_TEST
 
-/* A reducer that is back: who attaches after another one has said a view hears it, and RESUME comes behind START. */
+/* A returned reducer: a rank that attaches after another one's VIEW gets that view, and RESUME follows START. */
 START_TEST(views_from_before_the_start)
 {
 	struct fw_world fw;

@@ -27,7 +27,7 @@ static void setup(void)
 	    {.name = "spoof", .issuer = "not_tls", .cn = "r0", .sans = "DNS:localhost"},
 	    {.name = "w", .issuer = "ca", .cn = "resnet"},
 	    {.name = "stranger", .issuer = "not_tls", .cn = "resnet"},
-	    /* until it is shown: what has expired is refused at the start already */
+	    /* until it is used: an expired certificate is refused at the start */
 	    {.name = "short", .issuer = "ca", .cn = "short", .sans = "DNS:localhost", .from_s = -3600, .till_s = 1},
 	};
 
@@ -53,7 +53,7 @@ static void sockets(int fds[2], int buffer)
 		setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
 }
 
-/* Until neither side goes on. */
+/* Runs both sides until neither makes progress. */
 static void shake(struct pair *p, enum tcp_conn_progress *w, enum tcp_conn_progress *r, struct rs_err *we,
 		  struct rs_err *re)
 {
@@ -76,7 +76,7 @@ static void pair_begin(struct pair *p, SSL_CTX *worker, SSL_CTX *reducer, const 
 	must(tcp_conn_accept(&p->reducer, fds[1], reducer, "", 0, &e) == RS_OK);
 }
 
-/* A connection that is up, with mutual TLS. */
+/* Makes a connection with mutual TLS. */
 static void pair_up(struct pair *p, int buffer)
 {
 	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
@@ -108,7 +108,7 @@ static void pair_close(struct pair *p)
 	SSL_SESSION_free(p->session);
 }
 
-/* Every byte tells its place. */
+/* Fills bytes that depend on their position. */
 static uint8_t byte_at(size_t i)
 {
 	return (uint8_t)(i * 31 + (i >> 8) * 17 + (i >> 16));
@@ -116,7 +116,7 @@ static uint8_t byte_at(size_t i)
 
 enum { TOTAL = 300000 };
 
-/* Sends what fits of [at, TOTAL) in iovecs of `piece` bytes, 3 at a time. */
+/* Sends what is accepted of [at, TOTAL) in iovecs of `piece` bytes, 3 at a time. */
 static size_t push(struct tcp_conn *w, size_t at, size_t piece)
 {
 	static uint8_t data[TOTAL];
@@ -155,7 +155,7 @@ static const struct {
     {32768, 32816, 0}, {100000, 333, 0}, {100000, 100000, 0}, {5000, 5000, 1},   {100000, 100000, 1}, {70000, 1, 1},
 };
 
-/* Both ways, with sockets that are full again and again; whoever waits does so only while nothing can move. */
+/* Both directions, with sockets that fill up again and again; a side waits only if nothing can move. */
 START_TEST(test_splits)
 {
 	for (int secure = 0; secure < 2; secure++) {
@@ -183,7 +183,7 @@ START_TEST(test_splits)
 }
 END_TEST
 
-/* Data that came with the last read may wait inside while the descriptor is silent. */
+/* Data of the last read may be buffered inside while the descriptor is not readable. */
 START_TEST(test_pending)
 {
 	char out[5000], in[5000];
@@ -209,7 +209,7 @@ START_TEST(test_pending)
 }
 END_TEST
 
-/* What is offered next may be something else than what the socket did not take. */
+/* After a full socket the next data offered may differ from the refused data. */
 START_TEST(test_other_data_after_full_socket)
 {
 	static char a[100000], b[100000], in[200000];
@@ -243,7 +243,7 @@ START_TEST(test_other_data_after_full_socket)
 }
 END_TEST
 
-/* The end of one direction leaves the other one as it is. */
+/* Closing one direction leaves the other one open. */
 START_TEST(test_shutdown)
 {
 	for (int secure = 0; secure < 2; secure++) {
@@ -256,7 +256,7 @@ START_TEST(test_shutdown)
 		tcp_conn_shutdown(&p.worker);
 		tcp_conn_shutdown(&p.worker);
 		must(tcp_conn_recv(&p.reducer, &i, 1) == sizeof out);
-		must(!secure || tcp_conn_pending(&p.reducer)); /* the end, of which no poll may tell */
+		must(!secure || tcp_conn_pending(&p.reducer)); /* the end, which poll may not report */
 		must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
 		must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
 		must(tcp_conn_send(&p.reducer, &o, 1) == sizeof out);
@@ -269,7 +269,7 @@ START_TEST(test_shutdown)
 }
 END_TEST
 
-/* While a record waits for the socket, the end waits behind it. */
+/* While a record waits for the socket, the shutdown waits behind it. */
 START_TEST(test_shutdown_of_a_full_socket)
 {
 	static char out[100000], in[100000];
@@ -287,12 +287,12 @@ START_TEST(test_shutdown_of_a_full_socket)
 		must(tcp_conn_flush(&p.worker));
 	}
 	must(total == sent);
-	must(recv(p.reducer.fd, in, 1, 0) == 0); /* the socket's own end too */
+	must(recv(p.reducer.fd, in, 1, 0) == 0); /* the socket is closed too */
 	pair_close(&p);
 }
 END_TEST
 
-/* Somebody cuts the connection: without TLS this looks like its end. */
+/* An attacker cuts the connection: without TLS this looks like its end. */
 START_TEST(test_truncated)
 {
 	char out[] = "words", in[100], reason[TCP_CONN_REASON];
@@ -314,7 +314,7 @@ START_TEST(test_truncated)
 }
 END_TEST
 
-/* Each bit of a record counts, and what follows a damaged one is not believed either. */
+/* Each bit of a record is checked, and data after a damaged record is refused too. */
 START_TEST(test_damaged)
 {
 	char out[100] = "words", in[200], raw[200], reason[TCP_CONN_REASON];
@@ -346,7 +346,7 @@ START_TEST(test_damaged)
 }
 END_TEST
 
-/* Who says what when the two do not fit; NULL: that side is content. */
+/* The errors of both sides if certificates do not match; NULL: that side reports no error. */
 static const struct {
 	const char *what, *name;
 	const char *reducer, *reducer_authority; /* the authority: mutual TLS */
@@ -370,7 +370,8 @@ static const struct {
      "its certificate (localhost) is not accepted: certificate has expired"},
 };
 
-/* TLS 1.3 lets a worker finish before the reducer has looked at its certificate: it hears with its first read. */
+/* TLS 1.3 lets a worker finish before the reducer has checked its certificate: the worker's first read gets the
+ * error. */
 START_TEST(test_mismatched_certificates)
 {
 	SSL_CTX *reducer = certs_reducer(&certs, misfits[_i].reducer_authority ? TLS_MUTUAL : TLS_ON,
@@ -384,7 +385,7 @@ START_TEST(test_mismatched_certificates)
 	char in[10];
 	struct iovec i = {in, sizeof in};
 
-	if (expires) { /* as X509's clock, which has seconds, sees it */
+	if (expires) { /* as X509's clock sees it, which has seconds */
 		X509 *cert = SSL_CTX_get0_certificate(misfits[_i].worker ? worker : reducer);
 
 		while (X509_cmp_current_time(X509_get0_notAfter(cert)) > 0)
@@ -405,7 +406,7 @@ START_TEST(test_mismatched_certificates)
 }
 END_TEST
 
-/* TLS 1.2 alone, other protocols or none over TLS: what a client can be made to ask for. */
+/* TLS 1.2 alone, other protocols or none over TLS: a client's attempts to downgrade. */
 START_TEST(test_downgrade)
 {
 	static const struct {
@@ -439,7 +440,7 @@ START_TEST(test_downgrade)
 }
 END_TEST
 
-/* What a side reads that speaks TLS while the other one does not. */
+/* The error of a side with TLS if the other one has none. */
 START_TEST(test_plain_peers)
 {
 	static const struct {
@@ -477,7 +478,7 @@ START_TEST(test_plain_peers)
 }
 END_TEST
 
-/* The reducer may have read the beginning before it knew that it is TLS. */
+/* The reducer may have read the first bytes before it knew that they are TLS. */
 START_TEST(test_first_bytes)
 {
 	SSL_CTX *worker = certs_worker(&certs, NULL, "ca"), *reducer = certs_reducer(&certs, TLS_ON, "r0", NULL);
@@ -503,8 +504,8 @@ START_TEST(test_first_bytes)
 }
 END_TEST
 
-/* The second lane needs no certificates, but is known by the same name; so does the third, which finds the session of
- * the first since the second has brought none yet; new keys end that. */
+/* The second lane shows no certificate but has the same name, and so has the third, which resumes the session of the
+ * first, since the second has brought no new one. New keys end that. */
 START_TEST(test_resumption)
 {
 	SSL_CTX *worker = certs_worker(&certs, "w", "ca"), *reducer = certs_reducer(&certs, TLS_MUTUAL, "r0", "ca");
@@ -557,7 +558,7 @@ START_TEST(test_binding)
 }
 END_TEST
 
-/* Keys are replaced before they have sealed too much; what is on its way stays readable. */
+/* Keys are replaced before they have encrypted too much; data in flight stays readable. */
 START_TEST(test_new_keys)
 {
 	char out[3], in[30];
@@ -577,8 +578,8 @@ START_TEST(test_new_keys)
 }
 END_TEST
 
-/* What a peer that does nothing but announce new keys, or ask for them, puts into the reducer's socket: 6,000 records,
- * then one byte of data. */
+/* A peer that only announces or requests new keys: writes 6,000 such records into the reducer's socket, then one
+ * byte of data. */
 static void announce_keys(struct pair *p, int how)
 {
 	static char raw[200000];
@@ -597,7 +598,7 @@ static void announce_keys(struct pair *p, int how)
 	must(send(p->worker.fd, raw, (size_t)len, 0) == len);
 }
 
-/* It keeps nobody for long. */
+/* It does not block the reducer for long. */
 START_TEST(test_new_keys_only)
 {
 	struct pair p;
@@ -616,7 +617,7 @@ START_TEST(test_new_keys_only)
 }
 END_TEST
 
-/* A peer that asks for new keys and does not read them costs no memory. */
+/* A peer that requests new keys and does not read them costs no memory. */
 START_TEST(test_key_update_requests)
 {
 	char in[10], reason[TCP_CONN_REASON];
@@ -632,7 +633,7 @@ START_TEST(test_key_update_requests)
 }
 END_TEST
 
-/* What TLS 1.2 allowed at any time. */
+/* What TLS 1.2 permitted at any time. */
 START_TEST(test_no_renegotiation)
 {
 	struct pair p;

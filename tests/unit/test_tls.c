@@ -41,7 +41,7 @@ static void teardown(void)
 	certs_close(&certs);
 }
 
-/* want: a part of the sentence, NULL when all is well. */
+/* want: a part of the error, NULL if there is none. */
 static const struct {
 	bool reducer;
 	enum tls_mode mode;
@@ -68,7 +68,7 @@ static const struct {
     {true, TLS_MUTUAL, "r0.pem", "r0.key", "text.pem", "security.authority"},
     {true, TLS_MUTUAL, "r0.pem", "r0.key", "damaged.pem", "damaged.pem: "},
     {false, TLS_ON, NULL, NULL, "ca.pem", NULL},
-    {false, TLS_ON, NULL, NULL, NULL, NULL}, /* the system's */
+    {false, TLS_ON, NULL, NULL, NULL, NULL}, /* the system's authorities */
     {false, TLS_ON, NULL, NULL, "none.pem", "none.pem cannot be opened"},
     {false, TLS_MUTUAL, NULL, NULL, "ca.pem", "security.certificate is empty"},
     {false, TLS_MUTUAL, "r0.pem", "r0.key", "ca.pem", NULL},
@@ -96,11 +96,12 @@ static const struct {
 	const char *cn, *sans, *want;
 } names[] = {
     {"resnet", NULL, "resnet"},
-    {"resnet", "DNS:a.example,DNS:b.example", "a.example,b.example"}, /* a common name counts only alone */
+    {"resnet", "DNS:a.example,DNS:b.example",
+     "a.example,b.example"}, /* a common name counts only without other names */
     {"resnet", "IP:127.0.0.1", "resnet"},
     {"resnet", "IP:127.0.0.1,DNS:node-1,email:a@b.c", "node-1"},
     {"team a@b", NULL, "team a@b"},
-    {"two,names", NULL, ""}, /* could pass for two */
+    {"two,names", NULL, ""}, /* would look like two names */
     {"line\nbreak", NULL, ""},
     {"\xc3\xa9", NULL, ""},
     {NULL, NULL, ""},
@@ -121,7 +122,7 @@ START_TEST(test_names)
 }
 END_TEST
 
-/* A name with a terminator inside, and more names than there is room for. */
+/* A name with a zero byte inside, and more names than fit. */
 START_TEST(test_odd_names)
 {
 	char found[TLS_NAMES_MAX], name[64];

@@ -66,7 +66,7 @@ START_TEST(each_side_reads_only_the_files_it_needs)
 	expect(t.authority, rows[_i].authority, "authority");
 	tls_texts_free(&t);
 
-	/* what is not read may be missing */
+	/* files that are not read may be missing */
 	unlink(cfg.security.authority);
 	rc = rs_config_tls_texts(&t, rows[_i].side, &cfg, &e);
 	ck_assert_int_eq(rc, rows[_i].authority ? RS_ECONFIG : RS_OK);

@@ -16,7 +16,7 @@
 
 enum { CROWD = 150 };
 
-/* A listening socket in place of that of gRPC, and the refusals of its connections. */
+/* A listening socket that replaces gRPC's, and the refusals of its connections. */
 struct port {
 	int fd;
 	struct unauth *unauth;
@@ -38,7 +38,7 @@ static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
 	ck_assert_str_eq(why->msg, "it sent more than an unauthenticated connection may: 64 KiB at once, then 8 KiB/s");
 }
 
-/* Listens on this address of IPv6, on IPv4 too where it is of that. `told`: the host that unauth_new hears. */
+/* Listens on this address of IPv6, also on IPv4 if the address covers it. `told`: the host that unauth_new gets. */
 static void port_open(struct port *p, const char *ip, const char *told)
 {
 	struct sockaddr_in6 sa = {.sin6_family = AF_INET6};
@@ -96,7 +96,7 @@ static void connect_to(struct connection *c, const struct port *p, const char *i
 			 ntohs(sa.sin6_port));
 }
 
-/* Sends so much, and takes it, as gRPC would. */
+/* Sends so many bytes and reads them, as gRPC would. */
 static void pour(struct connection *c, unsigned bytes)
 {
 	static char buf[1024];
@@ -118,7 +118,7 @@ static bool is_down(const struct connection *c)
 	return down;
 }
 
-/* The bytes that are sent before a scan. */
+/* Bytes that are sent before a scan. */
 struct step {
 	unsigned at_ms, bytes;
 };
@@ -205,7 +205,7 @@ START_TEST(a_reused_descriptor_starts_a_new_connection)
 }
 END_TEST
 
-/* More connections are trusted between two scans than the list can hold; some twice, some already closed. */
+/* More connections are trusted between two scans than the list holds; some twice, some already closed. */
 START_TEST(more_trusted_connections_than_the_list_holds)
 {
 	static struct connection c[CROWD];
@@ -260,7 +260,7 @@ START_TEST(a_scan_needs_no_descriptor)
 	unauth_scan(p.unauth, 50);
 	ck_assert_uint_eq(p.refused, 1);
 	ck_assert(is_down(&c));
-	/* nothing of it is kept: the peer sees the end when gRPC has closed it */
+	/* no reference is kept: the peer sees the end after gRPC has closed it */
 	unauth_scan(p.unauth, 100);
 	sockets_close(&c);
 	ck_assert_int_ge(dup(p.fd), 0);

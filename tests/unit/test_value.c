@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An address as written, and as it is kept; NULL where it is refused. */
+/* An address as written, and as it is stored; NULL: refused. */
 static const struct {
 	const char *text, *kept;
 } addresses[] = {
@@ -111,7 +111,7 @@ START_TEST(numbers_have_units)
 }
 END_TEST
 
-/* The table itself: a default must be a value that the key takes, and comes back as it was written, up to the unit. */
+/* The table itself: a default must be a valid value of its key, and is printed as written, up to the unit. */
 START_TEST(defaults_are_values)
 {
 	union {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that loses reducers, rule by rule as proto/README.md has them under "Failover"; test_view_end.c has how they
- * come back and how it ends, test_stripe_view.c the reducers' side, and the simulator all of it together. */
+/* A rank that loses reducers, by the rules of proto/README.md, "Failover". test_view_end.c tests returned reducers
+ * and the end, test_stripe_view.c the reducers' side, and the simulator all of it together. */
 #include "tests/unit/fake_views.h"
 
 #include "common/dtype.h"
@@ -15,7 +15,7 @@ enum { STOPS = sizeof stops / sizeof stops[0] };
 
 /* ---- views ---- */
 
-/* In which ways the only lane of r1 can end, and what is said of it. */
+/* The ways in which the only lane of r1 can end, and the reason of the loss. */
 enum ending { BROKEN, SILENT, DRAINS, CUT_OFF, LIES, NEWS, ENDINGS };
 
 static const char *const reasons[] = {
@@ -53,7 +53,7 @@ static void end_link(struct reducers *f, unsigned link, enum ending how)
 	reducers_pump(f);
 }
 
-/* Who finds a reducer lost says VIEW on all connections of the living; operations feel nothing. */
+/* A rank that loses a reducer sends VIEW on all connections to the others; operations are not affected. */
 START_TEST(the_other_ranks_learn_of_a_loss)
 {
 	struct reducers f;
@@ -94,7 +94,7 @@ START_TEST(the_other_lanes_of_a_lost_rank_get_the_reason)
 }
 END_TEST
 
-/* A sentence of the job's end is no loss of a reducer. */
+/* An ABORT that ends the job is no loss of a reducer. */
 START_TEST(an_abort_ends_the_job)
 {
 	struct reducers f;
@@ -109,17 +109,17 @@ START_TEST(an_abort_ends_the_job)
 }
 END_TEST
 
-/* What is heard on link 3 when r1 is dead here already, and what is said then; 0 views more: nothing. */
+/* The view that arrives on link 3 after r1 was lost here, and the view sent then; 0 views more: none. */
 static const struct {
 	uint32_t heard[3], want[3];
 	unsigned more, lost;
 } news[] = {
     {{0, 0, 0}, {0, 1, 0}, 0, 0}, {{0, 1, 0}, {0, 1, 0}, 0, 0},
     {{1, 1, 0}, {1, 1, 0}, 1, 1}, {{1, 0, 0}, {1, 1, 0}, 1, 1},
-    {{1, 3, 0}, {1, 3, 0}, 1, 2}, {{0, 3, 0}, {0, 3, 0}, 1, 1}, /* it was back in between: nobody noticed here */
-    {{0, 2, 0}, {0, 3, 0}, 1, 1},                               /* it is, for others: here it is not */
-    {{2, 1, 0}, {3, 1, 0}, 1, 1},                               /* it was away, and these connections are of before */
-    {{1, 0, 1}, {1, 1, 1}, 0, 2},                               /* nobody is left */
+    {{1, 3, 0}, {1, 3, 0}, 1, 2}, {{0, 3, 0}, {0, 3, 0}, 1, 1}, /* it was back in between, unnoticed here */
+    {{0, 2, 0}, {0, 3, 0}, 1, 1},                               /* it is back for others, not here */
+    {{2, 1, 0}, {3, 1, 0}, 1, 1}, /* it was lost and back, and these connections are older */
+    {{1, 0, 1}, {1, 1, 1}, 0, 2}, /* no reducer is left */
 };
 
 START_TEST(views_are_merged_by_their_maximum)
@@ -145,7 +145,7 @@ START_TEST(views_are_merged_by_their_maximum)
 }
 END_TEST
 
-/* A view of other reducers than the configuration's is nonsense, which costs the reducer that says it. */
+/* A view with another number of reducers than the configuration is invalid: its sender counts as lost. */
 START_TEST(views_of_other_reducers)
 {
 	struct control_view v = {.n = _i ? 2 : 4, .lives = {1}};
@@ -160,7 +160,7 @@ START_TEST(views_of_other_reducers)
 }
 END_TEST
 
-/* DRAIN of the last one is no reason to go. */
+/* DRAIN of the last reducer is no reason to leave it. */
 START_TEST(drain_of_the_last_reducer_is_ignored)
 {
 	struct reducers f;
@@ -180,10 +180,10 @@ START_TEST(drain_of_the_last_reducer_is_ignored)
 }
 END_TEST
 
-/* ---- going on ---- */
+/* ---- resume ---- */
 
-/* "From then on takes no RESULT and sends no chunk there." Nothing is done that not all ranks have agreed to, but what
- * was under way is read to its end. */
+/* "From then on takes no RESULT and sends no chunk there." Nothing completes that not all ranks have agreed to, but
+ * a frame in progress is read to its end. */
 START_TEST(no_data_between_view_and_resume)
 {
 	struct reducers f;
@@ -208,7 +208,7 @@ START_TEST(no_data_between_view_and_resume)
 	ck_assert_uint_eq(f.lost, 1);
 	for (unsigned i = 0; i < 6 * VIEWS_CHUNK; i++)
 		ck_assert(o.x[i] == (float)i);
-	/* on the link that has its RESUME all begins again */
+	/* on the link that has its RESUME all chunks are sent again */
 	views_say_resume(&f, 3, 0);
 	ck_assert_str_eq(views_said(&f, 3, sent[3]), "D2 D4 D5 D1.1");
 	ck_assert_uint_eq(f.l[0].data_n, sent[0]);
@@ -216,8 +216,9 @@ START_TEST(no_data_between_view_and_resume)
 }
 END_TEST
 
-/* Which chunks of operation 0 (six, on links 0 3 | 1 4 | 2 5 at first) have a result (bits) when r1 dies, and what r0's
- * lanes and r2 hear then. r1's chunks go to the one with least: 1 to r0's first lane, 4 to r2. */
+/* The chunks of operation 0 (six, on links 0 3 | 1 4 | 2 5 at first) that have a result (bits) when r1 is lost, and
+ * the frames that r0's lanes and r2 get then. r1's chunks go to the reducer with the least load: 1 to r0's first lane,
+ * 4 to r2. */
 static const struct {
 	unsigned have;
 	const char *said[3];
@@ -225,7 +226,7 @@ static const struct {
     {0, {"D0 D1", "D3", "D2 D4 D5"}},      {1, {"H0 D1", "D3", "D2 D4 D5"}},
     {2, {"D0 H1", "D3", "D2 D4 D5"}},      {2 + 16, {"D0 H1", "D3", "D2 H4 D5"}},
     {4 + 32, {"D0 D1", "D3", "H2 D4 H5"}}, {63 - 16, {"H0 H1", "H3", "H2 D4 H5"}},
-    {63, {"H0 H1", "H3", "H2 H4 H5"}}, /* it is done: others may lack results of it */
+    {63, {"H0 H1", "H3", "H2 H4 H5"}}, /* it has completed: others may lack results of it */
 };
 
 START_TEST(have_for_stored_results_and_data_for_the_rest)
@@ -281,7 +282,7 @@ START_TEST(have_is_data_without_bytes)
 	want.type = FRAME_HAVE;
 	want.flags = 0;
 	want.payload_len = want.payload_sum = 0;
-	want.ack = 1; /* as every frame: all below 1 are done here by now */
+	want.ack = 1; /* as every frame: all below 1 are complete here */
 	frame_encode(&want, want_bytes);
 	frame_encode(&got, got_bytes);
 	ck_assert_mem_eq(got_bytes, want_bytes, sizeof want_bytes);
@@ -290,7 +291,7 @@ START_TEST(have_is_data_without_bytes)
 }
 END_TEST
 
-/* All ranks go on from the largest start that one of them has named. Those below need no word. */
+/* All ranks resume at the largest start that one of them has sent. Chunks below it need no frame. */
 START_TEST(nothing_is_sent_below_the_common_start)
 {
 	static const char *const said_then[] = {"H0 H1 H2 H3", "H1 H2 H3", "H2 H3", "H3", "", ""};
@@ -306,7 +307,7 @@ START_TEST(nothing_is_sent_below_the_common_start)
 	reducers_pump(&f);
 	views_say_resume(&f, 0, (uint64_t)_i);
 	ck_assert_str_eq(views_said(&f, 0, sent), said_then[_i]);
-	/* the next operation is behind it, also where others have seen of it what is nothing here */
+	/* the next operation is behind it, also if other ranks had none of it */
 	if (_i < 5) {
 		views_submit(&f, &next, 1);
 		views_expect_done(&next);
@@ -315,7 +316,7 @@ START_TEST(nothing_is_sent_below_the_common_start)
 }
 END_TEST
 
-/* Nor of an operation that goes on there. */
+/* Nor do chunks of an operation that continues there. */
 START_TEST(an_operation_resumes_in_the_middle)
 {
 	static const char *const said_then[] = {"H0 H1 H2 D3", "H1 H2 D3", "H2 D3", "D3"};
@@ -340,7 +341,7 @@ START_TEST(an_operation_resumes_in_the_middle)
 }
 END_TEST
 
-/* An operation may be done while some of its results still have to be said: its owner takes its memory back. */
+/* An operation may complete while HAVE frames of its results are still to be sent: its owner takes its memory back. */
 START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 {
 	static const char narrow[] =
@@ -359,7 +360,7 @@ START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 	f.l[1].dead = f.resume = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	ck_assert_str_eq(views_said(&f, 0, 1), "H0"); /* chunk 1 has no room yet */
+	ck_assert_str_eq(views_said(&f, 0, 1), "H0"); /* chunk 1 has no room in the window yet */
 	ck_assert_str_eq(views_said(&f, 2, 1), "D2");
 	reducers_answer(&f, 2);
 	reducers_pump(&f);
@@ -375,7 +376,7 @@ START_TEST(an_operation_ends_before_all_have_frames_are_sent)
 }
 END_TEST
 
-/* The start that a rank says follows from the last result that it has seen; retain.h. */
+/* The start that a rank sends follows from the last result that it has got; see retain.h. */
 START_TEST(the_start_follows_from_the_last_result)
 {
 	enum { OPS = 9 }; /* of 8 chunks */
@@ -391,7 +392,7 @@ START_TEST(the_start_follows_from_the_last_result)
 	f.resume = true;
 	reducers_cut(&f, 1, "cut");
 	reducers_pump(&f);
-	/* two links: 16 apart. The result of position 71 is here: all ranks have all below 71 - 16 */
+	/* two links: 16 apart. Position 71 has its result: all ranks have all results below 71 - 16 */
 	ck_assert_uint_eq(f.l[0].view.start[0], 55);
 	ck_assert_str_eq(views_said(&f, 0, f.l[0].data_n - 17),
 			 "H6.7 H7.0 H7.1 H7.2 H7.3 H7.4 H7.5 H7.6 H7.7 H8.0 H8.1 H8.2 H8.3 H8.4 H8.5 H8.6 H8.7");
@@ -399,8 +400,8 @@ START_TEST(the_start_follows_from_the_last_result)
 }
 END_TEST
 
-/* "A worker never begins a chunk that is more than D positions beyond the first one that it has no result of." Link 1
- * answers nothing, so link 0 may go to 1 + 16 and no further; also when that has to be said again. */
+/* "A worker never begins a chunk that is more than D positions beyond the first one that it has no result of." Link
+ * 1 gets no answer, so link 0 may go up to 1 + 16 and no further, also when chunks are repeated. */
 START_TEST(no_chunk_starts_beyond_the_retained_results)
 {
 	static struct reducers_op o[4];
@@ -423,8 +424,8 @@ START_TEST(no_chunk_starts_beyond_the_retained_results)
 }
 END_TEST
 
-/* The dead hold nobody back, but those whose RESUME is still to come do: what they will have to say again must be
- * there. */
+/* Lost reducers hold no link back, but links without RESUME do: the results they may have to repeat must be
+ * retained. */
 START_TEST(links_wait_for_resumes_of_other_links)
 {
 	static struct reducers_op o[9];
@@ -450,7 +451,7 @@ START_TEST(links_wait_for_resumes_of_other_links)
 }
 END_TEST
 
-/* A link that has still to repeat what others may lack holds the others back as well: they would overwrite it. */
+/* A link that still has to repeat results that others may lack holds the others back: they would overwrite them. */
 START_TEST(a_link_that_repeats_chunks_holds_others_back)
 {
 	static struct reducers_op before[9], after[9];
@@ -482,7 +483,7 @@ START_TEST(a_link_that_repeats_chunks_holds_others_back)
 }
 END_TEST
 
-/* RESUMEs that cannot be cost the reducer, the one for another view nothing. */
+/* After an invalid RESUME the reducer counts as lost; one for another view is ignored. */
 enum { OLD, TWICE, BELOW, ODD_RESUMES };
 
 START_TEST(invalid_resumes_are_refused)
@@ -547,7 +548,7 @@ START_TEST(a_truncated_result_changes_no_buffer)
 }
 END_TEST
 
-/* The same where the connection lives on: the rest of a result of the view before is thrown away. */
+/* The same if the connection stays open: the rest of a result of the previous view is discarded. */
 START_TEST(the_rest_of_an_old_result_is_discarded)
 {
 	struct reducers f;
@@ -578,7 +579,7 @@ START_TEST(the_rest_of_an_old_result_is_discarded)
 }
 END_TEST
 
-/* A frame that is partly out is completed with the bytes that it began with, although its operation is done by then. */
+/* A partly sent frame is completed with the same bytes, although its operation has completed by then. */
 START_TEST(a_partly_sent_frame_is_completed)
 {
 	struct reducers f;
@@ -622,7 +623,7 @@ static void count_fill(struct exchange_op *op, uint64_t first, uint32_t n)
 		o->x[i] += 1 + (float)i;
 }
 
-/* What is sent again was filled in already. */
+/* A chunk that is sent again is not filled again. */
 START_TEST(contributions_are_filled_once)
 {
 	struct reducers f;
@@ -648,7 +649,7 @@ END_TEST
 
 /* ---- FETCH ---- */
 
-/* "FETCH to one that has it, which answers KEPT": the result, whatever stands in the caller's memory by now. */
+/* "FETCH to one that has it, which answers KEPT": the result, whatever the caller's memory contains by now. */
 START_TEST(kept_carries_the_result)
 {
 	static const char checked[] =
@@ -683,7 +684,7 @@ START_TEST(kept_carries_the_result)
 }
 END_TEST
 
-/* The root of a broadcast gets a result without bytes, and has them nevertheless. */
+/* The root of a broadcast gets a result without bytes, but can answer with them. */
 START_TEST(the_root_of_a_broadcast_answers_fetch)
 {
 	struct reducers f;
@@ -712,7 +713,7 @@ START_TEST(the_root_of_a_broadcast_answers_fetch)
 }
 END_TEST
 
-/* Questions for what was not offered cost the reducer; those of a view that is over are not answered. */
+/* After FETCH of a chunk that was not offered the reducer counts as lost; FETCH of an old view is not answered. */
 enum { OF_DATA, OF_NOTHING, TOO_OFTEN, OF_THE_VIEW_BEFORE, ODD_QUESTIONS };
 
 START_TEST(invalid_fetches_are_refused)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reducers that come back to a rank, and the end, rule by rule as proto/README.md has them under "Failover". */
+/* Reducers that return to a rank, and the end, by the rules of proto/README.md, "Failover". */
 #include "tests/unit/fake_views.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- coming back ---- */
+/* ---- return ---- */
 
-/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal is the end of the job.
- */
+/* "A worker goes on trying to connect to dead reducers, with HELLOs that say rejoin." No refusal ends the job. */
 START_TEST(rejoin_is_retried_after_each_refusal)
 {
 	static const int codes[] = {RS_EREFUSED, RS_EMISMATCH, RS_ECLOSED, RS_EPROTO};
@@ -42,7 +41,7 @@ START_TEST(rejoin_is_retried_after_each_refusal)
 }
 END_TEST
 
-/* It is back when all of its lanes have had START, and not before; then it has its shards again. */
+/* A reducer has returned when all of its lanes have START, and not before; then it has its shards again. */
 START_TEST(a_reducer_returns_with_all_lanes)
 {
 	struct reducers f;
@@ -72,7 +71,7 @@ START_TEST(a_reducer_returns_with_all_lanes)
 }
 END_TEST
 
-/* What is lost before it is back was never here: nobody else has to hear of it. */
+/* A reducer lost before it has returned causes no new view. */
 START_TEST(a_loss_before_start_is_a_failed_attempt)
 {
 	struct reducers f;
@@ -94,7 +93,7 @@ START_TEST(a_loss_before_start_is_a_failed_attempt)
 }
 END_TEST
 
-/* Others see it back: whoever has said HELLO there is too, and whoever has not has lost it once more. */
+/* Others report it as returned: a rank that has sent HELLO there agrees, a rank that has not counts one more loss. */
 START_TEST(a_view_announces_a_returned_reducer)
 {
 	struct reducers f;
@@ -113,7 +112,7 @@ START_TEST(a_view_announces_a_returned_reducer)
 	views_say_lives(&f, 0, 0, 2, 0);
 	views_expect_lives(&f, 0, 2, 0, 2 + (unsigned)_i, 0);
 	ck_assert_uint_eq(f.l[1].aborts, 0);
-	if (!_i) { /* when that comes to nothing, it is lost again */
+	if (!_i) { /* if that fails, it is lost again */
 		ck_assert(f.l[1].up);
 		reducers_cut(&f, 1, "connection reset by peer");
 		reducers_pump(&f);
@@ -124,7 +123,7 @@ START_TEST(a_view_announces_a_returned_reducer)
 END_TEST
 
 /* A reducer that cannot be reached when the job starts is given up after half of the connect timeout, if there is
- * another one, and taken in when it comes. */
+ * another one, and used after it has been reached. */
 START_TEST(a_reducer_missing_at_the_start)
 {
 	struct reducers f;
@@ -137,7 +136,7 @@ START_TEST(a_reducer_missing_at_the_start)
 	reducers_advance(&f, 2999);
 	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
 	reducers_advance(&f, 1);
-	if (_i) { /* nobody to go on with */
+	if (_i) { /* no other reducer is left */
 		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
 		reducers_advance(&f, 3000);
 		reducers_expect_end(&f, RS_ETIMEOUT, "reducer r1 at 127.0.0.1:2: connection refused");
@@ -158,8 +157,8 @@ END_TEST
 
 /* ---- the end ---- */
 
-/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with what they said." What each link
- * says, and the end; NULL: the connection breaks. */
+/* "A rank that is lost to all of them leaves no reducer alive, which ends the job with what they said." The frame of
+ * each link, and the end; NULL: the connection breaks. */
 static const struct {
 	const char *said[2], *says;
 } ends[] = {
@@ -217,7 +216,7 @@ START_TEST(leaving)
 	reducers_say(&f, 0, &ping, NULL); /* not all yet */
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.l[0].goodbyes, 0);
-	if (_i) { /* what it keeps may be needed: it is asked in the new view as well */
+	if (_i) { /* its retained results may be needed: it is asked in the new view too */
 		f.l[3].dead = true;
 		reducers_cut(&f, 3, "cut");
 		reducers_pump(&f);
@@ -236,7 +235,7 @@ START_TEST(leaving)
 }
 END_TEST
 
-/* When all is known there is nothing to wait for. */
+/* If all results are stable there is nothing to wait for. */
 START_TEST(leaving_at_once)
 {
 	struct frame ping = {.type = FRAME_PING, .ack = 1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop that other threads wake, asleep in libuv or in a queue, which here is a semaphore. */
+/* A loop that other threads wake, while it sleeps in libuv or in a queue, which is a semaphore here. */
 #include "proto/rpc/wakeup.h"
 
 #include <check.h>
@@ -12,13 +12,13 @@
 
 enum { ROUNDS = 200, TICK_MS = 20 };
 
-/* What stands for the module's queue. */
+/* Replaces the module's queue. */
 static struct {
 	sem_t kicks;
-	_Atomic unsigned kicked, slept; /* how often; of it with a wait */
+	_Atomic unsigned kicked, slept; /* number of kicks; number of waits */
 	int taken;                      /* by the loop, now */
 	int last_wait_ms;
-	struct wakeup *arrives; /* is woken within the next queue_serve, as a stream would be; NULL: none */
+	struct wakeup *arrives; /* is woken within the next queue_serve, as by a stream; NULL: none */
 } fake;
 
 static void fake_take(struct rpc_queue *q)
@@ -115,7 +115,7 @@ static void setup(void)
 {
 	struct rs_err e;
 
-	/* what a test before has left, where they are not forked */
+	/* from an earlier test, without fork */
 	memset(&fake, 0, sizeof fake);
 	memset(&at, 0, sizeof at);
 	sem_init(&fake.kicks, 0, 0);
@@ -136,7 +136,7 @@ static void teardown(void)
 	ck_assert_int_eq(uv_loop_close(&at.loop), 0);
 }
 
-/* One after the other, each time when the loop has seen the last: it is on its way to sleep, or sleeps. */
+/* One after the other, each after the loop has handled the last one: it is about to sleep, or sleeps. */
 static void send_rounds(void *unused)
 {
 	(void)unused;
@@ -146,7 +146,7 @@ static void send_rounds(void *unused)
 	}
 }
 
-/* _i: asleep in the queue, and not in libuv. */
+/* _i: sleeps in the queue, and not in libuv. */
 START_TEST(every_wakeup_from_another_thread_arrives)
 {
 	uv_thread_t thread;
@@ -162,7 +162,7 @@ START_TEST(every_wakeup_from_another_thread_arrives)
 }
 END_TEST
 
-/* What a stream brings is dealt with without a kick, and before the loop sleeps again. */
+/* Wakeups of the queue's streams are handled without a kick, and before the loop sleeps again. */
 START_TEST(streams_of_the_queue_are_handled_without_a_kick)
 {
 	wakeups_serve(&at.wakeups, &api, (struct rpc_queue *)&fake);
@@ -197,7 +197,7 @@ START_TEST(timers_interrupt_the_wait_in_the_queue)
 }
 END_TEST
 
-/* From the queue to libuv with something in the list, and to the queue and back where nothing changes. */
+/* From the queue to libuv with a wakeup in the list, and to the same queue again. */
 START_TEST(moving_a_wakeup_loses_no_wakeup)
 {
 	wakeups_serve(&at.wakeups, NULL, NULL);

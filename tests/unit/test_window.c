@@ -96,7 +96,7 @@ START_TEST(test_signals)
 }
 END_TEST
 
-/* What would be two is one where the signal says that this is no better. */
+/* A limit of two becomes one if the signal shows that two are not better. */
 START_TEST(test_single_chunk_signal)
 {
 	struct window w;
@@ -228,7 +228,7 @@ START_TEST(test_kept_busy)
 }
 END_TEST
 
-/* On a short link it asks for nothing. */
+/* On a short link it requests no signals. */
 START_TEST(test_short_link)
 {
 	struct window w;
@@ -243,7 +243,7 @@ START_TEST(test_short_link)
 }
 END_TEST
 
-/* Whatever the kernel says, the limit stays within its bounds. */
+/* For any values of the kernel, the limit stays within its bounds. */
 START_TEST(test_bounds)
 {
 	struct window w;
