@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+/* The two parts of an address. */
 struct rs_host_port {
 	char host[256]; /* without brackets; "": all addresses */
 	char port[sizeof "65535"];

@@ -32,6 +32,7 @@ enum rs_code {
 #undef RS_CODE_ENUM
 };
 
+/* An error: its code and its sentence. */
 struct rs_err {
 	int code;      /* enum rs_code */
 	char msg[508]; /* one sentence without a newline, always terminated; cut with "..." if it is too long */

@@ -18,6 +18,7 @@
 
 enum rs_log_level { RS_LOG_ERROR, RS_LOG_WARN, RS_LOG_INFO, RS_LOG_DEBUG, RS_LOG_TRACE, RS_LOG_NR };
 
+/* A log. Several logs may share `fd` and `lost`. */
 struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
 	bool json;

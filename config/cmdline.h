@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 
+/* An option of a daemon. */
 struct cmdline_flag {
 	const char *name; /* without the dashes */
 	const char *arg;  /* the name of its argument in the help; NULL: it has none */
@@ -15,6 +16,7 @@ struct cmdline_flag {
 	int (*take)(struct rs_config *cfg, const char *arg, struct rs_err *e);
 };
 
+/* The command line of a daemon. */
 struct cmdline {
 	const char *program;
 	const char *purpose; /* one line of the help */

@@ -31,6 +31,7 @@ enum {
 	RS_CHUNK_MAX = 4 << 20, /* limits of the bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };
 
+/* A reducer of the configuration. */
 struct rs_reducer {
 	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
 	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
@@ -57,6 +58,7 @@ struct rs_worker {
 /* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
+/* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
 	struct {
 		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */

@@ -57,6 +57,7 @@ static const struct launcher launchers[] = {
     },
 };
 
+/* The source of variables, and where errors go. */
 struct environment {
 	rs_getenv_fn get;
 	void *ctx;

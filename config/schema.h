@@ -27,6 +27,7 @@ enum schema_type {
 	SCHEMA_MAP,  /* the shard map, which has no single field */
 };
 
+/* One key of the configuration file. */
 struct schema_key {
 	const char *section, *key;
 	enum schema_type type;
@@ -40,6 +41,7 @@ struct schema_key {
 	const char *help;         /* the meaning of the key, without a full stop at the end */
 };
 
+/* One section of the configuration file. */
 struct schema_section {
 	const char *name;
 	const char *help;

@@ -8,6 +8,7 @@
 
 enum { WEIGHT_DIGITS = 6, HOST_MAX = 253 };
 
+/* A unit of a value, and its factor. */
 struct unit {
 	const char *name;
 	uint64_t factor;

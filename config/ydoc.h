@@ -16,6 +16,7 @@ enum {
 
 enum ydoc_kind { YDOC_TEXT, YDOC_LIST, YDOC_MAPPING };
 
+/* A node of the document, of the kind `kind`. */
 struct ydoc_node {
 	enum ydoc_kind kind;
 	unsigned line, column;   /* from 1 */
@@ -26,6 +27,7 @@ struct ydoc_node {
 	struct ydoc_node *next_made; /* of all nodes of the document */
 };
 
+/* A document. Invariant: every node of the tree below `root` is in the list `made`, which owns it. */
 struct ydoc {
 	char name[256];         /* the name of the file; of a long one its end */
 	struct ydoc_node *root; /* NULL: the file has no content */

@@ -24,6 +24,7 @@ enum {
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
 };
 
+/* HELLO; the fields are those of Hello in reduction.proto. */
 struct control_hello {
 	char job[CONTROL_JOB];
 	uint32_t generation;
@@ -41,18 +42,21 @@ struct control_hello {
 	uint8_t nonce[AUTH_NONCE];
 };
 
+/* WELCOME; the fields are those of Welcome in reduction.proto. */
 struct control_welcome {
 	uint32_t detect_ms;
 	bool proven; /* mac is the reducer's proof that it has the job's secret */
 	uint8_t mac[AUTH_MAC];
 };
 
+/* REFUSED; the fields are those of Refused in reduction.proto. */
 struct control_refused {
 	int code; /* enum rs_code */
 	char message[CONTROL_MESSAGE];
 	bool retry;
 };
 
+/* WAITING. Invariant: missing_n is at most CONTROL_MISSING. */
 struct control_waiting {
 	uint32_t joined, world_size;
 	uint32_t missing[CONTROL_MISSING];

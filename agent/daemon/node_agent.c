@@ -14,6 +14,7 @@
 
 enum { NAME_JOB = 40, RETRY_MS = 20 };
 
+/* An agent on a thread of a training process. */
 struct node_agent {
 	struct agentd a;
 	struct rs_config *cfg; /* owned */

@@ -12,6 +12,7 @@
 
 struct engine;
 
+/* What an engine is started with. */
 struct engine_options {
 	const struct rs_config *cfg; /* must stay valid until engine_free */
 	const char *job;             /* copied */

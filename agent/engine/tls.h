@@ -26,6 +26,7 @@ struct engine_tls_file {
 
 enum { ENGINE_TLS_FILES = 3 };
 
+/* The TLS state of an engine. Invariant: if ctx is not NULL, `peers` is not NULL either. */
 struct engine_tls {
 	const struct rs_config *cfg;
 	const struct rs_log *log;

@@ -72,6 +72,7 @@ struct local_ports {
 	void (*post)(void *ctx, struct local_event *note);
 };
 
+/* What a hub is created with. */
 struct local_hub_options {
 	const struct rs_config *cfg; /* these three must stay valid until local_hub_free */
 	const struct rs_kernels *kernels;

@@ -30,6 +30,7 @@ typedef void (*rs_divide_fn)(void *acc, uint64_t divisor, size_t n);
 /* Returns the first i whose src[i] is a NaN or an infinity; n if there is none, as always with integers */
 typedef size_t (*rs_nonfinite_fn)(const void *src, size_t n);
 
+/* A table of reduction functions. After rs_kernels_select no cell is NULL. */
 struct rs_kernels {
 	const char *name;
 	bool (*usable)(void); /* both the processor and the operating system (OSXSAVE, XCR0) support it */

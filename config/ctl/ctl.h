@@ -13,6 +13,7 @@ enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS };
 
 enum { OPTIONS_MAX = 8 };
 
+/* An option of a command. */
 struct option {
 	const char *name, *arg; /* without dashes; arg NULL: it takes no argument */
 	const char *help;
@@ -24,6 +25,7 @@ struct call {
 	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL: not given */
 };
 
+/* A command of reductionctl. */
 struct command {
 	const char *name;
 	enum file_arg file;

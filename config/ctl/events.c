@@ -21,6 +21,7 @@ static const struct option events_options[EVENTS_OPTIONS] = {
     [EVENTS_JOB] = {"job", "NAME", "only events of that job"},
 };
 
+/* The thread that prints the events of one reducer. */
 struct reader {
 	struct reducers *reducers;
 	unsigned reducer;

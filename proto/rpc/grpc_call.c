@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* One operation of a call. */
 struct call_op {
 	struct op op;
 	struct rpc_call *call;
 };
 
+/* One call of a server. Invariant: `refs` counts the owner and every operation in progress; the last of them frees
+ * the call. */
 struct rpc_call {
 	grpc_call *call;
 	const struct rpc_method *method;

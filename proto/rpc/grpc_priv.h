@@ -196,6 +196,7 @@ struct arrival {
 	grpc_metadata_array headers;
 };
 
+/* How to open a port. */
 struct port_options {
 	uint32_t handshake_ms, detect_ms;
 	struct worker **workers; /* calls arrive on their queues; the first worker must go on until `closed` */

@@ -9,11 +9,14 @@
 #include <string.h>
 #include <time.h>
 
+/* One operation of a query. */
 struct query_op {
 	struct op op;
 	struct rpc_query *query;
 };
 
+/* One query of a client. Invariant: `refs` counts the owner and every operation in progress; the last of them frees
+ * the query. */
 struct rpc_query {
 	grpc_channel *channel;
 	grpc_call *call;

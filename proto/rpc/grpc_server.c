@@ -19,11 +19,13 @@ enum {
 	STOP_GRACE_MS = 500, /* time that server_stop gives clients to take their last messages */
 };
 
+/* A queue of a server, on which calls arrive. */
 struct worker {
 	struct rpc_queue queue; /* first */
 	struct rpc_server *server;
 };
 
+/* One server. Invariant: `port` is NULL or one of `ports`. */
 struct rpc_server {
 	struct rpc_server_options opt; /* its strings and methods are not used */
 	struct rpc_method *methods;

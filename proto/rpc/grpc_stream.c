@@ -16,11 +16,14 @@
 
 enum { RX_MESSAGES = 16 };
 
+/* One operation of a stream. */
 struct stream_op {
 	struct op op;
 	struct rpc_stream *stream;
 };
 
+/* One stream. Invariant: ring_n is at most RX_MESSAGES, and less while a message is requested; `unread` is the
+ * number of bytes in these messages. */
 struct rpc_stream {
 	grpc_call *call;
 	grpc_completion_queue *cq; /* the call's */

@@ -104,6 +104,7 @@ struct rpc_server_options {
 	void *user;
 };
 
+/* How a client opens a stream; borrowed for the call. */
 struct rpc_open_options {
 	const char *address;   /* numeric, "127.0.0.1:7601" or "[::1]:7601" */
 	const char *authority; /* host, or host:port, as the configuration names the peer; TLS expects it in the peer's

@@ -23,6 +23,8 @@ struct wakeup {
 	void (*woken)(struct wakeup *w);
 };
 
+/* The wakeups of one loop. Invariant: `last` points to the link that ends the list: to `first` if the list is empty,
+ * else to `next` of its last entry. */
 struct wakeups {
 	uv_loop_t *loop;
 	uv_async_t async;

@@ -24,6 +24,8 @@ struct control_method {
 	enum service_method method;
 };
 
+/* Connects the gRPC module to the services. Invariant: the first arrived_n entries of `arrived` are calls without an
+ * owner yet; after `stopped` none is added. */
 struct control_uv {
 	const struct rpc_api *rpc;
 	struct service *service;

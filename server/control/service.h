@@ -61,6 +61,7 @@ struct service_drained {
 	bool already;
 };
 
+/* What the services need from the rest of the reducer. */
 struct service_options {
 	const struct events *events;
 	/* Drains as SIGTERM does; timeout_ms 0: as configured. */

@@ -68,6 +68,7 @@ struct lane_event {
 	unsigned late;       /* LATE: number of late ranks */
 };
 
+/* The properties and callbacks of a lane. */
 struct lane_options {
 	const struct rs_kernels *kernels;
 	uint32_t detect_ms; /* a worker is lost after this time without a byte from it */

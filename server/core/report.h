@@ -9,6 +9,7 @@
 
 struct lane;
 
+/* The counters of one session. */
 struct lane_report_session {
 	unsigned rank;
 	struct lane_count total, second;

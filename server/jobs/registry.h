@@ -21,6 +21,7 @@
 
 struct registry;
 
+/* The limits of the reducer, from the section `limits`. */
 struct registry_limits {
 	unsigned jobs, workers;
 	uint64_t memory_bytes;
@@ -60,6 +61,7 @@ struct registry_action {
 	uint32_t waited_ms; /* LATE */
 };
 
+/* The properties and callbacks of a registry. */
 struct registry_options {
 	struct registry_limits limits;
 	unsigned threads;          /* lanes of this reducer; a job's lanes are distributed over them */

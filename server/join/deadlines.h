@@ -19,6 +19,7 @@ struct deadline {
 	bool leaves; /* it was refused; else it waits */
 };
 
+/* A queue of n deadlines. Invariant: `first` and `last` are NULL exactly if n is 0. */
 struct deadline_queue {
 	struct deadline *first, *last;
 	unsigned n;

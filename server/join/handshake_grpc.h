@@ -11,6 +11,7 @@ struct grpc_handshakes;
 
 enum { GRPC_HANDSHAKE_NAMES = 512 };
 
+/* The requirements and callbacks of handshakes over gRPC. */
 struct grpc_handshakes_options {
 	uv_loop_t *loop;
 	const struct rpc_api *rpc;

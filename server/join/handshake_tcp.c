@@ -45,6 +45,7 @@ struct tcp_handshake {
 _Static_assert(sizeof(struct tcp_handshake) + sizeof(struct tcp_watcher) <= TCP_HANDSHAKE_BYTES - HANDSHAKE_PAYLOAD_MAX,
 	       "TCP_HANDSHAKE_BYTES is too small");
 
+/* All TCP connections in the handshake. */
 struct tcp_handshakes {
 	struct handshake_conns conns;
 	struct tcp_handshakes_options opt;

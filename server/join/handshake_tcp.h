@@ -15,6 +15,7 @@ struct tcp_handshakes;
 /* Most bytes that one connection allocates, apart from TLS. A connection that sends nothing needs less than a sixth. */
 enum { TCP_HANDSHAKE_BYTES = HANDSHAKE_PAYLOAD_MAX + 768 };
 
+/* The requirements and callbacks of handshakes over TCP. */
 struct tcp_handshakes_options {
 	uv_loop_t *loop;
 	uint32_t timeout_ms; /* from accept to a complete HELLO, and PROOF where it is required */

@@ -32,6 +32,7 @@ enum {
 	UNAUTH_SCAN_MS = 50,
 };
 
+/* The gRPC port, and what to call for a refused connection. */
 struct unauth_options {
 	const char *address; /* "host:port", as configured for gRPC; borrowed for unauth_new */
 	unsigned port;       /* the port that gRPC got */

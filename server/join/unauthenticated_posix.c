@@ -36,6 +36,8 @@ struct socket_entry {
 	enum socket_state state;
 };
 
+/* The connections of the gRPC port. Invariant: `sockets` has an entry for each descriptor below sockets_n; trusted_n
+ * is at most TRUSTED_MAX. */
 struct unauth {
 	struct unauth_options opt;
 	bool everywhere; /* gRPC listens on all addresses; else on `local` */

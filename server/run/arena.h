@@ -11,6 +11,7 @@
 
 struct arenas;
 
+/* The loop, and the callback, of arenas. */
 struct arenas_options {
 	uv_loop_t *loop;
 	/* Says that the arena of `job`, for which arenas_start was called, is touched. */

@@ -21,6 +21,7 @@ struct arena {
 	bool busy, started, released;
 };
 
+/* The arenas of a reducer. Invariant: `list` contains every arena until it is freed. */
 struct arenas {
 	struct arenas_options opt;
 	struct arena *list; /* the newest first */

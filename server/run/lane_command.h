@@ -9,6 +9,7 @@
 
 enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
 
+/* One command for a lane's thread. `type` tells which members are valid. */
 struct lane_command {
 	struct mail mail;
 	enum lane_command_type type;

@@ -10,6 +10,7 @@
 
 enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* as BYTES_PER_WAKE in lane_tcp.c */ };
 
+/* A lane's connection over gRPC. */
 struct grpc {
 	struct lane_conn conn;
 	struct wakeup wakeup;

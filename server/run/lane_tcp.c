@@ -21,6 +21,7 @@ enum {
 	READS_AT_END = 4096, /* more than a broken connection can still contain */
 };
 
+/* A lane's connection over TCP. */
 struct tcp {
 	struct lane_conn conn;
 	uv_poll_t poll;

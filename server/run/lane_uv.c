@@ -25,6 +25,7 @@ enum {
 	FLUSHES_PER_WAKE = 4, /* and sessions when all were */
 };
 
+/* A lane with its thread and its loop. Invariant: `conns` has tcp_conns + streams entries. */
 struct lane_thread {
 	uv_thread_t thread;
 	uv_loop_t loop;

@@ -8,6 +8,7 @@
 
 struct server;
 
+/* What a reducer is started with. */
 struct server_options {
 	const struct rs_config *cfg;     /* borrowed until server_close */
 	const char *config_file;         /* read again on SIGHUP; NULL: none */
