@@ -71,7 +71,6 @@ CIRCLES = (
     {"comm", "group"},
     {"conn_grpc", "conn_tcp", "engine_uv"},
     {"exchange", "link_control", "link_io", "view"},
-    {"exchange_text", "nonfinite", "stream"},
     {"avx2", "avx512", "kernels", "neon", "scalar"},
     {"lane_grpc", "lane_tcp", "lane_uv"},
     {"job", "op", "progress", "submit"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the lower files of the core report upwards: to the exchange (exchange.c), the view (view.c) and the check for
- * non-finite numbers (nonfinite.c). Those include the lower files' headers; the lower files include only this one. */
+/* What the lower files of the core report upwards: to the exchange (exchange.c) and the view (view.c). Those include
+ * the lower files' headers; the lower files include only this one. */
 #ifndef RS_AGENT_CORE_EVENTS_H
 #define RS_AGENT_CORE_EVENTS_H
 
@@ -32,9 +32,5 @@ void view_drained(struct link *l, uint64_t now_ms);
 void view_received(struct link *l, const struct control_view *v, uint64_t now_ms);
 /* RESUME has arrived. */
 void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms);
-
-/* nonfinite.c: checks a contribution before it is sent for the first time. Returns false if nothing may be sent any
- * more. */
-bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void *at, uint64_t first, uint32_t n);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sentences about failures that need more than one fact: which ranks are missing, which chunks have no result. */
 #include "agent/core/exchange_text.h"
-#include "agent/core/stream.h"
 #include "common/dtype.h"
 
 #include <inttypes.h>

@@ -3,7 +3,6 @@
 #include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
 #include "agent/core/link_control.h"
-#include "agent/core/link_io.h"
 #include "agent/core/view.h"
 
 #include <stdatomic.h>

@@ -106,4 +106,15 @@ static inline const struct rs_reducer *link_reducer(const struct link *l)
 	return &l->x->cfg->reducers[l->reducer];
 }
 
+/* Returns whether the rest of a frame, a control frame or VIEW is to be sent. */
+bool link_has_output(const struct link *l);
+/* Returns whether a chunk of op without a result belongs to this link. */
+bool link_has_op(const struct link *l, const struct exchange_op *op);
+/* Drops everything that belongs to the connection: frames that are partly sent or received. */
+void link_reset(struct link *l);
+/* Empties all streams. The rest of a frame that is partly sent is saved and will still be sent. */
+void link_rewind(struct link *l);
+/* The link waits and then tries again; l->reason says why. */
+void link_retry(struct link *l, uint64_t now_ms);
+
 #endif

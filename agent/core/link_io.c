@@ -11,21 +11,6 @@
 
 #include <string.h>
 
-static unsigned link_outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_t off)
-{
-	uint32_t len = f->head.payload_len;
-	unsigned n = 0;
-
-	if (off < FRAME_HEADER) {
-		iov[n++] = (struct iovec){f->header + off, FRAME_HEADER - off};
-		off = FRAME_HEADER;
-	}
-	off -= FRAME_HEADER;
-	if (off < len)
-		iov[n++] = (struct iovec){(char *)f->payload + off, len - off};
-	return n;
-}
-
 /* The order is: the frame that is partly sent, control frames, retained results, then chunks by descending priority.
  * link_sent counts in the same order. */
 unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
@@ -38,7 +23,7 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 	if (l->saved_off < l->saved_len)
 		iov[n++] = (struct iovec){l->saved + l->saved_off, l->saved_len - l->saved_off};
 	else if (l->sent_off > 0)
-		n += link_outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
+		n += outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
 	if (l->control_len == 0)
 		link_queue_due(l);
 	if (l->control_off < l->control_len)
@@ -53,15 +38,10 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 		for (; n + 2 <= max; at++) {
 			if (at == s->tail && (p >= l->x->cfg->sharding.priorities || !stream_next(l, p)))
 				break;
-			n += link_outgoing_iov(iov + n, &s->ring[at & s->mask], 0);
+			n += outgoing_iov(iov + n, &s->ring[at & s->mask], 0);
 		}
 	}
 	return n;
-}
-
-bool link_has_output(const struct link *l)
-{
-	return l->saved_off < l->saved_len || l->sent_off > 0 || l->control_off < l->control_len || l->view_due;
 }
 
 /* Returns the stream whose bytes are sent next if no control bytes are. */
@@ -125,61 +105,6 @@ void link_sent(struct link *l, size_t n, uint64_t now_ms)
 		else
 			n -= link_sent_outgoing(l, n);
 	}
-}
-
-void link_reset(struct link *l)
-{
-	l->sent_off = 0;
-	l->control_off = l->control_len = 0;
-	l->saved_off = l->saved_len = 0;
-	l->header_have = 0;
-	l->payload_left = 0;
-	l->skip = false;
-	l->proven = false;
-	l->view = LINK_NO_VIEW;
-	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
-}
-
-/* Copies the rest of a partly sent frame to memory of its own: another reducer may complete its chunk before this
- * connection takes the rest. */
-static void link_save_frame(struct link *l)
-{
-	struct stream *s = &l->streams[l->partial_stream];
-	struct iovec iov[2];
-	unsigned n = link_outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
-
-	l->saved_off = l->saved_len = 0;
-	for (unsigned i = 0; i < n; i++) {
-		memcpy(l->saved + l->saved_len, iov[i].iov_base, iov[i].iov_len);
-		l->saved_len += (uint32_t)iov[i].iov_len;
-	}
-	l->sent_off = 0;
-}
-
-void link_rewind(struct link *l)
-{
-	if (l->sent_off > 0)
-		link_save_frame(l);
-	for (unsigned p = 0; p < LINK_STREAMS; p++) {
-		struct stream *s = &l->streams[p];
-
-		*s = (struct stream){.ring = s->ring, .mask = s->mask};
-	}
-	l->chunks_in_flight = 0;
-	l->bytes_in_flight = 0;
-	l->view = LINK_NO_VIEW;
-	l->skip |= l->payload_left > 0 && l->frame.type == FRAME_RESULT;
-}
-
-void link_retry(struct link *l, uint64_t now_ms)
-{
-	l->state = LINK_WAITING;
-	link_rewind(l);
-	link_reset(l);
-	l->retry_ms = now_ms + l->backoff_ms;
-	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
-	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
-	l->x->links_changed = true;
 }
 
 unsigned link_recv_target(struct link *l, struct iovec iov[2])

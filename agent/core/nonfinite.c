@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/core/nonfinite.h"
-#include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
 #include "common/dtype.h"
 

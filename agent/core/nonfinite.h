@@ -25,4 +25,8 @@ bool nonfinite_find(struct nonfinite *ret, const struct rs_kernels *k, unsigned 
  * 77 on b) sent" is `did`. op must be submitted. */
 int nonfinite_fail(struct rs_err *e, const char *did, const struct nonfinite *f, const struct exchange_op *op);
 
+/* Checks a contribution with op->inspect before it is sent for the first time: elements [first, first + n), which are
+ * at `at`. Returns false if nothing may be sent any more: the next tick ends the exchange. */
+bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void *at, uint64_t first, uint32_t n);
+
 #endif

@@ -6,6 +6,7 @@
 #include "proto/frame.h"
 
 #include <stdint.h>
+#include <sys/uio.h>
 
 struct exchange_op;
 
@@ -19,6 +20,22 @@ struct outgoing {
 	struct frame head;
 	uint8_t header[FRAME_HEADER];
 };
+
+/* Says where the bytes of a frame are, without the first `off`. Returns the number of entries, at most 2. */
+static inline unsigned outgoing_iov(struct iovec *iov, struct outgoing *f, uint32_t off)
+{
+	uint32_t len = f->head.payload_len;
+	unsigned n = 0;
+
+	if (off < FRAME_HEADER) {
+		iov[n++] = (struct iovec){f->header + off, FRAME_HEADER - off};
+		off = FRAME_HEADER;
+	}
+	off -= FRAME_HEADER;
+	if (off < len)
+		iov[n++] = (struct iovec){(char *)f->payload + off, len - off};
+	return n;
+}
 
 /* The chunks of one priority on a link. They are sent in the order (seq, chunk), and results arrive in the same order.
  * Invariants: head <= sent <= tail <= head + window.most (counters that wrap). [head, sent) is sent completely and

@@ -3,6 +3,7 @@
  * only send it back. The reducers stay connected, watch that the job is alive, and take part in its end. Operations are
  * done chunk by chunk, those of higher priorities first. Failure modes are those of every exchange. */
 #include "agent/core/events.h"
+#include "agent/core/nonfinite.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
  * loss of a reducer all links start again at one position: HAVE is sent for chunks whose result this rank has, DATA for
  * the rest. */
 #include "agent/core/stream.h"
-#include "agent/core/events.h"
+#include "agent/core/nonfinite.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -90,16 +90,6 @@ static void stream_advance(const struct link *l, struct stream *s)
 	s->own_at = at;
 	if (s->chunk >= s->op->chunks)
 		stream_pick(l, s, s->op->next, 0);
-}
-
-bool link_has_op(const struct link *l, const struct exchange_op *op)
-{
-	const struct stream *s = &l->streams[op->stream];
-
-	for (uint32_t at = s->head; at != s->tail; at++)
-		if (s->ring[at & s->mask].op == op)
-			return true;
-	return s->op == op;
 }
 
 static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)

@@ -9,8 +9,6 @@
 void link_add_op(struct link *l, struct exchange_op *op);
 /* Removes an operation that is done; its `next` must still be valid. */
 void link_remove_op(struct link *l, const struct exchange_op *op);
-/* Returns whether a chunk of op without a result belongs to this link. */
-bool link_has_op(const struct link *l, const struct exchange_op *op);
 /* Encodes the next chunk of a priority into its ring. Returns false if there is none or it may not be sent yet. */
 bool stream_next(struct link *l, unsigned priority);
 /* Starts the stream at this position. */

@@ -17,7 +17,6 @@
 #include "agent/core/view.h"
 #include "agent/core/events.h"
 #include "agent/core/link_control.h"
-#include "agent/core/link_io.h"
 #include "agent/core/stream.h"
 
 #include <stdio.h>

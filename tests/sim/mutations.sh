@@ -124,13 +124,13 @@ HAVE of what was here before
 	agent/core/retain.c
 	s/k->tag == position \+ 1 \?/k->tag ?/
 the rest of a result of the view before is taken
-	agent/core/link_io.c
+	agent/core/link.c
 	s/\n\tl->skip \|= [^;]+;//
 results of the view before are a violation
 	agent/core/link_io.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
 the rest of a frame of the view before is lost
-	agent/core/link_io.c
+	agent/core/link.c
 	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
 ranks go on from the smallest of their starts
 	server/core/stripe_view.c
