@@ -6,8 +6,8 @@
  * end only after ABORT is sent, since a frame that is partly sent still points into their memory. */
 #include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
-#include "agent/core/link_control.h"
 #include "agent/core/link_io.h"
+#include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
 #include "agent/core/view.h"
 #include "common/dtype.h"

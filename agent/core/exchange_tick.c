@@ -2,7 +2,7 @@
 /* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the end. */
 #include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
-#include "agent/core/link_control.h"
+#include "agent/core/link_queue.h"
 #include "agent/core/view.h"
 
 #include <stdatomic.h>

@@ -1,93 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control frames of a link. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... -> START, then
- * PINGs and GOODBYE; VIEW and RESUME when reducers are lost or return (view.c). Failure modes: REFUSED (tried again if
- * the reason may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot serve it any more); a
- * frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the reducer). */
+/* The control frames that a link receives. The happy path: HELLO -> (CHALLENGE -> PROOF) -> WELCOME -> WAITING ... ->
+ * START, then PINGs and GOODBYE; VIEW and RESUME when reducers are lost or return (view.c). Failure modes: REFUSED
+ * (tried again if the reason may pass); ABORT (its sentence ends the exchange, or says that this reducer cannot serve
+ * it any more); a frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the
+ * reducer). */
 #include "agent/core/link_control.h"
 #include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
+#include "agent/core/link_queue.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Appends a frame to control_out. It fits: at most one frame of each kind waits there, and their strings are bounded. A
- * frame that did not fit would be dropped. */
-static void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
-{
-	struct exchange *x = l->x;
-
-	if (l->control_len + FRAME_HEADER + len <= sizeof l->control_out)
-		l->control_len += control_frame(l->control_out + l->control_len, type, x->opt.generation,
-						x->first ? x->first->seq : x->next_seq, payload, len);
-}
-
-void link_queue_empty(struct link *l, enum frame_type type)
-{
-	link_queue_frame(l, type, NULL, 0);
-}
-
-static void link_queue_view(struct link *l)
-{
-	uint8_t payload[CONTROL_VIEW];
-
-	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
-}
-
-void link_queue_due(struct link *l)
-{
-	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
-		return;
-	if (l->view_due)
-		link_queue_view(l);
-	if (l->settle_due && l->state == LINK_RUNNING)
-		link_queue_empty(l, FRAME_SETTLE);
-	else if (l->ping_due)
-		link_queue_empty(l, FRAME_PING);
-	l->settle_due &= l->state != LINK_RUNNING;
-	l->view_due = l->ping_due = false;
-}
-
-int link_queue_hello(struct link *l, struct rs_err *e)
-{
-	const struct exchange *x = l->x;
-	const struct rs_reducer *r = link_reducer(l);
-	struct control_hello h = {
-	    .generation = x->opt.generation,
-	    .rank = x->opt.rank,
-	    .world_size = x->opt.world_size,
-	    .lane = l->lane,
-	    .lanes = r->lanes,
-	    .chunk_bytes = x->cfg->sharding.chunk_bytes,
-	    .window = x->cfg->sharding.window,
-	    .priorities = x->cfg->sharding.priorities,
-	    .deterministic = x->cfg->job.deterministic,
-	    .checksum = x->cfg->job.checksum,
-	    .retain = x->retaining,
-	    .rejoin = !link_lives(l),
-	    .config_digest = x->digest,
-	    .processes = x->opt.processes,
-	    .incarnation = x->opt.incarnation,
-	    .detect_ms = x->cfg->timeouts.detect_ms,
-	};
-
-	snprintf(h.job, sizeof h.job, "%s", x->job);
-	snprintf(h.label, sizeof h.label, "%s", x->label);
-	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
-	h.has_nonce = x->opt.secret;
-	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
-		return e->code;
-	l->hello_len = control_pack_hello(l->hello, &h);
-	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
-	return RS_OK;
-}
-
-void link_queue_abort(struct link *l, const struct rs_err *why)
-{
-	uint8_t payload[FRAME_CONTROL_MAX];
-
-	link_queue_frame(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
-}
 
 void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 {

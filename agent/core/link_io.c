@@ -6,6 +6,7 @@
 #include "agent/core/link_io.h"
 #include "agent/core/events.h"
 #include "agent/core/link_control.h"
+#include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
 #include "common/dtype.h"
 

@@ -17,6 +17,7 @@
 #include "agent/core/view.h"
 #include "agent/core/events.h"
 #include "agent/core/link_control.h"
+#include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
 
 #include <stdio.h>
