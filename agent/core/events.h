@@ -16,8 +16,6 @@ void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
 /* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this rank first. from: the link
  * that gets no ABORT because it failed or brought the news; may be NULL. */
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
-/* The last result of op has arrived. */
-void exchange_op_done(struct exchange *x, struct exchange_op *op);
 
 /* view.c */
 /* The link's connection is lost, or (reported) its reducer says why it cannot serve the job any more. */

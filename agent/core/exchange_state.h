@@ -77,4 +77,8 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 	return x->view.lives[reducer] % 2 == 0;
 }
 
+/* exchange_op.c */
+/* Removes op, whose last result has arrived, and ends it without an error. */
+void exchange_op_done(struct exchange *x, struct exchange_op *op);
+
 #endif

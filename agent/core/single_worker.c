@@ -2,7 +2,7 @@
 /* An exchange of one worker, which sums by itself: the submitter's contribution is the whole sum, so reducers would
  * only send it back. The reducers stay connected, watch that the job is alive, and take part in its end. Operations are
  * done chunk by chunk, those of higher priorities first. Failure modes are those of every exchange. */
-#include "agent/core/events.h"
+#include "agent/core/exchange_state.h"
 #include "agent/core/nonfinite.h"
 #include "common/dtype.h"
 
