@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange as a whole: the life of its links, and the end. The happy path: all links join and start, operations are
+/* The exchange as a whole and the connections of its links. The happy path: all links join and start, operations are
  * submitted and done, goodbye. Failure modes: a reducer cannot be reached or a rank does not join in time; a reducer is
  * lost, silent or breaks the protocol; another rank sends ABORT; an operation times out. Each of them leads to
- * exchange_fail: ABORT is sent on the remaining links, then every pending operation ends with the reason. Operations
- * end only after ABORT is sent, since a frame that is partly sent still points into their memory. */
+ * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining links, then every pending
+ * operation ends with the reason. */
 #include "agent/core/events.h"
-#include "agent/core/exchange_text.h"
 #include "agent/core/link_io.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/view.h"
@@ -249,97 +248,6 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 	window_signal(&x->links[link].window, s, now_ms);
 }
 
-/* Enters EXCHANGE_ENDED when the last frames are sent, or their time is over; see events.h. */
-void exchange_check_ended(struct exchange *x)
-{
-	struct exchange_op *op;
-
-	if (x->state != EXCHANGE_ENDING)
-		return;
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
-			return;
-	x->state = EXCHANGE_ENDED;
-	x->links_changed = true;
-	op = x->first;
-	x->first = x->last = NULL;
-	while (op) {
-		struct exchange_op *next = op->next; /* done may free op */
-
-		op->done(op, &x->err);
-		op = next;
-	}
-}
-
-/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined, except `from`. */
-static void exchange_begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
-{
-	x->state = EXCHANGE_ENDING;
-	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
-	x->next_ms = min64(x->next_ms, x->flush_by_ms);
-	x->links_changed = true;
-	for (unsigned i = 0; i < x->links_n; i++) {
-		struct link *l = &x->links[i];
-
-		for (unsigned p = 0; p < LINK_STREAMS; p++)
-			l->streams[p].op = NULL;
-		l->view_due = l->settle_due = l->ping_due = false;
-		if (l->state == LINK_LEAVING) {
-			l->state = LINK_ENDING; /* its ABORT is queued already */
-			continue;
-		}
-		if (l == from || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
-			l->state = LINK_CLOSED;
-			continue;
-		}
-		l->state = LINK_ENDING;
-		if (words == FRAME_ABORT)
-			link_queue_abort(l, &x->abort_reason);
-		else
-			link_queue_empty(l, words);
-	}
-	exchange_check_ended(x);
-}
-
-void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
-{
-	if (x->state >= EXCHANGE_ENDING)
-		return;
-	x->err = *why;
-	x->abort_reason = *why;
-	if (local)
-		rs_wrap(&x->abort_reason, "rank %u", x->opt.rank);
-	exchange_begin_end(x, FRAME_ABORT, from, now_ms);
-}
-
-void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms)
-{
-	struct rs_err e;
-
-	rs_fail(&e, code, "%s", message);
-	exchange_fail(x, &e, false, NULL, now_ms);
-}
-
-void exchange_goodbye(struct exchange *x, uint64_t now_ms)
-{
-	char text[160];
-
-	if (x->state >= EXCHANGE_ENDING || x->leaving)
-		return;
-	if (x->retaining && !x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->first &&
-	    x->stable < x->next_seq) {
-		/* other ranks may still need results from this one */
-		x->leaving = x->links_changed = true;
-		for (unsigned i = 0; i < x->links_n; i++)
-			x->links[i].settle_due = link_lives(&x->links[i]);
-		return;
-	}
-	if (x->first)
-		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
-			op_text(x->first, text, sizeof text));
-	exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
-}
-
 void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
 {
 	struct link *l = &x->links[link];
@@ -387,27 +295,4 @@ void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms)
 {
 	link_sent(&x->links[link], n, now_ms);
 	exchange_check_ended(x);
-}
-
-void exchange_check_running(struct exchange *x, uint64_t now_ms)
-{
-	if (x->state != EXCHANGE_JOINING)
-		return;
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
-			return;
-	x->state = EXCHANGE_RUNNING;
-	x->links_changed = true;
-	x->next_ms = now_ms;
-	for (struct exchange_op *op = x->first; op; op = op->next)
-		op->started_ms = now_ms;
-}
-
-void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
-{
-	if (stable <= x->stable)
-		return;
-	x->stable = stable;
-	if (x->leaving && x->state == EXCHANGE_RUNNING && stable >= x->next_seq)
-		exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
 }

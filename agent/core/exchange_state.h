@@ -77,6 +77,15 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 	return x->view.lives[reducer] % 2 == 0;
 }
 
+/* exchange_end.c */
+/* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this rank first. from: the link
+ * that gets no ABORT because it failed or brought the news; may be NULL. */
+void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
+/* A reducer reports that all operations below `stable` are stable. */
+void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
+/* Enters EXCHANGE_ENDED when all last frames are sent or their time is over, and ends all operations. */
+void exchange_check_ended(struct exchange *x);
+
 /* exchange_op.c */
 /* Removes op, whose last result has arrived, and ends it without an error. */
 void exchange_op_done(struct exchange *x, struct exchange_op *op);

@@ -131,6 +131,21 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
+/* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
+static void view_check_running(struct exchange *x, uint64_t now_ms)
+{
+	if (x->state != EXCHANGE_JOINING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
+			return;
+	x->state = EXCHANGE_RUNNING;
+	x->links_changed = true;
+	x->next_ms = now_ms;
+	for (struct exchange_op *op = x->first; op; op = op->next)
+		op->started_ms = now_ms;
+}
+
 /* The view has changed: all links start again from the positions that all ranks have. */
 static void view_apply(struct exchange *x, uint64_t now_ms)
 {
@@ -153,7 +168,7 @@ static void view_apply(struct exchange *x, uint64_t now_ms)
 		l->view_due = link_lives(l) && (l->state == LINK_JOINED || l->state == LINK_RUNNING);
 		l->settle_due = x->leaving && l->view_due;
 	}
-	exchange_check_running(x, now_ms);
+	view_check_running(x, now_ms);
 }
 
 static void view_report_change(const struct exchange *x, unsigned reducer)
@@ -239,7 +254,7 @@ void view_started(struct link *l, uint64_t now_ms)
 		view_report_change(x, l->reducer);
 		view_apply(x, now_ms);
 	}
-	exchange_check_running(x, now_ms);
+	view_check_running(x, now_ms);
 }
 
 /* Takes over what another rank knows of a reducer. */

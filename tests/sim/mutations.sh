@@ -85,7 +85,7 @@ the cursor skips own chunks
 	agent/core/stream.c
 	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
 ABORT is not passed on
-	agent/core/exchange.c
+	agent/core/exchange_end.c
 	s/link_queue_abort\(l, &x->abort_reason\);/link_queue_empty(l, FRAME_GOODBYE);/
 a silent reducer is never lost
 	agent/core/exchange_tick.c
@@ -97,10 +97,10 @@ operations never time out
 	agent/core/exchange_tick.c
 	s/now_ms >= exchange_op_deadline\(x, now_ms\)/0/
 pending operations are forgotten
-	agent/core/exchange.c
+	agent/core/exchange_end.c
 	s/x->links_changed = true;\n\top = x->first;/x->links_changed = true;\n\top = NULL;/
 operations end before the last words are out
-	agent/core/exchange.c
+	agent/core/exchange_end.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
 	agent/core/link_control.c
@@ -175,7 +175,7 @@ a result that is asked for is the contribution
 	server/core/contribution.c
 	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
 goodbye before all have the results
-	agent/core/exchange.c
+	agent/core/exchange_end.c
 	s/!x->first &&\s+x->stable < x->next_seq/0/
 contributions are filled in twice
 	agent/core/stream.c
