@@ -70,7 +70,6 @@ CIRCLES = (
     {"client", "memory", "reader"},
     {"comm", "group"},
     {"conn_grpc", "conn_tcp", "engine_uv"},
-    {"exchange", "link_control", "link_io", "view"},
     {"avx2", "avx512", "kernels", "neon", "scalar"},
     {"lane_grpc", "lane_tcp", "lane_uv"},
     {"job", "op", "progress", "submit"},

@@ -4,7 +4,7 @@
  * lost, silent or breaks the protocol; another rank sends ABORT; an operation times out. Each of them leads to
  * exchange_fail, unless the other reducers take over: ABORT is sent on the remaining links, then every pending
  * operation ends with the reason. */
-#include "agent/core/events.h"
+#include "agent/core/link_fail.h"
 #include "agent/core/link_io.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/view.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time: heartbeats, silent peers, and the timeouts of joining, of operations and of the end. */
-#include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
+#include "agent/core/link_fail.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/view.h"
 

@@ -5,31 +5,10 @@
  * it any more); a frame that does not belong to the state or cannot be decoded (a violation: the exchange loses the
  * reducer). */
 #include "agent/core/link_control.h"
-#include "agent/core/events.h"
 #include "agent/core/exchange_text.h"
+#include "agent/core/link_fail.h"
 #include "agent/core/link_queue.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
-{
-	const struct rs_reducer *r = link_reducer(l);
-	char what[400];
-	struct rs_err e;
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof what, fmt, ap);
-	va_end(ap);
-	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
-		link_lost(l, what, false, now_ms);
-		return;
-	}
-	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, r->address, what);
-	exchange_fail(l->x, &e, true, NULL, now_ms);
-}
+#include "agent/core/view.h"
 
 /* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
  * lost already: then it may be another process at the next attempt. from: as in exchange_fail. */
@@ -197,10 +176,10 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 	else if (v.n != l->x->cfg->reducers_n)
 		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
 			       l->x->cfg->reducers_n);
-	else if (l->frame.type == FRAME_RESUME)
-		view_resumed(l, &v, now_ms);
-	else
+	else if (l->frame.type == FRAME_VIEW)
 		view_received(l, &v, now_ms);
+	else if (view_resumed(l, &v, &e))
+		link_violation(l, now_ms, "%s", e.msg);
 }
 
 /* PING: the reducer is alive. With a count it also wants to know which operations are done here. */

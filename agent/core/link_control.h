@@ -7,7 +7,5 @@
 
 /* Handles l->frame, a complete control frame. */
 void link_control(struct link *l, uint64_t now_ms);
-/* The reducer broke the protocol. With failover it counts as lost; without, the exchange ends. */
-void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -4,8 +4,8 @@
  * its ring entry is free. Failure modes are violations: a RESULT that is not the expected one, a wrong checksum, a
  * frame that does not belong to the link's state. Each makes the exchange lose this reducer. */
 #include "agent/core/link_io.h"
-#include "agent/core/events.h"
 #include "agent/core/link_control.h"
+#include "agent/core/link_fail.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
 #include "common/dtype.h"

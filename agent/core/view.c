@@ -15,8 +15,6 @@
  * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
  * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
 #include "agent/core/view.h"
-#include "agent/core/events.h"
-#include "agent/core/link_control.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
 
@@ -195,41 +193,12 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	view_report_change(x, reducer);
 }
 
-/* from: the link that was lost or brought the news; NULL: none. */
-static void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported,
-			      const struct link *from, uint64_t now_ms)
+void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported, const struct link *from,
+		       uint64_t now_ms)
 {
 	x->view.lives[reducer]++;
 	view_mark_lost(x, reducer, why, reported, from, now_ms);
 	view_apply(x, now_ms);
-}
-
-void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_ms)
-{
-	struct exchange *x = l->x;
-	const struct rs_reducer *r = link_reducer(l);
-	struct rs_err e;
-
-	if (!x->retaining) {
-		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
-		exchange_fail(x, &e, true, l, now_ms);
-	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
-		/* no operation has started there: it may come back */
-		snprintf(l->reason, sizeof l->reason, "%s", reason);
-		link_retry(l, now_ms);
-	} else {
-		view_lose_reducer(x, l->reducer, reason, reported, l, now_ms);
-	}
-}
-
-void link_join_failed(struct link *l, const char *reason, uint64_t now_ms)
-{
-	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
-		link_lost(l, reason, false, now_ms);
-		return;
-	}
-	snprintf(l->reason, sizeof l->reason, "%s", reason);
-	link_retry(l, now_ms);
 }
 
 static bool view_all_links_run(const struct exchange *x, unsigned reducer)
@@ -294,27 +263,23 @@ void view_received(struct link *l, const struct control_view *v, uint64_t now_ms
 		view_apply(x, now_ms);
 }
 
-void view_resumed(struct link *l, const struct control_view *v, uint64_t now_ms)
+int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 {
 	struct exchange *x = l->x;
 
 	if (control_view_number(v) != x->view_number || l->state != LINK_RUNNING || !link_lives(l))
-		return; /* this rank has sent a newer view since */
-	if (l->view == x->view_number) {
-		link_violation(l, now_ms, "it sent RESUME twice for one view");
-		return;
-	}
-	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++) {
-		if (v->start[p] < x->view.start[p]) {
-			link_violation(l, now_ms, "its RESUME starts at position %llu, this rank's VIEW at %llu",
+		return RS_OK; /* this rank has sent a newer view since */
+	if (l->view == x->view_number)
+		return rs_fail(e, RS_EPROTO, "it sent RESUME twice for one view");
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		if (v->start[p] < x->view.start[p])
+			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
-			return;
-		}
-	}
 	l->view = x->view_number;
 	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
 		stream_begin(l, p, v->start[p]);
 	x->links_changed = true;
+	return RS_OK;
 }
 
 /* The last living reducer continues as long as it can. */
