@@ -42,42 +42,6 @@ static void local_job_free_if_over(struct local_job *j)
 		local_job_free(j);
 }
 
-static void local_job_free_engine(struct local_job *j)
-{
-	assert(!j->freeing);
-	j->freeing = true;
-	j->hub->ports.engine_free(j->hub->ctx, j->engine, j);
-}
-
-/* The engine does not touch the clients' memory any more: sends ABORT to the clients. */
-static void local_job_finish_failing(struct local_job *j)
-{
-	assert(j->running == 0);
-	j->state = JOB_FAILED;
-	local_job_drop_ops(j);
-	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))
-		rs_log(j->hub->log, RS_LOG_WARN, "job-failed", rs_kv_s("job", j->name),
-		       rs_kv_u("generation", j->generation), rs_kv_s("reason", j->err.msg));
-	for (unsigned i = 0; i < j->members_n; i++)
-		if (j->members[i].client)
-			local_client_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
-	if (j->engine)
-		local_job_free_engine(j);
-}
-
-void local_job_fail(struct local_job *j, const struct rs_err *err)
-{
-	if (j->state >= JOB_ENDING)
-		return;
-	j->err = *err;
-	if (j->engine) {
-		j->state = JOB_FAILING;
-		j->hub->ports.engine_abort(j->hub->ctx, j->engine, err->code, err->msg);
-	} else {
-		local_job_finish_failing(j);
-	}
-}
-
 static struct local_job *local_job_find(struct local_hub *h, const struct local_hello *hello)
 {
 	for (struct local_job *j = h->jobs; j; j = j->next)

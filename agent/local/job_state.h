@@ -61,8 +61,14 @@ static inline unsigned local_job_find_rank(const struct local_job *j, uint32_t r
 	return i;
 }
 
-/* Ends the job with this error (job.c): the engine first, then the clients get ABORT. All files above and below job.c
- * report failures of a job with it. */
+/* job_end.c */
+/* Ends the job with this error: the engine first, then the clients get ABORT. */
 void local_job_fail(struct local_job *j, const struct rs_err *err);
+/* The engine does not touch the clients' memory any more: sends ABORT to the clients. */
+void local_job_finish_failing(struct local_job *j);
+/* Frees the engine; local_job_engine_freed() follows. */
+void local_job_free_engine(struct local_job *j);
+/* Frees all operations that the engine does not have. */
+void local_job_drop_ops(struct local_job *j);
 
 #endif

@@ -150,22 +150,20 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 	return RS_OK;
 }
 
-bool local_job_check_input_left(struct local_job *j)
+int local_job_check_input(const struct local_job *j, struct rs_err *e)
 {
 	char who[LOCAL_RANK_TEXT];
-	struct rs_err e;
 
 	for (const struct local_op *op = j->filling; op; op = op->next_filling) {
 		for (unsigned i = 0; i < j->members_n; i++) {
 			if (!j->members[i].left || op->part[i].filled == op->spec.count)
 				continue;
-			rs_fail(&e, RS_ECLOSED, "%s has left the job before it had given all of operation %" PRIu64,
-				local_job_rank_text(j, i, who), op->spec.seq);
-			local_job_fail(j, &e);
-			return true;
+			return rs_fail(e, RS_ECLOSED,
+				       "%s has left the job before it had given all of operation %" PRIu64,
+				       local_job_rank_text(j, i, who), op->spec.seq);
 		}
 	}
-	return false;
+	return RS_OK;
 }
 
 /* Returns the first local rank that could provide more; members_n: all wait for results. */
@@ -187,17 +185,16 @@ const struct local_op *local_job_lagging_op(const struct local_job *j)
 	return op;
 }
 
-void local_job_input_late(struct local_job *j, const struct local_op *op)
+int local_op_input_late(const struct local_op *op, struct rs_err *e)
 {
+	const struct local_job *j = op->job;
 	unsigned i = local_op_lagging_rank(op);
 	char what[80], who[LOCAL_RANK_TEXT];
-	struct rs_err e;
 
 	local_op_describe(what, sizeof what, &op->spec);
-	rs_fail(&e, RS_EPEER,
-		"operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
-		op->spec.seq, what, j->hub->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
-	local_job_fail(j, &e);
+	return rs_fail(
+	    e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
+	    op->spec.seq, what, j->hub->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
 }
 
 /* Returns the number of chunks of piece i; 0 after the last piece. */

@@ -14,12 +14,12 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 /* All local ranks have started op: from now on its missing input is tracked, until it is complete or op is over. */
 void local_op_track_input(struct local_op *op);
 void local_op_untrack_input(struct local_op *op);
-/* Returns true, and ends the job, if a local rank has left that owes bytes to an operation. */
-bool local_job_check_input_left(struct local_job *j);
+/* Checks that no local rank has left that owes bytes to an operation. Errors: RS_ECLOSED (names it). */
+int local_job_check_input(const struct local_job *j, struct rs_err *e);
 /* Returns the oldest operation for which a local rank could provide more bytes; NULL: none. */
 const struct local_op *local_job_lagging_op(const struct local_job *j);
-/* That operation has waited too long: ends the job and names the local rank. */
-void local_job_input_late(struct local_job *j, const struct local_op *op);
+/* That operation has waited too long. Sets and returns RS_EPEER, which names the local rank. */
+int local_op_input_late(const struct local_op *op, struct rs_err *e);
 /* Prepares the counting of pieces, before op runs, if a part has a ring. */
 void local_op_pieces(struct local_op *op);
 /* A chunk has landed, given by its first element. On the engine's thread. */

@@ -177,7 +177,11 @@ void local_job_check_left(struct local_job *j)
 
 	if (j->state != JOB_RUNNING)
 		return;
-	if (local_job_check_input_left(j) || j->matched == j->newest)
+	if (local_job_check_input(j, &e)) {
+		local_job_fail(j, &e);
+		return;
+	}
+	if (j->matched == j->newest)
 		return;
 	for (unsigned i = 0; i < j->members_n; i++) {
 		if (!j->members[i].left || j->members[i].next_seq > j->matched)
@@ -215,7 +219,8 @@ void local_job_op_late(struct local_job *j)
 	struct rs_err e;
 
 	if (op->filling) {
-		local_job_input_late(j, op);
+		local_op_input_late(op, &e);
+		local_job_fail(j, &e);
 		return;
 	}
 	for (unsigned i = j->members_n; i-- > 0;) {
@@ -307,17 +312,4 @@ void local_job_op_done(struct local_op *op)
 	j->running--;
 	local_job_send_done(op, &op->done.err);
 	local_job_start_ops(j);
-}
-
-void local_job_drop_ops(struct local_job *j)
-{
-	struct local_op *op;
-
-	for (; j->matched < j->newest; j->matched++)
-		local_op_free(j->ring[j->matched % j->hub->ops]);
-	while ((op = j->queue)) {
-		j->queue = op->next;
-		local_op_free(op);
-	}
-	j->queue_end = &j->queue;
 }

@@ -17,7 +17,5 @@ void local_job_op_late(struct local_job *j);
 void local_job_check_left(struct local_job *j);
 /* The engine has ended op. */
 void local_job_op_done(struct local_op *op);
-/* Frees all operations that the engine does not have. */
-void local_job_drop_ops(struct local_job *j);
 
 #endif
