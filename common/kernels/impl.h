@@ -7,6 +7,7 @@
 #ifndef RS_COMMON_KERNELS_IMPL_H
 #define RS_COMMON_KERNELS_IMPL_H
 
+#include "common/kernels/cpu.h"
 #include "common/kernels/kernels.h"
 
 #include <float.h>
@@ -28,13 +29,6 @@ extern const struct rs_kernels rs_kernels_scalar;
 extern const struct rs_kernels rs_kernels_neon;
 extern const struct rs_kernels rs_kernels_avx2;
 extern const struct rs_kernels rs_kernels_avx512;
-
-/* Return whether both the processor and the operating system support the instructions that the file of that name is
- * compiled for; false on another architecture. */
-bool rs_cpu_always(void);
-bool rs_cpu_never(void);
-bool rs_cpu_avx2(void);
-bool rs_cpu_avx512(void);
 
 #define KERNELS_ROW(verb)                                                                                              \
 	{                                                                                                              \

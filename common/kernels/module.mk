@@ -9,7 +9,7 @@ $(B)/common/kernels/avx512.o: ISA := $(if $(target_x86),-mavx512f -mavx512bw -ma
 NEON_CC := aarch64-linux-gnu-gcc
 compile-neon:
 	@command -v $(NEON_CC) >/dev/null || { echo "compile-neon: skipped, there is no $(NEON_CC)"; exit 0; }; \
-	for f in kernels scalar neon avx2; do \
+	for f in kernels cpu scalar neon avx2; do \
 		$(NEON_CC) $(CFLAGS) -std=c11 -Wall -Wextra -Werror -ffp-contract=off -I. -c -o /dev/null common/kernels/$$f.c || exit 1; \
 	done; echo "compile-neon: ok"
 .PHONY: compile-neon
