@@ -30,7 +30,7 @@ names are not compared
 wrong divisor of an average
 	server/core/contribution.c
 	s/kernels, st->processes, st->stable/kernels, st->p.world_size, st->stable/
-ABORT says nothing to other ranks
+ABORT is not sent to the other ranks
 	server/core/stripe_fail.c
 	s/session_queue_frame\(s, FRAME_ABORT, payload, len\);//
 deterministic sums in order of arrival
@@ -42,10 +42,10 @@ bytes of a split element are lost
 a rank leaves while others wait for it
 	server/core/session_rx.c
 	s/stripe_needs_rank\(st, s->rank, s->in.ack\)/0/
-an overtaken chunk counts as beyond the window
+an overtaken chunk counts as outside the window
 	server/core/session_rx.c
 	s/t->outstanding >= p->window\)/s->outstanding >= p->window && t->outstanding >= frame_reserve(p->window))/
-a result that is partly out is dropped
+a partly sent result is dropped
 	server/core/session_queue.c
 	s/unsigned keep = [^;]+;/unsigned keep = 0;/
 a silent worker is never lost
@@ -54,7 +54,7 @@ a silent worker is never lost
 reducers send no heartbeats
 	server/core/lane.c
 	s/now_ms - s->last_tx_ms >= s->peer_detect_ms \/ 4/0/
-START although a rank has gone
+START although a rank has left
 	server/core/lane.c
 	s/st->sessions\[r\] && !st->sessions\[r\]->draining && !st->sessions\[r\]->lost/st->sessions[r]/
 START before the last rank
@@ -63,7 +63,7 @@ START before the last rank
 a newer generation ends no older one
 	server/jobs/registry.c
 	s/\n\t\t\tjob_end\(r, j, &why\);\n\t\t\} else/\n\t\t} else/
-a generation that ends is refused for good
+a generation that ends is refused without retry
 	server/jobs/registry.c
 	s/(ended\) *\n\s*return refuse\(no, RS_EREFUSED, )true/$1false/
 memory of a job is freed with its first session
@@ -78,7 +78,7 @@ a priority has no reserve
 an operation ends one chunk too early
 	agent/core/link_io.c
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
-acks say more than is done
+acks cover operations that have not completed
 	agent/core/stream.c
 	s/l->x->first \? l->x->first->seq : l->x->next_seq/f->head.seq/
 the cursor skips own chunks
@@ -96,82 +96,82 @@ workers send no heartbeats
 operations never time out
 	agent/core/exchange_tick.c
 	s/now_ms >= exchange_op_deadline\(x, now_ms\)/0/
-pending operations are forgotten
+pending operations are not failed
 	agent/core/exchange_end.c
 	s/x->links_changed = true;\n\top = x->first;/x->links_changed = true;\n\top = NULL;/
-operations end before the last words are out
+operations end before ABORT has been sent
 	agent/core/exchange_end.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
 	agent/core/link_control.c
 	s/if \(refused.retry\)/if (0)/
-chunks are sent before they are there
+chunks are sent before they are filled
 	agent/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
 an attempt after a lost WELCOME is a violation
 	server/jobs/registry.c
 	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
-nothing is said again of operations that are done
+completed operations are not repeated after a loss
 	agent/core/stream.c
 	s/while \(s->replay < cursor && s->replay < s->replay_end\)/while (0)/
 a rank contributes although it has the result
 	agent/core/stream.c
 	s/if \(cursor < s->replay_end\)/if (0)/
-HAVE of what has come only in part
+HAVE for a partial result
 	agent/core/retain.c
 	s/\]\.tag = 0;/].tag = position + 1;/
-HAVE of what was here before
+HAVE for an overwritten result
 	agent/core/retain.c
 	s/k->tag == position \+ 1 \?/k->tag ?/
-the rest of a result of the view before is taken
+the rest of a result of the previous view is accepted
 	agent/core/link.c
 	s/\n\tl->skip \|= [^;]+;//
-results of the view before are a violation
+results of the previous view are a violation
 	agent/core/link_io.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
-the rest of a frame of the view before is lost
+the rest of a frame of the previous view is lost
 	agent/core/link.c
 	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
-ranks go on from the smallest of their starts
+ranks resume at the smallest of their starts
 	server/core/stripe_view.c
 	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
-ranks go on from where they are themselves
+ranks resume at their own starts
 	agent/core/view.c
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
-reducers keep views for themselves
+reducers do not forward views
 	server/core/stripe_view.c
 	s/other->view_due = true;//
-RESUME before all have said the same
+RESUME before all views agree
 	server/core/stripe_view.c
 	s/!s->paused \|\| s->view != st->view_number/!s->paused/
-RESUME while a result is partly out
+RESUME while a result has been sent in part
 	server/core/stripe_view.c
 	s/\(s && s->results_n\) \|\|\s*//
-what was contributed in the view before counts
+contributions of the previous view count
 	server/core/stripe_view.c
 	s/\n\tstripe_clear\(st\);\n/\n/
-views are not merged, the last one counts
+the last view replaces the merged one
 	proto/control.c
 	s/from->lives\[i\] <= to->lives\[i\]/from->lives[i] == to->lives[i]/
-a view that takes something back is believed
+an older view is accepted
 	agent/core/view.c
 	s/v->lives\[r\] <= x->view.lives\[r\]/v->lives[r] == x->view.lives[r]/
-kept results are overwritten too early
+retained results are overwritten too early
 	agent/core/retain.c
 	s/r->size = max_lead \+ 1;/r->size = max_lead \/ 2 + 1;/
-ranks run further ahead than results are kept
+ranks run further ahead than results are retained
 	agent/core/stream.c
 	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
-the cursor stays at an operation that is done
+the cursor stays at a completed operation
 	agent/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
-results overtake one that is asked for
+results overtake one that is fetched
 	server/core/result.c
 	s/if \(st->fetching\[slot->header.priority\]\)/if (0)/
-results wait behind one that is asked for, but not in line
+results behind a fetched one lose their order
 	server/core/retained.c
 	s/if \(missing && missing->order < next->order\)/if (0)/
-a result that is asked for is the contribution
+a fetched result is the contribution
 	server/core/contribution.c
 	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
 goodbye before all have the results
@@ -180,43 +180,43 @@ goodbye before all have the results
 contributions are filled in twice
 	agent/core/stream.c
 	s/if \(first_time && op->fill/if (op->fill/
-a result that is cut off has been where the contribution is
+a truncated result overwrites the contribution
 	agent/core/link_io.c
 	s/op->disjoint && !op->recv_ring/!op->recv_ring/
-the root of a broadcast keeps nothing
+the root of a broadcast retains nothing
 	agent/core/link_io.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
 results are lent beyond their operation
 	agent/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
-KEPT says what another chunk gave
+KEPT carries another chunk's result
 	agent/core/link_io.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
 	server/core/stripe.c
 	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= stripe_has_departed[^;]+;//
-whoever comes back joins those that have never left
+rejoining ranks join ranks that start
 	server/jobs/registry.c
 	s/if \(h->rejoin != f->rejoin\)/if (0)/
-a rank that is lost to one reducer is lost
+a rank lost to one reducer counts as lost to all
 	server/core/stripe.c
 	s/return st->p.retain \? RS_ECUT : RS_EPEER;/return RS_EPEER;/
-a proof is not looked at
+the worker's proof is not checked
 	server/join/handshake.c
 	s/!auth_equal\(mac, c->want\)/0/
 every challenge is the same
 	server/join/handshake.c
 	s/if \(h->policy->random\(.*?&e\)\)/if (!memset(nonce, 7, sizeof nonce))/
-the reducer's proof is not looked at
+the reducer's proof is not checked
 	agent/core/link_control.c
 	s/w->proven && auth_equal\(w->mac, l->reducer_mac\)/w->proven/
-a reducer that asks for no proof is trusted
+a reducer without CHALLENGE is trusted
 	agent/core/link_control.c
 	s/return l->x->opt.secret && !\(l->proven && w->proven/return l->proven && !(w->proven/
-both sides prove the same
+both sides have the same proof
 	common/auth.c
 	s/side == AUTH_WORKER \? worker : reducer/side == AUTH_WORKER ? worker : worker/
-a worker is taken in without a secret
+a worker without a secret is admitted
 	server/join/handshake.c
 	s/if \(!p->secret\)/if (!p->secret || !hello->has_nonce)/
 LIST
