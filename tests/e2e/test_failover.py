@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """Reducers are killed, stopped, drained and return while operations are pending: every operation completes on every
 rank with the same bits, which in a deterministic job are those of a run without faults."""
 

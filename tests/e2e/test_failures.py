@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# run: beside-others grpc
 """Workers and reducers are killed, stopped or leave: within the detection time every other rank gets an error that
 names the cause, nothing hangs, and the next generation of the job works.
 """
