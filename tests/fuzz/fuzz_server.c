@@ -6,6 +6,7 @@
 
 #include "common/dtype.h"
 #include "config/config.h"
+#include "server/core/check.h"
 #include "server/core/stripe.h"
 #include "server/jobs/registry.h"
 
@@ -300,6 +301,12 @@ static void conn_write(struct world *w, struct conn *c)
 	c->write_wait = n > 0;
 }
 
+static void check_lanes(const struct world *w)
+{
+	for (unsigned i = 0; i < LANES; i++)
+		must(lane_check(w->lanes[i]) == NULL);
+}
+
 /* As a lane's thread does after each event. */
 static bool flush(struct world *w, struct lane *lane)
 {
@@ -318,23 +325,6 @@ static bool flush(struct world *w, struct lane *lane)
 		}
 	}
 	return any;
-}
-
-/* Every slot is in use or free, and some rank waits for each slot in use. */
-static void check_books(const struct world *w)
-{
-	for (unsigned i = 0; i < LANES; i++)
-		for (const struct stripe *st = w->lanes[i]->stripes; st; st = st->next) {
-			unsigned alive = 0, idle = 0;
-
-			for (unsigned b = 0; b <= st->mask; b++)
-				for (const struct slot *s = st->chains[b]; s; s = s->next)
-					alive++;
-			for (unsigned p = 0; p < st->p.priorities; p++)
-				for (const struct slot *s = st->free[p]; s; s = s->next)
-					idle++;
-			must(alive + idle == st->slots_n * st->p.priorities);
-		}
 }
 
 static void attach(struct world *w, const struct message *l)
@@ -416,6 +406,7 @@ static void feed(struct world *w, struct conn *c, const uint8_t *at, size_t len)
 		at += done;
 		len -= done;
 		session_received(c->session, done, w->now_ms);
+		check_lanes(w);
 		flush_all(w);
 	}
 }
@@ -817,7 +808,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		flush_all(w);
 		if (!w->hold)
 			settle(w);
-		check_books(w);
+		check_lanes(w);
 		if (w->heap)
 			must(fuzz_heap() <= w->heap + w->bound + NOISE);
 	}

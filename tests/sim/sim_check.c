@@ -2,6 +2,7 @@
 /* Invariants of a run, during it and at its end. Slots are checked in the structs of the core. */
 #include "tests/sim/sim.h"
 
+#include "server/core/check.h"
 #include "server/core/stripe.h"
 
 #include <string.h>
@@ -84,39 +85,6 @@ void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 			 r->id, why);
 }
 
-/* Counts queued results without FETCH, which is not counted as unsent. */
-static unsigned count_results(const struct stripe *st, const struct session *s)
-{
-	unsigned n = 0;
-
-	for (unsigned p = 0; p < st->p.priorities; p++) {
-		const struct session_stream *t = &s->streams[p];
-
-		for (unsigned i = 0; i < t->results_n; i++)
-			n += t->results[(t->results_head + i) % st->slots_n].kind != TX_FETCH;
-	}
-	return n;
-}
-
-/* Checks that every slot is free or in use, and every queued result is counted once for each rank that gets it. */
-static void check_stripe(struct sim *s, const struct stripe *st)
-{
-	unsigned alive = 0, idle = 0, unsent = 0, queued = 0;
-
-	for (unsigned i = 0; i <= st->mask; i++)
-		for (const struct slot *slot = st->chains[i]; slot; slot = slot->next, alive++)
-			unsent += slot->unsent;
-	for (unsigned p = 0; p < st->p.priorities; p++)
-		for (const struct slot *slot = st->free[p]; slot; slot = slot->next)
-			idle++;
-	for (unsigned r = 0; r < st->p.world_size; r++)
-		queued += st->sessions[r] ? count_results(st, st->sessions[r]) : 0;
-	if (alive + idle != st->slots_n * st->p.priorities || unsent != queued)
-		sim_fail(s,
-			 "a stripe has %u slots, of which %u are alive and %u free; %u results are unsent, %u queued",
-			 st->slots_n * st->p.priorities, alive, idle, unsent, queued);
-}
-
 /* Returns the rank's oldest operation without a result. */
 static uint64_t first_pending(const struct rank *k)
 {
@@ -141,13 +109,16 @@ static void check_stable(struct sim *s, const struct stripe *st)
 
 void check_lane(struct lane_thread_sim *t)
 {
+	const char *broken;
+
 	/* often enough for many checks in a short run, and rarely enough to be cheap */
 	if (!sim_chance(t->reducer->sim, 3))
 		return;
-	for (const struct stripe *st = t->core->stripes; st; st = st->next) {
-		check_stripe(t->reducer->sim, st);
+	broken = lane_check(t->core);
+	if (broken)
+		sim_fail(t->reducer->sim, "a lane breaks an invariant: %s", broken);
+	for (const struct stripe *st = t->core->stripes; st; st = st->next)
 		check_stable(t->reducer->sim, st);
-	}
 }
 
 void check_last_session(struct session *session)
@@ -155,7 +126,8 @@ void check_last_session(struct session *session)
 	struct conn *c = session_user(session);
 	const struct stripe *st = session->stripe;
 
-	check_stripe(c->sim, st);
+	if (stripe_check(st))
+		sim_fail(c->sim, "the last session of a stripe goes: %s", stripe_check(st));
 	if (st->attached > 1 || st->ended || !st->running)
 		return;
 	for (unsigned i = 0; i <= st->mask; i++)
