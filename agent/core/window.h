@@ -43,7 +43,7 @@ enum {
 	WINDOW_LOCAL_GRPC_BYTES = 256 << 10,
 };
 
-/* The window of one link. Invariant: 1 <= limit <= most. */
+/* The window of one link. Invariant: 1 <= limit <= most, from the first connection on. */
 struct window {
 	uint32_t unit;    /* bytes of a full chunk */
 	uint32_t limit;   /* most full chunks, or as many bytes of smaller ones, in flight */

@@ -4,6 +4,7 @@
  * been freed; until then memory is bounded, and no operation ends twice. */
 #include "tests/fuzz/fuzz.h"
 
+#include "agent/local/check.h"
 #include "agent/local/hub.h"
 #include "common/dtype.h"
 
@@ -380,7 +381,7 @@ static bool settle_one(struct world *w)
 static void settle(struct world *w)
 {
 	for (unsigned n = 0; settle_one(w); n++)
-		must(n < 10000);
+		must(n < 10000 && local_hub_check(w->hub) == NULL);
 }
 
 static void deliver(struct world *w, struct process *p, union local_message *m, size_t n)
@@ -389,6 +390,7 @@ static void deliver(struct world *w, struct process *p, union local_message *m, 
 	    m->submit.seq < UINT64_MAX)
 		p->said = m->submit.seq + 1;
 	local_client_message(p->client, m, n, w->now_ms);
+	must(local_hub_check(w->hub) == NULL);
 }
 
 static void say(struct world *w, struct process *p, union local_message *m, size_t n)
@@ -592,6 +594,7 @@ static void step(struct world *w)
 	case 11:
 		w->now_ms += who * 20;
 		local_hub_tick(w->hub, w->now_ms);
+		must(local_hub_check(w->hub) == NULL);
 		must(local_hub_next(w->hub) > w->now_ms);
 		break;
 	case 12:

@@ -4,6 +4,7 @@
  * reducer answers any more, and its memory is not accessed afterwards. */
 #include "tests/fuzz/fuzz.h"
 
+#include "agent/core/check.h"
 #include "agent/core/exchange.h"
 #include "common/dtype.h"
 #include "proto/control.h"
@@ -140,6 +141,7 @@ static void feed(struct world *w, unsigned link, const uint8_t *at, size_t len)
 		at += done;
 		len -= done;
 		exchange_received(w->x, link, done, w->now_ms);
+		must(exchange_check_state(w->x) == NULL);
 	}
 }
 
@@ -370,6 +372,7 @@ static size_t take(struct world *w, unsigned link, size_t n)
 	if (len == 0)
 		return 0;
 	exchange_sent(w->x, link, len, w->now_ms);
+	must(exchange_check_state(w->x) == NULL);
 	n = len;
 	while (len)
 		if (fuzz_decode(&l->in, &at, &len))
@@ -381,6 +384,7 @@ static void cut(struct world *w, unsigned link, const char *why)
 {
 	w->l[link] = (struct link){.up = false};
 	exchange_disconnected(w->x, link, why, w->now_ms);
+	must(exchange_check_state(w->x) == NULL);
 }
 
 static bool serve(struct world *w, unsigned link)
@@ -479,6 +483,7 @@ static void pass_time(struct world *w, unsigned ms)
 	if (ms == 0 && next != UINT64_MAX && next > w->now_ms)
 		w->now_ms = next;
 	exchange_tick(w->x, w->now_ms);
+	must(exchange_check_state(w->x) == NULL);
 	must(exchange_next(w->x) > w->now_ms); /* else a driver would never sleep */
 }
 

@@ -422,7 +422,8 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* checks that r had a fault */
-void check_lane(struct lane_thread_sim *t);                                   /* checks that the slots are consistent */
+void check_rank(const struct rank *k);      /* checks the invariants of its exchange */
+void check_lane(struct lane_thread_sim *t); /* checks that the slots are consistent */
 void check_last_session(struct session *s); /* checks that a stripe is empty before its last session is freed */
 void check_end(struct sim *s);              /* checks that nothing remains and every rank has its results */
 

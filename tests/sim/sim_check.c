@@ -2,6 +2,7 @@
 /* Invariants of a run, during it and at its end. Slots are checked in the structs of the core. */
 #include "tests/sim/sim.h"
 
+#include "agent/core/check.h"
 #include "server/core/check.h"
 #include "server/core/stripe.h"
 
@@ -119,6 +120,14 @@ void check_lane(struct lane_thread_sim *t)
 		sim_fail(t->reducer->sim, "a lane breaks an invariant: %s", broken);
 	for (const struct stripe *st = t->core->stripes; st; st = st->next)
 		check_stable(t->reducer->sim, st);
+}
+
+void check_rank(const struct rank *k)
+{
+	const char *broken = exchange_check_state(k->x);
+
+	if (broken)
+		sim_fail(k->sim, "%s rank %u breaks an invariant: %s", k->team->job, k->index, broken);
 }
 
 void check_last_session(struct session *session)

@@ -392,6 +392,7 @@ static void settle(struct rank *k)
 {
 	unsigned first = sim_below(k->sim, 16);
 
+	check_rank(k);
 	while (exchange_links_changed(k->x))
 		for (unsigned i = 0; i < exchange_links(k->x); i++)
 			service(k, (first + i) % exchange_links(k->x));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_agent.h"
+#include "agent/local/check.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -230,10 +231,19 @@ struct fake_client *fake_connect(struct fake_agent *fa)
 	return c;
 }
 
+static void check_hub(const struct fake_agent *fa)
+{
+	const char *broken = local_hub_check(fa->hub);
+
+	if (broken)
+		ck_abort_msg("the hub breaks an invariant: %s", broken);
+}
+
 void fake_say(struct fake_agent *fa, struct fake_client *c, union local_message *m)
 {
 	ck_assert_ptr_nonnull(c->client);
 	local_client_message(c->client, m, m->head.bytes, fa->now_ms);
+	check_hub(fa);
 }
 
 void fake_lose(struct fake_client *c)
@@ -304,7 +314,7 @@ static bool step(struct fake_agent *fa)
 void fake_settle(struct fake_agent *fa)
 {
 	while (step(fa))
-		;
+		check_hub(fa);
 }
 
 void fake_agent_close(struct fake_agent *fa)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_reducer.h"
 
+#include "agent/core/check.h"
 #include "common/dtype.h"
 
 #include <check.h>
@@ -379,6 +380,14 @@ static bool take_some(struct reducers *f, unsigned link)
 	return true;
 }
 
+static void check_worker(const struct reducers *f)
+{
+	const char *broken = exchange_check_state(f->x);
+
+	if (broken)
+		ck_abort_msg("the worker breaks an invariant: %s", broken);
+}
+
 static bool feed_some(struct reducers *f, unsigned link)
 {
 	struct reducer_bytes *b = &f->l[link].out;
@@ -437,8 +446,10 @@ bool reducers_step(struct reducers *f, unsigned link)
 
 	if (f->l[link].up)
 		moved = take_some(f, link) || moved;
+	check_worker(f);
 	if (f->l[link].up)
 		moved = feed_some(f, link) || moved;
+	check_worker(f);
 	return moved;
 }
 
@@ -467,6 +478,7 @@ void reducers_advance(struct reducers *f, uint32_t ms)
 			f->now_ms = next < end ? next : end;
 		if (f->now_ms >= next)
 			exchange_tick(f->x, f->now_ms);
+		check_worker(f);
 		reducers_pump(f);
 	}
 }
