@@ -17,7 +17,7 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_unauthenticated: $(addprefix $(B)/server/join/,unauthenticated_posix.o listener_posix.o)
 # a lane's thread, without an accept loop
-$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_tcp lane_grpc lane_command mailbox_uv)
+$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

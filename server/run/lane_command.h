@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the accept loop's thread posts to a lane's thread (lane_uv.c). */
+/* The commands that the server's thread posts to a lane's thread (lane_uv.c). */
 #ifndef RS_SERVER_RUN_LANE_COMMAND_H
 #define RS_SERVER_RUN_LANE_COMMAND_H
 
 #include "common/tcp_conn.h"
 #include "proto/rpc/rpc.h"
-#include "server/run/lane_uv.h"
+#include "server/jobs/registry.h"
+#include "server/run/lane_mail.h"
 
 enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
 
@@ -19,10 +20,10 @@ struct lane_command {
 			struct registry_admit admit;
 			struct control_welcome welcome;
 			struct tcp_conn tcp;
-			const struct rpc_api *rpc; /* NULL: it is TCP, */
-			struct rpc_queue *queue;   /* not these */
+			const struct rpc_api *rpc; /* NULL: the connection is `tcp`, else `stream` */
+			struct rpc_queue *queue;   /* of the stream */
 			struct rpc_stream *stream;
-			struct lane_mail *closed; /* for its LANE_CLOSED; owned */
+			struct lane_mail *closed; /* for LANE_CLOSED of the connection; owned */
 		};                                /* ATTACH */
 		uint64_t processes;               /* START */
 		struct rs_err why;                /* ABORT */
@@ -32,15 +33,16 @@ struct lane_command {
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };
 
-/* Zeroed but for these two, with room for frame_len bytes of a frame; for free(). NULL: no memory. */
+/* Allocates a command with room for a frame of frame_len bytes. All other fields are zero. The caller frees it with
+ * free(). NULL: no memory. */
 struct lane_command *lane_command_new(enum lane_command_type type, uint64_t job, size_t frame_len);
 
-/* The command that aborts a job of which this lane has connections. Invariant: each such job has exactly one reserve.
- */
+/* The command that aborts a job, allocated in advance. Invariant: each job that has connections in this lane has
+ * exactly one reserve. */
 struct reserve {
 	struct reserve *next;
 	uint64_t job;
-	struct lane_command *abort; /* NULL: sent */
+	struct lane_command *abort; /* NULL: it was sent */
 };
 
 /* The reserves of one lane. The thread that posts commands owns them. */
@@ -48,13 +50,13 @@ struct reserves {
 	struct reserve *first;
 };
 
-/* Adds the reserve of this job, unless there is one. False: no memory. */
+/* Adds a reserve for this job, unless it has one. Returns false if there is no memory. */
 bool reserves_add(struct reserves *all, uint64_t job);
-/* The command of this job, which the caller owns then. NULL: it was taken before, or the job has no reserve. */
+/* Returns the command of this job, which the caller owns. NULL: it was taken before, or the job has no reserve. */
 struct lane_command *reserves_take(struct reserves *all, uint64_t job);
 /* Frees the reserve of this job, if there is one. */
 void reserves_remove(struct reserves *all, uint64_t job);
-/* Frees all. */
+/* Frees all reserves. */
 void reserves_close(struct reserves *all);
 
 #endif

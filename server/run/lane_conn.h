@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interface between a lane's thread (lane_uv.c) and the connections of a transport (lane_tcp.c, lane_grpc.c). Only
- * the lane's thread uses it. */
+/* The connections of a lane, and which of them sends next. The transports (lane_tcp.c, lane_grpc.c) move the bytes.
+ * Only the lane's thread uses them. */
 #ifndef RS_SERVER_RUN_LANE_CONN_H
 #define RS_SERVER_RUN_LANE_CONN_H
 
-#include "common/tcp_conn.h"
 #include "proto/rpc/wakeup.h"
 #include "server/core/lane.h"
 
@@ -12,7 +11,6 @@
 
 struct lane_conn;
 struct lane_mail;
-struct lane_thread;
 
 /* The operations of a transport. */
 struct lane_conn_ops {
@@ -26,7 +24,7 @@ struct lane_conn_ops {
 /* First member of a transport's connection. Invariant: session is NULL exactly if the connection is closing. */
 struct lane_conn {
 	struct lane_conn *next, **at;
-	struct lane_thread *lane;
+	struct lane_conns *all;
 	const struct lane_conn_ops *ops;
 	struct session *session;
 	struct lane_mail *closed; /* its LANE_CLOSED, allocated with it; NULL while it closes */
@@ -35,21 +33,29 @@ struct lane_conn {
 	bool is_stream;  /* over gRPC */
 };
 
-uv_loop_t *lane_thread_loop(struct lane_thread *t);
-/* Serves, now and then, one session that became ready. To be called at the end of every event in which a transport
+/* All connections of a lane. Everything that is not a connection is borrowed. */
+struct lane_conns {
+	uv_loop_t *loop;
+	struct wakeups *wakeups; /* of the loop */
+	struct lane *core;
+	struct lane_conn *first;
+	unsigned reads;            /* events with received bytes since a session was served between them */
+	unsigned tcp_n, streams_n; /* number of connections over TCP, and over gRPC */
+	const struct rpc_api *rpc; /* of the streams */
+	struct rpc_queue *queue;   /* of the streams; the loop sleeps in it if there are only streams */
+	struct lane_mail *closed;  /* LANE_CLOSED of the session that is being freed, else NULL */
+};
+
+/* Adds a connection, before its session is attached. */
+void lane_conns_add(struct lane_conns *all, struct lane_conn *c);
+/* Frees the session of a connection, with `closed` set, and closes the connection. */
+void lane_conns_close(struct lane_conns *all, struct lane_conn *c);
+/* Serves one ready session after every few calls. A transport calls this function at the end of each event in which it
  * moved bytes of a session. */
-void lane_thread_turn(struct lane_thread *t);
-
-/* Creates a connection and moves *tcp into it. The connection breaks if the peer takes no byte for detect_ms. NULL: no
- * memory, or the socket cannot be watched; *tcp is closed then. */
-struct lane_conn *lane_tcp_new(struct lane_thread *t, struct tcp_conn *tcp, uint32_t detect_ms);
-/* Starts to read, after the session was attached. */
-void lane_tcp_start(struct lane_conn *c);
-
-/* The same for a stream over gRPC, which is woken through `wakeups` of the lane's loop. */
-struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
-				struct wakeups *wakeups);
-void lane_grpc_start(struct lane_conn *c);
+void lane_conns_turn(struct lane_conns *all);
+/* Serves a few ready sessions. To be called when the loop has read all pending input. Returns false if no session is
+ * ready any more. */
+bool lane_conns_flush(struct lane_conns *all);
 
 /* Most bytes of a connection here, without those that gRPC allocates. */
 enum { LANE_CONN_BYTES = 512 };

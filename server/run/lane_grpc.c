@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection of a lane over gRPC: one stream.
- *
- * The happy path: woken: received bytes are copied straight into accumulators -> the lane calls flush, which fills
+/* The happy path: woken: received bytes are copied straight into accumulators -> the lane calls flush, which fills
  * messages -> after the last frame the stream is finished, and the peer finishes it. Failure modes: the stream breaks,
  * or the peer finishes early: session_lost() informs the core, which decides what it means for the job. */
-#include "server/run/lane_conn.h"
+#include "server/run/lane_grpc.h"
 
 #include <stdlib.h>
 
-enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* as BYTES_PER_WAKE in lane_tcp.c */ };
+enum { GRPC_BYTES_PER_WAKE = 256 << 10 /* for the reason of BYTES_PER_WAKE in lane_tcp.c */ };
 
 /* A lane's connection over gRPC. */
 struct grpc {
@@ -29,7 +27,7 @@ static void grpc_lost(struct grpc *c, ssize_t rc)
 	session_lost(c->conn.session, rc == 0 ? "it closed the connection" : e.msg);
 }
 
-/* Reads until the turn of the connection is over. Returns true if there may be more. */
+/* Reads until the stream is empty, or up to the limit. Returns true if there may be more bytes. */
 static bool grpc_read(struct grpc *c)
 {
 	for (ssize_t total = 0; total < GRPC_BYTES_PER_WAKE;) {
@@ -44,7 +42,7 @@ static bool grpc_read(struct grpc *c)
 			return false;
 		}
 		total += got;
-		session_received(c->conn.session, (size_t)got, uv_now(lane_thread_loop(c->conn.lane)));
+		session_received(c->conn.session, (size_t)got, uv_now(c->conn.all->loop));
 	}
 	return true;
 }
@@ -63,7 +61,7 @@ static void grpc_flush(struct lane_conn *conn)
 			break;
 		c->send_failed = sent < 0;
 		if (!c->send_failed)
-			session_sent(c->conn.session, (size_t)sent, uv_now(lane_thread_loop(c->conn.lane)));
+			session_sent(c->conn.session, (size_t)sent, uv_now(c->conn.all->loop));
 	}
 	if (!n || c->send_failed)
 		c->conn.write_wait = false;
@@ -83,7 +81,7 @@ static void on_woken(struct wakeup *w)
 	}
 	if (grpc_read(c))
 		wakeup_send(w);
-	lane_thread_turn(c->conn.lane);
+	lane_conns_turn(c->conn.all);
 }
 
 static void grpc_close(struct lane_conn *conn)
@@ -95,20 +93,20 @@ static void grpc_close(struct lane_conn *conn)
 	free(c);
 }
 
-struct lane_conn *lane_grpc_new(struct lane_thread *t, const struct rpc_api *rpc, struct rpc_stream *stream,
-				struct wakeups *wakeups)
+struct lane_conn *lane_grpc_new(struct lane_conns *all, struct rpc_stream *stream)
 {
 	static const struct lane_conn_ops ops = {.flush = grpc_flush, .close = grpc_close};
 	struct grpc *c = calloc(1, sizeof *c);
 
 	if (!c) {
-		rpc->stream_close(stream, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory for a connection");
+		all->rpc->stream_close(stream, RPC_CODE_RESOURCE_EXHAUSTED,
+				       "this reducer has no memory for a connection");
 		return NULL;
 	}
-	c->conn = (struct lane_conn){.lane = t, .ops = &ops, .is_stream = true};
-	c->rpc = rpc;
+	c->conn = (struct lane_conn){.all = all, .ops = &ops, .is_stream = true};
+	c->rpc = all->rpc;
 	c->stream = stream;
-	wakeup_init(&c->wakeup, wakeups, on_woken);
+	wakeup_init(&c->wakeup, all->wakeups, on_woken);
 	return &c->conn;
 }
 
@@ -117,5 +115,5 @@ void lane_grpc_start(struct lane_conn *conn)
 	struct grpc *c = (struct grpc *)conn;
 
 	c->rpc->stream_waker(c->stream, wakeup_waker(&c->wakeup));
-	wakeup_send(&c->wakeup); /* for bytes that came before */
+	wakeup_send(&c->wakeup); /* reads the bytes that came before */
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane's TCP connection, plain or with TLS: a non-blocking socket under uv_poll.
+/* A TCP connection is a non-blocking socket under uv_poll.
  *
  * The happy path: readable: bytes are received straight into accumulators -> the lane calls flush -> after the last
  * frame shutdown, then end of file. Failure modes: a system call fails, or the peer closes early: session_lost()
  * informs the core, which decides what it means for the job. */
-#include "server/run/lane_conn.h"
+#include "server/run/lane_tcp.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,12 +13,12 @@
 #include <sys/socket.h>
 
 enum {
-	/* Bytes that a connection may receive before the others of its lane have their turn. The limit is in bytes,
-	 * because one read can bring two thousand PINGs: with a limit of 32 reads, four connections that sent only
-	 * PINGs left a job of the same lane 2% of its throughput. It is little more than a rank has in flight, so it
-	 * does not matter in normal operation. */
+	/* Bytes that a connection may receive before the lane reads others. The limit is in bytes, because one read
+	 * can bring two thousand PINGs: with a limit of 32 reads, four connections that sent only PINGs left a job of
+	 * the same lane 2% of its throughput. The limit is a little more than a rank has in flight, so it has no
+	 * effect in normal operation. */
 	BYTES_PER_WAKE = 256 << 10,
-	READS_AT_END = 4096, /* more than a broken connection can still contain */
+	READS_AT_END = 4096, /* more than the socket of a broken connection can still contain */
 };
 
 /* A lane's connection over TCP. */
@@ -64,7 +64,7 @@ static ssize_t tcp_receive(struct tcp *c, bool inside)
 		session_lost(c->conn.session, got ? tcp_conn_reason(&c->tcp, reason) : "it closed the connection");
 		return 0;
 	}
-	session_received(c->conn.session, (size_t)got, uv_now(lane_thread_loop(c->conn.lane)));
+	session_received(c->conn.session, (size_t)got, uv_now(c->conn.all->loop));
 	return (size_t)got == room ? got : -got;
 }
 
@@ -99,7 +99,7 @@ static void tcp_flush(struct lane_conn *conn)
 		ssize_t sent = tcp_conn_send(&c->tcp, iov, n);
 
 		if (sent >= 0)
-			session_sent(c->conn.session, (size_t)sent, uv_now(lane_thread_loop(c->conn.lane)));
+			session_sent(c->conn.session, (size_t)sent, uv_now(c->conn.all->loop));
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)
 			c->conn.write_wait = true;
 		else
@@ -120,7 +120,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 {
 	struct tcp *c = poll->data;
 
-	/* libuv calls every error EBADF; the next read returns the real one */
+	/* libuv reports every error as EBADF; the next read returns the real one */
 	if (status < 0)
 		tcp_broken(c, uv_strerror(status));
 	if (events & UV_WRITABLE) {
@@ -129,7 +129,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	}
 	if (events & UV_READABLE)
 		tcp_read(c);
-	lane_thread_turn(c->conn.lane);
+	lane_conns_turn(c->conn.all);
 }
 
 static void on_closed(uv_handle_t *h)
@@ -152,22 +152,22 @@ static void set_options(int fd, uint32_t detect_ms)
 	int one = 1;
 	unsigned timeout = detect_ms;
 
-	/* failures are ignored: they cost speed, not correctness */
+	/* errors are ignored: they affect speed, not correctness */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
 }
 
-struct lane_conn *lane_tcp_new(struct lane_thread *t, struct tcp_conn *tcp, uint32_t detect_ms)
+struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms)
 {
 	static const struct lane_conn_ops ops = {.flush = tcp_flush, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
-	if (!c || uv_poll_init_socket(lane_thread_loop(t), &c->poll, tcp->fd)) {
+	if (!c || uv_poll_init_socket(all->loop, &c->poll, tcp->fd)) {
 		free(c);
 		tcp_conn_close(tcp);
 		return NULL;
 	}
-	c->conn = (struct lane_conn){.lane = t, .ops = &ops};
+	c->conn = (struct lane_conn){.all = all, .ops = &ops};
 	c->poll.data = c;
 	tcp_conn_move(&c->tcp, tcp);
 	set_options(c->tcp.fd, detect_ms);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drives a lane core: its thread, its loop, what it is told by mail, and whose turn it is to send. What moves the bytes
- * of a connection is behind lane_conn.h. */
+/* Runs a lane core: its thread, its loop, and the commands that the server's thread posts. The connections of the core
+ * are in lane_conn.h. */
 #include "server/run/lane_uv.h"
 
 #include "common/spin.h"
 #include "proto/control.h"
 #include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
+#include "server/run/lane_grpc.h"
+#include "server/run/lane_tcp.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,130 +17,45 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	/* What has come is read before results go out, since each of these brings the next contribution of its rank:
-	 * with a thousand ranks those queue up beyond the caches otherwise, and the queue keeps its length. Few go
-	 * out then, so that their answers are read soon. 1,024 ranks with 4 chunks in flight: 2.0 -> 2.6 GiB/s, and a
-	 * quarter less processor time than with a result after each read and 16 at the end. Some go out between reads
-	 * too: else who sends without end would keep the results of others from them. */
-	READS_PER_FLUSH = 4,  /* connections that are read for each session that is looked after meanwhile, */
-	FLUSHES_PER_WAKE = 4, /* and sessions when all were */
-};
-
-/* A lane with its thread and its loop. Invariant: `conns` has tcp_conns + streams entries. */
+/* A lane. The lane's thread owns everything that is not marked otherwise. */
 struct lane_thread {
 	uv_thread_t thread;
 	uv_loop_t loop;
 	struct mailbox in, *out;
 	uv_timer_t tick;
-	uv_check_t after;       /* all that had come was read */
-	uv_idle_t more;         /* runs while sessions wait for their turn, or small operations may follow: no sleep */
-	struct rs_spin spin;    /* before the loop sleeps after small operations */
-	unsigned reads;         /* since a session was looked after between them */
+	uv_check_t after;       /* called when the loop has read all pending input */
+	uv_idle_t more;         /* keeps the loop awake: sessions are ready, or small operations may follow */
+	struct rs_spin spin;    /* keeps the loop awake for a moment after small operations */
 	struct wakeups wakeups; /* of the mailbox and of streams over gRPC */
 	struct lane *core;
-	struct lane_conn *conns;
-	struct lane_mail *closed;    /* for the session that is being freed, else NULL */
-	unsigned tcp_conns, streams; /* number of connections over TCP, and over gRPC */
-	const struct rpc_api *rpc;   /* of the streams */
-	struct rpc_queue *queue;     /* of the streams; the lane sleeps in it if it has only streams */
+	struct lane_conns conns;
 	unsigned index;
 	uint32_t detect_ms;
 	const struct rs_log *log;
-	struct lane_report *report; /* ready; the server takes it after its event */
+	struct lane_report *report; /* complete; the server's thread takes it after the event */
 
-	/* Owned by the thread that posts commands. They are allocated early, so that they can be posted without memory.
+	/* Owned by the thread that posts commands. They are allocated in advance, so that posting them needs no memory.
 	 */
 	struct reserves reserves;
 	struct lane_command *stop;
 
-	/* Processor time of this thread and the time of day when the current second began; the share of the last
-	 * second. */
+	/* Start of the current second: processor time of this thread, and time of the clock, in ns. */
 	uint64_t busy_ns, busy_from_ns;
-	uint32_t busy_permil;
+	uint32_t busy_permil; /* share of the last second in which this thread ran, in 1/1000 */
 };
 
-/* A connection has a command and an event at most, and is the first of its job at worst. */
+/* Each connection has at most one command and one event. At worst it is the first of its job, which needs a reserve. */
 _Static_assert(LANE_CONN_BYTES + 2 * sizeof(struct lane_command) + sizeof(struct lane_mail) + sizeof(struct reserve) <=
 		   LANE_CONNECTION_BYTES,
 	       "LANE_CONNECTION_BYTES is too small");
-
-/* With streams alone it sleeps where they arrive: they are read and answered on this thread, which is three quarters of
- * the processor time of handing them over. Beside TCP connections, which cannot be waited for there, it is told by the
- * module's threads. */
-static void choose_wait(struct lane_thread *t)
-{
-	wakeups_serve(&t->wakeups, t->streams && !t->tcp_conns ? t->rpc : NULL, t->queue);
-}
-
-static void conn_add(struct lane_thread *t, struct lane_conn *c)
-{
-	++*(c->is_stream ? &t->streams : &t->tcp_conns);
-	choose_wait(t);
-	c->next = t->conns;
-	c->at = &t->conns;
-	if (c->next)
-		c->next->at = &c->next;
-	t->conns = c;
-}
-
-static void conn_close(struct lane_conn *c)
-{
-	struct lane_thread *t = c->lane;
-
-	t->closed = c->closed;
-	c->closed = NULL;
-	if (c->session)
-		session_free(c->session);
-	c->session = NULL;
-	*c->at = c->next;
-	if (c->next)
-		c->next->at = c->at;
-	--*(c->is_stream ? &t->streams : &t->tcp_conns);
-	c->ops->close(c);
-	t->closed = NULL;
-	choose_wait(t);
-}
-
-/* Looks after sessions that became ready, at most n. False when none is left. */
-static bool lane_flush(struct lane_thread *t, unsigned n)
-{
-	for (; n; n--) {
-		struct session *s = lane_next_ready(t->core);
-		struct lane_conn *c;
-
-		if (!s)
-			return false;
-		c = session_user(s);
-
-		if (session_closed(s))
-			conn_close(c);
-		else if (!c->write_wait || session_shut(s))
-			c->ops->flush(c);
-	}
-	return true;
-}
-
-uv_loop_t *lane_thread_loop(struct lane_thread *t)
-{
-	return &t->loop;
-}
-
-void lane_thread_turn(struct lane_thread *t)
-{
-	if (++t->reads < READS_PER_FLUSH)
-		return;
-	t->reads = 0;
-	lane_flush(t, 1);
-}
 
 static void on_more(uv_idle_t *idle)
 {
 	(void)idle;
 }
 
-/* Is it worth not to sleep yet? Not for large operations: what they bring then comes in smaller pieces, and costs more.
- */
+/* Returns true if the loop should spin before it sleeps, because small operations may follow. After a large operation
+ * spinning would only make the reads smaller, and so cost more. */
 static bool stay_awake(struct lane_thread *t)
 {
 	enum lane_arrivals came = lane_arrivals(t->core);
@@ -150,10 +67,10 @@ static bool stay_awake(struct lane_thread *t)
 	return rs_spin_stay_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
 }
 
-/* Everything that became ready goes out before the loop sleeps. */
-static void lane_attend(struct lane_thread *t)
+/* Serves ready sessions. The loop sleeps only when none is left. */
+static void serve(struct lane_thread *t)
 {
-	bool more = lane_flush(t, FLUSHES_PER_WAKE);
+	bool more = lane_conns_flush(&t->conns);
 
 	if (stay_awake(t) || more)
 		uv_idle_start(&t->more, on_more);
@@ -163,10 +80,11 @@ static void lane_attend(struct lane_thread *t)
 
 static void on_after(uv_check_t *check)
 {
-	lane_attend(check->data);
+	serve(check->data);
 }
 
-/* How much of the last second this thread has worked: what the kernel counts anyway costs the data path nothing. */
+/* Measures the share of the last second in which this thread ran, from the processor time that the kernel counts. So
+ * the data path has no cost. */
 static void count_busy(struct lane_thread *t)
 {
 	uint64_t now_ns = uv_hrtime(), ns;
@@ -187,10 +105,11 @@ static void on_tick(uv_timer_t *timer)
 
 	lane_tick(t->core, uv_now(&t->loop));
 	count_busy(t);
-	lane_attend(t);
+	serve(t);
 }
 
-/* Without this event the registry would hold the job for ever. */
+/* Posts LANE_CLOSED in the message that was allocated for it. Without this event the registry would never free the job.
+ */
 static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct lane_event *ev)
 {
 	struct rs_err why = m->event.why;
@@ -200,10 +119,11 @@ static void post_closed(struct lane_thread *t, struct lane_mail *m, const struct
 	mailbox_post(t->out, &m->mail);
 }
 
-/* The job's sessions have ended. The server hears of it with the first of them that is gone. */
+/* Reports LANE_FAILED without memory: with LANE_CLOSED of each connection of the job, all of whose sessions have ended.
+ */
 static void keep_failure(struct lane_thread *t, const struct lane_event *ev)
 {
-	for (struct lane_conn *c = t->conns; c; c = c->next)
+	for (struct lane_conn *c = t->conns.first; c; c = c->next)
 		if (c->job == ev->job && c->closed && !c->closed->failed) {
 			c->closed->failed = true;
 			c->closed->event.why = ev->why;
@@ -216,7 +136,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 	struct lane_mail *m;
 
 	if (ev->type == LANE_CLOSED) {
-		post_closed(t, t->closed, ev);
+		post_closed(t, t->conns.closed, ev);
 		return;
 	}
 	m = calloc(1, sizeof *m);
@@ -225,7 +145,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 		mailbox_post(t->out, &m->mail);
 	} else if (ev->type == LANE_FAILED) {
 		keep_failure(t, ev);
-	} /* the other events are for the log alone */
+	} /* the other events are only logged */
 }
 
 static void post_not_attached(struct lane_thread *t, struct lane_command *l)
@@ -240,15 +160,15 @@ static void post_not_attached(struct lane_thread *t, struct lane_command *l)
 
 static struct lane_conn *new_stream(struct lane_thread *t, const struct lane_command *l)
 {
-	t->rpc = l->rpc;
-	t->queue = l->queue;
-	return lane_grpc_new(t, l->rpc, l->stream, &t->wakeups);
+	t->conns.rpc = l->rpc;
+	t->conns.queue = l->queue;
+	return lane_grpc_new(&t->conns, l->stream);
 }
 
 static void attach(struct lane_thread *t, struct lane_command *l)
 {
 	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(t, &l->tcp, t->detect_ms);
+	struct lane_conn *c = l->rpc ? new_stream(t, l) : lane_tcp_new(&t->conns, &l->tcp, t->detect_ms);
 	struct rs_err e;
 	int rc;
 
@@ -258,10 +178,10 @@ static void attach(struct lane_thread *t, struct lane_command *l)
 	}
 	c->closed = l->closed;
 	c->job = l->admit.stripe.job;
-	conn_add(t, c);
+	lane_conns_add(&t->conns, c);
 	rc = lane_attach(t->core, &c->session, &l->admit.stripe, &l->admit.session, c, uv_now(&t->loop), &e);
 	if (rc) {
-		conn_close(c);
+		lane_conns_close(&t->conns, c);
 		goto report;
 	}
 	session_queue(c->session, frame,
@@ -289,8 +209,8 @@ static void close_handles(struct lane_thread *t)
 
 static void stop(struct lane_thread *t)
 {
-	while (t->conns)
-		conn_close(t->conns);
+	while (t->conns.first)
+		lane_conns_close(&t->conns, t->conns.first);
 	close_handles(t);
 }
 
@@ -336,7 +256,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 static void lane_main(void *arg)
 {
 	struct lane_thread *t = arg;
-	char name[16]; /* all that the system takes */
+	char name[16]; /* the longest that Linux accepts */
 
 	snprintf(name, sizeof name, "lane %u", t->index);
 	pthread_setname_np(pthread_self(), name);
@@ -373,7 +293,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	if (rc)
 		goto free_thread;
 	if (uv_loop_init(&t->loop)) {
-		rc = rs_fail(e, RS_EIO, "an event loop cannot be made");
+		rc = rs_fail(e, RS_EIO, "cannot create an event loop");
 		goto free_core;
 	}
 	rc = wakeups_init(&t->wakeups, &t->loop, e);
@@ -382,6 +302,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = mailbox_init(&t->in, &t->wakeups, on_mail, t, e);
 	if (rc)
 		goto close_wakeups;
+	t->conns = (struct lane_conns){.loop = &t->loop, .wakeups = &t->wakeups, .core = t->core};
 	start_handles(t);
 	/* signals belong to the accept loop */
 	sigfillset(&all);
@@ -389,7 +310,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = uv_thread_create(&t->thread, lane_main, t);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		rc = rs_fail(e, RS_EIO, "a thread cannot be started: %s", uv_strerror(rc));
+		rc = rs_fail(e, RS_EIO, "cannot start a thread: %s", uv_strerror(rc));
 		goto close_handles;
 	}
 	*ret = t;
@@ -420,7 +341,7 @@ static void post(struct lane_thread *t, struct lane_command *l)
 	mailbox_post(&t->in, &l->mail);
 }
 
-/* Everything that a new connection needs outside of its lane; NULL: no memory. */
+/* Allocates everything that a new connection needs outside of its lane. NULL: no memory. */
 static struct lane_command *attach_command(struct lane_thread *t, const struct registry_admit *admit,
 					   const struct control_welcome *welcome, struct rs_err *e)
 {

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/run/lane_conn.h"
+
+enum {
+	/* A lane reads pending input before it sends results, because each result brings the next contribution of its
+	 * rank. Otherwise the contributions of a thousand ranks queue up beyond the caches, and the queue keeps its
+	 * length. A lane sends only a few results at a time, so that it soon reads the answers to them. With 1,024
+	 * ranks and 4 chunks in flight this raises 2.0 to 2.6 GiB/s and needs a quarter less processor time, compared
+	 * with one result after each read and 16 at the end. Some results are sent between reads, because a connection
+	 * that sends without end would otherwise keep results from the others. */
+	READS_PER_FLUSH = 4,  /* events with received bytes for each session that is served between them */
+	FLUSHES_PER_WAKE = 4, /* sessions that are served after the last of these events */
+};
+
+/* Chooses where the loop sleeps. If all connections are streams, the loop sleeps in the queue of the streams. This
+ * thread then reads and answers them itself, which takes three quarters of the processor time of a handover. The loop
+ * cannot wait for TCP connections there, so if there are any, threads of the gRPC module wake the loop. */
+static void choose_wait(struct lane_conns *all)
+{
+	wakeups_serve(all->wakeups, all->streams_n && !all->tcp_n ? all->rpc : NULL, all->queue);
+}
+
+void lane_conns_add(struct lane_conns *all, struct lane_conn *c)
+{
+	++*(c->is_stream ? &all->streams_n : &all->tcp_n);
+	choose_wait(all);
+	c->next = all->first;
+	c->at = &all->first;
+	if (c->next)
+		c->next->at = &c->next;
+	all->first = c;
+}
+
+void lane_conns_close(struct lane_conns *all, struct lane_conn *c)
+{
+	all->closed = c->closed;
+	c->closed = NULL;
+	if (c->session)
+		session_free(c->session);
+	c->session = NULL;
+	*c->at = c->next;
+	if (c->next)
+		c->next->at = c->at;
+	--*(c->is_stream ? &all->streams_n : &all->tcp_n);
+	c->ops->close(c);
+	all->closed = NULL;
+	choose_wait(all);
+}
+
+/* Serves at most n ready sessions. Returns false if no session is ready any more. */
+static bool serve(struct lane_conns *all, unsigned n)
+{
+	for (; n; n--) {
+		struct session *s = lane_next_ready(all->core);
+		struct lane_conn *c;
+
+		if (!s)
+			return false;
+		c = session_user(s);
+
+		if (session_closed(s))
+			lane_conns_close(all, c);
+		else if (!c->write_wait || session_shut(s))
+			c->ops->flush(c);
+	}
+	return true;
+}
+
+void lane_conns_turn(struct lane_conns *all)
+{
+	if (++all->reads < READS_PER_FLUSH)
+		return;
+	all->reads = 0;
+	serve(all, 1);
+}
+
+bool lane_conns_flush(struct lane_conns *all)
+{
+	return serve(all, FLUSHES_PER_WAKE);
+}
