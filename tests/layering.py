@@ -70,7 +70,6 @@ CIRCLES = (
     {"client", "memory", "reader"},
     {"comm", "group"},
     {"conn_grpc", "conn_tcp", "engine_uv"},
-    {"server_control_uv", "server_lifecycle_uv", "server_streams_uv", "server_uv"},
 )
 
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a running server: drain, signals and reload. */
-#include "server/run/server_priv.h"
+#include "server/run/server_lifecycle.h"
+
+#include "server/run/server_descriptors.h"
+#include "server/run/server_port.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,15 +24,14 @@ void server_drain(struct server *s, const char *by, uint32_t timeout_ms)
 		service_draining(control_uv_service(s->control));
 }
 
-void server_signalled(struct server *s, int signum)
+bool server_signalled(struct server *s, int signum)
 {
 	if (s->signalled)
 		_exit(1);
 	s->signalled = true;
 	if (!s->draining)
 		server_drain(s, signum == SIGTERM ? "SIGTERM" : "SIGINT", s->cfg->timeouts.drain_ms);
-	if (registry_jobs(s->registry) == 0)
-		server_stop(s);
+	return registry_jobs(s->registry) == 0;
 }
 
 static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
@@ -52,13 +53,13 @@ static int reload_certificates(struct server *s, const struct rs_config *fresh, 
 
 	if (fresh->security.tls != s->cfg->security.tls)
 		return RS_OK;
-	rc = server_control_texts(s, fresh, &texts, e);
+	rc = server_port_read_tls(s, fresh, &texts, e);
 	if (rc)
 		return rc;
 	rc = admission_reload(&s->admission, fresh, e);
 	if (!rc) {
 		tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is freed */
-		rc = server_control_certificates(s, &texts, e);
+		rc = server_port_set_tls(s, &texts, e);
 	}
 	tls_texts_free(&texts);
 	if (rc)
@@ -84,7 +85,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
 	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
 	static const char others[] = "changes of server, timeouts, security and logging.format need a restart";
-	struct control_tokens tokens;
+	struct port_tokens tokens;
 	struct rs_config fresh;
 	bool needs;
 	int rc;
@@ -94,7 +95,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	rc = rs_config_load(&fresh, s->config_file, e);
 	if (rc)
 		return rc;
-	rc = server_control_read(s, &tokens, e);
+	rc = server_port_read_tokens(s, &tokens, e);
 	if (rc)
 		goto close_config;
 	rc = reload_certificates(s, &fresh, e);
@@ -102,7 +103,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 		auth_secret_clear(&tokens.read);
 		auth_secret_clear(&tokens.admin);
 	} else {
-		server_control_take(s, &tokens);
+		server_port_set_tokens(s, &tokens);
 		take_over(s, &fresh);
 		needs = needs_restart(&fresh, &s->as_read);
 		snprintf(result, size, "%s%s%s", taken, needs ? "; " : "", needs ? others : "");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers over gRPC: handles calls of reduction.v1.Reducer/Exchange as server_uv.c handles TCP connections.
  * limits.connections counts both together. */
-#include "server/run/server_priv.h"
+#include "server/run/server_streams.h"
+
+#include "server/run/server_worker.h"
 
 #include <stdio.h>
 

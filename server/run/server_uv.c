@@ -8,7 +8,10 @@
  * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
-#include "server/run/server_priv.h"
+#include "server/run/server_control.h"
+#include "server/run/server_descriptors.h"
+#include "server/run/server_lifecycle.h"
+#include "server/run/server_worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,19 +29,12 @@ enum {
 	LINES_PER_S = 5,                       /* in the log, for each event that unauthenticated peers can cause */
 	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in normal operation */
 	ACCEPT_NICE = 10,                      /* added to the nice value of this thread */
-	DESCRIPTORS_BESIDE = 128,              /* for refusals, listening sockets, loops and the log */
 	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* in which the last ABORT frames are read */
 };
 
-/* Returns true if this event may be logged now. */
-static bool may_log(struct server *s, enum limited which)
-{
-	return rs_log_limit_pass(&s->limits[which], uv_now(&s->loop));
-}
-
 static void log_job(struct server *s, const char *event, const struct registry_job *j)
 {
-	if (!may_log(s, LIMITED_JOBS))
+	if (!server_may_log(s, LIMITED_JOBS))
 		return;
 	journal(&s->journal, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
 		rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
@@ -47,7 +43,7 @@ static void log_job(struct server *s, const char *event, const struct registry_j
 
 static void log_late(struct server *s, const struct registry_action *a)
 {
-	if (may_log(s, LIMITED_LATE))
+	if (server_may_log(s, LIMITED_LATE))
 		journal(&s->journal, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
 			rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
 			rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
@@ -73,12 +69,12 @@ static void on_action(void *ctx, const struct registry_action *a)
 			lane_thread_forget(s->lanes[i], a->job.id);
 		return;
 	case REGISTRY_ABORT:
-		if (may_log(s, LIMITED_JOBS))
+		if (server_may_log(s, LIMITED_JOBS))
 			journal(&s->journal, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
 				rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
 		break;
 	case REGISTRY_LOST:
-		if (may_log(s, LIMITED_JOBS))
+		if (server_may_log(s, LIMITED_JOBS))
 			journal(&s->journal, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
 				rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
 				rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
@@ -121,40 +117,6 @@ static void free_slots(void *ctx, void *memory, uint64_t bytes)
 	arenas_release(s->arenas, memory);
 }
 
-int server_admit(struct server *s, const struct handshake_result *who, const char *peer, const char *transport,
-		 struct registry_admit *ret, struct control_refused *refused)
-{
-	const struct control_hello *h = &who->hello;
-	int rc;
-
-	registry_set_time(s->registry, uv_now(&s->loop));
-	rc = registry_hello(s->registry, h, ret, refused);
-	if (rc)
-		return rc;
-	registry_set_peer(s->registry, ret->stripe.job, h->rank, peer, transport);
-	rs_log(s->log, RS_LOG_DEBUG, "worker-joined", rs_kv_s("job", h->job), rs_kv_u("rank", h->rank),
-	       rs_kv_u("lane", h->lane), rs_kv_s("label", h->label), rs_kv_s("transport", transport));
-	s->sessions++;
-	return RS_OK;
-}
-
-int server_unadmit(struct server *s, const struct registry_admit *admit, const struct rs_err *why,
-		   struct control_refused *refused)
-{
-	s->sessions--;
-	registry_session_closed(s->registry, admit->stripe.job, admit->session.rank, admit->stripe.lane, false);
-	*refused = (struct control_refused){.code = why->code, .retry = true};
-	snprintf(refused->message, sizeof refused->message, "%s", why->msg);
-	return why->code;
-}
-
-void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
-{
-	if (may_log(s, LIMITED_REFUSED))
-		journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
-			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
-}
-
 static int on_admit(void *ctx, struct tcp_conn *tcp, const struct handshake_result *who,
 		    struct control_refused *refused)
 {
@@ -181,6 +143,27 @@ static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 
 	listener_peer(fd, peer, sizeof peer);
 	server_log_refused(ctx, peer, "tcp", why);
+}
+
+/* Closes every handle, so that the loop ends. Stops the lanes first, because they post to the mailbox. */
+static void server_stop(struct server *s)
+{
+	if (uv_is_closing((uv_handle_t *)&s->tick))
+		return;
+	server_control_stop(s);
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_stop(s->lanes[i]);
+	s->lanes_n = 0;
+	server_control_close(s);
+	tcp_handshakes_close(s->handshakes);
+	arenas_stop(s->arenas);
+	for (int i = 0; i < s->listening_n; i++)
+		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
+	for (int i = 0; i < 3; i++)
+		uv_close((uv_handle_t *)&s->signals[i], NULL);
+	uv_close((uv_handle_t *)&s->tick, NULL);
+	mailbox_close(&s->in);
+	wakeups_close(&s->wakeups);
 }
 
 static void on_mail(struct mailbox *m, struct mail *mail)
@@ -222,11 +205,6 @@ static void refuse_without_descriptors(struct server *s, int listen_fd)
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-unsigned server_handshakes_count(const struct server *s)
-{
-	return tcp_handshakes_count(s->handshakes) + (s->streams ? grpc_handshakes_count(s->streams) : 0);
-}
-
 /* Closes one connection in the handshake over TCP, else one over gRPC. Returns false if there is none. */
 static bool make_room(struct server *s, const char *why)
 {
@@ -245,7 +223,7 @@ static bool accept_one(struct server *s, int listen_fd)
 	if (fd < 0) {
 		if (errno != EMFILE && errno != ENFILE)
 			return false;
-		if (may_log(s, LIMITED_DESCRIPTORS))
+		if (server_may_log(s, LIMITED_DESCRIPTORS))
 			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
 				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
 		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
@@ -311,8 +289,8 @@ static void on_signal(uv_signal_t *h, int signum)
 
 	if (signum == SIGHUP)
 		server_reload(s, result, sizeof result, &e);
-	else
-		server_signalled(s, signum);
+	else if (server_signalled(s, signum))
+		server_stop(s);
 }
 
 static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
@@ -383,29 +361,6 @@ static void lower_priority(void)
 	before = getpriority(PRIO_PROCESS, 0);
 	if (!errno)
 		setpriority(PRIO_PROCESS, 0, before + ACCEPT_NICE);
-}
-
-/* Warns at the start if there are too few descriptors; later the last worker of a job could not connect. */
-static void check_descriptors(struct server *s)
-{
-	struct rlimit r;
-	uint64_t need = (uint64_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (uint64_t)s->lanes_n;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
-		journal(&s->journal, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur),
-			rs_kv_u("expected", need),
-			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
-}
-
-void server_bound_descriptors(struct server *s)
-{
-	rlim_t most = 2 * (rlim_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (rlim_t)s->lanes_n;
-	struct rlimit r;
-
-	if (!s->rpc_server || getrlimit(RLIMIT_NOFILE, &r))
-		return;
-	r.rlim_cur = most < r.rlim_max ? most : r.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &r);
 }
 
 static struct server *server_new(const struct server_options *opt)
@@ -518,7 +473,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	lower_priority();
 	log_listening(s, kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
-	check_descriptors(s);
+	server_check_descriptors(s);
 	server_bound_descriptors(s);
 	*ret = s;
 	return RS_OK;
@@ -537,26 +492,6 @@ free_server:
 	close(s->spare_fd);
 	free(s);
 	return rc;
-}
-
-void server_stop(struct server *s)
-{
-	if (uv_is_closing((uv_handle_t *)&s->tick))
-		return;
-	server_control_stop(s);
-	for (unsigned i = 0; i < s->lanes_n; i++)
-		lane_thread_stop(s->lanes[i]);
-	s->lanes_n = 0;
-	server_control_close(s);
-	tcp_handshakes_close(s->handshakes);
-	arenas_stop(s->arenas);
-	for (int i = 0; i < s->listening_n; i++)
-		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
-	for (int i = 0; i < 3; i++)
-		uv_close((uv_handle_t *)&s->signals[i], NULL);
-	uv_close((uv_handle_t *)&s->tick, NULL);
-	mailbox_close(&s->in);
-	wakeups_close(&s->wakeups);
 }
 
 void server_run(struct server *s)
