@@ -68,7 +68,6 @@ FOLDERS = {
 CIRCLES = (
     {"conn", "engine", "loop", "shm"},
     {"client", "memory", "reader"},
-    {"comm", "group"},
     {"conn_grpc", "conn_tcp", "engine_uv"},
 )
 

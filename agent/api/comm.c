@@ -18,14 +18,14 @@ struct reduction_comm *comm_new(struct rs_err *e)
 	}
 	pthread_mutex_init(&c->order, NULL);
 	pthread_mutex_init(&c->lock, NULL);
-	group_init(&c->stages);
+	group_stages_init(&c->stages);
 	return c;
 }
 
 void comm_delete(struct reduction_comm *c)
 {
 	request_pool_drop(c->requests);
-	group_close(&c->stages);
+	group_stages_close(&c->stages);
 	pthread_mutex_destroy(&c->lock);
 	pthread_mutex_destroy(&c->order);
 	free(c);

@@ -3,7 +3,7 @@
 #ifndef RS_AGENT_API_COMM_H
 #define RS_AGENT_API_COMM_H
 
-#include "agent/api/group.h"
+#include "agent/api/group_stage.h"
 #include "agent/api/request.h"
 #include "agent/backend/backend.h"
 #include "agent/daemon/node_agent.h"

@@ -1,86 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/api/group.h"
-#include "agent/api/comm.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
 #include <endian.h>
 #include <string.h>
-
-void group_init(struct group_stages *s)
-{
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->freed, NULL);
-	s->limit = GROUP_STAGES;
-}
-
-void group_free_memory(struct group_stages *s, struct backend *b)
-{
-	for (unsigned i = 0; i < s->made; i++)
-		b->v->free(b, s->all[i].memory);
-	s->made = 0;
-}
-
-void group_close(struct group_stages *s)
-{
-	pthread_cond_destroy(&s->freed);
-	pthread_mutex_destroy(&s->lock);
-}
-
-static int group_stage_new(struct reduction_comm *c, struct group_stage *stage, struct rs_err *e)
-{
-	void *memory;
-	int rc = c->backend->v->alloc(c->backend, GROUP_OP_MAX, &memory, e);
-
-	if (rc)
-		return rc;
-	stage->memory = memory;
-	stage->comm = c;
-	return RS_OK;
-}
-
-/* Returns an idle stage, a new one, or the next one that becomes idle. One thread at a time: the one that holds
- * `order`. */
-static int group_stage_get(struct reduction_comm *c, struct group_stage **ret, struct rs_err *e)
-{
-	struct group_stages *s = &c->stages;
-	struct group_stage *stage;
-	int rc = RS_OK;
-
-	pthread_mutex_lock(&s->lock);
-	while (!(stage = s->idle) && s->made < s->limit) {
-		pthread_mutex_unlock(&s->lock);
-		rc = group_stage_new(c, &s->all[s->made], e);
-		pthread_mutex_lock(&s->lock);
-		if (!rc) {
-			stage = &s->all[s->made++];
-			goto unlock;
-		}
-		if (s->made == 0)
-			goto unlock;
-		s->limit = s->made; /* continue with the stages that exist */
-	}
-	while (!(stage = s->idle))
-		pthread_cond_wait(&s->freed, &s->lock);
-	s->idle = stage->next;
-	rc = RS_OK;
-unlock:
-	pthread_mutex_unlock(&s->lock);
-	if (!rc)
-		*ret = stage;
-	return rc;
-}
-
-static void group_stage_put(struct group_stage *stage)
-{
-	struct group_stages *s = &stage->comm->stages;
-
-	pthread_mutex_lock(&s->lock);
-	stage->next = s->idle;
-	s->idle = stage;
-	pthread_cond_signal(&s->freed);
-	pthread_mutex_unlock(&s->lock);
-}
 
 /* The tensors of one shared operation. Invariant: n and count are the number and total elements of the chain. */
 struct share {
@@ -146,11 +70,12 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 {
 	struct group_stage *stage = (struct group_stage *)base;
 	struct reduction_request *req = stage->last;
+	struct reduction_comm *c = req->comm;
 	const char *from = stage->memory + group_bytes(base);
 	struct rs_err e;
 
 	if (err)
-		comm_failed(stage->comm, err, &e);
+		comm_failed(c, err, &e);
 	for (struct reduction_request *r = req; r && !err; r = r->next) {
 		size_t bytes = group_bytes(&r->base);
 
@@ -158,7 +83,7 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 		if (bytes > 0)
 			memcpy(r->base.recv, from, bytes);
 	}
-	group_stage_put(stage);
+	group_stages_give(&c->stages, stage);
 	while (req) {
 		struct reduction_request *next = req->next; /* its waiter may free req */
 
@@ -183,7 +108,7 @@ static int group_start_shared(struct reduction_comm *c, const struct share *s, s
 {
 	struct group_stage *stage;
 	char *to;
-	int rc = group_stage_get(c, &stage, e);
+	int rc = group_stages_take(&c->stages, c->backend, &stage, e);
 
 	if (rc) {
 		comm_break(c, e);
@@ -211,7 +136,7 @@ static int group_start_shared(struct reduction_comm *c, const struct share *s, s
 	}
 	rc = comm_submit(c, &stage->base, e);
 	if (rc)
-		group_stage_put(stage);
+		group_stages_give(&c->stages, stage);
 	return rc;
 }
 

@@ -12,4 +12,4 @@ $(B)/lib/libreduction.so: $(B)/lib/$(soname)
 	$(call say,LN,$@)ln -sf $(<F) $@
 
 # requests and groups are tested over a backend of the test's
-$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/api/%.o,comm request group)
+$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/api/%.o,comm request group group_stage)

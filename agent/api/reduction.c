@@ -3,6 +3,7 @@
  * backend calls api_request_done on its thread, the waiter finds REQUEST_DONE and frees the request. Failure modes:
  * invalid arguments (nothing starts); an error of the backend, which breaks the communicator. */
 #include "agent/api/comm.h"
+#include "agent/api/group.h"
 #include "common/dtype.h"
 #include "common/version.h"
 #include "proto/frame.h"
@@ -399,7 +400,7 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 	if (comm) {
 		comm->backend->v->stop(comm->backend);
 		request_pool_close(comm->requests);
-		group_free_memory(&comm->stages, comm->backend);
+		group_stages_free(&comm->stages, comm->backend);
 		comm->backend->v->close(comm->backend);
 		if (comm->node)
 			node_agent_stop(comm->node, node_agent_drain_ms(comm->node));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups over a backend that only records operations and completes them on demand. */
-#include "agent/api/comm.h"
+#include "agent/api/group.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -109,7 +109,7 @@ static void world_free(struct world *w)
 		request_put(w->reqs[i]);
 		free(w->data[i]);
 	}
-	group_free_memory(&w->c->stages, w->c->backend);
+	group_stages_free(&w->c->stages, w->c->backend);
 	ck_assert_uint_eq(w->fake.frees, w->fake.allocs);
 	comm_delete(w->c);
 	free(w);
