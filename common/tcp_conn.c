@@ -523,10 +523,13 @@ ssize_t tcp_conn_send(struct tcp_conn *c, struct iovec *iov, unsigned n)
 
 void tcp_conn_shutdown(struct tcp_conn *c)
 {
-	ERR_clear_error();
-	if (c->ssl && c->up && !c->end_queued)
+	/* Without TLS nothing of OpenSSL is called: OpenSSL 3.5 waits for itself for ever if its first call finds no
+	 * memory. */
+	if (c->ssl && c->up && !c->end_queued) {
+		ERR_clear_error();
 		SSL_shutdown(c->ssl);
-	ERR_clear_error();
+		ERR_clear_error();
+	}
 	c->end_queued = true;
 	if (c->out_n == 0)
 		shutdown(c->fd, SHUT_WR);

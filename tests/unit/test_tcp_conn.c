@@ -269,6 +269,39 @@ START_TEST(test_shutdown)
 }
 END_TEST
 
+static unsigned openssl_calls;
+void __real_ERR_clear_error(void);
+void __wrap_ERR_clear_error(void);
+
+/* The linker puts this function before OpenSSL's (tests/module.mk). */
+void __wrap_ERR_clear_error(void)
+{
+	openssl_calls++;
+	__real_ERR_clear_error();
+}
+
+/* Without TLS a connection never calls OpenSSL: its first call allocates, and OpenSSL 3.5 hangs if there is no memory.
+ */
+START_TEST(test_plain_without_openssl)
+{
+	char out[] = "last words", in[100];
+	struct iovec o = {out, sizeof out}, i = {in, sizeof in};
+	struct pair p;
+
+	pair_plain(&p, 0);
+	openssl_calls = 0;
+	must(tcp_conn_send(&p.worker, &o, 1) == sizeof out);
+	tcp_conn_shutdown(&p.worker);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == sizeof out);
+	must(tcp_conn_recv(&p.reducer, &i, 1) == 0);
+	pair_close(&p);
+	ck_assert_uint_eq(openssl_calls, 0);
+	pair_up(&p, 0);
+	ck_assert_uint_gt(openssl_calls, 0);
+	pair_close(&p);
+}
+END_TEST
+
 /* While a record waits for the socket, the shutdown waits behind it. */
 START_TEST(test_shutdown_of_a_full_socket)
 {
@@ -678,6 +711,7 @@ int main(void)
 	tcase_add_test(tc, test_pending);
 	tcase_add_test(tc, test_other_data_after_full_socket);
 	tcase_add_test(tc, test_shutdown);
+	tcase_add_test(tc, test_plain_without_openssl);
 	tcase_add_test(tc, test_shutdown_of_a_full_socket);
 	tcase_add_test(tc, test_truncated);
 	tcase_add_test(tc, test_damaged);
