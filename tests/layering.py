@@ -10,8 +10,7 @@ cores      A core does no I/O, reads no clock, starts no thread, takes no lock, 
            is reached outside of core and libraries must be in PURE. A core may use the cores below it, no others.
 includes   A file includes files of other folders only where FOLDERS allows it, always by their path from the root.
 headers    No header includes itself through other headers.
-circles    No object of a folder uses another one that directly or indirectly uses the first one, except for the circles
-           in CIRCLES, which are to be removed.
+circles    No object of a folder uses another one that directly or indirectly uses the first one.
 
 Each violation is a line on standard error, and then the exit status is 1.
 """
@@ -63,14 +62,6 @@ FOLDERS = {
     "bench": ANY,
     "tests": ANY,
 }
-
-# Circles that still exist, as the names of their objects. Remove them, and add none.
-CIRCLES = (
-    {"conn", "engine", "loop", "shm"},
-    {"client", "memory", "reader"},
-    {"conn_grpc", "conn_tcp", "engine_uv"},
-)
-
 
 # what a compiler puts before the name of a function or variable
 SECTION = r"^\.(text|rodata|data|bss|tdata|tbss)\.(unlikely\.|startup\.|rel\.(ro\.)?(local\.)?)?"
@@ -236,7 +227,6 @@ def check_circles(folder, root):
     areas = collections.defaultdict(dict)
     for name, o in objects_below(folder, root):
         areas[name.split("/")[0]][name] = o
-    known = {frozenset(c) for c in CIRCLES}
     for _, objects in sorted(areas.items()):
         owner = {symbol: name for name, o in objects.items() for symbol in o.defined}
         graph = {
@@ -244,20 +234,21 @@ def check_circles(folder, root):
             for name, o in objects.items()
         }
         for circle in circles(graph):
-            stems = frozenset(pathlib.PurePath(name).name for name in circle)
-            if stems not in known:
-                yield f"objects use each other, which CIRCLES does not have: {', '.join(circle)}"
-            known.discard(stems)
-    for circle in known:
-        yield f"CIRCLES has a circle that no longer exists; remove it: {', '.join(sorted(circle))}"
+            yield f"objects use each other: {', '.join(circle)}"
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, metavar="FOLDER", default=ROOT, help="of the sources")
     parser.add_argument("--objects", type=pathlib.Path, metavar="FOLDER", help="server/X.o is compiled from server/X.c")
-    parser.add_argument("--core", type=pathlib.Path, metavar="ARCHIVE", action="append", default=[],
-                        help="may be repeated; a core may use those that follow it")
+    parser.add_argument(
+        "--core",
+        type=pathlib.Path,
+        metavar="ARCHIVE",
+        action="append",
+        default=[],
+        help="may be repeated; a core may use those that follow it",
+    )
     parser.add_argument("--library", type=pathlib.Path, metavar="ARCHIVE", action="append", default=[])
     args = parser.parse_args(argv)
     includes = includes_of(args.root)

@@ -23,58 +23,6 @@ static struct client *client_from(struct backend *b)
 	return (struct client *)b;
 }
 
-static int client_broken(const struct client *c, struct rs_err *e)
-{
-	*e = c->err;
-	return e->code;
-}
-
-int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
-	       int *ret_fd, struct rs_err *e)
-{
-	int rc = RS_OK, fd = -1;
-
-	pthread_mutex_lock(&c->ask_lock);
-	pthread_mutex_lock(&c->lock);
-	c->replied = false;
-	pthread_mutex_unlock(&c->lock);
-	client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
-	pthread_mutex_lock(&c->lock);
-	while (!c->replied && !c->broken)
-		pthread_cond_wait(&c->changed, &c->lock);
-	if (!c->replied) {
-		rc = client_broken(c, e);
-	} else {
-		fd = c->reply_fd;
-		c->reply_fd = -1;
-		c->replied = false;
-		if (c->reply.head.type != type)
-			rc = rs_fail(e, RS_EPROTO, "the agent at %s answered with %s, expected %s", c->path,
-				     local_type_name(c->reply.head.type), local_type_name(type));
-		else
-			*ret = c->reply;
-	}
-	pthread_mutex_unlock(&c->lock);
-	pthread_mutex_unlock(&c->ask_lock);
-	if (rc && fd >= 0)
-		close(fd);
-	else if (!rc)
-		*ret_fd = fd;
-	return rc;
-}
-
-/* Returns whether an operation is copied in pieces. For a small one the messages and wake-ups would take longer than
- * they save. */
-static bool client_in_pieces(size_t bytes)
-{
-	return bytes >= CLIENT_PIECES_MIN * (size_t)CLIENT_PIECE;
-}
-
-static size_t client_stage_head(size_t bytes)
-{
-	return client_in_pieces(bytes) ? CLIENT_STAGE_HEAD : 0;
-}
-
 /* Returns the bytes of the ring for an operation: whole chunks if it is smaller than the operation. */
 static size_t client_ring_bytes(const struct client *c, size_t bytes)
 {
@@ -129,61 +77,15 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	return RS_OK;
 }
 
-/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
-static size_t client_fill_piece(struct client_op *op)
-{
-	size_t room = atomic_load_explicit(&op->copied, memory_order_acquire) + op->ring - op->filled;
-	size_t n = op->bytes - op->filled, at = op->filled % op->ring;
-
-	if (client_in_pieces(op->bytes) && n > CLIENT_PIECE)
-		n = CLIENT_PIECE;
-	if (n > room)
-		n = room;
-	if (n > op->ring - at)
-		n = op->ring - at;
-	if (op->to && op->to + at != (const char *)op->req->send + op->filled)
-		memcpy(op->to + at, (const char *)op->req->send + op->filled, n);
-	op->filled += n;
-	return n;
-}
-
-/* Copies input in and sends FILLED while there is room. The caller has set `filling`. */
-static void client_fill(struct client *c, uint64_t seq)
-{
-	struct client_op *op = &c->ops[seq % c->ops_n];
-	union local_message m;
-	bool more = true;
-
-	local_init(&m, LOCAL_FILLED);
-	m.filled.seq = seq;
-	while (more) {
-		while (client_fill_piece(op) > 0) {
-			m.filled.count = op->filled / op->size;
-			client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
-		}
-		pthread_mutex_lock(&c->lock);
-		/* the reader may have made room meanwhile and left the rest to this thread */
-		more = !c->broken && op->filled < op->bytes && op->filled < op->copied + op->ring;
-		if (!more) {
-			op->filling = false;
-			pthread_cond_broadcast(&c->changed);
-		}
-		pthread_mutex_unlock(&c->lock);
-	}
-}
-
 /* Waits for a free entry in the ring of operations. With lock held. */
 static int client_wait_for_room(struct client *c, struct rs_err *e)
 {
 	while (!c->broken && c->next_seq - c->oldest >= c->ops_n)
 		pthread_cond_wait(&c->changed, &c->lock);
-	return c->broken ? client_broken(c, e) : RS_OK;
-}
-
-/* Returns whether the agent counts landed results of the operation. */
-static bool client_uses_ring(const struct client_op *op)
-{
-	return op->stage && client_in_pieces(op->bytes);
+	if (!c->broken)
+		return RS_OK;
+	*e = c->err;
+	return e->code;
 }
 
 /* Adds the operation. On an error its stage is returned. */
@@ -238,131 +140,6 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 	if (op.filling)
 		client_fill(c, m.submit.seq);
 	return RS_OK;
-}
-
-/* Removes the operation. With lock held. */
-static void client_remove_op(struct client *c, struct client_op *op)
-{
-	c->ring_ops -= client_uses_ring(op);
-	if (op->stage)
-		client_stage_give(c, op->stage);
-	*op = (struct client_op){0};
-	while (c->oldest < c->next_seq && !c->ops[c->oldest % c->ops_n].req)
-		c->oldest++;
-}
-
-/* Returns the pending operation of this seq, or NULL. */
-static struct client_op *client_find_op(struct client *c, uint64_t seq)
-{
-	struct client_op *op = &c->ops[seq % c->ops_n];
-	bool known;
-
-	pthread_mutex_lock(&c->lock);
-	known = seq >= c->oldest && seq < c->next_seq && op->req;
-	pthread_mutex_unlock(&c->lock);
-	return known ? op : NULL;
-}
-
-/* The reader: copies out the first `bytes` bytes of the result, as far as they were not copied out before. */
-static void client_copy_out(struct client_op *op, size_t bytes)
-{
-	const char *from = op->stage->map + client_stage_head(op->bytes);
-	size_t copied = op->copied;
-
-	while (copied < bytes) {
-		size_t at = copied % op->ring, n = bytes - copied;
-
-		if (n > op->ring - at)
-			n = op->ring - at;
-		memcpy((char *)op->req->recv + copied, from + at, n);
-		copied += n;
-	}
-	atomic_store_explicit(&op->copied, copied, memory_order_release);
-}
-
-/* The reader: copies out what has landed and, unless another thread does it, copies in what there is room for. */
-static void client_read_counter(struct client *c, uint64_t seq)
-{
-	struct client_op *op = &c->ops[seq % c->ops_n];
-	uint64_t landed = atomic_load_explicit((_Atomic uint64_t *)op->stage->map, memory_order_acquire) * op->size;
-	bool fills;
-
-	if (landed <= op->copied || landed > op->bytes)
-		return;
-	client_copy_out(op, landed);
-	pthread_mutex_lock(&c->lock);
-	fills = !op->filling && op->filled < op->bytes;
-	op->filling |= fills;
-	pthread_mutex_unlock(&c->lock);
-	if (fills)
-		client_fill(c, seq);
-}
-
-void client_read_counters(struct client *c)
-{
-	uint64_t from, to;
-
-	pthread_mutex_lock(&c->lock);
-	from = c->oldest;
-	to = c->ring_ops ? c->next_seq : from;
-	pthread_mutex_unlock(&c->lock);
-	for (; from < to; from++)
-		if (c->ops[from % c->ops_n].req && client_uses_ring(&c->ops[from % c->ops_n]))
-			client_read_counter(c, from);
-}
-
-/* Waits until no other thread fills the operation. With lock held. */
-static void client_wait_filled(struct client *c, const struct client_op *op)
-{
-	while (op->filling)
-		pthread_cond_wait(&c->changed, &c->lock);
-}
-
-int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e)
-{
-	struct client_op *op = client_find_op(c, m->seq);
-	struct backend_request *req;
-	struct rs_err err;
-
-	if (!op)
-		return rs_fail(e, RS_EPROTO, "the agent at %s ended operation %llu, which is not pending", c->path,
-			       (unsigned long long)m->seq);
-	req = op->req;
-	if (!m->code && op->stage)
-		client_copy_out(op, op->bytes);
-	pthread_mutex_lock(&c->lock);
-	client_wait_filled(c, op);
-	client_remove_op(c, op);
-	c->ops_done += m->code == 0;
-	pthread_cond_broadcast(&c->changed);
-	pthread_mutex_unlock(&c->lock);
-	if (m->code)
-		client_failure(&err, m->code, m->message);
-	req->done(req, m->code ? &err : NULL);
-	return RS_OK;
-}
-
-void client_fail_pending(struct client *c, const struct rs_err *why)
-{
-	struct backend_request *req;
-	struct client_op *op;
-
-	pthread_mutex_lock(&c->lock);
-	c->broken = true;
-	c->err = *why;
-	if (c->closing)
-		rs_fail(&c->err, RS_ECLOSED, "the communicator is closed");
-	pthread_cond_broadcast(&c->changed);
-	while (c->oldest < c->next_seq) {
-		op = &c->ops[c->oldest % c->ops_n];
-		client_wait_filled(c, op);
-		req = op->req;
-		client_remove_op(c, op);
-		pthread_mutex_unlock(&c->lock);
-		req->done(req, &c->err);
-		pthread_mutex_lock(&c->lock);
-	}
-	pthread_mutex_unlock(&c->lock);
 }
 
 static int client_alloc_buffer(struct backend *b, size_t bytes, void **ret, struct rs_err *e)

@@ -125,7 +125,17 @@ void client_reader_close(struct client *c);
 bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of, bool soon,
 		 const struct timespec *until);
 
-/* client.c */
+/* op.c */
+/* Returns whether an operation is copied in pieces. */
+bool client_in_pieces(size_t bytes);
+/* Returns the bytes before the ring in the stage of an operation. */
+size_t client_stage_head(size_t bytes);
+/* Returns whether the agent counts landed results of the operation. */
+bool client_uses_ring(const struct client_op *op);
+/* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
+size_t client_fill_piece(struct client_op *op);
+/* Copies input in and sends FILLED while there is room. The caller has set `filling`. */
+void client_fill(struct client *c, uint64_t seq);
 /* The reader: an operation has ended (DONE). Errors: RS_EPROTO. */
 int client_op_done(struct client *c, const struct local_done *m, struct rs_err *e);
 /* The reader, after each message: copies out what has landed. LANDED only triggers this, and the agent may leave it out
@@ -133,6 +143,8 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 void client_read_counters(struct client *c);
 /* The reader's last call: fails all pending operations. */
 void client_fail_pending(struct client *c, const struct rs_err *why);
+
+/* ask.c */
 /* Sends a request and waits for the reply of that type. *ret_fd is owned by the caller. */
 int client_ask(struct client *c, const union local_message *m, enum local_type type, union local_message *ret,
 	       int *ret_fd, struct rs_err *e);

@@ -92,14 +92,15 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 void agentd_serve(struct agentd *a);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);
+/* schedule.c */
 /* Sets the timer to the hub's next timeout. */
 void agentd_arm(struct agentd *a);
+/* As post in local_ports. */
 void agentd_post(void *ctx, struct local_event *n);
+/* Passes the queued events to the hub. */
 void agentd_take_events(struct agentd *a);
-/* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */
-void agentd_keep_awake(struct agentd *a, bool stay);
-/* While stopping: ends the loop when all jobs have ended. */
-void agentd_check_stopped(struct agentd *a);
+/* While stopping: makes the loop check soon whether all jobs have ended. */
+void agentd_check_end_soon(struct agentd *a);
 
 /* socket.c */
 /* Opens the socket. Removes a stale socket file; refuses one on which another agent listens. Errors: RS_EIO;
@@ -133,6 +134,8 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* Polls the busy-polled engines. Returns whether anything had been received. */
 bool agentd_engines_busy_poll(struct agentd *a);
+/* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */
+void agentd_keep_awake(struct agentd *a, bool stay);
 /* Ends busy polling; the engines' own threads take over. */
 void agentd_engines_stop_busy_poll(struct agentd *a);
 

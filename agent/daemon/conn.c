@@ -205,7 +205,7 @@ static void conn_on_poll(uv_poll_t *p, int status, int events)
 	if (gone && !c->close_reason)
 		conn_close(c, gone);
 	agentd_arm(a);
-	agentd_check_stopped(a);
+	agentd_check_end_soon(a);
 }
 
 static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)

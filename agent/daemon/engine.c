@@ -74,6 +74,23 @@ void agentd_engines_stop_busy_poll(struct agentd *a)
 		agentd_engine_stop_busy_poll(a->busy_polled);
 }
 
+static void engine_on_idle(uv_idle_t *idle)
+{
+	(void)idle;
+}
+
+void agentd_keep_awake(struct agentd *a, bool stay)
+{
+	if (stay) {
+		a->activity = true;
+		uv_idle_start(&a->idle, engine_on_idle);
+	} else if (uv_is_active((uv_handle_t *)&a->idle)) {
+		a->activity = a->spin.awake = false;
+		uv_idle_stop(&a->idle);
+		agentd_engines_stop_busy_poll(a);
+	}
+}
+
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec, struct rs_err *e)
 {
 	struct agentd *a = ctx;
@@ -165,7 +182,7 @@ static void agentd_engine_freed(uv_work_t *w, int status)
 	free((char *)f - offsetof(struct agentd_engine, freeing));
 	agentd_take_events(a);
 	local_job_engine_freed(job);
-	agentd_check_stopped(a);
+	agentd_check_end_soon(a);
 }
 
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job)

@@ -13,56 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
-static void loop_on_timer(uv_timer_t *t)
+/* While stopping: closes everything when all jobs have ended. Only results of the thread pool may follow, which find no
+ * client and close nothing. */
+static void loop_check_stopped(struct agentd *a)
 {
-	struct agentd *a = t->data;
-
-	local_hub_tick(a->hub, uv_now(&a->loop));
-	rs_log_limit_report(&a->refused, a->log, RS_LOG_WARN, uv_now(&a->loop));
-	agentd_arm(a);
-	agentd_check_stopped(a);
-}
-
-void agentd_arm(struct agentd *a)
-{
-	uint64_t next = local_hub_next(a->hub), now = uv_now(&a->loop);
-
-	if (a->closed)
+	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
 		return;
-	if (rs_log_limit_next(&a->refused) < next)
-		next = rs_log_limit_next(&a->refused);
-	if (next == UINT64_MAX)
-		uv_timer_stop(&a->timer);
-	else
-		uv_timer_start(&a->timer, loop_on_timer, next > now ? next - now : 0, 0);
-}
-
-void agentd_post(void *ctx, struct local_event *n)
-{
-	struct agentd *a = ctx;
-
-	n->next = NULL;
-	pthread_mutex_lock(&a->lock);
-	*a->events_end = n;
-	a->events_end = &n->next;
-	pthread_mutex_unlock(&a->lock);
-	if (!pthread_equal(pthread_self(), a->thread) || !a->busy_polling)
-		uv_async_send(&a->wake);
-}
-
-void agentd_take_events(struct agentd *a)
-{
-	struct local_event *n, *next;
-
-	pthread_mutex_lock(&a->lock);
-	n = a->events;
-	a->events = NULL;
-	a->events_end = &a->events;
-	pthread_mutex_unlock(&a->lock);
-	for (; n; n = next) {
-		next = n->next; /* the hub may free n */
-		local_hub_on_event(n);
+	a->closed = true;
+	agentd_close_all(a);
+	uv_close((uv_handle_t *)&a->timer, NULL);
+	if (a->daemon) {
+		uv_close((uv_handle_t *)&a->sigterm, NULL);
+		uv_close((uv_handle_t *)&a->sigint, NULL);
 	}
+	uv_close((uv_handle_t *)&a->wake, NULL);
+	uv_close((uv_handle_t *)&a->check, NULL);
+	uv_close((uv_handle_t *)&a->idle, NULL);
 }
 
 static void loop_stop_listening(struct agentd *a)
@@ -82,7 +48,7 @@ static void loop_stop(struct agentd *a, uint32_t drain_ms)
 	loop_stop_listening(a);
 	local_hub_drain(a->hub, now, now + drain_ms);
 	agentd_arm(a);
-	agentd_check_stopped(a);
+	loop_check_stopped(a);
 }
 
 static void loop_process(struct agentd *a)
@@ -96,29 +62,12 @@ static void loop_process(struct agentd *a)
 		loop_stop(a, a->drain_ms);
 	agentd_close_scheduled(a);
 	agentd_arm(a);
-	agentd_check_stopped(a);
+	loop_check_stopped(a);
 }
 
 static void loop_on_wake(uv_async_t *w)
 {
 	loop_process(w->data);
-}
-
-static void loop_on_idle(uv_idle_t *idle)
-{
-	(void)idle;
-}
-
-void agentd_keep_awake(struct agentd *a, bool stay)
-{
-	if (stay) {
-		a->activity = true;
-		uv_idle_start(&a->idle, loop_on_idle);
-	} else if (uv_is_active((uv_handle_t *)&a->idle)) {
-		a->activity = a->spin.awake = false;
-		uv_idle_stop(&a->idle);
-		agentd_engines_stop_busy_poll(a);
-	}
 }
 
 /* Called once in each iteration of the loop: busy-polls, and decides whether the loop may sleep. */
@@ -137,24 +86,6 @@ static void loop_on_check(uv_check_t *check)
 	if (!rs_spin_stay_awake(&a->spin, a->activity, uv_hrtime()))
 		agentd_keep_awake(a, false);
 	a->activity = false;
-}
-
-/* While stopping: closes everything when all jobs have ended. Only results of the thread pool may follow, which find no
- * client and close nothing. */
-void agentd_check_stopped(struct agentd *a)
-{
-	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
-		return;
-	a->closed = true;
-	agentd_close_all(a);
-	uv_close((uv_handle_t *)&a->timer, NULL);
-	if (a->daemon) {
-		uv_close((uv_handle_t *)&a->sigterm, NULL);
-		uv_close((uv_handle_t *)&a->sigint, NULL);
-	}
-	uv_close((uv_handle_t *)&a->wake, NULL);
-	uv_close((uv_handle_t *)&a->check, NULL);
-	uv_close((uv_handle_t *)&a->idle, NULL);
 }
 
 static void loop_on_listener(uv_poll_t *p, int status, int events)

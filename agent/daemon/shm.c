@@ -67,7 +67,7 @@ static void shm_on_made(uv_work_t *w, int status)
 	(void)status;
 	if (!local_buffer_made(m->buffer, m->map, m->fd, m->err.code ? &m->err : NULL) && m->fd >= 0)
 		close(m->fd);
-	agentd_check_stopped(m->a);
+	agentd_check_end_soon(m->a);
 	free(m);
 }
 

@@ -13,12 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void engine_count(_Atomic uint64_t *counter, size_t n)
-{
-	/* one thread writes at a time: no locked instruction is needed */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
 /* Starts the thread with all signals blocked: they belong to the program's own threads. */
 static int engine_start_thread(struct engine *en, struct rs_err *e)
 {

@@ -17,6 +17,7 @@
 #include "common/spin.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <uv.h>
 
 enum {
@@ -95,8 +96,11 @@ static inline uint64_t engine_key(unsigned link, uint32_t serial)
 	return (uint64_t)serial << 32 | link;
 }
 
-/* Adds n bytes to a counter of engine_stats. */
-void engine_count(_Atomic uint64_t *counter, size_t n);
+/* Adds n bytes to a counter of engine_stats. With loop_lock held, so no locked instruction is needed. */
+static inline void engine_count(_Atomic uint64_t *counter, size_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
 
 /* serve.c: serves all connections in turn, starting with `first`, until none has anything to do. With loop_lock
  * held. */
