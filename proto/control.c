@@ -120,7 +120,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.n_start = FRAME_PRIORITIES;
 	m.lost = v->lost;
 	m.why = (char *)v->why;
-	m.told = v->told;
+	m.reported = v->reported;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -325,7 +325,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		memcpy(ret->lives, m->lives, m->n_lives * sizeof *m->lives);
 		memcpy(ret->start, m->start, sizeof ret->start);
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
-		ret->told = m->told;
+		ret->reported = m->reported;
 		take_sentence(ret->why, sizeof ret->why, m->why);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
@@ -344,7 +344,7 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 	}
 	if (changed && from->lost) {
 		to->lost = from->lost;
-		to->told = from->told;
+		to->reported = from->reported;
 		memcpy(to->why, from->why, sizeof to->why);
 	}
 	return changed;

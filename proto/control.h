@@ -79,7 +79,7 @@ struct control_view {
 	uint64_t start[FRAME_PRIORITIES];
 	unsigned lost;         /* 1 + the index of the reducer whose death was learnt of last, 0: none */
 	char why[CONTROL_WHY]; /* the reason of that death */
-	bool told;             /* that reducer announced it itself */
+	bool reported;         /* that reducer reported the reason itself */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */

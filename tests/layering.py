@@ -224,10 +224,10 @@ def objects_below(folder, root):
 
 
 def check_circles(folder, root):
-    areas = collections.defaultdict(dict)
+    programs = collections.defaultdict(dict)
     for name, o in objects_below(folder, root):
-        areas[name.split("/")[0]][name] = o
-    for _, objects in sorted(areas.items()):
+        programs[name.split("/")[0]][name] = o
+    for _, objects in sorted(programs.items()):
         owner = {symbol: name for name, o in objects.items() for symbol in o.defined}
         graph = {
             name: {owner[used] for uses in o.uses.values() for used in uses if used in owner} - {name}

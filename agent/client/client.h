@@ -17,7 +17,7 @@
 #include <pthread.h>
 
 enum {
-	CLIENT_PIECE = 1 << 19,       /* bytes that are copied in before the agent is told */
+	CLIENT_PIECE = 1 << 19,       /* bytes that are copied in before FILLED is sent */
 	CLIENT_PIECES_MIN = 4,        /* an operation with fewer pieces is copied as a whole */
 	CLIENT_STAGE_HEAD = 64,       /* bytes before the ring in a stage: a counter that the agent writes */
 	CLIENT_STAGE_CLASSES = 192,   /* four sizes in each doubling */

@@ -186,7 +186,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	f->at_ms = now_ms;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
-	x->view.told = f->report > 0;
+	x->view.reported = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
 	view_drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links leave and try again */
@@ -243,7 +243,7 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	x->view.lives[reducer] = life;
 	if (life % 2)
 		view_mark_lost(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
-			       v->lost == reducer + 1 && v->told, NULL, now_ms);
+			       v->lost == reducer + 1 && v->reported, NULL, now_ms);
 	else
 		view_report_change(x, reducer);
 }

@@ -88,7 +88,7 @@ struct agentd_engine;
  * agentd_socket_open; nothing is left open. */
 int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
 		struct rs_err *e);
-/* Serves until it is told to stop, and closes everything. */
+/* Serves until agentd_stop or a signal, and closes everything. */
 void agentd_serve(struct agentd *a);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);

@@ -166,7 +166,7 @@ static bool take_request(struct rpc_call *c)
 static void on_request(struct op *op, bool ok)
 {
 	struct rpc_call *c = call_of(op);
-	bool came = ok && c->in, taken = came && take_request(c);
+	bool arrived = ok && c->in, taken = arrived && take_request(c);
 
 	waiting_remove(&c->waiter);
 	if (c->in)
@@ -174,7 +174,7 @@ static void on_request(struct op *op, bool ok)
 	c->in = NULL;
 	if (taken)
 		c->method->call(c->method->user, c);
-	else if (came)
+	else if (arrived)
 		call_end(c, RPC_CODE_RESOURCE_EXHAUSTED, "the request is too long", NULL, 0);
 	else
 		call_end(c, RPC_CODE_INVALID_ARGUMENT, "the call brought no request", NULL, 0);

@@ -27,7 +27,7 @@ struct rpc_query {
 	bool under_way; /* a message was requested */
 	bool last;      /* no more messages will arrive */
 	bool ended;     /* the status has arrived */
-	grpc_byte_buffer *in, *came;
+	grpc_byte_buffer *in, *received;
 	uint8_t *message; /* that query_next returned; owned */
 	grpc_metadata_array headers, trailers;
 	grpc_status_code status;
@@ -41,8 +41,8 @@ static void ask_unref(struct rpc_query *a)
 
 	if (atomic_fetch_sub(&a->refs, 1) != 1)
 		return;
-	if (a->came)
-		grpc_byte_buffer_destroy(a->came);
+	if (a->received)
+		grpc_byte_buffer_destroy(a->received);
 	if (a->call)
 		grpc_call_unref(a->call);
 	if (a->channel)
@@ -77,7 +77,7 @@ static void receive(struct rpc_query *a)
 {
 	grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &a->in};
 
-	if (a->under_way || a->last || a->came)
+	if (a->under_way || a->last || a->received)
 		return;
 	a->in = NULL;
 	a->under_way = start(a, &a->rx, &op, 1);
@@ -90,8 +90,8 @@ static void on_message(struct op *op, bool ok)
 
 	pthread_mutex_lock(&a->lock);
 	a->under_way = false;
-	a->came = ok ? a->in : NULL;
-	a->last = !a->came;
+	a->received = ok ? a->in : NULL;
+	a->last = !a->received;
 	pthread_cond_signal(&a->changed);
 	pthread_mutex_unlock(&a->lock);
 	ask_unref(a);
@@ -227,22 +227,22 @@ static bool wait_for(struct rpc_query *a, uint32_t wait_ms)
 		by.tv_sec++;
 		by.tv_nsec -= 1000000000;
 	}
-	while (!a->came && !(a->last && a->ended) && rc != ETIMEDOUT)
+	while (!a->received && !(a->last && a->ended) && rc != ETIMEDOUT)
 		rc = wait_ms ? pthread_cond_timedwait(&a->changed, &a->lock, &by)
 			     : pthread_cond_wait(&a->changed, &a->lock);
-	return a->came || (a->last && a->ended);
+	return a->received || (a->last && a->ended);
 }
 
 /* Returns the message that has arrived, as contiguous bytes. With the lock. */
 static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum rpc_code *code, struct rs_err *e)
 {
-	size_t len = grpc_byte_buffer_length(a->came), at = 0;
+	size_t len = grpc_byte_buffer_length(a->received), at = 0;
 	grpc_byte_buffer_reader reader;
 	grpc_slice *slice;
 
 	free(a->message);
 	a->message = malloc(len + 1);
-	if (!a->message || !grpc_byte_buffer_reader_init(&reader, a->came)) {
+	if (!a->message || !grpc_byte_buffer_reader_init(&reader, a->received)) {
 		*code = RPC_CODE_RESOURCE_EXHAUSTED;
 		rs_fail(e, RS_ENOMEM, "there is no memory for an answer of %zu bytes", len);
 		return RPC_BROKEN;
@@ -252,8 +252,8 @@ static int take(struct rpc_query *a, const uint8_t **ret, size_t *ret_len, enum 
 		at += GRPC_SLICE_LENGTH(*slice);
 	}
 	grpc_byte_buffer_reader_destroy(&reader);
-	grpc_byte_buffer_destroy(a->came);
-	a->came = NULL;
+	grpc_byte_buffer_destroy(a->received);
+	a->received = NULL;
 	receive(a);
 	*ret = a->message;
 	*ret_len = len;
@@ -269,7 +269,7 @@ int query_next(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_
 	pthread_mutex_lock(&a->lock);
 	if (!wait_for(a, wait_ms)) {
 		rc = RPC_AGAIN;
-	} else if (a->came) {
+	} else if (a->received) {
 		rc = take(a, ret, ret_len, code, e);
 	} else if (a->status == GRPC_STATUS_OK) {
 		rc = 0;

@@ -58,13 +58,13 @@ static void on_more(uv_idle_t *idle)
  * spinning would only make the reads smaller, and so cost more. */
 static bool stay_awake(struct lane_thread *t)
 {
-	enum lane_arrivals came = lane_arrivals(t->core);
+	enum lane_arrivals arrived = lane_arrivals(t->core);
 
-	if (came == LANE_ARRIVED_LARGE)
+	if (arrived == LANE_ARRIVED_LARGE)
 		t->spin.awake = false;
-	if (came != LANE_ARRIVED_SMALL && !t->spin.awake)
+	if (arrived != LANE_ARRIVED_SMALL && !t->spin.awake)
 		return false;
-	return rs_spin_stay_awake(&t->spin, came == LANE_ARRIVED_SMALL, uv_hrtime());
+	return rs_spin_stay_awake(&t->spin, arrived == LANE_ARRIVED_SMALL, uv_hrtime());
 }
 
 /* Serves ready sessions. The loop sleeps only when none is left. */

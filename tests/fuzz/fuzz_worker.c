@@ -44,7 +44,7 @@ struct op {
 	uint8_t *send, *recv; /* owned; equal: in place */
 	_Atomic uint64_t ready;
 	uint64_t filled, landed; /* bit i: chunk i was */
-	bool nan, told;          /* it has a nonfinite element, and that was reported */
+	bool nan, reported;      /* it has a nonfinite element, and that was reported */
 };
 
 /* A connection as the reducer sees it. */
@@ -90,8 +90,8 @@ static int on_inspect(struct exchange_op *x, const void *at, uint64_t first, uin
 
 	must(o->filled >> chunk & 1);
 	must(at == o->send + first * (x->wide ? sizeof(float) : rs_dtype_size(x->dtype)) && first + n <= x->count);
-	must(!o->told);
-	o->told = o->nan;
+	must(!o->reported);
+	o->reported = o->nan;
 	return o->nan ? rs_fail(e, RS_ENONFINITE, "not finite") : RS_OK;
 }
 

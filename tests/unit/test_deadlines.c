@@ -27,7 +27,7 @@ static const struct row {
     {"those of the same time", {{5, '+', 'a'}, {5, '+', 'b'}, {5, '+', 'c'}}, 5 + WAIT_MS, "abc", "ABC"},
     {"one that leaves", {{0, '+', 'a'}, {9, '!', 'a'}}, 9 + DEADLINES_LEAVE_MS - 1, "", "A"},
     {"one that has had the time to leave", {{0, '+', 'a'}, {9, '!', 'a'}}, 9 + DEADLINES_LEAVE_MS, "A", ""},
-    {"leaving begins when it is told",
+    {"leaving begins on request",
      {{0, '+', 'a'}, {0, '+', 'b'}, {3, '!', 'b'}, {4, '!', 'a'}},
      3 + DEADLINES_LEAVE_MS,
      "B",

@@ -416,7 +416,7 @@ START_TEST(drain_and_reload)
 }
 END_TEST
 
-static int told(struct service_call *c)
+static int status_of(struct service_call *c)
 {
 	Grpc__Health__V1__HealthCheckResponse *m =
 	    expect_message(c, &grpc__health__v1__health_check_response__descriptor);
@@ -448,7 +448,7 @@ static void expect_check(struct world *w, ProtobufCMessage *request, int want)
 		expect_end(c, RPC_CODE_NOT_FOUND, "no service of that name");
 		return;
 	}
-	ck_assert_int_eq(told(c), want);
+	ck_assert_int_eq(status_of(c), want);
 	expect_end(c, RPC_CODE_OK, "");
 }
 
@@ -462,16 +462,16 @@ START_TEST(health_of)
 	request.service = (char *)services[_i].name;
 	expect_check(&w, &request.base, services[_i].before);
 	watch = begin(&w, SERVICE_WATCH, &request.base);
-	ck_assert_int_eq(told(watch), services[_i].before ? services[_i].before : SERVICE_UNKNOWN);
+	ck_assert_int_eq(status_of(watch), services[_i].before ? services[_i].before : SERVICE_UNKNOWN);
 	expect_wait(watch);
 	service_draining(w.s);
 	expect_check(&w, &request.base, services[_i].draining);
 	if (services[_i].draining != services[_i].before)
-		ck_assert_int_eq(told(watch), services[_i].draining);
+		ck_assert_int_eq(status_of(watch), services[_i].draining);
 	expect_wait(watch);
 	service_stop(w.s);
 	if (services[_i].stopping != services[_i].draining)
-		ck_assert_int_eq(told(watch), services[_i].stopping);
+		ck_assert_int_eq(status_of(watch), services[_i].stopping);
 	expect_end(watch, RPC_CODE_UNAVAILABLE, "has stopped");
 	expect_end(begin(&w, SERVICE_CHECK, &request.base), RPC_CODE_UNAVAILABLE, "has stopped");
 	service_free(w.s);
@@ -516,11 +516,11 @@ START_TEST(a_new_watch_replaces_the_oldest)
 	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {
 		wakes = w.wakes;
 		calls[i] = begin(&w, SERVICE_WATCH, NULL);
-		ck_assert_int_eq(told(calls[i]), SERVING);
+		ck_assert_int_eq(status_of(calls[i]), SERVING);
 		expect_wait(calls[i]);
 		ck_assert_uint_eq(w.wakes > wakes, i >= SERVICE_WATCHES_MAX);
 		check = begin(&w, SERVICE_CHECK, NULL);
-		ck_assert_int_eq(told(check), SERVING);
+		ck_assert_int_eq(status_of(check), SERVING);
 		expect_end(check, RPC_CODE_OK, "");
 	}
 	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {

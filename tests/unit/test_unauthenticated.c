@@ -38,8 +38,8 @@ static void on_refused(void *ctx, const char *peer, const struct rs_err *why)
 	ck_assert_str_eq(why->msg, "it sent more than an unauthenticated connection may: 64 KiB at once, then 8 KiB/s");
 }
 
-/* Listens on this address of IPv6, also on IPv4 if the address covers it. `told`: the host that unauth_new gets. */
-static void port_open(struct port *p, const char *ip, const char *told)
+/* Listens on this address of IPv6, also on IPv4 if the address covers it. `host`: the host that unauth_new gets. */
+static void port_open(struct port *p, const char *ip, const char *host)
 {
 	struct sockaddr_in6 sa = {.sin6_family = AF_INET6};
 	struct unauth_options opt = {.refused = on_refused, .ctx = p};
@@ -56,7 +56,7 @@ static void port_open(struct port *p, const char *ip, const char *told)
 	ck_assert_int_eq(listen(p->fd, CROWD), 0);
 	ck_assert_int_eq(getsockname(p->fd, (struct sockaddr *)&sa, &len), 0);
 	opt.port = ntohs(sa.sin6_port);
-	snprintf(address, sizeof address, "%s:%u", told, opt.port);
+	snprintf(address, sizeof address, "%s:%u", host, opt.port);
 	opt.address = address;
 	ck_assert_msg(unauth_new(&p->unauth, &opt, &e) == RS_OK, "%s", e.msg);
 }
@@ -124,7 +124,7 @@ struct step {
 };
 
 static const struct row {
-	const char *name, *ip, *told, *to;
+	const char *name, *ip, *host, *to;
 	bool admitted;
 	struct step steps[4];
 	bool refused;
@@ -157,7 +157,7 @@ START_TEST(connections_above_the_limit_are_refused)
 	struct connection c;
 	struct port p;
 
-	port_open(&p, row->ip, row->told);
+	port_open(&p, row->ip, row->host);
 	connect_to(&c, &p, row->to);
 	if (row->admitted)
 		unauth_trust(p.unauth, c.peer);

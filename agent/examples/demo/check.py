@@ -19,7 +19,8 @@ def rounding_bound(contributions):
 
     contributions: one array of float32 per rank. An average takes n - 1 additions and one division by n, so n roundings
     in any order: the error is at most n u / (1 - n u) times the average of the absolute values, with u = 2^-24
-    (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2).
+    (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2). Results near zero are subnormal:
+    there each rounding may add TINY, the smallest positive float32.
     """
     n = len(contributions)
     absolute = sum(numpy.abs(c.astype(numpy.float64)) for c in contributions)
