@@ -56,6 +56,8 @@ class Base:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise RootError(f"mmdebstrap {suite} failed:\n{done.stderr}")
+        # installers and container engines write this file, mmdebstrap does not
+        (self.path / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
         # a root that is thrown away need not survive a power cut
         (self.path / "etc/dpkg/dpkg.cfg.d/fast").write_text("force-unsafe-io\n")
         self._shell("apt-get -q update")
