@@ -139,7 +139,8 @@ class NodeAgent(unittest.TestCase):
             self.assertEqual(said["code"], -7)
 
     def test_the_name_is_taken(self):
-        with self.cluster(timeouts={"connect": "1s"}) as c:
+        # long enough for two processes under a sanitizer to start
+        with self.cluster(timeouts={"connect": "5s"}) as c:
             said = self.open(c, [2], [1])[0].said("closed")
             name = re.search(r"@reduction/local-rank-0/test/\w+", said["message"])[0]
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
