@@ -541,8 +541,8 @@ void tcp_conn_close(struct tcp_conn *c)
 		/* without this OpenSSL would take the session for damaged and not resume it */
 		SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
 		SSL_free(c->ssl);
+		X509_free(c->rejected);
 	}
-	X509_free(c->rejected);
 	free(c->in);
 	free(c->out);
 	close(c->fd);

@@ -134,9 +134,10 @@ void check_last_session(struct session *session)
 {
 	struct conn *c = session_user(session);
 	const struct stripe *st = session->stripe;
+	const char *broken = stripe_check(st);
 
-	if (stripe_check(st))
-		sim_fail(c->sim, "the last session of a stripe goes: %s", stripe_check(st));
+	if (broken)
+		sim_fail(c->sim, "a stripe breaks an invariant when a session is freed: %s", broken);
 	if (st->attached > 1 || st->ended || !st->running)
 		return;
 	for (unsigned i = 0; i <= st->mask; i++)

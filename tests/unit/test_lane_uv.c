@@ -3,14 +3,14 @@
 /* A lane's thread without memory: two jobs of two ranks each connect, start, one of them is aborted, and all ranks
  * leave. This is repeated; each time the next allocation fails, once alone and once with all later ones. No job waits
  * forever: each connection that the lane took is reported as closed, each rank gets START or an error, and the failure
- * of a running job is reported. The linker replaces the C library's functions by those below (-Wl,--wrap). */
+ * of a running job is reported. The linker replaces the C library's functions by those of fake_memory.c. */
 #include "common/kernels/kernels.h"
 #include "server/run/lane_uv.h"
+#include "tests/unit/fake_memory.h"
 
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,54 +20,11 @@
 
 enum { JOBS = 2, WORLD = 2, ABORTED = 0, CHUNK = 4096, STEPS_MAX = 500, PATIENCE_S = 20 };
 
-/* Allocations until the next failure. */
-static atomic_int left;
-static atomic_bool limited, for_good, failed;
-
-static bool runs_out(void)
-{
-	int n = limited ? atomic_fetch_sub(&left, 1) : 2;
-
-	if (n > 1 || (n < 1 && !for_good))
-		return false;
-	failed = true;
-	return true;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-int __real_posix_memalign(void **ret, size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-int __wrap_posix_memalign(void **ret, size_t align, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-	return runs_out() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return runs_out() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return runs_out() ? NULL : __real_realloc(p, n);
-}
-
-int __wrap_posix_memalign(void **ret, size_t align, size_t n)
-{
-	return runs_out() ? ENOMEM : __real_posix_memalign(ret, align, n);
-}
-
 /* As ck_assert_msg, which allocates memory even if the condition is true. */
 #define must(condition, ...)                                                                                           \
 	do {                                                                                                           \
 		if (!(condition)) {                                                                                    \
-			limited = false;                                                                               \
+			memory_unlimited();                                                                            \
 			ck_abort_msg(__VA_ARGS__);                                                                     \
 		}                                                                                                      \
 	} while (0)
@@ -217,7 +174,7 @@ static void check_aborted(struct world *w, int fd)
 	if (type == FRAME_ABORT)
 		must(strstr(why, "the test ends this job") || no_memory(why), "\"%s\"", why);
 	else
-		must(failed, "closed without a sentence"); /* the lane had no memory for the connection */
+		must(memory_failed(), "closed without a sentence"); /* the lane had no memory for the connection */
 }
 
 /* Checks the job that is not aborted. Returns whether this rank has got START. */
@@ -228,7 +185,7 @@ static bool check_started(struct world *w, int fd)
 
 	if (type == FRAME_ABORT)
 		must(no_memory(why), "\"%s\"", why);
-	must(type == FRAME_START || failed, "neither START nor ABORT");
+	must(type == FRAME_START || memory_failed(), "neither START nor ABORT");
 	return type == FRAME_START;
 }
 
@@ -261,7 +218,7 @@ static void play(struct world *w)
 		uv_run(&w->loop, UV_RUN_ONCE);
 	must(w->closed == w->attached, "%u of %u connections are gone", w->closed, w->attached);
 	must(!started || w->failed[!ABORTED], "the failure of a running job was not reported");
-	must(!w->failed[ABORTED] || failed, "an aborted job was reported as failed");
+	must(!w->failed[ABORTED] || memory_failed(), "an aborted job was reported as failed");
 	for (unsigned job = 0; job < JOBS; job++)
 		lane_thread_forget(w->lane, job);
 }
@@ -270,7 +227,6 @@ START_TEST(out_of_memory_ends_the_exchange)
 {
 	unsigned step = 0;
 
-	for_good = _i;
 	do {
 		struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
 		struct world w;
@@ -278,19 +234,17 @@ START_TEST(out_of_memory_ends_the_exchange)
 		int rc;
 
 		ck_assert_uint_lt(++step, STEPS_MAX);
-		failed = false;
 		world_open(&w);
-		left = (int)step;
-		limited = true;
+		memory_fail_at(step, _i);
 		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, &log, &w.out, &e);
 		if (rc == RS_OK) {
 			play(&w);
 			lane_thread_stop(w.lane);
 		}
-		limited = false;
+		memory_unlimited();
 		ck_assert(rc == RS_OK || rc == RS_ENOMEM);
 		world_close(&w);
-	} while (failed);
+	} while (memory_failed());
 	ck_assert_uint_gt(step, 20);
 }
 END_TEST

@@ -1,87 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Out of memory: each function is repeated, and each time the next allocation fails. It must return an error with a
  * message and leave nothing allocated, which the sanitized build checks. The linker replaces functions of the C
- * library, xxHash and libyaml by those below (-Wl,--wrap, tests/module.mk). */
+ * library, xxHash and libyaml by those below and of fake_memory.c. */
 #include "agent/core/exchange.h"
 #include "config/config.h"
 #include "proto/control.h"
 #include "server/core/stripe.h"
 #include "server/jobs/registry.h"
 #include "server/join/handshake.h"
+#include "tests/unit/fake_memory.h"
 
 #include <check.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
-/* Allocations until the next failure; 0: none fails. */
-static unsigned left;
-static bool failed;
-
-static bool runs_out(void)
-{
-	if (!left || --left)
-		return false;
-	failed = true;
-	return true;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
 char *__real_strdup(const char *s);
-int __real_posix_memalign(void **ret, size_t align, size_t n);
 XXH3_state_t *__real_XXH3_createState(void);
 int __real_yaml_parser_initialize(yaml_parser_t *p);
 int __real_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strdup(const char *s);
-int __wrap_posix_memalign(void **ret, size_t align, size_t n);
 XXH3_state_t *__wrap_XXH3_createState(void);
 int __wrap_yaml_parser_initialize(yaml_parser_t *p);
 int __wrap_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev);
 
-void *__wrap_malloc(size_t n)
-{
-	return runs_out() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return runs_out() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return runs_out() ? NULL : __real_realloc(p, n);
-}
-
 char *__wrap_strdup(const char *s)
 {
-	return runs_out() ? NULL : __real_strdup(s);
-}
-
-int __wrap_posix_memalign(void **ret, size_t align, size_t n)
-{
-	return runs_out() ? ENOMEM : __real_posix_memalign(ret, align, n);
+	return memory_runs_out() ? NULL : __real_strdup(s);
 }
 
 XXH3_state_t *__wrap_XXH3_createState(void)
 {
-	return runs_out() ? NULL : __real_XXH3_createState();
+	return memory_runs_out() ? NULL : __real_XXH3_createState();
 }
 
 int __wrap_yaml_parser_initialize(yaml_parser_t *p)
 {
-	return runs_out() ? 0 : __real_yaml_parser_initialize(p);
+	return memory_runs_out() ? 0 : __real_yaml_parser_initialize(p);
 }
 
 int __wrap_yaml_parser_parse(yaml_parser_t *p, yaml_event_t *ev)
 {
-	if (!runs_out())
+	if (!memory_runs_out())
 		return __real_yaml_parser_parse(p, ev);
 	memset(ev, 0, sizeof *ev);
 	p->error = YAML_MEMORY_ERROR;
@@ -95,11 +55,10 @@ static unsigned exhaust(int (*attempt)(void *ctx, struct rs_err *e), void *ctx)
 		struct rs_err e = {0};
 		int rc;
 
-		failed = false;
-		left = i;
+		memory_fail_at(i, false);
 		rc = attempt(ctx, &e);
-		left = 0;
-		if (!failed) {
+		memory_unlimited();
+		if (!memory_failed()) {
 			ck_assert_msg(rc == RS_OK, "with enough memory: %s", e.msg);
 			return i - 1;
 		}
@@ -186,7 +145,7 @@ static int join_alone(void *ctx, struct rs_err *e)
 	struct job *j = ctx;
 	int rc = join_lane(j, 0, e);
 
-	left = 0; /* the checks allocate too */
+	memory_unlimited(); /* the checks allocate too */
 	ck_assert_ptr_null(j->lane->stripes);
 	return rc;
 }
@@ -196,7 +155,7 @@ static int join_second(void *ctx, struct rs_err *e)
 	struct job *j = ctx;
 	int rc = join_lane(j, 1, e);
 
-	left = 0;
+	memory_unlimited();
 	ck_assert_uint_eq(j->lane->stripes->attached, 1);
 	return rc;
 }
@@ -285,7 +244,7 @@ static int shake_hands(void *ctx, struct rs_err *e)
 		len = control_frame(frame, FRAME_PROOF, 0, 0, payload, control_pack_proof(payload, mac));
 		step = tell(&h, frame, len, &res);
 	}
-	left = 0;
+	memory_unlimited();
 	handshake_close(&h);
 	if (step == HANDSHAKE_ADMIT)
 		return RS_OK;
@@ -364,7 +323,7 @@ static int admit(void *ctx, struct rs_err *e)
 	struct registry *r = ctx;
 	int rc = registry_hello(r, &h, &admit, &refused);
 
-	left = 0;
+	memory_unlimited();
 	if (rc) {
 		ck_assert(refused.retry);
 		ck_assert_uint_eq(registry_jobs(r), 0);
