@@ -11,6 +11,12 @@ RINGS = ("gloo", "ompi-ring")
 TCP_PEERS = ("gloo", "ompi-ring", "ompi", "mpich")
 SHARED_MEMORY = ("ompi-shm",)  # not over TCP: shown beside the others, never used for a target
 SECURED = ("tls", "grpc", "grpc+tls")
+# Systems on one machine that do the same work: tables and plots compare only systems of one group.
+COMPARABLE = {
+    "memory": ("shared memory", ("reduction/local+malloc", "reduction/local", *SHARED_MEMORY)),
+    "node": ("shared memory, then reducers", ("reduction/node+malloc", "reduction/node", "reduction/agent")),
+    "tcp": ("each rank over TCP", ("reduction", *TCP_PEERS, "bare-loop")),
+}
 SHAPED, LOOPBACK, LATENCY, KERNELS = "shaped", "loopback", "latency", "kernels"
 
 
@@ -63,8 +69,8 @@ class Case:
 #   bound   share of the throughput that `reductionctl plan` predicts from the links
 #   plain   ours over each other transport, divided by ours over plain TCP, from `plain_from` bytes on
 #   peer    ours divided by the best TCP peer of the case, from `peer_from` bytes on
-#   shared  the same for ours with the ranks of a host summed in shared memory: with reducers and by default
-#   memory  ours by default divided by Open MPI in shared memory
+#   memory  ours by default divided by Open MPI in shared memory, for ordinary memory and for that of
+#           reduction_buffer_alloc()
 #   ring    ours divided by the better ring: more than this
 #   wire    bytes of TCP payload on a worker's link divided by the bytes reduced, each way, at `wire_at` bytes
 #   cpu     reducers' CPU time for a GiB divided by that of the bare loop, from `cpu_from` bytes on
@@ -90,8 +96,8 @@ TABLE = [
          targets={"line": 0.90, **WIRE}),
     Case("delay-2ms", 4, 4, rate="250mbit", delay_us=2000, only_full=True, targets={"line": 0.90, **WIRE}),
     Case("loopback", 4, 2, LOOPBACK, "none", sizes=(MIB, 4 * MIB, 16 * MIB), more_sizes=(64 * MIB,),
-         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"), ways=("local", "node", "agent"),
-         targets={"peer": 1.0, "shared": 1.0, "memory": 1.0, **CPU}),
+         peers=RINGS + ("ompi", "bare-loop"), more_peers=("mpich", "ompi-shm"),
+         ways=("local+malloc", "local", "node+malloc", "node", "agent"), targets={"peer": 1.0, "memory": 1.0, **CPU}),
     Case("latency", 4, 2, LATENCY, "none", sizes=(4 * KIB,), peers=("gloo", "ompi", "ompi-shm"),
          more_peers=("mpich",), ways=("local", "node", "agent"), targets={"p50": 2.0, "goal": 1.0}),
     Case("transports", 4, 2, LOOPBACK, "none", sizes=(64 * KIB, 4 * MIB, 64 * MIB), peers=(), ways=SECURED,

@@ -15,13 +15,13 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
-from cases import TCP_PEERS, rate_text, size_text
+from cases import COMPARABLE, TCP_PEERS, rate_text, size_text
 
 WIDTH, HEIGHT = 800, 430
 LEFT, RIGHT, TOP, BOTTOM = 64, 230, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8",
-           "reduction/local": "#003a5d", "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
+           "reduction/node+malloc": "#b79be0", "reduction/local": "#003a5d", "reduction/local+malloc": "#0072b2", "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
            "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1"}
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
@@ -126,8 +126,9 @@ def colours_of(names):
 
 def name_of(system):
     text = NAMES.get(system, system.replace("reduction", "Reduction Server", 1))
-    words = {"/agent": ", with agent", "/local": ", default", "/node": ", shared memory",
-             "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS"}
+    words = {"/agent": ", with agent", "/local": ", default", "/node": ", shared memory, then reducers",
+             "/dedicated": ", dedicated", "/tls": ", TLS", "/grpc": ", gRPC", "+tls": " + TLS",
+             "+malloc": ", malloc()"}
     for short, long in words.items():
         text = text.replace(short, long)
     return text
@@ -226,10 +227,17 @@ def write_all(lines, out):
         path.write_text(svg, encoding="utf-8")
         written.append(path)
 
+    def write_case(name, rows, title):
+        if len({r["bytes"] for r in rows if r["algbw_MBps_median"]}) > 1:
+            write(f"net-{name}.svg", by_size(rows, title))
+
     for case in dict.fromkeys(r["case"] for r in lines if "system" in r):
         rows = [r for r in lines if r.get("case") == case and "system" in r]
-        if len({r["bytes"] for r in rows if r["algbw_MBps_median"]}) > 1:
-            write(f"net-{case}.svg", by_size(rows, "All-reduce speed against size"))
+        if case != "loopback":
+            write_case(case, rows, "All-reduce speed against size")
+            continue
+        for key, (work, systems) in COMPARABLE.items():
+            write_case(f"{case}-{key}", [r for r in rows if r["system"] in systems], f"All-reduce on one machine: {work}")
     svg = by_workers([r for r in lines if "system" in r])
     if svg:
         write("net-speedup.svg", svg)

@@ -15,7 +15,7 @@ import sys
 from typing import Optional
 
 import plot
-from cases import BY_NAME, KERNELS, LATENCY, LOOPBACK, MIB, RINGS, SHAPED, SHARED_MEMORY, TCP_PEERS
+from cases import BY_NAME, COMPARABLE, KERNELS, LATENCY, LOOPBACK, MIB, RINGS, SHAPED, SHARED_MEMORY, TCP_PEERS
 from cases import rate_text, size_text
 
 LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or MPI over TCP in the same case; tx/S, "
@@ -26,7 +26,8 @@ GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
 OURS = ("reduction", "reduction/local", "reduction/node", "reduction/agent")
-PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s", "net-loopback": "algorithm bandwidth on loopback",
+PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s",
+         **{f"net-loopback-{key}": f"algorithm bandwidth on one machine, {work}" for key, (work, _) in COMPARABLE.items()},
          "net-speedup": "speed-up over the best peer against the number of workers"}  # that the Markdown shows, and how
 
 
@@ -120,17 +121,14 @@ def speed_checks(case, size, ours, rows):
 
 
 def memory_checks(case, size, rows):
-    """For ranks that share a host: compares ours over shared memory, with reducers and by default."""
-    found = []
-    for key, way, what, among, whose in (
-            ("shared", "node", "in shared memory", TCP_PEERS, "the best over TCP"),
-            ("shared", "local", "by default", TCP_PEERS, "the best over TCP"),
-            ("memory", "local", "by default", ["ompi-shm"], "Open MPI in shared memory")):
-        rival, ours = best(rows, among), best(rows, [f"reduction/{way}"])
-        if key in case.targets and rival and ours:
+    """Compares ours by default with Open MPI, both in shared memory."""
+    found, rival = [], best(rows, SHARED_MEMORY)
+    for way, memory in (("local+malloc", "ordinary memory"), ("local", "shared buffers")):
+        ours = best(rows, [f"reduction/{way}"])
+        if "memory" in case.targets and rival and ours:
             base, speed = rival["algbw_MBps_median"], ours["algbw_MBps_median"]
-            found.append(Check(case.name, size, f"{what}, times {whose}", speed / base, case.targets[key], True,
-                               f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}"))
+            found.append(Check(case.name, size, f"by default, {memory}, times Open MPI in shared memory", speed / base,
+                               case.targets["memory"], True, f"{speed:.1f} MB/s", f"{rival['system']} {base:.1f}"))
     return found
 
 
@@ -270,11 +268,11 @@ def speed_cell(r):
     return f"{value:.{digits}f} ({r['min']:.{digits}f}-{r['max']:.{digits}f})"
 
 
-def speed_table(lines, names, ours, more):
-    """Formats algbw of all systems, a row for each case and size. `more`: further columns, name and function of a
-    row."""
+def speed_table(lines, names, systems, more):
+    """Formats algbw of those of the systems that were measured, a row for each case and size. `more`: further columns,
+    name and function of a row."""
     there = {r["system"] for name in names for r in rows_of(lines, name)}
-    systems = [s for s in (*ours, *TCP_PEERS, *SHARED_MEMORY) if s in there]
+    systems = [s for s in systems if s in there]
     rows = []
     for name in names:
         of_case = [r for r in rows_of(lines, name) if "system" in r]
@@ -285,6 +283,15 @@ def speed_table(lines, names, ours, more):
             rows.append([where, size_text(size)] + [speed_cell(by.get(s)) for s in systems] +
                         [of(first) for _, of in more])
     return table(["where", "size"] + [plot.name_of(s) for s in systems] + [name for name, _ in more], rows)
+
+
+def comparable_tables(lines, name):
+    """Formats a case on one machine: a table for each group of systems that do the same work."""
+    parts, there = [], {r["system"] for r in rows_of(lines, name)}
+    for work, systems in COMPARABLE.values():
+        if there.intersection(systems):
+            parts += [f"{work.capitalize()}:\n", speed_table(lines, [name], systems, [])]
+    return parts
 
 
 def way_table(lines, names):
@@ -351,13 +358,13 @@ def markdown(lines, plots, folder):
         parts.append("Algorithm bandwidth in MB/s: median (smallest-largest) of "
                      f"{'-'.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} launches.\n")
     if shaped:
-        parts.append(speed_table(lines, shaped, ("reduction", "reduction/dedicated"), [
+        parts.append(speed_table(lines, shaped, ("reduction", "reduction/dedicated", *TCP_PEERS), [
             ("a plain TCP flow", lambda r: f"{r['line_MBps']:.1f}"),
             ("links allow", lambda r: shown(r["bound_MBps"], ".1f")),
             ("links allow a ring", lambda r: shown(r["ring_bound_MBps"], ".1f"))]))
     for name in names:
         if kinds[name] == LOOPBACK and name not in ways:
-            parts.append(speed_table(lines, [name], OURS, []))
+            parts += comparable_tables(lines, name)
         elif kinds[name] == LATENCY:
             rows = rows_of(lines, name)
             parts += [f"Latency on loopback, {rows[0]['n']} ranks:\n", latency_table(rows)]

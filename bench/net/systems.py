@@ -253,17 +253,20 @@ class Mpich(System):
         return [_start(launch, 0, command, env, "rank0")]
 
 
-WAYS = ("", "local", "node", "agent", "tls", "grpc", "grpc+tls")
+WAYS = ("", "local", "local+malloc", "node", "node+malloc", "agent", "tls", "grpc", "grpc+tls")
 
 
 class Ours(System):
     """Reducers and reduction-bench. sharding: "default" or WINDOWxCHUNK such as 2x32K. way: "" (each rank connects for
     itself, over plain TCP); "local" (the default: the process of local rank 0 serves its host, and with one host
-    reducers sum nothing); "node" (the same, but one host uses the reducers too); "agent" (as node, with the host's
-    daemon); or a transport for each rank."""
+    reducers sum nothing); "node" (the same, but one host uses the reducers too); either with "+malloc" (ordinary memory
+    instead of that of reduction_buffer_alloc()); "agent" (as node, with the host's daemon); or a transport for each
+    rank."""
 
     def __init__(self, sharding="default", way=""):
         self.name = ("reduction" if sharding == "default" else f"reduction:{sharding}") + (f"/{way}" if way else "")
+        self.malloc = way.endswith("+malloc")
+        way = way.removesuffix("+malloc")
         self.node, self.agent = way in ("local", "node"), way == "agent"
         self.grpc, self.tls = way.startswith("grpc"), way.endswith("tls")
         self.sections = {"agent": {"single_node": "reducers"}} if way in ("node", "agent") else {}
@@ -336,7 +339,8 @@ class Ours(System):
         def command(rank):
             agent = f"{launch.dir}/agent{place.workers[rank]}.sock" if self.agent else "node" if self.node else "direct"
             return [launch.build / "bin/reduction-bench", "--agent", agent, "--config", f"{launch.dir}/job.yaml",
-                    "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s), *launch.common()]
+                    "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s),
+                    *(["--malloc"] if self.malloc else []), *launch.common()]
 
         return _each_rank(launch, command, lambda r: {
             "RANK": str(r), "WORLD_SIZE": str(place.n), "LOCAL_RANK": str(r if place.loopback else 0),
