@@ -10,7 +10,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,11 +157,30 @@ static void put_time(struct line *l)
 	put_str(l, text);
 }
 
-static void put_head(struct line *l, bool json, enum rs_log_level level, const char *event)
+bool rs_log_is_journal(int fd)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
+	struct stat st;
+
+	return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(fd, &st) == 0 &&
+	       st.st_dev == device && st.st_ino == inode;
+}
+
+const char *rs_log_priority(enum rs_log_level level, bool journal)
+{
+	/* syslog(3): err, warning, info, debug */
+	static const char *const priorities[RS_LOG_NR] = {"<3>", "<4>", "<6>", "<7>", "<7>"};
+
+	return journal ? priorities[level] : "";
+}
+
+static void put_head(struct line *l, const struct rs_log *log, enum rs_log_level level, const char *event)
 {
 	char padded[16];
 
-	if (json) {
+	put_str(l, rs_log_priority(level, log->journal));
+	if (log->json) {
 		put_str(l, "{\"ts\":\"");
 		put_time(l);
 		put_str(l, "\",\"level\":\"");
@@ -167,8 +188,9 @@ static void put_head(struct line *l, bool json, enum rs_log_level level, const c
 		put_str(l, "\",\"event\":");
 		put_quoted(l, event);
 	} else {
-		put_time(l);
-		snprintf(padded, sizeof padded, " %-6s", rs_log_level_name(level));
+		if (!log->journal)
+			put_time(l);
+		snprintf(padded, sizeof padded, "%s%-6s", log->journal ? "" : " ", rs_log_level_name(level));
 		put_str(l, padded);
 		put_str(l, event);
 	}
@@ -179,7 +201,7 @@ static void make_line(struct line *line, const struct rs_log *l, enum rs_log_lev
 {
 	line->len = 0;
 	line->cut = false;
-	put_head(line, l->json, level, event);
+	put_head(line, l, level, event);
 	for (unsigned i = 0; i < n; i++)
 		put_pair(line, &kv[i], l->json);
 	if (line->cut)

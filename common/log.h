@@ -5,6 +5,9 @@
  *   text: 2026-11-21T05:34:01.123Z info  job-started job=resnet generation=0 ranks=4 memory=8.0MiB
  *   json: {"ts":"2026-11-21T05:34:01.123Z","level":"info","event":"job-started","job":"resnet",...}
  * Level by volume: error and warn per fault, info per job or daemon, debug per connection, trace per operation.
+ * In the systemd journal each line begins with its priority for journald, <3> to <7> (sd-daemon(3)), and a text line
+ * has no time, which journald adds:
+ *   <6>info  job-started job=resnet ...
  * Quoted values have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB. A
  * longer line is cut at the end of a character or of a pair, and marked with cut=true / "cut":true.
  * Any thread may call. A line is written with one write(). errno is preserved.
@@ -22,6 +25,7 @@ enum rs_log_level { RS_LOG_ERROR, RS_LOG_WARN, RS_LOG_INFO, RS_LOG_DEBUG, RS_LOG
 struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
 	bool json;
+	bool journal; /* fd is the systemd journal: a line begins with its priority, and a text line has no time */
 	int fd;
 	_Atomic unsigned *lost; /* dropped lines that have not been reported yet; NULL: not counted */
 };
@@ -65,6 +69,11 @@ static inline struct rs_kv rs_kv_d(const char *key, double v)
 {
 	return (struct rs_kv){.key = key, .kind = RS_KV_DBL, .d = v};
 }
+
+/* Returns whether the descriptor is the systemd journal, by the variable JOURNAL_STREAM (systemd.exec(5)). */
+bool rs_log_is_journal(int fd);
+/* Returns what a line of this level must begin with on that descriptor: "<3>" for an error in the journal, else "". */
+const char *rs_log_priority(enum rs_log_level level, bool journal);
 
 static inline bool rs_log_on(const struct rs_log *l, enum rs_log_level level)
 {

@@ -69,7 +69,8 @@ static void usage(const struct cmdline *cl)
 
 static bool fail(const struct cmdline *cl, const char *msg, int status, int *ret_status)
 {
-	fprintf(stderr, "%s: %s\n", cl->program, msg);
+	fprintf(stderr, "%s%s: %s\n", rs_log_priority(RS_LOG_ERROR, rs_log_is_journal(STDERR_FILENO)), cl->program,
+		msg);
 	*ret_status = status;
 	return false;
 }
@@ -134,6 +135,10 @@ bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdli
 	st.as_read = st.cfg;
 	st.as_read.reducers = NULL;
 	st.as_read.sharding.owner = NULL;
+	if (rs_config_take_log_level(&st.cfg, &e)) {
+		rs_config_close(&st.cfg);
+		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
+	}
 	if (!apply(cl, argc, argv, &st, ret_status)) {
 		rs_config_close(&st.cfg);
 		return false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
+#include "common/log.h"
 #include "common/tls.h"
 #include "config/schema.h"
 #include "config/shardmap.h"
@@ -427,6 +428,21 @@ int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e
 close_fd:
 	close(fd);
 	return rc;
+}
+
+int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e)
+{
+	const char *word = getenv("REDUCTION_LOG");
+	int level;
+
+	if (!word || !*word)
+		return RS_OK;
+	level = rs_log_level_parse(word);
+	if (level < 0)
+		return rs_fail(e, RS_ECONFIG,
+			       "REDUCTION_LOG: found \"%.40s\", expected error, warn, info, debug or trace", word);
+	cfg->logging.level = level;
+	return RS_OK;
 }
 
 void rs_config_close(struct rs_config *cfg)

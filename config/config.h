@@ -31,6 +31,23 @@ enum {
 	RS_CHUNK_MAX = 4 << 20, /* limits of the bytes of a chunk in the dtype of the operation; a multiple of 64 */
 };
 
+/* Returns whether the character may be in the name of a job or reducer. */
+static inline bool rs_name_char(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' ||
+	       c == '-';
+}
+
+/* Returns whether this is the name of a job or reducer: 1 to RS_NAME_MAX - 1 of those characters. */
+static inline bool rs_name_valid(const char *name)
+{
+	size_t n = 0;
+
+	while (n < RS_NAME_MAX && rs_name_char(name[n]))
+		n++;
+	return n > 0 && n < RS_NAME_MAX && !name[n];
+}
+
 /* A reducer of the configuration. */
 struct rs_reducer {
 	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
@@ -61,7 +78,7 @@ enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
 	struct {
-		char name[RS_NAME_MAX]; /* default "default"; [A-Za-z0-9._-]+ */
+		char name[RS_NAME_MAX]; /* "": made from the run (run.h); else rs_name_valid() */
 		bool deterministic;     /* sum in rank order */
 		bool checksum;          /* checksum of every payload */
 		bool retain;            /* survive the loss of reducers, if there are at least two */
@@ -151,6 +168,9 @@ int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e
 
 /* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
+
+/* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG with what was found. */
+int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
 

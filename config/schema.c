@@ -66,8 +66,10 @@ const unsigned schema_sections_n = sizeof schema_sections / sizeof schema_sectio
 
 /* clang-format off */
 const struct schema_key schema_keys[] = {
-{"job", "name", SCHEMA_NAME, AT(job, name), .min = 1, .max = RS_NAME_MAX - 1, .def = "default",
- .help = "Name of the job; several jobs can use the same reducers under different names"},
+{"job", "name", SCHEMA_NAME, AT(job, name), .min = 0, .max = RS_NAME_MAX - 1, .def = "",
+ .help = "Name of the job; several jobs can use the same reducers under different names. By default it is made from "
+ "the run that the launcher names (`REDUCTION_RUN`), so that two trainings never have the same name; without a run it "
+ "is `default`"},
 {"job", "deterministic", SCHEMA_BOOL, AT(job, deterministic), .def = "false",
  .help = "Sum in the order of ranks, so that every run gives the same bits; costs reducer memory and some speed"},
 {"job", "checksum", SCHEMA_BOOL, AT(job, checksum), .def = "false",

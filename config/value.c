@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/value.h"
 
+#include "config/config.h"
+
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,11 +26,6 @@ static const struct unit rate_units[] = {{"gbit", 1000000000}, {"mbit", 1000000}
 static bool is_digit(char c)
 {
 	return c >= '0' && c <= '9';
-}
-
-static bool is_name_char(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
 }
 
 /* Reads digits at *text and moves *text past them. False without a digit or above UINT64_MAX. */
@@ -142,13 +139,13 @@ static uint64_t load_number(const struct schema_key *key, const void *field)
 /* Further characters in the name of a machine: colons and a zone, of IPv6 addresses. */
 static bool is_host_char(char c)
 {
-	return is_name_char(c) || c == ':' || c == '%';
+	return rs_name_char(c) || c == ':' || c == '%';
 }
 
 /* Further characters in a pattern of names. Commas are not among them: they separate names. */
 static bool is_glob_char(char c)
 {
-	return is_name_char(c) || c == '*' || c == '?' || c == '@' || c == ' ';
+	return rs_name_char(c) || c == '*' || c == '?' || c == '@' || c == ' ';
 }
 
 static bool parse_name(const struct schema_key *key, const char *text, char *field)
@@ -160,7 +157,7 @@ static bool parse_name(const struct schema_key *key, const char *text, char *fie
 	for (size_t i = 0; i < n; i++)
 		if (!(key->type == SCHEMA_HOST   ? is_host_char(text[i])
 		      : key->type == SCHEMA_GLOB ? is_glob_char(text[i])
-						 : is_name_char(text[i])))
+						 : rs_name_char(text[i])))
 			return false;
 	memcpy(field, text, n + 1);
 	return true;
@@ -199,13 +196,13 @@ static bool is_host(const char *host, size_t n)
 			if (*zone == '\0')
 				return false;
 			for (; *zone; zone++)
-				if (!is_name_char(*zone))
+				if (!rs_name_char(*zone))
 					return false;
 		}
 		return inet_pton(AF_INET6, text + 1, &addr) == 1;
 	}
 	for (size_t i = 0; i < n; i++) {
-		if (!is_name_char(text[i]))
+		if (!rs_name_char(text[i]))
 			return false;
 		numeric = numeric && (is_digit(text[i]) || text[i] == '.');
 	}

@@ -29,6 +29,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.config_digest = h->config_digest;
 	m.processes = h->processes;
 	m.label = (char *)h->label;
+	m.run = (char *)h->run;
 	m.reducer = (char *)h->reducer;
 	m.incarnation = h->incarnation;
 	m.software = (char *)SOFTWARE;
@@ -83,6 +84,7 @@ uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w)
 	m.world_size = w->world_size;
 	m.missing = (uint32_t *)w->missing;
 	m.n_missing = w->missing_n;
+	m.refused = (char *)w->refused;
 	return (uint32_t)reduction__v1__waiting__pack(&m, out);
 }
 
@@ -202,6 +204,8 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	if (!rc)
 		rc = take_word(h.label, sizeof h.label, m->label, "label", e);
 	if (!rc)
+		rc = take_word(h.run, sizeof h.run, m->run, "run", e);
+	if (!rc)
 		rc = take_word(h.reducer, sizeof h.reducer, m->reducer, "reducer id", e);
 	reduction__v1__hello__free_unpacked(m, NULL);
 	if (rc)
@@ -277,6 +281,8 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 	*ret = (struct control_waiting){.joined = m->joined, .world_size = m->world_size};
 	for (size_t i = 0; i < m->n_missing && i < CONTROL_MISSING; i++)
 		ret->missing[ret->missing_n++] = m->missing[i];
+	if (m->refused[0])
+		take_sentence(ret->refused, sizeof ret->refused, m->refused);
 	reduction__v1__waiting__free_unpacked(m, NULL);
 	return RS_OK;
 }

@@ -13,12 +13,13 @@
 enum {
 	CONTROL_JOB = 64,           /* bytes of a job name, terminator included */
 	CONTROL_LABEL = 128,        /* bytes of a worker's label, terminator included */
+	CONTROL_RUN = 128,          /* bytes of a run, terminator included */
 	CONTROL_MISSING = 16,       /* most missing ranks that WAITING names */
 	CONTROL_MESSAGE = 508,      /* bytes of a sentence, as in struct rs_err */
 	CONTROL_REDUCERS = 256,     /* most reducers of a view */
 	CONTROL_LIFE_MAX = 1 << 20, /* most deaths plus returns of one reducer that a view can express */
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
-	CONTROL_HELLO_LEN = 640,    /* bytes of a packed HELLO at most */
+	CONTROL_HELLO_LEN = 768,    /* bytes of a packed HELLO at most */
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
@@ -35,6 +36,7 @@ struct control_hello {
 	uint64_t config_digest;
 	uint32_t processes;
 	char label[CONTROL_LABEL];
+	char run[CONTROL_RUN]; /* "": unknown */
 	char reducer[CONTROL_JOB];
 	uint64_t incarnation;
 	uint32_t detect_ms;
@@ -61,6 +63,7 @@ struct control_waiting {
 	uint32_t joined, world_size;
 	uint32_t missing[CONTROL_MISSING];
 	uint32_t missing_n;
+	char refused[CONTROL_MESSAGE]; /* why a rank was refused; "": none was */
 };
 
 /* The ranks for which an operation waits on a reducer. Invariant: missing_n <= missing_all. */

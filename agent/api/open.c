@@ -5,7 +5,8 @@
 #include "agent/api/comm.h"
 #include "agent/backend/direct.h"
 #include "agent/local/protocol.h"
-#include "config/launch.h"
+#include "common/log.h"
+#include "config/run.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,6 +28,8 @@ struct opening {
 		BACKEND_NODE
 	} kind; /* BACKEND_NODE: local rank 0's process is the agent */
 	char name[NODE_AGENT_NAME];
+	char run[RS_RUN_MAX];
+	char job[RS_NAME_MAX]; /* made from the run */
 };
 
 static const char *open_text(const char *option, const char *variable)
@@ -233,17 +236,47 @@ static int open_resolve_backend(struct opening *o, struct rs_err *e)
 	return rc;
 }
 
+static int open_resolve_run(struct opening *o, struct rs_err *e)
+{
+	const char *run = open_text(o->opt.run, "REDUCTION_RUN");
+	char host[RS_HOST_MAX] = "";
+
+	if (run) {
+		o->to.run = run;
+		return rs_run_check(run, o->opt.run ? "run" : "REDUCTION_RUN", e);
+	}
+	gethostname(host, sizeof host - 1);
+	rs_run_detect(o->run, &o->launch, host, NULL, NULL);
+	o->to.run = o->run;
+	return RS_OK;
+}
+
 static int open_resolve_job(struct opening *o, struct rs_err *e)
 {
 	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-	o->to.job = job ? job : o->cfg->job.name;
-	if (strlen(o->to.job) >= RS_NAME_MAX || o->to.job[strspn(o->to.job, allowed)])
+	o->to.job = job ? job : o->cfg->job.name[0] ? o->cfg->job.name : "default";
+	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {
+		rs_run_job_name(o->job, o->to.run);
+		o->to.job = o->job;
+	}
+	if (!rs_name_valid(o->to.job))
 		return rs_fail(e, RS_EINVAL,
 			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
 			       o->to.job, RS_NAME_MAX - 1);
 	return RS_OK;
+}
+
+static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_err *e)
+{
+	int rc = rs_config_load(ret, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
+
+	if (rc)
+		return rc;
+	rc = rs_config_take_log_level(ret, e);
+	if (rc)
+		rs_config_close(ret);
+	return rc;
 }
 
 static int open_resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
@@ -258,7 +291,7 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	if (!rc)
 		rc = open_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
 	if (!rc)
-		rc = rs_config_load(o->cfg, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
+		rc = open_load_config(o, o->cfg, e);
 	if (rc)
 		return rc;
 	o->to.cfg = o->cfg;
@@ -266,7 +299,9 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	o->to.local_world_size = 1;
 	o->to.node_rank = o->to.rank;
 	o->to.nodes = o->to.world_size;
-	rc = open_resolve_job(o, e);
+	rc = open_resolve_run(o, e);
+	if (!rc)
+		rc = open_resolve_job(o, e);
 	if (!rc)
 		rc = open_resolve_backend(o, e);
 	if (!rc && o->kind != BACKEND_DIRECT)
@@ -291,7 +326,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
-	rc = rs_config_load(cfg, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
+	rc = open_load_config(o, cfg, e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &o->to, e);
 		if (rc)
@@ -319,6 +354,22 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 	return rc;
 }
 
+/* Rank 0 says once what has been opened: above all who sums. */
+static void open_report(const struct reduction_comm *c, const struct opening *o)
+{
+	const struct rs_log log = {.level = o->cfg->logging.level,
+				   .json = o->cfg->logging.json,
+				   .journal = rs_log_is_journal(STDERR_FILENO),
+				   .fd = STDERR_FILENO};
+
+	if (c->rank == 0)
+		rs_log(&log, RS_LOG_INFO, "communicator-open", rs_kv_s("job", o->to.job),
+		       rs_kv_u("generation", o->to.generation), rs_kv_s("run", o->to.run), rs_kv_u("rank", c->rank),
+		       rs_kv_u("world_size", c->world_size), rs_kv_u("nodes", o->to.nodes),
+		       rs_kv_s("summed_by", c->backend->single_node ? "node" : "reducers"),
+		       rs_kv_u("reducers", o->cfg->reducers_n));
+}
+
 static int open_backend(struct reduction_comm *c, const reduction_options *opt, struct rs_err *e)
 {
 	struct opening o = {.cfg = malloc(sizeof *o.cfg)};
@@ -337,6 +388,8 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	if (rc) {
 		rs_config_close(o.cfg);
 		free(o.cfg);
+	} else {
+		open_report(c, &o);
 	}
 	return rc;
 }

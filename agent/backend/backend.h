@@ -18,6 +18,7 @@ struct backend_options {
 	struct rs_config
 	    *cfg; /* on success of open it belongs to the backend, which releases it with rs_config_close and free */
 	const char *job;
+	const char *run;        /* identity of the training (config/run.h); "": unknown */
 	const char *agent_path; /* client_open only */
 	unsigned rank, world_size;
 	unsigned local_rank, local_world_size;
@@ -68,10 +69,11 @@ struct backend_vtbl {
 	void (*close)(struct backend *b);
 };
 
-/* Base of each backend's own struct; its first member. Invariant: v and priorities do not change after open. */
+/* Base of each backend's own struct; its first member. Invariant: nothing of it changes after open. */
 struct backend {
 	const struct backend_vtbl *v;
 	unsigned priorities; /* number of priorities */
+	bool single_node;    /* all ranks are on this node, whose sum is the result: the reducers sum nothing */
 };
 
 #endif

@@ -223,6 +223,7 @@ static int direct_start_engine(struct direct *d, const struct backend_options *o
 	struct engine_options eo = {
 	    .cfg = opt->cfg,
 	    .job = opt->job,
+	    .run = opt->run,
 	    .generation = opt->generation,
 	    .rank = opt->rank,
 	    .world_size = opt->world_size,
@@ -251,7 +252,10 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->cfg = opt->cfg;
-	d->log = (struct rs_log){.level = opt->cfg->logging.level, .json = opt->cfg->logging.json, .fd = STDERR_FILENO};
+	d->log = (struct rs_log){.level = opt->cfg->logging.level,
+				 .json = opt->cfg->logging.json,
+				 .journal = rs_log_is_journal(STDERR_FILENO),
+				 .fd = STDERR_FILENO};
 	d->rank = opt->rank;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->changed, NULL);

@@ -234,6 +234,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	}
 	c->base.v = &vtbl;
 	c->base.priorities = grants.priorities;
+	c->base.single_node = grants.single_node;
 	c->reply_fd = -1;
 	c->ring_bytes = grants.ring_bytes;
 	c->chunk_bytes = grants.chunk_bytes;

@@ -113,7 +113,11 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->opt.job = strcpy(x->job, opt->job);
 	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");
 	x->opt.label = x->label;
+	snprintf(x->run, sizeof x->run, "%s", opt->run ? opt->run : "");
+	x->opt.run = x->run;
 	x->digest = rs_config_digest(cfg);
+	x->opened_ms = now_ms;
+	x->report_ms = now_ms + EXCHANGE_QUIET_MS;
 	x->connect_by_ms = now_ms + opt->connect_ms;
 	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
 	x->retaining = cfg->job.retain && cfg->reducers_n > 1;

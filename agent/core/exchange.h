@@ -95,11 +95,24 @@ static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 
 struct exchange;
 
+enum {
+	EXCHANGE_QUIET_MS = 3000,  /* time after which an exchange says for whom it waits */
+	EXCHANGE_REPORT_MS = 60000 /* longest time between two such reports */
+};
+
+/* What has happened to a reducer. */
+enum exchange_change {
+	EXCHANGE_BACK, /* it has its share again */
+	EXCHANGE_LOST, /* no connection to it works any more; others have its shards */
+	EXCHANGE_LEFT, /* it reported itself that it ends this job; others have its shards */
+};
+
 /* What an exchange is created with. Callbacks must not call the exchange. */
 struct exchange_options {
 	const struct rs_config *cfg; /* must stay valid until exchange_free */
 	const char *job;             /* copied */
 	const char *label;           /* names this worker in other ranks' messages; copied, may be NULL */
+	const char *run;             /* identity of the training (config/run.h); copied, may be NULL: unknown */
 	uint32_t generation;
 	unsigned rank, world_size;
 	unsigned processes;   /* training processes behind this worker, >= 1 */
@@ -114,13 +127,16 @@ struct exchange_options {
 	int (*secret)(void *user, struct auth_secret *ret, struct rs_err *e);
 	/* Writes n unpredictable random bytes. Required together with `secret`. */
 	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
-	/* Optional. A reducer was lost for this reason and others have its shards; or (lives) it is back. */
-	void (*reducer_changed)(void *user, const struct rs_reducer *r, bool lives, const char *why);
+	/* Optional. A reducer is back, or was lost for the reason `why`. */
+	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
 	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is `log`. At most once for each
 	 * operation. */
 	void (*on_nonfinite)(void *user, const struct rs_err *what);
 	/* Optional. An operation has waited long for other ranks; the sentence says for which. */
 	void (*late)(void *user, const char *sentence);
+	/* Optional. Not all ranks have joined; the sentence says who is missing. Called after EXCHANGE_QUIET_MS and
+	 * then at growing intervals. */
+	void (*waiting)(void *user, const char *sentence);
 	void *user;
 };
 

@@ -13,6 +13,7 @@ struct outgoing;
 /* How a reducer was lost. */
 struct reducer_loss {
 	uint64_t report; /* the reducer reported the reason itself: the number of that report, from 1; 0: it did not */
+	bool reported;   /* the reducer reported itself that it ends this job */
 	uint64_t at_ms;
 	char why[CONTROL_MESSAGE];
 };
@@ -23,10 +24,12 @@ struct reducer_loss {
  * shards. In state EXCHANGE_ENDED first is NULL. */
 struct exchange {
 	const struct rs_config *cfg;
-	struct exchange_options opt; /* job and label point to the copies below */
+	struct exchange_options opt; /* job, label and run point to the copies below */
 	char job[RS_NAME_MAX];
 	char label[CONTROL_LABEL];
+	char run[CONTROL_RUN];
 	uint64_t digest;
+	uint64_t opened_ms, report_ms; /* time of exchange_new, and of the next report for whom it waits */
 
 	enum exchange_state state;
 	struct rs_err err;           /* why it ends; code 0: it does not */

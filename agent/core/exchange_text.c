@@ -90,13 +90,45 @@ static void text_add_missing(struct text *t, const struct exchange *x, const str
 		text_add(t, "%s%u", text_separator(i, n), w->missing[i]);
 	if (more > 0)
 		text_add(t, "%s%u more", text_separator(n - 1, n), more);
-	text_add(t, " of %u %s not joined job %s within ", world, all == 1 ? "has" : "have", x->job);
-	text_add_duration(t, x->opt.connect_ms);
+	text_add(t, " of %u %s not joined job %s", world, all == 1 ? "has" : "have", x->job);
+	if (w->refused[0])
+		text_add(t, "; it refused a rank: %s", w->refused);
+}
+
+/* Adds the first reducer that waits for ranks. Returns false if none does. */
+static bool text_add_gathering(struct text *t, const struct exchange *x)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_JOINED && x->links[i].waiting.missing_n > 0) {
+			text_add_missing(t, x, &x->links[i]);
+			return true;
+		}
+	return false;
+}
+
+/* Adds a reducer that has all ranks and has not started the job. */
+static void text_add_not_started(struct text *t, const struct exchange *x)
+{
+	const char *id = "?";
+
+	for (unsigned i = x->links_n; i > 0; i--)
+		if (x->links[i - 1].state == LINK_JOINED)
+			id = link_reducer(&x->links[i - 1])->id;
+	text_add(t, "reducer %s has not started job %s", id, x->job);
+}
+
+void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
+{
+	struct text t = {.len = 0};
+
+	if (!text_add_unreached(&t, x) && !text_add_gathering(&t, x))
+		text_add_not_started(&t, x);
+	text_add(&t, "; waiting for %" PRIu64 " s", (now_ms - x->opened_ms) / 1000);
+	snprintf(buf, size, "%s", t.buf);
 }
 
 int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 {
-	const struct link *waiting = NULL;
 	struct text t = {.len = 0};
 
 	if (text_add_unreached(&t, x) > 0) {
@@ -104,15 +136,9 @@ int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 		text_add_duration(&t, x->opt.connect_ms);
 		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 	}
-	for (unsigned i = 0; i < x->links_n && !waiting; i++)
-		if (x->links[i].state == LINK_JOINED)
-			waiting = &x->links[i];
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (x->links[i].state == LINK_JOINED && x->links[i].waiting.missing_n > 0) {
-			text_add_missing(&t, x, &x->links[i]);
-			return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
-		}
-	text_add(&t, "reducer %s has not started job %s within ", waiting ? link_reducer(waiting)->id : "?", x->job);
+	if (!text_add_gathering(&t, x))
+		text_add_not_started(&t, x);
+	text_add(&t, " within ");
 	text_add_duration(&t, x->opt.connect_ms);
 	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 }

@@ -98,11 +98,28 @@ static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 	return op->started_ms + op_ms;
 }
 
+/* Says for whom the exchange waits: after 3 s, 6 s, 12 s, ..., then every minute; and when a rank was refused. */
+static void exchange_report_waiting(struct exchange *x, uint64_t now_ms)
+{
+	uint64_t waited_ms = now_ms - x->opened_ms;
+	char text[480];
+
+	x->report_ms = now_ms + (waited_ms < EXCHANGE_QUIET_MS    ? EXCHANGE_QUIET_MS
+				 : waited_ms > EXCHANGE_REPORT_MS ? EXCHANGE_REPORT_MS
+								  : waited_ms);
+	if (!x->opt.waiting)
+		return;
+	waiting_text(x, now_ms, text, sizeof text);
+	x->opt.waiting(x->opt.user, text);
+}
+
 void exchange_tick(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t due;
 	struct rs_err e;
 
+	if (x->state == EXCHANGE_JOINING && now_ms >= x->report_ms && now_ms < x->connect_by_ms)
+		exchange_report_waiting(x, now_ms);
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms >= x->absent_by_ms)
 		view_drop_unreached(x, now_ms);
 	if (x->inspect_error.code) {
@@ -121,5 +138,9 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 	}
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms < x->absent_by_ms)
 		due = min64(due, x->absent_by_ms);
-	x->next_ms = min64(due, x->state == EXCHANGE_JOINING ? x->connect_by_ms : exchange_op_deadline(x, now_ms));
+	if (x->state == EXCHANGE_JOINING)
+		due = min64(due, min64(x->report_ms, x->connect_by_ms));
+	else
+		due = min64(due, exchange_op_deadline(x, now_ms));
+	x->next_ms = due;
 }

@@ -10,6 +10,8 @@
 #include "agent/core/link_queue.h"
 #include "agent/core/view.h"
 
+#include <string.h>
+
 /* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
  * lost already: then it may be another process at the next attempt. from: as in exchange_fail. */
 static void link_refused(struct link *l, int code, const char *why, struct link *from, uint64_t now_ms)
@@ -125,10 +127,16 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 
 static void link_on_waiting(struct link *l, uint64_t now_ms)
 {
+	struct control_waiting w;
 	struct rs_err e;
 
-	if (control_unpack_waiting(l->control_in, l->frame.payload_len, &l->waiting, &e))
+	if (control_unpack_waiting(l->control_in, l->frame.payload_len, &w, &e)) {
 		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	if (strcmp(w.refused, l->waiting.refused) != 0)
+		l->x->report_ms = l->x->next_ms = now_ms;
+	l->waiting = w;
 }
 
 /* Warns of an operation that is very late, once. */

@@ -171,9 +171,14 @@ static void view_apply(struct exchange *x, uint64_t now_ms)
 
 static void view_report_change(const struct exchange *x, unsigned reducer)
 {
+	const struct reducer_loss *f = &x->losses[reducer];
+
 	if (x->opt.reducer_changed)
-		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer], exchange_lives(x, reducer),
-				       x->losses[reducer].why);
+		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer],
+				       exchange_lives(x, reducer) ? EXCHANGE_BACK
+				       : f->reported              ? EXCHANGE_LEFT
+								  : EXCHANGE_LOST,
+				       f->why);
 }
 
 static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
@@ -183,6 +188,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 
 	/* only the loss of a rank may be common to all reducers; other reasons are this reducer's own */
 	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
+	f->reported = reported;
 	f->at_ms = now_ms;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;

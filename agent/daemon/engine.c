@@ -96,6 +96,7 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 	struct agentd *a = ctx;
 	struct engine_options opt = {.cfg = a->cfg,
 				     .job = spec->job,
+				     .run = spec->run,
 				     .generation = spec->generation,
 				     .rank = spec->rank,
 				     .world_size = spec->world_size,

@@ -50,11 +50,12 @@ int main(int argc, char **argv)
 	cmdline_raise_descriptors();
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
+	log.journal = rs_log_is_journal(log.fd);
 	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
 	if (!rc)
 		agentd_serve(&a);
 	rs_config_close(&st.cfg);
 	if (rc)
-		fprintf(stderr, "reduction-agent: %s\n", e.msg);
+		fprintf(stderr, "%sreduction-agent: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -83,7 +83,10 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 	if (!n)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the node's agent");
 	n->cfg = cfg;
-	n->log = (struct rs_log){.level = node_agent_log_level(cfg), .json = cfg->logging.json, .fd = STDERR_FILENO};
+	n->log = (struct rs_log){.level = node_agent_log_level(cfg),
+				 .json = cfg->logging.json,
+				 .journal = rs_log_is_journal(STDERR_FILENO),
+				 .fd = STDERR_FILENO};
 	rc = node_agent_listen(n, opt, e);
 	if (rc)
 		goto free_agent;

@@ -30,19 +30,27 @@ static void engine_on_late(void *user, const char *sentence)
 {
 	struct engine *en = user;
 
-	rs_log(en->opt.log, RS_LOG_WARN, "operation-late", rs_kv_s("job", en->opt.job), rs_kv_s("reason", sentence));
+	rs_log(en->opt.log, RS_LOG_WARN, "operation-late", rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+	       rs_kv_s("reason", sentence));
 }
 
-static void engine_on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
+static void engine_on_waiting(void *user, const char *sentence)
 {
 	struct engine *en = user;
 
-	if (lives)
-		rs_log(en->opt.log, RS_LOG_WARN, "reducer-back", rs_kv_s("reducer", r->id),
-		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job));
-	else
-		rs_log(en->opt.log, RS_LOG_WARN, "reducer-lost", rs_kv_s("reducer", r->id),
-		       rs_kv_s("address", r->address), rs_kv_s("job", en->opt.job), rs_kv_s("reason", why));
+	rs_log(en->opt.log, RS_LOG_WARN, "waiting", rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+	       rs_kv_s("reason", sentence));
+}
+
+static void engine_on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
+{
+	static const char *const events[] = {
+	    [EXCHANGE_BACK] = "reducer-back", [EXCHANGE_LOST] = "reducer-lost", [EXCHANGE_LEFT] = "reducer-left"};
+	struct engine *en = user;
+
+	rs_log(en->opt.log, RS_LOG_WARN, events[how], rs_kv_s("reducer", r->id), rs_kv_s("address", r->address),
+	       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+	       rs_kv_s("reason", how == EXCHANGE_BACK ? "it has its share again" : why));
 }
 
 static void engine_on_nonfinite(void *user, const struct rs_err *what)
@@ -53,7 +61,8 @@ static void engine_on_nonfinite(void *user, const struct rs_err *what)
 	rs_log_limit_report(&en->nonfinite, en->opt.log, RS_LOG_WARN, now);
 	if (rs_log_limit_pass(&en->nonfinite, now))
 		rs_log(en->opt.log, RS_LOG_WARN, "nonfinite", rs_kv_s("job", en->job),
-		       rs_kv_u("generation", en->opt.generation), rs_kv_s("found", what->msg));
+		       rs_kv_u("generation", en->opt.generation), rs_kv_u("rank", en->opt.rank),
+		       rs_kv_s("found", what->msg));
 }
 
 static int engine_load_secret(void *user, struct auth_secret *ret, struct rs_err *e)
@@ -90,6 +99,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .cfg = o->cfg,
 	    .job = o->job,
 	    .label = o->label,
+	    .run = o->run,
 	    .generation = o->generation,
 	    .rank = o->rank,
 	    .world_size = o->world_size,
@@ -101,6 +111,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .reducer_changed = engine_on_reducer,
 	    .on_nonfinite = engine_on_nonfinite,
 	    .late = engine_on_late,
+	    .waiting = engine_on_waiting,
 	    .user = en,
 	};
 	int rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);

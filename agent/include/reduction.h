@@ -90,7 +90,8 @@ typedef struct reduction_request reduction_request;
 typedef struct reduction_options {
 	size_t struct_size; /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
 	const char *config; /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
-	const char *job;    /* name of the job; REDUCTION_JOB; then job.name of the file; then "default" */
+	const char *job;    /* name of the job; REDUCTION_JOB; then job.name of the file; then made from `run`; without
+			       a run "default" */
 	const char *agent;  /* path of the agent's socket; REDUCTION_AGENT. "direct": no agent. "node": local rank 0's
 			       process serves its node. Default: agent.socket of the file if an agent listens there; else
 			       "node" if some node has several processes and the launcher says which node this is, or all
@@ -103,11 +104,14 @@ typedef struct reduction_options {
 				   LOCAL_WORLD_SIZE, ... */
 	int64_t generation;     /* number of the restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
 	int connect_timeout_ms; /* time until all ranks must have met; then timeouts.connect of the file */
+	const char *run;        /* identity of this training: up to 127 printable characters, equal on all its ranks and
+				   different from that of every other training. Reducers and agents refuse a rank of
+				   another run. REDUCTION_RUN; then from torchrun, Slurm, Open MPI, ... */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
-		sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1                                    \
+		sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1, NULL                              \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from the header's. */

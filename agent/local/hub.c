@@ -180,27 +180,52 @@ void local_client_lost(struct local_client *c, const char *how)
 	free(c);
 }
 
-/* Not all local ranks have joined in time: ends the job and names those that are missing. */
-static void local_hub_gathering_late(struct local_job *j)
+/* Lists the local ranks that have not joined: "1, 3". Returns how many there are. */
+static unsigned local_hub_missing(const struct local_job *j, char list[256])
 {
-	char missing[256] = "";
 	size_t at = 0;
 	unsigned n = 0;
-	struct rs_err e;
 
+	list[0] = '\0';
 	for (unsigned i = 0; i < j->members_n; i++) {
 		if (j->members[i].client)
 			continue;
-		if (at < sizeof missing - 16)
-			at += (size_t)snprintf(missing + at, sizeof missing - at, "%s%u", n ? ", " : "", i);
-		else if (at < sizeof missing - 4)
-			at += (size_t)snprintf(missing + at, sizeof missing - at, "...");
+		if (at < 256 - 16)
+			at += (size_t)snprintf(list + at, 256 - at, "%s%u", n ? ", " : "", i);
+		else if (at < 256 - 4)
+			at += (size_t)snprintf(list + at, 256 - at, "...");
 		n++;
 	}
+	return n;
+}
+
+/* Not all local ranks have joined in time: ends the job and names those that are missing. */
+static void local_hub_gathering_late(struct local_job *j)
+{
+	char missing[256];
+	unsigned n = local_hub_missing(j, missing);
+	struct rs_err e;
+
 	rs_fail(&e, RS_ETIMEOUT,
 		"%u of %u local ranks of job %s did not connect to the agent on %s in time: local rank%s %s", n,
 		j->members_n, j->name, j->hub->host, n == 1 ? "" : "s", missing);
 	local_job_fail(j, &e);
+}
+
+/* Says for which local ranks a job waits: after 3 s, 6 s, 12 s, ..., then every minute. */
+static void local_hub_report_waiting(struct local_job *j, uint64_t now_ms)
+{
+	uint64_t waited_ms = now_ms - j->opened_ms;
+	char missing[256];
+	unsigned n = local_hub_missing(j, missing);
+	struct rs_err e;
+
+	j->report_ms = now_ms + (waited_ms < EXCHANGE_REPORT_MS ? waited_ms : EXCHANGE_REPORT_MS);
+	if (!local_may_log(j->hub, LOCAL_LIMITED_JOBS))
+		return;
+	rs_fail(&e, RS_ETIMEOUT, "%u of %u local ranks have not connected: local rank%s %s; waiting for %u s", n,
+		j->members_n, n == 1 ? "" : "s", missing, (unsigned)(waited_ms / 1000));
+	rs_log(j->hub->log, RS_LOG_WARN, "waiting", rs_kv_s("job", j->name), rs_kv_s("reason", e.msg));
 }
 
 static void local_hub_stop_job(struct local_job *j)
@@ -263,6 +288,8 @@ void local_hub_tick(struct local_hub *h, uint64_t now_ms)
 	for (struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms <= now_ms)
 			local_hub_gathering_late(j);
+		else if (j->state == JOB_GATHERING && j->report_ms <= now_ms)
+			local_hub_report_waiting(j, now_ms);
 		if (local_job_op_deadline(j) <= now_ms)
 			local_job_op_late(j);
 	}
@@ -286,6 +313,8 @@ uint64_t local_hub_next(const struct local_hub *h)
 	for (const struct local_job *j = h->jobs; j; j = j->next) {
 		if (j->state == JOB_GATHERING && j->deadline_ms < next)
 			next = j->deadline_ms;
+		if (j->state == JOB_GATHERING && j->report_ms < next)
+			next = j->report_ms;
 		if (h->draining && j->state < JOB_ENDING && h->drain_ms < next)
 			next = h->drain_ms;
 		if (local_job_op_deadline(j) < next)

@@ -35,7 +35,7 @@ struct local_event {
 
 /* How to start an engine. The strings are valid during the call only. */
 struct local_engine {
-	const char *job;
+	const char *job, *run; /* run: identity of the training, "": unknown */
 	uint32_t generation;
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;

@@ -67,8 +67,11 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 		goto err_job;
 	j->hub = h;
 	memcpy(j->name, hello->job, sizeof j->name);
+	memcpy(j->run, hello->run, sizeof j->run);
 	j->generation = hello->generation;
 	j->deadline_ms = now_ms + hello->connect_ms;
+	j->opened_ms = now_ms;
+	j->report_ms = now_ms + EXCHANGE_QUIET_MS;
 	j->members_n = hello->local_world_size;
 	j->ready = (struct local_event){.kind = LOCAL_EVENT_READY, .owner = j};
 	j->failed = (struct local_event){.kind = LOCAL_EVENT_FAILED, .owner = j};
@@ -94,11 +97,11 @@ err:
 /* Checks a HELLO by itself. */
 static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-
-	if (m->job[0] == 0 || m->job[strspn(m->job, letters)])
+	if (!rs_name_valid(m->job))
 		return rs_fail(e, RS_EINVAL, "'%s' is not a job name, expected letters, digits, '.', '_' and '-'",
 			       m->job);
+	if (m->run[0] && rs_run_check(m->run, "run", e))
+		return e->code;
 	if (m->world_size == 0 || m->world_size > RS_WORLD_MAX || m->rank >= m->world_size)
 		return rs_fail(e, RS_EINVAL, "rank %u of a world of %u, expected a rank below a world size of 1 to %d",
 			       m->rank, m->world_size, RS_WORLD_MAX);
@@ -154,6 +157,27 @@ static int local_job_check_same(const struct local_job *j, const struct local_he
 	return RS_OK;
 }
 
+/* Checks that no job of that name and another run lives: its ranks belong to another training. One with an older
+ * generation may be the same training before a restart that changed its run, so the client may retry. */
+static int local_job_check_run(const struct local_hub *h, const struct local_hello *m, bool *ret_retry,
+			       struct rs_err *e)
+{
+	char mine[LOCAL_RANK_TEXT], theirs[LOCAL_RANK_TEXT];
+
+	for (const struct local_job *j = h->jobs; j; j = j->next) {
+		unsigned i = 0;
+
+		if (strcmp(j->name, m->job) != 0 || strcmp(j->run, m->run) == 0 || j->state >= JOB_ENDING)
+			continue;
+		while (i + 1 < j->members_n && !j->members[i].client)
+			i++;
+		snprintf(mine, sizeof mine, "rank %u (pid %u on %s)", m->rank, m->pid, h->host);
+		*ret_retry = j->generation < m->generation;
+		return rs_run_mismatch(j->name, mine, m->run, local_job_rank_text(j, i, theirs), j->run, e);
+	}
+	return RS_OK;
+}
+
 /* Finds or creates the job of a HELLO; ends those of older generations. */
 static int local_job_find_or_new(struct local_hub *h, const struct local_hello *m, uint64_t now_ms,
 				 struct local_job **ret, bool *ret_retry, struct rs_err *e)
@@ -164,6 +188,8 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 	*ret_retry = false;
 	if (h->draining)
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
+	if (local_job_check_run(h, m, ret_retry, e))
+		return e->code;
 	for (j = h->jobs; j; j = j->next)
 		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
 			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
@@ -193,6 +219,12 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 	return RS_OK;
 }
 
+/* Returns whether the sum of this node is the result. */
+static bool local_job_is_single(const struct local_hub *h, const struct local_hello *m)
+{
+	return m->nodes == 1 && !h->cfg->agent.single_node_reducers;
+}
+
 static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 {
 	const struct local_hello *m = &j->members[0].hello;
@@ -201,8 +233,9 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 	char label[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
-	j->single_worker = m->nodes == 1 && !h->cfg->agent.single_node_reducers;
+	j->single_worker = local_job_is_single(h, m);
 	spec = (struct local_engine){.job = j->name,
+				     .run = j->run,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
 				     .world_size = m->nodes,
@@ -214,9 +247,9 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 	j->state = JOB_STARTING;
 	if (local_may_log(h, LOCAL_LIMITED_JOBS))
 		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
-		       rs_kv_u("generation", j->generation), rs_kv_u("node", m->node_rank), rs_kv_u("nodes", m->nodes),
-		       rs_kv_u("processes", j->members_n),
-		       rs_kv_s("summed_by", j->single_worker ? "agent" : "reducers"));
+		       rs_kv_u("generation", j->generation), rs_kv_s("run", j->run), rs_kv_u("node", m->node_rank),
+		       rs_kv_u("nodes", m->nodes), rs_kv_u("processes", j->members_n),
+		       rs_kv_s("summed_by", j->single_worker ? "node" : "reducers"));
 	if (h->ports.engine_start(h->ctx, &j->engine, j, &spec, &e)) {
 		j->engine = NULL;
 		local_job_fail(j, &e);
@@ -252,6 +285,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	m.welcome.priorities = h->cfg->sharding.priorities;
 	m.welcome.chunk_bytes = h->cfg->sharding.chunk_bytes;
 	m.welcome.ring_bytes = local_ring_bytes(h->cfg);
+	m.welcome.single_node = local_job_is_single(h, hello);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);
 	if (j->clients_n == j->members_n)

@@ -23,6 +23,7 @@ struct local_job {
 	struct local_hub *hub;
 	struct local_job *next, **at;
 	char name[RS_NAME_MAX];
+	char run[RS_RUN_MAX]; /* of all its ranks; "": unknown */
 	uint32_t generation;
 	enum local_job_state {
 		JOB_GATHERING, /* waits for local ranks until deadline_ms */
@@ -33,7 +34,8 @@ struct local_job {
 		JOB_FAILED,  /* clients have got ABORT; waits until they leave and the engine is freed */
 	} state;
 	uint64_t deadline_ms;
-	unsigned members_n; /* local world size */
+	uint64_t opened_ms, report_ms; /* when the first local rank came; when the missing ones are reported next */
+	unsigned members_n;            /* local world size */
 	unsigned clients_n; /* members with a client */
 	struct local_member *members;
 	void *engine;

@@ -52,6 +52,7 @@ static void local_terminate_strings(union local_message *m)
 	switch (m->head.type) {
 	case LOCAL_HELLO:
 		m->hello.job[sizeof m->hello.job - 1] = 0;
+		m->hello.run[sizeof m->hello.run - 1] = 0;
 		break;
 	case LOCAL_SUBMIT:
 		m->submit.name[sizeof m->submit.name - 1] = 0;

@@ -9,7 +9,7 @@
 #define RS_AGENT_LOCAL_PROTOCOL_H
 
 #include "common/error.h"
-#include "config/config.h"
+#include "config/run.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 3,
+	LOCAL_VERSION = 4,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */
@@ -60,6 +60,7 @@ struct local_head {
 struct local_hello {
 	struct local_head head;
 	char job[RS_NAME_MAX];
+	char run[RS_RUN_MAX]; /* identity of the training; "": unknown */
 	uint32_t rank, world_size;
 	uint32_t local_rank, local_world_size;
 	uint32_t node_rank, nodes;
@@ -75,8 +76,8 @@ struct local_welcome {
 	uint32_t priorities; /* of operations, at least 1 */
 	uint64_t ring_bytes; /* least size of a ring; such a ring does not slow an operation down */
 	uint32_t chunk_bytes;
-	uint32_t reserved;
-	uint64_t shm_bytes; /* its share of agent.shm_bytes: more only if it must */
+	uint32_t single_node; /* 1: the sum of the local ranks is the result, and the reducers sum nothing */
+	uint64_t shm_bytes;   /* its share of agent.shm_bytes: more only if it must */
 };
 
 struct local_failure {
@@ -165,7 +166,7 @@ union local_message {
 	struct local_counters counters;
 };
 
-_Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + 40, "no hidden padding");
+_Static_assert(sizeof(struct local_hello) == 8 + RS_NAME_MAX + RS_RUN_MAX + 40, "no hidden padding");
 _Static_assert(sizeof(struct local_failure) == 8 + 8 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_alloced) == 8 + 16 + LOCAL_TEXT + 4, "no hidden padding");
 _Static_assert(sizeof(struct local_submit) == 8 + 80 + LOCAL_NAME, "no hidden padding");

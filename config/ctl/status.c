@@ -192,6 +192,10 @@ static void print_job(const Reduction__V1__JobStatus *job)
 		printf("  in %s  out %s", rate(job->traffic->bytes_in_per_s, in),
 		       rate(job->traffic->bytes_out_per_s, out));
 	fputc('\n', stdout);
+	if (job->run[0]) {
+		rs_utf8_clean(job->run);
+		printf("  run %s\n", job->run);
+	}
 	if (job->reason[0]) {
 		rs_utf8_clean(job->reason);
 		printf("  %s\n", job->reason);

@@ -118,6 +118,7 @@ static Reduction__V1__JobStatus *job_message(struct block *b, const struct statu
 
 	reduction__v1__job_status__init(m);
 	m->name = (char *)job->name;
+	m->run = (char *)job->run;
 	m->generation = job->generation;
 	m->state = states[job->state];
 	m->reason = job->state == STATUS_ENDED ? (char *)job->why.msg : "";

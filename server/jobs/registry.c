@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/jobs/registry_priv.h"
 
-#include "config/config.h"
+#include "common/utf8.h"
+#include "config/run.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -40,9 +41,11 @@ static void emit(struct registry *r, const struct job *j, struct registry_action
 	a.job = (struct registry_job){
 	    .id = j->id,
 	    .name = j->first.job,
+	    .run = j->first.run,
 	    .generation = j->first.generation,
 	    .world_size = j->first.world_size,
 	    .lanes = j->first.lanes,
+	    .joined = j->complete_most,
 	    .processes = registry_processes(j),
 	    .memory = j->bound,
 	};
@@ -110,6 +113,9 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 {
 	if (!h->job[0])
 		return refuse(no, RS_EPROTO, false, "HELLO names no job");
+	if (!rs_name_valid(h->job))
+		return refuse(no, RS_EINVAL, false,
+			      "\"%s\" is not a job name, expected letters, digits, '.', '_' and '-'", h->job);
 	if (h->world_size < 1 || h->world_size > RS_WORLD_MAX)
 		return refuse(no, RS_EINVAL, false, "world size %u is out of range 1 to %u", h->world_size,
 			      RS_WORLD_MAX);
@@ -187,6 +193,32 @@ static int check_same(const struct job *j, const struct control_hello *h, struct
 	return RS_OK;
 }
 
+_Static_assert((int)CONTROL_RUN == (int)RS_RUN_MAX, "a HELLO can have what a rank can be given");
+
+/* "rank 3 (pid 77 on HOST)" */
+static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
+{
+	snprintf(buf, size, "rank %u%s%.80s%s", rank, label[0] ? " (" : "", label, label[0] ? ")" : "");
+}
+
+/* Checks that the ranks of a job that has not ended belong to the run of this HELLO. One with an older generation may
+ * be the same training before a restart that changed its run, so the worker may retry. */
+static int check_run(const struct job *j, const struct control_hello *h, struct control_refused *no)
+{
+	char mine[CONTROL_LABEL], theirs[CONTROL_LABEL];
+	unsigned there = 0;
+	struct rs_err e;
+
+	if (strcmp(j->first.run, h->run) == 0)
+		return RS_OK;
+	while (there + 1 < j->first.world_size && !j->members[there].lanes)
+		there++;
+	name_rank(mine, sizeof mine, h->rank, h->label);
+	name_rank(theirs, sizeof theirs, there, j->members[there].label);
+	rs_run_mismatch(h->job, mine, h->run, theirs, j->first.run, &e);
+	return refuse(no, e.code, j->first.generation < h->generation, "%s", e.msg);
+}
+
 /* Finds the job of that name and generation. Ends an older generation; refuses if a newer one runs, or this one has
  * ended.
  */
@@ -202,6 +234,8 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 			return refuse(no, RS_EREFUSED, true,
 				      "generation %u of job %s has ended (%s) and its workers have not all left yet",
 				      h->generation, h->job, j->why.msg);
+		if (!j->ended && check_run(j, h, no))
+			return no->code;
 		if (j->first.generation > h->generation && !j->ended)
 			return refuse(no, RS_EREFUSED, false,
 				      "job %s is at generation %u already, rank %u came with generation %u", h->job,
@@ -328,6 +362,43 @@ static void join(struct job *j, const struct control_hello *h)
 	j->sessions++;
 	if ((unsigned)__builtin_popcountll(m->lanes) == h->lanes)
 		j->complete++;
+	if (j->complete_most < j->complete)
+		j->complete_most = j->complete;
+}
+
+/* Says to the ranks of a gathering job for whom they wait. */
+static void send_waiting(struct registry *r, const struct job *j)
+{
+	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
+	struct control_waiting w = {.world_size = j->first.world_size};
+	uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
+	uint32_t len;
+
+	for (unsigned i = 0; i < j->first.world_size; i++) {
+		if (j->members[i].lanes == all)
+			w.joined++;
+		else if (w.missing_n < CONTROL_MISSING)
+			w.missing[w.missing_n++] = i;
+	}
+	memcpy(w.refused, j->refused, sizeof w.refused);
+	len = control_pack_waiting(payload, &w);
+	len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
+	emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
+}
+
+/* A rank was refused for good: the ranks that wait for it hear at once why. Further refusals wait for the next tick. */
+static void report_refusal(struct registry *r, const struct control_hello *h, const struct control_refused *no)
+{
+	for (struct job *j = r->jobs; j; j = j->next) {
+		bool first = !j->refused[0];
+
+		if (j->running || j->ended || strcmp(j->first.job, h->job) != 0)
+			continue;
+		snprintf(j->refused, sizeof j->refused, "%s", no->message);
+		rs_utf8_clean(j->refused);
+		if (first)
+			send_waiting(r, j);
+	}
 }
 
 int registry_hello(struct registry *r, const struct control_hello *h, struct registry_admit *ret,
@@ -340,8 +411,11 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
 		rc = j ? check_joins(j, h, refused) : open_job(r, h, &j, refused);
-	if (rc)
+	if (rc) {
+		if (!refused->retry)
+			report_refusal(r, h, refused);
 		return rc;
+	}
 	join(j, h);
 	*ret = (struct registry_admit){
 	    .stripe = stripe_of(j, h->lane),
@@ -416,28 +490,12 @@ static void send_drain(struct registry *r)
 
 void registry_tick(struct registry *r)
 {
-	uint8_t payload[FRAME_CONTROL_MAX], frame[FRAME_HEADER + FRAME_CONTROL_MAX];
-
 	/* again, for sessions that had unsent frames before, and ranks that came from a lost reducer since */
 	if (r->draining)
 		send_drain(r);
-	for (struct job *j = r->jobs; j; j = j->next) {
-		struct control_waiting w = {.world_size = j->first.world_size};
-		uint64_t all = UINT64_MAX >> (64 - j->first.lanes);
-		uint32_t len;
-
-		if (j->running || j->ended)
-			continue;
-		for (unsigned i = 0; i < j->first.world_size; i++) {
-			if (j->members[i].lanes == all)
-				w.joined++;
-			else if (w.missing_n < CONTROL_MISSING)
-				w.missing[w.missing_n++] = i;
-		}
-		len = control_pack_waiting(payload, &w);
-		len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
-		emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
-	}
+	for (const struct job *j = r->jobs; j; j = j->next)
+		if (!j->running && !j->ended)
+			send_waiting(r, j);
 }
 
 void registry_drain(struct registry *r)

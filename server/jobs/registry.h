@@ -31,8 +31,10 @@ struct registry_limits {
 struct registry_job {
 	uint64_t id;
 	const char *name;
+	const char *run; /* of its ranks; "": unknown */
 	uint32_t generation;
 	unsigned world_size, lanes;
+	unsigned joined; /* most ranks that were there with all their lanes at once */
 	uint64_t processes;
 	uint64_t memory; /* most bytes that it can make this process use, for slots and everything else */
 };

@@ -24,10 +24,12 @@ struct job {
 	struct member *members;     /* [first.world_size] */
 	unsigned sessions;          /* attached connections */
 	unsigned complete;          /* members with all lanes */
+	unsigned complete_most;     /* the maximum of `complete` so far */
 	unsigned base;              /* thread of lane 0 */
 	bool running, ended;
 	uint64_t opened_ms, started_ms;
-	struct rs_err why; /* ended */
+	struct rs_err why;             /* ended */
+	char refused[CONTROL_MESSAGE]; /* why a rank was last refused for good while the job gathers */
 	uint8_t *memory;
 	uint64_t memory_len;
 	uint64_t bound; /* most bytes of the job, with memory_len */

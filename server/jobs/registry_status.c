@@ -35,6 +35,8 @@ static bool job_status(const struct registry *r, const struct job *j, struct sta
 	};
 	memcpy(to->name, f->job, sizeof to->name);
 	rs_utf8_clean(to->name);
+	memcpy(to->run, f->run, sizeof to->run);
+	rs_utf8_clean(to->run);
 	rs_utf8_clean(to->why.msg);
 	if (!status_job_ranks(to))
 		return false;

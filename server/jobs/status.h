@@ -42,6 +42,7 @@ struct status_rank {
 struct status_job {
 	uint64_t id;
 	char name[CONTROL_JOB];
+	char run[CONTROL_RUN];
 	uint32_t generation;
 	enum status_state state;
 	struct rs_err why;   /* ENDED */

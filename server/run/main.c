@@ -85,11 +85,12 @@ int main(int argc, char **argv)
 	only_tls13_over_grpc();
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
+	log.journal = rs_log_is_journal(log.fd);
 	rc = server_init(
 	    &server,
 	    &(struct server_options){.cfg = &st.cfg, .config_file = st.file, .as_read = &st.as_read, .log = &log}, &e);
 	if (rc) {
-		fprintf(stderr, "reduction-server: %s\n", e.msg);
+		fprintf(stderr, "%sreduction-server: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);
 	} else {
 		server_run(server);
 		server_close(server);

@@ -37,8 +37,28 @@ static void log_job(struct server *s, const char *event, const struct registry_j
 	if (!server_may_log(s, LIMITED_JOBS))
 		return;
 	journal(&s->journal, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
-		rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes), rs_kv_u("processes", j->processes),
-		rs_kv_u("memory_bytes", j->memory));
+		rs_kv_s("run", j->run), rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes),
+		rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
+}
+
+/* A job with failover goes on without this reducer, unless it has lost a rank, which rank-lost says. */
+static void log_end(struct server *s, const struct registry_action *a)
+{
+	bool continues = a->why.code == RS_ECUT;
+
+	if (server_may_log(s, LIMITED_JOBS))
+		journal(&s->journal, continues ? RS_LOG_INFO : RS_LOG_WARN, continues ? "job-left" : "job-aborted",
+			rs_kv_s("job", a->job.name), rs_kv_u("generation", a->job.generation),
+			rs_kv_s("reason", a->why.msg));
+}
+
+/* A job whose ranks have left before all of them had met. */
+static void log_incomplete(struct server *s, const struct registry_job *j)
+{
+	if (server_may_log(s, LIMITED_JOBS))
+		journal(&s->journal, RS_LOG_WARN, "job-incomplete", rs_kv_s("job", j->name),
+			rs_kv_u("generation", j->generation), rs_kv_u("joined", j->joined),
+			rs_kv_u("world_size", j->world_size));
 }
 
 static void log_late(struct server *s, const struct registry_action *a)
@@ -64,14 +84,14 @@ static void on_action(void *ctx, const struct registry_action *a)
 		arenas_start(s->arenas, a->job.id, a->job.processes);
 		return;
 	case REGISTRY_CLOSED:
+		if (a->job.joined < a->job.world_size)
+			log_incomplete(s, &a->job);
 		log_job(s, "job-closed", &a->job);
 		for (unsigned i = 0; i < s->lanes_n; i++)
 			lane_thread_forget(s->lanes[i], a->job.id);
 		return;
 	case REGISTRY_ABORT:
-		if (server_may_log(s, LIMITED_JOBS))
-			journal(&s->journal, RS_LOG_WARN, "job-aborted", rs_kv_s("job", a->job.name),
-				rs_kv_u("generation", a->job.generation), rs_kv_s("reason", a->why.msg));
+		log_end(s, a);
 		break;
 	case REGISTRY_LOST:
 		if (server_may_log(s, LIMITED_JOBS))

@@ -104,11 +104,11 @@ class Garbage(unittest.TestCase):
         cases = [
             (b"x", "message of 1 bytes"),
             (b"GET / HTTP/1.1\r\n\r\n", "version"),
-            (hello + b"x", "HELLO of 113 bytes that says 112, expected 112"),
-            (hello[:-4], "HELLO of 108 bytes"),
-            (hello + bytes(4000), "HELLO of 4112 bytes"),
-            (local.message(local.HELLO, hello[8:], size=999), "HELLO of 112 bytes that says 999"),
-            (local.message(local.HELLO, hello[8:], version=4), "version 4 of the local protocol, expected version 3"),
+            (hello + b"x", "HELLO of 241 bytes that says 240, expected 240"),
+            (hello[:-4], "HELLO of 236 bytes"),
+            (hello + bytes(4000), "HELLO of 4240 bytes"),
+            (local.message(local.HELLO, hello[8:], size=999), "HELLO of 240 bytes that says 999"),
+            (local.message(local.HELLO, hello[8:], version=5), "version 5 of the local protocol, expected version 4"),
             (local.message(77), "unknown type 77"),
             (local.message(0), "unknown type 0"),
             (local.message(local.WELCOME, bytes(8)), "only the other side"),
@@ -126,7 +126,7 @@ class Garbage(unittest.TestCase):
 
     def test_random_bodies(self):
         """Valid message headers with random bodies, in a job of its own each time."""
-        sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 144, local.HELLO: 104, local.STATS: 0}
+        sizes = {local.ALLOC: 8, local.FREE: 8, local.SUBMIT: 144, local.HELLO: 232, local.STATS: 0}
         rng = random.Random(8)
         for i in range(100):
             c = self.ready()

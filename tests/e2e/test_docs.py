@@ -108,6 +108,21 @@ class Links(unittest.TestCase):
 
 @unittest.skipIf(harness.SAN, "documents are those of every build")
 class Form(unittest.TestCase):
+    def test_events(self):
+        """The table of events in deploy/README.md has exactly those that the programs log."""
+        section = (harness.ROOT / "deploy" / "README.md").read_text(encoding="utf-8").split("\n## The log\n")[1]
+        rows = [line.split("|")[1] for line in section.split("\n## ")[0].splitlines() if line.startswith("| `")]
+        logged = set()
+        for folder in ("agent", "server", "common"):
+            for path in (harness.ROOT / folder).rglob("*.c"):
+                text = path.read_text(encoding="utf-8")
+                logged.update(re.findall(r'RS_LOG_[A-Z]+,\s*"([a-z-]+)"', text))
+                logged.update(re.findall(r'log_job\(s, "([a-z-]+)"', text))
+                logged.update(re.findall(r'\[EXCHANGE_[A-Z]+\] = "([a-z-]+)"', text))
+                for pair in re.findall(r'continues \? "([a-z-]+)" : "([a-z-]+)"', text):
+                    logged.update(pair)
+        self.assertEqual({name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}, logged | {"suppressed"})
+
     def test_the_readme_is_short(self):
         lines = (harness.ROOT / "README.md").read_text(encoding="utf-8").count("\n")
         self.assertLessEqual(lines, README_LINES)

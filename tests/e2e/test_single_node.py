@@ -62,7 +62,7 @@ class SingleNode(unittest.TestCase):
             workers = c.start_workers(3, SUMS)
             for w in workers:
                 w.said("open")
-            c.agents[0].wait_text("job-started .*nodes=1 processes=3 summed_by=agent")
+            c.agents[0].wait_text("job-started .*nodes=1 processes=3 summed_by=node")
             self.sum(workers, 0, 1_000_000)
             c.reducers[1].kill()
             c.agents[0].wait_text("reducer-lost")

@@ -48,6 +48,33 @@ class StartOrder(unittest.TestCase):
             workers.append(c.start_worker(0, 3, WORKER))
             self.summed(c, workers, 6.0)
 
+    def test_nobody_waits_in_silence(self):
+        with harness.Cluster() as c:
+            first = c.start_worker(0, 2, WORKER)
+            first.wait_text('warn +waiting job=test rank=0 reason="reducer r0: rank 1 of 2 has not joined job test; waiting '
+                            'for 3 s"')
+            # another world size: the refused rank is reported at once, and not after 6 s
+            refused = c.start_worker(1, 3, WORKER)
+            self.assertIn("the world size", refused.said("end")["message"])
+            first.wait_text("waiting job=test .*; it refused a rank: rank 1 says the world size of job test is 3, rank 0 "
+                            "says 2; waiting for [3-5] s")
+            self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
+
+    def test_an_agent_says_which_local_rank_is_missing(self):
+        with harness.Cluster(agents=1) as c:
+            first = c.start_worker(0, 2, WORKER)
+            c.agents[0].wait_text('warn +waiting job=test reason="1 of 2 local ranks have not connected: local rank 1; '
+                                  'waiting for 3 s"')
+            self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
+
+    def test_an_unreachable_reducer_is_reported(self):
+        with harness.Cluster(start=False) as c:
+            first = c.start_worker(0, 1, WORKER)
+            first.wait_text(r'waiting job=test rank=0 reason="reducer r0 at \S+: .*refused.* \(tried \d+ times\); waiting '
+                            'for 3 s"')
+            c.start_reducer(0)
+            self.summed(c, [first], 1.0)
+
     def test_ranks_that_start_late(self):
         """Longer than the detection time: ranks that wait send heartbeats."""
         short = {"timeouts": {"detect": "2500ms"}}

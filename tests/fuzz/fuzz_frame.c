@@ -73,11 +73,12 @@ static void try_hello(const uint8_t *data, uint32_t len)
 		check_refusal(rc, &e);
 		return;
 	}
-	must(plain(h.job) && plain(h.label) && plain(h.reducer));
+	must(plain(h.job) && plain(h.label) && plain(h.run) && plain(h.reducer));
 	len = control_pack_hello(out, &h);
 	must(len <= CONTROL_HELLO_LEN);
 	must(control_unpack_hello(out, len, &again, &e) == RS_OK);
-	must(strcmp(h.job, again.job) == 0 && h.rank == again.rank && h.incarnation == again.incarnation);
+	must(strcmp(h.job, again.job) == 0 && strcmp(h.run, again.run) == 0 && h.rank == again.rank &&
+	     h.incarnation == again.incarnation);
 	must(h.has_nonce == again.has_nonce && memcmp(h.nonce, again.nonce, sizeof h.nonce) == 0);
 }
 

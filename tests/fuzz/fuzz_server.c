@@ -418,7 +418,7 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 	if (fuzz_u8(in) < 200)
 		return;
 	v = fuzz_number(in);
-	switch (fuzz_u8(in) % 16) {
+	switch (fuzz_u8(in) % 17) {
 	case 0:
 		h->generation = (uint32_t)v;
 		break;
@@ -465,6 +465,9 @@ static void twist_hello(struct fuzz_input *in, struct control_hello *h)
 		break;
 	case 14:
 		fuzz_text(in, h->job, sizeof h->job);
+		break;
+	case 15:
+		fuzz_text(in, h->run, sizeof h->run);
 		break;
 	default:
 		fuzz_text(in, h->label, sizeof h->label);

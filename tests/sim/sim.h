@@ -208,6 +208,7 @@ enum fault_kind {
 	FAULT_GOODBYE,          /* a rank leaves while its operations are pending */
 	FAULT_ABSENT,           /* a rank never comes */
 	FAULT_MISCONFIGURED,    /* a rank has another configuration */
+	FAULT_STRANGER,         /* a rank belongs to another run */
 	FAULT_REPLACED,         /* the next generation does not wait for this one */
 	FAULT_SECRET,           /* a rank has a wrong secret, or none; or one although there is none */
 	FAULT_IMPOSTOR,         /* a reducer is an impostor for one job */
@@ -240,6 +241,7 @@ struct team {
 	struct sim *sim;
 	unsigned index;
 	char job[16];
+	unsigned run; /* teams of one run are one training; a namesake has the same job and another run */
 	uint32_t generation;
 	unsigned world;
 	unsigned processes[SIM_WORLD], processes_all;
@@ -402,6 +404,8 @@ void fault_after_goodbye(struct rank *k);
 void fault_view_changed(struct team *t);
 /* Returns true if this rank never starts. It then counts as ended from its birth on. */
 bool fault_absent(const struct rank *k);
+/* Returns whether the rank belongs to another run than the others. */
+bool fault_stranger(const struct rank *k);
 void fault_strike(struct team *t, unsigned which);
 void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words);
 const char *fault_name(enum fault_kind kind);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define OTHER_RUN "two trainings use the job name" /* in sentences about a rank of another run */
+
 enum {
 	DRAIN_MS = 3000,
 	HANG_NAMED_MS = 2500, /* with a timeouts.op this long reducers have reported the rank that hangs */
@@ -29,6 +31,7 @@ static const char *const names[FAULT_NR] = {
     [FAULT_GOODBYE] = "goodbye",
     [FAULT_ABSENT] = "absent",
     [FAULT_MISCONFIGURED] = "misconfigured",
+    [FAULT_STRANGER] = "stranger",
     [FAULT_REPLACED] = "replaced",
     [FAULT_SECRET] = "secret",
     [FAULT_IMPOSTOR] = "impostor",
@@ -375,6 +378,10 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 		f->struck = true;
 		fault_blame(t, f->kind, -1, "configured differently");
 		break;
+	case FAULT_STRANGER:
+		f->struck = true;
+		fault_blame(t, f->kind, -1, OTHER_RUN);
+		break;
 	case FAULT_SECRET:
 		f->struck = true;
 		fault_blame(t, f->kind, -1, guard_blames(k));
@@ -384,10 +391,25 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 	}
 }
 
+/* Two trainings of one name: neither is summed into the other, and the ranks of either may be refused. */
+static void blame_namesakes(struct team *t)
+{
+	for (unsigned i = 0; i < t->sim->teams_n; i++)
+		if (strcmp(t->sim->teams[i].job, t->job) == 0 && t->sim->teams[i].run != t->run) {
+			fault_blame(t, FAULT_STRANGER, -1, OTHER_RUN);
+			fault_blame(t, FAULT_STRANGER, -1, "gave up after");
+		}
+	/* a stranger of the generation before may still wait for its ranks */
+	for (unsigned i = 0; t->before && i < t->before->faults_n; i++)
+		if (t->before->faults[i].kind == FAULT_STRANGER)
+			fault_blame(t, FAULT_STRANGER, -1, OTHER_RUN);
+}
+
 void fault_after_birth(struct rank *k)
 {
 	struct team *t = k->team;
 
+	blame_namesakes(t);
 	if (t->sim->jobs_most < t->sim->teams_n)
 		fault_blame(t, FAULT_NONE, -1, "as many as its limits.jobs allows");
 	/* a rank that starts late detects it late */
@@ -448,14 +470,24 @@ void fault_after_goodbye(struct rank *k)
 	}
 }
 
-bool fault_absent(const struct rank *k)
+static bool fault_is(const struct rank *k, enum fault_kind kind)
 {
 	const struct team *t = k->team;
 
 	for (unsigned i = 0; i < t->faults_n; i++)
-		if (t->faults[i].kind == FAULT_ABSENT && t->faults[i].rank == k->index)
+		if (t->faults[i].kind == kind && t->faults[i].rank == k->index)
 			return true;
 	return false;
+}
+
+bool fault_absent(const struct rank *k)
+{
+	return fault_is(k, FAULT_ABSENT);
+}
+
+bool fault_stranger(const struct rank *k)
+{
+	return fault_is(k, FAULT_STRANGER);
 }
 
 /* ---- other processes ---- */

@@ -191,6 +191,7 @@ static bool fits(const struct team *t, const struct fault *f)
 	case FAULT_IMPOSTOR:
 		return t->sim->guarded;
 	case FAULT_MISCONFIGURED:
+	case FAULT_STRANGER:
 	case FAULT_ABSENT:
 		return t->world > 1 && t->faults_n == 1;
 	default:
@@ -243,13 +244,14 @@ static bool leaves_nothing(const struct team *t)
 	return true;
 }
 
-static void draw_team(struct sim *s, const char *job, struct team *before)
+static void draw_team(struct sim *s, const char *job, unsigned run, struct team *before)
 {
 	struct team *t = &s->teams[s->teams_n];
 
 	t->sim = s;
 	t->index = s->teams_n++;
 	snprintf(t->job, sizeof t->job, "%s", job);
+	t->run = run;
 	t->odd_rank = SIM_WORLD;
 	t->world = ONE_OF(s, 1, 2, 2, 2, 3, 3, 3, 4, 4, SIM_WORLD);
 	for (unsigned r = 0; r < t->world; r++) {
@@ -310,13 +312,16 @@ void plan_draw(struct sim *s)
 {
 	static const char *const jobs[] = {"amber", "birch"};
 	unsigned n = sim_chance(s, 75) ? 1 : 2;
+	bool namesakes = n == 2 && sim_chance(s, 15);
 
 	draw_network(s);
 	draw_reducers(s);
 	for (unsigned i = 0; i < n; i++) {
-		draw_team(s, jobs[i], NULL);
-		if (sim_chance(s, 30))
-			draw_team(s, jobs[i], &s->teams[s->teams_n - 1]);
+		const char *job = jobs[namesakes ? 0 : i];
+
+		draw_team(s, job, i, NULL);
+		if (!namesakes && sim_chance(s, 30))
+			draw_team(s, job, i, &s->teams[s->teams_n - 1]);
 	}
 	draw_ranks(s);
 }

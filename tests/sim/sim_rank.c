@@ -417,8 +417,9 @@ static void settle(struct rank *k)
 
 /* ---- the process ---- */
 
-static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const char *why)
+static void on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
+	bool lives = how == EXCHANGE_BACK;
 	struct rank *k = user;
 
 	trace(k->sim, "%s rank %u: reducer %s is %s%s", k->team->job, k->index, r->id,
@@ -435,10 +436,12 @@ static void on_reducer(void *user, const struct rs_reducer *r, bool lives, const
 void rank_birth(struct rank *k)
 {
 	struct team *t = k->team;
+	char run[24];
 	struct exchange_options opt = {
 	    .cfg = t->odd_rank == k->index && t->other_owner ? &t->other_cfg : &t->cfg,
 	    .job = t->job,
 	    .label = "simulated",
+	    .run = run,
 	    .generation = t->generation,
 	    .rank = k->index,
 	    .world_size = t->world,
@@ -451,6 +454,7 @@ void rank_birth(struct rank *k)
 	};
 	struct rs_err e;
 
+	snprintf(run, sizeof run, "run-%u%s", t->run, fault_stranger(k) ? "-other" : "");
 	guard_rank(k, &opt);
 	if (exchange_new(&k->x, &opt, sim_ms(k->sim), &e)) {
 		sim_fail(k->sim, "exchange_new: %s", e.msg);

@@ -41,16 +41,25 @@ static void on_late(void *user, const char *sentence)
 	snprintf(f->late, sizeof f->late, "%s", sentence);
 }
 
-static void on_changed(void *user, const struct rs_reducer *r, bool lives, const char *why)
+static void on_waiting(void *user, const char *sentence)
+{
+	struct reducers *f = user;
+
+	f->waits++;
+	snprintf(f->wait, sizeof f->wait, "%s", sentence);
+}
+
+static void on_changed(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	struct reducers *f = user;
 
 	(void)r;
-	if (lives) {
+	if (how == EXCHANGE_BACK) {
 		f->back++;
 		return;
 	}
 	f->lost++;
+	f->left += how == EXCHANGE_LEFT;
 	strcpy(f->why, why);
 }
 
@@ -66,6 +75,7 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 				       .connect_ms = connect_ms,
 				       .single_worker = single_worker,
 				       .late = on_late,
+				       .waiting = on_waiting,
 				       .reducer_changed = on_changed,
 				       .user = f};
 	struct rs_err e = {0};
@@ -131,6 +141,7 @@ void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, un
 	uint8_t payload[FRAME_CONTROL_MAX];
 
 	memcpy(w.missing, missing, n * sizeof *missing);
+	snprintf(w.refused, sizeof w.refused, "%s", f->refuses);
 	reducers_say_control(f, link, FRAME_WAITING, payload, control_pack_waiting(payload, &w));
 }
 

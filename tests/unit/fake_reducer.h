@@ -47,9 +47,13 @@ struct reducers {
 	bool welcome, start, answer; /* reducers do this automatically */
 	unsigned lates;              /* warnings of a late operation */
 	char late[400];              /* the last of them */
+	unsigned waits;              /* reports for whom the exchange waits */
+	char wait[480];              /* the last of them */
+	char refuses[80];            /* what the next WAITING says about a refused rank */
 	bool resume;                 /* also answer a VIEW with RESUME, as if all other ranks had sent the same view */
 	uint32_t random;             /* != 0: pieces and the order of links are random */
 	unsigned lost, back;         /* reducers reported as lost and as back */
+	unsigned left;               /* of the lost ones: those that ended the job themselves */
 	char why[CONTROL_MESSAGE];   /* reason of the last loss */
 };
 

@@ -23,10 +23,10 @@ static const struct {
     {"job: 3\n", "f:1:6: job: found \"3\", expected a mapping of keys"},
     {"job: [a]\n", "f:1:6: job: found a list, expected a mapping of keys"},
     {"job: ''\n", "f:1:6: job: found \"\", expected a mapping of keys"},
-    {"job:\n  name: [a]\n", "f:2:9: job.name: found a list, expected 1 to 63 letters, digits, '.', '_' or '-'"},
-    {"job:\n  name: {a: b}\n", "f:2:9: job.name: found a mapping, expected 1 to 63 letters, digits, '.', '_' or '-'"},
-    {"job:\n  name:\n", "f:2:8: job.name: found nothing, expected 1 to 63 letters, digits, '.', '_' or '-'"},
-    {"job: {name: ~}\n", "f:1:13: job.name: found nothing, expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job:\n  name: [a]\n", "f:2:9: job.name: found a list, expected 0 to 63 letters, digits, '.', '_' or '-'"},
+    {"job:\n  name: {a: b}\n", "f:2:9: job.name: found a mapping, expected 0 to 63 letters, digits, '.', '_' or '-'"},
+    {"job:\n  name:\n", "f:2:8: job.name: found nothing, expected 0 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: ~}\n", "f:1:13: job.name: found nothing, expected 0 to 63 letters, digits, '.', '_' or '-'"},
     {"reducers:\n  r0: {address: a}\n", "f:2:3: reducers: found a mapping, expected a list of 1 to 256 reducers"},
     {"reducers:\n", "f:1:10: reducers: found nothing, expected a list of 1 to 256 reducers"},
     {"reducers: []\n", "f:1:11: reducers: found a list of 0, expected a list of 1 to 256 reducers"},
@@ -55,12 +55,11 @@ static const struct {
     {"reducers: [{id: a, id: b}]\n", "f:1:20: reducers[0].id: found a second time, expected once (first in line 1)"},
 
     /* values */
-    {"job: {name: a b}\n", "f:1:13: job.name: found \"a b\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
-    {"job: {name: ''}\n", "f:1:13: job.name: found \"\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
-    {"job: {name: \"a\\nb\"}\n", "f:1:13: job.name: found \"a?b\", expected 1 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: a b}\n", "f:1:13: job.name: found \"a b\", expected 0 to 63 letters, digits, '.', '_' or '-'"},
+    {"job: {name: \"a\\nb\"}\n", "f:1:13: job.name: found \"a?b\", expected 0 to 63 letters, digits, '.', '_' or '-'"},
     {"job: {name: "
      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\n",
-     "f:1:13: job.name: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"..., expected 1 to 63 letters, "
+     "f:1:13: job.name: found \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"..., expected 0 to 63 letters, "
      "digits, '.', '_' or '-'"},
     {"job: {checksum: yes}\n", "f:1:17: job.checksum: found \"yes\", expected true or false"},
     {"job: {detect_nonfinite: true}\n", "f:1:25: job.detect_nonfinite: found \"true\", expected off, log or fail"},
@@ -248,7 +247,7 @@ START_TEST(empty_files_are_the_defaults)
 		ck_assert_int_eq(rs_config_load(&cfg, NULL, &e), RS_OK);
 	else
 		parse(&cfg, empty[_i - 1], strlen(empty[_i - 1]));
-	ck_assert_str_eq(cfg.job.name, "default");
+	ck_assert_str_eq(cfg.job.name, "");
 	ck_assert(!cfg.job.deterministic && !cfg.job.checksum);
 	ck_assert_int_eq(cfg.job.detect_nonfinite, RS_NONFINITE_LOG);
 	ck_assert_uint_eq(cfg.reducers_n, 1);

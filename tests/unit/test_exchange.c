@@ -171,6 +171,41 @@ START_TEST(absent_ranks_are_named)
 }
 END_TEST
 
+/* Nobody waits in silence: a report after 3 s, 6 s, 12 s, ..., then every minute. */
+START_TEST(waiting_is_reported)
+{
+	static const uint32_t at_s[] = {3, 6, 12, 24, 48, 96, 156, 216};
+	struct reducers f;
+	uint32_t s = 0;
+
+	reducers_open(&f, two, 4, 300000);
+	f.start = false;
+	reducers_pump(&f);
+	for (unsigned i = 0; i < sizeof at_s / sizeof at_s[0]; i++) {
+		for (; s < at_s[i]; s++) {
+			ck_assert_uint_eq(f.waits, i);
+			reducers_say_waiting(&f, 0, 3, 4, &(uint32_t){2}, 1);
+			reducers_say_waiting(&f, 1, 3, 4, &(uint32_t){2}, 1);
+			reducers_advance(&f, 1000);
+		}
+		ck_assert_uint_eq(f.waits, i + 1);
+	}
+	ck_assert_str_eq(f.wait, "reducer r0: rank 2 of 4 has not joined job unit; waiting for 216 s");
+	/* a refused rank is reported at once, and once */
+	strcpy(f.refuses, "rank 2 has another run");
+	for (unsigned i = 0; i < 2; i++) {
+		reducers_say_waiting(&f, 0, 3, 4, &(uint32_t){2}, 1);
+		reducers_pump(&f);
+		reducers_advance(&f, 1);
+	}
+	ck_assert_uint_eq(f.waits, sizeof at_s / sizeof at_s[0] + 1);
+	ck_assert_str_eq(f.wait,
+			 "reducer r0: rank 2 of 4 has not joined job unit; it refused a rank: rank 2 has another "
+			 "run; waiting for 216 s");
+	reducers_close(&f);
+}
+END_TEST
+
 START_TEST(heartbeats)
 {
 	struct reducers f;
@@ -355,6 +390,7 @@ int main(void)
 	tcase_add_test(tc, silence_at_connect_is_a_failed_attempt);
 	tcase_add_test(tc, unreachable_reducers_are_named);
 	tcase_add_loop_test(tc, absent_ranks_are_named, 0, COUNT(absent));
+	tcase_add_test(tc, waiting_is_reported);
 	tcase_add_test(tc, heartbeats);
 	tcase_add_test(tc, a_tiny_detection_time_sends_few_heartbeats);
 	tcase_add_test(tc, time_in_which_the_worker_stood_still_is_not_silence);

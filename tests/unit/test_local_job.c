@@ -75,6 +75,11 @@ START_TEST(late_ranks_are_named)
 	struct fake_client *c = fake_connect(&fa);
 
 	fake_hello(&fa, c, "j", 0, 1, 4, 4);
+	/* it reports for whom it waits, and gives up */
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + (i ? 6000 : 3000));
+		local_hub_tick(fa.hub, local_hub_next(fa.hub));
+	}
 	ck_assert_uint_eq(local_hub_next(fa.hub), fa.now_ms + 10000);
 	local_hub_tick(fa.hub, fa.now_ms + 9999);
 	expect(c, "WELCOME", NULL);
@@ -186,6 +191,51 @@ START_TEST(a_running_job_admits_no_further_rank)
 	other = fake_connect(&fa);
 	fake_hello(&fa, other, "j", 0, 0, 2, 2);
 	expect(other, "REFUSED:-8", "generation 0 of job j is already running on host with all local ranks");
+}
+END_TEST
+
+/* Two trainings of one name: the rank of the second is refused at once. _i: while the first gathers, while it runs. */
+START_TEST(a_rank_of_another_run_is_refused)
+{
+	struct fake_client *c[2], *other;
+	char says[160];
+
+	fa.run = "slurm:1";
+	if (_i) {
+		fake_job(&fa, c, 2, 2);
+	} else {
+		c[1] = fake_connect(&fa);
+		fake_hello(&fa, c[1], "j", 0, 1, 2, 2);
+	}
+	fa.run = "slurm:2";
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 0, 0, 2, 2);
+	expect(other, "REFUSED:-5", NULL);
+	snprintf(says, sizeof says,
+		 "two trainings use the job name j: rank 0 (pid %u on host) has run slurm:2, rank %u "
+		 "(pid 101 on host) has run slurm:1. ",
+		 _i ? 103 : 102, _i ? 0 : 1);
+	ck_assert_msg(strstr(other->sentence, says) != NULL, "\"%s\"", other->sentence);
+	fa.run = NULL;
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 0, 0, 2, 2);
+	expect(other, "REFUSED:-5", NULL);
+	ck_assert_ptr_nonnull(strstr(other->sentence, " has no run, "));
+	/* a newer generation of another run does not end this one; but a restart may have changed the run */
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 1, 0, 2, 2);
+	expect(other, "REFUSED:-5+", NULL);
+	expect(c[1], _i ? "WELCOME READY" : "WELCOME", NULL);
+}
+END_TEST
+
+START_TEST(a_run_with_spaces_is_refused)
+{
+	struct fake_client *c = fake_connect(&fa);
+
+	fa.run = "a b";
+	fake_hello(&fa, c, "j", 0, 0, 2, 2);
+	expect(c, "REFUSED:-1", "run: found \"a b\", expected 1 to 127 printable characters without spaces");
 }
 END_TEST
 
@@ -332,6 +382,8 @@ int main(void)
 	tcase_add_test(t, a_newer_generation_ends_the_older);
 	tcase_add_test(t, joining_a_job_whose_ranks_linger_is_retried);
 	tcase_add_test(t, a_running_job_admits_no_further_rank);
+	tcase_add_loop_test(t, a_rank_of_another_run_is_refused, 0, 2);
+	tcase_add_test(t, a_run_with_spaces_is_refused);
 	tcase_add_test(t, jobs_are_limited);
 	tcase_add_test(t, abort_comes_after_the_engine);
 	tcase_add_test(t, the_engine_fails);

@@ -12,7 +12,7 @@ static const struct {
 	size_t bytes;
 	bool from_client;
 } types[] = {
-    {LOCAL_HELLO, "HELLO", 112, true},   {LOCAL_WELCOME, "WELCOME", 40, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
+    {LOCAL_HELLO, "HELLO", 240, true},   {LOCAL_WELCOME, "WELCOME", 40, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
     {LOCAL_READY, "READY", 8, false},    {LOCAL_ALLOC, "ALLOC", 16, true},      {LOCAL_ALLOCED, "ALLOCED", 536, false},
     {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 152, true},   {LOCAL_DONE, "DONE", 528, false},
     {LOCAL_ABORT, "ABORT", 528, false},  {LOCAL_STATS, "STATS", 8, true},       {LOCAL_COUNTERS, "COUNTERS", 24, false},
@@ -44,9 +44,9 @@ START_TEST(other_versions_and_types_are_refused)
 	struct rs_err e;
 
 	local_init(&m, LOCAL_STATS);
-	m.head.version = 4;
+	m.head.version = LOCAL_VERSION + 1;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 4 of the local protocol, expected version 3");
+	ck_assert_str_eq(e.msg, "version 5 of the local protocol, expected version 4");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 
@@ -68,6 +68,9 @@ START_TEST(strings_are_terminated)
 	memset(m.hello.job, 'x', sizeof m.hello.job);
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), 0);
 	ck_assert_uint_eq(strlen(m.hello.job), sizeof m.hello.job - 1);
+	memset(m.hello.run, 'x', sizeof m.hello.run);
+	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), 0);
+	ck_assert_uint_eq(strlen(m.hello.run), sizeof m.hello.run - 1);
 	local_init(&m, LOCAL_ABORT);
 	memset(m.failure.message, 'x', sizeof m.failure.message);
 	ck_assert_int_eq(local_check(&m, m.head.bytes, false, &e), 0);

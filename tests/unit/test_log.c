@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A log into a pipe, and its output. */
@@ -261,6 +262,49 @@ START_TEST(write_errors_are_ignored)
 }
 END_TEST
 
+/* systemd sets JOURNAL_STREAM to the device and inode of the descriptor that is the journal. */
+START_TEST(the_journal_is_found)
+{
+	struct capture c;
+	struct stat st;
+	char stream[80];
+
+	capture_init(&c, false);
+	unsetenv("JOURNAL_STREAM");
+	ck_assert(!rs_log_is_journal(c.log.fd));
+	fstat(c.log.fd, &st);
+	snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	ck_assert(rs_log_is_journal(c.log.fd));
+	ck_assert(!rs_log_is_journal(STDIN_FILENO));
+	ck_assert(!rs_log_is_journal(-1));
+	setenv("JOURNAL_STREAM", "x", 1);
+	ck_assert(!rs_log_is_journal(c.log.fd));
+	capture_close(&c);
+}
+END_TEST
+
+START_TEST(the_journal_gets_priorities)
+{
+	static const char *const lines[RS_LOG_NR] = {"<3>error e k=1\n", "<4>warn  e k=1\n", "<6>info  e k=1\n",
+						     "<7>debug e k=1\n", "<7>trace e k=1\n"};
+	struct capture c;
+	const char *text;
+
+	capture_init(&c, false);
+	c.log.level = RS_LOG_TRACE;
+	c.log.journal = true;
+	rs_log(&c.log, (enum rs_log_level)_i, "e", rs_kv_u("k", 1));
+	ck_assert_str_eq(capture_text(&c), lines[_i]);
+	c.log.json = true;
+	rs_log(&c.log, (enum rs_log_level)_i, "e", rs_kv_u("k", 1));
+	text = capture_text(&c);
+	ck_assert_int_eq(strncmp(text, lines[_i], 3), 0);
+	ck_assert(json_line(text + 3));
+	capture_close(&c);
+}
+END_TEST
+
 /* A pipe that is not read: logging does not block, and a later reader gets the number of lost lines. */
 START_TEST(full_pipes_do_not_block)
 {
@@ -357,6 +401,8 @@ int main(void)
 	tcase_add_test(tc, levels_filter);
 	tcase_add_test(tc, level_names);
 	tcase_add_test(tc, write_errors_are_ignored);
+	tcase_add_test(tc, the_journal_is_found);
+	tcase_add_loop_test(tc, the_journal_gets_priorities, 0, RS_LOG_NR);
 	tcase_add_test(tc, full_pipes_do_not_block);
 	tcase_add_test(tc, full_disks_are_counted);
 	tcase_add_test(tc, limits);

@@ -202,6 +202,56 @@ START_TEST(a_hello_that_disagrees_is_refused)
 }
 END_TEST
 
+/* Two trainings of one name: the rank of the second is refused at once. _i: while the first gathers, while it runs. */
+START_TEST(a_rank_of_another_run_is_refused)
+{
+	struct fr_world w;
+	struct control_hello h;
+	uint64_t id = 0;
+
+	fr_open(&w, 2, 8, UINT64_MAX);
+	for (unsigned at = 0; at < (_i ? 4 : 1); at++) {
+		h = fr_hello(at / 2, at % 2);
+		strcpy(h.run, "slurm:1");
+		id = fr_admit(&w, &h);
+	}
+	registry_admitted(w.r, id);
+	h = fr_hello(1, 0);
+	strcpy(h.label, "pid 7 on c");
+	h.incarnation = 9;
+	strcpy(h.run, "slurm:2");
+	fr_refused(
+	    &w, &h, RS_EMISMATCH, false,
+	    "two trainings use the job name train: rank 1 (pid 7 on c) has run slurm:2, rank 0 (process 0 on b) has "
+	    "run slurm:1. Give each");
+	h.run[0] = '\0';
+	fr_refused(&w, &h, RS_EMISMATCH, false,
+		   "rank 1 (pid 7 on c) has no run, rank 0 (process 0 on b) has run slurm:1");
+	h.generation--;
+	fr_refused(&w, &h, RS_EMISMATCH, false, "two trainings use the job name train");
+	/* a newer generation of another run does not end this one; but a restart may have changed the run */
+	h.generation += 2;
+	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"});
+	fr_admit(&w, &h);
+	fr_close(&w);
+}
+END_TEST
+
+START_TEST(a_name_with_other_characters_is_refused)
+{
+	static const char *const names[] = {"a b=c", "\xc3\xbc", "../x/", "a:b"};
+	struct fr_world w;
+	struct control_hello h = fr_hello(0, 0);
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	strcpy(h.job, names[_i]);
+	fr_refused(&w, &h, RS_EINVAL, false, "is not a job name, expected letters, digits, '.', '_' and '-'");
+	fr_close(&w);
+}
+END_TEST
+
 /* A rank that returns before the others have left must not join the old run: it would never get START. */
 START_TEST(a_running_job_admits_no_worker)
 {
@@ -344,9 +394,19 @@ START_TEST(waiting_names_missing_ranks)
 	/* rank 2 has one of its two lanes */
 	for (unsigned i = 0; i < CONTROL_MISSING; i++)
 		ck_assert_uint_eq(got.missing[i], i + 1);
+	ck_assert_str_eq(got.refused, "");
+	/* a refused rank is reported at once, further ones with the next tick; one that may retry is not */
+	h.world_size = 41;
+	for (unsigned i = 0; i < 2; i++) {
+		fr_refused(&w, &h, RS_EMISMATCH, false, "rank 2 says the world size of job train is 41");
+		ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
+	}
+	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
+	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, f.payload_len, &got, &e), RS_OK);
+	ck_assert_str_eq(got.refused, "rank 2 says the world size of job train is 41, rank 0 says 40");
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "stop"});
 	registry_tick(w.r);
-	ck_assert_uint_eq(w.n[REGISTRY_SEND], 1);
+	ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
 	fr_close(&w);
 }
 END_TEST
@@ -468,6 +528,8 @@ int main(void)
 	tcase_add_loop_test(tc, detect_is_clamped, 0, 4);
 	tcase_add_loop_test(tc, values_out_of_range_are_refused, 0, sizeof impossible / sizeof impossible[0]);
 	tcase_add_loop_test(tc, a_hello_that_disagrees_is_refused, 0, 2);
+	tcase_add_loop_test(tc, a_rank_of_another_run_is_refused, 0, 2);
+	tcase_add_loop_test(tc, a_name_with_other_characters_is_refused, 0, 4);
 	tcase_add_test(tc, a_running_job_admits_no_worker);
 	tcase_add_loop_test(tc, generations_replace_each_other, 0, 2);
 	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);

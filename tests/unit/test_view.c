@@ -174,6 +174,7 @@ START_TEST(drain_of_the_last_reducer_is_ignored)
 	reducers_say_control(&f, 0, FRAME_DRAIN, NULL, 0);
 	reducers_pump(&f);
 	ck_assert_uint_eq(f.lost, 1);
+	ck_assert_uint_eq(f.left, 0); /* a cut is no report */
 	views_submit(&f, &o, 4);
 	views_expect_done(&o);
 	reducers_close(&f);

@@ -45,6 +45,7 @@ class Options(ctypes.Structure):
         ("local_world_size", c_int),
         ("generation", c_int64),
         ("connect_timeout_ms", c_int),
+        ("run", c_char_p),
     ]
 
 

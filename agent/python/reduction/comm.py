@@ -188,7 +188,9 @@ class Communicator:
 
     Args:
         config: path of the YAML file.
-        job: name of the job.
+        job: name of the job. By default it is made from `run`.
+        run: identity of this training, equal on all its ranks; REDUCTION_RUN, or from the launcher. Reducers and agents
+            refuse a rank of another run.
         agent: path of the agent's socket; "direct": no agent; "node": local rank 0's process serves its node. "node" is
             the default if the node has several processes and no agent listens.
         rank, world_size: of this process and of the job.
@@ -205,6 +207,7 @@ class Communicator:
         config: Union[str, os.PathLike, None] = None,
         *,
         job: Optional[str] = None,
+        run: Optional[str] = None,
         agent: Union[str, os.PathLike, None] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
@@ -223,6 +226,7 @@ class Communicator:
         options = _lib.Options(
             ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(agent), _number(rank), _number(world_size),
             _number(local_rank), _number(local_world_size), _number(generation), timeout_ms,
+            _text(run),
         )  # fmt: skip
         handle = ctypes.c_void_p()
         err = _lib.Error()

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The identity of a run: a text that all ranks of one training send, and no rank of another. Reducers and agents refuse
+ * a rank of another run, since two trainings whose jobs have the same name would be summed together. */
+#ifndef RS_CONFIG_RUN_H
+#define RS_CONFIG_RUN_H
+
+#include "common/error.h"
+#include "config/config.h"
+#include "config/launch.h"
+
+enum { RS_RUN_MAX = 128 }; /* bytes of a run, terminator included */
+
+/* Checks a run that a user has given: 1 to 127 printable ASCII characters without spaces. Errors: RS_EINVAL, with
+ * `what` in the sentence. */
+int rs_run_check(const char *run, const char *what, struct rs_err *e);
+
+/* Makes a run from the launcher's variables (get == NULL: getenv); "" if they say nothing about it. `launch` is what
+ * rs_launch_detect() has found: its launcher's variables come first. `host` is the name of this machine, for a master
+ * address that means this machine ("localhost").
+ *
+ *     torchrun        torchrun:RUN_ID@MASTER_ADDR; the port may change at an elastic restart
+ *     RANK by hand    master:MASTER_ADDR:MASTER_PORT; also torchrun without a run id
+ *     Open MPI        openmpi:JOB
+ *     Slurm           slurm:JOB.STEP
+ *     PMI             pmi:JOB
+ *     Vertex AI       vertex:JOB or vertex:JOB.TRIAL
+ *     Kubernetes      kubernetes:JOB, of a Job with completionMode Indexed */
+void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const char *host, rs_getenv_fn get,
+		   void *ctx);
+
+/* The sentence for two ranks of one job whose runs differ: fills *e with it and returns RS_EMISMATCH. `one` and `other`
+ * name the ranks: "rank 3 (pid 77 on HOST)". */
+int rs_run_mismatch(const char *job, const char *one, const char *one_run, const char *other, const char *other_run,
+		    struct rs_err *e);
+
+/* Makes the name of a job that has none: the run with other characters than those of names replaced, and a hash of
+ * it. Different runs have different names. */
+void rs_run_job_name(char ret[static RS_NAME_MAX], const char *run);
+
+#endif

@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others
+"""Two trainings whose jobs have the same name are never summed together: every rank says which run it belongs to."""
+
+import unittest
+
+import harness
+
+# Opens, waits for a line, sums its value, and says what it got.
+SUM = harness.python("""
+    import sys, numpy, reduction, worker
+    comm = []
+    worker.say("open", **worker.attempt(lambda: comm.append(reduction.Communicator())))
+    if comm:
+        worker.listen()
+        x = numpy.full(1000, float(sys.argv[1]), dtype="float32")
+        worker.say("sum", **worker.attempt(comm[0].all_reduce, x), value=float(x[0]))
+        comm[0].close()
+    """)
+
+
+def value(number):
+    return [*SUM, str(number)]
+
+
+def torchrun(run, **more):
+    """Returns the variables of torchrun that identify a run."""
+    return {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "node0", "MASTER_PORT": 29500, **more}
+
+
+class Identity(unittest.TestCase):
+    def check_refused(self, rank, *says):
+        said = rank.said("open")
+        self.assertEqual(said["error"], "MismatchError", said)
+        for words in ("two trainings use the job name test: ", "set REDUCTION_RUN to the same text", *says):
+            self.assertIn(words, said["message"])
+        self.assertLess(said["seconds"], 10)  # of 60 until timeouts.connect
+
+    def check_sum(self, ranks, expected):
+        for rank in ranks:
+            self.assertEqual(rank.said("open")["error"], None)
+        for rank in ranks:
+            rank.tell()
+        for rank in ranks:
+            said = rank.said("sum")
+            self.assertEqual((said["error"], said["value"]), (None, expected))
+
+    def two_trainings(self, cluster, arrived, env=None):
+        """Rank 0 of one training meets rank 1 of another, which is refused; then its own."""
+        env = env or {}
+        first = cluster.start_worker(0, 2, value(1), env={**torchrun("one"), **env})
+        arrived()
+        stranger = cluster.start_worker(1, 2, value(100), env={**torchrun("two"), **env})
+        self.check_refused(
+            stranger, f"rank 1 (pid {stranger.pid} on ", " has run torchrun:two@node0", f"rank 0 (pid {first.pid} on ",
+            " has run torchrun:one@node0. Give each training its own job.name",
+        )  # fmt: skip
+        nameless = cluster.start_worker(1, 2, value(100), env=env)
+        self.check_refused(nameless, f"rank 1 (pid {nameless.pid} on ", " has no run, ")
+        # the port may change at an elastic restart
+        second = cluster.start_worker(1, 2, value(2), env={**torchrun("one", MASTER_PORT=1), **env})
+        self.check_sum([first, second], 3.0)
+        self.assertEqual(cluster.wait_all([first, second]), [0, 0])
+
+    def test_reducers_compare(self):
+        with harness.Cluster(reducers=2) as c:
+            self.two_trainings(c, lambda: c.reducers[1].wait_text("job-opened .*run=torchrun:one@node0"))
+
+    def test_the_agent_compares(self):
+        with harness.Cluster(agents=1, config={"logging": {"level": "debug"}}) as c:
+            self.two_trainings(c, lambda: c.agents[0].wait_text("client-joined"))
+
+    def test_reducers_compare_agents(self):
+        """Each agent has one training."""
+        with harness.Cluster(agents=2) as c:
+            first = c.start_worker(0, 2, value(1), env=torchrun("one"))
+            c.reducers[0].wait_text("job-opened .*run=torchrun:one@node0")
+            stranger = c.start_worker(1, 2, value(100), env=torchrun("two"))
+            self.check_refused(stranger, " has run torchrun:two@node0", " has run torchrun:one@node0")
+            second = c.start_worker(1, 2, value(2), env=torchrun("one"))
+            self.check_sum([first, second], 3.0)
+
+    def test_without_a_name_trainings_do_not_meet(self):
+        config = {"job": {"name": ""}}
+        with harness.Cluster() as c:
+            one = c.start_workers(2, value(1), env=torchrun("one"), config=config)
+            two = c.start_workers(2, value(100), env=torchrun("two"), config=config)
+            self.check_sum(one, 2.0)
+            self.check_sum(two, 200.0)
+            for run in ("one", "two"):
+                c.reducers[0].wait_text(rf"job-started job=torchrun-{run}-node0-[0-9a-f]{{8}} .*run=torchrun:{run}@node0")
+            unknown = c.start_workers(2, value(5), config=config)
+            self.check_sum(unknown, 10.0)
+            c.reducers[0].wait_text("job-started job=default .*run=\"\" ")
+
+    def test_a_newer_generation_of_another_run_ends_nothing(self):
+        with harness.Cluster() as c:
+            running = c.start_workers(2, value(1), env=torchrun("one"))
+            for rank in running:
+                self.assertEqual(rank.said("open")["error"], None)
+            other = c.start_worker(
+                0, 2, value(100), env=torchrun("two", TORCHELASTIC_RESTART_COUNT=1),
+                config={"timeouts": {"connect": "1s"}},
+            )  # fmt: skip
+            said = other.said("open")
+            self.assertIn("two trainings use the job name test", said["message"])
+            for rank in running:
+                rank.tell()
+            for rank in running:
+                self.assertEqual(rank.said("sum")["value"], 2.0)
+
+    def test_the_user_names_the_run(self):
+        """REDUCTION_RUN counts more than the launcher."""
+        with harness.Cluster() as c:
+            ranks = [
+                c.start_worker(r, 2, value(r + 1), env={**torchrun(f"id-{r}"), "REDUCTION_RUN": "night-7"})
+                for r in range(2)
+            ]
+            self.check_sum(ranks, 3.0)
+            c.reducers[0].wait_text("job-started job=test .*run=night-7 ")
+            wrong = c.start_worker(0, 2, value(1), env={"REDUCTION_RUN": "night 7"})
+            self.assertIn(
+                'REDUCTION_RUN: found "night 7", expected 1 to 127 printable characters without spaces',
+                wrong.said("open")["message"],
+            )
+
+    def test_status_shows_the_run(self):
+        with harness.Cluster(server_config={"server": {"grpc": "127.0.0.1:0"}}) as c:
+            ranks = c.start_workers(2, value(1), env=torchrun("one"))
+            for rank in ranks:
+                self.assertEqual(rank.said("open")["error"], None)
+            address = c.reducers[0].wait_text(r"\bgrpc-ready\b.*?address=(\S+)").group(1)
+            ctl = c.start("reductionctl", [harness.binary("reductionctl"), "status", address])
+            self.assertEqual(ctl.wait(), 0, ctl.report())
+            self.assertIn("\n  run torchrun:one@node0\n", ctl.out)
+            self.check_sum(ranks, 2.0)
+
+
+if __name__ == "__main__":
+    harness.main()
