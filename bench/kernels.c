@@ -289,8 +289,7 @@ static void measure_sum(const struct bench *b, const struct job *j, struct sum_s
 	qsort(s->copy, b->repeats, sizeof s->copy[0], compare_doubles);
 }
 
-/* Writes the line of one dtype. Ticks and cores refer to the bytes that workers send; 100 Gbit/s are 12.5 GB/s of them.
- */
+/* Writes the line of one dtype. Ticks refer to the bytes that workers send. */
 static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned dtype, double ghz)
 {
 	struct job j = {.verb = V_REDUCE, .k = k, .dtype = dtype, .op = RS_SUM};
@@ -309,13 +308,12 @@ static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned 
 		printf(
 		    "{\"kernel\":\"sum\",\"dtype\":\"%s\",\"table\":\"%s\",\"place\":\"L2 to memory\",\"bytes\":%zu,"
 		    "\"repeats\":%u,\"gbps_median\":%.6g,\"gbps_min\":%.6g,\"gbps_max\":%.6g,\"plain_add_gbps\":%.6g,"
-		    "\"memcpy_gbps\":%.6g,\"over_plain_add\":%.6g,\"tsc_ghz\":%.6g,\"tsc_per_byte_sent\":%.6g,"
-		    "\"cores_per_100gbit\":%.6g}\n",
+		    "\"memcpy_gbps\":%.6g,\"over_plain_add\":%.6g,\"tsc_ghz\":%.6g,\"tsc_per_byte_sent\":%.6g}\n",
 		    rs_dtype_name(dtype), k->name, b->bytes[1], b->repeats, sum, s.sum[0], s.sum[b->repeats - 1], add,
-		    copy, ratio, ghz, ghz / sent, 12.5 / sent);
+		    copy, ratio, ghz, ghz / sent);
 	else
-		printf("%-9s %-7s %9.2f %9.2f %9.2f %9.2f %9.2f %10.3f %10.4f %10.2f\n", rs_dtype_name(dtype), k->name,
-		       sum, s.sum[0], s.sum[b->repeats - 1], add, copy, ratio, ghz / sent, 12.5 / sent);
+		printf("%-9s %-7s %9.2f %9.2f %9.2f %9.2f %9.2f %10.3f %10.4f\n", rs_dtype_name(dtype), k->name,
+		       sum, s.sum[0], s.sum[b->repeats - 1], add, copy, ratio, ghz / sent);
 	fflush(stdout);
 }
 
@@ -334,10 +332,10 @@ static void run_reducer(const struct bench *b)
 		    "# sums as a reducer does them: source of %zu KiB of accumulators in L2, accumulators in %zu MiB "
 		    "of "
 		    "memory\n# GB/s of the accumulator, median, min and max of %u repeats; ticks of the time-stamp "
-		    "counter (%.2f GHz,\n# nominal) for a byte that a worker sends; cores for 100 Gbit/s of them, of "
-		    "summing alone\n%-9s %-7s %9s %9s %9s %9s %9s %10s %10s %10s\n",
+		    "counter (%.2f GHz,\n# nominal) for a byte that a worker sends\n%-9s %-7s %9s %9s %9s %9s %9s %10s "
+		    "%10s\n",
 		    b->bytes[0] >> 10, b->bytes[1] >> 20, b->repeats, ghz, "dtype", "table", "median", "min", "max",
-		    "plain-add", "memcpy", "/plain-add", "ticks/B", "cores");
+		    "plain-add", "memcpy", "/plain-add", "ticks/B");
 	for (unsigned dtype = 0; dtype < RS_DTYPE_NR; dtype++)
 		run_sum(b, k, dtype, ghz);
 }

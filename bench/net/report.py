@@ -22,7 +22,6 @@ LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or M
           "rx/S: TCP\npayload of a worker's link over the bytes reduced; drops: packets that full switch ports "
           "dropped in a launch;\nbusy: share of this machine's cores, the launch's start included: near 100 % the "
           "cores are the limit and not the links")
-GIB_PER_100GBIT = 12.5e9 / (1 << 30)  # a second
 
 
 OURS = ("reduction", "reduction/local", "reduction/node", "reduction/agent")
@@ -194,13 +193,12 @@ def setting(r):
 
 def print_kernels(rows):
     print(f"\nkernels: sums, source in L2, accumulators in {rows[0]['bytes'] >> 20} MiB of memory; GB/s of the "
-          f"accumulator; cycles of the time-stamp counter at its\nnominal {rows[0]['tsc_ghz']:.2f} GHz and predicted "
-          "cores, of summing alone, are for the bytes that workers send")
-    print(f"{'dtype':<10} {'sum':>7} {'plain add':>10} {'memcpy':>8} {'/plain add':>11} {'cycles/B':>9} "
-          f"{'cores for 100 Gbit/s':>21}")
+          f"accumulator; cycles of the time-stamp counter at its\nnominal {rows[0]['tsc_ghz']:.2f} GHz are for the bytes "
+          "that workers send")
+    print(f"{'dtype':<10} {'sum':>7} {'plain add':>10} {'memcpy':>8} {'/plain add':>11} {'cycles/B':>9}")
     for r in rows:
         print(f"{r['dtype']:<10} {r['gbps_median']:>7.2f} {r['plain_add_gbps']:>10.2f} {r['memcpy_gbps']:>8.2f} "
-              f"{r['over_plain_add']:>11.3f} {r['tsc_per_byte_sent']:>9.4f} {r['cores_per_100gbit']:>21.2f}")
+              f"{r['over_plain_add']:>11.3f} {r['tsc_per_byte_sent']:>9.4f}")
 
 
 def print_case(case, lines):
@@ -290,7 +288,7 @@ def comparable_tables(lines, name):
     parts, there = [], {r["system"] for r in rows_of(lines, name)}
     for work, systems in COMPARABLE.values():
         if there.intersection(systems):
-            parts += [f"{work.capitalize()}:\n", speed_table(lines, [name], systems, [])]
+            parts += [f"{work[0].upper()}{work[1:]}:\n", speed_table(lines, [name], systems, [])]
     return parts
 
 
@@ -319,7 +317,7 @@ def halt_poll_text(ns):
 
 
 def cpu_table(lines):
-    """Formats the reducers' CPU time beside that of the bare loop, and the prediction that follows."""
+    """Formats the reducers' CPU time beside that of the bare loop."""
     rows = []
     for name in cases_in(lines):
         for size in sorted({r["bytes"] for r in rows_of(lines, name)
@@ -327,19 +325,15 @@ def cpu_table(lines):
             by = {r["system"]: r["server_cpu_s_per_GiB"] for r in rows_of(lines, name) if r["bytes"] == size}
             ours, loop = by.get("reduction"), by["bare-loop"]
             if ours and loop:
-                rows.append([name, size_text(size), f"{ours:.3f}", f"{loop:.3f}", f"{ours / loop:.2f}",
-                             f"{ours * GIB_PER_100GBIT:.1f}"])
-    return rows and table(["case", "size", "reducers, CPU s per GiB contributed", "bare TCP echo", "ratio",
-                           "predicted cores for 100 Gbit/s"], rows)
+                rows.append([name, size_text(size), f"{ours:.3f}", f"{loop:.3f}", f"{ours / loop:.2f}"])
+    return rows and table(["case", "size", "reducers, CPU s per GiB contributed", "bare TCP echo", "ratio"], rows)
 
 
 def kernel_table(rows):
     return table(["dtype", "sum, GB/s of accumulators", "plain add", "memcpy", "sum / plain add",
-                  f"cycles for a byte sent (time-stamp counter, nominal {rows[0]['tsc_ghz']:.2f} GHz)",
-                  "predicted cores for 100 Gbit/s, summing alone"],
+                  f"cycles for a byte sent (time-stamp counter, nominal {rows[0]['tsc_ghz']:.2f} GHz)"],
                  [[r["dtype"], f"{r['gbps_median']:.1f}", f"{r['plain_add_gbps']:.1f}", f"{r['memcpy_gbps']:.1f}",
-                   f"{r['over_plain_add']:.2f}", f"{r['tsc_per_byte_sent']:.3f}", f"{r['cores_per_100gbit']:.2f}"]
-                  for r in rows])
+                   f"{r['over_plain_add']:.2f}", f"{r['tsc_per_byte_sent']:.3f}"] for r in rows])
 
 
 def markdown(lines, plots, folder):

@@ -27,7 +27,7 @@ import systems  # noqa: E402
 from placement import Placement  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker.py")
-CASES = [(4, "1gbit"), (8, "250mbit")]  # workers, and as many reducers; rate of every link
+CASES = [(4, "1gbit"), (4, "250mbit"), (8, "250mbit")]  # workers, and as many reducers; rate of every link
 SYSTEMS = ("gloo", "gloo+fp16", "reducers", "reducers+fp16")
 PORT = 29500
 START_S = 60
