@@ -111,6 +111,13 @@ bool tcp_conn_flush(struct tcp_conn *c);
 /* Ends our stream after everything that was sent; the peer's stream may go on. */
 void tcp_conn_shutdown(struct tcp_conn *c);
 
+/* Returns whether TLS failed for a reason that another attempt does not change: a certificate that one side does not
+ * accept, or a peer that does not speak this TLS. */
+static inline bool tcp_conn_rejected(const struct tcp_conn *c)
+{
+	return c->not_tls || (c->code && !c->error);
+}
+
 /* Writes why the last call failed, as the end of a sentence about the peer ("its certificate has expired"). Returns
  * buf. */
 const char *tcp_conn_reason(const struct tcp_conn *c, char buf[TCP_CONN_REASON]);

@@ -342,6 +342,10 @@ static int finish(struct reading *r)
 		    r->doc, seen(r, "access", "certificate"), "access", r->e,
 		    "found rules for certificates, expected none unless security.tls is mutual: without it "
 		    "workers show none");
+	if (cfg->job.min_reducers > cfg->reducers_n)
+		return ydoc_fail(r->doc, seen(r, "job", "min_reducers"), "job.min_reducers", r->e,
+				 "found %u, expected at most %u, the number of reducers", cfg->job.min_reducers,
+				 cfg->reducers_n);
 	choose_lanes(cfg);
 	if (cfg->sharding.chunk_bytes == 0)
 		choose_chunk(cfg);

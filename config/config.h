@@ -82,6 +82,7 @@ struct rs_config {
 		bool deterministic;     /* sum in rank order */
 		bool checksum;          /* checksum of every payload */
 		bool retain;            /* survive the loss of reducers, if there are at least two */
+		unsigned min_reducers;  /* reducers that must be there when a job starts; 0 ("all"): all of them */
 		int detect_nonfinite;   /* enum rs_nonfinite */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 	} job;

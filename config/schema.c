@@ -79,6 +79,10 @@ const struct schema_key schema_keys[] = {
  .help = "What happens when a reducer is lost: `retain` moves its shards to the other reducers without losing an "
  "operation, and back when it returns; each worker keeps a copy of its last results. `fail` ends the job with an "
  "error. The loss of the only reducer always does"},
+{"job", "min_reducers", SCHEMA_NUMBER, AT(job, min_reducers), .min = 1, .max = RS_REDUCERS_MAX, .zero_word = "all",
+ .def = "all", .help = "Reducers that must be there when a job with `failover: retain` starts. Others may be missing: "
+ "the job starts without them after 5 s, and uses them when they come. `all`: a job waits for every reducer, until "
+ "`timeouts.connect`. Ranks may use different values"},
 {"job", "detect_nonfinite", SCHEMA_ENUM, AT(job, detect_nonfinite), .words = nonfinite_words, .def = "log",
  .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element, at most once "
  "for each operation and 3 times a second; `fail` ends the job for all ranks with that sentence, before the "

@@ -280,6 +280,20 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 	}
 }
 
+void exchange_rejected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms)
+{
+	struct link *l = &x->links[link];
+	const struct rs_reducer *r = link_reducer(l);
+	struct rs_err e;
+
+	if (x->state == EXCHANGE_JOINING && link_lives(l) &&
+	    (l->state == LINK_CONNECTING || l->state == LINK_HANDSHAKE)) {
+		rs_fail(&e, RS_EREFUSED, "reducer %s (%s): %s", r->id, r->address, reason);
+		exchange_fail(x, &e, true, NULL, now_ms);
+	}
+	exchange_disconnected(x, link, reason, now_ms);
+}
+
 unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2])
 {
 	return link_recv_target(&x->links[link], iov);

@@ -190,6 +190,9 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
 /* The link's connection is closed or could not be made. `reason` says why ("connection reset by peer"); it is ignored
  * if the exchange wanted the connection closed. */
 void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
+/* As exchange_disconnected, for a reducer that has answered with something that no further attempt changes, such as a
+ * certificate for another name. While the ranks join, this ends the exchange. */
+void exchange_rejected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
 
 /* Says where the next received bytes of a connected link go: the rest of a payload or a header and, after a payload,
  * the next header. Returns the number of entries; 0: do not read from the link. Valid until the next call for any link

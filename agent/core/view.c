@@ -302,15 +302,18 @@ void view_drained(struct link *l, uint64_t now_ms)
 
 void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 {
-	bool reached[RS_REDUCERS_MAX] = {false}, some = false;
+	unsigned need = x->cfg->job.min_reducers ? x->cfg->job.min_reducers : x->cfg->reducers_n, joined = 0;
+	bool reached[RS_REDUCERS_MAX] = {false}, there[RS_REDUCERS_MAX] = {false};
 
 	for (unsigned i = 0; i < x->links_n; i++) {
 		const struct link *l = &x->links[i];
 
 		reached[l->reducer] |= l->state >= LINK_JOINED || l->busy;
-		some |= l->state >= LINK_JOINED;
+		there[l->reducer] |= l->state >= LINK_JOINED;
 	}
-	for (unsigned r = 0; some && r < x->cfg->reducers_n; r++) {
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		joined += there[r];
+	for (unsigned r = 0; joined >= need && r < x->cfg->reducers_n; r++) {
 		const struct link *l = x->links;
 
 		if (reached[r] || !exchange_lives(x, r))

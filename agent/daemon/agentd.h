@@ -48,10 +48,20 @@ struct agentd_socket {
 	gid_t group; /* members of this group may connect; an abstract socket has none */
 };
 
-/* One agent. Invariants: conns holds exactly the open connections; after closed is set all handles are closing and no
- * engine is left. */
+/* A configuration that was read while the agent runs. */
+struct agentd_config {
+	struct agentd_config *next;
+	struct rs_config cfg;
+};
+
+/* One agent. Invariants: conns holds exactly the open connections; configs holds all configurations that were read
+ * since agentd_open and are in use; after closed is set all handles are closing and no engine is left. */
 struct agentd {
-	const struct rs_config *cfg;
+	const struct rs_config *cfg; /* for new jobs: the one of agentd_open, or one of configs */
+	struct agentd_config *configs;
+	const char *config_file;         /* read again at SIGHUP; NULL: there is none */
+	const struct rs_config *as_read; /* what the file said when it was read last, without the command line */
+	unsigned ops;                    /* limits.ops at the start */
 	struct rs_log *log;
 	char host[64];
 	struct local_hub *hub;
@@ -59,7 +69,7 @@ struct agentd {
 	struct agentd_socket socket;
 	uv_poll_t listener;
 	uv_timer_t timer;
-	uv_signal_t sigterm, sigint;
+	uv_signal_t sigterm, sigint, sighup;
 	uv_async_t wake;                   /* events are queued, or connections must be closed */
 	uv_check_t check;                  /* called after all pending input was read */
 	uv_idle_t idle;                    /* active while the loop must not sleep */
@@ -92,6 +102,11 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 void agentd_serve(struct agentd *a);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);
+/* reload.c */
+/* SIGHUP: reads the configuration again, for jobs that start later. */
+void agentd_reload(struct agentd *a);
+/* Frees the configurations that no job uses any more. */
+void agentd_free_configs(struct agentd *a);
 /* schedule.c */
 /* Sets the timer to the hub's next timeout. */
 void agentd_arm(struct agentd *a);

@@ -83,7 +83,7 @@ static bool conn_queue(struct agentd_conn *c, const union local_message *m, int 
 {
 	struct agentd_out *o;
 
-	if (c->out_n >= c->a->cfg->limits.ops + AGENTD_OUT_SPARE) {
+	if (c->out_n >= c->a->ops + AGENTD_OUT_SPARE) {
 		conn_schedule_close(c, "does not read the agent's messages");
 		return false;
 	}

@@ -94,7 +94,7 @@ void agentd_keep_awake(struct agentd *a, bool stay)
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec, struct rs_err *e)
 {
 	struct agentd *a = ctx;
-	struct engine_options opt = {.cfg = a->cfg,
+	struct engine_options opt = {.cfg = spec->cfg,
 				     .job = spec->job,
 				     .run = spec->run,
 				     .generation = spec->generation,

@@ -25,6 +25,7 @@ static void loop_check_stopped(struct agentd *a)
 	if (a->daemon) {
 		uv_close((uv_handle_t *)&a->sigterm, NULL);
 		uv_close((uv_handle_t *)&a->sigint, NULL);
+		uv_close((uv_handle_t *)&a->sighup, NULL);
 	}
 	uv_close((uv_handle_t *)&a->wake, NULL);
 	uv_close((uv_handle_t *)&a->check, NULL);
@@ -107,6 +108,12 @@ static void loop_on_signal(uv_signal_t *s, int number)
 	loop_stop(a, a->cfg->timeouts.drain_ms);
 }
 
+static void loop_on_hangup(uv_signal_t *s, int number)
+{
+	(void)number;
+	agentd_reload(s->data);
+}
+
 void agentd_stop(struct agentd *a, uint32_t drain_ms)
 {
 	a->drain_ms = drain_ms;
@@ -149,12 +156,15 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	uv_check_init(&a->loop, &a->check);
 	uv_idle_init(&a->loop, &a->idle);
 	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
-	a->timer.data = a->sigterm.data = a->sigint.data = a->wake.data = a->listener.data = a->check.data = a;
+	a->timer.data = a->sigterm.data = a->sigint.data = a->sighup.data = a->wake.data = a->listener.data =
+	    a->check.data = a;
 	if (a->daemon) {
 		uv_signal_init(&a->loop, &a->sigterm);
 		uv_signal_init(&a->loop, &a->sigint);
 		uv_signal_start(&a->sigterm, loop_on_signal, SIGTERM);
 		uv_signal_start(&a->sigint, loop_on_signal, SIGINT);
+		uv_signal_init(&a->loop, &a->sighup);
+		uv_signal_start(&a->sighup, loop_on_hangup, SIGHUP);
 	}
 	a->listening = true;
 	uv_poll_start(&a->listener, UV_READABLE, loop_on_listener);
@@ -167,7 +177,7 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 {
 	int rc;
 
-	*a = (struct agentd){.cfg = cfg, .log = log, .daemon = daemon, .socket = {.fd = -1}};
+	*a = (struct agentd){.cfg = cfg, .ops = cfg->limits.ops, .log = log, .daemon = daemon, .socket = {.fd = -1}};
 	pthread_mutex_init(&a->lock, NULL);
 	a->events_end = &a->events;
 	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
@@ -204,5 +214,7 @@ void agentd_serve(struct agentd *a)
 	agentd_socket_close(&a->socket);
 	close(a->spare_fd);
 	local_hub_free(a->hub);
+	a->hub = NULL;
+	agentd_free_configs(a);
 	pthread_mutex_destroy(&a->lock);
 }

@@ -29,7 +29,8 @@ static const struct cmdline cmdline = {
     .purpose = "Adds up the gradients of this node's training processes and exchanges the sums with the reducers.",
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
 	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within\n"
-	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n",
+	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n"
+	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
 };
@@ -52,8 +53,11 @@ int main(int argc, char **argv)
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);
 	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
-	if (!rc)
+	if (!rc) {
+		a.config_file = st.file;
+		a.as_read = &st.as_read;
 		agentd_serve(&a);
+	}
 	rs_config_close(&st.cfg);
 	if (rc)
 		fprintf(stderr, "%sreduction-agent: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);

@@ -83,11 +83,17 @@ static void conn_tcp_close(struct tcp *c)
 /* The connection failed or could not be made: reports it. */
 static void conn_tcp_lose(struct tcp *c, const char *why)
 {
+	bool rejected;
+
 	conn_tcp_log(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
 	if (c->state == CONN_SECURING)
 		engine_tls_failed(&c->conn.en->tls, conn_tcp_reducer(c), why, conn_tcp_now(c));
+	rejected = c->state >= CONN_SECURING && tcp_conn_rejected(&c->tcp);
 	conn_tcp_close(c);
-	exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
+	if (rejected)
+		exchange_rejected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
+	else
+		exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
 }
 
 /* The same for a system error, or for the error of the connection itself if 0. */

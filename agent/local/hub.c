@@ -35,6 +35,19 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 	return RS_OK;
 }
 
+void local_hub_set_config(struct local_hub *h, const struct rs_config *cfg)
+{
+	h->cfg = cfg;
+}
+
+bool local_hub_uses_config(const struct local_hub *h, const struct rs_config *cfg)
+{
+	for (const struct local_job *j = h->jobs; j; j = j->next)
+		if (j->cfg == cfg)
+			return true;
+	return h->cfg == cfg;
+}
+
 void local_hub_free(struct local_hub *h)
 {
 	if (!h)

@@ -35,7 +35,8 @@ struct local_event {
 
 /* How to start an engine. The strings are valid during the call only. */
 struct local_engine {
-	const char *job, *run; /* run: identity of the training, "": unknown */
+	const struct rs_config *cfg; /* valid until engine_freed */
+	const char *job, *run;       /* run: identity of the training, "": unknown */
 	uint32_t generation;
 	unsigned rank, world_size; /* of nodes */
 	unsigned processes;
@@ -74,7 +75,7 @@ struct local_ports {
 
 /* What a hub is created with. */
 struct local_hub_options {
-	const struct rs_config *cfg; /* these three must stay valid until local_hub_free */
+	const struct rs_config *cfg; /* these three must stay valid until local_hub_free; or local_hub_set_config */
 	const struct rs_kernels *kernels;
 	const struct rs_log *log;        /* may be NULL */
 	const struct local_ports *ports; /* copied */
@@ -86,6 +87,12 @@ struct local_hub_options {
 int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, struct rs_err *e);
 /* Frees the hub. All clients must be lost and local_hub_jobs() must be 0. */
 void local_hub_free(struct local_hub *h);
+
+/* Replaces the configuration, for jobs and clients that come later. limits.ops does not change. The one before must
+ * stay valid while local_hub_uses_config() says so. */
+void local_hub_set_config(struct local_hub *h, const struct rs_config *cfg);
+/* Returns whether new jobs or a job that has not ended use this configuration. */
+bool local_hub_uses_config(const struct local_hub *h, const struct rs_config *cfg);
 
 /* Adds a client for a process that has connected; pid 0: unknown. `user` belongs to the driver. If there are too many
  * clients, one that has not sent HELLO is dismissed. Errors: RS_EREFUSED if there is none such or the agent is stopping

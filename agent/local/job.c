@@ -66,6 +66,7 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 	if (!j->members || !j->ring)
 		goto err_job;
 	j->hub = h;
+	j->cfg = h->cfg;
 	memcpy(j->name, hello->job, sizeof j->name);
 	memcpy(j->run, hello->run, sizeof j->run);
 	j->generation = hello->generation;
@@ -220,9 +221,9 @@ static int local_job_find_or_new(struct local_hub *h, const struct local_hello *
 }
 
 /* Returns whether the sum of this node is the result. */
-static bool local_job_is_single(const struct local_hub *h, const struct local_hello *m)
+static bool local_job_is_single(const struct local_job *j, const struct local_hello *m)
 {
-	return m->nodes == 1 && !h->cfg->agent.single_node_reducers;
+	return m->nodes == 1 && !j->cfg->agent.single_node_reducers;
 }
 
 static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
@@ -233,8 +234,9 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 	char label[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
-	j->single_worker = local_job_is_single(h, m);
-	spec = (struct local_engine){.job = j->name,
+	j->single_worker = local_job_is_single(j, m);
+	spec = (struct local_engine){.cfg = j->cfg,
+				     .job = j->name,
 				     .run = j->run,
 				     .generation = j->generation,
 				     .rank = m->node_rank,
@@ -282,10 +284,10 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	       rs_kv_u("local_rank", hello->local_rank), rs_kv_u("pid", hello->pid));
 	local_init(&m, LOCAL_WELCOME);
 	m.welcome.ops = h->ops;
-	m.welcome.priorities = h->cfg->sharding.priorities;
-	m.welcome.chunk_bytes = h->cfg->sharding.chunk_bytes;
-	m.welcome.ring_bytes = local_ring_bytes(h->cfg);
-	m.welcome.single_node = local_job_is_single(h, hello);
+	m.welcome.priorities = j->cfg->sharding.priorities;
+	m.welcome.chunk_bytes = j->cfg->sharding.chunk_bytes;
+	m.welcome.ring_bytes = local_ring_bytes(j->cfg);
+	m.welcome.single_node = local_job_is_single(j, hello);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);
 	if (j->clients_n == j->members_n)

@@ -22,6 +22,7 @@ struct local_member {
 struct local_job {
 	struct local_hub *hub;
 	struct local_job *next, **at;
+	const struct rs_config *cfg; /* that of the hub when the job was made; constant */
 	char name[RS_NAME_MAX];
 	char run[RS_RUN_MAX]; /* of all its ranks; "": unknown */
 	uint32_t generation;
@@ -36,7 +37,7 @@ struct local_job {
 	uint64_t deadline_ms;
 	uint64_t opened_ms, report_ms; /* when the first local rank came; when the missing ones are reported next */
 	unsigned members_n;            /* local world size */
-	unsigned clients_n; /* members with a client */
+	unsigned clients_n;            /* members with a client */
 	struct local_member *members;
 	void *engine;
 	bool single_worker; /* there is no other node: the sum of the local ranks is the result */

@@ -140,7 +140,7 @@ void local_op_free(struct local_op *op)
 
 static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
 {
-	return exchange_priority(op->job->hub->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
+	return exchange_priority(op->job->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
 }
 
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
@@ -165,7 +165,7 @@ static uint64_t local_op_stage_ring(const struct local_op *op)
 	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
 
 	if (op->job->single_worker) /* a chunk is done before the next one starts */
-		elems = op->job->hub->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
+		elems = op->job->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
 	return elems < op->spec.count ? elems * sizeof(float) : 0;
 }
 

@@ -38,7 +38,7 @@ uint64_t local_ring_bytes(const struct rs_config *cfg)
 
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
 {
-	const struct rs_config *cfg = j->hub->cfg;
+	const struct rs_config *cfg = j->cfg;
 	unsigned size = (unsigned)rs_dtype_size(s->dtype);
 	uint64_t chunk = cfg->sharding.chunk_bytes;
 
@@ -192,15 +192,15 @@ int local_op_input_late(const struct local_op *op, struct rs_err *e)
 	char what[80], who[LOCAL_RANK_TEXT];
 
 	local_op_describe(what, sizeof what, &op->spec);
-	return rs_fail(
-	    e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
-	    op->spec.seq, what, j->hub->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
+	return rs_fail(e, RS_EPEER,
+		       "operation %" PRIu64 ", %s, was not done within %u ms: %s has given only %" PRIu64 " elements",
+		       op->spec.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, i, who), op->part[i].filled);
 }
 
 /* Returns the number of chunks of piece i; 0 after the last piece. */
 static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 {
-	uint32_t chunk = op->job->hub->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(op->spec.dtype);
+	uint32_t chunk = op->job->cfg->sharding.chunk_bytes / (uint32_t)rs_dtype_size(op->spec.dtype);
 	uint64_t first = i * op->piece, n;
 
 	if (first >= op->spec.count)
@@ -211,7 +211,7 @@ static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 
 void local_op_pieces(struct local_op *op)
 {
-	const struct rs_config *cfg = op->job->hub->cfg;
+	const struct rs_config *cfg = op->job->cfg;
 	unsigned size = (unsigned)rs_dtype_size(op->spec.dtype);
 	uint64_t chunk = cfg->sharding.chunk_bytes;
 

@@ -205,7 +205,7 @@ static const struct local_op *local_job_oldest_waiting(const struct local_job *j
 
 uint64_t local_job_op_deadline(const struct local_job *j)
 {
-	uint32_t limit = j->hub->cfg->timeouts.op_ms;
+	uint32_t limit = j->cfg->timeouts.op_ms;
 	const struct local_op *op = limit && j->state == JOB_RUNNING ? local_job_oldest_waiting(j) : NULL;
 
 	return op ? op->since_ms + limit : UINT64_MAX;
@@ -231,7 +231,7 @@ void local_job_op_late(struct local_job *j)
 	}
 	local_op_describe(what, sizeof what, &op->spec);
 	rs_fail(&e, RS_EPEER, "operation %" PRIu64 ", %s, was not done within %u ms: %s %s not started it",
-		op->spec.seq, what, j->hub->cfg->timeouts.op_ms, local_job_rank_text(j, first, who),
+		op->spec.seq, what, j->cfg->timeouts.op_ms, local_job_rank_text(j, first, who),
 		missing > 1 ? "and other local ranks have" : "has");
 	local_job_fail(j, &e);
 }

@@ -10,7 +10,7 @@ import unittest
 
 import harness
 
-LINE = re.compile(r'nonfinite job=test generation=0 found="(.*)"$', re.M)
+LINE = re.compile(r'nonfinite job=test generation=0 rank=\d+ found="(.*)"$', re.M)
 SUPPRESSED = re.compile(r"suppressed event=nonfinite lines=(\d+)$", re.M)
 
 

@@ -51,8 +51,8 @@ class StartOrder(unittest.TestCase):
     def test_nobody_waits_in_silence(self):
         with harness.Cluster() as c:
             first = c.start_worker(0, 2, WORKER)
-            first.wait_text('warn +waiting job=test rank=0 reason="reducer r0: rank 1 of 2 has not joined job test; waiting '
-                            'for 3 s"')
+            first.wait_text('warn +waiting job=test rank=0 reason="reducer r0: rank 1 of 2 has not joined job test; '
+                            'waiting for 3 s"')
             # another world size: the refused rank is reported at once, and not after 6 s
             refused = c.start_worker(1, 3, WORKER)
             self.assertIn("the world size", refused.said("end")["message"])
@@ -70,8 +70,8 @@ class StartOrder(unittest.TestCase):
     def test_an_unreachable_reducer_is_reported(self):
         with harness.Cluster(start=False) as c:
             first = c.start_worker(0, 1, WORKER)
-            first.wait_text(r'waiting job=test rank=0 reason="reducer r0 at \S+: .*refused.* \(tried \d+ times\); waiting '
-                            'for 3 s"')
+            first.wait_text(r'waiting job=test rank=0 reason="reducer r0 at \S+: .*refused.* \(tried \d+ times\); '
+                            'waiting for 3 s"')
             c.start_reducer(0)
             self.summed(c, [first], 1.0)
 

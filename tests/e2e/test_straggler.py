@@ -81,7 +81,7 @@ class Stragglers(unittest.TestCase):
         for c, workers in jobs:
             who = "process 2 on .*" if c.agents else rf"pid {workers[2].pid} on .*"
             warned = c.agents[0] if c.agents else workers[0]
-            warned.wait_text(r"warn +operation-late job=test reason=\"all-reduce 1 \(layer1.weight\) waits: "
+            warned.wait_text(r"warn +operation-late job=test rank=0 reason=\"all-reduce 1 \(layer1.weight\) waits: "
                              rf"rank 2 \({who}\) has not sent its part for 1\d s\"", timeout=30)
             workers[2].tell("go")
             for w in workers:

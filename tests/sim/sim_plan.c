@@ -73,6 +73,7 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->job.deterministic = sim_chance(s, 40);
 	cfg->job.checksum = sim_chance(s, 30);
 	cfg->job.retain = sim_chance(s, 75);
+	cfg->job.min_reducers = 1;
 	cfg->sharding.shards = 1 + sim_below(s, SIM_SHARDS);
 	cfg->sharding.chunk_bytes = ONE_OF(s, 1024, 1024, 1024, 1088, 2048);
 	cfg->sharding.window = ONE_OF(s, 1, 1, 2, 2, 3, 4, 8);

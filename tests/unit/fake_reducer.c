@@ -434,6 +434,10 @@ static bool serve_want(struct reducers *f, unsigned link)
 			exchange_disconnected(f->x, link, "connection refused", f->now_ms);
 			return true;
 		}
+		if (l->rejects) {
+			exchange_rejected(f->x, link, l->rejects, f->now_ms);
+			return true;
+		}
 		l->up = true;
 		l->shut = false;
 		exchange_connected(f->x, link, f->now_ms);

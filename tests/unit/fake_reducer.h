@@ -17,8 +17,9 @@ struct reducer_bytes {
 
 /* One connection as a reducer sees it. */
 struct reducer_link {
-	bool up, shut; /* connected; the exchange has shut its sending side down */
-	bool dead;     /* refuses connections */
+	bool up, shut;       /* connected; the exchange has shut its sending side down */
+	bool dead;           /* refuses connections */
+	const char *rejects; /* connects are rejected for this reason */
 	unsigned tries;
 	struct reducer_bytes in;  /* from the worker, not decoded yet */
 	struct reducer_bytes out; /* frames sent by the reducer, not fed yet */

@@ -122,21 +122,23 @@ START_TEST(a_view_announces_a_returned_reducer)
 }
 END_TEST
 
-/* A reducer that cannot be reached when the job starts is given up after half of the connect timeout, if there is
- * another one, and used after it has been reached. */
+/* A job waits for all its reducers, unless it needs fewer: then one that cannot be reached when the job starts is given
+ * up after half of the connect timeout, if there is another one, and used after it has been reached. */
 START_TEST(a_reducer_missing_at_the_start)
 {
+	char yaml[400];
 	struct reducers f;
 	struct reducers_op o;
 
-	reducers_open(&f, views_two, 2, 6000);
+	snprintf(yaml, sizeof yaml, "%s%s", views_two, _i == 2 ? "" : "job: {min_reducers: 1}\n");
+	reducers_open(&f, yaml, 2, 6000);
 	f.resume = true;
 	f.l[1].dead = true;
-	f.l[0].dead = _i;
+	f.l[0].dead = _i == 1;
 	reducers_advance(&f, 2999);
 	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
 	reducers_advance(&f, 1);
-	if (_i) { /* no other reducer is left */
+	if (_i) { /* no other reducer is left; or all are needed */
 		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
 		reducers_advance(&f, 3000);
 		reducers_expect_end(&f, RS_ETIMEOUT, "reducer r1 at 127.0.0.1:2: connection refused");
@@ -150,6 +152,32 @@ START_TEST(a_reducer_missing_at_the_start)
 		views_submit(&f, &o, 4);
 		views_expect_done(&o);
 		ck_assert_uint_eq(f.l[1].data_n, 2);
+	}
+	reducers_close(&f);
+}
+END_TEST
+
+/* What no further attempt changes ends a job that starts, and is a loss for one that runs. */
+START_TEST(a_reducer_that_is_rejected)
+{
+	static const char why[] =
+	    "its certificate is for r1.example, not for the name or address that was connected to";
+	struct reducers f;
+
+	reducers_open(&f, views_two, 2, 60000);
+	if (_i)
+		reducers_pump(&f);
+	f.l[1].rejects = why;
+	if (_i) {
+		reducers_cut(&f, 1, "cut");
+		reducers_advance(&f, 3000);
+		ck_assert_uint_gt(f.l[1].tries, 1);
+		ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+		ck_assert_uint_eq(f.lost, 1);
+	} else {
+		reducers_pump(&f);
+		reducers_expect_end(&f, RS_EREFUSED,
+				    "reducer r1 (127.0.0.1:2): its certificate is for r1.example, not for");
 	}
 	reducers_close(&f);
 }
@@ -283,7 +311,8 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, a_reducer_returns_with_all_lanes);
 	tcase_add_loop_test(tc, a_loss_before_start_is_a_failed_attempt, 0, 2);
 	tcase_add_loop_test(tc, a_view_announces_a_returned_reducer, 0, 2);
-	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 2);
+	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
+	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
 	tcase_add_loop_test(tc, losing_the_last_reducer_ends_the_exchange, 0, COUNT(ends));
 	tcase_add_loop_test(tc, leaving, 0, 2);
 	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
