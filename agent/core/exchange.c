@@ -118,6 +118,7 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	x->digest = rs_config_digest(cfg);
 	x->opened_ms = now_ms;
 	x->report_ms = now_ms + EXCHANGE_QUIET_MS;
+	x->degraded_ms = UINT64_MAX;
 	x->connect_by_ms = now_ms + opt->connect_ms;
 	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
 	x->retaining = cfg->job.retain && cfg->reducers_n > 1;

@@ -96,8 +96,9 @@ static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
 struct exchange;
 
 enum {
-	EXCHANGE_QUIET_MS = 3000,  /* time after which an exchange says for whom it waits */
-	EXCHANGE_REPORT_MS = 60000 /* longest time between two such reports */
+	EXCHANGE_QUIET_MS = 3000,      /* time after which an exchange says for whom it waits */
+	EXCHANGE_REPORT_MS = 60000,    /* longest time between two such reports */
+	EXCHANGE_DEGRADED_MS = 300000, /* time between two reports that reducers are lost */
 };
 
 /* What has happened to a reducer. */
@@ -137,6 +138,9 @@ struct exchange_options {
 	/* Optional. Not all ranks have joined; the sentence says who is missing. Called after EXCHANGE_QUIET_MS and
 	 * then at growing intervals. */
 	void (*waiting)(void *user, const char *sentence);
+	/* Optional. The job runs without all of its reducers; the sentence says which are lost, for how long and why.
+	 * Called every EXCHANGE_DEGRADED_MS. */
+	void (*degraded)(void *user, const char *sentence);
 	void *user;
 };
 

@@ -127,6 +127,22 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 	snprintf(buf, size, "%s", t.buf);
 }
 
+bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
+{
+	struct text t = {.len = 0};
+	unsigned lost = 0;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		lost += !exchange_lives(x, r);
+	text_add(&t, "%u of %u reducers have all shards", x->cfg->reducers_n - lost, x->cfg->reducers_n);
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		if (!exchange_lives(x, r))
+			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->cfg->reducers[r].id,
+				 (now_ms - x->losses[r].at_ms) / 1000, x->losses[r].why);
+	snprintf(buf, size, "%s", t.buf);
+	return lost > 0;
+}
+
 int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 {
 	struct text t = {.len = 0};

@@ -113,6 +113,19 @@ static void exchange_report_waiting(struct exchange *x, uint64_t now_ms)
 	x->opt.waiting(x->opt.user, text);
 }
 
+/* Reminds of reducers that are lost, for as long as they are. */
+static void exchange_report_degraded(struct exchange *x, uint64_t now_ms)
+{
+	char text[480];
+
+	x->degraded_ms = UINT64_MAX;
+	if (!degraded_text(x, now_ms, text, sizeof text))
+		return;
+	x->degraded_ms = now_ms + EXCHANGE_DEGRADED_MS;
+	if (x->opt.degraded)
+		x->opt.degraded(x->opt.user, text);
+}
+
 void exchange_tick(struct exchange *x, uint64_t now_ms)
 {
 	uint64_t due;
@@ -120,6 +133,8 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 
 	if (x->state == EXCHANGE_JOINING && now_ms >= x->report_ms && now_ms < x->connect_by_ms)
 		exchange_report_waiting(x, now_ms);
+	if (x->state == EXCHANGE_RUNNING && now_ms >= x->degraded_ms)
+		exchange_report_degraded(x, now_ms);
 	if (x->state == EXCHANGE_JOINING && x->retaining && now_ms >= x->absent_by_ms)
 		view_drop_unreached(x, now_ms);
 	if (x->inspect_error.code) {
@@ -141,6 +156,6 @@ void exchange_tick(struct exchange *x, uint64_t now_ms)
 	if (x->state == EXCHANGE_JOINING)
 		due = min64(due, min64(x->report_ms, x->connect_by_ms));
 	else
-		due = min64(due, exchange_op_deadline(x, now_ms));
+		due = min64(due, min64(x->degraded_ms, exchange_op_deadline(x, now_ms)));
 	x->next_ms = due;
 }

@@ -190,6 +190,8 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
 	f->reported = reported;
 	f->at_ms = now_ms;
+	if (x->degraded_ms == UINT64_MAX)
+		x->degraded_ms = now_ms + EXCHANGE_DEGRADED_MS;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;

@@ -42,6 +42,16 @@ static void engine_on_waiting(void *user, const char *sentence)
 	       rs_kv_s("reason", sentence));
 }
 
+/* One rank is enough: all have the same reducers. */
+static void engine_on_degraded(void *user, const char *sentence)
+{
+	struct engine *en = user;
+
+	if (en->opt.rank == 0)
+		rs_log(en->opt.log, RS_LOG_WARN, "degraded", rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
+		       rs_kv_s("reason", sentence));
+}
+
 static void engine_on_reducer(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	static const char *const events[] = {
@@ -112,6 +122,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .on_nonfinite = engine_on_nonfinite,
 	    .late = engine_on_late,
 	    .waiting = engine_on_waiting,
+	    .degraded = engine_on_degraded,
 	    .user = en,
 	};
 	int rc = auth_random(&xo.incarnation, sizeof xo.incarnation, e);

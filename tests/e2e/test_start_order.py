@@ -21,6 +21,20 @@ WORKER = harness.python("""
     """)
 
 
+# Waits for a line before it sums.
+GATED = harness.python("""
+    import numpy, reduction, worker
+    def run():
+        with reduction.Communicator() as comm:
+            worker.say("open")
+            worker.listen()
+            x = numpy.full(100_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            worker.say("sum", value=float(x[0]), same=bool((x == x[0]).all()))
+    worker.say("end", **worker.attempt(run))
+    """)
+
+
 class StartOrder(unittest.TestCase):
     def summed(self, cluster, workers, expected):
         self.assertEqual(cluster.wait_all(workers), [0] * len(workers))
@@ -116,6 +130,21 @@ class StartOrder(unittest.TestCase):
             for text in self.missing(c, 2, [0, 1]):
                 self.assertRegex(text, rf"reducer r1 at {c.address(1)}: connection refused \(tried \d+ times\)")
                 self.assertNotIn("reducer r0", text)
+
+    def test_min_reducers(self):
+        """A job that says so starts without a reducer, and uses it when it comes."""
+        config = {"job": {"min_reducers": 1}, "timeouts": {"connect": "8s"}}
+        with harness.Cluster(reducers=2, start=False, config=config) as c:
+            c.start_reducer(0)
+            workers = c.start_workers(2, GATED)
+            for w in workers:
+                w.wait_text("reducer-lost reducer=r1 .*connection refused")
+                w.said("open")
+            c.start_reducer(1)
+            for w in workers:
+                w.wait_text("reducer-back reducer=r1 ")
+                w.tell()
+            self.summed(c, workers, 3.0)
 
     def test_a_name_that_does_not_resolve(self):
         config = {

@@ -161,8 +161,17 @@ class Refused(Tls):
             (self.foreign.reducer("localhost"),
              r"its certificate \(localhost,?\) is not accepted: unable to get local issuer certificate"),
         ]  # fmt: skip
-        self.refused(*((self.cluster(server), None, f"reducer r0 at 127.*: {expected}",
+        self.refused(*((self.cluster(server), None, rf"reducer r0 \(127.*\): {expected}",
                         "does not accept the certificate") for server, expected in cases))  # fmt: skip
+
+    def test_the_certificate_of_one_of_two_reducers(self):
+        """The job does not run on the other reducer alone, and its rank does not wait until timeouts.connect."""
+        good, other = self.cluster(), self.cluster(self.good.reducer("elsewhere"))
+        reducers = [{"id": "r0", "address": good.address(0)}, {"id": "r1", "address": other.address(0)}]
+        worker = good.start_worker(0, 1, WORKER, config={"reducers": reducers})
+        said = worker.said("end")
+        self.assertRegex(said["message"], r"^reducer r1 \(127.*\): its certificate is for elsewhere, not for the name or ")
+        self.assertLess(said["seconds"], 10)
 
     def test_certificates_of_workers(self):
         c = self.mutual()
@@ -234,7 +243,7 @@ class Refused(Tls):
             tries.append((c.start_worker(0, 1, WORKER, config={"reducers": reducers}), address, reason))
         for worker, address, reason in tries:
             with self.subTest(reason):
-                self.assertRegex(worker.said("end")["message"], f"reducer r0 at {address}: .*({reason})")
+                self.assertRegex(worker.said("end")["message"], rf"reducer r0 \({address}\): .*({reason})")
                 worker.wait_text(f"tls-failed reducer=r0 .*({reason})")
 
     def test_truncated(self):

@@ -49,6 +49,14 @@ static void on_waiting(void *user, const char *sentence)
 	snprintf(f->wait, sizeof f->wait, "%s", sentence);
 }
 
+static void on_degraded(void *user, const char *sentence)
+{
+	struct reducers *f = user;
+
+	f->reminders++;
+	snprintf(f->reminder, sizeof f->reminder, "%s", sentence);
+}
+
 static void on_changed(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why)
 {
 	struct reducers *f = user;
@@ -76,6 +84,7 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 				       .single_worker = single_worker,
 				       .late = on_late,
 				       .waiting = on_waiting,
+				       .degraded = on_degraded,
 				       .reducer_changed = on_changed,
 				       .user = f};
 	struct rs_err e = {0};

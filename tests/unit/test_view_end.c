@@ -157,6 +157,42 @@ START_TEST(a_reducer_missing_at_the_start)
 }
 END_TEST
 
+/* Time passes, in which living reducers send heartbeats. */
+static void pass(struct reducers *f, unsigned seconds)
+{
+	for (unsigned s = 0; s < seconds; s++) {
+		for (unsigned i = 0; i < 2; i++)
+			if (f->l[i].greeted)
+				reducers_say_control(f, i, FRAME_PING, NULL, 0);
+		reducers_pump(f);
+		reducers_advance(f, 1000);
+	}
+}
+
+/* A job that has lost a reducer says so every 5 minutes, until it is back. */
+START_TEST(lost_reducers_are_not_forgotten)
+{
+	struct reducers f;
+
+	reducers_open(&f, views_two, 2, 60000);
+	f.resume = true;
+	reducers_pump(&f);
+	f.l[1].dead = true;
+	reducers_cut(&f, 1, "connection reset by peer");
+	pass(&f, 299);
+	ck_assert_uint_eq(f.reminders, 0);
+	pass(&f, 1);
+	ck_assert_str_eq(f.reminder, "1 of 2 reducers have all shards; r1 is lost for 300 s: connection reset by peer");
+	pass(&f, 600);
+	ck_assert_uint_eq(f.reminders, 3);
+	f.l[1].dead = false;
+	pass(&f, 600);
+	ck_assert_uint_eq(f.back, 1);
+	ck_assert_uint_eq(f.reminders, 3);
+	reducers_close(&f);
+}
+END_TEST
+
 /* What no further attempt changes ends a job that starts, and is a loss for one that runs. */
 START_TEST(a_reducer_that_is_rejected)
 {
@@ -313,6 +349,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_view_announces_a_returned_reducer, 0, 2);
 	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
 	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
+	tcase_add_test(tc, lost_reducers_are_not_forgotten);
 	tcase_add_loop_test(tc, losing_the_last_reducer_ends_the_exchange, 0, COUNT(ends));
 	tcase_add_loop_test(tc, leaving, 0, 2);
 	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
