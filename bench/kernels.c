@@ -312,8 +312,8 @@ static void run_sum(const struct bench *b, const struct rs_kernels *k, unsigned 
 		    rs_dtype_name(dtype), k->name, b->bytes[1], b->repeats, sum, s.sum[0], s.sum[b->repeats - 1], add,
 		    copy, ratio, ghz, ghz / sent);
 	else
-		printf("%-9s %-7s %9.2f %9.2f %9.2f %9.2f %9.2f %10.3f %10.4f\n", rs_dtype_name(dtype), k->name,
-		       sum, s.sum[0], s.sum[b->repeats - 1], add, copy, ratio, ghz / sent);
+		printf("%-9s %-7s %9.2f %9.2f %9.2f %9.2f %9.2f %10.3f %10.4f\n", rs_dtype_name(dtype), k->name, sum,
+		       s.sum[0], s.sum[b->repeats - 1], add, copy, ratio, ghz / sent);
 	fflush(stdout);
 }
 

@@ -21,7 +21,8 @@ WIDTH, HEIGHT = 800, 430
 LEFT, RIGHT, TOP, BOTTOM = 64, 230, 58, 52
 INK, GREY, GRID = "#1f2933", "#616e7c", "#e4e7eb"
 COLOURS = {"reduction": "#0072b2", "reduction/agent": "#56b4e9", "reduction/node": "#8250c8",
-           "reduction/node+malloc": "#b79be0", "reduction/local": "#003a5d", "reduction/local+malloc": "#0072b2", "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
+           "reduction/node+malloc": "#b79be0", "reduction/local": "#003a5d", "reduction/local+malloc": "#0072b2",
+           "reduction/dedicated": "#56b4e9", "gloo": "#d55e00",
            "ompi-ring": "#e69f00", "ompi": "#009e73", "mpich": "#cc79a7", "ompi-shm": "#5f6b76", "bare-loop": "#9aa5b1"}
 OTHERS = ["#56b4e9", "#5f6b76", "#a37500"]
 NAMES = {"gloo": "gloo ring", "ompi-ring": "Open MPI ring", "ompi": "Open MPI", "mpich": "MPICH",
@@ -237,7 +238,8 @@ def write_all(lines, out):
             write_case(case, rows, "All-reduce speed against size")
             continue
         for key, (work, systems) in COMPARABLE.items():
-            write_case(f"{case}-{key}", [r for r in rows if r["system"] in systems], f"All-reduce on one machine: {work}")
+            same = [r for r in rows if r["system"] in systems]
+            write_case(f"{case}-{key}", same, f"All-reduce on one machine: {work}")
     svg = by_workers([r for r in lines if "system" in r])
     if svg:
         write("net-speedup.svg", svg)

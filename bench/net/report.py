@@ -26,7 +26,8 @@ LEGEND = ("/line: share of the plain TCP flow; /peer: against the best ring or M
 
 OURS = ("reduction", "reduction/local", "reduction/node", "reduction/agent")
 PLOTS = {"net-n4": "algorithm bandwidth against size, 1 Gbit/s",
-         **{f"net-loopback-{key}": f"algorithm bandwidth on one machine, {work}" for key, (work, _) in COMPARABLE.items()},
+         **{f"net-loopback-{key}": f"algorithm bandwidth on one machine, {work}"
+            for key, (work, _) in COMPARABLE.items()},
          "net-speedup": "speed-up over the best peer against the number of workers"}  # that the Markdown shows, and how
 
 
@@ -193,8 +194,8 @@ def setting(r):
 
 def print_kernels(rows):
     print(f"\nkernels: sums, source in L2, accumulators in {rows[0]['bytes'] >> 20} MiB of memory; GB/s of the "
-          f"accumulator; cycles of the time-stamp counter at its\nnominal {rows[0]['tsc_ghz']:.2f} GHz are for the bytes "
-          "that workers send")
+          f"accumulator; cycles of the time-stamp counter at its\nnominal {rows[0]['tsc_ghz']:.2f} GHz are for the "
+          "bytes that workers send")
     print(f"{'dtype':<10} {'sum':>7} {'plain add':>10} {'memcpy':>8} {'/plain add':>11} {'cycles/B':>9}")
     for r in rows:
         print(f"{r['dtype']:<10} {r['gbps_median']:>7.2f} {r['plain_add_gbps']:>10.2f} {r['memcpy_gbps']:>8.2f} "

@@ -89,7 +89,8 @@ class Identity(unittest.TestCase):
             self.check_sum(one, 2.0)
             self.check_sum(two, 200.0)
             for run in ("one", "two"):
-                c.reducers[0].wait_text(rf"job-started job=torchrun-{run}-node0-[0-9a-f]{{8}} .*run=torchrun:{run}@node0")
+                name = rf"torchrun-{run}-node0-[0-9a-f]{{8}}"
+                c.reducers[0].wait_text(rf"job-started job={name} .*run=torchrun:{run}@node0")
             unknown = c.start_workers(2, value(5), config=config)
             self.check_sum(unknown, 10.0)
             c.reducers[0].wait_text("job-started job=default .*run=\"\" ")

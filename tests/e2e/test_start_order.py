@@ -70,8 +70,8 @@ class StartOrder(unittest.TestCase):
             # another world size: the refused rank is reported at once, and not after 6 s
             refused = c.start_worker(1, 3, WORKER)
             self.assertIn("the world size", refused.said("end")["message"])
-            first.wait_text("waiting job=test .*; it refused a rank: rank 1 says the world size of job test is 3, rank 0 "
-                            "says 2; waiting for [3-5] s")
+            first.wait_text("waiting job=test .*; it refused a rank: rank 1 says the world size of job test is 3, "
+                            "rank 0 says 2; waiting for [3-5] s")
             self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
 
     def test_an_agent_says_which_local_rank_is_missing(self):
