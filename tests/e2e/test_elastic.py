@@ -82,7 +82,7 @@ class Elastic(unittest.TestCase):
 
     def generations(self, c, name):
         """Returns the generations of a job that a reducer has started, in order, and their world sizes."""
-        found = re.findall(rf"job-started job={name} generation=(\d+) world_size=(\d+)", c.reducers[0].err)
+        found = re.findall(rf"job-started job={name} generation=(\d+) run=\S+ world_size=(\d+)", c.reducers[0].err)
         return [(int(g), int(w)) for g, w in found]
 
     def test_rank_killed(self):
