@@ -25,10 +25,12 @@ static int reload_read(const struct agentd *a, struct agentd_config **ret, struc
 	if (!c)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
 	rc = rs_config_load(&c->cfg, a->config_file, e);
-	if (rc)
+	if (rc) {
 		free(c);
+		return rc;
+	}
 	*ret = c;
-	return rc;
+	return RS_OK;
 }
 
 void agentd_reload(struct agentd *a)
