@@ -381,6 +381,10 @@ static void begin_misbehaving(struct rank *k, struct fault *f)
 	case FAULT_STRANGER:
 		f->struck = true;
 		fault_blame(t, f->kind, -1, OTHER_RUN);
+		/* the ranks that wait for it may give up for another reason */
+		fault_blame(t, f->kind, -1, "gave up after");
+		if (t->before) /* whose ranks may still join */
+			fault_blame(t->before, f->kind, -1, OTHER_RUN);
 		break;
 	case FAULT_SECRET:
 		f->struck = true;
@@ -401,8 +405,10 @@ static void blame_namesakes(struct team *t)
 		}
 	/* a stranger of the generation before may still wait for its ranks */
 	for (unsigned i = 0; t->before && i < t->before->faults_n; i++)
-		if (t->before->faults[i].kind == FAULT_STRANGER)
+		if (t->before->faults[i].kind == FAULT_STRANGER) {
 			fault_blame(t, FAULT_STRANGER, -1, OTHER_RUN);
+			fault_blame(t, FAULT_STRANGER, -1, "gave up after");
+		}
 }
 
 void fault_after_birth(struct rank *k)
