@@ -95,15 +95,21 @@ static void text_add_missing(struct text *t, const struct exchange *x, const str
 		text_add(t, "; it refused a rank: %s", w->refused);
 }
 
-/* Adds the first reducer that waits for ranks. Returns false if none does. */
+/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns false if none waits. */
 static bool text_add_gathering(struct text *t, const struct exchange *x)
 {
-	for (unsigned i = 0; i < x->links_n; i++)
-		if (x->links[i].state == LINK_JOINED && x->links[i].waiting.missing_n > 0) {
-			text_add_missing(t, x, &x->links[i]);
-			return true;
-		}
-	return false;
+	const struct link *first = NULL;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->state == LINK_JOINED && l->waiting.missing_n > 0 &&
+		    (!first || (l->waiting.refused[0] && !first->waiting.refused[0])))
+			first = l;
+	}
+	if (first)
+		text_add_missing(t, x, first);
+	return first != NULL;
 }
 
 /* Adds a reducer that has all ranks and has not started the job. */

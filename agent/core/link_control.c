@@ -125,6 +125,15 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 		link_refused(l, refused.code, refused.message, l, now_ms);
 }
 
+/* Returns whether a reducer has reported this refusal already: a rank that all refuse is reported once. */
+static bool link_knows_refusal(const struct exchange *x, const char *refused)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (strcmp(x->links[i].waiting.refused, refused) == 0)
+			return true;
+	return false;
+}
+
 static void link_on_waiting(struct link *l, uint64_t now_ms)
 {
 	struct control_waiting w;
@@ -134,7 +143,7 @@ static void link_on_waiting(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 		return;
 	}
-	if (strcmp(w.refused, l->waiting.refused) != 0)
+	if (w.refused[0] && !link_knows_refusal(l->x, w.refused))
 		l->x->report_ms = l->x->next_ms = now_ms;
 	l->waiting = w;
 }
