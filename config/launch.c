@@ -64,18 +64,17 @@ struct environment {
 	struct rs_err *e;
 };
 
-static const char *get_process(void *ctx, const char *name)
+const char *rs_launch_look_up(rs_getenv_fn get, void *ctx, const char *name)
 {
-	(void)ctx;
-	return getenv(name);
-}
-
-/* Returns NULL if the variable is unset or empty: launch scripts often pass unknown values as empty ones. */
-static const char *look_up(const struct environment *env, const char *name)
-{
-	const char *value = name ? env->get(env->ctx, name) : NULL;
+	const char *value = get ? get(ctx, name) : getenv(name);
 
 	return value && value[0] ? value : NULL;
+}
+
+/* name NULL: the launcher has no such variable. */
+static const char *look_up(const struct environment *env, const char *name)
+{
+	return name ? rs_launch_look_up(env->get, env->ctx, name) : NULL;
 }
 
 /* Returns the value of the first of n names that is set; NULL if none is. */
@@ -262,7 +261,7 @@ static int read_launcher(const struct environment *env, const struct launcher *l
 
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e)
 {
-	struct environment env = {.get = get ? get : get_process, .ctx = ctx, .e = e};
+	struct environment env = {.get = get, .ctx = ctx, .e = e};
 	struct rs_launch launch = {.rank = -1,
 				   .world_size = -1,
 				   .local_rank = -1,

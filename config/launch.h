@@ -24,6 +24,10 @@ struct rs_launch {
 /* A lookup like getenv, so that tests need no environment. */
 typedef const char *(*rs_getenv_fn)(void *ctx, const char *name);
 
+/* Returns a variable (get == NULL: getenv), or NULL if it is unset or empty: launch scripts often pass unknown values
+ * as empty ones. */
+const char *rs_launch_look_up(rs_getenv_fn get, void *ctx, const char *name);
+
 /* Fills *ret from the environment (get == NULL: getenv). An environment without such variables is no error (all -1,
  * source "none"). Errors: RS_ECONFIG naming the variable, its value and what was expected. */
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e);

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -16,18 +15,9 @@ struct run {
 	char *ret; /* [RS_RUN_MAX] */
 };
 
-static const char *run_get_process(void *ctx, const char *name)
-{
-	(void)ctx;
-	return getenv(name);
-}
-
-/* Returns NULL if the variable is unset or empty. */
 static const char *run_look_up(const struct run *r, const char *name)
 {
-	const char *value = r->get(r->ctx, name);
-
-	return value && value[0] ? value : NULL;
+	return rs_launch_look_up(r->get, r->ctx, name);
 }
 
 static bool run_is_printable(char c)
@@ -149,7 +139,7 @@ void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, 
 	    {"torchrun", run_of_torch}, {"openmpi", run_of_openmpi}, {"slurm", run_of_slurm}, {NULL, run_of_torch},
 	    {NULL, run_of_slurm},       {NULL, run_of_pmi},          {NULL, run_of_vertex},   {NULL, run_of_kubernetes},
 	};
-	const struct run r = {.get = get ? get : run_get_process, .ctx = ctx, .host = host, .ret = ret};
+	const struct run r = {.get = get, .ctx = ctx, .host = host, .ret = ret};
 
 	ret[0] = '\0';
 	for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)

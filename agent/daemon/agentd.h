@@ -54,8 +54,8 @@ struct agentd_config {
 	struct rs_config cfg;
 };
 
-/* One agent. Invariants: conns holds exactly the open connections; configs holds all configurations that were read
- * since agentd_open and are in use; after closed is set all handles are closing and no engine is left. */
+/* One agent. Invariants: conns holds exactly the open connections; configs holds the configurations that were read
+ * since agentd_open and may be in use; after closed is set all handles are closing and no engine is left. */
 struct agentd {
 	const struct rs_config *cfg; /* for new jobs: the one of agentd_open, or one of configs */
 	struct agentd_config *configs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/launch.h"
+#include "tests/unit/fake_environment.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -96,17 +97,6 @@ static const struct {
 };
 
 /* ctx is an array of "NAME=value" as in the tables. */
-static const char *get(void *ctx, const char *name)
-{
-	const char *const *env = ctx;
-	size_t n = strlen(name);
-
-	for (; *env; env++)
-		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
-			return *env + n + 1;
-	return NULL;
-}
-
 static void check_same(const struct rs_launch *found, const struct rs_launch *expected)
 {
 	ck_assert_str_eq(found->source, expected->source);
@@ -125,7 +115,7 @@ START_TEST(known_environments_are_parsed)
 	struct rs_launch found;
 	struct rs_err e = {0};
 
-	ck_assert_msg(rs_launch_detect(&found, get, (void *)good[_i].env, &e) == RS_OK, "%s", e.msg);
+	ck_assert_msg(rs_launch_detect(&found, fake_getenv, (void *)good[_i].env, &e) == RS_OK, "%s", e.msg);
 	check_same(&found, &good[_i].found);
 }
 END_TEST
@@ -135,7 +125,7 @@ START_TEST(wrong_variables_are_named)
 	struct rs_launch found = {.rank = 77};
 	struct rs_err e = {0};
 
-	ck_assert_int_eq(rs_launch_detect(&found, get, (void *)bad[_i].env, &e), RS_ECONFIG);
+	ck_assert_int_eq(rs_launch_detect(&found, fake_getenv, (void *)bad[_i].env, &e), RS_ECONFIG);
 	ck_assert_str_eq(e.msg, bad[_i].message);
 	ck_assert_int_eq(found.rank, 77);
 }

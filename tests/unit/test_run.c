@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/run.h"
+#include "tests/unit/fake_environment.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -54,25 +55,14 @@ static const struct {
     {{"JOB_COMPLETION_INDEX=12"}, ""},
 };
 
-static const char *get(void *ctx, const char *name)
-{
-	const char *const *env = ctx;
-	size_t n = strlen(name);
-
-	for (; *env; env++)
-		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
-			return *env + n + 1;
-	return NULL;
-}
-
 static void detect(char ret[static RS_RUN_MAX], const char *const *env)
 {
 	struct rs_launch launch;
 	struct rs_err e = {0};
 
-	ck_assert_msg(rs_launch_detect(&launch, get, (void *)env, &e) == RS_OK, "%s", e.msg);
+	ck_assert_msg(rs_launch_detect(&launch, fake_getenv, (void *)env, &e) == RS_OK, "%s", e.msg);
 	memset(ret, 'x', RS_RUN_MAX);
-	rs_run_detect(ret, &launch, "here", get, (void *)env);
+	rs_run_detect(ret, &launch, "here", fake_getenv, (void *)env);
 }
 
 START_TEST(launchers_name_the_run)
