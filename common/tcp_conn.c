@@ -84,18 +84,6 @@ static void release_input(struct tcp_conn *c)
 	c->in_at = 0;
 }
 
-/* True if the peer, a reducer without TLS, sends a frame instead of TLS. The frame stays unread, for the caller. */
-static bool peer_sends_frame(struct tcp_conn *c)
-{
-	char first[2];
-
-	if (!c->received_any && recv(c->fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT) == sizeof first) {
-		c->received_any = true;
-		c->not_tls = memcmp(first, "RS", sizeof first) == 0;
-	}
-	return c->not_tls;
-}
-
 /* Fills `in` from the socket. False: nothing was received. */
 static bool refill(struct tcp_conn *c)
 {
@@ -115,6 +103,9 @@ static bool refill(struct tcp_conn *c)
 		c->allowance -= (size_t)rc < c->allowance ? (size_t)rc : c->allowance;
 		c->in_at = 0;
 		c->in_n = (unsigned)rc;
+		/* a reducer without TLS sends a frame instead */
+		c->not_tls = !c->received_any && rc > 1 && memcmp(c->in, "RS", 2) == 0;
+		c->received_any = true;
 	} else if (rc == 0) {
 		c->eof = true;
 	} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -131,13 +122,13 @@ static int bio_read(BIO *b, char *data, size_t n, size_t *got)
 
 	BIO_clear_retry_flags(b);
 	if (c->in_n == 0) {
-		if (peer_sends_frame(c))
-			return 0;
 		if (c->socket_empty || !c->allowance)
 			c->needs_input = c->socket_empty;
 		else if (!refill(c) && !c->needs_input)
 			return 0;
 	}
+	if (c->not_tls)
+		return 0;
 	if (c->in_n == 0) {
 		BIO_set_retry_read(b);
 		return 0;

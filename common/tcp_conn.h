@@ -57,7 +57,7 @@ struct tcp_conn {
 	bool eof;           /* the peer has closed its side of the socket */
 	bool end_queued;    /* our side is closed as soon as `out` is empty */
 	bool received_any;  /* a byte has been received */
-	bool not_tls;       /* the peer answered with a frame instead of TLS; the frame is still unread */
+	bool not_tls;       /* the peer answered with a frame instead of TLS; the frame is in `in` */
 };
 
 enum tcp_conn_progress {

@@ -234,15 +234,14 @@ static bool conn_tcp_service(struct conn *conn);
 /* Reports a reducer without TLS, which answered the TLS handshake with REFUSED. */
 static void conn_tcp_lose_foreign(struct tcp *c)
 {
-	uint8_t in[FRAME_HEADER + FRAME_CONTROL_MAX];
+	const uint8_t *in = c->tcp.in + c->tcp.in_at;
 	struct control_refused refused;
 	char text[sizeof refused.message + 64];
-	ssize_t got = recv(c->tcp.fd, in, sizeof in, MSG_DONTWAIT);
 	struct frame f;
 	struct rs_err e;
 
-	if (got < FRAME_HEADER || frame_decode(in, &f, &e) || f.type != FRAME_REFUSED ||
-	    (size_t)got < FRAME_HEADER + (size_t)f.payload_len ||
+	if (c->tcp.in_n < FRAME_HEADER || frame_decode(in, &f, &e) || f.type != FRAME_REFUSED ||
+	    c->tcp.in_n < FRAME_HEADER + (size_t)f.payload_len ||
 	    control_unpack_refused(in + FRAME_HEADER, f.payload_len, &refused, &e)) {
 		conn_tcp_lose_for(c, 0);
 		return;
