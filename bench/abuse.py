@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 import abuse  # noqa: E402
 
-MEMORY = 4 << 30  # limits.memory of the reducers; this is the default
+MEMORY = 4 << 30  # server.memory of the reducers; this is the default
 RANKS = 4
 WARMUP = 1.5  # seconds from the start of a job and of the abuse until measurement begins
 
@@ -53,7 +53,7 @@ def daemon(args, folder, name, argv):
 
 def reducer(args, folder, name):
     config = pathlib.Path(folder) / "server.yaml"
-    config.write_text(f"limits: {{memory: {MEMORY}}}\n", encoding="ascii")
+    config.write_text(f"server: {{memory: {MEMORY}}}\n", encoding="ascii")
     return daemon(args, folder, name, ["reduction-server", "--config", str(config), "--listen", "127.0.0.1:0",
                                        "--lanes", args.lanes])  # fmt: skip
 

@@ -48,7 +48,8 @@ class Reducer(Daemon):
 
     def __init__(self, args, folder):
         config = pathlib.Path(folder) / "server.yaml"
-        config.write_text("limits: {workers: 4096, connections: 100000, memory: 16GiB, jobs: 4096}\n", encoding="ascii")
+        config.write_text("server: {max_workers: 4096, max_connections: 100000, memory: 16GiB, max_jobs: 4096}\n",
+                          encoding="ascii")
         program = args.server or str(pathlib.Path(args.build) / "bin" / "reduction-server")
         command = [program, "--config", str(config), "--listen", "127.0.0.1:0", "--lanes", args.lanes]
         super().__init__(command, pathlib.Path(folder) / "server.log")

@@ -50,7 +50,7 @@ static void print_help(void)
 {
 	printf("Usage: reduction-load [OPTION]...\n"
 	       "Simulates many ranks of one or several jobs against a running reducer, and checks the sums.\n"
-	       "The reducer needs limits.workers of at least --ranks.\n\n");
+	       "The reducer needs server.max_workers of at least --ranks.\n\n");
 	for (int i = 0; i < ROWS; i++)
 		printf("  --%-10s %-9s  %s\n", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
 	printf(

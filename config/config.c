@@ -265,7 +265,7 @@ static int add_local_reducer(struct reading *r)
 	return RS_OK;
 }
 
-/* Fills in machines that the file does not name. */
+/* Fills in machines and gRPC ports that the file does not name. */
 static void name_hosts(struct rs_config *cfg)
 {
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
@@ -273,6 +273,8 @@ static void name_hosts(struct rs_config *cfg)
 		const char *host = r->address;
 		size_t n = (size_t)(strrchr(host, ':') - host);
 
+		if (!r->grpc[0])
+			snprintf(r->grpc, sizeof r->grpc, "%.*s:7601", (int)n, host);
 		if (host[0] == '[') {
 			host++;
 			n -= 2;

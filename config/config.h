@@ -51,8 +51,8 @@ static inline bool rs_name_valid(const char *name)
 /* A reducer of the configuration. */
 struct rs_reducer {
 	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
-	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to */
-	char control[RS_ADDRESS_MAX]; /* host:port of its control service; "": not given */
+	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to over TCP */
+	char grpc[RS_ADDRESS_MAX];    /* host:port of its gRPC port; the host of `address`, port 7601 if not given */
 	double weight;                /* > 0; share of the shards if the map is made from weights */
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
 	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
@@ -85,6 +85,7 @@ struct rs_config {
 		unsigned min_reducers;  /* reducers that must be there when a job starts; 0 ("all"): all of them */
 		int detect_nonfinite;   /* enum rs_nonfinite */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
+		unsigned max_ops;       /* operations one communicator may have in flight; further calls wait */
 	} job;
 
 	struct rs_reducer *reducers; /* owned; at least one: if the file has no such section, r0 at 127.0.0.1:7600 */
@@ -105,22 +106,21 @@ struct rs_config {
 		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
 		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
+		bool insecure;   /* allow other addresses than loopback without authentication */
+		char secrets_dir[RS_PATH_LEN]; /* directory with the secret of each job; "": no secret is required */
+		unsigned max_jobs;             /* at once */
+		unsigned max_workers;          /* ranks of one job */
+		unsigned max_connections;      /* open at once */
+		uint64_t memory_bytes;         /* of all jobs */
 	} server;
 
 	struct {
 		char socket[RS_PATH_LEN]; /* default /run/reduction/agent.sock; a leading "$VAR" is not expanded */
 		uint64_t shm_bytes;       /* shared memory that all local clients may use together */
 		char cpu[16];
+		unsigned max_jobs;         /* at once */
 		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;
-
-	struct {
-		unsigned jobs;         /* at once on one reducer */
-		unsigned workers;      /* ranks of one job */
-		unsigned connections;  /* open at once on one reducer */
-		uint64_t memory_bytes; /* of all jobs of one reducer */
-		unsigned ops;          /* operations one communicator may have in flight; further calls wait */
-	} limits;
 
 	struct {                       /* milliseconds */
 		uint32_t connect_ms;   /* until all ranks have joined on all reducers; start order does not matter */
@@ -131,10 +131,7 @@ struct rs_config {
 	} timeouts;
 
 	struct {
-		bool insecure;             /* allow a reducer without authentication on other addresses than loopback */
-		char secret[RS_PATH_LEN];  /* file with the job's secret, for workers and agents; "": none */
-		char secrets[RS_PATH_LEN]; /* directory with the secret of each job, for reducers; "": no secret is
-					      required */
+		char secret[RS_PATH_LEN];      /* file with the job's secret, for workers and agents; "": none */
 		char read_token[RS_PATH_LEN];  /* file with the token for reading the control service; "": none */
 		char admin_token[RS_PATH_LEN]; /* file with the token for drain and reload; "": none */
 		int tls;                       /* enum tls_mode of common/tls.h */
@@ -174,6 +171,12 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
+
+/* Returns the address that workers and agents connect to: the reducer's gRPC port with job.transport: grpc. */
+static inline const char *rs_config_address(const struct rs_config *cfg, const struct rs_reducer *reducer)
+{
+	return cfg->job.grpc ? reducer->grpc : reducer->address;
+}
 
 /* Writes the effective configuration as YAML that parses back to the same struct; the map as ranges. */
 void rs_config_print(const struct rs_config *cfg, FILE *out);

@@ -28,16 +28,22 @@ static const char *const format_words[] = {"text", "json", NULL};
 	.count = offsetof(struct rs_config, array##_n), .max = (most)
 
 const struct schema_section schema_sections[] = {
-    {.name = "job", .help = "What all ranks of a job must agree on, and the job's name"},
+    {.name = "job", .help = "What all ranks of a job must agree on, and the job's name. Read by workers and agents"},
     {.name = "reducers",
-     .help = "The reducers of the job, a list; without it there is one, r0 at 127.0.0.1:7600",
+     .help =
+	 "The reducers of the job, a list; without it there is one, r0 at 127.0.0.1:7600. Read by workers, agents and "
+	 "`reductionctl`",
      LIST(reducers, RS_REDUCERS_MAX)},
-    {.name = "sharding", .help = "How buffers are cut into chunks, and which reducer sums which chunks"},
-    {.name = "server", .help = "Read by reduction-server only"},
-    {.name = "agent", .help = "Read by reduction-agent, and by the process of local rank 0 if that serves its node"},
-    {.name = "limits", .help = "Limits that bound memory: what exceeds them is refused, or waits"},
-    {.name = "timeouts", .help = "How long to wait before an error"},
-    {.name = "security", .help = "Authentication and encryption"},
+    {.name = "sharding",
+     .help = "How buffers are cut into chunks, and which reducer sums which chunks. Read by workers "
+	     "and agents"},
+    {.name = "server",
+     .help = "The reducer: its addresses, its limits and whom it trusts. Read by reduction-server only"},
+    {.name = "agent",
+     .help =
+	 "The agent of a node. Read by reduction-agent, and by the process of local rank 0 if that serves its node"},
+    {.name = "timeouts", .help = "How long to wait before an error. Read by workers, agents and reducers"},
+    {.name = "security", .help = "Authentication and encryption. Read by workers, agents and reducers"},
     {.name = "access",
      .help = "With `security.tls: mutual`, which workers may join which jobs, a list: a worker whose certificate "
 	     "matches no entry is refused. Read by reduction-server only",
@@ -89,16 +95,18 @@ const struct schema_key schema_keys[] = {
  "operation is complete; `off` does not check. Ranks may use different values"},
 
 {"job", "transport", SCHEMA_ENUM, AT(job, grpc), .words = transport_words, .def = "tcp",
- .help = "Protocol between workers or agents and the reducers. With `grpc` each reducer's `address` is its "
- "`server.grpc`. Ranks may use different values"},
+ .help = "Protocol between workers or agents and the reducers: with `tcp` they connect to `reducers.address`, "
+ "with `grpc` to `reducers.grpc`. Ranks may use different values"},
+{"job", "max_ops", SCHEMA_NUMBER, AT(job, max_ops), .min = 1, .max = 1048576, .def = "1024",
+ .help = "Most operations that one communicator may have in flight; further calls wait. Bounds memory"},
 
 {"reducers", "id", SCHEMA_NAME, AT_REDUCER(id), .min = 1, .max = RS_NAME_MAX - 1,
  .help = "Name of the reducer, unique in the list; the shard map and error messages use it"},
 {"reducers", "address", SCHEMA_ADDRESS, AT_REDUCER(address), .min = 1, .max = 65535, .step = 7600,
- .help = "Address that workers connect to; the default port is 7600"},
-{"reducers", "control", SCHEMA_ADDRESS, AT_REDUCER(control), .min = 1, .max = 65535, .step = 7601, .zero = true,
- .def = "", .help = "Address for `reductionctl status`, `events`, `drain` and `reload`: the reducer's `server.grpc`; "
- "the default port is 7601"},
+ .help = "Address that workers connect to, the reducer's `server.listen`; the default port is 7600"},
+{"reducers", "grpc", SCHEMA_ADDRESS, AT_REDUCER(grpc), .min = 1, .max = 65535, .step = 7601, .zero = true,
+ .def = "", .help = "Address of its gRPC port, the reducer's `server.grpc`: for `reductionctl status`, `events`, "
+ "`drain` and `reload`, and for workers with `job.transport: grpc`; by default the host of `address` with port 7601"},
 {"reducers", "weight", SCHEMA_WEIGHT, AT_REDUCER(weight), .min = 1, .max = 1000000000000, .def = "1",
  .help = "Its share of the shards relative to the other reducers, if there is no `sharding.map`"},
 {"reducers", "lanes", SCHEMA_NUMBER, AT_REDUCER(lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
@@ -125,11 +133,11 @@ const struct schema_key schema_keys[] = {
 {"sharding", "window", SCHEMA_NUMBER, AT(sharding, window), .min = 1, .max = 1024, .def = "32",
  .help = "Most chunks that a worker may have in flight on a lane; each further priority adds an eighth of that (at "
  "least one). The actual number adapts to the delay of the network. Bounds the memory of a reducer, see "
- "`limits.memory`"},
+ "`server.memory`"},
 {"sharding", "priorities", SCHEMA_NUMBER, AT(sharding, priorities), .min = 1, .max = RS_PRIORITIES_MAX, .def = "2",
  .help = "Number of priorities of operations: chunks of a more urgent operation overtake those of others. An "
  "operation without a priority is most urgent if it has at most 64 KiB, else least urgent. With 1, all are sent in "
- "the order in which they are started. Each priority takes memory of its own in the reducers, see `limits.memory`"},
+ "the order in which they are started. Each priority takes memory of its own in the reducers, see `server.memory`"},
 {"sharding", "map", SCHEMA_MAP, .def = "",
  .help = "Which reducer owns which shards, as in `{0-15: r0, \"16-23,30\": r1}`; without it shards are assigned by "
  "weight"},
@@ -144,51 +152,53 @@ const struct schema_key schema_keys[] = {
  .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each online CPU, at most 8"},
 {"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
  .help = "Instruction set used for summing; `auto`: the fastest that this machine supports"},
+{"server", "insecure", SCHEMA_BOOL, AT(server, insecure), .def = "false",
+ .help = "Listen without authentication on other addresses than loopback; for trusted networks only"},
+{"server", "secrets_dir", SCHEMA_PATH, AT(server, secrets_dir), .min = 0,
+ .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8, .def = "",
+ .help = "Directory with the secret of each job in a file `<job>.secret`, in the format of `security.secret`. Jobs "
+ "without a secret are refused. Read at each connection, so secrets may be added, changed and removed; running jobs "
+ "go on"},
+{"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
+ .help = "Most jobs at the same time; further ones are refused and may retry"},
+{"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
+ .help = "Most workers of one job (ranks, or nodes if agents are used); a larger job is refused"},
+{"server", "max_connections", SCHEMA_NUMBER, AT(server, max_connections), .min = 1, .max = 1000000, .def = "4096",
+ .help = "Most connections open at the same time. At the limit, connections whose handshake is not complete are closed "
+ "in favour of newer ones; if there are none, newer connections are refused and may retry"},
+{"server", "memory", SCHEMA_BYTES, AT(server, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
+ .help = "Most memory for the chunks, tables and connections of all jobs. A job that would exceed it is refused when "
+ "it joins. When a job opens, the log states how much it can take"},
 
 {"agent", "socket", SCHEMA_PATH, AT(agent, socket), .min = 1, .max = 107, .def = "/run/reduction/agent.sock",
  .help = "UNIX socket through which the training processes of this node reach the agent"},
 {"agent", "shm_bytes", SCHEMA_BYTES, AT(agent, shm_bytes), .min = MIB(1), .max = GIB(16384), .def = "8GiB",
  .help = "Most shared memory that all processes of this node may use together"},
+{"agent", "max_jobs", SCHEMA_NUMBER, AT(agent, max_jobs), .min = 1, .max = 4096, .def = "64",
+ .help = "Most jobs of this node at the same time; further ones are refused"},
 {"agent", "cpu", SCHEMA_WORD, AT(agent, cpu), .words = cpu_words, .def = "auto",
  .help = "As `server.cpu`, for summing the ranks of the node"},
 {"agent", "single_node", SCHEMA_ENUM, AT(agent, single_node_reducers), .words = single_node_words, .def = "local",
  .help = "Where a job is summed if all its processes are on this node: `local`: in the node's shared memory, with "
  "the reducers connected but idle; `reducers`: on the reducers, as with several nodes, for trying them"},
 
-{"limits", "jobs", SCHEMA_NUMBER, AT(limits, jobs), .min = 1, .max = 4096, .def = "64",
- .help = "Most jobs that one reducer serves at the same time"},
-{"limits", "workers", SCHEMA_NUMBER, AT(limits, workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
- .help = "Most workers of one job (ranks, or nodes if agents are used)"},
-{"limits", "connections", SCHEMA_NUMBER, AT(limits, connections), .min = 1, .max = 1000000, .def = "4096",
- .help = "Most connections open on one reducer at the same time. At the limit, connections whose handshake is not "
- "complete are closed in favour of newer ones; if there are none, newer connections are refused and may retry"},
-{"limits", "memory", SCHEMA_BYTES, AT(limits, memory_bytes), .min = MIB(1), .max = GIB(16384), .def = "4GiB",
- .help = "Most memory for the chunks, tables and connections of all jobs on one reducer. A job that would exceed it "
- "is refused when it joins. When a job opens, the log states how much it can take"},
-{"limits", "ops", SCHEMA_NUMBER, AT(limits, ops), .min = 1, .max = 1048576, .def = "1024",
- .help = "Most operations that one communicator may have in flight; further calls wait"},
-
 {"timeouts", "connect", SCHEMA_DURATION, AT(timeouts, connect_ms), .min = 100, .max = MINUTES(1440), .def = "1min",
- .help = "Time in which all ranks must join on all reducers; the order in which processes start does not matter"},
+ .help = "Workers: time in which all ranks must join on all reducers; the order in which processes start does not "
+ "matter"},
 {"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 400, .max = MINUTES(60), .def = "10s",
- .help = "Silence after which a peer counts as lost, and its job fails"},
+ .help = "All: silence after which a peer counts as lost, and its job fails"},
 {"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",
- .help = "Time in which a new connection must identify itself; otherwise it is closed"},
+ .help = "Reducers and agents: time in which a new connection must identify itself; otherwise it is closed"},
 {"timeouts", "op", SCHEMA_DURATION, AT(timeouts, op_ms), .min = 100, .max = MINUTES(1440), .zero = true, .def = "0",
- .help = "Time after which an operation fails; 0: no limit, for example because a rank may write a checkpoint "
+ .help = "Workers: time after which an operation fails; 0: no limit, for example because a rank may write a checkpoint "
  "meanwhile"},
 {"timeouts", "drain", SCHEMA_DURATION, AT(timeouts, drain_ms), .min = 100, .max = MINUTES(1440), .zero = true,
- .def = "30s", .help = "Time for which running jobs may go on after a reducer was told to stop (SIGTERM)"},
+ .def = "30s", .help = "Reducers and agents: time for which running jobs may go on after SIGTERM"},
 
-{"security", "insecure", SCHEMA_BOOL, AT(security, insecure), .def = "false",
- .help = "Let a reducer listen without authentication on other addresses than loopback; for trusted networks only"},
 {"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "For workers and agents: file with the job's secret, 16 to 1024 bytes, readable only by its owner and "
- "group. Workers and reducers prove to each other that they know it. Read at each connection"},
-{"security", "secrets", SCHEMA_PATH, AT(security, secrets), .min = 0, .max = RS_PATH_LEN - 1 - RS_NAME_MAX - 8,
- .def = "", .help = "For reducers: directory with the secret of each job in a file `<job>.secret`, in the format of "
- "`secret`. Jobs without a secret are refused. Read at each connection, so secrets may be added, changed and "
- "removed; running jobs go on"},
+ .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`), 16 to 1024 bytes, "
+ "readable only by its owner and group. Workers and reducers prove to each other that they know it. Read at "
+ "each connection"},
 {"security", "tls", SCHEMA_ENUM, AT(security, tls), .words = tls_words, .def = "off",
  .help = "TLS 1.3 between workers and reducers: with `on` reducers show a certificate; with `mutual` workers and "
  "agents do too, and `access` says which jobs they may join. Workers, agents and reducers need the same value"},
@@ -314,6 +324,27 @@ static const char *name_at(const char *section, unsigned i)
 	return NULL;
 }
 
+/* Names of earlier versions. section is NULL for a section. */
+static const struct {
+	const char *section, *name, *now;
+} renamed[] = {
+    {NULL, "limits",
+     "server.max_jobs, server.max_workers, server.max_connections, server.memory, agent.max_jobs and "
+     "job.max_ops"},
+    {"reducers", "control", "grpc"},
+    {"security", "insecure", "server.insecure"},
+    {"security", "secrets", "server.secrets_dir"},
+};
+
+static const char *new_name(const char *section, const char *name)
+{
+	for (unsigned i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+		if (strcmp(renamed[i].name, name) == 0 &&
+		    (section ? renamed[i].section && strcmp(renamed[i].section, section) == 0 : !renamed[i].section))
+			return renamed[i].now;
+	return NULL;
+}
+
 void schema_advise(const char *section, const char *found, char *buf, size_t size)
 {
 	const char *nearest = NULL, *name;
@@ -330,6 +361,11 @@ void schema_advise(const char *section, const char *found, char *buf, size_t siz
 		}
 	}
 	other = find_anywhere(found);
+	name = new_name(section, found);
+	if (name) {
+		snprintf(buf, size, "it is now called %s", name);
+		return;
+	}
 	if (nearest) {
 		snprintf(buf, size, "did you mean %s?", nearest);
 		return;

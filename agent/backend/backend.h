@@ -50,7 +50,7 @@ struct backend;
 /* The functions of a backend. */
 struct backend_vtbl {
 	/* Starts an operation. The order of calls is the order of operations; callers serialize them. May wait while
-	 * limits.ops operations are in flight. After an error the operation is not started and done() is not called.
+	 * job.max_ops operations are in flight. After an error the operation is not started and done() is not called.
 	 * Any thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
 	/* Optional. Runs the backend on the calling thread until done(of) or `until` (CLOCK_MONOTONIC, NULL: no limit).

@@ -20,7 +20,7 @@ enum {
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
 
-/* The backend. Invariants: in_flight <= cfg->limits.ops; err is valid in DIRECT_FAILED. */
+/* The backend. Invariants: in_flight <= cfg->job.max_ops; err is valid in DIRECT_FAILED. */
 struct direct {
 	struct backend base;
 	struct rs_config *cfg; /* owned after open has succeeded */
@@ -34,7 +34,7 @@ struct direct {
 	pthread_cond_t changed;
 	enum direct_state state;
 	struct rs_err err;      /* DIRECT_FAILED */
-	unsigned in_flight;     /* <= cfg->limits.ops */
+	unsigned in_flight;     /* <= cfg->job.max_ops */
 	struct direct_op *idle; /* ended operations, to be used again */
 };
 
@@ -67,13 +67,13 @@ static void direct_on_failed(void *user, const struct rs_err *err)
 	direct_set_state(user, DIRECT_FAILED, err);
 }
 
-/* Waits until limits.ops allows another operation. NULL: out of memory. */
+/* Waits until job.max_ops allows another operation. NULL: out of memory. */
 static struct direct_op *direct_op_new(struct direct *d)
 {
 	struct direct_op *o;
 
 	pthread_mutex_lock(&d->lock);
-	while (d->in_flight >= d->cfg->limits.ops)
+	while (d->in_flight >= d->cfg->job.max_ops)
 		pthread_cond_wait(&d->changed, &d->lock);
 	o = d->idle;
 	if (o)

@@ -238,7 +238,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	c->reply_fd = -1;
 	c->ring_bytes = grants.ring_bytes;
 	c->chunk_bytes = grants.chunk_bytes;
-	c->ops_n = grants.ops < opt->cfg->limits.ops ? grants.ops : opt->cfg->limits.ops;
+	c->ops_n = grants.ops < opt->cfg->job.max_ops ? grants.ops : opt->cfg->job.max_ops;
 	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
 	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
 	pthread_mutex_init(&c->lock, NULL);

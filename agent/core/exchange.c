@@ -173,7 +173,7 @@ unsigned exchange_reducer(const struct exchange *x, unsigned link)
 
 const char *exchange_address(const struct exchange *x, unsigned link)
 {
-	return link_reducer(&x->links[link])->address;
+	return link_address(&x->links[link]);
 }
 
 bool exchange_links_changed(struct exchange *x)
@@ -289,7 +289,7 @@ void exchange_rejected(struct exchange *x, unsigned link, const char *reason, ui
 
 	if (x->state == EXCHANGE_JOINING && link_lives(l) &&
 	    (l->state == LINK_CONNECTING || l->state == LINK_HANDSHAKE)) {
-		rs_fail(&e, RS_EREFUSED, "reducer %s (%s): %s", r->id, r->address, reason);
+		rs_fail(&e, RS_EREFUSED, "reducer %s (%s): %s", r->id, link_address(l), reason);
 		exchange_fail(x, &e, true, NULL, now_ms);
 	}
 	exchange_disconnected(x, link, reason, now_ms);

@@ -70,7 +70,7 @@ static unsigned text_add_unreached(struct text *t, const struct exchange *x)
 		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last || !link_lives(l))
 			continue;
 		last = (int)l->reducer;
-		text_add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, r->address,
+		text_add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, link_address(l),
 			 *l->reason ? l->reason : "no answer", l->tries, l->tries == 1 ? "" : "s");
 	}
 	return n;

@@ -106,6 +106,11 @@ static inline const struct rs_reducer *link_reducer(const struct link *l)
 	return &l->x->cfg->reducers[l->reducer];
 }
 
+static inline const char *link_address(const struct link *l)
+{
+	return rs_config_address(l->x->cfg, link_reducer(l));
+}
+
 /* Returns whether the rest of a frame, a control frame or VIEW is to be sent. */
 bool link_has_output(const struct link *l);
 /* Returns whether a chunk of op without a result belongs to this link. */

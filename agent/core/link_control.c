@@ -23,7 +23,7 @@ static void link_refused(struct link *l, int code, const char *why, struct link 
 		link_join_failed(l, why, now_ms);
 		return;
 	}
-	rs_fail(&e, code, "reducer %s (%s): %s", r->id, r->address, why);
+	rs_fail(&e, code, "reducer %s (%s): %s", r->id, link_address(l), why);
 	exchange_fail(l->x, &e, true, from, now_ms);
 }
 
@@ -90,7 +90,7 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 	if (link_unproven(l, &w)) {
 		rs_fail(
 		    &e, RS_EREFUSED,
-		    "it has not proven that it has the secret of job %s: its security.secrets is not set, or another "
+		    "it has not proven that it has the secret of job %s: its server.secrets_dir is not set, or another "
 		    "process listens at its address",
 		    l->x->job);
 		/* the reducer may only lack the secret: the other ranks that it serves must read why this rank

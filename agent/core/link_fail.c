@@ -13,7 +13,7 @@ void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_m
 	struct rs_err e;
 
 	if (!x->retaining) {
-		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, r->address, reason);
+		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), reason);
 		exchange_fail(x, &e, true, l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
@@ -48,6 +48,6 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 		link_lost(l, what, false, now_ms);
 		return;
 	}
-	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, r->address, what);
+	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, link_address(l), what);
 	exchange_fail(l->x, &e, true, NULL, now_ms);
 }

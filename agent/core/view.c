@@ -91,8 +91,9 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 		return;
 	}
 	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
-		len += (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
-					cfg->reducers[r].id, cfg->reducers[r].address, x->losses[r].why);
+		len +=
+		    (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
+				     cfg->reducers[r].id, rs_config_address(cfg, &cfg->reducers[r]), x->losses[r].why);
 	rs_fail(&e, RS_EPEER, "%s", text);
 	exchange_fail(x, &e, true, NULL, now_ms);
 }
@@ -108,8 +109,8 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	if (f->report)
 		rs_fail(&why, RS_ECUT, "%s", f->why);
 	else
-		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id, r->address,
-			f->why);
+		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id,
+			rs_config_address(x->cfg, r), f->why);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 

@@ -61,7 +61,7 @@ struct agentd {
 	struct agentd_config *configs;
 	const char *config_file;         /* read again at SIGHUP; NULL: there is none */
 	const struct rs_config *as_read; /* what the file said when it was read last, without the command line */
-	unsigned ops;                    /* limits.ops at the start */
+	unsigned ops;                    /* job.max_ops at the start */
 	struct rs_log *log;
 	char host[64];
 	struct local_hub *hub;

@@ -177,7 +177,7 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 {
 	int rc;
 
-	*a = (struct agentd){.cfg = cfg, .ops = cfg->limits.ops, .log = log, .daemon = daemon, .socket = {.fd = -1}};
+	*a = (struct agentd){.cfg = cfg, .ops = cfg->job.max_ops, .log = log, .daemon = daemon, .socket = {.fd = -1}};
 	pthread_mutex_init(&a->lock, NULL);
 	a->events_end = &a->events;
 	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};

@@ -9,7 +9,7 @@
 /* Returns whether something has changed that only a restart can take over. */
 static bool reload_needs_restart(const struct rs_config *before, const struct rs_config *fresh)
 {
-	return before->limits.ops != fresh->limits.ops || before->logging.json != fresh->logging.json ||
+	return before->job.max_ops != fresh->job.max_ops || before->logging.json != fresh->logging.json ||
 	       strcmp(before->agent.socket, fresh->agent.socket) != 0 ||
 	       strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
 }
@@ -51,7 +51,7 @@ void agentd_reload(struct agentd *a)
 	if (reload_needs_restart(a->as_read, &c->cfg))
 		rs_log(a->log, RS_LOG_WARN, "reload",
 		       rs_kv_s("result",
-			       "changes of agent.socket, agent.cpu, limits.ops and logging.format need a restart"));
+			       "changes of agent.socket, agent.cpu, job.max_ops and logging.format need a restart"));
 	c->next = a->configs;
 	a->configs = c;
 	a->cfg = a->as_read = &c->cfg;

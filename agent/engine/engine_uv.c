@@ -58,9 +58,9 @@ static void engine_on_reducer(void *user, const struct rs_reducer *r, enum excha
 	    [EXCHANGE_BACK] = "reducer-back", [EXCHANGE_LOST] = "reducer-lost", [EXCHANGE_LEFT] = "reducer-left"};
 	struct engine *en = user;
 
-	rs_log(en->opt.log, RS_LOG_WARN, events[how], rs_kv_s("reducer", r->id), rs_kv_s("address", r->address),
-	       rs_kv_s("job", en->opt.job), rs_kv_u("rank", en->opt.rank),
-	       rs_kv_s("reason", how == EXCHANGE_BACK ? "it has its share again" : why));
+	rs_log(en->opt.log, RS_LOG_WARN, events[how], rs_kv_s("reducer", r->id),
+	       rs_kv_s("address", rs_config_address(en->opt.cfg, r)), rs_kv_s("job", en->opt.job),
+	       rs_kv_u("rank", en->opt.rank), rs_kv_s("reason", how == EXCHANGE_BACK ? "it has its share again" : why));
 }
 
 static void engine_on_nonfinite(void *user, const struct rs_err *what)

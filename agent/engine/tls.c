@@ -106,8 +106,8 @@ void engine_tls_failed(struct engine_tls *t, unsigned reducer, const char *reaso
 
 	engine_tls_tell(t, now_ms);
 	if (rs_log_limit_pass(&t->limit, now_ms))
-		rs_log(t->log, RS_LOG_WARN, "tls-failed", rs_kv_s("reducer", r->id), rs_kv_s("address", r->address),
-		       rs_kv_s("reason", reason));
+		rs_log(t->log, RS_LOG_WARN, "tls-failed", rs_kv_s("reducer", r->id),
+		       rs_kv_s("address", rs_config_address(t->cfg, r)), rs_kv_s("reason", reason));
 }
 
 void engine_tls_tell(struct engine_tls *t, uint64_t now_ms)

@@ -201,7 +201,7 @@ REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const 
  *
  * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an
  * operation are done together. `tensors` is not used after the call. The buffers are as in
- * reduction_all_reduce_async(), and those of two tensors must not overlap. The call may wait while limits.ops
+ * reduction_all_reduce_async(), and those of two tensors must not overlap. The call may wait while job.max_ops
  * operations, or 4 MiB of operations of small tensors, are in flight. An error means that nothing was started; later
  * errors are returned for the requests. */
 REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,

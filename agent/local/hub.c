@@ -25,7 +25,7 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 	h->log = opt->log;
 	h->ports = *opt->ports;
 	h->ctx = opt->ctx;
-	h->ops = opt->cfg->limits.ops;
+	h->ops = opt->cfg->job.max_ops;
 	h->unjoined_end = &h->unjoined;
 	h->limits[LOCAL_LIMITED_REFUSED] = (struct rs_log_limit){.event = "client-refused", .per_s = LINES_PER_S};
 	h->limits[LOCAL_LIMITED_DROPPED] = (struct rs_log_limit){.event = "client-dropped", .per_s = LINES_PER_S};

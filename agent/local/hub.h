@@ -88,7 +88,7 @@ int local_hub_new(struct local_hub **ret, const struct local_hub_options *opt, s
 /* Frees the hub. All clients must be lost and local_hub_jobs() must be 0. */
 void local_hub_free(struct local_hub *h);
 
-/* Replaces the configuration, for jobs and clients that come later. limits.ops does not change. The one before must
+/* Replaces the configuration, for jobs and clients that come later. job.max_ops does not change. The one before must
  * stay valid while local_hub_uses_config() says so. */
 void local_hub_set_config(struct local_hub *h, const struct rs_config *cfg);
 /* Returns whether new jobs or a job that has not ended use this configuration. */

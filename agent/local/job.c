@@ -55,8 +55,8 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 {
 	struct local_job *j;
 
-	if (h->jobs_n >= h->cfg->limits.jobs)
-		return rs_fail(e, RS_EREFUSED, "the agent on %s already serves %u jobs (limits.jobs)", h->host,
+	if (h->jobs_n >= h->cfg->agent.max_jobs)
+		return rs_fail(e, RS_EREFUSED, "the agent on %s already serves %u jobs (agent.max_jobs)", h->host,
 			       h->jobs_n);
 	j = calloc(1, sizeof *j);
 	if (!j)

@@ -38,8 +38,10 @@ class Placement:
 
         lines = [f"{name}: {{{', '.join(f'{k}: {v}' for k, v in keys.items())}}}" for name, keys in sections.items()]
         lines += ["reducers:"]
-        lines += [f'  - {{id: r{j}, address: "{address_of(host)}:{port}"{link(host)}}}'
-                  for j, (host, port) in enumerate(self.reducers)]
+        keys = ("address", "grpc") if sections["job"].get("transport") == "grpc" else ("address",)
+        for j, (host, port) in enumerate(self.reducers):
+            at = ", ".join(f'{key}: "{address_of(host)}:{port}"' for key in keys)
+            lines += [f"  - {{id: r{j}, {at}{link(host)}}}"]
         if self.payload:
             lines += ["workers:"] + [f"  - {{{link(host)[2:]}}}" for host in self.workers]
         return "\n".join(lines) + "\n"

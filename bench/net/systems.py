@@ -286,12 +286,12 @@ class Ours(System):
     def _write_security(self, launch):
         """Writes certificates and the reducers' file; returns the sections of the job's configuration."""
         job = {"job": {"name": "bench-net", "transport": "grpc" if self.grpc else "tcp"}} if self.grpc else {}
-        mine = {"security": {"insecure": "true"}}
+        mine = {"server": {"insecure": "true"}}
         if self.tls:
             addresses = {launch.place.address(launch.lab, host) for host, _ in launch.place.reducers}
             _make_certificates(launch.dir, sorted(addresses))
             job["security"] = {"tls": "on", "authority": f"{launch.dir}/ca.pem"}
-            mine["security"] |= {"tls": "on", "certificate": f"{launch.dir}/reducer.pem",
+            mine["security"] = {"tls": "on", "certificate": f"{launch.dir}/reducer.pem",
                                  "key": f"{launch.dir}/reducer.key"}
         (pathlib.Path(launch.dir) / "reducer.yaml").write_text(json.dumps(mine), encoding="ascii")
         return self.sections | job

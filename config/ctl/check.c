@@ -58,7 +58,7 @@ static int check_secrets(const char *path, struct rs_err *e)
 	}
 	closedir(dir);
 	if (rc == RS_OK)
-		printf("security.secrets: %s: ok, %u job%s one\n", path, n, n == 1 ? " has" : "s have");
+		printf("server.secrets_dir: %s: ok, %u job%s one\n", path, n, n == 1 ? " has" : "s have");
 	return rc;
 }
 
@@ -103,7 +103,7 @@ static int check_tls(const struct rs_config *cfg, struct rs_err *e)
 
 static int check_files(const struct rs_config *cfg, struct rs_err *e)
 {
-	const char *secret = cfg->security.secret, *secrets = cfg->security.secrets;
+	const char *secret = cfg->security.secret, *secrets = cfg->server.secrets_dir;
 	uint32_t len;
 	int rc;
 
@@ -112,8 +112,8 @@ static int check_files(const struct rs_config *cfg, struct rs_err *e)
 			return rs_wrap(e, "security.secret");
 		printf("security.secret: %s: ok, %u bytes\n", secret, len);
 	}
-	if (secrets[0] && can_look("security.secrets", secrets) && check_secrets(secrets, e))
-		return rs_wrap(e, "security.secrets");
+	if (secrets[0] && can_look("server.secrets_dir", secrets) && check_secrets(secrets, e))
+		return rs_wrap(e, "server.secrets_dir");
 	rc = check_token("security.read_token", cfg->security.read_token, e);
 	if (!rc)
 		rc = check_token("security.admin_token", cfg->security.admin_token, e);

@@ -69,7 +69,7 @@ static int take_tls(struct reducers *a, const struct call *call, const struct rs
 
 static int take_address(struct reducers *a, const struct call *call, struct rs_err *e)
 {
-	const struct schema_key *key = schema_find("reducers", "control");
+	const struct schema_key *key = schema_find("reducers", "grpc");
 	const char *address = call->file;
 	struct rs_reducer reducer = {0};
 
@@ -77,7 +77,7 @@ static int take_address(struct reducers *a, const struct call *call, struct rs_e
 		return rs_fail(e, RS_EINVAL,
 			       "found \"%s\", expected host:port of a reducer's gRPC port, or an existing file",
 			       address);
-	add_reducer(a, "", reducer.control, "");
+	add_reducer(a, "", reducer.grpc, "");
 	return take_tls(a, call, NULL, e);
 }
 
@@ -90,14 +90,9 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 	if (rc)
 		return rc;
 	for (unsigned i = 0; i < cfg.reducers_n; i++)
-		if (cfg.reducers[i].control[0])
-			add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].control, cfg.reducers[i].tls_name);
+		add_reducer(a, cfg.reducers[i].id, cfg.reducers[i].grpc, cfg.reducers[i].tls_name);
 	token = admin ? cfg.security.admin_token : cfg.security.read_token;
-	if (a->reducers_n == 0)
-		rc = rs_fail(e, RS_ECONFIG,
-			     "%s: none of its %u reducers has a key `control`, expected the host:port of its gRPC port",
-			     call->file, cfg.reducers_n);
-	else if (!call->value[REDUCERS_TOKEN] && token[0])
+	if (!call->value[REDUCERS_TOKEN] && token[0])
 		rc = take_token(a, token, e);
 	if (!rc)
 		rc = take_tls(a, call, &cfg, e);

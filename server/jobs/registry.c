@@ -120,8 +120,9 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 		return refuse(no, RS_EINVAL, false, "world size %u is out of range 1 to %u", h->world_size,
 			      RS_WORLD_MAX);
 	if (h->world_size > r->opt.limits.workers)
-		return refuse(no, RS_EREFUSED, false, "job %s has %u workers, this reducer's limits.workers allows %u",
-			      h->job, h->world_size, r->opt.limits.workers);
+		return refuse(no, RS_EREFUSED, false,
+			      "job %s has %u workers, this reducer's server.max_workers allows %u", h->job,
+			      h->world_size, r->opt.limits.workers);
 	if (h->rank >= h->world_size)
 		return refuse(no, RS_EINVAL, false, "rank %u is out of range 0 to %u", h->rank, h->world_size - 1);
 	if (h->lanes < 1 || h->lanes > RS_LANES_MAX || h->lane >= h->lanes)
@@ -313,17 +314,17 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	if (r->draining)
 		return refuse(no, RS_ECLOSED, true, "this reducer is shutting down");
 	if (r->jobs_n >= r->opt.limits.jobs)
-		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its limits.jobs allows",
+		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its server.max_jobs allows",
 			      r->jobs_n);
 	if (bytes > r->opt.limits.memory_bytes)
 		return refuse(no, RS_EREFUSED, false,
-			      "job %s needs %" PRIu64 " bytes of memory, this reducer's limits.memory is %" PRIu64
+			      "job %s needs %" PRIu64 " bytes of memory, this reducer's server.memory is %" PRIu64
 			      ": make sharding.window, chunk_bytes or priorities smaller",
 			      h->job, bytes, r->opt.limits.memory_bytes);
 	if (bytes > room)
 		return refuse(no, RS_EREFUSED, true,
 			      "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
-			      " of this reducer's limits.memory are free",
+			      " of this reducer's server.memory are free",
 			      h->job, bytes, room);
 	j = malloc(sizeof *j);
 	fresh.members = calloc(h->world_size, sizeof *fresh.members);

@@ -18,7 +18,8 @@ struct admission {
 	struct certificates certificates;
 };
 
-/* Borrows cfg and log. Errors: RS_ECONFIG if security.secrets is not a readable directory; those of certificates_load.
+/* Borrows cfg and log. Errors: RS_ECONFIG if server.secrets_dir is not a readable directory; those of
+ * certificates_load.
  */
 int admission_init(struct admission *a, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e);
 void admission_close(struct admission *a);

@@ -15,13 +15,13 @@ int admission_init(struct admission *a, const struct rs_config *cfg, const struc
 	DIR *dir;
 
 	*a = (struct admission){.cfg = cfg, .log = log, .limit = {.event = "secret-unusable", .per_s = LINES_PER_S}};
-	if (!cfg->security.secrets[0])
+	if (!cfg->server.secrets_dir[0])
 		return certificates_load(&a->certificates, cfg, e);
-	dir = opendir(cfg->security.secrets);
+	dir = opendir(cfg->server.secrets_dir);
 	if (!dir)
 		return rs_fail_sys(e, RS_ECONFIG, errno,
-				   "security.secrets: %s is not a directory that this reducer can read",
-				   cfg->security.secrets);
+				   "server.secrets_dir: %s is not a directory that this reducer can read",
+				   cfg->server.secrets_dir);
 	closedir(dir);
 	return certificates_load(&a->certificates, cfg, e);
 }
@@ -45,7 +45,7 @@ int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs
 
 bool admission_authenticates(const struct rs_config *cfg)
 {
-	return cfg->security.secrets[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
+	return cfg->server.secrets_dir[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
 }
 
 static uint64_t clock_ms(void)
@@ -82,7 +82,7 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 	char file[RS_PATH_LEN + CONTROL_JOB + 16];
 	struct rs_err e, why;
 
-	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->security.secrets, hello->job);
+	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->server.secrets_dir, hello->job);
 	if (!is_name(hello->job) || (access(file, F_OK) && errno == ENOENT)) {
 		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one",
 			hello->job);
@@ -113,7 +113,7 @@ struct handshake_policy admission_policy(struct admission *a)
 {
 	return (struct handshake_policy){
 	    .may_join = may_join,
-	    .secret = a->cfg->security.secrets[0] ? find_secret : NULL,
+	    .secret = a->cfg->server.secrets_dir[0] ? find_secret : NULL,
 	    .random = random_bytes,
 	    .ctx = a,
 	};

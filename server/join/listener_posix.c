@@ -60,8 +60,8 @@ static int refuse_open(const char *address, struct rs_err *e)
 	return rs_fail(
 	    e, RS_ECONFIG,
 	    "%s is not a loopback address and this reducer has no authentication: every machine that reaches it could "
-	    "read and change gradients; give each job a secret (security.secrets), or require certificates "
-	    "(security.tls: mutual), or set --insecure (security.insecure: true) if the network is trusted",
+	    "read and change gradients; give each job a secret (server.secrets_dir), or require certificates "
+	    "(security.tls: mutual), or set --insecure (server.insecure: true) if the network is trusted",
 	    address);
 }
 

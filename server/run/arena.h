@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arenas: the memory for the slots of jobs. An arena is touched before its job runs, because the first touch of a page
- * costs more than the sum in it. One HELLO can ask for as much as limits.memory, which takes seconds to touch. So
+ * costs more than the sum in it. One HELLO can ask for as much as server.memory, which takes seconds to touch. So
  * libuv's thread pool touches arenas in slices, those of all jobs in turn, and the loop goes on accepting. Only the
  * loop's thread may call these functions. */
 #ifndef RS_SERVER_RUN_ARENA_H

@@ -38,7 +38,7 @@ static int take_insecure(struct rs_config *cfg, const char *arg, struct rs_err *
 {
 	(void)arg;
 	(void)e;
-	cfg->security.insecure = true;
+	cfg->server.insecure = true;
 	return RS_OK;
 }
 

@@ -13,7 +13,7 @@ void server_check_descriptors(struct server *s)
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
 		journal(&s->journal, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur),
 			rs_kv_u("expected", need),
-			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower limits.connections"));
+			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower server.max_connections"));
 }
 
 void server_bound_descriptors(struct server *s)

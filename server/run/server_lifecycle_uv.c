@@ -38,8 +38,8 @@ static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
 	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
 	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
-	       a->logging.json != b->logging.json || a->security.insecure != b->security.insecure ||
-	       a->security.tls != b->security.tls || strcmp(a->security.secrets, b->security.secrets) != 0 ||
+	       a->logging.json != b->logging.json || a->server.insecure != b->server.insecure ||
+	       a->security.tls != b->security.tls || strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
 	       strcmp(a->security.read_token, b->security.read_token) != 0 ||
 	       strcmp(a->security.admin_token, b->security.admin_token) != 0 ||
 	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
@@ -73,18 +73,19 @@ static void take_over(struct server *s, const struct rs_config *fresh)
 	if (fresh->logging.level != s->as_read.logging.level)
 		s->log->level = fresh->logging.level;
 	s->as_read.logging.level = fresh->logging.level;
-	s->max_connections = fresh->limits.connections;
+	s->max_connections = fresh->server.max_connections;
 	server_bound_descriptors(s);
-	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh->limits.jobs,
-								   .workers = fresh->limits.workers,
-								   .memory_bytes = fresh->limits.memory_bytes});
+	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh->server.max_jobs,
+								   .workers = fresh->server.max_workers,
+								   .memory_bytes = fresh->server.memory_bytes});
 }
 
 /* Reads everything before it changes anything. `result` gets a sentence about what changed. */
 static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
 	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
-	static const char others[] = "changes of server, timeouts, security and logging.format need a restart";
+	static const char others[] =
+	    "changes of addresses, lanes, timeouts, security and logging.format need a restart";
 	struct port_tokens tokens;
 	struct rs_config fresh;
 	bool needs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers over gRPC: handles calls of reduction.v1.Reducer/Exchange as server_uv.c handles TCP connections.
- * limits.connections counts both together. */
+ * server.max_connections counts both together. */
 #include "server/run/server_streams.h"
 
 #include "server/run/server_worker.h"
@@ -15,7 +15,7 @@ static int on_room(void *ctx, struct control_refused *refused)
 
 	*refused = (struct control_refused){.code = RS_EREFUSED, .retry = true};
 	snprintf(refused->message, sizeof refused->message,
-		 "this reducer has %u connections, as many as its limits.connections allows", n);
+		 "this reducer has %u connections, as many as its server.max_connections allows", n);
 	if (n < s->max_connections)
 		return RS_OK;
 	if (s->sessions < s->max_connections && (grpc_handshakes_make_room(s->streams, refused->message) ||

@@ -245,12 +245,12 @@ static bool accept_one(struct server *s, int listen_fd)
 			return false;
 		if (server_may_log(s, LIMITED_DESCRIPTORS))
 			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
-				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower limits.connections"));
+				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower server.max_connections"));
 		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
 			refuse_without_descriptors(s, listen_fd);
 		return true;
 	}
-	snprintf(why, sizeof why, "this reducer has %u connections, as many as its limits.connections allows",
+	snprintf(why, sizeof why, "this reducer has %u connections, as many as its server.max_connections allows",
 		 s->sessions + greeted);
 	if (s->sessions + greeted < s->max_connections || (s->sessions < s->max_connections && make_room(s, why))) {
 		tcp_handshakes_add(s->handshakes, fd);
@@ -332,7 +332,7 @@ static int start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
 	int n =
-	    listener_open(s->cfg->server.listen, s->cfg->security.insecure || admission_authenticates(s->cfg), fds, e);
+	    listener_open(s->cfg->server.listen, s->cfg->server.insecure || admission_authenticates(s->cfg), fds, e);
 
 	if (n < 0)
 		return n;
@@ -400,7 +400,7 @@ static struct server *server_new(const struct server_options *opt)
 	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
 	s->limits[LIMITED_LATE] = (struct rs_log_limit){.event = "rank-late", .per_s = LINES_PER_S};
 	s->limits[LIMITED_JOBS] = (struct rs_log_limit){.event = "job", .per_s = JOB_LINES_PER_S};
-	s->max_connections = opt->cfg->limits.connections;
+	s->max_connections = opt->cfg->server.max_connections;
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return s;
 }
@@ -410,7 +410,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 {
 	const struct rs_config *cfg = s->cfg;
 	struct registry_options ro = {
-	    .limits = {cfg->limits.jobs, cfg->limits.workers, cfg->limits.memory_bytes},
+	    .limits = {cfg->server.max_jobs, cfg->server.max_workers, cfg->server.memory_bytes},
 	    .threads = cfg->server.lanes,
 	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),

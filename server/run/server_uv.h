@@ -17,7 +17,7 @@ struct server_options {
 };
 
 /* Binds the addresses, and starts the lanes and signal handlers. Errors: RS_ECONFIG (an address cannot be used, or is
- * not loopback although there is neither authentication nor security.insecure), RS_EIO, RS_ENOMEM. */
+ * not loopback although there is neither authentication nor server.insecure), RS_EIO, RS_ENOMEM. */
 int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e);
 
 /* Serves until SIGTERM or SIGINT and the end of the drain. */

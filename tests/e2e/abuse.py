@@ -26,7 +26,7 @@ import http2
 import local
 import wire
 
-HELD = 6000  # open connections: more than limits.connections by default
+HELD = 6000  # open connections: more than server.max_connections by default
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends a reset, which leaves no port in TIME_WAIT
 
 

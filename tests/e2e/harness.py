@@ -472,6 +472,8 @@ class Cluster:
                     tree[section] = {**tree.get(section, {}), **value}
                 else:
                     tree[section] = value
+        if tree["job"].get("transport") == "grpc":
+            tree["reducers"] = [{"grpc": r["address"], **r} for r in tree["reducers"]]
         return self._write(name, tree)
 
     def start_worker(self, rank, world_size, argv, env=None, config=None):

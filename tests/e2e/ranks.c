@@ -177,7 +177,7 @@ static bool write_config(const char *path, const struct server *d)
 		/* one by number, one by name */
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
-	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\nlimits: {ops: 20}\n");
+	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\njob: {max_ops: 20}\n");
 	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S */
 	fprintf(f, "timeouts: {detect: 10min}\n");
 	return fclose(f) == 0;

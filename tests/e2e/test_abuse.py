@@ -22,7 +22,7 @@ import local
 import wire
 
 LOAD = str(harness.BUILD / "bench" / "reduction-load")
-LIMITS = {"jobs": 8, "connections": 400, "memory": "64MiB"}
+LIMITS = {"max_jobs": 8, "max_connections": 400, "memory": "64MiB"}
 LINES = 5  # log lines in a second, for each event that an unauthenticated peer can cause
 SECONDS = 0.5  # seconds of a job
 BESIDE = SECONDS if harness.SLOW else 3 * SECONDS  # seconds of a job beside a flood
@@ -73,7 +73,7 @@ class Base(unittest.TestCase):
         """Runs a job after all others: their connections are closed before their places are free."""
         deadline = time.monotonic() + 20 * harness.SCALE
         p = self.start_job(c, "after", ops=2)
-        while p.wait() != 0 and "as many as its limits." in p.err and time.monotonic() < deadline:
+        while p.wait() != 0 and "as many as its server.max_" in p.err and time.monotonic() < deadline:
             p = self.start_job(c, "after", ops=2)
         self.end_job(p)
 
@@ -88,7 +88,7 @@ class Base(unittest.TestCase):
 class Reducer(Base):
     def kinds(self, kinds, bound, **server):
         for kind in kinds:
-            with self.subTest(kind), harness.Cluster(server_config={"limits": LIMITS, **server}) as c:
+            with self.subTest(kind), harness.Cluster(server_config={"server": {**LIMITS, **server}}) as c:
                 r = c.reducers[0]
                 address = c.address(0)
                 if kind in abuse.GRPC_KINDS:
@@ -119,7 +119,7 @@ class Reducer(Base):
     def test_grpc_kinds(self):
         """All kinds for the gRPC port, beside a job over TCP."""
         self.kinds(abuse.GRPC_KINDS, lambda counts: 2 * 400 * (128 << 10) + (32 << 20),
-                   server={"grpc": "127.0.0.1:0"})
+                   grpc="127.0.0.1:0")
 
     def settles(self, r, fds):
         """Checks that all connections of the abuse are closed."""
@@ -130,7 +130,7 @@ class Reducer(Base):
 
     def test_suppressed_lines_are_counted(self):
         """The log has few lines of a flood, and the number of the others."""
-        c = self.cluster(server_config={"limits": LIMITS})
+        c = self.cluster(server_config={"server": LIMITS})
         p = self.start_abuse(c, "garbage", c.address(0))
         c.reducers[0].wait_text(r"\bsuppressed event=connection-refused lines=\d+")
         refused = self.end_abuse(p)["refused"]
@@ -146,14 +146,15 @@ class Reducer(Base):
             c.reducers[0].wait_more(0.1)
 
     def test_jobs_beyond_the_limit(self):
-        c = self.cluster(server_config={"limits": {"jobs": 2, "workers": 8, "memory": "16MiB"}})
+        c = self.cluster(server_config={"server": {"max_jobs": 2, "max_workers": 8, "memory": "16MiB"}})
         held = [wire.Client(c.connect(0)) for _ in range(2)]
         for i, client in enumerate(held):
             self.addCleanup(client.sock.close)
             client.join(job=f"held{i}", world_size=2, window=1)
         for values, retry, says in (
-            ({"job": "third", "window": 1}, True, "runs 2 jobs, as many as its limits.jobs allows"),
-            ({"job": "wide", "world_size": 9}, False, "job wide has 9 workers, this reducer's limits.workers allows 8"),
+            ({"job": "third", "window": 1}, True, "runs 2 jobs, as many as its server.max_jobs allows"),
+            ({"job": "wide", "world_size": 9}, False,
+             "job wide has 9 workers, this reducer's server.max_workers allows 8"),
             ({"job": "held0", "rank": 1, "world_size": 3, "window": 1}, False, "says the world size of job held0 is 3"),
         ):
             with wire.Client(c.connect(0)) as client:
@@ -164,12 +165,13 @@ class Reducer(Base):
 
     def test_silent_connections_block_no_worker(self):
         """Silent connections up to the limit, which would last a minute: the oldest are closed."""
-        c = self.cluster(server_config={"limits": {"connections": 50}, "timeouts": {"handshake": "1min"}})
+        c = self.cluster(server_config={"server": {"max_connections": 50}, "timeouts": {"handshake": "1min"}})
         crowd = [wire.Client(c.connect(0)) for _ in range(120)]
         for client in crowd:
             self.addCleanup(client.sock.close)
-        self.assertIn("no HELLO has come yet and this reducer has 50 connections, as many as its limits.connections "
-                      "allows: the place goes to a newer connection", crowd[0].reason(wire.REFUSED))  # fmt: skip
+        self.assertIn("no HELLO has come yet and this reducer has 50 connections, as many as its "
+                      "server.max_connections allows: the place goes to a newer connection",
+                      crowd[0].reason(wire.REFUSED))  # fmt: skip
         with wire.Client(c.connect(0)) as client:
             client.join(job="newcomer")
             client.expect(wire.START)
@@ -179,7 +181,7 @@ class Reducer(Base):
 
     def test_limit_of_connections(self):
         """Workers have all places: new workers, many at once, are refused with a reason and retry."""
-        c = self.cluster(server_config={"limits": {"connections": 3}})
+        c = self.cluster(server_config={"server": {"max_connections": 3}})
         workers = [wire.Client(c.connect(0)) for _ in range(3)]
         for rank, client in enumerate(workers):
             self.addCleanup(client.sock.close)
@@ -188,7 +190,7 @@ class Reducer(Base):
             crowd = [wire.Client(c.connect(0)) for _ in range(60)]
             for client in crowd:
                 fields = wire.unpack(client.expect(wire.REFUSED))
-                self.assertIn("connections, as many as its limits.connections allows", fields[2].decode())
+                self.assertIn("connections, as many as its server.max_connections allows", fields[2].decode())
                 self.assertTrue(fields.get(3), "retry is not set")
                 client.sock.close()
         workers[0].sock.close()
@@ -368,7 +370,7 @@ class Agent(Base):
     """
 
     def cluster(self, **more):
-        config = {"limits": {"jobs": 8}, **more}
+        config = {"agent": {"max_jobs": 8}, **more}
         return self.enterContext(harness.Cluster(agents=1, config=config))
 
     def start_local_job(self, c, name, rounds):
@@ -384,7 +386,7 @@ class Agent(Base):
     def test_kinds(self):
         """All kinds of abuse.py for an agent's socket, each beside a job of its node."""
         for kind in abuse.LOCAL_KINDS:
-            with self.subTest(kind), harness.Cluster(agents=1, config={"limits": {"jobs": 8}}) as c:
+            with self.subTest(kind), harness.Cluster(agents=1, config={"agent": {"max_jobs": 8}}) as c:
                 a = c.agents[0]
                 self.local_job(c, "first", 2)
                 before, fds = memory(a.pid)[0], descriptors(a.pid)

@@ -21,7 +21,7 @@ import harness
 import local
 
 COUNT = 1000
-LIMITS = {"limits": {"ops": 8}, "timeouts": {"handshake": "3s"}, "agent": {"shm_bytes": "8MiB"}}
+LIMITS = {"job": {"max_ops": 8}, "timeouts": {"handshake": "3s"}, "agent": {"shm_bytes": "8MiB"}}
 
 
 class Neighbors:

@@ -146,9 +146,9 @@ class Agent(unittest.TestCase):
             self.check(c, 2, cases, in_flight=8)
 
     def test_many_in_flight(self):
-        """More operations than limits.ops permits in flight."""
+        """More operations than job.max_ops permits in flight."""
         cases = [["sum", "float32", 10 + i % 700, "exact", "in"] for i in range(400)]
-        with self.small(limits={"ops": 7}) as c:
+        with self.small(job={"max_ops": 7}) as c:
             self.check(c, 2, cases, in_flight=100)
 
     def test_two_jobs_at_once(self):

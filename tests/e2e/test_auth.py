@@ -4,6 +4,7 @@
 """Jobs that have secrets: a peer without the right secret is refused with a reason, on either side, and disturbs no
 other job. """
 
+import json
 import os
 import pathlib
 import re
@@ -139,8 +140,8 @@ class Guarded(unittest.TestCase):
         """Writes the secret of a job, on the reducers."""
         self.write(f"jobs/{job}.secret", text, mode)
 
-    def cluster(self, server=None, **more):
-        server = {"security": {"secrets": str(self.dir / "jobs")}, **(server or {})}
+    def cluster(self, server=None, limits=None, **more):
+        server = {"server": {"secrets_dir": str(self.dir / "jobs"), **(limits or {})}, **(server or {})}
         config = {"security": {"secret": self.mine}, "timeouts": {"connect": "60s"}}
         more.setdefault("transport", self.TRANSPORT)
         return harness.Cluster(server_config=server, config=config | more.pop("config", {}), **more)
@@ -231,7 +232,7 @@ class Auth(Guarded):
         """A worker with a secret does not trust it, since it may be an impostor."""
         with harness.Cluster(config={"security": {"secret": self.mine}}) as c:
             self.refused(c, r"reducer r0 \(127.0.0.1:\d+\): it has not proven that it has the secret of job test: its "
-                            "security.secrets is not set, or another process listens at its address")  # fmt: skip
+                            "server.secrets_dir is not set, or another process listens at its address")  # fmt: skip
 
     def test_impostors_get_no_data(self):
         """Nothing is sent to them, whatever they send."""
@@ -319,19 +320,22 @@ class Auth(Guarded):
 
     def test_reducers_require_the_folder_of_secrets(self):
         with harness.Cluster(reducers=0) as c:
-            c.dir.joinpath("f.yaml").write_text(f"security: {{secrets: {self.dir}/nowhere}}\n")
+            c.dir.joinpath("f.yaml").write_text(f"server: {{secrets_dir: {self.dir}/nowhere}}\n")
             p = c.start("reducer", [harness.binary("reduction-server"), "--config", "f.yaml"])
             self.assertEqual(p.wait(), 1)
-            self.assertRegex(p.err, r"security\.secrets: .*/nowhere is not a directory that this reducer can read: No")
+            self.assertRegex(p.err,
+                             r"server\.secrets_dir: .*/nowhere is not a directory that this reducer can read: No")
 
     def test_secrets_permit_a_public_address(self):
         with self.cluster(reducers=1, server_args=["--listen", "0.0.0.0:0"]) as c:
             c.reducers[0].wait_text(r"listening address=0\.0\.0\.0:")
 
     def test_reductionctl_check(self):
-        def check(c, **security):
-            keys = ", ".join(f"{key}: {value}" for key, value in security.items())
-            c.dir.joinpath("f.yaml").write_text(f"security: {{{keys}}}\n")
+        def check(c, secrets=None, **security):
+            tree = {"security": {key: str(value) for key, value in security.items()}}
+            if secrets:
+                tree["server"] = {"secrets_dir": str(secrets)}
+            c.dir.joinpath("f.yaml").write_text(json.dumps(tree))
             p = c.start("reductionctl", [harness.binary("reductionctl"), "check", "f.yaml"])
             return p.wait(), p.out + p.err
 
@@ -340,7 +344,7 @@ class Auth(Guarded):
             code, said = check(c, secret=self.mine, secrets=jobs)
             self.assertEqual(code, 0, said)
             self.assertIn(f"security.secret: {self.mine}: ok, 27 bytes", said)
-            self.assertIn(f"security.secrets: {jobs}: ok, 1 job has one", said)
+            self.assertIn(f"server.secrets_dir: {jobs}: ok, 1 job has one", said)
             code, said = check(c, secret=self.dir / "none", secrets=self.dir / "nowhere")
             self.assertEqual(code, 0, said)
             self.assertIn("none is not on this machine, not checked", said)
@@ -435,7 +439,7 @@ class RawPeers(Guarded):
 
     def test_many_connections_without_proof(self):
         """More than the reducer has places for; workers can join nevertheless."""
-        with self.cluster({"limits": {"connections": 40}}, reducers=1) as c:
+        with self.cluster(limits={"max_connections": 40}, reducers=1) as c:
             crowd = [wire.Client(c.connect(0)) for _ in range(60)]
             for client in crowd:
                 client.send(wire.hello(nonce=os.urandom(32)))

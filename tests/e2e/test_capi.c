@@ -74,7 +74,7 @@ static void floats(struct rank *r)
 
 enum { MANY = 300 };
 
-/* More operations than limits.ops, of mixed sizes, waited for from the last to the first. */
+/* More operations than job.max_ops, of mixed sizes, waited for from the last to the first. */
 static void many_async(struct rank *r)
 {
 	static float *bufs[MANY];

@@ -120,7 +120,7 @@ class Cli(unittest.TestCase):
                 p = self.attempt(c, "reduction-server", "--listen", address)
                 self.assertEqual(p.code, 1)
                 self.assertIn("is not a loopback address and this reducer has no authentication", p.err)
-                for way in ("security.secrets", "security.tls: mutual", "--insecure"):
+                for way in ("server.secrets_dir", "security.tls: mutual", "--insecure"):
                     self.assertIn(way, p.err)
             for address in ("0.0.0.0:0", "127.0.0.1:0", "localhost:0"):
                 p = c.start("reducer", [harness.binary("reduction-server"), "--listen", address, "--insecure"])
@@ -132,7 +132,8 @@ class Cli(unittest.TestCase):
         """Daemons and workers report the place in the file, the found value and the expected one."""
         with harness.Cluster(reducers=0) as c:
             for text, pattern in [
-                ("limits: {jobs: 0}\n", r":1:16: limits.jobs: found \"0\", expected a whole number from 1 to 4096"),
+                ("server: {max_jobs: 0}\n",
+                 r":1:20: server.max_jobs: found \"0\", expected a whole number from 1 to 4096"),
                 ("job:\n  nme: x\n", r":2:3: .*nme.*did you mean name"),
                 ("reducers:\n  - {id: a, address: h:1}\n  - {id: a, address: h:2}\n", r":3:\d+: .*a"),
                 ("sharding: {map: {0-3: r0, 3-9: r0}}\n", r":1:\d+: .*3"),
@@ -203,22 +204,23 @@ class Cli(unittest.TestCase):
         with harness.Cluster(server_config={"logging": {"level": "info"}}) as c:
             r = c.reducers[0]
             path = c.dir / "server.yaml"
-            path.write_text("logging: {level: debug}\nlimits: {workers: 1}\n")
+            path.write_text("logging: {level: debug}\nserver: {max_workers: 1}\n")
             r.signal(signal.SIGHUP)
             r.wait_text('reload result="logging.level, limits, certificates, access and tokens taken over"')
             refused = c.start_worker(0, 2, harness.python("""
                 import reduction, worker
                 worker.say("end", **worker.attempt(reduction.Communicator))
                 """))  # fmt: skip
-            self.assertRegex(refused.said("end")["message"], "limits.workers allows 1")
+            self.assertRegex(refused.said("end")["message"], "server.max_workers allows 1")
             c.run(1, harness.python("import reduction; reduction.Communicator().close()"))
             r.wait_text("debug worker-joined")
             path.write_text("logging: {level: debug}\nserver: {lanes: 7}\n")
             r.signal(signal.SIGHUP)
             r.wait_text("warn  reload result=.*need a restart")
-            path.write_text("limits: {jobs: many}\n")
+            path.write_text("server: {max_jobs: many}\n")
             r.signal(signal.SIGHUP)
-            r.wait_text(r"error reload result=\"kept the old configuration\" reason=.*server.yaml:1:16: limits.jobs")
+            r.wait_text(r"error reload result=\"kept the old configuration\" "
+                        r"reason=.*server.yaml:1:20: server.max_jobs")
             c.run(1, harness.python("import reduction; reduction.Communicator().close()"))
         with harness.Cluster() as c:
             c.reducers[0].signal(signal.SIGHUP)

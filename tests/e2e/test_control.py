@@ -93,7 +93,7 @@ class Control(unittest.TestCase):
         """Writes a configuration with the gRPC addresses of the reducers."""
         tree = {
             "reducers": [
-                {"id": f"r{i}", "address": cluster.address(i), "control": self.address(cluster, i)}
+                {"id": f"r{i}", "address": cluster.address(i), "grpc": self.address(cluster, i)}
                 for i in range(len(cluster.reducers))
             ]
         }
@@ -349,7 +349,7 @@ class Control(unittest.TestCase):
             stub = self.health_grpc.HealthStub(self.channel(address))
             self.assertEqual(stub.Check(self.health.HealthCheckRequest()).status, 1)
             # a file names its tokens, and a new one is taken over with SIGHUP
-            tree = {"reducers": [{"id": "r0", "address": c.address(0), "control": address}], **config}
+            tree = {"reducers": [{"id": "r0", "address": c.address(0), "grpc": address}], **config}
             file = pathlib.Path(self.folder.name) / "tokens.yaml"
             file.write_text(json.dumps(tree))
             self.ctl_ok("status", str(file))
@@ -391,7 +391,7 @@ class Control(unittest.TestCase):
                 self.assertEqual((status, out), (1, ""), args)
                 self.assertIn(f"reductionctl: {address}: gRPC UNAVAILABLE: ", err)
             # a file says it all
-            tree = {"reducers": [{"id": "r0", "address": c.address(0), "control": address}], **ours.worker()}
+            tree = {"reducers": [{"id": "r0", "address": c.address(0), "grpc": address}], **ours.worker()}
             file = pathlib.Path(self.folder.name) / "tls.yaml"
             file.write_text(json.dumps(tree))
             self.ctl_ok("status", str(file))
@@ -413,7 +413,7 @@ class Control(unittest.TestCase):
             self.assertEqual((status, out), (1, ""))
             self.assertIn(f"reductionctl: {address}: gRPC ", err)
             # what options do not say a file does
-            tree = {"reducers": [{"id": "r0", "address": c.address(0), "control": address}], **mutual.worker("w")}
+            tree = {"reducers": [{"id": "r0", "address": c.address(0), "grpc": address}], **mutual.worker("w")}
             file.write_text(json.dumps(tree))
             self.ctl_ok("status", str(file))
             self.ctl_ok("status", *authority, str(file))
@@ -485,10 +485,10 @@ class Control(unittest.TestCase):
         self.assertIn("--within", out)
         with tempfile.TemporaryDirectory(prefix="reduction-") as folder:
             file = pathlib.Path(folder) / "a.yaml"
-            file.write_text("reducers: [{id: a, address: x}]\n")
+            file.write_text("reducers: [{id: a, address: x.invalid}]\n")  # its gRPC port is 7601 by default
             status, out, err = ctl("status", str(file))
             self.assertEqual((status, out), (1, ""))
-            self.assertIn("none of its 1 reducers has a key `control`", err)
+            self.assertIn("a (x.invalid:7601): ", err)
 
     def test_no_grpc_port(self):
         with harness.Cluster() as c:  # a reducer, but no gRPC

@@ -126,7 +126,7 @@ class Failures(unittest.TestCase):
 
     def test_all_workers_killed(self):
         """No rank is left; the reducer has room for the same job again."""
-        with harness.Cluster(server_config={"limits": {"jobs": 1}}) as c:
+        with harness.Cluster(server_config={"server": {"max_jobs": 1}}) as c:
             for _ in range(2):
                 for w in self.running(c, 2):
                     w.kill()

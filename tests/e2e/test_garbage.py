@@ -127,7 +127,7 @@ class Garbage(unittest.TestCase):
             ({"label": "\x1b[2Jwiped"}, "control character"),
             ({"world_size": 0}, "world size 0"),
             ({"world_size": 4097}, "world size 4097"),
-            ({"world_size": 300}, "limits.workers"),
+            ({"world_size": 300}, "server.max_workers"),
             ({"rank": 2, "world_size": 2}, "rank 2 is out of range 0 to 1"),
             ({"rank": 0xFFFFFFFF}, "out of range"),
             ({"lanes": 0}, "lane 0 of 0"),
@@ -142,9 +142,9 @@ class Garbage(unittest.TestCase):
             ({"priorities": 0}, "0 priorities"),
             ({"priorities": 5}, "5 priorities"),
             ({"processes": 0}, "0 processes"),
-            # within each range, but more memory than limits.memory (4 GiB) together
-            ({"window": 1024, "chunk_bytes": 4 << 20}, "limits.memory"),
-            ({"window": 512, "deterministic": True, "world_size": 256, "lanes": 64}, "limits.memory"),
+            # within each range, but more memory than server.memory (4 GiB) together
+            ({"window": 1024, "chunk_bytes": 4 << 20}, "server.memory"),
+            ({"window": 512, "deterministic": True, "world_size": 256, "lanes": 64}, "server.memory"),
         ]
         for values, expected in cases:
             with self.subTest(values), self.connect() as c:

@@ -94,19 +94,19 @@ class Port(unittest.TestCase):
             self.assertRegex(self.error(c, "tcp", c.address(0)), "it closed the connection")
 
     def test_more_workers_than_connections(self):
-        with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 1}}) as c:
+        with harness.Cluster(transport="grpc", server_config={"server": {"max_connections": 1}}) as c:
             first = c.start_worker(0, 2, WORKER, config={"timeouts": {"connect": "10min"}})  # outlasts the second
             c.reducers[0].wait_text("job-opened")
             second = c.start_worker(1, 2, WORKER, config=harness.SOON)
-            self.assertIn("limits.connections", second.said("end")["message"])
-            c.reducers[0].wait_text("connection-refused .*transport=grpc .*limits.connections")
+            self.assertIn("server.max_connections", second.said("end")["message"])
+            c.reducers[0].wait_text("connection-refused .*transport=grpc .*server.max_connections")
             first.kill()
 
     def test_silent_streams_make_room(self):
         """Calls that never send HELLO are ended for others that do."""
         import grpc
 
-        with harness.Cluster(transport="grpc", server_config={"limits": {"connections": 2}}) as c:
+        with harness.Cluster(transport="grpc", server_config={"server": {"max_connections": 2}}) as c:
             with grpc.insecure_channel(c.address(0)) as channel:
                 method = channel.stream_stream("/reduction.v1.Reducer/Exchange")
                 silent = [method(Endless()) for _ in range(2)]
@@ -117,7 +117,7 @@ class Port(unittest.TestCase):
 
     def test_responses_that_are_not_read(self):
         """Unauthenticated clients request the health and do not read the response: workers get their places."""
-        server = {"limits": {"connections": 4}}  # and 192 calls of other methods
+        server = {"server": {"max_connections": 4}}  # and 192 calls of other methods
         with harness.Cluster(transport="grpc", server_config=server) as c, contextlib.ExitStack() as stack:
             http2.crowd(stack, c.address(0), http2.CHECK, 256)
             workers = c.start_workers(2, WORKER)

@@ -91,7 +91,7 @@ class Load(unittest.TestCase):
         c = self.cluster(start=False, lanes=1)
         argv = [harness.binary("reduction-server"), "--listen", c.address(0), "--lanes", "1"]
         c.reducers[0] = c.start("reducer r0", ["/bin/sh", "-c", 'ulimit -n 60 && exec "$@"', "sh", *argv])
-        c.reducers[0].wait_text(r"\bfew-descriptors found=60 expected=\d+ .*limits.connections")
+        c.reducers[0].wait_text(r"\bfew-descriptors found=60 expected=\d+ .*server.max_connections")
         p = c.start("reduction-load", [LOAD, "--address", c.address(0), "--json", "--ranks", 4, "--bytes", "64K",
                                        "--seconds", 1, "--warmup", 0])  # fmt: skip
         c.reducers[0].wait_text(r"\bjob-started")
@@ -123,11 +123,11 @@ class Load(unittest.TestCase):
                 self.assertIn(f"1 results, {status} of them wrong", p.out)
 
     def test_refusals_are_reported(self):
-        c = self.cluster(server_config={"limits": {"workers": 3}})
+        c = self.cluster(server_config={"server": {"max_workers": 3}})
         p = self.load(c, "--ranks", 4, "--ops", 1, status=1)
         # whichever's answer came first
         self.assertRegex(p.err, "rank [0-3] of job load-0 was refused: job load-0 has 4 workers, this reducer's "
-                                "limits.workers allows 3")  # fmt: skip
+                                "server.max_workers allows 3")  # fmt: skip
         p = self.load(c, "--ranks", 1, "--ops", 1, "--server-pid", 1 << 29, status=1)
         self.assertIn("reduction-load: the reducer's /proc/536870912/stat cannot be read", p.err)
 

@@ -37,8 +37,8 @@ class ManyTensors(unittest.TestCase):
             self.run_rounds(c, 3, 2 if harness.SLOW else 5, "one", slow_rank=2)
 
     def test_more_operations_than_may_be_in_flight(self):
-        """limits.ops makes further calls wait; nothing is lost and nothing hangs."""
-        with harness.Cluster(config={"limits": {"ops": 7}}) as c:
+        """job.max_ops makes further calls wait; nothing is lost and nothing hangs."""
+        with harness.Cluster(config={"job": {"max_ops": 7}}) as c:
             self.run_rounds(c, 2, 2, "all", slow_rank=0)
 
 

@@ -215,43 +215,43 @@ class Limits(unittest.TestCase):
     """A reducer that has no room says which limit it is; who may come later waits until the connect timeout."""
 
     def crowd(self, limits):
-        return harness.Cluster(server_config={"limits": limits})
+        return harness.Cluster(server_config={"server": limits})
 
     def test_jobs(self):
-        with self.crowd({"jobs": 1}) as c:
+        with self.crowd({"max_jobs": 1}) as c:
             first = c.start_worker(0, 1, MEMBER + ['{"job": "first"}'])
             first.said("summed")
             second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'], config=harness.SOON)
-            self.assertRegex(second.said("end")["message"], "runs 1 jobs, as many as its limits.jobs allows")
+            self.assertRegex(second.said("end")["message"], "runs 1 jobs, as many as its server.max_jobs allows")
             # with time enough it gets the place that the first one leaves
             third = c.start_worker(0, 1, MEMBER + ['{"job": "third"}'])
-            c.reducers[0].wait_text("(?s)limits.jobs.*limits.jobs")
+            c.reducers[0].wait_text("(?s)server.max_jobs.*server.max_jobs")
             first.tell("leave")
             third.said("summed")
 
     def test_workers(self):
-        with self.crowd({"workers": 2}) as c:
+        with self.crowd({"max_workers": 2}) as c:
             said = c.start_worker(0, 3, MEMBER + ["{}"]).said("end")
             self.assertEqual(said["error"], "RefusedError")
-            self.assertRegex(said["message"], "reducer r0 .*job test has 3 workers, .*limits.workers allows 2")
+            self.assertRegex(said["message"], "reducer r0 .*job test has 3 workers, .*server.max_workers allows 2")
 
     def test_memory(self):
         with self.crowd({"memory": "1MiB"}) as c:
             said = c.start_worker(0, 1, MEMBER + ["{}"]).said("end")
             self.assertEqual(said["error"], "RefusedError")
-            self.assertRegex(said["message"], r"needs \d+ bytes of memory, this reducer's limits.memory is 1048576")
+            self.assertRegex(said["message"], r"needs \d+ bytes of memory, this reducer's server.memory is 1048576")
             # what it says helps
             small = c.start_worker(0, 1, MEMBER + ["{}"], config={"sharding": {"chunk_bytes": "1KiB"}})
             small.said("summed")
 
     def test_connections(self):
-        with self.crowd({"connections": 2}) as c:
+        with self.crowd({"max_connections": 2}) as c:
             first = c.start_workers(2, MEMBER + ['{"job": "first"}'])
             for w in first:
                 w.said("summed")
             second = c.start_worker(0, 1, MEMBER + ['{"job": "second"}'], config=harness.SOON)
             said = second.said("end")["message"]
-            self.assertRegex(said, "has 2 connections, as many as its limits.connections allows")
+            self.assertRegex(said, "has 2 connections, as many as its server.max_connections allows")
 
 
 if __name__ == "__main__":

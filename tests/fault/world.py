@@ -96,7 +96,7 @@ class World:
                 {"id": f"r{i}", "address": a, "lanes": self.lanes} for i, a in enumerate(self._addresses)
             ],
             "server": {"lanes": self.lanes},
-            "security": {"insecure": True},
+            "server": {"insecure": True},
         }
         text = json.dumps(merged(merged(base, self.config), config), indent=1) + "\n"  # JSON is YAML
         return harness.write_whole(self.folder / name, text)

@@ -14,8 +14,8 @@
 enum {
 	CLIENTS = 8,                  /* clients connected at the same time */
 	ENGINES = 8,                  /* engines running at the same time */
-	JOBS = 4,                     /* limits.jobs */
-	OPS = 4,                      /* limits.ops */
+	JOBS = 4,                     /* agent.max_jobs */
+	OPS = 4,                      /* job.max_ops */
 	SHM = 8 << 20,                /* agent.shm_bytes */
 	CHUNK = 1024,                 /* sharding.chunk_bytes */
 	RING = (2 << 20) + 2 * CHUNK, /* least bytes of a ring, with this configuration */
@@ -629,8 +629,8 @@ static void world_open(struct world *w)
 	w->reducer.lanes = 1;
 	w->cfg.reducers = &w->reducer;
 	w->cfg.reducers_n = 1;
-	w->cfg.limits.jobs = JOBS;
-	w->cfg.limits.ops = OPS;
+	w->cfg.agent.max_jobs = JOBS;
+	w->cfg.job.max_ops = OPS;
 	w->cfg.agent.shm_bytes = SHM;
 	w->cfg.timeouts.handshake_ms = 1000;
 	w->cfg.timeouts.op_ms = how & 1 ? 2000 : 0;

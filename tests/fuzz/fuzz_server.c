@@ -23,7 +23,7 @@ enum {
 	NEAR = 1000,    /* operations */
 	DETECT_MS = 5000,
 	NOISE = 32 << 10, /* bytes that other code in this process, such as libFuzzer, may allocate meanwhile */
-	LIMIT = 8 << 20,  /* limits.memory */
+	LIMIT = 8 << 20,  /* server.memory */
 };
 
 /* Operation q of every job is kinds[q % KINDS], with priority q / 2 % priorities. */

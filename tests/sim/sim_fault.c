@@ -417,7 +417,7 @@ void fault_after_birth(struct rank *k)
 
 	blame_namesakes(t);
 	if (t->sim->jobs_most < t->sim->teams_n)
-		fault_blame(t, FAULT_NONE, -1, "as many as its limits.jobs allows");
+		fault_blame(t, FAULT_NONE, -1, "as many as its server.max_jobs allows");
 	/* a rank that starts late detects it late */
 	for (unsigned i = 0; i < t->blame_n; i++)
 		t->blame[i].at_us = t->sim->now_us;

@@ -205,8 +205,8 @@ void fake_agent_init(struct fake_agent *fa)
 	memset(fa, 0, sizeof *fa);
 	fa->events_end = &fa->events;
 	fa->now_ms = FAKE_START_MS;
-	fa->cfg.limits.jobs = 4;
-	fa->cfg.limits.ops = 8;
+	fa->cfg.agent.max_jobs = 4;
+	fa->cfg.job.max_ops = 8;
 	fa->cfg.agent.shm_bytes = 1 << 20;
 	fa->cfg.agent.single_node_reducers = true;
 	fa->cfg.timeouts.handshake_ms = 1000;

@@ -60,7 +60,7 @@ struct fake_agent {
 	bool no_engine;                 /* engine_start fails */
 };
 
-/* limits.ops is 8, agent.shm_bytes 1 MiB, timeouts.handshake 1 s, timeouts.detect 80 s; kernels are the scalar ones.
+/* job.max_ops is 8, agent.shm_bytes 1 MiB, timeouts.handshake 1 s, timeouts.detect 80 s; kernels are the scalar ones.
  * The engine sums jobs on one node, unless a test sets otherwise. */
 void fake_agent_init(struct fake_agent *fa);
 /* Closes all clients without GOODBYE; asserts that nothing is left. */

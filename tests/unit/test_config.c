@@ -41,7 +41,7 @@ static const struct {
     /* unknown and repeated keys */
     {"jobs: {}\n", "f:1:1: found unknown section \"jobs\", did you mean job?"},
     {"xyzzy: {}\n", "f:1:1: found unknown section \"xyzzy\", expected one of job, reducers, sharding, server, agent, "
-		    "limits, timeouts, security, access, logging, plan, workers"},
+		    "timeouts, security, access, logging, plan, workers"},
     {"chunk_bytes: 1\n", "f:1:1: found unknown section \"chunk_bytes\", did you mean sharding.chunk_bytes?"},
     {"sharding:\n  shard: 3\n", "f:2:3: sharding: found unknown key \"shard\", did you mean shards?"},
     {"sharding: {chunk: 3}\n", "f:1:12: sharding: found unknown key \"chunk\", did you mean chunk_bytes?"},
@@ -63,13 +63,13 @@ static const struct {
      "digits, '.', '_' or '-'"},
     {"job: {checksum: yes}\n", "f:1:17: job.checksum: found \"yes\", expected true or false"},
     {"job: {detect_nonfinite: true}\n", "f:1:25: job.detect_nonfinite: found \"true\", expected off, log or fail"},
-    {"limits: {jobs: 0}\n", "f:1:16: limits.jobs: found \"0\", expected a whole number from 1 to 4096"},
-    {"limits: {jobs: 4097}\n", "f:1:16: limits.jobs: found \"4097\", expected a whole number from 1 to 4096"},
-    {"limits: {jobs: -1}\n", "f:1:16: limits.jobs: found \"-1\", expected a whole number from 1 to 4096"},
-    {"limits: {jobs: 1.5}\n", "f:1:16: limits.jobs: found \"1.5\", expected a whole number from 1 to 4096"},
-    {"limits: {jobs: 0x10}\n", "f:1:16: limits.jobs: found \"0x10\", expected a whole number from 1 to 4096"},
-    {"limits: {jobs: 18446744073709551617}\n",
-     "f:1:16: limits.jobs: found \"18446744073709551617\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: 0}\n", "f:1:20: server.max_jobs: found \"0\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: 4097}\n", "f:1:20: server.max_jobs: found \"4097\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: -1}\n", "f:1:20: server.max_jobs: found \"-1\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: 1.5}\n", "f:1:20: server.max_jobs: found \"1.5\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: 0x10}\n", "f:1:20: server.max_jobs: found \"0x10\", expected a whole number from 1 to 4096"},
+    {"server: {max_jobs: 18446744073709551617}\n",
+     "f:1:20: server.max_jobs: found \"18446744073709551617\", expected a whole number from 1 to 4096"},
     {"server: {lanes: 65}\n", "f:1:17: server.lanes: found \"65\", expected a whole number from 1 to 64, or auto"},
     {"server: {cpu: sse}\n", "f:1:15: server.cpu: found \"sse\", expected auto, scalar, avx2, avx512 or neon"},
     {"logging: {level: verbose}\n",
@@ -82,10 +82,10 @@ static const struct {
     {"sharding: {chunk_bytes: 1057 k}\n",
      "f:1:25: sharding.chunk_bytes: found \"1057 k\", expected bytes, or a number with "
      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
-    {"limits: {memory: 1K}\n", "f:1:18: limits.memory: found \"1K\", expected bytes, or a number with KiB, MiB, GiB, "
+    {"server: {memory: 1K}\n", "f:1:18: server.memory: found \"1K\", expected bytes, or a number with KiB, MiB, GiB, "
 			       "k, M or G, from 1MiB to 16384GiB"},
-    {"limits: {memory: 99999999999GiB}\n",
-     "f:1:18: limits.memory: found \"99999999999GiB\", expected bytes, or a number with KiB, MiB, GiB, "
+    {"server: {memory: 99999999999GiB}\n",
+     "f:1:18: server.memory: found \"99999999999GiB\", expected bytes, or a number with KiB, MiB, GiB, "
      "k, M or G, from 1MiB to 16384GiB"},
     {"timeouts: {detect: 10}\n", "f:1:20: timeouts.detect: found \"10\", expected a whole number with ms, s or min, "
 				 "from 400ms to 60min"},
@@ -93,8 +93,8 @@ static const struct {
 				"from 400ms to 60min"},
     {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a whole number with ms, s or min, "
 			       "from 100ms to 1440min, or 0"},
-    {"reducers: [{id: a, address: b, control: 'c:0'}]\n",
-     "f:1:41: reducers[0].control: found \"c:0\", expected "
+    {"reducers: [{id: a, address: b, grpc: 'c:0'}]\n",
+     "f:1:38: reducers[0].grpc: found \"c:0\", expected "
      "host:port or [IPv6]:port, with a port from 1 to 65535, or nothing"},
     {"reducers: [{id: a, address: b, weight: 0}]\n", "f:1:40: reducers[0].weight: found \"0\", expected a number "
 						     "from 0.000001 to 1000000 with at most 6 decimals"},
@@ -105,6 +105,17 @@ static const struct {
      "decimals"},
     {"reducers: [{id: a, address: b, weight: nan}]\n", "f:1:40: reducers[0].weight: found \"nan\", expected a number "
 						       "from 0.000001 to 1000000 with at most 6 decimals"},
+
+    /* names of earlier versions */
+    {"limits: {jobs: 3}\n",
+     "f:1:1: found unknown section \"limits\", it is now called server.max_jobs, "
+     "server.max_workers, server.max_connections, server.memory, agent.max_jobs and job.max_ops"},
+    {"reducers: [{id: a, address: b, control: c}]\n",
+     "f:1:32: reducers: found unknown key \"control\", it is now called grpc"},
+    {"security: {insecure: true}\n",
+     "f:1:12: security: found unknown key \"insecure\", it is now called server.insecure"},
+    {"security: {secrets: /s}\n",
+     "f:1:12: security: found unknown key \"secrets\", it is now called server.secrets_dir"},
 
     /* reducers */
     {"reducers:\n  - id: a\n", "f:2:5: reducers[0]: found no address, expected one"},
@@ -266,17 +277,17 @@ START_TEST(empty_files_are_the_defaults)
 	ck_assert_str_eq(cfg.agent.socket, "/run/reduction/agent.sock");
 	ck_assert_uint_eq(cfg.agent.shm_bytes, (uint64_t)8 << 30);
 	ck_assert_str_eq(cfg.agent.cpu, "auto");
-	ck_assert_uint_eq(cfg.limits.jobs, 64);
-	ck_assert_uint_eq(cfg.limits.workers, 256);
-	ck_assert_uint_eq(cfg.limits.connections, 4096);
-	ck_assert_uint_eq(cfg.limits.memory_bytes, (uint64_t)4 << 30);
-	ck_assert_uint_eq(cfg.limits.ops, 1024);
+	ck_assert_uint_eq(cfg.server.max_jobs, 64);
+	ck_assert_uint_eq(cfg.server.max_workers, 256);
+	ck_assert_uint_eq(cfg.server.max_connections, 4096);
+	ck_assert_uint_eq(cfg.server.memory_bytes, (uint64_t)4 << 30);
+	ck_assert_uint_eq(cfg.job.max_ops, 1024);
 	ck_assert_uint_eq(cfg.timeouts.connect_ms, 60000);
 	ck_assert_uint_eq(cfg.timeouts.detect_ms, 10000);
 	ck_assert_uint_eq(cfg.timeouts.handshake_ms, 5000);
 	ck_assert_uint_eq(cfg.timeouts.op_ms, 0);
 	ck_assert_uint_eq(cfg.timeouts.drain_ms, 30000);
-	ck_assert(!cfg.security.insecure);
+	ck_assert(!cfg.server.insecure);
 	ck_assert_int_eq(cfg.logging.level, RS_LOG_INFO);
 	ck_assert(!cfg.logging.json);
 	ck_assert_str_eq(cfg.reducers[0].host, "127.0.0.1");
@@ -356,13 +367,13 @@ END_TEST
 
 /* Every key with a value that is not its default. */
 static const char full[] =
-    "job: {name: train-7, deterministic: true, checksum: true, detect_nonfinite: fail}\n"
+    "job: {name: train-7, deterministic: true, checksum: true, detect_nonfinite: fail, max_ops: 3}\n"
     "reducers:\n"
     "- id: \"true\"\n"
     "  address: '[fe80::1%eth0]:1'\n"
     "  weight: 0.25\n"
     "  lanes: 64\n"
-    "- {id: 0.b, address: host-2.example, control: 'c:1', weight: 1000000, lanes: 2, host: '::1', bandwidth: "
+    "- {id: 0.b, address: host-2.example, grpc: 'c:1', weight: 1000000, lanes: 2, host: '::1', bandwidth: "
     "2500mbit}\n"
     "sharding:\n"
     "  shards: 4096\n"
@@ -370,11 +381,11 @@ static const char full[] =
     "  window: 1024\n"
     "  priorities: 4\n"
     "  map: {0-1999: 0.b, \"2000,2002-4095\": 'true', 2001: 0.b}\n"
-    "server: {listen: '0.0.0.0:0', grpc: '[::1]', lanes: 64, cpu: scalar}\n"
-    "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, cpu: avx512}\n"
-    "limits: {jobs: 1, workers: 4096, connections: 1000000, memory: 16384GiB, ops: 3}\n"
+    "server: {listen: '0.0.0.0:0', grpc: '[::1]', lanes: 64, cpu: scalar, insecure: true, secrets_dir: /s,\n"
+    "  max_jobs: 1, max_workers: 4096, max_connections: 1000000, memory: 16384GiB}\n"
+    "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, max_jobs: 2, cpu: avx512}\n"
     "timeouts: {connect: 1440min, detect: 400ms, handshake: 7s, op: 90s, drain: 0}\n"
-    "security: {insecure: true, read_token: /r, admin_token: a b}\n"
+    "security: {read_token: /r, admin_token: a b}\n"
     "logging: {level: trace, format: json}\n"
     "plan: {bytes: 3, step: 120ms, workers: 4096, bandwidth: 1001bit}\n"
     "workers: [{}, {host: 'fe80::1%eth0', bandwidth: 100000gbit}]\n";
@@ -404,8 +415,8 @@ START_TEST(all_keys_are_read)
 	ck_assert_uint_eq(cfg.sharding.owner[4095], 0);
 	ck_assert_str_eq(cfg.server.listen, "0.0.0.0:0");
 	ck_assert_str_eq(cfg.server.grpc, "[::1]:7601");
-	ck_assert_str_eq(cfg.reducers[0].control, "");
-	ck_assert_str_eq(cfg.reducers[1].control, "c:1");
+	ck_assert_str_eq(cfg.reducers[0].grpc, "[fe80::1%eth0]:7601");
+	ck_assert_str_eq(cfg.reducers[1].grpc, "c:1");
 	ck_assert_str_eq(cfg.security.read_token, "/r");
 	ck_assert_str_eq(cfg.security.admin_token, "a b");
 	ck_assert_uint_eq(cfg.server.lanes, 64);
@@ -413,17 +424,19 @@ START_TEST(all_keys_are_read)
 	ck_assert_str_eq(cfg.agent.socket, "/tmp/a \"b\" \\ \xc3\xa9\xe2\x80\xa8");
 	ck_assert_uint_eq(cfg.agent.shm_bytes, 3000000);
 	ck_assert_str_eq(cfg.agent.cpu, "avx512");
-	ck_assert_uint_eq(cfg.limits.jobs, 1);
-	ck_assert_uint_eq(cfg.limits.workers, 4096);
-	ck_assert_uint_eq(cfg.limits.connections, 1000000);
-	ck_assert_uint_eq(cfg.limits.memory_bytes, (uint64_t)16384 << 30);
-	ck_assert_uint_eq(cfg.limits.ops, 3);
+	ck_assert_str_eq(cfg.server.secrets_dir, "/s");
+	ck_assert_uint_eq(cfg.agent.max_jobs, 2);
+	ck_assert_uint_eq(cfg.server.max_jobs, 1);
+	ck_assert_uint_eq(cfg.server.max_workers, 4096);
+	ck_assert_uint_eq(cfg.server.max_connections, 1000000);
+	ck_assert_uint_eq(cfg.server.memory_bytes, (uint64_t)16384 << 30);
+	ck_assert_uint_eq(cfg.job.max_ops, 3);
 	ck_assert_uint_eq(cfg.timeouts.connect_ms, 86400000);
 	ck_assert_uint_eq(cfg.timeouts.detect_ms, 400);
 	ck_assert_uint_eq(cfg.timeouts.handshake_ms, 7000);
 	ck_assert_uint_eq(cfg.timeouts.op_ms, 90000);
 	ck_assert_uint_eq(cfg.timeouts.drain_ms, 0);
-	ck_assert(cfg.security.insecure);
+	ck_assert(cfg.server.insecure);
 	ck_assert_int_eq(cfg.logging.level, RS_LOG_TRACE);
 	ck_assert(cfg.logging.json);
 	ck_assert(!cfg.server.lanes_auto);

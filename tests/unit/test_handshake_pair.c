@@ -240,7 +240,7 @@ START_TEST(an_impostor_is_not_trusted)
 	ck_assert_int_eq(exchange_error(p.x)->code, RS_EREFUSED);
 	ck_assert_str_eq(
 	    exchange_error(p.x)->msg,
-	    "reducer r0 (h:1): it has not proven that it has the secret of job resnet: its security.secrets "
+	    "reducer r0 (h:1): it has not proven that it has the secret of job resnet: its server.secrets_dir "
 	    "is not set, or another process listens at its address");
 	pair_close(&p);
 }

@@ -249,7 +249,7 @@ START_TEST(jobs_are_limited)
 		fake_hello(&fa, c[i], name, 0, 0, 1, 1);
 	}
 	expect(c[3], "WELCOME", NULL);
-	expect(c[4], "REFUSED:-8+", "the agent on host already serves 4 jobs (limits.jobs)");
+	expect(c[4], "REFUSED:-8+", "the agent on host already serves 4 jobs (agent.max_jobs)");
 }
 END_TEST
 

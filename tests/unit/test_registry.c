@@ -124,7 +124,7 @@ static const struct {
 } impossible[] = {
     {WORLD, 0, RS_EINVAL, "world size 0 is out of range 1 to 4096"},
     {WORLD, RS_WORLD_MAX + 1, RS_EINVAL, "world size 4097 is out of range"},
-    {WORLD, 9, RS_EREFUSED, "job train has 9 workers, this reducer's limits.workers allows 8"},
+    {WORLD, 9, RS_EREFUSED, "job train has 9 workers, this reducer's server.max_workers allows 8"},
     {RANK, 2, RS_EINVAL, "rank 2 is out of range 0 to 1"},
     {RANK, UINT32_MAX, RS_EINVAL, "is out of range 0 to 1"},
     {LANES, 0, RS_EINVAL, "lane 0 of 0 is out of range (at most 64 lanes)"},
@@ -445,15 +445,15 @@ START_TEST(limits_are_named)
 	strcpy(other.job, "other");
 	id = fr_admit(&w, &h);
 	one = w.last.job.memory;
-	fr_refused(&w, &other, RS_EREFUSED, true, "this reducer runs 1 jobs, as many as its limits.jobs allows");
+	fr_refused(&w, &other, RS_EREFUSED, true, "this reducer runs 1 jobs, as many as its server.max_jobs allows");
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, 2 * one - 1});
 	snprintf(said, sizeof said,
-		 "job other needs %" PRIu64 " bytes of memory, %" PRIu64 " of this reducer's limits.memory", one,
+		 "job other needs %" PRIu64 " bytes of memory, %" PRIu64 " of this reducer's server.memory", one,
 		 one - 1);
 	fr_refused(&w, &other, RS_EREFUSED, true, said);
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, one - 1});
 	snprintf(said, sizeof said,
-		 "job other needs %" PRIu64 " bytes of memory, this reducer's limits.memory is %" PRIu64, one, one - 1);
+		 "job other needs %" PRIu64 " bytes of memory, this reducer's server.memory is %" PRIu64, one, one - 1);
 	fr_refused(&w, &other, RS_EREFUSED, false, said);
 	registry_set_limits(w.r, &(struct registry_limits){2, 8, 2 * one});
 	w.no_memory = true;

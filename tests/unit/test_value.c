@@ -76,13 +76,13 @@ static const struct {
 	const char *section, *key, *text;
 	uint64_t value;
 } numbers[] = {
-    {"limits", "memory", "1048576", 1 << 20},
-    {"limits", "memory", "1024KiB", 1 << 20},
-    {"limits", "memory", "1024 KiB", 1 << 20},
-    {"limits", "memory", "2M", 2000000},
-    {"limits", "memory", "2G", 2000000000},
-    {"limits", "memory", "3000k", 3000000},
-    {"limits", "memory", "3GiB", (uint64_t)3 << 30},
+    {"server", "memory", "1048576", 1 << 20},
+    {"server", "memory", "1024KiB", 1 << 20},
+    {"server", "memory", "1024 KiB", 1 << 20},
+    {"server", "memory", "2M", 2000000},
+    {"server", "memory", "2G", 2000000000},
+    {"server", "memory", "3000k", 3000000},
+    {"server", "memory", "3GiB", (uint64_t)3 << 30},
     {"timeouts", "op", "0", 0},
     {"timeouts", "op", "0s", 0},
     {"timeouts", "op", "1500ms", 1500},
