@@ -22,6 +22,7 @@ enum {
 	CHUNK_AUTO_MAX = 32 << 10,
 	CHUNK_AUTO_MIN = 8 << 10,
 	CHUNK_US = 600,
+	RESOLVE_AUTO_MS = 10000,
 };
 
 /* Bandwidth for which a lane is added, bits a second. A lane is a thread of the reducer and a TCP connection of each
@@ -464,6 +465,13 @@ void rs_config_close(struct rs_config *cfg)
 	cfg->access = NULL;
 	cfg->access_n = 0;
 	cfg->sharding.owner = NULL;
+}
+
+uint32_t rs_config_resolve_ms(const struct rs_config *cfg)
+{
+	if (cfg->timeouts.resolve_ms)
+		return cfg->timeouts.resolve_ms;
+	return getenv("KUBERNETES_SERVICE_HOST") ? UINT32_MAX : RESOLVE_AUTO_MS;
 }
 
 static uint64_t digest_number(uint64_t digest, uint64_t v)

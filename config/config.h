@@ -122,9 +122,11 @@ struct rs_config {
 		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;
 
-	struct {                       /* milliseconds */
-		uint32_t connect_ms;   /* until all ranks have joined on all reducers; start order does not matter */
-		uint32_t detect_ms;    /* silence after which a peer counts as lost */
+	struct {                     /* milliseconds */
+		uint32_t connect_ms; /* until all ranks have joined on all reducers; start order does not matter */
+		uint32_t
+		    resolve_ms;     /* until a name that does not exist is an error; 0 ("auto"): rs_config_resolve_ms */
+		uint32_t detect_ms; /* silence after which a peer counts as lost */
 		uint32_t handshake_ms; /* from accept to a complete HELLO */
 		uint32_t op_ms;        /* an operation fails after this; 0 = never */
 		uint32_t drain_ms;     /* SIGTERM: how long jobs may finish */
@@ -171,6 +173,9 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
 
 void rs_config_close(struct rs_config *cfg);
+
+/* Returns the time after which a reducer's name that does not exist is an error at the start of a job. */
+uint32_t rs_config_resolve_ms(const struct rs_config *cfg);
 
 /* Returns the address that workers and agents connect to: the reducer's gRPC port with job.transport: grpc. */
 static inline const char *rs_config_address(const struct rs_config *cfg, const struct rs_reducer *reducer)

@@ -185,6 +185,10 @@ const struct schema_key schema_keys[] = {
 {"timeouts", "connect", SCHEMA_DURATION, AT(timeouts, connect_ms), .min = 100, .max = MINUTES(1440), .def = "1min",
  .help = "Workers: time in which all ranks must join on all reducers; the order in which processes start does not "
  "matter"},
+{"timeouts", "resolve", SCHEMA_DURATION, AT(timeouts, resolve_ms), .min = 100, .max = MINUTES(1440),
+ .zero_word = "auto", .def = "auto",
+ .help = "Workers: time after which a reducer's name that does not exist is an error; `auto`: 10 s, and in Kubernetes, "
+ "where a name exists only while its pod does, `connect`"},
 {"timeouts", "detect", SCHEMA_DURATION, AT(timeouts, detect_ms), .min = 400, .max = MINUTES(60), .def = "10s",
  .help = "All: silence after which a peer counts as lost, and its job fails"},
 {"timeouts", "handshake", SCHEMA_DURATION, AT(timeouts, handshake_ms), .min = 100, .max = MINUTES(10), .def = "5s",

@@ -53,7 +53,26 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	return ENGINE_ADDRESS_FAILED;
 }
 
-enum engine_address_step engine_address_take(struct engine_address *a, struct rs_err *e)
+/* Fills *e after a lookup that failed with rc. */
+static void engine_address_fail(struct engine_address *a, int rc, uint32_t patience_ms, uint64_t now_ms,
+				struct rs_err *e)
+{
+	if (rc != EAI_NONAME && rc != EAI_NODATA) { /* a name server that does not answer says nothing about the name */
+		a->unknown_since_ms = 0;
+		rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
+		return;
+	}
+	if (!a->unknown_since_ms)
+		a->unknown_since_ms = now_ms;
+	if (now_ms - a->unknown_since_ms < patience_ms)
+		rs_fail(e, RS_EIO, "its name does not exist: %s", gai_strerror(rc));
+	else
+		rs_fail(e, RS_EREFUSED, "its name does not exist, for %.0f s (timeouts.resolve): %s",
+			(double)(now_ms - a->unknown_since_ms) / 1e3, gai_strerror(rc));
+}
+
+enum engine_address_step engine_address_take(struct engine_address *a, uint32_t patience_ms, uint64_t now_ms,
+					     struct rs_err *e)
 {
 	struct addrinfo *list;
 	int rc;
@@ -61,8 +80,10 @@ enum engine_address_step engine_address_take(struct engine_address *a, struct rs
 	if (!a->lookup || !lookup_take(a->lookup, &rc, &list))
 		return ENGINE_ADDRESS_WAIT;
 	a->lookup = NULL;
-	if (rc == 0)
+	if (rc == 0) {
+		a->unknown_since_ms = 0;
 		return engine_address_choose(a, list);
-	rs_fail(e, RS_EIO, "its name cannot be resolved: %s", gai_strerror(rc));
+	}
+	engine_address_fail(a, rc, patience_ms, now_ms, e);
 	return ENGINE_ADDRESS_FAILED;
 }

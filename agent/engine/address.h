@@ -26,6 +26,8 @@ struct engine_address {
 	unsigned tries;             /* selects one of the addresses of a name */
 	struct sockaddr_storage at; /* the address found last */
 	socklen_t at_len;
+	uint64_t
+	    unknown_since_ms; /* since then every answer was that the name does not exist; 0: the last one was not */
 };
 
 /* Parses `text`: "host:port" or "[IPv6]:port". Errors: RS_ECONFIG. */
@@ -40,7 +42,9 @@ bool engine_address_busy(const struct engine_address *a);
 enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
 					      struct rs_err *e);
 /* Takes the result of a lookup that may have ended; the address is not busy afterwards. Call it also if the result is
- * not needed any more. Errors: RS_EIO. */
-enum engine_address_step engine_address_take(struct engine_address *a, struct rs_err *e);
+ * not needed any more. Errors: RS_EIO; RS_EREFUSED if for `patience_ms` every answer was that the name does not exist.
+ */
+enum engine_address_step engine_address_take(struct engine_address *a, uint32_t patience_ms, uint64_t now_ms,
+					     struct rs_err *e);
 
 #endif

@@ -77,13 +77,24 @@ static void conn_grpc_lose(struct grpc *c, const char *reason)
 	exchange_disconnected(c->conn.en->x, c->conn.link, reason, conn_grpc_now(c));
 }
 
+/* As conn_grpc_lose, for a reason that another attempt does not change. */
+static void conn_grpc_reject(struct grpc *c, const char *reason)
+{
+	conn_grpc_log(c, "reducer-unreachable", reason);
+	conn_grpc_close(c);
+	exchange_rejected(c->conn.en->x, c->conn.link, reason, conn_grpc_now(c));
+}
+
 /* The stream has ended, with or without an error: reports it. */
 static void conn_grpc_lose_stream(struct grpc *c, ssize_t rc)
 {
 	struct rs_err e;
 
 	conn_grpc_rpc(c)->stream_error(c->stream, &e);
-	conn_grpc_lose(c, rc == 0 ? "it closed the connection" : e.msg);
+	if (rc < 0 && e.code == RS_EREFUSED && c->state == GRPC_OPENING)
+		conn_grpc_reject(c, e.msg);
+	else
+		conn_grpc_lose(c, rc == 0 ? "it closed the connection" : e.msg);
 }
 
 static bool conn_grpc_socket_taken(void *user, uint64_t cookie)
@@ -243,7 +254,10 @@ static void conn_grpc_resolve(struct grpc *c, enum engine_address_step step, con
 		c->state = GRPC_RESOLVING;
 		break;
 	case ENGINE_ADDRESS_FAILED:
-		conn_grpc_lose(c, why->msg);
+		if (why->code == RS_EREFUSED)
+			conn_grpc_reject(c, why->msg);
+		else
+			conn_grpc_lose(c, why->msg);
 		break;
 	}
 }
@@ -251,8 +265,10 @@ static void conn_grpc_resolve(struct grpc *c, enum engine_address_step step, con
 static void conn_grpc_looked_up(struct conn *conn)
 {
 	struct grpc *c = (struct grpc *)conn;
+	const struct rs_config *cfg = c->conn.en->opt.cfg;
 	struct rs_err e;
-	enum engine_address_step step = engine_address_take(&c->address, &e);
+	enum engine_address_step step =
+	    engine_address_take(&c->address, rs_config_resolve_ms(cfg), conn_grpc_now(c), &e);
 
 	if (c->state == GRPC_RESOLVING)
 		conn_grpc_resolve(c, step, &e);

@@ -80,20 +80,25 @@ static void conn_tcp_close(struct tcp *c)
 	c->state = CONN_IDLE; /* if it was CONN_RESOLVING, conn_tcp_looked_up ignores the result */
 }
 
+/* Another attempt does not change the reason. */
+static void conn_tcp_reject(struct tcp *c, const char *why)
+{
+	conn_tcp_close(c);
+	exchange_rejected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
+}
+
 /* The connection failed or could not be made: reports it. */
 static void conn_tcp_lose(struct tcp *c, const char *why)
 {
-	bool rejected;
-
 	conn_tcp_log(c, c->state == CONN_UP ? "reducer-disconnected" : "reducer-unreachable", why);
 	if (c->state == CONN_SECURING)
 		engine_tls_failed(&c->conn.en->tls, conn_tcp_reducer(c), why, conn_tcp_now(c));
-	rejected = c->state >= CONN_SECURING && tcp_conn_rejected(&c->tcp);
+	if (c->state >= CONN_SECURING && tcp_conn_rejected(&c->tcp)) {
+		conn_tcp_reject(c, why);
+		return;
+	}
 	conn_tcp_close(c);
-	if (rejected)
-		exchange_rejected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
-	else
-		exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
+	exchange_disconnected(c->conn.en->x, c->conn.link, why, conn_tcp_now(c));
 }
 
 /* The same for a system error, or for the error of the connection itself if 0. */
@@ -387,7 +392,10 @@ static void conn_tcp_resolve(struct tcp *c, enum engine_address_step step, const
 		break;
 	case ENGINE_ADDRESS_FAILED:
 		c->state = CONN_IDLE;
-		conn_tcp_lose(c, why->msg);
+		if (why->code == RS_EREFUSED)
+			conn_tcp_reject(c, why->msg);
+		else
+			conn_tcp_lose(c, why->msg);
 		break;
 	}
 }
@@ -395,8 +403,10 @@ static void conn_tcp_resolve(struct tcp *c, enum engine_address_step step, const
 static void conn_tcp_looked_up(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
+	const struct rs_config *cfg = c->conn.en->opt.cfg;
 	struct rs_err e;
-	enum engine_address_step step = engine_address_take(&c->address, &e);
+	enum engine_address_step step =
+	    engine_address_take(&c->address, rs_config_resolve_ms(cfg), conn_tcp_now(c), &e);
 
 	if (c->state == CONN_RESOLVING)
 		conn_tcp_resolve(c, step, &e);

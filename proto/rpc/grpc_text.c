@@ -83,15 +83,19 @@ static const char *code_name(grpc_status_code code)
 	return (unsigned)code < sizeof names / sizeof names[0] ? names[code] : "an unknown status";
 }
 
-/* Causes that users can act on, by a phrase in gRPC's details. */
+/* Causes that users can act on, by a phrase in gRPC's details. permanent: another attempt does not change them. */
 static const struct {
 	const char *phrase, *sentence;
+	bool permanent;
 } known[] = {
-    {"http1.x server", "the peer does not speak gRPC"},
-    {"before receiving SETTINGS", "the peer does not speak gRPC, or is overloaded"},
-    {"parsing HTTP/2", "the peer does not speak gRPC"},
-    {"WRONG_VERSION_NUMBER", "the peer speaks no TLS"},
-    {"wrong version number", "the peer speaks no TLS"},
+    {"http1.x server", "the peer does not speak gRPC", false},
+    {"before receiving SETTINGS", "the peer does not speak gRPC, or is overloaded", false},
+    {"parsing HTTP/2", "the peer does not speak gRPC", false},
+    {"WRONG_VERSION_NUMBER", "the peer speaks no TLS", true},
+    {"wrong version number", "the peer speaks no TLS", true},
+    {"is not in peer certificate", "its certificate is for another name", true},
+    {"CERTIFICATE_VERIFY_FAILED", "its certificate is not accepted", true},
+    {"certificate verify failed", "its certificate is not accepted", true},
 };
 
 /* The system's reason for a failed connection is at the end of the details; returns it as the end of our sentence. */
@@ -109,16 +113,16 @@ static bool connect_text(const char *details, struct rs_err *ret)
 
 void status_text(grpc_status_code code, const char *details, struct rs_err *ret)
 {
-	const char *sentence = NULL;
+	const unsigned n = sizeof known / sizeof known[0];
+	unsigned i = 0;
 
 	if (connect_text(details, ret))
 		return;
-
-	for (unsigned i = 0; i < sizeof known / sizeof known[0] && !sentence; i++)
-		if (strstr(details, known[i].phrase))
-			sentence = known[i].sentence;
-	if (sentence)
-		rs_fail(ret, RS_EIO, "%s (gRPC %s: %s)", sentence, code_name(code), details);
+	while (i < n && !strstr(details, known[i].phrase))
+		i++;
+	if (i < n)
+		rs_fail(ret, known[i].permanent ? RS_EREFUSED : RS_EIO, "%s (gRPC %s: %s)", known[i].sentence,
+			code_name(code), details);
 	else if (details[0])
 		rs_fail(ret, RS_EIO, "gRPC %s: %s", code_name(code), details);
 	else

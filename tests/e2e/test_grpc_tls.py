@@ -114,8 +114,16 @@ class Refused(GrpcTls):
                 self.assertRegex(worker.said("end")["message"], expected)
 
     def test_certificates_of_reducers(self):
-        self.fails(*((self.cluster(server), None, "reducer r0 at 127.*: .*(certificate|handshake|TLS)")
+        self.fails(*((self.cluster(server), None, r"reducer r0 \(127.*\): .*(certificate|handshake|TLS)")
                      for server in (self.good.reducer("elsewhere"), self.foreign.reducer("localhost"))))
+
+    def test_certificates_of_reducers_are_errors_at_once(self):
+        late = {"timeouts": {"connect": "10min"}}
+        for server, expected in ((self.good.reducer("elsewhere"), "its certificate is for another name"),
+                                 (self.foreign.reducer("localhost"), "its certificate is not accepted")):
+            with self.subTest(expected):
+                said = self.cluster(server).start_worker(0, 1, test_tls.WORKER, config=late).said("end")
+                self.assertRegex(said["message"], rf"^reducer r0 \(127.*\): {expected}")
 
     def test_certificates_of_workers(self):
         c = self.mutual()
@@ -142,7 +150,7 @@ class Refused(GrpcTls):
             self.fails((c, {"security": {"tls": "off"}}, "reducer r0 at 127"))
         c = self.cluster({"security": {"tls": "off"}}, {"security": {"tls": "off"}})
         with test_tls.test_unharmed(self, c):
-            self.fails((c, self.good.worker(), "reducer r0 at 127.*speaks no TLS"))
+            self.fails((c, self.good.worker(), r"reducer r0 \(127.*\): the peer speaks no TLS"))
 
 
 if __name__ == "__main__":

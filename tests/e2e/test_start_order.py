@@ -4,6 +4,7 @@
 """Processes may start in any order; missing ones are named after the connect timeout.
 """
 
+import socket
 import unittest
 
 import harness
@@ -153,7 +154,24 @@ class StartOrder(unittest.TestCase):
         }
         with harness.Cluster(reducers=0, config=config) as c:
             for text in self.missing(c, 1, [0]):
-                self.assertRegex(text, "reducer far at reducer.invalid:7600: its name cannot be resolved")
+                self.assertRegex(text, "reducer far at reducer.invalid:760[01]: its name (cannot be resolved|does not "
+                                       "exist)")
+
+    def test_a_name_that_does_not_exist_is_an_error_at_once(self):
+        """timeouts.connect is not waited for; a second reducer that is there does not help."""
+        try:
+            socket.getaddrinfo("reducer.invalid", 7600)
+        except socket.gaierror as e:
+            if e.errno != socket.EAI_NONAME:
+                self.skipTest(f"this machine's name server does not answer: {e}")
+        with harness.Cluster() as c:
+            reducers = [{"id": "r0", "address": c.address(0)}, {"id": "far", "address": "reducer.invalid:7600"}]
+            config = {"timeouts": {"connect": "10min", "resolve": "1s"}, "reducers": reducers}
+            said = c.start_worker(0, 1, WORKER, config=config).said("end")
+            self.assertEqual(said["error"], "RefusedError")
+            self.assertRegex(said["message"],
+                             r"^reducer far \(reducer.invalid:\d+\): its name does not exist, for \d+ s "
+                             r"\(timeouts.resolve\)")
 
     def test_connect_timeout_of_the_caller(self):
         """The argument wins over the file."""

@@ -270,7 +270,8 @@ class Secrets(Tls):
         path = f"{folder}/test.secret"
         with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
             f.write("0123456789abcdef0123456789abcdef")
-        c = self.cluster(self.good.reducer("localhost", secrets=folder), self.good.worker(secret=path), lanes=2)
+        server = {**self.good.reducer("localhost"), "server": {"secrets_dir": folder}}
+        c = self.cluster(server, self.good.worker(secret=path), lanes=2)
         return c, {"security": {**c.config["security"], "secret": path}}
 
     def test_sums(self):
