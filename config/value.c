@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WEIGHT_DIGITS = 6, HOST_MAX = 253 };
 
@@ -15,11 +16,20 @@ struct unit {
 	const char *name;
 	uint64_t factor;
 };
-/* Units, the largest first; formatting uses no unit below `decimal`. */
-static const struct unit byte_units[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1},
-					 {"k", 1000},      {"M", 1000000},   {"G", 1000000000}};
-static const struct unit time_units[] = {{"min", 60000}, {"s", 1000}, {"ms", 1}};
+/* Units that are written, the largest first. */
+static const struct unit byte_units[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}};
+static const struct unit time_units[] = {{"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
 static const struct unit rate_units[] = {{"gbit", 1000000000}, {"mbit", 1000000}, {"kbit", 1000}, {"bit", 1}};
+
+/* Further units that are read. */
+static const struct unit more_byte_units[] = {{"B", 1},        {"k", 1000},       {"kB", 1000},      {"M", 1000000},
+					      {"MB", 1000000}, {"G", 1000000000}, {"GB", 1000000000}};
+static const struct unit more_rate_units[] = {
+    {"gbit/s", 1000000000}, {"gbps", 1000000000}, {"gb/s", 1000000000}, {"gb", 1000000000},
+    {"mbit/s", 1000000},    {"mbps", 1000000},    {"mb/s", 1000000},    {"mb", 1000000},
+    {"kbit/s", 1000},       {"kbps", 1000},       {"kb/s", 1000},       {"kb", 1000},
+    {"bit/s", 1},           {"bps", 1},           {"b/s", 1},           {"b", 1},
+};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -44,39 +54,64 @@ static bool scan_digits(const char **text, uint64_t *ret)
 	return true;
 }
 
-/* Reads a whole number and one of the units, optionally with a blank between them. */
-static bool scan_with_unit(const char *text, const struct unit *units, size_t n, uint64_t *ret)
+/* Reads a decimal number at *text, its part after the point in millionths, and moves *text past it. strtod is not used,
+ * since its decimal point depends on the locale of the process. */
+static bool scan_decimal(const char **text, uint64_t *ret_whole, uint64_t *ret_part)
 {
-	uint64_t v;
-
-	if (!scan_digits(&text, &v))
-		return false;
-	if (text[0] == ' ' && text[1])
-		text++;
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(text, units[i].name) == 0)
-			return !__builtin_mul_overflow(v, units[i].factor, ret);
-	return false;
-}
-
-/* Reads a decimal number in millionths. strtod is not used, since its decimal point depends on the locale of the
- * process. */
-static bool scan_weight(const char *text, uint64_t *ret)
-{
-	uint64_t whole, part = 0;
+	uint64_t part = 0;
 	int digits = 0;
 
-	if (!scan_digits(&text, &whole))
+	if (!scan_digits(text, ret_whole))
 		return false;
-	if (*text == '.') {
-		for (text++; is_digit(*text) && digits < WEIGHT_DIGITS; text++, digits++)
-			part = part * 10 + (uint64_t)(*text - '0');
+	if (**text == '.') {
+		for ((*text)++; is_digit(**text) && digits < WEIGHT_DIGITS; (*text)++, digits++)
+			part = part * 10 + (uint64_t)(**text - '0');
 		if (digits == 0)
 			return false;
 	}
 	for (; digits < WEIGHT_DIGITS; digits++)
 		part *= 10;
-	return *text == '\0' && !__builtin_mul_overflow(whole, 1000000, &whole) &&
+	*ret_part = part;
+	return true;
+}
+
+/* Returns the factor of a unit, 0 if there is none of this name. Case does not matter, except that b is bits and B is
+ * bytes where both could be meant. */
+static uint64_t find_unit(const char *text, const struct unit *units, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *name = units[i].name, *b = strchr(name, 'i') ? NULL : strpbrk(name, "bB");
+
+		if (strcasecmp(text, name) == 0 && (!b || text[b - name] == *b))
+			return units[i].factor;
+	}
+	return 0;
+}
+
+/* Reads a number and one of the units, optionally with a blank between them. The value must be whole. */
+static bool scan_with_unit(const char *text, const struct unit *units, size_t n, const struct unit *more, size_t more_n,
+			   uint64_t *ret)
+{
+	uint64_t whole, part, factor;
+
+	if (!scan_decimal(&text, &whole, &part))
+		return false;
+	if (text[0] == ' ' && text[1])
+		text++;
+	factor = find_unit(text, units, n);
+	if (!factor)
+		factor = find_unit(text, more, more_n);
+	part *= factor;
+	return factor && part % 1000000 == 0 && !__builtin_mul_overflow(whole, factor, &whole) &&
+	       !__builtin_add_overflow(whole, part / 1000000, ret);
+}
+
+/* Reads a decimal number in millionths. */
+static bool scan_weight(const char *text, uint64_t *ret)
+{
+	uint64_t whole, part;
+
+	return scan_decimal(&text, &whole, &part) && *text == '\0' && !__builtin_mul_overflow(whole, 1000000, &whole) &&
 	       !__builtin_add_overflow(whole, part, ret);
 }
 
@@ -88,17 +123,17 @@ static bool scan_number(const struct schema_key *key, const char *text, uint64_t
 	}
 	switch (key->type) {
 	case SCHEMA_BYTES:
-		if (!scan_with_unit(text, byte_units, COUNT(byte_units), ret))
+		if (!scan_with_unit(text, byte_units, COUNT(byte_units), more_byte_units, COUNT(more_byte_units), ret))
 			return false;
 		break;
 	case SCHEMA_DURATION:
 		if (strcmp(text, "0") == 0)
 			*ret = 0;
-		else if (!scan_with_unit(text, time_units, COUNT(time_units), ret))
+		else if (!scan_with_unit(text, time_units, COUNT(time_units), NULL, 0, ret))
 			return false;
 		break;
 	case SCHEMA_RATE:
-		if (!scan_with_unit(text, rate_units, COUNT(rate_units), ret))
+		if (!scan_with_unit(text, rate_units, COUNT(rate_units), more_rate_units, COUNT(more_rate_units), ret))
 			return false;
 		break;
 	case SCHEMA_WEIGHT:
@@ -391,14 +426,17 @@ static void expected_number(const struct schema_key *key, char *buf, size_t size
 	if (key->zero || key->zero_word)
 		snprintf(zero, sizeof zero, ", or %s", key->zero_word ? key->zero_word : "0");
 	if (key->type == SCHEMA_BYTES)
-		snprintf(buf, size, "bytes, or a number with KiB, MiB, GiB, k, M or G, from %s to %s%s%s", min, max,
-			 step, zero);
+		snprintf(buf, size,
+			 "bytes, or a number with KiB, MiB, GiB, kB, MB or GB (b would be bits), from %s to %s%s%s",
+			 min, max, step, zero);
 	else if (key->type == SCHEMA_DURATION)
-		snprintf(buf, size, "a whole number with ms, s or min, from %s to %s%s", min, max, zero);
+		snprintf(buf, size, "a number with ms, s, min or h, from %s to %s%s", min, max, zero);
 	else if (key->type == SCHEMA_RATE)
-		snprintf(buf, size, "a whole number with bit, kbit, mbit or gbit, from %s to %s%s", min, max, zero);
+		snprintf(buf, size,
+			 "a number with kbit, mbit or gbit, or as 10Gbps (B would be bytes), from %s to %s%s", min, max,
+			 zero);
 	else if (key->type == SCHEMA_WEIGHT)
-		snprintf(buf, size, "a number from %s to %s with at most %d decimals", min, max, WEIGHT_DIGITS);
+		snprintf(buf, size, "a number from %s to %s with at most %d decimals%s", min, max, WEIGHT_DIGITS, zero);
 	else
 		snprintf(buf, size, "a whole number from %s to %s%s", min, max, zero);
 }

@@ -216,8 +216,13 @@ class Reductionctl(unittest.TestCase):
             ),
             (
                 ("plan", MIXED, "--bandwidth", "10"),
-                'reductionctl: --bandwidth: found "10", expected a whole number with bit, kbit, mbit or gbit, '
-                "from 1kbit to 100000gbit, or unknown",
+                'reductionctl: --bandwidth: found "10", expected a number with kbit, mbit or gbit, or as 10Gbps '
+                "(B would be bytes), from 1kbit to 100000gbit, or unknown",
+            ),
+            (
+                ("plan", MIXED, "--bytes", "1Gb"),
+                'reductionctl: --bytes: found "1Gb", expected bytes, or a number with KiB, MiB, GiB, kB, MB or GB '
+                "(b would be bits), from 1 to 16384GiB",
             ),
         ]:
             status, out, err = ctl(*args)

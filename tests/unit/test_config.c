@@ -75,24 +75,26 @@ static const struct {
     {"logging: {level: verbose}\n",
      "f:1:18: logging.level: found \"verbose\", expected error, warn, info, debug or trace"},
     {"logging: {format: xml}\n", "f:1:19: logging.format: found \"xml\", expected text or json"},
-    {"sharding: {chunk_bytes: 65}\n", "f:1:25: sharding.chunk_bytes: found \"65\", expected bytes, or a number with "
-				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
-    {"sharding: {chunk_bytes: 1k}\n", "f:1:25: sharding.chunk_bytes: found \"1k\", expected bytes, or a number with "
-				      "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
+    {"sharding: {chunk_bytes: 65}\n",
+     "f:1:25: sharding.chunk_bytes: found \"65\", expected bytes, or a number with "
+     "KiB, MiB, GiB, kB, MB or GB (b would be bits), from 1KiB to 4MiB that is a multiple of 64, or auto"},
+    {"sharding: {chunk_bytes: 1k}\n",
+     "f:1:25: sharding.chunk_bytes: found \"1k\", expected bytes, or a number with "
+     "KiB, MiB, GiB, kB, MB or GB (b would be bits), from 1KiB to 4MiB that is a multiple of 64, or auto"},
     {"sharding: {chunk_bytes: 1057 k}\n",
      "f:1:25: sharding.chunk_bytes: found \"1057 k\", expected bytes, or a number with "
-     "KiB, MiB, GiB, k, M or G, from 1KiB to 4MiB that is a multiple of 64, or auto"},
+     "KiB, MiB, GiB, kB, MB or GB (b would be bits), from 1KiB to 4MiB that is a multiple of 64, or auto"},
     {"server: {memory: 1K}\n", "f:1:18: server.memory: found \"1K\", expected bytes, or a number with KiB, MiB, GiB, "
-			       "k, M or G, from 1MiB to 16384GiB"},
+			       "kB, MB or GB (b would be bits), from 1MiB to 16384GiB"},
     {"server: {memory: 99999999999GiB}\n",
      "f:1:18: server.memory: found \"99999999999GiB\", expected bytes, or a number with KiB, MiB, GiB, "
-     "k, M or G, from 1MiB to 16384GiB"},
-    {"timeouts: {detect: 10}\n", "f:1:20: timeouts.detect: found \"10\", expected a whole number with ms, s or min, "
-				 "from 400ms to 60min"},
-    {"timeouts: {detect: 0}\n", "f:1:20: timeouts.detect: found \"0\", expected a whole number with ms, s or min, "
-				"from 400ms to 60min"},
-    {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a whole number with ms, s or min, "
-			       "from 100ms to 1440min, or 0"},
+     "kB, MB or GB (b would be bits), from 1MiB to 16384GiB"},
+    {"timeouts: {detect: 10}\n", "f:1:20: timeouts.detect: found \"10\", expected a number with ms, s, min or h, "
+				 "from 400ms to 1h"},
+    {"timeouts: {detect: 0}\n", "f:1:20: timeouts.detect: found \"0\", expected a number with ms, s, min or h, "
+				"from 400ms to 1h"},
+    {"timeouts: {op: 99ms}\n", "f:1:16: timeouts.op: found \"99ms\", expected a number with ms, s, min or h, "
+			       "from 100ms to 24h, or 0"},
     {"reducers: [{id: a, address: b, grpc: 'c:0'}]\n",
      "f:1:38: reducers[0].grpc: found \"c:0\", expected "
      "host:port or [IPv6]:port, with a port from 1 to 65535, or nothing"},
@@ -131,12 +133,12 @@ static const struct {
      "to 255 letters, digits, '.', '_', '-', ':' or '%'"},
     {"workers: [{host: ''}]\n", "f:1:18: workers[0].host: found \"\", expected a machine's name or address: 1 to 255 "
 				"letters, digits, '.', '_', '-', ':' or '%'"},
-    {"plan: {bandwidth: 1g}\n", "f:1:19: plan.bandwidth: found \"1g\", expected a whole number with bit, kbit, mbit or "
-				"gbit, from 1kbit to 100000gbit, or unknown"},
+    {"plan: {bandwidth: 1g}\n",
+     "f:1:19: plan.bandwidth: found \"1g\", expected a number with kbit, mbit or gbit, or as "
+     "10Gbps (B would be bytes), from 1kbit to 100000gbit, or unknown"},
     {"reducers: [{id: a, address: b, bandwidth: 999bit}]\n",
-     "f:1:43: reducers[0].bandwidth: found \"999bit\", expected a whole number with bit, kbit, mbit or gbit, from "
-     "1kbit "
-     "to 100000gbit, or auto"},
+     "f:1:43: reducers[0].bandwidth: found \"999bit\", expected a number with kbit, mbit or gbit, or as "
+     "10Gbps (B would be bytes), from 1kbit to 100000gbit, or auto"},
     {"plan: {workers: 1}\n", "f:1:17: plan.workers: found \"1\", expected a whole number from 2 to 4096, or auto"},
     {"reducers: [{id: a, address: b, lanes: 1}, {id: c}]\n", "f:1:43: reducers[1]: found no address, expected one"},
 

@@ -83,16 +83,37 @@ static const struct {
     {"server", "memory", "2G", 2000000000},
     {"server", "memory", "3000k", 3000000},
     {"server", "memory", "3GiB", (uint64_t)3 << 30},
+    {"server", "memory", "100MB", 100000000},
+    {"server", "memory", "100 mB", 100000000},
+    {"server", "memory", "5m", 5000000},
+    {"server", "memory", "1GB", 1000000000},
+    {"server", "memory", "1.5GB", 1500000000},
+    {"server", "memory", "20mib", 20 << 20},
+    {"server", "memory", "2.5GIB", (uint64_t)5 << 29},
+    {"server", "memory", "1048576B", 1 << 20},
     {"timeouts", "op", "0", 0},
     {"timeouts", "op", "0s", 0},
     {"timeouts", "op", "1500ms", 1500},
     {"timeouts", "op", "2s", 2000},
     {"timeouts", "op", "2 min", 120000},
+    {"timeouts", "op", "2h", 7200000},
+    {"timeouts", "op", "1.5h", 5400000},
+    {"timeouts", "op", "0.2S", 200},
     {"plan", "bandwidth", "unknown", 0},
     {"plan", "bandwidth", "1001 bit", 1001},
     {"plan", "bandwidth", "2500kbit", 2500000},
     {"plan", "bandwidth", "400mbit", 400000000},
     {"plan", "bandwidth", "100gbit", UINT64_C(100000000000)},
+    {"plan", "bandwidth", "10Gbit", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "10 GBIT", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "2.5Gbit", UINT64_C(2500000000)},
+    {"plan", "bandwidth", "10gbps", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "10Gbps", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "10Gbit/s", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "10Gb/s", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "10Gb", UINT64_C(10000000000)},
+    {"plan", "bandwidth", "100Mbps", 100000000},
+    {"plan", "bandwidth", "1001bps", 1001},
     {"sharding", "shards", "auto", 0},
     {"sharding", "shards", "0", 0},
     {"sharding", "shards", "007", 7},
@@ -108,6 +129,41 @@ START_TEST(numbers_have_units)
 	ck_assert(value_parse(key, numbers[_i].text, &cfg));
 	found = key->size == 4 ? *(uint32_t *)((char *)&cfg + key->offset) : *(uint64_t *)((char *)&cfg + key->offset);
 	ck_assert_uint_eq(found, numbers[_i].value);
+}
+END_TEST
+
+/* Bits where bytes are expected, and the other way round; numbers that are not whole. */
+static const struct {
+	const char *section, *key, *text, *expected;
+} refused[] = {
+    {"server", "memory", "1Gb", "MB or GB (b would be bits)"},
+    {"server", "memory", "100mb", "MB or GB (b would be bits)"},
+    {"server", "memory", "1Gbit", "MB or GB (b would be bits)"},
+    {"server", "memory", "1.5", "bytes, or a number with"},
+    {"server", "memory", "1024.0001KiB", "bytes, or a number with"},
+    {"server", "memory", "2.0000001GB", "bytes, or a number with"},
+    {"server", "memory", "2.GB", "bytes, or a number with"},
+    {"server", "memory", "2GB/s", "bytes, or a number with"},
+    {"plan", "bandwidth", "10GB", "or as 10Gbps (B would be bytes)"},
+    {"plan", "bandwidth", "10GBps", "or as 10Gbps (B would be bytes)"},
+    {"plan", "bandwidth", "10GB/s", "or as 10Gbps (B would be bytes)"},
+    {"plan", "bandwidth", "10GiB", "or as 10Gbps (B would be bytes)"},
+    {"plan", "bandwidth", "10G", "a number with kbit, mbit or gbit"},
+    {"plan", "bandwidth", "10", "a number with kbit, mbit or gbit"},
+    {"timeouts", "op", "200.5ms", "a number with ms, s, min or h"},
+    {"timeouts", "op", "2", "a number with ms, s, min or h"},
+    {"timeouts", "op", "1d", "a number with ms, s, min or h"},
+};
+
+START_TEST(wrong_units_are_refused)
+{
+	const struct schema_key *key = schema_find(refused[_i].section, refused[_i].key);
+	struct rs_config cfg = {0};
+	char expected[160];
+
+	ck_assert(!value_parse(key, refused[_i].text, &cfg));
+	value_expected(key, expected, sizeof expected);
+	ck_assert_ptr_nonnull(strstr(expected, refused[_i].expected));
 }
 END_TEST
 
@@ -186,6 +242,7 @@ int main(void)
 	tcase_add_loop_test(tc, addresses_are_checked, 0, COUNT(addresses));
 	tcase_add_test(tc, longest_address_fits);
 	tcase_add_loop_test(tc, numbers_have_units, 0, COUNT(numbers));
+	tcase_add_loop_test(tc, wrong_units_are_refused, 0, COUNT(refused));
 	tcase_add_loop_test(tc, rates_have_units, 0, COUNT(rates));
 	tcase_add_test(tc, defaults_are_values);
 	tcase_add_test(tc, distances);
