@@ -288,24 +288,24 @@ static void name_hosts(struct rs_config *cfg)
 			snprintf(cfg->workers[i].host, sizeof cfg->workers[i].host, "worker-%u", i);
 }
 
-/* Fills in numbers of lanes that the file does not give. Those of a reducer depend on the file only, since all ranks
- * must agree. */
-static void choose_lanes(struct rs_config *cfg)
+/* Returns the number of threads for this machine. */
+static unsigned server_lanes(void)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-	if (cfg->server.lanes == 0) {
-		cfg->server.lanes_auto = true;
-		cfg->server.lanes = cpus < 1                       ? 1
-				    : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX
-								   : (unsigned)cpus;
-	}
+	return cpus < 1 ? 1 : cpus > SERVER_LANES_AUTO_MAX ? SERVER_LANES_AUTO_MAX : (unsigned)cpus;
+}
+
+/* Chooses the lanes of the reducers for which the file gives none. They depend on the file only, since all ranks must
+ * agree. */
+static void choose_lanes(struct rs_config *cfg)
+{
 	for (unsigned i = 0; i < cfg->reducers_n; i++) {
 		struct rs_reducer *r = &cfg->reducers[i];
 		uint64_t rate = r->bandwidth ? r->bandwidth : cfg->plan.bandwidth;
 		uint64_t lanes = rate / REDUCER_LANE_RATE + (rate % REDUCER_LANE_RATE > 0);
 
-		if (r->lanes == 0)
+		if (r->lanes_auto)
 			r->lanes = lanes < 1                        ? 1
 				   : lanes > REDUCER_LANES_AUTO_MAX ? REDUCER_LANES_AUTO_MAX
 								    : (unsigned)lanes;
@@ -325,11 +325,17 @@ static void choose_chunk(struct rs_config *cfg)
 	for (unsigned i = 0; i < cfg->workers_n; i++)
 		if (cfg->workers[i].bandwidth && (!rate || cfg->workers[i].bandwidth < rate))
 			rate = cfg->workers[i].bandwidth;
-	cfg->sharding.chunk_auto = true;
 	cfg->sharding.chunk_bytes = CHUNK_AUTO_MAX;
 	while (rate && cfg->sharding.chunk_bytes > CHUNK_AUTO_MIN &&
 	       cfg->sharding.chunk_bytes > rate / 8 * CHUNK_US / 1000000)
 		cfg->sharding.chunk_bytes /= 2;
+}
+
+void rs_config_choose(struct rs_config *cfg)
+{
+	choose_lanes(cfg);
+	if (cfg->sharding.chunk_auto)
+		choose_chunk(cfg);
 }
 
 /* Completes what depends on more than one key: the shard map, and the numbers for "auto". */
@@ -349,9 +355,13 @@ static int finish(struct reading *r)
 		return ydoc_fail(r->doc, seen(r, "job", "min_reducers"), "job.min_reducers", r->e,
 				 "found %u, expected at most %u, the number of reducers", cfg->job.min_reducers,
 				 cfg->reducers_n);
-	choose_lanes(cfg);
-	if (cfg->sharding.chunk_bytes == 0)
-		choose_chunk(cfg);
+	cfg->server.lanes_auto = cfg->server.lanes == 0;
+	if (cfg->server.lanes_auto)
+		cfg->server.lanes = server_lanes();
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		cfg->reducers[i].lanes_auto = cfg->reducers[i].lanes == 0;
+	cfg->sharding.chunk_auto = cfg->sharding.chunk_bytes == 0;
+	rs_config_choose(cfg);
 	name_hosts(cfg);
 	if (map)
 		return shardmap_read(cfg, r->doc, map, r->e);

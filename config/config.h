@@ -55,6 +55,7 @@ struct rs_reducer {
 	char grpc[RS_ADDRESS_MAX];    /* host:port of its gRPC port; the host of `address`, port 7601 if not given */
 	double weight;                /* > 0; share of the shards if the map is made from weights */
 	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
+	bool lanes_auto;              /* lanes is computed from the bandwidth, not read from the file */
 	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
 	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
 	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
@@ -74,6 +75,9 @@ struct rs_worker {
 
 /* What happens to a contribution with NaN or infinity in it. */
 enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
+
+/* The data type in which gradients are sent. */
+enum rs_wire { RS_WIRE_FP32, RS_WIRE_BF16, RS_WIRE_FP16 };
 
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
@@ -147,11 +151,17 @@ struct rs_config {
 		bool json;
 	} logging;
 
-	struct {                    /* for reductionctl plan */
-		uint64_t bytes;     /* of one all-reduce */
-		uint32_t step_ms;   /* computing time of a training step; 0: not given */
-		unsigned workers;   /* 0 ("auto"): as many as in the list of workers */
-		uint64_t bandwidth; /* of machines for which none is given, bits a second each way; 0: not given */
+	struct {                         /* for reductionctl plan */
+		uint64_t bytes;          /* of the gradients as float32 */
+		int wire;                /* enum rs_wire */
+		uint32_t step_ms;        /* computing time of a training step; 0: not given */
+		unsigned workers;        /* 0 ("auto"): as many as in the list of workers */
+		unsigned ranks_per_node; /* ranks of one worker */
+		uint64_t bandwidth;      /* of machines for which none is given, bits a second each way; 0: not given */
+		unsigned racks;
+		uint64_t uplink;      /* of each rack, bits a second each way; 0: not given */
+		double price_worker;  /* of a worker's machine for an hour; 0: not given */
+		double price_reducer; /* the same of a machine that only reduces */
 	} plan;
 
 	struct rs_worker *workers; /* owned; may be NULL */
@@ -168,6 +178,10 @@ int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e
 
 /* Does the same with a text in memory; `name` stands for the file name in errors. */
 int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e);
+
+/* Computes again what depends on bandwidths and is `auto` in the file: lanes of the reducers, and the chunk size. For
+ * programs that change bandwidths. The shard map stays. */
+void rs_config_choose(struct rs_config *cfg);
 
 /* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG with what was found. */
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);

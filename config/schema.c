@@ -21,6 +21,7 @@ static const char *const single_node_words[] = {"local", "reducers", NULL};
 static const char *const transport_words[] = {"tcp", "grpc", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL}; /* as enum rs_log_level */
 static const char *const tls_words[] = {"off", "on", "mutual", NULL};                       /* as enum tls_mode */
+static const char *const wire_words[] = {"fp32", "bf16", "fp16", NULL};                     /* as enum rs_wire */
 static const char *const format_words[] = {"text", "json", NULL};
 
 #define LIST(array, most)                                                                                              \
@@ -53,7 +54,8 @@ const struct schema_section schema_sections[] = {
 	     "the next line states how many. Events that unauthenticated peers can cause are limited to a few lines a "
 	     "second; a further line states how many were suppressed"},
     {.name = "plan",
-     .help = "Read by `reductionctl plan` only: the all-reduce and the workers for which it makes the shard map"},
+     .help = "Read by `reductionctl plan` only: the training for which it predicts times and makes the shard map. "
+	     "Each key has an option of the same name, with `-` for `_`"},
     {.name = "workers",
      .help = "Read by `reductionctl plan` only: the workers, a list; needed only if their machines or links differ",
      LIST(workers, RS_WORLD_MAX)},
@@ -235,15 +237,32 @@ const struct schema_key schema_keys[] = {
  .help = "Format of the lines: `text` for people, `json` for log collectors"},
 
 {"plan", "bytes", SCHEMA_BYTES, AT(plan, bytes), .min = 1, .max = GIB(16384), .def = "100MiB",
- .help = "Size of one all-reduce: the sum of all gradients of a training step"},
+ .help = "Size of all gradients of a training step in float32: 4 bytes for each trained parameter"},
+{"plan", "wire", SCHEMA_ENUM, AT(plan, wire), .words = wire_words, .def = "fp32",
+ .help = "Data type in which gradients are sent, with reducers and in the ring: with `bf16` and `fp16` half of "
+ "`bytes` is sent"},
 {"plan", "step", SCHEMA_DURATION, AT(plan, step_ms), .min = 1, .max = MINUTES(1440), .zero_word = "unknown",
  .def = "unknown", .help = "Computing time of a training step, without its all-reduce"},
 {"plan", "workers", SCHEMA_NUMBER, AT(plan, workers), .min = 2, .max = RS_WORLD_MAX, .zero_word = "auto", .def = "auto",
- .help = "Number of workers (nodes if agents are used). Workers beyond the list `workers` have machines of their "
- "own, named worker-0 and so on by rank; `auto`: as many as the list has"},
+ .help = "Number of workers: of nodes if their ranks are summed first, as usual, else of ranks. Workers beyond the "
+ "list `workers` have machines of their own, named worker-0 and so on by rank; `auto`: as many as the list has"},
+{"plan", "ranks_per_node", SCHEMA_NUMBER, AT(plan, ranks_per_node), .min = 1, .max = 1024, .def = "1",
+ .help = "Ranks of one worker, whose gradients are summed on its machine before they are sent, with reducers and in "
+ "the ring. A ring of all ranks, as of gloo, is printed too"},
 {"plan", "bandwidth", SCHEMA_RATE, AT(plan, bandwidth), .min = KBIT(1), .max = GBIT(100000), .zero_word = "unknown",
  .def = "unknown", .help = "Bandwidth of each machine's link for which none is given, each way, as measured with one "
  "plain TCP connection"},
+{"plan", "racks", SCHEMA_NUMBER, AT(plan, racks), .min = 1, .max = RS_WORLD_MAX, .def = "1",
+ .help = "Number of racks, or other parts of the network that are joined by slower links. Machines are spread evenly: "
+ "neighbouring workers are in one rack, and the machines that only reduce are dealt to the racks in turn"},
+{"plan", "uplink", SCHEMA_RATE, AT(plan, uplink), .min = KBIT(1), .max = GBIT(1000000), .zero_word = "unknown",
+ .def = "unknown", .help = "Bandwidth, each way, with which each rack is joined to the others; required if there are "
+ "several racks"},
+{"plan", "price_worker", SCHEMA_WEIGHT, AT(plan, price_worker), .min = 1, .max = 1000000000000,
+ .zero_word = "unknown", .def = "unknown", .help = "Price of a worker's machine for an hour, in any currency"},
+{"plan", "price_reducer", SCHEMA_WEIGHT, AT(plan, price_reducer), .min = 1, .max = 1000000000000, .zero = true,
+ .def = "0", .help = "Price of a machine that only reduces for an hour, in the same currency. A reducer on a worker's "
+ "machine costs nothing more"},
 
 {"workers", "host", SCHEMA_HOST, AT_WORKER(host), .min = 1, .max = RS_HOST_MAX - 1, .def = "",
  .help = "Machine the worker runs on; by default worker-0 for the first of the list, and so on"},

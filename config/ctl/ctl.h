@@ -11,7 +11,7 @@
 
 enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS };
 
-enum { OPTIONS_MAX = 8 };
+enum { OPTIONS_MAX = 16 };
 
 /* An option of a command. */
 struct option {
@@ -39,7 +39,7 @@ struct command {
 /* check.c */
 int run_check(const struct call *call, struct rs_err *e);
 
-extern const struct command status_command, events_command, drain_command, reload_command;
+extern const struct command plan_command, status_command, events_command, drain_command, reload_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {

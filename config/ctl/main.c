@@ -4,7 +4,6 @@
 
 #include "common/version.h"
 #include "config/config.h"
-#include "config/plan/plan.h"
 #include "config/schema.h"
 #include "config/value.h"
 
@@ -56,108 +55,6 @@ static int run_map(const struct call *call, struct rs_err *e)
 	return RS_OK;
 }
 
-/* The first options are keys of the section "plan". */
-enum plan_option { PLAN_BYTES, PLAN_STEP, PLAN_WORKERS, PLAN_BANDWIDTH, PLAN_WRITE, PLAN_JSON };
-
-static const struct option plan_options[] = {
-    [PLAN_BYTES] = {"bytes", "SIZE", "size of one all-reduce [plan.bytes of the file]"},
-    [PLAN_STEP] = {"step", "TIME", "computing time of a training step [plan.step of the file]"},
-    [PLAN_WORKERS] = {"workers", "N", "number of workers [plan.workers of the file]"},
-    [PLAN_BANDWIDTH] = {"bandwidth", "RATE", "of links for which the file gives none [plan.bandwidth of the file]"},
-    [PLAN_WRITE] = {"write", "FILE", "write the whole configuration with the map to FILE"},
-    [PLAN_JSON] = {"json", NULL, "print the result as one JSON object"},
-};
-
-/* Checks the options that are keys, and stores their values. */
-static int take_plan_options(const struct call *call, struct rs_config *cfg, struct rs_err *e)
-{
-	char expected[160];
-
-	for (unsigned i = 0; i <= PLAN_BANDWIDTH; i++) {
-		const struct schema_key *key = schema_find("plan", plan_options[i].name);
-
-		if (!call->value[i] || value_parse(key, call->value[i], cfg))
-			continue;
-		value_expected(key, expected, sizeof expected);
-		return rs_fail(e, RS_EINVAL, "--%s: found \"%s\", expected %s", plan_options[i].name, call->value[i],
-			       expected);
-	}
-	return RS_OK;
-}
-
-/* Writes a temporary file first, so that a full disk does not damage the existing file. */
-static int write_config(struct rs_config *cfg, const char *file, struct rs_err *e)
-{
-	char fresh[RS_PATH_LEN];
-	int rc = RS_OK;
-	FILE *out;
-
-	if ((size_t)snprintf(fresh, sizeof fresh, "%s.new", file) >= sizeof fresh)
-		return rs_fail(e, RS_EINVAL, "--write: found a path of %zu bytes, expected less than %d", strlen(file),
-			       RS_PATH_LEN - 4);
-	out = fopen(fresh, "we");
-	if (!out)
-		return rs_fail_sys(e, RS_EIO, errno, "cannot create %s", fresh);
-	if (cfg->server.lanes_auto)
-		cfg->server.lanes = 0; /* the machines that read the file may have other CPUs than this one */
-	if (cfg->sharding.chunk_auto)
-		cfg->sharding.chunk_bytes = 0; /* --bandwidth, which is written too, may require another chunk size */
-	rs_config_print(cfg, out);
-	errno = 0;
-	if (fflush(out) || ferror(out))
-		rc = rs_fail_sys(e, RS_EIO, errno, "cannot write %s", fresh);
-	if (fclose(out) && rc == RS_OK)
-		rc = rs_fail_sys(e, RS_EIO, errno, "cannot write %s", fresh);
-	if (rc == RS_OK && rename(fresh, file))
-		rc = rs_fail_sys(e, RS_EIO, errno, "cannot replace %s", file);
-	if (rc)
-		remove(fresh);
-	return rc;
-}
-
-static int show_plan(const struct plan *plan, const struct call *call, struct rs_config *cfg, struct rs_err *e)
-{
-	int rc = plan_apply(plan, cfg, e);
-
-	if (rc == RS_OK && call->value[PLAN_WRITE])
-		rc = write_config(cfg, call->value[PLAN_WRITE], e);
-	if (rc)
-		return rc;
-	if (call->value[PLAN_JSON]) {
-		plan_print_json(plan, cfg, stdout);
-		return RS_OK;
-	}
-	plan_print(plan, cfg, stdout);
-	if (call->value[PLAN_WRITE])
-		printf("# written to %s\n", call->value[PLAN_WRITE]);
-	else
-		rs_config_print_sharding(cfg, stdout);
-	return RS_OK;
-}
-
-static int run_plan(const struct call *call, struct rs_err *e)
-{
-	struct rs_config cfg;
-	struct plan plan;
-	int rc = rs_config_load(&cfg, call->file, e);
-
-	if (rc)
-		return rc;
-	rc = take_plan_options(call, &cfg, e);
-	if (rc)
-		goto close_config;
-	rc = plan_make(&plan, &cfg, e);
-	if (rc) {
-		rs_wrap(e, "%s", call->file);
-		goto close_config;
-	}
-	rc = show_plan(&plan, call, &cfg, e);
-	plan_close(&plan);
-close_config:
-	rs_config_close(&cfg);
-	return rc;
-}
-
 static int run_reference(const struct call *call, struct rs_err *e)
 {
 	(void)call;
@@ -170,20 +67,18 @@ static const struct command own_commands[] = {
     {"check", FILE_REQUIRED, "check a configuration file and the files that it names", run_check, NULL, 0},
     {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, NULL, 0},
     {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
-    {"plan", FILE_REQUIRED, "print whether reducers help, and the shard map with the shortest time", run_plan,
-     plan_options, sizeof plan_options / sizeof plan_options[0]},
     {"reference", FILE_NONE, "print the reference of all keys in Markdown", run_reference, NULL, 0},
 };
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
-/* The commands that query reducers. */
-static const struct command *const reducers_commands[] = {&status_command, &events_command, &drain_command,
-							  &reload_command};
-enum { COMMANDS_N = OWN_N + sizeof reducers_commands / sizeof reducers_commands[0] };
+/* The commands of other files. */
+static const struct command *const other_commands[] = {&plan_command, &status_command, &events_command, &drain_command,
+						       &reload_command};
+enum { COMMANDS_N = OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
 {
-	return i < OWN_N ? &own_commands[i] : reducers_commands[i - OWN_N];
+	return i < OWN_N ? &own_commands[i] : other_commands[i - OWN_N];
 }
 
 static const char *file_text(const struct command *c)
@@ -249,7 +144,7 @@ static int print_command_usage(const struct command *c)
 	printf("Usage: reductionctl %s%s%s%s\n%s\n", c->name, c->file == FILE_NONE ? "" : " ", file_text(c),
 	       c->options_n ? " [OPTION]..." : "", c->help);
 	for (unsigned i = 0; i < c->options_n; i++)
-		printf("%s  --%-11s %-7s  %s\n", i ? "" : "\n", c->options[i].name,
+		printf("%s  --%-14s %-5s  %s\n", i ? "" : "\n", c->options[i].name,
 		       c->options[i].arg ? c->options[i].arg : "", c->options[i].help);
 	return finish_output();
 }

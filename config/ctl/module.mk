@@ -2,4 +2,4 @@
 bin += $(B)/bin/reductionctl
 $(B)/bin/reductionctl: $(patsubst %.c,$(B)/%.o,$(wildcard config/ctl/*.c)) $(libplan) $(libconfig) $(librpc) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS) $(CLP_LIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS)

@@ -13,70 +13,6 @@ enum { SHARDS_LEAST = 64 };
 /* Limit for the extra time of an all-reduce that whole shards cost. */
 static const double rounding_max = 1.02;
 
-static bool links_are_equal(const struct plan_net *net)
-{
-	for (unsigned m = 0; m < net->machines_n; m++)
-		if (net->machine[m].rate != net->machine[0].rate || net->machine[m].workers > 1)
-			return false;
-	return true;
-}
-
-static double equal_time(const struct plan_net *net)
-{
-	unsigned dedicated = 0, mixed = 0;
-
-	for (unsigned m = 0; m < net->machines_n; m++) {
-		if (net->machine[m].reducers == 0)
-			continue;
-		if (net->machine[m].workers)
-			mixed++;
-		else
-			dedicated++;
-	}
-	return plan_equal_time(net->workers, dedicated, mixed) / net->machine[0].rate;
-}
-
-/* Computes the smallest and the largest share of a machine's reducers for which the all-reduce takes no longer than
- * this. */
-static void limits_of(const struct plan_net *net, unsigned m, double time, double *ret_least, double *ret_most)
-{
-	const struct plan_machine *machine = &net->machine[m];
-	double room = time * machine->rate - machine->workers, each = net->workers - 2.0 * machine->workers;
-
-	*ret_least = 0;
-	*ret_most = machine->reducers ? 1 : 0;
-	if (machine->reducers && each > 0)
-		*ret_most = fmin(1, fmax(0, room / each));
-	if (machine->reducers &&
-	    each < 0) /* more than half of the workers are here: the larger the share, the less leaves the machine */
-		*ret_least = fmin(1, fmax(0, room / each));
-}
-
-int plan_best(const struct plan_net *net, double *share, struct rs_err *e)
-{
-	double time, least, most, all_least = 0, all_most = 0, part;
-
-	if (links_are_equal(net)) {
-		time = equal_time(net);
-	} else {
-		int rc = plan_lp(net, &time, e);
-
-		if (rc)
-			return rc;
-	}
-	for (unsigned m = 0; m < net->machines_n; m++) {
-		limits_of(net, m, time, &least, &most);
-		all_least += least;
-		all_most += most;
-	}
-	part = all_most > all_least ? (1 - all_least) / (all_most - all_least) : 0;
-	for (unsigned m = 0; m < net->machines_n; m++) {
-		limits_of(net, m, time, &least, &most);
-		share[m] = least + (most - least) * part;
-	}
-	return RS_OK;
-}
-
 /* Shares while they are rounded to whole shards. A block has as many shards as reducers have lanes, if that is one
  * number. */
 struct rounding {
@@ -105,7 +41,8 @@ static unsigned next_reducer(const struct rounding *r, unsigned blocks)
 
 	for (unsigned i = 0; i < r->plan->reducers_n; i++) {
 		unsigned m = r->plan->on[i];
-		double time = plan_load(net, m, (r->machine[m] + 1.0) / blocks) / net->machine[m].rate;
+		double time =
+		    plan_load(net, net->machine[m].workers, (r->machine[m] + 1.0) / blocks) / net->machine[m].rate;
 		double lacks = best_of(r, i) * blocks - r->count[i];
 
 		if (time > soonest * (1 + 1e-9) || (time > soonest * (1 - 1e-9) && lacks <= behind))
@@ -215,7 +152,7 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 		r.block = 1;
 		blocks = choose_blocks(&r, optimum);
 	}
-	p->time = round_to(&r, blocks) * (double)p->bytes;
+	p->time = round_to(&r, blocks) * p->sent;
 	p->shards = blocks * r.block;
 	for (unsigned i = 0; i < p->reducers_n; i++)
 		p->count[i] *= r.block;
@@ -226,13 +163,12 @@ static int make_whole(struct plan *p, const double *best, const struct rs_config
 	return shardmap_interleave(p->owner, p->shards, p->count, p->reducers_n, e);
 }
 
-/* Returns the least time if other machines reduced: all of the workers too, or only those without workers; 0 if there
- * are none. */
+/* Computes the least time if other machines reduced: all of the workers too, or only those without workers; 0 if there
+ * are none. share is scratch. */
 static int time_with(const struct plan_net *net, bool mixed, double *share, double *ret_time, struct rs_err *e)
 {
 	struct plan_net other = *net;
 	unsigned reducing = 0;
-	int rc;
 
 	other.machine = calloc(net->machines_n, sizeof *other.machine);
 	if (!other.machine)
@@ -243,65 +179,94 @@ static int time_with(const struct plan_net *net, bool mixed, double *share, doub
 			other.machine[m].reducers = mixed;
 		reducing += other.machine[m].reducers;
 	}
-	rc = reducing ? plan_best(&other, share, e) : RS_OK;
-	if (rc == RS_OK)
-		*ret_time = reducing ? plan_time(&other, share) : 0;
+	*ret_time = 0;
+	if (reducing) {
+		plan_best(&other, share);
+		*ret_time = plan_time(&other, share);
+	}
 	free(other.machine);
-	return rc;
+	return RS_OK;
 }
 
-/* Computes all times but that of the map, for one byte; best becomes the best shares. */
+/* Computes all times but that of the map; best becomes the best shares. */
 static int compare(struct plan *p, double *best, struct rs_err *e)
 {
 	int rc = time_with(&p->net, true, best, &p->mixed, e);
 
 	if (rc == RS_OK)
 		rc = time_with(&p->net, false, best, &p->dedicated, e);
-	if (rc == RS_OK)
-		rc = plan_best(&p->net, best, e);
 	if (rc)
 		return rc;
-	p->optimum = plan_time(&p->net, best);
-	p->ring = plan_ring(&p->net);
-	p->least = plan_least(&p->net);
-	p->mixed *= (double)p->bytes;
-	p->dedicated *= (double)p->bytes;
-	p->optimum *= (double)p->bytes;
-	p->ring *= (double)p->bytes;
-	p->least *= (double)p->bytes;
+	plan_best(&p->net, best);
+	p->mixed *= p->sent;
+	p->dedicated *= p->sent;
+	p->optimum = plan_time(&p->net, best) * p->sent;
+	p->ring = plan_ring(&p->net, 1) * p->sent;
+	p->ring_ranks = plan_ring(&p->net, p->ranks) * p->sent;
+	p->least = plan_least(&p->net) * p->sent;
+	for (unsigned m = 0; m < p->net.machines_n; m++)
+		p->dedicated_n += p->net.machine[m].workers == 0;
+	return RS_OK;
+}
+
+/* Takes what the configuration says about the training. */
+static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
+{
+	p->bytes = cfg->plan.bytes;
+	p->sent = cfg->plan.wire == RS_WIRE_FP32 ? (double)p->bytes : (double)p->bytes / 2;
+	p->ranks = cfg->plan.ranks_per_node;
+	p->step = cfg->plan.step_ms / 1e3;
+	p->price_worker = cfg->plan.price_worker;
+	p->price_reducer = cfg->plan.price_reducer;
+	if (p->price_reducer > 0 && p->price_worker == 0)
+		return rs_fail(e, RS_ECONFIG,
+			       "plan.price_worker: found no price beside plan.price_reducer, expected one there or "
+			       "from --price-worker");
+	return RS_OK;
+}
+
+/* Makes everything of a plan whose network and first fields are set. */
+static int make_rest(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
+{
+	double *best = calloc(p->net.machines_n, sizeof *best);
+	int rc;
+
+	p->share = calloc(p->net.machines_n, sizeof *p->share);
+	if (p->share && best)
+		rc = compare(p, best, e);
+	else
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
+	if (rc == RS_OK)
+		rc = make_whole(p, best, cfg, e);
+	free(best);
+	if (rc == RS_OK)
+		rc = plan_count_needed(p, e);
+	if (rc)
+		return rc;
+	plan_estimate(p, cfg);
+	plan_verdict(p);
 	return RS_OK;
 }
 
 int plan_make(struct plan *ret, const struct rs_config *cfg, struct rs_err *e)
 {
-	struct plan p = {.bytes = cfg->plan.bytes, .step = cfg->plan.step_ms / 1e3, .reducers_n = cfg->reducers_n};
-	double *best = NULL;
+	struct plan p = {.reducers_n = cfg->reducers_n};
 	int rc;
 
 	p.on = calloc(cfg->reducers_n, sizeof *p.on);
 	p.count = calloc(cfg->reducers_n, sizeof *p.count);
 	if (p.on && p.count)
-		rc = plan_net_init(&p.net, p.on, cfg, e);
-	else
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
-	if (rc)
-		goto close_plan;
-	p.share = calloc(p.net.machines_n, sizeof *p.share);
-	best = calloc(p.net.machines_n, sizeof *best);
-	if (p.share && best)
-		rc = compare(&p, best, e);
+		rc = take_training(&p, cfg, e);
 	else
 		rc = rs_fail(e, RS_ENOMEM, "out of memory for the plan");
 	if (rc == RS_OK)
-		rc = make_whole(&p, best, cfg, e);
-	free(best);
-	if (rc == RS_OK) {
-		plan_verdict(&p);
+		rc = plan_net_init(&p.net, p.on, cfg, e);
+	if (rc == RS_OK)
+		rc = make_rest(&p, cfg, e);
+	if (rc)
+		plan_close(&p);
+	else
 		*ret = p;
-		return RS_OK;
-	}
-close_plan:
-	plan_close(&p);
 	return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of a plan: YAML comments, which may precede the map in a file, and JSON. */
+/* Output of a plan as text, which may precede the map in a file if it is made of comments. */
 #include "config/plan/plan.h"
 
 #include "config/value.h"
@@ -8,178 +8,254 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the part of the all-reduce's time in which a machine's link is busy, each way. */
-static double busy(const struct plan *p, unsigned m)
+/* Where the lines of a plan go: each after a prefix, such as "# ". */
+struct page {
+	const struct plan *p;
+	const struct rs_config *cfg;
+	const char *prefix;
+	FILE *out;
+};
+
+/* A row of the table of links: machines, or racks, that are alike. */
+struct row {
+	const char *first, *last; /* names; the same if it is one */
+	double rate, share, load;
+	unsigned workers, reducers;
+};
+
+static bool limits(const struct plan *p, double load, double rate)
 {
-	if (p->time == 0)
-		return 0;
-	return plan_load(&p->net, m, p->share[m]) / p->net.machine[m].rate * (double)p->bytes / p->time;
+	return p->time > 0 && load / rate * p->sent > p->time * (1 - 1e-6);
 }
 
-static bool is_bottleneck(const struct plan *p, unsigned m)
+static bool is_alike(const struct plan *p, unsigned a, unsigned b)
 {
-	return busy(p, m) > 1 - 1e-6;
+	const struct plan_machine *first = &p->net.machine[a], *second = &p->net.machine[b];
+
+	return first->workers == second->workers && first->reducers == second->reducers &&
+	       first->rate == second->rate && fabs(p->share[a] - p->share[b]) < 1e-9;
 }
 
-static uint64_t bits(double rate)
-{
-	return (uint64_t)(rate * 8 + 0.5);
-}
-
-/* Machines with equal links that have one worker and no reducer share a line. Returns the last machine like m. */
+/* Returns the last of the machines from m on that are like m. */
 static unsigned last_alike(const struct plan *p, unsigned m)
 {
-	const struct plan_machine *machine = p->net.machine;
 	unsigned last = m;
 
-	while (last + 1 < p->net.machines_n && machine[m].reducers == 0 && machine[last + 1].reducers == 0 &&
-	       machine[last + 1].workers == machine[m].workers && machine[last + 1].rate == machine[m].rate)
+	while (last + 1 < p->net.machines_n && is_alike(p, m, last + 1))
 		last++;
 	return last;
 }
 
-static void print_time(const char *what, double seconds, FILE *out)
-{
-	char text[32];
-
-	plan_format_time(seconds, text, sizeof text);
-	fprintf(out, "#   %-46s %9s\n", what, text);
-}
-
-static void print_machine(const struct plan *p, unsigned m, FILE *out)
-{
-	const struct plan_machine *machine = &p->net.machine[m];
-	unsigned last = last_alike(p, m);
-	double load = plan_load(&p->net, m, p->share[m]);
-	char name[64], rate[32];
-
-	if (last > m)
-		snprintf(name, sizeof name, "%.28s .. %.28s", machine->host, p->net.machine[last].host);
-	else
-		snprintf(name, sizeof name, "%.63s", machine->host);
-	value_format_rate(bits(machine->rate), rate, sizeof rate);
-	fprintf(out, "#   %-24s %9s %7u %8u %7.2f%% %6.3f %6.3f %4.0f%%%s\n", name, rate, machine->workers,
-		machine->reducers, 100 * p->share[m], load, load, 100 * busy(p, m),
-		is_bottleneck(p, m) ? "  bottleneck" : "");
-}
-
-/* Writes the machines whose links limit the time, as "r0.cluster and 3 more". */
-static void print_bottleneck(const struct plan *p, FILE *out)
-{
-	unsigned first = 0, n = 0;
-
-	for (unsigned m = 0; m < p->net.machines_n; m++)
-		if (is_bottleneck(p, m) && n++ == 0)
-			first = m;
-	fprintf(out, "# bottleneck: the link%s of %s", n > 1 ? "s" : "", p->net.machine[first].host);
-	if (n > 1)
-		fprintf(out, " and %u more", n - 1);
-	fputc('\n', out);
-}
-
-static void print_unused(const struct plan *p, const struct rs_config *cfg, FILE *out)
+static unsigned rack_reducers(const struct plan_net *net, unsigned r)
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < p->reducers_n; i++)
-		if (p->count[i] == 0)
-			fprintf(out, n++ ? ", %s" : "# not used, may be left out of the list of reducers: %s",
-				cfg->reducers[i].id);
-	if (n)
-		fputc('\n', out);
+	for (unsigned i = 0; i < net->rack[r].machines_n; i++)
+		n += net->machine[net->order[net->rack[r].first + i]].reducers;
+	return n;
 }
 
-void plan_print(const struct plan *p, const struct rs_config *cfg, FILE *out)
+static void print_head(const struct page *g)
 {
-	char size[32];
+	const struct plan *p = g->p;
+	char size[32], sent[32], rate[32];
 
-	value_format_bytes(p->bytes, size, sizeof size);
-	fprintf(out, "# all-reduce of %s, %u workers, %u reducer%s, %u machines\n", size, p->net.workers, p->reducers_n,
-		p->reducers_n == 1 ? "" : "s", p->net.machines_n);
-	print_time("with this shard map", p->time, out);
-	print_time("at best, if a shard could be divided", p->optimum, out);
-	if (p->dedicated > 0 && p->dedicated > p->optimum * (1 + 1e-6))
-		print_time("only the reducers on machines without workers", p->dedicated, out);
-	if (p->mixed * (1 + 1e-6) < p->optimum)
-		print_time("reducers on all workers' machines too (mixed)", p->mixed, out);
-	print_time("ring of the workers", p->ring, out);
-	print_time("least possible, S over the slowest worker link", p->least, out);
-	fprintf(out, "# verdict: %s\n", p->verdict);
-	fprintf(out, "#\n#   %-24s %9s %7s %8s %8s %6s %6s %5s\n", "machine", "link", "workers", "reducers", "shards",
-		"in/S", "out/S", "busy");
-	for (unsigned m = 0; m < p->net.machines_n; m = last_alike(p, m) + 1)
-		print_machine(p, m, out);
-	print_bottleneck(p, out);
-	print_unused(p, cfg, out);
+	plan_format_bytes((double)p->bytes, size, sizeof size);
+	plan_format_bytes(p->sent, sent, sizeof sent);
+	fprintf(g->out, "%sall-reduce of %s", g->prefix, size);
+	if (p->sent != (double)p->bytes)
+		fprintf(g->out, ", sent as %s of %s", sent, g->cfg->plan.wire == RS_WIRE_BF16 ? "bf16" : "fp16");
+	fprintf(g->out, ", %u workers", p->net.workers);
+	if (p->ranks > 1)
+		fprintf(g->out, " with %u ranks each", p->ranks);
+	fprintf(g->out, ", %u reducer%s, %u machines\n", p->reducers_n, p->reducers_n == 1 ? "" : "s",
+		p->net.machines_n);
+	if (p->net.racks_n == 1)
+		return;
+	value_format_rate((uint64_t)(p->net.uplink * 8 + 0.5), rate, sizeof rate);
+	fprintf(g->out, "%sspread evenly over %u racks, each joined to the others with %s\n", g->prefix, p->net.racks_n,
+		rate);
 }
 
-/* Writes seconds, or null for a value that does not exist. */
-static void json_seconds(const char *key, double seconds, FILE *out)
+static void print_row(const struct page *g, const char *what, struct plan_pair of, const char *gain)
 {
-	if (seconds > 0)
-		fprintf(out, "\"%s\":%.9g,", key, seconds);
+	char ring[32] = "", reducers[32] = "";
+
+	if (of.ring > 0)
+		plan_format_time(of.ring, ring, sizeof ring);
+	if (of.reducers > 0)
+		plan_format_time(of.reducers, reducers, sizeof reducers);
+	fprintf(g->out, "%s  %-46s %9s", g->prefix, what, ring);
+	if (of.reducers > 0)
+		fprintf(g->out, " %9s", reducers);
+	fprintf(g->out, gain[0] ? "  %s\n" : "\n", gain);
+}
+
+/* Writes "5 % faster", or which of two words applies. */
+static void format_percent(double percent, const char *above, const char *below, char *buf, size_t size)
+{
+	if (fabs(percent) < 0.5)
+		snprintf(buf, size, "the same");
 	else
-		fprintf(out, "\"%s\":null,", key);
+		snprintf(buf, size, "%.0f %% %s", fabs(percent), percent > 0 ? above : below);
 }
 
-static void json_count(const char *key, unsigned n, const char *end, FILE *out)
+static void print_steps(const struct page *g)
 {
-	if (n)
-		fprintf(out, "\"%s\":%u%s", key, n, end);
-	else
-		fprintf(out, "\"%s\":null%s", key, end);
-}
+	static const char *const steps[] = {"step, if nothing overlaps with computing",
+					    "step, if all of it overlaps with computing"};
+	static const char *const prices[] = {"price of 1000 steps, if nothing overlaps",
+					     "price of 1000 steps, if all of it overlaps"};
+	const struct plan *p = g->p;
+	char gain[32];
 
-static void json_machines(const struct plan *p, FILE *out)
-{
-	fputs("\"machines\":[", out);
-	for (unsigned m = 0; m < p->net.machines_n; m++) {
-		const struct plan_machine *machine = &p->net.machine[m];
-		double load = plan_load(&p->net, m, p->share[m]);
-
-		fprintf(out,
-			"%s{\"host\":\"%s\",\"bandwidth\":%" PRIu64 ",\"workers\":%u,\"reducers\":%u,\"share\":%.9g,"
-			"\"in_over_S\":%.9g,\"out_over_S\":%.9g,\"busy\":%.6g,\"bottleneck\":%s}",
-			m ? "," : "", machine->host, bits(machine->rate), machine->workers, machine->reducers,
-			p->share[m], load, load, busy(p, m), is_bottleneck(p, m) ? "true" : "false");
+	for (unsigned i = 0; p->step > 0 && i < PLAN_OVERLAPS; i++) {
+		format_percent(100 * (p->steps[i].ring / p->steps[i].reducers - 1), "faster", "slower", gain,
+			       sizeof gain);
+		print_row(g, steps[i], p->steps[i], gain);
 	}
-	fputs("],", out);
+	for (unsigned i = 0; p->cost[0].ring > 0 && i < PLAN_OVERLAPS; i++) {
+		format_percent(100 * (p->cost[i].reducers / p->cost[i].ring - 1), "more", "less", gain, sizeof gain);
+		fprintf(g->out, "%s  %-46s %9.*f %9.*f  %s\n", g->prefix, prices[i], p->cost[i].ring < 1000 ? 2 : 0,
+			p->cost[i].ring, p->cost[i].reducers < 1000 ? 2 : 0, p->cost[i].reducers, gain);
+	}
 }
 
-static void json_reducers(const struct plan *p, const struct rs_config *cfg, FILE *out)
+static void print_times(const struct page *g)
 {
-	fputs("\"reducers\":[", out);
-	for (unsigned i = 0; i < p->reducers_n; i++)
-		fprintf(out, "%s{\"id\":\"%s\",\"host\":\"%s\",\"shards\":%u}", i ? "," : "", cfg->reducers[i].id,
-			p->net.machine[p->on[i]].host, p->count[i]);
-	fputs("],\"owner\":[", out);
-	for (unsigned s = 0; s < p->shards; s++)
-		fprintf(out, "%s\"%s\"", s ? "," : "", cfg->reducers[p->owner[s]].id);
-	fputs("]", out);
-}
+	const struct plan *p = g->p;
+	char text[64] = "";
 
-/* Names and sentences need no escapes: the table of keys accepts no quotes, backslashes or control characters in them.
- */
-void plan_print_json(const struct plan *p, const struct rs_config *cfg, FILE *out)
-{
-	fprintf(out, "{\"bytes\":%" PRIu64 ",\"workers\":%u,\"shards\":%u,", p->bytes, p->net.workers, p->shards);
-	json_seconds("step_s", p->step, out);
-	json_seconds("time_s", p->time, out);
-	json_seconds("optimum_s", p->optimum, out);
-	json_seconds("dedicated_s", p->dedicated, out);
-	json_seconds("mixed_s", p->mixed, out);
-	json_seconds("ring_s", p->ring, out);
-	json_seconds("least_s", p->least, out);
+	fprintf(g->out, "%s  %-46s %9s %9s\n", g->prefix, "", "ring", "reducers");
 	if (p->time > 0 && p->ring > 0)
-		fprintf(out, "\"speedup\":%.6g,", p->ring / p->time);
+		snprintf(text, sizeof text, "%.2f times as fast", p->ring / p->time);
+	print_row(g, "all-reduce", (struct plan_pair){p->ring, p->time}, text);
+	if (p->ranks > 1) {
+		snprintf(text, sizeof text, "all-reduce, ring of all %u ranks (gloo)", p->ranks * p->net.workers);
+		print_row(g, text, (struct plan_pair){p->ring_ranks, 0}, "");
+	}
+	if (p->dedicated > 0 && p->dedicated > p->optimum * (1 + 1e-6))
+		print_row(g, "all-reduce, only machines without workers reduce", (struct plan_pair){0, p->dedicated},
+			  "");
+	if (p->mixed * (1 + 1e-6) < p->optimum)
+		print_row(g, "all-reduce, all workers' machines reduce too", (struct plan_pair){0, p->mixed}, "");
+	print_row(g, "all-reduce, the least that is possible", (struct plan_pair){p->least, p->least}, "");
+	print_steps(g);
+}
+
+static void print_link(const struct page *g, const struct row *row)
+{
+	double busy = g->p->time > 0 ? row->load / row->rate * g->p->sent / g->p->time : 0;
+	char name[64], rate[32];
+
+	if (strcmp(row->first, row->last) != 0)
+		snprintf(name, sizeof name, "%.28s .. %.28s", row->first, row->last);
 	else
-		fputs("\"speedup\":null,", out);
-	fprintf(out, "\"needed\":{\"bandwidth\":%" PRIu64 ",", bits(p->needed_rate));
-	json_count("to_beat_ring", p->needed_ring, ",", out);
-	json_count("to_reach_least", p->needed_least, "},", out);
-	fprintf(out, "\"verdict\":{\"helps\":%s,\"reason\":\"%s\",\"text\":\"%s\"},",
-		p->reason >= PLAN_IF_NOT_HIDDEN ? "true" : "false", plan_reason_name(p->reason), p->verdict);
-	json_machines(p, out);
-	json_reducers(p, cfg, out);
-	fputs("}\n", out);
+		snprintf(name, sizeof name, "%.63s", row->first);
+	value_format_rate((uint64_t)(row->rate * 8 + 0.5), rate, sizeof rate);
+	fprintf(g->out, "%s  %-26s %9s %7u %8u %7.2f%% %7.3fx %4.0f%%%s\n", g->prefix, name, rate, row->workers,
+		row->reducers, 100 * row->share, row->load, 100 * busy,
+		limits(g->p, row->load, row->rate) ? "  bottleneck" : "");
+}
+
+/* Machines that are alike and follow each other share a line. */
+static void print_machines(const struct page *g)
+{
+	const struct plan *p = g->p;
+
+	fprintf(g->out, "%s  %-26s %9s %7s %8s %8s %8s %5s\n", g->prefix, "machine", "link", "workers", "reducers",
+		"shards", "each way", "busy");
+	for (unsigned m = 0, last; m < p->net.machines_n; m = last + 1) {
+		const struct plan_machine *machine = &p->net.machine[m];
+		struct row row = {machine->host,    NULL, machine->rate, p->share[m], 0, machine->workers,
+				  machine->reducers};
+
+		last = last_alike(p, m);
+		row.last = p->net.machine[last].host;
+		row.load = plan_load(&p->net, machine->workers, p->share[m]);
+		print_link(g, &row);
+	}
+}
+
+/* Racks that are alike and follow each other share a line. */
+static void print_racks(const struct page *g)
+{
+	const struct plan_net *net = &g->p->net;
+	char first[16], last[16];
+
+	for (unsigned r = 0, next; net->racks_n > 1 && r < net->racks_n; r = next) {
+		struct row row = {first,
+				  last,
+				  net->uplink,
+				  plan_rack_share(net, r, g->p->share),
+				  0,
+				  net->rack[r].workers,
+				  rack_reducers(net, r)};
+
+		for (next = r + 1; next < net->racks_n; next++)
+			if (net->rack[next].workers != row.workers || rack_reducers(net, next) != row.reducers ||
+			    fabs(plan_rack_share(net, next, g->p->share) - row.share) > 1e-9)
+				break;
+		snprintf(first, sizeof first, "rack %u", r);
+		snprintf(last, sizeof last, "rack %u", next - 1);
+		row.load = plan_load(net, row.workers, row.share);
+		print_link(g, &row);
+	}
+}
+
+static void print_unused(const struct page *g)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->p->reducers_n; i++) {
+		if (g->p->count[i])
+			continue;
+		if (n++ == 0)
+			fprintf(g->out, "%snot used, may be left out of the list of reducers: ", g->prefix);
+		fprintf(g->out, n == 1 ? "%s" : ", %s", g->cfg->reducers[i].id);
+	}
+	if (n)
+		fputc('\n', g->out);
+}
+
+static void print_needs(const struct page *g)
+{
+	const struct plan_needs *needs = &g->p->needs;
+	double mib = (double)needs->memory / (1 << 20);
+
+	fprintf(g->out, "%seach reducer: ", g->prefix);
+	if (needs->cores_most < 0.1)
+		fputs("less than 0.1 cores", g->out);
+	else
+		fprintf(g->out, "%.2g to %.2g cores", needs->cores_least, needs->cores_most);
+	fprintf(g->out, " while it sums, %.3g %s of memory for this job\n", mib < 1000 ? mib : mib / 1024,
+		mib < 1000 ? "MiB" : "GiB");
+	fprintf(g->out, "%s  measured: %.1f to %.1f CPU s for each GiB that workers send (bench/README.md)\n",
+		g->prefix, needs->cpu_least, needs->cpu_most);
+	if (g->p->ranks > 1)
+		fprintf(g->out, "%snot included: the time in which a node sums its %u ranks\n", g->prefix, g->p->ranks);
+}
+
+/* Writes each part of the verdict on a line. */
+static void print_verdict(const struct page *g)
+{
+	const char *text = g->p->verdict, *end;
+
+	for (; (end = strstr(text, "; ")); text = end + 2)
+		fprintf(g->out, "%s%s%.*s\n", g->prefix, text == g->p->verdict ? "" : "  ", (int)(end - text), text);
+	fprintf(g->out, "%s%s%s\n%s\n", g->prefix, text == g->p->verdict ? "" : "  ", text, g->prefix[0] ? "#" : "");
+}
+
+void plan_print(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out)
+{
+	struct page g = {p, cfg, prefix, out};
+
+	print_verdict(&g);
+	print_head(&g);
+	print_times(&g);
+	fprintf(out, "%s\n", prefix[0] ? "#" : "");
+	print_machines(&g);
+	print_racks(&g);
+	print_unused(&g);
+	print_needs(&g);
 }

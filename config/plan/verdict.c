@@ -8,18 +8,16 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* Gains below these factors do not justify machines: against a ring, and of a whole training step. */
-static const double ring_gain_min = 1.02, step_gain_min = 1.05;
-
-/* Tolerance for quotients that are exactly 1. */
-static const double slack = 1e-9;
+/* A smaller gain of a whole training step does not justify machines. */
+static const double step_gain_min = 1.05;
 
 const char *plan_reason_name(enum plan_reason reason)
 {
 	static const char *const names[] = {
-	    [PLAN_ONE_MACHINE] = "one-machine",     [PLAN_RING_IS_LEAST] = "ring-is-least",
-	    [PLAN_SLOWER] = "slower-than-ring",     [PLAN_COMPUTE_BOUND] = "compute-bound",
-	    [PLAN_IF_NOT_HIDDEN] = "if-not-hidden", [PLAN_FASTER] = "faster",
+	    [PLAN_ONE_MACHINE] = "one-machine", [PLAN_RING_IS_LEAST] = "ring-is-least",
+	    [PLAN_SLOWER] = "slower-than-ring", [PLAN_COMPUTE_BOUND] = "compute-bound",
+	    [PLAN_TOO_DEAR] = "too-dear",       [PLAN_IF_NOT_HIDDEN] = "if-not-hidden",
+	    [PLAN_FASTER] = "faster",
 	};
 
 	return names[reason];
@@ -33,6 +31,27 @@ void plan_format_time(double seconds, char *buf, size_t size)
 		snprintf(buf, size, "%.3g ms", seconds * 1e3);
 	else
 		snprintf(buf, size, seconds < 999.5 ? "%.3g s" : "%.0f s", seconds);
+}
+
+/* Takes powers of 1024 where they are whole, else powers of 1000. */
+void plan_format_bytes(double bytes, char *buf, size_t size)
+{
+	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "kB", "MB", "GB"};
+	unsigned unit = 0;
+
+	while (bytes >= 1024 && unit < 3 && fmod(bytes, 1024) == 0) {
+		bytes /= 1024;
+		unit++;
+	}
+	if (bytes >= 10000) {
+		while (unit > 0) {
+			bytes *= 1024;
+			unit--;
+		}
+		for (unit = 3; bytes >= 999.5 && unit < 6; unit++)
+			bytes /= 1000;
+	}
+	snprintf(buf, size, bytes < 999.5 ? "%.3g %s" : "%.0f %s", bytes, names[unit]);
 }
 
 /* A sentence under construction; what does not fit is cut. */
@@ -62,70 +81,83 @@ static void say_time(struct sentence *s, double seconds)
 	say(s, "%s", text);
 }
 
-/* Computes how many machines that only reduce would be needed: counted in the best of those that exist, or in machines
- * with the slowest link of the workers. */
-static void count_needed(struct plan *p)
+/* Says "3 to 5 %", or "5 %" if both are alike. */
+static void say_percents(struct sentence *s, double a, double b)
 {
-	double rate = 0, slowest = INFINITY, workers = 0, bytes = (double)p->bytes, beat, least;
-
-	for (unsigned m = 0; m < p->net.machines_n; m++) {
-		const struct plan_machine *machine = &p->net.machine[m];
-
-		if (machine->workers == 0) {
-			rate = fmax(rate, machine->rate);
-			continue;
-		}
-		slowest = fmin(slowest, machine->rate);
-		workers = fmax(workers, machine->workers / machine->rate * bytes);
-	}
-	p->needed_rate = rate > 0 ? rate : slowest;
-	p->needed_ring = p->needed_least = 0;
-	if (workers * ring_gain_min > p->ring) /* the workers' own traffic takes as long as a ring */
-		return;
-	beat = p->net.workers * bytes / (p->needed_rate * p->ring / ring_gain_min);
-	least = p->net.workers * bytes / (p->needed_rate * workers);
-	p->needed_ring = (unsigned)fmin(ceil(beat * (1 - slack)), 1e9);
-	p->needed_least = (unsigned)fmin(ceil(least * (1 - slack)), 1e9);
+	if (lround(a) == lround(b))
+		say(s, "%.0f %%", fabs(a) < 0.5 ? 0 : a);
+	else
+		say(s, "%ld to %ld %%", lround(fmin(a, b)), lround(fmax(a, b)));
 }
 
-/* Adds what would make it faster, if anything would. */
-static void say_advice(struct sentence *s, const struct plan *p)
+static void say_machines(struct sentence *s, const struct plan *p, unsigned n)
 {
-	bool mixed = p->mixed * ring_gain_min < fmin(p->time, p->ring);
 	char rate[32];
 
 	value_format_rate((uint64_t)(p->needed_rate * 8 + 0.5), rate, sizeof rate);
-	if (p->reason == PLAN_SLOWER && p->needed_ring)
-		say(s,
-		    "; it takes at least %u machine%s of %s that only reduce to be faster, %u for the least possible "
-		    "time",
-		    p->needed_ring, p->needed_ring == 1 ? "" : "s", rate, p->needed_least);
-	else if (p->needed_least && p->least * ring_gain_min < p->time)
-		say(s, "; %u machine%s of %s that only reduce would bring it to the least possible", p->needed_least,
-		    p->needed_least == 1 ? "" : "s", rate);
-	if (!mixed)
-		return;
-	say(s, "; reducers on all workers' machines too (mixed mode) would take ");
-	say_time(s, p->mixed);
+	say(s, "%u reducer%s on %s of %s own (%s)", n, n == 1 ? "" : "s", n == 1 ? "a machine" : "machines",
+	    n == 1 ? "its" : "their", rate);
+}
+
+/* Adds what would make it faster, or as fast with less, if anything would. */
+static void say_advice(struct sentence *s, const struct plan *p)
+{
+	if (p->reason == PLAN_SLOWER && p->needed_ring) {
+		say(s, "; it takes at least ");
+		say_machines(s, p, p->needed_ring);
+		say(s, " to be faster, and more than %u do not help", p->needed_least);
+	} else if (p->reason == PLAN_SLOWER) {
+		say(s, "; no number of reducers on machines of their own is faster");
+	} else if (p->needed_same && p->dedicated_n > p->needed_same) {
+		say(s, "; ");
+		say_machines(s, p, p->needed_same);
+		say(s, " suffice%s for this time", p->needed_same == 1 ? "s" : "");
+	} else if (p->needed_least > p->dedicated_n && p->least * plan_gain_min < p->time) {
+		say(s, "; ");
+		say_machines(s, p, p->needed_least);
+		say(s, " would be fastest");
+	}
+	if (p->mixed * plan_gain_min < fmin(p->time, p->ring)) {
+		say(s, "; reducers on all workers' machines too (mixed mode) would take ");
+		say_time(s, p->mixed);
+	}
 }
 
 static void say_ring_is_least(struct sentence *s, const struct plan *p)
 {
-	say(s, "no: with %u workers a ring already takes the least time that is possible, ", p->net.workers);
+	say(s, "no: do not use reducers here: with %u workers a ring already takes the least time that is possible, ",
+	    p->net.workers);
 	say_time(s, p->ring);
 }
 
 static void say_slower(struct sentence *s, const struct plan *p)
 {
-	say(s, "no: ");
+	double uplinks = plan_uplinks_time(&p->net, p->share), machines = plan_links_time(&p->net, p->share);
+
+	say(s, "no: do not use reducers here: ");
 	say(s, p->reducers_n == 1 ? "one reducer takes " : "%u reducers take ", p->reducers_n);
 	say_time(s, p->time);
 	say(s, ", a ring of the workers ");
 	say_time(s, p->ring);
+	if (uplinks > machines)
+		say(s, "; each rack's uplink carries %.3g times the gradients each way, with a ring %.3g times",
+		    uplinks * p->net.uplink, plan_ring(&p->net, 1) / plan_least(&p->net));
 	say_advice(s, p);
 }
 
-static void say_compute_bound(struct sentence *s, const struct plan *p, double gain)
+/* Returns by how many percent a step is faster with reducers. */
+static double step_gain(const struct plan *p, enum plan_overlap overlap)
+{
+	return 100 * (p->steps[overlap].ring / p->steps[overlap].reducers - 1);
+}
+
+/* Returns by how many percent a step is cheaper with reducers. */
+static double saving(const struct plan *p, enum plan_overlap overlap)
+{
+	return 100 * (1 - p->cost[overlap].reducers / p->cost[overlap].ring);
+}
+
+static void say_compute_bound(struct sentence *s, const struct plan *p)
 {
 	say(s, "no: the step of ");
 	say_time(s, p->step);
@@ -133,18 +165,65 @@ static void say_compute_bound(struct sentence *s, const struct plan *p, double g
 	say_time(s, p->time);
 	say(s, " (a ring ");
 	say_time(s, p->ring);
-	say(s, "), which makes a step at most %.1f %% faster", 100 * (gain - 1));
+	say(s, "), which makes a step at most %.1f %% faster", step_gain(p, PLAN_NO_OVERLAP));
+}
+
+/* Returns the computing time of a step, without overlap, below which reducers are worth their price; below 0: always
+ * too dear. */
+static double break_even(const struct plan *p)
+{
+	double workers = (p->net.machines_n - p->dedicated_n) * p->price_worker;
+	double reducers = p->dedicated_n * p->price_reducer;
+
+	return reducers > 0 ? (workers * (p->ring - p->time) - reducers * p->time) / reducers : INFINITY;
+}
+
+static void say_too_dear(struct sentence *s, const struct plan *p)
+{
+	say(s, "no: reducers are not worth their price: ");
+	if (p->step == 0) {
+		say(s, "the all-reduce is %.2f times as fast as a ring, but the machines cost %.2f times as much",
+		    p->ring / p->time,
+		    1 + p->dedicated_n * p->price_reducer / ((p->net.machines_n - p->dedicated_n) * p->price_worker));
+		return;
+	}
+	say(s, "a step is ");
+	say_percents(s, step_gain(p, PLAN_NO_OVERLAP), step_gain(p, PLAN_FULL_OVERLAP));
+	say(s, " faster, but costs ");
+	say_percents(s, -saving(p, PLAN_NO_OVERLAP), -saving(p, PLAN_FULL_OVERLAP));
+	say(s, " more");
+}
+
+/* Adds whether reducers are worth their price. */
+static void say_price(struct sentence *s, const struct plan *p)
+{
+	double none = saving(p, PLAN_NO_OVERLAP), full = saving(p, PLAN_FULL_OVERLAP);
+
+	if (p->price_worker == 0)
+		return;
+	if (p->step == 0) {
+		if (isfinite(break_even(p))) {
+			say(s, "; worth the price if a step computes for less than ");
+			say_time(s, break_even(p));
+		}
+	} else if (none > 0 && full > 0) {
+		say(s, "; worth the price: a step costs ");
+		say_percents(s, none, full);
+		say(s, " less");
+	} else {
+		say(s, "; worth the price only if the all-reduce %s: a step costs ",
+		    none > 0 ? "overlaps little with computing" : "overlaps with computing");
+		say(s, "%.0f %% %s without overlap, %.0f %% %s with full overlap", fabs(none),
+		    none > 0 ? "less" : "more", fabs(full), full > 0 ? "less" : "more");
+	}
 }
 
 /* Adds the gain for a training step. The all-reduce may overlap completely with computing, or not at all; the gain is
  * between these bounds. */
-static void say_faster(struct sentence *s, const struct plan *p, double gain)
+static void say_faster(struct sentence *s, const struct plan *p)
 {
-	double hidden = fmax(p->step, p->ring) / fmax(p->step, p->time);
-
 	say(s, p->reason == PLAN_FASTER ? "yes: the all-reduce takes "
-					: "yes, to the extent that the all-reduce does not overlap with "
-					  "computing: it takes ");
+					: "yes, unless it overlaps with computing anyway: the all-reduce takes ");
 	say_time(s, p->time);
 	say(s, ", %.2f times as fast as a ring (", p->ring / p->time);
 	say_time(s, p->ring);
@@ -154,34 +233,68 @@ static void say_faster(struct sentence *s, const struct plan *p, double gain)
 	} else {
 		say(s, "; a step that computes for ");
 		say_time(s, p->step);
-		say(s, " is %.0f to %.0f %% faster", 100 * (fmin(gain, hidden) - 1), 100 * (fmax(gain, hidden) - 1));
+		say(s, " is ");
+		say_percents(s, step_gain(p, PLAN_NO_OVERLAP), step_gain(p, PLAN_FULL_OVERLAP));
+		say(s, " faster");
 	}
+	if (p->needs.cores_least > p->needs.lanes)
+		say(s,
+		    "; only if the reducers' processors keep up: each needs %.2g to %.2g cores, its %u lane%s can use "
+		    "%u",
+		    p->needs.cores_least, p->needs.cores_most, p->needs.lanes, p->needs.lanes == 1 ? "" : "s",
+		    p->needs.lanes);
+	say_price(s, p);
 	say_advice(s, p);
+}
+
+static bool is_too_dear(const struct plan *p)
+{
+	if (p->price_worker == 0)
+		return false;
+	if (p->step == 0)
+		return break_even(p) <= 0;
+	return saving(p, PLAN_NO_OVERLAP) <= 0 && saving(p, PLAN_FULL_OVERLAP) <= 0;
+}
+
+static enum plan_reason find_reason(const struct plan *p)
+{
+	if (p->least == 0)
+		return PLAN_ONE_MACHINE;
+	if (p->ring <= p->least * (1 + plan_slack))
+		return PLAN_RING_IS_LEAST;
+	if (p->time * plan_gain_min > p->ring)
+		return PLAN_SLOWER;
+	if (p->step > 0 && step_gain(p, PLAN_NO_OVERLAP) < 100 * (step_gain_min - 1))
+		return PLAN_COMPUTE_BOUND;
+	if (is_too_dear(p))
+		return PLAN_TOO_DEAR;
+	return p->step >= p->ring ? PLAN_IF_NOT_HIDDEN : PLAN_FASTER;
 }
 
 void plan_verdict(struct plan *p)
 {
 	struct sentence s = {.text = p->verdict, .size = sizeof p->verdict};
-	double gain = (p->step + p->ring) / (p->step + p->time); /* of a step, without overlap */
 
-	count_needed(p);
-	if (p->least == 0) {
-		p->reason = PLAN_ONE_MACHINE;
+	p->reason = find_reason(p);
+	switch (p->reason) {
+	case PLAN_ONE_MACHINE:
 		say(&s, "no: all %u workers are on one machine, where an all-reduce needs no network", p->net.workers);
-	} else if (p->ring <= p->least * (1 + slack)) {
-		p->reason = PLAN_RING_IS_LEAST;
+		break;
+	case PLAN_RING_IS_LEAST:
 		say_ring_is_least(&s, p);
-	} else if (p->time * ring_gain_min > p->ring) {
-		p->reason = PLAN_SLOWER;
+		break;
+	case PLAN_SLOWER:
 		say_slower(&s, p);
-	} else if (p->step > 0 && gain < step_gain_min) {
-		p->reason = PLAN_COMPUTE_BOUND;
-		say_compute_bound(&s, p, gain);
-	} else if (p->step >= p->ring) {
-		p->reason = PLAN_IF_NOT_HIDDEN;
-		say_faster(&s, p, gain);
-	} else {
-		p->reason = PLAN_FASTER;
-		say_faster(&s, p, gain);
+		break;
+	case PLAN_COMPUTE_BOUND:
+		say_compute_bound(&s, p);
+		break;
+	case PLAN_TOO_DEAR:
+		say_too_dear(&s, p);
+		break;
+	case PLAN_IF_NOT_HIDDEN:
+	case PLAN_FASTER:
+		say_faster(&s, p);
+		break;
 	}
 }
