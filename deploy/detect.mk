@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds compilers and libraries, each probe once in a run of make. The Makefile includes this file only if the goals
-# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, CLP and GRPC (on or off) with
+# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or off) with
 # _CFLAGS and _LIBS, gloo_found, mpis; prints what is on and off.
 probe = $(shell deploy/probe.sh $(1))
 
@@ -36,16 +36,6 @@ CC_VERSION     := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
 target_x86     := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(call probe,option '$(CC)' $(f)),$(f)))
 
-# optional: for reductionctl plan where links differ. Its own list of libraries is for linking statically.
-CLP ?= probe
-ifeq ($(CLP),probe)
-CLP := $(if $(call probe,package '$(PKG_CONFIG)' clp),on,off)
-endif
-ifeq ($(CLP),on)
-CLP_CFLAGS := -DHAVE_CLP $(patsubst -I%,-isystem %,$(shell $(PKG_CONFIG) --cflags-only-I clp))
-CLP_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L clp) -lClp
-endif
-
 # optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
 GRPC ?= probe
 ifeq ($(GRPC),probe)
@@ -60,5 +50,5 @@ endif
 gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
 
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), Clp $(CLP), gRPC $(GRPC); \
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), gRPC $(GRPC); \
 benchmarks beside $(or $(strip $(if $(gloo_found),gloo) $(mpis)),no peers))

@@ -20,7 +20,7 @@ usage() {
 packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
-		libyaml-dev libxxhash-dev libssl-dev coinor-libclp-dev libgrpc-dev python3 ;;
+		libyaml-dev libxxhash-dev libssl-dev libgrpc-dev python3 ;;
 	test) echo check iproute2 python3 python3-numpy python3-torch python3-sklearn openssl python3-grpcio python3-xxhash \
 		protobuf-compiler-grpc ;;
 	demo) echo python3 python3-numpy python3-torch python3-sklearn ;;
