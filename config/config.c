@@ -36,7 +36,20 @@ struct reading {
 	const struct ydoc *doc;
 	struct rs_err *e;
 	const struct ydoc_node *seen[SCHEMA_KEYS_MAX];
+	void (*report)(void *user, const struct rs_err *e); /* reading goes on after an error; NULL: it does not */
+	void *user;
+	bool failed; /* an error was reported */
 };
+
+/* Reports an error, so that the rest of the file is read as well. Returns RS_OK, or the error if reading ends. */
+static int go_on(struct reading *r, int rc)
+{
+	if (rc != RS_ECONFIG || !r->report)
+		return rc;
+	r->failed = true;
+	r->report(r->user, r->e);
+	return RS_OK;
+}
 
 static const struct ydoc_node *seen(const struct reading *r, const char *section, const char *key)
 {
@@ -113,7 +126,7 @@ static int read_keys(struct reading *r, const struct schema_section *section, in
 		     const struct ydoc_node *mapping)
 {
 	for (const struct ydoc_node *name = mapping->child; name; name = name->next->next) {
-		int rc = read_key(r, section, index, base, name);
+		int rc = go_on(r, read_key(r, section, index, base, name));
 
 		if (rc)
 			return rc;
@@ -174,7 +187,7 @@ static int read_item(struct reading *r, const struct schema_section *section, un
 	for (unsigned i = 0; i < schema_keys_n; i++)
 		if (strcmp(schema_keys[i].section, section->name) == 0 && !schema_keys[i].def && !r->seen[i])
 			return ydoc_fail(r->doc, item, path, r->e, "found no %s, expected one", schema_keys[i].key);
-	return strcmp(section->name, "reducers") == 0 ? check_reducer(r, index, path) : RS_OK;
+	return strcmp(section->name, "reducers") == 0 && !r->failed ? check_reducer(r, index, path) : RS_OK;
 }
 
 static int read_list(struct reading *r, const struct schema_section *section, const struct ydoc_node *list)
@@ -198,7 +211,7 @@ static int read_list(struct reading *r, const struct schema_section *section, co
 	memcpy((char *)r->cfg + section->count, &n, sizeof n);
 	n = 0;
 	for (const struct ydoc_node *item = list->child; item; item = item->next, n++) {
-		int rc = read_item(r, section, n, items + (size_t)n * section->item_size, item);
+		int rc = go_on(r, read_item(r, section, n, items + (size_t)n * section->item_size, item));
 
 		if (rc)
 			return rc;
@@ -221,9 +234,24 @@ static int read_section(struct reading *r, const struct schema_section *section,
 	return read_keys(r, section, -1, r->cfg, value);
 }
 
+/* names[i]: where schema_sections[i] was found. */
+static int read_named_section(struct reading *r, const struct ydoc_node *name, const struct ydoc_node **names)
+{
+	const struct schema_section *section = name->kind == YDOC_TEXT ? schema_find_section(name->text) : NULL;
+
+	if (!section)
+		return fail_unknown(r, NULL, name);
+	if (names[section - schema_sections])
+		return ydoc_fail(r->doc, name, section->name, r->e,
+				 "found a second time, expected once (first in line %u)",
+				 names[section - schema_sections]->line);
+	names[section - schema_sections] = name;
+	return read_section(r, section, name->next);
+}
+
 static int read_sections(struct reading *r)
 {
-	const struct ydoc_node *root = r->doc->root, *lines[SCHEMA_SECTIONS_MAX] = {NULL};
+	const struct ydoc_node *root = r->doc->root, *names[SCHEMA_SECTIONS_MAX] = {NULL};
 	char found[80];
 
 	if (!root || (root->kind == YDOC_TEXT && root->nothing))
@@ -233,22 +261,12 @@ static int read_sections(struct reading *r)
 		return ydoc_fail(r->doc, root, NULL, r->e, "found %s, expected a mapping of sections", found);
 	}
 	for (const struct ydoc_node *name = root->child; name; name = name->next->next) {
-		const struct schema_section *section;
-		int rc;
+		int rc = go_on(r, read_named_section(r, name, names));
 
-		section = name->kind == YDOC_TEXT ? schema_find_section(name->text) : NULL;
-		if (!section)
-			return fail_unknown(r, NULL, name);
-		if (lines[section - schema_sections])
-			return ydoc_fail(r->doc, name, section->name, r->e,
-					 "found a second time, expected once (first in line %u)",
-					 lines[section - schema_sections]->line);
-		lines[section - schema_sections] = name;
-		rc = read_section(r, section, name->next);
 		if (rc)
 			return rc;
 	}
-	return RS_OK;
+	return r->failed ? RS_ECONFIG : RS_OK;
 }
 
 /* Makes the only reducer of a file without a list of reducers. */
@@ -377,11 +395,12 @@ static int finish(struct reading *r)
 	return shardmap_deal(cfg->sharding.owner, cfg->sharding.shards, cfg->reducers, cfg->reducers_n, r->e);
 }
 
-int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e)
+int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void *text, size_t len,
+			void (*report)(void *user, const struct rs_err *e), void *user, struct rs_err *e)
 {
 	struct rs_config cfg;
 	struct ydoc doc;
-	struct reading r = {.cfg = &cfg, .doc = &doc, .e = e};
+	struct reading r = {.cfg = &cfg, .doc = &doc, .e = e, .report = report, .user = user};
 	int rc;
 
 	rc = ydoc_parse(&doc, name, text, len, e);
@@ -400,6 +419,11 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
 	else
 		*ret_cfg = cfg;
 	return rc;
+}
+
+int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *text, size_t len, struct rs_err *e)
+{
+	return rs_config_parse_all(ret_cfg, name, text, len, NULL, NULL, e);
 }
 
 /* Reads at most one byte more than the parser accepts. */
@@ -422,28 +446,41 @@ static int read_all(int fd, const char *file, char *buf, size_t size, size_t *re
 	return RS_OK;
 }
 
-int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e)
+int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err *e)
 {
-	size_t size = YDOC_BYTES_MAX + 1, len = 0;
+	int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : STDIN_FILENO, rc;
+	size_t size = YDOC_BYTES_MAX + 1;
 	char *buf;
-	int fd, rc;
 
-	if (!file)
-		return rs_config_parse(ret_cfg, "defaults", "", 0, e);
-	fd = open(file, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot open %s", file);
 	buf = malloc(size);
-	if (!buf) {
-		rc = rs_fail(e, RS_ENOMEM, "out of memory for %s", file);
-		goto close_fd;
-	}
-	rc = read_all(fd, file, buf, size, &len, e);
-	if (rc == RS_OK)
-		rc = rs_config_parse(ret_cfg, file, buf, len, e);
-	free(buf);
-close_fd:
-	close(fd);
+	if (buf)
+		rc = read_all(fd, file ? file : "standard input", buf, size, ret_len, e);
+	else
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for %s", file ? file : "standard input");
+	if (file)
+		close(fd);
+	if (rc)
+		free(buf);
+	else
+		*ret = buf;
+	return rc;
+}
+
+int rs_config_load(struct rs_config *ret_cfg, const char *file, struct rs_err *e)
+{
+	char *text;
+	size_t len;
+	int rc;
+
+	if (!file)
+		return rs_config_parse(ret_cfg, "defaults", "", 0, e);
+	rc = rs_config_read(&text, &len, file, e);
+	if (rc)
+		return rc;
+	rc = rs_config_parse(ret_cfg, file, text, len, e);
+	free(text);
 	return rc;
 }
 

@@ -183,6 +183,15 @@ int rs_config_parse(struct rs_config *ret_cfg, const char *name, const void *tex
  * programs that change bandwidths. The shard map stays. */
 void rs_config_choose(struct rs_config *cfg);
 
+/* Does the same, and calls report() for each error in the file, not only for the first; *e is then one of them. Errors
+ * that concern the file as a whole, as YAML that cannot be read, end it, and are in *e alone. */
+int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void *text, size_t len,
+			void (*report)(void *user, const struct rs_err *e), void *user, struct rs_err *e);
+
+/* Reads the text of a file (NULL: standard input), as much of it as a configuration may have and one byte more. The
+ * caller frees *ret. Errors: RS_EIO, RS_ENOMEM. */
+int rs_config_read(char **ret, size_t *ret_len, const char *file, struct rs_err *e);
+
 /* Takes logging.level from the variable REDUCTION_LOG, if it is set. Errors: RS_ECONFIG with what was found. */
 int rs_config_take_log_level(struct rs_config *cfg, struct rs_err *e);
 

@@ -251,6 +251,42 @@ static const char *const empty[] = {"",
 				    "{}",
 				    "\xef\xbb\xbf# after a byte order mark\n"};
 
+static void collect(void *user, const struct rs_err *e)
+{
+	char *all = user;
+
+	ck_assert_int_eq(e->code, RS_ECONFIG);
+	snprintf(all + strlen(all), 1024 - strlen(all), "%.12s|", e->msg);
+}
+
+/* Files with several errors, and the beginnings of all of them. */
+static const struct {
+	const char *text, *reported;
+} several[] = {
+    {"job: {name: a b, checksum: 3}\n", "f:1:13: job.|f:1:28: job.|"},
+    {"jobs: {}\njob: 3\nsharding:\n  windo: 1\n  window: 0\n", "f:1:1: found|f:2:6: job: |f:4:3: shard|f:5:11: shar|"},
+    {"reducers: [{id: a}, r1, {id: a, address: b, lanes: x}, {id: '', address: c}]\n",
+     "f:1:12: redu|f:1:21: redu|f:1:52: redu|f:1:61: redu|"},
+    {"reducers: [{id: a, address: b}, {id: a, address: c}]\n", "f:1:38: redu|"},
+    /* errors between keys are only looked for if the keys are good; the file as a whole is not reported */
+    {"job: {min_reducers: 5, name: a b}\n", "f:1:30: job.|"},
+    {"job: {min_reducers: 5}\n", ""},
+    {"job: [\n", ""},
+};
+
+START_TEST(all_errors_are_reported)
+{
+	char all[1024] = "";
+	struct rs_config cfg;
+	struct rs_err e;
+	const char *text = several[_i].text;
+
+	ck_assert_int_eq(rs_config_parse_all(&cfg, "f", text, strlen(text), collect, all, &e), RS_ECONFIG);
+	ck_assert_str_eq(all, several[_i].reported);
+	ck_assert_int_eq(strncmp(e.msg, "f:", 2), 0);
+}
+END_TEST
+
 START_TEST(empty_files_are_the_defaults)
 {
 	struct rs_config cfg;
@@ -674,6 +710,7 @@ int main(void)
 	tcase_add_test(tc, lanes_follow_the_bandwidth);
 	tcase_add_test(tc, chunks_follow_the_bandwidth);
 	tcase_add_loop_test(tc, bad_files_say_why, 0, COUNT(bad));
+	tcase_add_loop_test(tc, all_errors_are_reported, 0, COUNT(several));
 	tcase_add_loop_test(tc, empty_files_are_the_defaults, 0, COUNT(empty) + 1);
 	tcase_add_test(tc, all_keys_are_read);
 	tcase_add_loop_test(tc, hostile_files_are_refused_quickly, 0, COUNT(hostile));
