@@ -203,7 +203,7 @@ static int use_key(SSL_CTX *ctx, const char *file, const char *certificate, stru
 			       file);
 	}
 	/* SSL_CTX_use_PrivateKey checks this too, but its error text does not name the files */
-	if (X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
+	if (SSL_CTX_get0_certificate(ctx) && X509_check_private_key(SSL_CTX_get0_certificate(ctx), key) != 1) {
 		ERR_clear_error();
 		rc =
 		    rs_fail(e, RS_ECONFIG, "the key in %s does not belong to the certificate in %s", file, certificate);
@@ -238,22 +238,48 @@ static int use_authority(SSL_CTX *ctx, const char *file, bool ask, struct rs_err
 	return rc;
 }
 
-static int load_files(SSL_CTX *ctx, bool own, bool reducer, const struct tls_files *f, struct rs_err *e)
+/* Checks that the files that a side needs are named. */
+static int check_named(enum tls_mode mode, bool reducer, const struct tls_files *f, struct rs_err *e)
 {
-	int rc = RS_OK;
-
-	if (own && (!f->certificate[0] || !f->key[0]))
+	if (reducer && mode == TLS_MUTUAL && !f->authority[0])
+		return rs_fail(
+		    e, RS_ECONFIG,
+		    "security.tls: mutual needs security.authority, the certificates that sign those of workers");
+	if ((reducer || mode == TLS_MUTUAL) && (!f->certificate[0] || !f->key[0]))
 		return rs_fail(e, RS_ECONFIG,
 			       "security.tls needs security.certificate and security.key, and %s is empty",
 			       f->certificate[0] ? "security.key" : "security.certificate");
-	if (own)
-		rc = use_chain(ctx, f->certificate, e);
-	if (own && !rc)
-		rc = use_key(ctx, f->key, f->certificate, e);
-	if (!rc && f->authority[0])
+	return RS_OK;
+}
+
+/* Loads one of the files that a side needs. */
+static int load_file(SSL_CTX *ctx, enum tls_mode mode, bool reducer, const struct tls_files *f, enum tls_file which,
+		     struct rs_err *e)
+{
+	bool own = reducer || mode == TLS_MUTUAL;
+
+	if (which == TLS_FILE_CERTIFICATE)
+		return own ? use_chain(ctx, f->certificate, e) : RS_OK;
+	if (which == TLS_FILE_KEY)
+		return own ? use_key(ctx, f->key, f->certificate, e) : RS_OK;
+	if (f->authority[0])
 		return use_authority(ctx, f->authority, reducer, e);
-	if (!rc && !reducer && SSL_CTX_set_default_verify_paths(ctx) != 1)
-		rc = fail_file(e, "the system's", "authorities");
+	return reducer || SSL_CTX_set_default_verify_paths(ctx) == 1 ? RS_OK
+								     : fail_file(e, "the system's", "authorities");
+}
+
+/* Returns whether a file is named; only the authority may be left out. */
+static bool is_named(const struct tls_files *f, enum tls_file which)
+{
+	return (which == TLS_FILE_CERTIFICATE ? f->certificate : which == TLS_FILE_KEY ? f->key : "-")[0] != '\0';
+}
+
+static int load_files(SSL_CTX *ctx, enum tls_mode mode, bool reducer, const struct tls_files *f, struct rs_err *e)
+{
+	int rc = check_named(mode, reducer, f, e);
+
+	for (enum tls_file which = TLS_FILE_CERTIFICATE; !rc && which < TLS_FILE_NONE; which++)
+		rc = load_file(ctx, mode, reducer, f, which, e);
 	return rc;
 }
 
@@ -322,12 +348,7 @@ int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, st
 
 	if (rc)
 		return rc;
-	if (mode == TLS_MUTUAL && !f->authority[0])
-		rc = rs_fail(
-		    e, RS_ECONFIG,
-		    "security.tls: mutual needs security.authority, the certificates that sign those of workers");
-	else
-		rc = load_files(ctx, true, true, f, e);
+	rc = load_files(ctx, mode, true, f, e);
 	if (rc) {
 		SSL_CTX_free(ctx);
 		return rc;
@@ -359,7 +380,7 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, str
 
 	if (rc)
 		return rc;
-	rc = load_files(ctx, mode == TLS_MUTUAL, false, f, e);
+	rc = load_files(ctx, mode, false, f, e);
 	/* unlike the other functions, this one returns 0 for success */
 	if (!rc && SSL_CTX_set_alpn_protos(ctx, protocol, PROTOCOL_LEN))
 		rc = rs_fail(e, RS_ENOMEM, "there is no memory for TLS");
@@ -372,6 +393,24 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *f, str
 	SSL_CTX_sess_set_new_cb(ctx, keep_session);
 	*ret = ctx;
 	return RS_OK;
+}
+
+void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
+	       void (*problem)(void *user, enum tls_file file, const struct rs_err *e), void *user)
+{
+	SSL_CTX *ctx;
+	struct rs_err e;
+
+	if (context_new(&ctx, reducer ? TLS_server_method() : TLS_client_method(), &e)) {
+		problem(user, TLS_FILE_NONE, &e);
+		return;
+	}
+	if (check_named(mode, reducer, files, &e))
+		problem(user, TLS_FILE_NONE, &e);
+	for (enum tls_file which = TLS_FILE_CERTIFICATE; which < TLS_FILE_NONE; which++)
+		if (is_named(files, which) && load_file(ctx, mode, reducer, files, which, &e))
+			problem(user, which, &e);
+	SSL_CTX_free(ctx);
 }
 
 /* Appends a name of a certificate to a list. The peer has chosen the name, so only harmless characters are accepted. */

@@ -12,6 +12,7 @@
 #include "common/error.h"
 
 #include <openssl/ssl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,6 +55,13 @@ int tls_reducer(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *files
 
 /* Makes the context of a worker, in the same way. */
 int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *files, struct rs_err *e);
+
+/* The file that a problem is about. */
+enum tls_file { TLS_FILE_CERTIFICATE, TLS_FILE_KEY, TLS_FILE_AUTHORITY, TLS_FILE_NONE };
+
+/* Calls problem() for each error that tls_reducer or tls_worker would find, not only for the first. */
+void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
+	       void (*problem)(void *user, enum tls_file file, const struct rs_err *e), void *user);
 
 /* Writes the names in the context's own certificate, as tls_peer_names does, and the end of its validity, for logs.
  * Both are empty if the context has no certificate. */

@@ -14,3 +14,16 @@ int rs_config_tls_texts(struct tls_texts *ret, enum rs_tls_side side, const stru
 	*ret = (struct tls_texts){.certificate = NULL};
 	return RS_OK;
 }
+
+struct tls_files rs_config_tls_files(const struct rs_config *cfg)
+{
+	return (struct tls_files){
+	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
+}
+
+int rs_config_tls_context(SSL_CTX **ret, enum rs_tls_side side, const struct rs_config *cfg, struct rs_err *e)
+{
+	struct tls_files files = rs_config_tls_files(cfg);
+
+	return (side == RS_TLS_REDUCER ? tls_reducer : tls_worker)(ret, cfg->security.tls, &files, e);
+}

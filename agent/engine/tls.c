@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/tls.h"
 
+#include "config/tls_texts.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,14 +24,6 @@ static void engine_tls_stat_files(const struct rs_config *cfg, struct engine_tls
 	}
 }
 
-static int engine_tls_load(SSL_CTX **ret, const struct rs_config *cfg, struct rs_err *e)
-{
-	struct tls_files files = {
-	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
-
-	return tls_worker(ret, cfg->security.tls, &files, e);
-}
-
 int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e)
 {
 	*t = (struct engine_tls){.cfg = cfg, .log = log, .limit = {.event = "tls-failed", .per_s = ENGINE_TLS_LINES}};
@@ -41,7 +35,7 @@ int engine_tls_init(struct engine_tls *t, const struct rs_config *cfg, const str
 	for (unsigned i = 0; i < cfg->reducers_n; i++)
 		rs_config_tls_name(&cfg->reducers[i], t->peers[i].name);
 	engine_tls_stat_files(cfg, t->files);
-	return engine_tls_load(&t->ctx, cfg, e);
+	return rs_config_tls_context(&t->ctx, RS_TLS_WORKER, cfg, e);
 }
 
 static void engine_tls_forget_sessions(struct engine_tls *t)
@@ -90,7 +84,7 @@ void engine_tls_refresh(struct engine_tls *t)
 	if (memcmp(found, t->files, sizeof found) == 0)
 		return;
 	memcpy(t->files, found, sizeof found);
-	if (engine_tls_load(&fresh, t->cfg, &e)) {
+	if (rs_config_tls_context(&fresh, RS_TLS_WORKER, t->cfg, &e)) {
 		rs_log(t->log, RS_LOG_WARN, "tls-files", rs_kv_s("result", "kept the previous files"),
 		       rs_kv_s("reason", e.msg));
 		return;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/certificates.h"
 
+#include "config/tls_texts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int certificates_load(struct certificates *ret, const struct rs_config *cfg, struct rs_err *e)
 {
-	struct tls_files files = {
-	    .certificate = cfg->security.certificate, .key = cfg->security.key, .authority = cfg->security.authority};
 	struct certificates c = {.mutual = cfg->security.tls == TLS_MUTUAL};
 	int rc = RS_OK;
 
@@ -20,7 +20,7 @@ int certificates_load(struct certificates *ret, const struct rs_config *cfg, str
 		c.rules_n = cfg->access_n;
 	}
 	if (cfg->security.tls != TLS_OFF)
-		rc = tls_reducer(&c.ctx, cfg->security.tls, &files, e);
+		rc = rs_config_tls_context(&c.ctx, RS_TLS_REDUCER, cfg, e);
 	if (rc)
 		free(c.rules);
 	else
