@@ -247,6 +247,7 @@ int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welco
 	if (!m)
 		return malformed(e, "WELCOME");
 	w.detect_ms = m->detect_ms;
+	snprintf(w.software, sizeof w.software, "%s", m->software);
 	rc = take_bytes(w.mac, &m->mac, &w.proven, "proof in WELCOME", e);
 	reduction__v1__welcome__free_unpacked(m, NULL);
 	if (!rc)

@@ -21,6 +21,8 @@ enum {
 	CONTROL_WHY = 200,          /* bytes of the reason in a view, terminator included */
 	CONTROL_HELLO_LEN = 768,    /* bytes of a packed HELLO at most */
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
+	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
+	CONTROL_WELCOME_LEN = 96,   /* bytes of a packed WELCOME at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
 };
@@ -49,6 +51,7 @@ struct control_welcome {
 	uint32_t detect_ms;
 	bool proven; /* mac is the reducer's proof that it has the job's secret */
 	uint8_t mac[AUTH_MAC];
+	char software[CONTROL_SOFTWARE]; /* of the reducer; set by control_unpack_welcome, and not packed from here */
 };
 
 /* REFUSED; the fields are those of Refused in reduction.proto. */

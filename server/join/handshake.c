@@ -164,6 +164,19 @@ static enum handshake_step challenge(struct handshake *h, const struct auth_secr
 	return HANDSHAKE_SEND;
 }
 
+/* The worker has identified itself. Without a world size it only wanted to know whether it can. */
+static enum handshake_step admit(const struct handshake *h, struct handshake_result *ret)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+	uint32_t len;
+
+	if (ret->hello.world_size > 0)
+		return HANDSHAKE_ADMIT;
+	len = control_pack_welcome(payload, &ret->welcome);
+	ret->frame_len = control_frame(ret->frame, FRAME_WELCOME, h->frame.generation, 0, payload, len);
+	return HANDSHAKE_PROBED;
+}
+
 static enum handshake_step take_hello(struct handshake *h, struct handshake_result *ret)
 {
 	const struct handshake_policy *p = h->policy;
@@ -178,7 +191,7 @@ static enum handshake_step take_hello(struct handshake *h, struct handshake_resu
 		return HANDSHAKE_REFUSED;
 	ret->welcome = (struct control_welcome){.proven = false};
 	if (!p->secret)
-		return HANDSHAKE_ADMIT;
+		return admit(h, ret);
 	if (!hello->has_nonce) {
 		rs_fail(&e, RS_EREFUSED,
 			"this reducer asks for the secret of job %s and rank %u has none: set security.secret",
@@ -211,7 +224,7 @@ static enum handshake_step take_proof(struct handshake *h, struct handshake_resu
 	ret->hello = c->hello;
 	ret->welcome = (struct control_welcome){.proven = true};
 	memcpy(ret->welcome.mac, c->answer, sizeof c->answer);
-	return HANDSHAKE_ADMIT;
+	return admit(h, ret);
 }
 
 enum handshake_step handshake_received(struct handshake *h, size_t n, struct handshake_result *ret)

@@ -6,9 +6,10 @@
  *     len = handshake_target(&h, &at); n = recv(at, len); step = handshake_received(&h, n, &res);
  *
  * The happy path is: HELLO -> (CHALLENGE -> PROOF, if the job has a secret) -> HANDSHAKE_ADMIT. The registry then
- * decides whether the worker may join. Failure modes: the frame is damaged, too long or of the wrong type; the
- * certificate may not join the job; the job has no secret, or the proof is wrong. They give HANDSHAKE_REFUSED with a
- * sentence for the peer and the log. The driver has the deadlines. One thread owns a handshake.
+ * decides whether the worker may join. A HELLO for world size 0 only asks: it ends with WELCOME, HANDSHAKE_PROBED.
+ * Failure modes: the frame is damaged, too long or of the wrong type; the certificate may not join the job; the job has
+ * no secret, or the proof is wrong. They give HANDSHAKE_REFUSED with a sentence for the peer and the log. The driver
+ * has the deadlines. One thread owns a handshake.
  *
  * proto/README.md, "Authentication", says what is proven. The nonce of a challenge is used for one HELLO, so a recorded
  * PROOF is wrong on every other connection. Both proofs are computed with the challenge, and the secret is erased. */
@@ -50,6 +51,7 @@ enum handshake_step {
 	HANDSHAKE_MORE,    /* receive more */
 	HANDSHAKE_SEND,    /* send res->frame, then receive more */
 	HANDSHAKE_ADMIT,   /* res->hello identifies the worker; the handshake receives nothing more */
+	HANDSHAKE_PROBED,  /* send res->frame, then close the connection: the worker may join, but did not want to */
 	HANDSHAKE_REFUSED, /* send res->refused, then close the connection */
 };
 
@@ -58,7 +60,7 @@ struct handshake_result {
 	struct control_hello hello;     /* ADMIT */
 	struct control_welcome welcome; /* ADMIT: the reducer's proof for WELCOME; the driver sets detect_ms */
 	struct control_refused refused; /* REFUSED */
-	uint8_t frame[FRAME_HEADER + CONTROL_PROOF_LEN]; /* SEND */
+	uint8_t frame[FRAME_HEADER + CONTROL_WELCOME_LEN]; /* SEND, PROBED */
 	uint32_t frame_len;
 };
 

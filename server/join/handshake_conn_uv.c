@@ -138,6 +138,9 @@ bool handshake_conn_read(struct handshake_conn *c)
 			break;
 		case HANDSHAKE_ADMIT:
 			return handshake_conn_admit(c, &res);
+		case HANDSHAKE_PROBED:
+			return t->send(c, res.frame, res.frame_len) ? handshake_conn_leave(c)
+								    : handshake_conn_lost(c, 0);
 		case HANDSHAKE_REFUSED:
 			if (t->explain)
 				t->explain(c, 1, &res.refused);

@@ -215,6 +215,11 @@ static void reducer_hears(struct world *w, size_t piece)
 			w->over = true;
 			admit(w);
 			break;
+		case HANDSHAKE_PROBED: /* only changed bytes can ask, which no proof covers */
+			w->over = true;
+			must(!w->asks && w->res.hello.world_size == 0);
+			put(w->down, &w->down_n, w->res.frame, w->res.frame_len);
+			break;
 		case HANDSHAKE_REFUSED:
 			w->over = true;
 			must(w->res.refused.code < 0 && w->res.refused.message[0]);
@@ -254,6 +259,8 @@ static void invent(struct world *w, uint8_t *wire, size_t *n)
 	struct frame f = {.type = types[fuzz_below(&w->in, sizeof types)]};
 
 	memset(mac, fuzz_u8(&w->in), sizeof mac);
+	if (mac[0] & 8) /* only asks */
+		h.world_size = 0;
 	if (f.type == FRAME_HELLO)
 		f.payload_len = control_pack_hello(payload, &h);
 	else if (f.type == FRAME_PROOF)

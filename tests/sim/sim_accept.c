@@ -87,6 +87,9 @@ static void read_frames(struct conn *c)
 		case HANDSHAKE_ADMIT:
 			greet(c, &res);
 			return;
+		case HANDSHAKE_PROBED: /* the simulated workers do not ask */
+			turn_away(c);
+			return;
 		case HANDSHAKE_REFUSED:
 			refuse(c, &res.refused);
 			return;

@@ -152,6 +152,21 @@ static void be_challenged(struct handshake *h, const struct guard *g, uint8_t *h
 	ck_assert_str_eq(handshake_missing(h), "PROOF");
 }
 
+/* Decodes the WELCOME of a step. */
+static void expect_welcome(const struct handshake_result *res, struct control_welcome *ret)
+{
+	struct frame f;
+	struct rs_err e;
+
+	ck_assert_uint_le(res->frame_len, sizeof res->frame);
+	ck_assert_int_eq(frame_decode(res->frame, &f, &e), RS_OK);
+	ck_assert_uint_eq(f.type, FRAME_WELCOME);
+	ck_assert_uint_eq(res->frame_len, FRAME_HEADER + f.payload_len);
+	ck_assert(control_intact(&f, res->frame + FRAME_HEADER));
+	ck_assert_int_eq(control_unpack_welcome(res->frame + FRAME_HEADER, f.payload_len, ret, &e), RS_OK);
+	ck_assert_int_eq(strncmp(ret->software, "reduction ", 10), 0);
+}
+
 /* Makes the PROOF of a worker that knows that secret. */
 static uint32_t make_proof(uint8_t *out, const struct auth_secret *s, const struct handshake_channel *ch,
 			   const uint8_t *hello, uint32_t hello_len, const struct handshake_result *res)
@@ -200,6 +215,34 @@ START_TEST(a_proof_is_answered_with_a_proof)
 		ck_assert_mem_eq(res.welcome.mac, want, sizeof want);
 		handshake_close(&h);
 	}
+}
+END_TEST
+
+/* A HELLO for no world is answered and not admitted, after the same proofs as any other. */
+START_TEST(a_question_joins_nothing)
+{
+	uint8_t hello[HANDSHAKE_FRAME_MAX], proof[HANDSHAKE_FRAME_MAX], payload[FRAME_CONTROL_MAX];
+	struct control_hello asks = {.job = "resnet", .lanes = 1, .has_nonce = _i};
+	struct control_welcome welcome;
+	struct handshake_result res;
+	struct handshake h;
+	struct guard g;
+	uint32_t len;
+	size_t used;
+
+	guard_init(&g, guard_shared);
+	len = control_frame(hello, FRAME_HELLO, 3, 0, payload, control_pack_hello(payload, &asks));
+	handshake_init(&h, _i ? &g.policy : &anybody);
+	if (_i) {
+		ck_assert_int_eq(guard_feed(&h, hello, len, SIZE_MAX, &res, &used), HANDSHAKE_SEND);
+		len = make_proof(proof, &g.secret, NULL, hello, len - FRAME_HEADER, &res);
+		ck_assert_int_eq(guard_feed(&h, proof, len, SIZE_MAX, &res, &used), HANDSHAKE_PROBED);
+	} else {
+		ck_assert_int_eq(guard_feed(&h, hello, len, SIZE_MAX, &res, &used), HANDSHAKE_PROBED);
+	}
+	expect_welcome(&res, &welcome);
+	ck_assert_int_eq(welcome.proven, _i);
+	handshake_close(&h);
 }
 END_TEST
 
@@ -376,6 +419,7 @@ int main(void)
 	tcase_add_test(tc, refused_says_whether_to_retry);
 	tcase_add_test(tc, refusals_name_the_missing_frame);
 	tcase_add_test(tc, a_proof_is_answered_with_a_proof);
+	tcase_add_loop_test(tc, a_question_joins_nothing, 0, 2);
 	tcase_add_loop_test(tc, a_wrong_proof_is_refused, 0, COUNT(unproven));
 	tcase_add_test(tc, challenges_differ);
 	tcase_add_loop_test(tc, other_frames_than_proof_are_refused, 0, COUNT(no_proofs));

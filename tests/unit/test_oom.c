@@ -226,7 +226,7 @@ static int shake_hands(void *ctx, struct rs_err *e)
 {
 	static const struct handshake_policy policy = {.secret = find_secret, .random = make_random};
 	uint8_t payload[FRAME_CONTROL_MAX], frame[HANDSHAKE_FRAME_MAX], mac[AUTH_MAC];
-	struct control_hello hello = {.job = "j", .has_nonce = true};
+	struct control_hello hello = {.job = "j", .world_size = 1, .has_nonce = true};
 	struct auth_transcript t = {.hello = frame + FRAME_HEADER, .hello_len = control_pack_hello(payload, &hello)};
 	uint32_t len = control_frame(frame, FRAME_HELLO, 0, 0, payload, (uint32_t)t.hello_len);
 	struct handshake_result res;
