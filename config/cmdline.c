@@ -41,9 +41,11 @@ static int take_format(struct rs_config *cfg, const char *arg, struct rs_err *e)
 }
 
 /* Options that apply() handles itself; they change no configuration. */
-enum { CONFIG, HELP, VERSION };
+enum { CONFIG, CHECK, HELP, VERSION };
 static const struct cmdline_flag common_flags[] = {
     [CONFIG] = {"config", "FILE", "YAML file [none: built-in defaults; reductionctl print shows them]", take_nothing},
+    [CHECK] = {"check", NULL, "check the configuration and what it names, and exit; a running daemon is not disturbed",
+	       take_nothing},
     [HELP] = {"help", NULL, "print this and exit", take_nothing},
     [VERSION] = {"version", NULL, "print the version and exit", take_nothing},
     {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
@@ -75,8 +77,15 @@ static bool fail(const struct cmdline *cl, const char *msg, int status, int *ret
 	return false;
 }
 
+/* What argv says beyond the configuration. */
+struct told {
+	const char *file;
+	bool check;
+};
+
 /* Parses argv once. False: stop, after --help, --version or an error. */
-static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, int *ret_status)
+static bool apply(const struct cmdline *cl, int argc, char **argv, struct rs_config *cfg, struct told *told,
+		  int *ret_status)
 {
 	struct option longs[COMMON_N + CMDLINE_FLAGS_MAX + 1] = {0};
 	struct rs_err e;
@@ -103,8 +112,9 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdlin
 		if (i == HELP || i == VERSION)
 			return false;
 		if (i == CONFIG)
-			st->file = optarg;
-		rc = flag_at(cl, (unsigned)i)->take(&st->cfg, optarg, &e);
+			told->file = optarg;
+		told->check |= i == CHECK;
+		rc = flag_at(cl, (unsigned)i)->take(cfg, optarg, &e);
 		if (rc == RS_EINVAL)
 			snprintf(msg, sizeof msg, "--%s: %s", flag_at(cl, (unsigned)i)->name, e.msg);
 		if (rc)
@@ -117,34 +127,77 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct cmdlin
 	return fail(cl, msg, STATUS_USAGE, ret_status);
 }
 
+/* Prints the lines of a check: problems as errors are printed, and for --check what is good. Returns the exit status.
+ */
+static int print_check(const struct cmdline *cl, const struct check *c, bool all)
+{
+	const char *priority = rs_log_priority(RS_LOG_ERROR, rs_log_is_journal(STDERR_FILENO));
+	char text[sizeof c->name + sizeof c->lines->what.msg + 64];
+
+	for (unsigned i = 0; i < c->lines_n; i++) {
+		enum check_severity severity = c->lines[i].severity;
+
+		check_text(c, &c->lines[i], text, sizeof text);
+		if (severity == CHECK_ERROR || (all && severity == CHECK_WARNING))
+			fprintf(stderr, "%s%s: %s\n", priority, cl->program, text);
+		else if (all)
+			printf("%s\n", text);
+	}
+	if (all && !c->errors)
+		check_print_good(c, cl->role, stdout);
+	return c->errors ? STATUS_CONFIG : EXIT_SUCCESS;
+}
+
+/* Reads the file and the command line again, and checks what they say. Returns whether st->cfg is set. */
+static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, struct check *c,
+		 struct told *told, int *ret_status)
+{
+	struct rs_err e;
+
+	*ret_status = STATUS_CONFIG;
+	if (!check_load(c, &st->cfg, st->file, false))
+		return false;
+	st->as_read = st->cfg;
+	st->as_read.reducers = NULL;
+	st->as_read.sharding.owner = NULL;
+	c->as_read = &st->as_read;
+	if (rs_config_take_log_level(&st->cfg, &e))
+		check_add_other(c, "REDUCTION_LOG", &e);
+	if (!apply(cl, argc, argv, &st->cfg, told, ret_status)) {
+		rs_config_close(&st->cfg);
+		return false;
+	}
+	(told->check ? cl->check : cl->refuses)(c);
+	return true;
+}
+
 bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *ret, int *ret_status)
 {
 	struct cmdline_start st = {0};
+	struct told told = {NULL};
+	struct check c;
 	struct rs_err e;
-	bool good;
+	bool good, loaded;
 
 	/* first applied to the defaults, so that wrong usage is reported before a file is read */
 	if (rs_config_load(&st.cfg, NULL, &e))
 		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
-	good = apply(cl, argc, argv, &st, ret_status);
+	good = apply(cl, argc, argv, &st.cfg, &told, ret_status);
 	rs_config_close(&st.cfg);
 	if (!good)
 		return false;
-	if (rs_config_load(&st.cfg, st.file, &e))
-		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
-	st.as_read = st.cfg;
-	st.as_read.reducers = NULL;
-	st.as_read.sharding.owner = NULL;
-	if (rs_config_take_log_level(&st.cfg, &e)) {
+	st.file = told.file;
+	check_init(&c);
+	loaded = load(cl, argc, argv, &st, &c, &told, ret_status);
+	if (loaded || c.errors)
+		*ret_status = print_check(cl, &c, told.check);
+	good = loaded && !c.errors && !told.check;
+	if (loaded && !good)
 		rs_config_close(&st.cfg);
-		return fail(cl, e.msg, STATUS_CONFIG, ret_status);
-	}
-	if (!apply(cl, argc, argv, &st, ret_status)) {
-		rs_config_close(&st.cfg);
-		return false;
-	}
-	*ret = st;
-	return true;
+	check_close(&c);
+	if (good)
+		*ret = st;
+	return good;
 }
 
 int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e)

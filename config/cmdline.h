@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of a daemon: its own options, plus those that every daemon has (--config, --log-level, --log-format,
- * --help, --version). Options override the file. */
+ * --check, --help, --version). Options override the file. */
 #ifndef RS_CONFIG_CMDLINE_H
 #define RS_CONFIG_CMDLINE_H
 
-#include "config/config.h"
+#include "config/check/check.h"
 
 /* An option of a daemon. */
 struct cmdline_flag {
@@ -23,6 +23,9 @@ struct cmdline {
 	const char *notes;   /* the end of the help; whole lines */
 	const struct cmdline_flag *flags;
 	unsigned flags_n; /* at most CMDLINE_FLAGS_MAX */
+	/* Add an error for all that makes the daemon refuse to start; and for --check also what would fail later. */
+	void (*refuses)(struct check *c), (*check)(struct check *c);
+	enum check_role role;
 };
 
 enum { CMDLINE_FLAGS_MAX = 16 };
@@ -34,8 +37,9 @@ struct cmdline_start {
 	struct rs_config cfg, as_read;
 };
 
-/* Reads argv and the file. True: *ret is set, and the daemon starts. False: everything has been printed (help, version
- * or an error); exit with *ret_status: 0 success, 1 configuration error, 2 wrong usage. Main thread. */
+/* Reads argv and the file, and checks them. True: *ret is set, and the daemon starts. False: everything has been
+ * printed (help, version, all errors, or the result of --check); exit with *ret_status: 0 success, 1 configuration
+ * error, 2 wrong usage. Main thread. */
 bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *ret, int *ret_status);
 
 /* Stores a string option: copies arg into to, which has size bytes. Errors: RS_ECONFIG naming the option. */

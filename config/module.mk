@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 libconfig := $(B)/config/libconfig.a
-$(libconfig): $(patsubst %.c,$(B)/%.o,$(wildcard config/*.c))
+$(libconfig): $(patsubst %.c,$(B)/%.o,$(wildcard config/*.c config/check/*.c))
 
 include config/plan/module.mk config/ctl/module.mk
 

@@ -33,6 +33,9 @@ static const struct cmdline cmdline = {
 	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
+    .refuses = check_agent_start,
+    .check = check_agent,
+    .role = CHECK_AGENT,
 };
 
 int main(int argc, char **argv)

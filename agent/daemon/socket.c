@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/daemon/agentd.h"
 
+#include "config/check/check.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,8 +24,7 @@ static int socket_lock(const char *path, const char *socket, int *ret, struct rs
 	for (;;) {
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
-			return rs_fail_sys(e, RS_EIO, errno, "cannot make %s%s", path,
-					   errno == ENOENT ? " (create its directory first)" : "");
+			return rs_fail_sys(e, RS_EIO, errno, "cannot make %s", path);
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
 			close(fd);
 			return rs_fail(e, RS_EIO, "another agent is serving %s: it holds %s", socket, path);
@@ -45,9 +46,6 @@ static int socket_remove_stale(const struct sockaddr_un *addr, struct rs_err *e)
 
 	if (lstat(addr->sun_path, &st))
 		return errno == ENOENT ? RS_OK : rs_fail_sys(e, RS_EIO, errno, "cannot look at %s", addr->sun_path);
-	if (!S_ISSOCK(st.st_mode))
-		return rs_fail(e, RS_EIO, "%s exists and is not a socket; remove it or choose another path",
-			       addr->sun_path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "cannot make a socket");
@@ -103,7 +101,9 @@ int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err 
 		s->lock_fd = -1;
 		return socket_listen(&addr, len, path, &s->fd, e);
 	}
-	rc = socket_lock(s->lock_path, path, &lock_fd, e);
+	rc = check_socket(path, e);
+	if (!rc)
+		rc = socket_lock(s->lock_path, path, &lock_fd, e);
 	if (rc)
 		return rc;
 	rc = socket_remove_stale(&addr, e);

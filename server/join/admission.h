@@ -34,7 +34,4 @@ struct handshake_policy admission_policy(struct admission *a);
 /* Logs, now and then, how many log lines were left out. */
 void admission_tick(struct admission *a, uint64_t now_ms);
 
-/* Returns true if workers must authenticate, so that this reducer may listen on other addresses than loopback. */
-bool admission_authenticates(const struct rs_config *cfg);
-
 #endif

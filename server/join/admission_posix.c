@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/admission.h"
 
-#include <dirent.h>
+#include "config/check/check.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,15 +14,14 @@ enum { LINES_PER_S = 5 };
 int admission_init(struct admission *a, const struct rs_config *cfg, const struct rs_log *log, struct rs_err *e)
 {
 	DIR *dir;
+	int rc;
 
 	*a = (struct admission){.cfg = cfg, .log = log, .limit = {.event = "secret-unusable", .per_s = LINES_PER_S}};
 	if (!cfg->server.secrets_dir[0])
 		return certificates_load(&a->certificates, cfg, e);
-	dir = opendir(cfg->server.secrets_dir);
-	if (!dir)
-		return rs_fail_sys(e, RS_ECONFIG, errno,
-				   "server.secrets_dir: %s is not a directory that this reducer can read",
-				   cfg->server.secrets_dir);
+	rc = check_secrets_open(&dir, cfg->server.secrets_dir, e);
+	if (rc)
+		return rc;
 	closedir(dir);
 	return certificates_load(&a->certificates, cfg, e);
 }
@@ -41,11 +41,6 @@ int admission_reload(struct admission *a, const struct rs_config *cfg, struct rs
 	certificates_close(&a->certificates);
 	a->certificates = fresh;
 	return RS_OK;
-}
-
-bool admission_authenticates(const struct rs_config *cfg)
-{
-	return cfg->server.secrets_dir[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
 }
 
 static uint64_t clock_ms(void)

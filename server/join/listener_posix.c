@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/listener.h"
 
-#include "common/address.h"
+#include "config/check/check.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -10,22 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static bool is_loopback(const struct sockaddr *sa)
-{
-	struct rs_endpoint end;
-
-	return rs_endpoint_of_sockaddr(&end, sa) && rs_endpoint_is_loopback(&end);
-}
-
-/* Resolves host:port. The caller frees the list. */
-static int resolve(const struct rs_host_port *at, const char *address, struct addrinfo **ret, struct rs_err *e)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG};
-	int rc = getaddrinfo(at->host[0] ? at->host : NULL, at->port, &hints, ret);
-
-	return rc ? rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc)) : RS_OK;
-}
 
 static int open_one(const struct addrinfo *ai, const char *address, struct rs_err *e)
 {
@@ -38,7 +22,7 @@ static int open_one(const struct addrinfo *ai, const char *address, struct rs_er
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
 	if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0)
 		return fd;
-	rs_fail_sys(e, RS_EIO, errno, "cannot listen on %s", address);
+	check_listen_failed(e, errno, address);
 	close(fd);
 	return RS_EIO;
 }
@@ -54,35 +38,18 @@ static void set_port(struct sockaddr *sa, int from_fd)
 	((struct sockaddr_in *)sa)->sin_port = ((struct sockaddr_in *)&first)->sin_port;
 }
 
-/* Refuses to listen on an address that other machines can reach without authentication. */
-static int refuse_open(const char *address, struct rs_err *e)
-{
-	return rs_fail(
-	    e, RS_ECONFIG,
-	    "%s is not a loopback address and this reducer has no authentication: every machine that reaches it could "
-	    "read and change gradients; give each job a secret (server.secrets_dir), or require certificates "
-	    "(security.tls: mutual), or set --insecure (server.insecure: true) if the network is trusted",
-	    address);
-}
-
 int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MAX], struct rs_err *e)
 {
 	struct addrinfo *list, *ai;
-	struct rs_host_port at;
-	int n = 0, rc = rs_host_port_split(&at, address, true, e);
+	bool any_port = strcmp(strrchr(address, ':') ? strrchr(address, ':') : "", ":0") == 0;
+	int n = 0, rc = check_listen(&list, address, not_loopback_ok, e);
 
-	if (!rc)
-		rc = resolve(&at, address, &list, e);
 	if (rc)
 		return rc;
 	for (ai = list; ai && n < LISTENER_MAX; ai = ai->ai_next) {
 		if (ai->ai_family != AF_INET && ai->ai_family != AF_INET6)
 			continue;
-		if (!not_loopback_ok && !is_loopback(ai->ai_addr)) {
-			rc = refuse_open(address, e);
-			break;
-		}
-		if (n > 0 && strcmp(at.port, "0") == 0)
+		if (n > 0 && any_port)
 			set_port(ai->ai_addr, fds[0]);
 		rc = open_one(ai, address, e);
 		if (rc < 0)
@@ -101,17 +68,10 @@ int listener_open(const char *address, bool not_loopback_ok, int fds[LISTENER_MA
 int listener_check(const char *address, bool not_loopback_ok, struct rs_err *e)
 {
 	struct addrinfo *list;
-	struct rs_host_port at;
-	int rc = rs_host_port_split(&at, address, true, e);
+	int rc = check_listen(&list, address, not_loopback_ok, e);
 
 	if (!rc)
-		rc = resolve(&at, address, &list, e);
-	if (rc)
-		return rc;
-	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
-		if (!not_loopback_ok && !is_loopback(ai->ai_addr))
-			rc = refuse_open(address, e);
-	freeaddrinfo(list);
+		freeaddrinfo(list);
 	return rc;
 }
 

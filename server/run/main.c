@@ -59,6 +59,9 @@ static const struct cmdline cmdline = {
 	     "SIGHUP reads certificates, access, tokens, limits and logging.level again.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
+    .refuses = check_server_start,
+    .check = check_server,
+    .role = CHECK_SERVER,
 };
 
 /* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers of TLS 1.2, before the first
@@ -78,11 +81,11 @@ int main(int argc, char **argv)
 	int rc;
 
 	cmdline_hold_standard_fds();
+	only_tls13_over_grpc();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
 		return rc;
 	signal(SIGPIPE, SIG_IGN);
 	cmdline_raise_descriptors();
-	only_tls13_over_grpc();
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);

@@ -7,6 +7,8 @@
  * the status: the calls end with an error. */
 #include "server/run/server_control.h"
 
+#include "config/check/check.h"
+
 #include "common/version.h"
 #include "server/run/server_lifecycle.h"
 #include "server/run/server_port.h"
@@ -122,7 +124,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 	if (!s->cfg->server.grpc[0])
 		return RS_OK;
 	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
-	rc = listener_check(s->cfg->server.grpc, s->cfg->server.insecure || admission_authenticates(s->cfg), e);
+	rc = listener_check(s->cfg->server.grpc, s->cfg->server.insecure || check_authenticates(s->cfg), e);
 	if (!rc)
 		rc = rpc_load(&s->rpc, e);
 	if (!rc)

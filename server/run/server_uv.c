@@ -8,6 +8,7 @@
  * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
+#include "config/check/check.h"
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
 #include "server/run/server_lifecycle.h"
@@ -331,8 +332,7 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 static int start_listening(struct server *s, struct rs_err *e)
 {
 	int fds[LISTENER_MAX];
-	int n =
-	    listener_open(s->cfg->server.listen, s->cfg->server.insecure || admission_authenticates(s->cfg), fds, e);
+	int n = listener_open(s->cfg->server.listen, s->cfg->server.insecure || check_authenticates(s->cfg), fds, e);
 
 	if (n < 0)
 		return n;

@@ -42,6 +42,8 @@ class Cli(unittest.TestCase):
                     self.assertEqual((p.code, p.err), (0, ""))
                     self.assertTrue(p.out.startswith(f"Usage: {program} "), p.out)
                     self.assertLessEqual(max(map(len, p.out.splitlines())), 120)
+                    if program in ("reduction-server", "reduction-agent"):
+                        self.assertRegex(p.out, r"--check +check the configuration and what it names, and exit")
                     short = self.attempt(c, program, "-h")
                     self.assertEqual((short.code, short.err, short.out), (0, "", p.out))
                     p = self.attempt(c, program, "--version")

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/check/check.h"
+
+#include "common/address.h"
+#include "common/tls.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+	struct rs_endpoint end;
+
+	return rs_endpoint_of_sockaddr(&end, sa) && rs_endpoint_is_loopback(&end);
+}
+
+/* Refuses to listen on an address that other machines can reach without authentication. */
+static int refuse_open(const char *address, struct rs_err *e)
+{
+	return rs_fail(
+	    e, RS_ECONFIG,
+	    "%s is not a loopback address and this reducer has no authentication: every machine that reaches it could "
+	    "read and change gradients; give each job a secret (server.secrets_dir), or require certificates "
+	    "(security.tls: mutual), or set --insecure (server.insecure: true) if the network is trusted",
+	    address);
+}
+
+/* flags: added to those of getaddrinfo(). */
+static int resolve(struct addrinfo **ret, const char *address, bool not_loopback_ok, int flags, struct rs_err *e)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | flags};
+	struct addrinfo *list;
+	struct rs_host_port at;
+	int rc = rs_host_port_split(&at, address, true, e);
+
+	if (rc)
+		return rc;
+	rc = getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, &list);
+	if (rc)
+		return rs_fail(e, RS_ECONFIG, "cannot listen on %s: %s", address, gai_strerror(rc));
+	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
+		if (!not_loopback_ok && !is_loopback(ai->ai_addr))
+			rc = refuse_open(address, e);
+	if (rc)
+		freeaddrinfo(list);
+	else
+		*ret = list;
+	return rc;
+}
+
+int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_ok, struct rs_err *e)
+{
+	return resolve(ret, address, not_loopback_ok, AI_ADDRCONFIG, e);
+}
+
+int check_listen_failed(struct rs_err *e, int sys, const char *address)
+{
+	return rs_fail_sys(e, RS_EIO, sys, "cannot listen on %s", address);
+}
+
+bool check_authenticates(const struct rs_config *cfg)
+{
+	return cfg->server.secrets_dir[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
+}
+
+/* Returns whether an address belongs to this machine: whether its host can be bound, with any free port. */
+static int check_own(const struct addrinfo *ai, const char *address, struct rs_err *e)
+{
+	struct sockaddr_storage any;
+	int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), rc = RS_OK;
+
+	if (fd < 0)
+		return rs_fail_sys(e, RS_EIO, errno, "no socket for %s", address);
+	memcpy(&any, ai->ai_addr, ai->ai_addrlen);
+	((struct sockaddr_in *)&any)->sin_port = 0; /* sin6_port has the same offset */
+	if (bind(fd, (struct sockaddr *)&any, ai->ai_addrlen))
+		rc = check_listen_failed(e, errno, address);
+	close(fd);
+	return rc;
+}
+
+/* Returns whether the host of an address is a name, which may differ between machines. */
+static bool is_name(const char *address)
+{
+	struct rs_host_port at;
+	struct rs_endpoint end;
+	struct rs_err e;
+
+	return rs_host_port_split(&at, address, true, &e) == RS_OK && at.host[0] && !rs_endpoint_of_text(&end, address);
+}
+
+static void check_one(struct check *c, const char *key, const char *address)
+{
+	bool open = c->cfg->server.insecure || check_authenticates(c->cfg);
+	struct addrinfo *list = NULL;
+	struct rs_err e;
+	int rc = RS_OK;
+
+	if (c->elsewhere && is_name(address))
+		return;
+	/* without AI_ADDRCONFIG: this machine may lack IPv6 */
+	if (c->elsewhere)
+		rc = resolve(&list, address, open, 0, &e);
+	else
+		rc = check_listen(&list, address, open, &e);
+	if (rc) {
+		check_add(c, CHECK_ERROR, "server", -1, key, &e);
+		return;
+	}
+	for (const struct addrinfo *ai = list; ai && !rc && !c->elsewhere; ai = ai->ai_next)
+		if (ai->ai_family == AF_INET || ai->ai_family == AF_INET6)
+			rc = check_own(ai, address, &e);
+	freeaddrinfo(list);
+	if (rc)
+		check_add(c, CHECK_ERROR, "server", -1, key, &e);
+}
+
+/* Returns whether two listening sockets cannot exist at the same time. */
+static bool collide(const char *a, const char *b)
+{
+	struct rs_host_port x, y;
+	struct rs_endpoint p, q;
+	struct rs_err e;
+
+	if (rs_host_port_split(&x, a, true, &e) || rs_host_port_split(&y, b, true, &e) || strcmp(x.port, "0") == 0 ||
+	    strcmp(x.port, y.port) != 0)
+		return false;
+	if (!x.host[0] || !y.host[0] || strcmp(x.host, y.host) == 0)
+		return true;
+	return rs_endpoint_of_text(&p, a) && rs_endpoint_of_text(&q, b) &&
+	       (rs_endpoint_is_any(&p) || rs_endpoint_is_any(&q)) && (a[0] == '[') == (b[0] == '[');
+}
+
+void check_listens(struct check *c)
+{
+	const struct rs_config *cfg = c->cfg;
+	struct rs_err e;
+
+	check_one(c, "listen", cfg->server.listen);
+	if (!cfg->server.grpc[0])
+		return;
+	check_one(c, "grpc", cfg->server.grpc);
+	if (!collide(cfg->server.listen, cfg->server.grpc))
+		return;
+	rs_fail(&e, RS_ECONFIG, "found %s, expected another port than that of server.listen, %s", cfg->server.grpc,
+		cfg->server.listen);
+	check_add(c, CHECK_ERROR, "server", -1, "grpc", &e);
+}

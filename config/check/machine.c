@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/check/check.h"
+
+#include "common/address.h"
+#include "config/value.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Returns the memory of this machine, or of the control group that this process is in, if that allows less. */
+static uint64_t machine_memory(void)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+	uint64_t bytes = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : UINT64_MAX, most;
+	FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+
+	if (!f)
+		return bytes;
+	if (fscanf(f, "%" SCNu64, &most) == 1 && most < bytes)
+		bytes = most;
+	fclose(f);
+	return bytes;
+}
+
+void check_memory(struct check *c, const char *section, const char *key, uint64_t bytes)
+{
+	uint64_t most = machine_memory();
+	char want[32], have[32];
+	struct rs_err e;
+
+	/* the defaults are limits for machines of any size */
+	if (c->elsewhere || bytes <= most || !check_has(c, section, key))
+		return;
+	value_format_bytes(bytes, want, sizeof want);
+	value_format_bytes(most >> 20 << 20, have, sizeof have);
+	rs_fail(&e, RS_ECONFIG, "found %s, expected at most the %s of memory that this machine has", want, have);
+	check_add(c, CHECK_WARNING, section, -1, key, &e);
+}
+
+static void check_name(struct check *c, unsigned i, const char *key, const char *address)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
+	struct rs_host_port at;
+	struct rs_err e;
+	int rc = rs_host_port_split(&at, address, false, &e);
+
+	if (!rc) {
+		rc = getaddrinfo(at.host, at.port, &hints, &list);
+		if (!rc)
+			freeaddrinfo(list);
+		else
+			rs_fail(&e, RS_EIO,
+				"the name %s cannot be resolved here: %s; a worker tries again until "
+				"timeouts.connect (%.1f s)",
+				at.host, gai_strerror(rc), c->cfg->timeouts.connect_ms / 1000.0);
+	}
+	if (rc)
+		check_add(c, CHECK_ERROR, "reducers", (int)i, key, &e);
+}
+
+void check_names(struct check *c)
+{
+	const struct rs_config *cfg = c->cfg;
+
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		check_name(c, i, cfg->job.grpc ? "grpc" : "address", rs_config_address(cfg, &cfg->reducers[i]));
+}
