@@ -42,6 +42,7 @@ struct check {
 	const struct rs_config *cfg;     /* borrowed; set by check_load, or by the caller after it */
 	const struct rs_config *as_read; /* cfg without the command line; NULL: there is none */
 	bool elsewhere;           /* the file may be for another machine: what depends on the machine is skipped */
+	bool connects;            /* names are not looked up here, since connections to the reducers follow */
 	struct ydoc doc;          /* the file, for positions */
 	struct check_line *lines; /* owned */
 	unsigned lines_n, errors;

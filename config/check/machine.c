@@ -50,10 +50,10 @@ static void check_name(struct check *c, unsigned i, const char *key, const char 
 		if (!rc)
 			freeaddrinfo(list);
 		else
-			rs_fail(&e, RS_EIO,
-				"the name %s cannot be resolved here: %s; a worker tries again until "
-				"timeouts.connect (%.1f s)",
-				at.host, gai_strerror(rc), c->cfg->timeouts.connect_ms / 1000.0);
+			rs_fail(
+			    &e, RS_EIO,
+			    "the name %s cannot be resolved here: %s; a worker waits %.1f s for it (timeouts.resolve)",
+			    at.host, gai_strerror(rc), rs_config_resolve_ms(c->cfg) / 1000.0);
 	}
 	if (rc)
 		check_add(c, CHECK_ERROR, "reducers", (int)i, key, &e);

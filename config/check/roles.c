@@ -57,7 +57,7 @@ static void check_engine(struct check *c)
 	check_tls(c, RS_TLS_WORKER);
 	if (c->cfg->job.grpc)
 		check_module(c, "job", "transport");
-	if (!c->elsewhere)
+	if (!c->elsewhere && !c->connects)
 		check_names(c);
 }
 

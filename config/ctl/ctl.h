@@ -30,16 +30,19 @@ struct command {
 	const char *name;
 	enum file_arg file;
 	const char *help;
-	/* Runs the command: writes to standard output; errors to *e. RS_EINVAL: wrong usage. */
+	/* Runs the command: writes to standard output; errors to *e, with an empty sentence if they are printed
+	 * already. RS_EINVAL: wrong usage. */
 	int (*run)(const struct call *call, struct rs_err *e);
 	const struct option *options; /* may be NULL */
 	unsigned options_n;
 };
 
-/* check.c */
-int run_check(const struct call *call, struct rs_err *e);
+/* Reads the configuration of a call; "-" is standard input, NULL the defaults. Errors: those of rs_config_load. */
+int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
+/* Returns the name of a call's file for messages. */
+const char *file_name(const struct call *call);
 
-extern const struct command plan_command, status_command, events_command, drain_command, reload_command;
+extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {

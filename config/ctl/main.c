@@ -17,7 +17,7 @@ enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
 static int run_print(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
-	int rc = rs_config_load(&cfg, call->file, e);
+	int rc = load_config(&cfg, call, e);
 
 	if (rc)
 		return rc;
@@ -43,7 +43,7 @@ static void print_shares(const struct rs_config *cfg)
 static int run_map(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
-	int rc = rs_config_load(&cfg, call->file, e);
+	int rc = load_config(&cfg, call, e);
 
 	if (rc)
 		return rc;
@@ -64,21 +64,22 @@ static int run_reference(const struct call *call, struct rs_err *e)
 }
 
 static const struct command own_commands[] = {
-    {"check", FILE_REQUIRED, "check a configuration file and the files that it names", run_check, NULL, 0},
     {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, NULL, 0},
     {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
     {"reference", FILE_NONE, "print the reference of all keys in Markdown", run_reference, NULL, 0},
 };
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
-/* The commands of other files. */
+/* The commands of other files; check comes first. */
 static const struct command *const other_commands[] = {&plan_command, &status_command, &events_command, &drain_command,
 						       &reload_command};
-enum { COMMANDS_N = OWN_N + sizeof other_commands / sizeof other_commands[0] };
+enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
 {
-	return i < OWN_N ? &own_commands[i] : other_commands[i - OWN_N];
+	if (i == 0)
+		return &check_command;
+	return i <= OWN_N ? &own_commands[i - 1] : other_commands[i - 1 - OWN_N];
 }
 
 static const char *file_text(const struct command *c)
@@ -93,12 +94,13 @@ static void print_usage(FILE *out)
 	fputs("Usage: reductionctl COMMAND [FILE] [OPTION]...\n\n", out);
 	for (unsigned i = 0; i < COMMANDS_N; i++)
 		fprintf(out, "  %-9s %-6s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
-	fputs(
-	    "\nWithout FILE the defaults are used. TARGET is the HOST:PORT on which a reducer serves gRPC, or a FILE "
-	    "whose\n"
-	    "reducers have the key `control`. COMMAND --help prints the options of a command, --version the version.\n"
-	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
-	    out);
+	fputs("\nWithout FILE the defaults are used; - is standard input. TARGET is the HOST:PORT on which a reducer "
+	      "serves "
+	      "gRPC,\n"
+	      "or a FILE, for all of its reducers. COMMAND --help prints the options of a command, --version the "
+	      "version.\n"
+	      "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
+	      out);
 }
 
 static int fail_usage(const char *fmt, const char *word, const char *nearest)
@@ -201,7 +203,9 @@ static int run_command(const struct command *c, int argc, char **argv)
 		fprintf(stderr, "reductionctl: %s\nTry reductionctl %s --help\n", e.msg, c->name);
 		return EXIT_USAGE;
 	default:
-		fprintf(stderr, "reductionctl: %s\n", e.msg);
+		if (e.msg[0])
+			fprintf(stderr, "reductionctl: %s\n", e.msg);
+		finish_output();
 		return EXIT_BAD;
 	}
 }

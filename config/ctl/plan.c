@@ -179,7 +179,7 @@ static int run_plan(const struct call *call, struct rs_err *e)
 {
 	struct rs_config cfg;
 	struct plan plan;
-	int rc = rs_config_load(&cfg, call->file, e);
+	int rc = load_config(&cfg, call, e);
 
 	if (rc)
 		return rc;
@@ -196,7 +196,7 @@ static int run_plan(const struct call *call, struct rs_err *e)
 	rc = plan_make(&plan, &cfg, e);
 	if (rc) {
 		if (call->file)
-			rs_wrap(e, "%s", call->file);
+			rs_wrap(e, "%s", file_name(call));
 		goto close_config;
 	}
 	rc = show_plan(&plan, call, &cfg, e);

@@ -84,7 +84,7 @@ static int take_address(struct reducers *a, const struct call *call, struct rs_e
 static int take_file(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct rs_config cfg;
-	int rc = rs_config_load(&cfg, call->file, e);
+	int rc = load_config(&cfg, call, e);
 	const char *token;
 
 	if (rc)
@@ -109,7 +109,7 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 	if (!a->reducers)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
 	/* if a file has that name, the file is meant */
-	if (access(call->file, F_OK) == 0)
+	if (strcmp(call->file, "-") == 0 || access(call->file, F_OK) == 0)
 		rc = take_file(a, call, admin, e);
 	else
 		rc = take_address(a, call, e);

@@ -302,7 +302,7 @@ class Reductionctl(unittest.TestCase):
         self.assertEqual(ctl("--help")[::2], (0, ""))
         self.assertTrue(ctl("--help")[1].startswith("Usage: reductionctl COMMAND [FILE] [OPTION]...\n"))
         self.assertLessEqual(max(map(len, ctl("plan", "--help")[1].splitlines())), 120)
-        self.assertTrue(ctl("check", "--help")[1].startswith("Usage: reductionctl check FILE\n"))
+        self.assertTrue(ctl("check", "--help")[1].startswith("Usage: reductionctl check FILE [OPTION]...\n"))
         self.assertRegex(ctl("--version")[1], r"^reductionctl \d+\.\d+\.\d+\n$")
 
     def test_wrong_usage(self):
@@ -315,7 +315,7 @@ class Reductionctl(unittest.TestCase):
             (("check", "--frob"), 'reductionctl: found unknown option "--frob"'),
             (("check", "a", "b"), 'reductionctl: found one argument too many: "b"'),
             (("reference", "a"), 'reductionctl: found one argument too many: "a"'),
-            (("check", "a", "--json"), 'reductionctl: found unknown option "--json"'),
+            (("print", "a", "--json"), 'reductionctl: found unknown option "--json"'),
             (("plan", "a", "b"), 'reductionctl: found one argument too many: "b"'),
             (("plan", "--reducers", "0"), 'reductionctl: --reducers: found "0", expected a whole number from 1 to 256'),
             (("plan", "--wire=int8"), 'reductionctl: --wire: found "int8", expected fp32, bf16 or fp16'),
