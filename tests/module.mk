@@ -6,7 +6,7 @@ e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_help  := $(B)/tests/e2e/worker_steady $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
-core_libs := $(server_cores) $(agent_cores) $(libconfig) $(libproto) $(libcommon)
+core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
@@ -15,7 +15,7 @@ $(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard 
 $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
 # what has to do with sockets of the system
-$(B)/tests/unit/test_unauthenticated: $(addprefix $(B)/server/join/,unauthenticated_posix.o listener_posix.o)
+$(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
 # loads the module
@@ -91,7 +91,7 @@ layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config serv
 layering: ## check that cores do no I/O, the includes between folders, and for circles of files
 	$(MAKE) $(par) BUILD=$(BUILD)/layering SAN= CFLAGS='$(layering_cflags)' layering-check
 layering-check: $(core_libs) $(layering_obj)
-	$(PYTHON) tests/layering.py --objects $(B) $(addprefix --core ,$(server_cores) $(agent_cores)) \
+	$(PYTHON) tests/layering.py --objects $(B) $(addprefix --core ,$(server_cores) $(agent_cores) $(libservice)) \
 		$(addprefix --library ,$(libconfig) $(libproto) $(libcommon))
 
 lint: $(gen_h) ## check format, scripts and common mistakes

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -131,6 +132,8 @@ static int why_not(const char *address, struct rs_err *e)
 	int rc, one = 1, fd;
 	struct rs_host_port at;
 
+	if (rpc_is_unix(address))
+		return rs_fail(e, RS_EIO, "gRPC cannot listen on %s", address);
 	rc = rs_host_port_split(&at, address, true, e);
 	if (rc)
 		return rc;
@@ -149,11 +152,16 @@ static int why_not(const char *address, struct rs_err *e)
 static int listen_on(struct port *p, const char *address, struct keys *keys, unsigned *ret_port, struct rs_err *e)
 {
 	grpc_server_credentials *creds = keys ? server_credentials(keys, e) : grpc_insecure_server_credentials_create();
+	mode_t before = 0;
 	int port;
 
 	if (!creds)
 		return e->code;
+	if (rpc_is_unix(address))
+		before = umask(0117); /* the socket has mode 0660 from the start */
 	port = grpc_server_add_http2_port(p->server, address, creds);
+	if (rpc_is_unix(address))
+		umask(before);
 	grpc_server_credentials_release(creds);
 	if (port <= 0)
 		return why_not(address, e);

@@ -133,11 +133,11 @@ static void dispatch(struct worker *w, struct arrival *r)
 	const struct rpc_method *m = find(s, r->details.method);
 
 	if (!m) {
-		refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "this reducer has no such method");
+		refuse(s, r->call, GRPC_STATUS_UNIMPLEMENTED, "there is no such method here");
 	} else if (!take_place(s)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer has reached its limit of calls");
+		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached");
 	} else if (!hand_over(w, r, m)) {
-		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "this reducer is out of memory");
+		refuse(s, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "there is no memory for the call");
 		live_remove(&s->live);
 	}
 }
@@ -188,8 +188,11 @@ static int open_port(struct rpc_server *s, const char *address, struct rs_err *e
 		s->ports_n += rc != RS_ENOMEM;
 		s->port = rc ? NULL : *place;
 		if (!rc && !s->port_number) {
-			snprintf(s->address, sizeof s->address, "%.*s:%u", (int)(colon ? colon - address : 0), address,
-				 number);
+			if (rpc_is_unix(address))
+				snprintf(s->address, sizeof s->address, "%s", address);
+			else
+				snprintf(s->address, sizeof s->address, "%.*s:%u", (int)(colon ? colon - address : 0),
+					 address, number);
 			s->port_number = number;
 		}
 	}

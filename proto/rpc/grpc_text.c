@@ -20,6 +20,10 @@ void peer_text(const char *uri, char buf[RPC_PEER_MAX])
 	const char *from = uri ? strchr(uri, ':') : NULL;
 	size_t n = 0;
 
+	if (from && strncmp(uri, "unix:", 5) == 0) { /* the other end of a UNIX socket has no name */
+		snprintf(buf, RPC_PEER_MAX, "unix:");
+		return;
+	}
 	if (!from || (strncmp(uri, "ipv4:", 5) != 0 && strncmp(uri, "ipv6:", 5) != 0)) {
 		snprintf(buf, RPC_PEER_MAX, "?");
 		return;

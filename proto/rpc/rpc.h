@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -49,6 +50,12 @@ enum rpc_code {
 	RPC_CODE_UNAVAILABLE = 14,
 	RPC_CODE_UNAUTHENTICATED = 16,
 };
+
+/* Returns whether an address names a UNIX socket. */
+static inline bool rpc_is_unix(const char *address)
+{
+	return strncmp(address, "unix:", 5) == 0;
+}
 
 struct rpc_server;
 struct rpc_stream;
@@ -87,9 +94,11 @@ struct rpc_method {
 };
 
 /* A server cannot bound how long a message a client sends before gRPC checks its length. A process that listens for
- * unauthenticated peers has to watch its connections, as server/join does. */
+ * unauthenticated peers has to watch its connections, as unauthenticated.h does. */
 struct rpc_server_options {
-	const char *address;       /* "host:port", port 0: any free port; a name is resolved, which may block */
+	/* "host:port", port 0: any free port; a name is resolved, which may block. Or "unix:/path": a socket of mode
+	 * 0660, which replaces what is at that path, and is removed by server_stop. */
+	const char *address;
 	const struct rpc_tls *tls; /* NULL: none */
 	const struct rpc_method *methods;
 	unsigned methods_n;
@@ -116,7 +125,7 @@ struct rpc_open_options {
 
 /* A query of a client: one request, and one or more messages as the answer. */
 struct rpc_query_options {
-	const char *address;       /* "host:port"; gRPC resolves a name */
+	const char *address;       /* "host:port", gRPC resolves a name; or "unix:/path" */
 	const char *authority;     /* as in rpc_open_options */
 	const struct rpc_tls *tls; /* NULL: none */
 	const char *path;          /* path of the method */
@@ -133,7 +142,7 @@ struct rpc_api {
 	/* Starts a server. Errors: RS_EIO (cannot listen on the address), RS_ECONFIG (certificates that cannot be
 	 * used), RS_ENOMEM. */
 	int (*server_start)(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e);
-	/* Returns the port that the server listens on. */
+	/* Returns the port that the server listens on; 1 for a UNIX socket. */
 	unsigned (*server_port)(const struct rpc_server *s);
 	/* Uses these keys for new connections. Errors as server_start; then the old keys stay in use. */
 	int (*server_reload)(struct rpc_server *s, const struct rpc_tls *tls, struct rs_err *e);
@@ -201,6 +210,8 @@ struct rpc_api {
 	const uint8_t *(*call_request)(const struct rpc_call *c, size_t *ret_len);
 	/* Returns the value of a header, valid until the call ends; NULL: there is none. */
 	const char *(*call_header)(const struct rpc_call *c, const char *key);
+	/* Writes the numeric address of the client, "unix:" for the other end of a UNIX socket, "?" if it is not known.
+	 */
 	void (*call_peer)(const struct rpc_call *c, char buf[RPC_PEER_MAX]);
 	/* Sets the waker: called when call_send may take another message, and when the client has disconnected. */
 	void (*call_waker)(struct rpc_call *c, struct rpc_waker w);

@@ -10,6 +10,7 @@
 #include "config/check/check.h"
 
 #include "common/version.h"
+#include "server/jobs/status_pack.h"
 #include "server/run/server_lifecycle.h"
 #include "server/run/server_port.h"
 #include "server/run/server_streams.h"
@@ -85,6 +86,7 @@ void server_control_reported(struct server *s, struct lane_thread *lane)
 	st = s->collecting;
 	s->collecting = NULL;
 	service_status(control_uv_service(s->control), st);
+	status_free(st);
 }
 
 static void on_granted(void *ctx, const struct service_peer *peer)
@@ -111,10 +113,14 @@ static void on_event_added(void *ctx)
 int server_control_start(struct server *s, struct rs_err *e)
 {
 	struct service_options so = {
+	    .process = "reducer",
+	    .section = "security",
+	    .health = "reduction.v1.Reducer",
 	    .events = &s->journal.events,
 	    .drain = on_drain,
 	    .reload = on_reload,
 	    .collect = on_collect,
+	    .pack = status_pack,
 	    .granted = on_granted,
 	    .denied = on_denied,
 	    .ctx = s,

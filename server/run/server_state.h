@@ -3,12 +3,12 @@
 #ifndef RS_SERVER_RUN_SERVER_STATE_H
 #define RS_SERVER_RUN_SERVER_STATE_H
 
-#include "server/control/control_uv.h"
+#include "proto/rpc/unauthenticated.h"
+#include "proto/service/control_uv.h"
 #include "server/join/admission.h"
 #include "server/join/handshake_grpc.h"
 #include "server/join/handshake_tcp.h"
 #include "server/join/listener.h"
-#include "server/join/unauthenticated.h"
 #include "server/run/arena.h"
 #include "server/run/journal.h"
 #include "server/run/lane_uv.h"

@@ -7,7 +7,9 @@
 #include "common/utf8.h"
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "server/control/service.h"
+#include "proto/service/service.h"
+#include "server/jobs/status.h"
+#include "server/jobs/status_pack.h"
 
 #include <string.h>
 #include <strings.h>
@@ -310,6 +312,7 @@ static void collected(struct world *w)
 		report(w, st, i);
 	w->collecting = false;
 	service_status(w->s, st);
+	status_free(st);
 }
 
 static void give_tokens(struct world *w)
@@ -401,6 +404,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .drain = on_drain,
 				      .reload = on_reload,
 				      .collect = on_collect,
+				      .pack = status_pack,
 				      .granted = on_granted,
 				      .denied = on_denied,
 				      .ctx = w,

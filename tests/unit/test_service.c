@@ -2,7 +2,9 @@
 /* Requests and responses: rights, status of jobs, events, health, and all errors of callers. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "server/control/service.h"
+#include "proto/service/service.h"
+#include "server/jobs/status.h"
+#include "server/jobs/status_pack.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -73,10 +75,14 @@ static void open_world(struct world *w, bool tokens)
 
 	memset(w, 0, sizeof *w);
 	events_init(&w->events);
-	w->s = service_new(&(struct service_options){.events = &w->events,
+	w->s = service_new(&(struct service_options){.process = "reducer",
+						     .section = "security",
+						     .health = "reduction.v1.Reducer",
+						     .events = &w->events,
 						     .drain = on_drain,
 						     .reload = on_reload,
 						     .collect = on_collect,
+						     .pack = status_pack,
 						     .granted = on_granted,
 						     .denied = on_denied,
 						     .ctx = w,
@@ -149,6 +155,9 @@ static const struct {
     {false, "[::1", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
     {false, "[2001:db8::1]:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
     {false, "?", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {false, "unix:", NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
+    {false, "unix", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
+    {true, "unix:", NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "send the token from security."},
     {true, LOCAL, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "send the token from security."},
     {true, FAR, NULL, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "send the token from security."},
     {true, FAR, READ, RPC_CODE_OK, RPC_CODE_PERMISSION_DENIED, "requires that of security.admin_token"},
@@ -223,6 +232,12 @@ static struct status *some_status(unsigned ranks)
 	return st;
 }
 
+static void deliver(struct world *w, struct status *st)
+{
+	service_status(w->s, st);
+	status_free(st);
+}
+
 START_TEST(status_of_jobs)
 {
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
@@ -239,7 +254,7 @@ START_TEST(status_of_jobs)
 	request.job = "c";
 	none = begin(&w, SERVICE_STATUS, &request.base);
 	ck_assert_uint_eq(w.collects, 1); /* for all of them */
-	service_status(w.s, some_status(2));
+	deliver(&w, some_status(2));
 	ck_assert_uint_ge(w.wakes, 1);
 
 	m = expect_message(all, &reduction__v1__status_reply__descriptor);
@@ -284,9 +299,9 @@ START_TEST(status_of_jobs)
 	ck_assert_uint_eq(w.collects, 2);
 	service_status(w.s, NULL);
 	expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
-	service_status(w.s, some_status(3000)); /* no call waits for it: it is freed */
+	deliver(&w, some_status(3000)); /* no call waits for it */
 	later = begin(&w, SERVICE_STATUS, NULL);
-	service_status(w.s, some_status(3000));
+	deliver(&w, some_status(3000));
 	m = expect_message(later, &reduction__v1__status_reply__descriptor);
 	ck_assert_uint_eq(m->jobs[1]->n_ranks, 3000);
 	reduction__v1__status_reply__free_unpacked(m, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/join/unauthenticated.h"
+#include "proto/rpc/unauthenticated.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -3,8 +3,8 @@
  * admitted to a job, or called a method that requires a right.
  *
  * gRPC keeps a message until all of it has come, and checks its length only then. So a peer that announces 1 GiB can
- * make the reducer keep 1 GiB, and the reducer sees calls and not bytes. (gRPC's own memory limit for a server ends the
- * streams of running jobs first.) Therefore the bytes are counted in the sockets by the kernel, and a socket that
+ * make this process keep 1 GiB, and this process sees calls and not bytes. (gRPC's own memory limit for a server ends
+ * the streams of running jobs first.) Therefore the bytes are counted in the sockets by the kernel, and a socket that
  * receives more than handshakes and health checks need is shut down. Calls without a complete request end after
  * timeouts.handshake. So one connection can occupy at most UNAUTH_BYTES + timeouts.handshake * UNAUTH_BYTES_PER_S
  * bytes, plus what arrives between two scans.
@@ -15,8 +15,8 @@
  * descriptors of the process. Invariant: the entry of a descriptor is valid only for the socket with the stored cookie,
  * a number that the kernel gives to no other socket. A socket is shut down only through a duplicate of its descriptor
  * that this code owns, so it cannot become another socket meanwhile. */
-#ifndef RS_SERVER_JOIN_UNAUTHENTICATED_H
-#define RS_SERVER_JOIN_UNAUTHENTICATED_H
+#ifndef RS_PROTO_RPC_UNAUTHENTICATED_H
+#define RS_PROTO_RPC_UNAUTHENTICATED_H
 
 #include "common/error.h"
 

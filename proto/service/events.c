@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/jobs/events.h"
+#include "proto/service/events.h"
 
 #include "common/utf8.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,18 +59,33 @@ static void add_field(struct event *ev, const struct rs_kv *kv)
 		ev->text_len = before;
 }
 
-void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
+void event_make(struct event *ev, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
 		unsigned n)
 {
-	struct event *ev = &all->kept[all->next % EVENTS_KEPT];
-
-	ev->sequence = all->next++;
+	ev->sequence = 0;
 	ev->unix_ms = unix_ms;
 	ev->level = level;
 	ev->fields_n = ev->text_len = 0;
 	snprintf(ev->name, sizeof ev->name, "%s", name);
 	for (unsigned i = 0; i < n; i++)
 		add_field(ev, &kv[i]);
+}
+
+void events_put(struct events *all, const struct event *ev)
+{
+	struct event *place = &all->kept[all->next % EVENTS_KEPT];
+
+	memcpy(place, ev, offsetof(struct event, text) + ev->text_len);
+	place->sequence = all->next++;
+}
+
+void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
+		unsigned n)
+{
+	struct event *place = &all->kept[all->next % EVENTS_KEPT];
+
+	event_make(place, unix_ms, level, name, kv, n);
+	place->sequence = all->next++;
 }
 
 uint64_t events_oldest(const struct events *all)

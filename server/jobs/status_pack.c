@@ -1,36 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/control/service_pack.h"
+#include "server/jobs/status_pack.h"
 
-#include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
+#include "server/jobs/status.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* One block of memory for a protobuf-c message and everything that it points to: a status has thousands of ranks. */
-struct block {
-	char *at;
-	size_t used, size;
-};
-
-static void *take(struct block *b, size_t n)
-{
-	void *at = b->at + b->used;
-
-	b->used += (n + 15) & ~(size_t)15;
-	return at;
-}
-
-static struct service_bytes pack(const ProtobufCMessage *m)
-{
-	struct service_bytes b = {.len = protobuf_c_message_get_packed_size(m)};
-
-	/* one more, so that an empty message is not NULL */
-	b.at = malloc(b.len + 1);
-	if (b.at)
-		protobuf_c_message_pack(m, b.at);
-	return b;
-}
 
 static uint64_t rate(uint64_t n, uint32_t second_ms)
 {
@@ -44,10 +19,10 @@ static uint32_t permil(uint64_t n, uint64_t of)
 	return p < 1000 ? (uint32_t)p : 1000;
 }
 
-static Reduction__V1__Traffic *traffic(struct block *b, const struct lane_count *total, const struct lane_count *second,
-				       uint32_t second_ms)
+static Reduction__V1__Traffic *traffic(struct service_block *b, const struct lane_count *total,
+				       const struct lane_count *second, uint32_t second_ms)
 {
-	Reduction__V1__Traffic *t = take(b, sizeof *t);
+	Reduction__V1__Traffic *t = service_take(b, sizeof *t);
 
 	reduction__v1__traffic__init(t);
 	t->bytes_in = total->bytes_in;
@@ -59,9 +34,10 @@ static Reduction__V1__Traffic *traffic(struct block *b, const struct lane_count 
 	return t;
 }
 
-static Reduction__V1__LaneStatus *lane_message(struct block *b, const struct status_lane *lane, uint32_t second_ms)
+static Reduction__V1__LaneStatus *lane_message(struct service_block *b, const struct status_lane *lane,
+					       uint32_t second_ms)
 {
-	Reduction__V1__LaneStatus *m = take(b, sizeof *m);
+	Reduction__V1__LaneStatus *m = service_take(b, sizeof *m);
 
 	reduction__v1__lane_status__init(m);
 	m->connections = lane->connections;
@@ -70,10 +46,10 @@ static Reduction__V1__LaneStatus *lane_message(struct block *b, const struct sta
 	return m;
 }
 
-static Reduction__V1__RankStatus *rank_message(struct block *b, unsigned rank, const struct status_rank *r,
+static Reduction__V1__RankStatus *rank_message(struct service_block *b, unsigned rank, const struct status_rank *r,
 					       uint32_t second_ms)
 {
-	Reduction__V1__RankStatus *m = take(b, sizeof *m);
+	Reduction__V1__RankStatus *m = service_take(b, sizeof *m);
 
 	reduction__v1__rank_status__init(m);
 	m->rank = rank;
@@ -105,7 +81,7 @@ static void name_latest(Reduction__V1__JobStatus *m, const struct status_job *jo
 	m->latest_permil = permil(most, second_ms);
 }
 
-static Reduction__V1__JobStatus *job_message(struct block *b, const struct status_job *job, bool without_ranks,
+static Reduction__V1__JobStatus *job_message(struct service_block *b, const struct status_job *job, bool without_ranks,
 					     uint32_t second_ms)
 {
 	static const Reduction__V1__JobStatus__State states[STATUS_STATES] = {
@@ -114,7 +90,7 @@ static Reduction__V1__JobStatus *job_message(struct block *b, const struct statu
 	    [STATUS_DRAINING] = REDUCTION__V1__JOB_STATUS__STATE__DRAINING,
 	    [STATUS_ENDED] = REDUCTION__V1__JOB_STATUS__STATE__ENDED,
 	};
-	Reduction__V1__JobStatus *m = take(b, sizeof *m);
+	Reduction__V1__JobStatus *m = service_take(b, sizeof *m);
 
 	reduction__v1__job_status__init(m);
 	m->name = (char *)job->name;
@@ -142,7 +118,7 @@ static Reduction__V1__JobStatus *job_message(struct block *b, const struct statu
 	if (without_ranks)
 		return m;
 	m->n_ranks = job->world_size;
-	m->ranks = take(b, job->world_size * sizeof(*m->ranks));
+	m->ranks = service_take(b, job->world_size * sizeof(*m->ranks));
 	for (unsigned r = 0; r < job->world_size; r++)
 		m->ranks[r] = rank_message(b, r, &job->ranks[r], second_ms);
 	return m;
@@ -189,10 +165,11 @@ static void server_fields(Reduction__V1__StatusReply *m, const struct status *st
 	m->second_ms = st->second_ms;
 }
 
-struct service_bytes service_pack_status(const struct status *st, const char *job, bool without_ranks)
+struct service_bytes status_pack(const void *status, const char *job, bool without_ranks)
 {
+	const struct status *st = status;
 	Reduction__V1__StatusReply m = REDUCTION__V1__STATUS_REPLY__INIT;
-	struct block b = {.size = block_size(st, job, without_ranks)};
+	struct service_block b = {.size = block_size(st, job, without_ranks)};
 	struct service_bytes bytes = {0};
 
 	b.at = malloc(b.size);
@@ -200,63 +177,14 @@ struct service_bytes service_pack_status(const struct status *st, const char *jo
 		return bytes;
 	server_fields(&m, st);
 	m.n_lanes = st->lanes_n;
-	m.lanes = take(&b, st->lanes_n * sizeof(*m.lanes));
+	m.lanes = service_take(&b, st->lanes_n * sizeof(*m.lanes));
 	for (unsigned i = 0; i < st->lanes_n; i++)
 		m.lanes[i] = lane_message(&b, &st->lanes[i], st->second_ms);
-	m.jobs = take(&b, st->jobs_n * sizeof(*m.jobs));
+	m.jobs = service_take(&b, st->jobs_n * sizeof(*m.jobs));
 	for (unsigned i = 0; i < st->jobs_n; i++)
 		if (is_wanted(&st->jobs[i], job))
 			m.jobs[m.n_jobs++] = job_message(&b, &st->jobs[i], without_ranks, st->second_ms);
-	bytes = pack(&m.base);
+	bytes = service_pack(&m.base);
 	free(b.at);
 	return bytes;
-}
-
-struct service_bytes service_pack_event(const struct event *ev)
-{
-	Reduction__V1__Event m = REDUCTION__V1__EVENT__INIT;
-	Reduction__V1__Event__Field fields[EVENT_TEXT / 2], *pointers[EVENT_TEXT / 2];
-	const char *at = ev->text;
-
-	m.sequence = ev->sequence;
-	m.unix_ms = ev->unix_ms;
-	m.level = (char *)rs_log_level_name(ev->level);
-	m.name = (char *)ev->name;
-	m.n_fields = ev->fields_n;
-	m.fields = pointers;
-	for (unsigned i = 0; i < ev->fields_n; i++) {
-		reduction__v1__event__field__init(&fields[i]);
-		fields[i].key = (char *)at;
-		at += strlen(at) + 1;
-		fields[i].value = (char *)at;
-		at += strlen(at) + 1;
-		pointers[i] = &fields[i];
-	}
-	return pack(&m.base);
-}
-
-struct service_bytes service_pack_drained(uint32_t jobs, uint32_t left_ms, bool already)
-{
-	Reduction__V1__DrainReply m = REDUCTION__V1__DRAIN_REPLY__INIT;
-
-	m.jobs = jobs;
-	m.left_ms = left_ms;
-	m.already = already;
-	return pack(&m.base);
-}
-
-struct service_bytes service_pack_reloaded(const char *result)
-{
-	Reduction__V1__ReloadReply m = REDUCTION__V1__RELOAD_REPLY__INIT;
-
-	m.result = (char *)result;
-	return pack(&m.base);
-}
-
-struct service_bytes service_pack_health(int status)
-{
-	Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-
-	m.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
-	return pack(&m.base);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latest events of a reducer, with numbers: its log lines about jobs, ranks and itself, for clients of the control
+/* The latest events of a process, with numbers: its log lines about jobs, ranks and itself, for clients of the control
  * service. Memory is fixed: a new event replaces the oldest one, and a slow reader finds a gap in the numbers. One
  * thread owns it. */
-#ifndef RS_SERVER_JOBS_EVENTS_H
-#define RS_SERVER_JOBS_EVENTS_H
+#ifndef RS_PROTO_SERVICE_EVENTS_H
+#define RS_PROTO_SERVICE_EVENTS_H
 
 #include "common/log.h"
 
@@ -34,7 +34,12 @@ struct events {
 };
 
 void events_init(struct events *all);
-/* Adds an event. Copies the pairs; numbers become text. */
+/* Writes an event without a number. Copies the pairs; numbers become text. */
+void event_make(struct event *ret, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
+		unsigned n);
+/* Gives an event the next number and adds a copy of it. */
+void events_put(struct events *all, const struct event *ev);
+/* Makes and adds an event. */
 void events_add(struct events *all, int64_t unix_ms, enum rs_log_level level, const char *name, const struct rs_kv *kv,
 		unsigned n);
 /* Returns the number of the oldest event; all->next if there is none. */

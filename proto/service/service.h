@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services without their transport. A call comes in as bytes, with the address and token of its
- * client; messages and a status go out. A driver (control_uv.c) follows the steps of service_next for each call, again
- * when the last message was sent or wake() was called. Nothing here waits for a client: a call holds at most one
- * message, and a client that is too slow misses events.
+/* The control and health services of a reducer or an agent, without their transport. A call comes in as bytes, with the
+ * address and token of its client; messages and a status go out. A driver (control_uv.c) follows the steps of
+ * service_next for each call, again when the last message was sent or wake() was called. Nothing here waits for a
+ * client: a call holds at most one message, and a client that is too slow misses events.
  *
  * The happy path of a call is: service_begin -> (WAIT, SEND)... -> END -> service_call_free. Failure modes: the client
  * lacks the right, the request is malformed, or there are too many calls: END with a code and a sentence. One thread
  * owns the services. */
-#ifndef RS_SERVER_CONTROL_SERVICE_H
-#define RS_SERVER_CONTROL_SERVICE_H
+#ifndef RS_PROTO_SERVICE_SERVICE_H
+#define RS_PROTO_SERVICE_SERVICE_H
 
 #include "proto/rpc/rpc.h"
-#include "server/jobs/events.h"
-#include "server/jobs/status.h"
+#include "proto/service/events.h"
+#include "proto/service/service_pack.h"
 
 enum service_method {
 	SERVICE_STATUS,
@@ -61,8 +61,11 @@ struct service_drained {
 	bool already;
 };
 
-/* What the services need from the rest of the reducer. */
+/* What the services need from the rest of the process. */
 struct service_options {
+	const char *process; /* "reducer" or "agent", for messages */
+	const char *section; /* of the configuration with the keys of the tokens, for messages */
+	const char *health;  /* a service whose health is that of the process; NULL: none */
 	const struct events *events;
 	/* Drains as SIGTERM does; timeout_ms 0: as configured. */
 	void (*drain)(void *ctx, uint32_t timeout_ms, struct service_drained *ret);
@@ -70,6 +73,8 @@ struct service_options {
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
 	/* Requests a status. service_status() follows, not from within this call. */
 	void (*collect)(void *ctx);
+	/* Packs what service_status() got, as a StatusReply. job: only this job; "": all. */
+	struct service_bytes (*pack)(const void *status, const char *job, bool without_ranks);
 	/* A client has called a method that requires a right, and has the right. */
 	void (*granted)(void *ctx, const struct service_peer *peer);
 	/* Logs that a client lacks the right to the method that it called. */
@@ -114,16 +119,16 @@ enum service_step service_next(struct service_call *c, struct service_out *ret);
 bool service_cut_off(const struct service_call *c, struct service_out *ret);
 void service_call_free(struct service_call *c);
 
-/* Delivers the status that collect() requested. The service owns st; NULL: no memory. */
-void service_status(struct service *s, struct status *st);
+/* Delivers the status that collect() requested, for `pack`; it is borrowed for the call. NULL: no memory. */
+void service_status(struct service *s, const void *status);
 /* Says that there are new events. */
 void service_event_added(struct service *s);
 /* Says that no new jobs are taken, which the health service then reports. */
 void service_draining(struct service *s);
-/* Ends all calls when they have sent their messages, because the reducer ends. */
+/* Ends all calls when they have sent their messages, because the process ends. */
 void service_stop(struct service *s);
 
-/* Returns true for a loopback address, such as "127.0.0.1:80" or "[::1]:80". */
+/* Returns true for a client on this machine: a loopback address, such as "127.0.0.1:80" or "[::1]:80", or "unix:". */
 bool service_is_local(const char *address);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/control/service.h"
+#include "proto/service/service.h"
 
 #include "common/address.h"
 #include "common/auth.h"
+#include "proto/control.h"
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "server/control/service_pack.h"
+#include "proto/service/service_pack.h"
 
 #include <openssl/crypto.h>
 #include <stdlib.h>
@@ -87,6 +88,8 @@ bool service_is_local(const char *address)
 {
 	struct rs_endpoint end;
 
+	if (rpc_is_unix(address))
+		return true;
 	return rs_endpoint_of_text(&end, address) && rs_endpoint_is_loopback(&end);
 }
 
@@ -106,7 +109,7 @@ static bool is_token(const char *authorization, const struct auth_secret *token)
 static enum rpc_code authorize(const struct service *s, enum service_right right, const struct service_peer *peer,
 			       struct rs_err *e)
 {
-	const char *file = right == RIGHT_ADMIN ? "security.admin_token" : "security.read_token";
+	const char *section = s->opt.section, *file = right == RIGHT_ADMIN ? "admin_token" : "read_token";
 	const struct auth_secret *token = right == RIGHT_ADMIN ? &s->admin : &s->read;
 
 	if (right == RIGHT_NONE || is_token(peer->authorization, &s->admin) || is_token(peer->authorization, token))
@@ -115,20 +118,22 @@ static enum rpc_code authorize(const struct service *s, enum service_right right
 		if (service_is_local(peer->address))
 			return RPC_CODE_OK;
 		rs_fail(e, RS_EREFUSED,
-			"permission denied: this reducer has no %s, so only processes on its own machine may do this",
-			file);
+			"permission denied: this %s has no %s.%s, so only processes on its own machine may do this",
+			s->opt.process, section, file);
 		return RPC_CODE_PERMISSION_DENIED;
 	}
 	if (is_token(peer->authorization, &s->read)) {
 		rs_fail(e, RS_EREFUSED,
-			"permission denied: the token is that of security.read_token, and this requires that of %s",
-			file);
+			"permission denied: the token is that of %s.read_token, and this requires that of %s.%s",
+			section, section, file);
 		return RPC_CODE_PERMISSION_DENIED;
 	}
 	if (peer->authorization)
-		rs_fail(e, RS_EREFUSED, "permission denied: the token is not that of this reducer's %s", file);
+		rs_fail(e, RS_EREFUSED, "permission denied: the token is not that of this %s's %s.%s", s->opt.process,
+			section, file);
 	else
-		rs_fail(e, RS_EREFUSED, "permission denied: send the token from %s (reductionctl --token FILE)", file);
+		rs_fail(e, RS_EREFUSED, "permission denied: send the token from %s.%s (reductionctl --token FILE)",
+			section, file);
 	return RPC_CODE_UNAUTHENTICATED;
 }
 
@@ -138,6 +143,18 @@ static void refuse(struct service_call *c, enum rpc_code code, const char *why)
 	rs_fail(&c->why, RS_EREFUSED, "%s", why);
 }
 
+static void refuse_stopped(struct service_call *c)
+{
+	c->code = RPC_CODE_UNAVAILABLE;
+	rs_fail(&c->why, RS_EREFUSED, "this %s has stopped", c->service->opt.process);
+}
+
+static void refuse_memory(struct service_call *c)
+{
+	c->code = RPC_CODE_RESOURCE_EXHAUSTED;
+	rs_fail(&c->why, RS_EREFUSED, "this %s has no memory for the answer", c->service->opt.process);
+}
+
 /* Sets the last message of a call. */
 static void answer(struct service_call *c, struct service_bytes bytes)
 {
@@ -145,7 +162,7 @@ static void answer(struct service_call *c, struct service_bytes bytes)
 		c->answer = bytes;
 		c->answered = true;
 	} else {
-		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory for the answer");
+		refuse_memory(c);
 	}
 }
 
@@ -163,7 +180,7 @@ static int health(const struct service *s, const char *name)
 {
 	bool well = !s->stopping;
 
-	if (!name[0] || strcmp(name, "reduction.v1.Reducer") == 0)
+	if (!name[0] || (s->opt.health && strcmp(name, s->opt.health) == 0))
 		well = well && !s->draining; /* no new jobs */
 	else if (strcmp(name, "reduction.v1.Control") != 0)
 		return 0;
@@ -181,7 +198,7 @@ static void begin_status(struct service_call *c, const ProtobufCMessage *request
 		return;
 	}
 	c->without_ranks = m->without_ranks;
-	/* calls that come meanwhile get the same status, so the lanes are asked once */
+	/* calls that come meanwhile get the same status, so it is made once */
 	if (!s->collecting) {
 		s->collecting = true;
 		s->opt.collect(s->opt.ctx);
@@ -221,6 +238,16 @@ static void begin_events(struct service_call *c, const ProtobufCMessage *request
 	c->until = m->past_only ? events->next : UINT64_MAX;
 }
 
+static void refuse_unknown(struct service_call *c)
+{
+	const char *health = c->service->opt.health;
+
+	c->code = RPC_CODE_NOT_FOUND;
+	rs_fail(&c->why, RS_EREFUSED,
+		"there is no service of that name, expected an empty one%s%s or reduction.v1.Control",
+		health ? ", " : "", health ? health : "");
+}
+
 static void begin_health(struct service_call *c, const ProtobufCMessage *request)
 {
 	const Grpc__Health__V1__HealthCheckRequest *m = (const Grpc__Health__V1__HealthCheckRequest *)request;
@@ -232,9 +259,7 @@ static void begin_health(struct service_call *c, const ProtobufCMessage *request
 	if (health(c->service, c->name))
 		answer(c, service_pack_health(health(c->service, c->name)));
 	else
-		refuse(c, RPC_CODE_NOT_FOUND,
-		       "there is no service of that name, expected an empty one, reduction.v1.Reducer or "
-		       "reduction.v1.Control");
+		refuse_unknown(c);
 }
 
 static const struct {
@@ -303,7 +328,7 @@ static void admit(struct service_call *c, const struct service_peer *peer, size_
 	if (info->right != RIGHT_NONE)
 		s->opt.granted(s->opt.ctx, peer);
 	if (s->stopping)
-		refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
+		refuse_stopped(c);
 	else if (info->right != RIGHT_NONE && s->controls_n == SERVICE_CALLS_MAX)
 		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached");
 	else if (len > SERVICE_REQUEST_MAX)
@@ -362,7 +387,7 @@ static enum service_step end(const struct service_call *c, struct service_out *r
 static enum service_step send_out(struct service_call *c, struct service_bytes bytes, struct service_out *ret)
 {
 	if (!bytes.at) {
-		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory for the answer");
+		refuse_memory(c);
 		return end(c, ret);
 	}
 	*ret = (struct service_out){.message = bytes.at, .len = bytes.len};
@@ -411,7 +436,7 @@ static enum service_step next_health(struct service_call *c, struct service_out 
 	}
 	if (!c->service->stopping)
 		return SERVICE_WAIT;
-	refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
+	refuse_stopped(c);
 	return end(c, ret);
 }
 
@@ -441,19 +466,18 @@ enum service_step service_next(struct service_call *c, struct service_out *ret)
 		return next_health(c, ret);
 	if (!c->service->stopping)
 		return SERVICE_WAIT;
-	refuse(c, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
+	refuse_stopped(c);
 	return end(c, ret);
 }
 
-void service_status(struct service *s, struct status *st)
+void service_status(struct service *s, const void *status)
 {
 	s->collecting = false;
 	for (struct service_call *c = s->calls; c; c = c->next) {
 		if (c->method != SERVICE_STATUS || c->code || c->answered)
 			continue;
-		answer(c, st ? service_pack_status(st, c->name, c->without_ranks) : (struct service_bytes){0});
+		answer(c, status ? s->opt.pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
 	}
-	status_free(st);
 	s->opt.wake(s->opt.wake_ctx);
 }
 

@@ -3,8 +3,9 @@
  * service says what to answer -> sent, one message at a time, as the client takes them -> ended. Failure modes: more
  * calls arrive than there is room for: refused at once, on the module's thread; the client goes, or does not read: the
  * call is dropped, or waits with the one message that it holds, and nobody waits for it. */
-#include "server/control/control_uv.h"
+#include "proto/service/control_uv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { ARRIVED_MAX = 64 };
@@ -32,6 +33,7 @@ struct control_uv {
 	struct control_method methods[SERVICE_METHODS];
 	uv_async_t async; /* calls have arrived, or can continue */
 	struct control_call *calls;
+	char stopped_why[40]; /* constant */
 
 	uv_mutex_t mutex; /* protects the following fields */
 	struct {
@@ -68,7 +70,7 @@ static void on_call(void *user, struct rpc_call *rpc)
 	if (taken)
 		wake(c);
 	else if (stopped)
-		c->rpc->call_end(rpc, RPC_CODE_UNAVAILABLE, "this reducer has stopped", NULL, 0);
+		c->rpc->call_end(rpc, RPC_CODE_UNAVAILABLE, c->stopped_why, NULL, 0);
 	else
 		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "the limit of calls at the same time is reached",
 				 NULL, 0);
@@ -133,7 +135,7 @@ static void begin(struct control_uv *c, struct rpc_call *rpc, enum service_metho
 		call->call = service_begin(c->service, method, &peer, request, len);
 	if (!call || !call->call) {
 		free(call);
-		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "this reducer has no memory", NULL, 0);
+		c->rpc->call_end(rpc, RPC_CODE_RESOURCE_EXHAUSTED, "there is no memory for the call", NULL, 0);
 		return;
 	}
 	call->rpc = rpc;
@@ -196,6 +198,7 @@ int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_ap
 	so.wake = wake;
 	so.wake_ctx = c;
 	c->rpc = rpc;
+	snprintf(c->stopped_why, sizeof c->stopped_why, "this %s has stopped", opt->process);
 	for (unsigned i = 0; i < SERVICE_METHODS; i++)
 		c->methods[i] = (struct control_method){c, i};
 	rc = uv_mutex_init(&c->mutex);
@@ -247,7 +250,7 @@ void control_uv_stop(struct control_uv *c)
 	take_arrived(c);
 	advance_all(c);
 	while (c->calls)
-		call_free(c, c->calls, RPC_CODE_UNAVAILABLE, "this reducer has stopped");
+		call_free(c, c->calls, RPC_CODE_UNAVAILABLE, c->stopped_why);
 }
 
 void control_uv_close(struct control_uv *c)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control and health services over gRPC, on the accept loop. */
-#ifndef RS_SERVER_CONTROL_CONTROL_UV_H
-#define RS_SERVER_CONTROL_CONTROL_UV_H
+/* The control and health services over gRPC, on a libuv loop. */
+#ifndef RS_PROTO_SERVICE_CONTROL_UV_H
+#define RS_PROTO_SERVICE_CONTROL_UV_H
 
-#include "server/control/service.h"
+#include "proto/service/service.h"
 
 #include <uv.h>
 

@@ -2,10 +2,9 @@
 /* The happy path of a connection: a scan finds it, not authenticated -> unauth_trust is called with its peer -> the
  * next scan marks it as trusted. Failure modes: it sends too much: it is shut down, and gRPC closes it. It closes, or
  * its descriptor becomes another socket: its cookie is not found any more. No descriptor is left: a scan needs none. */
-#include "server/join/unauthenticated.h"
+#include "proto/rpc/unauthenticated.h"
 
 #include "common/address.h"
-#include "server/join/listener.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +18,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TRUSTED_MAX = 64 };
+enum {
+	TRUSTED_MAX = 64,
+	LOCAL_MAX = 8, /* most addresses of one name */
+};
 
 enum socket_state {
 	SOCKET_OTHER /* not a connection of the gRPC port */,
@@ -41,7 +43,7 @@ struct socket_entry {
 struct unauth {
 	struct unauth_options opt;
 	bool everywhere; /* gRPC listens on all addresses; else on `local` */
-	struct rs_endpoint local[LISTENER_MAX];
+	struct rs_endpoint local[LOCAL_MAX];
 	unsigned local_n;
 	DIR *dir;  /* /proc/self/fd */
 	int spare; /* a descriptor for the duplicate of a socket; otherwise a copy of dir's */
@@ -207,7 +209,7 @@ static int unauth_resolve(struct unauth *s, const char *address, struct rs_err *
 	rc = getaddrinfo(at.host[0] ? at.host : NULL, at.port, &hints, &list);
 	if (rc)
 		return rs_fail(e, RS_ECONFIG, "%s cannot be resolved: %s", address, gai_strerror(rc));
-	for (const struct addrinfo *ai = list; ai && s->local_n < LISTENER_MAX; ai = ai->ai_next) {
+	for (const struct addrinfo *ai = list; ai && s->local_n < LOCAL_MAX; ai = ai->ai_next) {
 		struct rs_endpoint *local = &s->local[s->local_n];
 
 		if (!rs_endpoint_of_sockaddr(local, ai->ai_addr))
