@@ -123,6 +123,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.lost = v->lost;
 	m.why = (char *)v->why;
 	m.reported = v->reported;
+	m.lost_id = (char *)v->lost_id;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -334,6 +335,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
 		take_sentence(ret->why, sizeof ret->why, m->why);
+		snprintf(ret->lost_id, sizeof ret->lost_id, "%s", m->lost_id);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
 	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a VIEW or RESUME message holds numbers that are out of range");
@@ -353,6 +355,7 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 		to->lost = from->lost;
 		to->reported = from->reported;
 		memcpy(to->why, from->why, sizeof to->why);
+		memcpy(to->lost_id, from->lost_id, sizeof to->lost_id);
 	}
 	return changed;
 }

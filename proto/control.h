@@ -24,7 +24,7 @@ enum {
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 96,   /* bytes of a packed WELCOME at most */
 	/* bytes of a packed view at most */
-	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + 16,
+	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + 16,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -83,9 +83,10 @@ struct control_view {
 	unsigned n;                       /* reducers, 1 .. CONTROL_REDUCERS */
 	uint32_t lives[CONTROL_REDUCERS]; /* one more at each death and at each return; odd: the reducer is dead */
 	uint64_t start[FRAME_PRIORITIES];
-	unsigned lost;         /* 1 + the index of the reducer whose death was learnt of last, 0: none */
-	char why[CONTROL_WHY]; /* the reason of that death */
-	bool reported;         /* that reducer reported the reason itself */
+	unsigned lost;             /* 1 + the index of the reducer whose death was learnt of last, 0: none */
+	char why[CONTROL_WHY];     /* the reason of that death */
+	bool reported;             /* that reducer reported the reason itself */
+	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */

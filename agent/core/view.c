@@ -197,6 +197,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
+	memcpy(x->view.lost_id, x->cfg->reducers[reducer].id, sizeof x->view.lost_id);
 	view_drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links leave and try again */
 	view_report_change(x, reducer);

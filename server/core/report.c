@@ -4,6 +4,7 @@
 #include "server/core/stripe.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static struct lane_count report_difference(const struct lane_count *a, const struct lane_count *b)
 {
@@ -61,21 +62,50 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 	}
 }
 
+static unsigned report_lost_n(const struct stripe *st)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < st->view.n; r++)
+		n += st->view.lives[r] % 2;
+	return n;
+}
+
+static void report_losses(struct lane_report *report, const struct stripe *st, uint64_t now_ms)
+{
+	for (unsigned r = 0; r < st->view.n; r++) {
+		struct lane_report_loss *to = &report->losses[report->losses_n];
+
+		if (st->view.lives[r] % 2 == 0)
+			continue;
+		*to = (struct lane_report_loss){.index = r};
+		if (st->losses) {
+			to->for_ms = now_ms > st->losses[r].at_ms ? now_ms - st->losses[r].at_ms : 0;
+			memcpy(to->id, st->losses[r].id, sizeof to->id);
+			memcpy(to->why, st->losses[r].why, sizeof to->why);
+		}
+		report->losses_n++;
+	}
+}
+
 struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 {
 	struct lane_report *report;
-	size_t stripes = 0, sessions = 0;
+	size_t stripes = 0, sessions = 0, losses = 0;
 
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		stripes++;
 		sessions += st->attached;
+		losses += report_lost_n(st);
 	}
-	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions);
+	report = malloc(sizeof *report + stripes * sizeof *report->stripes + sessions * sizeof *report->sessions +
+			losses * sizeof *report->losses);
 	if (!report)
 		return NULL;
 	*report = (struct lane_report){.second_ms = l->second_ms, .total = l->closed};
 	report->stripes = (struct lane_report_stripe *)(report + 1);
 	report->sessions = (struct lane_report_session *)(report->stripes + stripes);
+	report->losses = (struct lane_report_loss *)(report->sessions + sessions);
 	for (const struct stripe *st = l->stripes; st; st = st->next) {
 		struct lane_report_stripe *to = &report->stripes[report->stripes_n++];
 
@@ -86,7 +116,11 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		    .sessions_n = st->attached,
 		    .chunks = st->chunks,
 		    .operations = st->operations,
+		    .reducers = st->view.n,
+		    .losses = report->losses_n,
+		    .losses_n = report_lost_n(st),
 		};
+		report_losses(report, st, now_ms);
 		report_sessions(report, st, now_ms);
 	}
 	return report;

@@ -3,6 +3,7 @@
 #ifndef RS_SERVER_CORE_REPORT_H
 #define RS_SERVER_CORE_REPORT_H
 
+#include "proto/control.h"
 #include "server/core/count.h"
 
 #include <stdbool.h>
@@ -18,17 +19,26 @@ struct lane_report_session {
 	uint32_t missing_ms;  /* time that the oldest chunk has waited for it; 0: it does not wait */
 };
 
+/* A reducer that is lost in a job. */
+struct lane_report_loss {
+	unsigned index; /* in the configuration of the job's ranks */
+	uint64_t for_ms;
+	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+};
+
 /* One lane of one job. Its sessions are `sessions_n` entries of the report's `sessions`, the first of which has the
  * index `sessions`. */
 struct lane_report_stripe {
 	uint64_t job;
 	unsigned lane; /* of the job */
 	unsigned sessions, sessions_n;
-	uint64_t chunks;     /* chunks to which all ranks have contributed */
-	uint64_t operations; /* 1 + the highest number of an operation with such a chunk */
+	uint64_t chunks;           /* chunks to which all ranks have contributed */
+	uint64_t operations;       /* 1 + the highest number of an operation with such a chunk */
+	unsigned reducers;         /* of the job; 0: not known, none was lost so far */
+	unsigned losses, losses_n; /* entries of the report's `losses`: the reducers that are lost */
 };
 
-/* One allocation contains the report and both arrays. */
+/* One allocation contains the report and its arrays. */
 struct lane_report {
 	unsigned thread;      /* number of the reducer's lane; the driver sets it */
 	uint32_t busy_permil; /* processor time of its thread in the last second; the driver sets it */
@@ -36,7 +46,8 @@ struct lane_report {
 	struct lane_count total, second;
 	struct lane_report_stripe *stripes;
 	struct lane_report_session *sessions;
-	unsigned stripes_n, sessions_n;
+	struct lane_report_loss *losses;
+	unsigned stripes_n, sessions_n, losses_n;
 };
 
 /* Returns a report that the caller releases with free(); NULL: no memory. */

@@ -155,6 +155,7 @@ void stripe_free(struct stripe *st)
 	free(st->slots);
 	free(st->chains);
 	free(st->bits);
+	free(st->losses);
 	free(st);
 }
 

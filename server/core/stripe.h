@@ -16,6 +16,12 @@ struct stripe_watch {
 	bool reported; /* LANE_LATE was sent for it */
 };
 
+/* A reducer that is lost in the job, as the ranks said. */
+struct stripe_loss {
+	uint64_t at_ms;                         /* when this stripe learnt it */
+	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+};
+
 /* Invariant: slots in use are in the table and nowhere else; the others are in the free list of their priority. So
  * operations of one priority never wait for slots of another one. A stripe exists as long as a session is attached. */
 struct stripe {
@@ -49,6 +55,8 @@ struct stripe {
 	 * When it changes, none comes until all ranks have sent the same one; see stripe_view.c. */
 	struct control_view view;
 	uint64_t view_number;
+	struct stripe_loss
+	    *losses; /* [view.n], of the reducers that the view says are lost; NULL: none yet, or no memory */
 };
 
 /* stripe.c: the table of slots */

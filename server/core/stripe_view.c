@@ -5,6 +5,7 @@
  * That is the largest position that a rank gave, since all ranks have all results below it (agent/core/retain.h). */
 #include "server/core/stripe.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Pauses a session: its rank will begin again everything that it has begun here. */
@@ -25,6 +26,27 @@ static void view_pause(struct session *s)
 	s->paused = true;
 }
 
+/* Stores what the view of a rank says about reducers that are new in it, for status services. */
+static void view_note_losses(struct stripe *st, const struct control_view *v)
+{
+	for (unsigned r = 0; r < v->n; r++) {
+		struct stripe_loss *loss;
+
+		if (v->lives[r] <= st->view.lives[r] || v->lives[r] % 2 == 0)
+			continue;
+		if (!st->losses)
+			st->losses = calloc(v->n, sizeof *st->losses);
+		if (!st->losses)
+			return;
+		loss = &st->losses[r];
+		*loss = (struct stripe_loss){.at_ms = st->owner->now_ms};
+		if (v->lost != r + 1)
+			continue;
+		memcpy(loss->id, v->lost_id, sizeof loss->id);
+		memcpy(loss->why, v->why, sizeof loss->why);
+	}
+}
+
 int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e)
 {
 	char name[160];
@@ -33,6 +55,7 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 		return rs_fail(e, RS_EPROTO, "%s sent a view of %u reducers, the other ranks have %u",
 			       stripe_rank_name(st, s->rank, name, sizeof name), v->n, st->view.n);
 	st->view.n = v->n;
+	view_note_losses(st, v);
 	view_pause(s);
 	s->resume_due = false; /* a RESUME that is not sent yet belongs to the view before */
 	s->view = control_view_number(v);

@@ -37,6 +37,8 @@ static bool job_status(const struct registry *r, const struct job *j, struct sta
 	rs_utf8_clean(to->name);
 	memcpy(to->run, f->run, sizeof to->run);
 	rs_utf8_clean(to->run);
+	memcpy(to->reducer, f->reducer, sizeof to->reducer);
+	rs_utf8_clean(to->reducer);
 	rs_utf8_clean(to->why.msg);
 	if (!status_job_ranks(to))
 		return false;

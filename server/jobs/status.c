@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/jobs/status.h"
 
+#include "common/utf8.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const state_names[STATUS_STATES] = {"gathering", "running", "draining", "ended"};
 
@@ -39,8 +42,10 @@ void status_free(struct status *st)
 {
 	if (!st)
 		return;
-	for (unsigned i = 0; st->jobs && i < st->jobs_n; i++)
+	for (unsigned i = 0; st->jobs && i < st->jobs_n; i++) {
 		free(st->jobs[i].ranks);
+		free(st->jobs[i].losses);
+	}
 	free(st->jobs);
 	free(st->lanes);
 	free(st);
@@ -73,6 +78,24 @@ static void add_session(struct status_job *job, const struct lane_report_session
 	add_beside(&job->second, &s->second);
 }
 
+static void add_loss(struct status_job *job, const struct lane_report_loss *from)
+{
+	struct status_loss *to;
+
+	if (!job->losses)
+		job->losses = calloc(job->reducers, sizeof *job->losses);
+	if (!job->losses || from->index >= job->reducers)
+		return;
+	to = &job->losses[from->index];
+	if (to->lost && from->for_ms <= to->for_ms)
+		return;
+	*to = (struct status_loss){.lost = true, .for_ms = from->for_ms};
+	memcpy(to->id, from->id, sizeof to->id);
+	memcpy(to->why, from->why, sizeof to->why);
+	rs_utf8_clean(to->id);
+	rs_utf8_clean(to->why);
+}
+
 static void add_stripe(struct status *st, const struct lane_report *report, const struct lane_report_stripe *stripe)
 {
 	struct status_job *job = st->jobs;
@@ -83,6 +106,10 @@ static void add_stripe(struct status *st, const struct lane_report *report, cons
 		return;
 	job->chunks += stripe->chunks;
 	job->operations = most(job->operations, stripe->operations);
+	if (!job->reducers)
+		job->reducers = stripe->reducers;
+	for (unsigned i = 0; i < stripe->losses_n; i++)
+		add_loss(job, &report->losses[stripe->losses + i]);
 	for (unsigned i = 0; i < stripe->sessions_n; i++)
 		add_session(job, &report->sessions[stripe->sessions + i]);
 }

@@ -38,6 +38,13 @@ struct status_rank {
 	uint32_t missing_ms; /* of the lane with the most */
 };
 
+/* A reducer that is lost in a job: of the lane that has known it for the longest time. */
+struct status_loss {
+	bool lost;
+	uint64_t for_ms;
+	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+};
+
 /* One generation of a job. */
 struct status_job {
 	uint64_t id;
@@ -56,6 +63,9 @@ struct status_job {
 	struct lane_count total, second; /* of all ranks; waited_ms: of the rank with the most */
 	struct status_rank *ranks;       /* [world_size]; owned */
 	uint32_t world_size, joined;     /* joined: ranks with all lanes attached */
+	char reducer[CONTROL_JOB];       /* the id that the ranks give this reducer */
+	struct status_loss *losses;      /* [reducers]; owned; NULL: none is lost, or no memory */
+	unsigned reducers;               /* of the job; 0: not known */
 };
 
 /* One lane of the reducer. */

@@ -81,6 +81,27 @@ static void name_latest(Reduction__V1__JobStatus *m, const struct status_job *jo
 	m->latest_permil = permil(most, second_ms);
 }
 
+static void pack_losses(struct service_block *b, const struct status_job *job, Reduction__V1__JobStatus *m)
+{
+	m->reducers = job->reducers;
+	if (!job->losses)
+		return;
+	m->lost = service_take(b, job->reducers * sizeof(*m->lost));
+	for (unsigned i = 0; i < job->reducers; i++) {
+		const struct status_loss *l = &job->losses[i];
+		Reduction__V1__LostReducer *to;
+
+		if (!l->lost)
+			continue;
+		to = m->lost[m->n_lost++] = service_take(b, sizeof *to);
+		reduction__v1__lost_reducer__init(to);
+		to->index = i;
+		to->id = (char *)l->id;
+		to->for_ms = l->for_ms;
+		to->why = (char *)l->why;
+	}
+}
+
 static Reduction__V1__JobStatus *job_message(struct service_block *b, const struct status_job *job, bool without_ranks,
 					     uint32_t second_ms)
 {
@@ -115,6 +136,8 @@ static Reduction__V1__JobStatus *job_message(struct service_block *b, const stru
 	m->failover = job->retain;
 	m->traffic = traffic(b, &job->total, &job->second, second_ms);
 	name_latest(m, job, second_ms);
+	m->reducer = (char *)job->reducer;
+	pack_losses(b, job, m);
 	if (without_ranks)
 		return m;
 	m->n_ranks = job->world_size;
@@ -139,6 +162,8 @@ static size_t block_size(const struct status *st, const char *job, bool without_
 		if (!is_wanted(&st->jobs[i], job))
 			continue;
 		n += EACH + 32 + sizeof(Reduction__V1__JobStatus);
+		if (st->jobs[i].losses)
+			n += 16 + st->jobs[i].reducers * (EACH + sizeof(Reduction__V1__LostReducer));
 		if (!without_ranks)
 			n += st->jobs[i].world_size * (EACH + sizeof(Reduction__V1__RankStatus));
 	}

@@ -227,6 +227,10 @@ static struct status *some_status(unsigned ranks)
 		job->ranks[1].silent_ms = 77;
 		strcpy(job->ranks[1].label, "process 1 on b");
 	}
+	st->jobs[0].losses = calloc(2, sizeof *st->jobs[0].losses);
+	st->jobs[0].reducers = 2;
+	st->jobs[0].losses[1] = (struct status_loss){.lost = true, .for_ms = 7, .id = "r1", .why = "refused"};
+	strcpy(st->jobs[0].reducer, "r0");
 	st->jobs[1].state = STATUS_ENDED;
 	rs_fail(&st->jobs[1].why, RS_EPEER, "rank 1 was lost");
 	return st;
@@ -280,6 +284,11 @@ START_TEST(status_of_jobs)
 	ck_assert_uint_eq(m->jobs[0]->ranks[0]->silent_ms, 0);
 	ck_assert_int_eq(m->jobs[1]->state, REDUCTION__V1__JOB_STATUS__STATE__ENDED);
 	ck_assert_str_eq(m->jobs[1]->reason, "rank 1 was lost");
+	ck_assert(m->jobs[0]->reducers == 2 && m->jobs[0]->n_lost == 1 && m->jobs[1]->n_lost == 0);
+	ck_assert_str_eq(m->jobs[0]->reducer, "r0");
+	ck_assert_str_eq(m->jobs[0]->lost[0]->id, "r1");
+	ck_assert_str_eq(m->jobs[0]->lost[0]->why, "refused");
+	ck_assert(m->jobs[0]->lost[0]->index == 1 && m->jobs[0]->lost[0]->for_ms == 7);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 
 	m = expect_message(one, &reduction__v1__status_reply__descriptor);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane while reducers are lost and return, by the rules of proto/README.md, "Failover". The simulator tests all
  * rules together. */
+#include "server/core/report.h"
 #include "tests/unit/fake_lane_views.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* "A reducer merges what its ranks say and sends VIEW to all that have not said as much." */
@@ -24,6 +26,44 @@ START_TEST(a_new_view_goes_to_all_other_ranks)
 		lv_expect(&fw, r, FRAME_VIEW, lv_of(0, 1, 1));
 		fw_expect_nothing(&fw, r);
 	}
+	fw_close(&fw);
+}
+END_TEST
+
+/* The report has what the ranks said of lost reducers, and since when. */
+START_TEST(the_report_names_lost_reducers)
+{
+	struct control_view first = lv_of(0, 1, 0), second = lv_of(1, 1, 0), back = lv_of(1, 2, 0);
+	struct lane_report *report;
+	struct fw_world fw;
+
+	lv_running(&fw, (struct fw_options){0});
+	report = lane_report_new(fw.lane, fw.now_ms);
+	must(report);
+	ck_assert(report->losses_n == 0 && report->stripes[0].reducers == 0);
+	free(report);
+	first.lost = 2;
+	strcpy(first.lost_id, "r1");
+	strcpy(first.why, "connection refused");
+	lv_send(&fw, 0, first);
+	lv_expect(&fw, 1, FRAME_VIEW, first);
+	fw_tick(&fw, 300);
+	lv_send(&fw, 1, second); /* does not say why */
+	fw_tick(&fw, 300);
+	report = lane_report_new(fw.lane, fw.now_ms);
+	must(report);
+	ck_assert(report->stripes[0].reducers == 3 && report->stripes[0].losses_n == 2 && report->losses_n == 2);
+	ck_assert(report->losses[0].index == 0 && report->losses[0].for_ms == 300);
+	ck_assert_str_eq(report->losses[0].id, "");
+	ck_assert(report->losses[1].index == 1 && report->losses[1].for_ms == 600);
+	ck_assert_str_eq(report->losses[1].id, "r1");
+	ck_assert_str_eq(report->losses[1].why, "connection refused");
+	free(report);
+	lv_send(&fw, 1, back);
+	report = lane_report_new(fw.lane, fw.now_ms);
+	must(report);
+	ck_assert(report->losses_n == 1 && report->losses[0].index == 0);
+	free(report);
 	fw_close(&fw);
 }
 END_TEST
@@ -343,6 +383,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_new_view_goes_to_all_other_ranks);
+	tcase_add_test(tc, the_report_names_lost_reducers);
 	tcase_add_test(tc, an_old_view_is_answered_with_the_new_one);
 	tcase_add_loop_test(tc, all_ranks_resume_at_the_largest_start, 0, 3 * COUNT(starts));
 	tcase_add_test(tc, no_rank_resumes_before_all_agree);
