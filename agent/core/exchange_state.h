@@ -30,6 +30,7 @@ struct exchange {
 	char run[CONTROL_RUN];
 	uint64_t digest;
 	uint64_t opened_ms, report_ms; /* time of exchange_new, and of the next report for whom it waits */
+	uint64_t running_ms;           /* when EXCHANGE_RUNNING began, at least 1; 0: not yet */
 	uint64_t degraded_ms;          /* time of the next report that reducers are lost; UINT64_MAX: none is lost */
 
 	enum exchange_state state;

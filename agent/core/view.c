@@ -139,6 +139,7 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
 	x->state = EXCHANGE_RUNNING;
+	x->running_ms = now_ms ? now_ms : 1;
 	x->links_changed = true;
 	x->next_ms = now_ms;
 	for (struct exchange_op *op = x->first; op; op = op->next)

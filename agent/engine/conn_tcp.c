@@ -455,6 +455,14 @@ static bool conn_tcp_idle(const struct conn *conn)
 	return ((const struct tcp *)conn)->state == CONN_IDLE;
 }
 
+static uint32_t conn_tcp_rtt_us(const struct conn *conn)
+{
+	const struct tcp *c = (const struct tcp *)conn;
+	struct window_signal signal;
+
+	return c->state == CONN_UP && tcp_signal(c->tcp.fd, &signal) ? signal.rtt_us : 0;
+}
+
 static void conn_tcp_free(struct conn *conn)
 {
 	struct tcp *c = (struct tcp *)conn;
@@ -471,6 +479,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	    .idle = conn_tcp_idle,
 	    .lookup_ended = conn_tcp_looked_up,
 	    .free = conn_tcp_free,
+	    .rtt_us = conn_tcp_rtt_us,
 	};
 	struct tcp *c = calloc(1, sizeof *c);
 	int rc;

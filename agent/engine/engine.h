@@ -3,7 +3,7 @@
 #ifndef RS_AGENT_ENGINE_ENGINE_H
 #define RS_AGENT_ENGINE_ENGINE_H
 
-#include "agent/core/exchange.h"
+#include "agent/core/report.h"
 #include "agent/include/reduction.h"
 #include "common/log.h"
 
@@ -71,6 +71,11 @@ void engine_abort(struct engine *en, int code, const char *message);
 
 /* Returns the bytes sent and received on all connections so far. Any thread. */
 void engine_stats(struct engine *en, reduction_stats *ret);
+
+/* Asks for a report. The engine fills *to, which was made by exchange_report_new for its configuration, and then calls
+ * done(user), on any thread. One request at a time. An engine that is stopped may not call done(); `to` must stay valid
+ * until done() or the end of engine_stop. Any thread. */
+void engine_ask_report(struct engine *en, struct exchange_report *to, void (*done)(void *user), void *user);
 
 /* Sends GOODBYE, fails pending operations with RS_ECLOSED, and ends the thread. Only engine_wait, which returns at
  * once, and engine_free may follow. Not in callbacks. */

@@ -266,6 +266,14 @@ void engine_stats(struct engine *en, reduction_stats *ret)
 	ret->ops_done = exchange_ops_done(en->x);
 }
 
+void engine_ask_report(struct engine *en, struct exchange_report *to, void (*done)(void *user), void *user)
+{
+	pthread_mutex_lock(&en->lock);
+	en->ask = (struct engine_ask){.to = to, .done = done, .user = user};
+	pthread_mutex_unlock(&en->lock);
+	wakeup_send(&en->wake);
+}
+
 void engine_stop(struct engine *en)
 {
 	pthread_mutex_lock(&en->lock);

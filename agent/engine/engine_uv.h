@@ -38,9 +38,10 @@ struct conn_ops {
 	bool (*service)(struct conn *c);
 	/* engine_poll has reported the socket with engine_key(link, serial). NULL: the transport polls by itself */
 	void (*ready)(struct conn *c, uint32_t serial, uint32_t events);
-	bool (*idle)(const struct conn *c);   /* nothing is open or being opened */
-	void (*lookup_ended)(struct conn *c); /* a lookup has ended, possibly its own; NULL: it makes none */
-	void (*free)(struct conn *c);         /* only when idle; does not wait for a lookup */
+	bool (*idle)(const struct conn *c);       /* nothing is open or being opened */
+	void (*lookup_ended)(struct conn *c);     /* a lookup has ended, possibly its own; NULL: it makes none */
+	void (*free)(struct conn *c);             /* only when idle; does not wait for a lookup */
+	uint32_t (*rtt_us)(const struct conn *c); /* the smoothed round trip; 0: not known. NULL: it never is */
 };
 
 /* The connection of one link; first member of a transport's own struct. */
@@ -48,6 +49,13 @@ struct conn {
 	const struct conn_ops *ops;
 	struct engine *en;
 	unsigned link;
+};
+
+/* A request of engine_ask_report. */
+struct engine_ask {
+	struct exchange_report *to; /* NULL: none */
+	void (*done)(void *user);
+	void *user;
 };
 
 /* One engine. Invariants: from engine_start to engine_stop its thread runs; conns[i] is the connection of link i;
@@ -87,6 +95,7 @@ struct engine {
 	bool stop;                        /* engine_stop waits */
 	bool aborted;                     /* `abort` holds the arguments of engine_abort */
 	struct rs_err abort;
+	struct engine_ask ask;
 	bool failed; /* no operation is accepted any more, for the reason `err` */
 	struct rs_err err;
 };

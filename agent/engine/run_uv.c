@@ -12,7 +12,8 @@
 #include <stdlib.h>
 
 /* Takes what other threads have left. Returns the submitted operations. */
-static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why)
+static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why,
+						 struct engine_ask *ask)
 {
 	struct exchange_op *first;
 
@@ -24,6 +25,8 @@ static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, 
 	if (en->aborted)
 		*why = en->abort;
 	en->aborted = false;
+	*ask = en->ask;
+	en->ask.to = NULL;
 	pthread_mutex_unlock(&en->lock);
 	return first;
 }
@@ -139,12 +142,27 @@ void engine_process(struct engine *en)
 	engine_arm(en);
 }
 
+/* Fills a report. A reducer's round trip is the longest of its connections. */
+static void engine_answer(struct engine *en, const struct engine_ask *ask)
+{
+	exchange_report(en->x, uv_now(&en->loop), ask->to);
+	for (unsigned i = 0; i < en->conns_n; i++) {
+		const struct conn *c = en->conns[i];
+		struct report_reducer *r = &ask->to->reducers[exchange_reducer(en->x, i)];
+		uint32_t rtt_us = c->ops->rtt_us ? c->ops->rtt_us(c) : 0;
+
+		r->rtt_us = rtt_us > r->rtt_us ? rtt_us : r->rtt_us;
+	}
+	ask->done(ask->user);
+}
+
 /* Handles what other threads have left, but not its effects; see engine_process. */
 static void engine_take_requests(struct engine *en)
 {
 	bool stop, aborted;
 	struct rs_err why, e;
-	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why);
+	struct engine_ask ask;
+	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why, &ask);
 
 	while (op) {
 		struct exchange_op *next = op->next;
@@ -168,6 +186,8 @@ static void engine_take_requests(struct engine *en)
 		exchange_abort(en->x, why.code, why.msg, uv_now(&en->loop));
 	if (stop)
 		exchange_goodbye(en->x, uv_now(&en->loop));
+	if (ask.to)
+		engine_answer(en, &ask);
 }
 
 void engine_on_wake(struct wakeup *w)

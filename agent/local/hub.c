@@ -4,6 +4,7 @@
 #include "agent/local/job.h"
 #include "agent/local/progress.h"
 #include "agent/local/submit.h"
+#include "agent/local/text.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -193,30 +194,11 @@ void local_client_lost(struct local_client *c, const char *how)
 	free(c);
 }
 
-/* Lists the local ranks that have not joined: "1, 3". Returns how many there are. */
-static unsigned local_hub_missing(const struct local_job *j, char list[256])
-{
-	size_t at = 0;
-	unsigned n = 0;
-
-	list[0] = '\0';
-	for (unsigned i = 0; i < j->members_n; i++) {
-		if (j->members[i].client)
-			continue;
-		if (at < 256 - 16)
-			at += (size_t)snprintf(list + at, 256 - at, "%s%u", n ? ", " : "", i);
-		else if (at < 256 - 4)
-			at += (size_t)snprintf(list + at, 256 - at, "...");
-		n++;
-	}
-	return n;
-}
-
 /* Not all local ranks have joined in time: ends the job and names those that are missing. */
 static void local_hub_gathering_late(struct local_job *j)
 {
 	char missing[256];
-	unsigned n = local_hub_missing(j, missing);
+	unsigned n = local_job_missing(j, missing);
 	struct rs_err e;
 
 	rs_fail(&e, RS_ETIMEOUT,
@@ -229,16 +211,13 @@ static void local_hub_gathering_late(struct local_job *j)
 static void local_hub_report_waiting(struct local_job *j, uint64_t now_ms)
 {
 	uint64_t waited_ms = now_ms - j->opened_ms;
-	char missing[256];
-	unsigned n = local_hub_missing(j, missing);
-	struct rs_err e;
+	char text[LOCAL_WAITING_TEXT];
 
 	j->report_ms = now_ms + (waited_ms < EXCHANGE_REPORT_MS ? waited_ms : EXCHANGE_REPORT_MS);
 	if (!local_may_log(j->hub, LOCAL_LIMITED_JOBS))
 		return;
-	rs_fail(&e, RS_ETIMEOUT, "%u of %u local ranks have not connected: local rank%s %s; waiting for %u s", n,
-		j->members_n, n == 1 ? "" : "s", missing, (unsigned)(waited_ms / 1000));
-	rs_log(j->hub->log, RS_LOG_WARN, "waiting", rs_kv_s("job", j->name), rs_kv_s("reason", e.msg));
+	local_job_waiting_text(j, now_ms, text, sizeof text);
+	rs_log(j->hub->log, RS_LOG_WARN, "waiting", rs_kv_s("job", j->name), rs_kv_s("reason", text));
 }
 
 static void local_hub_stop_job(struct local_job *j)

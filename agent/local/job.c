@@ -278,7 +278,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	c->job = j;
 	c->local_rank = hello->local_rank;
 	local_client_start_pings(c, hello->detect_ms, now_ms);
-	j->members[c->local_rank] = (struct local_member){.client = c, .hello = *hello};
+	j->members[c->local_rank] = (struct local_member){.client = c, .hello = *hello, .joined_ms = now_ms};
 	j->clients_n++;
 	rs_log(h->log, RS_LOG_DEBUG, "client-joined", rs_kv_s("job", j->name), rs_kv_u("rank", hello->rank),
 	       rs_kv_u("local_rank", hello->local_rank), rs_kv_u("pid", hello->pid));

@@ -11,6 +11,7 @@ struct local_member {
 	struct local_client *client; /* NULL: has not joined or has left */
 	bool left;                   /* with GOODBYE */
 	struct local_hello hello;    /* of the last client that joined */
+	uint64_t joined_ms;          /* when it joined */
 	uint64_t next_seq;           /* of its next operation */
 	unsigned in_flight;          /* operations without DONE */
 };

@@ -48,3 +48,30 @@ void local_op_describe(char *buf, size_t size, const struct local_submit *s)
 
 	operation_describe(buf, size, &o);
 }
+
+unsigned local_job_missing(const struct local_job *j, char list[LOCAL_MISSING_TEXT])
+{
+	size_t at = 0;
+	unsigned n = 0;
+
+	list[0] = '\0';
+	for (unsigned i = 0; i < j->members_n; i++) {
+		if (j->members[i].client)
+			continue;
+		if (at < LOCAL_MISSING_TEXT - 16)
+			at += (size_t)snprintf(list + at, LOCAL_MISSING_TEXT - at, "%s%u", n ? ", " : "", i);
+		else if (at < LOCAL_MISSING_TEXT - 4)
+			at += (size_t)snprintf(list + at, LOCAL_MISSING_TEXT - at, "...");
+		n++;
+	}
+	return n;
+}
+
+void local_job_waiting_text(const struct local_job *j, uint64_t now_ms, char *buf, size_t size)
+{
+	char missing[LOCAL_MISSING_TEXT];
+	unsigned n = local_job_missing(j, missing);
+
+	snprintf(buf, size, "%u of %u local ranks have not connected: local rank%s %s; waiting for %u s", n,
+		 j->members_n, n == 1 ? "" : "s", missing, (unsigned)((now_ms - j->opened_ms) / 1000));
+}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reducers that return to a rank, and the end, by the rules of proto/README.md, "Failover". */
+#include "agent/core/report.h"
 #include "tests/unit/fake_views.h"
 
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- return ---- */
@@ -193,6 +195,62 @@ START_TEST(lost_reducers_are_not_forgotten)
 }
 END_TEST
 
+/* The report of a job that starts, loses a reducer, and has it again. */
+START_TEST(a_report_follows_the_reducers)
+{
+	struct exchange_report *r;
+	bool has[RS_REDUCERS_MAX];
+	struct reducers f;
+
+	reducers_open(&f, views_two, 2, 60000);
+	f.resume = true;
+	f.welcome = false;
+	reducers_pump(&f);
+	r = exchange_report_new(&f.cfg);
+	ck_assert_ptr_nonnull(r);
+	f.now_ms += 2000;
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert_uint_eq(r->running_ms, 0);
+	ck_assert_ptr_nonnull(strstr(r->waiting, "reducer r0 at "));
+	ck_assert(r->alive == 2 && r->reducers[1].reach == REPORT_CONNECTING && r->reducers[1].lanes_up == 0);
+	reducers_close(&f);
+
+	reducers_open(&f, views_two, 2, 60000);
+	f.resume = true;
+	reducers_pump(&f);
+	pass(&f, 10);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert_str_eq(r->waiting, "");
+	ck_assert_uint_gt(r->running_ms, 9999);
+	ck_assert(r->alive == 2 && r->degraded_ms == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(r->reducers[i].reach, REPORT_CONNECTED);
+		ck_assert_uint_ge(r->reducers[i].for_ms, 10000);
+		ck_assert_uint_eq(r->reducers[i].shards, r->reducers[i].home_shards);
+		ck_assert_uint_eq(exchange_report_holders(r, i, has), 0);
+	}
+	f.l[1].dead = true;
+	reducers_cut(&f, 1, "connection reset by peer");
+	pass(&f, 7);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert(r->alive == 1 && r->reducers[1].reach == REPORT_LOST);
+	ck_assert_str_eq(r->reducers[1].why, "connection reset by peer");
+	ck_assert_uint_eq(r->reducers[1].for_ms, r->degraded_ms);
+	ck_assert(r->degraded_ms >= 7000 && r->degraded_ms < 8000);
+	ck_assert_uint_eq(r->reducers[1].shards, 0);
+	ck_assert_uint_eq(r->reducers[0].shards, r->shards_n);
+	ck_assert_uint_eq(exchange_report_holders(r, 1, has), 1);
+	ck_assert(has[0] && !has[1]);
+	f.l[1].dead = false;
+	pass(&f, 5);
+	exchange_report(f.x, f.now_ms, r);
+	ck_assert(r->alive == 2 && r->degraded_ms == 0 && r->reducers[1].shards > 0);
+	ck_assert_str_eq(r->reducers[1].why, "");
+	free(r);
+	reducers_close(&f);
+}
+END_TEST
+
 /* What no further attempt changes ends a job that starts, and is a loss for one that runs. */
 START_TEST(a_reducer_that_is_rejected)
 {
@@ -350,6 +408,7 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
 	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
 	tcase_add_test(tc, lost_reducers_are_not_forgotten);
+	tcase_add_test(tc, a_report_follows_the_reducers);
 	tcase_add_loop_test(tc, losing_the_last_reducer_ends_the_exchange, 0, COUNT(ends));
 	tcase_add_loop_test(tc, leaving, 0, 2);
 	tcase_add_loop_test(tc, leaving_at_once, 0, 2);
