@@ -265,6 +265,8 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 	make_line(&line, l, level, event, kv, n);
 	if (!write_line(l, &line) && l->lost)
 		++*l->lost;
+	if (l->tap)
+		l->tap(l->tap_ctx, level, event, kv, n);
 	errno = saved;
 }
 

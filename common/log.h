@@ -21,6 +21,8 @@
 
 enum rs_log_level { RS_LOG_ERROR, RS_LOG_WARN, RS_LOG_INFO, RS_LOG_DEBUG, RS_LOG_TRACE, RS_LOG_NR };
 
+struct rs_kv;
+
 /* A log. Several logs may share `fd` and `lost`. */
 struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
@@ -28,6 +30,9 @@ struct rs_log {
 	bool journal; /* fd is the systemd journal: a line begins with its priority, and a text line has no time */
 	int fd;
 	_Atomic unsigned *lost; /* dropped lines that have not been reported yet; NULL: not counted */
+	/* Called with each line, on the thread that writes it; it must not log. NULL: not called. */
+	void (*tap)(void *tap_ctx, enum rs_log_level level, const char *event, const struct rs_kv *kv, unsigned n);
+	void *tap_ctx;
 };
 
 /* Limits the lines of an event that unauthenticated peers can cause. At most `per_s` lines are written in each second;

@@ -122,6 +122,7 @@ struct rs_config {
 		char socket[RS_PATH_LEN]; /* default /run/reduction/agent.sock; a leading "$VAR" is not expanded */
 		uint64_t shm_bytes;       /* shared memory that all local clients may use together */
 		char cpu[16];
+		char grpc[RS_ADDRESS_MAX]; /* address of the status service, or "unix:/path"; "": none */
 		unsigned max_jobs;         /* at once */
 		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;

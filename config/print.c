@@ -59,8 +59,8 @@ static void print_key(const struct schema_key *key, const void *base, const char
 
 	value_format(key, base, text, sizeof text);
 	fprintf(out, "%s%s: ", indent, key->key);
-	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_HOST ||
-	    key->type == SCHEMA_GLOB || key->type == SCHEMA_PATH)
+	if (key->type == SCHEMA_NAME || key->type == SCHEMA_ADDRESS || key->type == SCHEMA_SERVICE ||
+	    key->type == SCHEMA_HOST || key->type == SCHEMA_GLOB || key->type == SCHEMA_PATH)
 		print_string(text, out);
 	else
 		fputs(text, out);

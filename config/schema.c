@@ -174,6 +174,10 @@ const struct schema_key schema_keys[] = {
 
 {"agent", "socket", SCHEMA_PATH, AT(agent, socket), .min = 1, .max = 107, .def = "/run/reduction/agent.sock",
  .help = "UNIX socket through which the training processes of this node reach the agent"},
+{"agent", "grpc", SCHEMA_SERVICE, AT(agent, grpc), .min = 0, .max = 65535, .step = 7602, .zero = true, .def = "",
+ .help = "Address on which the agent serves gRPC, for health checks and `reductionctl`: host:port, or "
+ "`unix:/run/reduction/agent-status.sock`, a UNIX socket of mode 0660 in an existing directory; the default port is "
+ "7602, port 0 is any free port; empty: no gRPC. It never uses TLS. Read by the daemon only"},
 {"agent", "shm_bytes", SCHEMA_BYTES, AT(agent, shm_bytes), .min = MIB(1), .max = GIB(16384), .def = "8GiB",
  .help = "Most shared memory that all processes of this node may use together"},
 {"agent", "max_jobs", SCHEMA_NUMBER, AT(agent, max_jobs), .min = 1, .max = 4096, .def = "64",
@@ -225,8 +229,8 @@ const struct schema_key schema_keys[] = {
  .help = "Names of the jobs that it may join; `*` and `?` as in `certificate`"},
 
 {"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "For reducers: file with the token, 16 to 1024 ASCII characters without blanks, that `status` and `events` "
- "require; empty: only processes on the reducer's own machine may use them. `reductionctl FILE` reads it too"},
+ .help = "For reducers and agents: file with the token, 16 to 1024 ASCII characters without blanks, that `status` and "
+ "`events` require; empty: only processes on the same machine may use them. `reductionctl FILE` reads it too"},
 {"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
  .help = "As `read_token`, for `drain` and `reload`; this token also permits `status` and `events`"},
 

@@ -18,6 +18,7 @@ enum schema_type {
 	SCHEMA_WEIGHT,   /* double; a decimal number with at most six digits after the point */
 	SCHEMA_NAME,     /* char[]; letters, digits, '.', '_', '-' */
 	SCHEMA_ADDRESS,  /* char[]; host:port; min is the lowest port */
+	SCHEMA_SERVICE,  /* char[]; as an address, or unix: and an absolute path */
 	SCHEMA_HOST,     /* char[]; name of a machine: as a name, and ':' and '%' of IPv6 addresses */
 	SCHEMA_GLOB, /* char[]; as a name, with '*' and '?' for any letters, and with blanks and '@', which certificates
 			use */
@@ -31,10 +32,10 @@ enum schema_type {
 struct schema_key {
 	const char *section, *key;
 	enum schema_type type;
-	uint16_t offset, size;    /* of the field in struct rs_config, or in an element if the section is a list */
-	uint64_t min, max;        /* numbers: both included; names and paths: bytes */
-	uint32_t step;            /* of BYTES: a multiple of this; 0 or 1 for any; of ADDRESS: the default port */
-	bool zero;                /* 0 is accepted too although it is below min; of ADDRESS: an empty text */
+	uint16_t offset, size; /* of the field in struct rs_config, or in an element if the section is a list */
+	uint64_t min, max;     /* numbers: both included; names and paths: bytes */
+	uint32_t step; /* of BYTES: a multiple of this; 0 or 1 for any; of ADDRESS and SERVICE: the default port */
+	bool zero;     /* 0 is accepted too although it is below min; of ADDRESS and SERVICE: an empty text */
 	const char *zero_word;    /* the word for 0 in the file, NULL for none */
 	const char *const *words; /* of WORD and ENUM, NULL at the end */
 	const char *def;          /* the default as in a file; "": none, the key may be left out; NULL: required */

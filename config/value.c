@@ -9,6 +9,10 @@
 #include <string.h>
 #include <strings.h>
 
+/* How the address of a UNIX socket begins, and the most bytes of its path (unix(7)). */
+#define VALUE_UNIX "unix:"
+enum { VALUE_UNIX_LEN = sizeof VALUE_UNIX - 1, UNIX_PATH_MAX = 107 };
+
 enum { WEIGHT_DIGITS = 6, HOST_MAX = 253 };
 
 /* A unit of a value, and its factor. */
@@ -268,6 +272,21 @@ static bool parse_address(const struct schema_key *key, const char *text, char *
 	return true;
 }
 
+/* gRPC takes this text as a URI, so the path has no characters that mean something there. */
+static bool parse_unix(const struct schema_key *key, const char *text, char *field)
+{
+	const char *path = text + VALUE_UNIX_LEN;
+	size_t n = strnlen(path, UNIX_PATH_MAX + 1);
+
+	if (path[0] != '/' || n < 2 || n > UNIX_PATH_MAX || path[n - 1] == '/')
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!rs_name_char(path[i]) && path[i] != '/')
+			return false;
+	snprintf(field, key->size, "%s", text);
+	return true;
+}
+
 /* Returns the index of text in words, -1 if it is not among them. */
 static int find_word(const char *const *words, const char *text)
 {
@@ -311,6 +330,10 @@ bool value_parse(const struct schema_key *key, const char *text, void *base)
 		return parse_name(key, text, field);
 	case SCHEMA_PATH:
 		return parse_path(key, text, field);
+	case SCHEMA_SERVICE:
+		if (strncmp(text, VALUE_UNIX, VALUE_UNIX_LEN) == 0)
+			return parse_unix(key, text, field);
+		return parse_address(key, text, field);
 	case SCHEMA_ADDRESS:
 		return parse_address(key, text, field);
 	case SCHEMA_MAP:
@@ -390,6 +413,7 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 		break;
 	case SCHEMA_NAME:
 	case SCHEMA_ADDRESS:
+	case SCHEMA_SERVICE:
 	case SCHEMA_HOST:
 	case SCHEMA_GLOB:
 	case SCHEMA_PATH:
@@ -464,6 +488,12 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 	case SCHEMA_ADDRESS:
 		snprintf(buf, size, "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64 "%s", key->min,
 			 key->max, key->zero ? ", or nothing" : "");
+		break;
+	case SCHEMA_SERVICE:
+		snprintf(buf, size,
+			 "host:port or [IPv6]:port, with a port from %" PRIu64 " to %" PRIu64 ", or " VALUE_UNIX
+			 "PATH with an absolute path of at most %d letters, digits, '/', '.', '_' or '-'%s",
+			 key->min, key->max, UNIX_PATH_MAX, key->zero ? ", or nothing" : "");
 		break;
 	case SCHEMA_HOST:
 		snprintf(buf, size,

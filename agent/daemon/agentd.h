@@ -7,6 +7,7 @@
 #define RS_AGENT_DAEMON_AGENTD_H
 
 #include "agent/local/hub.h"
+#include "agent/local/status.h"
 #include "common/spin.h"
 
 #include <pthread.h>
@@ -16,6 +17,7 @@
 enum {
 	AGENTD_OUT_SPARE = 64,  /* unread messages a client may have, in addition to one for each operation in flight */
 	AGENTD_READ_BATCH = 64, /* messages read from one client before others are served */
+	AGENTD_RESULT = 256,    /* bytes of the result of a reload */
 };
 
 /* A message that waits to be sent to a client. Owns fd. */
@@ -40,7 +42,8 @@ struct agentd_conn {
 	    *close_reason; /* why it will be closed as soon as the hub's call has returned; NULL: it stays open */
 };
 
-/* The socket that clients connect to, and the lock that protects its path. Invariant: fd is -1 while it is closed. */
+/* A socket and the lock that protects its path. Invariant: fd is -1 while it is closed, or if the gRPC module has it;
+ * lock_fd is -1 while the path is not locked. */
 struct agentd_socket {
 	char path[RS_PATH_LEN];
 	char lock_path[RS_PATH_LEN + 8];
@@ -83,6 +86,10 @@ struct agentd {
 	struct agentd_conn *conns;
 	bool daemon; /* ended by signals; otherwise by agentd_stop, and serves one job */
 	bool listening, stopping, closed;
+	bool signalled;                   /* by SIGTERM or SIGINT */
+	uint64_t drain_by_ms;             /* while stopping: until then running jobs may continue */
+	struct agentd_control *control;   /* NULL: there is no gRPC port */
+	const struct agentd_hooks *hooks; /* NULL: the same */
 	_Atomic bool stop_requested;
 	uint32_t drain_ms; /* set before stop_requested is */
 
@@ -91,6 +98,17 @@ struct agentd {
 };
 
 struct agentd_engine;
+
+/* What the control service has to do when something happens to the agent. */
+struct agentd_hooks {
+	void (*draining)(struct agentd *a); /* no new jobs are taken */
+	/* an engine was freed; agentd_engine_ask may not have been answered */
+	void (*engine_freed)(struct agentd *a, const void *engine);
+	/* a new configuration was read; after an error it is not used */
+	int (*reload)(struct agentd *a, const struct rs_config *cfg, struct rs_err *e);
+	void (*close)(struct agentd *a); /* no engine is left: closes all handles */
+	void (*free)(struct agentd *a);  /* the loop has ended */
+};
 
 /* loop.c */
 /* Opens the agent and listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has
@@ -103,8 +121,9 @@ void agentd_serve(struct agentd *a);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);
 /* reload.c */
-/* SIGHUP: reads the configuration again, for jobs that start later. */
-void agentd_reload(struct agentd *a);
+/* SIGHUP: reads the configuration again, for jobs that start later. `result` is a sentence. Logs the result or the
+ * error. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM; nothing has changed then. */
+int agentd_reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e);
 /* Frees the configurations that no job uses any more. */
 void agentd_free_configs(struct agentd *a);
 /* schedule.c */
@@ -121,6 +140,9 @@ void agentd_check_end_soon(struct agentd *a);
 /* Opens the socket. Removes a stale socket file; refuses one on which another agent listens. Errors: RS_EIO;
  * RS_EREFUSED: the name is in use, which may pass. */
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e);
+/* Makes a path that is not abstract free for a socket that others open there: locks it, and removes a stale socket.
+ * agentd_socket_close removes the socket and the lock. Errors as agentd_socket_open. */
+int agentd_socket_claim(struct agentd_socket *s, const char *path, struct rs_err *e);
 void agentd_socket_close(struct agentd_socket *s);
 /* Checks the peer of a connection: root, the agent's own user and members of the socket's group are allowed. Errors:
  * RS_EREFUSED. */
@@ -139,6 +161,11 @@ void agentd_shm_free(void *ctx, void *map, uint64_t bytes);
 void *agentd_stage_new(void *ctx, size_t bytes);
 void agentd_stage_free(void *ctx, void *stage, size_t bytes);
 
+/* control.c */
+/* Opens the gRPC port of agent.grpc, if there is one, between agentd_open and agentd_serve. Errors: RS_EUNSUPPORTED (no
+ * module), RS_ECONFIG, RS_EIO, RS_ENOMEM; agentd_serve cleans up. */
+int agentd_control_start(struct agentd *a, struct rs_err *e);
+
 /* engine.c */
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec,
 			struct rs_err *e);
@@ -147,6 +174,8 @@ void agentd_engine_poke(void *ctx, void *engine);
 void agentd_engine_abort(void *ctx, void *engine, int code, const char *message);
 void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *ret_rx);
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
+/* As engine_ask_report, for an engine of the hub. */
+void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(void *user), void *user);
 /* Polls the busy-polled engines. Returns whether anything had been received. */
 bool agentd_engines_busy_poll(struct agentd *a);
 /* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */

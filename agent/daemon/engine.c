@@ -165,6 +165,11 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 	*ret_rx = stats.rx_bytes;
 }
 
+void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(void *user), void *user)
+{
+	engine_ask_report(((struct agentd_engine *)engine)->engine, to, done, user);
+}
+
 static void agentd_engine_free_work(uv_work_t *w)
 {
 	struct engine *en = ((struct freeing *)w->data)->engine;
@@ -180,6 +185,8 @@ static void agentd_engine_freed(uv_work_t *w, int status)
 	struct local_job *job = f->job;
 
 	(void)status;
+	if (a->hooks)
+		a->hooks->engine_freed(a, (char *)f - offsetof(struct agentd_engine, freeing));
 	free((char *)f - offsetof(struct agentd_engine, freeing));
 	agentd_take_events(a);
 	local_job_engine_freed(job);

@@ -21,6 +21,8 @@ static void loop_check_stopped(struct agentd *a)
 		return;
 	a->closed = true;
 	agentd_close_all(a);
+	if (a->hooks)
+		a->hooks->close(a);
 	uv_close((uv_handle_t *)&a->timer, NULL);
 	if (a->daemon) {
 		uv_close((uv_handle_t *)&a->sigterm, NULL);
@@ -46,6 +48,9 @@ static void loop_stop(struct agentd *a, uint32_t drain_ms)
 	uint64_t now = uv_now(&a->loop);
 
 	a->stopping = true;
+	a->drain_by_ms = now + drain_ms;
+	if (a->hooks)
+		a->hooks->draining(a);
 	loop_stop_listening(a);
 	local_hub_drain(a->hub, now, now + drain_ms);
 	agentd_arm(a);
@@ -100,18 +105,23 @@ static void loop_on_signal(uv_signal_t *s, int number)
 {
 	struct agentd *a = s->data;
 
-	if (a->stopping)
+	if (a->signalled)
 		_exit(1);
+	a->signalled = true;
 	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
 	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
 	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
-	loop_stop(a, a->cfg->timeouts.drain_ms);
+	if (!a->stopping) /* by the control service */
+		loop_stop(a, a->cfg->timeouts.drain_ms);
 }
 
 static void loop_on_hangup(uv_signal_t *s, int number)
 {
+	char result[AGENTD_RESULT];
+	struct rs_err e;
+
 	(void)number;
-	agentd_reload(s->data);
+	agentd_reload(s->data, result, &e);
 }
 
 void agentd_stop(struct agentd *a, uint32_t drain_ms)
@@ -177,7 +187,8 @@ int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socke
 {
 	int rc;
 
-	*a = (struct agentd){.cfg = cfg, .ops = cfg->job.max_ops, .log = log, .daemon = daemon, .socket = {.fd = -1}};
+	*a = (struct agentd){.cfg = cfg, .ops = cfg->job.max_ops, .log = log, .daemon = daemon};
+	a->socket.fd = a->socket.lock_fd = -1;
 	pthread_mutex_init(&a->lock, NULL);
 	a->events_end = &a->events;
 	a->refused = (struct rs_log_limit){.event = "client-refused", .per_s = 5};
@@ -215,6 +226,8 @@ void agentd_serve(struct agentd *a)
 	close(a->spare_fd);
 	local_hub_free(a->hub);
 	a->hub = NULL;
+	if (a->hooks)
+		a->hooks->free(a);
 	agentd_free_configs(a);
 	pthread_mutex_destroy(&a->lock);
 }

@@ -2,6 +2,8 @@
 /* reduction-agent: command line, configuration, log. */
 #include "agent/daemon/agentd.h"
 #include "config/cmdline.h"
+#include "config/schema.h"
+#include "config/value.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +15,17 @@ static int main_take_socket(struct rs_config *cfg, const char *arg, struct rs_er
 	return cmdline_string(cfg->agent.socket, sizeof cfg->agent.socket, "--socket", arg, e);
 }
 
+static int main_take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	const struct schema_key *key = schema_find("agent", "grpc");
+	char expected[240];
+
+	if (value_parse(key, arg, cfg))
+		return RS_OK;
+	value_expected(key, expected, sizeof expected);
+	return rs_fail(e, RS_EINVAL, "found \"%s\", expected %s", arg, expected);
+}
+
 static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.cpu, sizeof cfg->agent.cpu, "--cpu", arg, e);
@@ -21,6 +34,7 @@ static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *
 static const struct cmdline_flag flags[] = {
     {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
      main_take_socket},
+    {"grpc", "ADDRESS", "HOST:PORT or unix:PATH for health checks and reductionctl [no gRPC]", main_take_grpc},
     {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
 };
 
@@ -59,6 +73,9 @@ int main(int argc, char **argv)
 	if (!rc) {
 		a.config_file = st.file;
 		a.as_read = &st.as_read;
+		rc = agentd_control_start(&a, &e);
+		if (rc)
+			agentd_stop(&a, 0);
 		agentd_serve(&a);
 	}
 	rs_config_close(&st.cfg);

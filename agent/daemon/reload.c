@@ -3,6 +3,7 @@
  * with, since all its ranks must agree. */
 #include "agent/daemon/agentd.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ static bool reload_needs_restart(const struct rs_config *before, const struct rs
 {
 	return before->job.max_ops != fresh->job.max_ops || before->logging.json != fresh->logging.json ||
 	       strcmp(before->agent.socket, fresh->agent.socket) != 0 ||
-	       strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
+	       strcmp(before->agent.grpc, fresh->agent.grpc) != 0 || strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
 }
 
 static int reload_read(const struct agentd *a, struct agentd_config **ret, struct rs_err *e)
@@ -33,30 +34,47 @@ static int reload_read(const struct agentd *a, struct agentd_config **ret, struc
 	return RS_OK;
 }
 
-void agentd_reload(struct agentd *a)
+static int reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e)
 {
+	static const char taken[] = "new jobs use the configuration, running jobs keep theirs";
+	static const char others[] = "changes of agent.socket, agent.grpc, agent.cpu, job.max_ops and logging.format "
+				     "need a restart";
 	struct agentd_config *c = NULL;
-	struct rs_err e;
+	bool needs;
+	int rc = reload_read(a, &c, e);
 
-	if (reload_read(a, &c, &e)) {
-		rs_log(a->log, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
-		       rs_kv_s("reason", e.msg));
-		return;
+	if (rc)
+		return rc;
+	if (a->hooks)
+		rc = a->hooks->reload(a, &c->cfg, e);
+	if (rc) {
+		rs_config_close(&c->cfg);
+		free(c);
+		return rc;
 	}
 	if (c->cfg.logging.level != a->as_read->logging.level) /* else that of the command line stays */
 		a->log->level = c->cfg.logging.level;
-	rs_log(a->log, RS_LOG_INFO, "reload",
-	       rs_kv_s("result", "new jobs use the configuration, running jobs keep theirs"),
-	       rs_kv_u("jobs", local_hub_jobs(a->hub)));
-	if (reload_needs_restart(a->as_read, &c->cfg))
-		rs_log(a->log, RS_LOG_WARN, "reload",
-		       rs_kv_s("result",
-			       "changes of agent.socket, agent.cpu, job.max_ops and logging.format need a restart"));
+	needs = reload_needs_restart(a->as_read, &c->cfg);
+	rs_log(a->log, RS_LOG_INFO, "reload", rs_kv_s("result", taken), rs_kv_u("jobs", local_hub_jobs(a->hub)));
+	if (needs)
+		rs_log(a->log, RS_LOG_WARN, "reload", rs_kv_s("result", others));
+	snprintf(result, AGENTD_RESULT, "%s%s%s", taken, needs ? "; " : "", needs ? others : "");
 	c->next = a->configs;
 	a->configs = c;
 	a->cfg = a->as_read = &c->cfg;
 	local_hub_set_config(a->hub, a->cfg);
 	agentd_free_configs(a);
+	return RS_OK;
+}
+
+int agentd_reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e)
+{
+	int rc = reload(a, result, e);
+
+	if (rc)
+		rs_log(a->log, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
+		       rs_kv_s("reason", e->msg));
+	return rc;
 }
 
 void agentd_free_configs(struct agentd *a)

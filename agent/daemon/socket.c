@@ -85,53 +85,87 @@ static int socket_listen(const struct sockaddr_un *addr, socklen_t len, const ch
 	return RS_OK;
 }
 
+/* Stores the path and makes its address. Returns the length of the address. */
+static socklen_t socket_name(struct agentd_socket *s, const char *path, struct sockaddr_un *ret, struct rs_err *e)
+{
+	socklen_t len = local_address(ret, path);
+
+	if (!len) {
+		rs_fail(e, RS_EIO, "the socket path '%s' has %zu bytes, expected at most %zu", path, strlen(path),
+			sizeof ret->sun_path - 1);
+		return 0;
+	}
+	*s = (struct agentd_socket){.fd = -1, .lock_fd = -1};
+	snprintf(s->path, sizeof s->path, "%s", path);
+	snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", path);
+	return len;
+}
+
+static void socket_unlock(struct agentd_socket *s)
+{
+	if (s->lock_fd < 0)
+		return;
+	unlink(s->lock_path);
+	close(s->lock_fd);
+	s->lock_fd = -1;
+}
+
+/* Locks the path and removes a stale socket there. */
+static int socket_claim(struct agentd_socket *s, const struct sockaddr_un *addr, struct rs_err *e)
+{
+	int lock_fd = -1, rc = check_socket(s->path, e);
+
+	if (!rc)
+		rc = socket_lock(s->lock_path, s->path, &lock_fd, e);
+	if (rc)
+		return rc;
+	s->lock_fd = lock_fd;
+	rc = socket_remove_stale(addr, e);
+	if (rc)
+		socket_unlock(s);
+	return rc;
+}
+
+int agentd_socket_claim(struct agentd_socket *s, const char *path, struct rs_err *e)
+{
+	struct sockaddr_un addr;
+
+	return socket_name(s, path, &addr, e) ? socket_claim(s, &addr, e) : e->code;
+}
+
 int agentd_socket_open(struct agentd_socket *s, const char *path, struct rs_err *e)
 {
 	struct sockaddr_un addr;
-	socklen_t len = local_address(&addr, path);
+	socklen_t len = socket_name(s, path, &addr, e);
 	struct stat st;
-	int lock_fd = -1, fd = -1, rc;
+	int rc;
 
 	if (!len)
-		return rs_fail(e, RS_EIO, "the socket path '%s' has %zu bytes, expected at most %zu", path,
-			       strlen(path), sizeof addr.sun_path - 1);
-	snprintf(s->path, sizeof s->path, "%s", path);
-	snprintf(s->lock_path, sizeof s->lock_path, "%s.lock", path);
-	if (local_is_abstract(path)) {
-		s->lock_fd = -1;
+		return e->code;
+	if (local_is_abstract(path))
 		return socket_listen(&addr, len, path, &s->fd, e);
-	}
-	rc = check_socket(path, e);
+	rc = socket_claim(s, &addr, e);
 	if (!rc)
-		rc = socket_lock(s->lock_path, path, &lock_fd, e);
-	if (rc)
-		return rc;
-	rc = socket_remove_stale(&addr, e);
-	if (!rc)
-		rc = socket_listen(&addr, len, path, &fd, e);
+		rc = socket_listen(&addr, len, path, &s->fd, e);
 	if (rc) {
-		unlink(s->lock_path);
-		close(lock_fd);
+		socket_unlock(s);
 		return rc;
 	}
-	s->fd = fd;
-	s->lock_fd = lock_fd;
 	s->group = stat(path, &st) == 0 ? st.st_gid : getegid();
 	return RS_OK;
 }
 
 void agentd_socket_close(struct agentd_socket *s)
 {
-	if (s->fd < 0)
-		return;
-	shutdown(s->fd, SHUT_RDWR); /* later connects are refused, even if a forked process has the descriptor */
-	close(s->fd);
-	s->fd = -1;
-	if (local_is_abstract(s->path))
-		return;
-	unlink(s->path);
-	unlink(s->lock_path);
-	close(s->lock_fd);
+	if (s->fd >= 0) {
+		/* later connects are refused, even if a forked process has the descriptor */
+		shutdown(s->fd, SHUT_RDWR);
+		close(s->fd);
+		s->fd = -1;
+	}
+	if (s->lock_fd >= 0)
+		unlink(s->path);
+	socket_unlock(s);
 }
 
 static bool socket_in_group(int fd, gid_t primary, gid_t group)

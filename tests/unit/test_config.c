@@ -421,7 +421,8 @@ static const char full[] =
     "  map: {0-1999: 0.b, \"2000,2002-4095\": 'true', 2001: 0.b}\n"
     "server: {listen: '0.0.0.0:0', grpc: '[::1]', lanes: 64, cpu: scalar, insecure: true, secrets_dir: /s,\n"
     "  max_jobs: 1, max_workers: 4096, max_connections: 1000000, memory: 16384GiB}\n"
-    "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, max_jobs: 2, cpu: avx512}\n"
+    "agent: {socket: \"/tmp/a \\\"b\\\" \\\\ \\u00e9\\u2028\", shm_bytes: 3000000, max_jobs: 2, cpu: avx512,\n"
+    "  grpc: 'unix:/run/a-b_c/d.sock'}\n"
     "timeouts: {connect: 1440min, detect: 400ms, handshake: 7s, op: 90s, drain: 0}\n"
     "security: {read_token: /r, admin_token: a b}\n"
     "logging: {level: trace, format: json}\n"
@@ -461,6 +462,7 @@ START_TEST(all_keys_are_read)
 	ck_assert_str_eq(cfg.server.cpu, "scalar");
 	ck_assert_str_eq(cfg.agent.socket, "/tmp/a \"b\" \\ \xc3\xa9\xe2\x80\xa8");
 	ck_assert_uint_eq(cfg.agent.shm_bytes, 3000000);
+	ck_assert_str_eq(cfg.agent.grpc, "unix:/run/a-b_c/d.sock");
 	ck_assert_str_eq(cfg.agent.cpu, "avx512");
 	ck_assert_str_eq(cfg.server.secrets_dir, "/s");
 	ck_assert_uint_eq(cfg.agent.max_jobs, 2);

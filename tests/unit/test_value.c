@@ -56,6 +56,54 @@ START_TEST(addresses_are_checked)
 }
 END_TEST
 
+/* The same for agent.grpc. */
+static const struct {
+	const char *text, *kept;
+} services[] = {
+    {"", ""},
+    {"a", "a:7602"},
+    {"[::1]:0", "[::1]:0"},
+    {"unix:1", NULL}, /* a path is absolute */
+    {"unix:/run/a.b/c_d-e.sock", "unix:/run/a.b/c_d-e.sock"},
+    {"unix:", NULL},
+    {"unix:/", NULL},
+    {"unix:a", NULL},
+    {"unix:/a/", NULL},
+    {"unix:/a b", NULL},
+    {"unix:/a%41", NULL},
+    {"unix://a?b", NULL},
+    {"UNIX:/a", NULL},
+    {"/a", NULL},
+};
+
+START_TEST(services_may_be_sockets)
+{
+	const struct schema_key *key = schema_find("agent", "grpc");
+	static struct rs_config cfg;
+	char expected[VALUE_TEXT_MAX];
+
+	strcpy(cfg.agent.grpc, "before");
+	ck_assert_int_eq(value_parse(key, services[_i].text, &cfg), services[_i].kept != NULL);
+	ck_assert_str_eq(cfg.agent.grpc, services[_i].kept ? services[_i].kept : "before");
+	value_expected(key, expected, sizeof expected);
+	ck_assert_ptr_nonnull(strstr(expected, ", or unix:PATH with an absolute path of at most 107 "));
+}
+END_TEST
+
+START_TEST(longest_socket_fits)
+{
+	const struct schema_key *key = schema_find("agent", "grpc");
+	static struct rs_config cfg;
+	char text[120] = "unix:/";
+
+	memset(text + 6, 'a', 106);
+	ck_assert(value_parse(key, text, &cfg));
+	ck_assert_str_eq(cfg.agent.grpc, text);
+	text[112] = 'a';
+	ck_assert(!value_parse(key, text, &cfg));
+}
+END_TEST
+
 START_TEST(longest_address_fits)
 {
 	const struct schema_key *key = schema_find("reducers", "address");
@@ -240,6 +288,8 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, addresses_are_checked, 0, COUNT(addresses));
+	tcase_add_loop_test(tc, services_may_be_sockets, 0, COUNT(services));
+	tcase_add_test(tc, longest_socket_fits);
 	tcase_add_test(tc, longest_address_fits);
 	tcase_add_loop_test(tc, numbers_have_units, 0, COUNT(numbers));
 	tcase_add_loop_test(tc, wrong_units_are_refused, 0, COUNT(refused));
