@@ -5,6 +5,7 @@
 
 #include "common/tls.h"
 #include "config/config.h"
+#include "proto/reduction.pb-c.h"
 #include "proto/rpc/rpc.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -55,7 +56,7 @@ enum reducers_option {
 };
 #define REDUCERS_OPTION_ROWS                                                                                           \
 	[REDUCERS_TOKEN] = {"token", "FILE",                                                                           \
-			    "file with the token of the reducer's security.read_token or admin_token"},                \
+			    "file with the token of read_token or admin_token of the reducer or agent"},               \
 	[REDUCERS_AUTHORITY] = {"authority", "FILE",                                                                   \
 				"use TLS; certificates (PEM) of the authorities that sign those of reducers"},         \
 	[REDUCERS_CERTIFICATE] = {"certificate", "FILE", "own certificate (PEM), for reducers with `tls: mutual`"},    \
@@ -96,6 +97,12 @@ int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query,
 int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
 		 const ProtobufCMessageDescriptor *type,
 		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
+
+/* status_agent.c */
+/* Prints the status of an agent. */
+void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__StatusReply *m);
+/* Prints a line about the reducers that a job has lost, if there are any. now_ms: the clock of the reducer. */
+void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms);
 
 /* Writes a message as a JSON object with all its fields by name; 64-bit integers are written as numbers. */
 void json_message(const ProtobufCMessage *m, FILE *out);

@@ -72,12 +72,21 @@ static int take_address(struct reducers *a, const struct call *call, struct rs_e
 	const struct schema_key *key = schema_find("reducers", "grpc");
 	const char *address = call->file;
 	struct rs_reducer reducer = {0};
+	struct rs_config *cfg = NULL;
 
-	if (!address[0] || !value_parse(key, address, &reducer))
+	if (rpc_is_unix(address)) {
+		cfg = calloc(1, sizeof *cfg);
+		key = schema_find("agent", "grpc");
+	}
+	if (!address[0] || !value_parse(key, address, cfg ? (void *)cfg : &reducer)) {
+		free(cfg);
 		return rs_fail(e, RS_EINVAL,
-			       "found \"%s\", expected host:port of a reducer's gRPC port, or an existing file",
+			       "found \"%s\", expected host:port of a reducer's or agent's gRPC port, unix:PATH, or an "
+			       "existing file",
 			       address);
-	add_reducer(a, "", reducer.grpc, "");
+	}
+	add_reducer(a, "", cfg ? address : reducer.grpc, cfg ? "localhost" : "");
+	free(cfg);
 	return take_tls(a, call, NULL, e);
 }
 

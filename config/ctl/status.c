@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reductionctl status: tables of what reducers do. They show for which rank the other ranks wait. */
+/* reductionctl status: tables of what reducers and agents do. Those of reducers show for which rank the other ranks
+ * wait. */
 #include "common/utf8.h"
 #include "config/ctl/ctl.h"
+#include "config/ctl/show.h"
 #include "proto/reduction.pb-c.h"
 
 #include <inttypes.h>
@@ -19,8 +21,6 @@ static const struct option status_options[STATUS_OPTIONS] = {
 };
 
 enum {
-	CELL = 48,   /* bytes of a cell */
-	COLUMNS = 9, /* columns of the table of ranks */
 	/* A rank is shown as late if the others waited for it in at least a tenth of the last second, and three times
 	 * as long as for the mean of the other ranks. One rank is the last with every chunk, also when all are equally
 	 * fast. */
@@ -28,100 +28,6 @@ enum {
 	LATE_TIMES = 3,
 	MISSING_MS = 1000, /* or if a chunk has waited for it this long */
 };
-
-/* "820 ms", "42 s", "3 min", "5.2 h", "2.1 d" */
-static const char *duration(uint64_t ms, char buf[CELL])
-{
-	double s = (double)ms / 1000;
-
-	if (ms < 1000)
-		snprintf(buf, CELL, "%" PRIu64 " ms", ms);
-	else if (s < 120)
-		snprintf(buf, CELL, "%.0f s", s);
-	else if (s < 7200)
-		snprintf(buf, CELL, "%.0f min", s / 60);
-	else if (s < 172800)
-		snprintf(buf, CELL, "%.1f h", s / 3600);
-	else
-		snprintf(buf, CELL, "%.1f d", s / 86400);
-	return buf;
-}
-
-/* Writes a number with three digits, in steps of `step` with these unit names. */
-static void scaled(double v, double step, const char *const names[5], char buf[CELL])
-{
-	unsigned i = 0;
-
-	for (; v >= step * 0.9995 && i < 4; i++)
-		v /= step;
-	snprintf(buf, CELL, i == 0 || v >= 99.95 ? "%.0f %s" : v >= 9.995 ? "%.1f %s" : "%.2f %s", v, names[i]);
-}
-
-static const char *rate(uint64_t bytes, char buf[CELL])
-{
-	static const char *const names[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
-
-	scaled((double)bytes, 1000, names, buf);
-	return buf;
-}
-
-static const char *memory(uint64_t bytes, char buf[CELL])
-{
-	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-
-	scaled((double)bytes, 1024, names, buf);
-	return buf;
-}
-
-/* Writes text from the network into a cell: cleaned, and cut to size. */
-static const char *text(const char *from, char buf[CELL])
-{
-	size_t n = strnlen(from, CELL - 1);
-
-	while (from[n] && n && ((unsigned char)from[n] & 0xc0) == 0x80)
-		n--;
-	memcpy(buf, from, n);
-	buf[n] = '\0';
-	rs_utf8_clean(buf);
-	return buf;
-}
-
-/* Returns the number of characters, not bytes. */
-static unsigned width_of(const char *cell)
-{
-	unsigned n = 0;
-
-	for (; *cell; cell++)
-		n += ((unsigned char)*cell & 0xc0) != 0x80;
-	return n;
-}
-
-typedef char row[COLUMNS][CELL];
-
-static void print_rows(row *rows, size_t n)
-{
-	/* names are aligned left, numbers right */
-	static const bool left[COLUMNS] = {[1] = true, [2] = true, [3] = true};
-	unsigned width[COLUMNS] = {0};
-
-	for (size_t i = 0; i < n; i++)
-		for (unsigned c = 0; c < COLUMNS; c++)
-			if (width_of(rows[i][c]) > width[c])
-				width[c] = width_of(rows[i][c]);
-	for (size_t i = 0; i < n; i++) {
-		for (unsigned c = 0; c < COLUMNS; c++) {
-			int pad = (int)(width[c] - width_of(rows[i][c]));
-
-			if (c == COLUMNS - 1) /* the last column: no blanks at the end of a line */
-				printf("%s%s", rows[i][c][0] ? "  " : "", rows[i][c]);
-			else if (left[c])
-				printf("  %s%*s", rows[i][c], pad, "");
-			else
-				printf("  %*s%s", pad, "", rows[i][c]);
-		}
-		fputc('\n', stdout);
-	}
-}
 
 /* True if the rank is late, see LATE_PERMIL. */
 static bool is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank)
@@ -145,7 +51,7 @@ static void remark(const Reduction__V1__JobStatus *job, const Reduction__V1__Ran
 	if (rank->lanes < job->lanes)
 		snprintf(buf, CELL, rank->lanes ? "<- joins" : "<- is not there");
 	else if (rank->missing_ms >= MISSING_MS)
-		snprintf(buf, CELL, "<- late, missing for %s", duration(rank->missing_ms, ms));
+		snprintf(buf, CELL, "<- late, missing for %s", show_duration(rank->missing_ms, ms));
 	else if (is_late(job, rank))
 		snprintf(buf, CELL, "<- late");
 }
@@ -153,12 +59,12 @@ static void remark(const Reduction__V1__JobStatus *job, const Reduction__V1__Ran
 static void rank_row(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank, row cells)
 {
 	snprintf(cells[0], CELL, "%u", rank->rank);
-	text(rank->label, cells[1]);
-	text(rank->peer, cells[2]);
-	text(rank->transport, cells[3]);
+	show_text(rank->label, cells[1]);
+	show_text(rank->peer, cells[2]);
+	show_text(rank->transport, cells[3]);
 	if (rank->traffic) {
-		rate(rank->traffic->bytes_in_per_s, cells[4]);
-		rate(rank->traffic->bytes_out_per_s, cells[5]);
+		show_rate(rank->traffic->bytes_in_per_s, cells[4]);
+		show_rate(rank->traffic->bytes_out_per_s, cells[5]);
 	}
 	snprintf(cells[6], CELL, "%.1f ms", rank->late_ms);
 	snprintf(cells[7], CELL, "%.1f%%", rank->waited_permil / 10.0);
@@ -175,22 +81,22 @@ static void print_ranks(const Reduction__V1__JobStatus *job)
 	memcpy(rows[0], head, sizeof head);
 	for (size_t i = 0; i < job->n_ranks; i++)
 		rank_row(job, job->ranks[i], rows[i + 1]);
-	print_rows(rows, job->n_ranks + 1);
+	show_rows(rows, job->n_ranks + 1, COLUMNS, 1u << 1 | 1u << 2 | 1u << 3);
 	free(rows);
 }
 
-static void print_job(const Reduction__V1__JobStatus *job)
+static void print_job(const Reduction__V1__JobStatus *job, int64_t now_ms)
 {
 	static const char *const states[] = {"unknown", "gathering", "running", "draining", "ended"};
 	char name[CELL], since[CELL], in[CELL], out[CELL], mem[CELL];
 
 	printf("\njob %s  generation %u  %s for %s  %u of %u ranks  operations %" PRIu64 "  memory %s",
-	       text(job->name, name), job->generation, (unsigned)job->state < 5 ? states[job->state] : states[0],
-	       duration(job->running_ms ? job->running_ms : job->age_ms, since), job->joined, job->world_size,
-	       job->operations, memory(job->memory_bytes, mem));
+	       show_text(job->name, name), job->generation, (unsigned)job->state < 5 ? states[job->state] : states[0],
+	       show_duration(job->running_ms ? job->running_ms : job->age_ms, since), job->joined, job->world_size,
+	       job->operations, show_memory(job->memory_bytes, mem));
 	if (job->traffic)
-		printf("  in %s  out %s", rate(job->traffic->bytes_in_per_s, in),
-		       rate(job->traffic->bytes_out_per_s, out));
+		printf("  in %s  out %s", show_rate(job->traffic->bytes_in_per_s, in),
+		       show_rate(job->traffic->bytes_out_per_s, out));
 	fputc('\n', stdout);
 	if (job->run[0]) {
 		rs_utf8_clean(job->run);
@@ -200,6 +106,7 @@ static void print_job(const Reduction__V1__JobStatus *job)
 		rs_utf8_clean(job->reason);
 		printf("  %s\n", job->reason);
 	}
+	show_lost(job, now_ms);
 	if (job->n_ranks)
 		print_ranks(job);
 }
@@ -215,16 +122,20 @@ static void show_status(struct reducers *a, unsigned reducer, const ProtobufCMes
 	const Reduction__V1__StatusReply *m = (const Reduction__V1__StatusReply *)answer;
 	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4], up[CELL], left[CELL], used[CELL], most[CELL], software[CELL];
 
+	if (m->agent) {
+		show_agent(a, reducer, m);
+		return;
+	}
 	printf("%s%s  %s  up %s", reducer ? "\n" : "", reducers_name(a, reducer, name, sizeof name),
-	       text(m->software, software), duration(m->up_ms, up));
+	       show_text(m->software, software), show_duration(m->up_ms, up));
 	if (m->draining)
-		printf("  drains, %s left", duration(m->drain_left_ms, left));
-	printf("  jobs %zu  connections %u  memory %s of %s", m->n_jobs, m->connections, memory(m->memory_bytes, used),
-	       memory(m->memory_max_bytes, most));
+		printf("  drains, %s left", show_duration(m->drain_left_ms, left));
+	printf("  jobs %zu  connections %u  memory %s of %s", m->n_jobs, m->connections,
+	       show_memory(m->memory_bytes, used), show_memory(m->memory_max_bytes, most));
 	print_lanes(m);
 	fputc('\n', stdout);
 	for (size_t i = 0; i < m->n_jobs; i++)
-		print_job(m->jobs[i]);
+		print_job(m->jobs[i], m->unix_ms);
 }
 
 static void show_json(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer)
@@ -301,5 +212,5 @@ static int run_status(const struct call *call, struct rs_err *e)
 }
 
 const struct command status_command = {
-    "status",   FILE_OR_ADDRESS, "print the state of reducers: jobs, ranks, rates, late ranks",
+    "status",   FILE_OR_ADDRESS, "print the state of reducers or an agent: jobs, ranks, late ranks, lost reducers",
     run_status, status_options,  STATUS_OPTIONS};

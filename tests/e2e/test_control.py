@@ -473,7 +473,7 @@ class Control(unittest.TestCase):
             (["status", "--watch", "x", "a:1"], '--watch: found "x", expected seconds from 0.1 to 86400'),
             (["drain", "--within", "-1", "a:1"], '--within: found "-1", expected seconds from 0.001 to 86400'),
             (["events", "--from", "0", "a:1"], '--from: found "0", expected the number of an event, at least 1'),
-            (["status", "no such file"], 'found "no such file", expected host:port of a reducer\'s gRPC port'),
+            (["status", "no such file"], 'found "no such file", expected host:port of a reducer\'s or agent\'s gRPC p'),
             (["status", "--key", "k", "a:1"], "found --key alone, expected --certificate and --key together"),
         ):
             status, out, err = ctl(*args)
