@@ -102,7 +102,8 @@ def through_agent(args, target):
     """As through_reducer, with RANKS local ranks; with one node the reducer has little to do."""
     units = {"K": 10, "M": 20, "G": 30}
     n = int(args.bytes.rstrip("KMG")) << units.get(args.bytes[-1], 0)
-    env = {**os.environ, "REDUCTION_AGENT": target.address, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS),
+    env = {**os.environ, "REDUCTION_MODE": "agent", "REDUCTION_AGENT": target.address, "WORLD_SIZE": str(RANKS),
+           "LOCAL_WORLD_SIZE": str(RANKS),
            "REDUCTION_CONFIG": target.command[2], "PYTHONPATH": str(ROOT / "agent" / "python"),
            "REDUCTION_LIBRARY": str(pathlib.Path(args.build).resolve() / "lib" / "libreduction.so.0"),
            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip

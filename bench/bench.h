@@ -40,7 +40,8 @@ struct bench_options {
 	int lanes;             /* of each local reducer */
 	const char *transport; /* to the local reducers: "tcp" or "grpc"; NULL: tcp */
 	const char *cpu;       /* kernels of the local reducers; NULL: the reducers choose */
-	const char *config, *agent, *job;
+	int mode;              /* enum reduction_mode */
+	const char *config, *agent_socket, *job;
 };
 
 /* Reads the command line. Returns 0 to go on, or 1 if the program must end with *ret_exit: --help and --version have

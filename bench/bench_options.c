@@ -2,6 +2,8 @@
 /* The command line of reduction-bench: one table for both getopt and the help. */
 #include "bench/bench.h"
 
+#include "agent/include/reduction.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -10,6 +12,7 @@
 
 enum {
 	KEY_INPLACE = 256,
+	KEY_MODE,
 	KEY_TENSORS,
 	KEY_BEHIND,
 	KEY_JSON,
@@ -65,9 +68,11 @@ static const struct {
     {KEY_CPU, "cpu", "NAME", "reduction kernels of the local reducers: scalar avx2 avx512 neon auto (default auto)"},
     {0, "Connection", NULL, NULL},
     {KEY_CONFIG, "config", "FILE", "configuration file with the reducers (default $REDUCTION_CONFIG)"},
-    {KEY_AGENT, "agent", "PATH",
-     "socket of the node's agent, \"direct\" or \"node\" (default $REDUCTION_AGENT; direct with\n"
-     "--local-reducers, which \"node\" leaves idle: one node sums by itself)"},
+    {KEY_MODE, "mode", "NAME",
+     "auto, agent (the agent of this node), node (local rank 0's process serves its node) or\n"
+     "direct (default $REDUCTION_MODE, then auto; direct with --local-reducers, which agent and\n"
+     "node leave idle: one node sums by itself)"},
+    {KEY_AGENT, "agent", "PATH", "socket of the node's agent; this is mode agent (default $REDUCTION_AGENT)"},
     {KEY_JOB, "job", "NAME", "name of the job (default $REDUCTION_JOB, then the configuration's)"},
     {0, "Other", NULL, NULL},
     {'h', "help", NULL, "print this and exit"},
@@ -163,6 +168,17 @@ static bool parse_place(const char *s, enum bench_place *ret)
 	return false;
 }
 
+static bool parse_mode(const char *s, int *ret)
+{
+	static const char *const words[] = {"auto", "agent", "node", "direct"};
+	for (int mode = REDUCTION_MODE_AUTO; mode <= REDUCTION_MODE_DIRECT; mode++)
+		if (!strcmp(s, words[mode])) {
+			*ret = mode;
+			return true;
+		}
+	return false;
+}
+
 static bool parse_seconds(const char *s, int *ret_ms)
 {
 	char *end;
@@ -213,6 +229,8 @@ static const char *store(struct bench_options *o, int key, const char *arg)
 		return parse_int(arg, 1, 4096, &v) ? (o->tensors = (unsigned)v, NULL) : "1 to 4096";
 	case KEY_BEHIND:
 		return parse_size(arg, &o->behind) && o->behind ? NULL : "a size above 0 such as 64M";
+	case KEY_MODE:
+		return parse_mode(arg, &o->mode) ? NULL : "auto, agent, node or direct";
 	case KEY_INPLACE:
 		return parse_place(arg, &o->place) ? NULL : "both, only or no";
 	case KEY_TIMEOUT:
@@ -240,7 +258,7 @@ static void store_plain(struct bench_options *o, int key, const char *arg)
 	else if (key == KEY_CONFIG)
 		o->config = arg;
 	else if (key == KEY_AGENT)
-		o->agent = arg;
+		o->agent_socket = arg;
 	else if (key == KEY_JOB)
 		o->job = arg;
 }
@@ -272,8 +290,11 @@ static int check_together(struct bench_options *o)
 		return usage_error("--transport must be tcp or grpc");
 	if (o->local_reducers && !o->lanes)
 		o->lanes = 1;
-	if (o->local_reducers && !o->agent)
-		o->agent = "direct";
+	if (o->agent_socket && (o->mode == REDUCTION_MODE_NODE || o->mode == REDUCTION_MODE_DIRECT))
+		return usage_error(
+		    "--agent cannot be given together with --mode node or --mode direct, which use no agent");
+	if (o->local_reducers && o->mode == REDUCTION_MODE_DEFAULT && !o->agent_socket)
+		o->mode = REDUCTION_MODE_DIRECT;
 	return 0;
 }
 
@@ -312,6 +333,7 @@ int bench_options_parse(struct bench_options *o, int argc, char **argv, const ch
 				    .check = true,
 				    .in_flight = 1,
 				    .place = PLACE_BOTH,
+				    .mode = REDUCTION_MODE_DEFAULT,
 				    .timeout_ms = 60000};
 	while ((key = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
 		const char *expected = NULL;

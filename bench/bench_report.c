@@ -2,6 +2,8 @@
 /* The table and the JSON lines of reduction-bench. */
 #include "bench/bench.h"
 
+#include "agent/include/reduction.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,15 +43,17 @@ void bench_print_header(const struct bench_options *o, int ranks)
 		return;
 	printf("# %s %s  ranks %d  iters %u  warmup %u  in flight %u", o->system, o->version, ranks, o->iters,
 	       o->warmup, o->in_flight);
-	if (o->agent)
-		printf("  agent %s", o->agent);
+	if (o->mode == REDUCTION_MODE_NODE || o->mode == REDUCTION_MODE_DIRECT)
+		printf("  mode %s", o->mode == REDUCTION_MODE_NODE ? "node" : "direct");
+	if (o->agent_socket)
+		printf("  agent %s", o->agent_socket);
 	if (o->tensors)
 		printf("  tensors %u", o->tensors);
 	if (o->behind)
 		printf("  behind %llu bytes", (unsigned long long)o->behind);
 	if (o->local_reducers)
 		printf("  local reducers %d x %d lanes", o->local_reducers, o->lanes);
-	if (o->local_reducers && o->agent && !strcmp(o->agent, "node"))
+	if (o->local_reducers && o->mode == REDUCTION_MODE_NODE)
 		printf("\n# all ranks are on this node, which sums in its shared memory: the local reducers are idle");
 	printf("\n# time in us of the slowest rank, algbw and busbw in GB/s\n#%12s %12s %9s %5s", "", "", "", "");
 	if (o->tensors || o->behind)

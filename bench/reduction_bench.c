@@ -177,7 +177,7 @@ static int measure(struct run *r, struct bench_row *row, bool in_place)
 
 	/* so that no rank sends an infinity, which would be reported */
 	unsigned lasts = in_place ? bench_pattern_lasts(row->dtype, row->op, r->world) : UINT_MAX;
-	reduction_stats before, after;
+	reduction_stats before = REDUCTION_STATS_INIT, after = before;
 	fill(r, row);
 	if (reduction_barrier(r->comm, &r->err) || reduction_get_stats(r->comm, &before, &r->err))
 		return -1;
@@ -362,7 +362,8 @@ static int run_rank(const struct bench_options *o, int rank, int world)
 	bool failed;
 
 	opt.config = o->config;
-	opt.agent = o->agent;
+	opt.mode = (reduction_mode)o->mode;
+	opt.agent_socket = o->agent_socket;
 	opt.job = o->job;
 	opt.rank = opt.local_rank = rank;
 	opt.world_size = opt.local_world_size = world;

@@ -23,7 +23,8 @@
 	X(RS_EINTERNAL, -12, "internal error")                                                                         \
 	/* sent by reducers to workers only: other reducers may still reach that rank */                               \
 	X(RS_ECUT, -13, "a reducer can no longer serve the job")                                                       \
-	X(RS_ENONFINITE, -14, "a rank sent NaN or infinity")
+	X(RS_ENONFINITE, -14, "a rank sent NaN or infinity")                                                           \
+	X(RS_EABORTED, -15, "a rank aborted the job")
 
 enum rs_code {
 	RS_OK = 0,

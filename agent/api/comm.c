@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all operations of a communicator share: its error, and the way to the backend. */
 #include "agent/api/comm.h"
+#include "common/version.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct reduction_comm *comm_new(struct rs_err *e)
 {
@@ -41,6 +43,36 @@ void comm_break(struct reduction_comm *c, const struct rs_err *err)
 	pthread_mutex_unlock(&c->lock);
 }
 
+void comm_abort(struct reduction_comm *c, const char *reason)
+{
+	char host[80] = "?";
+	struct rs_err e;
+	bool again;
+
+	gethostname(host, sizeof host - 1);
+	rs_fail(&e, RS_EABORTED, "rank %u (pid %ld on %s) aborted the job%s%s", c->rank, (long)getpid(), host,
+		*reason ? ": " : "", reason);
+	pthread_mutex_lock(&c->lock);
+	again = c->aborted;
+	c->aborted = true;
+	if (!c->broken)
+		c->err = e;
+	c->broken = true;
+	pthread_mutex_unlock(&c->lock);
+	if (!again)
+		c->backend->v->abort(c->backend, &e);
+}
+
+bool comm_aborted(struct reduction_comm *c)
+{
+	bool aborted;
+
+	pthread_mutex_lock(&c->lock);
+	aborted = c->aborted;
+	pthread_mutex_unlock(&c->lock);
+	return aborted;
+}
+
 int comm_check(struct reduction_comm *c, struct rs_err *e)
 {
 	int rc = RS_OK;
@@ -72,6 +104,24 @@ void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_e
 	if (err->code == RS_ETIMEOUT)
 		ret->code = RS_EPEER;
 	comm_break(c, ret);
+}
+
+int comm_null(const char *argument, struct rs_err *e)
+{
+	return rs_fail(e, RS_EINVAL, "%s is NULL", argument);
+}
+
+int comm_check_size(size_t size, size_t least, size_t most, const char *init, struct rs_err *e)
+{
+	if (size < least)
+		return rs_fail(e, RS_EINVAL, "struct_size is %zu, at least %zu was expected: use %s", size, least,
+			       init);
+	if (size > most)
+		return rs_fail(e, RS_EUNSUPPORTED,
+			       "struct_size is %zu, at most %zu was expected: the program was compiled for a newer "
+			       "libreduction than the %s that is loaded",
+			       size, most, RS_VERSION);
+	return RS_OK;
 }
 
 int comm_result(reduction_error *err, const struct rs_err *e)

@@ -21,6 +21,7 @@ struct reduction_comm {
 	    order; /* held while an operation is submitted: the order of submissions must be the same on all ranks */
 	struct group_stages stages;
 	pthread_mutex_t lock; /* protects everything below */
+	bool aborted;         /* by this process */
 	bool broken;
 	struct rs_err err;
 };
@@ -35,6 +36,11 @@ void comm_delete(struct reduction_comm *c);
 /* Breaks the communicator: every further operation fails with err. Has no effect if it is broken already. */
 void comm_break(struct reduction_comm *c, const struct rs_err *err);
 
+/* Ends the job on all ranks: breaks the communicator and aborts the backend, once. reason: "" is none. */
+void comm_abort(struct reduction_comm *c, const char *reason);
+/* Returns whether comm_abort was called. */
+bool comm_aborted(struct reduction_comm *c);
+
 /* Returns RS_OK, or the error that broke the communicator. */
 int comm_check(struct reduction_comm *c, struct rs_err *e);
 
@@ -45,6 +51,13 @@ int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs
 /* Converts a backend's error for the waiter of a failed operation, and breaks the communicator. RS_ETIMEOUT becomes
  * RS_EPEER, since it would mean "not done" to the waiter. */
 void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_err *ret);
+
+/* RS_EINVAL: an argument of this name is NULL. */
+int comm_null(const char *argument, struct rs_err *e);
+
+/* Checks struct_size of a caller's struct, whose header may be older than the library: at least `least` bytes, that of
+ * the first version, and at most `most`. init: the macro that sets it. */
+int comm_check_size(size_t size, size_t least, size_t most, const char *init, struct rs_err *e);
 
 /* Stores the error for the caller (code 0: success) and returns its code. err may be NULL. */
 int comm_result(reduction_error *err, const struct rs_err *e);

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + sizeof(int) };
+
 /* The caller's options, completed. Strings belong to the caller, the environment or cfg. Invariant: after open_resolve
  * all members of `to` are set. */
 struct opening {
@@ -22,11 +24,7 @@ struct opening {
 	struct rs_launch launch;
 	struct rs_config *cfg;
 	struct backend_options to;
-	enum backend_kind {
-		BACKEND_DIRECT,
-		BACKEND_AGENT,
-		BACKEND_NODE
-	} kind; /* BACKEND_NODE: local rank 0's process is the agent */
+	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
 	char name[NODE_AGENT_NAME];
 	char run[RS_RUN_MAX];
 	char job[RS_NAME_MAX]; /* made from the run */
@@ -73,14 +71,8 @@ static int open_copy_options(reduction_options *to, const reduction_options *fro
 	static const reduction_options none = REDUCTION_OPTIONS_INIT;
 
 	*to = none;
-	if (!from)
-		return RS_OK;
-	if (from->struct_size < offsetof(reduction_options, rank))
-		return rs_fail(e, RS_EINVAL, "the options are not initialized: use REDUCTION_OPTIONS_INIT");
-	if (from->struct_size > sizeof *to)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "the program was compiled for a newer libreduction than the %s that is loaded",
-			       reduction_version());
+	if (comm_check_size(from->struct_size, OPTIONS_SIZE_0_1, sizeof *to, "REDUCTION_OPTIONS_INIT", e))
+		return e->code;
 	memcpy(to, from, from->struct_size);
 	return RS_OK;
 }
@@ -217,22 +209,90 @@ static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *
 	return RS_OK;
 }
 
-static int open_resolve_backend(struct opening *o, struct rs_err *e)
-{
-	const char *agent = open_text(o->opt.agent, "REDUCTION_AGENT");
-	bool shared = false;
-	int rc = RS_OK;
+static const char *const open_modes[] = {"auto", "agent", "node", "direct"};
 
-	o->to.agent_path = agent ? agent : o->cfg->agent.socket;
-	o->kind = BACKEND_AGENT;
-	if (!agent && !open_agent_listens(o->to.agent_path)) {
-		rc = open_shares_nodes(o, &shared, e);
-		o->kind = shared ? BACKEND_NODE : BACKEND_DIRECT;
-	} else if (agent && strcmp(agent, "direct") == 0) {
-		o->kind = BACKEND_DIRECT;
-	} else if (agent && strcmp(agent, "node") == 0) {
-		o->kind = BACKEND_NODE;
+/* Returns the mode of that name; REDUCTION_MODE_DEFAULT: there is none. */
+static reduction_mode open_mode(const char *name)
+{
+	for (int m = REDUCTION_MODE_AUTO; m <= REDUCTION_MODE_DIRECT; m++)
+		if (strcmp(name, open_modes[m]) == 0)
+			return (reduction_mode)m;
+	return REDUCTION_MODE_DEFAULT;
+}
+
+/* Checks a mode and a socket (NULL: none) that one place gives; what: their names there. The name of a mode is no path:
+ * whoever writes it as one wants that mode. */
+static int open_check_mode(reduction_mode mode, const char *socket, const char *const what[2], int code,
+			   struct rs_err *e)
+{
+	if (socket && open_mode(socket) != REDUCTION_MODE_DEFAULT)
+		return rs_fail(e, code,
+			       "%s is \"%s\", the path of an agent's socket was expected: to choose a mode, set %s",
+			       what[1], socket, what[0]);
+	if (socket && (mode == REDUCTION_MODE_NODE || mode == REDUCTION_MODE_DIRECT))
+		return rs_fail(e, code, "%s is %s, which uses no agent, but %s is \"%s\": leave one of them out",
+			       what[0], open_modes[mode], what[1], socket);
+	return RS_OK;
+}
+
+/* Takes what the options leave open from the environment: the socket (NULL: none), and the mode if it is
+ * REDUCTION_MODE_DEFAULT. */
+static int open_mode_variables(reduction_mode *mode, const char **ret_socket, struct rs_err *e)
+{
+	static const char *const variables[] = {"REDUCTION_MODE", "REDUCTION_AGENT"};
+	const char *name = open_text(NULL, variables[0]);
+
+	if (*mode == REDUCTION_MODE_DEFAULT && name) {
+		*mode = open_mode(name);
+		if (*mode == REDUCTION_MODE_DEFAULT)
+			return rs_fail(e, RS_ECONFIG,
+				       "REDUCTION_MODE is \"%s\", auto, agent, node or direct was expected", name);
 	}
+	*ret_socket = open_text(NULL, variables[1]);
+	return open_check_mode(*mode, *ret_socket, variables, RS_ECONFIG, e);
+}
+
+/* Finds the mode and the socket that are asked for; *ret_socket NULL: none. */
+static int open_find_mode(const reduction_options *opt, reduction_mode *ret_mode, const char **ret_socket,
+			  struct rs_err *e)
+{
+	static const char *const members[] = {"mode", "agent_socket"};
+	const char *socket = opt->agent_socket && *opt->agent_socket ? opt->agent_socket : NULL;
+	reduction_mode mode = opt->mode;
+
+	if (mode < REDUCTION_MODE_DEFAULT || mode > REDUCTION_MODE_DIRECT)
+		return rs_fail(e, RS_EINVAL, "mode is %d, %d to %d were expected", mode, REDUCTION_MODE_DEFAULT,
+			       REDUCTION_MODE_DIRECT);
+	if (open_check_mode(mode, socket, members, RS_EINVAL, e))
+		return e->code;
+	/* NODE and DIRECT use no socket; one in the environment is not this program's mistake */
+	if (!socket && mode != REDUCTION_MODE_NODE && mode != REDUCTION_MODE_DIRECT &&
+	    open_mode_variables(&mode, &socket, e))
+		return e->code;
+	if (mode == REDUCTION_MODE_DEFAULT || mode == REDUCTION_MODE_AUTO)
+		mode = socket ? REDUCTION_MODE_AGENT : REDUCTION_MODE_AUTO;
+	*ret_mode = mode;
+	*ret_socket = socket;
+	return RS_OK;
+}
+
+static int open_resolve_mode(struct opening *o, struct rs_err *e)
+{
+	const char *socket = NULL;
+	bool shared = false;
+	int rc = open_find_mode(&o->opt, &o->mode, &socket, e);
+
+	if (rc)
+		return rc;
+	o->to.agent_path = socket ? socket : o->cfg->agent.socket;
+	if (o->mode != REDUCTION_MODE_AUTO)
+		return RS_OK;
+	if (open_agent_listens(o->to.agent_path)) {
+		o->mode = REDUCTION_MODE_AGENT;
+		return RS_OK;
+	}
+	rc = open_shares_nodes(o, &shared, e);
+	o->mode = shared ? REDUCTION_MODE_NODE : REDUCTION_MODE_DIRECT;
 	return rc;
 }
 
@@ -303,10 +363,10 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	if (!rc)
 		rc = open_resolve_job(o, e);
 	if (!rc)
-		rc = open_resolve_backend(o, e);
-	if (!rc && o->kind != BACKEND_DIRECT)
+		rc = open_resolve_mode(o, e);
+	if (!rc && o->mode != REDUCTION_MODE_DIRECT)
 		rc = open_resolve_local(o, e);
-	if (!rc && o->kind == BACKEND_NODE) {
+	if (!rc && o->mode == REDUCTION_MODE_NODE) {
 		node_agent_name(o->name, &o->to);
 		o->to.agent_path = o->name;
 	}
@@ -321,7 +381,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 	struct rs_config *cfg;
 	int rc;
 
-	if (o->kind != BACKEND_NODE || o->to.local_rank != 0)
+	if (o->mode != REDUCTION_MODE_NODE || o->to.local_rank != 0)
 		return RS_OK;
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
@@ -348,9 +408,9 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
 	}
-	if (rc == RS_ETIMEOUT && o->kind == BACKEND_NODE && o->to.local_rank != 0)
+	if (rc == RS_ETIMEOUT && o->mode == REDUCTION_MODE_NODE && o->to.local_rank != 0)
 		return rs_wrap(e,
-			       "local rank 0, whose process serves this node (none does with REDUCTION_AGENT=direct)");
+			       "local rank 0, whose process serves this node (none does with REDUCTION_MODE=direct)");
 	return rc;
 }
 
@@ -384,7 +444,7 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
-	rc = o.kind == BACKEND_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	rc = o.mode == REDUCTION_MODE_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {
 		rs_config_close(o.cfg);
 		free(o.cfg);
@@ -400,8 +460,8 @@ int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction
 	struct rs_err e;
 	int rc;
 
-	if (!ret) {
-		rs_fail(&e, RS_EINVAL, "there is no place for the communicator: ret is NULL");
+	if (!ret || !opt) {
+		comm_null(ret ? "opt" : "ret", &e);
 		return comm_result(err, &e);
 	}
 	c = comm_new(&e);

@@ -18,7 +18,17 @@ _Static_assert((int)REDUCTION_BFLOAT16 == (int)RS_BFLOAT16 && (int)REDUCTION_FLO
 	       "the dtypes are the same");
 _Static_assert((int)REDUCTION_SUM == (int)RS_SUM && (int)REDUCTION_AVG == (int)RS_AVG, "the operations are the same");
 
-enum { TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int) };
+enum {
+	/* After reduction_abort the node agent ends when it has passed the reason on: longest time that this may take.
+	 */
+	ABORT_DRAIN_MS = 2000,
+};
+
+/* Sizes of the structs of version 0.1, the first one. */
+enum {
+	TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int),
+	STATS_SIZE_0_1 = offsetof(reduction_stats, ops_done) + sizeof(uint64_t),
+};
 
 static int api_success(reduction_error *err)
 {
@@ -27,6 +37,14 @@ static int api_success(reduction_error *err)
 		err->message[0] = '\0';
 	}
 	return REDUCTION_OK;
+}
+
+static int api_null(const char *argument, reduction_error *err)
+{
+	struct rs_err e;
+
+	comm_null(argument, &e);
+	return comm_result(err, &e);
 }
 
 const char *reduction_version(void)
@@ -88,10 +106,8 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 	struct timespec until;
 	struct rs_err e;
 
-	if (!req) {
-		rs_fail(&e, RS_EINVAL, "there is no request to wait for: it is NULL");
-		return comm_result(err, &e);
-	}
+	if (!req)
+		return api_null("req", err);
 	if (timeout_ms >= 0)
 		until = api_deadline(timeout_ms);
 	if (request_wait(req->pool, req, timeout_ms >= 0 ? &until : NULL))
@@ -102,23 +118,16 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 
 int reduction_test(reduction_request *req, int *done, reduction_error *err)
 {
-	struct rs_err e;
-
-	if (!req || !done) {
-		rs_fail(&e, RS_EINVAL, "%s is NULL", req ? "done" : "the request");
-		return comm_result(err, &e);
-	}
+	if (!req || !done)
+		return api_null(req ? "done" : "req", err);
 	*done = request_is_done(req);
 	return *done ? api_request_end(req, err) : api_success(err);
 }
 
-static int api_check_elements(const struct reduction_comm *c, size_t count, unsigned dtype, size_t *ret_bytes,
-			      struct rs_err *e)
+static int api_check_elements(size_t count, unsigned dtype, size_t *ret_bytes, struct rs_err *e)
 {
 	size_t size = rs_dtype_size(dtype);
 
-	if (!c)
-		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
 	if (size == 0)
 		return rs_fail(e, RS_EINVAL, "dtype %u is unknown, 0 (int8) to %u (bfloat16) were expected", dtype,
 			       RS_BFLOAT16);
@@ -131,35 +140,41 @@ static int api_check_elements(const struct reduction_comm *c, size_t count, unsi
 
 static int api_check_all_reduce(struct backend_request *r, const struct reduction_comm *c, struct rs_err *e)
 {
-	size_t bytes;
-	int rc = api_check_elements(c, r->count, r->dtype, &bytes, e);
 	uintptr_t send = (uintptr_t)r->send, recv = (uintptr_t)r->recv;
+	size_t bytes;
 
-	if (rc)
-		return rc;
+	if (!c)
+		return comm_null("comm", e);
+	if (api_check_elements(r->count, r->dtype, &bytes, e))
+		return e->code;
 	if (r->op >= RS_OP_NR)
 		return rs_fail(e, RS_EINVAL, "operation %u is unknown, 0 (sum) to %u (avg) were expected", r->op,
 			       RS_OP_NR - 1);
 	if (bytes > 0 && (!r->send || !r->recv))
-		return rs_fail(e, RS_EINVAL, "the %s buffer is NULL", r->send ? "receive" : "send");
+		return comm_null(r->send ? "recv" : "send", e);
 	if (send != recv && send < recv + bytes && recv < send + bytes)
 		return rs_fail(e, RS_EINVAL,
 			       "the send and receive buffers overlap: they must be the same or apart from each other");
 	return RS_OK;
 }
 
-static int api_check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, struct rs_err *e)
+/* buffer: the argument's name. */
+static int api_check_broadcast(struct backend_request *r, const struct reduction_comm *c, int root, const char *buffer,
+			       struct rs_err *e)
 {
 	size_t bytes;
-	int rc = api_check_elements(c, r->count, r->dtype, &bytes, e);
 
-	if (rc)
-		return rc;
+	if (!c)
+		return comm_null("comm", e);
+	if (api_check_elements(r->count, r->dtype, &bytes, e))
+		return e->code;
 	if (root < 0 || (unsigned)root >= c->world_size)
 		return rs_fail(e, RS_EINVAL, "root %d is not a rank of this job, 0 to %u were expected", root,
 			       c->world_size - 1);
 	if (bytes > 0 && !r->recv)
-		return rs_fail(e, RS_EINVAL, "the buffer is NULL");
+		return comm_null(buffer, e);
+	r->send = r->recv;
+	r->op = FRAME_OP_BROADCAST;
 	r->root = (unsigned)root;
 	return RS_OK;
 }
@@ -171,7 +186,7 @@ static int api_start(struct reduction_comm *c, const struct backend_request *r, 
 	struct reduction_request *req = NULL;
 
 	if (!rc && !ret)
-		rc = rs_fail(e, RS_EINVAL, "there is no place for the request: ret is NULL");
+		rc = comm_null("ret", e);
 	if (!rc) {
 		req = request_get(c->requests, r);
 		if (!req)
@@ -203,6 +218,19 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 	return req.err.code ? comm_result(err, &req.err) : api_success(err);
 }
 
+static struct backend_request api_request(const reduction_tensor *t)
+{
+	return (struct backend_request){.send = t->send,
+					.recv = t->recv,
+					.count = t->count,
+					.dtype = t->dtype,
+					.op = t->op,
+					.name = t->name,
+					.name_hash = frame_name_hash(t->name),
+					.priority = t->priority,
+					.done = api_request_done};
+}
+
 /* Converts the i-th tensor to a request. The size of the struct depends on the header of the caller. */
 static int api_read_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
 			   size_t i, struct rs_err *e)
@@ -213,34 +241,43 @@ static int api_read_tensor(struct backend_request *r, const struct reduction_com
 	if (t->struct_size != size)
 		return rs_fail(e, RS_EINVAL, "struct_size is %zu, %zu as in the first tensor was expected",
 			       t->struct_size, size);
-	*r = (struct backend_request){.send = t->send,
-				      .recv = t->recv,
-				      .count = t->count,
-				      .dtype = t->dtype,
-				      .op = t->op,
-				      .name = t->name,
-				      .name_hash = frame_name_hash(t->name),
-				      .priority = t->priority,
-				      .done = api_request_done};
+	*r = api_request(t);
 	return api_check_all_reduce(r, c, e);
 }
 
+/* Checks comm and the first of n tensors. argument: the name of `tensors`. */
 static int api_check_tensors(const struct reduction_comm *c, const reduction_tensor *tensors, size_t n,
-			     struct rs_err *e)
+			     const char *argument, struct rs_err *e)
 {
 	if (!c)
-		return rs_fail(e, RS_EINVAL, "the communicator is NULL");
+		return comm_null("comm", e);
 	if (n == 0)
 		return RS_OK;
 	if (!tensors)
-		return rs_fail(e, RS_EINVAL, "there are no tensors: the array is NULL");
-	if (tensors->struct_size < TENSOR_SIZE_0_1)
-		return rs_fail(e, RS_EINVAL, "the tensors are not initialized: use REDUCTION_TENSOR_INIT");
-	if (tensors->struct_size > sizeof *tensors)
-		return rs_fail(e, RS_EUNSUPPORTED,
-			       "the program was compiled for a newer libreduction than the %s that is loaded",
-			       reduction_version());
-	return RS_OK;
+		return comm_null(argument, e);
+	return comm_check_size(tensors->struct_size, TENSOR_SIZE_0_1, sizeof *tensors, "REDUCTION_TENSOR_INIT", e);
+}
+
+static int api_all_reduce_tensor(struct backend_request *r, const struct reduction_comm *c,
+				 const reduction_tensor *tensor, struct rs_err *e)
+{
+	int rc = api_check_tensors(c, tensor, 1, "tensor", e);
+
+	return rc ? rc : api_read_tensor(r, c, tensor, 0, e);
+}
+
+static int api_broadcast_tensor(struct backend_request *r, const struct reduction_comm *c,
+				const reduction_tensor *tensor, int root, struct rs_err *e)
+{
+	int rc = api_check_tensors(c, tensor, 1, "tensor", e);
+
+	if (rc)
+		return rc;
+	if (tensor->send && tensor->send != tensor->recv)
+		return rs_fail(e, RS_EINVAL,
+			       "send is another buffer than recv: a broadcast has one buffer, recv; leave send NULL");
+	*r = api_request(tensor);
+	return api_check_broadcast(r, c, root, "recv", e);
 }
 
 /* Makes a request for each tensor, chained by `follows`. After an error there are none. */
@@ -249,7 +286,7 @@ static int api_make_group(struct reduction_comm *c, const reduction_tensor *tens
 {
 	struct reduction_request *first = NULL, **end = &first, *req;
 	struct backend_request r;
-	int rc = api_check_tensors(c, tensors, n, e);
+	int rc = RS_OK;
 
 	for (size_t i = 0; i < n && !rc; i++) {
 		rc = api_read_tensor(&r, c, tensors, i, e);
@@ -284,8 +321,10 @@ int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tenso
 {
 	struct reduction_request *first;
 	struct rs_err e;
-	int rc = n > 0 && !ret ? rs_fail(&e, RS_EINVAL, "there is no place for the requests: ret is NULL") : RS_OK;
+	int rc = api_check_tensors(comm, tensors, n, "tensors", &e);
 
+	if (!rc && n > 0 && !ret)
+		rc = comm_null("ret", &e);
 	if (!rc)
 		rc = api_make_group(comm, tensors, n, &first, &e);
 	if (rc)
@@ -300,8 +339,10 @@ int reduction_all_reduce_group(reduction_comm *comm, const reduction_tensor *ten
 {
 	struct reduction_request *req, *first;
 	struct rs_err e = {.code = RS_OK};
-	int rc = api_make_group(comm, tensors, n, &first, &e);
+	int rc = api_check_tensors(comm, tensors, n, "tensors", &e);
 
+	if (!rc)
+		rc = api_make_group(comm, tensors, n, &first, &e);
 	if (rc)
 		return comm_result(err, &e);
 	group_start(comm, first);
@@ -331,34 +372,6 @@ int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *rec
 	return api_start(comm, &r, api_check_all_reduce(&r, comm, &e), &e, ret, err);
 }
 
-int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
-				      reduction_error *err)
-{
-	struct backend_request r;
-	struct rs_err e;
-	int rc = api_check_tensors(comm, tensor, 1, &e);
-
-	if (!rc)
-		rc = api_read_tensor(&r, comm, tensor, 0, &e);
-	return api_start(comm, &r, rc, &e, ret, err);
-}
-
-int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
-			      const char *name, reduction_request **ret, reduction_error *err)
-{
-	struct backend_request r = {.send = buf,
-				    .recv = buf,
-				    .count = count,
-				    .dtype = dtype,
-				    .op = FRAME_OP_BROADCAST,
-				    .priority = REDUCTION_PRIORITY_AUTO,
-				    .name = name,
-				    .name_hash = frame_name_hash(name)};
-	struct rs_err e;
-
-	return api_start(comm, &r, api_check_broadcast(&r, comm, root, &e), &e, ret, err);
-}
-
 int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count, reduction_dtype dtype,
 			 reduction_op op, reduction_error *err)
 {
@@ -369,18 +382,61 @@ int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, siz
 	return api_run(comm, &r, api_check_all_reduce(&r, comm, &e), &e, err);
 }
 
+int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, reduction_request **ret,
+				      reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+
+	return api_start(comm, &r, api_all_reduce_tensor(&r, comm, tensor, &e), &e, ret, err);
+}
+
+int reduction_all_reduce_tensor(reduction_comm *comm, const reduction_tensor *tensor, reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+
+	return api_run(comm, &r, api_all_reduce_tensor(&r, comm, tensor, &e), &e, err);
+}
+
+int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
+			      const char *name, reduction_request **ret, reduction_error *err)
+{
+	struct backend_request r = {.recv = buf,
+				    .count = count,
+				    .dtype = dtype,
+				    .priority = REDUCTION_PRIORITY_AUTO,
+				    .name = name,
+				    .name_hash = frame_name_hash(name)};
+	struct rs_err e;
+
+	return api_start(comm, &r, api_check_broadcast(&r, comm, root, "buf", &e), &e, ret, err);
+}
+
 int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
 			reduction_error *err)
 {
-	struct backend_request r = {.send = buf,
-				    .recv = buf,
-				    .count = count,
-				    .dtype = dtype,
-				    .op = FRAME_OP_BROADCAST,
-				    .priority = REDUCTION_PRIORITY_AUTO};
+	struct backend_request r = {.recv = buf, .count = count, .dtype = dtype, .priority = REDUCTION_PRIORITY_AUTO};
 	struct rs_err e;
 
-	return api_run(comm, &r, api_check_broadcast(&r, comm, root, &e), &e, err);
+	return api_run(comm, &r, api_check_broadcast(&r, comm, root, "buf", &e), &e, err);
+}
+
+int reduction_broadcast_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, int root,
+				     reduction_request **ret, reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+
+	return api_start(comm, &r, api_broadcast_tensor(&r, comm, tensor, root, &e), &e, ret, err);
+}
+
+int reduction_broadcast_tensor(reduction_comm *comm, const reduction_tensor *tensor, int root, reduction_error *err)
+{
+	struct backend_request r;
+	struct rs_err e;
+
+	return api_run(comm, &r, api_broadcast_tensor(&r, comm, tensor, root, &e), &e, err);
 }
 
 int reduction_barrier(reduction_comm *comm, reduction_error *err)
@@ -397,31 +453,39 @@ int reduction_barrier(reduction_comm *comm, reduction_error *err)
 
 int reduction_close(reduction_comm *comm, reduction_error *err)
 {
-	if (comm) {
-		comm->backend->v->stop(comm->backend);
-		request_pool_close(comm->requests);
-		group_stages_free(&comm->stages, comm->backend);
-		comm->backend->v->close(comm->backend);
-		if (comm->node)
-			node_agent_stop(comm->node, node_agent_drain_ms(comm->node));
-		comm_delete(comm);
-	}
+	if (!comm)
+		return api_null("comm", err);
+	comm->backend->v->stop(comm->backend);
+	request_pool_close(comm->requests);
+	group_stages_free(&comm->stages, comm->backend);
+	comm->backend->v->close(comm->backend);
+	if (comm->node)
+		node_agent_stop(comm->node, comm_aborted(comm) ? ABORT_DRAIN_MS : node_agent_drain_ms(comm->node));
+	comm_delete(comm);
+	return api_success(err);
+}
+
+int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err)
+{
+	if (!comm)
+		return api_null("comm", err);
+	comm_abort(comm, reason ? reason : "");
 	return api_success(err);
 }
 
 int reduction_rank(const reduction_comm *comm)
 {
-	return (int)comm->rank;
+	return comm ? (int)comm->rank : -1;
 }
 
 int reduction_world_size(const reduction_comm *comm)
 {
-	return (int)comm->world_size;
+	return comm ? (int)comm->world_size : -1;
 }
 
 int reduction_priorities(const reduction_comm *comm)
 {
-	return (int)comm->backend->priorities;
+	return comm ? (int)comm->backend->priorities : -1;
 }
 
 int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err)
@@ -429,10 +493,8 @@ int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduc
 	struct rs_err e;
 
 	if (!comm || !ret)
-		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
-	else if (!comm->backend->v->alloc(comm->backend, bytes, ret, &e))
-		return api_success(err);
-	return comm_result(err, &e);
+		return api_null(comm ? "ret" : "comm", err);
+	return comm->backend->v->alloc(comm->backend, bytes, ret, &e) ? comm_result(err, &e) : api_success(err);
 }
 
 void reduction_buffer_free(reduction_comm *comm, void *buf)
@@ -443,11 +505,17 @@ void reduction_buffer_free(reduction_comm *comm, void *buf)
 
 int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err)
 {
+	reduction_stats now = REDUCTION_STATS_INIT;
 	struct rs_err e;
+	size_t size;
 
 	if (!comm || !ret)
-		rs_fail(&e, RS_EINVAL, "%s is NULL", comm ? "ret" : "the communicator");
-	else if (!comm->backend->v->stats(comm->backend, ret, &e))
-		return api_success(err);
-	return comm_result(err, &e);
+		return api_null(comm ? "ret" : "comm", err);
+	size = ret->struct_size;
+	if (comm_check_size(size, STATS_SIZE_0_1, sizeof *ret, "REDUCTION_STATS_INIT", &e) ||
+	    comm->backend->v->stats(comm->backend, &now, &e))
+		return comm_result(err, &e);
+	now.struct_size = size;
+	memcpy(ret, &now, size);
+	return api_success(err);
 }

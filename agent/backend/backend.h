@@ -50,8 +50,8 @@ struct backend;
 /* The functions of a backend. */
 struct backend_vtbl {
 	/* Starts an operation. The order of calls is the order of operations; callers serialize them. May wait while
-	 * job.max_ops operations are in flight. After an error the operation is not started and done() is not called.
-	 * Any thread. */
+	 * job.max_ops operations are in flight; abort ends that. After an error the operation is not started and done()
+	 * is not called. Any thread. */
 	int (*submit)(struct backend *b, struct backend_request *req, struct rs_err *e);
 	/* Optional. Runs the backend on the calling thread until done(of) or `until` (CLOCK_MONOTONIC, NULL: no limit).
 	 * done(of) becomes true when some request's done() is called. `soon`: that is expected within microseconds.
@@ -61,7 +61,11 @@ struct backend_vtbl {
 		     const struct timespec *until);
 	int (*alloc)(struct backend *b, size_t bytes, void **ret, struct rs_err *e);
 	void (*free)(struct backend *b, void *buf);
+	/* Does not touch struct_size. */
 	int (*stats)(struct backend *b, reduction_stats *ret, struct rs_err *e);
+	/* Ends the job on all ranks for this reason, which every rank reads. Pending requests end with it, and later
+	 * calls fail. Does not block. Any thread, also while others are in submit or wait. */
+	void (*abort)(struct backend *b, const struct rs_err *why);
 	/* Leaves the job in good order and calls done(RS_ECLOSED) for pending requests. Only wait, free and close may
 	 * follow. */
 	void (*stop)(struct backend *b);

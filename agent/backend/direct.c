@@ -20,7 +20,7 @@ enum {
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
 
-/* The backend. Invariants: in_flight <= cfg->job.max_ops; err is valid in DIRECT_FAILED. */
+/* The backend. Invariants: in_flight <= cfg->job.max_ops; DIRECT_FAILED stays, and err says why. */
 struct direct {
 	struct backend base;
 	struct rs_config *cfg; /* owned after open has succeeded */
@@ -50,9 +50,11 @@ struct direct_op {
 static void direct_set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
 {
 	pthread_mutex_lock(&d->lock);
-	d->state = state;
-	if (err)
-		d->err = *err;
+	if (d->state != DIRECT_FAILED) {
+		d->state = state;
+		if (err)
+			d->err = *err;
+	}
 	pthread_cond_broadcast(&d->changed);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -67,19 +69,24 @@ static void direct_on_failed(void *user, const struct rs_err *err)
 	direct_set_state(user, DIRECT_FAILED, err);
 }
 
-/* Waits until job.max_ops allows another operation. NULL: out of memory. */
-static struct direct_op *direct_op_new(struct direct *d)
+/* Waits until job.max_ops allows another operation. Returns NULL if there is no memory, or if the job ends meanwhile.
+ */
+static struct direct_op *direct_op_new(struct direct *d, struct rs_err *e)
 {
-	struct direct_op *o;
+	struct direct_op *o = NULL;
 
 	pthread_mutex_lock(&d->lock);
-	while (d->in_flight >= d->cfg->job.max_ops)
+	while (d->in_flight >= d->cfg->job.max_ops && d->state != DIRECT_FAILED)
 		pthread_cond_wait(&d->changed, &d->lock);
-	o = d->idle;
-	if (o)
+	if (d->state == DIRECT_FAILED) {
+		*e = d->err;
+	} else if ((o = d->idle)) {
 		d->idle = o->next;
-	else
+	} else {
 		o = malloc(sizeof *o);
+		if (!o)
+			rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+	}
 	if (o)
 		d->in_flight++;
 	pthread_mutex_unlock(&d->lock);
@@ -120,11 +127,11 @@ static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
-	struct direct_op *o = direct_op_new(d);
+	struct direct_op *o = direct_op_new(d, e);
 	int rc;
 
 	if (!o)
-		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+		return e->code;
 	o->direct = d;
 	o->req = req;
 	snprintf(o->name, sizeof o->name, "%s", req->name ? req->name : "");
@@ -192,6 +199,14 @@ static bool direct_wait(struct backend *b, bool (*done)(const void *of), const v
 	return engine_wait(((struct direct *)b)->engine, done, of, soon, until);
 }
 
+static void direct_abort(struct backend *b, const struct rs_err *why)
+{
+	struct direct *d = (struct direct *)b;
+
+	direct_set_state(d, DIRECT_FAILED, why);
+	engine_abort(d->engine, why->code, why->msg);
+}
+
 static void direct_stop(struct backend *b)
 {
 	engine_stop(((struct direct *)b)->engine);
@@ -213,6 +228,7 @@ static const struct backend_vtbl direct_vtbl = {
     .alloc = direct_alloc,
     .free = direct_free,
     .stats = direct_stats,
+    .abort = direct_abort,
     .stop = direct_stop,
     .close = direct_close,
 };

@@ -8,12 +8,15 @@ int client_ask(struct client *c, const union local_message *m, enum local_type t
 	       int *ret_fd, struct rs_err *e)
 {
 	int rc = RS_OK, fd = -1;
+	bool broken;
 
 	pthread_mutex_lock(&c->ask_lock);
 	pthread_mutex_lock(&c->lock);
 	c->replied = false;
+	broken = c->broken; /* then the last question may have no reply yet */
 	pthread_mutex_unlock(&c->lock);
-	client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
+	if (!broken)
+		client_send(c->fd, m); /* a failure means that the agent is lost, which the reader finds, too */
 	pthread_mutex_lock(&c->lock);
 	while (!c->replied && !c->broken)
 		pthread_cond_wait(&c->changed, &c->lock);

@@ -184,6 +184,27 @@ static void client_delete(struct client *c)
 	free(c);
 }
 
+/* Sends ABORT and ends the connection, which the agent reads in this order. The reader then finds the end of the
+ * connection and fails all pending operations. */
+static void client_abort(struct backend *b, const struct rs_err *why)
+{
+	struct client *c = client_from(b);
+	union local_message m;
+
+	pthread_mutex_lock(&c->lock);
+	if (!c->broken) {
+		c->broken = true;
+		c->err = *why;
+	}
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	local_init(&m, LOCAL_ABORT);
+	m.failure.code = why->code;
+	local_put_text(m.failure.message, why->msg);
+	client_send_now(c->fd, &m);
+	shutdown(c->fd, SHUT_RDWR);
+}
+
 static void client_stop(struct backend *b)
 {
 	struct client *c = client_from(b);
@@ -218,6 +239,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	    .alloc = client_alloc_buffer,
 	    .free = client_free_buffer,
 	    .stats = client_stats,
+	    .abort = client_abort,
 	    .stop = client_stop,
 	    .close = client_close,
 	};

@@ -68,7 +68,7 @@ struct client {
 	pthread_mutex_t lock;   /* protects everything below; never held while a message is sent or bytes are copied */
 	pthread_cond_t changed; /* signals: broken, replied, an operation has ended, a stage is free */
 	bool closing;
-	bool broken; /* err says why; the reader has failed every operation, or will */
+	bool broken; /* err says why and stays; the reader has failed every operation, or will */
 	struct rs_err err;
 
 	/* Operations [oldest, next_seq) are at ops[seq % ops_n]; some of them may be done already. */
@@ -97,6 +97,8 @@ struct client {
 int client_join(const struct backend_options *opt, int *ret_fd, struct local_welcome *ret, struct rs_err *e);
 /* Sends a message; waits while the socket is full. Returns 0 or an errno. */
 int client_send(int fd, const union local_message *m);
+/* Sends a message without waiting, also if the socket is full; it may then be lost all the same. */
+void client_send_now(int fd, const union local_message *m);
 /* Receives a message. *ret_fd is the descriptor that came with it, or -1. Replies to PINGs itself. Returns
  * CLIENT_NOTHING if there is none, RS_EPEER if the agent is lost. */
 enum { CLIENT_NOTHING = 1 };

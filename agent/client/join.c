@@ -16,7 +16,8 @@
 
 enum {
 	RETRY_MS = 50,
-	GRACE_MS = 3000, /* the agent's own timeout comes first: its sentence names the missing ranks */
+	SEND_ROOM = 1 << 20, /* bytes of a socket's buffer, if the default is full; the system may allow less */
+	GRACE_MS = 3000,     /* the agent's own timeout comes first: its sentence names the missing ranks */
 };
 
 static uint64_t join_now_ms(void)
@@ -42,6 +43,16 @@ int client_send(int fd, const union local_message *m)
 		n = send(fd, m, m->head.bytes, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? errno : 0;
+}
+
+void client_send_now(int fd, const union local_message *m)
+{
+	const int flags = MSG_NOSIGNAL | MSG_DONTWAIT, room = SEND_ROOM;
+
+	if (send(fd, m, m->head.bytes, flags) >= 0 || errno != EAGAIN)
+		return;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+	send(fd, m, m->head.bytes, flags);
 }
 
 int client_failure(struct rs_err *e, int code, const char *message)

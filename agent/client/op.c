@@ -174,10 +174,12 @@ void client_fail_pending(struct client *c, const struct rs_err *why)
 	struct client_op *op;
 
 	pthread_mutex_lock(&c->lock);
-	c->broken = true;
-	c->err = *why;
-	if (c->closing)
-		rs_fail(&c->err, RS_ECLOSED, "the communicator is closed");
+	if (!c->broken) { /* else it was aborted, which ended the connection */
+		c->broken = true;
+		c->err = *why;
+		if (c->closing)
+			rs_fail(&c->err, RS_ECLOSED, "the communicator is closed");
+	}
 	pthread_cond_broadcast(&c->changed);
 	while (c->oldest < c->next_seq) {
 		op = &c->ops[c->oldest % c->ops_n];

@@ -69,7 +69,7 @@ void engine_poke(struct engine *en);
  * ABORT is sent to the reducers, on_failed follows. Any thread. */
 void engine_abort(struct engine *en, int code, const char *message);
 
-/* Returns the bytes sent and received on all connections so far. Any thread. */
+/* Returns the bytes sent and received on all connections so far; does not touch struct_size. Any thread. */
 void engine_stats(struct engine *en, reduction_stats *ret);
 
 /* Asks for a report. The engine fills *to, which was made by exchange_report_new for its configuration, and then calls

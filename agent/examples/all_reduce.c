@@ -36,7 +36,7 @@ int main(void)
 	reduction_error err;
 	reduction_comm *comm;
 	reduction_request *req;
-	reduction_stats stats;
+	reduction_stats stats = REDUCTION_STATS_INIT;
 	void *memory;
 	float *x;
 	int wrong;

@@ -12,9 +12,9 @@
  * ranks must start the same operations in the same order; otherwise every rank gets an error that names the rank that
  * differs. Threads that start operations on one communicator must therefore agree on an order. One thread waits for a
  * request. Fork: a communicator cannot be used in the child after fork(). Errors: every call returns 0 or a negative
- * reduction_status and, if `err` is not NULL, stores a sentence in err->message. After an error other than
- * REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every further operation returns the same
- * error until it is closed. */
+ * reduction_status and, if `err` is not NULL, stores a sentence in err->message. An argument that must not be NULL and
+ * is NULL is REDUCTION_EINVAL; the sentence names it. After an error other than REDUCTION_EINVAL, or REDUCTION_ETIMEOUT
+ * of wait, the communicator is broken: every further operation returns the same error until it is closed. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 
@@ -50,8 +50,10 @@ typedef enum reduction_status {
 	REDUCTION_ECONFIG = -10, /* the configuration file or the environment is wrong */
 	REDUCTION_EUNSUPPORTED = -11,
 	REDUCTION_EINTERNAL = -12,
-	REDUCTION_ENONFINITE = -14 /* a rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message names
-				      rank, operation and element */
+	REDUCTION_ENONFINITE = -14, /* a rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message
+				       names rank, operation and element */
+	REDUCTION_EABORTED = -15    /* a rank, this one or another one, called reduction_abort(); the message names it
+				       and its reason */
 } reduction_status;
 
 /* numbers as in NCCL */
@@ -84,34 +86,45 @@ typedef struct reduction_error {
 typedef struct reduction_comm reduction_comm;
 typedef struct reduction_request reduction_request;
 
+/* How this process reaches the reducers. */
+typedef enum reduction_mode {
+	REDUCTION_MODE_DEFAULT = -1, /* not given: AGENT if agent_socket is given; else REDUCTION_MODE; else AUTO */
+	REDUCTION_MODE_AUTO = 0,  /* AGENT if a socket is given (reduction_options.agent_socket or REDUCTION_AGENT), or
+				     if an agent listens at agent.socket of the file; else NODE if some node has several
+				     processes and the launcher says which node this is, or all processes are on one
+				     node; else DIRECT */
+	REDUCTION_MODE_AGENT = 1, /* through the reduction-agent of this node */
+	REDUCTION_MODE_NODE = 2,  /* through the process of local rank 0, which serves its node */
+	REDUCTION_MODE_DIRECT = 3 /* by itself */
+} reduction_mode;
+
 /* How to open a communicator. Initialize it with REDUCTION_OPTIONS_INIT. A member that stays -1 or NULL is taken from
  * the environment (first from the REDUCTION_ variable named below, then from the launcher's), then from the
  * configuration file, then it is the default. */
 typedef struct reduction_options {
-	size_t struct_size; /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
-	const char *config; /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
-	const char *job;    /* name of the job; REDUCTION_JOB; then job.name of the file; then made from `run`; without
-			       a run "default" */
-	const char *agent;  /* path of the agent's socket; REDUCTION_AGENT. "direct": no agent. "node": local rank 0's
-			       process serves its node. Default: agent.socket of the file if an agent listens there; else
-			       "node" if some node has several processes and the launcher says which node this is, or all
-			       processes are on one node; else "direct" */
+	size_t struct_size;  /* set by REDUCTION_OPTIONS_INIT; lets later versions add fields */
+	const char *config;  /* YAML file; REDUCTION_CONFIG; default: built-in defaults (one reducer on loopback) */
+	const char *job;     /* name of the job; REDUCTION_JOB; then job.name of the file; then made from `run`; without
+				a run "default" */
+	const char *run;     /* identity of this training: up to 127 printable characters, equal on all its ranks and
+				different from that of every other training. Reducers and agents refuse a rank of another
+				run. REDUCTION_RUN; then from torchrun, Slurm, Open MPI, ... */
+	reduction_mode mode; /* REDUCTION_MODE (auto, agent, node or direct) */
+	const char *agent_socket; /* path of the agent's socket; REDUCTION_AGENT; then agent.socket of the file. Invalid
+				     together with the modes NODE and DIRECT */
 	int rank; /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0 if the world
 		     size is 1 */
 	int world_size;         /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
-	int local_rank;         /* on this node (not with "direct"); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
-	int local_world_size;   /* processes of the job on this node (not with "direct"); REDUCTION_LOCAL_WORLD_SIZE;
+	int local_rank;         /* on this node (not with DIRECT); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
+	int local_world_size;   /* processes of the job on this node (not with DIRECT); REDUCTION_LOCAL_WORLD_SIZE;
 				   LOCAL_WORLD_SIZE, ... */
 	int64_t generation;     /* number of the restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
 	int connect_timeout_ms; /* time until all ranks must have met; then timeouts.connect of the file */
-	const char *run;        /* identity of this training: up to 127 printable characters, equal on all its ranks and
-				   different from that of every other training. Reducers and agents refuse a rank of
-				   another run. REDUCTION_RUN; then from torchrun, Slurm, Open MPI, ... */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
-		sizeof(reduction_options), NULL, NULL, NULL, -1, -1, -1, -1, -1, -1, NULL                              \
+		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1      \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from the header's. */
@@ -125,10 +138,26 @@ REDUCTION_API const char *reduction_status_text(int status);
 REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
 
 /* Leaves the job in good order and frees the communicator, also a broken one. Pending operations fail with
- * REDUCTION_ECLOSED; their requests must still be waited for, before or after this call. NULL is allowed. If this
- * process serves its node, the call waits until the node's other ranks have closed, for at most timeouts.drain. */
+ * REDUCTION_ECLOSED; their requests must still be waited for, before or after this call. If this process serves its
+ * node, the call waits until the node's other ranks have closed, for at most timeouts.drain; after reduction_abort() it
+ * does not. Errors: comm is NULL. */
 REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
+/* Ends the job on all ranks, as ncclCommAbort() does. Pending and later operations of this process fail with
+ * REDUCTION_EABORTED and a sentence that names this rank and the reason. The other ranks get the same error when the
+ * news reaches them, within milliseconds on a network that works. Requests must still be waited for; then the caller
+ * closes the communicator. `reason` may be NULL; it is cut if the sentence is longer than 507 bytes.
+ *
+ * Any thread may call it at any time between reduction_open() and reduction_close(), also while other threads start
+ * operations or wait for them; not a signal handler. It waits neither for them nor for the network. A pending operation
+ * fails at once, or, if a part of its buffer is being sent to a reducer that does not read, after at most a second.
+ * With an agent the buffers of reduction_buffer_alloc() may be written to for a moment longer. A second call has no
+ * effect. If the communicator is broken already, the error that broke it stays, and other ranks that do not have it
+ * get REDUCTION_EABORTED. A communicator that is being opened cannot be aborted, since the caller does not have it yet:
+ * reduction_options.connect_timeout_ms limits that time. Errors: comm is NULL. */
+REDUCTION_API int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err);
+
+/* These three return -1 if comm is NULL. */
 REDUCTION_API int reduction_rank(const reduction_comm *comm);
 REDUCTION_API int reduction_world_size(const reduction_comm *comm);
 /* Returns the number of priorities, at least 1: sharding.priorities of the file, or of the agent's file if there is an
@@ -136,9 +165,9 @@ REDUCTION_API int reduction_world_size(const reduction_comm *comm);
 REDUCTION_API int reduction_priorities(const reduction_comm *comm);
 
 /* Starts an all-reduce: recv[i] = op over all ranks of send[i], for i < count. send may equal recv; any other overlap
- * is invalid. Both buffers must stay valid, and send unchanged, until the request is done. `name` (may be NULL) must be
- * equal on all ranks and appears in messages. count 0 synchronizes the ranks. On success *ret must be passed to
- * reduction_wait().
+ * is invalid. Both buffers must stay valid, and send unchanged, until the request is done. They may be NULL if count is
+ * 0; that synchronizes the ranks. `name` (may be NULL) must be equal on all ranks and appears in messages. On success
+ * *ret must be passed to reduction_wait().
  * Operations may complete in another order than they were started: an operation with a higher priority overtakes
  * others, see reduction_tensor.priority. Here the priority is REDUCTION_PRIORITY_AUTO. */
 REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *send, void *recv, size_t count,
@@ -149,15 +178,15 @@ REDUCTION_API int reduction_all_reduce_async(reduction_comm *comm, const void *s
 REDUCTION_API int reduction_broadcast_async(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype,
 					    int root, const char *name, reduction_request **ret, reduction_error *err);
 
-/* Waits for at most timeout_ms milliseconds (-1: no limit). REDUCTION_ETIMEOUT: not done, the request stays valid. Any
- * other return value: done, the request is freed. */
+/* Waits for at most timeout_ms milliseconds (negative: no limit). REDUCTION_ETIMEOUT: not done, the request stays
+ * valid. Any other return value: done, the request is freed. */
 REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err);
 
 /* Tests a request without waiting. Done: sets *done = 1, returns the request's result and frees the request. Otherwise
  * sets *done = 0 and returns 0. */
 REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
 
-/* The same operations; each call waits until its operation is done. */
+/* The same operations without a name; each call waits until its operation is done. */
 REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count,
 				       reduction_dtype dtype, reduction_op op, reduction_error *err);
 REDUCTION_API int reduction_broadcast(reduction_comm *comm, void *buf, size_t count, reduction_dtype dtype, int root,
@@ -167,14 +196,14 @@ REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 /* The priority follows from the size: highest for an operation of at most 64 KiB, else 0. */
 #define REDUCTION_PRIORITY_AUTO (-1)
 
-/* One tensor of an all-reduce. Initialize it with REDUCTION_TENSOR_INIT. */
+/* One tensor, with all settings of an operation on it. Initialize it with REDUCTION_TENSOR_INIT. */
 typedef struct reduction_tensor {
 	size_t struct_size; /* set by REDUCTION_TENSOR_INIT; lets later versions add fields */
-	const void *send;
-	void *recv;
+	const void *send;   /* of a broadcast: NULL, or equal to recv */
+	void *recv;         /* of a broadcast: the buffer of every rank, also of the root */
 	size_t count;
 	reduction_dtype dtype;
-	reduction_op op;
+	reduction_op op;  /* not used by a broadcast */
 	const char *name; /* may be NULL */
 	/* 0: least urgent. reduction_priorities() - 1, or any higher value: most urgent. Or REDUCTION_PRIORITY_AUTO.
 	 * Chunks of an operation with a higher priority are sent before those of others, so it completes earlier and
@@ -188,9 +217,16 @@ typedef struct reduction_tensor {
 		    REDUCTION_PRIORITY_AUTO                                                                            \
 	}
 
-/* As reduction_all_reduce_async(), with all settings of a tensor. */
+/* The four operations above with all settings of a tensor: name and priority too. `tensor` is not used after the
+ * call. */
 REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const reduction_tensor *tensor,
 						    reduction_request **ret, reduction_error *err);
+REDUCTION_API int reduction_broadcast_tensor_async(reduction_comm *comm, const reduction_tensor *tensor, int root,
+						   reduction_request **ret, reduction_error *err);
+REDUCTION_API int reduction_all_reduce_tensor(reduction_comm *comm, const reduction_tensor *tensor,
+					      reduction_error *err);
+REDUCTION_API int reduction_broadcast_tensor(reduction_comm *comm, const reduction_tensor *tensor, int root,
+					     reduction_error *err);
 
 /* Starts the all-reduces of n tensors as a group. Small tensors (at most 32 KiB) of the same dtype and op share
  * operations and chunks: 200 tensors of 1 KiB cost about as much as one of 200 KiB. They are copied in and out; larger
@@ -201,9 +237,9 @@ REDUCTION_API int reduction_all_reduce_tensor_async(reduction_comm *comm, const 
  *
  * On success ret[0..n) are n requests, one for each tensor, to be passed to reduction_wait(); tensors that share an
  * operation are done together. `tensors` is not used after the call. The buffers are as in
- * reduction_all_reduce_async(), and those of two tensors must not overlap. The call may wait while job.max_ops
- * operations, or 4 MiB of operations of small tensors, are in flight. An error means that nothing was started; later
- * errors are returned for the requests. */
+ * reduction_all_reduce_async(), and those of two tensors must not overlap. `tensors` and `ret` may be NULL if n is 0.
+ * The call may wait while job.max_ops operations, or 4 MiB of operations of small tensors, are in flight. An error
+ * means that nothing was started; later errors are returned for the requests. */
 REDUCTION_API int reduction_all_reduce_group_async(reduction_comm *comm, const reduction_tensor *tensors, size_t n,
 						   reduction_request **ret, reduction_error *err);
 
@@ -214,15 +250,24 @@ REDUCTION_API int reduction_all_reduce_group(reduction_comm *comm, const reducti
 /* Allocates zeroed memory for buffers, at least 64-byte aligned. With an agent it is shared memory, so operations on it
  * are not copied between the processes; all other memory works too. Free it with reduction_buffer_free() before the
  * communicator is closed, and not while an operation on it is pending. Memory that is not freed by then stays readable
- * and writable until the process ends. */
+ * and writable until the process ends. reduction_buffer_free() has no effect if comm or buf is NULL. */
 REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
 REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
 
-/* Bytes on the network since open, including headers: of this process (direct), or of its node's agent for this job. */
+/* Counters since open. Initialize it with REDUCTION_STATS_INIT. */
 typedef struct reduction_stats {
+	size_t struct_size; /* set by REDUCTION_STATS_INIT; lets later versions add fields */
+	/* Bytes on the network, including headers: of this process (direct), or of its node's agent for this job. */
 	uint64_t tx_bytes, rx_bytes;
 	uint64_t ops_done; /* operations; tensors of a group that share one count once */
 } reduction_stats;
+
+#define REDUCTION_STATS_INIT                                                                                           \
+	{                                                                                                              \
+		sizeof(reduction_stats), 0, 0, 0                                                                       \
+	}
+
+/* Stores the counters in *ret, as far as its struct_size says. Any thread. */
 REDUCTION_API int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err);
 
 #ifdef __cplusplus

@@ -162,12 +162,16 @@ static int local_client_on_message(struct local_client *c, union local_message *
 		return RS_OK;
 	case LOCAL_PONG: /* its arrival is all that it says */
 		return RS_OK;
+	case LOCAL_ABORT:
+		local_job_abort(c, m->failure.message);
+		break;
 	default: /* GOODBYE: local_check passes no other type */
 		local_job_goodbye(c);
-		local_client_set_state(c, CLIENT_LEAVING);
-		c->hub->ports.drop(c->hub->ctx, c);
-		return RS_OK;
+		break;
 	}
+	local_client_set_state(c, CLIENT_LEAVING);
+	c->hub->ports.drop(c->hub->ctx, c);
+	return RS_OK;
 }
 
 void local_client_message(struct local_client *c, union local_message *m, size_t n, uint64_t now_ms)

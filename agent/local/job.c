@@ -324,17 +324,34 @@ void local_job_goodbye(struct local_client *c)
 	local_job_free_if_over(j);
 }
 
-void local_job_lost(struct local_client *c, const char *how)
+/* The client leaves its job, which ends for this reason if it has begun. */
+static void local_job_leave(struct local_client *c, const struct rs_err *why)
 {
 	struct local_job *j = local_job_detach(c);
+
+	if (j->state != JOB_GATHERING)
+		local_job_fail(j, why);
+	local_job_free_if_over(j);
+}
+
+void local_job_lost(struct local_client *c, const char *how)
+{
 	char who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
-	if (j->state != JOB_GATHERING) {
-		rs_fail(&e, RS_EPEER, "%s %s", local_job_rank_text(j, c->local_rank, who), how);
-		local_job_fail(j, &e);
-	}
-	local_job_free_if_over(j);
+	rs_fail(&e, RS_EPEER, "%s %s", local_job_rank_text(c->job, c->local_rank, who), how);
+	local_job_leave(c, &e);
+}
+
+void local_job_abort(struct local_client *c, const char *sentence)
+{
+	char who[LOCAL_RANK_TEXT];
+	struct rs_err e;
+
+	rs_fail(&e, RS_EABORTED, "%s", sentence);
+	if (!sentence[0])
+		rs_fail(&e, RS_EABORTED, "%s aborted the job", local_job_rank_text(c->job, c->local_rank, who));
+	local_job_leave(c, &e);
 }
 
 void local_job_on_ready(void *user)

@@ -8,25 +8,25 @@
 static const struct {
 	const char *name;
 	size_t bytes;
-	bool from_client;
+	enum { CLIENT = 1, AGENT = 2, BOTH = CLIENT | AGENT } from;
 } types[LOCAL_TYPE_NR] = {
-    [LOCAL_HELLO] = {"HELLO", sizeof(struct local_hello), true},
-    [LOCAL_WELCOME] = {"WELCOME", sizeof(struct local_welcome), false},
-    [LOCAL_REFUSED] = {"REFUSED", sizeof(struct local_failure), false},
-    [LOCAL_READY] = {"READY", sizeof(struct local_head), false},
-    [LOCAL_ALLOC] = {"ALLOC", sizeof(struct local_alloc), true},
-    [LOCAL_ALLOCED] = {"ALLOCED", sizeof(struct local_alloced), false},
-    [LOCAL_FREE] = {"FREE", sizeof(struct local_free), true},
-    [LOCAL_SUBMIT] = {"SUBMIT", sizeof(struct local_submit), true},
-    [LOCAL_DONE] = {"DONE", sizeof(struct local_done), false},
-    [LOCAL_ABORT] = {"ABORT", sizeof(struct local_failure), false},
-    [LOCAL_STATS] = {"STATS", sizeof(struct local_head), true},
-    [LOCAL_COUNTERS] = {"COUNTERS", sizeof(struct local_counters), false},
-    [LOCAL_GOODBYE] = {"GOODBYE", sizeof(struct local_head), true},
-    [LOCAL_FILLED] = {"FILLED", sizeof(struct local_filled), true},
-    [LOCAL_LANDED] = {"LANDED", sizeof(struct local_head), false},
-    [LOCAL_PING] = {"PING", sizeof(struct local_head), false},
-    [LOCAL_PONG] = {"PONG", sizeof(struct local_head), true},
+    [LOCAL_HELLO] = {"HELLO", sizeof(struct local_hello), CLIENT},
+    [LOCAL_WELCOME] = {"WELCOME", sizeof(struct local_welcome), AGENT},
+    [LOCAL_REFUSED] = {"REFUSED", sizeof(struct local_failure), AGENT},
+    [LOCAL_READY] = {"READY", sizeof(struct local_head), AGENT},
+    [LOCAL_ALLOC] = {"ALLOC", sizeof(struct local_alloc), CLIENT},
+    [LOCAL_ALLOCED] = {"ALLOCED", sizeof(struct local_alloced), AGENT},
+    [LOCAL_FREE] = {"FREE", sizeof(struct local_free), CLIENT},
+    [LOCAL_SUBMIT] = {"SUBMIT", sizeof(struct local_submit), CLIENT},
+    [LOCAL_DONE] = {"DONE", sizeof(struct local_done), AGENT},
+    [LOCAL_ABORT] = {"ABORT", sizeof(struct local_failure), BOTH},
+    [LOCAL_STATS] = {"STATS", sizeof(struct local_head), CLIENT},
+    [LOCAL_COUNTERS] = {"COUNTERS", sizeof(struct local_counters), AGENT},
+    [LOCAL_GOODBYE] = {"GOODBYE", sizeof(struct local_head), CLIENT},
+    [LOCAL_FILLED] = {"FILLED", sizeof(struct local_filled), CLIENT},
+    [LOCAL_LANDED] = {"LANDED", sizeof(struct local_head), AGENT},
+    [LOCAL_PING] = {"PING", sizeof(struct local_head), AGENT},
+    [LOCAL_PONG] = {"PONG", sizeof(struct local_head), CLIENT},
 };
 
 static bool local_is_type(unsigned type)
@@ -83,7 +83,7 @@ int local_check(union local_message *m, size_t n, bool from_client, struct rs_er
 			       LOCAL_VERSION);
 	if (!local_is_type(m->head.type))
 		return rs_fail(e, RS_EPROTO, "a message of unknown type %u", m->head.type);
-	if (types[m->head.type].from_client != from_client)
+	if (!(types[m->head.type].from & (from_client ? CLIENT : AGENT)))
 		return rs_fail(e, RS_EPROTO, "%s, which only the other side sends", local_type_name(m->head.type));
 	expected = types[m->head.type].bytes;
 	if (n != expected || m->head.bytes != n)

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 
 enum {
-	LOCAL_VERSION = 4,
+	LOCAL_VERSION = 5,
 	LOCAL_CLIENTS_MAX = 1024,   /* connections of one agent, and local ranks of one job */
 	LOCAL_BUFFERS_MAX = 4096,   /* buffers of one client; ids are below this */
 	LOCAL_TEXT = 508,           /* bytes of a sentence, as in struct rs_err */
@@ -37,7 +37,8 @@ enum local_type {
 	LOCAL_FREE = 7,      /* client: it has unmapped a buffer; no reply */
 	LOCAL_SUBMIT = 8,    /* client: starts its next operation */
 	LOCAL_DONE = 9,      /* agent: an operation has ended; in any order of seq */
-	LOCAL_ABORT = 10,    /* agent: this generation of the job has ended for this reason. struct local_failure */
+	LOCAL_ABORT = 10,    /* agent: this generation of the job has ended for this reason. client: it ends the job on
+				all ranks for this reason, and leaves. struct local_failure */
 	LOCAL_STATS = 11,    /* client: asks for the counters, one request at a time; no body */
 	LOCAL_COUNTERS = 12, /* agent: the answer */
 	LOCAL_GOODBYE = 13,  /* client: leaves in good order; no body */

@@ -337,9 +337,11 @@ class Ours(System):
         place = launch.place
 
         def command(rank):
-            agent = f"{launch.dir}/agent{place.workers[rank]}.sock" if self.agent else "node" if self.node else "direct"
-            return [launch.build / "bin/reduction-bench", "--agent", agent, "--config", f"{launch.dir}/job.yaml",
-                    "--inplace", "no", "--json", "--timeout", math.ceil(launch.limit_s),
+            way = ["--mode", "node" if self.node else "direct"]
+            if self.agent:
+                way = ["--agent", f"{launch.dir}/agent{place.workers[rank]}.sock"]
+            return [launch.build / "bin/reduction-bench", *way, "--config", f"{launch.dir}/job.yaml", "--inplace",
+                    "no", "--json", "--timeout", math.ceil(launch.limit_s),
                     *(["--malloc"] if self.malloc else []), *launch.common()]
 
         return _each_rank(launch, command, lambda r: {

@@ -71,7 +71,7 @@ def environment(lab, place, rank, folder, build):
         PYTHONDONTWRITEBYTECODE="1",
         REDUCTION_LIBRARY=str(build / "lib" / "libreduction.so.0"),
         REDUCTION_CONFIG=f"{folder}/job.yaml",
-        REDUCTION_AGENT="direct",
+        REDUCTION_MODE="direct",
     )
 
 

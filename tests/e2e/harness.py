@@ -150,6 +150,13 @@ def sanitizer_env(argv):
     return env
 
 
+def reach(way):
+    """Environment of a rank that goes the way of this mode ("direct", "node"), or through the agent at this socket.
+    "": the default."""
+    mode = way in ("direct", "node")
+    return {"REDUCTION_MODE": way if mode else "", "REDUCTION_AGENT": "" if mode else way}
+
+
 def worker_env():
     """Returns the variables for Python to find the package, its library and the helpers of workers."""
     return {
@@ -487,7 +494,7 @@ class Cluster:
             "WORLD_SIZE": world_size,
             "LOCAL_RANK": rank - node * local,
             "LOCAL_WORLD_SIZE": world_size - node * local if node == nodes - 1 else local,
-            "REDUCTION_AGENT": self.socket_path(node) if self.agents else "direct",
+            **reach(self.socket_path(node) if self.agents else "direct"),
             "REDUCTION_CONFIG": self.write_config(f"worker{len(self._procs)}.yaml", config),
         }
         full.update(worker_env())

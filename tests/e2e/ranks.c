@@ -42,7 +42,8 @@ reduction_options options(const struct rank *r)
 
 	opt.config = r->config;
 	opt.job = r->job;
-	opt.agent = r->agent;
+	opt.mode = r->mode;
+	opt.agent_socket = r->agent_socket;
 	opt.rank = opt.local_rank = r->rank;
 	opt.world_size = opt.local_world_size = r->world;
 	return opt;
@@ -178,21 +179,23 @@ static bool write_config(const char *path, const struct server *d)
 		fprintf(f, "  - {id: r%d, address: \"%s%s\", lanes: %d}\n", i, i ? "localhost" : "127.0.0.1",
 			strrchr(d[i].address, ':'), i + 1);
 	fprintf(f, "sharding: {shards: 7, chunk_bytes: 16KiB, window: 6, priorities: 3}\njob: {max_ops: 20}\n");
-	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S */
-	fprintf(f, "timeouts: {detect: 10min}\n");
+	/* a rank that was not woken is not saved by a heartbeat within LIMIT_S, nor one that waits for others to close
+	 */
+	fprintf(f, "timeouts: {detect: 10min, drain: 10min}\n");
 	return fclose(f) == 0;
 }
 
-static bool run_scenario(const struct scenario *s, const char *config, const char *agent)
+static bool run_scenario(const struct scenario *s, const char *config, reduction_mode mode, const char *socket)
 {
+	static const char *const modes[] = {"", " through an agent", " through local rank 0", " directly"};
 	int world = s->ranks;
 	pid_t pids[RANKS_MAX];
 	bool ok = true;
 	struct timespec from, to;
-	struct rank r = {.scenario = s->name, .config = config, .agent = agent, .world = world};
+	struct rank r = {.scenario = s->name, .config = config, .mode = mode, .agent_socket = socket, .world = world};
 
 	/* a job of its own */
-	snprintf(r.job, sizeof r.job, "%s.%d%s", r.scenario, world, agent[0] == '/' ? "a" : "");
+	snprintf(r.job, sizeof r.job, "%s.%d%s", r.scenario, world, (const char *[]){"", "a", "n", ""}[mode]);
 	for (int i = 0; i < world; i++)
 		ok = pipe(r.go[i]) == 0 && ok;
 	if (pipe(r.here) || !ok)
@@ -223,8 +226,7 @@ static bool run_scenario(const struct scenario *s, const char *config, const cha
 	close(r.here[0]);
 	close(r.here[1]);
 	clock_gettime(CLOCK_MONOTONIC, &to);
-	printf("%s %s with %d ranks%s, %.2f s\n", ok ? "ok  " : "FAIL", s->name, world,
-	       agent[0] == '/' ? " through an agent" : "",
+	printf("%s %s with %d ranks%s, %.2f s\n", ok ? "ok  " : "FAIL", s->name, world, modes[mode],
 	       (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9);
 	fflush(stdout);
 	return ok;
@@ -248,8 +250,10 @@ int run_scenarios(const struct scenario *all, size_t n, int argc, char **argv)
 		for (int i = 1; i < argc; i++)
 			wanted |= strcmp(argv[i], all[s].name) == 0;
 		if (wanted)
-			ok = run_scenario(&all[s], path, "direct") &&
-			     (!all[s].agents || run_scenario(&all[s], path, d[REDUCERS].address));
+			ok = run_scenario(&all[s], path, REDUCTION_MODE_DIRECT, NULL) &&
+			     (!(all[s].also & ALSO_AGENT) ||
+			      run_scenario(&all[s], path, REDUCTION_MODE_AGENT, d[REDUCERS].address)) &&
+			     (!(all[s].also & ALSO_NODE) || run_scenario(&all[s], path, REDUCTION_MODE_NODE, NULL));
 	}
 	while (started > 0)
 		ok = stop_server(&d[--started]) && ok;

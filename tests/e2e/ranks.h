@@ -15,7 +15,8 @@ enum { RANKS_MAX = 4 };
 struct rank {
 	const char *scenario;
 	const char *config;
-	const char *agent; /* its socket, or "direct" */
+	reduction_mode mode;
+	const char *agent_socket; /* NULL: mode is not AGENT */
 	char job[40];
 	int rank, world;
 	int go[RANKS_MAX][2], here[2];
@@ -23,12 +24,15 @@ struct rank {
 	reduction_error err;
 };
 
+/* How a scenario is run once more, after REDUCTION_MODE_DIRECT. */
+enum { ALSO_AGENT = 1, ALSO_NODE = 2 };
+
 struct scenario {
 	const char *name;
 	int ranks;
 	void (*run)(struct rank *r);
-	int killed;  /* the rank that ends by SIGKILL, or -1 */
-	bool agents; /* once more, through an agent */
+	int killed; /* the rank that ends by SIGKILL, or -1 */
+	int also;   /* ALSO_AGENT | ALSO_NODE */
 };
 
 /* Ends the process with an error message. */

@@ -53,7 +53,7 @@ class Mixed(unittest.TestCase):
                                                      "GROUP_WORLD_SIZE": 2})
                 for rank in range(2)
             ]  # fmt: skip
-            alone = c.start_worker(2, 3, member, env={"REDUCTION_AGENT": "direct"})
+            alone = c.start_worker(2, 3, member, env=harness.reach("direct"))
             for w in [*node, alone]:
                 w.said("ready")
             for w in node:

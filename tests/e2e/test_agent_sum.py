@@ -69,7 +69,7 @@ class Agent(unittest.TestCase):
                 "LOCAL_WORLD_SIZE": 3 if rank < 3 else 1,
                 "GROUP_RANK": 0 if rank < 3 else 1,
                 "GROUP_WORLD_SIZE": 2,
-                "REDUCTION_AGENT": c.socket_path(0 if rank < 3 else 1),
+                **harness.reach(c.socket_path(0 if rank < 3 else 1)),
             }
             run = c.run
             c.run = lambda world_size, argv, timeout: run(world_size, argv, timeout, env=env)

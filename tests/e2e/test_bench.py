@@ -65,7 +65,7 @@ class Bench(unittest.TestCase):
 
     def test_one_node(self):
         """With reducers, which the only node does not need."""
-        argv = local("--agent", "node", "-d", "float16", "-o", "avg", "-b", 0, "-e", "1M", "-f", 1024, "-n", 2, ranks=3)
+        argv = local("--mode", "node", "-d", "float16", "-o", "avg", "-b", 0, "-e", "1M", "-f", 1024, "-n", 2, ranks=3)
         out = self.bench(argv).out
         self.assertIn("all ranks are on this node, which sums in its shared memory: the local reducers are idle", out)
         self.assertIn("wrong elements: 0", out)

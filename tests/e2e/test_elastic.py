@@ -47,7 +47,7 @@ class Elastic(unittest.TestCase):
         folder.mkdir(exist_ok=True)
         env = harness.worker_env() | {
             "REDUCTION_CONFIG": c.write_config("job.yaml"), "REDUCTION_JOB": name,
-            "REDUCTION_AGENT": c.socket_path(agent) if isinstance(agent, int) else agent,
+            **harness.reach(c.socket_path(agent) if isinstance(agent, int) else agent),
         }
         # torch 1.13 of Debian fails unless it redirects
         argv = ["torchrun", "--redirects=2", "--tee=2", "--monitor_interval=0.2", *options,

@@ -23,7 +23,7 @@ def place(rank, sizes, **more):
     while rank >= first + sizes[node]:
         first += sizes[node]
         node += 1
-    return {"REDUCTION_AGENT": "", "LOCAL_RANK": rank - first, "LOCAL_WORLD_SIZE": sizes[node], "GROUP_RANK": node,
+    return {**harness.reach(""), "LOCAL_RANK": rank - first, "LOCAL_WORLD_SIZE": sizes[node], "GROUP_RANK": node,
             "GROUP_WORLD_SIZE": len(sizes), **more}  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class NodeAgent(unittest.TestCase):
                 mpi = {"RANK": "", "WORLD_SIZE": "", "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": 4,
                        "OMPI_COMM_WORLD_LOCAL_RANK": rank // 2, "OMPI_COMM_WORLD_LOCAL_SIZE": 2}  # fmt: skip
                 none = dict.fromkeys(("LOCAL_RANK", "LOCAL_WORLD_SIZE"), "")
-                workers.append(c.start_worker(rank, 4, WORKER, env={"REDUCTION_AGENT": "", **none, **mpi}))
+                workers.append(c.start_worker(rank, 4, WORKER, env={**harness.reach(""), **none, **mpi}))
             for w in workers:
                 w.said("open")
                 w.tell()

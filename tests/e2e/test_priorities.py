@@ -108,6 +108,24 @@ WORKER = """
 """
 
 
+# 128 KiB: without a priority it is behind the all-reduce
+BROADCAST = """
+    import numpy, reduction
+    from worker import say
+
+    with reduction.Communicator() as comm:
+        say("open")
+        low = numpy.full(1 << 18, 1, "float32")
+        weights = numpy.zeros(1 << 15, "float32")
+        requests = [comm.all_reduce(low, async_op=True, priority=0),
+                    comm.broadcast(weights, 1, async_op=True, priority=1)]
+        requests[1].wait()
+        say("urgent", right=bool((weights == 5).all()), done=requests[0].done())
+        requests[0].wait()
+        say("low", right=bool((low == 4).all()))
+"""
+
+
 class Worker(unittest.TestCase):
     """A worker whose peer, simulated here, first contributes to its urgent operation only."""
 
@@ -145,6 +163,28 @@ class Worker(unittest.TestCase):
                         b.expect(wire.RESULT)
                     self.assertEqual(w.said("low"), {"what": "low", "right": True})
                     b.expect(wire.RESULT)
+                    self.assertEqual(w.wait(), 0)
+
+    def test_an_urgent_broadcast_does_not_wait_for_a_large_operation(self):
+        for agents in (0, 1):
+            with self.subTest(agents=agents), harness.Cluster(
+                agents=agents, config={"sharding": {"chunk_bytes": 8192, "window": 32}}
+            ) as c:
+                w = c.start_worker(0, 2, harness.python(BROADCAST), env={"LOCAL_WORLD_SIZE": 1})
+                with self.peer(c) as b:
+                    b.expect(wire.START)
+                    payload = struct.pack("<f", 5) * 2048
+                    for chunk in range(16):
+                        b.send(wire.frame(wire.DATA, payload, seq=1, priority=1, chunk=chunk, count=1 << 15, dtype=7,
+                                          op=wire.BROADCAST, flags=wire.ROOT, chunk_elems=2048))  # fmt: skip
+                        self.assertEqual(b.expect(wire.RESULT), b"")
+                    self.assertEqual(w.said("urgent"), {"what": "urgent", "right": True, "done": False})
+                    payload = struct.pack("<f", 3) * 2048
+                    for chunk in range(128):
+                        b.send(wire.frame(wire.DATA, payload, seq=0, chunk=chunk, count=1 << 18, dtype=7,
+                                          chunk_elems=2048))  # fmt: skip
+                        b.expect(wire.RESULT)
+                    self.assertEqual(w.said("low"), {"what": "low", "right": True})
                     self.assertEqual(w.wait(), 0)
 
     def test_one_priority_keeps_the_order(self):

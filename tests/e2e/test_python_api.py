@@ -125,6 +125,10 @@ class Arrays(unittest.TestCase):
             x = np.full(3, rank, "uint16")
             comm.broadcast(x, 1, dtype="bfloat16")
             same(x, [1, 1, 1])
+            x = np.full(3, rank)
+            same(comm.broadcast(x, 2, name="weights", priority=1), [2, 2, 2])
+            same(comm.broadcast(x, 0, priority=0, async_op=True).wait(), [2, 2, 2])
+            raises(ValueError, "priority is -1", comm.broadcast, x, priority=-1)
             comm.barrier()
             """,
             world_size=3,
@@ -335,6 +339,12 @@ class Errors(unittest.TestCase):
                 raises(reduction.MismatchError, "", comm.all_reduce, np.zeros(3), name=f"tensor {rank}")
             """, end=""))
 
+    def test_priorities_of_broadcasts_are_compared(self):
+        with harness.Cluster() as c:
+            c.run(2, program("""
+                raises(reduction.MismatchError, "gave it priority", comm.broadcast, np.zeros(3), priority=rank)
+            """, end=""))
+
     def test_peer_lost(self):
         with harness.Cluster() as c:
             code = """
@@ -412,6 +422,159 @@ class Errors(unittest.TestCase):
         found = attempt({"REDUCTION_LIBRARY": "/nowhere.so"})
         self.assertIn("REDUCTION_LIBRARY names /nowhere.so, which cannot be loaded", found)
         self.assertIn("has no function reduction_", attempt({"REDUCTION_LIBRARY": "libc.so.6"}))
+
+
+class Modes(unittest.TestCase):
+    def test_modes(self):
+        """Two ranks of one node; the way that they take shows in who sums."""
+        with harness.Cluster(agents=1) as c:
+            socket = c.socket_path(0)
+            for env, options, summed_by in (
+                (harness.reach(""), dict(mode="direct"), "reducers"),
+                (harness.reach(socket), dict(mode="direct"), "reducers"),
+                (harness.reach("direct"), dict(mode="node"), "node"),
+                (harness.reach("direct"), dict(agent=socket), "node"),
+                (harness.reach(socket), dict(mode="agent"), "node"),
+                (harness.reach("node"), {}, "node"),
+                (harness.reach("direct"), dict(mode="auto", agent=socket), "node"),
+            ):
+                with self.subTest(env=env, options=options):
+                    procs = c.run(2, harness.python(f"""
+                        import numpy, reduction
+                        with reduction.Communicator(**{options!r}) as comm:
+                            assert comm.all_reduce(numpy.ones(3))[0] == 2
+                    """), env=env)
+                    self.assertIn(f"summed_by={summed_by}", procs[0].err)
+
+    def test_mistakes(self):
+        with harness.Cluster() as c:
+            c.run(1, harness.python("""
+                import reduction
+                for options, kind, text in (
+                    (dict(mode="Direct"), ValueError, "mode 'Direct' is unknown; known are auto, agent, node, direct"),
+                    (dict(agent="direct"), reduction.ReductionError, "to choose a mode, set mode"),
+                    (dict(agent="/x", mode="node"), reduction.ReductionError, "leave one of them out"),
+                ):
+                    try:
+                        reduction.Communicator(**options)
+                        raise AssertionError(f"no error for {options}")
+                    except kind as exc:
+                        assert text in str(exc), exc
+            """))
+
+
+class Abort(unittest.TestCase):
+    """comm.abort(), through reducers that are far, stopped, or not needed. See test_abort.c."""
+
+    def test_while_others_wait(self):
+        code = """
+            import time
+            def body():
+                exc = raises(reduction.AbortedError, "", comm.all_reduce, np.zeros(1 << 20))
+                said.append(str(exc))
+            said = []
+            comm.barrier()
+            if rank == 1:
+                thread = threading.Thread(target=body)
+                thread.start()
+                comm.abort("the loss is NaN")
+                comm.abort("another reason")                # no effect
+                thread.join()
+            else:
+                body()
+            exc = raises(reduction.AbortedError, " aborted the job: the loss is NaN", comm.barrier)
+            assert exc.code == -15 and str(exc).startswith("rank 1 (pid "), exc
+            assert said == [str(exc)], said
+            comm.close()
+            comm.abort("too late")
+            print("closed", flush=True)
+        """
+        for way in ("direct", "node", "agent"):
+            with self.subTest(way), harness.Cluster(reducers=2, agents=int(way == "agent")) as c:
+                env = harness.reach(c.socket_path(0) if c.agents else way)
+                c.run(3, program(code, end=""), env=env)
+
+    def test_a_thread_that_waits_to_start(self):
+        """It holds the lock of the order of operations."""
+        with harness.Cluster(config={"job": {"max_ops": 4}}) as c:
+            c.run(2, program("""
+                if rank == 0:
+                    os.mkfifo("fifo")
+                comm.barrier()
+                if rank == 0:
+                    def body():
+                        raises(reduction.AbortedError, "enough", lambda: [
+                            comm.all_reduce(np.zeros(3), async_op=True) for _ in range(9)])
+                    thread = threading.Thread(target=body)
+                    thread.start()
+                    while len(comm._pending) < 4:
+                        time.sleep(0.001)
+                    comm.abort("enough")
+                    thread.join()
+                    open("fifo", "w").close()
+                else:
+                    open("fifo").close()                    # until rank 0 has aborted
+                comm.close()
+            """, end=""))
+
+    def test_the_reducer_stands_still(self):
+        """The operation ends at once all the same, and close() does not wait for long."""
+        with harness.Cluster() as c:
+            code = """
+                comm.barrier()
+                print("here", flush=True)
+                sys.stdin.readline()
+                request = comm.all_reduce(np.zeros(1 << 24, "float32"), async_op=True)
+                raises(reduction.ReductionTimeoutError, "", request.wait, 0.2)
+                started = time.monotonic()
+                comm.abort()
+                raises(reduction.AbortedError, "rank 0 (pid ", request.wait, 60)
+                comm.close()
+                assert time.monotonic() - started < 20
+            """
+            worker = c.start_worker(0, 1, program(code, end=""))
+            worker.wait_text("here", stream="out")
+            c.reducers[0].signal(signal.SIGSTOP)
+            worker.tell()
+            self.assertEqual(worker.wait(60), 0, worker.report())
+            c.reducers[0].signal(signal.SIGCONT)
+
+    def test_the_agent_stands_still(self):
+        """Its socket is full of messages: the rank does not wait for it, and the others learn of it later."""
+        with harness.Cluster(agents=1, config={"job": {"max_ops": 2000}, "timeouts": {"detect": "120s"}}) as c:
+            code = """
+                comm.barrier()
+                if rank == 1:
+                    raises(reduction.AbortedError, "rank 0 (pid ", lambda: [
+                        comm.all_reduce(np.zeros(0)) for _ in range(10000)])
+                else:
+                    print("here", flush=True)
+                    sys.stdin.readline()
+                    buffer = np.zeros(0)                    # needs no shared memory, for which it would wait
+                    def body():
+                        raises(reduction.AbortedError, "full", lambda: [
+                            comm.all_reduce(buffer, async_op=True) for _ in range(3000)])
+                    thread = threading.Thread(target=body)
+                    thread.start()
+                    before = -1
+                    while len(comm._pending) > before:      # until a send waits
+                        before = len(comm._pending)
+                        time.sleep(0.5)
+                    started = time.monotonic()
+                    comm.abort("full")
+                    thread.join()
+                    comm.close()
+                    assert time.monotonic() - started < 20
+                    print("closed", before, flush=True)
+            """
+            workers = c.start_workers(2, program(code, end=""))
+            workers[0].wait_text("here", stream="out")
+            c.agents[0].signal(signal.SIGSTOP)
+            workers[0].tell()
+            workers[0].wait_text("closed", stream="out")
+            c.agents[0].signal(signal.SIGCONT)
+            for w in workers:
+                self.assertEqual(w.wait(60), 0, w.report())
 
 
 class Ends(unittest.TestCase):

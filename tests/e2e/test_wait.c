@@ -269,13 +269,13 @@ static void cancelled(struct rank *r)
 }
 
 static const struct scenario scenarios[] = {
-    {"engine_sleeps_on", 3, engine_sleeps_on, -1, false},
-    {"nobody_waits", 2, nobody_waits, -1, true},
-    {"several_wait", 3, several_wait, -1, true},
-    {"closed_while_waited_for", 2, closed_while_waited_for, -1, true},
-    {"lost_while_waited_for", 3, lost_while_waited_for, 1, true},
-    {"nobody_reads_the_log", 2, nobody_reads_the_log, 1, false},
-    {"cancelled", 2, cancelled, -1, true},
+    {"engine_sleeps_on", 3, engine_sleeps_on, -1, 0},
+    {"nobody_waits", 2, nobody_waits, -1, ALSO_AGENT},
+    {"several_wait", 3, several_wait, -1, ALSO_AGENT},
+    {"closed_while_waited_for", 2, closed_while_waited_for, -1, ALSO_AGENT},
+    {"lost_while_waited_for", 3, lost_while_waited_for, 1, ALSO_AGENT},
+    {"nobody_reads_the_log", 2, nobody_reads_the_log, 1, 0},
+    {"cancelled", 2, cancelled, -1, ALSO_AGENT},
 };
 
 int main(int argc, char **argv)

@@ -137,7 +137,7 @@ class Loss(unittest.TestCase):
             ) as c:
                 per_node = [2, 2] if agents else [4]
                 agent = [c.socket_path(i) for i in range(agents)] or ["direct"]
-                job = Job(self, per_node, lambda node: c.start_worker(0, 1, RANK, env={"REDUCTION_AGENT": agent[node]}))
+                job = Job(self, per_node, lambda node: c.start_worker(0, 1, RANK, env=harness.reach(agent[node])))
                 job.open()
                 yield c, job
 
@@ -156,7 +156,7 @@ class Loss(unittest.TestCase):
             for p in job.ranks():
                 p.tell("close")
             node = next(i for i, ranks in enumerate(job.nodes) if ranks)
-            env = {"REDUCTION_AGENT": c.socket_path(node) if c.agents else "direct"}
+            env = harness.reach(c.socket_path(node) if c.agents else "direct")
             job.nodes[node] += [c.start_worker(0, 1, RANK, env=env) for _ in range(4)]
             job.open()
             job.close()
@@ -206,7 +206,7 @@ class Loss(unittest.TestCase):
         """Its node is lost: the other nodes learn that from the reducers, its own ranks find out by themselves."""
         with harness.Cluster(reducers=2, agents=3, config=TIMEOUTS, server_config=TIMEOUTS) as c:
             job = Job(self, [1, 2, 1], lambda node: c.start_worker(
-                0, 1, RANK, env={"REDUCTION_AGENT": c.socket_path(node)}))
+                0, 1, RANK, env=harness.reach(c.socket_path(node))))
             job.open()
             orphans, idle = job.nodes[1], job.nodes[2][0]
             job.nodes[1] = []
@@ -271,7 +271,7 @@ class PowerOff(unittest.TestCase):
                 c.agents[node].wait_text("listening")
 
             def start(node):
-                env = {"REDUCTION_AGENT": c.socket_path(node) if agents else "direct", "REDUCTION_CONFIG": path}
+                env = harness.reach(c.socket_path(node) if agents else "direct") | {"REDUCTION_CONFIG": path}
                 return c.start(f"rank on node {node}", inside(2 + node) + RANK, harness.worker_env() | env)
 
             yield lab, c, Job(self, per_node, start)

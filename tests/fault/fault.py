@@ -60,7 +60,7 @@ class Training:
                 "RANK": rank, "WORLD_SIZE": topology.ranks, "LOCAL_RANK": rank % topology.local,
                 "LOCAL_WORLD_SIZE": topology.local, "REDUCTION_JOB": self.job,
                 "REDUCTION_GENERATION": self.generation,
-                "REDUCTION_AGENT": self.world.socket_path(node) if topology.agents else "direct",
+                **harness.reach(self.world.socket_path(node) if topology.agents else "direct"),
             }  # fmt: skip
             self.workers.append(self.world.start_worker(f"rank {rank} of {self.job}", argv, node, env))
 

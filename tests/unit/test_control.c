@@ -142,7 +142,7 @@ START_TEST(unknown_codes_become_a_protocol_error)
 	static const struct {
 		int code, want;
 	} rows[] = {{RS_EINVAL, RS_EINVAL}, {RS_ENONFINITE, RS_ENONFINITE}, {0, RS_EPROTO},        {1, RS_EPROTO},
-		    {-15, RS_EPROTO},       {INT32_MIN, RS_EPROTO},         {INT32_MAX, RS_EPROTO}};
+		    {-16, RS_EPROTO},       {INT32_MIN, RS_EPROTO},         {INT32_MAX, RS_EPROTO}};
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct control_refused r = {.message = "no"}, r2;
 	struct rs_err why, e;

@@ -165,6 +165,61 @@ START_TEST(a_newer_generation_ends_the_older)
 }
 END_TEST
 
+static void say_abort(struct fake_client *c, const char *sentence)
+{
+	union local_message m;
+
+	local_init(&m, LOCAL_ABORT);
+	m.failure.code = RS_EABORTED;
+	local_put_text(m.failure.message, sentence);
+	fake_say(&fa, c, &m);
+}
+
+/* While the job runs, with an operation of both local ranks and one that the other has not started. */
+START_TEST(a_client_aborts)
+{
+	const char *says =
+	    _i ? "rank 1 (pid 7 on here) aborted the job: NaN" : "rank 1 (pid 102 on host) aborted the job";
+	struct fake_client *c[2];
+	struct fake_engine *en = fake_job(&fa, c, 4, 2);
+	unsigned buffer[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		buffer[i] = fake_alloc(&fa, c[i], 4096);
+	for (unsigned i = 0; i < 3; i++)
+		fake_submit(&fa, c[i % 2], buffer[i % 2], 10, NULL);
+	say_abort(c[1], _i ? says : "");
+	ck_assert_int_eq(en->aborted, RS_EABORTED);
+	ck_assert_str_eq(en->why, says);
+	ck_assert(c[1]->dropped);
+	fake_submit(&fa, c[1], buffer[1], 10, NULL); /* ignored */
+	fake_settle(&fa);
+	expect(c[0], "WELCOME READY ALLOCED:0 DONE:0:-15 ABORT:-15", says);
+	ck_assert(!strstr(c[1]->story, "ABORT"));
+	ck_assert_ptr_null(c[1]->client);
+}
+END_TEST
+
+START_TEST(a_client_aborts_before_the_job_runs)
+{
+	struct fake_client *c[2];
+
+	for (unsigned i = 0; i < 2; i++)
+		c[i] = fake_connect(&fa);
+	fake_hello(&fa, c[0], "j", 0, 0, 4, 2);
+	if (_i == 0) { /* alone: as if it had never come */
+		say_abort(c[0], "changed its mind");
+		fake_settle(&fa);
+		ck_assert_uint_eq(local_hub_jobs(fa.hub), 0);
+		return;
+	}
+	fake_hello(&fa, c[1], "j", 0, 1, 4, 2);
+	say_abort(c[0], "changed its mind");
+	fake_settle(&fa);
+	expect(c[1], "WELCOME ABORT:-15", "changed its mind");
+}
+END_TEST
+
 START_TEST(joining_a_job_whose_ranks_linger_is_retried)
 {
 	struct fake_client *c[2], *again;
@@ -380,6 +435,8 @@ int main(void)
 	tcase_add_test(t, a_rank_that_leaves_early_may_rejoin);
 	tcase_add_loop_test(t, contradictions_are_refused, 0, sizeof contradictions / sizeof contradictions[0]);
 	tcase_add_test(t, a_newer_generation_ends_the_older);
+	tcase_add_loop_test(t, a_client_aborts, 0, 2);
+	tcase_add_loop_test(t, a_client_aborts_before_the_job_runs, 0, 2);
 	tcase_add_test(t, joining_a_job_whose_ranks_linger_is_retried);
 	tcase_add_test(t, a_running_job_admits_no_further_rank);
 	tcase_add_loop_test(t, a_rank_of_another_run_is_refused, 0, 2);

@@ -10,31 +10,41 @@ static const struct {
 	unsigned type;
 	const char *name;
 	size_t bytes;
-	bool from_client;
+	enum { CLIENT = 1, AGENT = 2, BOTH = CLIENT | AGENT } from;
 } types[] = {
-    {LOCAL_HELLO, "HELLO", 240, true},   {LOCAL_WELCOME, "WELCOME", 40, false}, {LOCAL_REFUSED, "REFUSED", 528, false},
-    {LOCAL_READY, "READY", 8, false},    {LOCAL_ALLOC, "ALLOC", 16, true},      {LOCAL_ALLOCED, "ALLOCED", 536, false},
-    {LOCAL_FREE, "FREE", 16, true},      {LOCAL_SUBMIT, "SUBMIT", 152, true},   {LOCAL_DONE, "DONE", 528, false},
-    {LOCAL_ABORT, "ABORT", 528, false},  {LOCAL_STATS, "STATS", 8, true},       {LOCAL_COUNTERS, "COUNTERS", 24, false},
-    {LOCAL_GOODBYE, "GOODBYE", 8, true}, {LOCAL_FILLED, "FILLED", 24, true},    {LOCAL_LANDED, "LANDED", 8, false},
+    {LOCAL_HELLO, "HELLO", 240, CLIENT},    {LOCAL_WELCOME, "WELCOME", 40, AGENT},
+    {LOCAL_REFUSED, "REFUSED", 528, AGENT}, {LOCAL_READY, "READY", 8, AGENT},
+    {LOCAL_ALLOC, "ALLOC", 16, CLIENT},     {LOCAL_ALLOCED, "ALLOCED", 536, AGENT},
+    {LOCAL_FREE, "FREE", 16, CLIENT},       {LOCAL_SUBMIT, "SUBMIT", 152, CLIENT},
+    {LOCAL_DONE, "DONE", 528, AGENT},       {LOCAL_ABORT, "ABORT", 528, BOTH},
+    {LOCAL_STATS, "STATS", 8, CLIENT},      {LOCAL_COUNTERS, "COUNTERS", 24, AGENT},
+    {LOCAL_GOODBYE, "GOODBYE", 8, CLIENT},  {LOCAL_FILLED, "FILLED", 24, CLIENT},
+    {LOCAL_LANDED, "LANDED", 8, AGENT},     {LOCAL_PING, "PING", 8, AGENT},
+    {LOCAL_PONG, "PONG", 8, CLIENT},
 };
 
-START_TEST(each_frame_type_is_accepted_from_one_side_only)
+START_TEST(each_type_is_accepted_from_the_sides_that_send_it)
 {
+	bool from_client = types[_i].from & CLIENT;
 	union local_message m;
 	struct rs_err e;
 
 	local_init(&m, types[_i].type);
 	ck_assert_str_eq(local_type_name(types[_i].type), types[_i].name);
 	ck_assert_uint_eq(m.head.bytes, types[_i].bytes);
-	ck_assert_int_eq(local_check(&m, m.head.bytes, types[_i].from_client, &e), 0);
-	ck_assert_int_eq(local_check(&m, m.head.bytes, !types[_i].from_client, &e), RS_EPROTO);
-	ck_assert_ptr_nonnull(strstr(e.msg, "only the other side"));
+	for (int client = 0; client < 2; client++) {
+		if (types[_i].from & (client ? CLIENT : AGENT)) {
+			ck_assert_int_eq(local_check(&m, m.head.bytes, client, &e), 0);
+		} else {
+			ck_assert_int_eq(local_check(&m, m.head.bytes, client, &e), RS_EPROTO);
+			ck_assert_ptr_nonnull(strstr(e.msg, "only the other side"));
+		}
+	}
 	for (size_t n = 0; n < sizeof m; n++)
 		if (n != types[_i].bytes)
-			ck_assert_int_eq(local_check(&m, n, types[_i].from_client, &e), RS_EPROTO);
+			ck_assert_int_eq(local_check(&m, n, from_client, &e), RS_EPROTO);
 	m.head.bytes++;
-	ck_assert_int_eq(local_check(&m, types[_i].bytes, types[_i].from_client, &e), RS_EPROTO);
+	ck_assert_int_eq(local_check(&m, types[_i].bytes, from_client, &e), RS_EPROTO);
 }
 END_TEST
 
@@ -46,7 +56,7 @@ START_TEST(other_versions_and_types_are_refused)
 	local_init(&m, LOCAL_STATS);
 	m.head.version = LOCAL_VERSION + 1;
 	ck_assert_int_eq(local_check(&m, m.head.bytes, true, &e), RS_EPROTO);
-	ck_assert_str_eq(e.msg, "version 5 of the local protocol, expected version 4");
+	ck_assert_str_eq(e.msg, "version 6 of the local protocol, expected version 5");
 	for (unsigned type = 0; type < 70000; type += type < 20 ? 1 : 777) {
 		bool known = type >= 1 && type < LOCAL_TYPE_NR;
 
@@ -116,7 +126,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int failed;
 
-	tcase_add_loop_test(t, each_frame_type_is_accepted_from_one_side_only, 0, sizeof types / sizeof types[0]);
+	tcase_add_loop_test(t, each_type_is_accepted_from_the_sides_that_send_it, 0, sizeof types / sizeof types[0]);
 	tcase_add_test(t, other_versions_and_types_are_refused);
 	tcase_add_test(t, strings_are_terminated);
 	tcase_add_test(t, addresses);

@@ -200,6 +200,7 @@ class Demo:
             PYTHONPATH=str(ROOT / "agent" / "python"),
             REDUCTION_LIBRARY=str(self.build / "lib" / "libreduction.so.0"),
             REDUCTION_CONFIG=str(self.config),
+            REDUCTION_MODE="agent",
             REDUCTION_AGENT=str(self.socket(rank // WORKERS)),
         )
         env.update(PYTHONUNBUFFERED="1", PYTHONDONTWRITEBYTECODE="1", GLOO_SOCKET_IFNAME="lo")

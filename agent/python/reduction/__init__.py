@@ -21,6 +21,7 @@ from typing import Any
 from ._lib import LibraryError, library_version
 from .comm import Communicator, Request, Stats
 from .errors import (
+    AbortedError,
     ClosedError,
     ConfigError,
     MismatchError,
@@ -35,6 +36,7 @@ from .group import Group
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbortedError",
     "ClosedError",
     "Communicator",
     "ConfigError",

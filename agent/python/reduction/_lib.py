@@ -31,6 +31,10 @@ class Error(ctypes.Structure):
     _fields_ = [("code", c_int), ("message", c_char * 508)]
 
 
+MODE_DEFAULT = -1
+MODES = {"auto": 0, "agent": 1, "node": 2, "direct": 3}
+
+
 class Options(ctypes.Structure):
     """reduction_options"""
 
@@ -38,14 +42,15 @@ class Options(ctypes.Structure):
         ("struct_size", c_size_t),
         ("config", c_char_p),
         ("job", c_char_p),
-        ("agent", c_char_p),
+        ("run", c_char_p),
+        ("mode", c_int),
+        ("agent_socket", c_char_p),
         ("rank", c_int),
         ("world_size", c_int),
         ("local_rank", c_int),
         ("local_world_size", c_int),
         ("generation", c_int64),
         ("connect_timeout_ms", c_int),
-        ("run", c_char_p),
     ]
 
 
@@ -71,7 +76,12 @@ class Tensor(ctypes.Structure):
 class StatsStruct(ctypes.Structure):
     """reduction_stats"""
 
-    _fields_ = [("tx_bytes", c_uint64), ("rx_bytes", c_uint64), ("ops_done", c_uint64)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("tx_bytes", c_uint64),
+        ("rx_bytes", c_uint64),
+        ("ops_done", c_uint64),
+    ]
 
 
 _FUNCTIONS = {
@@ -79,20 +89,21 @@ _FUNCTIONS = {
     "reduction_status_text": (c_char_p, [c_int]),
     "reduction_open": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
     "reduction_close": (c_int, [c_void_p, POINTER(Error)]),
+    "reduction_abort": (c_int, [c_void_p, c_char_p, POINTER(Error)]),
     "reduction_rank": (c_int, [c_void_p]),
     "reduction_world_size": (c_int, [c_void_p]),
     "reduction_all_reduce_async": (
         c_int,
         [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_char_p, POINTER(c_void_p), POINTER(Error)],
     ),
-    "reduction_broadcast_async": (
-        c_int,
-        [c_void_p, c_void_p, c_size_t, c_int, c_int, c_char_p, POINTER(c_void_p), POINTER(Error)],
-    ),
     "reduction_priorities": (c_int, [c_void_p]),
     "reduction_all_reduce_tensor_async": (
         c_int,
         [c_void_p, POINTER(Tensor), POINTER(c_void_p), POINTER(Error)],
+    ),
+    "reduction_broadcast_tensor_async": (
+        c_int,
+        [c_void_p, POINTER(Tensor), c_int, POINTER(c_void_p), POINTER(Error)],
     ),
     "reduction_all_reduce_group_async": (
         c_int,

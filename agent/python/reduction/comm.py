@@ -178,12 +178,20 @@ def _number(value: Optional[int]) -> int:
     return -1 if value is None else int(value)
 
 
+def _mode(value: Optional[str]) -> int:
+    if value is None:
+        return _lib.MODE_DEFAULT
+    if value not in _lib.MODES:
+        raise ValueError(f"mode {value!r} is unknown; known are {', '.join(_lib.MODES)}")
+    return _lib.MODES[value]
+
+
 class Communicator:
     """The ranks of a job, which call the same operations in the same order.
 
     An argument that stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of
-    torchrun, or those of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_AGENT), then from the
-    configuration file, then it is the default. Threads may share a communicator if they start operations in an order
+    torchrun, or those of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_MODE, REDUCTION_AGENT), then
+    from the configuration file, then it is the default. Threads may share a communicator if they start operations in an order
     that is the same on all ranks.
 
     Args:
@@ -191,10 +199,13 @@ class Communicator:
         job: name of the job. By default it is made from `run`.
         run: identity of this training, equal on all its ranks; REDUCTION_RUN, or from the launcher. Reducers and agents
             refuse a rank of another run.
-        agent: path of the agent's socket; "direct": no agent; "node": local rank 0's process serves its node. "node" is
-            the default if the node has several processes and no agent listens.
+        mode: how this process reaches the reducers. "agent": through the reduction-agent of this node; "node": through
+            the process of local rank 0, which serves its node; "direct": by itself. "auto", the default: "agent" if a
+            socket is given or an agent listens at agent.socket of the file; else "node" if the launcher says which
+            processes share a node and some do; else "direct".
+        agent: path of the agent's socket. It means mode "agent", and is invalid with "node" and "direct".
         rank, world_size: of this process and of the job.
-        local_rank, local_world_size: on this node (not with "direct").
+        local_rank, local_world_size: on this node (not with mode "direct").
         generation: number of the job's restart.
         connect_timeout: seconds within which all ranks must meet.
 
@@ -208,6 +219,7 @@ class Communicator:
         *,
         job: Optional[str] = None,
         run: Optional[str] = None,
+        mode: Optional[str] = None,
         agent: Union[str, os.PathLike, None] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
@@ -221,12 +233,13 @@ class Communicator:
         # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
         self._lock = threading.RLock()
         self._pending: Deque[Request] = collections.deque()
+        self._ending = threading.RLock()  # _handle stays what it is while this is held; taken after _lock
         self._lib = _lib.load()
         timeout_ms = -1 if connect_timeout is None else max(1, int(connect_timeout * 1000))
         options = _lib.Options(
-            ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(agent), _number(rank), _number(world_size),
-            _number(local_rank), _number(local_world_size), _number(generation), timeout_ms,
-            _text(run),
+            ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(run), _mode(mode), _text(agent),
+            _number(rank), _number(world_size), _number(local_rank), _number(local_world_size), _number(generation),
+            timeout_ms,
         )  # fmt: skip
         handle = ctypes.c_void_p()
         err = _lib.Error()
@@ -390,14 +403,16 @@ class Communicator:
         async_op: bool = False,
         dtype: Optional[str] = None,
         name: Optional[str] = None,
+        priority: Optional[int] = None,
     ) -> Any:
-        """Copies rank root's array into every rank's array. Returns the array, or with async_op=True a Request."""
-        code = _buffers.dtype_code(array, dtype)
-        _, receive = _buffers.prepare(array, None)
-        label = _text(name)
+        """Copies rank root's array into every rank's array. Returns the array, or with async_op=True a Request.
+
+        dtype, name and priority are as in all_reduce().
+        """
+        tensor, _, receive = _buffers.tensor(array, "sum", None, dtype, name, priority)
         request = self._start(
-            lambda comm, handle, err: self._lib.reduction_broadcast_async(
-                comm, receive.pointer, receive.count, code, int(root), label, handle, err
+            lambda comm, handle, err: self._lib.reduction_broadcast_tensor_async(
+                comm, ctypes.byref(tensor), int(root), handle, err
             ),
             array,
             None,
@@ -443,16 +458,33 @@ class Communicator:
 
     def stats(self) -> Stats:
         """Returns the bytes on the network and the number of operations done, since open."""
-        found = _lib.StatsStruct()
+        found = _lib.StatsStruct(ctypes.sizeof(_lib.StatsStruct))
         err = _lib.Error()
         with self._lock:
             status = self._lib.reduction_get_stats(self._usable(), ctypes.byref(found), ctypes.byref(err))
         _lib.check(status, err)
         return Stats(found.tx_bytes, found.rx_bytes, found.ops_done)
 
+    def abort(self, reason: Optional[str] = None) -> None:
+        """Ends the job on all ranks. Pending and later operations of all ranks raise AbortedError.
+
+        Its message names this rank and the reason. Any thread may call this, also while others start operations or
+        wait for them; it does not wait. Then close the communicator. A second call has no effect, nor has one on a
+        closed communicator.
+        """
+        err = _lib.Error()
+        with self._ending:  # and not _lock, which a thread holds while it waits to start an operation
+            if self._handle is None or os.getpid() != self._pid:
+                return
+            status = self._lib.reduction_abort(self._handle, _text(reason), ctypes.byref(err))
+        _lib.check(status, err)
+
     def close(self) -> None:
-        """Leaves the job in good order. Pending operations end with ClosedError. May be called again."""
-        with self._lock:
+        """Leaves the job in good order. Pending operations end with ClosedError. May be called again.
+
+        If this process serves its node, it waits for the node's other ranks (not after abort()).
+        """
+        with self._lock, self._ending:
             handle, self._handle = self._handle, None
             pending, self._pending = self._pending, collections.deque()
         _open_comms.discard(self)

@@ -17,6 +17,7 @@ ECONFIG = -10
 EUNSUPPORTED = -11
 EINTERNAL = -12
 ENONFINITE = -14
+EABORTED = -15
 
 
 class ReductionError(RuntimeError):
@@ -59,6 +60,10 @@ class NonFiniteError(ReductionError, FloatingPointError):
     """A rank sent NaN or infinity, and job.detect_nonfinite is `fail`; the message names rank, operation, element."""
 
 
+class AbortedError(ReductionError):
+    """A rank, this one or another one, called abort(); the message names it and its reason."""
+
+
 _CLASSES: Dict[int, Type[ReductionError]] = {
     ETIMEOUT: ReductionTimeoutError,
     EPEER: PeerLostError,
@@ -67,6 +72,7 @@ _CLASSES: Dict[int, Type[ReductionError]] = {
     ECLOSED: ClosedError,
     ECONFIG: ConfigError,
     ENONFINITE: NonFiniteError,
+    EABORTED: AbortedError,
 }
 
 
