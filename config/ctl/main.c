@@ -94,12 +94,13 @@ static void print_usage(FILE *out)
 	fputs("Usage: reductionctl COMMAND [FILE] [OPTION]...\n\n", out);
 	for (unsigned i = 0; i < COMMANDS_N; i++)
 		fprintf(out, "  %-9s %-6s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
-	fputs("\nWithout FILE the defaults are used; - is standard input. TARGET is the HOST:PORT on which a reducer or "
-	      "an\n"
-	      "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers.\n"
-	      "COMMAND --help prints the options of a command, --version the version.\n"
-	      "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
-	      out);
+	fputs(
+	    "\nWithout FILE the defaults are used; - is standard input. TARGET is the HOST:PORT on which a reducer or "
+	    "an\n"
+	    "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers.\n"
+	    "COMMAND --help prints the options of a command, --version the version.\n"
+	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
+	    out);
 }
 
 static int fail_usage(const char *fmt, const char *word, const char *nearest)

@@ -191,8 +191,8 @@ class Communicator:
 
     An argument that stays None is taken from the environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE of
     torchrun, or those of Slurm or Open MPI; REDUCTION_CONFIG, REDUCTION_JOB, REDUCTION_MODE, REDUCTION_AGENT), then
-    from the configuration file, then it is the default. Threads may share a communicator if they start operations in an order
-    that is the same on all ranks.
+    from the configuration file, then it is the default. Threads may share a communicator if they start operations in an
+    order that is the same on all ranks.
 
     Args:
         config: path of the YAML file.
