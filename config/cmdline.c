@@ -174,7 +174,7 @@ static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline
 bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *ret, int *ret_status)
 {
 	struct cmdline_start st = {0};
-	struct told told = {NULL};
+	struct told told = {0};
 	struct check c;
 	struct rs_err e;
 	bool good, loaded;
