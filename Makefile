@@ -20,6 +20,8 @@ BINDIR    ?= $(PREFIX)/bin
 LIBDIR    ?= $(PREFIX)/lib
 INCDIR    ?= $(PREFIX)/include
 DOCDIR    ?= $(PREFIX)/share/doc/reduction
+MANDIR    ?= $(PREFIX)/share/man
+COMPDIR   ?= $(PREFIX)/share/bash-completion/completions
 # where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its version
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 ifeq ($(origin PYTHONDIR),undefined)
@@ -55,7 +57,8 @@ LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $
 areas := common proto config server agent bench tests
 bin   :=
 lib   :=
-include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk
+include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk \
+        deploy/man/module.mk
 include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it
@@ -85,7 +88,7 @@ deps: ## install the Debian packages that building, testing and the demo need
 install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR as usual
 	$(if $(DESTDIR),install -d,deploy/folders.sh make $(made_folders)) \
 		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples \
-		$(addprefix $(DOCDIR)/,$(doc_folders)))
+		$(addprefix $(DOCDIR)/,$(doc_folders)) $(addprefix $(MANDIR)/man,$(man_sections)) $(COMPDIR))
 	install -m 755 $(bin) $(DESTDIR)$(BINDIR)
 	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
@@ -98,6 +101,9 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 	install -m 644 $(python_files) $(DESTDIR)$(PYTHONDIR)/reduction
 	for f in $(doc_files); do install -m 644 $$f $(DESTDIR)$(DOCDIR)/$$f || exit; done
 	install -m 644 $(example_files) $(DESTDIR)$(DOCDIR)/examples
+	$(foreach n,$(man_sections),install -m 644 $(filter %.$(n),$(man_pages)) $(DESTDIR)$(MANDIR)/man$(n) &&) true
+	install -m 644 deploy/completion/reductionctl $(DESTDIR)$(COMPDIR)
+	for p in $(completed); do ln -sf reductionctl $(DESTDIR)$(COMPDIR)/$$p || exit; done
 	echo "installed below $(DESTDIR)$(PREFIX)"
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 
@@ -109,6 +115,8 @@ uninstall: ## remove what 'make install' with the same variables installed
 		libreduction-grpc.so pkgconfig/reduction.pc)
 	rm -f $(DESTDIR)$(INCDIR)/reduction.h
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(doc_files)) $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(example_files)))
+	rm -f $(foreach p,$(notdir $(man_pages)),$(DESTDIR)$(MANDIR)/man$(patsubst .%,%,$(suffix $(p)))/$(p))
+	rm -f $(addprefix $(DESTDIR)$(COMPDIR)/,reductionctl $(completed))
 	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction
 	$(if $(DESTDIR),,deploy/folders.sh remove $(made_folders))
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
@@ -124,7 +132,7 @@ help: ## this list
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 # documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
-doc_files     := LICENSE $(filter-out $(BUILD)/% build/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
+doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py) agent/include/reduction.h
 doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))
 

@@ -67,7 +67,12 @@ class Install(unittest.TestCase):
             "lib/libreduction-grpc.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",
+            "share/bash-completion/completions/reduction-server",
             "share/doc/reduction/LICENSE",
+            "share/man/man1/reductionctl.1",
+            "share/man/man5/reduction.yaml.5",
+            "share/man/man7/reduction.7",
+            "share/man/man8/reduction-server.8",
         ):
             self.assertIn("opt/rs/" + name, files)
         self.assertTrue(any(name.startswith("opt/rs/share/doc/reduction/examples/") for name in files))
