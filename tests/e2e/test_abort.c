@@ -258,6 +258,7 @@ static void afterwards(struct rank *r)
 		EXPECT_RC(reduction_wait(pending, 20000, &r->err), REDUCTION_EABORTED);
 		expect_aborted(r, 1, "first");
 	}
+	all_here(r); /* before rank 0 contributes, so that the operation of rank 1 cannot complete */
 	do { /* the news is on its way to rank 0 */
 		done = reduction_all_reduce_tensor(r->comm, &t, &r->err);
 	} while (done == 0);

@@ -496,7 +496,7 @@ class Control(unittest.TestCase):
         with harness.Cluster() as c:  # a reducer, but no gRPC
             for address in c.address(0), "127.0.0.1:1":
                 status, out, err = ctl("status", address, timeout=30)
-                self.assertEqual((status, out), (1, ""))
+                self.assertEqual((status, out), (1, ""), err)
                 self.assertIn(f"reductionctl: {address}: ", err)
 
     def test_open_port_needs_authentication(self):
