@@ -21,8 +21,8 @@ C. The words of end-to-end tests:
 
     alone           no other program runs at the same time, because the test measures time or changes the build
     beside-others   other programs may run at the same time
-    grpc            Python only: the program runs once more with REDUCTION_TRANSPORT=grpc, but not under
-                    ThreadSanitizer, which does not know how gRPC synchronizes its threads
+    grpc            Python only: in the default build the program runs once more with REDUCTION_TRANSPORT=grpc;
+                    under AddressSanitizer the programs test_grpc_* are enough for the driver
     no-tsan         not under ThreadSanitizer
 
 An end-to-end test has exactly one of `alone` and `beside-others`. Under sanitizers both run beside others, because
@@ -141,7 +141,7 @@ def program(source, words, build, san):
 
 def over_grpc(source, words, build, san):
     """The second run of a program, over gRPC; None if it has none."""
-    if "grpc" not in words or "thread" in san or not (build / "lib/libreduction-grpc.so").exists():
+    if "grpc" not in words or san or not (build / "lib/libreduction-grpc.so").exists():
         return None
     p = program(source, words, build, san)
     p.label += " over gRPC"

@@ -10,8 +10,8 @@ import harness
 
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 
-# torch takes long to load, and under the thread sanitizer minutes; what is below it is tested without torch as well
-needs_torch = unittest.skipIf(not HAVE_TORCH or "thread" in harness.SAN, "no torch, or too slow with it")
+# torch takes long to load, with sanitizers minutes; what is below it is tested without torch as well
+needs_torch = unittest.skipIf(not HAVE_TORCH or harness.SAN, "no torch, or too slow with it")
 
 START = """
 import os, sys, threading, time
