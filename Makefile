@@ -58,7 +58,7 @@ areas := common proto config server agent bench tests
 bin   :=
 lib   :=
 include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk \
-        deploy/man/module.mk
+        deploy/man/module.mk deploy/packages.mk
 include $(wildcard agent/examples/*/module.mk)
 
 all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: with sanitizers, in a folder beside it

@@ -6,6 +6,6 @@ man_sections := $(sort $(patsubst .%,%,$(suffix $(man_pages))))
 completed    := $(filter-out reductionctl,$(notdir $(bin)))
 
 $(B)/man/made: deploy/man/pages.py $(man_sources) $(bin) $(lib)
-	$(call say,MAN,$(@D))$(PYTHON) deploy/man/pages.py --bin $(B)/bin --version $(VERSION) --out $(@D) $(man_sources)
+	$(call say,MAN,$(@D))LD_LIBRARY_PATH=$(B)/lib $(PYTHON) deploy/man/pages.py --bin $(B)/bin --version $(VERSION) --out $(@D) $(man_sources)
 	touch $@
 $(if $(SAN),,$(eval all: $(B)/man/made))
