@@ -1,0 +1,98 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""The reference client of proto/python in jobs with C workers: over TCP and gRPC, with secrets, TLS, checksums, groups
+and several lanes, while reducers are killed and return. Every result is checked on every rank.
+
+Not under ThreadSanitizer: it reports races in Python's own gRPC.
+"""
+
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import certs
+import harness
+
+RANK = harness.ROOT / "tests/e2e/reference_rank.py"
+WORLD = 4  # of which ranks 2 and 3 are the reference client
+KIB16 = 16384
+
+
+class Reference(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="reduction-reference-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.secret = self.dir / "test.secret"
+        self.secret.write_text("a secret of more than 16 bytes\n")
+        self.secret.chmod(0o600)
+
+    def start(self, c, rounds, gates=(), settings=None, config=None):
+        """Starts two ranks of each kind. settings: of the reference client."""
+        common = {"rounds": rounds, "gates": list(gates)}
+        full = {**common, "job": "test", "chunk_bytes": KIB16, "grpc": c.transport == "grpc",
+                "reducers": [(f"r{i}", c.address(i), c.lanes) for i in range(len(c.reducers))],
+                **(settings or {})}  # fmt: skip
+        procs = []
+        for rank in range(WORLD):
+            if rank < WORLD // 2:
+                argv = [harness.PYTHON, RANK, "product", rank, WORLD, json.dumps(common)]
+                procs.append(c.start_worker(rank, WORLD, argv, config=config))
+            else:
+                argv = [harness.PYTHON, RANK, "reference", rank, WORLD, json.dumps(full)]
+                procs.append(c.start(f"reference client {rank}", argv))
+        return procs
+
+    def done(self, procs):
+        for p in procs:
+            self.assertEqual(p.wait(60), 0, p.report())
+            p.said("done")
+
+    def gate(self, procs, seq):
+        procs[0].wait_text(rf'"what": "gate", "round": {seq}\}}', stream="out")
+
+    def failover(self, transport, settings, config, server=None):
+        """Reducer r1 is killed, returns, and then r0 is killed, so that r1 is the last one."""
+        config = {"sharding": {"chunk_bytes": "16KiB"}, **config}
+        with harness.Cluster(reducers=2, lanes=2, transport=transport, config=config, server_config=server) as c:
+            procs = self.start(c, 40, [10, 20, 30], settings)
+            self.gate(procs, 10)
+            c.reducers[1].kill()
+            procs[0].tell()
+            self.gate(procs, 20)
+            procs[0].wait_text(r"reducer-lost reducer=r1")
+            c.start_reducer(1)
+            for p in procs[:2]:
+                p.wait_text(r"reducer-back reducer=r1")
+            c.reducers[1].wait_text(r"job-started")
+            procs[0].tell()
+            self.gate(procs, 30)
+            c.reducers[0].kill()
+            procs[0].tell()
+            self.done(procs)
+
+    def test_failover_over_tcp(self):
+        self.failover(
+            "tcp", {"secret": str(self.secret), "checksum": True, "deterministic": True},
+            {"job": {"checksum": True, "deterministic": True}, "security": {"secret": str(self.secret)}},
+            {"server": {"secrets_dir": str(self.dir)}},
+        )  # fmt: skip
+
+    @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
+    def test_failover_over_grpc(self):
+        self.failover("grpc", {}, {})
+
+    def test_tls(self):
+        folder = certs.Folder(self.dir / "certs", "reducer:localhost,127.0.0.1", "client:worker")
+        tls = {"authority": folder.file("ca.pem"), "certificate": folder.file("worker.pem"),
+               "key": folder.file("worker.key")}  # fmt: skip
+        server = folder.reducer("localhost", mutual=True) | {"access": [{"certificate": "worker", "jobs": "test"}]}
+        config = {"sharding": {"chunk_bytes": "16KiB"}, **folder.worker("worker")}
+        with harness.Cluster(lanes=2, transport="tcp", config=config, server_config=server) as c:
+            self.done(self.start(c, 5, settings={"tls": tls}))
+
+
+if __name__ == "__main__":
+    harness.main()
