@@ -7,6 +7,7 @@ reader and the reference client use no other code of this project."""
 import ast
 import importlib.util
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,13 @@ class Vectors(unittest.TestCase):
             for without in (before + after, [*before, elsewhere, *after]):
                 with self.subTest(kind), self.assertRaises(self.vectors.Wrong):
                     self.vectors.check_trace({**tree, "trace": without})
+
+    def test_the_specification_quotes_it(self):
+        code = (READER / "protocol.py").read_text()
+        blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "proto/ALGORITHMS.md").read_text(), re.M | re.S)
+        self.assertGreaterEqual(len(blocks), 7)
+        for block in blocks:
+            self.assertIn(block, code)
 
     def test_uses_no_other_code(self):
         own = {path.stem for path in READER.glob("*.py")}
