@@ -22,6 +22,9 @@ INCDIR    ?= $(PREFIX)/include
 DOCDIR    ?= $(PREFIX)/share/doc/reduction
 MANDIR    ?= $(PREFIX)/share/man
 COMPDIR   ?= $(PREFIX)/share/bash-completion/completions
+# units; those of packages are in /usr/lib/systemd/system, with their group in /usr/lib/sysusers.d
+SYSTEMDDIR  ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 # where PYTHON looks below PREFIX, if it does: for /usr/local that is a folder of its version
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 ifeq ($(origin PYTHONDIR),undefined)
@@ -85,10 +88,11 @@ $(B)/sources: FORCE
 deps: ## install the Debian packages that building, testing and the demo need
 	deploy/install-deps.sh build test demo
 
-install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR as usual
+install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR and SYSTEMDDIR as usual
 	$(if $(DESTDIR),install -d,deploy/folders.sh make $(made_folders)) \
 		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples \
-		$(addprefix $(DOCDIR)/,$(doc_folders)) $(addprefix $(MANDIR)/man,$(man_sections)) $(COMPDIR))
+		$(addprefix $(DOCDIR)/,$(doc_folders)) $(addprefix $(MANDIR)/man,$(man_sections)) $(COMPDIR) \
+		$(SYSTEMDDIR) $(SYSUSERSDIR))
 	install -m 755 $(bin) $(DESTDIR)$(BINDIR)
 	install -m 644 $(B)/lib/libreduction.so $(DESTDIR)$(LIBDIR)/libreduction.so.$(VERSION)
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
@@ -104,6 +108,9 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR and PYTHONDIR
 	$(foreach n,$(man_sections),install -m 644 $(filter %.$(n),$(man_pages)) $(DESTDIR)$(MANDIR)/man$(n) &&) true
 	install -m 644 deploy/completion/reductionctl $(DESTDIR)$(COMPDIR)
 	for p in $(completed); do ln -sf reductionctl $(DESTDIR)$(COMPDIR)/$$p || exit; done
+	for f in $(unit_files); do sed 's|/usr/bin/reduction|$(BINDIR)/reduction|; s|/usr/share/doc/reduction|$(DOCDIR)|' $$f \
+		>$(DESTDIR)$(SYSTEMDDIR)/$${f##*/} && chmod 644 $(DESTDIR)$(SYSTEMDDIR)/$${f##*/} || exit; done
+	install -m 644 deploy/systemd/reduction.sysusers $(DESTDIR)$(SYSUSERSDIR)/reduction.conf
 	echo "installed below $(DESTDIR)$(PREFIX)"
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 
@@ -117,6 +124,7 @@ uninstall: ## remove what 'make install' with the same variables installed
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(doc_files)) $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(example_files)))
 	rm -f $(foreach p,$(notdir $(man_pages)),$(DESTDIR)$(MANDIR)/man$(patsubst .%,%,$(suffix $(p)))/$(p))
 	rm -f $(addprefix $(DESTDIR)$(COMPDIR)/,reductionctl $(completed))
+	rm -f $(addprefix $(DESTDIR)$(SYSTEMDDIR)/,$(notdir $(unit_files))) $(DESTDIR)$(SYSUSERSDIR)/reduction.conf
 	rm -rf $(DESTDIR)$(PYTHONDIR)/reduction
 	$(if $(DESTDIR),,deploy/folders.sh remove $(made_folders))
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
@@ -135,6 +143,7 @@ example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py) \
                  agent/include/reduction.h
+unit_files    := $(wildcard deploy/systemd/*.service)
 doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))
 
 .PHONY: all deps install uninstall clean help FORCE

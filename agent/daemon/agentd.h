@@ -8,6 +8,7 @@
 
 #include "agent/local/hub.h"
 #include "agent/local/status.h"
+#include "common/notify.h"
 #include "common/spin.h"
 
 #include <pthread.h>
@@ -78,6 +79,7 @@ struct agentd {
 	uv_idle_t idle;                    /* active while the loop must not sleep */
 	struct rs_spin spin;               /* spins for a moment after small operations were started or have ended */
 	bool activity;                     /* that has happened since the last check */
+	struct agentd_engine *engines;     /* of all jobs */
 	struct agentd_engine *busy_polled; /* engines that this loop busy-polls for their threads */
 	bool busy_polling;                 /* it does so now, and will take the events itself */
 	pthread_t thread;                  /* the loop's thread; constant */
@@ -90,6 +92,8 @@ struct agentd {
 	uint64_t drain_by_ms;             /* while stopping: until then running jobs may continue */
 	struct agentd_control *control;   /* NULL: there is no gRPC port */
 	const struct agentd_hooks *hooks; /* NULL: the same */
+	struct rs_notify *notify;         /* borrowed; NULL: there is no service manager */
+	uv_timer_t notify_tick;           /* only with notify */
 	_Atomic bool stop_requested;
 	uint32_t drain_ms; /* set before stop_requested is */
 
@@ -126,6 +130,13 @@ void agentd_stop(struct agentd *a, uint32_t drain_ms);
 int agentd_reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e);
 /* Frees the configurations that no job uses any more. */
 void agentd_free_configs(struct agentd *a);
+/* notify.c */
+/* The agent serves: tells the service manager, if the daemon was given one, now and every RS_NOTIFY_TICK_MS. */
+void agentd_notify_start(struct agentd *a);
+/* Sends the status, and a sign of life if each engine's thread has answered since the last one. */
+void agentd_notify_tick(struct agentd *a);
+void agentd_notify_close(struct agentd *a);
+
 /* schedule.c */
 /* Sets the timer to the hub's next timeout. */
 void agentd_arm(struct agentd *a);
@@ -176,6 +187,8 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* As engine_ask_report, for an engine of the hub. */
 void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(void *user), void *user);
+/* Returns whether the threads of all engines have answered the call before, and asks them again. */
+bool agentd_engines_answer(struct agentd *a);
 /* Polls the busy-polled engines. Returns whether anything had been received. */
 bool agentd_engines_busy_poll(struct agentd *a);
 /* stay: keeps the loop from sleeping. Otherwise lets it sleep, and stops busy polling. */

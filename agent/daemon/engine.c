@@ -19,8 +19,9 @@ struct freeing {
 struct agentd_engine {
 	struct engine *engine;
 	bool single_worker;
-	struct agentd_engine *next, **at; /* in a->busy_polled; at is NULL: not in it */
-	uint64_t since_ns;                /* when it last got an operation or had received something */
+	struct agentd_engine *all_next, **all_at; /* in a->engines, until agentd_engine_free */
+	struct agentd_engine *next, **at;         /* in a->busy_polled; at is NULL: not in it */
+	uint64_t since_ns;                        /* when it last got an operation or had received something */
 	struct freeing freeing;
 };
 
@@ -120,6 +121,11 @@ int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const stru
 		return rc;
 	}
 	en->single_worker = spec->single_worker;
+	en->all_next = a->engines;
+	en->all_at = &a->engines;
+	if (en->all_next)
+		en->all_next->all_at = &en->all_next;
+	a->engines = en;
 	*ret = en;
 	return RS_OK;
 }
@@ -170,6 +176,15 @@ void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(vo
 	engine_ask_report(((struct agentd_engine *)engine)->engine, to, done, user);
 }
 
+bool agentd_engines_answer(struct agentd *a)
+{
+	bool all = true;
+
+	for (struct agentd_engine *en = a->engines; en; en = en->all_next)
+		all &= engine_answers(en->engine);
+	return all;
+}
+
 static void agentd_engine_free_work(uv_work_t *w)
 {
 	struct engine *en = ((struct freeing *)w->data)->engine;
@@ -199,6 +214,9 @@ void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
 	struct agentd *a = ctx;
 
 	agentd_engine_stop_busy_poll(en);
+	*en->all_at = en->all_next;
+	if (en->all_next)
+		en->all_next->all_at = en->all_at;
 	en->freeing = (struct freeing){.a = a, .engine = en->engine, .job = job};
 	en->freeing.work.data = &en->freeing;
 	uv_queue_work(&a->loop, &en->freeing.work, agentd_engine_free_work, agentd_engine_freed);

@@ -23,6 +23,7 @@ static void loop_check_stopped(struct agentd *a)
 	agentd_close_all(a);
 	if (a->hooks)
 		a->hooks->close(a);
+	agentd_notify_close(a);
 	uv_close((uv_handle_t *)&a->timer, NULL);
 	if (a->daemon) {
 		uv_close((uv_handle_t *)&a->sigterm, NULL);
@@ -49,6 +50,7 @@ static void loop_stop(struct agentd *a, uint32_t drain_ms)
 
 	a->stopping = true;
 	a->drain_by_ms = now + drain_ms;
+	agentd_notify_tick(a);
 	if (a->hooks)
 		a->hooks->draining(a);
 	loop_stop_listening(a);
@@ -218,6 +220,7 @@ void agentd_serve(struct agentd *a)
 
 	a->thread = pthread_self();
 	rs_log(a->log, RS_LOG_INFO, "listening", rs_kv_s("socket", a->socket.path));
+	agentd_notify_start(a);
 	uv_run(&a->loop, UV_RUN_DEFAULT);
 	rc = uv_loop_close(&a->loop);
 	assert(rc == 0);

@@ -57,6 +57,7 @@ int main(int argc, char **argv)
 	_Atomic unsigned lost = 0;
 	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
 	struct cmdline_start st;
+	struct rs_notify notify;
 	struct agentd a;
 	struct rs_err e;
 	int rc;
@@ -66,6 +67,7 @@ int main(int argc, char **argv)
 		return rc;
 	signal(SIGPIPE, SIG_IGN);
 	cmdline_raise_descriptors();
+	rs_notify_open(&notify);
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);
@@ -76,8 +78,11 @@ int main(int argc, char **argv)
 		rc = agentd_control_start(&a, &e);
 		if (rc)
 			agentd_stop(&a, 0);
+		else if (rs_notify_on(&notify))
+			a.notify = &notify;
 		agentd_serve(&a);
 	}
+	rs_notify_close(&notify);
 	rs_config_close(&st.cfg);
 	if (rc)
 		fprintf(stderr, "%sreduction-agent: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);

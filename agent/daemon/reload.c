@@ -69,8 +69,11 @@ static int reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e
 
 int agentd_reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e)
 {
-	int rc = reload(a, result, e);
+	int rc;
 
+	rs_notify_reloading(a->notify);
+	rc = reload(a, result, e);
+	rs_notify_reloaded(a->notify, rc ? e : NULL);
 	if (rc)
 		rs_log(a->log, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
 		       rs_kv_s("reason", e->msg));

@@ -77,6 +77,10 @@ void engine_stats(struct engine *en, reduction_stats *ret);
  * until done() or the end of engine_stop. Any thread. */
 void engine_ask_report(struct engine *en, struct exchange_report *to, void (*done)(void *user), void *user);
 
+/* Returns whether the engine's thread has answered the call before, and asks it again. The first call returns true.
+ * Until engine_stop; one thread. */
+bool engine_answers(struct engine *en);
+
 /* Sends GOODBYE, fails pending operations with RS_ECLOSED, and ends the thread. Only engine_wait, which returns at
  * once, and engine_free may follow. Not in callbacks. */
 void engine_stop(struct engine *en);

@@ -274,6 +274,14 @@ void engine_ask_report(struct engine *en, struct exchange_report *to, void (*don
 	wakeup_send(&en->wake);
 }
 
+bool engine_answers(struct engine *en)
+{
+	bool answered = !atomic_exchange(&en->asked, true);
+
+	wakeup_send(&en->wake);
+	return answered;
+}
+
 void engine_stop(struct engine *en)
 {
 	pthread_mutex_lock(&en->lock);

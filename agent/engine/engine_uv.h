@@ -86,6 +86,7 @@ struct engine {
 	uint64_t submitted; /* operations that the exchange has got */
 	bool large;         /* one of those was large, and some of them may be pending */
 	_Atomic uint64_t tx_bytes, rx_bytes; /* any thread may read these two */
+	_Atomic bool asked;                  /* engine_answers has asked, and the thread has not answered yet */
 	_Atomic bool poked;                  /* set by engine_poke on any thread, until it is handled */
 	_Atomic bool lookup_ended;           /* a lookup has ended; set on any thread, until it is handled */
 	struct rs_log_limit nonfinite;       /* log lines about NaN and infinity */

@@ -194,6 +194,7 @@ void engine_on_wake(struct wakeup *w)
 {
 	struct engine *en = (struct engine *)((char *)w - offsetof(struct engine, wake));
 
+	atomic_store(&en->asked, false);
 	engine_take_requests(en);
 	engine_process(en);
 }

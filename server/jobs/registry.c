@@ -521,6 +521,15 @@ unsigned registry_jobs(const struct registry *r)
 	return r->jobs_n;
 }
 
+unsigned registry_ranks(const struct registry *r)
+{
+	unsigned ranks = 0;
+
+	for (const struct job *j = r->jobs; j; j = j->next)
+		ranks += j->complete;
+	return ranks;
+}
+
 void registry_set_limits(struct registry *r, const struct registry_limits *limits)
 {
 	r->opt.limits = *limits;

@@ -115,6 +115,8 @@ void registry_drain(struct registry *r);
 /* Ends all jobs on this reducer. */
 void registry_abort_all(struct registry *r, const struct rs_err *why);
 unsigned registry_jobs(const struct registry *r);
+/* Returns how many ranks have joined all jobs, each with all its lanes. */
+unsigned registry_ranks(const struct registry *r);
 void registry_set_limits(struct registry *r, const struct registry_limits *limits);
 
 #endif

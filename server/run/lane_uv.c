@@ -11,6 +11,7 @@
 #include "server/run/lane_tcp.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,9 @@ struct lane_thread {
 	 */
 	struct reserves reserves;
 	struct lane_command *stop;
+	unsigned ticks_seen;
+
+	_Atomic unsigned ticks; /* counted by the lane; any thread may read it */
 
 	/* Start of the current second: processor time of this thread, and time of the clock, in ns. */
 	uint64_t busy_ns, busy_from_ns;
@@ -103,6 +107,7 @@ static void on_tick(uv_timer_t *timer)
 {
 	struct lane_thread *t = timer->data;
 
+	atomic_fetch_add_explicit(&t->ticks, 1, memory_order_relaxed);
 	lane_tick(t->core, uv_now(&t->loop));
 	count_busy(t);
 	serve(t);
@@ -449,6 +454,15 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 	t->report = NULL;
 	return report;
+}
+
+bool lane_thread_turned(struct lane_thread *t)
+{
+	unsigned ticks = atomic_load_explicit(&t->ticks, memory_order_relaxed);
+	bool turned = ticks != t->ticks_seen;
+
+	t->ticks_seen = ticks;
+	return turned;
 }
 
 void lane_thread_stop(struct lane_thread *t)

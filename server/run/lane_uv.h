@@ -44,6 +44,10 @@ bool lane_thread_report(struct lane_thread *t);
 /* Returns the report after that event; the caller frees it. NULL: there was no memory for it. */
 struct lane_report *lane_thread_take_report(struct lane_thread *t);
 
+/* Returns whether the lane's loop has turned since the last call that returned true. It turns at least every
+ * LANE_TICK_MS, unless its thread is stuck. */
+bool lane_thread_turned(struct lane_thread *t);
+
 /* Closes all connections at once, ends the thread and frees. */
 void lane_thread_stop(struct lane_thread *t);
 

@@ -76,6 +76,7 @@ int main(int argc, char **argv)
 	_Atomic unsigned lost = 0;
 	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
 	struct cmdline_start st;
+	struct rs_notify notify;
 	struct server *server;
 	struct rs_err e;
 	int rc;
@@ -86,12 +87,15 @@ int main(int argc, char **argv)
 		return rc;
 	signal(SIGPIPE, SIG_IGN);
 	cmdline_raise_descriptors();
+	rs_notify_open(&notify);
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);
 	rc = server_init(
 	    &server,
-	    &(struct server_options){.cfg = &st.cfg, .config_file = st.file, .as_read = &st.as_read, .log = &log}, &e);
+	    &(struct server_options){
+		.cfg = &st.cfg, .config_file = st.file, .as_read = &st.as_read, .log = &log, .notify = &notify},
+	    &e);
 	if (rc) {
 		fprintf(stderr, "%sreduction-server: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);
 	} else {
@@ -99,6 +103,7 @@ int main(int argc, char **argv)
 		server_close(server);
 		rs_log(&log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
 	}
+	rs_notify_close(&notify);
 	rs_config_close(&st.cfg);
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #include "server/run/server_lifecycle.h"
 
 #include "server/run/server_descriptors.h"
+#include "server/run/server_notify.h"
 #include "server/run/server_port.h"
 
 #include <signal.h>
@@ -18,6 +19,7 @@ void server_drain(struct server *s, const char *by, uint32_t timeout_ms)
 	if (s->draining)
 		return;
 	s->draining = true;
+	server_notify_tick(s);
 	registry_drain(s->registry);
 	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("by", by), rs_kv_u("jobs", registry_jobs(s->registry)));
 	if (s->control)
@@ -119,8 +121,11 @@ close_config:
 
 int server_reload(struct server *s, char *result, size_t size, struct rs_err *e)
 {
-	int rc = reload(s, result, size, e);
+	int rc;
 
+	rs_notify_reloading(s->notify);
+	rc = reload(s, result, size, e);
+	rs_notify_reloaded(s->notify, rc ? e : NULL);
 	if (rc)
 		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
 			rs_kv_s("reason", e->msg));

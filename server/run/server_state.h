@@ -30,7 +30,8 @@ struct server {
 	const char *config_file;
 	struct rs_config as_read; /* the scalars of the file, without the command line */
 	struct rs_log *log;
-	struct journal journal; /* writes to `log` */
+	struct rs_notify *notify; /* NULL: none */
+	struct journal journal;   /* writes to `log` */
 	uv_loop_t loop;
 	struct wakeups wakeups;
 	struct mailbox in; /* from the lanes */

@@ -12,6 +12,7 @@
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
 #include "server/run/server_lifecycle.h"
+#include "server/run/server_notify.h"
 #include "server/run/server_worker.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-	REGISTRY_TICK_MS = 1000,
+	SERVER_TICK_MS = RS_NOTIFY_TICK_MS, /* also that of the registry */
 	ACCEPTS_PER_WAKE = 64,
 	LINES_PER_S = 5,                       /* in the log, for each event that unauthenticated peers can cause */
 	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in normal operation */
@@ -287,6 +288,7 @@ static void on_tick(uv_timer_t *timer)
 	for (unsigned i = 0; i < LIMITED_NR; i++)
 		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
 	admission_tick(&s->admission, uv_now(&s->loop));
+	server_notify_tick(s);
 	if (!s->draining)
 		return;
 	if (registry_jobs(s->registry) == 0 || (s->aborted && uv_now(&s->loop) >= s->deadline_ms)) {
@@ -352,7 +354,7 @@ static void start_handles(struct server *s)
 
 	uv_timer_init(&s->loop, &s->tick);
 	s->tick.data = s;
-	uv_timer_start(&s->tick, on_tick, REGISTRY_TICK_MS, REGISTRY_TICK_MS);
+	uv_timer_start(&s->tick, on_tick, SERVER_TICK_MS, SERVER_TICK_MS);
 	for (int i = 0; i < 3; i++) {
 		uv_signal_init(&s->loop, &s->signals[i]);
 		s->signals[i].data = s;
@@ -395,6 +397,7 @@ static struct server *server_new(const struct server_options *opt)
 	s->as_read.reducers = NULL;
 	s->as_read.sharding.owner = NULL;
 	s->log = opt->log;
+	s->notify = opt->notify;
 	journal_init(&s->journal, opt->log);
 	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
 	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
@@ -486,7 +489,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		rc = server_control_start(s, e);
 	if (rc) {
 		server_stop(s);
-		server_run(s);
+		uv_run(&s->loop, UV_RUN_DEFAULT);
 		server_close(s);
 		return rc;
 	}
@@ -516,6 +519,7 @@ free_server:
 
 void server_run(struct server *s)
 {
+	server_notify_ready(s);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 }
 

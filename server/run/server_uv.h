@@ -4,6 +4,7 @@
 #define RS_SERVER_RUN_SERVER_UV_H
 
 #include "common/log.h"
+#include "common/notify.h"
 #include "config/config.h"
 
 struct server;
@@ -14,6 +15,7 @@ struct server_options {
 	const char *config_file;         /* read again on SIGHUP; NULL: none */
 	const struct rs_config *as_read; /* cfg without the command line; borrowed for server_init */
 	struct rs_log *log;              /* its level may change on SIGHUP */
+	struct rs_notify *notify;        /* borrowed until server_close; NULL: none */
 };
 
 /* Binds the addresses, and starts the lanes and signal handlers. Errors: RS_ECONFIG (an address cannot be used, or is

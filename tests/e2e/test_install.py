@@ -67,6 +67,11 @@ class Install(unittest.TestCase):
             "lib/libreduction-grpc.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",
+            "lib/systemd/system/reduction-agent.service",
+            "lib/systemd/system/reduction-agent@.service",
+            "lib/systemd/system/reduction-server.service",
+            "lib/systemd/system/reduction-server@.service",
+            "lib/sysusers.d/reduction.conf",
             "share/bash-completion/completions/reduction-server",
             "share/doc/reduction/LICENSE",
             "share/man/man1/reductionctl.1",
@@ -84,6 +89,15 @@ class Install(unittest.TestCase):
             done = subprocess.run([self.root / "opt/rs/bin" / name, "--version"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
             self.assertIn("0.1.0", done.stdout)
+
+    def test_units_name_installed_files(self):
+        for unit in (self.root / "opt/rs/lib/systemd/system").iterdir():
+            text = unit.read_text()
+            for line in text.splitlines():
+                if line.startswith(("ExecStart=", "ExecReload=")):
+                    self.assertRegex(line, r"=(/opt/rs/bin/reduction-(server|agent) |/bin/kill )")
+            self.assertIn("Documentation=file:///opt/rs/share/doc/reduction/deploy/README.md\n", text)
+        self.assertTrue((self.root / "opt/rs/share/doc/reduction/deploy/README.md").is_file())
 
     def test_compile_and_run(self):
         source = self.root / "program.c"
