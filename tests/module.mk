@@ -65,6 +65,10 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
+conformance: ## send bad frames to the reducer at ADDRESS=host:port and check its answers; TRANSPORT=grpc: to its gRPC port
+	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \
+		$(filter grpc,$(TRANSPORT))
+
 test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
 
 # With WERROR, as in continuous integration, the tests also check the format and compile everything with clang.
@@ -98,4 +102,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering layering-check lint format
+.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering layering-check lint format

@@ -104,7 +104,7 @@ def hello(job="test", rank=0, world_size=1, **other):
     numbers = {
         "generation": 2, "lane": 5, "lanes": 6, "chunk_bytes": 7, "window": 8, "deterministic": 9, "checksum": 10,
         "processes": 12, "label": 13, "reducer": 14, "software": 16, "detect_ms": 17, "priorities": 18,
-        "nonce": 21,
+        "retain": 19, "rejoin": 20, "nonce": 21, "run": 22,
     }  # fmt: skip
     fields = {1: job, 3: rank, 4: world_size, 6: 1, 7: 65536, 8: 16, 12: 1, 14: "r0", 16: "test", 17: 10000, 18: 1}
     fields[11] = ("fixed64", other.pop("config_digest", 7))

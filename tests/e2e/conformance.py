@@ -1,0 +1,404 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Misbehaves towards a running reducer in all ways of a table, and checks each answer: conformance.py ADDRESS [grpc]
+
+ADDRESS is host:port of a reducer without TLS and without authentication; with `grpc` that of its gRPC port. A row says
+what is sent, and the type and the code of the frame that must come back; proto/FRAMES.md has the codes. Beside the
+table a job of two ranks goes on, and its sums must stay right. Exit status: 0 all answers are right, 1 some are not.
+"""
+
+import os
+import pathlib
+import queue
+import random
+import socket
+import struct
+import sys
+import threading
+
+import wire
+
+KIB64 = 65536
+ELEMS = KIB64 // 4  # float32 elements of a chunk
+INVALID, PROTO, MISMATCH, REFUSED, CLOSED, CUT = -1, -4, -5, -8, -9, -13  # codes
+HAVE, FETCH, KEPT, SETTLE, DRAIN, LATE, VIEW, RESUME = 13, 14, 15, 16, 17, 18, 11, 12
+
+
+def data(values, seq=0, chunk=0, count=None, kind=wire.DATA, **other):
+    """A DATA frame of float32 values: a sum, if nothing else is given."""
+    payload = struct.pack(f"<{len(values)}f", *values)
+    rest = {"dtype": 7, "op": 0, "chunk_elems": ELEMS, **other}
+    return wire.frame(kind, payload, seq=seq, chunk=chunk, count=len(values) if count is None else count, **rest)
+
+
+def view(lives, start=(0, 0, 0, 0), **frame):
+    packed = {1: b"".join(map(wire._varint, lives)), 2: b"".join(map(wire._varint, start))}
+    return wire.frame(VIEW, wire.pack(packed), **frame)
+
+
+NOISE = random.Random(1).randbytes(200)
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.Random(2).randbytes(100)
+
+# What a connection begins with, and the code of REFUSED.
+FIRST = [
+    ("noise", NOISE, PROTO),
+    ("noise of several frames", NOISE * 500, PROTO),
+    ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", PROTO),
+    ("zeros", bytes(64), PROTO),
+    ("version 2", wire.frame(wire.HELLO, version=2), PROTO),
+    ("version 0", wire.frame(wire.HELLO, version=0, header_sum=0), PROTO),
+    ("a wrong header checksum", wire.frame(wire.HELLO, header_sum=1), PROTO),
+    ("a header checksum of 0", wire.frame(wire.HELLO, header_sum=0), PROTO),
+    ("type 0", wire.frame(0), PROTO),
+    ("type 21", wire.frame(21), PROTO),
+    ("type 255", wire.frame(255), PROTO),
+    ("flag 8", wire.frame(wire.HELLO, flags=8), PROTO),
+    ("flag 128", wire.frame(wire.HELLO, flags=0x81), PROTO),
+    ("priority 4", wire.frame(wire.HELLO, priority=4), PROTO),
+    ("HELLO of 4,097 bytes", wire.frame(wire.HELLO, length=4097), PROTO),
+    ("HELLO of 4 GiB", wire.frame(wire.HELLO, length=0xFFFFFFFF), PROTO),
+    ("DATA of 4 GiB", wire.frame(wire.DATA, length=0xFFFFFFFF), PROTO),
+    ("HELLO that is no message", wire.frame(wire.HELLO, b"\xff" * 40), PROTO),
+    ("HELLO that ends early", wire.frame(wire.HELLO, b"\x0a\x20abc"), PROTO),
+    ("HELLO with a wrong payload checksum", wire.frame(wire.HELLO, b"\x0a\x01a", flags=4, payload_sum=1), PROTO),
+    ("an empty HELLO is a question", wire.frame(wire.HELLO), None),
+    *((f"{name} in place of HELLO", wire.frame(kind), PROTO)
+      for name, kind in (("DATA", wire.DATA), ("PING", wire.PING), ("GOODBYE", wire.GOODBYE), ("WELCOME", wire.WELCOME),
+                         ("PROOF", wire.PROOF), ("HAVE", HAVE), ("VIEW", VIEW), ("SETTLE", SETTLE))),
+]  # fmt: skip
+
+# Fields of HELLO, and the code of REFUSED.
+HELLO = [
+    ({"job": ""}, PROTO),
+    ({"job": "x" * 64}, PROTO),
+    ({"job": "two\nlines"}, PROTO),
+    ({"job": "a b"}, INVALID),
+    ({"job": "a=b"}, INVALID),
+    ({"job": "../x"}, INVALID),
+    ({"job": "\u00fc"}, INVALID),
+    ({"label": "\x1b[2Jwiped"}, PROTO),
+    ({"label": "x" * 128}, PROTO),
+    ({"run": "x" * 128}, PROTO),
+    ({"run": "a\tb"}, PROTO),
+    ({"reducer": "x" * 64}, PROTO),
+    ({"nonce": b"short"}, PROTO),
+    ({"world_size": 4097}, INVALID),
+    ({"world_size": 0xFFFFFFFF}, INVALID),
+    ({"rank": 2, "world_size": 2}, INVALID),
+    ({"rank": 0xFFFFFFFF}, INVALID),
+    ({"lanes": 0}, INVALID),
+    ({"lanes": 65}, INVALID),
+    ({"lane": 1, "lanes": 1}, INVALID),
+    ({"chunk_bytes": 0}, INVALID),
+    ({"chunk_bytes": 1023}, INVALID),
+    ({"chunk_bytes": 65537}, INVALID),
+    ({"chunk_bytes": (4 << 20) + 64}, INVALID),
+    ({"chunk_bytes": 0xFFFFFFC0}, INVALID),
+    ({"window": 0}, INVALID),
+    ({"window": 1025}, INVALID),
+    ({"window": 0xFFFFFFFF}, INVALID),
+    ({"priorities": 0}, INVALID),
+    ({"priorities": 5}, INVALID),
+    ({"processes": 0}, INVALID),
+    ({"processes": (1 << 20) + 1}, INVALID),
+    ({"window": 1024, "chunk_bytes": 4 << 20, "lanes": 64, "priorities": 4}, REFUSED),  # 4 TiB of memory
+]
+
+# Fields of the HELLO of rank 1 that differ from that of rank 0, which waits; the code of REFUSED.
+SECOND = [
+    ({"world_size": 3}, MISMATCH),
+    ({"config_digest": 8}, MISMATCH),
+    ({"chunk_bytes": 32768}, MISMATCH),
+    ({"window": 15}, MISMATCH),
+    ({"priorities": 2}, MISMATCH),
+    ({"lanes": 2}, MISMATCH),
+    ({"deterministic": True}, MISMATCH),
+    ({"checksum": True}, MISMATCH),
+    ({"retain": True}, MISMATCH),
+    ({"reducer": "r1"}, MISMATCH),
+    ({"run": "another"}, MISMATCH),
+    ({"rank": 0, "incarnation": 99}, REFUSED),  # the rank is taken
+    ({"generation": 0}, REFUSED),  # older than the one of rank 0, which is 1
+]
+
+# Frames of a connection that has WELCOME but not START; the code of ABORT.
+EARLY = [
+    ("DATA", data([1]), PROTO),
+    ("KEPT", wire.frame(KEPT), PROTO),
+    ("VIEW without retain", view([0, 1]), PROTO),
+    ("HELLO again", wire.hello(), PROTO),
+    ("PROOF", wire.frame(wire.PROOF), PROTO),
+    ("WELCOME", wire.frame(wire.WELCOME), PROTO),
+    ("a wrong header checksum", wire.frame(wire.PING, header_sum=1), PROTO),
+    ("type 21", wire.frame(21), PROTO),
+    ("PING of 4,097 bytes", wire.frame(wire.PING, length=4097), PROTO),
+]
+
+# Frames of rank 1 of a running job; the code of the ABORT that both ranks get.
+RULES = [
+    ("dtype 10", [data([1], dtype=10)], PROTO),
+    ("dtype 255", [data([1], dtype=255)], PROTO),
+    ("op 5", [data([1], op=5)], PROTO),
+    ("op 15", [data([1], op=15)], PROTO),
+    ("op 17", [data([1], op=17)], PROTO),
+    ("WIDE with float32", [data([1], flags=wire.WIDE)], PROTO),
+    ("WIDE with a broadcast", [data([1], flags=wire.WIDE, op=wire.BROADCAST)], PROTO),
+    ("ROOT with a sum", [data([1], flags=wire.ROOT)], PROTO),
+    ("a priority that the job does not have", [data([1], priority=1)], PROTO),
+    ("chunk_elems 0", [data([1], chunk_elems=0)], PROTO),
+    ("chunk_elems that are too many", [data([1], chunk_elems=ELEMS + 1)], PROTO),
+    ("chunk_elems 2^32 - 1", [data([1], chunk_elems=0xFFFFFFFF)], PROTO),
+    ("a chunk past the end", [data([1], chunk=1)], PROTO),
+    ("a chunk past the end of nothing", [data([], chunk=1, count=0)], PROTO),
+    ("a payload that is too short", [data([1], count=2)], PROTO),
+    ("a payload that is too long", [data([1, 2], count=1)], PROTO),
+    ("no payload", [data([], count=1)], PROTO),
+    ("16 MiB", [data([1], length=16 << 20)], PROTO),
+    ("more than 16 MiB", [data([1], length=(16 << 20) + 1)], PROTO),
+    ("count 2^64 - 1", [data([1], count=(1 << 64) - 1)], PROTO),
+    ("a payload of a broadcast without ROOT", [data([1], op=wire.BROADCAST)], PROTO),
+    ("a broadcast with ROOT and no payload", [data([], count=1, op=wire.BROADCAST, flags=wire.ROOT)], PROTO),
+    ("a chunk twice", [data([1]), data([1])], PROTO),
+    ("chunks in the wrong order", [data([1], chunk=1, count=ELEMS + 1), data([1] * ELEMS, count=ELEMS + 1)], PROTO),
+    ("operations in the wrong order", [data([1], seq=1), data([1], seq=0)], PROTO),
+    ("another generation", [data([1], generation=1)], PROTO),
+    ("more than the window", [data([1], seq=i) for i in range(17)], PROTO),
+    ("HAVE without retain", [data([], count=1, kind=HAVE)], PROTO),
+    ("KEPT without FETCH", [data([1], kind=KEPT)], PROTO),
+    ("VIEW without retain", [view([0, 1])], PROTO),
+    ("a wrong header checksum", [wire.frame(wire.PING, header_sum=1)], PROTO),
+    ("ABORT with a wrong payload checksum", [wire.frame(wire.ABORT, b"\x12\x01x", flags=4, payload_sum=1)], PROTO),
+    *((f"{name}, which only a reducer sends", [wire.frame(kind)], PROTO)
+      for name, kind in (("RESULT", wire.RESULT), ("START", wire.START), ("WELCOME", wire.WELCOME), ("FETCH", FETCH),
+                         ("REFUSED", wire.REFUSED), ("WAITING", wire.WAITING), ("RESUME", RESUME), ("DRAIN", DRAIN),
+                         ("LATE", LATE), ("CHALLENGE", wire.CHALLENGE))),
+    ("HELLO again", [wire.hello()], PROTO),
+    ("PROOF", [wire.frame(wire.PROOF)], PROTO),
+    ("an ABORT of its own", [wire.frame(wire.ABORT, wire.pack({1: 9, 2: "rank 1: enough"}))], MISMATCH),
+]  # fmt: skip
+
+# The same after rank 0 has sent data([1], name=5).
+DIFFERENT = [
+    ("another count", [data([1, 2])], MISMATCH),
+    ("another dtype", [data([1], dtype=2)], MISMATCH),
+    ("another op", [data([1], op=2, name=5)], MISMATCH),
+    ("another name", [data([1], name=6)], MISMATCH),
+    ("no name", [data([1])], MISMATCH),
+    ("a group", [data([1], name=5, tensors=2)], MISMATCH),
+    ("a broadcast", [data([1], op=wire.BROADCAST, flags=wire.ROOT)], MISMATCH),
+    ("GOODBYE while rank 0 waits", [wire.frame(wire.GOODBYE)], CLOSED),
+]
+
+# The same in a job with retain and two reducers.
+RETAIN = [
+    ("VIEW of no reducers", [view([])], CUT),
+    ("VIEW of 257 reducers", [view([0] * 257)], CUT),
+    ("VIEW with three starts", [view([0, 1], [0, 0, 0])], CUT),
+    ("VIEW with five starts", [view([0, 1], [0] * 5)], CUT),
+    ("VIEW with more than 2^20 losses", [view([0, (1 << 20) + 1])], CUT),
+    ("VIEW that is no message", [wire.frame(VIEW, b"\xff" * 20)], CUT),
+    ("two VIEWs of different length", [view([0, 1]), view([0, 1, 0])], CUT),
+    ("DATA between VIEW and RESUME", [view([0, 1]), data([1])], CUT),
+    ("HAVE between VIEW and RESUME", [view([0, 1]), data([], count=1, kind=HAVE)], CUT),
+    ("KEPT between VIEW and RESUME", [view([0, 1]), data([1], kind=KEPT)], CUT),
+    ("HAVE with flags", [data([], count=1, kind=HAVE, flags=wire.ROOT)], CUT),
+    ("HAVE with a payload", [data([1], kind=HAVE)], CUT),
+]
+
+
+class Call:
+    """A call of the gRPC port with the interface of a socket."""
+
+    def __init__(self, address):
+        sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2] / "proto/python"))
+        import transport
+
+        self.conn, self.data, self.pieces, self.timeout = transport.Grpc(address, None), b"", queue.SimpleQueue(), 30
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        try:
+            for piece in self.conn.received():
+                self.pieces.put(piece)
+        except Exception:  # the end of the call, whatever its status
+            pass
+        self.pieces.put(b"")
+
+    def sendall(self, data):
+        self.conn.send(data)
+
+    def recv(self, n):
+        if not self.data:
+            try:
+                self.data = self.pieces.get(timeout=self.timeout)
+            except queue.Empty:
+                raise socket.timeout("no answer") from None
+            if not self.data:
+                self.pieces.put(b"")  # the next call ends too
+        part, self.data = self.data[:n], self.data[n:]
+        return part
+
+    def close(self):
+        self.conn.close()
+
+
+class Table:
+    """Runs the rows against a reducer. failed: sentences about wrong answers."""
+
+    def __init__(self, address, grpc=False):
+        self.address, self.grpc, self.rows, self.failed = address, grpc, 0, []
+        self.open = []  # of the current row
+        self.names = (f"conformance-{os.getpid()}-{i}" for i in range(1 << 30))
+
+    def connect(self):
+        if self.grpc:
+            sock = Call(self.address)
+        else:
+            host, port = self.address.rsplit(":", 1)
+            sock = socket.create_connection((host, int(port)), timeout=30)
+        self.open.append(wire.Client(sock))
+        return self.open[-1]
+
+    def send(self, client, frames):
+        for data in frames:
+            try:
+                client.send(data)
+            except OSError:
+                return  # it is closed already; its answer is read all the same
+
+    def pair(self, **values):
+        """Two ranks of a running job."""
+        clients, job = [self.connect(), self.connect()], next(self.names)
+        for rank, client in enumerate(clients):
+            client.join(job=job, rank=rank, world_size=2, **values)
+        for client in clients:
+            client.expect(wire.START)
+        return clients
+
+    def answer(self, client, kind, code):
+        """Reads a REFUSED or ABORT, which must have this code and a sentence; then the connection must end."""
+        try:
+            while (found := client.receive()) and found[0] == VIEW:
+                pass  # what the other rank has said before its breach
+        except OSError as exc:
+            raise AssertionError(f"no answer: {exc}") from None
+        if found is None:
+            raise AssertionError("the connection ended without an answer")
+        said = wire.unpack(found[1]) if found[0] in (wire.REFUSED, wire.ABORT) else {}
+        got = -(said.get(1, 0) + 1 >> 1)  # zigzag
+        if found[0] != kind or got != code or not said.get(2):
+            raise AssertionError(f"got a frame of type {found[0]}, code {got}: {said.get(2, b'').decode()!r}")
+        client.closed()
+        return said[2].decode()
+
+    def row(self, name, run):
+        self.rows += 1
+        try:
+            run()
+        except (AssertionError, OSError) as exc:
+            self.failed.append(f"{name}: {exc}")
+        for client in self.open:
+            client.sock.close()
+        self.open = []
+
+    def first(self, sent, code):
+        client = self.connect()
+        self.send(client, [sent])
+        if code is None:
+            client.expect(wire.WELCOME)
+            client.closed()
+        else:
+            self.answer(client, wire.REFUSED, code)
+
+    def second(self, values, code):
+        job, first, second = next(self.names), self.connect(), self.connect()
+        first.join(job=job, world_size=2, generation=1, incarnation=1)
+        self.send(second, [wire.hello(**{"job": job, "rank": 1, "world_size": 2, "generation": 1, **values})])
+        self.answer(second, wire.REFUSED, code)
+        with_it = self.connect()  # the first one still waits, and a good second one may join
+        with_it.join(job=job, rank=1, world_size=2, generation=1)
+        first.expect(wire.START)
+
+    def early(self, sent, code):
+        client = self.connect()
+        client.join(job=next(self.names), world_size=2)
+        self.send(client, [sent])
+        self.answer(client, wire.ABORT, code)
+
+    def rule(self, frames, code, before=(), **values):
+        good, bad = self.pair(**values)
+        self.send(good, before)
+        self.send(bad, frames)
+        text = self.answer(good, wire.ABORT, code)
+        if "rank 1" not in text:
+            raise AssertionError(f"the sentence does not name rank 1: {text!r}")
+
+    def run(self):
+        for name, sent, code in FIRST:
+            self.row(f"first: {name}", lambda: self.first(sent, code))
+        if not self.grpc:
+            self.row("first: TLS", lambda: self.first(CLIENT_HELLO, REFUSED))
+        for values, code in HELLO:
+            sent = wire.hello(**{"job": next(self.names), **values})
+            self.row(f"HELLO with {str(values)[:60]}", lambda: self.first(sent, code))
+        for values, code in SECOND:
+            self.row(f"second HELLO with {values}", lambda: self.second(values, code))
+        for name, sent, code in EARLY:
+            self.row(f"before START: {name}", lambda: self.early(sent, code))
+        for name, frames, code in RULES:
+            self.row(f"running: {name}", lambda: self.rule(frames, code))
+        for name, frames, code in DIFFERENT:
+            self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name=5)]))
+        for name, frames, code in RETAIN:
+            self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
+
+
+class Neighbors(threading.Thread):
+    """A healthy job of two ranks. wrong: what was wrong with it."""
+
+    def __init__(self, table):
+        super().__init__(daemon=True)
+        self.clients, table.open = table.pair(), []
+        self.rounds, self.wrong, self.stopping = 0, None, threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            while not self.stopping.is_set():
+                for rank, client in enumerate(self.clients):
+                    client.send(data([self.rounds % 1000 + rank] * 5, seq=self.rounds))
+                want = struct.pack("<5f", *[2 * (self.rounds % 1000) + 1] * 5)
+                for client in self.clients:
+                    if client.expect(wire.RESULT) != want:
+                        raise AssertionError(f"the sum of round {self.rounds} is wrong")
+                self.rounds += 1
+        except Exception as exc:  # for the thread that asks
+            self.wrong = exc
+
+    def stop(self):
+        self.stopping.set()
+        self.join(60)
+        for client in self.clients:
+            client.sock.close()
+        if self.wrong or not self.rounds:
+            raise AssertionError(f"the job beside failed in round {self.rounds}: {self.wrong!r}")
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["grpc"]):
+        sys.exit("usage: conformance.py HOST:PORT [grpc]")
+    table = Table(sys.argv[1], grpc=len(sys.argv) == 3)
+    beside = Neighbors(table)
+    table.run()
+    try:
+        beside.stop()
+    except AssertionError as exc:
+        table.failed.append(str(exc))
+    for text in table.failed:
+        print(f"FAIL {text}")
+    print(f"{table.rows} rows, {len(table.failed)} wrong; {beside.rounds} rounds of a job beside them")
+    sys.exit(bool(table.failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""The reducer answers every misbehaviour of conformance.py as proto/FRAMES.md says, over TCP and over gRPC, while a
+healthy job beside it goes on. And the table notices wrong answers.
+
+Not under ThreadSanitizer: it reports races in Python's own gRPC.
+"""
+
+import re
+import socket
+import subprocess
+import threading
+import unittest
+
+import conformance
+import harness
+import wire
+
+LEAST = 95  # rows
+
+
+class Conformance(unittest.TestCase):
+    def check(self, address, *words):
+        argv = [harness.PYTHON, harness.ROOT / "tests/e2e/conformance.py", address, *words]
+        p = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+        self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+        rows, wrong, rounds = map(int, re.findall(r"\d+", p.stdout.splitlines()[-1]))
+        self.assertGreaterEqual(rows, LEAST)
+        self.assertEqual(wrong, 0)
+        self.assertGreater(rounds, rows / 10)
+
+    def test_over_tcp(self):
+        with harness.Cluster(transport="tcp") as c:
+            self.check(c.address(0))
+
+    @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
+    def test_over_grpc(self):
+        with harness.Cluster(transport="grpc") as c:
+            self.check(c.address(0), "grpc")
+
+    def test_wrong_answers_are_found(self):
+        """A listener that closes without an answer, that answers with another code, or with another frame."""
+        other_code = wire.frame(wire.REFUSED, wire.pack({1: 1, 2: "no"}))
+        for reply, found in ((b"", "without an answer"), (other_code, "code -1"),
+                             (wire.frame(wire.START), "type 5")):  # fmt: skip
+            with self.subTest(found), socket.create_server(("127.0.0.1", 0)) as listener:
+
+                def serve(listener=listener, reply=reply):
+                    with listener.accept()[0] as s:
+                        s.recv(65536)
+                        s.sendall(reply)
+
+                thread = threading.Thread(target=serve)
+                thread.start()
+                table = conformance.Table("127.0.0.1:%d" % listener.getsockname()[1])
+                table.row("zeros", lambda: table.first(bytes(64), conformance.PROTO))
+                thread.join()
+                self.assertEqual(len(table.failed), 1)
+                self.assertIn(found, table.failed[0])
+
+
+if __name__ == "__main__":
+    harness.main()
