@@ -65,9 +65,9 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
-conformance: ## send bad frames to the reducer at ADDRESS=host:port and check its answers; TRANSPORT=grpc: to its gRPC port
+conformance: ## check the answers of the reducer at ADDRESS=host:port to bad frames; TRANSPORT=grpc; SECRET=file: to bad proofs
 	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \
-		$(filter grpc,$(TRANSPORT))
+		$(filter grpc,$(TRANSPORT)) $(SECRET)
 
 test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
 

@@ -1,10 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Misbehaves towards a running reducer in all ways of a table, and checks each answer: conformance.py ADDRESS [grpc]
+"""Misbehaves towards a running reducer in all ways of a table, and checks each answer:
 
-ADDRESS is host:port of a reducer without TLS and without authentication; with `grpc` that of its gRPC port. A row says
-what is sent, and the type and the code of the frame that must come back; proto/FRAMES.md has the codes. Beside the
-table a job of two ranks goes on, and its sums must stay right. Exit status: 0 all answers are right, 1 some are not.
+    conformance.py ADDRESS [grpc] [SECRET]
+
+ADDRESS is host:port of a reducer without TLS; with `grpc` that of its gRPC port. Without SECRET the reducer asks for no
+authentication. SECRET is a file: the reducer has secrets, that one for the job `conformance` and none for the job
+`nobody`, and the table is that of bad proofs.
+
+A row says what is sent, and the type and the code of the frame that must come back; proto/FRAMES.md has the codes.
+Beside the table a job of two ranks goes on, and its sums must stay right. Exit status: 0 all answers are right, 1 some
+are not.
 """
 
 import os
@@ -206,6 +212,41 @@ RETAIN = [
 ]
 
 
+def _proof(mac, **frame):
+    return wire.frame(wire.PROOF, wire.pack({1: mac}), **frame)
+
+
+# What follows CHALLENGE, as a function of the secret and of the payloads of HELLO and CHALLENGE; the code of REFUSED.
+PROOFS = [
+    ("a random proof", lambda *_: _proof(os.urandom(32)), REFUSED),
+    ("a proof of zeros", lambda *_: _proof(bytes(32)), REFUSED),
+    ("another secret", lambda s, h, c: _proof(wire.mac(s + b"x", "worker", h, c)), REFUSED),
+    ("the label of the reducer", lambda s, h, c: _proof(wire.mac(s, "reducer", h, c)), REFUSED),
+    ("another nonce", lambda s, h, c: _proof(wire.mac(s, "worker", h, wire.pack({1: bytes(32)}))), REFUSED),
+    ("another HELLO", lambda s, h, c: _proof(wire.mac(s, "worker", h + b"x", c)), REFUSED),
+    ("HELLO and CHALLENGE exchanged", lambda s, h, c: _proof(wire.mac(s, "worker", c, h)), REFUSED),
+    ("a binding on a plain connection", lambda s, h, c: _proof(wire.mac(s, "worker", h, c, bytes(32))), REFUSED),
+    ("31 bytes", lambda s, h, c: _proof(wire.mac(s, "worker", h, c)[:31]), PROTO),
+    ("33 bytes", lambda s, h, c: _proof(wire.mac(s, "worker", h, c) + b"x"), PROTO),
+    ("no proof", lambda *_: wire.frame(wire.PROOF), PROTO),
+    ("PROOF of 65 bytes", lambda *_: wire.frame(wire.PROOF, length=65), PROTO),
+    ("PROOF that is no message", lambda *_: wire.frame(wire.PROOF, b"\xff" * 34), PROTO),
+    ("a wrong header checksum", lambda s, h, c: _proof(wire.mac(s, "worker", h, c), header_sum=1), PROTO),
+    ("a wrong payload checksum", lambda s, h, c: _proof(wire.mac(s, "worker", h, c), flags=4, payload_sum=1), PROTO),
+    ("HELLO in place of PROOF", lambda *_: wire.hello(), PROTO),
+    ("DATA in place of PROOF", lambda *_: data([1]), PROTO),
+    ("CHALLENGE in place of PROOF", lambda s, h, c: wire.frame(wire.CHALLENGE, c), PROTO),
+]
+# HELLOs that get no CHALLENGE.
+UNPROVEN = [
+    ({"job": "conformance"}, REFUSED),
+    ({"job": "conformance", "nonce": bytes(31)}, PROTO),
+    ({"job": "conformance", "nonce": bytes(33)}, PROTO),
+    ({"job": "nobody", "nonce": bytes(32)}, REFUSED),
+    ({"job": "../conformance", "nonce": bytes(32)}, REFUSED),
+]
+
+
 class Call:
     """A call of the gRPC port with the interface of a socket."""
 
@@ -245,8 +286,8 @@ class Call:
 class Table:
     """Runs the rows against a reducer. failed: sentences about wrong answers."""
 
-    def __init__(self, address, grpc=False):
-        self.address, self.grpc, self.rows, self.failed = address, grpc, 0, []
+    def __init__(self, address, grpc=False, secret=None):
+        self.address, self.grpc, self.secret, self.rows, self.failed = address, grpc, secret, 0, []
         self.open = []  # of the current row
         self.names = (f"conformance-{os.getpid()}-{i}" for i in range(1 << 30))
 
@@ -268,9 +309,14 @@ class Table:
 
     def pair(self, **values):
         """Two ranks of a running job."""
-        clients, job = [self.connect(), self.connect()], next(self.names)
+        clients, job = [self.connect(), self.connect()], "conformance" if self.secret else next(self.names)
         for rank, client in enumerate(clients):
-            client.join(job=job, rank=rank, world_size=2, **values)
+            if self.secret:
+                mac = client.prove(self.secret, job=job, rank=rank, world_size=2, **values)
+                if wire.unpack(client.expect(wire.WELCOME))[3] != mac:
+                    raise AssertionError("the proof in WELCOME is wrong")
+            else:
+                client.join(job=job, rank=rank, world_size=2, **values)
         for client in clients:
             client.expect(wire.START)
         return clients
@@ -333,6 +379,18 @@ class Table:
         if "rank 1" not in text:
             raise AssertionError(f"the sentence does not name rank 1: {text!r}")
 
+    def proof(self, make, code):
+        client = self.connect()
+        transcript = client.be_challenged(job="conformance", world_size=2)
+        self.send(client, [make(self.secret, *transcript)])
+        self.answer(client, wire.REFUSED, code)
+
+    def run_proofs(self):
+        for name, make, code in PROOFS:
+            self.row(f"proof: {name}", lambda: self.proof(make, code))
+        for values, code in UNPROVEN:
+            self.row(f"HELLO with {values}", lambda: self.first(wire.hello(**values), code))
+
     def run(self):
         for name, sent, code in FIRST:
             self.row(f"first: {name}", lambda: self.first(sent, code))
@@ -385,11 +443,18 @@ class Neighbors(threading.Thread):
 
 
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["grpc"]):
-        sys.exit("usage: conformance.py HOST:PORT [grpc]")
-    table = Table(sys.argv[1], grpc=len(sys.argv) == 3)
+    words = sys.argv[1:]
+    grpc = "grpc" in words[1:]
+    rest = [word for word in words if word != "grpc"]
+    if len(rest) not in (1, 2):
+        sys.exit("usage: conformance.py HOST:PORT [grpc] [SECRET]")
+    secret = pathlib.Path(rest[1]).read_bytes().removesuffix(b"\n") if len(rest) == 2 else None
+    table = Table(rest[0], grpc, secret)
     beside = Neighbors(table)
-    table.run()
+    if secret:
+        table.run_proofs()
+    else:
+        table.run()
     try:
         beside.stop()
     except AssertionError as exc:

@@ -7,9 +7,11 @@ healthy job beside it goes on. And the table notices wrong answers.
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
 
+import pathlib
 import re
 import socket
 import subprocess
+import tempfile
 import threading
 import unittest
 
@@ -17,16 +19,16 @@ import conformance
 import harness
 import wire
 
-LEAST = 95  # rows
+LEAST, LEAST_PROOFS = 95, 20  # rows
 
 
 class Conformance(unittest.TestCase):
-    def check(self, address, *words):
+    def check(self, address, *words, least=LEAST):
         argv = [harness.PYTHON, harness.ROOT / "tests/e2e/conformance.py", address, *words]
         p = subprocess.run(argv, capture_output=True, text=True, timeout=300)
         self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
         rows, wrong, rounds = map(int, re.findall(r"\d+", p.stdout.splitlines()[-1]))
-        self.assertGreaterEqual(rows, LEAST)
+        self.assertGreaterEqual(rows, least)
         self.assertEqual(wrong, 0)
         self.assertGreater(rounds, rows / 10)
 
@@ -38,6 +40,16 @@ class Conformance(unittest.TestCase):
     def test_over_grpc(self):
         with harness.Cluster(transport="grpc") as c:
             self.check(c.address(0), "grpc")
+
+    def test_proofs(self):
+        for transport in ("tcp", "grpc") if harness.HAS_GRPC else ("tcp",):
+            with self.subTest(transport), tempfile.TemporaryDirectory(prefix="reduction-") as folder:
+                secret = pathlib.Path(folder, "conformance.secret")
+                secret.write_text("a secret of more than 16 bytes\n")
+                secret.chmod(0o600)
+                with harness.Cluster(transport=transport, server_config={"server": {"secrets_dir": folder}}) as c:
+                    words = ["grpc"] if transport == "grpc" else []
+                    self.check(c.address(0), *words, str(secret), least=LEAST_PROOFS)
 
     def test_wrong_answers_are_found(self):
         """A listener that closes without an answer, that answers with another code, or with another frame."""
