@@ -88,7 +88,7 @@ $(B)/sources: FORCE
 deps: ## install the Debian packages that building, testing and the demo need
 	deploy/install-deps.sh build test demo
 
-install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR and SYSTEMDDIR as usual
+install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR and SYSTEMDDIR as usual; NCCL_NET_LINK=1: libnccl-net.so too
 	$(if $(DESTDIR),install -d,deploy/folders.sh make $(made_folders)) \
 		$(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCDIR) $(PYTHONDIR)/reduction $(DOCDIR)/examples \
 		$(addprefix $(DOCDIR)/,$(doc_folders)) $(addprefix $(MANDIR)/man,$(man_sections)) $(COMPDIR) \
@@ -98,6 +98,8 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR an
 	ln -sf libreduction.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libreduction.so.0
 	ln -sf libreduction.so.0 $(DESTDIR)$(LIBDIR)/libreduction.so
 	$(if $(filter %-grpc.so,$(lib)),install -m 644 $(B)/lib/libreduction-grpc.so $(DESTDIR)$(LIBDIR))
+	install -m 644 $(nccl_plugin) $(DESTDIR)$(LIBDIR)
+	$(if $(NCCL_NET_LINK),ln -sf $(notdir $(nccl_plugin)) $(DESTDIR)$(LIBDIR)/libnccl-net.so)
 	install -m 644 agent/include/reduction.h $(DESTDIR)$(INCDIR)
 	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@includedir@|$(INCDIR)|; s|@version@|$(VERSION)|' \
 		deploy/reduction.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
@@ -119,7 +121,8 @@ made_folders := $(DOCDIR)/.folders
 uninstall: ## remove what 'make install' with the same variables installed
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(bin)))
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libreduction.so libreduction.so.0 libreduction.so.$(VERSION) \
-		libreduction-grpc.so pkgconfig/reduction.pc)
+		libreduction-grpc.so $(notdir $(nccl_plugin)) pkgconfig/reduction.pc)
+	[ "$$(readlink $(DESTDIR)$(LIBDIR)/libnccl-net.so)" != $(notdir $(nccl_plugin)) ] || rm $(DESTDIR)$(LIBDIR)/libnccl-net.so
 	rm -f $(DESTDIR)$(INCDIR)/reduction.h
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(doc_files)) $(addprefix $(DESTDIR)$(DOCDIR)/examples/,$(notdir $(example_files)))
 	rm -f $(foreach p,$(notdir $(man_pages)),$(DESTDIR)$(MANDIR)/man$(patsubst .%,%,$(suffix $(p)))/$(p))

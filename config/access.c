@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
+#include "config/job.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -7,8 +7,9 @@
 
 bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *names, const char *job)
 {
-	char name[RS_GLOB_MAX];
+	char name[RS_GLOB_MAX], base[RS_NAME_MAX];
 
+	rs_job_base(base, job);
 	while (*names) {
 		size_t len = strcspn(names, ",");
 
@@ -17,7 +18,7 @@ bool rs_config_may_join(const struct rs_access *rules, unsigned n, const char *n
 			name[len] = '\0';
 			for (unsigned i = 0; i < n; i++)
 				if (fnmatch(rules[i].certificate, name, FNM_NOESCAPE | FNM_CASEFOLD) == 0 &&
-				    fnmatch(rules[i].jobs, job, FNM_NOESCAPE) == 0)
+				    fnmatch(rules[i].jobs, base, FNM_NOESCAPE) == 0)
 					return true;
 		}
 		names += len + (names[len] == ',');

@@ -46,6 +46,12 @@ GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
 GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
 endif
 
+# optional: a static libuv for the NCCL plugin. Debian's is compiled for programs, so its references to some variables of
+# the C library have to lead elsewhere.
+libuv_wrap    := environ in6addr_any stderr
+libuv_archive := $(firstword $(wildcard $(addprefix $(shell $(PKG_CONFIG) --variable=libdir libuv)/,libuv_a.a libuv.a)))
+libuv_static  := $(if $(libuv_archive),$(if $(call probe,shared '$(CC)' $(libuv_archive) $(libuv_wrap)),$(libuv_archive)))
+
 # optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).
 gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))

@@ -12,6 +12,8 @@ usage() {
 	       probe.sh header LANGUAGE COMPILER HEADER [LIBRARY...]
 	                                                    a program of LANGUAGE (c, c++) that includes HEADER compiles
 	                                                    and links with each LIBRARY (-lNAME)
+	       probe.sh shared COMPILER ARCHIVE VARIABLE...  ARCHIVE can be in a shared library that brings its own VARIABLE
+	                                                    for each one of the C library's (ld --wrap)
 	Prints yes or nothing. COMPILER and PKG_CONFIG may contain options.
 	END
 }
@@ -47,6 +49,17 @@ header)
 	# shellcheck disable=SC2086
 	printf '#include <%s>\nint main(void) { return 0; }\n' "$header" |
 		$compiler -x "$language" - -o "$out" "$@" >/dev/null 2>&1 && echo yes
+	rm -f "$out"
+	;;
+shared)
+	compiler=$1 archive=$2
+	shift 2
+	out=$(mktemp) || exit 0
+	wrap=
+	for variable in "$@"; do wrap="$wrap -Wl,--wrap=$variable"; done
+	# shellcheck disable=SC2086
+	printf 'void *__wrap_%s;\n' "$@" | $compiler -shared -fPIC -fvisibility=hidden -o "$out" $wrap -x c - -x none \
+		-Wl,--whole-archive "$archive" -Wl,--no-whole-archive >/dev/null 2>&1 && [ -f "$archive" ] && echo yes
 	rm -f "$out"
 	;;
 *)

@@ -2,6 +2,7 @@
 #include "server/jobs/registry_priv.h"
 
 #include "common/utf8.h"
+#include "config/job.h"
 #include "config/run.h"
 
 #include <inttypes.h>
@@ -113,7 +114,7 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 {
 	if (!h->job[0])
 		return refuse(no, RS_EPROTO, false, "HELLO names no job");
-	if (!rs_name_valid(h->job))
+	if (!rs_job_valid(h->job))
 		return refuse(no, RS_EINVAL, false,
 			      "\"%s\" is not a job name, expected letters, digits, '.', '_' and '-'", h->job);
 	if (h->world_size < 1 || h->world_size > RS_WORLD_MAX)

@@ -2,6 +2,7 @@
 #include "server/join/admission.h"
 
 #include "config/check/check.h"
+#include "config/job.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,25 +63,19 @@ static int refuse(struct control_refused *to, const struct rs_err *why)
 	return why->code;
 }
 
-/* Checks the name of a job, which becomes the name of a file. */
-static bool is_name(const char *job)
-{
-	return *job && job[strspn(job, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0';
-}
-
 /* Loads the secret of a job. The peer is told whether there is a secret; only the log says what is wrong with its file.
  */
 static int find_secret(void *ctx, const struct control_hello *hello, struct auth_secret *ret,
 		       struct control_refused *refused)
 {
 	struct admission *a = ctx;
-	char file[RS_PATH_LEN + CONTROL_JOB + 16];
+	char file[RS_PATH_LEN + CONTROL_JOB + 16], base[RS_NAME_MAX];
 	struct rs_err e, why;
 
-	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->server.secrets_dir, hello->job);
-	if (!is_name(hello->job) || (access(file, F_OK) && errno == ENOENT)) {
-		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one",
-			hello->job);
+	rs_job_base(base, hello->job);
+	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->server.secrets_dir, base);
+	if (!rs_job_valid(hello->job) || (access(file, F_OK) && errno == ENOENT)) {
+		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one", base);
 		return refuse(refused, &e);
 	}
 	if (auth_secret_load(ret, file, &why) == RS_OK)

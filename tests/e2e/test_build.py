@@ -68,7 +68,15 @@ class ProbeScript(Build):
         (self.dir / "ours.h").write_text("int ours;\n")
         failing = script(self.dir / "cc", "exit 1\n")
         cc = f"cc -I{self.dir}"
+        for name, code in (("plain", "int f(void) { return 1; }"), ("data", "extern int v; int f(void) { return v; }")):
+            (self.dir / f"{name}.c").write_text(code)
+            subprocess.run(["cc", "-fPIE", "-O", "-c", "-o", f"{name}.o", f"{name}.c"], cwd=self.dir, check=True)
+            subprocess.run(["ar", "rcs", f"{name}.a", f"{name}.o"], cwd=self.dir, check=True)
         rows = [
+            ("yes", "shared", "cc", str(self.dir / "plain.a"), "unused"),
+            ("yes", "shared", "cc", str(self.dir / "data.a"), "v"),
+            ("", "shared", "cc", str(self.dir / "data.a"), "unused"),
+            ("", "shared", "cc", str(self.dir / "missing.a"), "v"),
             ("yes", "program", "sh"),
             ("", "program", "no-such-program"),
             ("yes", "package", "pkg-config", "libuv"),

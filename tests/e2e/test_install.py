@@ -43,9 +43,9 @@ class Install(unittest.TestCase):
         cls.make("install", cls.root)
 
     @staticmethod
-    def make(goal, root, prefix="/opt/rs"):
+    def make(goal, root, prefix="/opt/rs", *more):
         build = harness.BUILD.parent  # of build/default
-        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={root}", f"PREFIX={prefix}"]
+        argv = ["make", "-s", goal, f"BUILD={build}", f"DESTDIR={root}", f"PREFIX={prefix}", *more]
         done = subprocess.run(argv, cwd=harness.ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             raise AssertionError(f"make {goal}:\n{done.stdout}{done.stderr}")
@@ -65,6 +65,7 @@ class Install(unittest.TestCase):
             "lib/libreduction.so",
             "lib/libreduction.so.0",
             "lib/libreduction-grpc.so",
+            "lib/libnccl-net-reduction.so",
             "lib/pkgconfig/reduction.pc",
             "lib/python3/dist-packages/reduction/__init__.py",
             "lib/systemd/system/reduction-agent.service",
@@ -162,8 +163,10 @@ class Install(unittest.TestCase):
     def test_uninstall_leaves_nothing(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as name:
             root = pathlib.Path(name)
-            self.make("install", root)
+            self.make("install", root, "/opt/rs", "NCCL_NET_LINK=1")
             self.assertGreater(len(self.files(root)), 10)
+            self.assertEqual(os.readlink(root / "opt/rs/lib/libnccl-net.so"), "libnccl-net-reduction.so")
+            self.assertFalse((self.root / "opt/rs/lib/libnccl-net.so").is_symlink())
             self.make("uninstall", root)
             self.assertEqual(self.files(root), [])
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
+#include "config/job.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -40,6 +40,11 @@ static const struct {
     {"team a@b", "b", false},
     {"[r]esnet", "resnet", false},
     {"*", "resnet", false}, /* a certificate's name is no pattern */
+    /* a communicator of the job */
+    {"resnet", "resnet@0123456789abcdef", true},
+    {"resnet", "resnet2@0123456789abcdef", false},
+    {"resnet", "resnet@0123456789abcde", false},
+    {"a.vision.example", "vision-1@0123456789abcdef", true},
 };
 
 START_TEST(test_may_join)
@@ -113,6 +118,35 @@ START_TEST(test_tls_name)
 }
 END_TEST
 
+#define NAME_46 "0123456789012345678901234567890123456789012345"
+
+static const struct {
+	const char *job, *base;
+	bool valid;
+} names[] = {
+    {"resnet", "resnet", true},
+    {"resnet@0123456789abcdef", "resnet", true},
+    {NAME_46 "@0123456789abcdef", NAME_46, true},
+    {NAME_46 "6@0123456789abcdef", NAME_46 "6", false}, /* too long together */
+    {"resnet@0123456789abcdeF", "resnet@0123456789abcdeF", false},
+    {"resnet@0123456789abcde", "resnet@0123456789abcde", false},
+    {"resnet@0123456789abcdef0", "resnet@0123456789abcdef0", false},
+    {"@0123456789abcdef", "@0123456789abcdef", false},
+    {"a@0123456789abcdef@0123456789abcdef", "a@0123456789abcdef", false},
+    {"../a@0123456789abcdef", "../a", false},
+    {"", "", false},
+};
+
+START_TEST(test_job)
+{
+	char base[RS_NAME_MAX];
+
+	rs_job_base(base, names[_i].job);
+	ck_assert_str_eq(base, names[_i].base);
+	ck_assert_msg(rs_job_valid(names[_i].job) == names[_i].valid, "%s", names[_i].job);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("access");
@@ -124,6 +158,7 @@ int main(void)
 	tcase_add_test(tc, test_long_name);
 	tcase_add_loop_test(tc, test_wrong, 0, (int)(sizeof wrong / sizeof wrong[0]));
 	tcase_add_loop_test(tc, test_tls_name, 0, (int)(sizeof tls_names / sizeof tls_names[0]));
+	tcase_add_loop_test(tc, test_job, 0, (int)(sizeof names / sizeof names[0]));
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others
+"""The NCCL plugin, called as NCCL's transports call it (tests/nccl), for each version of the tables."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+EXERCISE = harness.BUILD / "tests" / "nccl" / "exercise"
+PLUGIN = harness.BUILD / "lib" / "libnccl-net-reduction.so"
+VERSIONS = (8, 9, 10, 11)
+
+
+class Case(unittest.TestCase):
+    def start(self, c, case, *args, env=None, config=None, program=EXERCISE, version=11):
+        """Starts the ranks of a case, which are processes of one program."""
+        argv = [program, "--library", PLUGIN, "--case", case, "--version", version, *args]
+        full = {"REDUCTION_CONFIG": c.write_config("nccl.yaml", config), "NCCL_COLLNET_ENABLE": "1", **(env or {})}
+        return c.start(case, argv, full)
+
+    def run_case(self, c, case, *args, timeout=120, **kwargs):
+        p = self.start(c, case, *args, **kwargs)
+        self.assertEqual(p.wait(timeout), 0, p.report())
+        return p
+
+
+class Sums(Case):
+    """Results are exact, for all data types and operations."""
+
+    def test_versions(self):
+        with harness.Cluster(reducers=2) as c:
+            for version in VERSIONS:
+                with self.subTest(version=version):
+                    p = self.run_case(c, "sums", "--ranks", 2, "--bytes", 64 << 10, "--ops", 48, version=version)
+                    self.assertRegex(p.err, r"communicator test@[0-9a-f]{16}: rank 1 of 2 has joined, summed by 2")
+                    self.assertRegex(p.err, r"rank 0 is closed after 48 all-reduces of \d+ bytes")
+
+    def test_large(self):
+        with harness.Cluster(reducers=2, lanes=2) as c:
+            self.run_case(c, "sums", "--ranks", 4, "--bytes", 4 << 20, "--ops", 12, "--depth", 8)
+
+    def test_many_ranks_and_communicators(self):
+        with harness.Cluster(reducers=2) as c:
+            ranks = 4 if harness.SLOW else 8
+            self.run_case(c, "sums", "--ranks", ranks, "--bytes", 32 << 10, "--ops", 96, "--comms", 3, "--depth", 64,
+                          "--shuffle", version=8)
+
+    def test_throttle(self):
+        with harness.Cluster() as c:
+            for version in (8, 11):
+                self.run_case(c, "throttle", "--ranks", 2, version=version)
+
+    def test_secret(self):
+        """Reducers know the secret by the name of the job, and communicators have longer names."""
+        with tempfile.TemporaryDirectory() as folder:
+            secret = pathlib.Path(folder, "test.secret")
+            secret.write_text("0123456789abcdef-of-the-job\n")
+            secret.chmod(0o600)
+            with harness.Cluster(server_config={"server": {"secrets_dir": folder}}) as c:
+                config = {"security": {"secret": str(secret)}}
+                self.run_case(c, "sums", "--ranks", 2, "--bytes", 32 << 10, "--ops", 8, config=config)
+
+    def test_never_used(self):
+        with harness.Cluster() as c:
+            p = self.run_case(c, "unused", "--ranks", 2)
+            self.assertRegex(p.err, r"INFO .*rank 0 is closed, and NCCL never used it")
+
+
+class Failures(Case):
+    def test_reducer_killed(self):
+        """One of two reducers dies while all-reduces are pending; no result is lost."""
+        with harness.Cluster(reducers=2) as c:
+            p = self.start(c, "sums", "--ranks", 3, "--bytes", 256 << 10, "--ops", 160, "--depth", 16)
+            p.wait_text("half", 120, "out")
+            c.reducers[1].kill()
+            self.assertEqual(p.wait(120), 0, p.report())
+            self.assertRegex(p.err, r"WARN reduction: reducer-lost reducer=r1")
+
+    def test_absent_rank(self):
+        """A rank that does not come fails connect on all others, in time."""
+        with harness.Cluster() as c:
+            p = self.run_case(c, "absent", "--ranks", 3, "--odd", 1, config=harness.SOON)
+            self.assertEqual(len(re.findall("^connect [1-9]", p.out, re.M)), 2, p.report())
+            self.assertEqual(len(re.findall(r"WARN .*do not go through the reducers", p.err)), 2, p.report())
+
+    def test_rank_dies_after_its_vote(self):
+        with harness.Cluster() as c:
+            p = self.run_case(c, "dies", "--ranks", 3, "--odd", 1)
+            self.assertRegex(p.err, r"WARN reduction: job test@\w{16}: rank 1 \(pid \d+ on .*\)")
+            self.assertEqual(len(re.findall("^WARN reduction: job test@", p.err, re.M)), 2, p.report())
+
+    def test_leaves(self):
+        """With operations pending, deregister and close take less than 2 s, and the memory may go at once."""
+        with harness.Cluster(reducers=2) as c:
+            for case in ("aborts", "closes"):
+                for bytes_ in (32 << 10, 4 << 20):
+                    with self.subTest(case=case, bytes=bytes_):
+                        p = self.run_case(c, case, "--ranks", 3, "--odd", 1, "--depth", 16, "--bytes", bytes_)
+                        took = float(re.search(r"left in ([\d.]+) s", p.out)[1])
+                        self.assertLess(took, 2.0 * harness.SCALE)
+                        self.assertRegex(p.err, r"rank 1 \(pid \d+ on .*\) (deregistered|closed)")
+
+    def test_different_settings(self):
+        """Ranks with other settings than rank 0 are found before anything is sent."""
+        with harness.Cluster() as c:
+            shared = c.dir / "shared"
+            procs = []
+            for rank, chunk in enumerate(("16KiB", "32KiB")):
+                config = c.write_config(f"nccl{rank}.yaml", {"sharding": {"chunk_bytes": chunk}})
+                argv = [EXERCISE, "--library", PLUGIN, "--case", "unused", "--ranks", 2]
+                argv += ["--shared", shared, "--rank", rank]
+                procs.append(c.start(f"rank {rank}", argv, {"REDUCTION_CONFIG": config, "NCCL_COLLNET_ENABLE": "1"}))
+            for p in procs:
+                self.assertNotEqual(p.wait(60), 0)
+                self.assertIn("nodes 0 and 1 have different settings", p.err)
+
+
+class Required(Case):
+    def test_no_reducers(self):
+        """Without it connect fails and the net works; with it the net fails too."""
+        with harness.Cluster(start=False) as c:
+            for required in ("0", "1"):
+                env = {"REDUCTION_REQUIRED": required}
+                p = self.run_case(c, "fallback", "--ranks", 2, config=harness.SOON, env=env)
+                want = "net works" if required == "0" else "net fails"
+                self.assertEqual(p.out.splitlines(), [want] * 2, p.report())
+            self.assertRegex(p.err, "REDUCTION_REQUIRED is 1, and all-reduces cannot go through the reducers")
+
+    def test_not_enabled(self):
+        with harness.Cluster(start=False) as c:
+            env = {"REDUCTION_REQUIRED": "1", "NCCL_COLLNET_ENABLE": "0"}
+            p = self.start(c, "unused", "--ranks", 1, env=env)
+            self.assertNotEqual(p.wait(60), 0)
+            self.assertIn("NCCL_COLLNET_ENABLE is 0, 1 was expected", p.err)
+
+    def test_wrong_settings(self):
+        with harness.Cluster(start=False) as c:
+            for name, value, want in (
+                ("REDUCTION_CONFIG", "/nonexistent.yaml", "/nonexistent.yaml"),
+                ("NCCL_SOCKET_IFNAME", "nothing", 'NCCL_SOCKET_IFNAME is "nothing"'),
+                ("REDUCTION_NET_SOCKETS", "99", "a number from 1 to 16 was expected"),
+                ("REDUCTION_REQUIRED", "yes", "0 or 1 was expected"),
+                ("REDUCTION_JOB", "j" * 47, "at most 46 letters"),
+            ):
+                p = self.start(c, "unused", "--ranks", 1, env={name: value})
+                self.assertNotEqual(p.wait(60), 0)
+                self.assertIn(want, p.err)
+
+
+class Net(Case):
+    def test_versions(self):
+        with harness.Cluster(start=False) as c:
+            for version in VERSIONS:
+                for sockets in (1, 4):
+                    with self.subTest(version=version, sockets=sockets):
+                        self.run_case(c, "messages", "--ranks", 2, "--ops", 32, "--bytes", 4 << 20, version=version,
+                                      env={"REDUCTION_NET_SOCKETS": str(sockets)})
+
+    def test_ring_of_many(self):
+        with harness.Cluster(start=False) as c:
+            self.run_case(c, "messages", "--ranks", 5, "--ops", 24, "--bytes", 1 << 20)
+
+    def test_strangers(self):
+        with harness.Cluster(start=False) as c:
+            self.run_case(c, "strangers", "--ranks", 2)
+
+    def test_breaks(self):
+        with harness.Cluster(start=False) as c:
+            p = self.run_case(c, "breaks", "--ranks", 2)
+            self.assertIn("a message has 100 bytes, and its receive has room for 99", p.err)
+            self.assertIn("the other rank has closed the connection", p.err)
+
+
+class Library(Case):
+    @staticmethod
+    def said(*argv):
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+    def test_symbols(self):
+        """Only the tables are visible, and nothing of NCCL or CUDA is needed."""
+        names = self.said("nm", "-D", "--defined-only", PLUGIN)
+        ours = {line.split()[2] for line in names.splitlines() if not re.search(r" [VWw] |asan|ubsan|tsan", line)}
+        self.assertEqual(ours, {f"nccl{kind}Plugin_v{v}" for kind in ("Net", "CollNet") for v in VERSIONS})
+        needed = self.said("readelf", "-d", PLUGIN)
+        self.assertNotRegex(needed, r"lib(nccl|cuda|cudart)\.so")
+        self.assertIn("NODELETE", needed)
+
+    @unittest.skipUnless(shutil.which("g++"), "there is no g++")
+    def test_foreign_uv(self):
+        """A C++ program that exports functions with libuv's names is not called."""
+        if "libuv.so" in self.said("readelf", "-d", PLUGIN):
+            self.skipTest("the plugin was linked with the shared libuv, because there is no static one")
+        with harness.Cluster() as c:
+            host = c.dir / "host"
+            objects = sorted(EXERCISE.parent.glob("*.o"))
+            san = [f"-fsanitize={harness.SAN}"] if harness.SAN else []
+            argv = ["g++", "-rdynamic", *san, "-o", host, harness.ROOT / "tests/nccl/host.cc", *objects]
+            argv += [harness.BUILD / "common/libcommon.a", "-ldl", "-pthread", "-lm"]
+            subprocess.run(argv, check=True)
+            self.run_case(c, "sums", "--ranks", 2, "--bytes", 32 << 10, "--ops", 8, program=host)
+
+
+if __name__ == "__main__":
+    harness.main()
