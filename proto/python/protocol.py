@@ -6,6 +6,7 @@ It uses Python's standard library and python3-xxhash, and no other code of this 
 
 import hashlib
 import hmac
+import re
 import struct
 
 import xxhash
@@ -150,6 +151,11 @@ def group_hash(tensors):
     for count, name in tensors:
         h = checksum(struct.pack("<QII", count, h, name))
     return h or 1
+
+
+def job_name(run):
+    """The name of a job that has none, made of its run."""
+    return re.sub("[^0-9A-Za-z._-]", "-", run[:54]) + f"-{checksum(run.encode()):08x}"
 
 
 def mac(secret, side, binding, hello, challenge):

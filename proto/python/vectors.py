@@ -116,6 +116,11 @@ def check_name(entry):
     same("hash", p.name_hash(entry["name"]), entry["hash"])
 
 
+def check_run(entry):
+    keys(entry, ["run", "job"])
+    same("job", p.job_name(entry["run"]), entry["job"])
+
+
 def check_group(entry):
     keys(entry, ["tensors", "hash"])
     tensors = [(int(t["count"]), p.name_hash(t["name"])) for t in entry["tensors"]]
@@ -179,6 +184,7 @@ def check_trace(entries):
 CHECKS = {
     "frames": check_frame, "bad": check_bad, "handshakes": check_handshake, "digests": check_digest,
     "maps": check_map, "placements": check_placement, "names": check_name, "groups": check_group,
+    "runs": check_run,
 }  # fmt: skip
 FILES = ["frames", "handshakes", "digests", "placements", "names", "failover"]
 

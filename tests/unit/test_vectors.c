@@ -3,6 +3,7 @@
  * configuration reads them. */
 #include "common/auth.h"
 #include "config/config.h"
+#include "config/run.h"
 #include "config/shardmap.h"
 #include "proto/control.h"
 #include "proto/frame.h"
@@ -272,6 +273,14 @@ static int check_name(const struct ydoc_node *n, struct rs_err *e)
 	return check_hash(n, frame_name_hash(vectors_text(n, "name")), e);
 }
 
+static int check_run(const struct ydoc_node *n, struct rs_err *e)
+{
+	char job[RS_NAME_MAX];
+
+	rs_run_job_name(job, vectors_text(n, "run"));
+	return strcmp(job, vectors_text(n, "job")) == 0 ? RS_OK : rs_fail(e, RS_EPROTO, "computed %s", job);
+}
+
 /* Follows the rule of the specification, since the C code computes this where it builds a group. */
 static int check_group(const struct ydoc_node *n, struct rs_err *e)
 {
@@ -369,6 +378,7 @@ static const struct vectors_section sections[] = {
     {"placements", check_placement},
     {"names", check_name},
     {"groups", check_group},
+    {"runs", check_run},
     {NULL, NULL},
 };
 
@@ -378,7 +388,7 @@ static const struct {
 	bool exact;       /* no other input has the same output, except for bad frames */
 } files[] = {
     {"frames", 45, true},      {"handshakes", 4, true}, {"digests", 13, true},
-    {"placements", 25, false}, {"names", 11, true},     {"failover", 100, false},
+    {"placements", 25, false}, {"names", 15, true},     {"failover", 100, false},
 };
 
 START_TEST(all_vectors_are_right)
