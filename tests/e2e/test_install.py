@@ -96,7 +96,7 @@ class Install(unittest.TestCase):
             text = unit.read_text()
             for line in text.splitlines():
                 if line.startswith(("ExecStart=", "ExecReload=")):
-                    self.assertRegex(line, r"=(/opt/rs/bin/reduction-(server|agent) |/bin/kill )")
+                    self.assertRegex(line, r"(=|--mount )(/opt/rs/bin/reduction-(server|agent) --|/bin/kill )")
             self.assertIn("Documentation=file:///opt/rs/share/doc/reduction/deploy/README.md\n", text)
         self.assertTrue((self.root / "opt/rs/share/doc/reduction/deploy/README.md").is_file())
 
