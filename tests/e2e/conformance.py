@@ -26,7 +26,7 @@ import wire
 
 KIB64 = 65536
 ELEMS = KIB64 // 4  # float32 elements of a chunk
-INVALID, PROTO, MISMATCH, REFUSED, CLOSED, CUT = -1, -4, -5, -8, -9, -13  # codes
+INVALID, PROTO, MISMATCH, PEER, REFUSED, CLOSED, CUT = -1, -4, -5, -6, -8, -9, -13  # codes
 HAVE, FETCH, KEPT, SETTLE, DRAIN, LATE, VIEW, RESUME = 13, 14, 15, 16, 17, 18, 11, 12
 
 
@@ -211,6 +211,17 @@ RETAIN = [
     ("HAVE with a payload", [data([1], kind=HAVE)], CUT),
 ]
 
+# Frames of rank 1 of a running job, after which its connection ends; whether the job has retain; the code for rank 0.
+ENDS = [
+    ("without GOODBYE", [], False, PEER),
+    ("within a header", [data([1])[:30]], False, PEER),
+    ("within a payload", [data([1, 2])[:66]], False, PEER),
+    ("after a contribution", [data([1])], False, PEER),
+    ("without GOODBYE, with retain", [], True, CUT),
+    ("within a payload, with retain", [data([1, 2])[:66]], True, CUT),
+    ("between VIEW and RESUME", [view([0, 1])], True, CUT),
+]
+
 
 def _proof(mac, **frame):
     return wire.frame(wire.PROOF, wire.pack({1: mac}), **frame)
@@ -356,6 +367,11 @@ class Table:
         else:
             self.answer(client, wire.REFUSED, code)
 
+    def bytes_alone(self, sent):
+        client = self.connect()
+        self.send(client, [bytes([byte]) for byte in sent])
+        client.expect(wire.WELCOME)
+
     def second(self, values, code):
         job, first, second = next(self.names), self.connect(), self.connect()
         first.join(job=job, world_size=2, generation=1, incarnation=1)
@@ -371,10 +387,12 @@ class Table:
         self.send(client, [sent])
         self.answer(client, wire.ABORT, code)
 
-    def rule(self, frames, code, before=(), **values):
+    def rule(self, frames, code, before=(), end=False, **values):
         good, bad = self.pair(**values)
         self.send(good, before)
         self.send(bad, frames)
+        if end:
+            bad.sock.close()
         text = self.answer(good, wire.ABORT, code)
         if "rank 1" not in text:
             raise AssertionError(f"the sentence does not name rank 1: {text!r}")
@@ -409,6 +427,11 @@ class Table:
             self.row(f"after rank 0: {name}", lambda: self.rule(frames, code, [data([1], name=5)]))
         for name, frames, code in RETAIN:
             self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
+        for name, frames, retain, code in ENDS:
+            self.row(f"the end {name}", lambda: self.rule(frames, code, end=True, retain=retain))
+        for name, hello in (("a question", wire.hello(world_size=0)), ("a job name of 63 letters", None)):
+            hello = hello or wire.hello(job=f"{next(self.names)}-".ljust(63, "x"))
+            self.row(f"{name}, byte by byte", lambda: self.bytes_alone(hello))
 
 
 class Neighbors(threading.Thread):
