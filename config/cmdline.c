@@ -81,6 +81,7 @@ static bool fail(const struct cmdline *cl, const char *msg, int status, int *ret
 struct told {
 	const char *file;
 	bool check;
+	bool without_cluster;
 };
 
 /* Parses argv once. False: stop, after --help, --version or an error. */
@@ -114,6 +115,8 @@ static bool apply(const struct cmdline *cl, int argc, char **argv, struct rs_con
 		if (i == CONFIG)
 			told->file = optarg;
 		told->check |= i == CHECK;
+		told->without_cluster |=
+		    cl->without_cluster && strcmp(flag_at(cl, (unsigned)i)->name, cl->without_cluster) == 0;
 		rc = flag_at(cl, (unsigned)i)->take(cfg, optarg, &e);
 		if (rc == RS_EINVAL)
 			snprintf(msg, sizeof msg, "--%s: %s", flag_at(cl, (unsigned)i)->name, e.msg);
@@ -148,6 +151,24 @@ static int print_check(const struct cmdline *cl, const struct check *c, bool all
 	return c->errors ? STATUS_CONFIG : EXIT_SUCCESS;
 }
 
+/* Reads the file, else the environment of a managed job, else takes the defaults. Returns whether st->cfg is set. */
+static bool find_config(const struct cmdline *cl, struct cmdline_start *st, struct check *c, const struct told *told)
+{
+	struct rs_err e;
+
+	if (st->file || told->without_cluster)
+		return check_load(c, &st->cfg, st->file, false);
+	if (rs_cluster_load(&st->cluster, &st->cfg, cl->cluster_role, NULL, NULL, &e)) {
+		check_add_other(c, "", &e);
+		return false;
+	}
+	if (!st->cluster.variable)
+		return check_load(c, &st->cfg, NULL, false);
+	snprintf(c->name, sizeof c->name, "%s", st->cluster.variable);
+	c->cfg = &st->cfg;
+	return true;
+}
+
 /* Reads the file and the command line again, and checks what they say. Returns whether st->cfg is set. */
 static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *st, struct check *c,
 		 struct told *told, int *ret_status)
@@ -155,7 +176,7 @@ static bool load(const struct cmdline *cl, int argc, char **argv, struct cmdline
 	struct rs_err e;
 
 	*ret_status = STATUS_CONFIG;
-	if (!check_load(c, &st->cfg, st->file, false))
+	if (!find_config(cl, st, c, told))
 		return false;
 	st->as_read = st->cfg;
 	st->as_read.reducers = NULL;
@@ -198,6 +219,17 @@ bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdli
 	if (good)
 		*ret = st;
 	return good;
+}
+
+void cmdline_log_source(const struct cmdline_start *st, const struct rs_log *log)
+{
+	const struct rs_cluster *c = &st->cluster;
+
+	if (!c->variable)
+		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", st->file ? st->file : "defaults"));
+	else
+		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", c->variable), rs_kv_u("index", c->index),
+		       rs_kv_u("workers", c->workers), rs_kv_u("reducers", c->reducers), rs_kv_s("run", c->run));
 }
 
 int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e)

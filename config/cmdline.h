@@ -4,7 +4,9 @@
 #ifndef RS_CONFIG_CMDLINE_H
 #define RS_CONFIG_CMDLINE_H
 
+#include "common/log.h"
 #include "config/check/check.h"
+#include "config/cluster.h"
 
 /* An option of a daemon. */
 struct cmdline_flag {
@@ -26,6 +28,9 @@ struct cmdline {
 	/* Add an error for all that makes the daemon refuse to start; and for --check also what would fail later. */
 	void (*refuses)(struct check *c), (*check)(struct check *c);
 	enum check_role role;
+	enum rs_cluster_role cluster_role; /* of this daemon in a managed job */
+	/* with this option the daemon's place in a managed job is not looked up; NULL: with --config only */
+	const char *without_cluster;
 };
 
 enum { CMDLINE_FLAGS_MAX = 16 };
@@ -33,7 +38,8 @@ enum { CMDLINE_FLAGS_MAX = 16 };
 /* The configuration a daemon starts with. file points into argv; release cfg with rs_config_close. as_read is a copy of
  * cfg's scalars before the options changed them, and its pointers are NULL. */
 struct cmdline_start {
-	const char *file; /* NULL: not given */
+	const char *file;          /* NULL: not given */
+	struct rs_cluster cluster; /* variable NULL: the configuration does not come from the environment */
 	struct rs_config cfg, as_read;
 };
 
@@ -41,6 +47,9 @@ struct cmdline_start {
  * printed (help, version, all errors, or the result of --check); exit with *ret_status: 0 success, 1 configuration
  * error, 2 wrong usage. Main thread. */
 bool cmdline_start(const struct cmdline *cl, int argc, char **argv, struct cmdline_start *ret, int *ret_status);
+
+/* Logs where the configuration comes from. */
+void cmdline_log_source(const struct cmdline_start *st, const struct rs_log *log);
 
 /* Stores a string option: copies arg into to, which has size bytes. Errors: RS_ECONFIG naming the option. */
 int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e);

@@ -111,7 +111,8 @@ struct rs_config {
 		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
 		bool insecure;   /* allow other addresses than loopback without authentication */
-		char secrets_dir[RS_PATH_LEN]; /* directory with the secret of each job; "": no secret is required */
+		char secrets_dir[RS_PATH_LEN]; /* directory with the secret of each job; "": there is none */
+		char secret[RS_PATH_LEN];      /* file with the secret of all other jobs; "": there is none */
 		unsigned max_jobs;             /* at once */
 		unsigned max_workers;          /* ranks of one job */
 		unsigned max_connections;      /* open at once */

@@ -37,10 +37,8 @@ int rs_run_check(const char *run, const char *what, struct rs_err *e)
 		       what, run, strlen(run) > 40 ? "..." : "", RS_RUN_MAX - 1);
 }
 
-/* Stores the run. Other characters than printable ones become '?'; the end of a run that is too long becomes a hash of
- * all of it. */
-static bool run_store(const struct run *r, const char *launcher, const char *id, const char *separator,
-		      const char *more)
+void rs_run_make(char ret[static RS_RUN_MAX], const char *launcher, const char *id, const char *separator,
+		 const char *more)
 {
 	char all[2048];
 	int n = snprintf(all, sizeof all, "%s:%s%s%s", launcher, id, separator, more);
@@ -50,9 +48,16 @@ static bool run_store(const struct run *r, const char *launcher, const char *id,
 		if (!run_is_printable(all[i]))
 			all[i] = '?';
 	if (len < RS_RUN_MAX)
-		memcpy(r->ret, all, len + 1);
+		memcpy(ret, all, len + 1);
 	else
-		snprintf(r->ret, RS_RUN_MAX, "%.100s~%016" PRIx64, all, (uint64_t)XXH3_64bits(all, len));
+		snprintf(ret, RS_RUN_MAX, "%.100s~%016" PRIx64, all, (uint64_t)XXH3_64bits(all, len));
+}
+
+/* Stores the run, and returns true. */
+static bool run_store(const struct run *r, const char *launcher, const char *id, const char *separator,
+		      const char *more)
+{
+	rs_run_make(r->ret, launcher, id, separator, more);
 	return true;
 }
 

@@ -28,6 +28,11 @@ int rs_run_check(const char *run, const char *what, struct rs_err *e);
 void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const char *host, rs_getenv_fn get,
 		   void *ctx);
 
+/* Makes a run "launcher:id" with `separator` and `more` behind it. Other characters than printable ones become '?'; the
+ * end of a run that is too long becomes a hash of all of it. */
+void rs_run_make(char ret[static RS_RUN_MAX], const char *launcher, const char *id, const char *separator,
+		 const char *more);
+
 /* The sentence for two ranks of one job whose runs differ: fills *e with it and returns RS_EMISMATCH. `one` and `other`
  * name the ranks: "rank 3 (pid 77 on HOST)". */
 int rs_run_mismatch(const char *job, const char *one, const char *one_run, const char *other, const char *other_run,

@@ -161,6 +161,9 @@ const struct schema_key schema_keys[] = {
  .help = "Directory with the secret of each job in a file `<job>.secret`, in the format of `security.secret`. Jobs "
  "without a secret are refused. Read at each connection, so secrets may be added, changed and removed; running jobs "
  "go on"},
+{"server", "secret", SCHEMA_PATH, AT(server, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
+ .help = "File with the secret of every job that has none in `secrets_dir`, in the format of `security.secret`: for "
+ "reducers that serve one job whose name is not known before. Read at each connection"},
 {"server", "max_jobs", SCHEMA_NUMBER, AT(server, max_jobs), .min = 1, .max = 4096, .def = "64",
  .help = "Most jobs at the same time; further ones are refused and may retry"},
 {"server", "max_workers", SCHEMA_NUMBER, AT(server, max_workers), .min = 1, .max = RS_WORLD_MAX, .def = "256",
@@ -206,9 +209,9 @@ const struct schema_key schema_keys[] = {
  .def = "30s", .help = "Reducers and agents: time for which running jobs may go on after SIGTERM"},
 
 {"security", "secret", SCHEMA_PATH, AT(security, secret), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`), 16 to 1024 bytes, "
- "readable only by its owner and group. Workers and reducers prove to each other that they know it. Read at "
- "each connection"},
+ .help = "For workers and agents: file with the job's secret (reducers: `server.secrets_dir`, `server.secret`), "
+ "16 to 1024 bytes, readable only by its owner and group. Workers and reducers prove to each other that they know it. "
+ "Read at each connection"},
 {"security", "tls", SCHEMA_ENUM, AT(security, tls), .words = tls_words, .def = "off",
  .help = "TLS 1.3 between workers and reducers: with `on` reducers show a certificate; with `mutual` workers and "
  "agents do too, and `access` says which jobs they may join. Workers, agents and reducers need the same value"},

@@ -11,7 +11,7 @@
 
 enum {
 	YDOC_BYTES_MAX = 256 << 10, /* of the file: ten times what RS_REDUCERS_MAX and RS_SHARDS_MAX need */
-	YDOC_DEPTH_MAX = 8,         /* depth of nested lists and mappings */
+	YDOC_DEPTH_MAX = 16,        /* depth of nested lists and mappings */
 };
 
 enum ydoc_kind { YDOC_TEXT, YDOC_LIST, YDOC_MAPPING };
@@ -22,6 +22,7 @@ struct ydoc_node {
 	unsigned line, column;   /* from 1 */
 	char *text;              /* TEXT: without NUL inside; owned */
 	bool nothing;            /* TEXT: empty, "~" or "null", without quotes */
+	bool quoted;             /* TEXT: in quotes, or a block: a text also if it looks like a number */
 	struct ydoc_node *child; /* LIST: the elements; MAPPING: key, value, key, value, ... */
 	struct ydoc_node *next;
 	struct ydoc_node *next_made; /* of all nodes of the document */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
- * file, else it is the default. Then the backend meets the other ranks. */
+ * file, else from what a managed job says about itself (config/cluster.h), else it is the default. Then the backend
+ * meets the other ranks. */
 #include "agent/client/open.h"
 #include "agent/api/comm.h"
 #include "agent/backend/direct.h"
 #include "agent/local/protocol.h"
 #include "common/log.h"
+#include "config/cluster.h"
 #include "config/run.h"
 
 #include <errno.h>
@@ -22,6 +24,7 @@ enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + size
 struct opening {
 	reduction_options opt;
 	struct rs_launch launch;
+	struct rs_cluster cluster; /* variable NULL: a configuration file, or none */
 	struct rs_config *cfg;
 	struct backend_options to;
 	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
@@ -307,6 +310,8 @@ static int open_resolve_run(struct opening *o, struct rs_err *e)
 	}
 	gethostname(host, sizeof host - 1);
 	rs_run_detect(o->run, &o->launch, host, NULL, NULL);
+	if (!o->run[0] && o->cluster.variable)
+		memcpy(o->run, o->cluster.run, sizeof o->run);
 	o->to.run = o->run;
 	return RS_OK;
 }
@@ -327,15 +332,40 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_err *e)
+static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
+			    struct rs_err *e)
 {
-	int rc = rs_config_load(ret, open_text(o->opt.config, "REDUCTION_CONFIG"), e);
+	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
+	int rc = RS_OK;
 
+	*ret_cluster = (struct rs_cluster){.variable = NULL};
+	if (!file)
+		rc = rs_cluster_load(ret_cluster, ret, RS_CLUSTER_WORKER, NULL, NULL, e);
+	if (!rc && !ret_cluster->variable)
+		rc = rs_config_load(ret, file, e);
 	if (rc)
 		return rc;
 	rc = rs_config_take_log_level(ret, e);
 	if (rc)
 		rs_config_close(ret);
+	return rc;
+}
+
+/* Finds rank, world size and configuration. A managed job gives each worker a place, but a launcher inside knows it
+ * better. */
+static int open_resolve_place(struct opening *o, struct rs_err *e)
+{
+	int rc = rs_launch_detect(&o->launch, NULL, NULL, e);
+
+	if (!rc)
+		rc = open_load_config(o, o->cfg, &o->cluster, e);
+	if (rc)
+		return rc;
+	if (o->cluster.variable && strcmp(o->launch.source, "none") == 0)
+		o->launch = rs_cluster_launch(&o->cluster);
+	rc = open_resolve_rank(o, e);
+	if (rc)
+		rs_config_close(o->cfg);
 	return rc;
 }
 
@@ -345,13 +375,9 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	int rc = open_copy_options(&o->opt, opt, e);
 
 	if (!rc)
-		rc = rs_launch_detect(&o->launch, NULL, NULL, e);
-	if (!rc)
-		rc = open_resolve_rank(o, e);
-	if (!rc)
 		rc = open_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
 	if (!rc)
-		rc = open_load_config(o, o->cfg, e);
+		rc = open_resolve_place(o, e);
 	if (rc)
 		return rc;
 	o->to.cfg = o->cfg;
@@ -378,6 +404,7 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 /* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
 static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
+	struct rs_cluster cluster;
 	struct rs_config *cfg;
 	int rc;
 
@@ -386,7 +413,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 	cfg = malloc(sizeof *cfg);
 	if (!cfg)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
-	rc = open_load_config(o, cfg, e);
+	rc = open_load_config(o, cfg, &cluster, e);
 	if (!rc) {
 		rc = node_agent_start(&c->node, cfg, &o->to, e);
 		if (rc)
@@ -422,12 +449,17 @@ static void open_report(const struct reduction_comm *c, const struct opening *o)
 				   .journal = rs_log_is_journal(STDERR_FILENO),
 				   .fd = STDERR_FILENO};
 
+	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
+
 	if (c->rank == 0)
 		rs_log(&log, RS_LOG_INFO, "communicator-open", rs_kv_s("job", o->to.job),
 		       rs_kv_u("generation", o->to.generation), rs_kv_s("run", o->to.run), rs_kv_u("rank", c->rank),
 		       rs_kv_u("world_size", c->world_size), rs_kv_u("nodes", o->to.nodes),
 		       rs_kv_s("summed_by", c->backend->single_node ? "node" : "reducers"),
-		       rs_kv_u("reducers", o->cfg->reducers_n));
+		       rs_kv_u("reducers", o->cfg->reducers_n),
+		       rs_kv_s("config", file                  ? file
+					 : o->cluster.variable ? o->cluster.variable
+							       : "defaults"));
 }
 
 static int open_backend(struct reduction_comm *c, const reduction_options *opt, struct rs_err *e)

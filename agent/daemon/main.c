@@ -44,12 +44,14 @@ static const struct cmdline cmdline = {
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
 	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within\n"
 	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n"
+	     "Without --config it finds the reducers in CLUSTER_SPEC or TF_CONFIG, if one is set.\n"
 	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
     .refuses = check_agent_start,
     .check = check_agent,
     .role = CHECK_AGENT,
+    .cluster_role = RS_CLUSTER_WORKER,
 };
 
 int main(int argc, char **argv)
@@ -71,6 +73,7 @@ int main(int argc, char **argv)
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);
+	cmdline_log_source(&st, &log);
 	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
 	if (!rc) {
 		a.config_file = st.file;

@@ -84,7 +84,7 @@ unsigned check_roles_of(const struct check *c);
 
 /* files.c */
 void check_secret(struct check *c);
-/* Checks server.secrets_dir as a directory, and with `each` the secrets in it. */
+/* Checks server.secret, and server.secrets_dir as a directory, and with `each` the secrets in it. */
 void check_secrets(struct check *c, bool each);
 void check_tokens(struct check *c);
 /* Checks the files of security.tls for one side. */

@@ -21,20 +21,24 @@ bool check_can_look(struct check *c, const char *section, const char *key, const
 	return false;
 }
 
-void check_secret(struct check *c)
+static void check_secret_file(struct check *c, const char *section, const char *file)
 {
-	const char *file = c->cfg->security.secret;
 	struct auth_secret secret;
 	struct rs_err e;
 
-	if (!file[0] || !check_can_look(c, "security", "secret", file))
+	if (!file[0] || !check_can_look(c, section, "secret", file))
 		return;
 	if (auth_secret_load(&secret, file, &e)) {
-		check_add(c, CHECK_ERROR, "security", -1, "secret", &e);
+		check_add(c, CHECK_ERROR, section, -1, "secret", &e);
 		return;
 	}
-	check_fact(c, "security.secret: %s: ok, %u bytes", file, secret.len);
+	check_fact(c, "%s.secret: %s: ok, %u bytes", section, file, secret.len);
 	auth_secret_clear(&secret);
+}
+
+void check_secret(struct check *c)
+{
+	check_secret_file(c, "security", c->cfg->security.secret);
 }
 
 int check_secrets_open(DIR **ret, const char *path, struct rs_err *e)
@@ -81,6 +85,7 @@ void check_secrets(struct check *c, bool each)
 	struct rs_err e;
 	DIR *dir = NULL;
 
+	check_secret_file(c, "server", c->cfg->server.secret);
 	if (!path[0] || !check_can_look(c, "server", "secrets_dir", path))
 		return;
 	if (check_secrets_open(&dir, path, &e)) {

@@ -21,7 +21,8 @@ static int refuse_open(const char *address, struct rs_err *e)
 	return rs_fail(
 	    e, RS_ECONFIG,
 	    "%s is not a loopback address and this reducer has no authentication: every machine that reaches it could "
-	    "read and change gradients; give each job a secret (server.secrets_dir), or require certificates "
+	    "read and change gradients; give each job a secret (server.secrets_dir, server.secret), or require "
+	    "certificates "
 	    "(security.tls: mutual), or set --insecure (server.insecure: true) if the network is trusted",
 	    address);
 }
@@ -61,7 +62,7 @@ int check_listen_failed(struct rs_err *e, int sys, const char *address)
 
 bool check_authenticates(const struct rs_config *cfg)
 {
-	return cfg->server.secrets_dir[0] != '\0' || cfg->security.tls == TLS_MUTUAL;
+	return cfg->server.secrets_dir[0] || cfg->server.secret[0] || cfg->security.tls == TLS_MUTUAL;
 }
 
 /* Returns whether an address belongs to this machine: whether its host can be bound, with any free port. */

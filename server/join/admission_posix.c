@@ -74,7 +74,9 @@ static int find_secret(void *ctx, const struct control_hello *hello, struct auth
 
 	rs_job_base(base, hello->job);
 	snprintf(file, sizeof file, "%s/%s.secret", a->cfg->server.secrets_dir, base);
-	if (!rs_job_valid(hello->job) || (access(file, F_OK) && errno == ENOENT)) {
+	if (!a->cfg->server.secrets_dir[0] || (access(file, F_OK) && errno == ENOENT))
+		snprintf(file, sizeof file, "%s", a->cfg->server.secret);
+	if (!rs_job_valid(hello->job) || !file[0]) {
 		rs_fail(&e, RS_EREFUSED, "this reducer has no secret for job %s, and serves no job without one", base);
 		return refuse(refused, &e);
 	}
@@ -103,7 +105,7 @@ struct handshake_policy admission_policy(struct admission *a)
 {
 	return (struct handshake_policy){
 	    .may_join = may_join,
-	    .secret = a->cfg->server.secrets_dir[0] ? find_secret : NULL,
+	    .secret = a->cfg->server.secrets_dir[0] || a->cfg->server.secret[0] ? find_secret : NULL,
 	    .random = random_bytes,
 	    .ctx = a,
 	};

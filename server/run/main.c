@@ -56,12 +56,15 @@ static const struct cmdline cmdline = {
     .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
     .notes = "SIGTERM and SIGINT stop the reducer: it accepts no new jobs, and running jobs may finish within\n"
 	     "timeouts.drain [30s]. A second signal exits at once.\n"
+	     "Without --config and --listen it finds its place in CLUSTER_SPEC or TF_CONFIG, if one is set.\n"
 	     "SIGHUP reads certificates, access, tokens, limits and logging.level again.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
     .refuses = check_server_start,
     .check = check_server,
     .role = CHECK_SERVER,
+    .cluster_role = RS_CLUSTER_REDUCER,
+    .without_cluster = "listen",
 };
 
 /* Disables TLS 1.2 for gRPC, whose C API cannot set the version. It can set the ciphers of TLS 1.2, before the first
@@ -91,6 +94,10 @@ int main(int argc, char **argv)
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
 	log.journal = rs_log_is_journal(log.fd);
+	cmdline_log_source(&st, &log);
+	if (st.cluster.managed && st.cfg.server.insecure)
+		rs_log(&log, RS_LOG_WARN, "insecure",
+		       rs_kv_s("reason", "no REDUCTION_SECRET: every machine in this job's network may join"));
 	rc = server_init(
 	    &server,
 	    &(struct server_options){

@@ -64,6 +64,7 @@ TRANSPORT = os.environ.get("REDUCTION_TRANSPORT", "tcp")
 
 _LAUNCHER = re.compile(
     r"(REDUCTION|SLURM|OMPI|PMIX|TORCHELASTIC)_|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)$|MASTER_(ADDR|PORT)$"
+    r"|(CLUSTER_SPEC|TF_CONFIG)$"
 )
 _REPORT = re.compile(r"(ERROR|WARNING): \w+Sanitizer|SUMMARY: \w+Sanitizer|: runtime error: ")
 

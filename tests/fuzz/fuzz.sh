@@ -39,7 +39,7 @@ prepare() { # TARGET: builds it with libFuzzer; sets bin
 longest() { # TARGET: bytes of an input that are worth trying
 	case $1 in
 	config) echo 4096 ;;
-	server | worker | agent | service) echo 1024 ;;
+	server | worker | agent | service | cluster) echo 1024 ;;
 	*) echo 512 ;;
 	esac
 }
@@ -80,7 +80,7 @@ coverage() {
 	llvm-profdata merge -o "$b/all.profdata" "$b"/*.profraw
 	printf '%-28s %7s %7s %8s\n' file lines missed reached
 	llvm-cov report "$program" -instr-profile "$b/all.profdata" "${objects[@]}" \
-		proto/*.c config/{config,launch,print,schema,shardmap,value,ydoc}.c \
+		proto/*.c config/{cluster,cluster_spec,config,launch,print,schema,shardmap,value,ydoc}.c \
 		server/{core/{lane,session*,slot,stripe*},jobs/{events,registry,status},join/handshake,control/service*}.c \
 		agent/{core/{exchange*,link*,window},local/*}.c |
 		awk '/\.c / || /^TOTAL/ { printf "%-28s %7s %7s %8s\n", $1, $8, $9, $10 }'

@@ -182,7 +182,7 @@ static const struct {
     {"%YAML 1.1\n---\njob: {}\n", "f:1:1: found a directive (%), which is not supported here"},
     {"# x\n%TAG ! a\n", "f:2:1: found a directive (%), which is not supported here"},
     {"job: {name: \"a\\0b\"}\n", "f:1:13: found a zero byte in a text"},
-    {"[[[[[[[[[1]]]]]]]]]\n", "f:1:9: lists or mappings are nested too deeply"},
+    {"[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]\n", "f:1:17: lists or mappings are nested too deeply"},
     {"job: {name: a\n", "f:2:1: not valid YAML: while parsing a flow mapping: did not find expected ',' or '}'"},
     {"job:\n\tname: a\n", "f:2:1: not valid YAML: while scanning for the next token: found character that cannot "
 			  "start any token"},

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration of a process of a managed job, from the variable CLUSTER_SPEC, else TF_CONFIG: JSON texts that name
+ * all replicas of the job and which of them this one is.
+ *
+ *     pool of CLUSTER_SPEC         task of TF_CONFIG          role
+ *     workerpool0, workerpool1     chief or master, worker    workers; the position in this order is the node rank
+ *     workerpool2                  ps                         reducers
+ *     workerpool3                  evaluator                  evaluators, which take no part in all-reduces
+ *
+ * Further variables: REDUCTION_WEIGHTS ("1,1,0.5": reducers.weight, by position), REDUCTION_BANDWIDTH ("32gbit":
+ * reducers.bandwidth of each of them) and REDUCTION_SECRET (the path of a file: server.secret or security.secret). */
+#ifndef RS_CONFIG_CLUSTER_H
+#define RS_CONFIG_CLUSTER_H
+
+#include "common/error.h"
+#include "config/config.h"
+#include "config/launch.h"
+#include "config/run.h"
+
+#include <stdbool.h>
+
+enum rs_cluster_role { RS_CLUSTER_WORKER, RS_CLUSTER_REDUCER, RS_CLUSTER_EVALUATOR };
+
+/* What the variable says about the job. If `variable` is set, workers >= 1, and index is below the number of workers or
+ * reducers, whichever this process is. */
+struct rs_cluster {
+	const char *variable; /* "CLUSTER_SPEC" or "TF_CONFIG", static storage; NULL: neither is set */
+	unsigned index;       /* of a worker its node rank */
+	unsigned workers, reducers;
+	bool managed; /* "environment" is "cloud": the network between the replicas belongs to this job */
+	char run[RS_RUN_MAX];
+};
+
+/* Reads the environment (get == NULL: getenv). If a variable is set, fills *cfg, which the caller releases with
+ * rs_config_close(); else only *ret, with variable == NULL. A reducer of a managed job without REDUCTION_SECRET is
+ * insecure. Errors: RS_ECONFIG with the variable, the field in it, what was found and what was expected; also if this
+ * process is not of the role `role`. RS_ENOMEM. */
+int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_cluster_role role, rs_getenv_fn get,
+		    void *ctx, struct rs_err *e);
+
+/* The place of a worker that no launcher has started: one process on each node. */
+struct rs_launch rs_cluster_launch(const struct rs_cluster *c);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CLUSTER_SPEC and TF_CONFIG: the first byte of the input says which, and the role that is expected; after it comes the
+ * text. Any text is refused with a message that names the variable, or gives a place inside the job and a
+ * configuration with the job's reducers. */
+#include "tests/fuzz/fuzz.h"
+
+#include "config/cluster.h"
+
+#include <string.h>
+
+struct environment {
+	const char *variable, *text;
+};
+
+static const char *get(void *ctx, const char *name)
+{
+	const struct environment *env = ctx;
+
+	if (strcmp(name, env->variable) == 0)
+		return env->text;
+	return strcmp(name, "REDUCTION_BANDWIDTH") == 0 ? "25gbit" : NULL;
+}
+
+static void check_found(const struct rs_cluster *c, const struct rs_config *cfg, const struct environment *env,
+			enum rs_cluster_role role)
+{
+	struct rs_launch l = rs_cluster_launch(c);
+	struct rs_err e;
+
+	must(strcmp(c->variable, env->variable) == 0);
+	must(c->workers >= 1 && c->workers <= RS_WORLD_MAX && c->reducers >= 1 && c->reducers == cfg->reducers_n);
+	must(role != RS_CLUSTER_WORKER || (c->index < c->workers && l.rank < l.world_size));
+	must(role != RS_CLUSTER_REDUCER || c->index < c->reducers);
+	must(!cfg->server.insecure || (c->managed && role == RS_CLUSTER_REDUCER));
+	must(rs_run_check(c->run, "run", &e) == RS_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct rs_cluster c = {.index = 7};
+	struct environment env;
+	struct rs_config cfg;
+	struct rs_err e = {0};
+	enum rs_cluster_role role;
+	char *text = calloc(1, size + 1);
+	int rc;
+
+	must(text);
+	if (size)
+		memcpy(text, data + 1, size - 1);
+	env = (struct environment){size && data[0] & 1 ? "TF_CONFIG" : "CLUSTER_SPEC", text};
+	role = size ? (enum rs_cluster_role)(data[0] / 2 % 3) : RS_CLUSTER_WORKER;
+	rc = rs_cluster_load(&c, &cfg, role, get, &env, &e);
+	if (rc) {
+		must(rc == RS_ECONFIG && e.code == rc && strstr(e.msg, env.variable) && c.index == 7);
+	} else if (c.variable) {
+		check_found(&c, &cfg, &env, role);
+		rs_config_close(&cfg);
+	} else {
+		must(!text[0]);
+	}
+	free(text);
+	return 0;
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/cluster.h"
+#include "tests/unit/fake_environment.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As the managed service sets it, for a task. */
+#define CLUSTER(type, index)                                                                                           \
+	"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"cmle-training-workerpool0-ab-0:2222\"],\n"                      \
+	" \"workerpool1\":[\"cmle-training-workerpool1-ab-0:2222\",\"cmle-training-workerpool1-ab-1:2222\"],\n"        \
+	" \"workerpool2\":[\"cmle-training-workerpool2-ab-0:2222\",\"cmle-training-workerpool2-ab-1:2222\"],\n"        \
+	" \"workerpool3\":[\"cmle-training-workerpool3-ab-0:2222\"]},\n"                                               \
+	" \"environment\":\"cloud\",\n"                                                                                \
+	" \"task\":{\"type\":\"" type "\",\"index\":" index ",\"trial\":\"TRIAL_ID\"},\n"                              \
+	" \"job\":{\"...\":\"...\"}}"
+
+#define TF(type, index)                                                                                                \
+	"TF_CONFIG={\"cluster\":{\"chief\":[\"training-workerpool0-ID-0:2222\"],"                                      \
+	"\"ps\":[\"training-workerpool2-ID-0:2222\"],\n"                                                               \
+	" \"worker\":[\"training-workerpool1-ID-0:2222\",\"training-workerpool1-ID-1:2222\"]},\n"                      \
+	" \"environment\":\"cloud\",\"task\":{\"cloud\":\"ID\",\"index\":" index ",\"trial\":\"1\",\"type\":\"" type   \
+	"\"}}"
+
+/* One worker, and reducers as in the text; `task` is a worker's. */
+#define REDUCERS(list) "CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w:1\"],\"workerpool2\":" list "}," WORKER "}"
+#define WORKER         "\"task\":{\"type\":\"workerpool0\",\"index\":0}"
+#define REDUCER        "\"task\":{\"type\":\"workerpool2\",\"index\":0}"
+
+#define RUN_CLUSTER "cluster:cmle-training-workerpool0-ab-0:2222.TRIAL_ID"
+
+/* Environments, and what a process of that role finds. */
+static const struct {
+	const char *env[5];
+	enum rs_cluster_role role;
+	unsigned index, workers, reducers;
+	const char *run, *last_reducer, *listen, *secret;
+	bool insecure;
+} good[] = {
+    {{CLUSTER("workerpool0", "0")},
+     RS_CLUSTER_WORKER,
+     0,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{CLUSTER("workerpool1", "0")},
+     RS_CLUSTER_WORKER,
+     1,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{CLUSTER("workerpool1", "1"), "REDUCTION_SECRET=/s/key"},
+     RS_CLUSTER_WORKER,
+     2,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "/s/key",
+     false},
+    {{CLUSTER("workerpool2", "1")},
+     RS_CLUSTER_REDUCER,
+     1,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "*:2222",
+     "",
+     true},
+    {{CLUSTER("workerpool2", "1"), "REDUCTION_SECRET=/s/key"},
+     RS_CLUSTER_REDUCER,
+     1,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "*:2222",
+     "/s/key",
+     false},
+    {{CLUSTER("workerpool3", "0")},
+     RS_CLUSTER_EVALUATOR,
+     0,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{TF("chief", "0")},
+     RS_CLUSTER_WORKER,
+     0,
+     3,
+     1,
+     "cluster:ID.1",
+     "training-workerpool2-ID-0:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{TF("worker", "1")},
+     RS_CLUSTER_WORKER,
+     2,
+     3,
+     1,
+     "cluster:ID.1",
+     "training-workerpool2-ID-0:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{TF("ps", "0")},
+     RS_CLUSTER_REDUCER,
+     0,
+     3,
+     1,
+     "cluster:ID.1",
+     "training-workerpool2-ID-0:2222",
+     "*:2222",
+     "",
+     true},
+    /* CLUSTER_SPEC comes first */
+    {{TF("ps", "0"), CLUSTER("workerpool1", "0")},
+     RS_CLUSTER_WORKER,
+     1,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
+    /* IPv6, a port left out, one node, no trial, no environment */
+    {{REDUCERS("[\"[fd00::1]:99\"]")},
+     RS_CLUSTER_WORKER,
+     0,
+     1,
+     1,
+     "cluster:w:1",
+     "[fd00::1]:99",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{REDUCERS("[\"[fd00::1]\"]")},
+     RS_CLUSTER_WORKER,
+     0,
+     1,
+     1,
+     "cluster:w:1",
+     "[fd00::1]:7600",
+     "127.0.0.1:7600",
+     "",
+     false},
+    {{REDUCERS("[\"host\"]")}, RS_CLUSTER_WORKER, 0, 1, 1, "cluster:w:1", "host:7600", "127.0.0.1:7600", "", false},
+    /* not on a managed network: no reducer without authentication */
+    {{"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w\"],\"workerpool2\":[\"r\"]}," REDUCER "}"},
+     RS_CLUSTER_REDUCER,
+     0,
+     1,
+     1,
+     "cluster:w",
+     "r:7600",
+     "*:7600",
+     "",
+     false},
+    /* escapes that JSON has and YAML has not */
+    {{"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w\"],\"workerpool2\":[\"r\"]}," WORKER
+      ",\"job\":{\"args\":[\"\\ud83d\\ude00\",\"a\\/b\\\\ud83d\"],\"deep\":[[[[{\"a\":[[[{}]]]}]]]]}}"},
+     RS_CLUSTER_WORKER,
+     0,
+     1,
+     1,
+     "cluster:w",
+     "r:7600",
+     "127.0.0.1:7600",
+     "",
+     false},
+    /* null is as good as nothing; "master" is the chief of older jobs */
+    {{"TF_CONFIG={\"cluster\":{\"master\":[\"m:1\"],\"worker\":null,\"ps\":[\"p:2\"]},"
+      "\"task\":{\"type\":\"master\",\"index\":0,\"trial\":null}}"},
+     RS_CLUSTER_WORKER,
+     0,
+     1,
+     1,
+     "cluster:m:1",
+     "p:2",
+     "127.0.0.1:7600",
+     "",
+     false},
+};
+
+START_TEST(finds_the_place)
+{
+	struct rs_cluster c;
+	struct rs_config cfg;
+	struct rs_err e = {0};
+	enum rs_cluster_role role = good[_i].role;
+	int rc = rs_cluster_load(&c, &cfg, role, fake_getenv, (void *)good[_i].env, &e);
+
+	ck_assert_msg(rc == RS_OK, "%s", e.msg);
+	ck_assert_ptr_nonnull(c.variable);
+	ck_assert_uint_eq(c.index, good[_i].index);
+	ck_assert_uint_eq(c.workers, good[_i].workers);
+	ck_assert_uint_eq(c.reducers, good[_i].reducers);
+	ck_assert_str_eq(c.run, good[_i].run);
+	ck_assert_uint_eq(cfg.reducers_n, good[_i].reducers);
+	ck_assert_str_eq(cfg.reducers[cfg.reducers_n - 1].address, good[_i].last_reducer);
+	ck_assert_str_eq(cfg.server.listen, good[_i].listen);
+	ck_assert_str_eq(role == RS_CLUSTER_REDUCER ? cfg.server.secret : cfg.security.secret, good[_i].secret);
+	ck_assert(cfg.server.insecure == good[_i].insecure);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+#define SPEC "environment variable CLUSTER_SPEC"
+
+static const struct {
+	const char *env[5];
+	enum rs_cluster_role role;
+	const char *message;
+} bad[] = {
+    {{"CLUSTER_SPEC=[]"}, RS_CLUSTER_WORKER, SPEC ": found \"[]\", expected a JSON object"},
+    {{"CLUSTER_SPEC={\"cluster\":"}, RS_CLUSTER_WORKER, SPEC ":2:1: not valid YAML: "},
+    {{"CLUSTER_SPEC={}"}, RS_CLUSTER_WORKER, SPEC ":1:1: cluster: not found, expected an object"},
+    {{"CLUSTER_SPEC={\"cluster\":[]}"}, RS_CLUSTER_WORKER, SPEC ":1:12: cluster: found a list, expected an object"},
+    {{"CLUSTER_SPEC={\"cluster\":{},\"cluster\":{}}"},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:15: cluster: found a second time, expected once"},
+    {{"CLUSTER_SPEC={\"cluster\":{}}"}, RS_CLUSTER_WORKER, SPEC ":1:1: task: not found, expected an object"},
+    {{"CLUSTER_SPEC={\"cluster\":{}," WORKER "}"},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:12: cluster: found 0 workers in workerpool0 and workerpool1, expected 1 to 4096 of them"},
+    {{"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":\"w:1\"}," WORKER "}"},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:27: cluster.workerpool0: found \"w:1\", expected a list of addresses"},
+    {{"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w:1\",[]]}," WORKER "}"},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:34: cluster.workerpool0[1]: found a list, expected an address"},
+    {{REDUCERS("[]")},
+     RS_CLUSTER_WORKER,
+     SPEC ": cluster.workerpool2: found no reducers, expected their addresses: give the job this pool, or name a "
+	  "configuration file"},
+    {{REDUCERS("[\"a:1\",\"a:0\"]")},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:56: cluster.workerpool2[1]: found \"a:0\", expected host, host:port or [IPv6]:port, with a port from 1 "
+	  "to 65535"},
+    {{REDUCERS("[\"fd00::1:99\"]")},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:50: cluster.workerpool2[0]: found \"fd00::1:99\", expected host, host:port or [IPv6]:port"},
+    {{REDUCERS("[\"a:1\",\"b:1\",\"a:1\"]")},
+     RS_CLUSTER_WORKER,
+     SPEC ":1:62: cluster.workerpool2[2]: found a:1, which cluster.workerpool2[0] is too, expected different ones"},
+    {{CLUSTER("workerpool4", "0")},
+     RS_CLUSTER_WORKER,
+     SPEC ":6:9: task.type: found \"workerpool4\", expected the name of a pool in \"cluster\" that has replicas"},
+    {{CLUSTER("workerpool1", "2")},
+     RS_CLUSTER_WORKER,
+     SPEC ":6:39: task.index: found 2, expected less than 2, the length of cluster.workerpool1"},
+    {{CLUSTER("workerpool1", "-1")},
+     RS_CLUSTER_WORKER,
+     SPEC ":6:39: task.index: found \"-1\", expected a whole number"},
+    {{CLUSTER("workerpool1", "99999999999999999999")},
+     RS_CLUSTER_WORKER,
+     SPEC ":6:39: task.index: found 99999999999999999999, expected less than 2"},
+    {{CLUSTER("workerpool1", "null")}, RS_CLUSTER_WORKER, SPEC ":6:9: task.index: not found, expected a whole number"},
+    {{CLUSTER("workerpool3", "0")},
+     RS_CLUSTER_WORKER,
+     SPEC ": task.type: found \"workerpool3\", an evaluator, which takes no part in all-reduces; expected a worker. To "
+	  "start it here nevertheless, name a configuration file"},
+    {{CLUSTER("workerpool0", "0")},
+     RS_CLUSTER_REDUCER,
+     SPEC ": task.type: found \"workerpool0\", a worker; expected workerpool2. To start it here"},
+    {{TF("worker", "0")},
+     RS_CLUSTER_REDUCER,
+     "environment variable TF_CONFIG: task.type: found \"worker\", a worker; expected ps. To start it here"},
+    {{CLUSTER("workerpool0", "0"), "REDUCTION_WEIGHTS=1"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_WEIGHTS: found 1 numbers in \"1\", expected 2, one for each reducer"},
+    {{CLUSTER("workerpool0", "0"), "REDUCTION_WEIGHTS=1,x"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_WEIGHTS: found \"x\", expected a number"},
+    {{CLUSTER("workerpool0", "0"), "REDUCTION_BANDWIDTH=fast"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_BANDWIDTH: found \"fast\", expected a number with kbit, mbit or gbit"},
+};
+
+START_TEST(refuses_with_the_field)
+{
+	struct rs_cluster c = {.index = 7};
+	struct rs_config cfg;
+	struct rs_err e = {0};
+
+	ck_assert_int_eq(rs_cluster_load(&c, &cfg, bad[_i].role, fake_getenv, (void *)bad[_i].env, &e), RS_ECONFIG);
+	ck_assert_msg(strncmp(e.msg, bad[_i].message, strlen(bad[_i].message)) == 0, "%s", e.msg);
+	ck_assert_uint_eq(c.index, 7);
+}
+END_TEST
+
+START_TEST(weights_and_bandwidth)
+{
+	const char *const env[] = {CLUSTER("workerpool0", "0"), "REDUCTION_WEIGHTS=1,3", "REDUCTION_BANDWIDTH=32gbit",
+				   NULL};
+	struct rs_cluster c;
+	struct rs_config cfg;
+	struct rs_err e = {0};
+	unsigned shards = 0;
+
+	ck_assert_int_eq(rs_cluster_load(&c, &cfg, RS_CLUSTER_WORKER, fake_getenv, (void *)env, &e), RS_OK);
+	for (unsigned s = 0; s < cfg.sharding.shards; s++)
+		shards += cfg.sharding.owner[s] == 1;
+	ck_assert_uint_eq(shards * 4, cfg.sharding.shards * 3);
+	ck_assert_uint_eq(cfg.reducers[0].lanes, 4);
+	rs_config_close(&cfg);
+}
+END_TEST
+
+START_TEST(nothing_without_a_variable)
+{
+	const char *const env[] = {"CLUSTER_SPEC=", "REDUCTION_WEIGHTS=x", NULL};
+	struct rs_cluster c = {.variable = "x"};
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_cluster_load(&c, &cfg, RS_CLUSTER_WORKER, fake_getenv, (void *)env, &e), RS_OK);
+	ck_assert_ptr_null(c.variable);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("cluster");
+	TCase *tc = tcase_create("cluster");
+	SRunner *sr = srunner_create(s);
+	int failed;
+
+	tcase_add_loop_test(tc, finds_the_place, 0, (int)(sizeof good / sizeof good[0]));
+	tcase_add_loop_test(tc, refuses_with_the_field, 0, (int)(sizeof bad / sizeof bad[0]));
+	tcase_add_test(tc, weights_and_bandwidth);
+	tcase_add_test(tc, nothing_without_a_variable);
+	suite_add_tcase(s, tc);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
