@@ -148,7 +148,8 @@ static int add_text(struct builder *b, const yaml_event_t *ev)
 	n = add_node(b, YDOC_TEXT, &ev->start_mark, text);
 	if (!n)
 		return RS_ENOMEM;
-	n->nothing = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && is_nothing(text);
+	n->quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+	n->nothing = !n->quoted && is_nothing(text);
 	return RS_OK;
 }
 

@@ -43,7 +43,8 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 /* Returns the name of a call's file for messages. */
 const char *file_name(const struct call *call);
 
-extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command;
+extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
+    render_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {
