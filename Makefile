@@ -144,7 +144,8 @@ python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 # documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
-                 config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py) \
+                 config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
+                 deploy/kubernetes/*.yaml deploy/kubernetes/examples/*.yaml) \
                  agent/include/reduction.h
 unit_files    := $(wildcard deploy/systemd/*.service)
 doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))
