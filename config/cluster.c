@@ -173,6 +173,21 @@ int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_clust
 	return rc;
 }
 
+int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
+			    struct rs_err *e)
+{
+	struct rs_cluster found = {.variable = NULL};
+	int rc = RS_OK;
+
+	if (!file)
+		rc = rs_cluster_load(&found, cfg, role, NULL, NULL, e);
+	if (!rc && !found.variable)
+		rc = rs_config_load(cfg, file, e);
+	if (!rc)
+		*ret = found;
+	return rc;
+}
+
 struct rs_launch rs_cluster_launch(const struct rs_cluster *c)
 {
 	return (struct rs_launch){.rank = (int)c->index,

@@ -38,6 +38,11 @@ struct rs_cluster {
 int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_cluster_role role, rs_getenv_fn get,
 		    void *ctx, struct rs_err *e);
 
+/* Loads a file, or without one (NULL) the environment of a managed job, or without that the defaults. Errors: those of
+ * rs_config_load() and rs_cluster_load(). */
+int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
+			    struct rs_err *e);
+
 /* The place of a worker that no launcher has started: one process on each node. */
 struct rs_launch rs_cluster_launch(const struct rs_cluster *c);
 

@@ -336,13 +336,8 @@ static int open_load_config(const struct opening *o, struct rs_config *ret, stru
 			    struct rs_err *e)
 {
 	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
-	int rc = RS_OK;
+	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, RS_CLUSTER_WORKER, e);
 
-	*ret_cluster = (struct rs_cluster){.variable = NULL};
-	if (!file)
-		rc = rs_cluster_load(ret_cluster, ret, RS_CLUSTER_WORKER, NULL, NULL, e);
-	if (!rc && !ret_cluster->variable)
-		rc = rs_config_load(ret, file, e);
 	if (rc)
 		return rc;
 	rc = rs_config_take_log_level(ret, e);

@@ -3,8 +3,8 @@
  * later communicators find them. Failure modes: a setting is wrong. Then NCCL reads one warning, and uses its own
  * network, or with REDUCTION_REQUIRED=1 every call fails. */
 #include "agent/nccl/plugin.h"
+#include "config/cluster.h"
 #include "config/launch.h"
-#include "config/run.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -92,7 +92,7 @@ void plugin_refuse(struct plugin *p, const struct rs_err *e)
 }
 
 /* Finds the name of the job: the variable, else the configuration's, else one made from the run. */
-static int plugin_find_job(struct plugin *p, struct rs_err *e)
+static int plugin_find_job(struct plugin *p, const struct rs_cluster *cluster, struct rs_err *e)
 {
 	const char *named = plugin_variable("REDUCTION_JOB"), *run = plugin_variable("REDUCTION_RUN");
 	char made[RS_NAME_MAX] = "default", found[RS_RUN_MAX] = "", host[RS_HOST_MAX] = "";
@@ -113,6 +113,8 @@ static int plugin_find_job(struct plugin *p, struct rs_err *e)
 		gethostname(host, sizeof host - 1);
 		if (!run)
 			rs_run_detect(found, &launch, host, NULL, NULL);
+		if (!run && !found[0] && cluster->variable)
+			memcpy(found, cluster->run, sizeof found);
 		if (run || found[0])
 			rs_run_job_name(made, run ? run : found);
 		named = made;
@@ -140,13 +142,14 @@ static int plugin_find_sockets(struct plugin *p, struct rs_err *e)
 
 static int plugin_load(struct plugin *p, struct rs_err *e)
 {
-	int rc = rs_config_load(&p->cfg, plugin_variable("REDUCTION_CONFIG"), e);
+	struct rs_cluster cluster;
+	int rc = rs_cluster_load_or_file(&cluster, &p->cfg, plugin_variable("REDUCTION_CONFIG"), RS_CLUSTER_WORKER, e);
 
 	if (rc)
 		return rc;
 	rc = rs_config_take_log_level(&p->cfg, e);
 	if (!rc)
-		rc = plugin_find_job(p, e);
+		rc = plugin_find_job(p, &cluster, e);
 	if (!rc)
 		rc = plugin_find_sockets(p, e);
 	if (!rc)
