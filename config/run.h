@@ -24,7 +24,10 @@ int rs_run_check(const char *run, const char *what, struct rs_err *e);
  *     Slurm           slurm:JOB.STEP
  *     PMI             pmi:JOB
  *     Vertex AI       vertex:JOB or vertex:JOB.TRIAL
- *     Kubernetes      kubernetes:JOB, of a Job with completionMode Indexed */
+ *     Kubernetes      kubernetes:JOB, of a Job with completionMode Indexed
+ *
+ * In a managed job for which these say nothing, the run is that of config/cluster.h: cluster:JOB or cluster:JOB.TRIAL.
+ */
 void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, const char *host, rs_getenv_fn get,
 		   void *ctx);
 

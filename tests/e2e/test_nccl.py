@@ -3,6 +3,7 @@
 # run: beside-others
 """The NCCL plugin, called as NCCL's transports call it (tests/nccl), for each version of the tables."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -40,6 +41,15 @@ class Sums(Case):
                     p = self.run_case(c, "sums", "--ranks", 2, "--bytes", 64 << 10, "--ops", 48, version=version)
                     self.assertRegex(p.err, r"communicator test@[0-9a-f]{16}: rank 1 of 2 has joined, summed by 2")
                     self.assertRegex(p.err, r"rank 0 is closed after 48 all-reduces of \d+ bytes")
+
+    def test_managed_job(self):
+        """Without a file, reducers and the name of the job come from CLUSTER_SPEC."""
+        with harness.Cluster(reducers=1) as c:
+            pools = {"workerpool0": ["a:1"], "workerpool1": ["b:1"], "workerpool2": [c.address(0)]}
+            spec = json.dumps({"cluster": pools, "task": {"type": "workerpool0", "index": 0, "trial": "7"}})
+            p = self.run_case(c, "sums", "--ranks", 2, "--bytes", 64 << 10, "--ops", 8,
+                              env={"REDUCTION_CONFIG": "", "CLUSTER_SPEC": spec})
+            self.assertRegex(p.err, r"communicator cluster-a-1\.7-[0-9a-f]{8}@[0-9a-f]{16}: rank 1 of 2 has joined")
 
     def test_large(self):
         with harness.Cluster(reducers=2, lanes=2) as c:
