@@ -138,12 +138,13 @@ clean: ## remove everything that was built
 help: ## this list
 	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-13s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	echo "Variables: CC CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off leaves it out"
+	echo "Variables: CC CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off, HTTP=off leave it out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 # documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
+                 deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
                  deploy/kubernetes/*.yaml deploy/kubernetes/examples/*.yaml) \
                  agent/include/reduction.h

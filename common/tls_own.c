@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
+#include <time.h>
 
 int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT])
 {
@@ -15,6 +16,17 @@ int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT])
 	if (cert && !ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(cert)))
 		ERR_clear_error();
 	return days;
+}
+
+int64_t tls_own_expiry(const SSL_CTX *ctx)
+{
+	const X509 *cert = ctx ? SSL_CTX_get0_certificate(ctx) : NULL;
+	struct tm tm;
+
+	if (cert && ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm))
+		return timegm(&tm);
+	ERR_clear_error();
+	return 0;
 }
 
 bool tls_own_is_for(const SSL_CTX *ctx, const char *name)

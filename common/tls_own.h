@@ -6,9 +6,13 @@
 #include "common/tls.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Returns the whole days until the certificate expires, and the date; "" if there is no certificate. */
 int tls_own_days(const SSL_CTX *ctx, char ret_date[TLS_EXPIRY_TEXT]);
+
+/* Returns when the certificate expires, in seconds since 1970; 0: there is no certificate. */
+int64_t tls_own_expiry(const SSL_CTX *ctx);
 
 /* Returns whether the certificate is for a host name or a numeric address, as a worker checks it. */
 bool tls_own_is_for(const SSL_CTX *ctx, const char *name);

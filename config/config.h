@@ -107,6 +107,7 @@ struct rs_config {
 	struct {
 		char listen[RS_ADDRESS_MAX]; /* address of this reducer; default 127.0.0.1:7600 */
 		char grpc[RS_ADDRESS_MAX];   /* the same for gRPC; "": none */
+		char http[RS_ADDRESS_MAX];   /* the same for HTTP; "": none */
 		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
 		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
@@ -124,6 +125,7 @@ struct rs_config {
 		uint64_t shm_bytes;       /* shared memory that all local clients may use together */
 		char cpu[16];
 		char grpc[RS_ADDRESS_MAX]; /* address of the status service, or "unix:/path"; "": none */
+		char http[RS_ADDRESS_MAX]; /* address for HTTP; "": none */
 		unsigned max_jobs;         /* at once */
 		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;

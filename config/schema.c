@@ -150,6 +150,10 @@ const struct schema_key schema_keys[] = {
 {"server", "grpc", SCHEMA_ADDRESS, AT(server, grpc), .min = 0, .max = 65535, .step = 7601, .zero = true, .def = "",
  .help = "Address on which the reducer serves gRPC, for health checks and `reductionctl`; the default port is 7601, "
  "port 0 is any free port; empty: no gRPC"},
+{"server", "http", SCHEMA_ADDRESS, AT(server, http), .min = 0, .max = 65535, .step = 7603, .zero = true, .def = "",
+ .help = "Address on which the reducer serves HTTP without TLS: metrics for Prometheus, a status page, health checks. "
+ "`127.0.0.1:7603` serves this machine only; on other addresses other machines need `security.read_token`. The "
+ "default port is 7603, port 0 is any free port; empty: no HTTP"},
 {"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
  .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each online CPU, at most 8"},
 {"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
@@ -181,6 +185,8 @@ const struct schema_key schema_keys[] = {
  .help = "Address on which the agent serves gRPC, for health checks and `reductionctl`: host:port, or "
  "`unix:/run/reduction/agent-status.sock`, a UNIX socket of mode 0660 in an existing directory; the default port is "
  "7602, port 0 is any free port; empty: no gRPC. It never uses TLS. Read by the daemon only"},
+{"agent", "http", SCHEMA_ADDRESS, AT(agent, http), .min = 0, .max = 65535, .step = 7604, .zero = true, .def = "",
+ .help = "As `server.http`, for the agent; the default port is 7604. Read by the daemon only"},
 {"agent", "shm_bytes", SCHEMA_BYTES, AT(agent, shm_bytes), .min = MIB(1), .max = GIB(16384), .def = "8GiB",
  .help = "Most shared memory that all processes of this node may use together"},
 {"agent", "max_jobs", SCHEMA_NUMBER, AT(agent, max_jobs), .min = 1, .max = 4096, .def = "64",

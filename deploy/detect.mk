@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds compilers and libraries, each probe once in a run of make. The Makefile includes this file only if the goals
 # need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or off) with
-# _CFLAGS and _LIBS, gloo_found, mpis; prints what is on and off.
+# _CFLAGS and _LIBS, HTTP the same, gloo_found, mpis; prints what is on and off.
 probe = $(shell deploy/probe.sh $(1))
 
 # package of Debian for each program and each pkg-config name
@@ -52,9 +52,19 @@ libuv_wrap    := environ in6addr_any stderr
 libuv_archive := $(firstword $(wildcard $(addprefix $(shell $(PKG_CONFIG) --variable=libdir libuv)/,libuv_a.a libuv.a)))
 libuv_static  := $(if $(libuv_archive),$(if $(call probe,shared '$(CC)' $(libuv_archive) $(libuv_wrap)),$(libuv_archive)))
 
+# optional: the HTTP port of server and agent
+HTTP ?= probe
+ifeq ($(HTTP),probe)
+HTTP := $(if $(call probe,package '$(PKG_CONFIG)' libmicrohttpd),on,off)
+endif
+ifeq ($(HTTP),on)
+HTTP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libmicrohttpd)
+HTTP_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd)
+endif
+
 # optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).
 gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
 
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), gRPC $(GRPC); \
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), gRPC $(GRPC), HTTP $(HTTP); \
 benchmarks beside $(or $(strip $(if $(gloo_found),gloo) $(mpis)),no peers))

@@ -19,6 +19,8 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
+# answers of the HTTP port, without the port
+$(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

@@ -42,6 +42,10 @@ static uint64_t report_links(const struct exchange *x, unsigned reducer, struct 
 		if (l->reducer != reducer)
 			continue;
 		ret->lanes++;
+		if (l->window.limit && (!ret->window || l->window.limit < ret->window)) {
+			ret->window = l->window.limit;
+			ret->window_max = l->window.most;
+		}
 		ret->tries = l->tries > ret->tries ? l->tries : ret->tries;
 		if (l->state == LINK_JOINED || l->state == LINK_RUNNING) {
 			ret->lanes_up++;

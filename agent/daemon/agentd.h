@@ -173,8 +173,8 @@ void *agentd_stage_new(void *ctx, size_t bytes);
 void agentd_stage_free(void *ctx, void *stage, size_t bytes);
 
 /* control.c */
-/* Opens the gRPC port of agent.grpc, if there is one, between agentd_open and agentd_serve. Errors: RS_EUNSUPPORTED (no
- * module), RS_ECONFIG, RS_EIO, RS_ENOMEM; agentd_serve cleans up. */
+/* Opens the ports of agent.grpc and agent.http, if there are any, between agentd_open and agentd_serve. Errors:
+ * RS_EUNSUPPORTED (no module), RS_ECONFIG, RS_EIO, RS_ENOMEM; agentd_serve cleans up. */
 int agentd_control_start(struct agentd *a, struct rs_err *e);
 
 /* engine.c */

@@ -10,6 +10,7 @@
 #include "agent/local/status_pack.h"
 #include "common/auth.h"
 #include "common/version.h"
+#include "proto/http/port.h"
 #include "proto/rpc/unauthenticated.h"
 #include "proto/service/control_uv.h"
 
@@ -38,7 +39,8 @@ struct agentd_control {
 	const struct rpc_api *rpc;
 	struct rpc_server *server;
 	struct control_uv *uv;
-	struct unauth *unauth; /* NULL with a UNIX socket */
+	struct http_port *http;
+	struct unauth *unauth; /* NULL with a UNIX socket, and without a gRPC port */
 	uv_timer_t scan;       /* calls unauth_scan; only with `unauth` */
 	struct agentd_socket socket;
 	char name[RS_ADDRESS_MAX];
@@ -112,6 +114,8 @@ static void control_fill_agent(struct agentd *a, struct local_status_agent *to)
 	memcpy(to->host, a->host, sizeof to->host);
 	memcpy(to->socket, a->socket.path, sizeof to->socket);
 	memcpy(to->grpc, c->name, sizeof to->grpc);
+	if (c->http)
+		snprintf(to->http, sizeof to->http, "%s", http_port_name(c->http));
 	to->pid = (uint32_t)getpid();
 	to->unix_ms = control_unix_ms();
 	to->up_ms = now - c->started_ms;
@@ -375,6 +379,8 @@ static void control_close(struct agentd *a)
 {
 	struct agentd_control *c = a->control;
 
+	http_port_stop(c->http);
+	c->http = NULL;
 	if (c->uv)
 		control_uv_stop(c->uv);
 	if (c->unauth)
@@ -406,6 +412,18 @@ static void control_free(struct agentd *a)
 	free(c);
 }
 
+static int control_open_http(struct agentd *a, struct rs_err *e)
+{
+	struct agentd_control *c = a->control;
+	struct http_options opt = {.address = a->cfg->agent.http, .process = "agent", .control = c->uv};
+	int rc = http_port_start(&c->http, &opt, e);
+
+	if (rc)
+		return rs_wrap(e, "agent.http");
+	rs_log(a->log, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(c->http)));
+	return RS_OK;
+}
+
 int agentd_control_start(struct agentd *a, struct rs_err *e)
 {
 	struct service_options so = {
@@ -428,24 +446,25 @@ int agentd_control_start(struct agentd *a, struct rs_err *e)
 	};
 	int rc;
 
-	if (!a->cfg->agent.grpc[0])
+	if (!a->cfg->agent.grpc[0] && !a->cfg->agent.http[0])
 		return RS_OK;
 	rc = control_new(a, e);
 	if (rc)
 		return rc;
 	a->hooks = &hooks;
 	so.events = &a->control->events;
-	rc = rpc_load(&a->control->rpc, e);
+	rc = a->cfg->agent.grpc[0] ? rpc_load(&a->control->rpc, e) : RS_OK;
 	if (!rc)
 		rc = control_uv_new(&a->control->uv, &a->loop, a->control->rpc, &so, e);
 	if (!rc)
 		rc = control_reload(a, a->cfg, e);
 	a->log->tap = control_on_line;
 	a->log->tap_ctx = a;
-	if (!rc)
+	if (!rc && a->control->rpc)
 		rc = control_open_port(a, e);
 	if (rc)
-		return rs_wrap(e, "agent.grpc");
-	rs_log(a->log, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", a->control->name));
-	return RS_OK;
+		return rs_wrap(e, "agent.%s", a->cfg->agent.grpc[0] ? "grpc" : "http");
+	if (a->control->rpc)
+		rs_log(a->log, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", a->control->name));
+	return a->cfg->agent.http[0] ? control_open_http(a, e) : RS_OK;
 }

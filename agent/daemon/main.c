@@ -26,6 +26,11 @@ static int main_take_grpc(struct rs_config *cfg, const char *arg, struct rs_err 
 	return rs_fail(e, RS_EINVAL, "found \"%s\", expected %s", arg, expected);
 }
 
+static int main_take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->agent.http, sizeof cfg->agent.http, "--http", arg, e);
+}
+
 static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->agent.cpu, sizeof cfg->agent.cpu, "--cpu", arg, e);
@@ -35,6 +40,7 @@ static const struct cmdline_flag flags[] = {
     {"socket", "PATH", "UNIX socket for training processes [/run/reduction/agent.sock]; its directory must exist",
      main_take_socket},
     {"grpc", "ADDRESS", "HOST:PORT or unix:PATH for health checks and reductionctl [no gRPC]", main_take_grpc},
+    {"http", "HOST:PORT", "HTTP address for metrics, status page and health [no HTTP]", main_take_http},
     {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", main_take_cpu},
 };
 

@@ -12,7 +12,8 @@ static bool reload_needs_restart(const struct rs_config *before, const struct rs
 {
 	return before->job.max_ops != fresh->job.max_ops || before->logging.json != fresh->logging.json ||
 	       strcmp(before->agent.socket, fresh->agent.socket) != 0 ||
-	       strcmp(before->agent.grpc, fresh->agent.grpc) != 0 || strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
+	       strcmp(before->agent.grpc, fresh->agent.grpc) != 0 ||
+	       strcmp(before->agent.http, fresh->agent.http) != 0 || strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
 }
 
 static int reload_read(const struct agentd *a, struct agentd_config **ret, struct rs_err *e)
@@ -37,8 +38,8 @@ static int reload_read(const struct agentd *a, struct agentd_config **ret, struc
 static int reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e)
 {
 	static const char taken[] = "new jobs use the configuration, running jobs keep theirs";
-	static const char others[] = "changes of agent.socket, agent.grpc, agent.cpu, job.max_ops and logging.format "
-				     "need a restart";
+	static const char others[] = "changes of agent.socket, agent.grpc, agent.http, agent.cpu, job.max_ops and "
+				     "logging.format need a restart";
 	struct agentd_config *c = NULL;
 	bool needs;
 	int rc = reload_read(a, &c, e);

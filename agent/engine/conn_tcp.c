@@ -455,12 +455,11 @@ static bool conn_tcp_idle(const struct conn *conn)
 	return ((const struct tcp *)conn)->state == CONN_IDLE;
 }
 
-static uint32_t conn_tcp_rtt_us(const struct conn *conn)
+static bool conn_tcp_signal(const struct conn *conn, struct window_signal *ret)
 {
 	const struct tcp *c = (const struct tcp *)conn;
-	struct window_signal signal;
 
-	return c->state == CONN_UP && tcp_signal(c->tcp.fd, &signal) ? signal.rtt_us : 0;
+	return c->state == CONN_UP && tcp_signal(c->tcp.fd, ret);
 }
 
 static void conn_tcp_free(struct conn *conn)
@@ -479,7 +478,7 @@ int conn_tcp_new(struct conn **ret, struct engine *en, unsigned link, struct rs_
 	    .idle = conn_tcp_idle,
 	    .lookup_ended = conn_tcp_looked_up,
 	    .free = conn_tcp_free,
-	    .rtt_us = conn_tcp_rtt_us,
+	    .signal = conn_tcp_signal,
 	};
 	struct tcp *c = calloc(1, sizeof *c);
 	int rc;

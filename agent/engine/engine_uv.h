@@ -38,10 +38,11 @@ struct conn_ops {
 	bool (*service)(struct conn *c);
 	/* engine_poll has reported the socket with engine_key(link, serial). NULL: the transport polls by itself */
 	void (*ready)(struct conn *c, uint32_t serial, uint32_t events);
-	bool (*idle)(const struct conn *c);       /* nothing is open or being opened */
-	void (*lookup_ended)(struct conn *c);     /* a lookup has ended, possibly its own; NULL: it makes none */
-	void (*free)(struct conn *c);             /* only when idle; does not wait for a lookup */
-	uint32_t (*rtt_us)(const struct conn *c); /* the smoothed round trip; 0: not known. NULL: it never is */
+	bool (*idle)(const struct conn *c);   /* nothing is open or being opened */
+	void (*lookup_ended)(struct conn *c); /* a lookup has ended, possibly its own; NULL: it makes none */
+	void (*free)(struct conn *c);         /* only when idle; does not wait for a lookup */
+	/* Reads the kernel's signals. False: they are not known. NULL: they never are */
+	bool (*signal)(const struct conn *c, struct window_signal *ret);
 };
 
 /* The connection of one link; first member of a transport's own struct. */

@@ -149,9 +149,12 @@ static void engine_answer(struct engine *en, const struct engine_ask *ask)
 	for (unsigned i = 0; i < en->conns_n; i++) {
 		const struct conn *c = en->conns[i];
 		struct report_reducer *r = &ask->to->reducers[exchange_reducer(en->x, i)];
-		uint32_t rtt_us = c->ops->rtt_us ? c->ops->rtt_us(c) : 0;
+		struct window_signal signal;
 
-		r->rtt_us = rtt_us > r->rtt_us ? rtt_us : r->rtt_us;
+		if (!c->ops->signal || !c->ops->signal(c, &signal))
+			continue;
+		r->rtt_us = signal.rtt_us > r->rtt_us ? signal.rtt_us : r->rtt_us;
+		r->retransmits += signal.lost;
 	}
 	ask->done(ask->user);
 }

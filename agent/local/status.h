@@ -48,7 +48,7 @@ struct local_status_job {
 
 /* The process; the driver fills it. */
 struct local_status_agent {
-	char software[64], host[64], socket[RS_PATH_LEN], grpc[RS_ADDRESS_MAX];
+	char software[64], host[64], socket[RS_PATH_LEN], grpc[RS_ADDRESS_MAX], http[RS_ADDRESS_MAX];
 	uint32_t pid;
 	int64_t unix_ms; /* the time of day */
 	uint64_t up_ms;

@@ -58,6 +58,9 @@ static agent_reducer *pack_reducer(struct service_block *b, const struct exchang
 	m->lanes = r->lanes;
 	m->lanes_up = r->lanes_up;
 	m->rtt_us = r->rtt_us;
+	m->retransmits = r->retransmits;
+	m->window = r->window;
+	m->window_max = r->window_max;
 	m->shards = r->shards;
 	m->home_shards = r->home_shards;
 	if (r->reach == REPORT_LOST)
@@ -156,6 +159,7 @@ struct service_bytes local_status_pack(const void *status, const char *job, bool
 		return bytes;
 	m.software = (char *)st->agent.software;
 	m.grpc_address = (char *)st->agent.grpc;
+	m.http_address = (char *)st->agent.http;
 	m.unix_ms = st->agent.unix_ms;
 	m.up_ms = st->agent.up_ms;
 	m.draining = st->draining;

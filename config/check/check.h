@@ -106,7 +106,9 @@ int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_o
 int check_listen_failed(struct rs_err *e, int sys, const char *address);
 /* Returns whether workers must authenticate, so that a reducer may listen on other addresses than loopback. */
 bool check_authenticates(const struct rs_config *cfg);
-/* Checks server.listen and server.grpc. */
+/* Checks an address for HTTP, which every machine may reach since reading requires a token. */
+void check_http(struct check *c, const char *section, const char *address);
+/* Checks server.listen, server.grpc and server.http. */
 void check_listens(struct check *c);
 
 /* socket.c */

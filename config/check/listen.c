@@ -133,18 +133,53 @@ static bool collide(const char *a, const char *b)
 	       (rs_endpoint_is_any(&p) || rs_endpoint_is_any(&q)) && (a[0] == '[') == (b[0] == '[');
 }
 
+static void check_collide(struct check *c, const char *key, const char *address, const char *other, const char *taken)
+{
+	struct rs_err e;
+
+	if (!collide(address, taken))
+		return;
+	rs_fail(&e, RS_ECONFIG, "found %s, expected another port than that of server.%s, %s", address, other, taken);
+	check_add(c, CHECK_ERROR, "server", -1, key, &e);
+}
+
+void check_http(struct check *c, const char *section, const char *address)
+{
+	struct addrinfo *list = NULL;
+	struct rs_err e;
+	int rc = RS_OK;
+
+	if (c->elsewhere && is_name(address))
+		return;
+	rc = resolve(&list, address, true, c->elsewhere ? 0 : AI_ADDRCONFIG, &e);
+	if (!rc && !c->elsewhere)
+		rc = check_own(list, address, &e);
+	if (rc) {
+		check_add(c, CHECK_ERROR, section, -1, "http", &e);
+	} else if (!is_loopback(list->ai_addr) && !c->cfg->security.read_token[0]) {
+		rs_fail(&e, RS_ECONFIG,
+			"%s is not a loopback address and there is no security.read_token: other machines get "
+			"nothing but health checks",
+			address);
+		check_add(c, CHECK_WARNING, section, -1, "http", &e);
+	}
+	if (list)
+		freeaddrinfo(list);
+}
+
 void check_listens(struct check *c)
 {
 	const struct rs_config *cfg = c->cfg;
-	struct rs_err e;
 
 	check_one(c, "listen", cfg->server.listen);
-	if (!cfg->server.grpc[0])
+	if (cfg->server.grpc[0]) {
+		check_one(c, "grpc", cfg->server.grpc);
+		check_collide(c, "grpc", cfg->server.grpc, "listen", cfg->server.listen);
+	}
+	if (!cfg->server.http[0])
 		return;
-	check_one(c, "grpc", cfg->server.grpc);
-	if (!collide(cfg->server.listen, cfg->server.grpc))
-		return;
-	rs_fail(&e, RS_ECONFIG, "found %s, expected another port than that of server.listen, %s", cfg->server.grpc,
-		cfg->server.listen);
-	check_add(c, CHECK_ERROR, "server", -1, "grpc", &e);
+	check_http(c, "server", cfg->server.http);
+	check_collide(c, "http", cfg->server.http, "listen", cfg->server.listen);
+	if (cfg->server.grpc[0])
+		check_collide(c, "http", cfg->server.http, "grpc", cfg->server.grpc);
 }

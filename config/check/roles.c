@@ -30,10 +30,10 @@ void check_server_start(struct check *c)
 	check_secrets(c, false);
 	check_tls(c, RS_TLS_REDUCER);
 	check_listens(c);
-	if (!c->cfg->server.grpc[0])
-		return;
-	check_module(c, "server", "grpc");
-	check_tokens(c);
+	if (c->cfg->server.grpc[0])
+		check_module(c, "server", "grpc");
+	if (c->cfg->server.grpc[0] || c->cfg->server.http[0])
+		check_tokens(c);
 }
 
 void check_server(struct check *c)
@@ -68,6 +68,8 @@ void check_agent_start(struct check *c)
 	check_cpu(c, "agent", c->cfg->agent.cpu);
 	if (!c->elsewhere && check_socket(c->cfg->agent.socket, &e))
 		check_add(c, CHECK_ERROR, "agent", -1, "socket", &e);
+	if (c->cfg->agent.http[0])
+		check_http(c, "agent", c->cfg->agent.http);
 }
 
 void check_agent(struct check *c)

@@ -5,6 +5,7 @@
 
 #include "common/tls.h"
 #include "config/config.h"
+#include "proto/http/json.h"
 #include "proto/reduction.pb-c.h"
 #include "proto/rpc/rpc.h"
 
@@ -105,9 +106,6 @@ void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__Statu
 /* Prints a line about the reducers that a job has lost, if there are any. now_ms: the clock of the reducer. */
 void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms);
 
-/* Writes a message as a JSON object with all its fields by name; 64-bit integers are written as numbers. */
-void json_message(const ProtobufCMessage *m, FILE *out);
-void json_string(const char *text, FILE *out);
 /* Writes the object of one answer on a line: "reducer", "address" and the fields of the message. */
 void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
 

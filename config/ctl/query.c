@@ -228,3 +228,16 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 		rs_fail(e, e->code, "%u of %u reducers did not answer", failed, a->reducers_n);
 	return failed ? e->code : RS_OK;
 }
+
+void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
+{
+	flockfile(out); /* answers of several reducers may arrive at the same time */
+	fputs("{\"reducer\":", out);
+	json_string(a->reducers[reducer].name, out);
+	fputs(",\"asked\":", out);
+	json_string(a->reducers[reducer].address, out);
+	json_fields(m, ",", out);
+	fputs("}\n", out);
+	fflush(out);
+	funlockfile(out);
+}

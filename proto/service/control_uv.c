@@ -32,6 +32,8 @@ struct control_uv {
 	struct service *service;
 	struct control_method methods[SERVICE_METHODS];
 	uv_async_t async; /* calls have arrived, or can continue */
+	void (*also)(void *user);
+	void *also_user;
 	struct control_call *calls;
 	char stopped_why[40]; /* constant */
 
@@ -184,6 +186,19 @@ static void on_async(uv_async_t *async)
 
 	take_arrived(c);
 	advance_all(c);
+	if (c->also)
+		c->also(c->also_user);
+}
+
+void control_uv_also(struct control_uv *c, void (*advance_calls)(void *user), void *user)
+{
+	c->also = advance_calls;
+	c->also_user = user;
+}
+
+void control_uv_wake(struct control_uv *c)
+{
+	wake(c);
 }
 
 int control_uv_new(struct control_uv **ret, uv_loop_t *loop, const struct rpc_api *rpc,

@@ -143,6 +143,8 @@ static void contribution_start_slot(struct stripe *st, struct slot *slot, const 
 	slot->header = *f;
 	slot->first_rank = rank;
 	slot->started_ms = st->owner->now_ms;
+	slot->started_us = slot->full_us = st->owner->now_us;
+	slot->worked_ns = 0;
 	slot->order = st->sessions[rank]->streams[f->priority].started;
 	slot->elems = frame_chunk_len(f->count, f->chunk_elems, f->chunk);
 	slot->filled = 0;
@@ -231,6 +233,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	stripe_count_contribution(st, slot, rank, full);
 	if (!full)
 		return RS_OK;
+	slot->full_us = st->owner->now_us;
 	if (slot->have_n) {
 		retained_complete(st, slot);
 		return RS_OK;

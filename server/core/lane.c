@@ -213,6 +213,11 @@ enum lane_arrivals lane_arrivals(struct lane *l)
 	return arrived;
 }
 
+void lane_set_us(struct lane *l, uint64_t now_us)
+{
+	l->now_us = now_us;
+}
+
 struct session *lane_next_ready(struct lane *l)
 {
 	struct session *s = l->ready_head;

@@ -52,6 +52,9 @@ void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
 /* Checks heartbeats, silence and lingering sessions. The driver calls it every LANE_TICK_MS. */
 void lane_tick(struct lane *l, uint64_t now_ms);
 
+/* Sets a time, in microseconds from any start, for the times of chunks in reports. To be called before session_received
+ * and session_sent. */
+void lane_set_us(struct lane *l, uint64_t now_us);
 /* Says which contributions started since the last call. A small operation is over so soon that the next one may come
  * before a thread has gone to sleep and been woken again. */
 enum lane_arrivals lane_arrivals(struct lane *l);
@@ -68,6 +71,11 @@ bool session_queue(struct session *s, const void *frame, size_t len);
 unsigned session_recv_target(struct session *s, struct iovec iov[2]);
 /* Processes n > 0 bytes that were received there. */
 void session_received(struct session *s, size_t n, uint64_t now_ms);
+/* Reports how long the last session_received took, for the same times. */
+void session_worked(struct session *s, uint64_t ns);
+/* Reports what the driver knows of the network: the smoothed round trip (0: not known), and how many segments were sent
+ * again since the connection exists. */
+void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits);
 /* Says what to send next, in at most max iovecs; 0: nothing. They are valid until session_sent or lane_abort. */
 unsigned session_send_target(struct session *s, struct iovec *iov, unsigned max);
 /* Removes n bytes that were sent. */

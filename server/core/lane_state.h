@@ -18,6 +18,7 @@ struct lane {
 	uint8_t *scratch;           /* LANE_SCRATCH bytes, for contributions that are added; owned, with `ahead` */
 	uint8_t *ahead;             /* LANE_AHEAD bytes behind it, for the frames that follow the current payload */
 	uint64_t now_ms;            /* time of the driver's last call that gave one */
+	uint64_t now_us;            /* time of the driver's last call of lane_set_us; 0: it never called */
 	uint64_t ticked_ms;         /* time of the last tick */
 	uint64_t rolled_ms;         /* time at which the sessions' `second` was last counted */
 	uint32_t second_ms;         /* length of that second */

@@ -14,6 +14,8 @@ static struct lane_count report_difference(const struct lane_count *a, const str
 	    .chunks = a->chunks - b->chunks,
 	    .late_ms = a->late_ms - b->late_ms,
 	    .waited_ms = a->waited_ms - b->waited_ms,
+	    .last_chunks = a->last_chunks - b->last_chunks,
+	    .retransmits = a->retransmits - b->retransmits,
 	};
 }
 
@@ -53,6 +55,7 @@ static void report_sessions(struct lane_report *report, const struct stripe *st,
 		    .total = s->count,
 		    .second = s->second,
 		    .outstanding = s->outstanding,
+		    .rtt_us = s->rtt_us,
 		    .silent_ms = report_since(s->last_rx_ms, now_ms),
 		    .missing_ms =
 			oldest && stripe_is_missing(st, oldest, r) ? report_since(oldest->started_ms, now_ms) : 0,
@@ -88,6 +91,16 @@ static void report_losses(struct lane_report *report, const struct stripe *st, u
 	}
 }
 
+static unsigned report_slots_used(const struct stripe *st)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i <= st->mask; i++)
+		for (const struct slot *s = st->chains[i]; s; s = s->next)
+			n++;
+	return n;
+}
+
 struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 {
 	struct lane_report *report;
@@ -116,6 +129,9 @@ struct lane_report *lane_report_new(const struct lane *l, uint64_t now_ms)
 		    .sessions_n = st->attached,
 		    .chunks = st->chunks,
 		    .operations = st->operations,
+		    .times = st->times,
+		    .slots = st->slots_n * st->p.priorities,
+		    .slots_used = report_slots_used(st),
 		    .reducers = st->view.n,
 		    .losses = report->losses_n,
 		    .losses_n = report_lost_n(st),

@@ -16,6 +16,7 @@ struct lane_report_session {
 	struct lane_count total, second;
 	unsigned outstanding; /* its chunks whose result is not completely sent */
 	uint32_t silent_ms;   /* time since the last byte from it */
+	uint32_t rtt_us;      /* 0: not known */
 	uint32_t missing_ms;  /* time that the oldest chunk has waited for it; 0: it does not wait */
 };
 
@@ -32,8 +33,10 @@ struct lane_report_stripe {
 	uint64_t job;
 	unsigned lane; /* of the job */
 	unsigned sessions, sessions_n;
-	uint64_t chunks;           /* chunks to which all ranks have contributed */
-	uint64_t operations;       /* 1 + the highest number of an operation with such a chunk */
+	uint64_t chunks;     /* chunks to which all ranks have contributed */
+	uint64_t operations; /* 1 + the highest number of an operation with such a chunk */
+	struct chunk_times times;
+	unsigned slots, slots_used;
 	unsigned reducers;         /* of the job; 0: not known, none was lost so far */
 	unsigned losses, losses_n; /* entries of the report's `losses`: the reducers that are lost */
 };

@@ -15,6 +15,7 @@ struct stripe;
 enum {
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or PING, a VIEW, and ABORT,
 	 * which is the longest because of its sentence. */
+	SESSION_WORKED = 8,
 	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 5 * FRAME_HEADER + CONTROL_VIEW,
 };
 
@@ -70,6 +71,8 @@ struct session {
 	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
 	unsigned outstanding;
 	struct lane_count count;
+	struct slot *worked[SESSION_WORKED]; /* slots that the last session_received worked on; more are left out */
+	unsigned worked_n;
 	struct session_stream streams[FRAME_PRIORITIES];
 
 	/* Receiving: raw contains raw_have bytes of a header. After a complete header, payload_left bytes follow. */
@@ -99,6 +102,7 @@ struct session {
 	/* These fields are rarely used. They are behind those that every chunk uses, for the sake of the caches with
 	 * many ranks. */
 	char label[128];
+	uint32_t rtt_us;
 	struct lane_count second_start, second; /* the count at the start of this second; the last complete second */
 	uint8_t control_in[FRAME_CONTROL_MAX];  /* payload of the control frame that is being received */
 	uint8_t control[SESSION_CONTROL];       /* queue of control frames */

@@ -112,6 +112,15 @@ static void session_add_received(struct session *s, size_t n)
 	memcpy(s->carry, at + whole * size, s->carry_n);
 }
 
+/* Remembers the slot of the current frame for session_worked. */
+static void session_touch_slot(struct session *s)
+{
+	if (s->mode == RX_CONTROL || s->worked_n == SESSION_WORKED)
+		return;
+	if (!s->worked_n || s->worked[s->worked_n - 1] != s->slot)
+		s->worked[s->worked_n++] = s->slot;
+}
+
 static void session_contribution_complete(struct session *s)
 {
 	struct rs_err e;
@@ -399,6 +408,7 @@ static void session_header_complete(struct session *s)
 
 static void session_payload_received(struct session *s, size_t n)
 {
+	session_touch_slot(s);
 	if (s->sum && s->mode != RX_CONTROL) {
 		const uint8_t *at = s->mode != RX_ADD  ? session_whole_target(s) + s->pos
 				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
@@ -420,6 +430,7 @@ static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t
 {
 	struct slot *slot = s->slot;
 
+	session_touch_slot(s);
 	if (s->sum && s->mode != RX_CONTROL)
 		XXH3_64bits_update(s->sum, at, n);
 	if (s->mode == RX_ADD) {
@@ -466,6 +477,7 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 	size_t payload = n < s->target_len ? n : s->target_len;
 
 	s->stripe->owner->now_ms = now_ms;
+	s->worked_n = 0;
 	s->last_rx_ms = now_ms;
 	s->count.bytes_in += n;
 	if (s->draining)
@@ -476,4 +488,16 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 		return;
 	if (n > payload)
 		session_ahead_received(s, n - payload);
+}
+
+void session_worked(struct session *s, uint64_t ns)
+{
+	for (unsigned i = 0; i < s->worked_n; i++)
+		s->worked[i]->worked_ns += ns / s->worked_n;
+}
+
+void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits)
+{
+	s->rtt_us = rtt_us;
+	s->count.retransmits = retransmits;
 }

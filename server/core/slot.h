@@ -21,6 +21,9 @@ struct slot {
 	unsigned first_rank;  /* the rank that sent it */
 	uint64_t order;       /* number of chunks of its priority that each rank sends before it */
 	uint64_t started_ms;  /* time at which the first contribution started */
+	uint64_t started_us;  /* the same in microseconds, see lane_set_us */
+	uint64_t full_us;     /* time at which the last contribution was complete */
+	uint64_t worked_ns;   /* time for which the lane has worked on it */
 	uint32_t elems;       /* elements of this chunk */
 	uint32_t filled;      /* elements of the accumulator with a value; later contributions are added to these */
 	unsigned contributed; /* ranks whose contribution is complete */

@@ -181,6 +181,9 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 
 	if (--slot->unsent > 0)
 		return;
+	lane_times_put(&st->times.waiting, slot->full_us - slot->started_us);
+	lane_times_put(&st->times.summing, slot->worked_ns / 1000);
+	lane_times_put(&st->times.sending, st->owner->now_us - slot->full_us);
 	while (*at != slot)
 		at = &(*at)->next;
 	*at = slot->next;

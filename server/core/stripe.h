@@ -48,6 +48,7 @@ struct stripe {
 	unsigned stable_waiters;             /* sessions with waits_stable */
 	size_t stride;                       /* bytes of an accumulator and of a stash entry */
 	uint64_t chunks, operations;         /* as in struct lane_report_stripe */
+	struct chunk_times times;            /* of the chunks whose results are sent */
 	uint64_t waited_until_ms;            /* lane_count.waited_ms is counted up to this time */
 	struct stripe_watch watch;
 

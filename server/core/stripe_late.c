@@ -109,6 +109,7 @@ void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsig
 	if (!last)
 		return;
 	st->chunks++;
+	c->last_chunks++;
 	if (slot->header.seq >= st->operations)
 		st->operations = slot->header.seq + 1;
 	from = late_counted_from(st, slot);

@@ -13,6 +13,30 @@ const char *status_state_name(enum status_state state)
 	return (unsigned)state < STATUS_STATES ? state_names[state] : "state?";
 }
 
+enum status_refusal status_refusal_of(int code)
+{
+	switch (code) {
+	case RS_EREFUSED:
+	case RS_ECLOSED:
+		return STATUS_REFUSED_POLICY;
+	case RS_EINVAL:
+	case RS_EMISMATCH:
+		return STATUS_REFUSED_MISMATCH;
+	case RS_EPROTO:
+	case RS_ETIMEOUT:
+		return STATUS_REFUSED_PROTOCOL;
+	default:
+		return STATUS_REFUSED_OTHER;
+	}
+}
+
+const char *status_refusal_name(enum status_refusal reason)
+{
+	static const char *const names[STATUS_REFUSALS] = {"policy", "mismatch", "protocol", "other"};
+
+	return (unsigned)reason < STATUS_REFUSALS ? names[reason] : "reason?";
+}
+
 struct status *status_new(unsigned jobs, unsigned lanes)
 {
 	struct status *st = calloc(1, sizeof *st);
@@ -72,6 +96,7 @@ static void add_session(struct status_job *job, const struct lane_report_session
 	add_beside(&rank->total, &s->total);
 	add_beside(&rank->second, &s->second);
 	rank->outstanding += s->outstanding;
+	rank->rtt_us = s->rtt_us > rank->rtt_us ? s->rtt_us : rank->rtt_us;
 	rank->silent_ms = s->silent_ms < rank->silent_ms ? s->silent_ms : rank->silent_ms;
 	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
 	add_beside(&job->total, &s->total);
@@ -105,6 +130,11 @@ static void add_stripe(struct status *st, const struct lane_report *report, cons
 	if (job == st->jobs + st->jobs_n)
 		return;
 	job->chunks += stripe->chunks;
+	job->slots += stripe->slots;
+	job->slots_used += stripe->slots_used;
+	lane_times_add(&job->times.waiting, &stripe->times.waiting);
+	lane_times_add(&job->times.summing, &stripe->times.summing);
+	lane_times_add(&job->times.sending, &stripe->times.sending);
 	job->operations = most(job->operations, stripe->operations);
 	if (!job->reducers)
 		job->reducers = stripe->reducers;

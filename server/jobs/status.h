@@ -25,6 +25,15 @@ enum status_state {
 	STATUS_STATES,
 };
 
+/* Reasons for which workers are refused. */
+enum status_refusal {
+	STATUS_REFUSED_POLICY,   /* a limit, the lack of a right, or the reducer drains */
+	STATUS_REFUSED_MISMATCH, /* it does not fit to the other ranks of its job */
+	STATUS_REFUSED_PROTOCOL, /* it broke the protocol, or did not identify itself in time */
+	STATUS_REFUSED_OTHER,    /* such as no memory */
+	STATUS_REFUSALS,
+};
+
 /* One rank of a job. */
 struct status_rank {
 	char label[CONTROL_LABEL]; /* the name that the worker gave itself */
@@ -36,6 +45,7 @@ struct status_rank {
 	unsigned outstanding;
 	uint32_t silent_ms;  /* of the lane with the latest byte; UINT32_MAX: no lane has it yet */
 	uint32_t missing_ms; /* of the lane with the most */
+	uint32_t rtt_us;     /* of the lane with the most; 0: not known */
 };
 
 /* A reducer that is lost in a job: of the lane that has known it for the longest time. */
@@ -60,6 +70,8 @@ struct status_job {
 	uint32_t chunk_bytes, window, priorities, lanes;
 	bool deterministic, checksum, retain;
 	uint64_t operations, chunks; /* as in struct lane_report_stripe: the highest of all lanes, the sum of them */
+	struct chunk_times times;
+	unsigned slots, slots_used;
 	struct lane_count total, second; /* of all ranks; waited_ms: of the rank with the most */
 	struct status_rank *ranks;       /* [world_size]; owned */
 	uint32_t world_size, joined;     /* joined: ranks with all lanes attached */
@@ -77,13 +89,15 @@ struct status_lane {
 
 /* The process; the driver fills it. */
 struct status_server {
-	char software[64], address[RS_ADDRESS_MAX], grpc[RS_ADDRESS_MAX], cpu[16];
+	char software[64], address[RS_ADDRESS_MAX], grpc[RS_ADDRESS_MAX], http[RS_ADDRESS_MAX], cpu[16];
 	int64_t unix_ms; /* the time of day */
 	uint64_t up_ms;
 	bool draining;
 	uint32_t drain_left_ms; /* until running jobs are ended */
 	unsigned connections, connections_max, jobs_max;
 	uint64_t memory, memory_max; /* bounds of all jobs, and their limit */
+	int64_t certificate_unix_s;  /* when the certificate expires; 0: there is none */
+	uint64_t refused[STATUS_REFUSALS];
 };
 
 /* The whole status. status_free() frees it. */
@@ -104,6 +118,10 @@ bool status_job_ranks(struct status_job *job);
 void status_add(struct status *st, const struct lane_report *report);
 void status_free(struct status *st);
 
+/* Returns the reason for an error with which a worker was refused. */
+enum status_refusal status_refusal_of(int code);
+/* Returns "policy", "mismatch", ... */
+const char *status_refusal_name(enum status_refusal reason);
 /* Returns "gathering", "running", ... */
 const char *status_state_name(enum status_state state);
 

@@ -34,6 +34,17 @@ static Reduction__V1__Traffic *traffic(struct service_block *b, const struct lan
 	return t;
 }
 
+static Reduction__V1__Histogram *histogram(struct service_block *b, const struct lane_times *t)
+{
+	Reduction__V1__Histogram *m = service_take(b, sizeof *m);
+
+	reduction__v1__histogram__init(m);
+	m->n_counts = TIMES_BUCKETS;
+	m->counts = (uint64_t *)t->n;
+	m->sum_us = t->sum_us;
+	return m;
+}
+
 static Reduction__V1__LaneStatus *lane_message(struct service_block *b, const struct status_lane *lane,
 					       uint32_t second_ms)
 {
@@ -65,6 +76,9 @@ static Reduction__V1__RankStatus *rank_message(struct service_block *b, unsigned
 	m->missing_ms = r->missing_ms;
 	m->silent_ms = r->silent_ms < UINT32_MAX ? r->silent_ms : 0;
 	m->outstanding = r->outstanding;
+	m->last_chunks = r->total.last_chunks;
+	m->rtt_us = r->rtt_us;
+	m->retransmits = r->total.retransmits;
 	return m;
 }
 
@@ -135,6 +149,11 @@ static Reduction__V1__JobStatus *job_message(struct service_block *b, const stru
 	m->checksum = job->checksum;
 	m->failover = job->retain;
 	m->traffic = traffic(b, &job->total, &job->second, second_ms);
+	m->waiting = histogram(b, &job->times.waiting);
+	m->summing = histogram(b, &job->times.summing);
+	m->sending = histogram(b, &job->times.sending);
+	m->slots = job->slots;
+	m->slots_used = job->slots_used;
 	name_latest(m, job, second_ms);
 	m->reducer = (char *)job->reducer;
 	pack_losses(b, job, m);
@@ -156,12 +175,14 @@ static bool is_wanted(const struct status_job *job, const char *name)
 static size_t block_size(const struct status *st, const char *job, bool without_ranks)
 {
 	enum { EACH = 16 * 2 + sizeof(Reduction__V1__Traffic) + sizeof(void *) };
-	size_t n = 64 + st->lanes_n * (EACH + sizeof(Reduction__V1__LaneStatus)) + st->jobs_n * sizeof(void *);
+	size_t n = 64 + 16 + TIMES_BUCKETS * sizeof(uint64_t) +
+		   STATUS_REFUSALS * (EACH + sizeof(Reduction__V1__Refusals)) +
+		   st->lanes_n * (EACH + sizeof(Reduction__V1__LaneStatus)) + st->jobs_n * sizeof(void *);
 
 	for (unsigned i = 0; i < st->jobs_n; i++) {
 		if (!is_wanted(&st->jobs[i], job))
 			continue;
-		n += EACH + 32 + sizeof(Reduction__V1__JobStatus);
+		n += EACH + 32 + sizeof(Reduction__V1__JobStatus) + 3 * (16 + sizeof(Reduction__V1__Histogram));
 		if (st->jobs[i].losses)
 			n += 16 + st->jobs[i].reducers * (EACH + sizeof(Reduction__V1__LostReducer));
 		if (!without_ranks)
@@ -188,6 +209,28 @@ static void server_fields(Reduction__V1__StatusReply *m, const struct status *st
 	m->memory_bytes = s->memory;
 	m->memory_max_bytes = s->memory_max;
 	m->second_ms = st->second_ms;
+	m->certificate_unix_s = s->certificate_unix_s;
+	m->http_address = (char *)s->http;
+}
+
+static void pack_refusals(struct service_block *b, const struct status_server *s, Reduction__V1__StatusReply *m)
+{
+	m->n_refusals = STATUS_REFUSALS;
+	m->refusals = service_take(b, STATUS_REFUSALS * sizeof(*m->refusals));
+	for (unsigned i = 0; i < STATUS_REFUSALS; i++) {
+		m->refusals[i] = service_take(b, sizeof **m->refusals);
+		reduction__v1__refusals__init(m->refusals[i]);
+		m->refusals[i]->reason = (char *)status_refusal_name(i);
+		m->refusals[i]->count = s->refused[i];
+	}
+}
+
+static void pack_limits(struct service_block *b, Reduction__V1__StatusReply *m)
+{
+	m->n_bucket_limits_us = TIMES_BUCKETS - 1;
+	m->bucket_limits_us = service_take(b, TIMES_BUCKETS * sizeof(*m->bucket_limits_us));
+	for (unsigned i = 0; i < TIMES_BUCKETS - 1; i++)
+		m->bucket_limits_us[i] = lane_times_limit_us(i);
 }
 
 struct service_bytes status_pack(const void *status, const char *job, bool without_ranks)
@@ -201,6 +244,8 @@ struct service_bytes status_pack(const void *status, const char *job, bool witho
 	if (!b.at)
 		return bytes;
 	server_fields(&m, st);
+	pack_refusals(&b, &st->server, &m);
+	pack_limits(&b, &m);
 	m.n_lanes = st->lanes_n;
 	m.lanes = service_take(&b, st->lanes_n * sizeof(*m.lanes));
 	for (unsigned i = 0; i < st->lanes_n; i++)

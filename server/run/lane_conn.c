@@ -8,8 +8,9 @@ enum {
 	 * ranks and 4 chunks in flight this raises 2.0 to 2.6 GiB/s and needs a quarter less processor time, compared
 	 * with one result after each read and 16 at the end. Some results are sent between reads, because a connection
 	 * that sends without end would otherwise keep results from the others. */
-	READS_PER_FLUSH = 4,  /* events with received bytes for each session that is served between them */
-	FLUSHES_PER_WAKE = 4, /* sessions that are served after the last of these events */
+	READS_PER_FLUSH = 4,   /* events with received bytes for each session that is served between them */
+	SAMPLES_PER_TICK = 16, /* connections that are sampled in a tick */
+	FLUSHES_PER_WAKE = 4,  /* sessions that are served after the last of these events */
 };
 
 /* Chooses where the loop sleeps. If all connections are streams, the loop sleeps in the queue of the streams. This
@@ -72,6 +73,38 @@ void lane_conns_turn(struct lane_conns *all)
 		return;
 	all->reads = 0;
 	serve(all, 1);
+}
+
+void lane_conn_received(struct lane_conn *c, size_t n)
+{
+	uint64_t before = uv_hrtime();
+
+	lane_set_us(c->all->core, before / 1000);
+	session_received(c->session, n, uv_now(c->all->loop));
+	session_worked(c->session, uv_hrtime() - before);
+}
+
+void lane_conn_sent(struct lane_conn *c, size_t n)
+{
+	lane_set_us(c->all->core, uv_hrtime() / 1000);
+	session_sent(c->session, n, uv_now(c->all->loop));
+}
+
+void lane_conns_sample(struct lane_conns *all)
+{
+	unsigned n = 0;
+
+	for (struct lane_conn *c = all->first; c && n < SAMPLES_PER_TICK; c = c->next) {
+		if (c->sampled || !c->session || !c->ops->sample)
+			continue;
+		c->sampled = true;
+		c->ops->sample(c);
+		n++;
+	}
+	if (n == SAMPLES_PER_TICK)
+		return;
+	for (struct lane_conn *c = all->first; c; c = c->next)
+		c->sampled = false;
 }
 
 bool lane_conns_flush(struct lane_conns *all)

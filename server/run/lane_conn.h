@@ -17,6 +17,8 @@ struct lane_conn_ops {
 	/* Sends as much of the session's output as the transport takes, and ends the sending side after the last frame.
 	 * If the transport takes no more, write_wait is set, and the transport calls this function again later. */
 	void (*flush)(struct lane_conn *c);
+	/* Calls session_network. NULL: the transport does not know it. */
+	void (*sample)(struct lane_conn *c);
 	/* Closes, now or later, and frees the connection, whose session is freed. */
 	void (*close)(struct lane_conn *c);
 };
@@ -29,6 +31,7 @@ struct lane_conn {
 	struct session *session;
 	struct lane_mail *closed; /* its LANE_CLOSED, allocated with it; NULL while it closes */
 	uint64_t job;
+	bool sampled;    /* since all were sampled */
 	bool write_wait; /* the transport took less than the session had */
 	bool is_stream;  /* over gRPC */
 };
@@ -45,6 +48,12 @@ struct lane_conns {
 	struct rpc_queue *queue;   /* of the streams; the loop sleeps in it if there are only streams */
 	struct lane_mail *closed;  /* LANE_CLOSED of the session that is being freed, else NULL */
 };
+
+/* Pass received or sent bytes to the session, with the time. */
+void lane_conn_received(struct lane_conn *c, size_t n);
+void lane_conn_sent(struct lane_conn *c, size_t n);
+/* Reads what the kernel knows of a few connections, for reports; in each tick of other ones. */
+void lane_conns_sample(struct lane_conns *all);
 
 /* Adds a connection, before its session is attached. */
 void lane_conns_add(struct lane_conns *all, struct lane_conn *c);

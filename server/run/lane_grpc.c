@@ -42,7 +42,7 @@ static bool grpc_read(struct grpc *c)
 			return false;
 		}
 		total += got;
-		session_received(c->conn.session, (size_t)got, uv_now(c->conn.all->loop));
+		lane_conn_received(&c->conn, (size_t)got);
 	}
 	return true;
 }
@@ -61,7 +61,7 @@ static void grpc_flush(struct lane_conn *conn)
 			break;
 		c->send_failed = sent < 0;
 		if (!c->send_failed)
-			session_sent(c->conn.session, (size_t)sent, uv_now(c->conn.all->loop));
+			lane_conn_sent(&c->conn, (size_t)sent);
 	}
 	if (!n || c->send_failed)
 		c->conn.write_wait = false;

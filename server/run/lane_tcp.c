@@ -64,7 +64,7 @@ static ssize_t tcp_receive(struct tcp *c, bool inside)
 		session_lost(c->conn.session, got ? tcp_conn_reason(&c->tcp, reason) : "it closed the connection");
 		return 0;
 	}
-	session_received(c->conn.session, (size_t)got, uv_now(c->conn.all->loop));
+	lane_conn_received(&c->conn, (size_t)got);
 	return (size_t)got == room ? got : -got;
 }
 
@@ -99,7 +99,7 @@ static void tcp_flush(struct lane_conn *conn)
 		ssize_t sent = tcp_conn_send(&c->tcp, iov, n);
 
 		if (sent >= 0)
-			session_sent(c->conn.session, (size_t)sent, uv_now(c->conn.all->loop));
+			lane_conn_sent(&c->conn, (size_t)sent);
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)
 			c->conn.write_wait = true;
 		else
@@ -114,6 +114,16 @@ static void tcp_flush(struct lane_conn *conn)
 		tcp_conn_shutdown(&c->tcp);
 	}
 	tcp_watch(c);
+}
+
+static void tcp_sample(struct lane_conn *conn)
+{
+	struct tcp *c = (struct tcp *)conn;
+	struct tcp_info info;
+	socklen_t len = sizeof info;
+
+	if (!getsockopt(c->tcp.fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		session_network(conn->session, info.tcpi_rtt, info.tcpi_total_retrans);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -159,7 +169,7 @@ static void set_options(int fd, uint32_t detect_ms)
 
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms)
 {
-	static const struct lane_conn_ops ops = {.flush = tcp_flush, .close = tcp_close};
+	static const struct lane_conn_ops ops = {.flush = tcp_flush, .sample = tcp_sample, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
 	if (!c || uv_poll_init_socket(all->loop, &c->poll, tcp->fd)) {

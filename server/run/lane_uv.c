@@ -109,6 +109,7 @@ static void on_tick(uv_timer_t *timer)
 
 	atomic_fetch_add_explicit(&t->ticks, 1, memory_order_relaxed);
 	lane_tick(t->core, uv_now(&t->loop));
+	lane_conns_sample(&t->conns);
 	count_busy(t);
 	serve(t);
 }

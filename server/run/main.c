@@ -18,6 +18,11 @@ static int take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
 	return cmdline_string(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
 }
 
+static int take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	return cmdline_string(cfg->server.http, sizeof cfg->server.http, "--http", arg, e);
+}
+
 static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
 	return cmdline_string(cfg->server.cpu, sizeof cfg->server.cpu, "--cpu", arg, e);
@@ -46,6 +51,7 @@ static const struct cmdline_flag flags[] = {
     {"listen", "HOST:PORT", "TCP address for workers [127.0.0.1:7600]; port 0: any free port, shown in the log",
      take_listen},
     {"grpc", "HOST:PORT", "gRPC address for workers, control and health [no gRPC]; port 0: as --listen", take_grpc},
+    {"http", "HOST:PORT", "HTTP address for metrics, status page and health [no HTTP]; port 0: as --listen", take_http},
     {"lanes", "N", "threads that receive, sum and send, 1 to 64 [one for each CPU, at most 8]", take_lanes},
     {"cpu", "NAME", "instruction set for sums: auto, scalar, avx2, avx512 or neon [auto: the fastest]", take_cpu},
     {"insecure", NULL, "permit other addresses than loopback without authentication [not permitted]", take_insecure},

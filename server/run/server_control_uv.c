@@ -9,6 +9,7 @@
 
 #include "config/check/check.h"
 
+#include "common/tls_own.h"
 #include "common/version.h"
 #include "server/jobs/status_pack.h"
 #include "server/run/server_lifecycle.h"
@@ -17,6 +18,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DENIED_LINES_PER_S = 5 }; /* in the log */
 
@@ -46,11 +48,15 @@ static void fill_server(struct server *s, struct status_server *to)
 	if (s->listening_n)
 		listener_name(s->listening[0].fd, to->address, sizeof to->address);
 	snprintf(to->grpc, sizeof to->grpc, "%s", s->grpc_name);
+	if (s->http)
+		snprintf(to->http, sizeof to->http, "%s", http_port_name(s->http));
 	snprintf(to->cpu, sizeof to->cpu, "%s", s->kernels->name);
 	to->unix_ms = journal_unix_ms();
 	to->up_ms = now - s->started_ms;
 	if (s->draining && s->deadline_ms > now)
 		to->drain_left_ms = (uint32_t)(s->deadline_ms - now);
+	to->certificate_unix_s = tls_own_expiry(s->admission.certificates.ctx);
+	memcpy(to->refused, s->refused, sizeof to->refused);
 	to->connections = s->sessions;
 	to->connections_max = s->max_connections;
 }
@@ -110,6 +116,24 @@ static void on_event_added(void *ctx)
 	service_event_added(control_uv_service(s->control));
 }
 
+static int check_grpc(struct server *s, struct rs_err *e)
+{
+	int rc = listener_check(s->cfg->server.grpc, s->cfg->server.insecure || check_authenticates(s->cfg), e);
+
+	return rc ? rc : rpc_load(&s->rpc, e);
+}
+
+static int start_http(struct server *s, struct rs_err *e)
+{
+	struct http_options opt = {.address = s->cfg->server.http, .process = "reducer", .control = s->control};
+	int rc = http_port_start(&s->http, &opt, e);
+
+	if (rc)
+		return rs_wrap(e, "server.http");
+	journal(&s->journal, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(s->http)));
+	return RS_OK;
+}
+
 int server_control_start(struct server *s, struct rs_err *e)
 {
 	struct service_options so = {
@@ -127,18 +151,20 @@ int server_control_start(struct server *s, struct rs_err *e)
 	};
 	int rc;
 
-	if (!s->cfg->server.grpc[0])
+	if (!s->cfg->server.grpc[0] && !s->cfg->server.http[0])
 		return RS_OK;
 	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
-	rc = listener_check(s->cfg->server.grpc, s->cfg->server.insecure || check_authenticates(s->cfg), e);
-	if (!rc)
-		rc = rpc_load(&s->rpc, e);
+	rc = s->cfg->server.grpc[0] ? check_grpc(s, e) : RS_OK;
 	if (!rc)
 		rc = control_uv_new(&s->control, &s->loop, s->rpc, &so, e);
 	if (!rc)
+		rc = server_port_init_tokens(s, e);
+	if (!rc && s->rpc)
 		rc = server_streams_init(s, e);
-	if (!rc)
+	if (!rc && s->rpc)
 		rc = server_port_start(s, e);
+	if (!rc && s->cfg->server.http[0])
+		rc = start_http(s, e);
 	if (rc)
 		return rc; /* server_control_stop follows */
 	s->journal.event_added = on_event_added;
@@ -151,6 +177,8 @@ void server_control_stop(struct server *s)
 	if (!s->control)
 		return;
 	s->journal.event_added = NULL;
+	http_port_stop(s->http);
+	s->http = NULL;
 	control_uv_stop(s->control);
 }
 

@@ -39,9 +39,10 @@ bool server_signalled(struct server *s, int signum)
 static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
 	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
-	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
-	       a->logging.json != b->logging.json || a->server.insecure != b->server.insecure ||
-	       a->security.tls != b->security.tls || strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
+	       strcmp(a->server.http, b->server.http) != 0 || a->server.lanes != b->server.lanes ||
+	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
+	       a->server.insecure != b->server.insecure || a->security.tls != b->security.tls ||
+	       strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
 	       strcmp(a->server.secret, b->server.secret) != 0 ||
 	       strcmp(a->security.read_token, b->security.read_token) != 0 ||
 	       strcmp(a->security.admin_token, b->security.admin_token) != 0 ||

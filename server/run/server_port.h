@@ -15,7 +15,10 @@ struct port_tokens {
 /* Opens the port, with s->control and s->streams. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
 int server_port_start(struct server *s, struct rs_err *e);
 
-/* Without a gRPC port the following functions have no effect. */
+/* Without a control service the following functions have no effect. */
+
+/* Reads the files with the tokens and sets these. Errors: RS_EIO, RS_ECONFIG. */
+int server_port_init_tokens(struct server *s, struct rs_err *e);
 
 /* Reads the files with the tokens. The caller passes them to server_port_set_tokens, or clears them. Errors: RS_EIO,
  * RS_ECONFIG. */

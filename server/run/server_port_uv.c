@@ -62,7 +62,7 @@ int server_port_set_tls(struct server *s, const struct tls_texts *texts, struct 
 	return tls.certificate ? s->rpc->server_reload(s->rpc_server, &tls, e) : RS_OK;
 }
 
-static int start_port(struct server *s, struct rs_err *e)
+int server_port_start(struct server *s, struct rs_err *e)
 {
 	struct tls_texts texts;
 	struct rpc_tls tls;
@@ -99,13 +99,12 @@ static int start_port(struct server *s, struct rs_err *e)
 	return rc ? rs_wrap(e, "server.grpc") : RS_OK;
 }
 
-int server_port_start(struct server *s, struct rs_err *e)
+int server_port_init_tokens(struct server *s, struct rs_err *e)
 {
 	struct port_tokens tokens;
 	int rc = server_port_read_tokens(s, &tokens, e);
 
-	if (rc)
-		return rc;
-	server_port_set_tokens(s, &tokens);
-	return start_port(s, e);
+	if (!rc)
+		server_port_set_tokens(s, &tokens);
+	return rc;
 }

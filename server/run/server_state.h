@@ -3,6 +3,7 @@
 #ifndef RS_SERVER_RUN_SERVER_STATE_H
 #define RS_SERVER_RUN_SERVER_STATE_H
 
+#include "proto/http/port.h"
 #include "proto/rpc/unauthenticated.h"
 #include "proto/service/control_uv.h"
 #include "server/join/admission.h"
@@ -41,9 +42,10 @@ struct server {
 	struct arenas *arenas;
 	const struct rs_kernels *kernels;
 	uint64_t started_ms;
-	const struct rpc_api *rpc; /* NULL: there is no gRPC port, and the next three fields are NULL */
+	struct control_uv *control; /* NULL: there is neither a gRPC nor an HTTP port */
+	struct http_port *http;     /* NULL: there is no HTTP port */
+	const struct rpc_api *rpc;  /* NULL: there is no gRPC port, and the next two fields are NULL */
 	struct rpc_server *rpc_server;
-	struct control_uv *control;
 	struct grpc_handshakes *streams;
 	struct unauth *unauth;          /* NULL: the gRPC port is not open */
 	uv_timer_t scan;                /* calls unauth_scan; only with `unauth` */
@@ -58,6 +60,7 @@ struct server {
 	uv_signal_t signals[3]; /* SIGTERM, SIGINT, SIGHUP */
 	uv_timer_t tick;        /* of the registry; checks the deadline of a drain as well */
 	unsigned max_connections;
+	uint64_t refused[STATUS_REFUSALS];
 	unsigned sessions; /* connections in lanes */
 	int spare_fd;      /* closed for a moment to refuse a connection if descriptors run out */
 	bool draining;

@@ -42,6 +42,7 @@ bool server_may_log(struct server *s, enum limited which)
 
 void server_log_refused(struct server *s, const char *peer, const char *transport, const struct rs_err *why)
 {
+	s->refused[status_refusal_of(why->code)]++;
 	if (server_may_log(s, LIMITED_REFUSED))
 		journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
 			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));

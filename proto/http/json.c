@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/http/json.h"
+
 #include "common/utf8.h"
-#include "config/ctl/ctl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -109,7 +110,7 @@ static void json_list(const ProtobufCFieldDescriptor *f, const char *m, FILE *ou
 	fputc(']', out);
 }
 
-static void json_fields(const ProtobufCMessage *m, const char *before, FILE *out)
+void json_fields(const ProtobufCMessage *m, const char *before, FILE *out)
 {
 	for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
@@ -130,17 +131,4 @@ void json_message(const ProtobufCMessage *m, FILE *out)
 	fputc('{', out);
 	json_fields(m, "", out);
 	fputc('}', out);
-}
-
-void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
-{
-	flockfile(out); /* answers of several reducers may arrive at the same time */
-	fputs("{\"reducer\":", out);
-	json_string(a->reducers[reducer].name, out);
-	fputs(",\"asked\":", out);
-	json_string(a->reducers[reducer].address, out);
-	json_fields(m, ",", out);
-	fputs("}\n", out);
-	fflush(out);
-	funlockfile(out);
 }

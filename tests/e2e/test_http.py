@@ -1,0 +1,292 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others
+"""The HTTP port of reducers and agents: paths, rights, metrics, health; and Debian's Prometheus that reads them."""
+
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import harness
+
+HAS_HTTP = b"libmicrohttpd.so" in pathlib.Path(harness.binary("reduction-server")).read_bytes()
+TOKEN = "read-token-of-a-test"
+HTTP = ("--http", "127.0.0.1:0")
+DEPLOY = harness.ROOT / "deploy"
+
+# Sums once for each line of its input.
+SUMS = harness.python("""
+    import numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        worker.say("open")
+        while worker.listen():
+            comm.all_reduce(numpy.ones(100000, dtype="float32"))
+            worker.say("sum")
+    """)
+# Sums until its input has a line.
+STEADY = harness.python("""
+    import sys, threading, time
+    import numpy, reduction, worker
+    with reduction.Communicator() as comm:
+        told = threading.Event()
+        threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+        worker.say("open")
+        stop = numpy.zeros(1, numpy.float32)
+        while not stop[0]:
+            comm.all_reduce(numpy.ones(100000, dtype="float32"))
+            stop[0] = told.is_set()
+            comm.all_reduce(stop)
+            time.sleep(0.01)
+    """)
+
+
+def get(address, path, headers=None, method="GET"):
+    """(status, content type, text)"""
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers or {}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20 * harness.SCALE) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, e.headers["Content-Type"], e.read().decode()
+
+
+def http_of(proc):
+    return proc.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
+
+
+def samples(text):
+    """{name and labels: value} of Prometheus' text."""
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {key: float(value) for key, value in lines}
+
+
+def until(good, what, timeout=30):
+    deadline = time.monotonic() + timeout * harness.SCALE
+    while not (found := good()):
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(0.05)
+    return found
+
+
+@unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
+class Port(unittest.TestCase):
+    def test_paths(self):
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            self.assertEqual(get(at, "/healthz"), (200, "text/plain; charset=utf-8", "ok\n"))
+            self.assertEqual(get(at, "/readyz")[0], 200)
+            self.assertEqual(get(at, "/readyz", method="HEAD")[::2], (200, ""))
+            status, kind, text = get(at, "/status")
+            self.assertEqual((status, kind), (200, "application/json"))
+            self.assertEqual(json.loads(text)["http_address"], at)
+            events = json.loads(get(at, "/events")[2])
+            self.assertIn("http-ready", [e["name"] for e in events])
+            status, kind, text = get(at, "/metrics")
+            self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
+            self.assertIn("\nreduction_jobs 0\n", text)
+            status, kind, text = get(at, "/metrics", {"Accept": "application/openmetrics-text; version=1.0.0"})
+            self.assertEqual(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+            self.assertTrue(text.endswith("# EOF\n"))
+            self.assertEqual(get(at, "/nothing")[0], 404)
+            self.assertEqual(get(at, "/drain", method="POST")[0], 405)
+            self.assertEqual(get(at, "/status", {"Host": "evil.example"})[0], 403)
+            self.assertEqual(get(at, "/")[1], "text/html; charset=utf-8")
+
+    def test_metrics_of_a_job_are_those_of_its_status(self):
+        with harness.Cluster(lanes=2, server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            ranks = c.start_workers(2, SUMS)
+            for _ in range(3):
+                for rank in ranks:
+                    rank.tell("more")
+            for rank in ranks:
+                rank.wait_text(r'(?:"what": "sum"[\s\S]*){3}', stream="out")
+            job = '{reduction_job="test"}'
+            metrics = until(
+                lambda: (m := samples(get(at, "/metrics")[2])).get(f"reduction_chunk_sending_seconds_count{job}")
+                == m.get(f"reduction_job_chunks_total{job}") and m,
+                "job whose results are all sent",
+            )
+            status = json.loads(get(at, "/status")[2])["jobs"][0]
+            chunks = status["chunks"]
+            self.assertEqual(chunks, metrics[f"reduction_job_chunks_total{job}"])
+            self.assertGreater(chunks, 0)
+            over = f'{{reduction_job="test",transport="{c.transport}"}}'
+            self.assertEqual(metrics[f"reduction_job_contributions_total{over}"], 2 * chunks)
+            self.assertEqual(sum(r["last_chunks"] for r in status["ranks"]), chunks)
+            for kind in ("waiting", "summing", "sending"):
+                self.assertEqual(sum(status[kind]["counts"]), chunks)
+                self.assertEqual(metrics[f"reduction_chunk_{kind}_seconds_count{job}"], chunks)
+            self.assertEqual(metrics['reduction_job_state{reduction_job="test",state="running"}'], 1)
+            if shutil.which("promtool"):
+                text = get(at, "/metrics")[2]
+                done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            for rank in ranks:
+                rank.tell()
+            c.wait_all(ranks)
+
+    def test_rights(self):
+        with harness.Cluster(start=False) as c:
+            token = c.dir / "token"
+            token.write_text(TOKEN + "\n")
+            token.chmod(0o600)
+            c.server_config = {"security": {"read_token": str(token)}, "server": {"http": "127.0.0.1:0"}}
+            c.start_reducer(0)
+            at = http_of(c.reducers[0])
+            for path in ("/metrics", "/status", "/events"):
+                self.assertEqual(get(at, path)[0], 401, path)
+                self.assertEqual(get(at, path, {"Authorization": "Bearer wrong"})[0], 401, path)
+                self.assertEqual(get(at, path, {"Authorization": f"Bearer {TOKEN}"})[0], 200, path)
+            for path in ("/", "/healthz", "/readyz"):
+                self.assertEqual(get(at, path)[0], 200, path)
+
+    def test_clients_that_stall_or_send_garbage(self):
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            host, port = at.rsplit(":", 1)
+            held = [socket.create_connection((host, int(port)), timeout=20) for _ in range(8)]
+            parts = (b"GET /status HTTP/1.1\r\nX: ", b"\x00\xff\r\n\r\n", b"GET", b"PRI * HTTP/2.0\r\n\r\n")
+            for i, s in enumerate(held):
+                s.sendall(parts[i % 4])
+            self.assertEqual(get(at, "/status")[0], 200)
+            for s in held:
+                s.close()
+            self.assertEqual(get(at, "/" + "x" * 20000)[0], 414)
+
+    def test_page(self):
+        page = (harness.ROOT / "proto" / "http" / "page.html").read_text()
+        # nothing from outside, and no way for a name to become HTML
+        self.assertNotRegex(page, r"(src|href)=\"?(https?:)?//|@import|url\(")
+        self.assertNotRegex(page, r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function")
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            with urllib.request.urlopen(f"http://{at}/", timeout=20 * harness.SCALE) as answer:
+                self.assertEqual(answer.read().decode(), page)
+                policy = answer.headers["Content-Security-Policy"]
+                self.assertEqual(answer.headers["X-Content-Type-Options"], "nosniff")
+            self.assertIn("default-src 'none'", policy)
+            self.assertIn("connect-src 'self'", policy)
+
+    @unittest.skipIf(harness.SAN, "the page is tried with the default build")
+    @unittest.skipUnless(shutil.which("chromium"), "Debian's package chromium is not installed")
+    def test_page_in_a_browser(self):
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            run = "<img/src=x/onerror=alert(1)>"  # in the events
+            ranks = c.start_workers(2, SUMS, {"REDUCTION_RUN": run}, config={"job": {"name": "resnet"}})
+            for rank in ranks:
+                rank.tell("more")
+            for rank in ranks:
+                rank.said("sum")
+            argv = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+                    f"--user-data-dir={c.dir}/chromium", "--virtual-time-budget=3000", "--dump-dom", f"http://{at}/"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=60 * harness.SCALE)
+            status = json.loads(get(at, "/status")[2])
+            self.assertNotIn("CONSOLE", done.stderr)
+            shown = dict(re.findall(r'data-field="(\w+)">([^<]*)<', done.stdout))
+            job = status["jobs"][0]
+            self.assertIn("<h2>Job resnet</h2>", done.stdout)
+            self.assertIn("&lt;img/src=x/onerror=alert(1)&gt;", done.stdout)
+            self.assertNotIn("<img", done.stdout)
+            self.assertEqual(shown["operations"], str(job["operations"]))
+            self.assertEqual(shown["chunks"], str(job["chunks"]))
+            self.assertEqual(shown["joined"], "2 of 2")
+            self.assertEqual(shown["connections"], f"{status['connections']} of {status['connections_max']}")
+            for rank in ranks:
+                rank.tell()
+            c.wait_all(ranks)
+
+    def test_ready_ends_with_the_drain(self):
+        with harness.Cluster(server_args=HTTP) as c:
+            at = http_of(c.reducers[0])
+            ranks = c.start_workers(2, SUMS)
+            for rank in ranks:
+                rank.said("open")
+            c.reducers[0].signal(harness.signal.SIGTERM)
+            until(lambda: get(at, "/readyz")[0] == 503, "readyz with 503")
+            self.assertEqual(get(at, "/healthz")[0], 200)
+            self.assertIn("\nreduction_draining 1\n", get(at, "/metrics")[2])
+            for rank in ranks:
+                rank.tell()
+            c.wait_all(ranks)
+
+
+# A Prometheus for each test of a sanitizer would test Prometheus.
+@unittest.skipIf(harness.SAN, "Prometheus is tried with the default build")
+@unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
+@unittest.skipUnless(shutil.which("prometheus"), "Debian's package prometheus is not installed")
+class Prometheus(unittest.TestCase):
+    def test_rules(self):
+        rules = DEPLOY / "prometheus" / "reduction.rules.test.yml"
+        done = subprocess.run(["promtool", "test", "rules", rules], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def start(self, c, targets):
+        """Starts a Prometheus that reads these targets; returns a function for queries."""
+        held = harness.reserve_port()
+        port = held.getsockname()[1]
+        held.close()
+        config = {
+            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": [str(DEPLOY / "prometheus" / "reduction.rules.yml")],
+            "scrape_configs": [{"job_name": "reduction", "static_configs": [{"targets": targets}]}],
+        }
+        path = harness.write_whole(c.dir / "prometheus.yml", json.dumps(config))
+        p = c.start("prometheus", ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={c.dir}/tsdb",
+                                   f"--web.listen-address=127.0.0.1:{port}"])
+        p.wait_text("Server is ready to receive web requests", 60)
+
+        def query(what):
+            code, _, text = get(f"127.0.0.1:{port}", "/api/v1/query?" + urllib.parse.urlencode({"query": what}))
+            self.assertEqual(code, 200, f"{what}: {text}")
+            return json.loads(text)["data"]["result"]
+
+        return query
+
+    def test_two_reducers_and_an_agent(self):
+        on_reducers = {"agent": {"single_node": "reducers", "http": "127.0.0.1:0"}}
+        with harness.Cluster(reducers=2, agents=1, lanes=2, server_args=HTTP, config=on_reducers) as c:
+            daemons = [*c.reducers, *c.agents]
+            query = self.start(c, [http_of(d) for d in daemons])
+            ranks = c.start_workers(2, STEADY)
+            for rank in ranks:
+                rank.said("open")
+            until(lambda: len(query("up == 1")) == 3, "three targets that are up")
+            self.assertEqual(query("up == 0"), [])
+            chunks = 'sum(rate(reduction_job_chunks_total{reduction_job="test"}[10s]))'
+            until(lambda: (r := query(chunks)) and float(r[0]["value"][1]) > 0, "chunks")
+            self.assertEqual(len(query("reduction_agent_reducer_connected == 1")), 2)
+            board = json.loads((DEPLOY / "grafana" / "reduction.json").read_text())
+            for panel in board["panels"]:
+                for target in panel["targets"]:
+                    # as Grafana replaces its variables
+                    what = target["expr"].replace("$reduction_job", "test").replace("$__rate_interval", "10s")
+                    with self.subTest(panel=panel["title"], query=what):
+                        until(lambda: query(what), f"data of {panel['title']}")  # pylint: disable=W0640
+            for rank in ranks:
+                rank.tell()
+            c.wait_all(ranks)
+
+    def test_names_in_the_files_exist(self):
+        """Every metric that rules and dashboard use is one that the code writes."""
+        code = (harness.ROOT / "proto" / "http" / "metrics.c").read_text()
+        table = (DEPLOY / "metrics.md").read_text()
+        for name in re.findall(r'"(reduction_\w+_\w+)"', code):
+            self.assertRegex(table, rf"`{name}(_total)?`")
+        text = "".join((DEPLOY / f).read_text() for f in ("prometheus/reduction.rules.yml", "grafana/reduction.json"))
+        for name in sorted(set(re.findall(r"\breduction_\w+_\w+\b", text))):
+            self.assertIn(f'"{re.sub("_(total|bucket)$", "", name)}"', code)
+
+
+if __name__ == "__main__":
+    harness.main()
