@@ -11,9 +11,11 @@ bench-kernels: $(bench_kernels)
 # reduction-bench
 bench_obj := $(patsubst %,$(B)/bench/%.o,reduction_bench bench_options bench_data bench_local bench_report)
 bin += $(B)/bin/reduction-bench
+# where it looks for the library; packagers set it to nothing
+RPATH ?= $$ORIGIN/../lib
 $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../lib' -pthread
+	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction $(if $(RPATH),-Wl$(COMMA)-rpath$(COMMA)'$(RPATH)') -pthread
 
 # its data and reports have a unit test
 $(B)/tests/unit/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)

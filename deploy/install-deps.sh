@@ -5,13 +5,14 @@ set -eu
 
 usage() {
 	cat <<-'END'
-	Usage: install-deps.sh [build] [test] [demo] [bench] [lint] [fresh]    (default: build test demo)
+	Usage: install-deps.sh [build] [test] [demo] [bench] [lint] [fresh] [deb]    (default: build test demo)
 	  build   compilers, libraries and tools that 'make' needs
 	  test    what 'make test' needs besides
 	  demo    what 'make demo' needs besides: PyTorch, scikit-learn with its data sets, NumPy
 	  bench   what 'make bench' and 'make bench-net' need besides: gloo, Open MPI, MPICH, iproute2
 	  lint    what 'make lint' and the second compiler of continuous integration need: clang and its tools, ShellCheck
 	  fresh   what 'make fresh' needs: mmdebstrap
+	  deb     what 'make deb' needs besides, and lintian
 	It installs as root, or with sudo; else it prints the command to run. Exit status: 0 all packages are there, 1 some
 	are missing and could not be installed, 2 wrong usage.
 	END
@@ -28,8 +29,9 @@ packages_of() {
 	bench) echo g++ libgloo-dev python3 openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2 ;;
 	lint) echo clang clang-format clang-tidy shellcheck ;;
 	fresh) echo mmdebstrap python3 git ;;
+	deb) echo dpkg-dev debhelper dh-python g++ lintian ;;
 	*)
-		echo "install-deps: found $1, expected build, test, demo, bench, lint or fresh" >&2
+		echo "install-deps: found $1, expected build, test, demo, bench, lint, fresh or deb" >&2
 		return 2
 		;;
 	esac

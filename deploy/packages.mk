@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # packages of Debian and of Python
+deb: ## build the Debian packages, in build/deb; needs deploy/install-deps.sh build deb
+	deploy/deb.sh $(BUILD)/deb
 wheel: $(wheel_so) ## build the Python wheel, in build/wheel
 	$(PYTHON) deploy/wheel.py --library $< --version $(VERSION) --out $(BUILD)/wheel
-.PHONY: wheel
+.PHONY: deb wheel

@@ -93,7 +93,7 @@ def add(wheel, name, data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, required=True, help="libreduction.so.0 with the run path $ORIGIN")
+    parser.add_argument("--library", type=pathlib.Path, required=True, help="libreduction.so.0, run path $ORIGIN")
     parser.add_argument("--version", required=True, help="version of the project")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the wheel")
     args = parser.parse_args()

@@ -72,7 +72,7 @@ class Base:
         # a compiler cache that Debian does not know as installed
         self._shell(
             "mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
-            "$(apt-cache depends ccache | sed -n 's/.*Depends: \\(libhiredis.*\\|libxxhash0\\|libblake3-0\\)/\\1/p') "
+            "$(apt-cache depends ccache | sed -nE 's/.*Depends: (libhiredis.*|libxxhash0|libblake3-0|libfmt.*)/\\1/p') "
             "&& "
             "for f in *.deb; do dpkg -x $f .; done && rm *.deb && chmod 777 objects"
         )

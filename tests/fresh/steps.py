@@ -5,7 +5,7 @@ says what went wrong, or an empty one."""
 import re
 
 import readme
-from root import TREE
+from root import TREE, Root
 
 NEEDED_LINE = re.compile(r"^apt-get update && apt-get install -y --no-install-recommends .*", re.M)
 
@@ -26,7 +26,10 @@ class Variant:
             root.must("echo 'user ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/user", folder="/")
 
     def steps(self, wanted):
-        return [s for s in wanted if s in ("demo", "install", "test-build")] if self.admin is None else list(wanted)
+        if self.admin is None:
+            return [s for s in wanted if s in ("demo", "install", "test-build")]
+        # packages are the same on every machine of a Debian
+        return [s for s in wanted if s != "deb" or self.name == "build-essential"]
 
     def run(self, root, command, log, **options):
         return root.run(command, log, user=self.user, **options)
@@ -140,11 +143,65 @@ def demos(root, variant, log):
     return ""
 
 
+SHARED = "/opt/ccache/objects/deb"  # a folder that all roots of a Debian have in common
+ANSWERS = """set -e
+reduction-server --listen 127.0.0.1:{0} --grpc 127.0.0.1:{1} >/tmp/log 2>&1 &
+trap "kill $!" EXIT
+for i in $(seq 60); do ! reductionctl status 127.0.0.1:{1} >/tmp/answer 2>&1 || break; sleep 1; done
+cat /tmp/log /tmp/answer
+grep -q "jobs 0" /tmp/answer
+"""
+
+
+def deb(root, variant, log):
+    """make deb and lintian here; then the packages are installed, used, installed once more and purged in a root of
+    their own, which has nothing else that they need."""
+    for line in (
+        "deploy/install-deps.sh build deb",
+        "make deb",
+        "lintian --allow-root --fail-on error,warning build/deb/*.changes",
+        f"mkdir {SHARED} && cp build/deb/*.deb {SHARED}",
+    ):
+        status, _ = variant.run(root, line, log)
+        if status:
+            return f"{line}: exit status {status}"
+    with Root(root.base, f"{root.name} packages", root.cache, root.ccache) as other:
+        return packages(other, variant, log)
+
+
+def packages(root, variant, log):
+    root.must("apt-get -q install -y --no-install-recommends gcc libc6-dev pkg-config python3-numpy", folder="/")
+    before = snapshot(root)
+    names = [name.split("_")[0] for name in root.must(f"ls {SHARED}").split()]
+    own = "/etc/reduction/reduction.yaml"
+    port, grpc = next(readme.ports), next(readme.ports)
+    for line in (
+        f"apt-get -q install -y --no-install-recommends {SHARED}/*.deb",
+        ANSWERS.format(port, grpc),
+        f"mkdir -p /etc/reduction && echo 'job: {{name: own}}' >{own} && reduction-server --check --config {own}",
+        f"apt-get -q install -y --reinstall {SHARED}/*.deb && reductionctl print {own} | grep 'name: own'",
+    ):
+        status, _ = root.run(line, log, folder="/")
+        if status:
+            return f"{line}: exit status {status}"
+    problem = readme.examples(root, variant, log)
+    if problem:
+        return problem
+    status, _ = root.run(f"apt-get -q purge -y --auto-remove {' '.join(names)} && rm -r {own}", log, folder="/")
+    if status:
+        return f"apt-get purge: exit status {status}"
+    root.must("rmdir /etc/reduction")
+    # packages that came with ours, as systemd, leave files of their own
+    left = sorted(p for p in snapshot(root) - before if "reduction" in p)
+    return f"apt-get purge leaves {', '.join(left[:5])}" if left else ""
+
+
 STEPS = {
     "demo": command("make demo"),
     "install": install,
+    "deb": deb,
     "test-build": command("make test-build"),
     "demos": demos,
     "test": command("make test", limit=5400),
 }
-USUAL = ["demo", "install", "test-build"]
+USUAL = ["demo", "install", "deb", "test-build"]

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# deb.sh FOLDER: builds the Debian packages into FOLDER, from a copy of the tree with deploy/debian as its debian/. The
+# copy has the files that git knows, as they are now; without git all files but those of builds.
+set -eu
+cd "$(dirname "$0")/.."
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+
+if ! command -v dpkg-buildpackage >/dev/null || ! command -v dh >/dev/null; then
+	echo "deb: dpkg-buildpackage or debhelper was not found: run deploy/install-deps.sh build deb" >&2
+	exit 1
+fi
+version=$(sed -n 's/^.define RS_VERSION "\(.*\)"/\1/p' common/version.h)
+source=$out/reduction-$version
+rm -rf "$source" "$out"/*.deb "$out"/*.buildinfo "$out"/*.changes
+mkdir "$source"
+files() {
+	if git rev-parse --git-dir >/dev/null 2>&1; then
+		git ls-files -z
+	else
+		find . \( -path ./build -o -name __pycache__ -o -path "./${out#"$PWD"/}" \) -prune -o -type f -print0
+	fi
+}
+files | tar -c --null --files-from=- | tar -x -C "$source"
+cp -R "$source/deploy/debian" "$source/debian"
+# the time of the last commit, so that the same tree makes the same packages
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
+date=$(date -R -d "@$SOURCE_DATE_EPOCH")
+maintainer=$(sed -n 's/^Maintainer: //p' deploy/debian/control)
+cat >"$source/debian/changelog" <<END
+reduction ($version) unstable; urgency=medium
+
+  * Version $version; /usr/share/doc/reduction/deploy/CHANGELOG.md, in the
+    package reduction-doc, says what has changed.
+
+ -- $maintainer  $date
+END
+(cd "$source" && dpkg-buildpackage --build=binary --no-sign --jobs="$(nproc)")
+rm -rf "$source"
+echo "packages in $out:"
+ls "$out"/*.deb
