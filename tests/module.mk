@@ -87,6 +87,11 @@ test: test-build ## install what is missing, build, and run all tests, also unde
 	$(RUN) $(checks) $(BUILD)/default \
 		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 
+# the newest tag, or before the first one a commit: with the whole history only
+compat: all ## let workers and reducers of the release before this one meet those of this one; builds the old ones first
+	tests/compat.sh $(BUILD)/compat $(MAKE) $(par) || [ $$? = 77 ]
+	$(PYTHON) tests/run.py --only e2e --match compat $(B)
+
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
@@ -105,4 +110,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test fresh layering layering-check lint format
+.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test compat fresh layering layering-check lint format
