@@ -64,7 +64,9 @@ static void join_surrogates(char *text)
 		high = from[1] == 'u' ? hex4(from + 2) : -1;
 		low = high >= 0xd800 && high < 0xdc00 && from[6] == '\\' && from[7] == 'u' ? hex4(from + 8) : -1;
 		if (low >= 0xdc00 && low < 0xe000) {
-			snprintf(joined, sizeof joined, "\\U%08lx", 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+			unsigned code = 0x10000 + ((unsigned)(high - 0xd800) << 10) + (unsigned)(low - 0xdc00);
+
+			snprintf(joined, sizeof joined, "\\U%08x", code);
 			memcpy(to, joined, sizeof joined - 1);
 			to += sizeof joined - 1;
 			from += 12;
@@ -305,7 +307,8 @@ static int read_spec(struct reading *r)
 
 static int parse(struct reading *r, const char *text)
 {
-	char name[64], *copy = strdup(text);
+	static const char wrong[] = "not valid YAML";
+	char name[64], *copy = strdup(text), *at;
 	int rc;
 
 	if (!copy)
@@ -314,6 +317,9 @@ static int parse(struct reading *r, const char *text)
 	snprintf(name, sizeof name, "environment variable %s", r->format->variable);
 	rc = ydoc_parse(&r->doc, name, copy, strlen(copy), r->e);
 	free(copy);
+	at = rc ? strstr(r->e->msg, wrong) : NULL;
+	if (at)
+		memcpy(at, "not valid JSON", sizeof wrong - 1);
 	if (rc || (r->doc.root && r->doc.root->kind == YDOC_MAPPING))
 		return rc;
 	ydoc_close(&r->doc);

@@ -229,7 +229,7 @@ static const struct {
 	const char *message;
 } bad[] = {
     {{"CLUSTER_SPEC=[]"}, RS_CLUSTER_WORKER, SPEC ": found \"[]\", expected a JSON object"},
-    {{"CLUSTER_SPEC={\"cluster\":"}, RS_CLUSTER_WORKER, SPEC ":2:1: not valid YAML: "},
+    {{"CLUSTER_SPEC={\"cluster\":"}, RS_CLUSTER_WORKER, SPEC ":2:1: not valid JSON: "},
     {{"CLUSTER_SPEC={}"}, RS_CLUSTER_WORKER, SPEC ":1:1: cluster: not found, expected an object"},
     {{"CLUSTER_SPEC={\"cluster\":[]}"}, RS_CLUSTER_WORKER, SPEC ":1:12: cluster: found a list, expected an object"},
     {{"CLUSTER_SPEC={\"cluster\":{},\"cluster\":{}}"},
