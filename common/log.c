@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 
+#include "common/journald.h"
 #include "common/utf8.h"
 
 #include <errno.h>
@@ -167,6 +168,12 @@ bool rs_log_is_journal(int fd)
 	       st.st_dev == device && st.st_ino == inode;
 }
 
+void rs_log_find_journal(struct rs_log *l)
+{
+	l->journal = rs_log_is_journal(l->fd);
+	l->journald = l->journal ? rs_journald_open() : -1;
+}
+
 const char *rs_log_priority(enum rs_log_level level, bool journal)
 {
 	/* syslog(3): err, warning, info, debug */
@@ -179,7 +186,6 @@ static void put_head(struct line *l, const struct rs_log *log, enum rs_log_level
 {
 	char padded[16];
 
-	put_str(l, rs_log_priority(level, log->journal));
 	if (log->json) {
 		put_str(l, "{\"ts\":\"");
 		put_time(l);
@@ -196,11 +202,13 @@ static void put_head(struct line *l, const struct rs_log *log, enum rs_log_level
 	}
 }
 
-static void make_line(struct line *line, const struct rs_log *l, enum rs_log_level level, const char *event,
-		      const struct rs_kv *kv, unsigned n)
+/* prefix: what the line begins with. */
+static void make_line(struct line *line, const struct rs_log *l, const char *prefix, enum rs_log_level level,
+		      const char *event, const struct rs_kv *kv, unsigned n)
 {
 	line->len = 0;
 	line->cut = false;
+	put_str(line, prefix);
 	put_head(line, l, level, event);
 	for (unsigned i = 0; i < n; i++)
 		put_pair(line, &kv[i], l->json);
@@ -245,10 +253,27 @@ static bool write_line(const struct rs_log *l, const struct line *line)
 	return write_quietly(l->fd, line->text, line->len) == (ssize_t)line->len;
 }
 
+/* Makes a line, and sends it to journald or writes it. False: it is lost. */
+static bool deliver(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
+		    unsigned n)
+{
+	struct line line;
+	int error = ENOTCONN;
+
+	if (l->journald > 0) {
+		make_line(&line, l, "", level, event, kv, n);
+		error = rs_journald_send(l->journald, rs_log_priority(level, true)[1], event, line.text, line.len - 1,
+					 kv, n);
+	}
+	if (error == 0 || error == EAGAIN)
+		return error == 0;
+	make_line(&line, l, rs_log_priority(level, l->journal), level, event, kv, n); /* journald is being restarted */
+	return write_line(l, &line);
+}
+
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n)
 {
-	struct line line;
 	int saved = errno;
 	unsigned lost = 0;
 
@@ -256,14 +281,9 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 		return;
 	if (l->lost)
 		lost = *l->lost;
-	if (lost) {
-		make_line(&line, l, RS_LOG_WARN, "log-lines-lost", &(struct rs_kv){"lines", RS_KV_UINT, {.u = lost}},
-			  1);
-		if (write_line(l, &line))
-			*l->lost -= lost;
-	}
-	make_line(&line, l, level, event, kv, n);
-	if (!write_line(l, &line) && l->lost)
+	if (lost && deliver(l, RS_LOG_WARN, "log-lines-lost", &(struct rs_kv){"lines", RS_KV_UINT, {.u = lost}}, 1))
+		*l->lost -= lost;
+	if (!deliver(l, level, event, kv, n) && l->lost)
 		++*l->lost;
 	if (l->tap)
 		l->tap(l->tap_ctx, level, event, kv, n);

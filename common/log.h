@@ -8,6 +8,7 @@
  * In the systemd journal each line begins with its priority for journald, <3> to <7> (sd-daemon(3)), and a text line
  * has no time, which journald adds:
  *   <6>info  job-started job=resnet ...
+ * A daemon sends such lines to journald itself, with the event and the values as fields: EVENT=job-started JOB=resnet.
  * Quoted values have JSON's escapes in both forms; UTF-8 passes, other bytes become \\xHH. A line has at most 4 KiB. A
  * longer line is cut at the end of a character or of a pair, and marked with cut=true / "cut":true.
  * Any thread may call. A line is written with one write(). errno is preserved.
@@ -28,6 +29,7 @@ struct rs_log {
 	_Atomic int level; /* enum rs_log_level; atomic because SIGHUP may change it under running threads */
 	bool json;
 	bool journal; /* fd is the systemd journal: a line begins with its priority, and a text line has no time */
+	int journald; /* a socket of rs_journald_open; 0 or less: lines are written to fd */
 	int fd;
 	_Atomic unsigned *lost; /* dropped lines that have not been reported yet; NULL: not counted */
 	/* Called with each line, on the thread that writes it; it must not log. NULL: not called. */
@@ -77,6 +79,8 @@ static inline struct rs_kv rs_kv_d(const char *key, double v)
 
 /* Returns whether the descriptor is the systemd journal, by the variable JOURNAL_STREAM (systemd.exec(5)). */
 bool rs_log_is_journal(int fd);
+/* Sets `journal` if fd is the journal, and connects to journald then. For daemons, at the start. */
+void rs_log_find_journal(struct rs_log *l);
 /* Returns what a line of this level must begin with on that descriptor: "<3>" for an error in the journal, else "". */
 const char *rs_log_priority(enum rs_log_level level, bool journal);
 

@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	rs_notify_open(&notify);
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
-	log.journal = rs_log_is_journal(log.fd);
+	rs_log_find_journal(&log);
 	cmdline_log_source(&st, &log);
 	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
 	if (!rc) {

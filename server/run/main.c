@@ -99,7 +99,7 @@ int main(int argc, char **argv)
 	rs_notify_open(&notify);
 	log.level = st.cfg.logging.level;
 	log.json = st.cfg.logging.json;
-	log.journal = rs_log_is_journal(log.fd);
+	rs_log_find_journal(&log);
 	cmdline_log_source(&st, &log);
 	if (st.cluster.managed && st.cfg.server.insecure)
 		rs_log(&log, RS_LOG_WARN, "insecure",

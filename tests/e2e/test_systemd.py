@@ -255,6 +255,25 @@ class Units(unittest.TestCase):
         self.end(ranks)
         self.m.until("reduction-server", "StatusText", "serving 0 jobs, 0 ranks")
 
+    def test_journal(self):
+        """Lines have their priority, and their values as fields."""
+        ranks = self.start_ranks()
+        job = f"RUN={ranks[0].run}"
+        self.sum(ranks, "one")
+        for p in ranks:
+            p.kill()
+        self.m.until("reduction-agent", "StatusText", "serving 0 jobs, 0 local ranks")
+        for unit in ("reduction-server.service", "reduction-server@b.service"):
+            (started,) = self.m.journal(f"_SYSTEMD_UNIT={unit}", "EVENT=job-started", job)
+            self.assertEqual([started[key] for key in ("JOB", "WORLD_SIZE", "PRIORITY", "SYSLOG_IDENTIFIER")],
+                             ["test", "1", "6", "reduction-server"])
+            self.assertRegex(started["MESSAGE"], "^info  job-started job=test ")
+        failed = self.m.journal("_SYSTEMD_UNIT=reduction-agent.service", "EVENT=job-failed", "JOB=test")[-1]
+        self.assertEqual(failed["PRIORITY"], "4")
+        late = self.m.run("journalctl", "--no-pager", "-p", "warning", "-u", "reduction-agent", "JOB=test").stdout
+        self.assertIn("warn  job-failed", late)
+        self.assertNotIn("job-started", late)
+
     def test_watchdog(self):
         """A reducer that stands still is started again. Meanwhile the job continues with the other one."""
         ranks = self.start_ranks()

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -305,6 +306,87 @@ START_TEST(the_journal_gets_priorities)
 }
 END_TEST
 
+/* Returns whether the message has a field of the binary form. */
+static bool has_field(const char *message, size_t len, const char *name, const char *value)
+{
+	size_t name_len = strlen(name), n = strlen(value), want = name_len + 1 + 8 + n + 1;
+	char field[256] = {0};
+
+	memcpy(field, name, name_len);
+	field[name_len] = '\n';
+	field[name_len + 1] = (char)n;
+	memcpy(field + name_len + 9, value, n);
+	field[want - 1] = '\n';
+	return memmem(message, len, field, want) != NULL;
+}
+
+START_TEST(journald_gets_fields)
+{
+	_Atomic unsigned lost = 0;
+	char message[16384];
+	struct capture c;
+	ssize_t n;
+	int fds[2];
+
+	capture_init(&c, false);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, fds), 0);
+	c.log.journal = true;
+	c.log.journald = fds[0];
+	c.log.lost = &lost;
+	rs_log(&c.log, RS_LOG_WARN, "rank-late", rs_kv_s("job", "two\nlines"), rs_kv_u("rank", 3), rs_kv_i("i", -1),
+	       rs_kv_d("d", 0.5), rs_kv_s("event", "other"));
+	n = recv(fds[1], message, sizeof message, 0);
+	ck_assert_int_gt(n, 0);
+	ck_assert(has_field(message, (size_t)n, "MESSAGE",
+			    "warn  rank-late job=\"two\\nlines\" rank=3 i=-1 d=0.5 event=other"));
+	ck_assert(has_field(message, (size_t)n, "PRIORITY", "4"));
+	ck_assert(has_field(message, (size_t)n, "SYSLOG_IDENTIFIER", "test_log"));
+	ck_assert(has_field(message, (size_t)n, "EVENT", "rank-late"));
+	ck_assert(has_field(message, (size_t)n, "JOB", "two\nlines"));
+	ck_assert(has_field(message, (size_t)n, "RANK", "3"));
+	ck_assert(has_field(message, (size_t)n, "I", "-1"));
+	ck_assert(has_field(message, (size_t)n, "D", "0.5"));
+	ck_assert(!has_field(message, (size_t)n, "EVENT", "other"));
+	ck_assert_str_eq(capture_text(&c), "");
+	/* a socket without room: the line is counted */
+	while (!lost)
+		rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_u("k", 1));
+	ck_assert_str_eq(capture_text(&c), "");
+	/* without journald the lines go to standard error, as before */
+	close(fds[1]);
+	rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_u("k", 1));
+	ck_assert_str_eq(capture_text(&c), "<4>warn  log-lines-lost lines=1\n<6>info  e k=1\n");
+	close(fds[0]);
+	capture_close(&c);
+}
+END_TEST
+
+/* A value that is longer than a message: the line is cut as always, and the value is no field. */
+START_TEST(journald_gets_no_long_fields)
+{
+	char message[16384], value[14000];
+	struct capture c;
+	ssize_t n;
+	int fds[2];
+
+	memset(value, 'x', sizeof value - 1);
+	value[sizeof value - 1] = '\0';
+	capture_init(&c, false);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, fds), 0);
+	c.log.journal = true;
+	c.log.journald = fds[0];
+	rs_log(&c.log, RS_LOG_INFO, "e", rs_kv_s("long", value), rs_kv_u("after", 7));
+	n = recv(fds[1], message, sizeof message, 0);
+	ck_assert_int_gt(n, 4000);
+	ck_assert_int_lt(n, 5000);
+	ck_assert(has_field(message, (size_t)n, "AFTER", "7"));
+	ck_assert_ptr_null(memmem(message, (size_t)n, "LONG\n", 5));
+	close(fds[0]);
+	close(fds[1]);
+	capture_close(&c);
+}
+END_TEST
+
 /* A pipe that is not read: logging does not block, and a later reader gets the number of lost lines. */
 START_TEST(full_pipes_do_not_block)
 {
@@ -403,6 +485,8 @@ int main(void)
 	tcase_add_test(tc, write_errors_are_ignored);
 	tcase_add_test(tc, the_journal_is_found);
 	tcase_add_loop_test(tc, the_journal_gets_priorities, 0, RS_LOG_NR);
+	tcase_add_test(tc, journald_gets_fields);
+	tcase_add_test(tc, journald_gets_no_long_fields);
 	tcase_add_test(tc, full_pipes_do_not_block);
 	tcase_add_test(tc, full_disks_are_counted);
 	tcase_add_test(tc, limits);
