@@ -28,10 +28,18 @@ CONFIG = {
     "reducers": [{"id": "a", "address": "127.0.0.1:7600"}, {"id": "b", "address": "127.0.0.1:7610"}],
     "server": {"listen": "127.0.0.1:7600", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server.service"},
     "agent": {"single_node": "reducers"},
-    "security": {"secret": "/run/credentials/reduction-agent.service/reduction.secret"},
+    "security": {
+        "tls": "on",
+        "authority": "/etc/reduction/ca.pem",
+        "certificate": "/etc/reduction/reduction.pem",
+        "key": "/run/credentials/reduction-server.service/reduction.key",
+        "secret": "/run/credentials/reduction-agent.service/reduction.secret",
+    },
 }
-CONFIG_B = {"server": {"listen": "127.0.0.1:7610", "lanes": 2,
-                       "secrets_dir": "/run/credentials/reduction-server@b.service"}}
+CONFIG_B = {
+    "server": {"listen": "127.0.0.1:7610", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server@b.service"},
+    "security": {**CONFIG["security"], "key": "/run/credentials/reduction-server@b.service/reduction.key"},
+}
 
 # Sums once for each line of its input.
 SUMS = harness.python("""
@@ -75,7 +83,7 @@ class Machine:
             self.write(f"{units}/{unit.name}", unit.read_text())
         for unit in ("reduction-server", "reduction-server@"):
             self.write(f"{units}/{unit}.service.d/test.conf", f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
-                       "LoadCredential=test.secret:/etc/reduction/secrets/test.secret\n")
+                       "LoadCredential=test.secret\n")
         # a network that takes a while
         self.write(f"{units}/slow-network.service", "[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\n"
                    "ExecStart=/bin/sleep 1\nRemainAfterExit=yes\n")
@@ -90,9 +98,16 @@ class Machine:
             link.symlink_to(f"../{source}")
         default = self.folder / "files" / f"{units}/default.target".lstrip("/")
         default.symlink_to("/lib/systemd/system/multi-user.target")
+        self.write("/usr/lib/sysusers.d/reduction.conf", (UNITS / "reduction.sysusers").read_text())
+        tls = self.folder / "tls"
+        subprocess.run([harness.ROOT / "deploy" / "make-certs.sh", tls, "reducer:r,127.0.0.1"], check=True,
+                       capture_output=True)
         secret = secrets.token_hex(32)
-        self.write("/etc/credstore/reduction.secret", secret).chmod(0o600)
-        self.write("/etc/reduction/secrets/test.secret", secret).chmod(0o600)
+        self.write("/etc/credstore/reduction.secret", secret).chmod(0o600)  # of the agent
+        self.write("/etc/credstore/test.secret", secret).chmod(0o600)  # of the reducers
+        self.write("/etc/credstore/reduction.key", (tls / "r.key").read_text()).chmod(0o600)
+        self.write("/etc/reduction/reduction.pem", (tls / "r.pem").read_text())
+        self.write("/etc/reduction/ca.pem", (tls / "ca.pem").read_text())
         self.write("/etc/reduction/reduction.yaml", CONFIG)
         self.write("/etc/reduction/b.yaml", CONFIG_B)
         self.write("/etc/reduction/broken.yaml", "server: {listen: 127.0.0.1:7600}\n")  # the port of the first one
@@ -202,7 +217,9 @@ class Units(unittest.TestCase):
         self.m.run("systemctl", "reset-failed", *DAEMONS, check=False)
         self.m.run("systemctl", "start", *DAEMONS)
 
-    def start_ranks(self):
+    def start_ranks(self, group="reduction"):
+        """Ranks of a user who may use the agent as a member of its group, and can read no secret."""
+        user = ["setpriv", "--reuid=65534", "--regid=65534", f"--groups={group}", "--no-new-privs"]
         procs = []
         for rank in (0, 1):
             env = {
@@ -212,12 +229,13 @@ class Units(unittest.TestCase):
                 "REDUCTION_LIBRARY": f"{TEST_LIB}/libreduction.so.0", "PYTHONPATH": TEST_LIB, "PYTHONUNBUFFERED": "1",
                 "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             }
-            p = harness.Proc(f"rank {rank}", self.m.enter(*SUMS), env)
+            p = harness.Proc(f"rank {rank}", self.m.enter(*user, *SUMS), env)
             p.run = env["REDUCTION_RUN"]
             self.addCleanup(p.kill)
             procs.append(p)
-        for p in procs:
-            p.said("open", 60)
+        if group == "reduction":
+            for p in procs:
+                p.said("open", 60)
         return procs
 
     def sum(self, ranks, name):
@@ -254,6 +272,17 @@ class Units(unittest.TestCase):
             self.assertNotEqual(self.m.run("ps", "-o", "user=", "-p", self.m.show(unit, "MainPID")).stdout, "root\n")
         self.end(ranks)
         self.m.until("reduction-server", "StatusText", "serving 0 jobs, 0 ranks")
+
+    def test_others_may_not_use_the_agent(self):
+        for p in self.start_ranks(group="users"):
+            self.assertNotEqual(p.wait(), 0)
+            self.assertRegex(p.err, "agent.sock.*(not permitted|[Pp]ermission denied)")
+
+    def test_check(self):
+        """What root checks on a node and on a reducer's machine."""
+        good = self.m.run("reductionctl", "check", "--connect", "/etc/reduction/reduction.yaml").stdout
+        self.assertEqual(len(re.findall(r"127\.0\.0\.1:76[01]0", good)), 2, good)
+        self.m.run("reductionctl", "check", "--role", "server", "/etc/reduction/b.yaml")
 
     def test_journal(self):
         """Lines have their priority, and their values as fields."""
