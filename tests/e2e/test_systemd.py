@@ -26,7 +26,7 @@ DAEMONS = ("reduction-server", "reduction-server@b", "reduction-agent")
 CONFIG = {
     "job": {"name": "test"},
     "reducers": [{"id": "a", "address": "127.0.0.1:7600"}, {"id": "b", "address": "127.0.0.1:7610"}],
-    "server": {"listen": "127.0.0.1:7600", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server.service"},
+    "server": {"listen": "0.0.0.0:7600", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server.service"},
     "agent": {"single_node": "reducers"},
     "security": {
         "tls": "on",
@@ -280,7 +280,8 @@ class Units(unittest.TestCase):
 
     def test_check(self):
         """What root checks on a node and on a reducer's machine."""
-        good = self.m.run("reductionctl", "check", "--connect", "/etc/reduction/reduction.yaml").stdout
+        argv = ["reductionctl", "check", "--role", "worker", "--connect", "/etc/reduction/reduction.yaml"]
+        good = self.m.run(*argv).stdout
         self.assertEqual(len(re.findall(r"127\.0\.0\.1:76[01]0", good)), 2, good)
         self.m.run("reductionctl", "check", "--role", "server", "/etc/reduction/b.yaml")
 
