@@ -9,12 +9,6 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Registered memory. */
-struct coll_memory {
-	const char *data;
-	size_t bytes;
-};
-
 bool coll_supports(int dtype, int op)
 {
 	return dtype >= 0 && dtype < RS_DTYPE_NR && op >= RS_SUM && op <= RS_MIN;
@@ -34,7 +28,10 @@ int coll_register(struct coll *c, void *data, size_t bytes, int kind, void **ret
 		rs_fail(&e, RS_ENOMEM, "out of memory for a registration");
 		return plugin_fail(c->plugin, &e);
 	}
-	*m = (struct coll_memory){.data = data, .bytes = bytes};
+	pthread_mutex_lock(&c->lock);
+	*m = (struct coll_memory){.data = data, .bytes = bytes, .next = c->memory};
+	c->memory = m;
+	pthread_mutex_unlock(&c->lock);
 	*ret = m;
 	return NCCL_SUCCESS;
 }
@@ -61,10 +58,15 @@ static bool coll_uses(const struct coll *c, const struct coll_memory *m)
 
 int coll_deregister(struct coll *c, void *registered)
 {
-	struct coll_memory *m = registered;
+	struct coll_memory *m = registered, **at = &c->memory;
 
 	if (coll_uses(c, m))
 		coll_abandon(c, "deregistered the memory of pending all-reduces, as ncclCommAbort does");
+	pthread_mutex_lock(&c->lock);
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	pthread_mutex_unlock(&c->lock);
 	free(m);
 	return NCCL_SUCCESS;
 }

@@ -63,6 +63,8 @@ static void coll_report_use(struct coll *c)
 {
 	struct rs_err e;
 
+	if (coll_is_broken(c, &e))
+		return;
 	if (c->started > 0) {
 		plugin_info(c->plugin, "communicator %s: rank %u is closed after %llu all-reduces of %llu bytes",
 			    c->job, c->rank, (unsigned long long)c->started, (unsigned long long)c->bytes);

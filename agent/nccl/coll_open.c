@@ -171,6 +171,12 @@ void coll_free(struct coll *c)
 {
 	if (c->engine)
 		engine_free(c->engine);
+	while (c->memory) {
+		struct coll_memory *m = c->memory;
+
+		c->memory = m->next;
+		free(m);
+	}
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
 	free(c);

@@ -19,6 +19,13 @@ struct coll_request {
 	_Atomic int state; /* enum coll_request_state */
 };
 
+/* Registered memory. */
+struct coll_memory {
+	const char *data;
+	size_t bytes;
+	struct coll_memory *next;
+};
+
 enum coll_phase { COLL_JOINING, COLL_READY, COLL_BROKEN };
 
 /* A communicator. Invariants: in_flight is the number of operations, the vote included, that the engine has;
@@ -40,6 +47,7 @@ struct coll {
 	enum coll_phase phase;
 	struct rs_err err;
 	unsigned in_flight;
+	struct coll_memory *memory; /* registered and not deregistered */
 };
 
 /* coll_open.c */

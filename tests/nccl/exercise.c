@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <getopt.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@ void barrier(struct shared *s, int ranks)
 	unsigned mine = atomic_fetch_add(&s->arrived, 1), all = (mine / (unsigned)ranks + 1) * (unsigned)ranks;
 
 	while (atomic_load(&s->arrived) < all)
-		sched_yield();
+		relax();
 }
 
 uint8_t *member_send(const struct member *m, int place)

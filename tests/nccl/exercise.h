@@ -80,6 +80,8 @@ void tables_check(const struct tables *t);
 
 /* Ends the process with a sentence if a condition is false. */
 double now_s(void);
+/* Gives way before the next look. NCCL's thread only yields; here ranks, engines and reducers share few cores. */
+void relax(void);
 void require(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Waits until all ranks are here. */

@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@ static void ring_connect(struct ring *r, const struct options *o, struct shared 
 			require(tables_net_connect(r->t, handle, &r->to) == NCCL_SUCCESS, "connect");
 		if (!r->from)
 			require(r->t->net_accept(r->listening, &r->from, NULL) == NCCL_SUCCESS, "accept");
-		sched_yield();
+		relax();
 	}
 }
 
@@ -90,7 +89,7 @@ static void end(struct ring *r, void **request, size_t bytes)
 		require(r->t->net_test(*request, &done, &got) == NCCL_SUCCESS, "test");
 		require(now_s() < until, "a message is not done");
 		if (!done)
-			sched_yield();
+			relax();
 	}
 	require(got == (int)bytes, "test says %d bytes, expected %zu", got, bytes);
 	*request = NULL;
@@ -249,34 +248,48 @@ static void net_speed(const struct options *o, const struct tables *t, struct sh
 	free(memory);
 }
 
-/* One all-reduce of float32 by a ring over the net table, in steps of at most 512 KiB as NCCL's. */
-static void ring_all_reduce(struct ring *r, const struct options *o, int rank, float *data, float *in, size_t count)
+/* One step of a ring: sends `part` elements at out, and receives as many at to, or adds them there. Pieces of 512 KiB,
+ * 8 of them under way, as NCCL has. */
+static void ring_step(struct ring *r, float *out, float *to, float *in, size_t part, bool sums)
 {
-	size_t part = count / (size_t)o->ranks, piece = 128 << 10;
+	void *requests[NET_DEPTH][2] = {{NULL, NULL}};
+	size_t piece = 128 << 10, pieces = (part + piece - 1) / piece;
 
-	for (int step = 0; step < 2 * (o->ranks - 1); step++) {
-		bool sums = step < o->ranks - 1;
-		float *out = data + part * (size_t)((rank - step + 2 * o->ranks) % o->ranks);
-		float *to = data + part * (size_t)((rank - step - 1 + 2 * o->ranks) % o->ranks);
+	for (size_t k = 0; k < pieces + NET_DEPTH; k++) {
+		size_t at = k * piece, old = (k - NET_DEPTH) * piece, n;
+		void **both = requests[k % NET_DEPTH];
+		float *from = in + k % NET_DEPTH * piece;
 
-		for (size_t at = 0; at < part; at += piece) {
-			size_t n = part - at < piece ? part - at : piece;
-			void *both[2] = {NULL, NULL};
-
-			start(r, (uint8_t *)(out + at), (uint8_t *)(sums ? in : to + at), n * 4, n * 4, both);
+		if (k >= NET_DEPTH && old < part) {
+			n = part - old < piece ? part - old : piece;
 			end(r, &both[1], n * 4);
 			for (size_t i = 0; sums && i < n; i++)
-				to[at + i] += in[i];
+				to[old + i] += from[i];
 			end(r, &both[0], n * 4);
 		}
+		if (k >= pieces)
+			continue;
+		n = part - at < piece ? part - at : piece;
+		start(r, (uint8_t *)(out + at), (uint8_t *)(sums ? from : to + at), n * 4, n * 4, both);
 	}
+}
+
+/* One all-reduce of float32 by a ring over the net table. */
+static void ring_all_reduce(struct ring *r, const struct options *o, int rank, float *data, float *in, size_t count)
+{
+	size_t part = count / (size_t)o->ranks;
+
+	for (int step = 0; step < 2 * (o->ranks - 1); step++)
+		ring_step(r, data + part * (size_t)((rank - step + 2 * o->ranks) % o->ranks),
+			  data + part * (size_t)((rank - step - 1 + 2 * o->ranks) % o->ranks), in, part,
+			  step < o->ranks - 1);
 }
 
 /* Measures the ring: rank 0 prints bytes per second of one rank's buffer. */
 static void ring_speed(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	size_t count = o->bytes / 4;
-	float *data = calloc(count, 4), *in = calloc(count, 4);
+	float *data = calloc(count, 4), *in = calloc(NET_DEPTH * (128 << 10), 4);
 	double began = 0;
 	struct ring r;
 

@@ -32,6 +32,11 @@ double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+void relax(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 /* As NCCL's logger: one line on standard error for each call. */
 static void on_line(int level, unsigned long subsystems, const char *function, int line, const char *format, ...)
 {
