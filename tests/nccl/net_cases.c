@@ -80,19 +80,26 @@ static void start(struct ring *r, uint8_t *out, uint8_t *in, size_t bytes, size_
 	require(requests[1] && requests[1] != (void *)1, "irecv");
 }
 
-static void end(struct ring *r, void **request, size_t bytes)
+/* Tests the requests (NULL: none) in turn until all are done: bytes move only while a request of their direction is
+ * tested. */
+static void end(struct ring *r, void *requests[2], size_t bytes)
 {
 	double until = now_s() + NET_LIMIT_S;
-	int done = 0, got = -1;
+	int done, got;
 
-	while (!done) {
-		require(r->t->net_test(*request, &done, &got) == NCCL_SUCCESS, "test");
+	while (requests[0] || requests[1]) {
+		for (int i = 0; i < 2; i++) {
+			got = -1;
+			if (!requests[i])
+				continue;
+			require(r->t->net_test(requests[i], &done, &got) == NCCL_SUCCESS, "test");
+			require(!done || got == (int)bytes, "test says %d bytes, expected %zu", got, bytes);
+			requests[i] = done ? NULL : requests[i];
+		}
 		require(now_s() < until, "a message is not done");
-		if (!done)
+		if (requests[0] || requests[1])
 			relax();
 	}
-	require(got == (int)bytes, "test says %d bytes, expected %zu", got, bytes);
-	*request = NULL;
 }
 
 /* Sends messages of several sizes to the next rank, 8 at a time, while those of the previous one arrive. */
@@ -114,8 +121,7 @@ static void messages(const struct options *o, const struct tables *t, struct sha
 		void **both = requests[k % NET_DEPTH];
 
 		if (both[0]) {
-			end(&r, &both[0], size_of(o, k - NET_DEPTH));
-			end(&r, &both[1], size_of(o, k - NET_DEPTH));
+			end(&r, both, size_of(o, k - NET_DEPTH));
 			require(is_message(in, size_of(o, k - NET_DEPTH), before, k - NET_DEPTH), "message %d differs",
 				k - NET_DEPTH);
 		}
@@ -165,7 +171,7 @@ static void strangers(const struct options *o, const struct tables *t, struct sh
 static void breaks(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
 	static uint8_t out[100], in[100];
-	void *request = NULL;
+	void *request = NULL, *both[2] = {NULL, NULL};
 	int done = 0, rc = NCCL_SUCCESS;
 	struct ring r;
 
@@ -177,8 +183,8 @@ static void breaks(const struct options *o, const struct tables *t, struct share
 	if (rank == 0) { /* too little room */
 		rc = tables_receive(t, r.from, in, 99, NULL, &request);
 	} else { /* all is there, then nothing more comes */
-		require(tables_receive(t, r.from, in, 100, NULL, &request) == NCCL_SUCCESS && request, "irecv");
-		end(&r, &request, 100);
+		require(tables_receive(t, r.from, in, 100, NULL, &both[1]) == NCCL_SUCCESS && both[1], "irecv");
+		end(&r, both, 100);
 	}
 	barrier(s, o->ranks);
 	if (rank == 0)
@@ -217,7 +223,7 @@ static void fallback(const struct options *o, const struct tables *t, struct sha
 /* Measures one direction, from rank 0 to rank 1: rank 0 prints bytes per second. */
 static void net_speed(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
-	void *requests[DEPTH_MAX] = {NULL};
+	void *requests[DEPTH_MAX][2] = {{NULL, NULL}};
 	uint8_t *memory = malloc(o->bytes * (size_t)o->depth);
 	double began = 0;
 	struct ring r;
@@ -228,7 +234,7 @@ static void net_speed(const struct options *o, const struct tables *t, struct sh
 	ring_connect(&r, o, s, rank);
 	barrier(s, o->ranks);
 	for (int k = 0; k < o->ops + 2 * o->depth; k++) {
-		void **at = &requests[k % o->depth];
+		void **at = requests[k % o->depth];
 		uint8_t *data = memory + (size_t)(k % o->depth) * o->bytes;
 
 		if (k == 2 * o->depth)
@@ -262,10 +268,9 @@ static void ring_step(struct ring *r, float *out, float *to, float *in, size_t p
 
 		if (k >= NET_DEPTH && old < part) {
 			n = part - old < piece ? part - old : piece;
-			end(r, &both[1], n * 4);
+			end(r, both, n * 4);
 			for (size_t i = 0; sums && i < n; i++)
 				to[old + i] += from[i];
-			end(r, &both[0], n * 4);
 		}
 		if (k >= pieces)
 			continue;
