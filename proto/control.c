@@ -321,14 +321,16 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e)
 {
 	Reduction__V1__View *m = reduction__v1__view__unpack(NULL, len, in);
+	size_t starts;
 	bool sound;
 
 	if (!m)
 		return malformed(e, "VIEW");
-	sound = m->n_lives >= 1 && m->n_lives <= CONTROL_REDUCERS && m->n_start == FRAME_PRIORITIES;
+	sound = m->n_lives >= 1 && m->n_lives <= CONTROL_REDUCERS;
 	for (size_t i = 0; sound && i < m->n_lives; i++)
 		sound = m->lives[i] <= CONTROL_LIFE_MAX;
-	if (sound) {
+	starts = m->n_start;
+	if (sound && starts == FRAME_PRIORITIES) {
 		*ret = (struct control_view){.n = (unsigned)m->n_lives};
 		memcpy(ret->lives, m->lives, m->n_lives * sizeof *m->lives);
 		memcpy(ret->start, m->start, sizeof ret->start);
@@ -338,6 +340,9 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		snprintf(ret->lost_id, sizeof ret->lost_id, "%s", m->lost_id);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
+	if (starts != FRAME_PRIORITIES)
+		return rs_fail(e, RS_EPROTO, "a VIEW or RESUME message has %zu numbers in start, %d were expected",
+			       starts, FRAME_PRIORITIES);
 	return sound ? RS_OK : rs_fail(e, RS_EPROTO, "a VIEW or RESUME message holds numbers that are out of range");
 }
 

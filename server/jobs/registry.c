@@ -141,6 +141,8 @@ static int check_hello(const struct registry *r, const struct control_hello *h, 
 	if (h->processes < 1 || h->processes > 1 << 20)
 		return refuse(no, RS_EINVAL, false, "%u processes behind one worker are out of range 1 to %u",
 			      h->processes, 1 << 20);
+	if (h->detect_ms < 1)
+		return refuse(no, RS_EINVAL, false, "a detection time of 0 ms is out of range, expected 1 ms or more");
 	return RS_OK;
 }
 

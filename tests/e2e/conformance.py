@@ -106,6 +106,7 @@ HELLO = [
     ({"priorities": 0}, INVALID),
     ({"priorities": 5}, INVALID),
     ({"processes": 0}, INVALID),
+    ({"detect_ms": 0}, INVALID),
     ({"processes": (1 << 20) + 1}, INVALID),
     ({"window": 1024, "chunk_bytes": 4 << 20, "lanes": 64, "priorities": 4}, REFUSED),  # 4 TiB of memory
 ]

@@ -375,7 +375,9 @@ START_TEST(invalid_views_are_refused)
 	before = v;
 	ck_assert_int_eq(control_unpack_view(out, (uint32_t)reduction__v1__view__pack(&m, out), &v, &e), rows[_i].rc);
 	if (rows[_i].rc) {
-		ck_assert_str_eq(e.msg, "a VIEW or RESUME message holds numbers that are out of range");
+		ck_assert_ptr_nonnull(strstr(e.msg, rows[_i].starts == FRAME_PRIORITIES
+							? "a VIEW or RESUME message holds numbers that are out of range"
+							: "numbers in start, 4 were expected"));
 		ck_assert_mem_eq(&v, &before, sizeof v);
 	}
 }

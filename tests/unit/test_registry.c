@@ -70,7 +70,7 @@ START_TEST(detect_is_clamped)
 {
 	static const struct {
 		uint32_t said, taken;
-	} rows[] = {{0, 400}, {399, 400}, {5000, 5000}, {UINT32_MAX, 3600000}};
+	} rows[] = {{1, 400}, {399, 400}, {5000, 5000}, {UINT32_MAX, 3600000}};
 	struct fr_world w;
 	struct registry_admit a;
 	struct control_refused no;
@@ -93,6 +93,7 @@ enum field {
 	WINDOW_N,
 	PRIORITIES_N,
 	PROCESSES,
+	DETECT,
 	DETERMINISTIC,
 	CHECKSUM,
 	DIGEST,
@@ -101,10 +102,10 @@ enum field {
 
 static void spoil(struct control_hello *h, enum field field, uint32_t v)
 {
-	uint32_t *const numbers[] = {&h->world_size,  &h->rank,   &h->lane,       &h->lanes,
-				     &h->chunk_bytes, &h->window, &h->priorities, &h->processes};
+	uint32_t *const numbers[] = {&h->world_size, &h->rank,       &h->lane,      &h->lanes,    &h->chunk_bytes,
+				     &h->window,     &h->priorities, &h->processes, &h->detect_ms};
 
-	if (field <= PROCESSES)
+	if (field <= DETECT)
 		*numbers[field] = v;
 	else if (field == DETERMINISTIC)
 		h->deterministic = v;
@@ -140,6 +141,7 @@ static const struct {
     {PRIORITIES_N, 5, RS_EINVAL, "5 priorities are out of range"},
     {PROCESSES, 0, RS_EINVAL, "0 processes behind one worker are out of range"},
     {PROCESSES, UINT32_MAX, RS_EINVAL, "4294967295 processes behind one worker"},
+    {DETECT, 0, RS_EINVAL, "a detection time of 0 ms is out of range"},
 };
 
 START_TEST(values_out_of_range_are_refused)
