@@ -21,6 +21,8 @@ $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
 # answers of the HTTP port, without the port
 $(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
+# rules of reductionctl
+$(B)/tests/unit/test_doctor: $(B)/config/ctl/doctor_rules.o
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

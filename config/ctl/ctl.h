@@ -13,7 +13,7 @@
 
 enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS };
 
-enum { OPTIONS_MAX = 16 };
+enum { OPTIONS_MAX = 16, COMMAND_FOUND = 1 };
 
 /* An option of a command. */
 struct option {
@@ -33,7 +33,7 @@ struct command {
 	enum file_arg file;
 	const char *help;
 	/* Runs the command: writes to standard output; errors to *e, with an empty sentence if they are printed
-	 * already. RS_EINVAL: wrong usage. */
+	 * already. RS_EINVAL: wrong usage. COMMAND_FOUND: success, and something was found to be wrong. */
 	int (*run)(const struct call *call, struct rs_err *e);
 	const struct option *options; /* may be NULL */
 	unsigned options_n;
@@ -45,7 +45,7 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 const char *file_name(const struct call *call);
 
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
-    render_command;
+    render_command, doctor_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {

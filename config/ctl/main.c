@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE };
+enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE, EXIT_FOUND };
 
 static int run_print(const struct call *call, struct rs_err *e)
 {
@@ -71,8 +71,8 @@ static const struct command own_commands[] = {
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
 /* The commands of other files; check comes first. */
-static const struct command *const other_commands[] = {&plan_command,  &status_command, &events_command,
-						       &drain_command, &reload_command, &render_command};
+static const struct command *const other_commands[] = {
+    &plan_command, &status_command, &events_command, &drain_command, &reload_command, &render_command, &doctor_command};
 enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
@@ -99,7 +99,7 @@ static void print_usage(FILE *out)
 	    "an\n"
 	    "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers.\n"
 	    "COMMAND --help prints the options of a command, --version the version.\n"
-	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage.\n",
+	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something.\n",
 	    out);
 }
 
@@ -199,6 +199,8 @@ static int run_command(const struct command *c, int argc, char **argv)
 	switch (c->run(&call, &e)) {
 	case RS_OK:
 		return finish_output();
+	case COMMAND_FOUND:
+		return finish_output() ? EXIT_BAD : EXIT_FOUND;
 	case RS_EINVAL:
 		fprintf(stderr, "reductionctl: %s\nTry reductionctl %s --help\n", e.msg, c->name);
 		return EXIT_USAGE;

@@ -3,6 +3,7 @@
  * wait. */
 #include "common/utf8.h"
 #include "config/ctl/ctl.h"
+#include "config/ctl/doctor.h"
 #include "config/ctl/show.h"
 #include "proto/reduction.pb-c.h"
 
@@ -20,29 +21,6 @@ static const struct option status_options[STATUS_OPTIONS] = {
     [STATUS_JOB] = {"job", "NAME", "only that job"},
 };
 
-enum {
-	/* A rank is shown as late if the others waited for it in at least a tenth of the last second, and three times
-	 * as long as for the mean of the other ranks. One rank is the last with every chunk, also when all are equally
-	 * fast. */
-	LATE_PERMIL = 100,
-	LATE_TIMES = 3,
-	MISSING_MS = 1000, /* or if a chunk has waited for it this long */
-};
-
-/* True if the rank is late, see LATE_PERMIL. */
-static bool is_late(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank)
-{
-	uint64_t others = 0;
-
-	if (rank->missing_ms >= MISSING_MS)
-		return true;
-	for (size_t i = 0; i < job->n_ranks; i++)
-		if (job->ranks[i] != rank)
-			others += job->ranks[i]->waited_permil;
-	return rank->waited_permil >= LATE_PERMIL && job->n_ranks > 1 &&
-	       rank->waited_permil >= LATE_TIMES * others / (job->n_ranks - 1);
-}
-
 static void remark(const Reduction__V1__JobStatus *job, const Reduction__V1__RankStatus *rank, char buf[CELL])
 {
 	char ms[CELL];
@@ -52,7 +30,7 @@ static void remark(const Reduction__V1__JobStatus *job, const Reduction__V1__Ran
 		snprintf(buf, CELL, rank->lanes ? "<- joins" : "<- is not there");
 	else if (rank->missing_ms >= MISSING_MS)
 		snprintf(buf, CELL, "<- late, missing for %s", show_duration(rank->missing_ms, ms));
-	else if (is_late(job, rank))
+	else if (doctor_is_late(job, rank))
 		snprintf(buf, CELL, "<- late");
 }
 

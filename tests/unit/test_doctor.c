@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of reductionctl doctor, on statuses as they were seen: what is found, in which order, and that a job
+ * without problems has none. */
+#include "config/ctl/doctor.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 4 };
+
+/* A reducer with one job of four ranks that has no problem. */
+struct sick {
+	Reduction__V1__StatusReply m;
+	Reduction__V1__LaneStatus lane, *lanes[1];
+	Reduction__V1__JobStatus job, *jobs[1];
+	Reduction__V1__Traffic traffic, rank_traffic;
+	Reduction__V1__RankStatus rank[RANKS], *ranks[RANKS];
+	Reduction__V1__LostReducer loss, *lost[1];
+	Reduction__V1__Histogram sending, summing;
+	uint64_t sending_n[1], summing_n[1];
+	Reduction__V1__AgentStatus agent;
+	Reduction__V1__AgentJob agent_job, *agent_jobs[1];
+	Reduction__V1__AgentReducer link, *links[1];
+};
+
+static void healthy(struct sick *s)
+{
+	memset(s, 0, sizeof *s);
+	reduction__v1__status_reply__init(&s->m);
+	reduction__v1__lane_status__init(&s->lane);
+	reduction__v1__job_status__init(&s->job);
+	reduction__v1__traffic__init(&s->traffic);
+	reduction__v1__traffic__init(&s->rank_traffic);
+	s->lanes[0] = &s->lane;
+	s->jobs[0] = &s->job;
+	s->m.lanes = s->lanes;
+	s->m.jobs = s->jobs;
+	s->m.n_lanes = s->m.n_jobs = 1;
+	s->m.memory_bytes = 100;
+	s->m.memory_max_bytes = 1000;
+	s->lane.busy_permil = 300;
+	s->job.name = (char *)"resnet";
+	s->job.state = REDUCTION__V1__JOB_STATUS__STATE__RUNNING;
+	s->job.world_size = s->job.joined = RANKS;
+	s->job.traffic = &s->traffic;
+	s->job.slots = 100;
+	s->job.slots_used = 30;
+	s->traffic.bytes_in_per_s = 300000000;
+	s->traffic.chunks_per_s = 9000;
+	s->rank_traffic.bytes_out = 1448000000;
+	s->job.ranks = s->ranks;
+	s->job.n_ranks = RANKS;
+	for (unsigned r = 0; r < RANKS; r++) {
+		reduction__v1__rank_status__init(&s->rank[r]);
+		s->ranks[r] = &s->rank[r];
+		s->rank[r].rank = r;
+		s->rank[r].label = (char *)"pid 1 on b";
+		s->rank[r].traffic = &s->rank_traffic;
+		s->rank[r].waited_permil = r == 1 ? 60 : 20; /* one is always the last */
+		s->rank[r].retransmits = 3;
+	}
+	reduction__v1__histogram__init(&s->sending);
+	reduction__v1__histogram__init(&s->summing);
+	s->sending.counts = s->sending_n;
+	s->summing.counts = s->summing_n;
+	s->sending.n_counts = s->summing.n_counts = 1;
+	s->sending_n[0] = s->summing_n[0] = 1000;
+	s->sending.sum_us = 200000;
+	s->summing.sum_us = 20000;
+	s->job.sending = &s->sending;
+	s->job.summing = &s->summing;
+}
+
+static void late(struct sick *s)
+{
+	s->rank[2].waited_permil = 936;
+	s->rank[2].late_ms = 93.6;
+}
+
+static void missing(struct sick *s)
+{
+	s->rank[3].missing_ms = 4200;
+}
+
+static void busy(struct sick *s)
+{
+	s->lane.busy_permil = 970;
+}
+
+static void small(struct sick *s)
+{
+	s->traffic.bytes_in_per_s = 9000 * 1024;
+}
+
+static void slots(struct sick *s)
+{
+	s->job.slots_used = 99;
+}
+
+static void lossy(struct sick *s)
+{
+	s->rank[0].retransmits = 5000;
+}
+
+static void slow_link(struct sick *s)
+{
+	s->sending.sum_us = 9000000;
+}
+
+static void memory(struct sick *s)
+{
+	s->m.memory_bytes = 950;
+}
+
+static void gathering(struct sick *s)
+{
+	s->job.state = REDUCTION__V1__JOB_STATUS__STATE__GATHERING;
+	s->job.joined = 3;
+}
+
+static void lose(struct sick *s)
+{
+	reduction__v1__lost_reducer__init(&s->loss);
+	s->loss.id = (char *)"r1";
+	s->loss.why = (char *)"connection refused";
+	s->lost[0] = &s->loss;
+	s->job.lost = s->lost;
+	s->job.n_lost = 1;
+}
+
+static void as_agent(struct sick *s)
+{
+	reduction__v1__agent_status__init(&s->agent);
+	reduction__v1__agent_job__init(&s->agent_job);
+	reduction__v1__agent_reducer__init(&s->link);
+	s->m.agent = &s->agent;
+	s->m.n_jobs = s->m.n_lanes = 0;
+	s->agent.jobs = s->agent_jobs;
+	s->agent.n_jobs = 1;
+	s->agent_jobs[0] = &s->agent_job;
+	s->agent_job.name = (char *)"resnet";
+	s->agent_job.reducers = s->links;
+	s->agent_job.n_reducers = 1;
+	s->links[0] = &s->link;
+	s->link.id = (char *)"r0";
+	s->link.state = REDUCTION__V1__AGENT_REDUCER__STATE__CONNECTED;
+	s->link.window = s->link.window_max = 36;
+	s->link.rtt_us = 300;
+}
+
+static void long_link(struct sick *s)
+{
+	as_agent(s);
+	s->link.rtt_us = 40000;
+}
+
+static void agent_lost(struct sick *s)
+{
+	as_agent(s);
+	s->link.state = REDUCTION__V1__AGENT_REDUCER__STATE__LOST;
+}
+
+static const struct {
+	void (*make)(struct sick *s);
+	const char *id, *what, *evidence;
+} rows[] = {
+    {late, "rank-late", "rank 2 (pid 1 on b) is late", "93.6 % of the last second"},
+    {missing, "rank-missing", "rank 3 (pid 1 on b) has not sent its part", "4.2 s"},
+    {busy, "lane-busy", "a core of the reducer is exhausted", "lane 0 was busy in 97.0 %"},
+    {small, "small-operations", "operations are small", "1024 bytes on average"},
+    {slots, "slots-used", "all slots", "99 of 100 slots"},
+    {lossy, "retransmissions", "the network to rank 0", "5000 of about 1000000"},
+    {slow_link, "sending-slow", "results take long", "9.0 ms on average"},
+    {memory, "memory", "nearly used", "95.0 %"},
+    {gathering, "ranks-not-there", "ranks of the job are missing", "3 of 4 ranks"},
+    {lose, "reducer-lost", "reducer r1 is lost", "connection refused"},
+    {long_link, "window-at-limit", "the window to reducer r0", "36 chunks"},
+    {agent_lost, "reducer-lost", "reducer r0 is lost", "for 0.0 s"},
+};
+
+START_TEST(each_is_found)
+{
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	rows[_i].make(&s);
+	doctor_look(&all, &s.m, "r0");
+	ck_assert_uint_eq(all.n, 1);
+	ck_assert_str_eq(all.at[0].id, rows[_i].id);
+	ck_assert_msg(strstr(all.at[0].what, rows[_i].what) != NULL, "%s", all.at[0].what);
+	ck_assert_msg(strstr(all.at[0].evidence, rows[_i].evidence) != NULL, "%s", all.at[0].evidence);
+	ck_assert_int_eq(strncmp(all.at[0].evidence, "r0: ", 4), 0);
+	ck_assert_str_ne(all.at[0].action, "");
+}
+END_TEST
+
+START_TEST(nothing_is_found)
+{
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	doctor_look(&all, &s.m, "r0");
+	ck_assert_uint_eq(all.n, 0);
+	as_agent(&s);
+	doctor_look(&all, &s.m, "a0");
+	ck_assert_uint_eq(all.n, 0);
+}
+END_TEST
+
+START_TEST(the_worst_comes_first)
+{
+	static const char *const order[] = {"rank-missing", "rank-late", "reducer-lost", "slots-used", "memory"};
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	memory(&s);
+	slots(&s);
+	lose(&s);
+	late(&s);
+	missing(&s);
+	doctor_look(&all, &s.m, "r0");
+	ck_assert_uint_eq(all.n, 5);
+	for (unsigned i = 0; i < all.n; i++)
+		ck_assert_str_eq(all.at[i].id, order[i]);
+}
+END_TEST
+
+/* More findings than there is room for: the worst stay. */
+START_TEST(bounded)
+{
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	memory(&s);
+	for (unsigned i = 0; i < FINDINGS_MAX; i++)
+		doctor_look(&all, &s.m, "r0");
+	late(&s);
+	s.rank[2].label = (char *)"\xff\x1b[2J"; /* from the network */
+	doctor_look(&all, &s.m, "r0");
+	ck_assert_uint_eq(all.n, FINDINGS_MAX);
+	ck_assert_str_eq(all.at[0].id, "rank-late");
+	ck_assert_ptr_null(strchr(all.at[0].what, '\x1b'));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("doctor");
+	TCase *t = tcase_create("doctor");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_loop_test(t, each_is_found, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_test(t, nothing_is_found);
+	tcase_add_test(t, the_worst_comes_first);
+	tcase_add_test(t, bounded);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
