@@ -242,6 +242,21 @@ class Hook(unittest.TestCase):
         """)
 
 
+    def test_profiler(self):
+        """Each bucket is a range that lasts until its result is there, and gradients are the same as without it."""
+        self.check("""
+            state = reduction.torch.State()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+                x = torch.full((3,), float(rank))
+                result = reduction.torch.allreduce_hook(state, Bucket(x, 7)).wait()
+                state.comm.barrier()
+            assert result.tolist() == [0.5] * 3, result
+            names = [e.name for e in profiler.events()]
+            assert names.count("reduction::all_reduce bucket 7 (12 bytes)") == 1, names
+            state.close()
+        """)
+
+
 @needs_torch
 class Failures(unittest.TestCase):
     def test_rank_killed(self):

@@ -291,7 +291,12 @@ def allreduce_hook(
     name = str(tensor.dtype).rpartition(".")[2]
     if name not in _DTYPES:
         raise TypeError(f"gradients of {tensor.dtype} are not supported; supported are {', '.join(sorted(_DTYPES))}")
-    return state.submit(tensor, bucket.index(), bucket.is_last())
+    if not torch.autograd._profiler_enabled():
+        return state.submit(tensor, bucket.index(), bucket.is_last())
+    # a range of torch.profiler that lasts until the result is there; emit_nvtx() makes an NVTX range of it
+    label = f"reduction::all_reduce bucket {bucket.index()} ({tensor.numel() * tensor.element_size()} bytes)"
+    with torch.profiler.record_function(label) as span:
+        return span._call_end_callbacks_on_future(state.submit(tensor, bucket.index(), bucket.is_last()))
 
 
 def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
