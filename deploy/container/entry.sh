@@ -1,0 +1,19 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Starts the daemon that REDUCTION_ROLE names, server or agent, with options from the arguments; or the command that the
+# arguments are, such as reductionctl. The configuration is REDUCTION_CONFIG, or /etc/reduction/reduction.yaml if there.
+set -eu
+case ${1-} in
+'' | -*) ;;
+*) exec "$@" ;;
+esac
+case ${REDUCTION_ROLE-} in
+server | agent) ;;
+*)
+	echo "entry: REDUCTION_ROLE: found \"${REDUCTION_ROLE-}\", expected server or agent" >&2
+	exit 2
+	;;
+esac
+file=${REDUCTION_CONFIG-}
+[ -n "$file" ] || [ ! -e /etc/reduction/reduction.yaml ] || file=/etc/reduction/reduction.yaml
+exec "reduction-$REDUCTION_ROLE" ${file:+--config "$file"} "$@"
