@@ -8,10 +8,12 @@
 #include "agent/local/protocol.h"
 #include "common/log.h"
 #include "config/cluster.h"
+#include "config/job.h"
 #include "config/run.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,7 +32,7 @@ struct opening {
 	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
 	char name[NODE_AGENT_NAME];
 	char run[RS_RUN_MAX];
-	char job[RS_NAME_MAX]; /* made from the run */
+	char job[RS_NAME_MAX]; /* made from the run, or with the group's name */
 };
 
 static const char *open_text(const char *option, const char *variable)
@@ -316,6 +318,25 @@ static int open_resolve_run(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
+/* Adds the group's digits to the job's name. */
+static int open_name_group(struct opening *o, struct rs_err *e)
+{
+	char name[RS_NAME_MAX];
+	int n = snprintf(name, sizeof name, "%s@%s", o->to.job, o->opt.group);
+
+	if (n < 0 || (size_t)n >= sizeof name)
+		return rs_fail(e, RS_EINVAL,
+			       "the name of job \"%s\" is too long for a group: with \"@%s\" it has %d characters, up "
+			       "to %d were expected",
+			       o->to.job, o->opt.group, n, RS_NAME_MAX - 1);
+	if (!rs_job_valid(name))
+		return rs_fail(e, RS_EINVAL, "group is \"%s\", 16 lower-case hexadecimal digits were expected",
+			       o->opt.group);
+	memcpy(o->job, name, (size_t)n + 1);
+	o->to.job = o->job;
+	return RS_OK;
+}
+
 static int open_resolve_job(struct opening *o, struct rs_err *e)
 {
 	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
@@ -329,7 +350,7 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 		return rs_fail(e, RS_EINVAL,
 			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
 			       o->to.job, RS_NAME_MAX - 1);
-	return RS_OK;
+	return o->opt.group && *o->opt.group ? open_name_group(o, e) : RS_OK;
 }
 
 static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,

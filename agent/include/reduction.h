@@ -120,11 +120,15 @@ typedef struct reduction_options {
 				   LOCAL_WORLD_SIZE, ... */
 	int64_t generation;     /* number of the restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */
 	int connect_timeout_ms; /* time until all ranks must have met; then timeouts.connect of the file */
+	const char *group;      /* for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal
+				   on the group's ranks and different from those of other groups. The name becomes
+				   JOB@DIGITS; rank and world_size are those in the group. NULL: none */
 } reduction_options;
 
 #define REDUCTION_OPTIONS_INIT                                                                                         \
 	{                                                                                                              \
-		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1      \
+		sizeof(reduction_options), NULL, NULL, NULL, REDUCTION_MODE_DEFAULT, NULL, -1, -1, -1, -1, -1, -1,     \
+		    NULL                                                                                               \
 	}
 
 /* Returns the version of the running library, for example "0.1.0", which may differ from the header's. */

@@ -5,6 +5,7 @@
 #include "agent/local/progress.h"
 #include "agent/local/submit.h"
 #include "agent/local/text.h"
+#include "config/job.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -98,7 +99,7 @@ err:
 /* Checks a HELLO by itself. */
 static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 {
-	if (!rs_name_valid(m->job))
+	if (!rs_job_valid(m->job))
 		return rs_fail(e, RS_EINVAL, "'%s' is not a job name, expected letters, digits, '.', '_' and '-'",
 			       m->job);
 	if (m->run[0] && rs_run_check(m->run, "run", e))

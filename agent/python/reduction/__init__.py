@@ -7,10 +7,9 @@
         x = numpy.ones(1000, dtype="float32")
         comm.all_reduce(x)                      # in place; every element is now comm.world_size
 
-For PyTorch's DistributedDataParallel see `reduction.torch`:
+For PyTorch see `reduction.torch`, which registers a backend of torch.distributed:
 
-    state = reduction.torch.State()
-    ddp_model.register_comm_hook(state, reduction.torch.allreduce_hook)
+    torch.distributed.init_process_group("reduction")
 
 The package calls libreduction.so through ctypes; `reduction._lib` lists where it looks for the library.
 """

@@ -51,6 +51,7 @@ class Options(ctypes.Structure):
         ("local_world_size", c_int),
         ("generation", c_int64),
         ("connect_timeout_ms", c_int),
+        ("group", c_char_p),
     ]
 
 

@@ -208,6 +208,8 @@ class Communicator:
         local_rank, local_world_size: on this node (not with mode "direct").
         generation: number of the job's restart.
         connect_timeout: seconds within which all ranks must meet.
+        group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on the group's ranks.
+            The job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
 
     Raises:
         ReductionError: not all ranks have met; the message names those that are missing.
@@ -227,6 +229,7 @@ class Communicator:
         local_world_size: Optional[int] = None,
         generation: Optional[int] = None,
         connect_timeout: Optional[float] = None,
+        group: Optional[str] = None,
     ):
         self._handle: Optional[int] = None
         self._pid = os.getpid()
@@ -239,7 +242,7 @@ class Communicator:
         options = _lib.Options(
             ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(run), _mode(mode), _text(agent),
             _number(rank), _number(world_size), _number(local_rank), _number(local_world_size), _number(generation),
-            timeout_ms,
+            timeout_ms, _text(group),
         )  # fmt: skip
         handle = ctypes.c_void_p()
         err = _lib.Error()
@@ -420,8 +423,11 @@ class Communicator:
         )
         return request if async_op else request.wait()
 
-    def barrier(self, timeout: Optional[float] = None) -> None:
-        """Waits until all ranks have called it. Raises ReductionTimeoutError after `timeout` seconds."""
+    def barrier(self, timeout: Optional[float] = None, *, async_op: bool = False) -> Any:
+        """Waits until all ranks have called it. Raises ReductionTimeoutError after `timeout` seconds.
+
+        With async_op=True it does not wait and returns a Request.
+        """
         request = self._start(
             lambda comm, handle, err: self._lib.reduction_all_reduce_async(
                 comm, None, None, 0, _buffers.DTYPES["uint8"], _buffers.OPS["sum"], b"barrier", handle, err
@@ -430,7 +436,7 @@ class Communicator:
             None,
             None,
         )
-        request.wait(timeout)
+        return request if async_op else request.wait(timeout)
 
     def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
         """Returns an array of zeros in memory that is shared with the agent: operations on it are not copied.

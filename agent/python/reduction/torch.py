@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A communication hook for PyTorch's DistributedDataParallel (torch 1.13 and later).
+"""PyTorch (torch 1.13 and later): the backend `reduction` of torch.distributed (`reduction.torch_group`), and a
+communication hook for DistributedDataParallel over any backend:
 
     torch.distributed.init_process_group("gloo")          # DDP itself needs one, for its start
     model = torch.nn.parallel.DistributedDataParallel(net)
@@ -26,6 +27,7 @@ import torch.distributed
 
 from . import errors
 from .comm import Communicator, Request
+from .torch_group import default_communicator, register
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
 
@@ -98,8 +100,9 @@ class State:
     """State of the hook for one model: a communicator, and the thread that completes the futures.
 
     Args:
-        comm: the Communicator to use, which the caller closes. None: one is opened with `options` (those of
-            Communicator) and closed with the State. Under torchrun its generation follows the restarts; the ranks agree
+        comm: the Communicator to use, which the caller closes. None: without options that of the default process group,
+            if its backend is `reduction`; else one is opened with `options` (those of Communicator) and closed with the
+            State. Under torchrun its generation follows the restarts; the ranks agree
             on it through torch.distributed, if that is initialized.
         op: "avg", as DDP does without a hook, or another operation.
         timeout: seconds to wait for a bucket after the previous ones are done; None: no limit.
@@ -116,6 +119,8 @@ class State:
         prioritize: bool = True,
         **options: Any,
     ):
+        if comm is None and not options:
+            comm = default_communicator()
         self._owns_comm = comm is None
         if comm is None:
             if not any(name in options or f"REDUCTION_{name.upper()}" in os.environ for name in _PLACES):
@@ -305,3 +310,6 @@ def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.floa
     if dtype == torch.bfloat16:
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+register()

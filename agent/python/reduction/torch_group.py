@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend `reduction` of torch.distributed (torch 1.13 and later). `reduction.torch` registers it.
+
+    import reduction.torch
+    torch.distributed.init_process_group("reduction")     # the only line that changes
+
+all_reduce, all_reduce_coalesced, reduce, broadcast and barrier go through the reducers, on a communicator that each
+group opens at its first such operation. Everything else goes to an inner group, gloo for tensors on the CPU and NCCL
+for those on a GPU: other collectives, sparse tensors, and what the reducers cannot do (`_REDUCERS`). The happy path and
+the failure modes of an operation are those of `reduction.torch_work`. When the group is made, each rank publishes what
+it was called with in the group's store; so a rank that differs is an error on all ranks, and not a hang.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import sys
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed
+
+from . import errors
+from .comm import Communicator
+from .torch_work import Channel, Work
+
+NAME = "reduction"
+_c10d = torch._C._distributed_c10d
+# what the reducers can do; the values are names of this package
+_REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
+_DTYPES = {
+    torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64
+}  # fmt: skip
+# open channels by the name of their group, of this process
+_channels: "weakref.WeakValueDictionary[str, Channel]" = weakref.WeakValueDictionary()
+
+
+class Fact(NamedTuple):
+    """What one rank publishes when it makes a group."""
+
+    rank: int
+    world_size: int
+    node: str  # equal for processes that share an agent, or can reach each other through abstract sockets
+    restarts: int  # of torchrun; -1 without it
+
+
+def _node() -> str:
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    said = [os.environ.get(name, "") for name in ("REDUCTION_AGENT", "GROUP_RANK", "SLURM_NODEID")]
+    return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), *said])
+
+
+def _exchange(store: Any, rank: int, world_size: int, timeout: datetime.timedelta) -> List[Fact]:
+    """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
+    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1))
+    store.set(f"{NAME}/{rank}", json.dumps(own))
+    facts = []
+    for other in range(world_size):
+        key = f"{NAME}/{other}"
+        try:
+            store.wait([key], timeout)
+        except Exception as exc:
+            raise errors.ReductionTimeoutError(
+                errors.ETIMEOUT,
+                f"rank {other} of {world_size} has not made this process group with the backend {NAME} within "
+                f"{timeout.total_seconds():g} s: it is missing, or was called with another backend or world size "
+                f"({type(exc).__name__})",
+            ) from None
+        fact = Fact(*json.loads(store.get(key)))
+        if fact.world_size != world_size:
+            raise errors.MismatchError(
+                errors.EMISMATCH,
+                f"rank {fact.rank} has world size {fact.world_size}, but rank {rank} has {world_size}: all ranks must "
+                "make the process group with the same world size",
+            )
+        facts.append(fact)
+    return facts
+
+
+def _place(facts: Sequence[Fact], rank: int) -> Dict[str, Any]:
+    """Returns the options that say which ranks of the group share a node.
+
+    The library knows groups of equally many ranks on each node, node by node; in any other group each rank talks to the
+    reducers itself.
+    """
+    nodes = [fact.node for fact in facts]
+    own = [i for i, node in enumerate(nodes) if node == nodes[rank]]
+    size = len(own)
+    blocks = [set(nodes[i : i + size]) for i in range(0, len(nodes), size)]
+    regular = len(nodes) % size == 0 and all(len(block) == 1 for block in blocks)
+    if not regular or len(blocks) != len(set(nodes)):
+        return {"mode": "direct"}
+    return {"local_rank": own.index(rank), "local_world_size": size}
+
+
+def _group_name(group_id: str, members: Sequence[int]) -> str:
+    return hashlib.sha256(f"{group_id} {list(members)}".encode()).hexdigest()[:16]
+
+
+def _first_tensor(value: Any) -> Optional[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            found = _first_tensor(item)
+            if found is not None:
+                return found
+    return None
+
+
+def _op_name(op: Any) -> str:
+    return getattr(op, "op", op).name  # ReduceOp, or the RedOpType in it
+
+
+def _devices(tensors: Sequence[torch.Tensor]) -> List[str]:
+    return sorted({str(tensor.device) for tensor in tensors})
+
+
+def _as_bytes(tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Returns the tensor, or a dense copy on the CPU if it is not dense there, and the bytes of what is returned."""
+    dense = tensor
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        dense = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+    return dense, dense.detach().reshape(-1).view(torch.uint8)
+
+
+class ReductionGroup(_c10d.ProcessGroup):
+    """A process group of the backend `reduction`. torch.distributed makes it; programs use torch.distributed."""
+
+    def __init__(self, options: Any, given: Optional[Dict[str, Any]]):
+        rank, size, timeout = options.group_rank, options.group_size, options.timeout
+        super().__init__(rank, size)
+        self._rank = rank
+        facts = _exchange(options.store, rank, size, timeout)
+        self._gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", options.store), rank, size, timeout)
+        self._register("cpu", "GLOO", self._gloo)
+        self._nccl: Any = None
+        if torch.cuda.is_available() and torch.distributed.is_nccl_available():
+            nccl_options = _c10d.ProcessGroupNCCL.Options()
+            nccl_options._timeout = timeout
+            self._nccl = _c10d.ProcessGroupNCCL(_c10d.PrefixStore("nccl", options.store), rank, size, nccl_options)
+            self._register("cuda", "NCCL", self._nccl)
+        members = list(options.global_ranks_in_group)
+        name = _group_name(str(options.group_id), members) if members else ""
+        self._channel = _make_channel(name, members, facts, rank, timeout.total_seconds(), given)
+
+    def _register(self, device: str, kind: str, backend: Any) -> None:
+        # torch 2: C++ code that calls what is not overridden here reaches the inner group
+        if hasattr(self, "_register_backend"):
+            self._register_backend(torch.device(device), getattr(_c10d.ProcessGroup.BackendType, kind), backend)
+
+    def _inner(self, tensor: Optional[torch.Tensor]) -> Any:
+        """Returns the group for what the reducers cannot do."""
+        on_gpu = tensor is not None and tensor.device.type == "cuda"
+        return self._nccl if on_gpu and self._nccl is not None else self._gloo
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def name(self) -> str:
+        """Returns the name of the backend."""
+        return NAME
+
+    # --- through the reducers
+
+    def _submit(
+        self, kind: str, tensors: List[torch.Tensor], start: Callable[[Communicator, List[torch.Tensor]], List[Any]]
+    ) -> Work:
+        """Starts an operation. `start` gets the communicator and the tensors in this machine's memory."""
+        hosts = [tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu") for tensor in tensors]
+
+        def finish() -> None:
+            for tensor, host in zip(tensors, hosts):
+                tensor.detach().copy_(host)
+
+        staged = any(tensor.device.type != "cpu" for tensor in tensors)
+        return self._channel.start(
+            Work(self._channel, kind, tensors, lambda comm: start(comm, hosts), finish if staged else None)
+        )
+
+    def _check(self, kind: str, tensors: Sequence[torch.Tensor], single: bool = True) -> None:
+        if single and len(tensors) != 1:
+            raise ValueError(f"{kind} was called with {len(tensors)} tensors, one was expected")
+        devices = _devices(tensors)
+        if len(devices) > 1:
+            raise ValueError(f"{kind} was called with tensors on {' and '.join(devices)}, one device was expected")
+        if devices and tensors[0].device.type not in ("cpu", "cuda"):
+            raise ValueError(f"{kind} was called with a tensor on {devices[0]}, cpu or cuda was expected")
+
+    @staticmethod
+    def _reducible(tensors: Sequence[torch.Tensor], op: str) -> bool:
+        return op in _REDUCERS and all(x.layout == torch.strided and x.dtype in _DTYPES for x in tensors)
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        """all_reduce: through the reducers if they can do it, else gloo's or NCCL's."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        opts = opts or _c10d.AllreduceOptions()
+        op = _op_name(opts.reduceOp)
+        self._check("all_reduce", tensors)
+        if not self._reducible(tensors, op):
+            return self._inner(tensors[0]).allreduce(tensors, opts)
+        reducer_op = _REDUCERS[op]
+        return self._submit(
+            "all_reduce", tensors, lambda comm, x: [comm.all_reduce(x[0], reducer_op, async_op=True)]
+        )
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+        """all_reduce_coalesced: as a group of the library, in which small tensors share operations."""
+        tensors = list(tensors)
+        opts = opts or _c10d.AllreduceCoalescedOptions()
+        op = _op_name(opts.reduceOp)
+        self._check("all_reduce_coalesced", tensors, single=False)
+        if not self._reducible(tensors, op):
+            return self._inner(_first_tensor(tensors)).allreduce_coalesced(tensors, opts)
+        reducer_op = _REDUCERS[op]
+        return self._submit(
+            "all_reduce_coalesced", tensors, lambda comm, x: comm.all_reduce_coalesced(x, reducer_op, async_op=True)
+        )
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        """reduce: an all-reduce whose result only the root keeps."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        opts = opts or _c10d.ReduceOptions()
+        op, root = _op_name(opts.reduceOp), opts.rootRank
+        self._check("reduce", tensors)
+        if not self._reducible(tensors, op):
+            return self._inner(tensors[0]).reduce(tensors, opts)
+        reducer_op, scratch = _REDUCERS[op], root != self._rank
+
+        def start(comm: Communicator, x: List[torch.Tensor]) -> List[Any]:
+            target = x[0].detach().clone() if scratch else x[0]
+            return [comm.all_reduce(target, reducer_op, async_op=True, name=f"reduce to rank {root}")]
+
+        return self._submit("reduce", tensors, start)
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        """broadcast: through the reducers; a dtype that they do not know as bytes."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        opts = opts or _c10d.BroadcastOptions()
+        root = opts.rootRank
+        self._check("broadcast", tensors)
+        tensor = tensors[0]
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            return self._inner(tensor).broadcast(tensors, opts)
+        if tensor.dtype in _DTYPES:
+            return self._submit("broadcast", tensors, lambda comm, x: [comm.broadcast(x[0], root, async_op=True)])
+        dense, raw = _as_bytes(tensor)
+        return self._channel.start(
+            Work(
+                self._channel,
+                "broadcast",
+                tensors,
+                lambda comm: [comm.broadcast(raw, root, async_op=True, name=str(tensor.dtype))],
+                None if dense is tensor else lambda: tensor.detach().copy_(dense),
+            )
+        )
+
+    def barrier(self, opts: Any = None) -> Any:
+        """barrier: through the reducers."""
+        return self._submit("barrier", [], lambda comm, x: [comm.barrier(async_op=True)])
+
+    # --- end
+
+    def abort(self) -> None:
+        """Fails all operations on all ranks of the group, and shuts it down."""
+        self._channel.abort("the process group was aborted")
+        self._channel.close()
+
+    def shutdown(self) -> None:
+        """Closes the communicator; later operations raise ClosedError. destroy_process_group() does so too."""
+        self._channel.close()
+
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is not None and not finalizing():  # at exit the communicator has been closed already
+            channel.close()
+
+    def communicator(self) -> Communicator:
+        """Returns the group's communicator, for operations that torch.distributed does not have. All ranks call it."""
+        return self._channel.communicator()
+
+
+def _delegate(method: str) -> Callable[..., Any]:
+    def call(self: ReductionGroup, *args: Any, **kwargs: Any) -> Any:
+        inner = self._inner(_first_tensor([*args, *kwargs.values()]))
+        return getattr(inner, method)(*args, **kwargs)
+
+    call.__name__ = method
+    call.__doc__ = f"{method} of the inner group, gloo or NCCL."
+    return call
+
+
+# in torch 2 the base class finds the inner group for methods that only C++ code calls
+for _method in (
+    "allgather", "_allgather_base", "allgather_coalesced", "gather", "scatter", "reduce_scatter",
+    "_reduce_scatter_base", "alltoall", "alltoall_base", "send", "recv", "recv_anysource", "monitored_barrier",
+):  # fmt: skip
+    if hasattr(_c10d.ProcessGroupGloo, _method):
+        setattr(ReductionGroup, _method, _delegate(_method))
+
+
+def _make_channel(
+    name: str, members: List[int], facts: Sequence[Fact], rank: int, timeout: float, given: Optional[Dict[str, Any]]
+) -> Channel:
+    options: Dict[str, Any] = dict(given or {})
+    options.update(rank=rank, world_size=len(facts))
+    if name:
+        options["group"] = name
+    restarts = max(fact.restarts for fact in facts)
+    if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
+        options.setdefault("generation", restarts)
+    place = _place(facts, rank)
+    if name and not ("mode" in place and (options.get("mode") or options.get("agent"))):
+        options.update(place)
+    former = _channels.get(name)
+    if former is not None:
+        former.close()  # of a group that was destroyed; something still refers to it
+    channel = Channel(lambda: Communicator(**options), timeout, members or None)
+    _channels[name] = channel
+    return channel
+
+
+def _create(options: Any, given: Optional[Dict[str, Any]] = None) -> ReductionGroup:
+    if given is not None and not isinstance(given, dict):
+        raise TypeError(f"pg_options is a {type(given).__name__}, a dict of options of Communicator was expected")
+    return ReductionGroup(options, given)
+
+
+def default_communicator() -> Optional[Communicator]:
+    """Returns the communicator of the default process group if its backend is `reduction`, else None."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    group = torch.distributed.group.WORLD
+    return group.communicator() if isinstance(group, ReductionGroup) else None
+
+
+def register() -> None:
+    """Registers the backend. A second call has no effect."""
+    if hasattr(torch.distributed.Backend, NAME.upper()):
+        return
+    register_backend = torch.distributed.Backend.register_backend
+    if "devices" in register_backend.__code__.co_varnames:
+        register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    else:
+        register_backend(NAME, _create, extended_api=True)

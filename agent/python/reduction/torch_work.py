@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of one process group, in order, and torch's Work objects for them. `reduction.torch_group` uses it.
+
+The happy path: an operation is started by the thread that calls it, and the thread that calls wait() waits for it in
+the library. Other threads exist only while they are needed: the starter opens the communicator at the group's first
+operation and starts the operations that were called meanwhile; waiters complete futures. Failure modes: the first
+error of an operation fails the channel, and all later operations of the group fail with the same sentence. An operation
+that is not done within the group's timeout aborts the communicator, so that the other ranks fail too.
+"""
+
+import collections
+import os
+import queue
+import re
+import threading
+import time
+from typing import Any, Callable, Deque, List, Optional, Sequence
+
+import torch
+import torch.distributed
+
+from . import errors
+from .comm import Communicator, Request
+
+_BaseWork = torch._C._distributed_c10d.Work
+# Works that nobody has waited for yet. C++ code of torch 1.13 that gets a Work from Python does not keep its Python
+# part alive, and would wait for ever in the part that is left.
+_HELD = 64
+
+
+def named_ranks(message: str, members: Optional[Sequence[int]]) -> str:
+    """Adds to the library's sentence which ranks of the training a group's ranks are. members None: the same."""
+    if not members:
+        return message
+    found = sorted({int(number) for number in re.findall(r"\brank (\d+)", message)})
+    pairs = [f"rank {i} of the group is rank {members[i]} of the job" for i in found if i < len(members)]
+    return f"{message} ({', '.join(pairs)})" if pairs else message
+
+
+def _value_or_raise(future: torch.futures.Future) -> Any:
+    # an error of Future.set_exception() is not seen by C++ code that waits, one that a callback raises is
+    value = future.value()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+class Work(_BaseWork):
+    """An operation of the group. Its methods are those of torch.distributed.Work.
+
+    Args:
+        tensors: the result, for get_future() and result().
+        begin: starts the operation on a communicator and returns its requests.
+        finish: is called once after success, by a thread that waits; or None.
+        device: of the tensors.
+    """
+
+    def __init__(
+        self,
+        channel: "Channel",
+        kind: str,
+        tensors: List[torch.Tensor],
+        begin: Callable[[Communicator], List[Request]],
+        finish: Optional[Callable[[], None]] = None,
+    ):
+        super().__init__()
+        self._channel = channel
+        self._kind = kind
+        self._tensors = tensors
+        self._begin: Optional[Callable[[Communicator], List[Request]]] = begin
+        self._finish = finish
+        self._lock = threading.Lock()  # for _finish
+        self._started: Optional[threading.Event] = None  # set: the operation is not queued any more
+        self._requests: List[Request] = []
+        self._error: Optional[Exception] = None
+        self._future: Optional[torch.futures.Future] = None
+
+    def _start(self, comm: Communicator) -> None:
+        """Starts the operation. An error becomes that of the work: DDP cannot go on after one in its hook."""
+        begin, self._begin = self._begin, None
+        try:
+            assert begin is not None
+            self._requests = begin(comm)
+        except errors.ReductionError as exc:
+            self._error = self._channel.failed(exc)
+        except Exception as exc:
+            self._error = exc
+        finally:
+            if self._started is not None:
+                self._started.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._begin = None
+        self._error = error
+        if self._started is not None:
+            self._started.set()
+
+    def _wait(self, seconds: float) -> None:
+        """Waits until the operation has ended. Raises ReductionTimeoutError if it has not, or the operation's error."""
+        deadline = time.monotonic() + seconds
+        if self._started is not None and not self._started.wait(seconds):
+            raise errors.ReductionTimeoutError(errors.ETIMEOUT, "the operation was not started in time")
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        for request in self._requests:
+            try:
+                request.wait(max(0.0, deadline - time.monotonic()))
+            except errors.ReductionTimeoutError:
+                raise
+            except errors.ReductionError as exc:
+                self._error = self._channel.failed(exc)
+                raise self._error from None
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish()
+
+    def _wait_or_abort(self) -> None:
+        """As _wait(), for the group's timeout, after which the group is of no use any more."""
+        try:
+            self._wait(self._channel.timeout)
+        except errors.ReductionTimeoutError as exc:
+            sentence = f"{self._kind} was not done within the process group's timeout of {self._channel.timeout:g} s"
+            if self._error is None:
+                self._error = self._channel.failed(errors.ReductionTimeoutError(exc.code, sentence))
+                self._channel.abort(sentence)
+            raise self._error.with_traceback(None) from None
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits until the operation has ended. Raises its error.
+
+        Args:
+            timeout: a timedelta after which ReductionTimeoutError is raised; the operation is then still pending. None:
+                the group's timeout, after which the group fails on all ranks.
+        """
+        self._channel.claimed(self)
+        seconds = timeout.total_seconds() if timeout is not None else 0
+        if seconds > 0:
+            self._wait(seconds)
+        else:
+            self._wait_or_abort()
+        return True
+
+    def synchronize(self) -> None:
+        """As wait()."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Returns True if the operation has ended, with or without an error."""
+        if self._error is not None:
+            return True
+        if self._started is not None and not self._started.is_set():
+            return False
+        if not all(request.done() for request in self._requests):
+            return False
+        try:
+            self._wait(0)
+        except errors.ReductionError:
+            pass  # exception() has it
+        return True
+
+    def is_success(self) -> bool:
+        """Returns True if the operation has ended without an error."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Optional[Exception]:
+        """Returns the error of an operation that has ended with one."""
+        return self._error if self.is_completed() else None
+
+    def result(self) -> List[torch.Tensor]:
+        """Waits, and returns the tensors that hold the result."""
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future whose value is the list of the tensors."""
+        self._channel.claimed(self)
+        if self._future is None:
+            devices = sorted({str(x.device) for x in self._tensors if x.device.type == "cuda"})
+            plain: torch.futures.Future = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+            self._future = plain.then(_value_or_raise)
+            self._channel.watch(self, plain)
+        return self._future
+
+    def _outcome(self) -> Any:
+        """Waits. Returns the tensors or the error, as the value for a future."""
+        try:
+            self._wait_or_abort()
+        except Exception as exc:
+            return exc
+        return self._tensors
+
+
+class Channel:
+    """The communicator of one process group, opened at its first operation.
+
+    Invariant: while there is a starter, every operation is appended to `_backlog`; without one the communicator is
+    open, or the channel is new, closed or has failed. So operations start in the order of the calls.
+
+    Args:
+        open_communicator: opens the communicator, and may take until all ranks have met.
+        timeout: of the process group, in seconds.
+        members: the ranks of the training in the group; None if it has all of them.
+    """
+
+    def __init__(
+        self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]
+    ):
+        self.timeout = timeout
+        self.members = members
+        self._open = open_communicator
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._comm: Optional[Communicator] = None
+        self._error: Optional[errors.ReductionError] = None
+        self._closed = False
+        self._backlog: Deque[Work] = collections.deque()
+        self._starter: Optional[threading.Thread] = None
+        self._waits: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._waiting = 0  # waiters that wait, and do not run callbacks of a future
+        self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
+
+    def start(self, work: Work) -> Work:
+        """Starts an operation, or queues it while the communicator is being opened. Errors are those of the work."""
+        if os.getpid() != self._pid:
+            raise errors.ReductionError(
+                errors.EINVAL, "the process group was made before a fork() and cannot be used in the child"
+            )
+        with self._lock:
+            if self._closed:
+                raise errors.ClosedError(errors.ECLOSED, "the process group has been shut down")
+            self._held[id(work)] = work
+            if len(self._held) > _HELD:
+                self._held.popitem(last=False)
+            if self._error is not None:
+                work._fail(self._error)
+            elif self._starter is None and self._comm is not None:
+                work._start(self._comm)
+            else:
+                work._started = threading.Event()
+                self._backlog.append(work)
+                if self._starter is None:
+                    self._starter = threading.Thread(target=self._start_loop, name="reduction-start", daemon=True)
+                    self._starter.start()
+        return work
+
+    def _start_loop(self) -> None:
+        try:
+            comm = self._open()
+        except errors.ReductionError as exc:
+            self.failed(exc)
+        except Exception as exc:
+            self.failed(errors.ReductionError(errors.EINVAL, str(exc)))
+        else:
+            with self._lock:
+                if not self._closed:
+                    self._comm, comm = comm, None
+            if comm is not None:
+                comm.close()
+        while True:
+            with self._lock:
+                error = self._error
+                if not self._backlog:
+                    self._starter = None
+                    return
+                work = self._backlog.popleft()
+            if error is not None or self._comm is None:
+                work._fail(error or errors.ClosedError(errors.ECLOSED, "the process group has been shut down"))
+            else:
+                work._start(self._comm)
+
+    def communicator(self) -> Communicator:
+        """Returns the communicator, which is opened if it is not yet: all ranks of the group call this."""
+        work = self.start(Work(self, "opening", [], lambda comm: []))
+        work.wait()
+        assert self._comm is not None
+        return self._comm
+
+    @property
+    def opened(self) -> Optional[Communicator]:
+        """The communicator, or None if there was no operation yet."""
+        return self._comm
+
+    def failed(self, exc: errors.ReductionError) -> errors.ReductionError:
+        """Notes an error. Returns the first one, in the words for the user."""
+        with self._lock:
+            if self._error is None:
+                self._error = errors.make_error(exc.code, named_ranks(str(exc), self.members))
+            return self._error
+
+    def claimed(self, work: Work) -> None:
+        """Somebody waits for the work, or has its future."""
+        with self._lock:
+            self._held.pop(id(work), None)
+
+    def watch(self, work: Work, future: torch.futures.Future) -> None:
+        """Completes the future when the work has ended."""
+        with self._lock:
+            self._waits.put((work, future))
+            self._enough_waiters()
+
+    def _enough_waiters(self) -> None:
+        """Starts a waiter if all others run callbacks, which may wait for a later future (PowerSGD's hook does)."""
+        if self._waiting == 0:
+            self._waiting += 1
+            threading.Thread(target=self._wait_loop, name="reduction-wait", daemon=True).start()
+
+    def _wait_loop(self) -> None:
+        while True:
+            item = self._waits.get()
+            if item is None:
+                self._waits.put(None)  # for the other waiters
+                return
+            work, future = item
+            value = work._outcome()
+            with self._lock:
+                self._waiting -= 1
+                self._enough_waiters()
+            future.set_result(value)  # runs callbacks
+            del item, work, future, value  # the tensors
+            with self._lock:
+                if self._waiting >= 2:
+                    return
+                self._waiting += 1
+
+    def abort(self, reason: str) -> None:
+        """Fails all operations on all ranks of the group. It does not wait."""
+        with self._lock:
+            comm = self._comm
+        if comm is not None:
+            comm.abort(reason)
+
+    def close(self) -> None:
+        """Closes the communicator. Operations that are pending fail. May be called again."""
+        with self._lock:
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+            comm = self._comm
+            self._held.clear()
+        try:
+            if comm is not None:
+                comm.close()
+        except errors.ReductionError:
+            pass  # operations have raised it
+        self._waits.put(None)

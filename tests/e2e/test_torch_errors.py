@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""The process group `reduction`: wrong use and lost ranks are errors on every rank."""
+
+import importlib.util
+import pathlib
+import unittest
+
+import harness
+
+WORKER = pathlib.Path(__file__).with_name("worker_torch_errors.py")
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")
+class Errors(unittest.TestCase):
+    def check(self, function, world_size=2, **options):
+        with harness.Cluster(reducers=2, **options) as c:
+            c.run(world_size, [harness.PYTHON, WORKER, function], timeout=60)
+
+    def test_misuse(self):
+        self.check("misuse")
+
+    def test_mismatch(self):
+        self.check("mismatch", world_size=3)
+
+    def test_shutdown(self):
+        self.check("shutdown")
+
+    def test_timeout(self):
+        self.check("timeout")
+
+    def test_world_sizes(self):
+        self.check("world_sizes", world_size=3)
+
+    def test_backends(self):
+        self.check("backends")
+
+    def test_refused(self):
+        self.check("missing", server_config={"server": {"max_jobs": 1}})
+
+    def test_rank_killed(self):
+        with harness.Cluster(reducers=2, agents=1) as c:
+            procs = c.start_workers(3, [harness.PYTHON, WORKER, "killed"])
+            for p in procs:
+                p.wait_text("trained", stream="out", timeout=60)
+            procs[2].kill()
+            for p in procs[:2]:
+                self.assertEqual(p.wait(60), 0, p.report())
+
+
+if __name__ == "__main__":
+    harness.main()

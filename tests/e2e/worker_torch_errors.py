@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of the tests of wrong use and of failures of the process group: worker_torch_errors.py FUNCTION."""
+
+import datetime
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import worker_torch_group as base
+from worker_torch_group import raises
+
+import reduction
+
+rank, n = base.rank, base.n
+
+
+def misuse():
+    """Arguments that are wrong on all ranks; the group works on afterwards."""
+    base.start(with_gloo=False)
+    one, meta = torch.ones(3), torch.ones(3, device="meta")
+    raises(ValueError, "meta", dist.all_reduce, meta)
+    raises(ValueError, "on cpu and meta, one device was expected", base.ours.allreduce_coalesced, [one, meta])
+    raises(ValueError, "2 tensors, one was expected", base.ours.allreduce, [one, one])
+    raises(RuntimeError, "", dist.all_reduce, torch.ones(3, 1).expand(3, 3))  # elements that share memory
+    raises(TypeError, "a dict of options", dist.new_group, backend="reduction", pg_options=5)
+    dist.all_reduce(one)
+    assert one.tolist() == [n] * 3
+
+
+def mismatch():
+    """Ranks disagree about an operation, in a group of some ranks: every rank gets both sides, and who they are."""
+    base.start(with_gloo=False)
+    group = dist.new_group([1, 2])
+    if rank:
+        exc = raises(reduction.MismatchError, "rank 0 of the group is rank 1", dist.all_reduce, torch.ones(2 + rank),
+                     group=group)  # fmt: skip
+        raises(reduction.MismatchError, str(exc), dist.barrier, group)  # for ever
+        work = group.allreduce([torch.ones(2)])
+        raises(RuntimeError, "rank 1 of the group is rank 2", work.get_future().wait)
+        assert isinstance(work.exception(), reduction.MismatchError) and not work.is_success()
+    dist.barrier()
+
+
+def shutdown():
+    """Operations after the end."""
+    base.start(with_gloo=False)
+    dist.all_reduce(torch.ones(1))
+    group = base.ours
+    group.shutdown()
+    raises(reduction.ClosedError, "has been shut down", dist.all_reduce, torch.ones(1))
+    raises(reduction.ClosedError, "has been shut down", group.barrier)
+    base.ours = None
+    dist.destroy_process_group()
+    raises((RuntimeError, ValueError), "", dist.all_reduce, torch.ones(1))
+
+
+def timeout():
+    """A rank that does not call is an error on all ranks after the group's timeout."""
+    base.start(with_gloo=False)
+    dist.barrier()
+    group = dist.new_group(list(range(n)), timeout=datetime.timedelta(seconds=20))
+    dist.barrier(group)
+    group._channel.timeout = 0.5
+    if rank == 0:
+        raises(reduction.ReductionTimeoutError, "all_reduce was not done within the process group's timeout of 0.5 s",
+               dist.all_reduce, torch.ones(1), group=group)  # fmt: skip
+        dist.barrier()
+    else:
+        dist.barrier()
+        raises(reduction.AbortedError, "rank 0", dist.all_reduce, torch.ones(1), group=group)
+
+
+def world_sizes():
+    """Rank 0 has another world size than the others."""
+    size = n if rank else n - 1
+    raises(reduction.MismatchError, "with the same world size", base.start, world_size=size, with_gloo=False,
+           timeout=20)  # fmt: skip
+
+
+def backends():
+    """Rank 0 has another backend than the others, and leaves when it finds that."""
+    raises(RuntimeError, "" if rank == 0 else "rank 0 of", base.start, "reduction" if rank else "gloo",
+           with_gloo=False, timeout=3)  # fmt: skip
+
+
+def missing():
+    """A job that the reducers refuse."""
+    base.start(with_gloo=False, pg_options={"connect_timeout": 1.0})
+    dist.all_reduce(torch.ones(1))
+    group = dist.new_group(list(range(n)), pg_options={"connect_timeout": 1.0})
+    raises(reduction.ReductionError, "1 jobs", dist.all_reduce, torch.ones(1), group=group)
+    raises(reduction.ReductionError, "too long for a group", dist.barrier,
+           dist.new_group(list(range(n)), pg_options={"job": "x" * 60}))  # fmt: skip
+
+
+def killed():
+    """The last rank is killed while DistributedDataParallel trains."""
+    base.start(with_gloo=False)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
+    step = lambda: model(torch.ones(2, 100)).sum().backward()  # noqa: E731
+    step()
+    print("trained", flush=True)
+    if rank == n - 1:
+        sys.stdin.readline()
+    raises(RuntimeError, f"rank {n - 1}", lambda: [step() for _ in range(1000)])
+    raises(reduction.PeerLostError, f"rank {n - 1}", dist.all_reduce, torch.ones(1))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+    print(sys.argv[1], "done", flush=True)
+    sys.stderr.flush()
+    os._exit(0)
