@@ -208,8 +208,8 @@ class Communicator:
         local_rank, local_world_size: on this node (not with mode "direct").
         generation: number of the job's restart.
         connect_timeout: seconds within which all ranks must meet.
-        group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on the group's ranks.
-            The job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
+        group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on its ranks. The
+            job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
 
     Raises:
         ReductionError: not all ranks have met; the message names those that are missing.
