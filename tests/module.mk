@@ -34,7 +34,7 @@ $(B)/tests/unit/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
-$(addprefix $(B)/tests/e2e/test_,abort capi wait): $(B)/tests/e2e/ranks.o
+$(addprefix $(B)/tests/e2e/test_,abort capi closed wait): $(B)/tests/e2e/ranks.o
 $(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 

@@ -184,8 +184,8 @@ static void client_delete(struct client *c)
 	free(c);
 }
 
-/* Sends ABORT and ends the connection, which the agent reads in this order. The reader then finds the end of the
- * connection and fails all pending operations. */
+/* Sends ABORT. The agent then ends the connection, when it does not use the memory of pending operations any more, and
+ * the reader fails these. */
 static void client_abort(struct backend *b, const struct rs_err *why)
 {
 	struct client *c = client_from(b);
@@ -202,22 +202,27 @@ static void client_abort(struct backend *b, const struct rs_err *why)
 	m.failure.code = why->code;
 	local_put_text(m.failure.message, why->msg);
 	client_send_now(c->fd, &m);
-	shutdown(c->fd, SHUT_RDWR);
+	client_reader_leave(c);
 }
 
 static void client_stop(struct backend *b)
 {
 	struct client *c = client_from(b);
 	union local_message m;
+	bool pending;
 
 	pthread_mutex_lock(&c->lock);
 	c->closing = true;
+	pending = c->oldest < c->next_seq;
 	pthread_mutex_unlock(&c->lock);
 	/* an agent that hangs must not block this thread */
 	setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	local_init(&m, LOCAL_GOODBYE);
 	client_send(c->fd, &m);
-	shutdown(c->fd, SHUT_RDWR); /* wakes the reader; messages that were sent still arrive */
+	if (pending)
+		client_reader_leave(c);
+	else
+		shutdown(c->fd, SHUT_RDWR); /* wakes the reader; messages that were sent still arrive */
 	pthread_join(c->thread, NULL);
 }
 

@@ -23,6 +23,7 @@ enum {
 	CLIENT_STAGE_CLASSES = 192,   /* four sizes in each doubling */
 	CLIENT_STAGE_MIN = 1 << 14,   /* bytes of the smallest stage */
 	CLIENT_STAGE_LIMIT = 1 << 30, /* most bytes of all stages; a single operation may exceed it */
+	CLIENT_LEAVE_MS = 1000,       /* longest time that a client that leaves waits for the agent */
 };
 
 /* Memory shared with the agent. Invariant: map has `bytes` bytes, and the agent knows it as id. */
@@ -47,7 +48,7 @@ struct client_op {
 };
 
 /* One connection to the agent. Invariants: at most one thread is the reader; once broken is set, err stays; stage_bytes
- * is the sum of all stages, idle or in use. */
+ * is the sum of all stages, idle or in use; an operation ends when the agent does not use its memory any more. */
 struct client {
 	struct backend base;
 	struct rs_config *cfg;
@@ -59,9 +60,11 @@ struct client {
 	bool waiting; /* a thread in client_wait is the reader, also while it sleeps; the socket is hidden from the
 			 library's thread */
 	bool ended;   /* nothing is read any more */
-	uint32_t ping_interval_ms; /* length of one interval of silence; LOCAL_PINGS_PER_DETECT of them in a row mean
-				      that the agent is lost */
-	unsigned silent_intervals; /* intervals of silence so far */
+	_Atomic uint64_t leave_by_ns; /* this process has said that it leaves, and waits until then for the end of the
+					 connection; 0: it stays */
+	uint32_t ping_interval_ms;    /* length of one interval of silence; LOCAL_PINGS_PER_DETECT of them in a row mean
+					 that the agent is lost */
+	unsigned silent_intervals;    /* intervals of silence so far */
 	struct rs_spin spin;
 	struct engine_poll poll;
 
@@ -115,12 +118,18 @@ const struct client_buffer *client_find(const struct client *c, const void *p, s
 int client_stage_take(struct client *c, size_t bytes, struct client_buffer **ret, struct rs_err *e);
 /* Returns a stage. With lock held. */
 void client_stage_give(struct client *c, struct client_buffer *stage);
+/* Takes the caller's memory of an operation away from the agent, which may be stopped in the middle of it: replaces
+ * shared pages by copies. Without lock held. */
+void client_memory_detach(struct client *c, const struct backend_request *req, size_t bytes);
 void client_memory_close(struct client *c);
 
 /* reader.c */
 /* Starts the library's thread, which reads while no other thread does. Errors: RS_EIO, RS_ENOMEM; client_reader_close
  * must be called then, too. */
 int client_reader_start(struct client *c, uint32_t detect_ms, struct rs_err *e);
+/* This process has sent ABORT or GOODBYE, its last message. The reader fails the pending operations when the agent
+ * closes the connection, which says that it does not use their memory any more, or CLIENT_LEAVE_MS later. */
+void client_reader_leave(struct client *c);
 /* Releases the reader's resources; the thread has ended or was never started. */
 void client_reader_close(struct client *c);
 /* As wait in backend_vtbl: reads on the calling thread. */
@@ -143,8 +152,8 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 /* The reader, after each message: copies out what has landed. LANDED only triggers this, and the agent may leave it out
  * if other messages are unread. */
 void client_read_counters(struct client *c);
-/* The reader's last call: fails all pending operations. */
-void client_fail_pending(struct client *c, const struct rs_err *why);
+/* The reader's last call: fails all pending operations. detach: the agent may still use their memory. */
+void client_fail_pending(struct client *c, const struct rs_err *why, bool detach);
 
 /* ask.c */
 /* Sends a request and waits for the reply of that type. *ret_fd is owned by the caller. */

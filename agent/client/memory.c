@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { DETACH_STEP = 1 << 22 }; /* bytes that are copied at a time */
+
 static int memory_map_reply(const struct local_alloced *a, int fd, struct client_buffer *b, struct rs_err *e)
 {
 	void *map;
@@ -240,6 +242,48 @@ void client_stage_give(struct client *c, struct client_buffer *stage)
 	stage->next = c->idle[cls];
 	c->idle[cls] = stage;
 	c->stages_busy--;
+}
+
+/* Replaces pages by copies of themselves, which no other process maps. Pages that do not fit into memory stay. */
+static void memory_detach_pages(char *at, char *end)
+{
+	while (at < end) {
+		size_t n = end - at < DETACH_STEP ? (size_t)(end - at) : DETACH_STEP;
+		void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (copy == MAP_FAILED)
+			return;
+		memcpy(copy, at, n);
+		if (mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
+			munmap(copy, n);
+		at += n;
+	}
+}
+
+static void memory_detach(struct client *c, const void *p, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), first, end;
+	const struct client_buffer *b;
+	char *map;
+
+	pthread_mutex_lock(&c->lock);
+	b = client_find(c, p, bytes);
+	map = b ? b->map : NULL;
+	pthread_mutex_unlock(&c->lock);
+	if (!map)
+		return;
+	first = (size_t)((const char *)p - map);
+	end = first + bytes;
+	memory_detach_pages(map + first / page * page, map + (end + page - 1) / page * page);
+}
+
+void client_memory_detach(struct client *c, const struct backend_request *req, size_t bytes)
+{
+	if (bytes == 0)
+		return;
+	memory_detach(c, req->recv, bytes);
+	if (req->send != req->recv)
+		memory_detach(c, req->send, bytes);
 }
 
 void client_memory_close(struct client *c)

@@ -168,9 +168,10 @@ int client_op_done(struct client *c, const struct local_done *m, struct rs_err *
 	return RS_OK;
 }
 
-void client_fail_pending(struct client *c, const struct rs_err *why)
+void client_fail_pending(struct client *c, const struct rs_err *why, bool detach)
 {
 	struct backend_request *req;
+	size_t bytes;
 	struct client_op *op;
 
 	pthread_mutex_lock(&c->lock);
@@ -185,8 +186,11 @@ void client_fail_pending(struct client *c, const struct rs_err *why)
 		op = &c->ops[c->oldest % c->ops_n];
 		client_wait_filled(c, op);
 		req = op->req;
+		bytes = op->bytes;
 		client_remove_op(c, op);
 		pthread_mutex_unlock(&c->lock);
+		if (detach)
+			client_memory_detach(c, req, bytes);
 		req->done(req, &c->err);
 		pthread_mutex_lock(&c->lock);
 	}

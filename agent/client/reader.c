@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -63,10 +64,40 @@ static int reader_on_message(struct client *c, const union local_message *m, int
 	return rs_fail(e, RS_EPROTO, "the agent at %s sent %s unexpectedly", c->path, local_type_name(m->head.type));
 }
 
-static void reader_end(struct client *c, const struct rs_err *why)
+/* detach: the agent may still use the memory of pending operations. */
+static void reader_end(struct client *c, const struct rs_err *why, bool detach)
 {
 	c->ended = true;
-	client_fail_pending(c, why);
+	client_fail_pending(c, why, detach);
+}
+
+void client_reader_leave(struct client *c)
+{
+	atomic_store(&c->leave_by_ns, reader_now_ns() + CLIENT_LEAVE_MS * UINT64_C(1000000));
+	shutdown(c->fd, SHUT_WR); /* ends other threads' sends; messages that were sent still arrive */
+	engine_poll_interrupt(&c->poll);
+}
+
+/* Returns the shorter of a timeout in milliseconds (-1: no limit) and the time until this process stops waiting for the
+ * agent that it leaves. */
+static int reader_sleep_ms(const struct client *c, int timeout_ms)
+{
+	uint64_t by = atomic_load(&c->leave_by_ns), now = by ? reader_now_ns() : 0;
+	int left_ms = by > now ? (int)((by - now + 999999) / 1000000) : 0;
+
+	return by && (timeout_ms < 0 || left_ms < timeout_ms) ? left_ms : timeout_ms;
+}
+
+/* Ends the reading if the agent has not closed the connection in time. With read_lock held. */
+static void reader_stop_leaving(struct client *c)
+{
+	uint64_t by = atomic_load(&c->leave_by_ns);
+	struct rs_err e;
+
+	if (!by || c->ended || reader_now_ns() < by)
+		return;
+	rs_fail(&e, RS_EPEER, "the agent at %s does not answer", c->path);
+	reader_end(c, &e, true);
 }
 
 /* Reads one message, or finds the connection ended. Returns false if there is none now. With read_lock held. */
@@ -83,7 +114,7 @@ static bool reader_read_one(struct client *c)
 	if (!rc)
 		rc = reader_on_message(c, &m, fd, &e);
 	if (rc)
-		reader_end(c, &e);
+		reader_end(c, &e, rc == RS_EPROTO);
 	else
 		client_read_counters(c);
 	return true;
@@ -99,7 +130,7 @@ static void reader_count_silence(struct client *c)
 	shutdown(c->fd, SHUT_RDWR); /* ends other threads' sends, which wait for an agent that does not read */
 	rs_fail(&e, RS_EPEER, "the agent at %s was lost: nothing was heard from it for %.1f s", c->path,
 		(double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
-	reader_end(c, &e);
+	reader_end(c, &e, true);
 }
 
 /* Reads pending messages on the library's thread, which has slept for slept_ns, even if another thread waits. Returns
@@ -116,6 +147,7 @@ static bool reader_read_pending(struct client *c, uint64_t slept_ns)
 		some = true;
 	if (!some && !c->ended && slept_ns / 1000000 >= c->ping_interval_ms)
 		reader_count_silence(c);
+	reader_stop_leaving(c);
 	ended = c->ended;
 	if (c->waiting && (some || ended))
 		engine_poll_interrupt(&c->poll);
@@ -131,7 +163,7 @@ static void *reader_main(void *arg)
 	pthread_setname_np(pthread_self(), "reduction");
 	do {
 		from = reader_now_ns();
-		engine_poll_sleep(&c->poll, (int)c->ping_interval_ms);
+		engine_poll_sleep(&c->poll, reader_sleep_ms(c, (int)c->ping_interval_ms));
 	} while (reader_read_pending(c, reader_now_ns() - from));
 	return NULL;
 }
@@ -161,7 +193,8 @@ static void reader_read_until(struct client *c, bool (*done)(const void *of), co
 		if (look)
 			look = rs_spin_more(&c->spin, reader_now_ns());
 		else
-			reader_sleep(c, timeout_ms);
+			reader_sleep(c, reader_sleep_ms(c, timeout_ms));
+		reader_stop_leaving(c);
 	}
 	if (look)
 		rs_spin_found(&c->spin);

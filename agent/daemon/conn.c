@@ -146,13 +146,25 @@ static void conn_close(struct agentd_conn *c, const char *why)
 	uv_close((uv_handle_t *)&c->poll, conn_on_closed);
 }
 
+/* Closes the connection when no engine uses the client's memory any more; the client may wait for its end. */
+static void conn_end(struct agentd_conn *c, const char *why)
+{
+	if (local_client_ended(c->client, why)) {
+		conn_close(c, why);
+		return;
+	}
+	c->peer_closed = true;
+	c->close_reason = NULL;
+	uv_poll_stop(&c->poll);
+}
+
 void agentd_close_scheduled(struct agentd *a)
 {
 	struct agentd_conn *c = a->conns;
 
 	while (c) {
 		if (c->close_reason) {
-			conn_close(c, c->close_reason);
+			conn_end(c, c->close_reason);
 			c = a->conns; /* losing one may close others */
 		} else {
 			c = c->next;
@@ -203,7 +215,7 @@ static void conn_on_poll(uv_poll_t *p, int status, int events)
 		gone = "exited";
 	}
 	if (gone && !c->close_reason)
-		conn_close(c, gone);
+		conn_end(c, gone);
 	agentd_arm(a);
 	agentd_check_end_soon(a);
 }

@@ -142,9 +142,10 @@ REDUCTION_API const char *reduction_status_text(int status);
 REDUCTION_API int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err);
 
 /* Leaves the job in good order and frees the communicator, also a broken one. Pending operations fail with
- * REDUCTION_ECLOSED; their requests must still be waited for, before or after this call. If this process serves its
- * node, the call waits until the node's other ranks have closed, for at most timeouts.drain; after reduction_abort() it
- * does not. Errors: comm is NULL. */
+ * REDUCTION_ECLOSED, on all ranks; their requests must still be waited for, before or after this call, and their
+ * buffers are neither read nor written any more when it returns. If this process serves its node, the call waits until
+ * the node's other ranks have closed, for at most timeouts.drain; after reduction_abort() it does not. Errors: comm is
+ * NULL. */
 REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
 
 /* Ends the job on all ranks, as ncclCommAbort() does. Pending and later operations of this process fail with
@@ -154,10 +155,10 @@ REDUCTION_API int reduction_close(reduction_comm *comm, reduction_error *err);
  *
  * Any thread may call it at any time between reduction_open() and reduction_close(), also while other threads start
  * operations or wait for them; not a signal handler. It waits neither for them nor for the network. A pending operation
- * fails at once, or, if a part of its buffer is being sent to a reducer that does not read, after at most a second.
- * With an agent the buffers of reduction_buffer_alloc() may be written to for a moment longer. A second call has no
- * effect. If the communicator is broken already, the error that broke it stays, and other ranks that do not have it
- * get REDUCTION_EABORTED. A communicator that is being opened cannot be aborted, since the caller does not have it yet:
+ * fails at once, or, if a part of its buffer is being sent to a reducer that does not read, or if the agent does not
+ * answer, after at most a second. Its buffer is then neither read nor written any more. A second call has no effect. If
+ * the communicator is broken already, the error that broke it stays, and other ranks that do not have it get
+ * REDUCTION_EABORTED. A communicator that is being opened cannot be aborted, since the caller does not have it yet:
  * reduction_options.connect_timeout_ms limits that time. Errors: comm is NULL. */
 REDUCTION_API int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err);
 

@@ -83,7 +83,8 @@ static unsigned check_clients(const struct local_hub *h, struct local_client *co
 		const struct local_client *c = *at;
 
 		if (c->hub != h || c->at != at || (c->state == CLIENT_NEW) != unjoined ||
-		    (c->job != NULL) != (c->state == CLIENT_JOINED))
+		    (c->job != NULL) != (c->state == CLIENT_JOINED) ||
+		    (c->awaits && (c->state != CLIENT_LEAVING || c->awaits->state != JOB_FAILING)))
 			return UINT32_MAX;
 	}
 	return n;
@@ -95,7 +96,7 @@ const char *local_hub_check(const struct local_hub *h)
 	unsigned jobs = 0;
 
 	if (unjoined == UINT32_MAX || others == UINT32_MAX)
-		return "a client is in the wrong list, or has a job in a state that has none";
+		return "a client is in the wrong list, or has or awaits a job in a state that has none";
 	if (unjoined + others != h->clients_n)
 		return "the hub's clients_n differs from its lists";
 	for (const struct local_job *j = h->jobs; j; j = j->next, jobs++) {

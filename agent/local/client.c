@@ -41,6 +41,31 @@ void local_client_send_failure(struct local_client *c, enum local_type type, con
 	c->hub->ports.send(c->hub->ctx, c, &m, -1);
 }
 
+void local_client_leave(struct local_client *c, enum local_type type, const struct rs_err *why, bool retry)
+{
+	local_client_set_state(c, CLIENT_LEAVING);
+	if (c->awaits) {
+		if (why)
+			c->dismissed = *why;
+		return;
+	}
+	if (why)
+		local_client_send_failure(c, type, why, retry);
+	c->hub->ports.drop(c->hub->ctx, c);
+}
+
+void local_clients_release(struct local_hub *h, const struct local_job *j)
+{
+	for (struct local_client *c = h->clients; c; c = c->next) {
+		if (c->awaits != j)
+			continue;
+		c->awaits = NULL;
+		if (c->dismissed.code)
+			local_client_send_failure(c, LOCAL_ABORT, &c->dismissed, false);
+		h->ports.drop(h->ctx, c);
+	}
+}
+
 void local_client_start_pings(struct local_client *c, uint32_t detect_ms, uint64_t now_ms)
 {
 	uint32_t own_ms = c->hub->cfg->timeouts.detect_ms;

@@ -87,19 +87,19 @@ int local_client_new(struct local_client **ret, struct local_hub *h, uint32_t pi
 /* Dismisses a client: tells it why, ends its job, closes. */
 static void local_client_dismiss(struct local_client *c, const struct rs_err *why, bool retry)
 {
+	enum local_type type = LOCAL_REFUSED;
 	struct local_hub *h = c->hub;
-	struct rs_err how;
+	struct rs_err how, broke;
 
 	if (local_may_log(h, LOCAL_LIMITED_DROPPED))
 		rs_log(h->log, RS_LOG_WARN, "client-dropped", rs_kv_u("pid", c->pid), rs_kv_s("reason", why->msg));
 	rs_fail(&how, why->code, "the agent on %s dropped this process: %s", h->host, why->msg);
-	local_client_send_failure(c, c->state == CLIENT_NEW ? LOCAL_REFUSED : LOCAL_ABORT, &how, retry);
 	if (c->state == CLIENT_JOINED) {
-		rs_fail(&how, why->code, "broke the local protocol: %s", why->msg);
-		local_job_lost(c, how.msg);
+		type = LOCAL_ABORT;
+		rs_fail(&broke, why->code, "broke the local protocol: %s", why->msg);
+		local_job_lost(c, broke.msg);
 	}
-	local_client_set_state(c, CLIENT_LEAVING);
-	h->ports.drop(h->ctx, c);
+	local_client_leave(c, type, &how, retry);
 }
 
 bool local_hub_make_room(struct local_hub *h, const char *why)
@@ -169,8 +169,7 @@ static int local_client_on_message(struct local_client *c, union local_message *
 		local_job_goodbye(c);
 		break;
 	}
-	local_client_set_state(c, CLIENT_LEAVING);
-	c->hub->ports.drop(c->hub->ctx, c);
+	local_client_leave(c, LOCAL_ABORT, NULL, false);
 	return RS_OK;
 }
 
@@ -184,6 +183,15 @@ void local_client_message(struct local_client *c, union local_message *m, size_t
 	c->unanswered = 0;
 	if (local_check(m, n, true, &e) || local_client_on_message(c, m, now_ms, &e))
 		local_client_violation(c, &e);
+}
+
+bool local_client_ended(struct local_client *c, const char *how)
+{
+	if (c->state == CLIENT_JOINED) {
+		local_job_lost(c, how);
+		local_client_set_state(c, CLIENT_LEAVING);
+	}
+	return !c->awaits;
 }
 
 void local_client_lost(struct local_client *c, const char *how)
@@ -243,10 +251,8 @@ static void local_client_silent(struct local_client *c)
 		 (double)c->ping_interval_ms * LOCAL_PINGS_PER_DETECT / 1000);
 	rs_fail(&e, RS_EPEER, "the agent on %s dropped this process, which %s", h->host, how);
 	rs_log(h->log, RS_LOG_WARN, "client-silent", rs_kv_u("pid", c->pid), rs_kv_s("job", c->job->name));
-	local_client_send_failure(c, LOCAL_ABORT, &e, false); /* read if the process ever continues */
 	local_job_lost(c, how);
-	local_client_set_state(c, CLIENT_LEAVING);
-	h->ports.drop(h->ctx, c);
+	local_client_leave(c, LOCAL_ABORT, &e, false); /* read if the process ever continues */
 }
 
 /* Sends the next PING, or finds the client silent. Counts PINGs and not time, so that an agent that was stopped itself

@@ -270,9 +270,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	if (local_job_check_hello(hello, &e) || local_job_find_or_new(h, hello, now_ms, &j, &retry, &e)) {
 		if (local_may_log(h, LOCAL_LIMITED_REFUSED))
 			rs_log(h->log, RS_LOG_WARN, "client-refused", rs_kv_u("pid", c->pid), rs_kv_s("reason", e.msg));
-		local_client_send_failure(c, LOCAL_REFUSED, &e, retry);
-		local_client_set_state(c, CLIENT_LEAVING);
-		h->ports.drop(h->ctx, c);
+		local_client_leave(c, LOCAL_REFUSED, &e, retry);
 		return;
 	}
 	local_client_set_state(c, CLIENT_JOINED);
@@ -295,6 +293,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 		local_job_start_engine(j, now_ms);
 }
 
+/* Takes the client out of its job, before what this means for the job is decided. */
 static struct local_job *local_job_detach(struct local_client *c)
 {
 	struct local_job *j = c->job;
@@ -305,24 +304,39 @@ static struct local_job *local_job_detach(struct local_client *c)
 	return j;
 }
 
+/* The client has left the job, which may be invalid afterwards. */
+static void local_job_detached(struct local_client *c, struct local_job *j)
+{
+	if (j->state == JOB_FAILING)
+		c->awaits = j;
+	local_job_free_if_over(j);
+}
+
 void local_job_goodbye(struct local_client *c)
 {
 	struct local_job *j = local_job_detach(c);
+	struct local_member *m = &j->members[c->local_rank];
 	char who[LOCAL_RANK_TEXT];
 	struct rs_err e;
 
-	j->members[c->local_rank].left = true;
+	m->left = true;
 	if (j->state == JOB_STARTING) {
 		rs_fail(&e, RS_ECLOSED, "%s has left before all ranks had met",
 			local_job_rank_text(j, c->local_rank, who));
 		local_job_fail(j, &e);
-	} else if (j->state == JOB_RUNNING && j->clients_n == 0) {
+	} else if (j->state == JOB_RUNNING && j->clients_n == 0 && m->in_flight == 0) {
 		j->state = JOB_ENDING;
 		local_job_free_engine(j);
 	} else {
 		local_job_check_left(j);
 	}
-	local_job_free_if_over(j);
+	if (j->state == JOB_RUNNING && m->in_flight > 0) {
+		/* its requests have failed, so those of other ranks must not succeed with what it has sent */
+		rs_fail(&e, RS_ECLOSED, "%s has left the job while %u of its operations %s pending",
+			local_job_rank_text(j, c->local_rank, who), m->in_flight, m->in_flight == 1 ? "was" : "were");
+		local_job_fail(j, &e);
+	}
+	local_job_detached(c, j);
 }
 
 /* The client leaves its job, which ends for this reason if it has begun. */
@@ -332,7 +346,7 @@ static void local_job_leave(struct local_client *c, const struct rs_err *why)
 
 	if (j->state != JOB_GATHERING)
 		local_job_fail(j, why);
-	local_job_free_if_over(j);
+	local_job_detached(c, j);
 }
 
 void local_job_lost(struct local_client *c, const char *how)

@@ -37,6 +37,7 @@ void local_job_finish_failing(struct local_job *j)
 	for (unsigned i = 0; i < j->members_n; i++)
 		if (j->members[i].client)
 			local_client_send_failure(j->members[i].client, LOCAL_ABORT, &j->err, false);
+	local_clients_release(j->hub, j);
 	if (j->engine)
 		local_job_free_engine(j);
 }

@@ -126,6 +126,7 @@ START_TEST(one_allocation_at_a_time)
 {
 	ask(c[0], 1);
 	ask(c[0], 1);
+	fake_settle(&fa);
 	ck_assert_str_eq(c[0]->sentence,
 			 "the agent on host dropped this process: ALLOC before the last one was answered");
 }
@@ -162,6 +163,7 @@ START_TEST(a_failed_allocation_is_reported)
 	local_init(&m, LOCAL_FREE);
 	m.free.buffer = 1;
 	fake_say(&fa, c[0], &m);
+	fake_settle(&fa);
 	ck_assert_str_eq(c[0]->sentence,
 			 "the agent on host dropped this process: FREE of shared buffer 1, which does not exist");
 }
