@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent: the hub of local/hub.h on one libuv loop, with an engine for each job. It runs as the daemon
  * reduction-agent or on a thread of a training process (node_agent.h). Everything runs on the loop's thread, except
- * agentd_post(), which engines' threads call, agentd_stop(), and the work that shm.c and engine.c give to libuv's
- * thread pool. */
+ * agentd_post(), which engines' threads call, agentd_stop(), and the tasks that shm.c and engine.c give to
+ * a pool of threads. */
 #ifndef RS_AGENT_DAEMON_AGENTD_H
 #define RS_AGENT_DAEMON_AGENTD_H
 
 #include "agent/local/hub.h"
 #include "agent/local/status.h"
 #include "common/notify.h"
+#include "common/pool.h"
 #include "common/spin.h"
 
 #include <pthread.h>
@@ -74,7 +75,8 @@ struct agentd {
 	uv_poll_t listener;
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint, sighup;
-	uv_async_t wake;                   /* events are queued, or connections must be closed */
+	struct rs_pool pool;               /* makes shared memory and frees engines */
+	uv_async_t wake;                   /* events are queued, tasks have ended, or connections must be closed */
 	uv_check_t check;                  /* called after all pending input was read */
 	uv_idle_t idle;                    /* active while the loop must not sleep */
 	struct rs_spin spin;               /* spins for a moment after small operations were started or have ended */

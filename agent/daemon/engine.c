@@ -9,7 +9,7 @@
 
 /* A call of engine_free, which waits for the engine's thread and therefore runs on another one. */
 struct freeing {
-	uv_work_t work;
+	struct rs_task task; /* first */
 	struct agentd *a;
 	struct engine *engine;
 	struct local_job *job;
@@ -185,21 +185,20 @@ bool agentd_engines_answer(struct agentd *a)
 	return all;
 }
 
-static void agentd_engine_free_work(uv_work_t *w)
+static void agentd_engine_free_run(struct rs_task *t)
 {
-	struct engine *en = ((struct freeing *)w->data)->engine;
+	struct engine *en = ((struct freeing *)t)->engine;
 
 	engine_stop(en);
 	engine_free(en);
 }
 
-static void agentd_engine_freed(uv_work_t *w, int status)
+static void agentd_engine_freed(struct rs_task *t)
 {
-	struct freeing *f = w->data;
+	struct freeing *f = (struct freeing *)t;
 	struct agentd *a = f->a;
 	struct local_job *job = f->job;
 
-	(void)status;
 	if (a->hooks)
 		a->hooks->engine_freed(a, (char *)f - offsetof(struct agentd_engine, freeing));
 	free((char *)f - offsetof(struct agentd_engine, freeing));
@@ -217,7 +216,9 @@ void agentd_engine_free(void *ctx, void *engine, struct local_job *job)
 	*en->all_at = en->all_next;
 	if (en->all_next)
 		en->all_next->all_at = en->all_at;
-	en->freeing = (struct freeing){.a = a, .engine = en->engine, .job = job};
-	en->freeing.work.data = &en->freeing;
-	uv_queue_work(&a->loop, &en->freeing.work, agentd_engine_free_work, agentd_engine_freed);
+	en->freeing = (struct freeing){.task = {.run = agentd_engine_free_run, .done = agentd_engine_freed},
+				       .a = a,
+				       .engine = en->engine,
+				       .job = job};
+	rs_pool_add(&a->pool, &en->freeing.task);
 }

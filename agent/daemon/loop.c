@@ -13,14 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* While stopping: closes everything when all jobs have ended. Only results of the thread pool may follow, which find no
- * client and close nothing. */
+/* While stopping: closes everything when all jobs have ended. Tasks of the pool that end now find no client. */
 static void loop_check_stopped(struct agentd *a)
 {
 	if (!a->stopping || a->closed || !local_hub_drained(a->hub))
 		return;
 	a->closed = true;
 	agentd_close_all(a);
+	rs_pool_stop(&a->pool);
 	if (a->hooks)
 		a->hooks->close(a);
 	agentd_notify_close(a);
@@ -75,7 +75,17 @@ static void loop_process(struct agentd *a)
 
 static void loop_on_wake(uv_async_t *w)
 {
-	loop_process(w->data);
+	struct agentd *a = w->data;
+
+	if (!a->closed)
+		rs_pool_finish(&a->pool);
+	loop_process(a);
+}
+
+/* On a thread of the pool. */
+static void loop_on_task_ended(void *ctx)
+{
+	uv_async_send(&((struct agentd *)ctx)->wake);
 }
 
 /* Called once in each iteration of the loop: busy-polls, and decides whether the loop may sleep. */
@@ -163,13 +173,20 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 
 	if (rc)
 		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
-	uv_timer_init(&a->loop, &a->timer);
 	uv_async_init(&a->loop, &a->wake, loop_on_wake);
+	a->wake.data = a;
+	rc = rs_pool_start(&a->pool, loop_on_task_ended, a, e);
+	if (rc) {
+		uv_close((uv_handle_t *)&a->wake, NULL);
+		uv_run(&a->loop, UV_RUN_DEFAULT);
+		uv_loop_close(&a->loop);
+		return rc;
+	}
+	uv_timer_init(&a->loop, &a->timer);
 	uv_check_init(&a->loop, &a->check);
 	uv_idle_init(&a->loop, &a->idle);
 	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
-	a->timer.data = a->sigterm.data = a->sigint.data = a->sighup.data = a->wake.data = a->listener.data =
-	    a->check.data = a;
+	a->timer.data = a->sigterm.data = a->sigint.data = a->sighup.data = a->listener.data = a->check.data = a;
 	if (a->daemon) {
 		uv_signal_init(&a->loop, &a->sigterm);
 		uv_signal_init(&a->loop, &a->sigint);

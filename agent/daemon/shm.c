@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory. What clients share is a memfd that the agent has made and sealed. It can neither shrink nor grow, and all its
  * pages exist before the client gets it, so that no access to it can fail (SIGBUS). Making the pages of a large buffer
- * takes time, so the thread pool does it. */
+ * takes time, so a pool of threads does it. */
 #include "agent/daemon/agentd.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 /* One buffer that is being made. Invariant: with err.code 0, fd and map are valid when the work is done. */
 struct making {
-	uv_work_t work;
+	struct rs_task task; /* first */
 	struct agentd *a;
 	struct local_buffer *buffer;
 	uint64_t bytes;
@@ -52,19 +52,18 @@ close_fd:
 	return rc;
 }
 
-static void shm_make_work(uv_work_t *w)
+static void shm_make_run(struct rs_task *t)
 {
-	struct making *m = w->data;
+	struct making *m = (struct making *)t;
 
 	if (!shm_make(m, &m->err))
 		m->err.code = 0;
 }
 
-static void shm_on_made(uv_work_t *w, int status)
+static void shm_on_made(struct rs_task *t)
 {
-	struct making *m = w->data;
+	struct making *m = (struct making *)t;
 
-	(void)status;
 	if (!local_buffer_made(m->buffer, m->map, m->fd, m->err.code ? &m->err : NULL) && m->fd >= 0)
 		close(m->fd);
 	agentd_check_end_soon(m->a);
@@ -78,9 +77,9 @@ int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs
 
 	if (!m)
 		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", a->host);
-	*m = (struct making){.a = a, .buffer = b, .bytes = bytes, .fd = -1};
-	m->work.data = m;
-	uv_queue_work(&a->loop, &m->work, shm_make_work, shm_on_made);
+	*m = (struct making){
+	    .task = {.run = shm_make_run, .done = shm_on_made}, .a = a, .buffer = b, .bytes = bytes, .fd = -1};
+	rs_pool_add(&a->pool, &m->task);
 	return RS_OK;
 }
 

@@ -39,6 +39,8 @@ struct server {
 	struct registry *registry;
 	struct admission admission;
 	struct tcp_handshakes *handshakes;
+	struct rs_pool pool; /* touches arenas */
+	struct wakeup pool_ended;
 	struct arenas *arenas;
 	const struct rs_kernels *kernels;
 	uint64_t started_ms;

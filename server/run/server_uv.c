@@ -167,6 +167,17 @@ static void on_turned_away(void *ctx, int fd, const struct rs_err *why)
 	server_log_refused(ctx, peer, "tcp", why);
 }
 
+/* On a thread of the pool. */
+static void on_task_ended(void *ctx)
+{
+	wakeup_send(&((struct server *)ctx)->pool_ended);
+}
+
+static void on_pool_ended(struct wakeup *w)
+{
+	rs_pool_finish(&((struct server *)((char *)w - offsetof(struct server, pool_ended)))->pool);
+}
+
 /* Closes every handle, so that the loop ends. Stops the lanes first, because they post to the mailbox. */
 static void server_stop(struct server *s)
 {
@@ -179,6 +190,8 @@ static void server_stop(struct server *s)
 	server_control_close(s);
 	tcp_handshakes_close(s->handshakes);
 	arenas_stop(s->arenas);
+	rs_pool_stop(&s->pool);
+	wakeup_close(&s->pool_ended);
 	for (int i = 0; i < s->listening_n; i++)
 		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
 	for (int i = 0; i < 3; i++)
@@ -431,7 +444,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
-	struct arenas_options ao = {.loop = &s->loop, .touched = on_touched, .ctx = s};
+	struct arenas_options ao = {.pool = &s->pool, .touched = on_touched, .ctx = s};
 	int rc;
 
 	s->arenas = arenas_new(&ao);
@@ -475,6 +488,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = wakeups_init(&s->wakeups, &s->loop, e);
 	if (rc)
 		goto close_loop;
+	wakeup_init(&s->pool_ended, &s->wakeups, on_pool_ended);
 	rc = mailbox_init(&s->in, &s->wakeups, on_mail, s, e);
 	if (rc)
 		goto close_wakeups;
@@ -487,13 +501,15 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 		rc = start_listening(s, e);
 	if (!rc)
 		rc = server_control_start(s, e);
+	lower_priority();
+	if (!rc)
+		rc = rs_pool_start(&s->pool, on_task_ended, s, e);
 	if (rc) {
 		server_stop(s);
 		uv_run(&s->loop, UV_RUN_DEFAULT);
 		server_close(s);
 		return rc;
 	}
-	lower_priority();
 	log_listening(s, kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	server_check_descriptors(s);

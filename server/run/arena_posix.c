@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The happy path: alloc -> the thread pool touches slice after slice -> start -> touched() -> release. Failure mode:
+/* The happy path: alloc -> the pool touches slice after slice -> start -> touched() -> release. Failure mode:
  * the job ends before its arena is touched: the arena is freed after the slice in progress. */
 #include "server/run/arena.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { ARENA_SLICE = 4 << 20 }; /* bytes; takes 1 to 10 ms */
 
-/* One job's memory. Invariant: while `busy`, only the thread pool writes to the slice at `touched`. */
+/* One job's memory. Invariant: while `busy`, only the pool writes to the slice at `touched`. */
 struct arena {
 	struct arena *next;
 	struct arenas *all;
-	uv_work_t work;
+	struct rs_task task;
 	uint8_t *memory;
 	uint64_t bytes, touched;
 	uint64_t job, processes;
@@ -33,9 +34,14 @@ static uint64_t slice_of(const struct arena *a)
 	return a->bytes - a->touched < ARENA_SLICE ? a->bytes - a->touched : ARENA_SLICE;
 }
 
-static void on_work(uv_work_t *work)
+static struct arena *arena_from(struct rs_task *t)
 {
-	struct arena *a = work->data;
+	return (struct arena *)((char *)t - offsetof(struct arena, task));
+}
+
+static void on_run(struct rs_task *t)
+{
+	struct arena *a = arena_from(t);
 
 	memset(a->memory + a->touched, 0, slice_of(a));
 }
@@ -51,31 +57,23 @@ static void arena_free(struct arena *a)
 	free(a);
 }
 
-static void on_worked(uv_work_t *work, int status);
-
 static void arena_continue(struct arena *a)
 {
 	struct arenas *all = a->all;
 
 	if (a->touched < a->bytes && !all->stopped) {
-		a->busy = uv_queue_work(all->opt.loop, &a->work, on_work, on_worked) == 0;
-		if (a->busy)
-			return;
-		/* the thread pool is not available */
-		while (a->touched < a->bytes) {
-			on_work(&a->work);
-			a->touched += slice_of(a);
-		}
+		a->busy = true;
+		rs_pool_add(all->opt.pool, &a->task);
+		return;
 	}
 	if (a->started && !all->stopped)
 		all->opt.touched(all->opt.ctx, a->job, a->processes);
 }
 
-static void on_worked(uv_work_t *work, int status)
+static void on_done(struct rs_task *t)
 {
-	struct arena *a = work->data;
+	struct arena *a = arena_from(t);
 
-	(void)status; /* work is never cancelled */
 	a->busy = false;
 	a->touched += slice_of(a);
 	if (a->released)
@@ -105,7 +103,7 @@ void *arenas_alloc(struct arenas *all, uint64_t bytes)
 	/* fewer TLB misses if the kernel has huge pages */
 	madvise(p, bytes, MADV_HUGEPAGE);
 	a->all = all;
-	a->work.data = a;
+	a->task = (struct rs_task){.run = on_run, .done = on_done};
 	a->memory = p;
 	a->bytes = bytes;
 	a->next = all->list;
