@@ -142,6 +142,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .dtype = (uint8_t)req->dtype,
 	    .op = (uint8_t)req->op,
 	    .root = req->op == FRAME_OP_BROADCAST && req->root == d->rank,
+	    .root_rank = req->root,
 	    .priority = req->priority,
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,

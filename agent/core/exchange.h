@@ -44,11 +44,12 @@ struct exchange_op {
 	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
 			     recv before done(), except, in a ring, to places whose results have landed */
 	uint64_t count;
-	uint8_t dtype; /* enum rs_dtype */
-	uint8_t op;    /* enum rs_op, or FRAME_OP_BROADCAST */
-	bool wide;     /* send holds float32 partial sums of a float16 or bfloat16 operation */
-	bool root;     /* of a broadcast: this rank sends the data; recv is not written */
-	int priority;  /* 0: least urgent; values above the highest priority mean the highest; below 0: not given */
+	uint8_t dtype;      /* enum rs_dtype */
+	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
+	bool wide;          /* send holds float32 partial sums of a float16 or bfloat16 operation */
+	bool root;          /* of a broadcast: this rank sends the data; recv is not written */
+	uint32_t root_rank; /* of a broadcast: the rank of the process that is the root, equal on all ranks */
+	int priority; /* 0: least urgent; values above the highest priority mean the highest; below 0: not given */
 	uint32_t name_hash;
 	uint32_t tensors; /* number of tensors that share the operation; 0: it is not a group */
 	const char *name; /* for messages; NULL: none */

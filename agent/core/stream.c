@@ -228,7 +228,7 @@ static struct frame stream_data_head(const struct exchange *x, const struct exch
 	    .count = op->count,
 	    .generation = x->opt.generation,
 	    .name_hash = op->name_hash,
-	    .tensors = op->tensors,
+	    .tensors = op->op == FRAME_OP_BROADCAST ? op->root_rank + 1 : op->tensors,
 	    .chunk_elems = op->chunk_elems,
 	};
 }

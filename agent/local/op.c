@@ -200,6 +200,7 @@ void local_op_prepare(struct local_op *op)
 	if (x->op == FRAME_OP_BROADCAST) {
 		root = local_job_find_rank(op->job, op->spec.root);
 		x->root = root < op->job->members_n;
+		x->root_rank = op->spec.root;
 		x->recv = op->part[x->root ? root : 0].to;
 		x->send = x->recv;
 		x->send_ring = x->recv_ring = op->part[x->root ? root : 0].ring;

@@ -20,9 +20,9 @@ static struct operation contribution_operation(const struct frame *f)
 	    .count = f->count,
 	    .op = f->op,
 	    .dtype = f->dtype,
-	    .tensors = f->tensors,
+	    .tensors = f->op == FRAME_OP_BROADCAST ? 0 : f->tensors,
 	    .chunk_elems = f->chunk_elems,
-	    .root = OPERATION_ANY_ROOT,
+	    .root = f->op == FRAME_OP_BROADCAST && f->tensors ? f->tensors - 1 : OPERATION_ANY_ROOT,
 	    .priority = f->priority,
 	    .name_hash = f->name_hash,
 	};

@@ -126,6 +126,25 @@ START_TEST(a_broadcast_needs_one_root)
 }
 END_TEST
 
+/* Rank 2 names another root; a rank that names none (tensors 0) agrees with each. */
+START_TEST(ranks_name_the_root_of_a_broadcast)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 3});
+	f = fw_data(&fw, FRAME_OP_BROADCAST, RS_FLOAT32, 0, 20, 0);
+	for (unsigned r = 0; r < 3; r++) {
+		f.flags = r == 0 ? FRAME_ROOT : 0;
+		f.tensors = r == 0 ? 1 : r == 1 ? 0 : 2;
+		fw_contribute(&fw, r, f);
+		fw_feed_all(&fw, 30);
+	}
+	fw_expect_end(&fw, RS_EMISMATCH, "rank 2 (host-2) called a broadcast of 20 float32 from rank 1",
+		      "rank 0 (host-0) a broadcast of 20 float32 from rank 0");
+}
+END_TEST
+
 enum field { DTYPE, OP, FLAGS, PRIORITY, CHUNK, CHUNK_ELEMS, LEN, GENERATION, TYPE };
 
 /* One field of a valid header (20 float32 in chunks of 16) is changed. */
@@ -519,6 +538,7 @@ int main(void)
 	tcase_add_loop_test(tc, ranks_that_disagree_are_both_named, 0, sizeof disagreements / sizeof disagreements[0]);
 	tcase_add_loop_test(tc, ranks_that_disagree_about_a_priority_are_both_named, 0, 2);
 	tcase_add_loop_test(tc, a_broadcast_needs_one_root, 0, 2);
+	tcase_add_test(tc, ranks_name_the_root_of_a_broadcast);
 	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
 	tcase_add_loop_test(tc, random_bytes_end_the_job, 0, 4);
 	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
