@@ -18,6 +18,7 @@ struct reduction_comm *comm_new(struct rs_err *e)
 		free(c);
 		return NULL;
 	}
+	c->pid = getpid();
 	pthread_mutex_init(&c->order, NULL);
 	pthread_mutex_init(&c->lock, NULL);
 	group_stages_init(&c->stages);
@@ -104,6 +105,16 @@ void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_e
 	if (err->code == RS_ETIMEOUT)
 		ret->code = RS_EPEER;
 	comm_break(c, ret);
+}
+
+int comm_check_process(pid_t opened_by, struct rs_err *e)
+{
+	if (getpid() == opened_by)
+		return RS_OK;
+	return rs_fail(e, RS_EINVAL,
+		       "the communicator was opened by process %ld, before a fork() that made this one; only that "
+		       "process can use it",
+		       (long)opened_by);
 }
 
 int comm_null(const char *argument, struct rs_err *e)

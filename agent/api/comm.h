@@ -10,12 +10,14 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* An open communicator. Invariant: once broken is set, err says why and does not change. */
 struct reduction_comm {
 	struct backend *backend;
 	struct node_agent *node; /* the node agent that this process runs; NULL: none */
 	unsigned rank, world_size;
+	pid_t pid; /* of the process that has opened it; a child that it forks must not use it */
 	struct request_pool *requests;
 	pthread_mutex_t
 	    order; /* held while an operation is submitted: the order of submissions must be the same on all ranks */
@@ -51,6 +53,10 @@ int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs
 /* Converts a backend's error for the waiter of a failed operation, and breaks the communicator. RS_ETIMEOUT becomes
  * RS_EPEER, since it would mean "not done" to the waiter. */
 void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_err *ret);
+
+/* RS_EINVAL if this is not the process that has opened the communicator, but a child of a fork(): its threads and
+ * connections belong to the parent. */
+int comm_check_process(pid_t opened_by, struct rs_err *e);
 
 /* RS_EINVAL: an argument of this name is NULL. */
 int comm_null(const char *argument, struct rs_err *e);

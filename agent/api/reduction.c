@@ -108,6 +108,8 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 
 	if (!req)
 		return api_null("req", err);
+	if (comm_check_process(request_pool_pid(req->pool), &e))
+		return comm_result(err, &e);
 	if (timeout_ms >= 0)
 		until = api_deadline(timeout_ms);
 	if (request_wait(req->pool, req, timeout_ms >= 0 ? &until : NULL))
@@ -118,8 +120,12 @@ int reduction_wait(reduction_request *req, int timeout_ms, reduction_error *err)
 
 int reduction_test(reduction_request *req, int *done, reduction_error *err)
 {
+	struct rs_err e;
+
 	if (!req || !done)
 		return api_null(req ? "done" : "req", err);
+	if (comm_check_process(request_pool_pid(req->pool), &e))
+		return comm_result(err, &e);
 	*done = request_is_done(req);
 	return *done ? api_request_end(req, err) : api_success(err);
 }
@@ -187,6 +193,8 @@ static int api_start(struct reduction_comm *c, const struct backend_request *r, 
 
 	if (!rc && !ret)
 		rc = comm_null("ret", e);
+	if (!rc)
+		rc = comm_check_process(c->pid, e);
 	if (!rc) {
 		req = request_get(c->requests, r);
 		if (!req)
@@ -208,6 +216,8 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 {
 	struct reduction_request req;
 
+	if (!rc)
+		rc = comm_check_process(c->pid, e);
 	if (!rc) {
 		req.base = *r;
 		rc = api_request_start(&req, c, e);
@@ -286,7 +296,7 @@ static int api_make_group(struct reduction_comm *c, const reduction_tensor *tens
 {
 	struct reduction_request *first = NULL, **end = &first, *req;
 	struct backend_request r;
-	int rc = RS_OK;
+	int rc = comm_check_process(c->pid, e);
 
 	for (size_t i = 0; i < n && !rc; i++) {
 		rc = api_read_tensor(&r, c, tensors, i, e);
@@ -453,8 +463,12 @@ int reduction_barrier(reduction_comm *comm, reduction_error *err)
 
 int reduction_close(reduction_comm *comm, reduction_error *err)
 {
+	struct rs_err e;
+
 	if (!comm)
 		return api_null("comm", err);
+	if (comm_check_process(comm->pid, &e))
+		return comm_result(err, &e);
 	comm->backend->v->stop(comm->backend);
 	request_pool_close(comm->requests);
 	group_stages_free(&comm->stages, comm->backend);
@@ -467,8 +481,12 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 
 int reduction_abort(reduction_comm *comm, const char *reason, reduction_error *err)
 {
+	struct rs_err e;
+
 	if (!comm)
 		return api_null("comm", err);
+	if (comm_check_process(comm->pid, &e))
+		return comm_result(err, &e);
 	comm_abort(comm, reason ? reason : "");
 	return api_success(err);
 }
@@ -494,12 +512,16 @@ int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduc
 
 	if (!comm || !ret)
 		return api_null(comm ? "ret" : "comm", err);
+	if (comm_check_process(comm->pid, &e))
+		return comm_result(err, &e);
 	return comm->backend->v->alloc(comm->backend, bytes, ret, &e) ? comm_result(err, &e) : api_success(err);
 }
 
 void reduction_buffer_free(reduction_comm *comm, void *buf)
 {
-	if (comm && buf)
+	struct rs_err e;
+
+	if (comm && buf && !comm_check_process(comm->pid, &e))
 		comm->backend->v->free(comm->backend, buf);
 }
 
@@ -513,7 +535,7 @@ int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_er
 		return api_null(comm ? "ret" : "comm", err);
 	size = ret->struct_size;
 	if (comm_check_size(size, STATS_SIZE_0_1, sizeof *ret, "REDUCTION_STATS_INIT", &e) ||
-	    comm->backend->v->stats(comm->backend, &now, &e))
+	    comm_check_process(comm->pid, &e) || comm->backend->v->stats(comm->backend, &now, &e))
 		return comm_result(err, &e);
 	now.struct_size = size;
 	memcpy(ret, &now, size);

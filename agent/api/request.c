@@ -13,6 +13,7 @@
 
 /* Recycled requests of one communicator. Invariant: it is freed when users becomes 0. */
 struct request_pool {
+	pid_t pid;
 	pthread_mutex_t lock;
 	struct reduction_request *idle;
 	size_t users;            /* requests in use, threads in the backend, and the communicator */
@@ -27,10 +28,16 @@ struct request_pool *request_pool_new(void)
 
 	if (!p)
 		return NULL;
+	p->pid = getpid();
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->none, NULL);
 	p->users = 1;
 	return p;
+}
+
+pid_t request_pool_pid(const struct request_pool *pool)
+{
+	return pool->pid;
 }
 
 /* Drops one user. Called with lock held, which it releases. */

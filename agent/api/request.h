@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum request_state {
 	REQUEST_PENDING, /* no thread waits */
@@ -33,6 +34,8 @@ struct reduction_request {
 };
 
 struct request_pool *request_pool_new(void);
+/* Returns the process that has created the pool. */
+pid_t request_pool_pid(const struct request_pool *pool);
 /* Allows waiting threads to run this backend. Call it once, before the first wait. */
 void request_pool_open(struct request_pool *pool, struct backend *backend);
 /* Ends that, after the backend's stop and before its close. Returns when no thread runs the backend any more. */

@@ -11,10 +11,11 @@
  * Threads: any thread may use a communicator. Ranks are matched by the order in which operations are started, so all
  * ranks must start the same operations in the same order; otherwise every rank gets an error that names the rank that
  * differs. Threads that start operations on one communicator must therefore agree on an order. One thread waits for a
- * request. Fork: a communicator cannot be used in the child after fork(). Errors: every call returns 0 or a negative
- * reduction_status and, if `err` is not NULL, stores a sentence in err->message. An argument that must not be NULL and
- * is NULL is REDUCTION_EINVAL; the sentence names it. After an error other than REDUCTION_EINVAL, or REDUCTION_ETIMEOUT
- * of wait, the communicator is broken: every further operation returns the same error until it is closed. */
+ * request. Fork: in the child after fork() every call on a communicator or request returns REDUCTION_EINVAL. Errors:
+ * every call returns 0 or a negative reduction_status and, if `err` is not NULL, stores a sentence in err->message. An
+ * argument that must not be NULL and is NULL is REDUCTION_EINVAL; the sentence names it. After an error other than
+ * REDUCTION_EINVAL, or REDUCTION_ETIMEOUT of wait, the communicator is broken: every further operation returns the same
+ * error until it is closed. */
 #ifndef REDUCTION_H
 #define REDUCTION_H
 

@@ -2,7 +2,7 @@
 /* run: beside-others */
 /* A rank leaves with a pending operation: its request fails, and from then on its buffer is neither read nor written.
  * So no other rank may get a result. A table of how it leaves, of sizes (copied as a whole, and through a ring), and of
- * malloc's and shared memory; in every mode. */
+ * malloc's and shared memory; in every mode. And a rank that forks, whose child has no part in its communicator. */
 #include "tests/e2e/ranks.h"
 
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SMALL = 100, LARGE = 1000000, LEAVER = 1 };
@@ -46,6 +47,13 @@ static void open_row(struct rank *r, struct row *w, unsigned number)
 	w->x = memory;
 	fill(w, 2);
 	all_here(r);
+}
+
+/* Without an agent the memory that was not freed before the communicator was closed is malloc's, too. */
+static void free_row(struct rank *r, struct row *w)
+{
+	if (!w->shared || r->mode == REDUCTION_MODE_DIRECT)
+		free(w->x);
 }
 
 static reduction_request *start(struct rank *r, struct row *w)
@@ -135,8 +143,7 @@ static void run_rows(struct rank *r, bool aborts, bool cancelled)
 			if (aborts)
 				close_comm(r);
 		}
-		if (!w.shared)
-			free(w.x);
+		free_row(r, &w);
 	}
 }
 
@@ -169,6 +176,7 @@ static void stopped_agent(struct rank *r)
 		wait_told(r);
 		fail_with(r, &w, REDUCTION_ECLOSED);
 		all_here(r);
+		free_row(r, &w);
 		return;
 	}
 	EXPECT(read(r->go[LEAVER][0], &pid, sizeof pid) == sizeof pid);
@@ -178,12 +186,52 @@ static void stopped_agent(struct rank *r)
 	fill(&w, 1e6f);
 	EXPECT(kill(pid, SIGCONT) == 0);
 	own_again(r, &w);
+	free_row(r, &w);
+}
+
+/* In the child each call that uses the communicator is an error; the parent goes on. */
+static void forked(struct rank *r)
+{
+	struct row w = {.count = LARGE};
+	reduction_stats stats = REDUCTION_STATS_INIT;
+	reduction_request *req, *other;
+	int status, done;
+	void *memory;
+	pid_t pid;
+
+	open_row(r, &w, 0);
+	req = start(r, &w);
+	pid = fork();
+	if (pid == 0) {
+		EXPECT_RC(reduction_all_reduce(r->comm, w.x, w.x, 1, REDUCTION_FLOAT32, REDUCTION_SUM, &r->err),
+			  REDUCTION_EINVAL);
+		EXPECT_RC(reduction_all_reduce_async(r->comm, w.x, w.x, 1, REDUCTION_FLOAT32, REDUCTION_SUM, NULL,
+						     &other, &r->err),
+			  REDUCTION_EINVAL);
+		EXPECT_RC(reduction_all_reduce_group(r->comm, NULL, 0, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_wait(req, -1, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_test(req, &done, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_buffer_alloc(r->comm, 1, &memory, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_get_stats(r->comm, &stats, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_abort(r->comm, NULL, &r->err), REDUCTION_EINVAL);
+		EXPECT_RC(reduction_close(r->comm, &r->err), REDUCTION_EINVAL);
+		_exit(0);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	EXPECT_RC(reduction_wait(req, -1, &r->err), 0);
+	for (size_t i = 0; i < w.count; i++)
+		EXPECT(w.x[i] == 2 * (float)r->world);
+	for (int i = 0; i < 10; i++)
+		EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
+	close_comm(r);
+	free_row(r, &w);
 }
 
 static const struct scenario scenarios[] = {
     {"closed", 3, closed, -1, ALSO_AGENT | ALSO_NODE},
     {"aborted", 3, aborted, -1, ALSO_AGENT | ALSO_NODE},
     {"closed_with_a_cancelled_wait", 3, closed_with_a_cancelled_wait, -1, ALSO_AGENT | ALSO_NODE},
+    {"forked", 3, forked, -1, ALSO_AGENT | ALSO_NODE},
     {"stopped_agent", 3, stopped_agent, -1, ALSO_NODE},
 };
 
