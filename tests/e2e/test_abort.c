@@ -259,7 +259,7 @@ static void afterwards(struct rank *r)
 		expect_aborted(r, 1, "first");
 	}
 	all_here(r); /* before rank 0 contributes, so that the operation of rank 1 cannot complete */
-	do { /* the news is on its way to rank 0 */
+	do {         /* the news is on its way to rank 0 */
 		done = reduction_all_reduce_tensor(r->comm, &t, &r->err);
 	} while (done == 0);
 	EXPECT_RC(done, REDUCTION_EABORTED);
