@@ -259,9 +259,9 @@ static void afterwards(struct rank *r)
 		expect_aborted(r, 1, "first");
 	}
 	all_here(r); /* before rank 0 contributes, so that the operation of rank 1 cannot complete */
-	do {         /* the news is on its way to rank 0 */
+	do {
 		done = reduction_all_reduce_tensor(r->comm, &t, &r->err);
-	} while (done == 0);
+	} while (done == 0); /* the news is on its way to rank 0 */
 	EXPECT_RC(done, REDUCTION_EABORTED);
 	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, &req, &r->err), REDUCTION_EABORTED);
 	EXPECT_RC(reduction_all_reduce_group(r->comm, &t, 1, &r->err), REDUCTION_EABORTED);

@@ -16,6 +16,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER, READER = ROOT / "proto/vectors", ROOT / "proto/python"
+OUTPUTS = {"hex", "digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job"}
 THEIRS = {"xxhash", "grpc", "numpy"}  # packages of Debian
 
 
@@ -56,7 +57,7 @@ class Vectors(unittest.TestCase):
             tree = json.loads((FOLDER / f"{name}.json").read_text())
             for section, entries in tree.items():
                 for entry in entries if section in self.vectors.CHECKS else []:
-                    for key in {"hex", "digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job"} & set(entry):
+                    for key in OUTPUTS & set(entry):
                         value = entry[key]
                         if section in ("bad", "placements") and key in ("hex", "owner"):
                             continue  # another input may have the same output
