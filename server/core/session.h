@@ -13,9 +13,9 @@
 struct stripe;
 
 enum {
+	SESSION_WORKED = 8, /* slots of one session_received whose time is counted */
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or PING, a VIEW, and ABORT,
 	 * which is the longest because of its sentence. */
-	SESSION_WORKED = 8,
 	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 5 * FRAME_HEADER + CONTROL_VIEW,
 };
 
