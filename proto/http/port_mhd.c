@@ -118,8 +118,9 @@ static const char *header(struct http_request *r, const char *name)
 	return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
-/* Handles a complete request, on the port's thread. */
-static enum MHD_Result begin(struct http_request *r, const char *url, const char *method)
+/* Handles a complete request, on the port's thread. Sets *ret_now if it can be answered at once. Otherwise the control
+ * service has it, or an error was sent; then the request may belong to another thread. */
+static enum MHD_Result begin(struct http_request *r, const char *url, const char *method, bool *ret_now)
 {
 	const char *host = header(r, MHD_HTTP_HEADER_HOST);
 
@@ -135,9 +136,8 @@ static enum MHD_Result begin(struct http_request *r, const char *url, const char
 	    service_methods[r->path->method % SERVICE_METHODS].right)
 		return send_text(r->connection, MHD_HTTP_FORBIDDEN,
 				 "the request came with the name of a host: send a token, or use the address");
-	if (r->path->method == SERVICE_METHODS)
-		r->complete = true;
-	return r->complete ? MHD_YES : ask(r);
+	*ret_now = r->path->method == SERVICE_METHODS;
+	return *ret_now ? MHD_YES : ask(r);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
@@ -145,7 +145,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 {
 	struct http_request *r = *context;
 	struct http_answer a;
-	enum MHD_Result rc = MHD_YES;
+	enum MHD_Result rc;
 
 	(void)version;
 	(void)data;
@@ -162,10 +162,13 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 		*data_n = 0;
 		return MHD_YES;
 	}
-	if (!r->complete)
-		rc = begin(r, url, method);
-	if (!r->complete)
-		return rc;
+	if (!r->complete) {
+		bool now = false;
+
+		rc = begin(r, url, method, &now);
+		if (!now)
+			return rc;
+	}
 	http_answer_make(&a, r->path, header(r, MHD_HTTP_HEADER_ACCEPT), &r->result);
 	return send_answer(connection, &a);
 }
