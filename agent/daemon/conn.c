@@ -147,9 +147,9 @@ static void conn_close(struct agentd_conn *c, const char *why)
 }
 
 /* Closes the connection when no engine uses the client's memory any more; the client may wait for its end. */
-static void conn_end(struct agentd_conn *c, const char *why)
+static void conn_end(struct agentd_conn *c, const char *why, bool exited)
 {
-	if (local_client_ended(c->client, why)) {
+	if (local_client_ended(c->client, why, exited)) {
 		conn_close(c, why);
 		return;
 	}
@@ -164,7 +164,7 @@ void agentd_close_scheduled(struct agentd *a)
 
 	while (c) {
 		if (c->close_reason) {
-			conn_end(c, c->close_reason);
+			conn_end(c, c->close_reason, false);
 			c = a->conns; /* losing one may close others */
 		} else {
 			c = c->next;
@@ -215,7 +215,7 @@ static void conn_on_poll(uv_poll_t *p, int status, int events)
 		gone = "exited";
 	}
 	if (gone && !c->close_reason)
-		conn_end(c, gone);
+		conn_end(c, gone, true);
 	agentd_arm(a);
 	agentd_check_end_soon(a);
 }

@@ -185,8 +185,10 @@ void local_client_message(struct local_client *c, union local_message *m, size_t
 		local_client_violation(c, &e);
 }
 
-bool local_client_ended(struct local_client *c, const char *how)
+bool local_client_ended(struct local_client *c, const char *how, bool exited)
 {
+	if (c->state == CLIENT_JOINED && exited)
+		return true;
 	if (c->state == CLIENT_JOINED) {
 		local_job_lost(c, how);
 		local_client_set_state(c, CLIENT_LEAVING);

@@ -104,9 +104,10 @@ bool local_hub_make_room(struct local_hub *h, const char *why);
 void *local_client_user(const struct local_client *c);
 /* Handles a message of n bytes in m. m may be written to. */
 void local_client_message(struct local_client *c, union local_message *m, size_t n, uint64_t now_ms);
-/* Nothing more comes from the client, for the reason `how`, as for local_client_lost(). Returns whether to close the
- * connection now. If not, an engine may still use the client's memory: drop() follows when none does. */
-bool local_client_ended(struct local_client *c, const char *how);
+/* Nothing more comes from the client, for the reason `how`, as for local_client_lost(). exited: it has closed its side,
+ * which a process that goes on does only after ABORT or GOODBYE. Returns whether to close the connection now. If not,
+ * an engine may still use the memory of a process that goes on: drop() follows when none does. */
+bool local_client_ended(struct local_client *c, const char *how, bool exited);
 /* The connection is closed, for the reason `how` ("exited"), which follows "rank 3 (pid 77 on HOST)" in messages. Frees
  * c. */
 void local_client_lost(struct local_client *c, const char *how);
