@@ -158,8 +158,9 @@ static void strangers(const struct options *o, const struct tables *t, struct sh
 	for (int i = 0; i < 100; i++) {
 		fds[i] = stranger(s->handles[rank]);
 		require(i % 2 || send(fds[i], wrong, sizeof wrong, MSG_NOSIGNAL) == sizeof wrong, "send");
-		require(r.from || t->net_accept(r.listening, &r.from, NULL) == NCCL_SUCCESS, "accept");
+		require(t->net_accept(r.listening, &r.from, NULL) == NCCL_SUCCESS && !r.from, "accept");
 	}
+	barrier(s, o->ranks); /* a connection that is accepted ends the accepting of strangers */
 	ring_connect(&r, o, s, rank);
 	barrier(s, o->ranks);
 	for (int i = 0; i < 100; i++)
