@@ -62,9 +62,8 @@ static struct session *session_new(struct stripe *st, const struct session_param
 	s->rank = sp->rank;
 	s->peer_detect_ms = sp->peer_detect_ms;
 	memcpy(s->label, sp->label, sizeof s->label);
-	if (st->p.checksum)
-		s->sum = XXH3_createState();
-	if (s->results && (s->sum || !st->p.checksum))
+	s->sum = XXH3_createState();
+	if (s->results && s->sum)
 		return s;
 	session_release(s);
 	return NULL;

@@ -89,7 +89,7 @@ struct session {
 	unsigned carry_n;
 	size_t target_len; /* payload bytes for which the last receive target had room */
 	bool target_direct;
-	XXH3_state_t *sum; /* with checksums: over the payload so far; owned */
+	XXH3_state_t *sum; /* of a chunk with CHECKED: over the payload so far; owned */
 
 	/* Sending: control frames go out between results, results of a higher priority before those of a lower one. */
 	unsigned control_len, control_off; /* bytes control_off to control_len of `control` are unsent */

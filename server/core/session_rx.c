@@ -126,7 +126,7 @@ static void session_contribution_complete(struct session *s)
 	struct rs_err e;
 	char name[160];
 
-	if (s->in.flags & FRAME_CHECKED && s->sum && s->in.payload_len &&
+	if (s->in.flags & FRAME_CHECKED && s->in.payload_len &&
 	    (uint32_t)XXH3_64bits_digest(s->sum) != s->in.payload_sum) {
 		rs_fail(&e, RS_EPROTO, "the checksum of %s's chunk %u of operation %" PRIu64 " is wrong",
 			stripe_rank_name(s->stripe, s->rank, name, sizeof name), s->in.chunk, s->in.seq);
@@ -280,7 +280,7 @@ static void session_begin_contribution(struct session *s)
 	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
 	session_note_arrival(st->owner, &s->in);
-	if (s->sum)
+	if (s->in.flags & FRAME_CHECKED)
 		XXH3_64bits_reset(s->sum);
 }
 
@@ -304,7 +304,7 @@ static void session_begin_retained(struct session *s)
 		return;
 	}
 	s->mode = RX_RETAINED;
-	if (s->sum)
+	if (s->in.flags & FRAME_CHECKED)
 		XXH3_64bits_reset(s->sum);
 }
 
@@ -409,7 +409,7 @@ static void session_header_complete(struct session *s)
 static void session_payload_received(struct session *s, size_t n)
 {
 	session_touch_slot(s);
-	if (s->sum && s->mode != RX_CONTROL) {
+	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL) {
 		const uint8_t *at = s->mode != RX_ADD  ? session_whole_target(s) + s->pos
 				    : s->target_direct ? s->slot->acc + s->pos * s->input.size + s->carry_n
 						       : s->stripe->owner->scratch + s->carry_n;
@@ -431,7 +431,7 @@ static void session_payload_ahead(struct session *s, const uint8_t *at, uint32_t
 	struct slot *slot = s->slot;
 
 	session_touch_slot(s);
-	if (s->sum && s->mode != RX_CONTROL)
+	if (s->in.flags & FRAME_CHECKED && s->mode != RX_CONTROL)
 		XXH3_64bits_update(s->sum, at, n);
 	if (s->mode == RX_ADD) {
 		uint32_t whole = n / (uint32_t)s->input.size;

@@ -56,11 +56,9 @@ static uint64_t stripe_allocation(uint64_t bytes)
 uint64_t stripe_overhead(const struct stripe_params *p)
 {
 	uint64_t slots = (uint64_t)stripe_slot_count(p) * p->priorities, words = (p->world_size + 63) / 64;
-	uint64_t session =
-	    stripe_allocation(sizeof(struct session)) + stripe_allocation(slots * sizeof(struct tx_result));
+	uint64_t session = stripe_allocation(sizeof(struct session)) +
+			   stripe_allocation(slots * sizeof(struct tx_result)) + stripe_allocation(CHECKSUM_STATE);
 
-	if (p->checksum)
-		session += stripe_allocation(CHECKSUM_STATE);
 	return stripe_allocation(sizeof(struct stripe)) + stripe_allocation(slots * sizeof(struct slot)) +
 	       stripe_allocation(slots * SLOT_SETS * words * sizeof(uint64_t)) +
 	       stripe_allocation(stripe_chain_count(p) * sizeof(struct slot *)) +

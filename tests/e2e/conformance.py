@@ -174,6 +174,7 @@ RULES = [
     ("KEPT without FETCH", [data([1], kind=KEPT)], PROTO),
     ("VIEW without retain", [view([0, 1])], PROTO),
     ("a wrong header checksum", [wire.frame(wire.PING, header_sum=1)], PROTO),
+    ("a wrong payload checksum", [data([1], flags=wire.CHECKED, payload_sum=1)], PROTO),
     ("ABORT with a wrong payload checksum", [wire.frame(wire.ABORT, b"\x12\x01x", flags=4, payload_sum=1)], PROTO),
     *((f"{name}, which only a reducer sends", [wire.frame(kind)], PROTO)
       for name, kind in (("RESULT", wire.RESULT), ("START", wire.START), ("WELCOME", wire.WELCOME), ("FETCH", FETCH),

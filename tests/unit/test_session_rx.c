@@ -253,6 +253,7 @@ START_TEST(random_bytes_end_the_job)
 }
 END_TEST
 
+/* _i & 1: deterministic. _i & 2: the job has no checksums, but the frame has one. */
 START_TEST(a_wrong_payload_checksum_ends_the_job)
 {
 	static const unsigned dtypes[] = {RS_FLOAT32, RS_FLOAT16};
@@ -262,7 +263,8 @@ START_TEST(a_wrong_payload_checksum_ends_the_job)
 	for (unsigned bad = 0; bad < 2; bad++)
 		for (unsigned d = 0; d < 2; d++)
 			for (size_t piece = 1; piece < 80; piece += 13) {
-				fw_running(&fw, &(struct fw_options){.checksum = true, .deterministic = _i});
+				fw_running(&fw, &(struct fw_options){.checksum = !(_i & 2), .deterministic = _i & 1});
+				fw.params.checksum = true; /* of the workers */
 				fw_contribute(&fw, !bad, fw_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
 				fw_feed_all(&fw, piece);
 				fw_contribute(&fw, bad, fw_data(&fw, RS_SUM, dtypes[d], 2, 16, 0));
@@ -541,7 +543,7 @@ int main(void)
 	tcase_add_test(tc, ranks_name_the_root_of_a_broadcast);
 	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
 	tcase_add_loop_test(tc, random_bytes_end_the_job, 0, 4);
-	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 2);
+	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 4);
 	tcase_add_test(tc, a_missing_checksum_ends_the_job);
 	tcase_add_loop_test(tc, before_start_only_one_connection_closes, 0, 2);
 	tcase_add_test(tc, a_rank_that_leaves_before_start_may_return);
