@@ -28,8 +28,7 @@ int operation_check_same(const struct operation *a, const char *rank_a, const st
 {
 	char text_a[OPERATION_TEXT], text_b[OPERATION_TEXT];
 
-	if (a->dtype != b->dtype || a->op != b->op || a->count != b->count || a->chunk_elems != b->chunk_elems ||
-	    a->tensors != b->tensors ||
+	if (a->dtype != b->dtype || a->op != b->op || a->count != b->count || a->tensors != b->tensors ||
 	    (a->root != b->root && a->root != OPERATION_ANY_ROOT && b->root != OPERATION_ANY_ROOT)) {
 		operation_describe(text_a, sizeof text_a, a);
 		operation_describe(text_b, sizeof text_b, b);

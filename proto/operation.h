@@ -16,8 +16,7 @@ struct operation {
 	uint64_t count; /* elements */
 	unsigned op, dtype;
 	unsigned tensors; /* of a group; 0: not a group */
-	uint32_t chunk_elems;
-	uint32_t root; /* of a broadcast; OPERATION_ANY_ROOT: not known here */
+	uint32_t root;    /* of a broadcast; OPERATION_ANY_ROOT: not known here */
 	unsigned priority;
 	uint64_t name_hash;
 	const char *name; /* NULL: only the hash is known */

@@ -21,7 +21,6 @@ static struct operation contribution_operation(const struct frame *f)
 	    .op = f->op,
 	    .dtype = f->dtype,
 	    .tensors = f->op == FRAME_OP_BROADCAST ? 0 : f->tensors,
-	    .chunk_elems = f->chunk_elems,
 	    .root = f->op == FRAME_OP_BROADCAST && f->tensors ? f->tensors - 1 : OPERATION_ANY_ROOT,
 	    .priority = f->priority,
 	    .name_hash = f->name_hash,
@@ -37,8 +36,8 @@ static int contribution_check_operation(struct stripe *st, const struct slot *sl
 	char name[160], other[160];
 
 	/* before any text is made, since every contribution passes here */
-	if (f->dtype == g->dtype && f->op == g->op && f->count == g->count && f->chunk_elems == g->chunk_elems &&
-	    f->tensors == g->tensors && f->priority == g->priority && f->name_hash == g->name_hash)
+	if (f->dtype == g->dtype && f->op == g->op && f->count == g->count && f->tensors == g->tensors &&
+	    f->priority == g->priority && f->name_hash == g->name_hash)
 		return RS_OK;
 	mine = contribution_operation(f);
 	theirs = contribution_operation(g);
@@ -121,9 +120,9 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 	if (f->priority >= st->p.priorities)
 		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->priority,
 			       st->p.priorities - 1);
-	if (f->chunk_elems == 0 || f->chunk_elems * (uint64_t)size > st->p.chunk_bytes)
-		return rs_fail(e, RS_EPROTO, "chunks of %u elements do not fit the job's %u bytes", f->chunk_elems,
-			       st->p.chunk_bytes);
+	if (f->chunk_elems * (uint64_t)size != st->p.chunk_bytes)
+		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %zu, which are %u bytes",
+			       f->chunk_elems, rs_dtype_name(f->dtype), st->p.chunk_bytes / size, st->p.chunk_bytes);
 	if (f->chunk >= frame_chunks(f->count, f->chunk_elems))
 		return rs_fail(e, RS_EPROTO, "chunk %u is past the end of %" PRIu64 " elements", f->chunk, f->count);
 	want = have || (broadcast && !root) ? 0 : frame_chunk_len(f->count, f->chunk_elems, f->chunk) * (uint64_t)wire;

@@ -153,6 +153,8 @@ RULES = [
     ("ROOT with a sum", [data([1], flags=wire.ROOT)], PROTO),
     ("a priority that the job does not have", [data([1], priority=1)], PROTO),
     ("chunk_elems 0", [data([1], chunk_elems=0)], PROTO),
+    ("chunk_elems that are too few", [data([1], chunk_elems=ELEMS - 1)], PROTO),
+    ("chunk_elems of another dtype", [data([1], chunk_elems=2 * ELEMS)], PROTO),
     ("chunk_elems that are too many", [data([1], chunk_elems=ELEMS + 1)], PROTO),
     ("chunk_elems 2^32 - 1", [data([1], chunk_elems=0xFFFFFFFF)], PROTO),
     ("a chunk past the end", [data([1], chunk=1)], PROTO),
@@ -193,6 +195,7 @@ DIFFERENT = [
     ("another name", [data([1], name=6)], MISMATCH),
     ("no name", [data([1])], MISMATCH),
     ("a group", [data([1], name=5, tensors=2)], MISMATCH),
+    ("other chunk_elems", [data([1], name=5, chunk_elems=4)], PROTO),
     ("a broadcast", [data([1], op=wire.BROADCAST, flags=wire.ROOT)], MISMATCH),
     ("GOODBYE while rank 0 waits", [wire.frame(wire.GOODBYE)], CLOSED),
 ]
