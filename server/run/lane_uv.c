@@ -298,8 +298,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	if (rc)
 		goto free_thread;
-	if (uv_loop_init(&t->loop)) {
-		rc = rs_fail(e, RS_EIO, "cannot create an event loop");
+	rc = uv_loop_init(&t->loop);
+	if (rc) {
+		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
 		goto free_core;
 	}
 	rc = wakeups_init(&t->wakeups, &t->loop, e);

@@ -479,8 +479,9 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	if (rc)
 		goto free_server;
 	s->kernels = kernels;
-	if (uv_loop_init(&s->loop)) {
-		rc = rs_fail(e, RS_EIO, "cannot create an event loop");
+	rc = uv_loop_init(&s->loop);
+	if (rc) {
+		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
 		goto free_server;
 	}
 	s->loop.data = s;

@@ -115,6 +115,14 @@ class Cli(unittest.TestCase):
                 (["--config", "/none/at/all.yaml"], 1, "/none/at/all.yaml: No such file"),
             ])  # fmt: skip
 
+    def test_few_descriptors(self):
+        with harness.Cluster(reducers=0) as c:
+            p = c.start("reduction-server", ["sh", "-c", 'ulimit -n 16; exec "$@"', "sh",
+                                             harness.binary("reduction-server"), "--listen", "127.0.0.1:0"])  # fmt: skip
+            p.wait(20)
+            self.assertEqual(p.code, 1, p.report())
+            self.assertIn("cannot create an event loop: too many open files", p.err)
+
     def test_public_address_requires_insecure(self):
         """Any address but loopback is refused without --insecure."""
         with harness.Cluster(reducers=0) as c:

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define R1 "reducers: [{id: r0, address: h}]\n"
 #define R2 "reducers: [{id: r0, address: a}, {id: r1, address: b}]\n"
@@ -604,12 +606,50 @@ START_TEST(files_that_cannot_be_read)
 
 	ck_assert_int_eq(rs_config_load(&cfg, "/nonexistent/a.yaml", &e), RS_EIO);
 	ck_assert_str_eq(e.msg, "cannot open /nonexistent/a.yaml: No such file or directory");
+	ck_assert_int_eq(rs_config_load(&cfg, "", &e), RS_ECONFIG);
+	ck_assert_str_eq(e.msg, "the name of the configuration file is empty");
 	ck_assert_int_eq(rs_config_load(&cfg, "/", &e), RS_EIO);
 	ck_assert_str_eq(e.msg, "cannot read /: Is a directory");
 	ck_assert_int_eq(rs_config_load(&cfg, "/dev/zero", &e), RS_ECONFIG);
 	ck_assert_str_eq(e.msg, "/dev/zero: found more than 256 KiB, expected at most that");
 	ck_assert_int_eq(rs_config_load(&cfg, "/dev/null", &e), RS_OK);
 	rs_config_close(&cfg);
+}
+END_TEST
+
+/* Nobody writes to a named pipe. */
+START_TEST(a_named_pipe_is_refused)
+{
+	char path[64], folder[] = "/tmp/reduction-XXXXXX";
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/fifo", folder);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(rs_config_load(&cfg, path, &e), RS_ECONFIG);
+	ck_assert_ptr_nonnull(strstr(e.msg, "/fifo is not a regular file: it is a named pipe"));
+	unlink(path);
+	rmdir(folder);
+}
+END_TEST
+
+START_TEST(a_pipe_of_a_shell_is_read)
+{
+	static const char text[] = "job: {name: a}\n";
+	struct rs_config cfg;
+	struct rs_err e;
+	char path[32];
+	int fd[2];
+
+	ck_assert_int_eq(pipe(fd), 0);
+	ck_assert_int_eq(write(fd[1], text, sizeof text - 1), sizeof text - 1);
+	close(fd[1]);
+	snprintf(path, sizeof path, "/dev/fd/%d", fd[0]);
+	ck_assert_int_eq(rs_config_load(&cfg, path, &e), RS_OK);
+	ck_assert_str_eq(cfg.job.name, "a");
+	rs_config_close(&cfg);
+	close(fd[0]);
 }
 END_TEST
 
@@ -719,6 +759,8 @@ int main(void)
 	tcase_add_test(tc, large_and_non_utf8_files_are_refused);
 	tcase_add_test(tc, too_many_reducers);
 	tcase_add_test(tc, files_that_cannot_be_read);
+	tcase_add_test(tc, a_named_pipe_is_refused);
+	tcase_add_test(tc, a_pipe_of_a_shell_is_read);
 	tcase_add_loop_test(tc, digest_covers_the_settings_that_ranks_must_share, 0, COUNT(digests));
 	tcase_add_test(tc, digest_is_stable);
 	tcase_add_test(tc, examples_are_good);
