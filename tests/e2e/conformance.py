@@ -82,6 +82,10 @@ HELLO = [
     ({"job": "a=b"}, INVALID),
     ({"job": "../x"}, INVALID),
     ({"job": "\u00fc"}, INVALID),
+    ({"job": "a@b"}, INVALID),
+    ({"job": "@0123456789abcdef"}, INVALID),
+    ({"job": "a@0123456789ABCDEF"}, INVALID),
+    ({"job": "../x@0123456789abcdef"}, INVALID),
     ({"label": "\x1b[2Jwiped"}, PROTO),
     ({"label": "x" * 128}, PROTO),
     ({"run": "x" * 128}, PROTO),
@@ -434,8 +438,11 @@ class Table:
             self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
         for name, frames, retain, code in ENDS:
             self.row(f"the end {name}", lambda: self.rule(frames, code, end=True, retain=retain))
-        for name, hello in (("a question", wire.hello(world_size=0)), ("a job name of 63 letters", None)):
-            hello = hello or wire.hello(job=f"{next(self.names)}-".ljust(63, "x"))
+        for name, hello in (
+            ("a question", wire.hello(world_size=0)),
+            ("a job name of 63 letters", wire.hello(job=f"{next(self.names)}-".ljust(63, "x"))),
+            ("the job of a group", wire.hello(job=f"{next(self.names)}@0123456789abcdef")),
+        ):
             self.row(f"{name}, byte by byte", lambda: self.bytes_alone(hello))
 
 
