@@ -80,11 +80,13 @@ static void key_path(const struct schema_key *key, int index, char *buf, size_t 
 static int fail_value(const struct reading *r, const struct schema_key *key, const char *path,
 		      const struct ydoc_node *value)
 {
+	bool zero = value->kind == YDOC_TEXT && value->text[0] == '0' && strspn(value->text, "0123456789") > 1;
 	char found[80], expected[160];
 
 	ydoc_describe(value, found, sizeof found);
 	value_expected(key, expected, sizeof expected);
-	return ydoc_fail(r->doc, value, path, r->e, "found %s, expected %s", found, expected);
+	return ydoc_fail(r->doc, value, path, r->e, "found %s, expected %s%s", found, expected,
+			 zero ? ", without 0 in front" : "");
 }
 
 static int fail_unknown(const struct reading *r, const char *section, const struct ydoc_node *key)

@@ -42,13 +42,14 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Reads digits at *text and moves *text past them. False without a digit or above UINT64_MAX. */
+/* Reads digits at *text and moves *text past them. False without a digit, above UINT64_MAX, and with a zero before
+ * other digits: YAML 1.1 and C take "010" for 8. */
 static bool scan_digits(const char **text, uint64_t *ret)
 {
 	const char *s = *text;
 	uint64_t v = 0;
 
-	if (!is_digit(*s))
+	if (!is_digit(*s) || (*s == '0' && is_digit(s[1])))
 		return false;
 	for (; is_digit(*s); s++)
 		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))

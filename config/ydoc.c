@@ -236,6 +236,18 @@ static int refuse_directives(struct builder *b, const char *text, size_t len)
 	return RS_OK;
 }
 
+/* Skips a byte order mark, with which some editors begin a file. */
+static const char *skip_mark(const char *text, size_t *len)
+{
+	static const char mark[] = "\xef\xbb\xbf";
+	size_t n = sizeof mark - 1;
+
+	if (*len < n || memcmp(text, mark, n) != 0)
+		return text;
+	*len -= n;
+	return text + n;
+}
+
 int ydoc_parse(struct ydoc *ret, const char *name, const void *text, size_t len, struct rs_err *e)
 {
 	struct ydoc doc = {.root = NULL};
@@ -251,6 +263,7 @@ int ydoc_parse(struct ydoc *ret, const char *name, const void *text, size_t len,
 	if (len > YDOC_BYTES_MAX)
 		return rs_fail(e, RS_ECONFIG, "%s: found more than %d KiB, expected at most that", doc.name,
 			       YDOC_BYTES_MAX >> 10);
+	text = skip_mark(text, &len);
 	rc = refuse_directives(&b, text, len);
 	if (rc)
 		return rc;

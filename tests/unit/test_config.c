@@ -72,6 +72,8 @@ static const struct {
     {"server: {max_jobs: 0x10}\n", "f:1:20: server.max_jobs: found \"0x10\", expected a whole number from 1 to 4096"},
     {"server: {max_jobs: 18446744073709551617}\n",
      "f:1:20: server.max_jobs: found \"18446744073709551617\", expected a whole number from 1 to 4096"},
+    {"server: {lanes: 010}\n",
+     "f:1:17: server.lanes: found \"010\", expected a whole number from 1 to 64, or auto, without 0 in front"},
     {"server: {lanes: 65}\n", "f:1:17: server.lanes: found \"65\", expected a whole number from 1 to 64, or auto"},
     {"server: {cpu: sse}\n", "f:1:15: server.cpu: found \"sse\", expected auto, scalar, avx2, avx512 or neon"},
     {"logging: {level: verbose}\n",
@@ -286,6 +288,19 @@ START_TEST(all_errors_are_reported)
 	ck_assert_int_eq(rs_config_parse_all(&cfg, "f", text, strlen(text), collect, all, &e), RS_ECONFIG);
 	ck_assert_str_eq(all, several[_i].reported);
 	ck_assert_int_eq(strncmp(e.msg, "f:", 2), 0);
+}
+END_TEST
+
+/* As some editors write them. */
+START_TEST(a_byte_order_mark_is_skipped)
+{
+	static const char text[] = "\xef\xbb\xbfjob: {name: a}\nserver: {lanes: 3}\n";
+	struct rs_config cfg;
+
+	parse(&cfg, text, strlen(text));
+	ck_assert_str_eq(cfg.job.name, "a");
+	ck_assert_uint_eq(cfg.server.lanes, 3);
+	rs_config_close(&cfg);
 }
 END_TEST
 
@@ -758,6 +773,7 @@ int main(void)
 	tcase_add_loop_test(tc, hostile_files_are_refused_quickly, 0, COUNT(hostile));
 	tcase_add_test(tc, large_and_non_utf8_files_are_refused);
 	tcase_add_test(tc, too_many_reducers);
+	tcase_add_test(tc, a_byte_order_mark_is_skipped);
 	tcase_add_test(tc, files_that_cannot_be_read);
 	tcase_add_test(tc, a_named_pipe_is_refused);
 	tcase_add_test(tc, a_pipe_of_a_shell_is_read);

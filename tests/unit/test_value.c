@@ -19,7 +19,7 @@ static const struct {
     {"[::1]", "[::1]:7600"},
     {"[2001:db8::7]:80", "[2001:db8::7]:80"},
     {"cmle-training-workerpool2-ab-0:2222", "cmle-training-workerpool2-ab-0:2222"},
-    {"a:00080", "a:80"},
+    {"a:080", NULL},
     {"", NULL},
     {":7600", NULL},
     {"a:", NULL},
@@ -164,7 +164,7 @@ static const struct {
     {"plan", "bandwidth", "1001bps", 1001},
     {"sharding", "shards", "auto", 0},
     {"sharding", "shards", "0", 0},
-    {"sharding", "shards", "007", 7},
+    {"timeouts", "op", "0.5s", 500},
 };
 
 START_TEST(numbers_have_units)
@@ -201,6 +201,10 @@ static const struct {
     {"timeouts", "op", "200.5ms", "a number with ms, s, min or h"},
     {"timeouts", "op", "2", "a number with ms, s, min or h"},
     {"timeouts", "op", "1d", "a number with ms, s, min or h"},
+    {"timeouts", "op", "02s", "a number with ms, s, min or h"},
+    {"sharding", "shards", "010", "a whole number"},
+    {"sharding", "shards", "00", "a whole number"},
+    {"server", "memory", "02GB", "bytes, or a number with"},
 };
 
 START_TEST(wrong_units_are_refused)
