@@ -238,8 +238,7 @@ static int use_authority(SSL_CTX *ctx, const char *file, bool ask, struct rs_err
 	return rc;
 }
 
-/* Checks that the files that a side needs are named. */
-static int check_named(enum tls_mode mode, bool reducer, const struct tls_files *f, struct rs_err *e)
+int tls_check_named(bool reducer, enum tls_mode mode, const struct tls_files *f, struct rs_err *e)
 {
 	if (reducer && mode == TLS_MUTUAL && !f->authority[0])
 		return rs_fail(
@@ -276,7 +275,7 @@ static bool is_named(const struct tls_files *f, enum tls_file which)
 
 static int load_files(SSL_CTX *ctx, enum tls_mode mode, bool reducer, const struct tls_files *f, struct rs_err *e)
 {
-	int rc = check_named(mode, reducer, f, e);
+	int rc = tls_check_named(reducer, mode, f, e);
 
 	for (enum tls_file which = TLS_FILE_CERTIFICATE; !rc && which < TLS_FILE_NONE; which++)
 		rc = load_file(ctx, mode, reducer, f, which, e);
@@ -405,7 +404,7 @@ void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
 		problem(user, TLS_FILE_NONE, &e);
 		return;
 	}
-	if (check_named(mode, reducer, files, &e))
+	if (tls_check_named(reducer, mode, files, &e))
 		problem(user, TLS_FILE_NONE, &e);
 	for (enum tls_file which = TLS_FILE_CERTIFICATE; which < TLS_FILE_NONE; which++)
 		if (is_named(files, which) && load_file(ctx, mode, reducer, files, which, &e))

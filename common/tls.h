@@ -59,6 +59,9 @@ int tls_worker(SSL_CTX **ret, enum tls_mode mode, const struct tls_files *files,
 /* The file that a problem is about. */
 enum tls_file { TLS_FILE_CERTIFICATE, TLS_FILE_KEY, TLS_FILE_AUTHORITY, TLS_FILE_NONE };
 
+/* Checks that the files that a side needs are named. Errors: RS_ECONFIG. */
+int tls_check_named(bool reducer, enum tls_mode mode, const struct tls_files *f, struct rs_err *e);
+
 /* Calls problem() for each error that tls_reducer or tls_worker would find, not only for the first. */
 void tls_check(bool reducer, enum tls_mode mode, const struct tls_files *files,
 	       void (*problem)(void *user, enum tls_file file, const struct rs_err *e), void *user);

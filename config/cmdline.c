@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/cmdline.h"
 
+#include "common/address.h"
 #include "common/log.h"
 #include "common/version.h"
 
@@ -238,6 +239,15 @@ int cmdline_string(char *to, size_t size, const char *option, const char *arg, s
 		return rs_fail(e, RS_ECONFIG, "%s: \"%.40s...\" is longer than %zu bytes", option, arg, size - 1);
 	strcpy(to, arg);
 	return RS_OK;
+}
+
+int cmdline_address(char *to, size_t size, const char *option, const char *arg, struct rs_err *e)
+{
+	struct rs_host_port parts;
+
+	if (arg[0] && rs_host_port_split(&parts, arg, true, e))
+		return e->code = RS_EINVAL;
+	return cmdline_string(to, size, option, arg, e);
 }
 
 void cmdline_raise_descriptors(void)

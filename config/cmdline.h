@@ -54,6 +54,9 @@ void cmdline_log_source(const struct cmdline_start *st, const struct rs_log *log
 /* Stores a string option: copies arg into to, which has size bytes. Errors: RS_ECONFIG naming the option. */
 int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e);
 
+/* The same for an address to listen on, which may be empty. Errors: RS_EINVAL if it is not one, RS_ECONFIG. */
+int cmdline_address(char *to, size_t size, const char *option, const char *arg, struct rs_err *e);
+
 /* Raises the limit of open files to the most that the system allows: each client, and each lane of each job, needs a
  * descriptor. */
 void cmdline_raise_descriptors(void);

@@ -28,7 +28,7 @@ static int main_take_grpc(struct rs_config *cfg, const char *arg, struct rs_err 
 
 static int main_take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
-	return cmdline_string(cfg->agent.http, sizeof cfg->agent.http, "--http", arg, e);
+	return cmdline_address(cfg->agent.http, sizeof cfg->agent.http, "--http", arg, e);
 }
 
 static int main_take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)

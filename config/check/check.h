@@ -87,6 +87,8 @@ void check_secret(struct check *c);
 /* Checks server.secret, and server.secrets_dir as a directory, and with `each` the secrets in it. */
 void check_secrets(struct check *c, bool each);
 void check_tokens(struct check *c);
+/* Checks that the configuration names the files of security.tls that one side needs. */
+void check_tls_named(struct check *c, enum rs_tls_side side);
 /* Checks the files of security.tls for one side. */
 void check_tls(struct check *c, enum rs_tls_side side);
 /* Returns whether this process can read a file. On another machine's file it adds a note if not. */

@@ -137,6 +137,16 @@ static void on_tls_problem(void *user, enum tls_file file, const struct rs_err *
 	check_add(user, CHECK_ERROR, "security", -1, keys[file], e);
 }
 
+void check_tls_named(struct check *c, enum rs_tls_side side)
+{
+	struct tls_files files = rs_config_tls_files(c->cfg);
+	struct rs_err e;
+
+	if (c->cfg->security.tls != TLS_OFF &&
+	    tls_check_named(side == RS_TLS_REDUCER, c->cfg->security.tls, &files, &e))
+		on_tls_problem(c, TLS_FILE_NONE, &e);
+}
+
 void check_tls(struct check *c, enum rs_tls_side side)
 {
 	const struct rs_config *cfg = c->cfg;

@@ -61,7 +61,8 @@ static void check_engine(struct check *c)
 		check_names(c);
 }
 
-void check_agent_start(struct check *c)
+/* What the agent itself needs, without what its jobs need. */
+static void check_agent_self(struct check *c)
 {
 	struct rs_err e;
 
@@ -72,9 +73,16 @@ void check_agent_start(struct check *c)
 		check_http(c, "agent", c->cfg->agent.http);
 }
 
+/* The files of security.tls may come later, as those of its jobs; but without their names no job can ever start. */
+void check_agent_start(struct check *c)
+{
+	check_agent_self(c);
+	check_tls_named(c, RS_TLS_WORKER);
+}
+
 void check_agent(struct check *c)
 {
-	check_agent_start(c);
+	check_agent_self(c);
 	check_memory(c, "agent", "shm_bytes", c->cfg->agent.shm_bytes);
 	check_engine(c);
 }

@@ -10,17 +10,17 @@
 
 static int take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
-	return cmdline_string(cfg->server.listen, sizeof cfg->server.listen, "--listen", arg, e);
+	return cmdline_address(cfg->server.listen, sizeof cfg->server.listen, "--listen", arg, e);
 }
 
 static int take_grpc(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
-	return cmdline_string(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
+	return cmdline_address(cfg->server.grpc, sizeof cfg->server.grpc, "--grpc", arg, e);
 }
 
 static int take_http(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
-	return cmdline_string(cfg->server.http, sizeof cfg->server.http, "--http", arg, e);
+	return cmdline_address(cfg->server.http, sizeof cfg->server.http, "--http", arg, e);
 }
 
 static int take_cpu(struct rs_config *cfg, const char *arg, struct rs_err *e)

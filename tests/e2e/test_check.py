@@ -87,7 +87,6 @@ class Server(Check):
         ("public by option", "", ["--listen", "[::]:0"], ["server.listen: [::]:0 is not a loopback address"], True),
         ("public gRPC", "server:\n  grpc: 0.0.0.0:0\n  listen: 127.0.0.1:0\n", [],
          ["FILE:2:9: server.grpc: 0.0.0.0:0 is not a loopback address"], True),
-        ("not an address", "", ["--listen", "nowhere"], ['server.listen: "nowhere" is not an address; '], True),
         ("unknown name", "server: {listen: reducer.invalid:0}\n", [],
          ["FILE:1:18: server.listen: cannot listen on reducer.invalid:0: "], True),
         ("address of another machine", "server: {listen: 192.0.2.7:0, insecure: true}\n", [],
@@ -218,6 +217,11 @@ class Agent(Check):
             ("long path", "agent: {socket: /%s}\n" % ("x" * 120), [], ["agent.socket: found "], True),
             ("secret", "agent: {socket: DIR/a}\nsecurity: {secret: DIR/none}\n", [],
              ["security.secret: DIR/none cannot be opened: No such file"], False),
+            ("no certificate", "agent: {socket: DIR/a}\nsecurity: {tls: mutual}\n", [],
+             ["security.tls needs security.certificate and security.key, and security.certificate is"], True),
+            ("certificate that is missing", "agent: {socket: DIR/a}\nsecurity: {tls: mutual, certificate: DIR/none, "
+             "key: DIR/none}\n", [], ["security.certificate DIR/none cannot be opened", "security.key DIR/none can"],
+             False),
             ("a name", "agent: {socket: DIR/a}\nreducers: [{id: r0, address: reducer.invalid}]\n", [],
              ["reducers[0].address: the name reducer.invalid cannot be resolved here: "], False),
         ):  # fmt: skip
