@@ -158,10 +158,28 @@ void lane_abort(struct lane *l, uint64_t job, int code, const char *message)
 			stripe_end(st, &why);
 }
 
+/* Ends a session from which nothing was heard. Its connection may still be good, so the rank gets the reason too. */
+static void session_silent(struct session *s)
+{
+	struct stripe *st = s->stripe;
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err why;
+	char name[160];
+
+	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s",
+		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000);
+	if (st->running) {
+		lane_post_lost(st, s->rank, &why);
+		stripe_fail(st, &why);
+		return;
+	}
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why.code, why.msg));
+	session_drain(s);
+}
+
 static void session_tick(struct session *s, uint64_t now_ms)
 {
 	struct lane *l = s->stripe->owner;
-	char why[80];
 
 	s->controls = 0;
 	if (s->lost)
@@ -172,8 +190,7 @@ static void session_tick(struct session *s, uint64_t now_ms)
 		return;
 	}
 	if (now_ms - s->last_rx_ms > l->opt.detect_ms) {
-		snprintf(why, sizeof why, "nothing was heard from it for %.1f s", (double)l->opt.detect_ms / 1000);
-		session_lost(s, why);
+		session_silent(s);
 		return;
 	}
 	if (now_ms - s->last_tx_ms >= s->peer_detect_ms / 4 && !s->results_n && session_controls_sent(s))

@@ -231,6 +231,15 @@ ENDS = [
     ("between VIEW and RESUME", [view([0, 1])], True, CUT),
 ]
 
+# Frames of the only rank of a running job, after which it falls silent; the code of ABORT.
+SILENT = [
+    ("before START", {"world_size": 2}, [], PEER),
+    ("after START", {}, [], PEER),
+    ("within a header", {}, [data([1])[:30]], PEER),
+    ("within a payload", {}, [data([1, 2])[:66]], PEER),
+    ("after VIEW, with retain", {"retain": True}, [view([0, 1])], CUT),
+]
+
 
 def _proof(mac, **frame):
     return wire.frame(wire.PROOF, wire.pack({1: mac}), **frame)
@@ -406,6 +415,27 @@ class Table:
         if "rank 1" not in text:
             raise AssertionError(f"the sentence does not name rank 1: {text!r}")
 
+    def fall_silent(self):
+        """Returns the clients of the rows of SILENT."""
+        clients = []
+        for _, values, frames, _ in SILENT:
+            clients.append(self.connect())
+            clients[-1].join(job=next(self.names), **{"world_size": 1, **values})
+            if "world_size" not in values:
+                clients[-1].expect(wire.START)
+            self.send(clients[-1], frames)
+        self.open = []
+        return clients
+
+    def silent(self, client, code):
+        self.open = [client]
+        while (found := client.receive()) and found[0] in (VIEW, RESUME):
+            pass
+        said = wire.unpack(found[1]) if found and found[0] == wire.ABORT else {}
+        if -(said.get(1, 0) + 1 >> 1) != code or b"nothing was heard from it for" not in said[2]:
+            raise AssertionError(f"got {found}")
+        client.closed()
+
     def proof(self, make, code):
         client = self.connect()
         transcript = client.be_challenged(job="conformance", world_size=2)
@@ -419,6 +449,7 @@ class Table:
             self.row(f"HELLO with {values}", lambda: self.first(wire.hello(**values), code))
 
     def run(self):
+        silent = self.fall_silent()
         for name, sent, code in FIRST:
             self.row(f"first: {name}", lambda: self.first(sent, code))
         if not self.grpc:
@@ -438,6 +469,8 @@ class Table:
             self.row(f"retain: {name}", lambda: self.rule(frames, code, retain=True))
         for name, frames, retain, code in ENDS:
             self.row(f"the end {name}", lambda: self.rule(frames, code, end=True, retain=retain))
+        for (name, _, _, code), client in zip(SILENT, silent):
+            self.row(f"silent {name}", lambda: self.silent(client, code))
         for name, hello in (
             ("a question", wire.hello(world_size=0)),
             ("a job name of 63 letters", wire.hello(job=f"{next(self.names)}-".ljust(63, "x"))),

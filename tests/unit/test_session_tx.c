@@ -243,13 +243,29 @@ START_TEST(silence_is_answered_with_ping)
 }
 END_TEST
 
-/* A silent worker is lost after detect_ms, whatever its value; _i: before START, after it. */
+/* Returns the reason in the ABORT that comes after other frames. */
+static struct rs_err reason_for(struct fw_world *fw, unsigned rank)
+{
+	struct rs_err why, e;
+	const uint8_t *at;
+	struct frame f;
+
+	do
+		ck_assert(fw_take(fw, rank, &f, &at));
+	while (f.type != FRAME_ABORT);
+	ck_assert_int_eq(control_unpack_abort(at, f.payload_len, &why, &e), RS_OK);
+	return why;
+}
+
+/* A silent worker is lost after detect_ms, whatever its value, and reads why; _i: 0 before START, 1 after it, 2 within
+ * a contribution. */
 START_TEST(a_silent_worker_is_lost)
 {
 	static const uint32_t detects[] = {200, 400, 1000, 10000};
 
 	for (unsigned d = 0; d < sizeof detects / sizeof detects[0]; d++) {
 		struct fw_world fw;
+		struct rs_err why;
 		uint64_t from;
 
 		fw_attached(&fw, &(struct fw_options){.world = 2, .detect_ms = detects[d]});
@@ -258,22 +274,34 @@ START_TEST(a_silent_worker_is_lost)
 			fw_flush(&fw);
 			fw_expect(&fw, 0, FRAME_START);
 		}
+		if (_i == 2) {
+			fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+			fw_feed(&fw, 1, FRAME_HEADER + 10);
+			fw.w[1].out.len = fw.w[1].out.off;
+		}
 		from = fw.now_ms;
-		while (fw.w[1].session && fw.now_ms < from + 2 * detects[d] + 500) {
-			if (fw.w[0].session)
-				fw_send_type(&fw, 0, FRAME_PING);
+		while (!fw.w[1].session->draining && fw.now_ms < from + 2 * detects[d] + 500) {
+			fw_send_type(&fw, 0, FRAME_PING);
 			fw_feed_all(&fw, 64);
 			/* timers may fire late */
 			fw_tick(&fw, LANE_TICK_MS + (fw.now_ms / 100) % 3);
 		}
-		ck_assert_ptr_null(fw.w[1].session);
 		ck_assert_uint_ge(fw.now_ms, from + detects[d]);
 		ck_assert_uint_le(fw.now_ms, from + detects[d] + 250);
-		ck_assert_uint_eq(fw.failed, _i);
-		ck_assert_uint_eq(fw.gone, 1);
+		ck_assert_uint_eq(fw.failed, _i > 0);
+		ck_assert_uint_eq(fw.lost, _i > 0);
+		why = reason_for(&fw, 1);
+		ck_assert_int_eq(why.code, RS_EPEER);
+		ck_assert_ptr_nonnull(strstr(why.msg, "rank 1 (host-1) was lost: nothing was heard from it for"));
 		if (_i)
-			ck_assert_ptr_nonnull(
-			    strstr(fw.why.msg, "rank 1 (host-1) was lost: nothing was heard from it for"));
+			ck_assert_str_eq(reason_for(&fw, 0).msg, why.msg);
+		ck_assert_uint_eq(fw.gone, 0);
+		for (unsigned ms = 0; ms < LANE_LINGER_MS; ms += LANE_TICK_MS) {
+			fw_send_type(&fw, 0, FRAME_PING);
+			fw_feed_all(&fw, 64);
+			fw_tick(&fw, LANE_TICK_MS);
+		}
+		ck_assert_ptr_null(fw.w[1].session);
 		fw_close(&fw);
 	}
 }
@@ -397,7 +425,7 @@ int main(void)
 	tcase_add_test(tc, only_offered_results_count_as_sent);
 	tcase_add_loop_test(tc, start_reaches_a_worker_that_did_not_read_for_long, 0, 2);
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);
-	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 2);
+	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 3);
 	tcase_add_test(tc, a_stopped_reducer_loses_no_rank);
 	tcase_add_loop_test(tc, lingering_has_a_time_limit, 0, 2);
 	tcase_add_loop_test(tc, start_finds_a_closed_session, 0, 4);
