@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The highest number of an operation. No rank counts so far, and one more can still be acknowledged. */
+#define FRAME_SEQ_MAX ((uint64_t)INT64_MAX)
+
 enum {
 	FRAME_HEADER = 64,            /* bytes of a header */
 	FRAME_VERSION = 1,            /* of the protocol */

@@ -78,7 +78,6 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 	struct slot mine = {
 	    .header = *f, .first_rank = rank, .order = st->sessions[rank]->streams[f->priority].started};
 	const struct slot *a = &mine, *b = &mine;
-	char name_a[160], name_b[160];
 
 	for (unsigned i = 0; i < st->slots_n && a == b; i++)
 		for (unsigned j = i + 1; j <= st->slots_n && a == b; j++) {
@@ -89,12 +88,7 @@ static int contribution_no_slot(struct stripe *st, const struct frame *f, unsign
 				b = a == other ? &slots[i] : other;
 			}
 		}
-	stripe_rank_name(st, a->first_rank, name_a, sizeof name_a);
-	stripe_rank_name(st, b->first_rank, name_b, sizeof name_b);
-	return rs_fail(e, RS_EMISMATCH,
-		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
-		       "operation %" PRIu64,
-		       a->header.seq, name_a, a->header.chunk, name_b, b->header.chunk, b->header.seq);
+	return stripe_out_of_step(st, a, a->first_rank, b, b->first_rank, e);
 }
 
 /* Checks that the header of a contribution fits the job. It comes from the network, so nothing is used unchecked. */
@@ -120,6 +114,8 @@ static int contribution_check_header(const struct stripe *st, const struct frame
 	if (f->priority >= st->p.priorities)
 		return rs_fail(e, RS_EPROTO, "priority %u is beyond the job's highest, which is %u", f->priority,
 			       st->p.priorities - 1);
+	if (f->seq > FRAME_SEQ_MAX)
+		return rs_fail(e, RS_EPROTO, "operation %" PRIu64 " is beyond the highest number, 2^63 - 1", f->seq);
 	if (f->chunk_elems * (uint64_t)size != st->p.chunk_bytes)
 		return rs_fail(e, RS_EPROTO, "chunks have %u elements of %s instead of %zu, which are %u bytes",
 			       f->chunk_elems, rs_dtype_name(f->dtype), st->p.chunk_bytes / size, st->p.chunk_bytes);

@@ -2,6 +2,7 @@
 /* The table of slots of a stripe, its memory and its names. */
 #include "server/core/stripe.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,19 @@ const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, 
 	else
 		snprintf(buf, size, "rank %u", rank);
 	return buf;
+}
+
+int stripe_out_of_step(const struct stripe *st, const struct slot *a, unsigned rank_a, const struct slot *b,
+		       unsigned rank_b, struct rs_err *e)
+{
+	char name_a[160], name_b[160];
+
+	stripe_rank_name(st, rank_a, name_a, sizeof name_a);
+	stripe_rank_name(st, rank_b, name_b, sizeof name_b);
+	return rs_fail(e, RS_EMISMATCH,
+		       "ranks disagree about operation %" PRIu64 ": %s sent chunk %u of it where %s sent chunk %u of "
+		       "operation %" PRIu64,
+		       a->header.seq, name_a, a->header.chunk, name_b, b->header.chunk, b->header.seq);
 }
 
 int stripe_loss_code(const struct stripe *st)

@@ -84,6 +84,11 @@ const char *stripe_rank_name(const struct stripe *st, unsigned rank, char *buf, 
  */
 int stripe_loss_code(const struct stripe *st);
 
+/* Fails because rank_a has sent the chunk of slot a in the place where rank_b has sent that of b. Returns RS_EMISMATCH.
+ */
+int stripe_out_of_step(const struct stripe *st, const struct slot *a, unsigned rank_a, const struct slot *b,
+		       unsigned rank_b, struct rs_err *e);
+
 /* stripe_fail.c */
 /* Sends ABORT to all sessions and ends the stripe, without an event. */
 void stripe_end(struct stripe *st, const struct rs_err *why);

@@ -132,9 +132,31 @@ static void late_count_waiting(struct stripe *st, const struct slot *oldest, uin
 	st->waited_until_ms = now_ms;
 }
 
+/* Checks that no rank has sent another chunk in the place of the oldest one, which then nobody can complete. Each
+ * arrival is compared with what others have sent of the same chunk; this finds ranks that have no chunk in common. */
+static int late_check_places(const struct stripe *st, const struct slot *oldest, struct rs_err *e)
+{
+	unsigned priority = oldest->header.priority;
+
+	for (unsigned r = 0; r < st->p.world_size; r++) {
+		const struct session *s = st->sessions[r];
+
+		if (!s || s->draining || s->paused || slot_bit(oldest->started, r) ||
+		    s->streams[priority].started <= oldest->order)
+			continue;
+		for (unsigned i = 0; i <= st->mask; i++)
+			for (const struct slot *other = st->chains[i]; other; other = other->next)
+				if (other->header.priority == priority && other->order == oldest->order &&
+				    slot_bit(other->started, r))
+					return stripe_out_of_step(st, oldest, oldest->first_rank, other, r, e);
+	}
+	return RS_OK;
+}
+
 void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 {
 	const struct slot *oldest = st->running && !st->ended ? stripe_oldest(st) : NULL;
+	struct rs_err why;
 
 	if (!oldest) {
 		st->watch.slot = NULL;
@@ -150,5 +172,8 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 	if (now_ms - st->watch.notified_ms < LATE_MS)
 		return;
 	st->watch.notified_ms = now_ms;
-	late_notify(st, now_ms);
+	if (late_check_places(st, oldest, &why))
+		stripe_fail(st, &why);
+	else
+		late_notify(st, now_ms);
 }

@@ -168,6 +168,8 @@ RULES = [
     ("no payload", [data([], count=1)], PROTO),
     ("16 MiB", [data([1], length=16 << 20)], PROTO),
     ("more than 16 MiB", [data([1], length=(16 << 20) + 1)], PROTO),
+    ("operation 2^63", [data([1], seq=1 << 63)], PROTO),
+    ("operation 2^64 - 1", [data([1], seq=(1 << 64) - 1)], PROTO),
     ("count 2^64 - 1", [data([1], count=(1 << 64) - 1)], PROTO),
     ("a payload of a broadcast without ROOT", [data([1], op=wire.BROADCAST)], PROTO),
     ("a broadcast with ROOT and no payload", [data([], count=1, op=wire.BROADCAST, flags=wire.ROOT)], PROTO),
@@ -201,6 +203,7 @@ DIFFERENT = [
     ("a group", [data([1], name=5, tensors=2)], MISMATCH),
     ("other chunk_elems", [data([1], name=5, chunk_elems=4)], PROTO),
     ("a broadcast", [data([1], op=wire.BROADCAST, flags=wire.ROOT)], MISMATCH),
+    ("another operation in its place", [data([1], seq=5)], MISMATCH),
     ("GOODBYE while rank 0 waits", [wire.frame(wire.GOODBYE)], CLOSED),
 ]
 

@@ -286,6 +286,17 @@ START_TEST(a_missing_checksum_ends_the_job)
 }
 END_TEST
 
+START_TEST(an_operation_number_has_a_limit)
+{
+	struct fw_world fw;
+
+	fw_running(&fw, &(struct fw_options){.world = 1});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, _i ? UINT64_MAX : FRAME_SEQ_MAX + 1, 16, 0));
+	fw_feed_all(&fw, 64);
+	fw_expect_end(&fw, RS_EPROTO, "rank 0 (host-0)", "is beyond the highest number, 2^63 - 1");
+}
+END_TEST
+
 START_TEST(before_start_only_one_connection_closes)
 {
 	struct fw_world fw;
@@ -537,6 +548,7 @@ int main(void)
 	tcase_add_test(tc, ranks_name_the_root_of_a_broadcast);
 	tcase_add_loop_test(tc, a_broken_protocol_ends_the_job, 0, sizeof violations / sizeof violations[0]);
 	tcase_add_loop_test(tc, random_bytes_end_the_job, 0, 4);
+	tcase_add_loop_test(tc, an_operation_number_has_a_limit, 0, 2);
 	tcase_add_loop_test(tc, a_wrong_payload_checksum_ends_the_job, 0, 4);
 	tcase_add_test(tc, a_missing_checksum_ends_the_job);
 	tcase_add_loop_test(tc, before_start_only_one_connection_closes, 0, 2);

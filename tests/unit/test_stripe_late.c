@@ -102,6 +102,57 @@ START_TEST(waiting_ranks_get_the_late_ranks)
 END_TEST
 
 /* A slow rank that makes progress is not late. */
+/* Ranks that have no chunk in common are at different operations. _i: the rank that is ahead; 2: and is last to send.
+ */
+START_TEST(ranks_at_different_operations_are_both_named)
+{
+	struct fw_world fw;
+	unsigned ahead = _i % 2;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2, .detect_ms = 3600000});
+	for (uint64_t seq = 0; seq < 3; seq++) {
+		fw_contribute(&fw, ahead, fw_data(&fw, RS_SUM, RS_FLOAT32, seq + 5, 16, 0));
+		fw_contribute(&fw, !ahead, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
+		if (_i < 2)
+			fw_feed_all(&fw, 50);
+	}
+	while (fw_feed(&fw, !ahead, 50))
+		;
+	fw_feed_all(&fw, 50);
+	pass(&fw, 1000);
+	ck_assert_uint_eq(fw.failed, 0);
+	expect_silence(&fw, 0);
+	expect_silence(&fw, 1);
+	pass(&fw, LANE_TICK_MS);
+	fw_expect_end(&fw, RS_EMISMATCH,
+		      ahead ? "ranks disagree about operation 0: rank 0 (host-0) sent chunk 0 of it"
+			    : "ranks disagree about operation 0: rank 1 (host-1) sent chunk 0 of it",
+		      ahead ? "where rank 1 (host-1) sent chunk 0 of operation 5"
+			    : "where rank 0 (host-0) sent chunk 0 of operation 5");
+}
+END_TEST
+
+/* A rank that has sent urgent chunks only may still send the others. */
+START_TEST(a_rank_ahead_in_one_priority_is_only_late)
+{
+	struct fw_world fw;
+	struct frame f;
+
+	fw_running(&fw, &(struct fw_options){.world = 2, .priorities = 2, .detect_ms = 3600000});
+	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+	for (uint64_t seq = 1; seq < 3; seq++) {
+		f = fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0);
+		f.priority = 1;
+		fw_contribute(&fw, 1, f);
+	}
+	fw_feed_all(&fw, 50);
+	pass(&fw, 2500);
+	ck_assert_uint_eq(fw.failed, 0);
+	ck_assert_uint_eq(expect_late(&fw, 0).seq, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 START_TEST(progress_is_not_late)
 {
 	struct fw_world fw;
@@ -247,6 +298,8 @@ int main(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, waiting_ranks_get_the_late_ranks);
+	tcase_add_loop_test(t, ranks_at_different_operations_are_both_named, 0, 3);
+	tcase_add_test(t, a_rank_ahead_in_one_priority_is_only_late);
 	tcase_add_test(t, progress_is_not_late);
 	tcase_add_test(t, an_incomplete_contribution_is_missing);
 	tcase_add_test(t, late_names_the_oldest_operation);
