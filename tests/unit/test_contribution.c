@@ -12,8 +12,11 @@ START_TEST(contributions_come_in_order_and_once)
 		uint32_t chunk[3];
 		unsigned n;
 	} rows[] = {
-	    {{0, 0}, {0, 0}, 2},       {{0, 0}, {1, 0}, 2},          {{1, 0}, {0, 1}, 2},
-	    {{0, 1, 1}, {1, 0, 0}, 3}, {{FRAME_SEQ_MAX, 0}, {0, 0}, 2},
+	    {{0, 0}, {0, 0}, 2},
+	    {{0, 0}, {1, 0}, 2},
+	    {{1, 0}, {0, 1}, 2},
+	    {{0, 1, 1}, {1, 0, 0}, 3},
+	    {{FRAME_SEQ_MAX, 0}, {0, 0}, 2},
 	};
 	struct fw_world fw;
 	unsigned peers = (unsigned)_i % 2 ? 1 : 2;
