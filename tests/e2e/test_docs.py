@@ -7,11 +7,13 @@ A link leads somewhere if the file exists and, for Markdown, has a heading for t
 It runs alone, because `make install` without WERROR links the library anew.
 """
 
+import ast
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
+import textwrap
 import unittest
 
 import harness
@@ -136,6 +138,18 @@ class Form(unittest.TestCase):
                 if len(LINK.sub("", line)) > COLUMNS and not line.startswith(("|", "    ")):
                     wide.append(f"{document.relative_to(harness.ROOT)}:{number}")
         self.assertEqual(wide, [])
+
+    def test_python_code_compiles(self):
+        """A block of Python that somebody wrapped as prose does not compile."""
+        blocks = 0
+        for document in documents_of(harness.ROOT):
+            text = document.read_text(encoding="utf-8")
+            for block in re.finditer(r"^( *)```python\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE):
+                line = text.count("\n", 0, block.start(2))
+                code = textwrap.dedent(block[2])
+                compile("\n" * line + code, document.relative_to(harness.ROOT), "exec", flags=ast.PyCF_ONLY_AST)
+                blocks += 1
+        self.assertGreater(blocks, 5)
 
 
 if __name__ == "__main__":
