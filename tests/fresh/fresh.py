@@ -25,7 +25,7 @@ import sys
 import time
 
 import steps
-from root import Base, Root, RootError
+from root import Base, Root, RootError, fits_in_memory
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEBIANS = {"12": "bookworm", "13": "trixie"}
@@ -86,7 +86,7 @@ def run_root(base, variant, chosen, args, report):
     """Runs the chosen steps in one root."""
     name = f"debian {base.debian} {variant.name}"
     try:
-        with Root(base, name, args.cache, ccache=not args.no_ccache) as root:
+        with Root(base, name, args.cache, ccache=not args.no_ccache, memory=args.memory) as root:
             variant.prepare(root)
             for step in chosen:
                 started = time.monotonic()
@@ -146,6 +146,8 @@ def main():
     print(
         f"fresh: commit {commit}; changes that are not committed are left out; logs in {args.cache / 'logs'}"
     )
+    args.memory = fits_in_memory(args.jobs)
+    print(f"fresh: {args.jobs} roots at a time, {'in memory' if args.memory else 'on the disk'}")
     report = Report(args.cache / "logs")
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         bases = list(pool.map(lambda d: Base(d, DEBIANS[d], args.cache, source), args.debian))

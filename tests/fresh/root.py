@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,13 @@ ENVIRONMENT = {
 }
 BARE = ("git", "make", "ca-certificates")
 PRIVATE = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+IN_MEMORY = 6 << 30  # bytes of free memory for each root that runs; one with all packages and a build has 4 GiB
 MOUNT = """set -e
-mount -t overlay overlay -o lowerdir="$1",upperdir="$2/upper",workdir="$2/work" "$2/root"
+if [ -n "$4" ]; then
+  mount -t tmpfs -o "size=$4" tmpfs "$2/files"
+fi
+mkdir "$2/files/upper" "$2/files/work"
+mount -t overlay overlay -o lowerdir="$1",upperdir="$2/files/upper",workdir="$2/files/work" "$2/root"
 cd "$2/root"
 mount -t proc proc proc
 mount --rbind /sys sys
@@ -28,7 +34,8 @@ mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
 mount -t tmpfs -o mode=1777 tmpfs tmp
 mount -t tmpfs -o mode=755 tmpfs run
-mkdir -p opt/ccache/objects
+mkdir -p opt/ccache/objects var/cache/apt/archives
+mount --bind "$2/archives" var/cache/apt/archives
 mount --bind "$3" opt/ccache/objects
 cp /etc/resolv.conf etc/resolv.conf
 echo ready
@@ -38,6 +45,12 @@ exec sleep infinity
 
 class RootError(Exception):
     """A root cannot be made; the text says why."""
+
+
+def fits_in_memory(roots):
+    """Whether that many roots at a time can have their files in memory, which takes a third of the time off."""
+    found = re.search(r"^MemAvailable: +(\d+) kB", pathlib.Path("/proc/meminfo").read_text(), re.M)
+    return bool(found) and int(found[1]) * 1024 >= roots * IN_MEMORY
 
 
 def packages(cache, debian):
@@ -102,23 +115,25 @@ class Base:
 
 
 class Root:
-    """One root, ready to run commands between __enter__ and __exit__. Used by one thread."""
+    """One root, ready to run commands between __enter__ and __exit__. Used by one thread.
+
+    Its files are in memory or on the disk, its downloaded packages always on the disk: links to those kept."""
 
     harvest = threading.Lock()
 
-    def __init__(self, base, name, cache, ccache):
-        self.base, self.name, self.cache, self.ccache = base, name, cache, ccache
+    def __init__(self, base, name, cache, ccache, memory):
+        self.base, self.name, self.cache, self.ccache, self.memory = base, name, cache, ccache, memory
         self.dir = cache / "run" / name.replace(" ", "-")
-        self.archives = self.dir / "upper/var/cache/apt/archives"
+        self.archives = self.dir / "archives"
         self._holder = None
 
     def __enter__(self):
-        for folder in ("upper", "work", "root"):
+        for folder in ("files", "root", "archives"):
             (self.dir / folder).mkdir(parents=True)
-        self.archives.mkdir(parents=True)
         for deb in packages(self.cache, self.base.debian).iterdir():
             os.link(deb, self.archives / deb.name)
         argv = [*PRIVATE, "sh", "-c", MOUNT, "sh", self.base.path, self.dir, self.base.objects]
+        argv.append(str(IN_MEMORY) if self.memory else "")
         self._holder = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -165,7 +165,7 @@ def deb(root, variant, log):
         status, _ = variant.run(root, line, log)
         if status:
             return f"{line}: exit status {status}"
-    with Root(root.base, f"{root.name} packages", root.cache, root.ccache) as other:
+    with Root(root.base, f"{root.name} packages", root.cache, root.ccache, root.memory) as other:
         return packages(other, variant, log)
 
 
