@@ -34,7 +34,7 @@ endif
 endif
 
 CFLAGS     ?= -O2 -g
-PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
+PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto zlib
 
 # Goals that need no compiler and no library, or install them first. All others do, and only for those are they looked for.
 bare     := help deps test test-build demo fresh deb image clean format uninstall conformance

@@ -11,6 +11,7 @@ deb_yaml-0.1      := libyaml-dev
 deb_libxxhash     := libxxhash-dev
 deb_libcrypto     := libssl-dev
 deb_libssl        := libssl-dev
+deb_zlib          := zlib1g-dev
 deb_check         := check
 deb_protoc        := protobuf-compiler
 deb_protoc-gen-c  := protobuf-c-compiler

@@ -11,9 +11,9 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS };
+enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS, FILES_OR_ADDRESSES };
 
-enum { OPTIONS_MAX = 16, COMMAND_FOUND = 1 };
+enum { OPTIONS_MAX = 16, FILES_MAX = 16, COMMAND_FOUND = 1 };
 
 /* An option of a command. */
 struct option {
@@ -23,7 +23,9 @@ struct option {
 
 /* The arguments of a command. */
 struct call {
-	const char *file;               /* NULL: not given */
+	const char *file;             /* the first one; NULL: not given */
+	const char *files[FILES_MAX]; /* of FILES_OR_ADDRESSES */
+	unsigned files_n;
 	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL: not given */
 };
 
@@ -45,7 +47,7 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 const char *file_name(const struct call *call);
 
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
-    render_command, doctor_command;
+    render_command, doctor_command, bundle_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {
@@ -56,14 +58,15 @@ enum reducers_option {
 	REDUCERS_JSON,
 	REDUCERS_OPTIONS
 };
-#define REDUCERS_OPTION_ROWS                                                                                           \
+#define REDUCERS_QUERY_ROWS                                                                                            \
 	[REDUCERS_TOKEN] = {"token", "FILE",                                                                           \
 			    "file with the token of read_token or admin_token of the reducer or agent"},               \
 	[REDUCERS_AUTHORITY] = {"authority", "FILE",                                                                   \
 				"use TLS; certificates (PEM) of the authorities that sign those of reducers"},         \
 	[REDUCERS_CERTIFICATE] = {"certificate", "FILE", "own certificate (PEM), for reducers with `tls: mutual`"},    \
-	[REDUCERS_KEY] = {"key", "FILE", "and its key"},                                                               \
-	[REDUCERS_JSON] = {"json", NULL, "print JSON, one line with an object for each answer"}
+	[REDUCERS_KEY] = {"key", "FILE", "and its key"}
+#define REDUCERS_OPTION_ROWS                                                                                           \
+	REDUCERS_QUERY_ROWS, [REDUCERS_JSON] = {"json", NULL, "print JSON, one line with an object for each answer"}
 
 /* The reducers that a command queries. Invariant: all pointers that are not NULL are owned. */
 struct reducers {

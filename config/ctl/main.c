@@ -71,8 +71,9 @@ static const struct command own_commands[] = {
 enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 
 /* The commands of other files; check comes first. */
-static const struct command *const other_commands[] = {
-    &plan_command, &status_command, &events_command, &drain_command, &reload_command, &render_command, &doctor_command};
+static const struct command *const other_commands[] = {&plan_command,   &status_command, &events_command,
+						       &drain_command,  &reload_command, &render_command,
+						       &doctor_command, &bundle_command};
 enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
@@ -84,7 +85,7 @@ static const struct command *command_at(unsigned i)
 
 static const char *file_text(const struct command *c)
 {
-	static const char *const texts[] = {"", "[FILE]", "FILE", "TARGET"}; /* as enum file_arg */
+	static const char *const texts[] = {"", "[FILE]", "FILE", "TARGET", "[TARGET]..."}; /* as enum file_arg */
 
 	return texts[c->file];
 }
@@ -93,13 +94,15 @@ static void print_usage(FILE *out)
 {
 	fputs("Usage: reductionctl COMMAND [FILE] [OPTION]...\n\n", out);
 	for (unsigned i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-9s %-6s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
+		fprintf(out, "  %-14s %-11s  %s\n", command_at(i)->name, file_text(command_at(i)), command_at(i)->help);
 	fputs(
 	    "\nWithout FILE the defaults are used; - is standard input. TARGET is the HOST:PORT on which a reducer or "
 	    "an\n"
 	    "agent serves gRPC, unix:PATH of an agent's socket, or a FILE, for all of its reducers.\n"
 	    "COMMAND --help prints the options of a command, --version the version.\n"
-	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something.\n",
+	    "Exit status: 0 success, 1 invalid file or error, 2 wrong usage, 3 doctor has found something, or a target "
+	    "of\n"
+	    "support-bundle has not answered.\n",
 	    out);
 }
 
@@ -186,10 +189,13 @@ static int run_command(const struct command *c, int argc, char **argv)
 			rc = take_option(c, &call, argc, argv, &i);
 			if (rc)
 				return rc;
+		} else if (call.file && c->file == FILES_OR_ADDRESSES && call.files_n < FILES_MAX) {
+			call.files[call.files_n++] = argv[i];
 		} else if (call.file || c->file == FILE_NONE) {
 			return fail_usage("found one argument too many:", argv[i], NULL);
 		} else {
-			call.file = argv[i];
+			call.file = call.files[0] = argv[i];
+			call.files_n = 1;
 		}
 	}
 	if (!call.file && c->file == FILE_REQUIRED)

@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 OPTION = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][a-z-]*)(?: +([A-Z][A-Z:]*|0\|1)(?=  |$))?(?: +(\S.*))?$")
-COMMAND = re.compile(r"^  ([a-z]+) +(\[?[A-Z]+\]?)? +(\S.*)$")
+COMMAND = re.compile(r"^  ([a-z-]+) +(\[?[A-Z]+\]?(?:\.\.\.)?)? +(\S.*)$")
 LINK = re.compile(r"\[([^][]*)\]\(([^()\s]+)\)")
 INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\b([a-z][\w.-]*)\(([1-9])\)")
 DIRECTIVE = re.compile(r"^<!-- (\w+) ?(\S*) -->$")

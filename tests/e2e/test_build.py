@@ -125,6 +125,7 @@ exec pkg-config "$@"
             ("libxxhash", "libxxhash-dev"),
             ("libssl", "libssl-dev"),
             ("libcrypto", "libssl-dev"),
+            ("zlib", "zlib1g-dev"),
         ):
             with self.subTest(name):
                 said = self.refused("all", f"PKG_CONFIG={self.package_finder(name)}")

@@ -28,7 +28,7 @@ def listed(text):
 
 
 def commands():
-    return re.findall(r"^  ([a-z]+) .*$", said("reductionctl", "--help"), re.M)
+    return re.findall(r"^  ([a-z-]+) .*$", said("reductionctl", "--help"), re.M)
 
 
 def source(page):
@@ -60,7 +60,7 @@ class Pages(unittest.TestCase):
                     self.assertEqual({o for o in LONG.findall(page.split(".SH EXAMPLES")[0])} - listed(text), set())
 
     def test_commands(self):
-        found = re.findall(r"^\.SS ([a-z]+)", source("reductionctl.1"), re.M)
+        found = re.findall(r"^\.SS ([a-z-]+)", source("reductionctl.1"), re.M)
         self.assertEqual(found, commands())
         self.assertGreater(len(found), 7)
 

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A .tar.gz archive that is written from the first file to the last (POSIX.1-1988 "ustar", compressed with zlib). */
+#ifndef RS_CONFIG_CTL_ARCHIVE_H
+#define RS_CONFIG_CTL_ARCHIVE_H
+
+#include "common/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ARCHIVE_NAME = 100 /* bytes of the name of a file in it, terminator included */ };
+
+struct archive;
+
+/* Creates the file, which only its owner may read. Errors: RS_EIO (it exists, or cannot be created), RS_ENOMEM. */
+int archive_create(struct archive **ret, const char *path, struct rs_err *e);
+/* Adds a file. A failed write is reported by archive_close. */
+void archive_add(struct archive *a, const char *name, const void *bytes, size_t n, int64_t unix_s);
+/* Completes the archive and frees it. Errors: RS_EIO, of any write. */
+int archive_close(struct archive *a, struct rs_err *e);
+
+#endif
