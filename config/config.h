@@ -108,6 +108,7 @@ struct rs_config {
 		char listen[RS_ADDRESS_MAX]; /* address of this reducer; default 127.0.0.1:7600 */
 		char grpc[RS_ADDRESS_MAX];   /* the same for gRPC; "": none */
 		char http[RS_ADDRESS_MAX];   /* the same for HTTP; "": none */
+		int http_tls;                /* enum tls_mode */
 		unsigned lanes;  /* threads, 1..RS_LANES_MAX; 0 in the file ("auto") = online CPUs, at most 8 */
 		bool lanes_auto; /* lanes is computed from this machine's CPUs, not read from the file */
 		char cpu[16];    /* kernels: auto, scalar, avx2, avx512, neon */
@@ -126,6 +127,8 @@ struct rs_config {
 		char cpu[16];
 		char grpc[RS_ADDRESS_MAX]; /* address of the status service, or "unix:/path"; "": none */
 		char http[RS_ADDRESS_MAX]; /* address for HTTP; "": none */
+		int http_tls;              /* enum tls_mode */
+		bool insecure;             /* allow HTTP on other addresses than loopback without TLS */
 		unsigned max_jobs;         /* at once */
 		bool single_node_reducers; /* reducers also sum a job that runs on one node, not the agent alone */
 	} agent;

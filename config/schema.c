@@ -151,9 +151,13 @@ const struct schema_key schema_keys[] = {
  .help = "Address on which the reducer serves gRPC, for health checks and `reductionctl`; the default port is 7601, "
  "port 0 is any free port; empty: no gRPC"},
 {"server", "http", SCHEMA_ADDRESS, AT(server, http), .min = 0, .max = 65535, .step = 7603, .zero = true, .def = "",
- .help = "Address on which the reducer serves HTTP without TLS: metrics for Prometheus, a status page, health checks. "
- "`127.0.0.1:7603` serves this machine only; on other addresses other machines need `security.read_token`. The "
- "default port is 7603, port 0 is any free port; empty: no HTTP"},
+ .help = "Address on which the reducer serves HTTP: metrics for Prometheus, a status page, health checks. "
+ "`127.0.0.1:7603` serves this machine only; other addresses need `http_tls`, or `insecure`. The default port is 7603, "
+ "port 0 is any free port; empty: no HTTP"},
+{"server", "http_tls", SCHEMA_ENUM, AT(server, http_tls), .words = tls_words, .def = "off",
+ .help = "TLS 1.3 on the port `http`, with `security.certificate` and `security.key`. With `on`, other addresses than "
+ "loopback need `security.read_token`. With `mutual`, only clients may read whose certificate `security.authority` has "
+ "signed; health checks need none"},
 {"server", "lanes", SCHEMA_NUMBER, AT(server, lanes), .min = 1, .max = RS_LANES_MAX, .zero_word = "auto",
  .def = "auto", .help = "Threads that receive, sum and send; `auto`: one for each online CPU, at most 8"},
 {"server", "cpu", SCHEMA_WORD, AT(server, cpu), .words = cpu_words, .def = "auto",
@@ -187,6 +191,11 @@ const struct schema_key schema_keys[] = {
  "7602, port 0 is any free port; empty: no gRPC. It never uses TLS. Read by the daemon only"},
 {"agent", "http", SCHEMA_ADDRESS, AT(agent, http), .min = 0, .max = 65535, .step = 7604, .zero = true, .def = "",
  .help = "As `server.http`, for the agent; the default port is 7604. Read by the daemon only"},
+{"agent", "http_tls", SCHEMA_ENUM, AT(agent, http_tls), .words = tls_words, .def = "off",
+ .help = "As `server.http_tls`, for the agent. Its certificate must be for servers, and with `security.tls: mutual` "
+ "for clients too"},
+{"agent", "insecure", SCHEMA_BOOL, AT(agent, insecure), .def = "false",
+ .help = "Serve `http` without TLS on other addresses than loopback; for trusted networks only"},
 {"agent", "shm_bytes", SCHEMA_BYTES, AT(agent, shm_bytes), .min = MIB(1), .max = GIB(16384), .def = "8GiB",
  .help = "Most shared memory that all processes of this node may use together"},
 {"agent", "max_jobs", SCHEMA_NUMBER, AT(agent, max_jobs), .min = 1, .max = 4096, .def = "64",

@@ -56,11 +56,11 @@ libuv_static  := $(if $(libuv_archive),$(if $(call probe,shared '$(CC)' $(libuv_
 # optional: the HTTP port of server and agent
 HTTP ?= probe
 ifeq ($(HTTP),probe)
-HTTP := $(if $(call probe,package '$(PKG_CONFIG)' libmicrohttpd),on,off)
+HTTP := $(if $(call probe,package '$(PKG_CONFIG)' libmicrohttpd gnutls),on,off)
 endif
 ifeq ($(HTTP),on)
-HTTP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libmicrohttpd)
-HTTP_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd)
+HTTP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libmicrohttpd gnutls)
+HTTP_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd gnutls)
 endif
 
 # optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).

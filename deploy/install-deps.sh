@@ -21,7 +21,7 @@ usage() {
 packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
-		libyaml-dev libxxhash-dev libssl-dev zlib1g-dev libgrpc-dev libmicrohttpd-dev \
+		libyaml-dev libxxhash-dev libssl-dev zlib1g-dev libgrpc-dev libmicrohttpd-dev libgnutls28-dev \
 		python3 ;;
 	test) echo check iproute2 python3 python3-numpy python3-torch python3-sklearn openssl python3-grpcio python3-xxhash \
 		protobuf-compiler-grpc systemd man-db python3-venv python3-yaml ;;

@@ -10,6 +10,7 @@
 #include "agent/local/status_pack.h"
 #include "common/auth.h"
 #include "common/version.h"
+#include "config/tls_texts.h"
 #include "proto/http/port.h"
 #include "proto/rpc/unauthenticated.h"
 #include "proto/service/control_uv.h"
@@ -281,6 +282,7 @@ static int control_load_token(struct auth_secret *token, const char *file, const
 static int control_reload(struct agentd *a, const struct rs_config *cfg, struct rs_err *e)
 {
 	struct auth_secret read = {.len = 0}, admin = {.len = 0};
+	struct tls_files files = rs_config_tls_files(cfg);
 	int rc;
 
 	if (!a->control->uv) /* it could not be opened, and the agent ends */
@@ -288,6 +290,8 @@ static int control_reload(struct agentd *a, const struct rs_config *cfg, struct 
 	rc = control_load_token(&read, cfg->security.read_token, "read_token", e);
 	if (!rc)
 		rc = control_load_token(&admin, cfg->security.admin_token, "admin_token", e);
+	if (!rc)
+		rc = http_port_reload(a->control->http, &files, e);
 	if (!rc)
 		service_tokens(control_uv_service(a->control->uv), (struct service_token){read.bytes, read.len},
 			       (struct service_token){admin.bytes, admin.len});
@@ -415,12 +419,17 @@ static void control_free(struct agentd *a)
 static int control_open_http(struct agentd *a, struct rs_err *e)
 {
 	struct agentd_control *c = a->control;
-	struct http_options opt = {.address = a->cfg->agent.http, .process = "agent", .control = c->uv};
+	struct http_options opt = {.address = a->cfg->agent.http,
+				   .process = "agent",
+				   .control = c->uv,
+				   .tls = a->cfg->agent.http_tls,
+				   .files = rs_config_tls_files(a->cfg)};
 	int rc = http_port_start(&c->http, &opt, e);
 
 	if (rc)
 		return rs_wrap(e, "agent.http");
-	rs_log(a->log, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(c->http)));
+	rs_log(a->log, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(c->http)),
+	       rs_kv_s("tls", a->cfg->agent.http_tls == TLS_OFF ? "off" : "on"));
 	return RS_OK;
 }
 

@@ -13,7 +13,8 @@ static bool reload_needs_restart(const struct rs_config *before, const struct rs
 	return before->job.max_ops != fresh->job.max_ops || before->logging.json != fresh->logging.json ||
 	       strcmp(before->agent.socket, fresh->agent.socket) != 0 ||
 	       strcmp(before->agent.grpc, fresh->agent.grpc) != 0 ||
-	       strcmp(before->agent.http, fresh->agent.http) != 0 || strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
+	       strcmp(before->agent.http, fresh->agent.http) != 0 || before->agent.http_tls != fresh->agent.http_tls ||
+	       strcmp(before->agent.cpu, fresh->agent.cpu) != 0;
 }
 
 static int reload_read(const struct agentd *a, struct agentd_config **ret, struct rs_err *e)

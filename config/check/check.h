@@ -91,6 +91,8 @@ void check_tokens(struct check *c);
 void check_tls_named(struct check *c, enum rs_tls_side side);
 /* Checks the files of security.tls for one side. */
 void check_tls(struct check *c, enum rs_tls_side side);
+/* Checks the files of an HTTP port with TLS. */
+void check_http_tls(struct check *c, const char *section, int mode);
 /* Returns whether this process can read a file. On another machine's file it adds a note if not. */
 bool check_can_look(struct check *c, const char *section, const char *key, const char *path);
 /* Opens the directory with the secrets of jobs; the caller closes *ret. Errors: RS_ECONFIG. */
@@ -108,8 +110,14 @@ int check_listen(struct addrinfo **ret, const char *address, bool not_loopback_o
 int check_listen_failed(struct rs_err *e, int sys, const char *address);
 /* Returns whether workers must authenticate, so that a reducer may listen on other addresses than loopback. */
 bool check_authenticates(const struct rs_config *cfg);
-/* Checks an address for HTTP, which every machine may reach since reading requires a token. */
-void check_http(struct check *c, const char *section, const char *address);
+/* An HTTP port in the configuration. */
+struct check_http_port {
+	const char *section, *address;
+	int tls;       /* enum tls_mode */
+	bool insecure; /* it may serve other machines without TLS */
+};
+/* Checks the address and the certificates of an HTTP port. */
+void check_http(struct check *c, const struct check_http_port *port);
 /* Checks server.listen, server.grpc and server.http. */
 void check_listens(struct check *c);
 

@@ -147,6 +147,22 @@ void check_tls_named(struct check *c, enum rs_tls_side side)
 		on_tls_problem(c, TLS_FILE_NONE, &e);
 }
 
+void check_http_tls(struct check *c, const char *section, int mode)
+{
+	struct tls_files files = rs_config_tls_files(c->cfg);
+	struct rs_err e;
+
+	if (mode == TLS_OFF)
+		return;
+	if (!tls_check_named(true, mode, &files, &e)) {
+		tls_check(true, mode, &files, on_tls_problem, c);
+		return;
+	}
+	rs_fail(&e, RS_ECONFIG, "TLS needs security.certificate, security.key%s",
+		mode == TLS_MUTUAL ? ", and security.authority for the certificates of clients" : "");
+	check_add(c, CHECK_ERROR, section, -1, "http_tls", &e);
+}
+
 void check_tls(struct check *c, enum rs_tls_side side)
 {
 	const struct rs_config *cfg = c->cfg;

@@ -143,25 +143,41 @@ static void check_collide(struct check *c, const char *key, const char *address,
 	check_add(c, CHECK_ERROR, "server", -1, key, &e);
 }
 
-void check_http(struct check *c, const char *section, const char *address)
+/* Returns RS_OK if an HTTP port may serve other machines: only to clients that prove a right, over TLS. */
+static int check_http_reach(const struct check *c, const struct check_http_port *port, struct rs_err *e)
+{
+	if (port->insecure || port->tls == TLS_MUTUAL || (port->tls == TLS_ON && c->cfg->security.read_token[0]))
+		return RS_OK;
+	return rs_fail(
+	    e, RS_ECONFIG,
+	    "%s is not a loopback address: set %s.http_tls to mutual, or to on with a security.read_token, or "
+	    "set %s.insecure: true if the network is trusted",
+	    port->address, port->section, port->section);
+}
+
+void check_http(struct check *c, const struct check_http_port *port)
 {
 	struct addrinfo *list = NULL;
 	struct rs_err e;
 	int rc = RS_OK;
 
-	if (c->elsewhere && is_name(address))
+	check_http_tls(c, port->section, port->tls);
+	if (c->elsewhere && is_name(port->address))
 		return;
-	rc = resolve(&list, address, true, c->elsewhere ? 0 : AI_ADDRCONFIG, &e);
+	rc = resolve(&list, port->address, true, c->elsewhere ? 0 : AI_ADDRCONFIG, &e);
 	if (!rc && !c->elsewhere)
-		rc = check_own(list, address, &e);
+		rc = check_own(list, port->address, &e);
+	for (const struct addrinfo *ai = list; ai && !rc; ai = ai->ai_next)
+		if (!is_loopback(ai->ai_addr))
+			rc = check_http_reach(c, port, &e);
 	if (rc) {
-		check_add(c, CHECK_ERROR, section, -1, "http", &e);
-	} else if (!is_loopback(list->ai_addr) && !c->cfg->security.read_token[0]) {
+		check_add(c, CHECK_ERROR, port->section, -1, "http", &e);
+	} else if (!is_loopback(list->ai_addr) && port->tls != TLS_MUTUAL && !c->cfg->security.read_token[0]) {
 		rs_fail(&e, RS_ECONFIG,
 			"%s is not a loopback address and there is no security.read_token: other machines get "
 			"nothing but health checks",
-			address);
-		check_add(c, CHECK_WARNING, section, -1, "http", &e);
+			port->address);
+		check_add(c, CHECK_WARNING, port->section, -1, "http", &e);
 	}
 	if (list)
 		freeaddrinfo(list);
@@ -178,7 +194,10 @@ void check_listens(struct check *c)
 	}
 	if (!cfg->server.http[0])
 		return;
-	check_http(c, "server", cfg->server.http);
+	check_http(c, &(struct check_http_port){.section = "server",
+						.address = cfg->server.http,
+						.tls = cfg->server.http_tls,
+						.insecure = cfg->server.insecure});
 	check_collide(c, "http", cfg->server.http, "listen", cfg->server.listen);
 	if (cfg->server.grpc[0])
 		check_collide(c, "http", cfg->server.http, "grpc", cfg->server.grpc);

@@ -70,7 +70,10 @@ static void check_agent_self(struct check *c)
 	if (!c->elsewhere && check_socket(c->cfg->agent.socket, &e))
 		check_add(c, CHECK_ERROR, "agent", -1, "socket", &e);
 	if (c->cfg->agent.http[0])
-		check_http(c, "agent", c->cfg->agent.http);
+		check_http(c, &(struct check_http_port){.section = "agent",
+							.address = c->cfg->agent.http,
+							.tls = c->cfg->agent.http_tls,
+							.insecure = c->cfg->agent.insecure});
 }
 
 /* The files of security.tls may come later, as those of its jobs; but without their names no job can ever start. */

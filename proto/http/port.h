@@ -5,6 +5,7 @@
 #ifndef RS_PROTO_HTTP_PORT_H
 #define RS_PROTO_HTTP_PORT_H
 
+#include "common/tls.h"
 #include "proto/service/control_uv.h"
 
 struct http_port;
@@ -19,10 +20,16 @@ struct http_options {
 	const char *address; /* "host:port"; port 0: any */
 	const char *process; /* "reducer" or "agent" */
 	struct control_uv *control;
+	enum tls_mode tls; /* TLS_MUTUAL: who has no certificate gets health checks only */
+	struct tls_files files;
 };
 
-/* Opens the port. Errors: RS_EUNSUPPORTED (this build has no HTTP), RS_ECONFIG, RS_EIO, RS_ENOMEM. Loop's thread. */
+/* Opens the port. Errors: RS_EUNSUPPORTED (this build has no HTTP, or no TLS for it), RS_ECONFIG, RS_EIO, RS_ENOMEM.
+ * Loop's thread. */
 int http_port_start(struct http_port **ret, const struct http_options *opt, struct rs_err *e);
+/* Reads the certificates again, if the port uses TLS, and closes its connections. After an error the port goes on with
+ * those it had. p NULL: nothing. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. Loop's thread. */
+int http_port_reload(struct http_port *p, const struct tls_files *files, struct rs_err *e);
 /* Returns its address, with the port that was chosen. */
 const char *http_port_name(const struct http_port *p);
 /* Answers pending requests with 503, closes the port and frees it. NULL: nothing. Loop's thread, before

@@ -4,7 +4,10 @@
  * The happy path: its thread has read a request -> suspends the connection and puts the request into `arrived` -> the
  * loop makes a call of the control service of it -> the result is complete -> the connection is resumed, and the thread
  * makes the answer. Failure modes: more connections than HTTP_CONNECTIONS_MAX: they wait in the kernel; a slow or
- * silent client: closed after HTTP_IDLE_S; the port stops: pending requests get 503. */
+ * silent client: closed after HTTP_IDLE_S; the port stops or reads new certificates: pending requests get 503.
+ *
+ * libmicrohttpd's TLS asks a client for its certificate and goes on without one; is_certified() checks it for each
+ * request that needs a right. So health checks work without a certificate. */
 #include "proto/http/port.h"
 
 #include "common/address.h"
@@ -12,6 +15,8 @@
 #include "proto/reduction.pb-c.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <gnutls/x509.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <stdlib.h>
@@ -28,17 +33,20 @@ struct http_request {
 	const struct http_path *path;
 	const char *authorization; /* in the connection's memory */
 	char peer[RS_ENDPOINT_TEXT];
+	bool certified;
 	struct service_call *call;
 	bool complete;
 	struct http_result result;
 };
 
-/* Invariant: the connections of all requests in `arrived` and `asked` are suspended, and no others. After `stopped`
+/* Invariant: the connections of all requests in `arrived` and `asked` are suspended, and no others. While `stopped`
  * none is added. */
 struct http_port {
 	struct MHD_Daemon *daemon;
 	struct control_uv *control;
 	char name[300], stopped_why[48];
+	enum tls_mode tls;
+	int listener;               /* the daemon's, which closes it */
 	struct http_request *asked; /* the loop's */
 
 	uv_mutex_t mutex; /* protects the following fields */
@@ -118,11 +126,26 @@ static const char *header(struct http_request *r, const char *name)
 	return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
+/* Returns whether the client has shown a certificate for clients that the authority has signed and that is valid now.
+ */
+static bool is_certified(struct http_request *r)
+{
+	const union MHD_ConnectionInfo *info =
+	    MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+	gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID, .data = (void *)GNUTLS_KP_TLS_WWW_CLIENT};
+	unsigned status;
+
+	return info && info->tls_session &&
+	       gnutls_certificate_verify_peers(info->tls_session, &purpose, 1, &status) == GNUTLS_E_SUCCESS &&
+	       status == 0;
+}
+
 /* Handles a complete request, on the port's thread. Sets *ret_now if it can be answered at once. Otherwise the control
  * service has it, or an error was sent; then the request may belong to another thread. */
 static enum MHD_Result begin(struct http_request *r, const char *url, const char *method, bool *ret_now)
 {
 	const char *host = header(r, MHD_HTTP_HEADER_HOST);
+	bool needs_right;
 
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return send_text(r->connection, MHD_HTTP_METHOD_NOT_ALLOWED, "expected GET or HEAD");
@@ -131,9 +154,17 @@ static enum MHD_Result begin(struct http_request *r, const char *url, const char
 		return send_text(r->connection, MHD_HTTP_NOT_FOUND,
 				 "expected /, /metrics, /status, /events, /healthz or /readyz");
 	r->authorization = header(r, MHD_HTTP_HEADER_AUTHORIZATION);
-	/* without a token the right comes from the client's address, which a page of another site has too */
-	if (!r->authorization && host && !http_host_is_plain(host) &&
-	    service_methods[r->path->method % SERVICE_METHODS].right)
+	needs_right = r->path->method != SERVICE_METHODS && service_methods[r->path->method].right != RIGHT_NONE;
+	if (r->port->tls == TLS_MUTUAL && needs_right) {
+		r->certified = is_certified(r);
+		if (!r->certified)
+			return send_text(r->connection, MHD_HTTP_FORBIDDEN,
+					 "expected a client's certificate that security.authority has signed and that "
+					 "has not expired");
+	}
+	/* without a token the right comes from the client's address, which a page of another site has too; with TLS
+	 * that page would need a certificate of this port's name */
+	if (r->port->tls == TLS_OFF && !r->authorization && host && !http_host_is_plain(host) && needs_right)
 		return send_text(r->connection, MHD_HTTP_FORBIDDEN,
 				 "the request came with the name of a host: send a token, or use the address");
 	*ret_now = r->path->method == SERVICE_METHODS;
@@ -222,7 +253,7 @@ static bool advance_call(struct http_request *r)
 static bool start_call(struct http_request *r)
 {
 	Reduction__V1__EventsRequest events = REDUCTION__V1__EVENTS_REQUEST__INIT;
-	struct service_peer peer = {.address = r->peer, .authorization = r->authorization};
+	struct service_peer peer = {.address = r->peer, .authorization = r->authorization, .certified = r->certified};
 	uint8_t request[16];
 	size_t len = 0;
 
@@ -280,6 +311,23 @@ static void advance(void *user)
 	}
 }
 
+/* Reads the files, after the checks that all ports with TLS make. */
+static int read_tls(enum tls_mode mode, const struct tls_files *files, struct tls_texts *ret, struct rs_err *e)
+{
+	struct tls_files wanted = *files;
+	SSL_CTX *ctx;
+	int rc = MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_YES
+		     ? tls_reducer(&ctx, mode, files, e)
+		     : rs_fail(e, RS_EUNSUPPORTED, "the libmicrohttpd of this machine has no TLS");
+
+	if (rc)
+		return rc;
+	SSL_CTX_free(ctx);
+	if (mode != TLS_MUTUAL)
+		wanted.authority = "";
+	return tls_texts_load(ret, &wanted, e);
+}
+
 /* Opens the listening socket. */
 static int listen_at(int *ret, const char *address, struct rs_err *e)
 {
@@ -317,29 +365,54 @@ static void set_name(struct http_port *p, int fd, const char *address)
 	snprintf(p->name, sizeof p->name, "%.*s:%u", (int)(colon - address), address, port);
 }
 
+/* Starts libmicrohttpd on p->listener. Errors: RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED, RS_ENOMEM. */
+static int start_daemon(struct http_port *p, const struct tls_files *files, struct MHD_Daemon **ret, struct rs_err *e)
+{
+	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+	struct tls_texts texts = {.certificate = NULL};
+	struct MHD_OptionItem tls[] = {
+	    {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3"},
+	    {MHD_OPTION_HTTPS_MEM_CERT, 0, NULL},
+	    {MHD_OPTION_HTTPS_MEM_KEY, 0, NULL},
+	    {MHD_OPTION_END, 0, NULL},
+	    {MHD_OPTION_END, 0, NULL},
+	};
+	int rc = p->tls == TLS_OFF ? RS_OK : read_tls(p->tls, files, &texts, e);
+
+	if (rc)
+		return rc;
+	tls[1].ptr_value = texts.certificate;
+	tls[2].ptr_value = texts.key;
+	if (p->tls == TLS_MUTUAL)
+		tls[3] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, texts.authority};
+	*ret = MHD_start_daemon(flags | (p->tls == TLS_OFF ? 0 : MHD_USE_TLS), 0, NULL, NULL, on_request, p,
+				MHD_OPTION_LISTEN_SOCKET, p->listener, MHD_OPTION_CONNECTION_LIMIT,
+				(unsigned)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+				on_completed, p, MHD_OPTION_ARRAY, p->tls == TLS_OFF ? &tls[4] : tls, MHD_OPTION_END);
+	tls_texts_free(&texts); /* libmicrohttpd has read them */
+	return *ret ? RS_OK : rs_fail(e, RS_EIO, "libmicrohttpd cannot serve %s", p->name);
+}
+
 int http_port_start(struct http_port **ret, const struct http_options *opt, struct rs_err *e)
 {
 	struct http_port *p = calloc(1, sizeof *p);
-	int rc, fd;
+	int rc;
 
 	if (!p || uv_mutex_init(&p->mutex)) {
 		free(p);
 		return rs_fail(e, RS_ENOMEM, "no memory for the HTTP port");
 	}
 	p->control = opt->control;
+	p->tls = opt->tls;
 	snprintf(p->stopped_why, sizeof p->stopped_why, "this %s has stopped", opt->process);
-	rc = listen_at(&fd, opt->address, e);
+	rc = listen_at(&p->listener, opt->address, e);
 	if (rc)
 		goto free_port;
-	set_name(p, fd, opt->address);
-	p->daemon =
-	    MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, p,
-			     MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS_MAX,
-			     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-			     (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_completed, p, MHD_OPTION_END);
-	if (!p->daemon) {
-		rc = rs_fail(e, RS_EIO, "libmicrohttpd cannot serve %s", opt->address);
-		close(fd);
+	set_name(p, p->listener, opt->address);
+	rc = start_daemon(p, &opt->files, &p->daemon, e);
+	if (rc) {
+		close(p->listener);
 		goto free_port;
 	}
 	control_uv_also(p->control, advance, p);
@@ -357,13 +430,11 @@ const char *http_port_name(const struct http_port *p)
 	return p->name;
 }
 
-void http_port_stop(struct http_port *p)
+/* Answers all pending requests with 503, and ends a daemon, which closes its listening socket. */
+static void stop_daemon(struct http_port *p, struct MHD_Daemon *daemon)
 {
 	struct http_request *next;
 
-	if (!p)
-		return;
-	control_uv_also(p->control, NULL, NULL);
 	uv_mutex_lock(&p->mutex);
 	p->stopped = true;
 	uv_mutex_unlock(&p->mutex);
@@ -373,7 +444,42 @@ void http_port_stop(struct http_port *p)
 		fail_result(&r->result, RPC_CODE_UNAVAILABLE, p->stopped_why);
 		resume(r);
 	}
-	MHD_stop_daemon(p->daemon); /* closes the listening socket */
+	p->asked = NULL;
+	MHD_stop_daemon(daemon);
+}
+
+int http_port_reload(struct http_port *p, const struct tls_files *files, struct rs_err *e)
+{
+	struct MHD_Daemon *fresh, *old;
+	int before, rc;
+
+	if (!p || p->tls == TLS_OFF)
+		return RS_OK;
+	before = p->listener;
+	old = p->daemon;
+	p->listener = fcntl(before, F_DUPFD_CLOEXEC, 0);
+	rc = p->listener < 0 ? rs_fail_sys(e, RS_EIO, errno, "no descriptor for %s", p->name)
+			     : start_daemon(p, files, &fresh, e);
+	if (rc) {
+		if (p->listener >= 0)
+			close(p->listener);
+		p->listener = before;
+		return rc;
+	}
+	p->daemon = fresh;
+	stop_daemon(p, old);
+	uv_mutex_lock(&p->mutex);
+	p->stopped = false;
+	uv_mutex_unlock(&p->mutex);
+	return RS_OK;
+}
+
+void http_port_stop(struct http_port *p)
+{
+	if (!p)
+		return;
+	control_uv_also(p->control, NULL, NULL);
+	stop_daemon(p, p->daemon);
 	uv_mutex_destroy(&p->mutex);
 	free(p);
 }

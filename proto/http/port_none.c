@@ -11,6 +11,14 @@ int http_port_start(struct http_port **ret, const struct http_options *opt, stru
 		       opt->address);
 }
 
+int http_port_reload(struct http_port *p, const struct tls_files *files, struct rs_err *e)
+{
+	(void)p;
+	(void)files;
+	(void)e;
+	return RS_OK;
+}
+
 const char *http_port_name(const struct http_port *p)
 {
 	(void)p;

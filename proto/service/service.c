@@ -115,7 +115,7 @@ static enum rpc_code authorize(const struct service *s, enum service_right right
 	if (right == RIGHT_NONE || is_token(peer->authorization, &s->admin) || is_token(peer->authorization, token))
 		return RPC_CODE_OK;
 	if (!token->len) {
-		if (service_is_local(peer->address))
+		if (service_is_local(peer->address) || (peer->certified && right == RIGHT_READ))
 			return RPC_CODE_OK;
 		rs_fail(e, RS_EREFUSED,
 			"permission denied: this %s has no %s.%s, so only processes on its own machine may do this",

@@ -43,7 +43,7 @@ struct service_method_info {
 extern const struct service_method_info service_methods[SERVICE_METHODS];
 
 /* A token. The admin token gives the right to read as well. len 0: there is no token, and processes on this machine
- * have the right. */
+ * have the right; certified clients have the right to read. */
 struct service_token {
 	const uint8_t *bytes;
 	uint32_t len;
@@ -53,6 +53,7 @@ struct service_token {
 struct service_peer {
 	const char *address;       /* "10.0.0.3:4711" */
 	const char *authorization; /* the header; NULL: none */
+	bool certified;            /* it has shown a certificate that gives the right to read if there is no token */
 };
 
 /* The answer of a drain. */

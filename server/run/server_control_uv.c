@@ -125,12 +125,17 @@ static int check_grpc(struct server *s, struct rs_err *e)
 
 static int start_http(struct server *s, struct rs_err *e)
 {
-	struct http_options opt = {.address = s->cfg->server.http, .process = "reducer", .control = s->control};
+	struct http_options opt = {.address = s->cfg->server.http,
+				   .process = "reducer",
+				   .control = s->control,
+				   .tls = s->cfg->server.http_tls,
+				   .files = rs_config_tls_files(s->cfg)};
 	int rc = http_port_start(&s->http, &opt, e);
 
 	if (rc)
 		return rs_wrap(e, "server.http");
-	journal(&s->journal, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(s->http)));
+	journal(&s->journal, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(s->http)),
+		rs_kv_s("tls", s->cfg->server.http_tls == TLS_OFF ? "off" : "on"));
 	return RS_OK;
 }
 

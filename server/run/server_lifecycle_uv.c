@@ -39,10 +39,10 @@ bool server_signalled(struct server *s, int signum)
 static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
 {
 	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
-	       strcmp(a->server.http, b->server.http) != 0 || a->server.lanes != b->server.lanes ||
-	       strcmp(a->server.cpu, b->server.cpu) != 0 || a->logging.json != b->logging.json ||
-	       a->server.insecure != b->server.insecure || a->security.tls != b->security.tls ||
-	       strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
+	       strcmp(a->server.http, b->server.http) != 0 || a->server.http_tls != b->server.http_tls ||
+	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
+	       a->logging.json != b->logging.json || a->server.insecure != b->server.insecure ||
+	       a->security.tls != b->security.tls || strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
 	       strcmp(a->server.secret, b->server.secret) != 0 ||
 	       strcmp(a->security.read_token, b->security.read_token) != 0 ||
 	       strcmp(a->security.admin_token, b->security.admin_token) != 0 ||
@@ -91,6 +91,7 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	static const char others[] =
 	    "changes of addresses, lanes, timeouts, security and logging.format need a restart";
 	struct port_tokens tokens;
+	struct tls_files files;
 	struct rs_config fresh;
 	bool needs;
 	int rc;
@@ -103,7 +104,10 @@ static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
 	rc = server_port_read_tokens(s, &tokens, e);
 	if (rc)
 		goto close_config;
-	rc = reload_certificates(s, &fresh, e);
+	files = rs_config_tls_files(&fresh);
+	rc = http_port_reload(s->http, &files, e);
+	if (!rc)
+		rc = reload_certificates(s, &fresh, e);
 	if (rc) {
 		auth_secret_clear(&tokens.read);
 		auth_secret_clear(&tokens.admin);

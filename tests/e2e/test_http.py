@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others
-"""The HTTP port of reducers and agents: paths, rights, metrics, health; and Debian's Prometheus that reads them."""
+"""The HTTP port of reducers and agents: paths, rights, TLS, metrics, health; and Debian's Prometheus reading them."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import unittest
@@ -15,6 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+import certs
 import harness
 
 HAS_HTTP = b"libmicrohttpd.so" in pathlib.Path(harness.binary("reduction-server")).read_bytes()
@@ -221,6 +224,139 @@ class Port(unittest.TestCase):
             c.wait_all(ranks)
 
 
+@unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
+class Tls(unittest.TestCase):
+    """server.http_tls and agent.http_tls."""
+
+    def start(self, c, mode, **security):
+        """Starts a reducer with the certificate r0; returns the address of its port."""
+        self.tls = certs.Folder(c.dir / "tls", "reducer:r0,localhost,127.0.0.1", "client:prometheus")
+        token = harness.write_whole(c.dir / "token", TOKEN + "\n")
+        pathlib.Path(token).chmod(0o600)
+        c.server_config = {
+            "server": {"http": "127.0.0.1:0", "http_tls": mode},
+            "security": {**self.tls.own("r0"), "read_token": str(token), **security},
+        }
+        c.start_reducer(0)
+        return http_of(c.reducers[0])
+
+    def get(self, at, path, token=TOKEN, client=None, newest=None):
+        """(status, text); client: the name of its certificate."""
+        context = self.tls.client_context(client, alpn=None, newest=newest)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"https://{at}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20 * harness.SCALE, context=context) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, e.read().decode()
+
+    def certificate(self, at):
+        host, port = at.rsplit(":", 1)
+        return ssl.get_server_certificate((host, int(port)), timeout=20 * harness.SCALE)
+
+    def test_token_over_tls(self):
+        with harness.Cluster(start=False) as c:
+            at = self.start(c, "on")
+            self.assertIn("\nreduction_jobs 0\n", self.get(at, "/metrics")[1])
+            self.assertEqual(self.get(at, "/metrics", token=None)[0], 401)
+            self.assertEqual(self.get(at, "/status", token="wrong-token-of-a-test")[0], 401)
+            self.assertEqual(self.get(at, "/healthz", token=None), (200, "ok\n"))
+            # neither without TLS nor with an old version
+            with self.assertRaises((OSError, ValueError)):
+                get(at, "/healthz")
+            with self.assertRaises(OSError):
+                self.get(at, "/healthz", newest=ssl.TLSVersion.TLSv1_2)
+
+    @unittest.skipUnless(shutil.which("curl"), "Debian's package curl is not installed")
+    def test_curl(self):
+        with harness.Cluster(start=False) as c:
+            at = self.start(c, "mutual")
+            curl = ["curl", "-sS", "--max-time", str(20 * harness.SCALE), "-H", f"Authorization: Bearer {TOKEN}"]
+            own = ["--cert", self.tls.file("prometheus.pem"), "--key", self.tls.file("prometheus.key")]
+
+            def run(*args):
+                return subprocess.run([*curl, *args, f"https://{at}/metrics"], capture_output=True, text=True)
+
+            self.assertIn("\nreduction_jobs 0\n", run("--cacert", self.tls.file("ca.pem"), *own).stdout)
+            self.assertIn("expected a client's certificate", run("--cacert", self.tls.file("ca.pem")).stdout)
+            self.assertEqual(run(*own).returncode, 60)  # the authority is not known
+
+    def test_certificates_of_clients(self):
+        with harness.Cluster(start=False) as c:
+            at = self.start(c, "mutual")
+            self.tls.expired("old")
+            other = certs.Folder(c.dir / "other", "client:stranger")
+            for name in ("stranger.pem", "stranger.key"):
+                shutil.copy(other.file(name), self.tls.file(name))
+            self.assertEqual(self.get(at, "/metrics", client="prometheus")[0], 200)
+            self.assertEqual(self.get(at, "/metrics", client="prometheus", token="wrong-token-of-a-test")[0], 401)
+            for client in (None, "old", "stranger", "r0"):  # r0: a certificate for servers
+                with self.subTest(client):
+                    self.assertEqual(self.get(at, "/metrics", client=client)[0], 403)
+            self.assertEqual(self.get(at, "/readyz", token=None)[0], 200)  # as probes of Kubernetes come
+
+    def test_reload(self):
+        with harness.Cluster(start=False) as c:
+            at = self.start(c, "on")
+            before = self.certificate(at)
+            held = socket.create_connection(at.rsplit(":", 1), timeout=20 * harness.SCALE)
+            self.tls.make("reducer:new,localhost,127.0.0.1")
+            for kind in ("pem", "key"):
+                shutil.copy(self.tls.file(f"new.{kind}"), self.tls.file(f"r0.{kind}"))
+            c.reducers[0].signal(harness.signal.SIGHUP)
+            until(lambda: self.certificate(at) != before, "new certificate")
+            self.assertEqual(held.recv(1), b"")
+            held.close()
+            self.assertEqual(self.get(at, "/metrics")[0], 200)
+            # bad files change nothing
+            pathlib.Path(self.tls.file("r0.pem")).write_text("nothing\n")
+            now = self.certificate(at)
+            c.reducers[0].signal(harness.signal.SIGHUP)
+            c.reducers[0].wait_text(r"\breload\b.*kept the old configuration")
+            self.assertEqual(self.certificate(at), now)
+
+    def test_an_agent(self):
+        with harness.Cluster(start=False, agents=1) as c:
+            self.start(c, "on")
+            own = {**self.tls.own("r0"), "tls": "off"}
+            c.start_agent(0, config={"agent": {"http": "127.0.0.1:0", "http_tls": "mutual"}, "security": own})
+            at = http_of(c.agents[0])
+            self.assertEqual(self.get(at, "/status", client="prometheus", token=None)[0], 200)
+            self.assertEqual(self.get(at, "/status", token=None)[0], 403)
+            before = self.certificate(at)
+            self.tls.make("reducer:new,localhost,127.0.0.1")
+            for kind in ("pem", "key"):
+                shutil.copy(self.tls.file(f"new.{kind}"), self.tls.file(f"r0.{kind}"))
+            c.agents[0].signal(harness.signal.SIGHUP)
+            until(lambda: self.certificate(at) != before, "new certificate")
+
+    def test_addresses_that_other_machines_reach(self):
+        with harness.Cluster(start=False) as c:
+            self.start(c, "on")
+            own = self.tls.own("r0")
+            token = {"read_token": str(c.dir / "token")}
+            open_http = {"listen": "127.0.0.1:0", "http": "0.0.0.0:0"}
+            for server, security, good in (
+                ({}, token, False),
+                ({"http_tls": "on"}, own, False),
+                ({"http_tls": "on"}, {**own, **token}, True),
+                ({"http_tls": "mutual"}, own, True),
+                ({"insecure": True}, {}, True),
+            ):
+                with self.subTest(server):
+                    path = harness.write_whole(
+                        c.dir / "open.yaml", json.dumps({"server": {**open_http, **server}, "security": security})
+                    )
+                    argv = [harness.binary("reduction-server"), "--check", "--config", path]
+                    env = {**os.environ, **harness.sanitizer_env(argv)}
+                    done = subprocess.run(argv, capture_output=True, text=True, env=env)
+                    self.assertEqual(done.returncode == 0, good, done.stderr)
+                    if not good:
+                        self.assertIn("is not a loopback address: set server.http_tls to mutual", done.stderr)
+
+
 # A Prometheus for each test of a sanitizer would test Prometheus.
 @unittest.skipIf(harness.SAN, "Prometheus is tried with the default build")
 @unittest.skipUnless(HAS_HTTP, "this build has no HTTP (libmicrohttpd-dev)")
@@ -231,7 +367,7 @@ class Prometheus(unittest.TestCase):
         done = subprocess.run(["promtool", "test", "rules", rules], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def start(self, c, targets):
+    def start(self, c, targets, how=None):
         """Starts a Prometheus that reads these targets; returns a function for queries."""
         held = harness.reserve_port()
         port = held.getsockname()[1]
@@ -239,7 +375,8 @@ class Prometheus(unittest.TestCase):
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
             "rule_files": [str(DEPLOY / "prometheus" / "reduction.rules.yml")],
-            "scrape_configs": [{"job_name": "reduction", "static_configs": [{"targets": targets}]}],
+            "scrape_configs": [{"job_name": "reduction", "static_configs": [{"targets": targets}],
+                                **(how or {})}],
         }
         path = harness.write_whole(c.dir / "prometheus.yml", json.dumps(config))
         p = c.start("prometheus", ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={c.dir}/tsdb",
@@ -276,6 +413,22 @@ class Prometheus(unittest.TestCase):
             for rank in ranks:
                 rank.tell()
             c.wait_all(ranks)
+
+    def test_mutual_tls_and_a_token(self):
+        with harness.Cluster(start=False) as c:
+            tls = certs.Folder(c.dir / "tls", "reducer:r0,localhost,127.0.0.1", "client:prometheus")
+            token = pathlib.Path(harness.write_whole(c.dir / "token", TOKEN + "\n"))
+            token.chmod(0o600)
+            c.server_config = {"server": {"http": "127.0.0.1:0", "http_tls": "mutual"},
+                               "security": {**tls.own("r0"), "read_token": str(token)}}  # fmt: skip
+            c.start_reducer(0)
+            at = http_of(c.reducers[0])
+            own = {"ca_file": tls.file("ca.pem"), "cert_file": tls.file("prometheus.pem"),
+                   "key_file": tls.file("prometheus.key")}  # fmt: skip
+            query = self.start(c, [at], {"scheme": "https", "authorization": {"credentials_file": str(token)},
+                                         "tls_config": own})  # fmt: skip
+            until(lambda: query("up == 1"), "target that is up")
+            self.assertEqual(query("reduction_jobs")[0]["value"][1], "0")
 
     def test_names_in_the_files_exist(self):
         """Every metric that rules and dashboard use is one that the code writes."""

@@ -170,6 +170,27 @@ static const struct {
     {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
 };
 
+START_TEST(a_certificate_gives_the_right_to_read)
+{
+	static const struct service_peer peer = {.address = FAR, .certified = true};
+	struct world w;
+	struct service_call *c;
+
+	open_world(&w, false);
+	c = service_begin(w.s, SERVICE_EVENTS, &peer, NULL, 0);
+	ck_assert_uint_eq(w.denials, 0);
+	service_call_free(c);
+	c = service_begin(w.s, SERVICE_DRAIN, &peer, NULL, 0);
+	expect_end(c, RPC_CODE_PERMISSION_DENIED, "only processes on its own machine");
+	service_free(w.s);
+	/* if there is a token, it is required too */
+	open_world(&w, true);
+	c = service_begin(w.s, SERVICE_EVENTS, &peer, NULL, 0);
+	expect_end(c, RPC_CODE_UNAUTHENTICATED, "send the token from security.");
+	service_free(w.s);
+}
+END_TEST
+
 START_TEST(rights_are_checked)
 {
 	static const struct {
@@ -177,7 +198,7 @@ START_TEST(rights_are_checked)
 		enum service_right right;
 	} methods[] = {{SERVICE_STATUS, RIGHT_READ},  {SERVICE_EVENTS, RIGHT_READ}, {SERVICE_DRAIN, RIGHT_ADMIN},
 		       {SERVICE_RELOAD, RIGHT_ADMIN}, {SERVICE_CHECK, RIGHT_NONE},  {SERVICE_WATCH, RIGHT_NONE}};
-	struct service_peer peer = {rights[_i].address, rights[_i].authorization};
+	struct service_peer peer = {.address = rights[_i].address, .authorization = rights[_i].authorization};
 	struct world w;
 
 	open_world(&w, rights[_i].tokens);
@@ -565,7 +586,7 @@ END_TEST
 START_TEST(unauthenticated_calls_take_no_places)
 {
 	struct service_call *calls[2 * SERVICE_CALLS_MAX], *c;
-	struct service_peer admin = {FAR, ADMIN};
+	struct service_peer admin = {.address = FAR, .authorization = ADMIN};
 	struct world w;
 
 	open_world(&w, true);
@@ -611,6 +632,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 60);
+	tcase_add_test(t, a_certificate_gives_the_right_to_read);
 	tcase_add_loop_test(t, rights_are_checked, 0, sizeof rights / sizeof rights[0]);
 	tcase_add_test(t, status_of_jobs);
 	tcase_add_test(t, events_are_sent);
