@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* delay-line: links with a delay, for kernels without netem.
  *
- *   delay-line MICROSECONDS SWITCH HOST...    SWITCH and HOST are paths of network namespaces
+ *   delay-line [--loss HOST:N] MICROSECONDS SWITCH HOST...    SWITCH and HOST are paths of network namespaces
  *
  * For host i it makes two tap devices, p<i> in the switch's namespace and eth0 in the host's, and carries frames
  * between them: frames from p<i> reach the host after the delay, frames from the host reach the switch at once. It
  * prints "ready" when all devices exist; they vanish when it ends. Frames have the kernel's offload header, so a
- * super-packet of TCP stays whole and costs one read and one write.
+ * super-packet of TCP stays whole and costs one read and one write. With --loss every N-th frame with data to and from
+ * one host is lost.
  *
  * All frames wait equally long, so one queue in the order of arrival is enough. It is a ring of bytes; a frame that
  * finds it full is dropped, and standard error gets the number of dropped frames at the end. */
@@ -29,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HOSTS_MAX = 250, FRAME_MAX = 66 << 10, BURST = 16 };
+enum { HOSTS_MAX = 250, FRAME_MAX = 66 << 10, BURST = 16, WITH_DATA = 200 /* bytes; acknowledgements have less */ };
 #define QUEUE_BYTES ((size_t)64 << 20)
 
 /* A frame in the queue, stored before its bytes. len 0: no entry follows up to the end of the ring. */
@@ -46,6 +47,12 @@ struct queue {
 	char *ring;
 	size_t head, tail, frames;
 	unsigned long long dropped;
+};
+
+/* The link that loses frames. */
+struct loss {
+	int host; /* -1: none does */
+	unsigned every, seen;
 };
 
 static volatile sig_atomic_t ended;
@@ -143,8 +150,14 @@ static void deliver(struct queue *q)
 	}
 }
 
+/* Returns whether a frame is lost. loss NULL: none is on this link. */
+static bool is_lost(struct loss *loss, ssize_t n)
+{
+	return loss && n >= WITH_DATA && ++loss->seen % loss->every == 0;
+}
+
 /* Queues frames that the switch's port sends to a host. */
-static void take(struct queue *q, int port, int host, int64_t delay_ns)
+static void take(struct queue *q, int port, int host, int64_t delay_ns, struct loss *loss)
 {
 	static char lost[FRAME_MAX];
 
@@ -158,6 +171,8 @@ static void take(struct queue *q, int port, int host, int64_t delay_ns)
 			q->dropped++;
 			continue;
 		}
+		if (is_lost(loss, n))
+			continue;
 		*e = (struct entry){.due_ns = now_ns() + delay_ns, .len = (uint32_t)n, .fd = host};
 		q->head += entry_size(e->len);
 		q->frames++;
@@ -165,7 +180,7 @@ static void take(struct queue *q, int port, int host, int64_t delay_ns)
 }
 
 /* Forwards frames of a host at once. */
-static void pass(struct queue *q, int host, int port)
+static void pass(struct queue *q, int host, int port, struct loss *loss)
 {
 	static char frame[FRAME_MAX];
 
@@ -174,13 +189,13 @@ static void pass(struct queue *q, int host, int port)
 
 		if (n <= 0)
 			return;
-		if (write(port, frame, (size_t)n) < 0)
+		if (!is_lost(loss, n) && write(port, frame, (size_t)n) < 0)
 			q->dropped++;
 	}
 }
 
 /* fds: port and host of each host in turn. */
-static void run(struct queue *q, struct pollfd *fds, int hosts, int64_t delay_ns)
+static void run(struct queue *q, struct pollfd *fds, int hosts, int64_t delay_ns, struct loss *lossy)
 {
 	while (!ended) {
 		struct entry *first = queue_first(q);
@@ -192,27 +207,38 @@ static void run(struct queue *q, struct pollfd *fds, int hosts, int64_t delay_ns
 			die("ppoll");
 		deliver(q);
 		for (int i = 0; i < hosts; i++) {
+			struct loss *loss = i == lossy->host ? lossy : NULL;
+
 			if (fds[2 * i].revents & POLLIN)
-				take(q, fds[2 * i].fd, fds[2 * i + 1].fd, delay_ns);
+				take(q, fds[2 * i].fd, fds[2 * i + 1].fd, delay_ns, loss);
 			if (fds[2 * i + 1].revents & POLLIN)
-				pass(q, fds[2 * i + 1].fd, fds[2 * i].fd);
+				pass(q, fds[2 * i + 1].fd, fds[2 * i].fd, loss);
 		}
 	}
 }
 
 int main(int argc, char **argv)
 {
-	static const char usage[] = "Usage: delay-line MICROSECONDS SWITCH HOST...\n"
+	static const char usage[] = "Usage: delay-line [--loss HOST:N] MICROSECONDS SWITCH HOST...\n"
 				    "1 to 1000000 microseconds, paths of network namespaces, 1 to 250 hosts\n";
 	static struct pollfd fds[2 * HOSTS_MAX];
 	struct sigaction end = {.sa_handler = on_signal};
 	struct queue q = {0};
-	int hosts = argc - 3, home;
-	long delay_us = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+	struct loss loss = {.host = -1};
+	bool bad = false;
+	int hosts, home;
+	long delay_us;
 
 	if (bench_help_or_version(argc, argv, "delay-line", usage))
 		return 0;
-	if (hosts < 1 || hosts > HOSTS_MAX || delay_us < 1 || delay_us > 1000000) {
+	if (argc > 2 && strcmp(argv[1], "--loss") == 0) {
+		bad = sscanf(argv[2], "%d:%u", &loss.host, &loss.every) != 2 || !loss.every;
+		argc -= 2;
+		argv += 2;
+	}
+	hosts = argc - 3;
+	delay_us = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
+	if (bad || hosts < 1 || hosts > HOSTS_MAX || delay_us < 1 || delay_us > 1000000) {
 		fputs(usage, stderr);
 		return 2;
 	}
@@ -237,7 +263,7 @@ int main(int argc, char **argv)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	puts("ready");
 	fflush(stdout);
-	run(&q, fds, hosts, (int64_t)delay_us * 1000);
+	run(&q, fds, hosts, (int64_t)delay_us * 1000, &loss);
 	if (q.dropped)
 		fprintf(stderr, "delay-line: dropped %llu frames\n", q.dropped);
 	free(q.ring);

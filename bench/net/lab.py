@@ -244,14 +244,15 @@ def _child_setup():
 
 class Lab:
     """N hosts. `rates` (host -> rate) and `queue_ms` shape the links; `delay_us` is added on the way to each host, by
-    the delay-line of the folder `build`.
+    the delay-line of the folder `build`. With `loss`, (host, n), it also loses every n-th packet with data to and from
+    that host.
 
     Invariant: `hosts` namespaces h0.. and the switch exist between start() and stop(), and `_children` holds every
     process started and not yet waited for.
     """
 
     def __init__(self, hosts, rate="1gbit", queue_ms=5.0, rates=None, delay_us=0.0, cc=None,
-                 build="build/default"):
+                 build="build/default", loss=None):
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"hosts: found {hosts}, expected 1 to {MAX_HOSTS}", 2)
         if queue_ms <= 0 or not (delay_us == 0 or 1 <= delay_us <= 1e6):
@@ -264,6 +265,7 @@ class Lab:
         self.queue_ms = queue_ms
         self.delay_us = delay_us
         self.build = build
+        self.loss = ["--loss", f"{loss[0]}:{loss[1]}"] if loss else []
         self.cc = cc
         self.prefix = f"{PREFIX}{os.getpid()}"
         self._children = []
@@ -322,7 +324,8 @@ class Lab:
     def _start_delay_line(self):
         """Makes both ends of all links as tap devices, and starts delay-line."""
         paths = [str(NETNS / name) for name in [f"{self.prefix}sw"] + [self.namespace(i) for i in range(self.hosts)]]
-        child = subprocess.Popen([_delay_line(self.build), f"{self.delay_us:.0f}", *paths], stdin=subprocess.DEVNULL,
+        command = [_delay_line(self.build), *self.loss, f"{self.delay_us:.0f}", *paths]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, text=True, preexec_fn=_child_setup)
         self._children.append(child)
         if child.stdout.readline() != "ready\n":

@@ -81,6 +81,7 @@ static int run_doctor(const struct call *call, struct rs_err *e)
 		request.job = (char *)call->value[DOCTOR_JOB];
 	rc = reducers_all(&v->reducers, "/reduction.v1.Control/Status", &request.base,
 			  &reduction__v1__status_reply__descriptor, take_status, e);
+	doctor_compare(&v->found);
 	if (call->value[REDUCERS_JSON])
 		print_json(v);
 	else if (!rc || v->found.n)

@@ -26,6 +26,10 @@ static const char *const action_gathering =
 static const char *const action_lost = "start the reducer again: the job uses it again by itself";
 static const char *const action_busy =
     "raise server.lanes and reducers.lanes if cores are free there, else add reducers";
+static const char *const action_starved =
+    "give the reducer's cores to it alone: look for other programs there (top), and for a cgroup limit (cpu.max)";
+static const char *const action_slow =
+    "compare its link with that of the others (ethtool, ip -s link), or give it fewer shards: reductionctl plan";
 static const char *const action_network =
     "look for errors and drops of the interfaces and switches on the way (ip -s link, ethtool -S)";
 static const char *const action_small =
@@ -95,8 +99,9 @@ static void look_rank(const struct place *at, const Reduction__V1__JobStatus *jo
 	}
 	if (r->retransmits < RETRANSMITS_MIN || r->retransmits * 1000 < segments * RETRANSMITS_PERMIL)
 		return;
+	/* if the rank is late, this is why */
 	snprintf(what, sizeof what, "the network to rank %u (%.100s) loses packets", r->rank, r->label);
-	add(at, "retransmissions", 400, action_network, what,
+	add(at, "retransmissions", r->waited_permil >= 400 ? r->waited_permil + 1 : 400, action_network, what,
 	    "%" PRIu64 " of about %" PRIu64 " TCP segments were sent again", r->retransmits, segments);
 }
 
@@ -108,6 +113,42 @@ static uint64_t mean_us(const Reduction__V1__Histogram *h)
 	for (size_t i = 0; h && i < h->n_counts; i++)
 		n += h->counts[i];
 	return n ? h->sum_us / n : 0;
+}
+
+/* Keeps the time of a chunk of this job for doctor_compare. */
+static void keep_pace(const struct place *at, const Reduction__V1__JobStatus *job)
+{
+	struct findings *all = at->all;
+	struct pace *p = &all->paces[all->paces_n];
+
+	if (all->paces_n == PACES_MAX || !mean_us(job->waiting))
+		return;
+	all->paces_n++;
+	p->us = mean_us(job->waiting) + mean_us(job->sending);
+	snprintf(p->job, sizeof p->job, "%s", job->name);
+	snprintf(p->name, sizeof p->name, "%s", at->name);
+}
+
+void doctor_compare(struct findings *all)
+{
+	for (unsigned i = 0; i < all->paces_n; i++) {
+		const struct pace *p = &all->paces[i];
+		struct place at = {.all = all, .name = p->name, .job = p->job};
+		uint64_t others = 0, n = 0;
+		char what[200];
+
+		for (unsigned k = 0; k < all->paces_n; k++)
+			if (k != i && strcmp(all->paces[k].job, p->job) == 0) {
+				others += all->paces[k].us;
+				n++;
+			}
+		if (!n || p->us < SLOW_US || p->us * 100 < others / n * SLOW_PERCENT)
+			continue;
+		snprintf(what, sizeof what, "reducer %.100s is slower than the others", p->name);
+		add(&at, "reducer-slow", 400 + (unsigned)(600 - 600 * (others / n) / p->us), action_slow, what,
+		    "a chunk takes %.1f ms there on average, and %.1f ms on the other reducers", (double)p->us / 1e3,
+		    (double)others / (double)n / 1e3);
+	}
 }
 
 static void look_traffic(const struct place *at, const Reduction__V1__JobStatus *job)
@@ -145,6 +186,7 @@ static void look_job(struct place at, const Reduction__V1__JobStatus *job)
 		if (job->state != REDUCTION__V1__JOB_STATUS__STATE__GATHERING)
 			look_rank(&at, job, job->ranks[i]);
 	look_traffic(&at, job);
+	keep_pace(&at, job);
 }
 
 static void look_agent_reducer(const struct place *at, const Reduction__V1__AgentReducer *r)
@@ -172,7 +214,12 @@ void doctor_look(struct findings *all, const Reduction__V1__StatusReply *m, cons
 	struct place at = {.all = all, .name = name, .job = ""};
 
 	for (size_t i = 0; i < m->n_lanes; i++)
-		if (m->lanes[i]->busy_permil >= BUSY_PERMIL)
+		if (m->lanes[i]->starved_permil >= STARVED_PERMIL)
+			add(&at, "lane-starved", 500 + m->lanes[i]->starved_permil / 2, action_starved,
+			    "a lane of the reducer waits for a core that others use",
+			    "lane %zu waited for a core in %.1f %% of the last second, and ran in %.1f %%", i,
+			    m->lanes[i]->starved_permil / 10.0, m->lanes[i]->busy_permil / 10.0);
+		else if (m->lanes[i]->busy_permil >= BUSY_PERMIL)
 			add(&at, "lane-busy", m->lanes[i]->busy_permil, action_busy,
 			    "a core of the reducer is exhausted", "lane %zu was busy in %.1f %% of the last second", i,
 			    m->lanes[i]->busy_permil / 10.0);

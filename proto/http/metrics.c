@@ -97,6 +97,11 @@ static double lane_busy(const lane *l)
 	return l->busy_permil / 1e3;
 }
 
+static double lane_starved(const lane *l)
+{
+	return l->starved_permil / 1e3;
+}
+
 static double lane_connections(const lane *l)
 {
 	return l->connections;
@@ -118,6 +123,8 @@ static const struct {
 	double (*get)(const lane *l);
 } lane_families[] = {
     {"reduction_lane_busy_ratio", "Share of the last second in which the lane's thread ran.", METRICS_GAUGE, lane_busy},
+    {"reduction_lane_starved_ratio", "Share of the last second in which the lane's thread waited for a core.",
+     METRICS_GAUGE, lane_starved},
     {"reduction_lane_connections", "Connections of the lane.", METRICS_GAUGE, lane_connections},
     {"reduction_lane_received_bytes", "Bytes received by the lane.", METRICS_COUNTER, lane_in},
     {"reduction_lane_sent_bytes", "Bytes sent by the lane.", METRICS_COUNTER, lane_out},

@@ -43,9 +43,10 @@ struct lane_report_stripe {
 
 /* One allocation contains the report and its arrays. */
 struct lane_report {
-	unsigned thread;      /* number of the reducer's lane; the driver sets it */
-	uint32_t busy_permil; /* processor time of its thread in the last second; the driver sets it */
-	uint32_t second_ms;   /* length of the `second` of all counts; 0: no second has passed yet */
+	unsigned thread;         /* number of the reducer's lane; the driver sets it */
+	uint32_t busy_permil;    /* processor time of its thread in the last second; the driver sets it */
+	uint32_t starved_permil; /* time in which its thread waited for a core; the driver sets it */
+	uint32_t second_ms;      /* length of the `second` of all counts; 0: no second has passed yet */
 	struct lane_count total, second;
 	struct lane_report_stripe *stripes;
 	struct lane_report_session *sessions;

@@ -150,6 +150,7 @@ void status_add(struct status *st, const struct lane_report *report)
 
 	lane->connections = report->sessions_n;
 	lane->busy_permil = report->busy_permil;
+	lane->starved_permil = report->starved_permil;
 	lane->total = report->total;
 	lane->second = report->second;
 	st->second_ms = report->second_ms > st->second_ms ? report->second_ms : st->second_ms;

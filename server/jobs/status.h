@@ -83,7 +83,7 @@ struct status_job {
 /* One lane of the reducer. */
 struct status_lane {
 	unsigned connections;
-	uint32_t busy_permil;
+	uint32_t busy_permil, starved_permil;
 	struct lane_count total, second;
 };
 

@@ -53,6 +53,7 @@ static Reduction__V1__LaneStatus *lane_message(struct service_block *b, const st
 	reduction__v1__lane_status__init(m);
 	m->connections = lane->connections;
 	m->busy_permil = lane->busy_permil;
+	m->starved_permil = lane->starved_permil;
 	m->traffic = traffic(b, &lane->total, &lane->second, second_ms);
 	return m;
 }

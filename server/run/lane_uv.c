@@ -43,9 +43,11 @@ struct lane_thread {
 
 	_Atomic unsigned ticks; /* counted by the lane; any thread may read it */
 
-	/* Start of the current second: processor time of this thread, and time of the clock, in ns. */
-	uint64_t busy_ns, busy_from_ns;
-	uint32_t busy_permil; /* share of the last second in which this thread ran, in 1/1000 */
+	/* Start of the current second: processor time of this thread, time for which it waited for a core, and time of
+	 * the clock, in ns. */
+	uint64_t busy_ns, starved_ns, busy_from_ns;
+	uint32_t busy_permil;    /* share of the last second in which this thread ran, in 1/1000 */
+	uint32_t starved_permil; /* share in which it waited for a core */
 };
 
 /* Each connection has at most one command and one event. At worst it is the first of its job, which needs a reserve. */
@@ -87,11 +89,25 @@ static void on_after(uv_check_t *check)
 	serve(check->data);
 }
 
+/* Returns the time for which this thread was ready to run and had no core, in ns; 0: the kernel does not count it. */
+static uint64_t starved_ns(void)
+{
+	FILE *in = fopen("/proc/thread-self/schedstat", "re");
+	unsigned long long ran, waited = 0;
+
+	if (!in)
+		return 0;
+	if (fscanf(in, "%llu %llu", &ran, &waited) != 2)
+		waited = 0;
+	fclose(in);
+	return waited;
+}
+
 /* Measures the share of the last second in which this thread ran, from the processor time that the kernel counts. So
  * the data path has no cost. */
 static void count_busy(struct lane_thread *t)
 {
-	uint64_t now_ns = uv_hrtime(), ns;
+	uint64_t now_ns = uv_hrtime(), ns, waited_ns;
 	struct timespec ts;
 
 	if (now_ns - t->busy_from_ns < LANE_SECOND_MS * UINT64_C(1000000))
@@ -99,7 +115,11 @@ static void count_busy(struct lane_thread *t)
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
 	ns = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 	t->busy_permil = (uint32_t)((ns - t->busy_ns) * 1000 / (now_ns - t->busy_from_ns));
+	waited_ns = starved_ns();
+	t->starved_permil =
+	    waited_ns > t->starved_ns ? (uint32_t)((waited_ns - t->starved_ns) * 1000 / (now_ns - t->busy_from_ns)) : 0;
 	t->busy_ns = ns;
+	t->starved_ns = waited_ns;
 	t->busy_from_ns = now_ns;
 }
 
@@ -226,6 +246,7 @@ static void report(struct lane_thread *t, struct lane_mail *answer)
 	if (t->report) {
 		t->report->thread = t->index;
 		t->report->busy_permil = t->busy_permil;
+		t->report->starved_permil = t->starved_permil;
 	}
 	answer->reported = t;
 	mailbox_post(t->out, &answer->mail);

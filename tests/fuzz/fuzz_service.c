@@ -102,7 +102,7 @@ static void make_peer(struct world *w, struct service_peer *peer, char address[8
 	uint8_t who = fuzz_u8(&w->in);
 	bool local;
 
-	*peer = (struct service_peer){addresses[who & 3], headers[who >> 2 & 3]};
+	*peer = (struct service_peer){.address = addresses[who & 3], .authorization = headers[who >> 2 & 3]};
 	if (who & 16) {
 		fuzz_text(&w->in, address, 80);
 		peer->address = address;

@@ -88,6 +88,12 @@ static void busy(struct sick *s)
 	s->lane.busy_permil = 970;
 }
 
+static void starved(struct sick *s)
+{
+	s->lane.busy_permil = 950;
+	s->lane.starved_permil = 600;
+}
+
 static void small(struct sick *s)
 {
 	s->traffic.bytes_in_per_s = 9000 * 1024;
@@ -167,6 +173,8 @@ static const struct {
 } rows[] = {
     {late, "rank-late", "rank 2 (pid 1 on b) is late", "93.6 % of the last second"},
     {missing, "rank-missing", "rank 3 (pid 1 on b) has not sent its part", "4.2 s"},
+    {starved, "lane-starved", "a lane of the reducer waits for a core that others use",
+     "lane 0 waited for a core in 60.0 % of the last second, and ran in 95.0 %"},
     {busy, "lane-busy", "a core of the reducer is exhausted", "lane 0 was busy in 97.0 %"},
     {small, "small-operations", "operations are small", "1024 bytes on average"},
     {slots, "slots-used", "all slots", "99 of 100 slots"},
@@ -229,6 +237,49 @@ START_TEST(the_worst_comes_first)
 }
 END_TEST
 
+/* A loss of packets is why a rank is late. */
+START_TEST(the_cause_comes_first)
+{
+	struct findings all = {.n = 0};
+	struct sick s;
+
+	healthy(&s);
+	late(&s);
+	s.rank[2].retransmits = 5000;
+	doctor_look(&all, &s.m, "r0");
+	ck_assert_uint_eq(all.n, 2);
+	ck_assert_str_eq(all.at[0].id, "retransmissions");
+	ck_assert_str_eq(all.at[1].id, "rank-late");
+}
+END_TEST
+
+START_TEST(reducers_are_compared)
+{
+	static const struct {
+		uint64_t us[3];
+		unsigned found;
+	} cases[] = {{{3000, 3000, 3000}, 0}, {{3000, 9000, 3000}, 1}, {{300, 900, 300}, 0}, {{0, 9000, 0}, 0}};
+	static const char *const names[] = {"r0", "r1", "r2"};
+
+	for (unsigned c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		struct findings all = {.n = 0};
+		struct sick s;
+
+		for (unsigned i = 0; i < 3; i++) {
+			healthy(&s);
+			s.job.waiting = &s.summing;
+			s.sending.sum_us = 0;
+			s.summing.sum_us = 1000 * cases[c].us[i];
+			doctor_look(&all, &s.m, names[i]);
+		}
+		doctor_compare(&all);
+		ck_assert_uint_eq(all.n, cases[c].found);
+		if (all.n)
+			ck_assert_str_eq(all.at[0].what, "reducer r1 is slower than the others");
+	}
+}
+END_TEST
+
 /* More findings than there is room for: the worst stay. */
 START_TEST(bounded)
 {
@@ -259,6 +310,8 @@ int main(void)
 	tcase_add_loop_test(t, each_is_found, 0, sizeof rows / sizeof rows[0]);
 	tcase_add_test(t, nothing_is_found);
 	tcase_add_test(t, the_worst_comes_first);
+	tcase_add_test(t, the_cause_comes_first);
+	tcase_add_test(t, reducers_are_compared);
 	tcase_add_test(t, bounded);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);

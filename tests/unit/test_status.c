@@ -173,6 +173,7 @@ START_TEST(lanes_are_added)
 					       {.job = 999, .sessions = 2, .sessions_n = 1}};
 	struct lane_report report = {.thread = 1,
 				     .busy_permil = 333,
+				     .starved_permil = 44,
 				     .second_ms = 1001,
 				     .total = {7000, 8000, 90, 0, 0, 0, 0},
 				     .stripes = stripes,
@@ -201,6 +202,7 @@ START_TEST(lanes_are_added)
 	ck_assert_uint_eq(st->lanes[0].connections, 0);
 	ck_assert_uint_eq(st->lanes[1].connections, 3);
 	ck_assert_uint_eq(st->lanes[1].busy_permil, 333);
+	ck_assert_uint_eq(st->lanes[1].starved_permil, 44);
 	ck_assert_uint_eq(st->lanes[1].total.bytes_in, 7000);
 	ck_assert_uint_eq(st->jobs[0].chunks, 14);
 	ck_assert_uint_eq(st->jobs[0].operations, 5);

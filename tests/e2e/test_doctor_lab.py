@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: alone no-tsan
+"""reductionctl doctor in the network laboratory: each case causes one problem, and doctor names it first."""
+
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "bench/net"))
+import lab as net  # noqa: E402
+
+TOKEN = "read-token-of-a-test"
+REDUCERS, RANKS = 2, 3  # hosts 0 and 1 are reducers, the others ranks
+SAMPLES, GOOD = 6, 4  # of so many answers in a row so many are as expected
+
+# Sums until it is ended; takes PAUSE seconds before each operation.
+RANK = """
+import os, time
+import numpy, reduction
+pause, n = float(os.environ.get("PAUSE", 0)), int(os.environ["ELEMENTS"])
+with reduction.Communicator() as comm:
+    x = numpy.ones(n, numpy.float32)
+    while True:
+        time.sleep(pause)
+        comm.all_reduce(x)
+        time.sleep(float(os.environ.get("REST", 0)))
+"""
+
+
+def why_not():
+    """Why no laboratory can be made here, or None."""
+    if harness.SAN:
+        return "doctor is tried in the laboratory with the default build"
+    if not harness.HAS_GRPC:
+        return "this build has no gRPC"
+    try:
+        net.check_machine()
+        net.check_delay(harness.BUILD)
+    except net.LabError as e:
+        return str(e)
+    return None
+
+
+WHY_NOT = why_not()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Verdicts(unittest.TestCase):
+    @contextlib.contextmanager
+    def job(self, pinned=(), rank_env=None, elements=250000, **links):
+        """Runs a job on links like these; yields a function that returns (exit status, findings)."""
+        with tempfile.TemporaryDirectory(prefix="reduction-") as name, \
+             net.Lab(REDUCERS + RANKS, build=harness.BUILD, **links) as lab:
+            folder = pathlib.Path(name)
+            token = folder / "token"
+            token.write_text(TOKEN + "\n")
+            token.chmod(0o600)
+            reducers = [{"id": f"r{i}", "address": f"{lab.address(i)}:7600", "grpc": f"{lab.address(i)}:7601"}
+                        for i in range(REDUCERS)]  # fmt: skip
+            for i in range(REDUCERS):
+                config = {"server": {"listen": reducers[i]["address"], "grpc": reducers[i]["grpc"], "insecure": True,
+                                     "lanes": 1}, "security": {"read_token": str(token)}}  # fmt: skip
+                path = harness.write_whole(folder / f"r{i}.yaml", json.dumps(config))
+                lab.popen(i, [*(pinned if i == 0 else ()), harness.binary("reduction-server"), "--config", path],
+                          stderr=open(folder / f"r{i}.log", "w", encoding="utf-8"))  # fmt: skip
+            config = {"job": {"name": "lab"}, "reducers": [{**r, "lanes": 1} for r in reducers],
+                      "security": {"read_token": str(token)}}  # fmt: skip
+            job = harness.write_whole(folder / "job.yaml", json.dumps(config))
+            env = {**os.environ, **harness.worker_env(), "REDUCTION_CONFIG": str(job), "WORLD_SIZE": str(RANKS),
+                   "REDUCTION_MODE": "direct", "ELEMENTS": str(elements)}  # fmt: skip
+            for rank in range(RANKS):
+                lab.popen(REDUCERS + rank, ["/usr/bin/python3", "-c", RANK],
+                          env={**env, "RANK": str(rank), **(rank_env(rank) if rank_env else {})},
+                          stderr=open(folder / f"rank{rank}.log", "w", encoding="utf-8"))  # fmt: skip
+
+            def ask():
+                child = lab.popen(REDUCERS, [harness.binary("reductionctl"), "doctor", "--json", job],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                out, err = child.communicate(timeout=60 * harness.SCALE)
+                return child.returncode, (json.loads(out) if out else {"jobs": 0, "findings": []}), err
+
+            yield ask
+
+    def expect(self, ask, good):
+        """Asks until GOOD of the last SAMPLES answers are as expected; returns the last good finding."""
+        last = collections.deque(maxlen=SAMPLES)
+        deadline = time.monotonic() + 60 * harness.SCALE
+        while sum(bool(g) for g, _ in last) < GOOD:
+            self.assertLess(time.monotonic(), deadline, [seen for _, seen in last])
+            status, found, err = ask()
+            running = found["jobs"] == REDUCERS
+            last.append((running and good(status, found["findings"]), (status, found, err)))
+            time.sleep(0.3)  # a status is about the last second
+        return next(g for g, _ in reversed(last) if g)
+
+    def first_is(self, ask, verdict, *words):
+        def good(status, findings):
+            first = findings[0] if findings else None
+            return status == 3 and first and first["id"] == verdict and all(w in first["what"] for w in words) and first
+
+        return self.expect(ask, good)
+
+    def test_all_is_well(self):
+        """Ranks that compute most of the time and wait for nobody."""
+        with self.job(rate="200mbit", rank_env=lambda _: {"REST": "0.25"}, elements=50000) as ask:
+            self.assertTrue(self.expect(ask, lambda status, findings: status == 0 and not findings))
+
+    def test_a_slow_rank(self):
+        slow = lambda rank: {"PAUSE": "0.2"} if rank == 1 else {}  # noqa: E731
+        with self.job(rate="200mbit", rank_env=slow) as ask:
+            first = self.first_is(ask, "rank-late", "rank 1 ")
+            self.assertRegex(first["evidence"], r"the others waited for it in \d+\.\d % of the last second")
+
+    def test_a_halved_link_of_a_reducer(self):
+        with self.job(rate="100mbit", rates={0: "50mbit"}) as ask:
+            first = self.first_is(ask, "reducer-slow", "reducer r0 ")
+            self.assertRegex(first["evidence"], r"a chunk takes \d+\.\d ms there on average, and \d+\.\d ms on the")
+
+    def test_a_lossy_link(self):
+        with self.job(rate="200mbit", delay_us=500, loss=(REDUCERS + 2, 40)) as ask:
+            first = self.first_is(ask, "retransmissions", "the network to rank 2 ")
+            self.assertRegex(first["evidence"], r"\d+ of about \d+ TCP segments were sent again")
+
+    @unittest.skipIf((os.cpu_count() or 1) < 2, "one core: nothing can be pinned beside it")
+    def test_a_starved_core(self):
+        core = str(min(os.sched_getaffinity(0)))
+        others = [subprocess.Popen(["taskset", "-c", core, "/usr/bin/python3", "-c", "while True: pass"])
+                  for _ in range(3)]  # fmt: skip
+        try:
+            with self.job(pinned=("taskset", "-c", core), rate="none") as ask:
+                first = self.first_is(ask, "lane-starved", "a lane of the reducer waits for a core")
+                self.assertRegex(first["evidence"], r"r0: lane 0 waited for a core in \d+\.\d %")
+        finally:
+            for p in others:
+                p.kill()
+                p.wait()
+
+
+if __name__ == "__main__":
+    harness.main()
