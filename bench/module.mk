@@ -46,6 +46,15 @@ bench-abuse: $(bin) $(bench_load) ## what a job loses while unauthenticated peer
 	$(PYTHON) bench/abuse.py --build $(B) --out $(BUILD)/bench/abuse.jsonl $(ARGS)
 .PHONY: bench-abuse
 
+# what a scrape of metrics costs a lane; for developers, not installed
+bench_scrape := $(B)/bench/reduction-bench-scrape
+$(bench_scrape): $(B)/bench/scrape.o $(server_cores) $(libconfig) $(libproto) $(libcommon)
+	$(LINK) -o $@ $^ $(LIBS)
+all: $(bench_scrape)
+bench-scrape: $(bench_scrape) ## what a scrape of metrics costs a lane of a reducer, with 64 jobs of 256 ranks
+	$<
+.PHONY: bench-scrape
+
 # bench/net: the laboratory of shaped links and its delay line, plain TCP as its yardstick, and each MPI whose compiler
 # is found
 tcp_loop   := $(B)/bench/tcp-loop

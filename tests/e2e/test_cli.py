@@ -51,7 +51,8 @@ class Cli(unittest.TestCase):
                     self.assertRegex(p.out, rf"\A{program} \d+\.\d+\.\d+\n\Z")
 
     def test_help_and_version_of_benchmarks(self):
-        programs = ["reduction-load", "reduction-bench-kernels", "tcp-loop", "delay-line", "gloo-ring"]
+        programs = ["reduction-load", "reduction-bench-kernels", "reduction-bench-scrape", "tcp-loop", "delay-line"]
+        programs += ["gloo-ring"]
         programs += [f"mpi-allreduce-{mpi}" for mpi in ("openmpi", "mpich")]
         found = [p for name in programs if (p := harness.BUILD / "bench" / name).exists()]
         self.assertGreaterEqual(len(found), 2 if harness.SAN else 4)  # those that are always built

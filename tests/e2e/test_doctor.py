@@ -53,7 +53,8 @@ class Doctor(unittest.TestCase):
             for w in workers:
                 w.wait_text("running", stream="out")
             found = self.findings(address)
-            self.assertEqual([f for f in found["findings"] if f["id"] not in ("lane-busy", "slots-used")], [])
+            load = ("lane-busy", "lane-starved", "slots-used")  # other tests use the cores too
+            self.assertEqual([f for f in found["findings"] if f["id"] not in load], [])
             for w in workers:
                 w.tell()
             c.wait_all(workers)
