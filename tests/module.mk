@@ -5,7 +5,7 @@ unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
-e2e_help  := $(B)/tests/e2e/worker_steady $(nccl_exercise) $(gpu_bin) $(if $(SAN),,$(e2e_shims))
+e2e_help  := $(B)/tests/e2e/worker_steady $(nccl_exercise) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 enum {
-	LINKS_BURST = 32 << 10,     /* bytes that may pass at once */
-	LINKS_QUEUE_MS = 5,         /* of the switch's port */
-	LINKS_HOST_QUEUE = 8 << 20, /* bytes; a host's own queue does not drop */
+	LINKS_SEGMENTS = 44,                 /* packets of 1514 bytes that the kernel handles at once, 64 KiB */
+	LINKS_BURST = LINKS_SEGMENTS * 1514, /* bytes that may pass at once */
+	LINKS_QUEUE_MS = 5,                  /* of the switch's port */
+	LINKS_HOST_QUEUE = 1000 * 1514,      /* bytes */
 };
 
 void links_address(char *to, size_t room, int i)
@@ -83,10 +84,10 @@ static bool links_connect(struct links *l, int i, int mbit, char *why, size_t ro
 
 	links_address(address, sizeof address, i);
 	return links_call(b, why, room, "ip link add p%d type veth peer name eth0 netns %d", i, (int)h) &&
-	       links_call(b, why, room, "ip link set p%d master br0 up", i) &&
+	       links_call(b, why, room, "ip link set p%d gso_max_segs %d master br0 up", i, LINKS_SEGMENTS) &&
 	       links_call(h, why, room, "ip link set lo up") &&
 	       links_call(h, why, room, "ip addr add %s/24 dev eth0", address) &&
-	       links_call(h, why, room, "ip link set eth0 up") &&
+	       links_call(h, why, room, "ip link set eth0 gso_max_segs %d up", LINKS_SEGMENTS) &&
 	       links_call(b, why, room, "tc qdisc add dev p%d root tbf rate %dmbit burst %d limit %d", i, mbit,
 			  LINKS_BURST, queue > LINKS_BURST ? queue : LINKS_BURST) &&
 	       links_call(h, why, room, "tc qdisc add dev eth0 root tbf rate %dmbit burst %d limit %d", mbit,

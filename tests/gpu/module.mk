@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # checks on a machine with a GPU; see tests/gpu/README.md
 gpu_bundle := $(BUILD)/gpu
-gpu_bin    := $(addprefix $(B)/tests/gpu/,check-gpu gpu-cpu)
+gpu_bin    := $(addprefix $(B)/tests/gpu/,check-gpu gpu-cpu gpu-nccl)
 gpu_obj     = $(patsubst %,$(B)/tests/gpu/%.o,$(1))
 $(B)/tests/gpu/check-gpu: $(call gpu_obj,check_gpu found cuda nccl_api links proc row)
 $(B)/tests/gpu/gpu-cpu: $(call gpu_obj,cpu reducers links proc row)
+$(B)/tests/gpu/gpu-nccl: $(call gpu_obj,nccl nccl_rank nccl_log nccl_api cuda reducers links proc row)
 $(gpu_bin):
-	$(LINK) -o $@ $^ -ldl
+	$(LINK) -o $@ $^ -ldl -lm
+
+# libraries in place of the driver's and NCCL's, for tests without a GPU
+gpu_fakes := $(addprefix $(B)/tests/gpu/fake/,libcuda.so.1 libnccl.so.2)
+$(B)/tests/gpu/fake/libcuda.so.1: $(call gpu_obj,fake/fake_cuda)
+$(B)/tests/gpu/fake/libnccl.so.2: $(call gpu_obj,fake/fake_nccl) $(B)/tests/nccl/tables.o
+$(gpu_fakes):
+	$(LINK_SO) -o $@ $^ -ldl -pthread
 
 gpu-bundle: all $(gpu_bin) $(nccl_exercise) ## make build/gpu: what check-gpu needs on a machine without packages
 	tests/gpu/bundle.sh $(B) $(gpu_bundle)
-check-gpu: ## run the checks with a GPU, at most 9 minutes; ARGS='cpu' ...: only these parts; without a GPU exit status 77
+check-gpu: ## run the checks with a GPU, at most 9 minutes; ARGS='cpu nccl': only these parts; without a GPU exit status 77
 	[ -x $(gpu_bundle)/bin/check-gpu ] || $(MAKE) gpu-bundle
 	$(gpu_bundle)/bin/check-gpu $(ARGS)
 .PHONY: gpu-bundle check-gpu

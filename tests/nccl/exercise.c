@@ -13,14 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void barrier(struct shared *s, int ranks)
-{
-	unsigned mine = atomic_fetch_add(&s->arrived, 1), all = (mine / (unsigned)ranks + 1) * (unsigned)ranks;
-
-	while (atomic_load(&s->arrived) < all)
-		relax();
-}
-
 uint8_t *member_send(const struct member *m, int place)
 {
 	return m->region + (size_t)place * m->o->bytes;
