@@ -17,6 +17,8 @@ struct reduction_comm {
 	struct backend *backend;
 	struct node_agent *node; /* the node agent that this process runs; NULL: none */
 	unsigned rank, world_size;
+	struct reduction_comm *claims_next; /* claim.c */
+	uint64_t claim;                     /* hash of the place in a job that it claims; 0: none */
 	pid_t pid; /* of the process that has opened it; a child that it forks must not use it */
 	struct request_pool *requests;
 	pthread_mutex_t
@@ -57,6 +59,13 @@ void comm_failed(struct reduction_comm *c, const struct rs_err *err, struct rs_e
 /* RS_EINVAL if this is not the process that has opened the communicator, but a child of a fork(): its threads and
  * connections belong to the parent. */
 int comm_check_process(pid_t opened_by, struct rs_err *e);
+
+/* claim.c: which places in jobs this process has, so that opening one twice fails at once. Any thread. */
+
+/* Claims rank and job for the communicator. RS_EREFUSED: another communicator of this process has them and works. */
+int comm_claim(struct reduction_comm *c, const struct backend_options *opt, struct rs_err *e);
+/* Gives the claim up, if there is one. */
+void comm_unclaim(struct reduction_comm *c);
 
 /* RS_EINVAL: an argument of this name is NULL. */
 int comm_null(const char *argument, struct rs_err *e);

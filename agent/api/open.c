@@ -17,7 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Ranks that contradict each other start at about the same time. Local rank 0 serves the others for so long, so that
+ * they read the reason, and not a timeout. */
+enum { LINGER_S = 1 };
 
 enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + sizeof(int) };
 
@@ -448,6 +453,8 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 		return rc;
 	rc = client_open(&c->backend, &o->to, e);
 	if (rc && c->node) {
+		if (rc == RS_EMISMATCH)
+			nanosleep(&(struct timespec){.tv_sec = LINGER_S}, NULL);
 		node_agent_stop(c->node, 0);
 		c->node = NULL;
 	}
@@ -492,8 +499,11 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	}
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
-	rc = o.mode == REDUCTION_MODE_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	rc = comm_claim(c, &o.to, e);
+	if (!rc)
+		rc = o.mode == REDUCTION_MODE_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {
+		comm_unclaim(c);
 		rs_config_close(o.cfg);
 		free(o.cfg);
 	} else {

@@ -469,6 +469,7 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 		return api_null("comm", err);
 	if (comm_check_process(comm->pid, &e))
 		return comm_result(err, &e);
+	comm_unclaim(comm);
 	comm->backend->v->stop(comm->backend);
 	request_pool_close(comm->requests);
 	group_stages_free(&comm->stages, comm->backend);

@@ -29,7 +29,8 @@ static uint64_t node_agent_hash(uint64_t h, const void *bytes, size_t n)
 
 void node_agent_name(char ret[static NODE_AGENT_NAME], const struct backend_options *opt)
 {
-	const uint32_t place[] = {opt->generation, opt->world_size, opt->node_rank, (uint32_t)geteuid()};
+	/* not the world size: ranks that differ in it shall meet and learn it */
+	const uint32_t place[] = {opt->generation, opt->node_rank, (uint32_t)geteuid()};
 	uint64_t h = node_agent_hash(node_agent_hash(0, place, sizeof place), opt->job, strlen(opt->job));
 
 	for (unsigned i = 0; i < opt->cfg->reducers_n; i++)

@@ -11,7 +11,8 @@ struct node_agent;
 enum { NODE_AGENT_NAME = 100 }; /* bytes of the name, terminator included */
 
 /* Makes the name "@reduction/local-rank-0/resnet/0123456789abcdef". It is the same for all local ranks of one
- * generation of a job with the same reducers and user, and different for all other processes of the machine. */
+ * generation of a job with the same reducers and user, whatever world size they say, and different for all other
+ * processes of the machine. */
 void node_agent_name(char ret[static NODE_AGENT_NAME], const struct backend_options *opt);
 
 /* Starts serving. Tries for opt->connect_ms while the name is in use, for example by the job's previous run. On success

@@ -349,7 +349,7 @@ bool local_hub_gathered(const struct local_hub *h)
 {
 	const struct local_job *j = h->jobs;
 
-	while (j && j->state == JOB_GATHERING)
+	while (j && !j->gathered)
 		j = j->next;
 	return j != NULL;
 }

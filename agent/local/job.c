@@ -115,6 +115,12 @@ static int local_job_check_hello(const struct local_hello *m, struct rs_err *e)
 	if (m->nodes == 0 || m->node_rank >= m->nodes)
 		return rs_fail(e, RS_EINVAL, "node %u of %u nodes, expected a number below the number of nodes",
 			       m->node_rank, m->nodes);
+	return RS_OK;
+}
+
+/* Checks that the sizes of a HELLO are possible together. */
+static int local_job_check_sizes(const struct local_hello *m, struct rs_err *e)
+{
 	if (m->nodes == 1 ? m->local_world_size != m->world_size
 			  : (uint64_t)m->local_world_size + m->nodes - 1 > m->world_size)
 		return rs_fail(e, RS_EINVAL,
@@ -159,6 +165,31 @@ static int local_job_check_same(const struct local_job *j, const struct local_he
 	return RS_OK;
 }
 
+/* Checks that the job did not fail a moment ago because its local ranks contradicted each other. The ranks that come
+ * after the others have left must hear of it, too. */
+static int local_job_check_contradicted(const struct local_hub *h, const struct local_hello *m, struct rs_err *e)
+{
+	const struct local_contradiction *c = &h->contradiction;
+
+	if (c->until_ms <= h->now_ms || c->generation != m->generation || strcmp(c->job, m->job) != 0 ||
+	    strcmp(c->run, m->run) != 0)
+		return RS_OK;
+	*e = c->err;
+	return e->code;
+}
+
+/* Ends a job that still gathers: its local ranks contradict each other, so it can never start. */
+static void local_job_contradicted(struct local_job *j, const struct rs_err *why)
+{
+	struct local_contradiction *c = &j->hub->contradiction;
+
+	*c = (struct local_contradiction){
+	    .generation = j->generation, .until_ms = j->hub->now_ms + LOCAL_CONTRADICTION_MS, .err = *why};
+	memcpy(c->job, j->name, sizeof c->job);
+	memcpy(c->run, j->run, sizeof c->run);
+	local_job_fail(j, why);
+}
+
 /* Checks that no job of that name and another run lives: its ranks belong to another training. One with an older
  * generation may be the same training before a restart that changed its run, so the client may retry. */
 static int local_job_check_run(const struct local_hub *h, const struct local_hello *m, bool *ret_retry,
@@ -180,35 +211,49 @@ static int local_job_check_run(const struct local_hub *h, const struct local_hel
 	return RS_OK;
 }
 
+/* The job of a HELLO does not gather any more. */
+static int local_job_refuse_late(const struct local_job *j, const struct local_hello *m, bool *ret_retry,
+				 struct rs_err *e)
+{
+	if (j->state >= JOB_ENDING || (m->local_rank < j->members_n && j->members[m->local_rank].left)) {
+		*ret_retry = true;
+		return rs_fail(e, RS_EREFUSED,
+			       "generation %u of job %s has ended on %s, but not all of its processes have left",
+			       m->generation, m->job, j->hub->host);
+	}
+	return rs_fail(e, RS_EREFUSED, "generation %u of job %s is already running on %s with all local ranks",
+		       m->generation, m->job, j->hub->host);
+}
+
 /* Finds or creates the job of a HELLO; ends those of older generations. */
 static int local_job_find_or_new(struct local_hub *h, const struct local_hello *m, uint64_t now_ms,
 				 struct local_job **ret, bool *ret_retry, struct rs_err *e)
 {
 	struct local_job *j;
 	struct rs_err old;
+	int rc;
 
 	*ret_retry = false;
 	if (h->draining)
 		return rs_fail(e, RS_EREFUSED, "the agent on %s is stopping", h->host);
-	if (local_job_check_run(h, m, ret_retry, e))
+	if (local_job_check_contradicted(h, m, e) || local_job_check_run(h, m, ret_retry, e))
 		return e->code;
 	for (j = h->jobs; j; j = j->next)
 		if (strcmp(j->name, m->job) == 0 && j->generation > m->generation)
 			return rs_fail(e, RS_EREFUSED, "job %s is at generation %u, generation %u is over", j->name,
 				       j->generation, m->generation);
 	j = local_job_find(h, m);
-	if (j && j->state != JOB_GATHERING) {
-		*ret_retry = j->state >= JOB_ENDING;
-		return rs_fail(e, RS_EREFUSED,
-			       *ret_retry
-				   ? "generation %u of job %s has ended on %s, but not all of its processes have left"
-				   : "generation %u of job %s is already running on %s with all local ranks",
-			       m->generation, m->job, h->host);
-	}
+	if (j && j->state != JOB_GATHERING)
+		return local_job_refuse_late(j, m, ret_retry, e);
 	if (j) {
 		*ret = j;
-		return local_job_check_same(j, m, e);
+		rc = local_job_check_same(j, m, e);
+		if (rc == RS_EMISMATCH)
+			local_job_contradicted(j, e);
+		return rc;
 	}
+	if (local_job_check_sizes(m, e))
+		return e->code;
 	if (local_job_new(&j, h, m, now_ms, e)) {
 		*ret_retry = true; /* other jobs will end and free memory */
 		return e->code;
@@ -248,6 +293,7 @@ static void local_job_start_engine(struct local_job *j, uint64_t now_ms)
 				     .connect_ms =
 					 j->deadline_ms > now_ms + 1000 ? (uint32_t)(j->deadline_ms - now_ms) : 1000};
 	j->state = JOB_STARTING;
+	j->gathered = true;
 	if (local_may_log(h, LOCAL_LIMITED_JOBS))
 		rs_log(h->log, RS_LOG_INFO, "job-started", rs_kv_s("job", j->name),
 		       rs_kv_u("generation", j->generation), rs_kv_s("run", j->run), rs_kv_u("node", m->node_rank),

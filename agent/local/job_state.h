@@ -43,6 +43,7 @@ struct local_job {
 	void *engine;
 	bool single_worker; /* there is no other node: the sum of the local ranks is the result */
 	bool freeing;       /* engine_free was called */
+	bool gathered;      /* all local ranks have joined, now or before it failed */
 	struct local_event ready, failed;
 	struct rs_err err; /* why it failed */
 

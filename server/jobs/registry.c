@@ -390,6 +390,17 @@ static void send_waiting(struct registry *r, const struct job *j)
 	emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 }
 
+/* Ends a gathering job whose ranks say different world sizes: it can never be complete. */
+static void end_for_sizes(struct registry *r, struct job *j, const struct control_hello *h,
+			  const struct control_refused *no)
+{
+	struct rs_err why;
+
+	registry_remember_sizes(r, h, no->message);
+	rs_fail(&why, RS_EMISMATCH, "%s", no->message);
+	job_end(r, j, &why);
+}
+
 /* A rank was refused for good: the ranks that wait for it hear at once why. Further refusals wait for the next tick. */
 static void report_refusal(struct registry *r, const struct control_hello *h, const struct control_refused *no)
 {
@@ -411,10 +422,16 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	struct job *j = NULL;
 	int rc = check_hello(r, h, refused);
 
+	const char *sizes = rc ? NULL : registry_find_sizes(r, h);
+
+	if (sizes)
+		return refuse(refused, RS_EMISMATCH, false, "%s", sizes);
 	if (!rc)
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
 		rc = j ? check_joins(j, h, refused) : open_job(r, h, &j, refused);
+	if (rc == RS_EMISMATCH && j && j->first.world_size != h->world_size && !refused->retry)
+		end_for_sizes(r, j, h, refused);
 	if (rc) {
 		if (!refused->retry)
 			report_refusal(r, h, refused);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The structs of the registry, for registry.c and registry_status.c. */
+/* The structs of the registry, for the files of this folder. */
 #ifndef RS_SERVER_JOBS_REGISTRY_PRIV_H
 #define RS_SERVER_JOBS_REGISTRY_PRIV_H
 
@@ -35,6 +35,20 @@ struct job {
 	uint64_t bound; /* most bytes of the job, with memory_len */
 };
 
+enum {
+	REGISTRY_SIZES = 8,
+	REGISTRY_SIZES_MS = 3000, /* a corrected training, started by hand, comes later */
+};
+
+/* A job that ended because its ranks said different world sizes. It counts until until_ms. */
+struct registry_sizes {
+	char job[CONTROL_JOB];
+	char run[CONTROL_RUN];
+	uint32_t generation;
+	uint64_t until_ms;
+	char message[CONTROL_MESSAGE];
+};
+
 /* Invariant: `memory` is the sum of the bounds of all jobs in the list. */
 struct registry {
 	struct registry_options opt;
@@ -44,7 +58,14 @@ struct registry {
 	uint64_t next_id;
 	uint64_t now_ms; /* of the last registry_set_time */
 	bool draining;
+	struct registry_sizes sizes[REGISTRY_SIZES]; /* the next one is written at sizes_next */
+	unsigned sizes_next;
 };
+
+/* Remembers that the job of this HELLO has ended with this message, because its ranks said different world sizes. */
+void registry_remember_sizes(struct registry *r, const struct control_hello *h, const char *message);
+/* Returns the message if the job of this HELLO has ended so a moment ago; else NULL. */
+const char *registry_find_sizes(const struct registry *r, const struct control_hello *h);
 
 /* Returns the number of training processes of the ranks that have joined. */
 uint64_t registry_processes(const struct job *j);

@@ -398,7 +398,13 @@ class Table:
         first.join(job=job, world_size=2, generation=1, incarnation=1)
         self.send(second, [wire.hello(**{"job": job, "rank": 1, "world_size": 2, "generation": 1, **values})])
         self.answer(second, wire.REFUSED, code)
-        with_it = self.connect()  # the first one still waits, and a good second one may join
+        with_it = self.connect()
+        if "world_size" in values:  # the job can never be complete: all its ranks hear of it, and those that come now
+            self.answer(first, wire.ABORT, code)
+            self.send(with_it, [wire.hello(job=job, rank=1, world_size=2, generation=1)])
+            self.answer(with_it, wire.REFUSED, code)
+            return
+        # the first one still waits, and a good second one may join
         with_it.join(job=job, rank=1, world_size=2, generation=1)
         first.expect(wire.START)
 

@@ -7,6 +7,7 @@ rank is refused, with both values), about limits.
 Not under ThreadSanitizer: these errors reach waiting threads in the same way as those of test_failures.
 """
 
+import time
 import unittest
 
 import harness
@@ -166,7 +167,6 @@ class Membership(unittest.TestCase):
     def test_mismatched_ranks_are_refused(self):
         for name, first, second, expected, error in [
             ("same rank twice", {}, {"rank": 0}, r"rank 0 of job test is already taken by pid \d+ on ", "RefusedError"),
-            ("world size", {}, {"world_size": 3}, "rank 1 says the world size of job test is 3, rank 0 says 2", None),
             (
                 "deterministic",
                 {"config": {"job": {"deterministic": True}}},
@@ -202,6 +202,65 @@ class Membership(unittest.TestCase):
         ]:
             with self.subTest(name), harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:
                 self.refused(c, first, second, expected, error or "MismatchError")
+
+    def test_all_ranks_read_of_another_world_size(self):
+        """At once, however they reach the reducers; the last rank comes when the others have left."""
+        open_ = harness.python("""
+            import reduction, worker
+            worker.say("ready")
+            worker.listen()
+            worker.say("end", **worker.attempt(reduction.Communicator))
+            """)
+        for way in ("direct", "node", "agent"):
+            with self.subTest(way), harness.Cluster(agents=way == "agent", server_args=["--log-level", "debug"],
+                                                    config={"logging": {"level": "debug"}}) as c:  # fmt: skip
+                reach = {} if way == "agent" else harness.reach(way)
+                workers = [
+                    c.start_worker(rank, 5 if rank == 2 else 4, open_,
+                                   env={"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 4, "GROUP_RANK": 0,
+                                        "GROUP_WORLD_SIZE": 1, **reach})
+                    for rank in range(4)
+                ]  # fmt: skip
+                for w in workers:
+                    w.said("ready")
+                for rank in (0, 1, 2, 3):
+                    workers[rank].tell()
+                    if rank == 0:  # the others find a job that gathers, or a node that listens
+                        where = c.reducers[0] if way == "direct" else c.agents[0] if way == "agent" else workers[0]
+                        where.wait_text("worker-joined" if way == "direct" else "client-joined")
+                    if rank == 2:  # rank 3 comes when this is over
+                        for w in workers[1:3]:
+                            w.wait_text('"end"', stream="out")
+                started = time.monotonic()
+                for w in workers:
+                    said = w.said("end")
+                    self.assertEqual(said["error"], "MismatchError", said)
+                    self.assertRegex(said["message"], r"\b5\b.* 4$")
+                self.assertLess(time.monotonic() - started, 5 * harness.SCALE)  # timeouts.connect is 60 s
+
+    def test_a_process_opens_a_rank_twice(self):
+        twice = harness.python("""
+            import time, numpy, reduction, worker
+            comm = reduction.Communicator()
+            started = time.monotonic()
+            second = worker.attempt(reduction.Communicator)
+            took = time.monotonic() - started
+            x = numpy.ones(5)
+            comm.all_reduce(x)
+            comm.close()
+            with reduction.Communicator() as comm:  # the first one is closed
+                comm.barrier()
+            worker.say("end", took=took, sum=float(x[0]), **second)
+            """)
+        for way in ("direct", "node", "agent"):
+            with self.subTest(way), harness.Cluster(agents=way == "agent") as c:
+                reach = {} if way == "agent" else harness.reach(way)
+                for w in c.start_workers(2, twice, env=reach):
+                    said = w.said("end")
+                    self.assertEqual((said["error"], said["sum"]), ("RefusedError", 2.0), said)
+                    self.assertRegex(said["message"], r"^rank [01] of job test, generation 0, is already open in this "
+                                     r"process \(pid \d+\): close that communicator first")
+                    self.assertLess(said["took"], 2 * harness.SCALE)
 
     def test_other_lanes_and_swapped_addresses(self):
         with harness.Cluster(reducers=2, server_args=["--log-level", "debug"]) as c:

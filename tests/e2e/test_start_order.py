@@ -68,11 +68,11 @@ class StartOrder(unittest.TestCase):
             first = c.start_worker(0, 2, WORKER)
             first.wait_text('warn +waiting job=test rank=0 reason="reducer r0: rank 1 of 2 has not joined job test; '
                             'waiting for 3 s"')
-            # another world size: the refused rank is reported at once, and not after 6 s
-            refused = c.start_worker(1, 3, WORKER)
-            self.assertIn("the world size", refused.said("end")["message"])
-            first.wait_text("waiting job=test .*; it refused a rank: rank 1 says the world size of job test is 3, "
-                            "rank 0 says 2; waiting for [3-5] s")
+            # another configuration: the refused rank is reported at once, and not after 6 s
+            refused = c.start_worker(1, 2, WORKER, config={"job": {"checksum": True}})
+            self.assertIn("job.checksum true and false", refused.said("end")["message"])
+            first.wait_text("waiting job=test .*; it refused a rank: ranks 1 and 0 of job test are configured "
+                            "differently: .*; waiting for [3-5] s")
             self.summed(c, [first, c.start_worker(1, 2, WORKER)], 3.0)
 
     def test_an_agent_says_which_local_rank_is_missing(self):

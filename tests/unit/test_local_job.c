@@ -107,6 +107,8 @@ START_TEST(a_rank_that_leaves_early_may_rejoin)
 }
 END_TEST
 
+enum { CONTRADICTIONS_OF_SIZE = 6 }; /* of the rows below, that many are about sizes */
+
 /* Invalid HELLOs of the second of two local ranks. */
 static const struct {
 	uint32_t rank, world, local_rank, local, node, nodes;
@@ -116,19 +118,18 @@ static const struct {
     {1, 4, 1, 3, 0, 2, "rank 1 (pid 102) of job j has local world size 3, rank 0 (pid 101 on host) has 2"},
     {1, 4, 1, 2, 0, 3, "rank 1 (pid 102) of job j has nodes 3, rank 0 (pid 101 on host) has 2"},
     {1, 4, 1, 2, 1, 2, "rank 1 (pid 102) of job j has node rank 1, rank 0 (pid 101 on host) has 0"},
+    {1, 4, 1, 2, 0, 1, "rank 1 (pid 102) of job j has nodes 1, rank 0 (pid 101 on host) has 2"},
+    {1, 5, 1, 2, 0, 1, "rank 1 (pid 102) of job j has world size 5, rank 0 (pid 101 on host) has 4"},
     {0, 4, 1, 2, 0, 2, "rank 0 (local rank 1) of job j is taken: rank 0 (pid 101 on host) has local rank 0"},
     {1, 4, 0, 2, 0, 2, "rank 1 (local rank 0) of job j is taken: rank 0 (pid 101 on host) has local rank 0"},
     {4, 4, 1, 2, 0, 2, "rank 4 of a world of 4, expected a rank below a world size of 1 to 4096"},
     {1, 4, 2, 2, 0, 2, "local rank 2 of 2 local ranks, expected a local rank below a local world size of 1 to 1024"},
     {1, 4, 1, 2, 2, 2, "node 2 of 2 nodes, expected a number below the number of nodes"},
-    {1, 4, 1, 2, 0, 1,
-     "2 local ranks on this node of 1 cannot be part of a world of 4; LOCAL_WORLD_SIZE or the number of nodes is "
-     "wrong"},
 };
 
 START_TEST(contradictions_are_refused)
 {
-	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)};
+	struct fake_client *c[2] = {fake_connect(&fa), fake_connect(&fa)}, *late;
 	union local_message m;
 
 	fake_hello(&fa, c[0], "j", 0, 0, 4, 2);
@@ -144,7 +145,41 @@ START_TEST(contradictions_are_refused)
 	fake_say(&fa, c[1], &m);
 	ck_assert_str_eq(c[1]->sentence, contradictions[_i].sentence);
 	ck_assert(c[1]->dropped);
-	expect(c[0], "WELCOME", NULL);
+	if (_i >= CONTRADICTIONS_OF_SIZE) {
+		expect(c[0], "WELCOME", NULL);
+		return;
+	}
+	/* the job can never be complete: the others hear of it, too, and those that come within 3 s */
+	expect(c[0], "WELCOME ABORT:-5", contradictions[_i].sentence);
+	fake_lose(c[0]);
+	ck_assert_uint_eq(local_hub_jobs(fa.hub), 0);
+	ck_assert(!local_hub_gathered(fa.hub));
+	late = fake_connect(&fa);
+	fake_say(&fa, late, &m);
+	expect(late, "REFUSED:-5", contradictions[_i].sentence);
+	fa.now_ms += 3000;
+	late = fake_connect(&fa);
+	fake_hello(&fa, late, "j", 0, 0, 4, 2);
+	expect(late, "WELCOME", NULL);
+}
+END_TEST
+
+START_TEST(impossible_sizes_are_refused)
+{
+	struct fake_client *c = fake_connect(&fa);
+	union local_message m;
+
+	local_init(&m, LOCAL_HELLO);
+	strcpy(m.hello.job, "j");
+	m.hello.world_size = 4;
+	m.hello.local_world_size = 2;
+	m.hello.nodes = 1;
+	m.hello.connect_ms = 10000;
+	fake_say(&fa, c, &m);
+	expect(
+	    c, "REFUSED:-1",
+	    "2 local ranks on this node of 1 cannot be part of a world of 4; LOCAL_WORLD_SIZE or the number of nodes "
+	    "is wrong");
 }
 END_TEST
 
@@ -434,6 +469,7 @@ int main(void)
 	tcase_add_test(t, late_ranks_are_named);
 	tcase_add_test(t, a_rank_that_leaves_early_may_rejoin);
 	tcase_add_loop_test(t, contradictions_are_refused, 0, sizeof contradictions / sizeof contradictions[0]);
+	tcase_add_test(t, impossible_sizes_are_refused);
 	tcase_add_test(t, a_newer_generation_ends_the_older);
 	tcase_add_loop_test(t, a_client_aborts, 0, 2);
 	tcase_add_loop_test(t, a_client_aborts_before_the_job_runs, 0, 2);

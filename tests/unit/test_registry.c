@@ -195,12 +195,54 @@ START_TEST(a_hello_that_disagrees_is_refused)
 		fr_refused(&w, &h, differences[i].code, _i, differences[i].says);
 		h = fr_hello(1, 1);
 		strcpy(h.reducer, "r1");
+		/* with another world size the job is over, unless it runs */
+		if (differences[i].field == WORLD && !_i) {
+			fr_close(&w);
+			continue;
+		}
 		fr_refused(&w, &h, RS_EMISMATCH, _i, "rank 1 of job train calls this reducer r1, rank 0 calls it r0");
 		/* its own earlier attempt, which it gave up, may end here later than there */
 		fr_refused(&w, &first, RS_EREFUSED, true,
 			   "lane 0 of rank 0 of job train is still attached from an earlier attempt");
 		fr_close(&w);
 	}
+}
+END_TEST
+
+/* All ranks hear of it: those that wait, those that come while these leave, and those that come a little later. */
+START_TEST(ranks_with_other_world_sizes_end_the_job)
+{
+	static const char says[] = "rank 1 says the world size of job train is 3, rank 0 says 2";
+	struct fr_world w;
+	struct control_hello first = fr_hello(0, 0), h = fr_hello(1, 0);
+	uint64_t id;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	registry_set_time(w.r, 1000);
+	id = fr_admit(&w, &first);
+	h.world_size = 3;
+	fr_refused(&w, &h, RS_EMISMATCH, false, says);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	ck_assert_int_eq(w.last.why.code, RS_EMISMATCH);
+	ck_assert_str_eq(w.last.why.msg, says);
+	h.rank = 2;
+	fr_refused(&w, &h, RS_EMISMATCH, false, says);
+	registry_session_closed(w.r, id, 0, 0, true);
+	registry_set_time(w.r, 3999);
+	h = fr_hello(1, 0);
+	fr_refused(&w, &h, RS_EMISMATCH, false, says);
+	/* another generation and another run are other trainings */
+	snprintf(h.run, sizeof h.run, "slurm:8.0");
+	id = fr_admit(&w, &h);
+	registry_session_closed(w.r, id, 1, 0, true);
+	h = fr_hello(1, 0);
+	h.generation++;
+	id = fr_admit(&w, &h);
+	registry_session_closed(w.r, id, 1, 0, true);
+	/* later the same training may start again */
+	registry_set_time(w.r, 4000);
+	fr_admit_all(&w);
+	fr_close(&w);
 }
 END_TEST
 
@@ -398,14 +440,14 @@ START_TEST(waiting_names_missing_ranks)
 		ck_assert_uint_eq(got.missing[i], i + 1);
 	ck_assert_str_eq(got.refused, "");
 	/* a refused rank is reported at once, further ones with the next tick; one that may retry is not */
-	h.world_size = 41;
+	h.window = 5;
 	for (unsigned i = 0; i < 2; i++) {
-		fr_refused(&w, &h, RS_EMISMATCH, false, "rank 2 says the world size of job train is 41");
+		fr_refused(&w, &h, RS_EMISMATCH, false, "ranks 2 and 0 of job train are configured differently: ");
 		ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
 	}
 	ck_assert_int_eq(frame_decode(w.frame, &f, &e), RS_OK);
 	ck_assert_int_eq(control_unpack_waiting(w.frame + FRAME_HEADER, f.payload_len, &got, &e), RS_OK);
-	ck_assert_str_eq(got.refused, "rank 2 says the world size of job train is 41, rank 0 says 40");
+	ck_assert_ptr_nonnull(strstr(got.refused, "window 5 and 2"));
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "stop"});
 	registry_tick(w.r);
 	ck_assert_uint_eq(w.n[REGISTRY_SEND], 2);
@@ -530,6 +572,7 @@ int main(void)
 	tcase_add_loop_test(tc, detect_is_clamped, 0, 4);
 	tcase_add_loop_test(tc, values_out_of_range_are_refused, 0, sizeof impossible / sizeof impossible[0]);
 	tcase_add_loop_test(tc, a_hello_that_disagrees_is_refused, 0, 2);
+	tcase_add_test(tc, ranks_with_other_world_sizes_end_the_job);
 	tcase_add_loop_test(tc, a_rank_of_another_run_is_refused, 0, 2);
 	tcase_add_loop_test(tc, a_name_with_other_characters_is_refused, 0, 4);
 	tcase_add_test(tc, a_running_job_admits_no_worker);
