@@ -3,6 +3,7 @@
  * clients; jobs may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A
  * second signal ends the process at once. */
 #include "agent/daemon/agentd.h"
+#include "common/descriptors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -169,8 +170,11 @@ static int loop_open_hub(struct agentd *a, struct rs_err *e)
 
 static int loop_open(struct agentd *a, struct rs_err *e)
 {
-	int rc = uv_loop_init(&a->loop);
+	int rc = rs_descriptors_check(RS_DAEMON_DESCRIPTORS, e);
 
+	if (rc)
+		return rc;
+	rc = uv_loop_init(&a->loop);
 	if (rc)
 		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
 	uv_async_init(&a->loop, &a->wake, loop_on_wake);

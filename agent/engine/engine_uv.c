@@ -4,6 +4,7 @@
  * waits until the connections are closed and joins the thread. Failure modes: the exchange ends with an error;
  * on_failed reports it after every operation's done(); then the loop idles until engine_stop. */
 #include "agent/engine/engine_uv.h"
+#include "common/descriptors.h"
 #include "common/dtype.h"
 
 #include <signal.h>
@@ -184,6 +185,9 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
 	pthread_mutex_init(&en->loop_lock, NULL);
 	pthread_mutex_init(&en->lock, NULL);
+	rc = rs_descriptors_check(RS_LOOP_DESCRIPTORS, e);
+	if (rc)
+		goto free_engine;
 	rc = uv_loop_init(&en->loop);
 	if (rc) {
 		rs_fail(e, RS_EIO, "the engine's event loop cannot be started: %s", uv_strerror(rc));

@@ -52,13 +52,14 @@ int client_new(struct rpc_client **ret, struct rs_err *e)
 
 	if (!c)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC client");
-	grpc_use();
-	rc = queue_start(&c->queue, "rpc", NULL, e);
+	rc = grpc_use(e);
 	if (rc) {
-		grpc_release();
 		free(c);
 		return rc;
 	}
+	rc = queue_start(&c->queue, "rpc", NULL, e);
+	if (rc)
+		return rc; /* nothing of gRPC can be freed */
 	live_init(&c->live);
 	*ret = c;
 	return RS_OK;

@@ -81,6 +81,8 @@ struct rpc_queue {
 };
 enum { QUEUE_TICK_MS = 500 };
 
+/* RS_EIO: its thread cannot be started. Then *q, and all else of gRPC, must not be freed: gRPC lacks threads of its own
+ * too, and would wait for them. */
 int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_queue *q), struct rs_err *e);
 /* Stops a queue: waits for what is in progress, and for the thread. Nothing may be started on it any more, and no
  * thread may have taken it. */
@@ -101,8 +103,8 @@ unsigned live_add(struct live *l); /* returns how many existed before */
 void live_remove(struct live *l);
 void live_close(struct live *l); /* waits until none exist */
 
-/* Start gRPC with its first user, and stop it with its last. */
-void grpc_use(void);
+/* Start gRPC with its first user, and stop it with its last. RS_EIO: there are no threads for it. */
+int grpc_use(struct rs_err *e);
 void grpc_release(void);
 
 /* grpc_text.c */

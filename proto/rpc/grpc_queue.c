@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/rpc/grpc_priv.h"
 
+#include "common/descriptors.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
 	PRIME_BYTES = 8 << 20,
+	THREADS = 8,      /* of gRPC 1.51 beside its pool: 4 from the start, others when there is work */
+	DESCRIPTORS = 16, /* of gRPC, which aborts without them */
+	POOL_MAX = 32,    /* its pool has one for each core, 2 to 32 */
 	SERVE_EVENTS = 8, /* events that queue_serve processes before its caller has a turn */
 };
 
@@ -175,13 +181,11 @@ int queue_start(struct rpc_queue *q, const char *name, void (*tick)(struct rpc_q
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&q->thread, NULL, queue_main, q);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!rc)
-		return RS_OK;
-	shut_down(q);
-	while (grpc_completion_queue_next(q->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
-		;
-	destroy(q);
-	return rs_fail_sys(e, RS_EIO, rc, "a thread for gRPC cannot be started");
+	/* gRPC lacks threads of its own too, then, and would hang if its objects were freed */
+	return rc ? rs_fail_sys(e, RS_EIO, rc,
+				"a thread for gRPC cannot be started (limits: ulimit -u, ulimit -v, TasksMax of "
+				"systemd)")
+		  : RS_OK;
 }
 
 void queue_stop(struct rpc_queue *q)
@@ -239,17 +243,57 @@ static void prime_malloc(void)
 	free((void *)block);
 }
 
-void grpc_use(void)
+static void *wait_for_unlock(void *lock)
+{
+	free(malloc(1)); /* with the memory that glibc reserves for each thread that allocates */
+	pthread_mutex_lock(lock);
+	pthread_mutex_unlock(lock);
+	return NULL;
+}
+
+/* Checks that gRPC can start its threads, by starting as many for a moment: if one of gRPC's own cannot be started,
+ * grpc_init() hangs. */
+static int check_threads(struct rs_err *e)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned n = 0, most = THREADS + (unsigned)(cores < 2 ? 2 : cores > POOL_MAX ? POOL_MAX : cores);
+	pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t threads[THREADS + POOL_MAX];
+	int rc = 0;
+
+	pthread_mutex_lock(&hold);
+	while (n < most && !rc) {
+		rc = pthread_create(&threads[n], NULL, wait_for_unlock, &hold);
+		n += !rc;
+	}
+	pthread_mutex_unlock(&hold);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	pthread_mutex_destroy(&hold);
+	return rc ? rs_fail_sys(e, RS_EIO, rc,
+				"gRPC needs %u threads, and only %u can be started (limits: ulimit -u, ulimit -v, "
+				"TasksMax of systemd)",
+				most, n)
+		  : RS_OK;
+}
+
+int grpc_use(struct rs_err *e)
 {
 	sigset_t all, before;
-
-	prime_malloc();
+	int rc;
 
 	/* gRPC starts threads of its own */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	grpc_init();
+	rc = rs_descriptors_check(DESCRIPTORS, e);
+	if (!rc)
+		rc = check_threads(e);
+	if (!rc) {
+		prime_malloc();
+		grpc_init();
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
 }
 
 void grpc_release(void)

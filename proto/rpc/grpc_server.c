@@ -285,14 +285,19 @@ static void server_free(struct rpc_server *s)
 	grpc_release();
 }
 
-static struct rpc_server *server_new(const struct rpc_server_options *opt)
+static struct rpc_server *server_new(const struct rpc_server_options *opt, struct rs_err *e)
 {
 	struct rpc_server *s = calloc(1, sizeof *s);
 	pthread_condattr_t attr;
 
-	if (!s)
+	if (!s) {
+		rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC server");
 		return NULL;
-	grpc_use();
+	}
+	if (grpc_use(e)) {
+		free(s);
+		return NULL;
+	}
 	s->opt = *opt;
 	live_init(&s->live);
 	live_init(&s->refused);
@@ -312,17 +317,20 @@ static struct rpc_server *server_new(const struct rpc_server_options *opt)
 
 int server_start(struct rpc_server **ret, const struct rpc_server_options *opt, struct rs_err *e)
 {
-	struct rpc_server *s = server_new(opt);
+	struct rpc_server *s = server_new(opt, e);
 	int rc = RS_OK;
 
 	if (!s)
-		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC server");
+		return e->code;
 	if (!s->methods)
 		rc = rs_fail(e, RS_ENOMEM, "there is no memory for methods");
 	if (!rc && opt->tls)
 		rc = keys_init(&s->keys, opt->tls, e);
-	if (!rc)
+	if (!rc) {
 		rc = start_workers(s, opt->threads, e);
+		if (rc == RS_EIO)
+			return rc; /* nothing of gRPC can be freed: queue_start */
+	}
 	if (!rc)
 		rc = open_port(s, opt->address, e);
 	if (rc) {

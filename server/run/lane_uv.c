@@ -3,6 +3,7 @@
  * are in lane_conn.h. */
 #include "server/run/lane_uv.h"
 
+#include "common/descriptors.h"
 #include "common/spin.h"
 #include "proto/control.h"
 #include "server/run/lane_command.h"
@@ -319,6 +320,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	if (rc)
 		goto free_thread;
+	rc = rs_descriptors_check(RS_LOOP_DESCRIPTORS, e);
+	if (rc)
+		goto free_core;
 	rc = uv_loop_init(&t->loop);
 	if (rc) {
 		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
@@ -338,7 +342,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = uv_thread_create(&t->thread, lane_main, t);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		rc = rs_fail(e, RS_EIO, "cannot start a thread: %s", uv_strerror(rc));
+		rc = rs_fail(e, RS_EIO,
+			     "cannot start a thread for a lane (limits: ulimit -u, ulimit -v, TasksMax of systemd): %s",
+			     uv_strerror(rc));
 		goto close_handles;
 	}
 	*ret = t;

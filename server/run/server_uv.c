@@ -8,6 +8,7 @@
  * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
 
+#include "common/descriptors.h"
 #include "config/check/check.h"
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
@@ -476,6 +477,8 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = rs_kernels_select(opt->cfg->server.cpu, &kernels, e);
 	if (!rc)
 		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
+	if (!rc)
+		rc = rs_descriptors_check(RS_DAEMON_DESCRIPTORS, e);
 	if (rc)
 		goto free_server;
 	s->kernels = kernels;

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A check for free file descriptors. libuv aborts the process if it cannot make the pipes of its first event loop. */
+#ifndef RS_COMMON_DESCRIPTORS_H
+#define RS_COMMON_DESCRIPTORS_H
+
+#include "common/error.h"
+
+enum {
+	RS_LOOP_DESCRIPTORS = 6,    /* what a thread's event loop needs */
+	RS_DAEMON_DESCRIPTORS = 12, /* with signals, a listener and what else a daemon opens at its start */
+};
+
+/* Checks that n more file descriptors can be opened now, by opening them for a moment. RS_EIO: they cannot. */
+int rs_descriptors_check(unsigned n, struct rs_err *e);
+
+#endif
