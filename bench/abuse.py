@@ -39,7 +39,8 @@ def parse_arguments():
     p.add_argument("--build", default="build/default", help="folder of the build (default %(default)s)")
     p.add_argument("--out", default="build/bench/abuse.jsonl", help="file of JSON lines (default %(default)s)")
     p.add_argument("--kinds", default=",".join(abuse.KINDS + abuse.LOCAL_KINDS),
-                   help="kinds of abuse, comma-separated (default: all: %(default)s)")
+                   help="kinds of abuse, comma-separated (default %(default)s; others: "
+                   f"{','.join(abuse.TABLE_KINDS)}, the table of make conformance)")
     p.add_argument("--seconds", type=float, default=2, help="measured time of a run, in seconds (default %(default)s)")
     p.add_argument("--repeats", type=int, default=3, help="runs of each kind and place (default %(default)s)")
     p.add_argument("--bytes", default="1M", help="size of one all-reduce; K, M, G are 1024-based (default %(default)s)")
@@ -51,11 +52,12 @@ def daemon(args, folder, name, argv):
     return Daemon([str(pathlib.Path(args.build) / "bin" / argv[0]), *argv[1:]], pathlib.Path(folder) / f"{name}.log")
 
 
-def reducer(args, folder, name):
+def reducer(args, folder, name, grpc=False):
     config = pathlib.Path(folder) / "server.yaml"
     config.write_text(f"server: {{memory: {MEMORY}}}\n", encoding="ascii")
     return daemon(args, folder, name, ["reduction-server", "--config", str(config), "--listen", "127.0.0.1:0",
-                                       "--lanes", args.lanes])  # fmt: skip
+                                       "--lanes", args.lanes,
+                                       *(["--grpc", "127.0.0.1:0"] if grpc else [])])  # fmt: skip
 
 
 def agent(args, folder, name, address):
@@ -117,9 +119,9 @@ def through_agent(args, target):
 
 def run(args, kind, where):
     """One run. Returns MB/s, the abuser's counts, memory before the run, peak memory and log lines in a second."""
-    local = kind.startswith("local-")
-    with tempfile.TemporaryDirectory(prefix="reduction-") as folder, reducer(args, folder, "own") as own, \
-            reducer(args, folder, "other") as other:  # fmt: skip
+    local, grpc = kind.startswith("local-"), kind.endswith("-grpc")
+    with tempfile.TemporaryDirectory(prefix="reduction-") as folder, reducer(args, folder, "own", grpc) as own, \
+            reducer(args, folder, "other", grpc) as other:  # fmt: skip
         if not local:
             return measure(args, kind, where, own, other, through_reducer)
         with agent(args, folder, "agent", own.address) as a, agent(args, folder, "agent2", other.address) as b:
@@ -149,7 +151,8 @@ def measure(args, kind, where, own, other, start):
         if where != "alone":
             target = own if where == "own" else other
             program = str(ROOT / "tests" / "e2e" / "abuse.py")
-            abuser = subprocess.Popen([sys.executable, program, kind, target.address], stdin=subprocess.PIPE,
+            address = grpc_address(target) if kind.endswith("-grpc") else target.address
+            abuser = subprocess.Popen([sys.executable, program, kind, address], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)  # fmt: skip
         speed = end_of(job, own)
         logged = (own.lines() - lines) / (time.monotonic() - started)
@@ -160,6 +163,10 @@ def measure(args, kind, where, own, other, start):
             if p.poll() is None:
                 p.kill()
                 p.wait()
+
+
+def grpc_address(target):
+    return re.search(r"\bgrpc-ready address=(\S+)", target.log.read_text())[1]
 
 
 def spread(values):
@@ -173,6 +180,7 @@ def row_of(kind, runs):
     own, other, alone = (row[f"algbw_MBps_{w}"]["median"] for w in ("own", "other", "alone"))
     row["own_to_other"], row["own_to_alone"] = round(own / other, 3), round(own / alone, 3)
     row["done_per_s"] = round(statistics.median(r[1].get("done", 0) / r[1]["seconds"] for r in runs["own"]))
+    row["wrong"] = sum(r[1].get("wrong", 0) for r in runs["own"] + runs["other"])  # answers
     row["rss_before"], row["rss_peak"] = max(r[2] for r in runs["own"]), max(r[3] for r in runs["own"])
     row["log_lines_per_s"] = round(max(r[4] for r in runs["own"]), 1)
     return row
@@ -181,8 +189,9 @@ def row_of(kind, runs):
 def main():
     args = parse_arguments()
     for kind in args.kinds.split(","):
-        if kind not in abuse.KINDS + abuse.LOCAL_KINDS:
-            sys.exit(f"--kinds: found \"{kind}\", expected some of {', '.join(abuse.KINDS + abuse.LOCAL_KINDS)}")
+        known = abuse.KINDS + abuse.TABLE_KINDS + abuse.LOCAL_KINDS
+        if kind not in known:
+            sys.exit(f"--kinds: found \"{kind}\", expected some of {', '.join(known)}")
     out = pathlib.Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="ascii") as f:

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 
+import conformance
 import http2
 import local
 import wire
@@ -378,13 +379,41 @@ class Abuse:
         c.sock.close()
 
 
+    def conformance(self, grpc=False):
+        """All rows of the conformance table, again and again. Wrong answers are counted as "wrong"."""
+        while not self.stopped.is_set():
+            table = EndlessTable(self, grpc)
+            table.run()
+            self.counts["wrong"] += len(table.failed)
+
+    def conformance_grpc(self):
+        self.conformance(grpc=True)
+
+
+class EndlessTable(conformance.Table):
+    """The conformance table, without the rows that wait for the detection time. It ends early if it is told to."""
+
+    def __init__(self, abuse, grpc):
+        super().__init__(abuse.address, grpc)
+        self.abuse, self.names = abuse, abuse.names
+
+    def row(self, name, run):
+        if not self.abuse.stopped.is_set():
+            super().row(name, run)
+            self.abuse.counts["done"] += 1
+
+    def fall_silent(self):
+        return []
+
+
 KINDS = ["storm", "silent", "loris", "garbage", "absurd", "jobs", "churn", "huge", "pings", "deaf", "dead"]
 GRPC_KINDS = ["grpc-silent", "grpc-idle", "grpc-garbage", "grpc-health", "grpc-watch", "grpc-streams", "grpc-huge"]
+TABLE_KINDS = ["conformance", "conformance-grpc"]
 LOCAL_KINDS = ["local-storm", "local-silent", "local-garbage", "local-churn", "local-jobs", "local-stats"]
 
 
 def main():
-    kinds = KINDS + GRPC_KINDS + LOCAL_KINDS
+    kinds = KINDS + GRPC_KINDS + TABLE_KINDS + LOCAL_KINDS
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in kinds:
         sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS], with a KIND of {', '.join(kinds)}")
     abuse = Abuse(sys.argv[2])
