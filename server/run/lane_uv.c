@@ -302,12 +302,27 @@ static void start_handles(struct lane_thread *t)
 	uv_idle_init(&t->loop, &t->more);
 }
 
+static int start_thread(struct lane_thread *t, struct rs_err *e)
+{
+	sigset_t all, old;
+	int rc;
+
+	/* signals belong to the accept loop */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = uv_thread_create(&t->thread, lane_main, t);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc ? rs_fail(e, RS_EIO,
+			    "cannot start a thread for a lane (limits: ulimit -u, ulimit -v, TasksMax of systemd): %s",
+			    uv_strerror(rc))
+		  : RS_OK;
+}
+
 int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
 		      const struct rs_log *log, struct mailbox *out, struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
 	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = on_core_event, .ctx = t};
-	sigset_t all, old;
 	int rc;
 
 	if (!t)
@@ -336,17 +351,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		goto close_wakeups;
 	t->conns = (struct lane_conns){.loop = &t->loop, .wakeups = &t->wakeups, .core = t->core};
 	start_handles(t);
-	/* signals belong to the accept loop */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = uv_thread_create(&t->thread, lane_main, t);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc) {
-		rc = rs_fail(e, RS_EIO,
-			     "cannot start a thread for a lane (limits: ulimit -u, ulimit -v, TasksMax of systemd): %s",
-			     uv_strerror(rc));
+	rc = start_thread(t, e);
+	if (rc)
 		goto close_handles;
-	}
 	*ret = t;
 	return RS_OK;
 

@@ -466,22 +466,33 @@ free_arenas:
 	return rc;
 }
 
+/* Starts the lanes, the listeners, gRPC and the pool. On an error the caller stops what has started. */
+static int start_threads(struct server *s, struct rs_err *e)
+{
+	int rc = start_lanes(s, s->kernels, e);
+
+	if (!rc)
+		rc = start_listening(s, e);
+	if (!rc)
+		rc = server_control_start(s, e);
+	lower_priority();
+	return rc ? rc : rs_pool_start(&s->pool, on_task_ended, s, e);
+}
+
 int server_init(struct server **ret, const struct server_options *opt, struct rs_err *e)
 {
 	struct server *s = server_new(opt);
-	const struct rs_kernels *kernels;
 	int rc;
 
 	if (!s)
 		return rs_fail(e, RS_ENOMEM, "no memory for the server");
-	rc = rs_kernels_select(opt->cfg->server.cpu, &kernels, e);
+	rc = rs_kernels_select(opt->cfg->server.cpu, &s->kernels, e);
 	if (!rc)
 		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
 	if (!rc)
 		rc = rs_descriptors_check(RS_DAEMON_DESCRIPTORS, e);
 	if (rc)
 		goto free_server;
-	s->kernels = kernels;
 	rc = uv_loop_init(&s->loop);
 	if (rc) {
 		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
@@ -500,21 +511,14 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	if (rc)
 		goto close_mailbox;
 	start_handles(s);
-	rc = start_lanes(s, kernels, e);
-	if (!rc)
-		rc = start_listening(s, e);
-	if (!rc)
-		rc = server_control_start(s, e);
-	lower_priority();
-	if (!rc)
-		rc = rs_pool_start(&s->pool, on_task_ended, s, e);
+	rc = start_threads(s, e);
 	if (rc) {
 		server_stop(s);
 		uv_run(&s->loop, UV_RUN_DEFAULT);
 		server_close(s);
 		return rc;
 	}
-	log_listening(s, kernels);
+	log_listening(s, s->kernels);
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	server_check_descriptors(s);
 	server_bound_descriptors(s);
