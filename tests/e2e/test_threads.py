@@ -128,7 +128,7 @@ class Limits(unittest.TestCase):
         return p.returncode == 0
 
     def serves(self, limit, argv, job):
-        """Starts a daemon under a limit; if it listens, runs a job with it, and ends it. Returns what the job returns."""
+        """Starts a daemon under a limit; if it listens, runs a job with it. Returns what the job returns."""
         p = subprocess.Popen([*limit, *argv], stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
         hung = threading.Timer(30 * harness.SCALE, p.kill)
         hung.start()
