@@ -66,6 +66,9 @@ static void report_reducer(const struct exchange *x, unsigned reducer, uint64_t 
 	*ret = (struct report_reducer){.reach = REPORT_CONNECTING};
 	memcpy(ret->id, r->id, sizeof ret->id);
 	memcpy(ret->address, r->address, sizeof ret->address);
+	/* a number of the view: one more at each loss and at each return */
+	ret->losses = x->view.lives[reducer] / 2 + x->view.lives[reducer] % 2;
+	ret->returns = x->view.lives[reducer] / 2;
 	since_ms = report_links(x, reducer, ret);
 	if (!exchange_lives(x, reducer)) {
 		ret->reach = REPORT_LOST;

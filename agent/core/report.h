@@ -27,6 +27,7 @@ struct report_reducer {
 	unsigned tries;               /* attempts to connect, of the lane with the most */
 	unsigned lanes, lanes_up;     /* connections; those that have joined */
 	unsigned shards, home_shards; /* that it owns now; that it owns while no reducer is lost */
+	uint32_t losses, returns;     /* how often it was lost in this job, and came back */
 	uint64_t retransmits;         /* segments sent again on its connections; the driver sets it */
 	uint32_t window, window_max;  /* chunks that may be in flight on a lane, the fewest of its lanes; their limit */
 	uint32_t rtt_us;              /* round trip; the driver sets it; 0: not known */

@@ -63,6 +63,8 @@ static agent_reducer *pack_reducer(struct service_block *b, const struct exchang
 	m->window_max = r->window_max;
 	m->shards = r->shards;
 	m->home_shards = r->home_shards;
+	m->losses = r->losses;
+	m->returns = r->returns;
 	if (r->reach == REPORT_LOST)
 		pack_holders(b, all, i, m);
 	return m;

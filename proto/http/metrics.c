@@ -487,6 +487,16 @@ static double link_shards(const agent_reducer *r)
 	return r->shards;
 }
 
+static double link_losses(const agent_reducer *r)
+{
+	return r->losses;
+}
+
+static double link_returns(const agent_reducer *r)
+{
+	return r->returns;
+}
+
 static const struct {
 	const char *name, *help;
 	enum metrics_type type;
@@ -501,6 +511,8 @@ static const struct {
     {"reduction_agent_reducer_window_chunks", "Chunks that may be in flight on a lane of the reducer now.",
      METRICS_GAUGE, link_window},
     {"reduction_agent_reducer_shards", "Shards that the reducer has now.", METRICS_GAUGE, link_shards},
+    {"reduction_agent_reducer_losses", "How often the reducer was lost in the job.", METRICS_COUNTER, link_losses},
+    {"reduction_agent_reducer_returns", "How often the reducer came back.", METRICS_COUNTER, link_returns},
 };
 
 static void write_links(struct metrics_out *o, const struct shown *s)

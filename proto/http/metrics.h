@@ -14,7 +14,7 @@ enum {
 	 * of each reducer of the job. */
 	METRICS_JOB_SERIES = 76,
 	METRICS_AGENT_JOB_SERIES = 14,
-	METRICS_AGENT_REDUCER_SERIES = 5,
+	METRICS_AGENT_REDUCER_SERIES = 7,
 };
 
 void metrics_write(const Reduction__V1__StatusReply *m, bool openmetrics, FILE *out);

@@ -306,7 +306,8 @@ class Tls(unittest.TestCase):
             for kind in ("pem", "key"):
                 shutil.copy(self.tls.file(f"new.{kind}"), self.tls.file(f"r0.{kind}"))
             c.reducers[0].signal(harness.signal.SIGHUP)
-            until(lambda: self.certificate(at) != before, "new certificate")
+            c.reducers[0].wait_text(r"\breload\b.*taken over")  # until then old connections may end
+            self.assertNotEqual(self.certificate(at), before)
             self.assertEqual(held.recv(1), b"")
             held.close()
             self.assertEqual(self.get(at, "/metrics")[0], 200)
@@ -330,7 +331,8 @@ class Tls(unittest.TestCase):
             for kind in ("pem", "key"):
                 shutil.copy(self.tls.file(f"new.{kind}"), self.tls.file(f"r0.{kind}"))
             c.agents[0].signal(harness.signal.SIGHUP)
-            until(lambda: self.certificate(at) != before, "new certificate")
+            c.agents[0].wait_text(r"\breload\b.*new jobs use")
+            self.assertNotEqual(self.certificate(at), before)
 
     def test_addresses_that_other_machines_reach(self):
         with harness.Cluster(start=False) as c:

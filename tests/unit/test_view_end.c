@@ -228,6 +228,7 @@ START_TEST(a_report_follows_the_reducers)
 		ck_assert_uint_ge(r->reducers[i].for_ms, 10000);
 		ck_assert_uint_eq(r->reducers[i].shards, r->reducers[i].home_shards);
 		ck_assert_uint_eq(exchange_report_holders(r, i, has), 0);
+		ck_assert(r->reducers[i].losses == 0 && r->reducers[i].returns == 0);
 	}
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "connection reset by peer");
@@ -241,11 +242,14 @@ START_TEST(a_report_follows_the_reducers)
 	ck_assert_uint_eq(r->reducers[0].shards, r->shards_n);
 	ck_assert_uint_eq(exchange_report_holders(r, 1, has), 1);
 	ck_assert(has[0] && !has[1]);
+	ck_assert(r->reducers[1].losses == 1 && r->reducers[1].returns == 0);
 	f.l[1].dead = false;
 	pass(&f, 5);
 	exchange_report(f.x, f.now_ms, r);
 	ck_assert(r->alive == 2 && r->degraded_ms == 0 && r->reducers[1].shards > 0);
 	ck_assert_str_eq(r->reducers[1].why, "");
+	ck_assert(r->reducers[1].losses == 1 && r->reducers[1].returns == 1);
+	ck_assert(r->reducers[0].losses == 0 && r->reducers[0].returns == 0);
 	free(r);
 	reducers_close(&f);
 }
