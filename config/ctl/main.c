@@ -8,11 +8,37 @@
 #include "config/value.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 enum exit_status { EXIT_GOOD, EXIT_BAD, EXIT_USAGE, EXIT_FOUND };
+
+enum print_option { PRINT_MEMORY, PRINT_OPTIONS };
+
+static const struct option print_options[PRINT_OPTIONS] = {
+    [PRINT_MEMORY] = {"memory", "ROLE", "print only the MemoryMax= that the unit of a server or an agent needs"},
+};
+
+/* Beside the memory of its jobs: buffers of connections, threads, the module for gRPC. */
+#define SERVER_BESIDE (UINT64_C(1) << 30)
+#define AGENT_BESIDE  (UINT64_C(2) << 30)
+
+/* Writes the limit of a daemon's memory as systemd's units have it. */
+static int print_memory(const struct rs_config *cfg, const char *role, struct rs_err *e)
+{
+	uint64_t most;
+
+	if (strcmp(role, "server") == 0)
+		most = cfg->server.memory_bytes + SERVER_BESIDE;
+	else if (strcmp(role, "agent") == 0)
+		most = cfg->agent.shm_bytes + AGENT_BESIDE;
+	else
+		return rs_fail(e, RS_EINVAL, "--memory: found \"%s\", expected server or agent", role);
+	printf("MemoryMax=%" PRIu64 "\n", most);
+	return RS_OK;
+}
 
 static int run_print(const struct call *call, struct rs_err *e)
 {
@@ -21,9 +47,12 @@ static int run_print(const struct call *call, struct rs_err *e)
 
 	if (rc)
 		return rc;
-	rs_config_print(&cfg, stdout);
+	if (call->value[PRINT_MEMORY])
+		rc = print_memory(&cfg, call->value[PRINT_MEMORY], e);
+	else
+		rs_config_print(&cfg, stdout);
 	rs_config_close(&cfg);
-	return RS_OK;
+	return rc;
 }
 
 /* Writes one line for each reducer: number of shards, share of all shards, lanes. */
@@ -64,7 +93,8 @@ static int run_reference(const struct call *call, struct rs_err *e)
 }
 
 static const struct command own_commands[] = {
-    {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, NULL, 0},
+    {"print", FILE_OPTIONAL, "print the effective configuration: all keys, with defaults", run_print, print_options,
+     PRINT_OPTIONS},
     {"map", FILE_OPTIONAL, "print each reducer's share, and the reducer and lane of each shard", run_map, NULL, 0},
     {"reference", FILE_NONE, "print the reference of all keys in Markdown", run_reference, NULL, 0},
 };

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Becomes a machine of its own with systemd as process 1, for test_systemd.py:
+# Becomes a machine of its own with systemd as process 1, for machine.py:
 #
 #     unshare --mount --pid --ipc --uts --net --fork --kill-child machine.sh FOLDER CGROUP FILES
 #
@@ -45,7 +45,6 @@ for unit in systemd-udevd.service systemd-udev-trigger.service systemd-logind.se
 done
 : >"$root/etc/fstab"
 cp -r "$files/." "$root/"
-echo machine >"$root/etc/hostname"
 
 cd "$root"
 mkdir old

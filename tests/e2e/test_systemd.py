@@ -2,23 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """The units of deploy/systemd under a real systemd, which is process 1 of a machine that the test makes of namespaces
-(machine.sh): boot, a job under the full sandbox with a secret, watchdog, drain, reload, the journal, a crash loop."""
+(machine.py): boot, a job under the full sandbox with a secret, watchdog, drain, reload, the journal, a crash loop."""
 
-import json
-import os
-import pathlib
 import re
 import secrets
 import shutil
 import subprocess
-import tempfile
-import time
 import unittest
 
 import harness
+from machine import Machine, why_not
 
 UNITS = harness.ROOT / "deploy" / "systemd"
-SYSTEMD = "/lib/systemd/systemd"
 TEST_LIB = "/usr/lib/reduction-test"
 WATCHDOG_S = 6
 DAEMONS = ("reduction-server", "reduction-server@b", "reduction-agent")
@@ -26,7 +21,8 @@ DAEMONS = ("reduction-server", "reduction-server@b", "reduction-agent")
 CONFIG = {
     "job": {"name": "test"},
     "reducers": [{"id": "a", "address": "127.0.0.1:7600"}, {"id": "b", "address": "127.0.0.1:7610"}],
-    "server": {"listen": "0.0.0.0:7600", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server.service"},
+    "server": {"listen": "0.0.0.0:7600", "lanes": 2, "memory": "256MiB",
+               "secrets_dir": "/run/credentials/reduction-server.service"},
     "agent": {"single_node": "reducers"},
     "security": {
         "tls": "on",
@@ -40,6 +36,12 @@ CONFIG_B = {
     "server": {"listen": "127.0.0.1:7610", "lanes": 2, "secrets_dir": "/run/credentials/reduction-server@b.service"},
     "security": {**CONFIG["security"], "key": "/run/credentials/reduction-server@b.service/reduction.key"},
 }
+CONFIG_AGENT = {  # of reduction-agent@sidecar
+    **{key: CONFIG[key] for key in ("job", "reducers")},
+    "agent": {"single_node": "reducers", "shm_bytes": "128MiB"},
+    "security": {**CONFIG["security"], "secret": "/run/credentials/reduction-agent@sidecar.service/reduction.secret"},
+}
+GIB = 1 << 30
 
 # Sums once for each line of its input.
 SUMS = harness.python("""
@@ -53,141 +55,47 @@ SUMS = harness.python("""
     """)
 
 
-class Machine:
-    """A running systemd. Raises SkipTest if this system cannot have one."""
-
-    def __init__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
-        self.cgroup = f"reduction-test-{os.getpid()}"
-        self.proc = self.init = None
-        (self.folder / "machine").mkdir()
-        self.files()
-
-    def write(self, path, content):
-        path = self.folder / "files" / path.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return path
-
-    def files(self):
-        """Everything that the machine has beyond this system's files."""
-        for name in ("reduction-server", "reduction-agent", "reductionctl"):
-            path = self.write(f"/usr/bin/{name}", "")
-            shutil.copy(harness.binary(name), path)
-        lib = self.folder / "files" / TEST_LIB.lstrip("/")
-        shutil.copytree(harness.ROOT / "agent" / "python" / "reduction", lib / "reduction")
-        shutil.copy(harness.ROOT / "tests" / "e2e" / "worker.py", lib)
-        shutil.copy(harness.BUILD / "lib" / "libreduction.so.0", lib)
-        units = "/etc/systemd/system"
-        for unit in UNITS.glob("*.service"):
-            self.write(f"{units}/{unit.name}", unit.read_text())
-        for unit in ("reduction-server", "reduction-server@"):
-            self.write(f"{units}/{unit}.service.d/test.conf", f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
-                       "LoadCredential=test.secret\n")
-        # a network that takes a while
-        self.write(f"{units}/slow-network.service", "[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\n"
-                   "ExecStart=/bin/sleep 1\nRemainAfterExit=yes\n")
-        for target, source, unit in (
-            ("network-online.target", "slow-network.service", "slow-network.service"),
-            ("multi-user.target", "reduction-server.service", "reduction-server.service"),
-            ("multi-user.target", "reduction-server@.service", "reduction-server@b.service"),
-            ("multi-user.target", "reduction-agent.service", "reduction-agent.service"),
-        ):
-            link = self.folder / "files" / f"{units}/{target}.wants".lstrip("/") / unit
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(f"../{source}")
-        default = self.folder / "files" / f"{units}/default.target".lstrip("/")
-        default.symlink_to("/lib/systemd/system/multi-user.target")
-        self.write("/usr/lib/sysusers.d/reduction.conf", (UNITS / "reduction.sysusers").read_text())
-        tls = self.folder / "tls"
-        subprocess.run([harness.ROOT / "deploy" / "make-certs.sh", tls, "reducer:r,127.0.0.1"], check=True,
-                       capture_output=True)
-        secret = secrets.token_hex(32)
-        self.write("/etc/credstore/reduction.secret", secret).chmod(0o600)  # of the agent
-        self.write("/etc/credstore/test.secret", secret).chmod(0o600)  # of the reducers
-        self.write("/etc/credstore/reduction.key", (tls / "r.key").read_text()).chmod(0o600)
-        self.write("/etc/reduction/reduction.pem", (tls / "r.pem").read_text())
-        self.write("/etc/reduction/ca.pem", (tls / "ca.pem").read_text())
-        self.write("/etc/reduction/reduction.yaml", CONFIG)
-        self.write("/etc/reduction/b.yaml", CONFIG_B)
-        self.write("/etc/reduction/broken.yaml", "server: {listen: 127.0.0.1:7600}\n")  # the port of the first one
-
-    def boot(self):
-        argv = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child",
-                str(harness.ROOT / "tests" / "e2e" / "machine.sh"), str(self.folder / "machine"), self.cgroup,
-                str(self.folder / "files")]
-        self.proc = harness.Proc("machine", argv)
-        deadline = time.monotonic() + 30 * harness.SCALE
-        while time.monotonic() < deadline and self.proc.running():
-            self.init = self.find_init()
-            if self.init and self.run("systemctl", "is-system-running", "--wait", check=False).stdout.strip() in (
-                "running", "degraded",
-            ):
-                return
-            self.proc.wait_more(0.1)
-        report = self.proc.report()
-        self.close()
-        raise unittest.SkipTest(f"systemd cannot be process 1 of a namespace here:\n{report}")
-
-    def find_init(self):
-        """The process id of the machine's process 1 after machine.sh has ended."""
-        children = pathlib.Path(f"/proc/{self.proc.pid}/task/{self.proc.pid}/children")
-        try:
-            child = int(children.read_text().split()[0])
-            return child if pathlib.Path(f"/proc/{child}/comm").read_text() == "systemd\n" else None
-        except (OSError, IndexError):
-            return None
-
-    def enter(self, *argv):
-        return ["nsenter", "--target", str(self.init), "--all", "--wd=/", "--", *map(str, argv)]
-
-    def run(self, *argv, check=True):
-        done = subprocess.run(self.enter(*argv), capture_output=True, text=True, timeout=60 * harness.SCALE)
-        if check and done.returncode:
-            log = self.run("journalctl", "--no-pager", "-n", "30", check=False).stdout
-            said = f"{done.stdout}{done.stderr}{log}"
-            raise AssertionError(f"{' '.join(argv)}: exit status {done.returncode}\n{said}")
-        return done
-
-    def show(self, unit, name):
-        return self.run("systemctl", "show", unit, "--property", name, "--value").stdout.strip()
-
-    def until(self, unit, name, pattern, timeout=30):
-        deadline = time.monotonic() + timeout * harness.SCALE
-        while not re.fullmatch(pattern, value := self.show(unit, name)):
-            if time.monotonic() > deadline:
-                log = self.run("journalctl", "--no-pager", "-u", unit, "-n", "30").stdout
-                raise AssertionError(f"{unit}: {name} is {value}, expected {pattern}\n{log}")
-            time.sleep(0.1)
-        return value
-
-    def journal(self, *match):
-        lines = self.run("journalctl", "--no-pager", "--output=json", *match).stdout.splitlines()
-        return [json.loads(line) for line in lines]
-
-    def close(self):
-        if self.proc:
-            self.proc.kill()  # with it process 1, and so all processes of the machine
-        mounted = self.folder / "cgroup"
-        mounted.mkdir()
-        # the control groups are left, which the machine has made below its own
-        script = ('mount -t cgroup2 cgroup2 "$1" && cd "$1" && [ ! -d "$2" ] || { '
-                  'for _ in $(seq 100); do find "$2" -depth -type d -exec rmdir {} + 2>/dev/null; '
-                  '[ -d "$2" ] || break; sleep 0.1; done; }')
-        subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", str(mounted), self.cgroup], check=False)
-        shutil.rmtree(self.folder)
-
-
-def why_not():
-    """Why this system cannot run the test; None: nothing is known yet."""
-    if harness.SAN:
-        return "a program with sanitizers does not run in the sandbox"
-    if os.geteuid():
-        return "only root can make the namespaces"
-    for program in (SYSTEMD, "unshare", "nsenter", "systemctl", "journalctl"):
-        if not shutil.which(program):
-            return f"there is no {program}"
-    return None
+def units_machine():
+    """A machine with the programs of this build, and their units."""
+    m = Machine()
+    for name in ("reduction-server", "reduction-agent", "reductionctl"):
+        path = m.write(f"/usr/bin/{name}", "")
+        shutil.copy(harness.binary(name), path)
+    lib = m.folder / "files" / TEST_LIB.lstrip("/")
+    shutil.copytree(harness.ROOT / "agent" / "python" / "reduction", lib / "reduction")
+    shutil.copy(harness.ROOT / "tests" / "e2e" / "worker.py", lib)
+    shutil.copy(harness.BUILD / "lib" / "libreduction.so.0", lib)
+    units = "/etc/systemd/system"
+    for unit in UNITS.glob("*.service"):
+        m.write(f"{units}/{unit.name}", unit.read_text())
+    for unit in ("reduction-server", "reduction-server@"):
+        m.write(f"{units}/{unit}.service.d/test.conf", f"[Service]\nWatchdogSec={WATCHDOG_S}\n"
+                   "LoadCredential=test.secret\n")
+    # a network that takes a while
+    m.write(f"{units}/slow-network.service", "[Unit]\nBefore=network-online.target\n[Service]\nType=oneshot\n"
+               "ExecStart=/bin/sleep 1\nRemainAfterExit=yes\n")
+    for target, source, unit in (
+        ("network-online.target", "slow-network.service", "slow-network.service"),
+        ("multi-user.target", "reduction-server.service", "reduction-server.service"),
+        ("multi-user.target", "reduction-server@.service", "reduction-server@b.service"),
+        ("multi-user.target", "reduction-agent.service", "reduction-agent.service"),
+    ):
+        m.link(f"{units}/{target}.wants/{unit}", f"../{source}")
+    m.write("/usr/lib/sysusers.d/reduction.conf", (UNITS / "reduction.sysusers").read_text())
+    tls = m.folder / "tls"
+    subprocess.run([harness.ROOT / "deploy" / "make-certs.sh", tls, "reducer:r,127.0.0.1"], check=True,
+                   capture_output=True)
+    secret = secrets.token_hex(32)
+    m.write("/etc/credstore/reduction.secret", secret).chmod(0o600)  # of the agent
+    m.write("/etc/credstore/test.secret", secret).chmod(0o600)  # of the reducers
+    m.write("/etc/credstore/reduction.key", (tls / "r.key").read_text()).chmod(0o600)
+    m.write("/etc/reduction/reduction.pem", (tls / "r.pem").read_text())
+    m.write("/etc/reduction/ca.pem", (tls / "ca.pem").read_text())
+    m.write("/etc/reduction/reduction.yaml", CONFIG)
+    m.write("/etc/reduction/b.yaml", CONFIG_B)
+    m.write("/etc/reduction/sidecar.yaml", CONFIG_AGENT)
+    m.write("/etc/reduction/broken.yaml", "server: {listen: 127.0.0.1:7600}\n")  # the port of the first one
+    return m
 
 
 class Sandbox(unittest.TestCase):
@@ -203,12 +111,20 @@ class Sandbox(unittest.TestCase):
                 self.assertLessEqual(float(level[1]), 1.5)
 
 
+    def test_agents_open_no_device(self):
+        """An agent needs no GPU library, so no drop-in for nodes with GPUs."""
+        for unit in UNITS.glob("reduction-agent*.service"):
+            self.assertIn("\nPrivateDevices=yes\n", unit.read_text())
+        needed = subprocess.run(["ldd", harness.binary("reduction-agent")], capture_output=True, text=True, check=True)
+        self.assertNotRegex(needed.stdout, "cuda|nvidia")
+
+
 class Units(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         if why := why_not():
             raise unittest.SkipTest(why)
-        cls.m = Machine()
+        cls.m = units_machine()
         cls.addClassCleanup(lambda: cls.m.proc.killed or cls.m.close())
         cls.m.boot()
         cls.m.run("systemctl", "start", "--no-block", "reduction-server@broken")  # for test_crash_loop_ends
@@ -217,7 +133,7 @@ class Units(unittest.TestCase):
         self.m.run("systemctl", "reset-failed", *DAEMONS, check=False)
         self.m.run("systemctl", "start", *DAEMONS)
 
-    def start_ranks(self, group="reduction"):
+    def start_ranks(self, group="reduction", socket="/run/reduction/agent.sock"):
         """Ranks of a user who may use the agent as a member of its group, and can read no secret."""
         user = ["setpriv", "--reuid=65534", "--regid=65534", f"--groups={group}", "--no-new-privs"]
         procs = []
@@ -225,7 +141,7 @@ class Units(unittest.TestCase):
             env = {
                 "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
                 "REDUCTION_RUN": secrets.token_hex(8) if not procs else procs[0].run,
-                "REDUCTION_AGENT": "/run/reduction/agent.sock", "REDUCTION_CONFIG": "/etc/reduction/reduction.yaml",
+                "REDUCTION_AGENT": socket, "REDUCTION_CONFIG": "/etc/reduction/reduction.yaml",
                 "REDUCTION_LIBRARY": f"{TEST_LIB}/libreduction.so.0", "PYTHONPATH": TEST_LIB, "PYTHONUNBUFFERED": "1",
                 "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             }
@@ -272,6 +188,31 @@ class Units(unittest.TestCase):
             self.assertNotEqual(self.m.run("ps", "-o", "user=", "-p", self.m.show(unit, "MainPID")).stdout, "root\n")
         self.end(ranks)
         self.m.until("reduction-server", "StatusText", "serving 0 jobs, 0 ranks")
+
+    def test_agent_of_one_job(self):
+        """reduction-agent@sidecar, with a reducer that is an instance too."""
+        unit = "reduction-agent@sidecar"
+        self.m.run("systemctl", "start", unit)
+        self.assertEqual(self.m.show(unit, "MemoryMax"), str((128 << 20) + 2 * GIB))
+        ranks = self.start_ranks(socket="/run/reduction-sidecar/agent.sock")
+        self.sum(ranks, "one")
+        for name, text in ((unit, "1 job, 2 local ranks"), ("reduction-agent", "0 jobs, 0 local ranks"),
+                           ("reduction-server@b", "1 job, 1 rank")):
+            self.m.until(name, "StatusText", f"serving {text}")
+        self.end(ranks)
+        for name in (unit, "reduction-server@b"):
+            self.m.run("systemctl", "stop", name)
+            self.assertEqual((self.m.show(name, "Result"), self.m.show(name, "ExecMainStatus")), ("success", "0"))
+        self.m.run("test", "!", "-e", "/run/reduction-sidecar")
+
+    def test_memory_follows_the_file(self):
+        self.assertEqual(self.m.show("reduction-server", "MemoryMax"), str((256 << 20) + GIB))
+        self.assertEqual(self.m.show("reduction-server@b", "MemoryMax"), str(5 * GIB))
+        self.assertEqual(self.m.show("reduction-agent", "MemoryMax"), str(10 * GIB))
+        self.m.run("sed", "-i", "s/256MiB/6GiB/", "/etc/reduction/reduction.yaml")
+        self.m.run("systemctl", "restart", "reduction-server")
+        self.assertEqual(self.m.show("reduction-server", "MemoryMax"), str(7 * GIB))
+        self.m.run("sed", "-i", "s/6GiB/256MiB/", "/etc/reduction/reduction.yaml")
 
     def test_others_may_not_use_the_agent(self):
         for p in self.start_ranks(group="users"):
