@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The entry point of the container image starts what the environment and the arguments say."""
+"""The entry point of the container image starts what the environment and the arguments say. The image itself, if `make
+image` has built it, runs under crun: as an ordinary user without capabilities, on a root that it cannot write."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import harness
 
+sys.path.insert(0, str(harness.ROOT / "deploy/container"))
+import layers  # noqa: E402
+
 ENTRY = harness.ROOT / "deploy/container/entry.sh"
+ARCHIVE = harness.BUILD.parent / "image/reduction.tar"
+CRUN = ["crun", "--cgroup-manager=disabled"]
+# A network of its own, so that the usual ports are free; and the version 2 of control groups alone.
+ALONE = ["unshare", "--mount", "--net", "sh", "-c",
+         'ip link set lo up; umount -R /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec "$@"', "sh"]
 
 
 @unittest.skipIf(harness.SAN, "the script is that of every build")
@@ -51,6 +63,80 @@ class Entry(unittest.TestCase):
             done = self.run_entry(**env)
             self.assertEqual(done.returncode, 2)
             self.assertIn(f'found "{env.get("REDUCTION_ROLE", "")}", expected server or agent', done.stderr)
+
+
+def why_not():
+    if harness.SAN:
+        return "the image is that of every build"
+    if not ARCHIVE.exists():
+        return "the image is not built: run make image"
+    if os.geteuid() or not shutil.which("crun"):
+        return "this needs root and crun"
+    return ""
+
+
+@unittest.skipIf(why_not(), why_not())
+class Image(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="reduction-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.dir = pathlib.Path(folder.name)
+        cls.image = layers.Image(ARCHIVE)
+        cls.image.unpack(cls.dir / "rootfs")
+        subprocess.run(["crun", "spec"], cwd=cls.dir, check=True)
+        cls.spec = json.loads((cls.dir / "config.json").read_text())
+
+    def start(self, name, *args, **env):
+        """Starts a container with the arguments of `podman run IMAGE ARG...`."""
+        user, _, group = self.image.config["User"].partition(":")
+        variables = [*self.image.config["Env"], *(f"{key}={value}" for key, value in env.items())]
+        process = {**self.spec["process"], "terminal": False, "user": {"uid": int(user), "gid": int(group)},
+                   "env": variables, "args": [*self.image.config["Entrypoint"], *args], "capabilities": {},
+                   "noNewPrivileges": True}
+        volume = {"destination": "/run/reduction", "type": "tmpfs", "source": "tmpfs",
+                  "options": [f"uid={user}", "mode=750"]}
+        spaces = [space for space in self.spec["linux"]["namespaces"] if space["type"] != "network"]
+        spec = {**self.spec, "process": process, "root": {"path": str(self.dir / "rootfs"), "readonly": True},
+                "mounts": [*self.spec["mounts"], volume], "linux": {**self.spec["linux"], "namespaces": spaces}}
+        bundle = self.dir / name
+        bundle.mkdir()
+        (bundle / "config.json").write_text(json.dumps(spec))
+        p = harness.Proc(name, [*ALONE, *CRUN, "--root", str(self.dir / "state"), "run", "--bundle", str(bundle), name])
+        self.addCleanup(p.kill)
+        return p
+
+    def check_role(self, role, ready):
+        p = self.start(role, REDUCTION_ROLE=role)
+        p.wait_text(ready, timeout=30)
+        state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", role], check=True,
+                                          capture_output=True).stdout)
+        status = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
+        self.assertIn("\nUid:\t65532\t65532\t65532\t65532\n", status)
+        self.assertIn("\nCapEff:\t0000000000000000\n", status)
+        os.kill(state["pid"], 15)
+        self.assertEqual(p.wait(), 0, p.report())
+
+    def test_server(self):
+        self.check_role("server", r"\blistening\b")
+
+    def test_agent(self):
+        self.check_role("agent", r"\blistening\b")
+
+    def test_command(self):
+        for program in "reductionctl", "reduction-server", "reduction-agent", "reduction-bench":
+            p = self.start(program, program, "--version")
+            self.assertEqual(p.wait(30), 0, p.report())
+            self.assertRegex(p.out, r"\d+\.\d+\.\d+")
+
+    def test_root_is_read_only(self):
+        p = self.start("write", "sh", "-c", "echo x >/etc/x")
+        self.assertNotEqual(p.wait(30), 0)
+        self.assertIn("Read-only file system", p.err)
+
+    def test_small(self):
+        """At most 40 MB beyond the base image, compressed; that of Debian has 28 MB."""
+        self.assertLess(sum(self.image.sizes[1:]), 40e6)
 
 
 if __name__ == "__main__":
