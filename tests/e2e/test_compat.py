@@ -60,7 +60,7 @@ class Compat(unittest.TestCase):
                     old[i] = c.start(f"old reducer r{i}", argv)
                     old[i].wait_text(r"\blistening\b")
             # broadcasts have named their root since the old commit, which old reducers refuse if not all ranks do so
-            mixed = "1" if len(set(workers)) > 1 else ""
+            mixed = "1" if len(set(workers)) > 1 and "old" in reducers else ""
             procs = c.start_workers(
                 len(workers),
                 harness.python(TO),
@@ -88,6 +88,10 @@ class Compat(unittest.TestCase):
         """In the middle of an upgrade, also in the order of ranks and with checksums."""
         self.meet(["old", "new"], ["old", "new", "old", "new"])
         self.meet(["new", "old"], ["new", "old"], {"job": {"deterministic": True, "checksum": True}})
+
+    def test_mixed_workers_and_new_reducers(self):
+        """After the first half of an upgrade in the order of deploy/README.md: reducers first."""
+        self.meet(["new", "new"], ["old", "new", "old"])
 
     def test_an_old_reducer_is_lost(self):
         self.meet(["old", "new"], ["new", "old"], lose=0)
