@@ -16,7 +16,8 @@ usage() {
 	  --rsa             RSA keys of 3072 bits, in place of ECDSA P-256, which takes less time
 	  --help            this text
 
-	Keys can be read by their owner alone. Keep ca.key off the machines that need no new certificates.
+	Keys can be read by their owner alone, certificates by all who may enter FOLDER. Keep ca.key off the machines that
+	need no new certificates.
 
 	Example: make-certs.sh /etc/reduction/tls reducer:r0.cluster,10.0.0.11 reducer:r1.cluster client:resnet
 	END
@@ -86,6 +87,7 @@ if ! [ -e "$folder/ca.key" ] || ! [ -e "$folder/ca.pem" ]; then
 	openssl req -x509 -new -key "$folder/ca.key" -sha256 -days "$((days * 10))" -subj "/CN=Reduction authority" \
 		-addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign,cRLSign" \
 		-out "$folder/ca.pem"
+	chmod 644 "$folder/ca.pem"
 	echo "$folder/ca.pem"
 fi
 
@@ -119,6 +121,7 @@ for arg in "$@"; do
 	openssl x509 -req -in "$scratch/request" -CA "$folder/ca.pem" -CAkey "$folder/ca.key" -sha256 -days "$days" \
 		-set_serial "0x$(openssl rand -hex 16 | sed 's/^[89a-f]/1/')" -extfile "$scratch/extensions" \
 		-out "$scratch/certificate" 2>"$scratch/said" || fail "no certificate for $first can be made: $(cat "$scratch/said")"
+	chmod 644 "$scratch/certificate"
 	mv "$scratch/certificate" "$folder/$file.pem"
 	echo "$folder/$file.pem"
 done
