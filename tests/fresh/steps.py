@@ -28,8 +28,8 @@ class Variant:
     def steps(self, wanted):
         if self.admin is None:
             return [s for s in wanted if s in ("demo", "install", "test-build")]
-        # packages are the same on every machine of a Debian
-        return [s for s in wanted if s != "deb" or self.name == "build-essential"]
+        # packages and torch are the same on every machine of a Debian
+        return [s for s in wanted if s not in ("deb", "torch") or self.name == "build-essential"]
 
     def run(self, root, command, log, **options):
         return root.run(command, log, user=self.user, **options)
@@ -196,12 +196,27 @@ def packages(root, variant, log):
     return f"apt-get purge leaves {', '.join(left[:5])}" if left else ""
 
 
+def torch(root, variant, log):
+    """The process group of PyTorch with this Debian's torch: the tests that the older torch of Debian 12 skips too."""
+    for line in (
+        "deploy/install-deps.sh build demo",
+        "make -j2",
+        "python3 -c 'import torch; print(\"torch\", torch.__version__)'",
+        *(f"python3 tests/e2e/test_torch_{name}.py -v" for name in ("group", "train", "errors")),
+    ):
+        status, _ = variant.run(root, line, log)
+        if status:
+            return f"{line}: exit status {status}"
+    return ""
+
+
 STEPS = {
     "demo": command("make demo"),
     "install": install,
     "deb": deb,
+    "torch": torch,
     "test-build": command("make test-build"),
     "demos": demos,
     "test": command("make test", limit=5400),
 }
-USUAL = ["demo", "install", "deb", "test-build"]
+USUAL = ["demo", "install", "deb", "torch", "test-build"]
