@@ -23,6 +23,9 @@ from .group import Group
 
 _SLICE_MS = 100  # time that a wait spends in the library before Python checks for Ctrl-C
 
+# of each thread: a structure for errors and a reference to it, since waits of several threads overlap
+_thread = threading.local()
+
 _open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
@@ -71,20 +74,25 @@ class Request:
         self._handle = None
         receive = self._blocks[1]
         self._blocks = (None, None)
-        try:
-            _lib.check(status, err)
-        except errors.ReductionError as exc:
-            self._error = exc
-            return
-        if receive is not None:
+        if status != errors.OK:
+            try:
+                _lib.check(status, err)
+            except errors.ReductionError as exc:
+                self._error = exc
+        elif receive is not None and receive.is_copy:
             _buffers.finish(self._target, receive)
 
     def _wait_slice(self, milliseconds: int) -> bool:
         """Waits for at most `milliseconds`. Returns True if the operation is done. The caller holds the lock."""
         if self._handle is None:
             return True
-        err = _lib.Error()
-        status = _lib.load().reduction_wait(self._handle, milliseconds, ctypes.byref(err))
+        try:
+            err, ref = _thread.error
+        except AttributeError:
+            err = _lib.Error()
+            ref = ctypes.byref(err)
+            _thread.error = err, ref
+        status = self._comm._lib.reduction_wait(self._handle, milliseconds, ref)
         if status == errors.ETIMEOUT:
             return False
         self._complete(status, err)
@@ -238,6 +246,9 @@ class Communicator:
         self._pending: Deque[Request] = collections.deque()
         self._ending = threading.RLock()  # _handle stays what it is while this is held; taken after _lock
         self._lib = _lib.load()
+        # what starting an operation returns; _lock guards them
+        self._out, self._err = ctypes.c_void_p(), _lib.Error()
+        self._out_ref, self._err_ref = ctypes.byref(self._out), ctypes.byref(self._err)
         timeout_ms = -1 if connect_timeout is None else max(1, int(connect_timeout * 1000))
         options = _lib.Options(
             ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(run), _mode(mode), _text(agent),
@@ -288,20 +299,35 @@ class Communicator:
 
     def _forget_done(self) -> None:
         # only the oldest: a program with hundreds pending must not test each of them at every start
-        while self._pending and self._pending[0].done():
-            self._pending.popleft()
+        pending = self._pending
+        while pending and (pending[0]._handle is None or pending[0].done()):
+            pending.popleft()
 
     def _start(self, call: Callable[[int, Any, Any], int], target: Any, send: Any, receive: Any) -> Request:
-        handle = ctypes.c_void_p()
-        err = _lib.Error()
         with self._lock:
             self._forget_done()
-            status = call(self._usable(), ctypes.byref(handle), ctypes.byref(err))
-            _lib.check(status, err)
-            assert handle.value is not None
-            request = Request(self, handle.value, target, send, receive)
+            status = call(self._usable(), self._out_ref, self._err_ref)
+            if status != errors.OK:
+                _lib.check(status, self._err)
+            request = Request(self, self._out.value, target, send, receive)
             self._pending.append(request)
         return request
+
+    def _start_dense(self, target: Any, pointer: int, count: int, dtype: int, op: int) -> Request:
+        """As all_reduce(target, op, async_op=True), for a caller that knows that the target's memory is dense.
+
+        Args:
+            pointer, count: of the target's elements.
+            dtype, op: numbers, as in `_buffers`.
+        """
+        return self._start(
+            lambda comm, request, err: self._lib.reduction_all_reduce_async(
+                comm, pointer, pointer, count, dtype, op, None, request, err
+            ),
+            target,
+            None,
+            None,
+        )
 
     def all_reduce(
         self,
