@@ -29,6 +29,9 @@ class Errors(unittest.TestCase):
     def test_timeout(self):
         self.check("timeout")
 
+    def test_reopened(self):
+        self.check("reopened")
+
     def test_world_sizes(self):
         self.check("world_sizes", world_size=3)
 

@@ -22,8 +22,8 @@ class Group(unittest.TestCase):
             c.run(2, worker("conformance", "delegated", "works", "forks", "again"), timeout=120)
 
     def test_four_ranks_with_agents(self):
-        many = {"server": {"max_jobs": 200}}
-        with harness.Cluster(reducers=2, agents=2, server_config=many) as c:
+        many = {"max_jobs": 200}
+        with harness.Cluster(reducers=2, agents=2, server_config={"server": many}, config={"agent": many}) as c:
             c.run(4, worker("conformance", "delegated", "works", "subgroups"), timeout=120)
 
 

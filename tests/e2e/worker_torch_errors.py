@@ -75,6 +75,31 @@ def timeout():
         raises(reduction.AbortedError, "rank 0", twice)
 
 
+def reopened():
+    """Groups are made again while rank 0 still opens the communicators of the former ones, which nobody else does."""
+    def operations(call):
+        for group in (dist.group.WORLD, dist.new_group(list(range(n)))):
+            call(group)
+
+    def give_up(group):
+        if rank == 0:
+            group._channel.timeout = 0.2
+            raises(reduction.ReductionTimeoutError, "not done within", dist.all_reduce, torch.ones(1), group=group)
+
+    def all_reduce(group):
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        assert x.item() == n
+
+    base.start(with_gloo=False)
+    for call, store in ((give_up, "second"), (all_reduce, "third"), (give_up, "fourth")):
+        operations(call)
+        base.ours = None
+        dist.destroy_process_group()
+        dist.init_process_group("reduction", store=dist.FileStore(os.path.abspath(store), n), rank=rank, world_size=n)
+    operations(all_reduce)
+
+
 def world_sizes():
     """Rank 0 has another world size than the others."""
     size = n if rank else n - 1

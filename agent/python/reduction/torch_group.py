@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 import torch.distributed
 
-from . import errors
+from . import _buffers, errors
 from .comm import Communicator
 from .torch_work import Channel, Work
 
@@ -33,10 +33,16 @@ _c10d = torch._C._distributed_c10d
 # what the reducers can do; the values are names of this package
 _REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
 _DTYPES = {
-    torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64
+    dtype: _buffers.DTYPES[str(dtype).rpartition(".")[2]]
+    for dtype in (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+                  torch.float64)
 }  # fmt: skip
-# open channels by the name of their group, of this process
+_OP_NAMES = {value: name for name, value in _c10d.ReduceOp.RedOpType.__members__.items()}
+# channels by the key of their group, of this process: those that are open or being opened, at least
 _channels: "weakref.WeakValueDictionary[str, Channel]" = weakref.WeakValueDictionary()
+# by the key of a group: how often it was made again while its former communicator was still being opened. An opening
+# cannot be stopped; with the same name the other ranks could meet the former one.
+_serials: Dict[str, int] = {}
 
 
 class Fact(NamedTuple):
@@ -46,6 +52,7 @@ class Fact(NamedTuple):
     world_size: int
     node: str  # equal for processes that share an agent, or can reach each other through abstract sockets
     restarts: int  # of torchrun; -1 without it
+    serial: int  # see _serials
 
 
 def _node() -> str:
@@ -54,9 +61,9 @@ def _node() -> str:
     return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), *said])
 
 
-def _exchange(store: Any, rank: int, world_size: int, timeout: datetime.timedelta) -> List[Fact]:
+def _exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
     """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
-    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1))
+    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial)
     store.set(f"{NAME}/{rank}", json.dumps(own))
     facts = []
     for other in range(world_size):
@@ -97,8 +104,18 @@ def _place(facts: Sequence[Fact], rank: int) -> Dict[str, Any]:
     return {"local_rank": own.index(rank), "local_world_size": size}
 
 
-def _group_name(group_id: str, members: Sequence[int]) -> str:
-    return hashlib.sha256(f"{group_id} {list(members)}".encode()).hexdigest()[:16]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _retire(key: str) -> int:
+    """Closes the channel of a former group with the same key, to which something still refers. Returns the serial."""
+    former = _channels.get(key)
+    if former is not None:
+        former.close()
+        if former.opening:
+            _serials[key] = _serials.get(key, 0) + 1
+    return _serials.get(key, 0)
 
 
 def _first_tensor(value: Any) -> Optional[torch.Tensor]:
@@ -113,11 +130,22 @@ def _first_tensor(value: Any) -> Optional[torch.Tensor]:
 
 
 def _op_name(op: Any) -> str:
-    return getattr(op, "op", op).name  # ReduceOp, or the RedOpType in it
+    return _OP_NAMES[getattr(op, "op", op)]  # ReduceOp, or the RedOpType in it
 
 
 def _devices(tensors: Sequence[torch.Tensor]) -> List[str]:
     return sorted({str(tensor.device) for tensor in tensors})
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Returns True if an operation can use the tensor's memory as it is. Every operation asks, so this must be fast."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.dtype in _DTYPES
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+    )
 
 
 def _as_bytes(tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -135,7 +163,9 @@ class ReductionGroup(_c10d.ProcessGroup):
         rank, size, timeout = options.group_rank, options.group_size, options.timeout
         super().__init__(rank, size)
         self._rank = rank
-        facts = _exchange(options.store, rank, size, timeout)
+        members = list(options.global_ranks_in_group)
+        key = f"{options.group_id} {members}" if members else ""
+        facts = _exchange(options.store, rank, size, _retire(key), timeout)
         self._gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", options.store), rank, size, timeout)
         self._register("cpu", "GLOO", self._gloo)
         self._nccl: Any = None
@@ -144,9 +174,7 @@ class ReductionGroup(_c10d.ProcessGroup):
             nccl_options._timeout = timeout
             self._nccl = _c10d.ProcessGroupNCCL(_c10d.PrefixStore("nccl", options.store), rank, size, nccl_options)
             self._register("cuda", "NCCL", self._nccl)
-        members = list(options.global_ranks_in_group)
-        name = _group_name(str(options.group_id), members) if members else ""
-        self._channel = _make_channel(name, members, facts, rank, timeout.total_seconds(), given)
+        self._channel = _make_channel(key, members, facts, rank, timeout.total_seconds(), given)
 
     def _register(self, device: str, kind: str, backend: Any) -> None:
         # torch 2: C++ code that calls what is not overridden here reaches the inner group
@@ -200,12 +228,21 @@ class ReductionGroup(_c10d.ProcessGroup):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         opts = opts or _c10d.AllreduceOptions()
         op = _op_name(opts.reduceOp)
+        if len(tensors) == 1 and op in _REDUCERS and _is_plain(tensors[0]):
+            return self._all_reduce_plain(tensors, _buffers.OPS[_REDUCERS[op]])
         self._check("all_reduce", tensors)
         if not self._reducible(tensors, op):
             return self._inner(tensors[0]).allreduce(tensors, opts)
         reducer_op = _REDUCERS[op]
         return self._submit(
             "all_reduce", tensors, lambda comm, x: [comm.all_reduce(x[0], reducer_op, async_op=True)]
+        )
+
+    def _all_reduce_plain(self, tensors: List[torch.Tensor], op: int) -> Work:
+        x = tensors[0]
+        pointer, count, dtype = x.data_ptr(), x.numel(), _DTYPES[x.dtype]
+        return self._channel.start(
+            Work(self._channel, "all_reduce", tensors, lambda comm: [comm._start_dense(x, pointer, count, dtype, op)])
         )
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
@@ -304,23 +341,21 @@ for _method in (
 
 
 def _make_channel(
-    name: str, members: List[int], facts: Sequence[Fact], rank: int, timeout: float, given: Optional[Dict[str, Any]]
+    key: str, members: List[int], facts: Sequence[Fact], rank: int, timeout: float, given: Optional[Dict[str, Any]]
 ) -> Channel:
     options: Dict[str, Any] = dict(given or {})
     options.update(rank=rank, world_size=len(facts))
-    if name:
-        options["group"] = name
+    serial = _serials[key] = max(fact.serial for fact in facts)
+    if key or serial:
+        options["group"] = _digest(f"{key} {serial}" if serial else key)
     restarts = max(fact.restarts for fact in facts)
     if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
         options.setdefault("generation", restarts)
     place = _place(facts, rank)
-    if name and not ("mode" in place and (options.get("mode") or options.get("agent"))):
+    if "group" in options and not ("mode" in place and (options.get("mode") or options.get("agent"))):
         options.update(place)
-    former = _channels.get(name)
-    if former is not None:
-        former.close()  # of a group that was destroyed; something still refers to it
     channel = Channel(lambda: Communicator(**options), timeout, members or None)
-    _channels[name] = channel
+    _channels[key] = channel
     return channel
 
 

@@ -281,6 +281,11 @@ class Channel:
         """The communicator, or None if there was no operation yet."""
         return self._comm
 
+    @property
+    def opening(self) -> bool:
+        """True while the communicator is being opened, also after close()."""
+        return self._starter is not None and self._comm is None
+
     def failed(self, exc: errors.ReductionError) -> errors.ReductionError:
         """Notes an error. Returns the first one, in the words for the user."""
         with self._lock:
