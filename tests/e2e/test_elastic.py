@@ -113,6 +113,17 @@ class Elastic(unittest.TestCase):
         self.trained(nodes, 4)
         self.assertEqual(self.generations(c, "two"), [(0, 2), (1, 2)])
 
+    def test_process_group(self):
+        """The backend `reduction` is opened anew after a restart, with its subgroups."""
+        c = self.cluster(agents=0)
+        plain = self.one_node(c, "plain", {"group": True})
+        killed = self.one_node(c, "killed", {"group": True, "die": [2, 5]})
+        self.assertEqual(self.trained([killed], 4), self.trained([plain], 4))
+        self.assertEqual(self.begun([killed]), [(4, 0), (4, 5)])
+        self.assertEqual(self.generations(c, "killed"), [(0, 4), (1, 4)])
+        pairs = self.generations(c, r"killed@[0-9a-f]{16}")
+        self.assertEqual(sorted(pairs), [(0, 2), (0, 2), (1, 2), (1, 2)])
+
     def test_nodes_count_restarts_differently(self):
         """torchrun counts one restart on the node of the killed rank and none on the other; they join nevertheless."""
         c = self.cluster(agents=2)

@@ -5,6 +5,7 @@ It goes on from the checkpoint in FOLDER, which rank 0 writes after each step. P
     {"die": [RANK, STEP]}                       that rank kills itself in that step's backward pass, unless restarted
     {"hold": [[STEP, WORLD_SIZE, [RANK ...]]]}  these ranks of such a world wait before that step, once, to be ended
     {"same": true}                              all ranks have the same data, so that 2 or 4 give the same bits
+    {"group": true}                             the backend `reduction`, instead of gloo and the hook
 """
 
 import json
@@ -40,10 +41,15 @@ if (folder / "checkpoint").exists():
     optimizer.load_state_dict(saved["optimizer"])
     step = saved["step"]
 
-torch.distributed.init_process_group("gloo")
-state = reduction.torch.State()
+torch.distributed.init_process_group("reduction" if plan.get("group") else "gloo")
 model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.1)
-model.register_comm_hook(state, reduction.torch.allreduce_hook)
+state = None
+if plan.get("group"):
+    pairs = [torch.distributed.new_group([i, i + 1]) for i in range(0, world, 2)]
+    torch.distributed.all_reduce(torch.ones(1), group=pairs[rank // 2])
+else:
+    state = reduction.torch.State()
+    model.register_comm_hook(state, reduction.torch.allreduce_hook)
 say("begin", step=step, restarts=restarts)
 
 while step < steps:
@@ -64,7 +70,8 @@ while step < steps:
     if rank == 0:
         torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "new")
         (folder / "new").replace(folder / "checkpoint")
-state.close()
+if state:
+    state.close()
 crc = zlib.crc32(b"".join(p.detach().numpy().tobytes() for p in net.parameters()))
 say("trained", crc=crc, restarts=restarts)
 os._exit(0)  # gloo's threads and torch's destructors can deadlock (torch 1.13)

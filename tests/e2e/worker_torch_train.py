@@ -90,6 +90,27 @@ def options():
     close(*results, 1e-5)
 
 
+def loader():
+    """DataLoader forks workers for each epoch, while operations of the group are pending."""
+    def epochs(group):
+        torch.manual_seed(rank)
+        data = torch.utils.data.DataLoader(torch.randn(32, 64), batch_size=8, num_workers=2)
+        model = DistributedDataParallel(Net(), process_group=group, bucket_cap_mb=0.02)
+        sgd, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for _ in range(2):
+            pending = dist.all_reduce(torch.ones(100000), group=group, async_op=True)
+            for x in data:
+                sgd.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                sgd.step()
+                losses.append(loss.item())
+            pending.wait()
+        return losses, torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    close(epochs(base.ours), epochs(base.gloo), 1e-5)
+
+
 def hooks():
     """torch's own hooks over this group, and its float16 wrapper around our hook."""
     close(train(base.ours, 4, hook=lambda g: (g, default_hooks.fp16_compress_hook)), train(base.gloo, 4), 2e-3)
