@@ -75,6 +75,11 @@ bench-net: $(bin) $(tcp_loop) $(delay_line) $(bench_kernels) $(if $(gloo_found),
 bench-nccl: $(bin) $(nccl_plugin) $(B)/tests/nccl/exercise $(tcp_loop) ## the NCCL plugin without NCCL, on loopback and (as root) on shaped links; ARGS=--help
 	$(PYTHON) bench/nccl.py --build $(B) $(ARGS)
 .PHONY: bench-nccl
+bench-call: $(bin) $(lib) ## what a small call of PyTorch's process group costs over the C API's, 1 minute; ARGS=--help
+	$(PYTHON) bench/call.py --build $(B) $(ARGS)
+.PHONY: bench-call
 bench-step: $(bin) $(lib) ## whole training steps of PyTorch on shaped links, gloo beside reducers, needs root; ARGS=--help
 	$(PYTHON) bench/step/step.py --build $(B) $(ARGS)
-.PHONY: bench-step
+bench-overlap: $(bin) $(lib) ## draws how all-reduces run under backward, needs root; ARGS='--out FILE.svg'
+	$(PYTHON) bench/step/overlap.py --build $(B) $(ARGS)
+.PHONY: bench-step bench-overlap

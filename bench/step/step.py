@@ -1,7 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures training steps of PyTorch's DistributedDataParallel on shaped links: with gloo, with gloo and DDP's float16
-hook, with reducers, and with reducers and DDP's float16 wrapper around our hook.
+"""Measures training steps of PyTorch's DistributedDataParallel on shaped links. The systems:
+
+    gloo             the backend gloo
+    group            the backend `reduction`, in a program that is otherwise the same
+    reducers         gloo and our hook
+    gloo+fp16        gloo and DDP's float16 hook
+    group+fp16       the backend `reduction` and DDP's float16 hook
+    reducers+fp16    gloo and DDP's float16 wrapper around our hook
 
 Every host is a network namespace (bench/net/lab.py). A launch trains a model for some steps with one system. Systems
 take turns. The result is the median over all steps of all launches. A step lasts as long as that of its slowest rank.
@@ -27,8 +33,8 @@ import systems  # noqa: E402
 from placement import Placement  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker.py")
-CASES = [(4, "1gbit"), (4, "250mbit"), (8, "250mbit")]  # workers, and as many reducers; rate of every link
-SYSTEMS = ("gloo", "gloo+fp16", "reducers", "reducers+fp16")
+CASES = {f"n{n}-{rate}": (n, rate) for n, rate in ((4, "1gbit"), (4, "250mbit"), (8, "250mbit"), (8, "100mbit"))}
+SYSTEMS = ("gloo", "group", "reducers", "gloo+fp16", "group+fp16", "reducers+fp16")
 PORT = 29500
 START_S = 60
 
@@ -38,6 +44,10 @@ def parse_arguments():
         prog="bench-step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("--mib", default="16,64", help="MiB of gradients, multiples of 4, comma-separated (default 16,64)")
+    p.add_argument(
+        "--cases", default=",".join(CASES), help=f"workers, as many reducers, rate of links; of {', '.join(CASES)}"
+    )
+    p.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated (default all)")
     p.add_argument("--repeats", type=int, default=3, help="launches of each system (default 3)")
     p.add_argument("--steps", type=int, default=5, help="timed steps of a launch (default 5)")
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "default")
@@ -49,6 +59,11 @@ def parse_arguments():
         args.mib = [int(word) for word in args.mib.split(",")]
     except ValueError:
         p.error(f'--mib: found "{args.mib}", expected numbers such as 16,64')
+    args.cases, args.systems = args.cases.split(","), args.systems.split(",")
+    for option, known in (("cases", CASES), ("systems", SYSTEMS)):
+        for word in getattr(args, option):
+            if word not in known:
+                p.error(f'--{option}: found "{word}", expected {", ".join(known)}')
     if any(m < 4 or m % 4 for m in args.mib) or args.repeats < 1 or args.steps < 1:
         p.error("--mib: expected multiples of 4; --repeats and --steps: 1 or more")
     return args
@@ -82,7 +97,7 @@ def launch(lab, place, system, mib, args):
         one = systems.Launch(lab, place, mib << 20, args.steps, 1, args.build)
         one.dir = folder
         ours = systems.Ours()
-        servers = ours.start_servers(one) if system.startswith("reducers") else []
+        servers = ours.start_servers(one) if not system.startswith("gloo") else []
         ranks = []
         try:
             for rank, host in enumerate(place.workers):
@@ -122,7 +137,7 @@ def measure(n, rate, args):
         with net.Lab(2 * n, rate, build=args.build) as lab:
             lab.rate_text = rate
             for mib in args.mib:
-                for system in SYSTEMS:
+                for system in args.systems:
                     seconds, compute = launch(lab, place, system, mib, args)
                     found = samples.setdefault((mib, system), ([], []))
                     found[0].extend(seconds)
@@ -151,26 +166,23 @@ def measure(n, rate, args):
 
 
 def print_table(lines):
-    print(
-        f"\n{'workers, link, gradients':28}"
-        + "".join(f"{s:>16}" for s in SYSTEMS)
-        + f"{'compute':>10}{'ours/gloo':>11}{'fp16':>7}"
-    )
+    """Prints the seconds of a step, and how many times faster each system is than gloo (float16: than gloo with
+    float16)."""
+    systems = [system for system in SYSTEMS if any(line["system"] == system for line in lines)]
+    print(f"\n{'workers, link, gradients':26}" + "".join(f"{s:>20}" for s in systems) + f"{'compute':>10}")
     by = {(x["n"], x["rate"], x["mib"], x["system"]): x for x in lines}
     for n, rate, mib in dict.fromkeys(k[:3] for k in by):
-        row = [by[n, rate, mib, s] for s in SYSTEMS]
-        t = [r["step_s_median"] for r in row]
-        compute = statistics.median(r["compute_s"] for r in row)
-        print(
-            f"{f'n={n}, {rate}, {mib} MiB':28}"
-            + "".join(f"{x:>14.3f} s" for x in t)
-            + f"{compute:>8.3f} s{t[0] / t[2]:>11.2f}"
-            f"{t[1] / t[3]:>7.2f}"
-        )
+        row = {s: by[n, rate, mib, s] for s in systems}
+        cells = []
+        for system, line in row.items():
+            base = row.get("gloo+fp16" if system.endswith("+fp16") else "gloo")
+            times = f" ({base['step_s_median'] / line['step_s_median']:.2f} x)" if base else ""
+            cells.append(f"{line['step_s_median']:.3f} s{times}")
+        compute = statistics.median(r["compute_s"] for r in row.values())
+        print(f"{f'n={n}, {rate}, {mib} MiB':26}" + "".join(f"{c:>20}" for c in cells) + f"{compute:>8.3f} s")
     print(
-        "Medians of whole steps; compute: a step without all-reduce. The last columns say how many times faster "
-        "reducers are than "
-        "gloo,\nboth in float32, and both in float16."
+        "Medians of whole steps, and how many times faster than gloo with the same gradients; compute: a step without "
+        "all-reduce."
     )
 
 
@@ -181,8 +193,8 @@ def main():
     lines = []
     with net.only_one_measures():
         net.check_machine()
-        for n, rate in CASES:
-            lines += measure(n, rate, args)
+        for case in args.cases:
+            lines += measure(*CASES[case], args)
     args.out.write_text("".join(json.dumps(x) + "\n" for x in lines), encoding="ascii")
     for line in lines:
         print(json.dumps(line))
