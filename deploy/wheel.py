@@ -68,6 +68,8 @@ def contents(library, version):
         f"Metadata-Version: 2.1\nName: reduction\nVersion: {version}\nSummary: {SUMMARY}\nLicense: Apache-2.0\n"
         "Requires-Python: >=3.9\nProvides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
     ).encode()
+    # torch 2.5 and later calls this when it is imported
+    files[f"{info}/entry_points.txt"] = b"[torch.backends]\nreduction = reduction.torch:register\n"
     files[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: reduction\nRoot-Is-Purelib: false\nTag: {tag(library)}\n"
     ).encode()

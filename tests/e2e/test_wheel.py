@@ -46,6 +46,9 @@ class Wheel(unittest.TestCase):
             pip = [folder / "env/bin/pip", "-q", "--disable-pip-version-check", "install", "--no-index"]
             done = subprocess.run([*pip, wheel], cwd=harness.ROOT, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            entry = "import importlib.metadata as m; print(*m.entry_points(group='torch.backends'))"
+            found = subprocess.run([folder / "env/bin/python", "-c", entry], capture_output=True, text=True, check=True)
+            self.assertIn("reduction.torch:register", found.stdout)
             program = folder / "program.py"
             program.write_text(readme.python_program((harness.ROOT / "README.md").read_text()) + LOADED)
             python = ["sh", "-c", 'cd "$0" && exec env/bin/python program.py', folder]
