@@ -7,15 +7,27 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
 
+import certs
 import harness
 
 EXERCISE = harness.BUILD / "tests" / "nccl" / "exercise"
 PLUGIN = harness.BUILD / "lib" / "libnccl-net-reduction.so"
 VERSIONS = (8, 9, 10, 11)
+LEAVE_S = 2.0 * {"": 1, "thread": 10}.get(harness.SAN, 4)  # what the plugin promises; sanitizers make it slower
+LEAVE_TRIES = 3  # a busy machine may stop any thread for a while
+
+INTERFACES = """
+ip link set lo up && ip link add d0 type veth peer name d1 || exit 77
+for i in 0 1; do
+    ip addr add 10.97.$i.1/24 dev d$i && ip link set d$i up || exit 77
+done
+exec "$@"
+"""
 
 
 class Case(unittest.TestCase):
@@ -76,6 +88,32 @@ class Sums(Case):
                 config = {"security": {"secret": str(secret)}}
                 self.run_case(c, "sums", "--ranks", 2, "--bytes", 32 << 10, "--ops", 8, config=config)
 
+    def test_tls(self):
+        """security.tls of REDUCTION_CONFIG holds for the plugin: mutual TLS, and no sums without a certificate."""
+        with tempfile.TemporaryDirectory() as folder:
+            made = certs.Folder(f"{folder}/certs", "reducer:localhost,127.0.0.1", "client:team")
+            access = [{"certificate": "team", "jobs": "test"}]
+            with harness.Cluster(server_config={**made.reducer("localhost", mutual=True), "access": access}) as c:
+                args = ("--ranks", 2, "--bytes", 32 << 10, "--ops", 8)
+                self.run_case(c, "sums", *args, config=made.worker("team"))
+                p = self.start(c, "sums", *args, config={**made.worker(), **harness.SOON})
+                self.assertNotEqual(p.wait(60), 0)
+                self.assertRegex(p.err, "WARN .*do not go through the reducers: .*certificate")
+
+    def test_ipv6(self):
+        """Reducers with IPv6 addresses; the net table then uses IPv6 too."""
+        try:
+            with socket.create_server(("::1", 0), family=socket.AF_INET6):
+                pass
+        except OSError:
+            self.skipTest("loopback has no IPv6 here")
+        with harness.Cluster(start=False) as c:
+            server = c.start("reducer", [harness.binary("reduction-server"), "--listen", "[::1]:0"])
+            address = server.wait_text(r"\blistening address=(\S+)")[1]
+            config = {"reducers": [{"id": "r0", "address": address}]}
+            for case in ("sums", "messages"):
+                self.run_case(c, case, "--ranks", 2, "--bytes", 32 << 10, "--ops", 8, config=config)
+
     def test_never_used(self):
         with harness.Cluster() as c:
             p = self.run_case(c, "unused", "--ranks", 2)
@@ -105,16 +143,22 @@ class Failures(Case):
             self.assertRegex(p.err, r"WARN reduction: job test@\w{16}: rank 1 \(pid \d+ on .*\)")
             self.assertEqual(len(re.findall("^WARN reduction: job test@", p.err, re.M)), 2, p.report())
 
+    def leave(self, c, case, bytes_):
+        """Returns the seconds that deregister and close, or close alone, took with operations pending."""
+        p = self.run_case(c, case, "--ranks", 3, "--odd", 1, "--depth", 16, "--bytes", bytes_)
+        self.assertRegex(p.err, r"rank 1 \(pid \d+ on .*\) (deregistered|closed)")
+        return float(re.search(r"left in ([\d.]+) s", p.out)[1])
+
     def test_leaves(self):
         """With operations pending, deregister and close take less than 2 s, and the memory may go at once."""
         with harness.Cluster(reducers=2) as c:
             for case in ("aborts", "closes"):
                 for bytes_ in (32 << 10, 4 << 20):
                     with self.subTest(case=case, bytes=bytes_):
-                        p = self.run_case(c, case, "--ranks", 3, "--odd", 1, "--depth", 16, "--bytes", bytes_)
-                        took = float(re.search(r"left in ([\d.]+) s", p.out)[1])
-                        self.assertLess(took, 2.0 * harness.SCALE)
-                        self.assertRegex(p.err, r"rank 1 \(pid \d+ on .*\) (deregistered|closed)")
+                        tries = []
+                        while len(tries) < LEAVE_TRIES and not any(t < LEAVE_S for t in tries):
+                            tries.append(self.leave(c, case, bytes_))
+                        self.assertLess(min(tries), LEAVE_S)
 
     def test_different_settings(self):
         """Ranks with other settings than rank 0 are found before anything is sent."""
@@ -171,6 +215,21 @@ class Net(Case):
                     with self.subTest(version=version, sockets=sockets):
                         self.run_case(c, "messages", "--ranks", 2, "--ops", 32, "--bytes", 4 << 20, version=version,
                                       env={"REDUCTION_NET_SOCKETS": str(sockets)})
+
+    def test_interfaces(self):
+        """NCCL_SOCKET_IFNAME chooses one of several interfaces as it does in NCCL."""
+        isolated = ["unshare", "--net", "sh", "-c", INTERFACES, "sh"]
+        if subprocess.run([*isolated, "true"], capture_output=True).returncode:
+            self.skipTest("this user may not make network interfaces in a namespace of its own")
+        with harness.Cluster(start=False) as c:
+            env = {"REDUCTION_CONFIG": c.write_config("nccl.yaml"), "NCCL_COLLNET_ENABLE": "1"}
+            for wanted, found in (("d1", "d1"), ("=d0", "d0"), ("^lo,d0", "d1"), ("x,d1", "d1"), ("lo", "lo"),
+                                  ("=d", None)):
+                with self.subTest(wanted=wanted):
+                    argv = [*isolated, EXERCISE, "--library", PLUGIN, "--case", "messages", "--ranks", 2, "--ops", 4]
+                    p = c.start("messages", argv, {**env, "NCCL_SOCKET_IFNAME": wanted})
+                    self.assertEqual(p.wait(60) == 0, found is not None, p.report())
+                    self.assertIn(f"interface {found} with" if found else f'NCCL_SOCKET_IFNAME is "{wanted}"', p.err)
 
     def test_ring_of_many(self):
         with harness.Cluster(start=False) as c:
