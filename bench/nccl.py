@@ -3,7 +3,8 @@
 """Measures the NCCL plugin without NCCL: tests/nccl/exercise calls it as NCCL does. Prints one JSON line for each row,
 with the medians of both sides and their ratio. The two sides of a row take turns.
 
-    loopback  all-reduces of 512 KiB, 8 under way, beside one all-reduce of 64 MiB of reduction-bench (direct)
+    loopback  all-reduces of 512 KiB, 8 under way, beside one all-reduce of 64 MiB of reduction-bench (direct); and
+              beside 512 KiB, 8 under way, of reduction-bench. cpu_s_per_GiB: processor seconds of ranks and reducers
     net       messages of 4 MiB over the net table, beside a plain TCP flow
     links     16 MiB as all-reduces of 512 KiB, 4 hosts and 4 reducers on links of 1 Gbit/s, beside a ring over the net
               table; needs root
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import socket
 import statistics
 import subprocess
@@ -64,10 +66,10 @@ def exercise(args, case, *words):
     return [args.build / "tests/nccl/exercise", "--library", library, "--case", case, *words]
 
 
-def report(row, unit, ours, others, other):
+def report(row, unit, ours, others, other, **more):
     a, b = statistics.median(ours), statistics.median(others)
     print(json.dumps({"row": row, "unit": unit, "plugin": round(a, 1), other: round(b, 1), "ratio": round(a / b, 3),
-                      "plugin_runs": ours, f"{other}_runs": others, "load": os.getloadavg()[0]}), flush=True)
+                      "plugin_runs": ours, f"{other}_runs": others, "load": os.getloadavg()[0], **more}), flush=True)
 
 
 def write_config(folder, addresses):
@@ -77,20 +79,47 @@ def write_config(folder, addresses):
     return path
 
 
+class CpuTime:
+    """Processor seconds of ended children (the ranks) and of the reducers."""
+
+    def __init__(self, reducers):
+        self._reducers = reducers
+
+    def now(self):
+        ranks = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ranks.ru_utime + ranks.ru_stime + sum(lab_.cpu_seconds(p.pid) for p in self._reducers)
+
+
 def measure_loopback(args, folder):
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     config = write_config(folder, addresses)
     reducers = [subprocess.Popen([args.build / "bin/reduction-server", "--listen", a], stderr=subprocess.DEVNULL)
                 for a in addresses]
+    cpu = CpuTime(reducers)
+
+    def plugin():
+        words = ["--ranks", args.ranks, "--bytes", 512 << 10, "--depth", 8, "--ops", 1280]
+        return output(exercise(args, "speed", *words), environment(config))["algbw_MBps"], 1296 << 19
+
+    def bench(size, iterations, warmup, together):
+        row = output([args.build / "bin/reduction-bench", "--ranks", args.ranks, "--config", config, "--mode", "direct",
+                      "-b", size, "-e", size, "-n", iterations, "-w", warmup, "-a", together, "-c", 0,
+                      "--inplace", "no", "--json"])
+        return round(row["algbw"] * 1e3, 1), (iterations + warmup) * together * size
+
+    sides = {"plugin": plugin, "64MiB": lambda: bench(64 << 20, 10, 2, 1),
+             "512KiBx8": lambda: bench(512 << 10, 160, 2, 8)}
+    speeds, costs = ({name: [] for name in sides} for _ in range(2))
     try:
-        ours, bench = [], []
         for _ in range(args.repeats):
-            words = ["--ranks", args.ranks, "--bytes", 512 << 10, "--depth", 8, "--ops", 1280]
-            ours.append(output(exercise(args, "speed", *words), environment(config))["algbw_MBps"])
-            row = output([args.build / "bin/reduction-bench", "--ranks", args.ranks, "--config", config, "--mode",
-                          "direct", "-b", "64M", "-e", "64M", "-n", 10, "-w", 2, "-c", 0, "--inplace", "no", "--json"])
-            bench.append(round(row["algbw"] * 1e3, 1))
-        report("loopback", "MB/s", ours, bench, "reduction_bench")
+            for name, run in sides.items():
+                before = cpu.now()
+                speed, size = run()
+                speeds[name].append(speed)
+                costs[name].append((cpu.now() - before) / (size * args.ranks / 2**30))
+        for other in ("64MiB", "512KiBx8"):
+            report("loopback", "MB/s", speeds["plugin"], speeds[other], f"bench_{other}",
+                   cpu_s_per_GiB={n: round(statistics.median(costs[n]), 3) for n in ("plugin", other)})
     finally:
         for p in reducers:
             p.terminate()

@@ -146,7 +146,7 @@ static void finish(const struct member *m, int place, struct pending *p)
 
 	while (!ended(m, p, &rc)) {
 		require(now_s() < until, "an all-reduce is not done");
-		relax();
+		relax(LOOK_COLL_US);
 	}
 	require(rc == NCCL_SUCCESS, "test: %d", rc);
 	fill_period(period, p->dtype, p->op, 0, m->o->ranks);
@@ -217,7 +217,7 @@ static void throttle(const struct options *o, const struct tables *t, struct sha
 	}
 	for (int i = 0; i < DEPTH_MAX; i++)
 		while (!ended(&m, &p[i], &rc))
-			relax();
+			relax(LOOK_COLL_US);
 	require(rc == NCCL_SUCCESS, "NaN: %d", rc);
 	barrier(s, o->ranks);
 	member_close(&m);
@@ -253,7 +253,7 @@ static int error_of(const struct member *m, int place)
 		return rc;
 	while (!ended(m, &p, &rc)) {
 		require(now_s() < until, "an all-reduce without rank %d has no end", m->o->odd_rank);
-		relax();
+		relax(LOOK_COLL_US);
 	}
 	return rc;
 }
@@ -295,7 +295,7 @@ static void leave(const struct options *o, const struct tables *t, struct shared
 	barrier(s, o->ranks);
 	if (rank != o->odd_rank) {
 		while (!ended(&m, &p, &rc))
-			relax();
+			relax(LOOK_COLL_US);
 		require(rc == NCCL_REMOTE_ERROR, "test: %d", rc);
 		barrier(s, o->ranks);
 		member_close(&m);
@@ -344,14 +344,14 @@ static void speed(const struct options *o, const struct tables *t, struct shared
 			done = 0;
 		}
 		while (at->request && !ended(&m, at, &rc))
-			relax();
+			relax(LOOK_COLL_US);
 		*at = (struct pending){.dtype = RS_FLOAT32, .count = o->bytes / 4};
 		must_begin(&m, k % o->depth, at);
 		done += o->bytes;
 	}
 	for (int i = 0; i < o->depth; i++)
 		while (p[i].request && !ended(&m, &p[i], &rc))
-			relax();
+			relax(LOOK_COLL_US);
 	if (rank == 0)
 		printf("{\"case\": \"speed\", \"ranks\": %d, \"bytes\": %zu, \"depth\": %d, \"algbw_MBps\": %.1f}\n",
 		       o->ranks, o->bytes, o->depth, (double)done / (now_s() - began) / 1e6);

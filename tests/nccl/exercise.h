@@ -80,8 +80,10 @@ void tables_check(const struct tables *t);
 
 /* Ends the process with a sentence if a condition is false. */
 double now_s(void);
-/* Gives way before the next look. NCCL's thread only yields; here ranks, engines and reducers share few cores. */
-void relax(void);
+/* Gives way before the next look. NCCL's thread has a core of its own and only yields; here ranks, engines and reducers
+ * share few cores. Messages of the net table move during looks; all-reduces do not. */
+enum { LOOK_US = 20, LOOK_COLL_US = 200 };
+void relax(unsigned us);
 void require(bool condition, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Waits until all ranks are here. */

@@ -37,7 +37,7 @@ static void ring_connect(struct ring *r, const struct options *o, struct shared 
 			require(tables_net_connect(r->t, handle, &r->to) == NCCL_SUCCESS, "connect");
 		if (!r->from)
 			require(r->t->net_accept(r->listening, &r->from, NULL) == NCCL_SUCCESS, "accept");
-		relax();
+		relax(LOOK_US);
 	}
 }
 
@@ -98,7 +98,7 @@ static void end(struct ring *r, void *requests[2], size_t bytes)
 		}
 		require(now_s() < until, "a message is not done");
 		if (requests[0] || requests[1])
-			relax();
+			relax(LOOK_US);
 	}
 }
 

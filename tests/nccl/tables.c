@@ -33,9 +33,9 @@ double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-void relax(void)
+void relax(unsigned us)
 {
-	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
 }
 
 void barrier(struct shared *s, int ranks)
@@ -43,7 +43,7 @@ void barrier(struct shared *s, int ranks)
 	unsigned mine = atomic_fetch_add(&s->arrived, 1), all = (mine / (unsigned)ranks + 1) * (unsigned)ranks;
 
 	while (atomic_load(&s->arrived) < all)
-		relax();
+		relax(LOOK_US);
 }
 
 /* As NCCL's logger: one line on standard error for each call. */

@@ -159,7 +159,7 @@ static int sum_chain(struct fake_comm *c, const struct fake_op *op)
 		if (rc)
 			return rc;
 		if (!done) {
-			relax();
+			relax(LOOK_COLL_US);
 			continue;
 		}
 		memcpy(op->recv + ended * CHUNK, c->region + (DEPTH + to) * CHUNK, (size_t)size);
