@@ -6,4 +6,4 @@ agent_cores := $(libagent_local) $(libagent_core) $(libagent_device)
 include agent/engine/module.mk
 libagent := $(libagent_engine) $(agent_cores)
 
-include agent/backend/module.mk agent/client/module.mk agent/daemon/module.mk agent/api/module.mk agent/nccl/module.mk
+include agent/backend/module.mk agent/client/module.mk agent/daemon/module.mk agent/cuda/module.mk agent/copier/module.mk agent/api/module.mk agent/nccl/module.mk

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
-include tests/nccl/module.mk tests/gpu/module.mk
+include tests/nccl/module.mk tests/gpu/module.mk tests/cuda/module.mk
 unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
-e2e_help  := $(B)/tests/e2e/worker_steady $(nccl_exercise) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
+e2e_help  := $(B)/tests/e2e/worker_steady $(nccl_exercise) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -33,8 +33,11 @@ $(B)/tests/unit/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 # and the name servers
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
-	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' -pthread -lm
-$(addprefix $(B)/tests/e2e/test_,abort capi closed wait): $(B)/tests/e2e/ranks.o
+	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' $(e2e_libs) -pthread -lm
+$(addprefix $(B)/tests/e2e/test_,abort capi closed device wait): $(B)/tests/e2e/ranks.o
+# libreduction finds the driver library that the program has loaded
+$(B)/tests/e2e/test_device: private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../cuda'
+$(B)/tests/e2e/test_device: $(fake_cuda)
 $(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all operations of a communicator share: its error, and the way to the backend. */
 #include "agent/api/comm.h"
+#include "common/dtype.h"
 #include "common/version.h"
 
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct reduction_comm *comm_new(struct rs_err *e)
 	c->pid = getpid();
 	pthread_mutex_init(&c->order, NULL);
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_mutex_init(&c->copier_lock, NULL);
 	group_stages_init(&c->stages);
 	return c;
 }
@@ -29,6 +31,7 @@ void comm_delete(struct reduction_comm *c)
 {
 	request_pool_drop(c->requests);
 	group_stages_close(&c->stages);
+	pthread_mutex_destroy(&c->copier_lock);
 	pthread_mutex_destroy(&c->lock);
 	pthread_mutex_destroy(&c->order);
 	free(c);
@@ -87,10 +90,61 @@ int comm_check(struct reduction_comm *c, struct rs_err *e)
 	return rc;
 }
 
-int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs_err *e)
+static void comm_on_copy_failed(void *user, const struct rs_err *why)
+{
+	comm_abort(user, why->msg);
+}
+
+int comm_check_device(struct reduction_comm *c, const struct backend_request *req, struct rs_err *e)
+{
+	struct copier_tensor t = comm_tensor(req);
+	int rc = RS_OK;
+
+	if (!req->device)
+		return RS_OK;
+	pthread_mutex_lock(&c->copier_lock);
+	if (!c->copier)
+		rc = copier_new(&c->copier, c->backend, c->rank, comm_on_copy_failed, c, e);
+	pthread_mutex_unlock(&c->copier_lock);
+	return rc ? rc : copier_check(c->copier, &t, e);
+}
+
+struct copier_tensor comm_tensor(const struct backend_request *req)
+{
+	return (struct copier_tensor){.send = req->send,
+				      .recv = req->recv,
+				      .bytes = req->count * rs_dtype_size(req->dtype),
+				      .device = (int)req->device - 1,
+				      .stream = req->stream};
+}
+
+int comm_submit_tensors(struct reduction_comm *c, struct backend_request *req, const struct copier_tensor *tensors,
+			unsigned n, struct rs_err *e)
 {
 	int rc = comm_check(c, e);
 
+	if (rc)
+		return rc;
+	rc = copier_submit(c->copier, req, tensors, n, e);
+	if (rc && rc != RS_EINVAL)
+		comm_break(c, e);
+	return rc;
+}
+
+void comm_stop_copies(struct reduction_comm *c)
+{
+	if (c->copier)
+		copier_free(c->copier);
+}
+
+int comm_submit(struct reduction_comm *c, struct backend_request *req, struct rs_err *e)
+{
+	struct copier_tensor t = comm_tensor(req);
+	int rc;
+
+	if (req->device && t.bytes > 0)
+		return comm_submit_tensors(c, req, &t, 1, e);
+	rc = comm_check(c, e);
 	if (rc)
 		return rc;
 	rc = c->backend->v->submit(c->backend, req, e);

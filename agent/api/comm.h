@@ -6,6 +6,7 @@
 #include "agent/api/group_stage.h"
 #include "agent/api/request.h"
 #include "agent/backend/backend.h"
+#include "agent/copier/copier.h"
 #include "agent/daemon/node_agent.h"
 
 #include <pthread.h>
@@ -24,8 +25,10 @@ struct reduction_comm {
 	pthread_mutex_t
 	    order; /* held while an operation is submitted: the order of submissions must be the same on all ranks */
 	struct group_stages stages;
-	pthread_mutex_t lock; /* protects everything below */
-	bool aborted;         /* by this process */
+	pthread_mutex_t copier_lock; /* held while the copier is made */
+	struct copier *copier;       /* NULL: no tensor of a GPU has come yet */
+	pthread_mutex_t lock;        /* protects everything below */
+	bool aborted;                /* by this process */
 	bool broken;
 	struct rs_err err;
 };
@@ -47,6 +50,17 @@ bool comm_aborted(struct reduction_comm *c);
 
 /* Returns RS_OK, or the error that broke the communicator. */
 int comm_check(struct reduction_comm *c, struct rs_err *e);
+
+/* Checks the memory of a request that is on a GPU; makes the copier at the first one. Errors: RS_EINVAL,
+ * RS_EUNSUPPORTED, RS_EIO, RS_ENOMEM; none of them breaks the communicator. */
+int comm_check_device(struct reduction_comm *c, const struct backend_request *req, struct rs_err *e);
+/* Describes a request's memory for the copier. */
+struct copier_tensor comm_tensor(const struct backend_request *req);
+/* Submits an operation on tensors some of which are on GPUs, as comm_submit. */
+int comm_submit_tensors(struct reduction_comm *c, struct backend_request *req, const struct copier_tensor *tensors,
+			unsigned n, struct rs_err *e);
+/* Ends all copies, between the backend's stop and its close. */
+void comm_stop_copies(struct reduction_comm *c);
 
 /* Submits an operation to the backend unless the communicator is broken. With `order` held. After an error the
  * operation is not started, and unless the error is RS_EINVAL the communicator is broken. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/api/group.h"
+#include "agent/api/group_copy.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
@@ -13,6 +14,7 @@ struct share {
 	uint64_t count;
 	uint32_t hash; /* of all names and counts */
 	int priority;  /* the highest given; below 0: none was given */
+	bool device;   /* a tensor is on a GPU */
 };
 
 static uint64_t group_bytes(const struct backend_request *b)
@@ -36,6 +38,7 @@ static void group_share_add(struct share *s, struct reduction_request *req)
 	req->next = s->last;
 	s->last = req;
 	s->n++;
+	s->device |= req->base.device != 0;
 	s->count += req->base.count;
 	s->hash = group_hash(s->hash, &req->base);
 	if (req->base.priority > s->priority)
@@ -104,6 +107,21 @@ static void group_fail(const struct share *s, const struct rs_err *e)
 	}
 }
 
+/* Starts a shared operation with tensors on GPUs, which the copier collects. */
+static int group_start_copied(struct reduction_comm *c, const struct share *s, struct rs_err *e)
+{
+	struct backend_request base = {
+	    .count = s->count,
+	    .dtype = s->last->base.dtype,
+	    .op = s->last->base.op,
+	    .priority = s->priority,
+	    .tensors = s->n,
+	    .name_hash = s->hash,
+	};
+
+	return group_copy_start(c, &base, s->last, s->n, e);
+}
+
 static int group_start_shared(struct reduction_comm *c, const struct share *s, struct rs_err *e)
 {
 	struct group_stage *stage;
@@ -154,7 +172,10 @@ void group_start(struct reduction_comm *c, struct reduction_request *first)
 		req->next = NULL;
 		if (group_bytes(&req->base) <= GROUP_SMALL_MAX)
 			s = group_collect(req);
-		rc = s.n > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
+		if (s.n > 1 && s.device)
+			rc = group_start_copied(c, &s, &e);
+		else
+			rc = s.n > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
 		if (rc)
 			group_fail(&s, &e);
 	}

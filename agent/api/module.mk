@@ -2,7 +2,7 @@
 # libreduction: the C API over the engine of this process or the agent
 soname := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib    += $(B)/lib/libreduction.so
-libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/api/*.c)) $(libagent_client) $(libagent_daemon) $(libagent_backend) $(libagent) \
+libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/api/*.c)) $(libagent_copier) $(libagent_cuda) $(libagent_client) $(libagent_daemon) $(libagent_backend) $(libagent) \
                 $(librpc) $(libconfig) $(libproto) $(libcommon)
 # the one in a Python wheel has libraries beside it
 wheel_so := $(B)/wheel/$(soname)
@@ -16,4 +16,4 @@ $(B)/lib/libreduction.so: $(B)/lib/$(soname)
 	$(call say,LN,$@)ln -sf $(<F) $@
 
 # requests and groups are tested over a backend of the test's
-$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/api/%.o,comm request group group_stage)
+$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/api/%.o,comm request group group_copy group_stage) $(patsubst %.c,$(B)/%.o,$(wildcard agent/copier/*.c agent/cuda/*.c))

@@ -27,6 +27,7 @@ enum {
 /* Sizes of the structs of version 0.1, the first one. */
 enum {
 	TENSOR_SIZE_0_1 = offsetof(reduction_tensor, priority) + sizeof(int),
+	TENSOR_SIZE_DEVICE = offsetof(reduction_tensor, stream) + sizeof(void *), /* with device and stream */
 	STATS_SIZE_0_1 = offsetof(reduction_stats, ops_done) + sizeof(uint64_t),
 };
 
@@ -228,9 +229,15 @@ static int api_run(struct reduction_comm *c, const struct backend_request *r, in
 	return req.err.code ? comm_result(err, &req.err) : api_success(err);
 }
 
-static struct backend_request api_request(const reduction_tensor *t)
+/* Converts a tensor, whose struct may be that of an older header. */
+static int api_request(struct backend_request *ret, const reduction_tensor *t, struct rs_err *e)
 {
-	return (struct backend_request){.send = t->send,
+	bool knows = t->struct_size >= TENSOR_SIZE_DEVICE;
+
+	if (knows && t->device < REDUCTION_HOST)
+		return rs_fail(e, RS_EINVAL, "device is %d, the number of a GPU or REDUCTION_HOST was expected",
+			       t->device);
+	*ret = (struct backend_request){.send = t->send,
 					.recv = t->recv,
 					.count = t->count,
 					.dtype = t->dtype,
@@ -238,11 +245,14 @@ static struct backend_request api_request(const reduction_tensor *t)
 					.name = t->name,
 					.name_hash = frame_name_hash(t->name),
 					.priority = t->priority,
+					.device = knows ? (unsigned)(t->device + 1) : 0,
+					.stream = knows ? t->stream : NULL,
 					.done = api_request_done};
+	return RS_OK;
 }
 
 /* Converts the i-th tensor to a request. The size of the struct depends on the header of the caller. */
-static int api_read_tensor(struct backend_request *r, const struct reduction_comm *c, const reduction_tensor *tensors,
+static int api_read_tensor(struct backend_request *r, struct reduction_comm *c, const reduction_tensor *tensors,
 			   size_t i, struct rs_err *e)
 {
 	size_t size = tensors->struct_size;
@@ -251,8 +261,9 @@ static int api_read_tensor(struct backend_request *r, const struct reduction_com
 	if (t->struct_size != size)
 		return rs_fail(e, RS_EINVAL, "struct_size is %zu, %zu as in the first tensor was expected",
 			       t->struct_size, size);
-	*r = api_request(t);
-	return api_check_all_reduce(r, c, e);
+	if (api_request(r, t, e) || api_check_all_reduce(r, c, e) || comm_check_device(c, r, e))
+		return e->code;
+	return RS_OK;
 }
 
 /* Checks comm and the first of n tensors. argument: the name of `tensors`. */
@@ -268,16 +279,16 @@ static int api_check_tensors(const struct reduction_comm *c, const reduction_ten
 	return comm_check_size(tensors->struct_size, TENSOR_SIZE_0_1, sizeof *tensors, "REDUCTION_TENSOR_INIT", e);
 }
 
-static int api_all_reduce_tensor(struct backend_request *r, const struct reduction_comm *c,
-				 const reduction_tensor *tensor, struct rs_err *e)
+static int api_all_reduce_tensor(struct backend_request *r, struct reduction_comm *c, const reduction_tensor *tensor,
+				 struct rs_err *e)
 {
 	int rc = api_check_tensors(c, tensor, 1, "tensor", e);
 
 	return rc ? rc : api_read_tensor(r, c, tensor, 0, e);
 }
 
-static int api_broadcast_tensor(struct backend_request *r, const struct reduction_comm *c,
-				const reduction_tensor *tensor, int root, struct rs_err *e)
+static int api_broadcast_tensor(struct backend_request *r, struct reduction_comm *c, const reduction_tensor *tensor,
+				int root, struct rs_err *e)
 {
 	int rc = api_check_tensors(c, tensor, 1, "tensor", e);
 
@@ -286,8 +297,9 @@ static int api_broadcast_tensor(struct backend_request *r, const struct reductio
 	if (tensor->send && tensor->send != tensor->recv)
 		return rs_fail(e, RS_EINVAL,
 			       "send is another buffer than recv: a broadcast has one buffer, recv; leave send NULL");
-	*r = api_request(tensor);
-	return api_check_broadcast(r, c, root, "recv", e);
+	if (api_request(r, tensor, e) || api_check_broadcast(r, c, root, "recv", e) || comm_check_device(c, r, e))
+		return e->code;
+	return RS_OK;
 }
 
 /* Makes a request for each tensor, chained by `follows`. After an error there are none. */
@@ -472,6 +484,7 @@ int reduction_close(reduction_comm *comm, reduction_error *err)
 	comm_unclaim(comm);
 	comm->backend->v->stop(comm->backend);
 	request_pool_close(comm->requests);
+	comm_stop_copies(comm);
 	group_stages_free(&comm->stages, comm->backend);
 	comm->backend->v->close(comm->backend);
 	if (comm->node)

@@ -5,9 +5,12 @@
 #include "agent/backend/direct.h"
 #include "agent/core/nonfinite.h"
 #include "agent/engine/engine.h"
+#include "agent/local/progress.h"
+#include "common/dtype.h"
 #include "proto/control.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 enum {
 	DIRECT_NAME_MAX = 64, /* bytes of an operation's name in messages, terminator included */
 	DIRECT_ALIGN = 4096,
+	DIRECT_RING_LIMIT = 1 << 30, /* bytes */
 };
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
@@ -45,6 +49,11 @@ struct direct_op {
 	struct direct_op *next; /* idle */
 	struct backend_request *req;
 	char name[DIRECT_NAME_MAX];
+	/* with a ring */
+	_Atomic uint64_t ready; /* elements */
+	uint64_t landed;        /* chunks, from the first on */
+	uint64_t *early;        /* bits: chunks behind those that have landed; chunk i at i % window */
+	uint64_t window;        /* chunks of the ring */
 };
 
 static void direct_set_state(struct direct *d, enum direct_state state, const struct rs_err *err)
@@ -83,7 +92,7 @@ static struct direct_op *direct_op_new(struct direct *d, struct rs_err *e)
 	} else if ((o = d->idle)) {
 		d->idle = o->next;
 	} else {
-		o = malloc(sizeof *o);
+		o = calloc(1, sizeof *o);
 		if (!o)
 			rs_fail(e, RS_ENOMEM, "out of memory for an operation");
 	}
@@ -96,6 +105,8 @@ static struct direct_op *direct_op_new(struct direct *d, struct rs_err *e)
 static void direct_op_free(struct direct *d, struct direct_op *o)
 {
 	pthread_mutex_lock(&d->lock);
+	free(o->early);
+	o->early = NULL;
 	o->next = d->idle;
 	d->idle = o;
 	d->in_flight--;
@@ -124,11 +135,55 @@ static int direct_inspect(struct exchange_op *op, const void *at, uint64_t first
 	return nonfinite_fail(e, did, &f, op);
 }
 
+/* Counts the chunks that have landed, which come in any order within a ring. */
+static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
+{
+	struct direct_op *o = op->user;
+	uint64_t chunk = op->chunk_elems ? first / op->chunk_elems : 0, before = o->landed, elems;
+
+	(void)n;
+	o->early[chunk % o->window / 64] |= UINT64_C(1) << chunk % o->window % 64;
+	while (o->landed < op->chunks && o->early[o->landed % o->window / 64] >> o->landed % o->window % 64 & 1) {
+		o->early[o->landed % o->window / 64] &= ~(UINT64_C(1) << o->landed % o->window % 64);
+		o->landed++;
+	}
+	elems = o->landed * op->chunk_elems;
+	if (o->landed > before && o->landed < op->chunks)
+		o->req->landed(o->req, elems * rs_dtype_size(op->dtype));
+}
+
+/* Lets the operation pass through the request's ring. */
+static int direct_use_ring(struct direct_op *o, struct rs_err *e)
+{
+	uint64_t ring = o->req->ring, chunk = o->direct->cfg->sharding.chunk_bytes;
+
+	o->window = (ring + chunk - 1) / chunk + 1;
+	o->early = calloc(o->window / 64 + 1, sizeof *o->early);
+	if (!o->early)
+		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+	o->landed = 0;
+	atomic_store(&o->ready, 0);
+	o->op.ready = &o->ready;
+	o->op.landed = direct_on_landed;
+	if (ring < o->op.count * rs_dtype_size(o->op.dtype))
+		o->op.send_ring = o->op.recv_ring = ring;
+	o->req->impl = o;
+	return RS_OK;
+}
+
+static void direct_filled(struct backend *b, struct backend_request *req, uint64_t bytes)
+{
+	struct direct_op *o = req->impl;
+
+	atomic_store_explicit(&o->ready, bytes / rs_dtype_size(req->dtype), memory_order_release);
+	engine_poke(((struct direct *)b)->engine);
+}
+
 static int direct_submit(struct backend *b, struct backend_request *req, struct rs_err *e)
 {
 	struct direct *d = (struct direct *)b;
 	struct direct_op *o = direct_op_new(d, e);
-	int rc;
+	int rc = RS_OK;
 
 	if (!o)
 		return e->code;
@@ -151,7 +206,10 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .done = direct_on_done,
 	    .user = o,
 	};
-	rc = engine_submit(d->engine, &o->op, e);
+	if (req->ring)
+		rc = direct_use_ring(o, e);
+	if (!rc)
+		rc = engine_submit(d->engine, &o->op, e);
 	if (rc)
 		direct_op_free(d, o);
 	return rc;
@@ -225,6 +283,7 @@ static void direct_close(struct backend *b)
 
 static const struct backend_vtbl direct_vtbl = {
     .submit = direct_submit,
+    .filled = direct_filled,
     .wait = direct_wait,
     .alloc = direct_alloc,
     .free = direct_free,
@@ -268,6 +327,9 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 		return rs_fail(e, RS_ENOMEM, "out of memory for a communicator");
 	d->base.v = &direct_vtbl;
 	d->base.priorities = opt->cfg->sharding.priorities;
+	d->base.chunk_bytes = opt->cfg->sharding.chunk_bytes;
+	d->base.ring_limit = DIRECT_RING_LIMIT;
+	d->base.ring_bytes = local_ring_bytes(opt->cfg);
 	d->cfg = opt->cfg;
 	d->log = (struct rs_log){.level = opt->cfg->logging.level,
 				 .json = opt->cfg->logging.json,

@@ -72,8 +72,31 @@ static int client_plan_memory(struct client *c, const struct backend_request *re
 	client_set_offsets(s, send ? send : recv, send ? req->send : op->to, recv, recv->map + head);
 	if (client_in_pieces(op->bytes)) {
 		s->ring = op->ring;
-		atomic_store_explicit((_Atomic uint64_t *)op->stage->map, 0, memory_order_relaxed);
+		op->counter = (_Atomic uint64_t *)op->stage->map;
+		atomic_store_explicit(op->counter, 0, memory_order_relaxed);
 	}
+	return RS_OK;
+}
+
+/* The memory of an operation whose submitter copies: its ring is in shared memory. */
+static int client_plan_ring(struct client *c, const struct backend_request *req, struct client_op *op,
+			    struct local_submit *s, struct rs_err *e)
+{
+	const struct client_buffer *b;
+
+	pthread_mutex_lock(&c->lock);
+	b = client_find(c, req->recv, req->ring);
+	pthread_mutex_unlock(&c->lock);
+	if (!b)
+		return rs_fail(e, RS_EINTERNAL, "a ring is not in memory of this communicator");
+	client_set_offsets(s, b, req->send, b, req->recv);
+	op->ring = req->ring;
+	if (!client_in_pieces(op->bytes))
+		return RS_OK;
+	s->ring = op->ring;
+	s->landed_offset = s->recv_offset - CLIENT_STAGE_HEAD;
+	op->counter = (_Atomic uint64_t *)(b->map + s->landed_offset);
+	atomic_store_explicit(op->counter, 0, memory_order_relaxed);
 	return RS_OK;
 }
 
@@ -101,7 +124,9 @@ static int client_add_op(struct client *c, const struct client_op *op, uint64_t 
 	} else {
 		*ret_seq = c->next_seq++;
 		c->ops[*ret_seq % c->ops_n] = *op;
-		c->ring_ops += client_uses_ring(op);
+		c->ring_ops += op->counter != NULL;
+		if (op->req->ring)
+			op->req->impl = (void *)(uintptr_t)*ret_seq;
 	}
 	pthread_mutex_unlock(&c->lock);
 	return rc;
@@ -116,14 +141,16 @@ static int client_submit(struct backend *b, struct backend_request *req, struct 
 	int rc;
 
 	local_init(&m, LOCAL_SUBMIT);
-	rc = client_plan_memory(c, req, &op, &m.submit, e);
+	rc = req->ring ? client_plan_ring(c, req, &op, &m.submit, e) : client_plan_memory(c, req, &op, &m.submit, e);
 	if (rc)
 		return rc;
-	if (op.to || op.ring < op.bytes)
-		client_fill_piece(&op);
-	else
-		op.filled = op.bytes;
-	op.filling = op.filled < op.bytes;
+	if (!req->ring) {
+		if (op.to || op.ring < op.bytes)
+			client_fill_piece(&op);
+		else
+			op.filled = op.bytes;
+		op.filling = op.filled < op.bytes;
+	}
 	m.submit.missing = (op.bytes - op.filled) / size;
 	m.submit.count = req->count;
 	m.submit.dtype = (uint8_t)req->dtype;
@@ -240,6 +267,7 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 {
 	static const struct backend_vtbl vtbl = {
 	    .submit = client_submit,
+	    .filled = client_filled,
 	    .wait = client_wait,
 	    .alloc = client_alloc_buffer,
 	    .free = client_free_buffer,
@@ -263,10 +291,12 @@ int client_open(struct backend **ret, const struct backend_options *opt, struct 
 	c->base.priorities = grants.priorities;
 	c->base.single_node = grants.single_node;
 	c->reply_fd = -1;
-	c->ring_bytes = grants.ring_bytes;
+	c->base.chunk_bytes = grants.chunk_bytes;
+	c->base.ring_bytes = c->ring_bytes = grants.ring_bytes;
 	c->chunk_bytes = grants.chunk_bytes;
 	c->ops_n = grants.ops < opt->cfg->job.max_ops ? grants.ops : opt->cfg->job.max_ops;
 	c->stage_limit = grants.shm_bytes < CLIENT_STAGE_LIMIT ? grants.shm_bytes : CLIENT_STAGE_LIMIT;
+	c->base.ring_limit = c->stage_limit;
 	snprintf(c->path, sizeof c->path, "%s", opt->agent_path);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_mutex_init(&c->ask_lock, NULL);

@@ -45,6 +45,7 @@ struct client_op {
 	size_t filled;               /* input bytes that the agent knows of; belongs to the thread that fills */
 	_Atomic size_t copied;       /* bytes copied out; written by the reader */
 	bool filling;                /* a thread copies input in, and uses req */
+	_Atomic uint64_t *counter;   /* elements that have landed, which the agent counts; NULL: it does not */
 };
 
 /* One connection to the agent. Invariants: at most one thread is the reader; once broken is set, err stays; stage_bytes
@@ -141,10 +142,10 @@ bool client_wait(struct backend *b, bool (*done)(const void *of), const void *of
 bool client_in_pieces(size_t bytes);
 /* Returns the bytes before the ring in the stage of an operation. */
 size_t client_stage_head(size_t bytes);
-/* Returns whether the agent counts landed results of the operation. */
-bool client_uses_ring(const struct client_op *op);
 /* Copies the next piece in, as far as the ring has room. Returns its bytes. Only the thread that fills. */
 size_t client_fill_piece(struct client_op *op);
+/* As filled in backend_vtbl. */
+void client_filled(struct backend *b, struct backend_request *req, uint64_t bytes);
 /* Copies input in and sends FILLED while there is room. The caller has set `filling`. */
 void client_fill(struct client *c, uint64_t seq);
 /* The reader: an operation has ended (DONE). Errors: RS_EPROTO. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pending operation, from its first piece to its end: copying input in, copying results out, DONE. */
 #include "agent/client/client.h"
+#include "common/dtype.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -60,16 +61,21 @@ void client_fill(struct client *c, uint64_t seq)
 	}
 }
 
-/* Returns whether the agent counts landed results of the operation. */
-bool client_uses_ring(const struct client_op *op)
+void client_filled(struct backend *b, struct backend_request *req, uint64_t bytes)
 {
-	return op->stage && client_in_pieces(op->bytes);
+	struct client *c = (struct client *)b;
+	union local_message m;
+
+	local_init(&m, LOCAL_FILLED);
+	m.filled.seq = (uintptr_t)req->impl;
+	m.filled.count = bytes / rs_dtype_size(req->dtype);
+	client_send(c->fd, &m); /* if it fails, the reader fails this operation with all others */
 }
 
 /* Removes the operation. With lock held. */
 static void client_remove_op(struct client *c, struct client_op *op)
 {
-	c->ring_ops -= client_uses_ring(op);
+	c->ring_ops -= op->counter != NULL;
 	if (op->stage)
 		client_stage_give(c, op->stage);
 	*op = (struct client_op){0};
@@ -110,11 +116,16 @@ static void client_copy_out(struct client_op *op, size_t bytes)
 static void client_read_counter(struct client *c, uint64_t seq)
 {
 	struct client_op *op = &c->ops[seq % c->ops_n];
-	uint64_t landed = atomic_load_explicit((_Atomic uint64_t *)op->stage->map, memory_order_acquire) * op->size;
+	uint64_t landed = atomic_load_explicit(op->counter, memory_order_acquire) * op->size;
 	bool fills;
 
 	if (landed <= op->copied || landed > op->bytes)
 		return;
+	if (op->req->ring) {
+		atomic_store_explicit(&op->copied, landed, memory_order_relaxed);
+		op->req->landed(op->req, landed);
+		return;
+	}
 	client_copy_out(op, landed);
 	pthread_mutex_lock(&c->lock);
 	fills = !op->filling && op->filled < op->bytes;
@@ -133,7 +144,7 @@ void client_read_counters(struct client *c)
 	to = c->ring_ops ? c->next_seq : from;
 	pthread_mutex_unlock(&c->lock);
 	for (; from < to; from++)
-		if (c->ops[from % c->ops_n].req && client_uses_ring(&c->ops[from % c->ops_n]))
+		if (c->ops[from % c->ops_n].req && c->ops[from % c->ops_n].counter)
 			client_read_counter(c, from);
 }
 
@@ -189,7 +200,7 @@ void client_fail_pending(struct client *c, const struct rs_err *why, bool detach
 		bytes = op->bytes;
 		client_remove_op(c, op);
 		pthread_mutex_unlock(&c->lock);
-		if (detach)
+		if (detach && !req->ring)
 			client_memory_detach(c, req, bytes);
 		req->done(req, &c->err);
 		pthread_mutex_lock(&c->lock);

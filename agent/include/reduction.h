@@ -192,6 +192,13 @@ REDUCTION_API int reduction_wait(reduction_request *req, int timeout_ms, reducti
  * sets *done = 0 and returns 0. */
 REDUCTION_API int reduction_test(reduction_request *req, int *done, reduction_error *err);
 
+/* Makes the work that is queued on a stream of a GPU from now on wait until the request is done. The GPU waits, and not
+ * the call. A stream that waits for a failed request goes on, and finds any bytes in recv. reduction_wait() must be
+ * called all the same; one thread calls it and this. If streams have waited, reduction_close() returns when all work
+ * that is queued on their GPUs is done. device and stream are as in reduction_tensor, and the request is that of a
+ * tensor on any GPU. */
+REDUCTION_API int reduction_stream_wait(reduction_request *req, int device, void *stream, reduction_error *err);
+
 /* The same operations without a name; each call waits until its operation is done. */
 REDUCTION_API int reduction_all_reduce(reduction_comm *comm, const void *send, void *recv, size_t count,
 				       reduction_dtype dtype, reduction_op op, reduction_error *err);
@@ -201,6 +208,9 @@ REDUCTION_API int reduction_barrier(reduction_comm *comm, reduction_error *err);
 
 /* The priority follows from the size: highest for an operation of at most 64 KiB, else 0. */
 #define REDUCTION_PRIORITY_AUTO (-1)
+
+/* The memory is the process's own. */
+#define REDUCTION_HOST (-1)
 
 /* One tensor, with all settings of an operation on it. Initialize it with REDUCTION_TENSOR_INIT. */
 typedef struct reduction_tensor {
@@ -215,12 +225,21 @@ typedef struct reduction_tensor {
 	 * Chunks of an operation with a higher priority are sent before those of others, so it completes earlier and
 	 * the others later. Must be equal on all ranks. */
 	int priority;
+	/* REDUCTION_HOST, or the number of the NVIDIA GPU, as CUDA counts in this process, whose memory send and recv
+	 * are. Ranks may differ. The library copies pieces between the GPU and pinned host memory while others are on
+	 * the network. Errors: REDUCTION_EUNSUPPORTED: there is no libcuda.so.1 or no GPU; REDUCTION_EINVAL: a buffer
+	 * is not on this GPU, or it is too short. */
+	int device;
+	/* With a GPU: the CUstream (cudaStream_t) on which send and recv are used, NULL: the default stream. The GPU
+	 * waits for the work that is queued on it when the call is made; the call itself does not. When the request is
+	 * done, the result is in the GPU's memory. */
+	void *stream;
 } reduction_tensor;
 
 #define REDUCTION_TENSOR_INIT                                                                                          \
 	{                                                                                                              \
 		sizeof(reduction_tensor), NULL, NULL, 0, REDUCTION_FLOAT32, REDUCTION_SUM, NULL,                       \
-		    REDUCTION_PRIORITY_AUTO                                                                            \
+		    REDUCTION_PRIORITY_AUTO, REDUCTION_HOST, NULL                                                      \
 	}
 
 /* The four operations above with all settings of a tensor: name and priority too. `tensor` is not used after the

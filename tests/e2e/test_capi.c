@@ -435,6 +435,7 @@ static void null_arguments(struct rank *r)
 	NULLS("ret", reduction_broadcast_tensor_async(c, &t, 0, NULL, err));
 	NULLS("comm", reduction_barrier(NULL, err));
 	NULLS("req", reduction_wait(NULL, 0, err));
+	NULLS("req", reduction_stream_wait(NULL, 0, NULL, err));
 	NULLS("req", reduction_test(NULL, &done, err));
 	NULLS("done", reduction_test(live, NULL, err));
 	NULLS("comm", reduction_buffer_alloc(NULL, 4, &p, err));
