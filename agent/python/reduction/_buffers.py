@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of numpy arrays and torch tensors for the C library.
+"""Memory of numpy arrays, torch tensors and arrays of GPUs for the C library.
 
-An operation uses the array's own memory if that is one dense block in this machine's byte order. Otherwise, also for
-tensors on a GPU, it uses a dense copy, which is copied back when the operation is done. A `Block` is either; it keeps
-the memory alive.
+An operation uses the array's own memory, also that of a GPU, if it is one dense block in this machine's byte order.
+Otherwise it uses a dense copy in the host's memory, which is copied back when the operation is done. A `Block` is
+either; it keeps the memory alive.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy
 
-from . import _lib
+from . import _cuda, _lib
 
 # names as in numpy and torch; numbers as in reduction.h
 DTYPES = {
@@ -32,12 +32,17 @@ OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
 class Block(NamedTuple):
-    """Dense memory of `count` elements at `pointer`, alive as long as `owner` is."""
+    """Dense memory of `count` elements at `pointer`, alive as long as `owner` is.
+
+    On GPU `device`, used on `stream`; or in the host's memory.
+    """
 
     owner: Any
     pointer: int
     count: int
     is_copy: bool
+    device: int = _lib.HOST
+    stream: int = 0
 
 
 class Kind(NamedTuple):
@@ -51,6 +56,9 @@ class Kind(NamedTuple):
     count: Callable[[Any], int]
     dense_copy: Callable[[Any], Any]
     assign: Callable[[Any, Any], Any]
+    form: Callable[[Any], Tuple[Any, Any]]  # shape and dtype
+    device: Callable[[Any], int] = lambda x: _lib.HOST
+    stream: Callable[[Any], int] = lambda x: 0
 
 
 def _numpy_dense(x: numpy.ndarray) -> bool:
@@ -70,11 +78,20 @@ _NUMPY = Kind(
     count=lambda x: x.size,
     dense_copy=_numpy_copy,
     assign=numpy.copyto,
+    form=lambda x: (x.shape, x.dtype),
 )
 
 
+def _torch_on_gpu(x: Any) -> bool:
+    return x.device.type == "cuda" and sys.modules["torch"].version.cuda is not None
+
+
 def _torch_dense(x: Any) -> bool:
-    return x.device.type == "cpu" and x.is_contiguous() and not x.is_neg()
+    return (x.device.type == "cpu" or _torch_on_gpu(x)) and x.is_contiguous() and not x.is_neg()
+
+
+def _torch_stream(x: Any) -> int:
+    return sys.modules["torch"].cuda.current_stream(x.device).cuda_stream if _torch_on_gpu(x) else 0
 
 
 def _torch_copy(x: Any) -> Any:
@@ -91,11 +108,33 @@ _TORCH = Kind(
     count=lambda x: x.numel(),
     dense_copy=_torch_copy,
     assign=lambda destination, source: destination.detach().copy_(source),
+    form=lambda x: (tuple(x.shape), x.dtype),
+    device=lambda x: x.device.index if _torch_on_gpu(x) else _lib.HOST,
+    stream=_torch_stream,
+)
+
+
+def _cuda_copy(x: Any) -> Any:
+    raise ValueError("an array of a GPU must be dense, in this machine's byte order, and not overlap `out`")
+
+
+_CUDA = Kind(
+    dtype_name=lambda x: _cuda.dtype(x).name,
+    itemsize=lambda x: _cuda.dtype(x).itemsize,
+    is_dense=_cuda.is_dense,
+    is_writable=_cuda.is_writable,
+    pointer=_cuda.pointer,
+    count=_cuda.count,
+    dense_copy=_cuda_copy,
+    assign=_cuda_copy,
+    form=lambda x: (_cuda.shape(x), _cuda.dtype(x)),
+    device=_cuda.device,
+    stream=_cuda.stream,
 )
 
 
 def kind_of(x: Any) -> Kind:
-    """Returns how to handle x. Raises TypeError unless x is a numpy array or a dense torch tensor."""
+    """Returns how to handle x. Raises TypeError unless it is a numpy array, a dense torch tensor or a GPU's array."""
     if isinstance(x, numpy.ndarray):
         return _NUMPY
     torch = sys.modules.get("torch")  # a tensor exists only if torch is imported
@@ -103,6 +142,8 @@ def kind_of(x: Any) -> Kind:
         if x.layout != torch.strided:
             raise TypeError(f"expected a dense tensor, got one of layout {x.layout}")
         return _TORCH
+    if _cuda.is_array(x):
+        return _CUDA
     raise TypeError(f"expected a numpy array or a torch tensor, got {type(x).__name__}")
 
 
@@ -139,19 +180,20 @@ def writable(x: Any) -> None:
 def block(x: Any) -> Block:
     """Returns memory of x that the library may read and, unless it is a copy, write."""
     kind = kind_of(x)
-    is_copy = not kind.is_dense(x)
-    owner = kind.dense_copy(x) if is_copy else x
-    return Block(owner, kind.pointer(owner), kind.count(owner), is_copy)
+    if not kind.is_dense(x):
+        return _host_copy(x)
+    return Block(x, kind.pointer(x), kind.count(x), False, kind.device(x), kind.stream(x))
 
 
 def same_form(x: Any, out: Any) -> None:
     """Raises when a result for x cannot be stored in out."""
     if kind_of(x) is not kind_of(out):
         raise TypeError(f"out is a {type(out).__name__} but the array is a {type(x).__name__}")
-    if tuple(x.shape) != tuple(out.shape):
-        raise ValueError(f"out has shape {tuple(out.shape)} but the array has {tuple(x.shape)}")
-    if x.dtype != out.dtype:
-        raise TypeError(f"out has dtype {out.dtype} but the array has {x.dtype}")
+    (shape, dtype), (out_shape, out_dtype) = kind_of(x).form(x), kind_of(out).form(out)
+    if shape != out_shape:
+        raise ValueError(f"out has shape {out_shape} but the array has {shape}")
+    if dtype != out_dtype:
+        raise TypeError(f"out has dtype {out_dtype} but the array has {dtype}")
 
 
 def overlap(a: Block, b: Block, itemsize: int) -> bool:
@@ -172,9 +214,22 @@ def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
     send = block(x)
     kind = kind_of(x)
     if overlap(send, receive, kind.itemsize(x)):
-        copy = kind.dense_copy(x)
-        send = Block(copy, kind.pointer(copy), kind.count(copy), True)
+        send = _host_copy(x)
+    if (send.device, send.stream) != (receive.device, receive.stream):
+        if kind is _CUDA:
+            raise ValueError(f"the array is on {_place(send)} but out is on {_place(receive)}; expected the same")
+        send, receive = _host_copy(x), _host_copy(target)
     return send, receive
+
+
+def _host_copy(x: Any) -> Block:
+    kind = kind_of(x)
+    copy = kind.dense_copy(x)
+    return Block(copy, kind.pointer(copy), kind.count(copy), True)
+
+
+def _place(b: Block) -> str:
+    return "the host" if b.device == _lib.HOST else f"GPU {b.device}, stream {b.stream:#x}"
 
 
 def finish(target: Any, received: Block) -> None:
@@ -209,6 +264,7 @@ def tensor(
     label = None if name is None else os.fsencode(name)
     urgency = _lib.PRIORITY_AUTO if priority is None else min(int(priority), _lib.PRIORITY_MAX)
     described = _lib.Tensor(
-        ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count, code, number, label, urgency
-    )
+        ctypes.sizeof(_lib.Tensor), send.pointer, receive.pointer, send.count, code, number, label, urgency,
+        receive.device, receive.stream,
+    )  # fmt: skip
     return described, send, receive

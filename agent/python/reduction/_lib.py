@@ -57,6 +57,7 @@ class Options(ctypes.Structure):
 
 PRIORITY_AUTO = -1
 PRIORITY_MAX = 2**31 - 1  # of a C int
+HOST = -1  # REDUCTION_HOST
 
 
 class Tensor(ctypes.Structure):
@@ -71,6 +72,8 @@ class Tensor(ctypes.Structure):
         ("op", c_int),
         ("name", c_char_p),
         ("priority", c_int),
+        ("device", c_int),
+        ("stream", c_void_p),
     ]
 
 

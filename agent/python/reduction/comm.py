@@ -343,7 +343,10 @@ class Communicator:
         """Combines `array` element by element over all ranks.
 
         Args:
-            array: numpy array or torch tensor. Memory that is not dense, or is on a GPU, is copied and copied back.
+            array: numpy array, torch tensor, or an array of a GPU with `__cuda_array_interface__` (CuPy, Numba).
+                Memory of a GPU is used on the stream that is current in torch or that the array names: the call does
+                not wait for it. An array that is not dense is copied and copied back; that of a GPU must be dense,
+                but for tensors of torch.
             op: "sum", "prod", "max", "min" or "avg" (the sum divided by the number of processes).
             async_op: start the operation and return at once.
             out: array for the result, with the shape and dtype of `array`; None: the result replaces `array`.

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""Arrays of GPUs in Python, on the fake driver of tests/cuda: directly, and through the agents of two nodes.
+
+Not under ThreadSanitizer: test_device.c has the same threads.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from test_python_api import program
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+START = """
+import fake_gpu
+gpu = fake_gpu.Gpu()
+"""
+
+
+class Device(unittest.TestCase):
+    def check(self, code, agents=(0, 2), env=None, world_size=2, **cluster):
+        env = {"REDUCTION_BUILD": str(harness.BUILD), **(env or {})}
+        for n in agents:
+            with self.subTest(agents=n), harness.Cluster(reducers=2, agents=n, **cluster) as c:
+                procs = c.run(world_size, program(harness.python(START)[-1] + "\n" + harness.python(code)[-1]), env=env)
+        return procs
+
+    def test_arrays(self):
+        """In place and separate, all types, groups, broadcasts; 20 MB are several rings."""
+        self.check("""
+            for n in (1, 1000, 5_000_000):
+                x = np.arange(n, dtype="float32") % 1000
+                a = gpu.array(x)
+                assert comm.all_reduce(a) is a
+                same(a.get(), 2 * x)
+                out = gpu.array(np.zeros_like(x))
+                comm.all_reduce(a, "avg", out=out)
+                same(out.get(), 2 * x)
+            for name in "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split():
+                x = np.arange(20).astype(name)
+                a = gpu.array(x)
+                comm.all_reduce(a)
+                same(a.get(), (2 * x).astype(name))
+            a = gpu.array(np.full(10, 0x3f80, "uint16"))
+            comm.all_reduce(a, dtype="bfloat16")
+            same(a.get(), np.full(10, 0x4000, "uint16"))
+            arrays = [gpu.array(np.full((i, 3), rank, "float32")) for i in range(50)] + [np.full(7, rank, "float32")]
+            comm.all_reduce_coalesced(arrays)
+            for a in arrays:
+                same(a if isinstance(a, np.ndarray) else a.get(), np.full_like(getattr(a, "like", a), 1))
+            a = gpu.array(np.full(300_000, rank, "float32"))
+            comm.broadcast(a, root=1)
+            same(a.get(), np.ones(300_000, "float32"))
+        """)
+
+    def test_streams_and_devices(self):
+        self.check("""
+            other = fake_gpu.Gpu(1)
+            stream = other.stream()
+            a = other.array(np.zeros(100_000, "float32"), stream=stream)
+            fake_gpu.call("cuMemsetD32Async", a.pointer, 0x3f800000, fake_gpu.ctypes.c_size_t(100_000),
+                          fake_gpu.ctypes.c_void_p(stream))
+            b = gpu.array(np.ones(5, "float32"))
+            requests = [comm.all_reduce(a, async_op=True), comm.all_reduce(b, async_op=True)]
+            for r in requests:
+                r.wait()
+            same(a.get(), np.full(100_000, 2, "float32"))
+            same(b.get(), np.full(5, 2, "float32"))
+            raises(ValueError, "the array is on GPU 1, stream 0x", comm.all_reduce, a, out=other.array(a.like))
+        """)
+
+    def test_refused(self):
+        self.check("""
+            x = np.ones((4, 6), "float32")
+            raises(ValueError, "must be dense", comm.all_reduce, gpu.array(x, strides=(4, 16)))
+            raises(ValueError, "read-only", comm.all_reduce, gpu.array(x, data=(4096, True)))
+            raises(ValueError, "not in the memory of a GPU", comm.all_reduce, gpu.array(x, data=(x.ctypes.data, False)))
+            raises(reduction.ReductionError, "has 96 bytes, but GPU 0 has only", comm.all_reduce,
+                   gpu.array(x[:2], shape=(4, 6)))
+            raises(TypeError, "out is a ndarray but the array is a Array", comm.all_reduce, gpu.array(x), out=x)
+            raises(ValueError, "out has shape (24,)", comm.all_reduce, gpu.array(x), out=gpu.array(x.ravel()))
+            empty = gpu.array(np.zeros(0, "float32"))
+            comm.all_reduce(empty)
+            same(comm.all_reduce(gpu.array(x, strides=(24, 4))).get(), 2 * x)
+        """, agents=(0,))
+
+    def test_no_driver(self):
+        """Without libcuda.so.1 there is a sentence."""
+        with harness.Cluster(reducers=1) as c:
+            c.run(1, program("""
+                import ctypes
+                from reduction import _lib
+                t = _lib.Tensor(ctypes.sizeof(_lib.Tensor), 4096, 4096, 1, 7, 0, None, 0, 0, 0)
+                err, request = _lib.Error(), ctypes.c_void_p()
+                status = _lib.load().reduction_all_reduce_tensor_async(comm._handle, ctypes.byref(t),
+                                                                      ctypes.byref(request), ctypes.byref(err))
+                assert status == -11, status
+                assert b"a buffer of a GPU needs NVIDIA's driver library: libcuda.so.1" in err.message, err.message
+            """))
+
+    def test_pins_a_ring_and_keeps_it(self):
+        """Operations of 64 MB, one after the other, pin one ring; nothing is copied twice."""
+        for agents in (0, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                report = os.path.join(folder, "report")
+                self.check("""
+                    a = gpu.array(np.ones(16_000_000, "float32"))
+                    for i in range(3):
+                        comm.all_reduce(a, "avg")
+                    same(a.get()[:10], np.ones(10, "float32"))
+                """, agents=(agents,), env={"FAKE_CUDA_REPORT": report})
+                for line in pathlib.Path(report).read_text().splitlines():
+                    pinned, _, copied = (int(n) for n in re.findall(r"=(\d+)", line))
+                    self.assertLess(pinned, 32_000_000)
+                    self.assertEqual(copied, 3 * 2 * 64_000_000)
+
+
+class Abi(unittest.TestCase):
+    def test_prototypes_are_those_of_cuda(self):
+        folders = map(pathlib.Path, ("/usr/local/cuda/include", "/usr/include"))
+        headers = [p for p in folders if (p / "cuda.h").exists()]
+        if not headers:
+            self.skipTest("there is no cuda.h here")
+        source = """
+            #include <cuda.h>
+            #define RS_CUDA_H
+            #include "agent/cuda/abi.h"
+            #define CHECK(name, arguments) \\
+                _Static_assert(__builtin_types_compatible_p(__typeof__(name), CUresult arguments), #name);
+            CUDA_FUNCTIONS(CHECK)
+            _Static_assert(CUDA_RESULT_NOT_READY == CUDA_ERROR_NOT_READY, "");
+            _Static_assert(CUDA_STREAM_NON_BLOCKING == CU_STREAM_NON_BLOCKING, "");
+            _Static_assert(CUDA_EVENT_DISABLE_TIMING == CU_EVENT_DISABLE_TIMING, "");
+            _Static_assert(CUDA_REGISTER_PORTABLE == CU_MEMHOSTREGISTER_PORTABLE, "");
+            _Static_assert(CUDA_ATTRIBUTE_MEMORY_TYPE == CU_POINTER_ATTRIBUTE_MEMORY_TYPE, "");
+            _Static_assert(CUDA_ATTRIBUTE_DEVICE_ORDINAL == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, "");
+            _Static_assert(CUDA_ATTRIBUTE_RANGE_START == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, "");
+            _Static_assert(CUDA_ATTRIBUTE_RANGE_SIZE == CU_POINTER_ATTRIBUTE_RANGE_SIZE, "");
+            _Static_assert(CUDA_MEMORY_DEVICE == CU_MEMORYTYPE_DEVICE, "");
+        """
+        gcc = ["gcc", "-std=gnu11", "-fsyntax-only", f"-I{headers[0]}", f"-I{ROOT}", "-x", "c", "-"]
+        done = subprocess.run(gcc, input=source, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
