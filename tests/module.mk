@@ -51,7 +51,7 @@ sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1
 # fuzz targets: with libFuzzer where the sanitizers say so, else programs that run files, for the tests
 fuzz_bin := $(patsubst %.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 libfuzz  := $(findstring fuzzer-no-link,$(SAN))
-$(fuzz_bin): $(B)/%: $(B)/%.o $(B)/tests/fuzz/fuzz.o $(if $(libfuzz),,$(B)/tests/fuzz/replay.o) $(core_libs)
+$(fuzz_bin): $(B)/%: $(B)/%.o $(B)/tests/fuzz/fuzz.o $(if $(libfuzz),,$(B)/tests/fuzz/replay.o) $(librender) $(core_libs)
 	$(LINK) $(if $(libfuzz),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
 fuzz-programs: $(fuzz_bin)
 fuzz: ## list the fuzz targets; fuzz TARGET=name for SECONDS=N (60), see tests/fuzz/README.md

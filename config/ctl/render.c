@@ -22,7 +22,9 @@ enum render_option {
 	RENDER_BANDWIDTH,
 	RENDER_REDUCER_BANDWIDTH,
 	RENDER_PRICE_WORKER,
-	RENDER_PRICE_REDUCER
+	RENDER_PRICE_REDUCER,
+	RENDER_SECRET,
+	RENDER_MACHINES
 };
 
 static const struct option render_command_options[] = {
@@ -38,6 +40,8 @@ static const struct option render_command_options[] = {
     [RENDER_REDUCER_BANDWIDTH] = {"reducer-bandwidth", "RATE", "each reducer's link [of its machine type]"},
     [RENDER_PRICE_WORKER] = {"price-worker", "PRICE", "of a worker's machine for an hour"},
     [RENDER_PRICE_REDUCER] = {"price-reducer", "PRICE", "of a reducer's machine for an hour [0]"},
+    [RENDER_SECRET] = {"secret", "PATH", "file with the job's secret in all replicas; sets REDUCTION_SECRET"},
+    [RENDER_MACHINES] = {"machines", "FILE", "bandwidths of machine types, as machines: {n1-highcpu-16: 32gbit}"},
 };
 _Static_assert(sizeof render_command_options / sizeof render_command_options[0] <= OPTIONS_MAX,
 	       "struct call has room for the options");
@@ -95,26 +99,35 @@ static int take_options(const struct call *call, struct render_options *ret, str
 	ret->reducer_rate = reducer.bandwidth;
 	ret->price_worker = cfg.plan.price_worker;
 	ret->price_reducer = cfg.plan.price_reducer;
+	ret->secret = v[RENDER_SECRET];
 	return rc;
 }
 
-static int run_render(const struct call *call, struct rs_err *e)
+static int read_machines(const struct call *call, struct render_machines *ret, struct rs_err *e)
 {
-	struct render_options options = {.count = 0};
+	const char *file = call->value[RENDER_MACHINES];
+	char *text;
+	size_t len;
+	int rc = rs_config_read(&text, &len, file, e);
+
+	if (rc)
+		return rc;
+	rc = render_machines_read(ret, file, text, len, e);
+	free(text);
+	return rc;
+}
+
+/* Reads the job and prints it. */
+static int render_job(const struct call *call, const struct render_options *options, struct rs_err *e)
+{
 	struct render r;
 	char *text;
 	size_t len;
-	int rc = take_options(call, &options, e);
+	int rc = rs_config_read(&text, &len, strcmp(call->file, "-") == 0 ? NULL : call->file, e);
 
-	if (!rc && !call->value[RENDER_VERTEX])
-		rc = rs_fail(e, RS_EINVAL, "found no kind of job, expected --vertex");
-	if (!rc && call->value[RENDER_GCLOUD] && call->value[RENDER_SDK])
-		rc = rs_fail(e, RS_EINVAL, "found --gcloud and --sdk, expected one of them");
-	if (!rc)
-		rc = rs_config_read(&text, &len, strcmp(call->file, "-") == 0 ? NULL : call->file, e);
 	if (rc)
 		return rc;
-	rc = render_read(&r, &options, file_name(call), text, len, e);
+	rc = render_read(&r, options, file_name(call), text, len, e);
 	free(text);
 	if (rc)
 		return rc;
@@ -127,6 +140,27 @@ static int run_render(const struct call *call, struct rs_err *e)
 	if (!rc)
 		render_explain(&r, stderr);
 	render_close(&r);
+	return rc;
+}
+
+static int run_render(const struct call *call, struct rs_err *e)
+{
+	struct render_options options = {.count = 0};
+	struct render_machines machines;
+	int rc = take_options(call, &options, e);
+
+	if (!rc && !call->value[RENDER_VERTEX])
+		rc = rs_fail(e, RS_EINVAL, "found no kind of job, expected --vertex");
+	if (!rc && call->value[RENDER_GCLOUD] && call->value[RENDER_SDK])
+		rc = rs_fail(e, RS_EINVAL, "found --gcloud and --sdk, expected one of them");
+	if (!rc && call->value[RENDER_MACHINES]) {
+		rc = read_machines(call, &machines, e);
+		options.machines = rc ? NULL : &machines;
+	}
+	if (!rc)
+		rc = render_job(call, &options, e);
+	if (options.machines)
+		render_machines_close(&machines);
 	return rc;
 }
 

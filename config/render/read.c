@@ -20,12 +20,13 @@ struct section {
 };
 
 /* The keys of the section, and their names in wanna's. */
-enum key { KEY_ENABLE, KEY_COUNT, KEY_MACHINE, KEY_IMAGE, KEY_BANDWIDTH, KEYS };
+enum key { KEY_ENABLE, KEY_COUNT, KEY_MACHINE, KEY_IMAGE, KEY_SECRET, KEY_BANDWIDTH, KEYS };
 static const char *const keys[KEYS][2] = {
     [KEY_ENABLE] = {"enable", "enable"},
     [KEY_COUNT] = {"replicaCount", "replica_count"},
     [KEY_MACHINE] = {"machineType", "machine_type"},
     [KEY_IMAGE] = {"imageUri", "container_uri"},
+    [KEY_SECRET] = {"secret", "secret"},
     [KEY_BANDWIDTH] = {"bandwidth", "bandwidth"},
 };
 
@@ -135,7 +136,7 @@ static int fail_key(const struct render *r, const struct ydoc_node *name, const 
 			near = keys[i][0];
 	return ydoc_fail(&r->tree.doc, name, s->path, e, "found unknown key \"%.40s\", expected %s",
 			 name->kind == YDOC_TEXT ? name->text : "",
-			 near ? near : "enable, replicaCount, machineType, imageUri or bandwidth");
+			 near ? near : "enable, replicaCount, machineType, imageUri, bandwidth or secret");
 }
 
 static int read_value(struct render *r, enum key key, const struct ydoc_node *n, const char *field, struct rs_err *e)
@@ -158,6 +159,9 @@ static int read_value(struct render *r, enum key key, const struct ydoc_node *n,
 		return RS_OK;
 	case KEY_IMAGE:
 		r->image = n->text;
+		return RS_OK;
+	case KEY_SECRET:
+		r->secret = n->text;
 		return RS_OK;
 	default:
 		if (!value_parse(rate, n->text, &reducer) || !reducer.bandwidth)
@@ -259,7 +263,7 @@ static int rate_workers(struct render *r, struct rs_err *e)
 			return ydoc_fail(&r->tree.doc, machine ? machine : pool, field, e,
 					 "not found, expected a machine type, or the option --bandwidth");
 		if (!rate && type->kind == YDOC_TEXT)
-			rate = render_machine_rate(type->text);
+			rate = render_machine_rate(r->opt.machines, type->text);
 		if (!rate)
 			return fail_found(r, type, field, "a machine type whose bandwidth is known, or --bandwidth", e);
 		if (!r->worker_rate || rate < r->worker_rate) {
@@ -279,6 +283,7 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 
 	r->reducers = r->opt.count ? r->opt.count : r->reducers;
 	r->image = r->opt.image ? r->opt.image : r->image;
+	r->secret = r->opt.secret ? r->opt.secret : r->secret;
 	if (r->opt.machine_type)
 		r->reducer_type = r->opt.machine_type;
 	if (!r->reducer_type)
@@ -286,7 +291,7 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 	if (r->opt.reducer_rate)
 		r->reducer_rate = r->opt.reducer_rate;
 	if (!r->reducer_rate)
-		r->reducer_rate = render_machine_rate(r->reducer_type);
+		r->reducer_rate = render_machine_rate(r->opt.machines, r->reducer_type);
 	snprintf(field, sizeof field, "%s.bandwidth", path);
 	if (!r->reducer_rate)
 		return ydoc_fail(
@@ -307,27 +312,57 @@ static int size_reducers(struct render *r, const struct section *s, struct rs_er
 	return RS_OK;
 }
 
-/* Tells the workers of a pool the reducers' bandwidth, unless the pool does so itself. */
-static void add_bandwidth(struct render *r, struct ydoc_node *pool)
+/* Returns the mapping with the variables of a pool; NULL if the pool has none, as an empty one. */
+static struct ydoc_node *container_of(const struct ydoc_node *pool)
 {
-	struct ydoc_node *spec = tree_get(pool, "containerSpec"), *env, *variable;
-	char rate[32];
+	struct ydoc_node *spec = tree_get(pool, "containerSpec");
 
-	if (!spec)
-		spec = tree_get(pool, "pythonPackageSpec");
-	env = tree_get(spec, "env");
+	return spec ? spec : tree_get(pool, "pythonPackageSpec");
+}
+
+static bool has_variable(const struct ydoc_node *pool, const char *name)
+{
+	const struct ydoc_node *env = tree_get(container_of(pool), "env");
+
 	for (const struct ydoc_node *n = env ? env->child : NULL; n; n = n->next)
-		if (tree_text_of(n, "name") && strcmp(tree_text_of(n, "name"), "REDUCTION_BANDWIDTH") == 0)
-			return;
+		if (tree_text_of(n, "name") && strcmp(tree_text_of(n, "name"), name) == 0)
+			return true;
+	return false;
+}
+
+/* Gives a variable to the containers of a pool, unless the pool does so itself. */
+static void add_variable(struct render *r, struct ydoc_node *pool, const char *name, const char *value)
+{
+	struct ydoc_node *spec = container_of(pool), *env = tree_get(spec, "env"), *variable;
+
+	if (has_variable(pool, name))
+		return;
 	if (!env && spec) {
 		env = tree_new(&r->tree, YDOC_LIST);
 		tree_set(&r->tree, spec, "env", env);
 	}
-	value_format_rate(r->reducer_rate, rate, sizeof rate);
 	variable = tree_new(&r->tree, YDOC_MAPPING);
-	tree_set(&r->tree, variable, "name", tree_text(&r->tree, "REDUCTION_BANDWIDTH", false));
-	tree_set(&r->tree, variable, "value", tree_text(&r->tree, rate, false));
+	tree_set(&r->tree, variable, "name", tree_text(&r->tree, name, false));
+	tree_set(&r->tree, variable, "value", tree_text(&r->tree, value, false));
 	tree_append(env, variable);
+}
+
+/* Tells the workers the reducers' bandwidth, and all the path of the secret. */
+static void add_variables(struct render *r)
+{
+	char rate[32];
+
+	value_format_rate(r->reducer_rate, rate, sizeof rate);
+	for (unsigned i = 0; i < 3; i++) {
+		struct ydoc_node *pool = tree_at(r->pools, i);
+
+		if (i < 2)
+			add_variable(r, pool, "REDUCTION_BANDWIDTH", rate);
+		if (r->secret)
+			add_variable(r, pool, "REDUCTION_SECRET", r->secret);
+		if (container_of(pool) && !has_variable(pool, "REDUCTION_SECRET"))
+			r->without_secret = true;
+	}
 }
 
 /* Puts the reducers into the third pool, and an empty pool before it if there is one pool of workers. */
@@ -359,8 +394,7 @@ static void add_reducers(struct render *r)
 		tree_set(t, pool, "containerSpec", container = tree_new(t, YDOC_MAPPING));
 	tree_set(t, machine, "machineType", tree_text(t, r->reducer_type, false));
 	tree_set(t, container, "imageUri", tree_text(t, r->image, true));
-	add_bandwidth(r, tree_at(r->pools, 0));
-	add_bandwidth(r, tree_at(r->pools, 1));
+	add_variables(r);
 }
 
 static int fill_in(struct render *r, struct rs_err *e)

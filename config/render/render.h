@@ -10,12 +10,25 @@
 
 #include <stdint.h>
 
+/* A table of machine types that a user gives: "machines: {n1-highcpu-16: 32gbit}". Invariant: all values are rates. */
+struct render_machines {
+	struct ydoc doc;
+	const struct ydoc_node *table; /* in doc */
+};
+
+/* Reads the text of such a table. Release *ret with render_machines_close(). Errors: RS_ECONFIG "file:line:column: key:
+ * what was found, what was expected"; RS_ENOMEM. */
+int render_machines_read(struct render_machines *ret, const char *name, const void *text, size_t len, struct rs_err *e);
+void render_machines_close(struct render_machines *m);
+
 /* What the command line says; it has precedence over the file. 0 and NULL: nothing. */
 struct render_options {
-	unsigned count;                     /* reducers */
-	const char *machine_type, *image;   /* of reducers */
-	uint64_t worker_rate, reducer_rate; /* of each machine's link, bits a second */
-	double price_worker, price_reducer; /* of a machine for an hour */
+	unsigned count;                         /* reducers */
+	const char *machine_type, *image;       /* of reducers */
+	uint64_t worker_rate, reducer_rate;     /* of each machine's link, bits a second */
+	double price_worker, price_reducer;     /* of a machine for an hour */
+	const char *secret;                     /* path of the file with the secret, in all replicas */
+	const struct render_machines *machines; /* they come before the table of this program */
 };
 
 /* A job. Invariant: spec and pools are in tree; if enabled, pools has at least three elements, the third of which is
@@ -31,6 +44,8 @@ struct render {
 	unsigned needed; /* reducers whose links together are as fast as the workers' */
 	uint64_t worker_rate, reducer_rate;
 	const char *worker_type, *reducer_type, *image;
+	const char *secret;  /* NULL: none is given, but pools may name one themselves */
+	bool without_secret; /* the replicas of some pool have none */
 	struct render_options opt;
 };
 
@@ -49,8 +64,9 @@ int render_sdk(const struct render *r, FILE *out, struct rs_err *e);
 /* Writes how many reducers the job has and why, what a ring would take, and prices if they are given. */
 void render_explain(const struct render *r, FILE *out);
 
-/* Returns the bandwidth of a machine type in bits a second, according to a table of this date; 0: not known. */
-uint64_t render_machine_rate(const char *type);
+/* Returns the bandwidth of a machine type in bits a second, according to m (NULL: none), else to a table of this date;
+ * 0: not known. */
+uint64_t render_machine_rate(const struct render_machines *m, const char *type);
 extern const char render_machines_date[];
 
 #endif

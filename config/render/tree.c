@@ -131,12 +131,28 @@ bool tree_is_empty(const struct ydoc_node *n)
 	return n->kind == YDOC_TEXT ? n->nothing : !n->child;
 }
 
+/* Returns the line break beyond ASCII that text begins with (NEL, LS or PS; all of UTF-8), and its length; 0: none. */
+static unsigned wide_break(const char *text, size_t *ret_len)
+{
+	*ret_len = strncmp(text, "\xc2\x85", 2) == 0 ? 2 : 3;
+	if (*ret_len == 2)
+		return 0x85;
+	return strncmp(text, "\xe2\x80\xa8", 3) == 0 ? 0x2028 : strncmp(text, "\xe2\x80\xa9", 3) == 0 ? 0x2029 : 0;
+}
+
 void tree_write_quoted(const char *text, FILE *out)
 {
 	fputc('"', out);
 	for (; *text; text++) {
 		unsigned char c = (unsigned char)*text;
+		size_t len;
+		unsigned code = wide_break(text, &len);
 
+		if (code) {
+			fprintf(out, "\\u%04x", code);
+			text += len - 1;
+			continue;
+		}
 		if (c == '"' || c == '\\')
 			fprintf(out, "\\%c", c);
 		else if (c == '\n')
@@ -149,9 +165,23 @@ void tree_write_quoted(const char *text, FILE *out)
 	fputc('"', out);
 }
 
+/* Returns whether a text that stood in a line without quotes, or in several, needs them in a block. Such a text is none
+ * that could be a number, so that it keeps its type. */
+static bool needs_quotes(const char *text)
+{
+	size_t len;
+
+	if (text[0] && strchr("-?:", text[0]) && (!text[1] || text[1] == ' '))
+		return true;
+	for (; *text; text++)
+		if (*text == '\n' || wide_break(text, &len))
+			return true;
+	return false;
+}
+
 static void write_text(const struct ydoc_node *n, FILE *out)
 {
-	if (n->quoted)
+	if (n->quoted || (!n->nothing && needs_quotes(n->text)))
 		tree_write_quoted(n->text, out);
 	else
 		fputs(n->nothing ? "null" : n->text, out);

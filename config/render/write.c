@@ -116,6 +116,10 @@ int render_sdk(const struct render *r, FILE *out, struct rs_err *e)
 	fputs(",\nreduction_server_container_uri=", out);
 	tree_write_quoted(r->image, out);
 	fputs(",\n", out);
+	if (r->secret)
+		fputs("# the SDK gives variables to workers only: the image of the reducers must set REDUCTION_SECRET "
+		      "itself\n",
+		      out);
 	return RS_OK;
 }
 
@@ -178,8 +182,13 @@ void render_explain(const struct render *r, FILE *out)
 			"shorter\n",
 			workers, more, 100 * more / (workers + more));
 	}
+	if (r->without_secret)
+		fputs("warning: no secret: every machine in the job's network may join or change the sums. Put a file "
+		      "into all replicas, and name it with --secret PATH\n",
+		      out);
 	fprintf(out,
-		"bandwidths are from a table of %s unless given (--bandwidth, --reducer-bandwidth); measure yours, "
+		"bandwidths are from a table of %s unless given (--bandwidth, --reducer-bandwidth, --machines); "
+		"measure yours, "
 		"since one "
 		"TCP connection may reach less\n",
 		render_machines_date);

@@ -135,6 +135,48 @@ class Render(unittest.TestCase):
         off = self.good(TWO_POOLS + "reductionServerConfig: {enable: false}\n")
         self.assertEqual(off, yaml.safe_load(TWO_POOLS))
 
+    def test_secret(self):
+        """Each replica gets the path of the secret; without one there is a warning."""
+        warning = "warning: no secret: every machine in the job's network may join"
+        self.spec(TWO_POOLS + ENABLE)
+        self.assertIn(warning, self.explained)
+        inside = ENABLE.replace("imageUri", "secret: /s, imageUri")
+        for text, options, path in ((TWO_POOLS + ENABLE, ["--secret", "/t"], "/t"), (TWO_POOLS + inside, [], "/s"),
+                                    (TWO_POOLS + inside, ["--secret=/t"], "/t")):
+            for pool in self.spec(text, *options)["workerPoolSpecs"]:
+                self.assertIn({"name": "REDUCTION_SECRET", "value": path}, pool["containerSpec"]["env"])
+            self.assertNotIn(warning, self.explained)
+        done = render(TWO_POOLS + ENABLE, "--sdk", "--secret", "/t")
+        self.assertIn('"REDUCTION_SECRET": "/t"', done.stdout)
+        self.assertIn("# the SDK gives variables to workers only: the image of the reducers must set", done.stdout)
+
+    def test_machines(self):
+        """A file of the user has precedence over the table of the program."""
+        with tempfile.TemporaryDirectory(prefix="reduction-") as name:
+            path = pathlib.Path(name) / "machines.yaml"
+            path.write_text("machines:\n  a2-highgpu-8g: 50gbit\n  odd: 25gbit\n")
+            pools = self.spec(TWO_POOLS + ENABLE.replace("imageUri", "machineType: odd, imageUri"),
+                              f"--machines={path}")["workerPoolSpecs"]
+            self.assertEqual(pools[2]["replicaCount"], 16)
+            self.assertIn("8 workers x 50 Gbit/s (a2-highgpu-8g) = 400 Gbit/s\n16 reducers x 25 Gbit/s (odd)",
+                          self.explained)
+            for text, sentence in (
+                ("a: 1gbit\n", f"{path}: found no table, expected one such as machines: {{n1-highcpu-16: 32gbit}}"),
+                ("machines: {a: 1gbit}\nb: 1\n", f"{path}:2:1: b: found a key, expected machines alone"),
+                ("machines:\n  a: fast\n",
+                 f'{path}:2:6: machines.a: found "fast", expected a bandwidth such as 32gbit'),
+                ("machines: {a: 1gbit, a: 2gbit}\n", f"{path}:1:22: machines.a: found a second time, expected once"),
+                ("machines: {[]: 1gbit}\n", f"{path}:1:12: machines: expected the name of a machine type"),
+            ):
+                path.write_text(text)
+                self.refused(TWO_POOLS + ENABLE, sentence, options=[f"--machines={path}"])
+            self.refused(TWO_POOLS + ENABLE, "none.yaml", options=["--machines=/none.yaml"])
+
+    def test_texts_without_quotes(self):
+        """Some of them need quotes in a block: a lone dash of a list in one line, and line breaks."""
+        odd = TWO_POOLS + ENABLE + "labels: {a: [-, -x], b: one\n\n    two}\n"
+        self.assertEqual(self.good(odd)["labels"], {"a": ["-", "-x"], "b": "one\ntwo"})
+
     def test_values_keep_their_types(self):
         odd = TWO_POOLS + ENABLE
         odd += 'labels: {a: "1", b: 1, c: null, d: [], e: "x\\ny\\u00e9", f: [[1, "2"]], "g h": ~}\n'
