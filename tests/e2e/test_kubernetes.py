@@ -2,11 +2,13 @@
 # run: beside-others no-tsan
 """deploy/kubernetes: the fields that matter, and the commands of the pods, read from the YAML and run in namespaces."""
 
+import copy
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import harness
@@ -18,6 +20,16 @@ except ImportError:
     yaml = None
 
 FOLDER = harness.ROOT / "deploy/kubernetes"
+# in place of Prometheus: what a reducer answers to a token
+SCRAPE = """
+import sys, urllib.error, urllib.request
+request = urllib.request.Request("http://reducer-0:7603/metrics", headers={"Authorization": "Bearer " + sys.argv[1]})
+try:
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        print(answer.status)
+except urllib.error.HTTPError as e:
+    print(e.code)
+"""
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -28,6 +40,21 @@ def rendered():
     else:
         text = (FOLDER / "reducers.yaml").read_text(encoding="utf-8")
     return {o["kind"]: o for o in yaml.safe_load_all(text)}
+
+
+def with_metrics(objects):
+    """What the component makes of the objects: its patches add items to lists."""
+    component = yaml.safe_load((FOLDER / "metrics/kustomization.yaml").read_text(encoding="utf-8"))
+    objects = copy.deepcopy(objects)
+    for patch in component["patches"]:
+        for step in yaml.safe_load((FOLDER / "metrics" / patch["path"]).read_text(encoding="utf-8")):
+            *path, end = step["path"].split("/")[1:]
+            at = objects[patch["target"]["kind"]]
+            for part in path:
+                at = at[int(part) if isinstance(at, list) else part]
+            assert step["op"] == "add" and end == "-", step
+            at.append(step["value"])
+    return objects
 
 
 def example(name, kind):
@@ -91,6 +118,37 @@ class Files(unittest.TestCase):
             self.assertEqual(o["ConfigMap"]["metadata"], {"name": "reduction-job", "namespace": "training"})
             self.assertEqual(yaml.safe_load(o["ConfigMap"]["data"]["job.yaml"]), config)
 
+    def test_metrics(self):
+        """The PodMonitor finds the pods, their port and the token."""
+        o = with_metrics(rendered())
+        monitor = yaml.safe_load((FOLDER / "metrics/podmonitor.yaml").read_text(encoding="utf-8"))
+        template = o["StatefulSet"]["spec"]["template"]
+        self.assertEqual((monitor["apiVersion"], monitor["kind"]), ("monitoring.coreos.com/v1", "PodMonitor"))
+        self.assertTrue(matches(monitor["spec"]["selector"], template["metadata"]["labels"]))
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        ports = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
+        self.assertEqual((endpoint["path"], ports[endpoint["port"]]), ("/metrics", 7603))
+        self.assertIn({"port": 7603}, o["NetworkPolicy"]["spec"]["ingress"][-1]["ports"])
+        credentials = endpoint["authorization"]["credentials"]
+        mounts = {m["name"]: m["mountPath"] for m in template["spec"]["containers"][0]["volumeMounts"]}
+        secrets = {v["name"]: v["secret"]["secretName"] for v in template["spec"]["volumes"] if "secret" in v}
+        self.assertEqual(credentials["name"], secrets["secret"])
+        config = yaml.safe_load((FOLDER / "job.yaml").read_text(encoding="utf-8"))
+        self.assertEqual(config["security"]["read_token"], f"{mounts['secret']}/{credentials['key']}")
+        self.assertIn(f"--from-file={credentials['key']}=", (FOLDER / "README.md").read_text(encoding="utf-8"))
+
+    @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
+    def test_kubectl_renders_the_component(self):
+        with tempfile.TemporaryDirectory(prefix="reduction-") as name:
+            folder = shutil.copytree(FOLDER, pathlib.Path(name) / "kubernetes")
+            with open(folder / "kustomization.yaml", "a", encoding="utf-8") as f:
+                f.write("components: [metrics]\n")
+            done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = {o["kind"]: o for o in yaml.safe_load_all(done.stdout)}
+        self.assertEqual(found.pop("PodMonitor")["metadata"]["namespace"], "training")
+        self.assertEqual(found, with_metrics(rendered()))
+
     def test_trainings(self):
         allowed = rendered()["NetworkPolicy"]["spec"]["ingress"][0]["from"][0]["podSelector"]
         for where, template in pods():
@@ -127,15 +185,22 @@ class Run(unittest.TestCase):
         argv = [harness.binary(container["command"][0]), *container["command"][1:]]
         return r.start(name, argv, full, before=" && ".join(mounts))
 
+    def secret(self, r):
+        """The Secret of the page, as it is mounted."""
+        folder = r.dir / "secret"
+        folder.mkdir()
+        for key in ("secret", "token"):
+            (folder / key).write_text(f"{key}-0123456789abcdef0123456789abcdef\n")
+            os.chmod(folder / key, 0o400)
+
     def test_plain_job(self):
-        reducer = rendered()["StatefulSet"]["spec"]["template"]["spec"]
+        reducer = with_metrics(rendered())["StatefulSet"]["spec"]["template"]["spec"]
         pod = example("job", "Job")["spec"]["template"]["spec"]
         names = ["reducer-0", "reducer-1", "bench-0", "bench-1"]
         with replicas.Replicas(names, {n: [f"{n}.reducers"] for n in names[:2]}) as r:
-            secret = r.dir / "secret"
-            secret.mkdir()
-            (secret / "secret").write_text("0123456789abcdef0123456789abcdef\n")
-            os.chmod(secret / "secret", 0o400)
+            self.secret(r)
+            (r.dir / "stranger.yaml").write_text(yaml.safe_dump(
+                {"reducers": yaml.safe_load((FOLDER / "job.yaml").read_text(encoding="utf-8"))["reducers"]}))
             reducers = [self.start(r, n, reducer, reducer["containers"][0]) for n in names[:2]]
             for p in reducers:
                 p.wait_text("listening address=")
@@ -143,6 +208,15 @@ class Run(unittest.TestCase):
             for n, p in zip(names[2:], agents):
                 p.wait_text("listening socket=/run/reduction/agent.sock")
                 self.assertTrue((r.dir / f"socket-{n}/agent.sock").is_socket())
+            for token, status in (("token", 200), ("wrong", 401)):
+                prometheus = r.start("bench-0", ["python3", "-c", SCRAPE, f"{token}-0123456789abcdef0123456789abcdef"])
+                self.assertEqual(prometheus.wait(), 0, prometheus.report())
+                self.assertRegex(prometheus.out, rf"{status}\n")
+            # the port of the metrics leaves that of the workers as it is
+            stranger = r.start("bench-1", [harness.binary("reduction-bench"), "--ranks", "1"],
+                               {"REDUCTION_CONFIG": str(r.dir / "stranger.yaml"), "REDUCTION_MODE": "direct"})
+            self.assertNotEqual(stranger.wait(), 0, stranger.report())
+            self.assertRegex(stranger.out + stranger.err, "secret")
             benches = []
             for i, n in enumerate(names[2:]):
                 kubelet = {"JOB_COMPLETION_INDEX": str(i), "HOSTNAME": f"reduction-bench-{i}"}
@@ -158,10 +232,7 @@ class Run(unittest.TestCase):
         """Their command lines and configurations are ones that the agent accepts."""
         with replicas.Replicas(["node", "reducer-0", "reducer-1"],
                                {n: [f"{n}.reducers"] for n in ("reducer-0", "reducer-1")}) as r:
-            secret = r.dir / "secret"
-            secret.mkdir()
-            (secret / "secret").write_text("0123456789abcdef0123456789abcdef\n")
-            os.chmod(secret / "secret", 0o400)
+            self.secret(r)
             for where, template in pods():
                 agent = dict(template["spec"]["initContainers"][0])
                 agent["command"] = [*agent["command"], "--check"]
