@@ -146,7 +146,7 @@ example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
-                 deploy/kubernetes/*.yaml deploy/kubernetes/examples/*.yaml) \
+                 deploy/kubernetes/*.yaml deploy/kubernetes/*/*.yaml deploy/slurm/*.sbatch) \
                  agent/include/reduction.h
 unit_files    := $(wildcard deploy/systemd/*.service)
 doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))

@@ -138,26 +138,44 @@ static int check_role(const struct environment *env, const char *variable, const
 	return RS_OK;
 }
 
+/* Reads what describes the job; *ret_variable NULL: nothing does. */
+static int read_environment(const struct environment *env, enum rs_cluster_role role, const char **ret_variable,
+			    struct cluster_spec *ret)
+{
+	const char *variable = look_up(env, "CLUSTER_SPEC") ? "CLUSTER_SPEC" : "TF_CONFIG";
+	const char *text = look_up(env, variable);
+	int rc;
+
+	*ret_variable = text ? variable : look_up(env, "SLURM_HET_SIZE") ? "Slurm" : NULL;
+	if (!*ret_variable)
+		return RS_OK;
+	if (!text)
+		return cluster_slurm_read(ret, role, env->get, env->ctx, env->e);
+	rc = cluster_spec_read(ret, variable, text, env->e);
+	if (rc)
+		return rc;
+	rc = check_role(env, variable, ret, role);
+	if (rc)
+		cluster_spec_close(ret);
+	return rc;
+}
+
 int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_cluster_role role, rs_getenv_fn get,
 		    void *ctx, struct rs_err *e)
 {
 	const struct environment env = {.get = get, .ctx = ctx, .e = e};
-	const char *variable = look_up(&env, "CLUSTER_SPEC") ? "CLUSTER_SPEC" : "TF_CONFIG";
-	const char *text = look_up(&env, variable);
+	const char *variable;
 	struct cluster_spec spec;
 	struct rs_config made;
-	int rc;
+	int rc = read_environment(&env, role, &variable, &spec);
 
-	if (!text) {
+	if (rc)
+		return rc;
+	if (!variable) {
 		*ret = (struct rs_cluster){.variable = NULL};
 		return RS_OK;
 	}
-	rc = cluster_spec_read(&spec, variable, text, e);
-	if (rc)
-		return rc;
-	rc = check_role(&env, variable, &spec, role);
-	if (!rc)
-		rc = make_config(&env, variable, &spec, &made);
+	rc = make_config(&env, variable, &spec, &made);
 	if (!rc && (rc = complete(&env, &spec, &made)))
 		rs_config_close(&made);
 	if (!rc) {
@@ -166,7 +184,9 @@ int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_clust
 					   .index = spec.index,
 					   .workers = spec.workers,
 					   .reducers = spec.reducers,
-					   .managed = spec.managed};
+					   .managed = spec.managed,
+					   .insecure = spec.managed && !look_up(&env, "REDUCTION_SECRET"),
+					   .mixed_step = spec.mixed_step};
 		memcpy(ret->run, spec.run, sizeof ret->run);
 	}
 	cluster_spec_close(&spec);
@@ -186,6 +206,13 @@ int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const
 	if (!rc)
 		*ret = found;
 	return rc;
+}
+
+void rs_cluster_warn(const struct rs_cluster *c, const struct rs_log *log)
+{
+	if (c->insecure)
+		rs_log(log, RS_LOG_WARN, "insecure",
+		       rs_kv_s("reason", "no REDUCTION_SECRET: every machine in this job's network may join"));
 }
 
 struct rs_launch rs_cluster_launch(const struct rs_cluster *c)

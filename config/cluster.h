@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The configuration of a process of a managed job, from the variable CLUSTER_SPEC, else TF_CONFIG: JSON texts that name
- * all replicas of the job and which of them this one is.
+ * all replicas of the job and which of them this one is. Without them, from the variables of a heterogeneous job of
+ * Slurm (SLURM_HET_SIZE): the nodes of its last component, or of component REDUCTION_HET_GROUP, are reducers with port
+ * REDUCTION_PORT (7600), the nodes of the others are workers.
  *
  *     pool of CLUSTER_SPEC         task of TF_CONFIG          role
  *     workerpool0, workerpool1     chief or master, worker    workers; the position in this order is the node rank
@@ -13,6 +15,7 @@
 #define RS_CONFIG_CLUSTER_H
 
 #include "common/error.h"
+#include "common/log.h"
 #include "config/config.h"
 #include "config/launch.h"
 #include "config/run.h"
@@ -24,10 +27,12 @@ enum rs_cluster_role { RS_CLUSTER_WORKER, RS_CLUSTER_REDUCER, RS_CLUSTER_EVALUAT
 /* What the variable says about the job. If `variable` is set, workers >= 1, and index is below the number of workers or
  * reducers, whichever this process is. */
 struct rs_cluster {
-	const char *variable; /* "CLUSTER_SPEC" or "TF_CONFIG", static storage; NULL: neither is set */
+	const char *variable; /* "CLUSTER_SPEC", "TF_CONFIG" or "Slurm", static storage; NULL: there is no such job */
 	unsigned index;       /* of a worker its node rank */
 	unsigned workers, reducers;
-	bool managed; /* "environment" is "cloud": the network between the replicas belongs to this job */
+	bool managed;    /* "environment" is "cloud": the network between the replicas belongs to this job */
+	bool insecure;   /* managed, and REDUCTION_SECRET is not set */
+	bool mixed_step; /* the step of Slurm has more nodes than there are workers: its tasks are not the ranks */
 	char run[RS_RUN_MAX];
 };
 
@@ -42,6 +47,9 @@ int rs_cluster_load(struct rs_cluster *ret, struct rs_config *cfg, enum rs_clust
  * rs_config_load() and rs_cluster_load(). */
 int rs_cluster_load_or_file(struct rs_cluster *ret, struct rs_config *cfg, const char *file, enum rs_cluster_role role,
 			    struct rs_err *e);
+
+/* Warns that a job is insecure, if it is. */
+void rs_cluster_warn(const struct rs_cluster *c, const struct rs_log *log);
 
 /* The place of a worker that no launcher has started: one process on each node. */
 struct rs_launch rs_cluster_launch(const struct rs_cluster *c);

@@ -231,6 +231,7 @@ void cmdline_log_source(const struct cmdline_start *st, const struct rs_log *log
 	else
 		rs_log(log, RS_LOG_INFO, "configuration", rs_kv_s("source", c->variable), rs_kv_u("index", c->index),
 		       rs_kv_u("workers", c->workers), rs_kv_u("reducers", c->reducers), rs_kv_s("run", c->run));
+	rs_cluster_warn(c, log);
 }
 
 int cmdline_string(char *to, size_t size, const char *option, const char *arg, struct rs_err *e)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/launch.h"
 
+#include "config/nodelist.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -88,10 +90,10 @@ static const char *first_set(const struct environment *env, const char *const *n
 
 #define FIRST_SET(env, names) first_set((env), (names), COUNT(names))
 
-/* Reads a whole number from min to max; -1 if name is NULL or not set. */
-static int read_number(const struct environment *env, const char *name, int64_t min, int64_t max, int64_t *ret)
+int rs_launch_number(rs_getenv_fn get, void *ctx, const char *name, int64_t min, int64_t max, int64_t *ret,
+		     struct rs_err *e)
 {
-	const char *text = look_up(env, name);
+	const char *text = rs_launch_look_up(get, ctx, name);
 	char *end;
 	long long v;
 
@@ -101,12 +103,19 @@ static int read_number(const struct environment *env, const char *name, int64_t 
 	errno = 0;
 	v = strtoll(text, &end, 10);
 	if (errno || *end || text[0] < '0' || text[0] > '9' || v < min || v > max)
-		return rs_fail(env->e, RS_ECONFIG,
+		return rs_fail(e, RS_ECONFIG,
 			       "environment variable %s: found \"%.40s\", expected a whole number from %" PRId64
 			       " to %" PRId64,
 			       name, text, min, max);
 	*ret = v;
 	return RS_OK;
+}
+
+/* Does the same; -1 if name is NULL. */
+static int read_number(const struct environment *env, const char *name, int64_t min, int64_t max, int64_t *ret)
+{
+	*ret = -1;
+	return name ? rs_launch_number(env->get, env->ctx, name, min, max, ret, env->e) : RS_OK;
 }
 
 /* A variable and the field for its value; all fields are -1 while they are unknown. */
@@ -154,6 +163,22 @@ static int tasks_on_node(const char *list, int node)
 	return 0;
 }
 
+/* Returns the position of this node in Slurm's lists. That is node_rank, except in a step over several components of a
+ * heterogeneous job, where the lists are sorted by the names of nodes, and node_rank is not. */
+static int place_in_lists(const struct environment *env, int node_rank)
+{
+	const char *nodes = look_up(env, "SLURM_STEP_NODELIST"), *name = look_up(env, "SLURMD_NODENAME");
+	struct nodelist list;
+	struct rs_err e;
+	int place;
+
+	if (!look_up(env, "SLURM_HET_SIZE") || !nodes || !name || nodelist_read(&list, "", nodes, &e))
+		return node_rank;
+	place = nodelist_find(&list, name);
+	nodelist_close(&list);
+	return place >= 0 ? place : node_rank;
+}
+
 /* Fills in what Slurm says about the number of tasks on this node; ret has all else. */
 static int read_tasks_per_node(const struct environment *env, const struct launcher *l, struct rs_launch *ret)
 {
@@ -163,7 +188,7 @@ static int read_tasks_per_node(const struct environment *env, const struct launc
 	int rc;
 
 	if (list && ret->node_rank >= 0) {
-		ret->local_world_size = tasks_on_node(list, ret->node_rank);
+		ret->local_world_size = tasks_on_node(list, place_in_lists(env, ret->node_rank));
 		if (ret->local_world_size > 0)
 			return RS_OK;
 		return rs_fail(env->e, RS_ECONFIG,

@@ -28,6 +28,11 @@ typedef const char *(*rs_getenv_fn)(void *ctx, const char *name);
  * as empty ones. */
 const char *rs_launch_look_up(rs_getenv_fn get, void *ctx, const char *name);
 
+/* Reads a variable that is a whole number from min to max; *ret is -1 if it is not set. Errors: RS_ECONFIG naming the
+ * variable, its value and what was expected. */
+int rs_launch_number(rs_getenv_fn get, void *ctx, const char *name, int64_t min, int64_t max, int64_t *ret,
+		     struct rs_err *e);
+
 /* Fills *ret from the environment (get == NULL: getenv). An environment without such variables is no error (all -1,
  * source "none"). Errors: RS_ECONFIG naming the variable, its value and what was expected. */
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e);

@@ -95,8 +95,10 @@ static bool run_of_openmpi(const struct run *r)
 
 static bool run_of_slurm(const struct run *r)
 {
-	const char *job = run_look_up(r, "SLURM_JOB_ID"), *step = run_look_up(r, "SLURM_STEP_ID");
+	const char *job = run_look_up(r, "SLURM_JOB_ID_HET_GROUP_0"), *step = run_look_up(r, "SLURM_STEP_ID");
 
+	if (!job) /* each component of a heterogeneous job has an id of its own, the first one's is that of the job */
+		job = run_look_up(r, "SLURM_JOB_ID");
 	if (!job)
 		job = run_look_up(r, "SLURM_JOBID");
 	return job && run_store(r, "slurm", job, step ? "." : "", step ? step : "");

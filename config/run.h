@@ -21,7 +21,7 @@ int rs_run_check(const char *run, const char *what, struct rs_err *e);
  *     torchrun        torchrun:RUN_ID@MASTER_ADDR; the port may change at an elastic restart
  *     RANK by hand    master:MASTER_ADDR:MASTER_PORT; also torchrun without a run id
  *     Open MPI        openmpi:JOB
- *     Slurm           slurm:JOB.STEP
+ *     Slurm           slurm:JOB.STEP, of a heterogeneous job its first component's job
  *     PMI             pmi:JOB
  *     Vertex AI       vertex:JOB or vertex:JOB.TRIAL
  *     Kubernetes      kubernetes:JOB, of a Job with completionMode Indexed

@@ -384,7 +384,14 @@ static int open_resolve_place(struct opening *o, struct rs_err *e)
 		return rc;
 	if (o->cluster.variable && strcmp(o->launch.source, "none") == 0)
 		o->launch = rs_cluster_launch(&o->cluster);
-	rc = open_resolve_rank(o, e);
+	if (o->cluster.mixed_step && strcmp(o->launch.source, "slurm") == 0)
+		rc = rs_fail(
+		    e, RS_ECONFIG,
+		    "this step of Slurm has other nodes than those of the workers, so that its %d tasks are not "
+		    "the ranks: start workers and reducers with an srun for each",
+		    o->launch.world_size);
+	else
+		rc = open_resolve_rank(o, e);
 	if (rc)
 		rs_config_close(o->cfg);
 	return rc;
@@ -474,7 +481,8 @@ static void open_report(const struct reduction_comm *c, const struct opening *o)
 
 	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
 
-	if (c->rank == 0)
+	if (c->rank == 0) {
+		rs_cluster_warn(&o->cluster, &log);
 		rs_log(&log, RS_LOG_INFO, "communicator-open", rs_kv_s("job", o->to.job),
 		       rs_kv_u("generation", o->to.generation), rs_kv_s("run", o->to.run), rs_kv_u("rank", c->rank),
 		       rs_kv_u("world_size", c->world_size), rs_kv_u("nodes", o->to.nodes),
@@ -483,6 +491,7 @@ static void open_report(const struct reduction_comm *c, const struct opening *o)
 		       rs_kv_s("config", file                  ? file
 					 : o->cluster.variable ? o->cluster.variable
 							       : "defaults"));
+	}
 }
 
 static int open_backend(struct reduction_comm *c, const reduction_options *opt, struct rs_err *e)

@@ -50,7 +50,8 @@ static const struct cmdline cmdline = {
     .notes = "Root, the agent's user and members of the socket's group may connect.\n"
 	     "SIGTERM and SIGINT stop the agent: it accepts no new jobs, and running jobs may finish within\n"
 	     "timeouts.drain [30s]. Jobs that have not finished then get an error. A second signal exits at once.\n"
-	     "Without --config it finds the reducers in CLUSTER_SPEC or TF_CONFIG, if one is set.\n"
+	     "Without --config it finds the reducers in CLUSTER_SPEC, TF_CONFIG or a heterogeneous job of\n"
+	     "Slurm, if there is one.\n"
 	     "SIGHUP reads the configuration again: jobs that start later use it, running jobs keep theirs.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],

@@ -62,7 +62,8 @@ static const struct cmdline cmdline = {
     .purpose = "Receives gradient shards from workers, sums them and sends the sums back.",
     .notes = "SIGTERM and SIGINT stop the reducer: it accepts no new jobs, and running jobs may finish within\n"
 	     "timeouts.drain [30s]. A second signal exits at once.\n"
-	     "Without --config and --listen it finds its place in CLUSTER_SPEC or TF_CONFIG, if one is set.\n"
+	     "Without --config and --listen it finds its place in CLUSTER_SPEC, TF_CONFIG or a heterogeneous\n"
+	     "job of Slurm, if there is one.\n"
 	     "SIGHUP reads certificates, access, tokens, limits and logging.level again.\n",
     .flags = flags,
     .flags_n = sizeof flags / sizeof flags[0],
@@ -101,9 +102,6 @@ int main(int argc, char **argv)
 	log.json = st.cfg.logging.json;
 	rs_log_find_journal(&log);
 	cmdline_log_source(&st, &log);
-	if (st.cluster.managed && st.cfg.server.insecure)
-		rs_log(&log, RS_LOG_WARN, "insecure",
-		       rs_kv_s("reason", "no REDUCTION_SECRET: every machine in this job's network may join"));
 	rc = server_init(
 	    &server,
 	    &(struct server_options){

@@ -85,7 +85,8 @@ class InNamespaces(unittest.TestCase):
             reducer.wait_text("listening address=")
             reducer.wait_text("insecure reason=.no REDUCTION_SECRET")
             tasks = [(0, "chief"), (0, "worker"), (1, "worker")]
-            self.workers_sum(r, [(name, {"TF_CONFIG": TF_CONFIG % task}) for name, task in zip(TF_NAMES, tasks)])
+            workers = self.workers_sum(r, [(n, {"TF_CONFIG": TF_CONFIG % task}) for n, task in zip(TF_NAMES, tasks)])
+            workers[0].wait_text("insecure reason=.no REDUCTION_SECRET")
             self.assertEqual(reducer.stop(), 0, reducer.report())
 
 

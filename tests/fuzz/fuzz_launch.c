@@ -30,6 +30,9 @@ static const char *const names[] = {
     "SLURM_NODEID",
     "SLURM_STEP_NUM_NODES",
     "SLURM_NNODES",
+    "SLURM_HET_SIZE",
+    "SLURM_STEP_NODELIST",
+    "SLURMD_NODENAME",
 };
 enum { NAMES = sizeof names / sizeof names[0] };
 

@@ -23,6 +23,12 @@
 	" \"environment\":\"cloud\",\"task\":{\"cloud\":\"ID\",\"index\":" index ",\"trial\":\"1\",\"type\":\"" type   \
 	"\"}}"
 
+/* A heterogeneous job of Slurm, on a node. */
+#define GROUP(n, nodes) "SLURM_JOB_NODELIST_HET_GROUP_" n "=" nodes
+#define HET(node)                                                                                                      \
+	"SLURM_HET_SIZE=3", GROUP("0", "gpu[1-2]"), GROUP("1", "big"), GROUP("2", "cpu[01-02]"),                       \
+	    "SLURM_JOB_ID_HET_GROUP_0=77", "SLURMD_NODENAME=" node
+
 /* One worker, and reducers as in the text; `task` is a worker's. */
 #define REDUCERS(list) "CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w:1\"],\"workerpool2\":" list "}," WORKER "}"
 #define WORKER         "\"task\":{\"type\":\"workerpool0\",\"index\":0}"
@@ -32,7 +38,7 @@
 
 /* Environments, and what a process of that role finds. */
 static const struct {
-	const char *env[5];
+	const char *env[10];
 	enum rs_cluster_role role;
 	unsigned index, workers, reducers;
 	const char *run, *last_reducer, *listen, *secret;
@@ -196,6 +202,30 @@ static const struct {
      "127.0.0.1:7600",
      "",
      false},
+    {{HET("big")}, RS_CLUSTER_WORKER, 2, 3, 2, "slurm:77", "cpu02:7600", "127.0.0.1:7600", "", false},
+    {{HET("cpu02"), "REDUCTION_PORT=7700", "REDUCTION_SECRET=/s"},
+     RS_CLUSTER_REDUCER,
+     1,
+     3,
+     2,
+     "slurm:77",
+     "cpu02:7700",
+     "*:7700",
+     "/s",
+     false},
+    /* another component has the reducers */
+    {{HET("gpu2"), "REDUCTION_HET_GROUP=0"}, RS_CLUSTER_REDUCER, 1, 3, 2, "slurm:77", "gpu2:7600", "*:7600", "", false},
+    /* a managed job comes first */
+    {{HET("big"), CLUSTER("workerpool0", "0")},
+     RS_CLUSTER_WORKER,
+     0,
+     3,
+     2,
+     RUN_CLUSTER,
+     "cmle-training-workerpool2-ab-1:2222",
+     "127.0.0.1:7600",
+     "",
+     false},
 };
 
 START_TEST(finds_the_place)
@@ -224,7 +254,7 @@ END_TEST
 #define SPEC "environment variable CLUSTER_SPEC"
 
 static const struct {
-	const char *env[5];
+	const char *env[10];
 	enum rs_cluster_role role;
 	const char *message;
 } bad[] = {
@@ -291,6 +321,42 @@ static const struct {
     {{CLUSTER("workerpool0", "0"), "REDUCTION_BANDWIDTH=fast"},
      RS_CLUSTER_WORKER,
      "environment variable REDUCTION_BANDWIDTH: found \"fast\", expected a number with kbit, mbit or gbit"},
+    {{"SLURM_HET_SIZE=1"},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURM_HET_SIZE: found \"1\", expected a whole number from 2 to 128"},
+    {{"SLURM_HET_SIZE=2", GROUP("0", "a"), GROUP("1", "b")},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURMD_NODENAME: not set, expected the name of this node: start this with srun"},
+    {{"SLURM_HET_SIZE=2", GROUP("0", "a"), "SLURMD_NODENAME=a"},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURM_JOB_NODELIST_HET_GROUP_1: not set, expected the nodes of this component since "
+     "SLURM_HET_SIZE is 2"},
+    {{"SLURM_HET_SIZE=2", GROUP("0", "a["), "SLURMD_NODENAME=a"},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURM_JOB_NODELIST_HET_GROUP_0: found \"a[\", expected a list of nodes"},
+    {{"SLURM_HET_SIZE=2", GROUP("0", "a"), GROUP("1", "b,b"), "SLURMD_NODENAME=a"},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURM_JOB_NODELIST_HET_GROUP_1: found the node \"b\", expected different names of machines"},
+    {{"SLURM_HET_SIZE=2", GROUP("0", "a"), GROUP("1", "b[1-257]"), "SLURMD_NODENAME=a"},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURM_JOB_NODELIST_HET_GROUP_1: found 257 nodes, expected at most 256 reducers"},
+    {{"SLURM_HET_SIZE=3", GROUP("0", "a[1-4000]"), GROUP("1", "b[1-97]"), GROUP("2", "c"), "SLURMD_NODENAME=c"},
+     RS_CLUSTER_REDUCER,
+     "environment variable SLURM_JOB_NODELIST_HET_GROUP_1: found 4097 nodes of workers, expected at most 4096"},
+    {{HET("cpu01")},
+     RS_CLUSTER_WORKER,
+     "environment variable SLURMD_NODENAME: found \"cpu01\", expected a node of another component than 2, the "
+     "reducers'"},
+    {{HET("big")},
+     RS_CLUSTER_REDUCER,
+     "environment variable SLURMD_NODENAME: found \"big\", expected a node of component 2, the reducers': start this "
+     "with srun --het-group=2"},
+    {{HET("big"), "REDUCTION_HET_GROUP=3"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_HET_GROUP: found \"3\", expected a whole number from 0 to 2"},
+    {{HET("big"), "REDUCTION_PORT=0"},
+     RS_CLUSTER_WORKER,
+     "environment variable REDUCTION_PORT: found \"0\", expected a whole number from 1 to 65535"},
 };
 
 START_TEST(refuses_with_the_field)
@@ -323,6 +389,24 @@ START_TEST(weights_and_bandwidth)
 }
 END_TEST
 
+/* A step over workers and reducers has other tasks than the ranks. */
+START_TEST(steps_of_slurm)
+{
+	const char *const alone[] = {HET("big"), "SLURM_STEP_NUM_NODES=3", NULL};
+	const char *const mixed[] = {HET("big"), "SLURM_STEP_NUM_NODES=5", NULL};
+	struct rs_cluster c;
+	struct rs_config cfg;
+	struct rs_err e;
+
+	ck_assert_int_eq(rs_cluster_load(&c, &cfg, RS_CLUSTER_WORKER, fake_getenv, (void *)alone, &e), RS_OK);
+	ck_assert(!c.mixed_step);
+	rs_config_close(&cfg);
+	ck_assert_int_eq(rs_cluster_load(&c, &cfg, RS_CLUSTER_WORKER, fake_getenv, (void *)mixed, &e), RS_OK);
+	ck_assert(c.mixed_step);
+	rs_config_close(&cfg);
+}
+END_TEST
+
 START_TEST(nothing_without_a_variable)
 {
 	const char *const env[] = {"CLUSTER_SPEC=", "REDUCTION_WEIGHTS=x", NULL};
@@ -345,6 +429,7 @@ int main(void)
 	tcase_add_loop_test(tc, finds_the_place, 0, (int)(sizeof good / sizeof good[0]));
 	tcase_add_loop_test(tc, refuses_with_the_field, 0, (int)(sizeof bad / sizeof bad[0]));
 	tcase_add_test(tc, weights_and_bandwidth);
+	tcase_add_test(tc, steps_of_slurm);
 	tcase_add_test(tc, nothing_without_a_variable);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_ENV);

@@ -42,6 +42,13 @@ static const struct {
     /* a step of srun may be smaller than its job */
     {{SLURM, "SLURM_NTASKS=64", "SLURM_STEP_NUM_TASKS=8", "SLURM_STEP_TASKS_PER_NODE=2,2,3,1"},
      {6, 8, 0, 1, 3, 4, -1, "slurm", true}},
+    /* a step over two components: its lists are sorted by name, the numbers of its nodes are not */
+    {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=1(x2),2(x2)", "SLURM_STEP_NODELIST=cpu[1-2],gpu[1-2]",
+      "SLURMD_NODENAME=cpu2", "SLURM_HET_SIZE=2"},
+     {6, 7, 0, 1, 3, 4, -1, "slurm", true}},
+    {{SLURM, "SLURM_NTASKS=7", "SLURM_STEP_TASKS_PER_NODE=1(x3),2", "SLURM_STEP_NODELIST=?", "SLURMD_NODENAME=cpu2",
+      "SLURM_HET_SIZE=2"},
+     {6, 7, 0, 2, 3, 4, -1, "slurm", true}},
     /* the inner launcher has precedence */
     {{SLURM, "SLURM_NTASKS=7", TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun", true}},
     {{SLURM, "SLURM_NTASKS=7", OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi", false}},

@@ -34,6 +34,8 @@ static const struct {
     {{SLURM}, "slurm:77"},
     {{SLURM, "SLURM_STEP_ID=3"}, "slurm:77.3"},
     {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOBID=78"}, "slurm:78"},
+    /* one id for all components of a heterogeneous job */
+    {{SLURM, "SLURM_JOB_ID_HET_GROUP_0=76", "SLURM_STEP_ID=1"}, "slurm:76.1"},
     {{OPENMPI}, "openmpi:444661761"},
     {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=9"}, "openmpi:9"},
     /* the launcher that gave the rank comes first: mpirun passes MASTER_ADDR to the ranks of its own machine only */
