@@ -6,6 +6,7 @@
 #include "agent/core/exchange.h"
 #include "agent/core/retain.h"
 #include "proto/control.h"
+#include "proto/trace.h"
 
 struct link;
 struct outgoing;
@@ -16,6 +17,13 @@ struct reducer_loss {
 	bool reported;   /* the reducer reported itself that it ends this job */
 	uint64_t at_ms;
 	char why[CONTROL_MESSAGE];
+};
+
+/* The operations that are recorded: from <= seq < until. */
+struct exchange_trace {
+	struct trace *to; /* borrowed; NULL: nothing is recorded */
+	uint64_t from, until;
+	uint64_t from_us, now_us; /* as set by exchange_set_us */
 };
 
 /* Everything that one worker knows of its job.
@@ -68,7 +76,8 @@ struct exchange {
 	bool leaving;        /* goodbye waits until all operations are stable */
 	uint64_t warn_ms;    /* do not warn of a late operation before this time */
 	uint64_t warned_seq; /* nor of operations below this seq */
-	bool ping_on_done;   /* some link has to send PING when an operation is done */
+	struct exchange_trace trace;
+	bool ping_on_done; /* some link has to send PING when an operation is done */
 };
 
 static inline uint64_t min64(uint64_t a, uint64_t b)

@@ -111,6 +111,17 @@ static inline const char *link_address(const struct link *l)
 	return rs_config_address(l->x->cfg, link_reducer(l));
 }
 
+/* exchange_trace.c */
+/* Records an event of the chunk of a frame, if the trace wants it. Only while there is a trace. */
+void link_record(struct link *l, enum trace_kind kind, const struct frame *f);
+
+/* Records an event of the chunk of a frame, while there is a trace. */
+static inline void link_trace(struct link *l, enum trace_kind kind, const struct frame *f)
+{
+	if (__builtin_expect(l->x->trace.to != NULL, 0))
+		link_record(l, kind, f);
+}
+
 /* Returns whether the rest of a frame, a control frame or VIEW is to be sent. */
 bool link_has_output(const struct link *l);
 /* Returns whether a chunk of op without a result belongs to this link. */

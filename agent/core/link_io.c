@@ -60,8 +60,11 @@ static struct stream *link_sending_stream(struct link *l)
 static size_t link_sent_outgoing(struct link *l, size_t n)
 {
 	struct stream *s = link_sending_stream(l);
-	size_t left = FRAME_HEADER + s->ring[s->sent & s->mask].head.payload_len - l->sent_off;
+	const struct frame *f = &s->ring[s->sent & s->mask].head;
+	size_t left = FRAME_HEADER + f->payload_len - l->sent_off;
 
+	if (l->sent_off == 0 && s != &l->streams[LINK_RETAINED])
+		link_trace(l, TRACE_SENDING, f);
 	if (n < left) {
 		l->sent_off += (uint32_t)n;
 		l->partial_stream = (unsigned)(s - l->streams);
@@ -71,6 +74,8 @@ static size_t link_sent_outgoing(struct link *l, size_t n)
 	s->sent++;
 	if (s == &l->streams[LINK_RETAINED])
 		s->head++;
+	else
+		link_trace(l, TRACE_SENT, f);
 	return left;
 }
 
@@ -267,6 +272,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 			       f->head.chunk, (unsigned long long)f->head.seq);
 		return;
 	}
+	link_trace(l, TRACE_RESULT, &f->head);
 	s->head++;
 	l->chunks_in_flight--;
 	l->bytes_in_flight -= f->bytes;

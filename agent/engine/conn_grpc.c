@@ -4,6 +4,7 @@
  * modes: the name or the connection fails, or the peer is not a reducer (reported to the exchange, which asks for
  * CONNECT again later); the stream breaks. Data that arrived before is read first: it is most likely an ABORT that
  * explains the failure. */
+#include "agent/core/exchange_trace.h"
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
@@ -134,6 +135,7 @@ static void conn_grpc_write(struct grpc *c)
 	conn_grpc_take_signal(c);
 	while (!c->finished && !c->send_failed &&
 	       (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, GRPC_IOVECS)) > 0) {
+		uint64_t from_us = engine_trace_us(c->conn.en);
 		ssize_t sent = conn_grpc_rpc(c)->stream_send(c->stream, iov, n);
 
 		if (sent == RPC_AGAIN)
@@ -142,6 +144,8 @@ static void conn_grpc_write(struct grpc *c)
 		if (sent < 0)
 			return;
 		engine_count(&c->conn.en->tx_bytes, (size_t)sent);
+		if (c->conn.en->trace.to)
+			exchange_set_us(c->conn.en->x, from_us, engine_trace_us(c->conn.en));
 		exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, conn_grpc_now(c));
 	}
 }
@@ -162,6 +166,8 @@ static bool conn_grpc_read(struct grpc *c, size_t most, size_t *ret)
 		}
 		*ret += (size_t)got;
 		engine_count(&c->conn.en->rx_bytes, (size_t)got);
+		if (c->conn.en->trace.to)
+			exchange_set_us(c->conn.en->x, 0, engine_trace_us(c->conn.en));
 		exchange_received(c->conn.en->x, c->conn.link, (size_t)got, conn_grpc_now(c));
 	}
 	return true;

@@ -4,6 +4,7 @@
  * fails (reported to the exchange, which asks for CONNECT again later); a read or a write fails. After a failed write,
  * pending input is read first: it is most likely an ABORT that explains the failure. Reads continue until the socket is
  * empty, but with a limit: epoll is level-triggered and reports the socket again. */
+#include "agent/core/exchange_trace.h"
 #include "agent/engine/address.h"
 #include "agent/engine/engine_uv.h"
 #include "agent/engine/tcp.h"
@@ -131,6 +132,8 @@ static ssize_t conn_tcp_read_once(struct tcp *c, size_t *total, bool inside)
 	conn_tcp_release(c); /* the TLS ticket arrives before everything else */
 	*total += (size_t)got;
 	engine_count(&c->conn.en->rx_bytes, (size_t)got);
+	if (c->conn.en->trace.to)
+		exchange_set_us(c->conn.en->x, 0, engine_trace_us(c->conn.en));
 	exchange_received(c->conn.en->x, c->conn.link, (size_t)got, conn_tcp_now(c));
 	return (ssize_t)asked - got;
 }
@@ -183,6 +186,7 @@ static bool conn_tcp_send(struct tcp *c, bool in_turn)
 	conn_tcp_take_signal(c);
 	while (!full && !(in_turn && sent_any) &&
 	       (n = exchange_send_target(c->conn.en->x, c->conn.link, iov, in_turn ? CONN_TURN : CONN_IOVECS)) > 0) {
+		uint64_t from_us = engine_trace_us(c->conn.en);
 		size_t left = 0;
 		ssize_t sent;
 
@@ -197,6 +201,8 @@ static bool conn_tcp_send(struct tcp *c, bool in_turn)
 		sent_any = true;
 		if (sent > 0) {
 			engine_count(&c->conn.en->tx_bytes, (size_t)sent);
+			if (c->conn.en->trace.to)
+				exchange_set_us(c->conn.en->x, from_us, engine_trace_us(c->conn.en));
 			exchange_sent(c->conn.en->x, c->conn.link, (size_t)sent, conn_tcp_now(c));
 		}
 	}

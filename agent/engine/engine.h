@@ -6,6 +6,7 @@
 #include "agent/core/report.h"
 #include "agent/include/reduction.h"
 #include "common/log.h"
+#include "proto/trace.h"
 
 #include <stdbool.h>
 #include <time.h>
@@ -76,6 +77,11 @@ void engine_stats(struct engine *en, reduction_stats *ret);
  * done(user), on any thread. One request at a time. An engine that is stopped may not call done(); `to` must stay valid
  * until done() or the end of engine_stop. Any thread. */
 void engine_ask_report(struct engine *en, struct exchange_report *to, void (*done)(void *user), void *user);
+
+/* Begins a trace with one range. The engine sets trace.ended when nothing more is to be recorded, and then calls
+ * done(user), on any thread. One trace at a time. trace NULL: ends it early. An engine that is stopped may not call
+ * done(); the trace must stay valid until done() or the end of engine_stop. Any thread. */
+void engine_trace(struct engine *en, struct trace *trace, void (*done)(void *user), void *user);
 
 /* Returns whether the engine's thread has answered the call before, and asks it again. The first call returns true.
  * Until engine_stop; one thread. */

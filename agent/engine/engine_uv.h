@@ -59,6 +59,14 @@ struct engine_ask {
 	void *user;
 };
 
+/* A request of engine_trace. */
+struct engine_trace {
+	bool asked;
+	struct trace *to; /* NULL: the trace that runs is to end */
+	void (*done)(void *user);
+	void *user;
+};
+
 /* One engine. Invariants: from engine_start to engine_stop its thread runs; conns[i] is the connection of link i;
  * on_caller and waiting are false unless a thread of the program runs the engine. */
 struct engine {
@@ -82,10 +90,11 @@ struct engine {
 	unsigned conns_n;
 	struct conn **conns; /* [conns_n] */
 	bool ready, failed_reported,
-	    closing;        /* on_ready was called, on_failed was called; wakeups and timer are being closed */
-	uint64_t rejected;  /* operations that ended before the exchange had them */
-	uint64_t submitted; /* operations that the exchange has got */
-	bool large;         /* one of those was large, and some of them may be pending */
+	    closing;               /* on_ready was called, on_failed was called; wakeups and timer are being closed */
+	uint64_t rejected;         /* operations that ended before the exchange had them */
+	uint64_t submitted;        /* operations that the exchange has got */
+	struct engine_trace trace; /* the trace that runs; `to` NULL: none */
+	bool large;                /* one of those was large, and some of them may be pending */
 	_Atomic uint64_t tx_bytes, rx_bytes; /* any thread may read these two */
 	_Atomic bool asked;                  /* engine_answers has asked, and the thread has not answered yet */
 	_Atomic bool poked;                  /* set by engine_poke on any thread, until it is handled */
@@ -98,6 +107,7 @@ struct engine {
 	bool aborted;                     /* `abort` holds the arguments of engine_abort */
 	struct rs_err abort;
 	struct engine_ask ask;
+	struct engine_trace trace_ask;
 	bool failed; /* no operation is accepted any more, for the reason `err` */
 	struct rs_err err;
 };
@@ -112,6 +122,18 @@ static inline void engine_count(_Atomic uint64_t *counter, size_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
+
+/* Returns the time in microseconds, for exchange_set_us, while a trace runs. */
+static inline uint64_t engine_trace_us(const struct engine *en)
+{
+	return __builtin_expect(en->trace.to != NULL, 0) ? uv_hrtime() / 1000 : 0;
+}
+
+/* trace.c */
+/* Begins or ends a trace, as another thread has asked. */
+void engine_trace_take(struct engine *en, const struct engine_trace *ask);
+/* Ends the trace if all operations are recorded. Only while a trace runs. */
+void engine_trace_check(struct engine *en);
 
 /* serve.c: serves all connections in turn, starting with `first`, until none has anything to do. With loop_lock
  * held. */

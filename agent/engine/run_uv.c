@@ -13,7 +13,7 @@
 
 /* Takes what other threads have left. Returns the submitted operations. */
 static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why,
-						 struct engine_ask *ask)
+						 struct engine_ask *ask, struct engine_trace *trace)
 {
 	struct exchange_op *first;
 
@@ -27,6 +27,8 @@ static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, 
 	en->aborted = false;
 	*ask = en->ask;
 	en->ask.to = NULL;
+	*trace = en->trace_ask;
+	en->trace_ask.asked = false;
 	pthread_mutex_unlock(&en->lock);
 	return first;
 }
@@ -134,6 +136,8 @@ void engine_process(struct engine *en)
 		en->ready = true;
 		en->opt.on_ready(en->opt.user);
 	}
+	if (en->trace.to)
+		engine_trace_check(en);
 	if (exchange_state(en->x) == EXCHANGE_ENDED) {
 		if (!en->failed_reported)
 			engine_report_end(en);
@@ -165,8 +169,11 @@ static void engine_take_requests(struct engine *en)
 	bool stop, aborted;
 	struct rs_err why, e;
 	struct engine_ask ask;
-	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why, &ask);
+	struct engine_trace trace;
+	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why, &ask, &trace);
 
+	if (trace.asked)
+		engine_trace_take(en, &trace);
 	while (op) {
 		struct exchange_op *next = op->next;
 

@@ -224,6 +224,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
 	}
 	slot->contributed++;
+	stripe_trace(st, TRACE_COMPLETE, slot, rank, 0);
 	full = stripe_is_full(st, slot);
 	stripe_count_contribution(st, slot, rank, full);
 	if (!full)

@@ -8,6 +8,7 @@
 
 struct session;
 struct stripe;
+struct trace;
 
 /* One lane of the reducer. Invariant: the list of ready sessions contains each session with `ready` set once, and no
  * other session. */
@@ -24,6 +25,7 @@ struct lane {
 	uint32_t second_ms;         /* length of that second */
 	enum lane_arrivals arrived; /* since the last call of lane_arrivals */
 	struct lane_count closed;   /* counts of sessions that are freed */
+	struct trace *trace;        /* borrowed; NULL: none, see lane_trace.h */
 };
 
 #endif

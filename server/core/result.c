@@ -16,6 +16,7 @@ void result_queue(struct stripe *st, struct slot *slot)
 {
 	bool broadcast = slot->header.op == FRAME_OP_BROADCAST;
 
+	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
 	/* each chunk starts at another rank; otherwise the results of all reducers would reach the port of rank 0 first
 	 */
 	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {

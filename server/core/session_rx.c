@@ -277,6 +277,7 @@ static void session_begin_contribution(struct session *s)
 	t->next_seq = s->in.seq;
 	t->next_chunk = (uint64_t)s->in.chunk + 1;
 	s->input = slot_input_of(s->slot, s->in.flags & FRAME_WIDE);
+	stripe_trace(st, TRACE_BEGUN, s->slot, s->rank, s->in.payload_len);
 	s->mode = st->p.deterministic && s->rank > 0 && s->in.op != FRAME_OP_BROADCAST ? RX_STASH : RX_ADD;
 	stripe_acked(st, s, s->in.ack);
 	session_note_arrival(st->owner, &s->in);
@@ -477,6 +478,8 @@ void session_received(struct session *s, size_t n, uint64_t now_ms)
 	size_t payload = n < s->target_len ? n : s->target_len;
 
 	s->stripe->owner->now_ms = now_ms;
+	if (s->stripe->trace.to)
+		s->stripe->trace.to->mark = s->stripe->trace.to->n;
 	s->worked_n = 0;
 	s->last_rx_ms = now_ms;
 	s->count.bytes_in += n;
@@ -494,6 +497,8 @@ void session_worked(struct session *s, uint64_t ns)
 {
 	for (unsigned i = 0; i < s->worked_n; i++)
 		s->worked[i]->worked_ns += ns / s->worked_n;
+	if (s->stripe->trace.to)
+		trace_worked(s->stripe->trace.to, ns);
 }
 
 void session_network(struct session *s, uint32_t rtt_us, uint64_t retransmits)

@@ -125,7 +125,8 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		s->control_off = s->control_len = 0;
 	n -= control;
 	while (n && (t = session_sending(s))) {
-		uint32_t left = session_result_bytes(&t->results[t->results_head]) - s->result_off;
+		const struct tx_result *r = &t->results[t->results_head];
+		uint32_t left = session_result_bytes(r) - s->result_off;
 
 		if (n < left) {
 			s->result_off += (uint32_t)n;
@@ -134,6 +135,9 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		}
 		n -= left;
 		t->offered--;
+		if (r->kind != TX_FETCH)
+			stripe_trace(s->stripe, TRACE_RETURNED, r->slot, s->rank,
+				     session_result_bytes(r) - FRAME_HEADER);
 		session_pop_result(s, t);
 	}
 	if (s->draining)

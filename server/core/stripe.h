@@ -3,6 +3,7 @@
 #ifndef RS_SERVER_CORE_STRIPE_H
 #define RS_SERVER_CORE_STRIPE_H
 
+#include "proto/trace.h"
 #include "server/core/lane_state.h"
 #include "server/core/session.h"
 #include "server/core/slot.h"
@@ -20,6 +21,13 @@ struct stripe_watch {
 struct stripe_loss {
 	uint64_t at_ms;                         /* when this stripe learnt it */
 	char id[CONTROL_JOB], why[CONTROL_WHY]; /* "": not known */
+};
+
+/* The operations that are recorded: from <= seq < until. */
+struct stripe_trace {
+	struct trace *to; /* of the lane; NULL: nothing is recorded */
+	uint64_t from, until;
+	uint16_t source;
 };
 
 /* Invariant: slots in use are in the table and nowhere else; the others are in the free list of their priority. So
@@ -51,6 +59,7 @@ struct stripe {
 	struct chunk_times times;            /* of the chunks whose results are sent */
 	uint64_t waited_until_ms;            /* lane_count.waited_ms is counted up to this time */
 	struct stripe_watch watch;
+	struct stripe_trace trace;
 
 	/* The reducers that are known as lost: the maximum over the views of all ranks. All chunks come in one view.
 	 * When it changes, none comes until all ranks have sent the same one; see stripe_view.c. */
@@ -125,6 +134,19 @@ void stripe_try_resume(struct stripe *st);
 bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack);
 /* Continues without a rank that departed in good order. */
 void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack);
+
+/* lane_trace.c */
+/* Records an event of a chunk, if the trace wants it. Only while there is a trace. */
+void stripe_record(struct stripe *st, enum trace_kind kind, uint64_t seq, uint32_t chunk, unsigned rank,
+		   uint32_t bytes);
+
+/* Records an event of the chunk in a slot, while there is a trace. */
+static inline void stripe_trace(struct stripe *st, enum trace_kind kind, const struct slot *slot, unsigned rank,
+				uint32_t bytes)
+{
+	if (__builtin_expect(st->trace.to != NULL, 0))
+		stripe_record(st, kind, slot->header.seq, slot->header.chunk, rank, bytes);
+}
 
 /* Returns true if a rank has no session any more, or sent GOODBYE. */
 static inline bool stripe_has_departed(const struct stripe *st, unsigned rank)
