@@ -104,6 +104,7 @@ struct agentd {
 };
 
 struct agentd_engine;
+struct trace;
 
 /* What the control service has to do when something happens to the agent. */
 struct agentd_hooks {
@@ -189,6 +190,9 @@ void agentd_engine_stats(void *ctx, void *engine, uint64_t *ret_tx, uint64_t *re
 void agentd_engine_free(void *ctx, void *engine, struct local_job *job);
 /* As engine_ask_report, for an engine of the hub. */
 void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(void *user), void *user);
+/* As engine_trace, for an engine of the hub. Has no effect if the engine is being freed. */
+void agentd_engine_trace(struct agentd *a, const void *engine, struct trace *trace, void (*done)(void *user),
+			 void *user);
 /* Returns whether the threads of all engines have answered the call before, and asks them again. */
 bool agentd_engines_answer(struct agentd *a);
 /* Polls the busy-polled engines. Returns whether anything had been received. */

@@ -7,6 +7,7 @@
  * report: the status lacks the reducers of that job. An engine ends before it has answered: the same. No memory for the
  * status: the calls end with an error. More lines than the list has room for: their events are missing. */
 #include "agent/daemon/agentd.h"
+#include "agent/daemon/trace.h"
 #include "agent/local/status_pack.h"
 #include "common/auth.h"
 #include "common/version.h"
@@ -51,7 +52,8 @@ struct agentd_control {
 	bool requested;                  /* the service waits for a status */
 	struct local_status *collecting; /* NULL: no memory */
 	unsigned due;
-	uv_async_t wake; /* there are lines or answers, or a status is complete */
+	struct agentd_trace trace;
+	uv_async_t wake; /* there are lines or answers, or a status or a trace is complete */
 
 	pthread_mutex_t lock; /* protects the following fields; any thread */
 	struct line *lines, **lines_end;
@@ -164,6 +166,7 @@ static void control_on_wake(uv_async_t *wake)
 	struct agentd *a = wake->data;
 	struct agentd_control *c = a->control;
 	struct line *line, *next;
+	struct trace *traces;
 
 	c->due -= control_take(c, &line);
 	for (; line; line = next) {
@@ -172,6 +175,8 @@ static void control_on_wake(uv_async_t *wake)
 		free(line);
 		service_event_added(control_uv_service(c->uv));
 	}
+	if (agentd_trace_take(&c->trace, &traces))
+		service_traced(control_uv_service(c->uv), traces);
 	if (!c->requested || c->due)
 		return;
 	c->requested = false;
@@ -184,6 +189,7 @@ static void control_engine_freed(struct agentd *a, const void *engine)
 {
 	struct agentd_control *c = a->control;
 
+	agentd_trace_engine_freed(&c->trace, engine);
 	for (unsigned i = 0; c->collecting && i < c->collecting->jobs_n; i++) {
 		struct local_status_job *j = &c->collecting->jobs[i];
 
@@ -229,6 +235,22 @@ _Static_assert((int)AGENTD_RESULT == (int)SERVICE_RESULT, "a result has room");
 static int control_on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
 {
 	return agentd_reload(ctx, result, e);
+}
+
+static int control_on_trace(void *ctx, const struct trace_request *r, struct rs_err *e)
+{
+	return agentd_trace_begin(&((struct agentd *)ctx)->control->trace, r, e);
+}
+
+static void control_on_trace_end(void *ctx)
+{
+	agentd_trace_end(&((struct agentd *)ctx)->control->trace);
+}
+
+static uint64_t control_on_clock_us(void *ctx)
+{
+	(void)ctx;
+	return uv_hrtime() / 1000;
 }
 
 static void control_on_granted(void *ctx, const struct service_peer *peer)
@@ -369,6 +391,7 @@ static int control_new(struct agentd *a, struct rs_err *e)
 	pthread_mutex_init(&c->lock, NULL);
 	uv_async_init(&a->loop, &c->wake, control_on_wake);
 	c->wake.data = a;
+	agentd_trace_init(&c->trace, a, &c->wake);
 	a->control = c;
 	return RS_OK;
 }
@@ -394,6 +417,7 @@ static void control_close(struct agentd *a)
 	a->log->tap = NULL; /* no other thread is left that logs */
 	if (c->uv)
 		control_uv_close(c->uv);
+	agentd_trace_close(&c->trace);
 	uv_close((uv_handle_t *)&c->wake, NULL);
 }
 
@@ -409,6 +433,7 @@ static void control_free(struct agentd *a)
 		free(line);
 	}
 	local_status_free(c->collecting);
+	agentd_trace_free(&c->trace);
 	control_uv_free(c->uv);
 	unauth_free(c->unauth);
 	agentd_socket_close(&c->socket);
@@ -442,6 +467,10 @@ int agentd_control_start(struct agentd *a, struct rs_err *e)
 	    .reload = control_on_reload,
 	    .collect = control_on_collect,
 	    .pack = local_status_pack,
+	    .trace = control_on_trace,
+	    .trace_end = control_on_trace_end,
+	    .clock_us = control_on_clock_us,
+	    .worker = true,
 	    .granted = control_on_granted,
 	    .denied = control_on_denied,
 	    .ctx = a,

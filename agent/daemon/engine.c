@@ -176,6 +176,17 @@ void agentd_engine_ask(void *engine, struct exchange_report *to, void (*done)(vo
 	engine_ask_report(((struct agentd_engine *)engine)->engine, to, done, user);
 }
 
+void agentd_engine_trace(struct agentd *a, const void *engine, struct trace *trace, void (*done)(void *user),
+			 void *user)
+{
+	const struct agentd_engine *en = a->engines;
+
+	while (en && en != engine)
+		en = en->all_next;
+	if (en)
+		engine_trace(en->engine, trace, done, user);
+}
+
 bool agentd_engines_answer(struct agentd *a)
 {
 	bool all = true;

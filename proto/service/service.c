@@ -21,6 +21,7 @@ const struct service_method_info service_methods[SERVICE_METHODS] = {
     [SERVICE_DRAIN] = {CONTROL "Drain", "Drain", RIGHT_ADMIN},
     [SERVICE_RELOAD] = {CONTROL "Reload", "Reload", RIGHT_ADMIN},
     [SERVICE_EVENTS] = {CONTROL "Events", "Events", RIGHT_READ},
+    [SERVICE_TRACE] = {CONTROL "Trace", "Trace", RIGHT_READ},
     [SERVICE_CHECK] = {HEALTH "Check", "Check", RIGHT_NONE},
     [SERVICE_WATCH] = {HEALTH "Watch", "Watch", RIGHT_NONE},
 };
@@ -39,6 +40,7 @@ struct service_call {
 	bool without_ranks;          /* STATUS */
 	uint64_t next_event, until;  /* EVENTS: number of the next event; the first number not to send */
 	int last_health;             /* WATCH: the last health sent; 0: none */
+	struct trace *traces;        /* TRACE: to send; owned */
 };
 
 /* Invariant: controls_n and watches_n count the calls in the list with `placed`: calls with the right that they
@@ -48,7 +50,9 @@ struct service {
 	struct auth_secret read, admin;
 	struct service_call *calls; /* the newest first */
 	unsigned controls_n, watches_n;
-	bool collecting; /* a status was requested */
+	bool collecting;             /* a status was requested */
+	bool tracing;                /* a trace was requested */
+	struct service_call *tracer; /* for this call; NULL: it has gone */
 	bool draining, stopping;
 };
 
@@ -238,6 +242,50 @@ static void begin_events(struct service_call *c, const ProtobufCMessage *request
 	c->until = m->past_only ? events->next : UINT64_MAX;
 }
 
+/* Takes the ranges of a request. Returns false if it asks for too much. */
+static bool take_ranges(struct trace_request *ret, const Reduction__V1__TraceRequest *m)
+{
+	if (m->n_ranges == 0 || m->n_ranges > TRACE_RANGES)
+		return false;
+	for (size_t i = 0; i < m->n_ranges; i++) {
+		const Reduction__V1__TraceRange *r = m->ranges[i];
+
+		if (strlen(r->job) >= sizeof ret->ranges[i].job || r->from > FRAME_SEQ_MAX)
+			return false;
+		strcpy(ret->ranges[i].job, r->job);
+		ret->ranges[i].generation = r->generation;
+		ret->ranges[i].from = r->from;
+	}
+	ret->ranges_n = (unsigned)m->n_ranges;
+	ret->operations = m->operations;
+	ret->records = m->records ? m->records : TRACE_RECORDS;
+	ret->limit_ms = m->limit_ms ? m->limit_ms : TRACE_LIMIT_DEFAULT_MS;
+	return m->operations <= TRACE_OPERATIONS && ret->records <= TRACE_RECORDS && ret->limit_ms <= TRACE_LIMIT_MS;
+}
+
+static void begin_trace(struct service_call *c, const ProtobufCMessage *request)
+{
+	const Reduction__V1__TraceRequest *m = (const Reduction__V1__TraceRequest *)request;
+	struct trace_request r = {.ranges_n = 0};
+	struct service *s = c->service;
+
+	if (m->operations == 0) {
+		answer(c, service_pack_trace(NULL, s->opt.clock_us(s->opt.ctx), s->opt.worker));
+	} else if (!take_ranges(&r, m)) {
+		refuse(
+		    c, RPC_CODE_INVALID_ARGUMENT,
+		    "found a request out of bounds, expected 1 to 16 ranges, at most 10000 operations, 65536 records "
+		    "and 60000 ms");
+	} else if (s->tracing) {
+		refuse(c, RPC_CODE_RESOURCE_EXHAUSTED, "another trace is running; try again later");
+	} else if (s->opt.trace(s->opt.ctx, &r, &c->why)) {
+		c->code = RPC_CODE_RESOURCE_EXHAUSTED;
+	} else {
+		s->tracing = true;
+		s->tracer = c;
+	}
+}
+
 static void refuse_unknown(struct service_call *c)
 {
 	const char *health = c->service->opt.health;
@@ -270,6 +318,7 @@ static const struct {
     [SERVICE_DRAIN] = {&reduction__v1__drain_request__descriptor, begin_drain},
     [SERVICE_RELOAD] = {&reduction__v1__reload_request__descriptor, begin_reload},
     [SERVICE_EVENTS] = {&reduction__v1__events_request__descriptor, begin_events},
+    [SERVICE_TRACE] = {&reduction__v1__trace_request__descriptor, begin_trace},
     [SERVICE_CHECK] = {&grpc__health__v1__health_check_request__descriptor, begin_health},
     [SERVICE_WATCH] = {&grpc__health__v1__health_check_request__descriptor, begin_health},
 };
@@ -373,6 +422,11 @@ void service_call_free(struct service_call *c)
 	if (c->next)
 		c->next->at = c->at;
 	leave_place(c);
+	if (c->service->tracer == c) {
+		c->service->tracer = NULL;
+		c->service->opt.trace_end(c->service->opt.ctx);
+	}
+	trace_free(c->traces);
 	free(c->answer.at);
 	free(c);
 }
@@ -424,6 +478,22 @@ static enum service_step next_event(struct service_call *c, struct service_out *
 	return c->next_event >= c->until || c->service->stopping ? end(c, ret) : SERVICE_WAIT;
 }
 
+/* Packs one trace at a time, as the client takes them. */
+static enum service_step next_trace(struct service_call *c, struct service_out *ret)
+{
+	struct service *s = c->service;
+	struct trace *t = c->traces;
+	struct service_bytes bytes;
+
+	if (!t)
+		return end(c, ret);
+	c->traces = t->next;
+	t->next = NULL;
+	bytes = service_pack_trace(t, s->opt.clock_us(s->opt.ctx), s->opt.worker);
+	trace_free(t);
+	return send_out(c, bytes, ret);
+}
+
 static enum service_step next_health(struct service_call *c, struct service_out *ret)
 {
 	int now = health(c->service, c->name);
@@ -460,6 +530,8 @@ enum service_step service_next(struct service_call *c, struct service_out *ret)
 	}
 	if (c->answered)
 		return end(c, ret);
+	if (c->method == SERVICE_TRACE && c->service->tracer != c)
+		return next_trace(c, ret);
 	if (c->method == SERVICE_EVENTS)
 		return next_event(c, ret);
 	if (c->method == SERVICE_WATCH)
@@ -478,6 +550,20 @@ void service_status(struct service *s, const void *status)
 			continue;
 		answer(c, status ? s->opt.pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
 	}
+	s->opt.wake(s->opt.wake_ctx);
+}
+
+void service_traced(struct service *s, struct trace *first)
+{
+	struct service_call *c = s->tracer;
+
+	s->tracing = false;
+	s->tracer = NULL;
+	if (!c) {
+		trace_free(first);
+		return;
+	}
+	c->traces = first;
 	s->opt.wake(s->opt.wake_ctx);
 }
 

@@ -13,12 +13,14 @@
 #include "proto/rpc/rpc.h"
 #include "proto/service/events.h"
 #include "proto/service/service_pack.h"
+#include "proto/trace.h"
 
 enum service_method {
 	SERVICE_STATUS,
 	SERVICE_DRAIN,
 	SERVICE_RELOAD,
 	SERVICE_EVENTS,
+	SERVICE_TRACE,
 	SERVICE_CHECK, /* of the health service */
 	SERVICE_WATCH,
 	SERVICE_METHODS,
@@ -76,6 +78,14 @@ struct service_options {
 	void (*collect)(void *ctx);
 	/* Packs what service_status() got, as a StatusReply. job: only this job; "": all. */
 	struct service_bytes (*pack)(const void *status, const char *job, bool without_ranks);
+	/* Begins a trace of the ranges of a request. service_traced() follows, not from within this call. Only one
+	 * trace runs at a time. Errors: RS_ENOMEM; then service_traced() does not follow. */
+	int (*trace)(void *ctx, const struct trace_request *r, struct rs_err *e);
+	/* Ends the trace early, because its client has gone. service_traced() still follows. */
+	void (*trace_end)(void *ctx);
+	/* Returns the clock of traces, in microseconds. */
+	uint64_t (*clock_us)(void *ctx);
+	bool worker; /* traces are those of a worker */
 	/* A client has called a method that requires a right, and has the right. */
 	void (*granted)(void *ctx, const struct service_peer *peer);
 	/* Logs that a client lacks the right to the method that it called. */
@@ -122,6 +132,8 @@ void service_call_free(struct service_call *c);
 
 /* Delivers the status that collect() requested, for `pack`; it is borrowed for the call. NULL: no memory. */
 void service_status(struct service *s, const void *status);
+/* Delivers the traces that trace() began; takes them over. NULL: no memory for any. */
+void service_traced(struct service *s, struct trace *first);
 /* Says that there are new events. */
 void service_event_added(struct service *s);
 /* Says that no new jobs are taken, which the health service then reports. */

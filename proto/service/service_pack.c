@@ -67,6 +67,61 @@ struct service_bytes service_pack_reloaded(const char *result)
 	return service_pack(&m.base);
 }
 
+/* Fills in the sources of a trace. */
+static void pack_sources(const struct trace *t, Reduction__V1__TraceSource *sources,
+			 Reduction__V1__TraceSource **pointers)
+{
+	for (unsigned i = 0; i < t->sources_n; i++) {
+		const struct trace_source *from = &t->sources[i];
+		const struct trace_range *range = &t->ranges[from->range];
+
+		reduction__v1__trace_source__init(&sources[i]);
+		sources[i].job = (char *)range->job;
+		sources[i].generation = range->generation;
+		sources[i].world_size = from->world_size;
+		sources[i].lane = from->lane;
+		sources[i].next = from->next;
+		sources[i].reducer = (char *)from->reducer;
+		pointers[i] = &sources[i];
+	}
+}
+
+/* Returns whether the operations of all ranges that have a source are complete. */
+static bool is_complete(const struct trace *t)
+{
+	for (unsigned i = 0; i < t->sources_n; i++)
+		if (!(t->done & 1u << t->sources[i].range))
+			return false;
+	return true;
+}
+
+struct service_bytes service_pack_trace(const struct trace *trace, uint64_t clock_us, bool worker)
+{
+	Reduction__V1__TraceReply m = REDUCTION__V1__TRACE_REPLY__INIT;
+	Reduction__V1__TraceSource sources[TRACE_SOURCES], *pointers[TRACE_SOURCES];
+	struct service_bytes b = {NULL, 0};
+
+	m.clock_us = clock_us;
+	m.worker = worker;
+	if (!trace)
+		return service_pack(&m.base);
+	pack_sources(trace, sources, pointers);
+	m.n_sources = trace->sources_n;
+	m.sources = pointers;
+	m.missed = trace->missed;
+	m.complete = is_complete(trace);
+	m.dropped = trace->dropped;
+	m.records.len = (size_t)trace->n * TRACE_RECORD;
+	m.records.data = malloc(m.records.len + 1);
+	if (!m.records.data)
+		return b;
+	for (uint32_t i = 0; i < trace->n; i++)
+		trace_encode(&trace->records[i], m.records.data + (size_t)i * TRACE_RECORD);
+	b = service_pack(&m.base);
+	free(m.records.data);
+	return b;
+}
+
 struct service_bytes service_pack_health(int status)
 {
 	Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;

@@ -4,6 +4,7 @@
 #define RS_PROTO_SERVICE_SERVICE_PACK_H
 
 #include "proto/service/events.h"
+#include "proto/trace.h"
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
@@ -32,5 +33,7 @@ struct service_bytes service_pack_event(const struct event *ev);
 struct service_bytes service_pack_drained(uint32_t jobs, uint32_t left_ms, bool already);
 struct service_bytes service_pack_reloaded(const char *result);
 struct service_bytes service_pack_health(int status);
+/* trace NULL: only the clock. */
+struct service_bytes service_pack_trace(const struct trace *trace, uint64_t clock_us, bool worker);
 
 #endif

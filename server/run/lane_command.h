@@ -8,7 +8,16 @@
 #include "server/jobs/registry.h"
 #include "server/run/lane_mail.h"
 
-enum lane_command_type { COMMAND_ATTACH, COMMAND_START, COMMAND_TELL, COMMAND_ABORT, COMMAND_REPORT, COMMAND_STOP };
+enum lane_command_type {
+	COMMAND_ATTACH,
+	COMMAND_START,
+	COMMAND_TELL,
+	COMMAND_ABORT,
+	COMMAND_REPORT,
+	COMMAND_TRACE,
+	COMMAND_TRACE_END,
+	COMMAND_STOP
+};
 
 /* One command for a lane's thread. `type` tells which members are valid. */
 struct lane_command {
@@ -28,7 +37,11 @@ struct lane_command {
 		uint64_t processes;               /* START */
 		struct rs_err why;                /* ABORT */
 		uint32_t frame_len;               /* TELL */
-		struct lane_mail *answer;         /* REPORT; owned */
+		struct {
+			struct lane_mail *answer; /* REPORT, TRACE; owned */
+			struct trace *trace;      /* TRACE; owned */
+			uint32_t limit_ms;
+		};
 	};
 	uint8_t frame[]; /* TELL: frame_len bytes */
 };

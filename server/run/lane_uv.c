@@ -6,6 +6,7 @@
 #include "common/descriptors.h"
 #include "common/spin.h"
 #include "proto/control.h"
+#include "server/core/lane_trace.h"
 #include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
 #include "server/run/lane_grpc.h"
@@ -35,6 +36,9 @@ struct lane_thread {
 	uint32_t detect_ms;
 	const struct rs_log *log;
 	struct lane_report *report; /* complete; the server's thread takes it after the event */
+	struct trace *trace;        /* the same, after it has ended */
+	struct lane_mail *tracing;  /* the event for the end of the trace that runs; NULL: none runs */
+	uint64_t trace_until_ms;
 
 	/* Owned by the thread that posts commands. They are allocated in advance, so that posting them needs no memory.
 	 */
@@ -124,6 +128,23 @@ static void count_busy(struct lane_thread *t)
 	t->busy_from_ns = now_ns;
 }
 
+/* Gives the trace to the server's thread. */
+static void trace_end(struct lane_thread *t)
+{
+	struct lane_mail *m = t->tracing;
+
+	t->tracing = NULL;
+	t->trace = lane_trace_end(t->core);
+	m->traced = t;
+	mailbox_post(t->out, &m->mail);
+}
+
+static void trace_check(struct lane_thread *t)
+{
+	if (lane_trace_done(t->core) || uv_now(&t->loop) >= t->trace_until_ms)
+		trace_end(t);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
 	struct lane_thread *t = timer->data;
@@ -132,6 +153,8 @@ static void on_tick(uv_timer_t *timer)
 	lane_tick(t->core, uv_now(&t->loop));
 	lane_conns_sample(&t->conns);
 	count_busy(t);
+	if (t->tracing)
+		trace_check(t);
 	serve(t);
 }
 
@@ -253,6 +276,14 @@ static void report(struct lane_thread *t, struct lane_mail *answer)
 	mailbox_post(t->out, &answer->mail);
 }
 
+static void trace_begin(struct lane_thread *t, const struct lane_command *l)
+{
+	t->tracing = l->answer;
+	t->trace_until_ms = uv_now(&t->loop) + l->limit_ms;
+	lane_trace_begin(t->core, l->trace);
+	trace_check(t); /* there may be nothing to wait for */
+}
+
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct lane_thread *t = m->user;
@@ -273,6 +304,13 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		break;
 	case COMMAND_REPORT:
 		report(t, l->answer);
+		break;
+	case COMMAND_TRACE:
+		trace_begin(t, l);
+		break;
+	case COMMAND_TRACE_END:
+		if (t->tracing)
+			trace_end(t);
 		break;
 	case COMMAND_STOP:
 		stop(t);
@@ -492,6 +530,39 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 	return report;
 }
 
+bool lane_thread_trace(struct lane_thread *t, struct trace *trace, uint32_t limit_ms)
+{
+	struct lane_command *l = lane_command_new(COMMAND_TRACE, 0, 0);
+	struct lane_mail *answer = calloc(1, sizeof *answer);
+
+	if (!l || !answer) {
+		free(l);
+		free(answer);
+		return false;
+	}
+	l->answer = answer;
+	l->trace = trace;
+	l->limit_ms = limit_ms;
+	post(t, l);
+	return true;
+}
+
+void lane_thread_trace_end(struct lane_thread *t)
+{
+	struct lane_command *l = lane_command_new(COMMAND_TRACE_END, 0, 0);
+
+	if (l)
+		post(t, l);
+}
+
+struct trace *lane_thread_take_trace(struct lane_thread *t)
+{
+	struct trace *trace = t->trace;
+
+	t->trace = NULL;
+	return trace;
+}
+
 bool lane_thread_turned(struct lane_thread *t)
 {
 	unsigned ticks = atomic_load_explicit(&t->ticks, memory_order_relaxed);
@@ -510,6 +581,10 @@ void lane_thread_stop(struct lane_thread *t)
 	mailbox_destroy(&t->in);
 	wakeups_destroy(&t->wakeups);
 	uv_loop_close(&t->loop);
+	if (t->tracing)
+		trace_free(lane_trace_end(t->core));
+	free(t->tracing);
+	trace_free(t->trace);
 	lane_free(t->core);
 	reserves_close(&t->reserves);
 	free(t->report);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/tcp_conn.h"
 #include "proto/rpc/rpc.h"
+#include "proto/trace.h"
 #include "server/jobs/registry.h"
 #include "server/run/lane_mail.h"
 
@@ -43,6 +44,16 @@ void lane_thread_forget(struct lane_thread *t, uint64_t job);
 bool lane_thread_report(struct lane_thread *t);
 /* Returns the report after that event; the caller frees it. NULL: there was no memory for it. */
 struct lane_report *lane_thread_take_report(struct lane_thread *t);
+
+/* Begins a trace, which the lane then owns. The lane posts an event when all operations are recorded, after limit_ms,
+ * or after lane_thread_trace_end. At most one trace at a time. Returns false if there is no memory; then nothing
+ * happens.
+ */
+bool lane_thread_trace(struct lane_thread *t, struct trace *trace, uint32_t limit_ms);
+/* Ends the trace early, if one runs. Without memory it ends by itself. */
+void lane_thread_trace_end(struct lane_thread *t);
+/* Returns the trace after that event; the caller frees it. */
+struct trace *lane_thread_take_trace(struct lane_thread *t);
 
 /* Returns whether the lane's loop has turned since the last call that returned true. It turns at least every
  * LANE_TICK_MS, unless its thread is stuck. */

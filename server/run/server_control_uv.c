@@ -15,6 +15,7 @@
 #include "server/run/server_lifecycle.h"
 #include "server/run/server_port.h"
 #include "server/run/server_streams.h"
+#include "server/run/server_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,6 +159,7 @@ int server_control_start(struct server *s, struct rs_err *e)
 
 	if (!s->cfg->server.grpc[0] && !s->cfg->server.http[0])
 		return RS_OK;
+	server_trace_options(&so);
 	s->limits[LIMITED_DENIED] = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
 	rc = s->cfg->server.grpc[0] ? check_grpc(s, e) : RS_OK;
 	if (!rc)
@@ -204,6 +206,7 @@ void server_control_close(struct server *s)
 void server_control_free(struct server *s)
 {
 	status_free(s->collecting);
+	server_trace_free(s);
 	control_uv_free(s->control);
 	grpc_handshakes_free(s->streams);
 	unauth_free(s->unauth);

@@ -54,6 +54,9 @@ struct server {
 	char grpc_name[RS_ADDRESS_MAX]; /* its address */
 	struct status *collecting; /* the status to which reports_due lanes still have to add their reports; owned */
 	unsigned reports_due;
+	struct trace *traces; /* those that lanes have given back, while traces_due lanes still record; owned */
+	unsigned traces_due;
+	uint32_t traces_done; /* as trace.done, of all of them */
 	struct rs_log_limit limits[LIMITED_NR];
 	struct lane_thread **lanes;
 	unsigned lanes_n;

@@ -7,6 +7,7 @@
  * one is refused, for which a spare descriptor is kept. A limit is reached: refused with the name of the limit. Events
  * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
+#include "server/run/server_trace.h"
 
 #include "common/descriptors.h"
 #include "config/check/check.h"
@@ -211,6 +212,8 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	registry_set_time(s->registry, uv_now(&s->loop));
 	if (lm->reported) {
 		server_control_reported(s, lm->reported);
+	} else if (lm->traced) {
+		server_trace_ended(s, lm->traced);
 	} else if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why);
 	} else if (ev->type == LANE_CLOSED) {

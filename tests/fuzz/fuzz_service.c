@@ -34,7 +34,8 @@ struct world {
 	enum service_method methods[CALLS];
 	bool has_read, has_admin; /* tokens */
 	bool may_read, may_steer; /* rights of the current caller */
-	bool collecting, draining, stopped;
+	bool collecting, tracing, draining, stopped;
+	struct trace_request asked;
 	unsigned did, denied, granted;
 };
 
@@ -69,6 +70,31 @@ static void on_collect(void *ctx)
 	must(w->may_read && !w->stopped && !w->collecting);
 	w->did++;
 	w->collecting = true;
+}
+
+static int on_trace(void *ctx, const struct trace_request *r, struct rs_err *e)
+{
+	struct world *w = ctx;
+
+	must(w->may_read && !w->stopped && !w->tracing);
+	must(r->ranges_n && r->ranges_n <= TRACE_RANGES && r->operations <= TRACE_OPERATIONS);
+	must(r->records <= TRACE_RECORDS && r->limit_ms <= TRACE_LIMIT_MS);
+	w->did++;
+	if (fuzz_u8(&w->in) & 1)
+		return rs_fail(e, RS_ENOMEM, "there is no memory");
+	w->asked = *r;
+	w->tracing = true;
+	return RS_OK;
+}
+
+static void on_trace_end(void *ctx)
+{
+	must(((struct world *)ctx)->tracing);
+}
+
+static uint64_t on_clock_us(void *ctx)
+{
+	return fuzz_number(&((struct world *)ctx)->in);
 }
 
 static void on_granted(void *ctx, const struct service_peer *peer)
@@ -126,6 +152,8 @@ static size_t make_request(struct world *w, enum service_method method, uint8_t 
 	Reduction__V1__StatusRequest status = REDUCTION__V1__STATUS_REQUEST__INIT;
 	Reduction__V1__EventsRequest events = REDUCTION__V1__EVENTS_REQUEST__INIT;
 	Reduction__V1__DrainRequest drain = REDUCTION__V1__DRAIN_REQUEST__INIT;
+	Reduction__V1__TraceRequest trace = REDUCTION__V1__TRACE_REQUEST__INIT;
+	Reduction__V1__TraceRange range = REDUCTION__V1__TRACE_RANGE__INIT, *ranges[TRACE_RANGES + 1];
 	Grpc__Health__V1__HealthCheckRequest health = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
 	char text[2 * CONTROL_JOB];
 	uint8_t how = fuzz_u8(&w->in);
@@ -140,7 +168,15 @@ static size_t make_request(struct world *w, enum service_method method, uint8_t 
 	if (how & 2) /* only the length matters */
 		return fuzz_number(&w->in) % (2 * SERVICE_REQUEST_MAX);
 	fuzz_text(&w->in, text, sizeof text);
-	status.job = events.job = health.service = text;
+	status.job = events.job = health.service = range.job = text;
+	for (unsigned i = 0; i < TRACE_RANGES + 1; i++)
+		ranges[i] = &range;
+	trace.n_ranges = how >> 3 > TRACE_RANGES ? TRACE_RANGES + 1 : how >> 3;
+	trace.ranges = ranges;
+	if (method == SERVICE_TRACE) {
+		trace.operations = (uint32_t)fuzz_number(&w->in);
+		range.from = fuzz_number(&w->in);
+	}
 	status.without_ranks = how & 4;
 	events.past_only = how & 4;
 	if (method == SERVICE_EVENTS)
@@ -150,6 +186,7 @@ static size_t make_request(struct world *w, enum service_method method, uint8_t 
 	return protobuf_c_message_pack(method == SERVICE_STATUS   ? &status.base
 				       : method == SERVICE_EVENTS ? &events.base
 				       : method == SERVICE_DRAIN  ? &drain.base
+				       : method == SERVICE_TRACE  ? &trace.base
 								  : &health.base,
 				       buf);
 }
@@ -204,6 +241,7 @@ static void check_message(enum service_method method, const struct service_out *
 	    [SERVICE_DRAIN] = &reduction__v1__drain_reply__descriptor,
 	    [SERVICE_RELOAD] = &reduction__v1__reload_reply__descriptor,
 	    [SERVICE_EVENTS] = &reduction__v1__event__descriptor,
+	    [SERVICE_TRACE] = &reduction__v1__trace_reply__descriptor,
 	    [SERVICE_CHECK] = &grpc__health__v1__health_check_response__descriptor,
 	    [SERVICE_WATCH] = &grpc__health__v1__health_check_response__descriptor,
 	};
@@ -316,6 +354,23 @@ static void collected(struct world *w)
 	status_free(st);
 }
 
+/* Ends the trace, with a few records. */
+static void traced(struct world *w)
+{
+	struct trace *t;
+
+	if (!w->tracing)
+		return;
+	t = trace_new(&w->asked, 8);
+	must(t);
+	for (unsigned n = fuzz_below(&w->in, 20); n; n--) {
+		trace_add_source(t, fuzz_below(&w->in, t->ranges_n), 0, 1, fuzz_number(&w->in));
+		trace_put(t, &(struct trace_record){.at_us = fuzz_number(&w->in)});
+	}
+	w->tracing = false;
+	service_traced(w->s, t);
+}
+
 static void give_tokens(struct world *w)
 {
 	uint8_t which = fuzz_u8(&w->in);
@@ -380,8 +435,11 @@ static bool step(struct world *w)
 		happen(w);
 		break;
 	case 12:
+		collected(w);
+		break;
 	case 13:
 		collected(w);
+		traced(w);
 		break;
 	case 14:
 		give_tokens(w);
@@ -406,6 +464,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .reload = on_reload,
 				      .collect = on_collect,
 				      .pack = status_pack,
+				      .trace = on_trace,
+				      .trace_end = on_trace_end,
+				      .clock_us = on_clock_us,
 				      .granted = on_granted,
 				      .denied = on_denied,
 				      .ctx = w,

@@ -20,7 +20,9 @@ struct world {
 	struct events events;
 	unsigned drains, reloads, collects, wakes, denials, grants;
 	uint32_t timeout_ms;
-	bool reload_fails;
+	bool reload_fails, trace_fails;
+	unsigned traces, trace_ends;
+	struct trace_request asked;
 	char denied[512];
 };
 
@@ -47,6 +49,28 @@ static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
 static void on_collect(void *ctx)
 {
 	((struct world *)ctx)->collects++;
+}
+
+static int on_trace(void *ctx, const struct trace_request *r, struct rs_err *e)
+{
+	struct world *w = ctx;
+
+	if (w->trace_fails)
+		return rs_fail(e, RS_ENOMEM, "no memory");
+	w->traces++;
+	w->asked = *r;
+	return RS_OK;
+}
+
+static void on_trace_end(void *ctx)
+{
+	((struct world *)ctx)->trace_ends++;
+}
+
+static uint64_t on_clock_us(void *ctx)
+{
+	(void)ctx;
+	return 4711;
 }
 
 static void on_wake(void *ctx)
@@ -83,6 +107,9 @@ static void open_world(struct world *w, bool tokens)
 						     .reload = on_reload,
 						     .collect = on_collect,
 						     .pack = status_pack,
+						     .trace = on_trace,
+						     .trace_end = on_trace_end,
+						     .clock_us = on_clock_us,
 						     .granted = on_granted,
 						     .denied = on_denied,
 						     .ctx = w,
@@ -196,8 +223,9 @@ START_TEST(rights_are_checked)
 	static const struct {
 		enum service_method method;
 		enum service_right right;
-	} methods[] = {{SERVICE_STATUS, RIGHT_READ},  {SERVICE_EVENTS, RIGHT_READ}, {SERVICE_DRAIN, RIGHT_ADMIN},
-		       {SERVICE_RELOAD, RIGHT_ADMIN}, {SERVICE_CHECK, RIGHT_NONE},  {SERVICE_WATCH, RIGHT_NONE}};
+	} methods[] = {{SERVICE_STATUS, RIGHT_READ}, {SERVICE_EVENTS, RIGHT_READ},  {SERVICE_TRACE, RIGHT_READ},
+		       {SERVICE_DRAIN, RIGHT_ADMIN}, {SERVICE_RELOAD, RIGHT_ADMIN}, {SERVICE_CHECK, RIGHT_NONE},
+		       {SERVICE_WATCH, RIGHT_NONE}};
 	struct service_peer peer = {.address = rights[_i].address, .authorization = rights[_i].authorization};
 	struct world w;
 
@@ -219,8 +247,8 @@ START_TEST(rights_are_checked)
 			service_call_free(c);
 		}
 	}
-	ck_assert_uint_eq(w.denials, 2 * !!rights[_i].read + 2 * !!rights[_i].admin);
-	ck_assert_uint_eq(w.grants, 4 - w.denials);
+	ck_assert_uint_eq(w.denials, 3 * !!rights[_i].read + 2 * !!rights[_i].admin);
+	ck_assert_uint_eq(w.grants, 5 - w.denials);
 	ck_assert_uint_eq(w.drains, !rights[_i].admin);
 	ck_assert_uint_eq(w.reloads, !rights[_i].admin);
 	ck_assert_uint_eq(w.collects, !rights[_i].read);
@@ -624,6 +652,103 @@ START_TEST(malformed_requests_are_refused)
 }
 END_TEST
 
+/* Requests a trace of operation 5 of job "a". */
+static struct service_call *ask_trace(struct world *w, Reduction__V1__TraceRequest *m)
+{
+	Reduction__V1__TraceRange range = REDUCTION__V1__TRACE_RANGE__INIT, *ranges[1] = {&range};
+
+	range.job = (char *)"a";
+	range.from = 5;
+	m->n_ranges = 1;
+	m->ranges = ranges;
+	return begin(w, SERVICE_TRACE, &m->base);
+}
+
+START_TEST(traces_are_sent)
+{
+	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT;
+	Reduction__V1__TraceReply *m;
+	struct service_call *c;
+	struct trace *first;
+	struct world w;
+
+	open_world(&w, false);
+	c = begin(&w, SERVICE_TRACE, NULL); /* only the clock */
+	m = expect_message(c, &reduction__v1__trace_reply__descriptor);
+	ck_assert_uint_eq(m->clock_us, 4711);
+	reduction__v1__trace_reply__free_unpacked(m, NULL);
+	expect_end(c, RPC_CODE_OK, "");
+	ck_assert_uint_eq(w.traces, 0);
+	request.operations = 2;
+	c = ask_trace(&w, &request);
+	expect_wait(c);
+	ck_assert_uint_eq(w.asked.ranges[0].from, 5);
+	ck_assert_uint_eq(w.asked.operations, 2);
+	ck_assert_uint_eq(w.asked.records, TRACE_RECORDS);
+	ck_assert_uint_eq(w.asked.limit_ms, TRACE_LIMIT_DEFAULT_MS);
+	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "another trace is running");
+	first = trace_new(&w.asked, 4);
+	ck_assert_ptr_nonnull(first);
+	trace_add_source(first, 0, 1, 3, 5);
+	trace_put(first, &(struct trace_record){.seq = 5});
+	first->next = trace_new(&w.asked, 4);
+	service_traced(w.s, first);
+	m = expect_message(c, &reduction__v1__trace_reply__descriptor);
+	ck_assert_uint_eq(m->n_sources, 1);
+	ck_assert_str_eq(m->sources[0]->job, "a");
+	ck_assert_uint_eq(m->records.len, TRACE_RECORD);
+	ck_assert(!m->complete);
+	reduction__v1__trace_reply__free_unpacked(m, NULL);
+	service_call_free(c); /* the client goes without the second one */
+	ck_assert_uint_eq(w.trace_ends, 0);
+	service_free(w.s);
+}
+END_TEST
+
+START_TEST(traces_end_with_their_client)
+{
+	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT;
+	struct world w;
+
+	open_world(&w, false);
+	request.operations = 1;
+	service_call_free(ask_trace(&w, &request));
+	ck_assert_uint_eq(w.trace_ends, 1);
+	/* it has not ended yet */
+	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "another trace is running");
+	service_traced(w.s, trace_new(&w.asked, 4));
+	w.trace_fails = true;
+	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	w.trace_fails = false;
+	ck_assert_uint_eq(w.traces, 1);
+	service_call_free(ask_trace(&w, &request));
+	ck_assert_uint_eq(w.traces, 2);
+	service_free(w.s);
+}
+END_TEST
+
+START_TEST(traces_have_bounds)
+{
+	static const struct {
+		uint32_t operations, records, limit_ms;
+	} rows[] = {{TRACE_OPERATIONS + 1, 0, 0}, {1, TRACE_RECORDS + 1, 0}, {1, 0, TRACE_LIMIT_MS + 1}};
+	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT, of_no_job = request;
+	struct world w;
+
+	open_world(&w, false);
+	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		request.operations = rows[i].operations;
+		request.records = rows[i].records;
+		request.limit_ms = rows[i].limit_ms;
+		expect_end(ask_trace(&w, &request), RPC_CODE_INVALID_ARGUMENT, "found a request out of bounds");
+	}
+	of_no_job.operations = 1;
+	expect_end(begin(&w, SERVICE_TRACE, &of_no_job.base), RPC_CODE_INVALID_ARGUMENT, "1 to 16 ranges");
+	ck_assert_uint_eq(w.traces, 0);
+	service_free(w.s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("service");
@@ -643,6 +768,9 @@ int main(void)
 	tcase_add_test(t, a_new_watch_replaces_the_oldest);
 	tcase_add_test(t, unauthenticated_calls_take_no_places);
 	tcase_add_test(t, malformed_requests_are_refused);
+	tcase_add_test(t, traces_are_sent);
+	tcase_add_test(t, traces_end_with_their_client);
+	tcase_add_test(t, traces_have_bounds);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
