@@ -23,6 +23,7 @@ $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn
 $(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
 # rules of reductionctl
 $(B)/tests/unit/test_doctor: $(B)/config/ctl/doctor_rules.o
+$(B)/tests/unit/test_timeline: $(patsubst %,$(B)/config/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates

@@ -224,6 +224,7 @@ static void add_target(struct making *m, const struct call *call, const char *ta
 	struct rs_err e;
 
 	one.file = target;
+	one.files_n = 0;
 	if (reducers_open(&a, &one, false, &e)) {
 		fprintf(stderr, "reductionctl: %s: %s\n", target, e.msg);
 		/* the message may quote what is in the file */

@@ -11,7 +11,14 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-enum file_arg { FILE_NONE, FILE_OPTIONAL, FILE_REQUIRED, FILE_OR_ADDRESS, FILES_OR_ADDRESSES };
+enum file_arg {
+	FILE_NONE,
+	FILE_OPTIONAL,
+	FILE_REQUIRED,
+	FILE_OR_ADDRESS,
+	FILES_OR_ADDRESSES,
+	FILES_OR_ADDRESSES_REQUIRED,
+};
 
 enum { OPTIONS_MAX = 16, FILES_MAX = 16, COMMAND_FOUND = 1 };
 
@@ -24,7 +31,7 @@ struct option {
 /* The arguments of a command. */
 struct call {
 	const char *file;             /* the first one; NULL: not given */
-	const char *files[FILES_MAX]; /* of FILES_OR_ADDRESSES */
+	const char *files[FILES_MAX]; /* of FILES_OR_ADDRESSES..., all of them; files_n 0: only `file` */
 	unsigned files_n;
 	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL: not given */
 };
@@ -47,7 +54,7 @@ int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e
 const char *file_name(const struct call *call);
 
 extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
-    render_command, doctor_command, bundle_command;
+    render_command, doctor_command, bundle_command, trace_command;
 
 /* The first options of every command that queries reducers. */
 enum reducers_option {
@@ -55,7 +62,8 @@ enum reducers_option {
 	REDUCERS_AUTHORITY,
 	REDUCERS_CERTIFICATE,
 	REDUCERS_KEY,
-	REDUCERS_JSON,
+	REDUCERS_QUERY_OPTIONS,
+	REDUCERS_JSON = REDUCERS_QUERY_OPTIONS,
 	REDUCERS_OPTIONS
 };
 #define REDUCERS_QUERY_ROWS                                                                                            \
@@ -83,8 +91,9 @@ struct reducers {
 	struct tls_texts texts;
 };
 
-/* Reads what the call names: an address or a file, a token, certificates. `admin`: from a file take admin_token, else
- * read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED (no gRPC). */
+/* Reads what the call names: addresses or a file, a token, certificates. At most one file, whose certificates are for
+ * all. `admin`: from a file take admin_token, else read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO,
+ * RS_EUNSUPPORTED (no gRPC). */
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e);
 void reducers_close(struct reducers *a);
 /* Writes the name of a reducer for messages and tables: "r0 (127.0.0.1:7601)", or its address alone. Returns buf. */

@@ -103,7 +103,7 @@ enum { OWN_N = sizeof own_commands / sizeof own_commands[0] };
 /* The commands of other files; check comes first. */
 static const struct command *const other_commands[] = {&plan_command,   &status_command, &events_command,
 						       &drain_command,  &reload_command, &render_command,
-						       &doctor_command, &bundle_command};
+						       &doctor_command, &bundle_command, &trace_command};
 enum { COMMANDS_N = 1 + OWN_N + sizeof other_commands / sizeof other_commands[0] };
 
 static const struct command *command_at(unsigned i)
@@ -115,7 +115,8 @@ static const struct command *command_at(unsigned i)
 
 static const char *file_text(const struct command *c)
 {
-	static const char *const texts[] = {"", "[FILE]", "FILE", "TARGET", "[TARGET]..."}; /* as enum file_arg */
+	static const char *const texts[] = {"",       "[FILE]",      "FILE",
+					    "TARGET", "[TARGET]...", "TARGET..."}; /* as enum file_arg */
 
 	return texts[c->file];
 }
@@ -219,7 +220,7 @@ static int run_command(const struct command *c, int argc, char **argv)
 			rc = take_option(c, &call, argc, argv, &i);
 			if (rc)
 				return rc;
-		} else if (call.file && c->file == FILES_OR_ADDRESSES && call.files_n < FILES_MAX) {
+		} else if (call.file && c->file >= FILES_OR_ADDRESSES && call.files_n < FILES_MAX) {
 			call.files[call.files_n++] = argv[i];
 		} else if (call.file || c->file == FILE_NONE) {
 			return fail_usage("found one argument too many:", argv[i], NULL);
@@ -230,7 +231,7 @@ static int run_command(const struct command *c, int argc, char **argv)
 	}
 	if (!call.file && c->file == FILE_REQUIRED)
 		return fail_usage("found no file, expected one after", c->name, NULL);
-	if (!call.file && c->file == FILE_OR_ADDRESS)
+	if (!call.file && (c->file == FILE_OR_ADDRESS || c->file == FILES_OR_ADDRESSES_REQUIRED))
 		return fail_usage("found neither HOST:PORT nor a file, expected one after", c->name, NULL);
 	switch (c->run(&call, &e)) {
 	case RS_OK:

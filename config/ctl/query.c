@@ -67,10 +67,9 @@ static int take_tls(struct reducers *a, const struct call *call, const struct rs
 	return tls_texts_load(&a->texts, &files, e);
 }
 
-static int take_address(struct reducers *a, const struct call *call, struct rs_err *e)
+static int take_address(struct reducers *a, const char *address, struct rs_err *e)
 {
 	const struct schema_key *key = schema_find("reducers", "grpc");
-	const char *address = call->file;
 	struct rs_reducer reducer = {0};
 	struct rs_config *cfg = NULL;
 
@@ -87,7 +86,7 @@ static int take_address(struct reducers *a, const struct call *call, struct rs_e
 	}
 	add_reducer(a, "", cfg ? address : reducer.grpc, cfg ? "localhost" : "");
 	free(cfg);
-	return take_tls(a, call, NULL, e);
+	return RS_OK;
 }
 
 static int take_file(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
@@ -111,17 +110,30 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
-	int rc;
+	struct call file = {.file = NULL};
+	int rc = RS_OK;
 
 	*a = (struct reducers){0};
-	a->reducers = calloc(RS_REDUCERS_MAX, sizeof *a->reducers);
+	a->reducers = calloc(RS_REDUCERS_MAX + FILES_MAX, sizeof *a->reducers);
 	if (!a->reducers)
 		return rs_fail(e, RS_ENOMEM, "out of memory for the reducers");
-	/* if a file has that name, the file is meant */
-	if (strcmp(call->file, "-") == 0 || access(call->file, F_OK) == 0)
-		rc = take_file(a, call, admin, e);
-	else
-		rc = take_address(a, call, e);
+	for (unsigned i = 0; !rc && i < (call->files_n ? call->files_n : 1); i++) {
+		const char *target = call->files_n ? call->files[i] : call->file;
+
+		/* if a file has that name, the file is meant */
+		if (strcmp(target, "-") != 0 && access(target, F_OK) != 0) {
+			rc = take_address(a, target, e);
+		} else if (file.file) {
+			rc =
+			    rs_fail(e, RS_EINVAL, "found the files %s and %s, expected at most one", file.file, target);
+		} else {
+			file = *call;
+			file.file = target;
+			rc = take_file(a, &file, admin, e);
+		}
+	}
+	if (!rc && !file.file)
+		rc = take_tls(a, call, NULL, e);
 	if (!rc && call->value[REDUCERS_TOKEN])
 		rc = take_token(a, call->value[REDUCERS_TOKEN], e);
 	if (!rc)
@@ -155,7 +167,7 @@ int reducers_send(struct reducers *a, unsigned reducer, const char *path, const 
 		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e)
 {
 	const struct rpc_tls tls = {a->texts.certificate, a->texts.key, a->texts.authority};
-	uint8_t bytes[1024];
+	uint8_t bytes[4096]; /* the most that the services accept */
 	struct rpc_query_options opt = {
 	    .address = a->reducers[reducer].address,
 	    .authority = a->reducers[reducer].tls_name,
