@@ -77,7 +77,7 @@ int main(int argc, char **argv)
 	    "prints JSON: what a report of one lane takes, with 64 jobs of 256 ranks if not told\n";
 	struct lane_options opt = {.kernels = rs_kernels_usable(0), .detect_ms = 10000, .event = ignore_event};
 	long jobs = argc == 3 ? strtol(argv[1], NULL, 10) : 64, ranks = argc == 3 ? strtol(argv[2], NULL, 10) : 256;
-	char *caches = malloc(CACHES);
+	char *caches;
 	double us[REPORTS];
 	struct lane *l;
 	struct rs_err e;
@@ -88,6 +88,7 @@ int main(int argc, char **argv)
 		fputs(usage, stderr);
 		return 2;
 	}
+	caches = malloc(CACHES);
 	if (!caches)
 		die("no memory for what fills the caches");
 	if (lane_new(&l, &opt, &e))
