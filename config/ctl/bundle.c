@@ -238,7 +238,7 @@ static void add_target(struct making *m, const struct call *call, const char *ta
 /* Sets the name of the bundle: host and time. */
 static void set_name(struct bundle *b)
 {
-	char host[64] = "", text[20] = "";
+	char host[64] = "", text[sizeof "20260101T000000Z"] = "";
 	time_t now = time(NULL);
 	struct tm tm;
 
