@@ -24,7 +24,7 @@ packages_of() {
 		libyaml-dev libxxhash-dev libssl-dev zlib1g-dev libgrpc-dev libmicrohttpd-dev libgnutls28-dev \
 		python3 ;;
 	test) echo check iproute2 python3 python3-numpy python3-torch python3-sklearn openssl python3-grpcio python3-xxhash \
-		protobuf-compiler-grpc systemd man-db python3-venv python3-yaml curl patchelf \
+		python3-protobuf protobuf-compiler-grpc systemd man-db python3-venv python3-yaml curl patchelf \
 		slurmctld slurmd slurm-client munge ;;
 	demo) echo python3 python3-numpy python3-torch python3-sklearn ;;
 	bench) echo g++ libgloo-dev python3 openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2 ;;

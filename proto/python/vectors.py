@@ -8,12 +8,13 @@ proto/vectors/README.md describes the files.
 
 import json
 import pathlib
+import re
 import struct
 import sys
 
 import protocol as p
+from protocol import checksum, pb
 
-KINDS = {name: kind for kind, name in enumerate(p.TYPES)}
 HEADER = [name for name in p.FIELDS if name not in ("magic", "version", "type", "payload_len", "header_sum")]
 
 
@@ -31,12 +32,55 @@ def keys(entry, allowed):
         raise Wrong(f"unknown keys {sorted(unknown)}")
 
 
+def default_shards(weights, lanes):
+    """The number of shards if the configuration gives none."""
+    n = len(weights)
+    if len({int(w * 1e6 + 0.5) for w in weights}) > 1:
+        return max(64, 16 * n)
+    unit = n * lanes[0] if len(set(lanes)) == 1 and n * lanes[0] <= 4096 else n
+    return -(-64 // unit) * unit
+
+
+def make_map(weights, shards):
+    """The owner of each shard if the configuration has no map."""
+    weights = [int(w * 1e6 + 0.5) for w in weights]
+    total = sum(weights)
+    count = [max(1, shards * w // total) for w in weights]
+    behind = [shards * w - c * total for w, c in zip(weights, count)]
+    while sum(count) < shards:
+        i = max(range(len(count)), key=lambda i: (behind[i], -i))
+        count[i], behind[i] = count[i] + 1, behind[i] - total
+    while sum(count) > shards:
+        i = min((i for i in range(len(count)) if count[i] > 1), key=lambda i: (behind[i], -i))
+        count[i], behind[i] = count[i] - 1, behind[i] + total
+    owner, credit = [], [0] * len(count)
+    for _ in range(shards):
+        credit = [c + n for c, n in zip(credit, count)]
+        best = max(range(len(count)), key=lambda i: (credit[i], -i))
+        credit[best] -= shards
+        owner.append(best)
+    return owner
+
+
+def job_name(run):
+    """The name of a job that has none, made of its run."""
+    return re.sub("[^0-9A-Za-z._-]", "-", run[:54]) + f"-{checksum(run.encode()):08x}"
+
+
 def message(kind, fields):
     """The message of a payload in the files: bytes are in hexadecimal, numbers of 64 bits in quotes."""
-    how = dict(p.MESSAGES[kind])
-    keys(fields, how)
-    turn = {"r": bytes.fromhex, "x": int, "u": int, "*": lambda numbers: [int(n) for n in numbers]}
-    return {name: turn.get(how[name], lambda v: v)(value) for name, value in fields.items()}
+    cls = getattr(pb, {"RESUME": "View"}.get(kind, kind.capitalize()))
+    known = cls.DESCRIPTOR.fields_by_name
+    keys(fields, known)
+
+    def read(field, value):
+        if isinstance(value, list):
+            return [read(field, item) for item in value]
+        if field.type == field.TYPE_BYTES:
+            return bytes.fromhex(value)
+        return int(value) if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64) else value
+
+    return cls(**{name: read(known[name], value) for name, value in fields.items()})
 
 
 def check_frame(entry):
@@ -44,20 +88,19 @@ def check_frame(entry):
     keys(entry, ["rank", "reducer", "lane", "from", "type", "header", "message", "payload", "hex"])
     if entry["from"] not in ("worker", "reducer"):
         raise Wrong(f"{entry['from']!r} is neither worker nor reducer")
-    raw, kind = bytes.fromhex(entry["hex"]), KINDS[entry["type"]]
+    raw, kind = bytes.fromhex(entry["hex"]), entry["type"]
     head, payload = p.decode(raw), raw[64:]
-    same("type", p.TYPES[head["type"]], entry["type"])
+    same("type", p.Kind(head["type"]).name, kind)
     same("length", len(payload), head["payload_len"])
     if "message" in entry:
-        values = message(kind, entry["message"])
-        found = p.unpack(kind, payload)
-        same("message", {k: v for k, v in found.items() if v}, {k: v for k, v in values.items() if v})
-        same("payload", p.pack(kind, **values).hex(), payload.hex())
+        expected = message(kind, entry["message"])
+        same("message", type(expected).FromString(payload), expected)
+        same("payload", expected.SerializeToString().hex(), payload.hex())
     else:
         same("payload", payload.hex(), entry.get("payload", ""))
     fields = {name: int(value) for name, value in entry["header"].items()}
     keys(fields, HEADER)
-    same("frame", p.encode(kind, payload, **fields).hex(), entry["hex"])
+    same("frame", p.encode(p.Kind[kind], payload, **fields).hex(), entry["hex"])
     if head["flags"] & p.CHECKED:
         same("payload_sum", p.checksum(payload), head["payload_sum"])
     elif head["payload_sum"]:
@@ -70,7 +113,7 @@ def check_bad(entry):
     try:
         p.decode(bytes.fromhex(entry["hex"]))
         found = "none"
-    except p.ProtocolError as exc:
+    except ValueError as exc:
         found = str(exc)
     same("error", found, entry["error"])
 
@@ -82,10 +125,10 @@ def check_handshake(entry):
     same("secret", secret.hex(), entry["secret"])
     frames = [check_frame(frame)[1] for frame in entry["frames"]]
     same("types", [f["type"] for f in entry["frames"]], ["HELLO", "CHALLENGE", "PROOF", "WELCOME"])
-    for side, carrier in (("worker", 2), ("reducer", 3)):
+    for side, message, payload in (("worker", pb.Proof, frames[2]), ("reducer", pb.Welcome, frames[3])):
         mac = p.mac(secret, side, bytes.fromhex(entry["binding"]), *frames[:2])
         same(f"{side}_mac", mac.hex(), entry[f"{side}_mac"])
-        same("mac", p.unpack(KINDS[entry["frames"][carrier]["type"]], frames[carrier])["mac"], mac)
+        same("mac", message.FromString(payload).mac, mac)
 
 
 def check_digest(entry):
@@ -99,10 +142,10 @@ def check_digest(entry):
 def check_map(entry):
     keys(entry, ["weights", "lanes", "shards", "owner"])
     if "shards" not in entry:
-        same("shards", p.default_shards(entry["weights"], entry["lanes"]), len(entry["owner"]))
+        same("shards", default_shards(entry["weights"], entry["lanes"]), len(entry["owner"]))
     else:
         same("shards", entry["shards"], len(entry["owner"]))
-    same("owner", p.make_map(entry["weights"], len(entry["owner"])), entry["owner"])
+    same("owner", make_map(entry["weights"], len(entry["owner"])), entry["owner"])
 
 
 def check_placement(entry):
@@ -118,7 +161,7 @@ def check_name(entry):
 
 def check_run(entry):
     keys(entry, ["run", "job"])
-    same("job", p.job_name(entry["run"]), entry["job"])
+    same("job", job_name(entry["run"]), entry["job"])
 
 
 def check_group(entry):
@@ -145,15 +188,15 @@ class Trace:
             same("place", (reducer, entry["lane"]), p.place(self.lanes, self.owner, self.lives[rank])[shard])
             sent.setdefault(chunk, {})[rank] = payload if kind == "DATA" else None
         elif kind == "VIEW" and entry["from"] == "worker":
-            self.lives[rank] = p.unpack(p.VIEW, payload)["lives"]
-            self.starts[reducer, rank] = p.unpack(p.VIEW, payload)["start"]
+            view = pb.View.FromString(payload)
+            self.lives[rank], self.starts[reducer, rank] = list(view.lives), view.start
         elif kind == "RESUME":
-            view = p.unpack(p.RESUME, payload)
-            same("lives", [view["lives"]] * self.ranks, self.lives)
+            view = pb.View.FromString(payload)
+            same("lives", [list(view.lives)] * self.ranks, self.lives)
             starts = [self.starts[reducer, rank] for rank in range(self.ranks)]
-            same("start", view["start"], [max(column) for column in zip(*starts)])
-            if self.resumed.get(reducer) != view["lives"]:
-                self.resumed[reducer] = view["lives"]
+            same("start", list(view.start), [max(column) for column in zip(*starts)])
+            if self.resumed.get(reducer) != view.lives:
+                self.resumed[reducer] = list(view.lives)
                 sent.clear()
         elif kind == "RESULT":
             same("ranks", sorted(sent[chunk]), list(range(self.ranks)))

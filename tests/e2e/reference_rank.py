@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of test_reference_client.py: reference_rank.py product|reference RANK WORLD SETTINGS. SETTINGS: JSON."""
 
+import asyncio
 import json
 import os
 import pathlib
 import sys
+import threading
 
 import numpy as np
 
@@ -34,15 +36,29 @@ def rounds(rank, world, n, gates, all_reduce, group, broadcast):
 def reference(rank, world, settings, n, gates):
     import client
     import protocol
+    import vectors
 
     reducers = [tuple(r) for r in settings.pop("reducers")]
     if "secret" in settings:
         settings["secret"] = pathlib.Path(settings["secret"]).read_bytes().removesuffix(b"\n")
     weights, lanes = [1] * len(reducers), [r[2] for r in reducers]
-    owner = protocol.make_map(weights, protocol.default_shards(weights, lanes))
+    owner = vectors.make_map(weights, vectors.default_shards(weights, lanes))
     comm = client.Communicator(settings.pop("job"), rank, world, reducers, owner, **settings)
-    rounds(rank, world, n, gates, lambda x, name: comm.all_reduce(x, name=name), comm.group, comm.broadcast)
-    comm.close()
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def call(function, *args):
+        async def result():
+            return await function(*args)
+
+        return asyncio.run_coroutine_threadsafe(result(), loop).result()
+
+    def all_reduce(array, name):
+        return call(comm.all_reduce, array, "sum", protocol.name_hash(name))
+
+    call(comm.join)
+    rounds(rank, world, n, gates, all_reduce, lambda x: call(comm.group, x), lambda *x: call(comm.broadcast, *x))
+    call(comm.close)
 
 
 def product(rank, world, n, gates):
