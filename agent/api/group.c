@@ -67,19 +67,18 @@ static struct share group_collect(struct reduction_request *first)
 	return s;
 }
 
-/* A shared operation has ended; on the backend's thread. The first tensor's request is completed last, so that a thread
- * that waits for all of them in order sleeps once. */
+/* A shared operation has ended; on the backend's thread. */
 static void group_shared_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct group_stage *stage = (struct group_stage *)base;
-	struct reduction_request *req = stage->last;
-	struct reduction_comm *c = req->comm;
+	struct reduction_request *last = stage->last;
+	struct reduction_comm *c = last->comm;
 	const char *from = stage->memory + group_bytes(base);
 	struct rs_err e;
 
 	if (err)
 		comm_failed(c, err, &e);
-	for (struct reduction_request *r = req; r && !err; r = r->next) {
+	for (struct reduction_request *r = last; r && !err; r = r->next) {
 		size_t bytes = group_bytes(&r->base);
 
 		from -= bytes;
@@ -87,30 +86,13 @@ static void group_shared_done(struct backend_request *base, const struct rs_err 
 			memcpy(r->base.recv, from, bytes);
 	}
 	group_stages_give(&c->stages, stage);
-	while (req) {
-		struct reduction_request *next = req->next; /* its waiter may free req */
-
-		request_complete(req, err ? &e : NULL);
-		req = next;
-	}
+	request_complete_all(last, err ? &e : NULL);
 }
 
-static void group_fail(const struct share *s, const struct rs_err *e)
+/* Describes the shared operation, except where its memory is. */
+static struct backend_request group_request(const struct share *s)
 {
-	struct reduction_request *req = s->last;
-
-	while (req) {
-		struct reduction_request *next = req->next;
-
-		request_complete(req, e);
-		req = next;
-	}
-}
-
-/* Starts a shared operation with tensors on GPUs, which the copier collects. */
-static int group_start_copied(struct reduction_comm *c, const struct share *s, struct rs_err *e)
-{
-	struct backend_request base = {
+	return (struct backend_request){
 	    .count = s->count,
 	    .dtype = s->last->base.dtype,
 	    .op = s->last->base.op,
@@ -118,6 +100,12 @@ static int group_start_copied(struct reduction_comm *c, const struct share *s, s
 	    .tensors = s->n,
 	    .name_hash = s->hash,
 	};
+}
+
+/* Starts a shared operation with tensors on GPUs, which the copier collects. */
+static int group_start_copied(struct reduction_comm *c, const struct share *s, struct rs_err *e)
+{
+	struct backend_request base = group_request(s);
 
 	return group_copy_start(c, &base, s->last, s->n, e);
 }
@@ -133,17 +121,9 @@ static int group_start_shared(struct reduction_comm *c, const struct share *s, s
 		return rc;
 	}
 	stage->last = s->last;
-	stage->base = (struct backend_request){
-	    .send = stage->memory,
-	    .recv = stage->memory,
-	    .count = s->count,
-	    .dtype = s->last->base.dtype,
-	    .op = s->last->base.op,
-	    .priority = s->priority,
-	    .tensors = s->n,
-	    .name_hash = s->hash,
-	    .done = group_shared_done,
-	};
+	stage->base = group_request(s);
+	stage->base.send = stage->base.recv = stage->memory;
+	stage->base.done = group_shared_done;
 	to = stage->memory + group_bytes(&stage->base);
 	for (const struct reduction_request *req = s->last; req; req = req->next) {
 		size_t bytes = group_bytes(&req->base);
@@ -177,7 +157,7 @@ void group_start(struct reduction_comm *c, struct reduction_request *first)
 		else
 			rc = s.n > 1 ? group_start_shared(c, &s, &e) : comm_submit(c, &req->base, &e);
 		if (rc)
-			group_fail(&s, &e);
+			request_complete_all(s.last, &e);
 	}
 	pthread_mutex_unlock(&c->order);
 }

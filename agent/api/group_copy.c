@@ -9,22 +9,16 @@ struct group_copy {
 	struct reduction_request *last; /* its tensors, the last one first */
 };
 
-/* As group_shared_done: the first tensor's request is completed last. */
 static void group_copy_done(struct backend_request *base, const struct rs_err *err)
 {
 	struct group_copy *g = (struct group_copy *)base;
-	struct reduction_request *req = g->last;
+	struct reduction_request *last = g->last;
 	struct rs_err e;
 
 	if (err)
-		comm_failed(req->comm, err, &e);
+		comm_failed(last->comm, err, &e);
 	free(g);
-	while (req) {
-		struct reduction_request *next = req->next; /* its waiter may free req */
-
-		request_complete(req, err ? &e : NULL);
-		req = next;
-	}
+	request_complete_all(last, err ? &e : NULL);
 }
 
 int group_copy_start(struct reduction_comm *c, const struct backend_request *base, struct reduction_request *last,

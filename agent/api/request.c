@@ -142,6 +142,14 @@ void request_complete(struct reduction_request *req, const struct rs_err *err)
 		request_futex(&req->state, FUTEX_WAKE, 1, NULL);
 }
 
+void request_complete_all(struct reduction_request *last, const struct rs_err *err)
+{
+	for (struct reduction_request *req = last, *next; req; req = next) {
+		next = req->next; /* its waiter may free req */
+		request_complete(req, err);
+	}
+}
+
 static bool request_done(const void *of)
 {
 	return atomic_load(&((const struct reduction_request *)of)->state) == REQUEST_DONE;

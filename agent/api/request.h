@@ -64,6 +64,9 @@ void request_init(struct reduction_request *req, struct reduction_comm *c);
 
 /* Ends the request, with success if err is NULL. The waiter may have freed it when this returns. Any thread. */
 void request_complete(struct reduction_request *req, const struct rs_err *err);
+/* The same for all tensors of an operation, which are chained by next, the last one first. The first one is completed
+ * last, so that a thread that waits for all of them in order sleeps once. */
+void request_complete_all(struct reduction_request *last, const struct rs_err *err);
 
 bool request_is_done(struct reduction_request *req);
 /* Waits until the request is done. Returns false if `until` (CLOCK_MONOTONIC, NULL: no limit) came first. pool is that

@@ -67,7 +67,7 @@ static void report_reducer(const struct exchange *x, unsigned reducer, uint64_t 
 	memcpy(ret->id, r->id, sizeof ret->id);
 	memcpy(ret->address, r->address, sizeof ret->address);
 	/* a number of the view: one more at each loss and at each return */
-	ret->losses = x->view.lives[reducer] / 2 + x->view.lives[reducer] % 2;
+	ret->losses = (x->view.lives[reducer] + 1) / 2;
 	ret->returns = x->view.lives[reducer] / 2;
 	since_ms = report_links(x, reducer, ret);
 	if (!exchange_lives(x, reducer)) {

@@ -59,12 +59,17 @@ struct engine_ask {
 	void *user;
 };
 
-/* A request of engine_trace. */
+/* A trace. */
 struct engine_trace {
-	bool asked;
-	struct trace *to; /* NULL: the trace that runs is to end */
+	struct trace *to; /* NULL: none */
 	void (*done)(void *user);
 	void *user;
+};
+
+/* Requests of engine_trace: first a trace begins, then the one that runs ends. */
+struct engine_trace_ask {
+	struct engine_trace begin;
+	bool end;
 };
 
 /* One engine. Invariants: from engine_start to engine_stop its thread runs; conns[i] is the connection of link i;
@@ -93,7 +98,7 @@ struct engine {
 	    closing;               /* on_ready was called, on_failed was called; wakeups and timer are being closed */
 	uint64_t rejected;         /* operations that ended before the exchange had them */
 	uint64_t submitted;        /* operations that the exchange has got */
-	struct engine_trace trace; /* the trace that runs; `to` NULL: none */
+	struct engine_trace trace; /* the trace that runs */
 	bool large;                /* one of those was large, and some of them may be pending */
 	_Atomic uint64_t tx_bytes, rx_bytes; /* any thread may read these two */
 	_Atomic bool asked;                  /* engine_answers has asked, and the thread has not answered yet */
@@ -107,7 +112,7 @@ struct engine {
 	bool aborted;                     /* `abort` holds the arguments of engine_abort */
 	struct rs_err abort;
 	struct engine_ask ask;
-	struct engine_trace trace_ask;
+	struct engine_trace_ask trace_ask;
 	bool failed; /* no operation is accepted any more, for the reason `err` */
 	struct rs_err err;
 };
@@ -131,7 +136,7 @@ static inline uint64_t engine_trace_us(const struct engine *en)
 
 /* trace.c */
 /* Begins or ends a trace, as another thread has asked. */
-void engine_trace_take(struct engine *en, const struct engine_trace *ask);
+void engine_trace_take(struct engine *en, const struct engine_trace_ask *ask);
 /* Ends the trace if all operations are recorded. Only while a trace runs. */
 void engine_trace_check(struct engine *en);
 

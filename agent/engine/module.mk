@@ -9,3 +9,5 @@ $(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/engine/%.o,address 
 $(B)/tests/unit/test_engine_poll: $(B)/agent/engine/poll.o
 # and whose turn it is to send over connections of the test's
 $(B)/tests/unit/test_engine_serve: $(B)/agent/engine/serve.o
+# the whole engine
+$(B)/tests/unit/test_engine_trace: $(patsubst %.c,$(B)/%.o,$(wildcard agent/engine/*.c))

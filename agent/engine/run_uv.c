@@ -13,7 +13,7 @@
 
 /* Takes what other threads have left. Returns the submitted operations. */
 static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, bool *aborted, struct rs_err *why,
-						 struct engine_ask *ask, struct engine_trace *trace)
+						 struct engine_ask *ask, struct engine_trace_ask *trace)
 {
 	struct exchange_op *first;
 
@@ -28,7 +28,7 @@ static struct exchange_op *engine_take_submitted(struct engine *en, bool *stop, 
 	*ask = en->ask;
 	en->ask.to = NULL;
 	*trace = en->trace_ask;
-	en->trace_ask.asked = false;
+	en->trace_ask = (struct engine_trace_ask){.end = false};
 	pthread_mutex_unlock(&en->lock);
 	return first;
 }
@@ -169,11 +169,10 @@ static void engine_take_requests(struct engine *en)
 	bool stop, aborted;
 	struct rs_err why, e;
 	struct engine_ask ask;
-	struct engine_trace trace;
+	struct engine_trace_ask trace;
 	struct exchange_op *op = engine_take_submitted(en, &stop, &aborted, &why, &ask, &trace);
 
-	if (trace.asked)
-		engine_trace_take(en, &trace);
+	engine_trace_take(en, &trace);
 	while (op) {
 		struct exchange_op *next = op->next;
 

@@ -7,7 +7,12 @@
 void engine_trace(struct engine *en, struct trace *trace, void (*done)(void *user), void *user)
 {
 	pthread_mutex_lock(&en->lock);
-	en->trace_ask = (struct engine_trace){.asked = true, .to = trace, .done = done, .user = user};
+	if (trace)
+		/* the end that may wait was meant for the trace before, which has ended by itself */
+		en->trace_ask =
+		    (struct engine_trace_ask){.begin = {.to = trace, .done = done, .user = user}, .end = false};
+	else
+		en->trace_ask.end = true;
 	pthread_mutex_unlock(&en->lock);
 	wakeup_send(&en->wake);
 }
@@ -22,15 +27,14 @@ static void engine_trace_end(struct engine *en)
 	ended.done(ended.user);
 }
 
-void engine_trace_take(struct engine *en, const struct engine_trace *ask)
+void engine_trace_take(struct engine *en, const struct engine_trace_ask *ask)
 {
-	if (!ask->to) {
-		if (en->trace.to)
-			engine_trace_end(en);
-		return;
+	if (ask->begin.to) {
+		en->trace = ask->begin;
+		exchange_trace_begin(en->x, ask->begin.to);
 	}
-	en->trace = *ask;
-	exchange_trace_begin(en->x, ask->to);
+	if (ask->end && en->trace.to)
+		engine_trace_end(en);
 }
 
 void engine_trace_check(struct engine *en)

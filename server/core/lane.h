@@ -55,7 +55,6 @@ void lane_tick(struct lane *l, uint64_t now_ms);
 /* Sets a time, in microseconds from any start, for the times of chunks in reports. To be called before session_received
  * and session_sent. */
 void lane_set_us(struct lane *l, uint64_t now_us);
-
 /* Says which contributions started since the last call. A small operation is over so soon that the next one may come
  * before a thread has gone to sleep and been woken again. */
 enum lane_arrivals lane_arrivals(struct lane *l);

@@ -421,7 +421,6 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 {
 	struct job *j = NULL;
 	int rc = check_hello(r, h, refused);
-
 	const char *sizes = rc ? NULL : registry_find_sizes(r, h);
 
 	if (sizes)

@@ -515,17 +515,11 @@ void lane_thread_forget(struct lane_thread *t, uint64_t job)
 
 bool lane_thread_report(struct lane_thread *t)
 {
-	struct lane_command *l = lane_command_new(COMMAND_REPORT, 0, 0);
-	struct lane_mail *answer = calloc(1, sizeof *answer);
+	struct lane_command *l = lane_command_ask(COMMAND_REPORT);
 
-	if (!l || !answer) {
-		free(l);
-		free(answer);
-		return false;
-	}
-	l->answer = answer;
-	post(t, l);
-	return true;
+	if (l)
+		post(t, l);
+	return l != NULL;
 }
 
 struct lane_report *lane_thread_take_report(struct lane_thread *t)
@@ -538,15 +532,10 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 
 bool lane_thread_trace(struct lane_thread *t, struct trace *trace, uint32_t limit_ms)
 {
-	struct lane_command *l = lane_command_new(COMMAND_TRACE, 0, 0);
-	struct lane_mail *answer = calloc(1, sizeof *answer);
+	struct lane_command *l = lane_command_ask(COMMAND_TRACE);
 
-	if (!l || !answer) {
-		free(l);
-		free(answer);
+	if (!l)
 		return false;
-	}
-	l->answer = answer;
 	l->trace = trace;
 	l->limit_ms = limit_ms;
 	post(t, l);
