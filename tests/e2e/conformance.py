@@ -45,10 +45,11 @@ def view(lives, start=(0, 0, 0, 0), **frame):
 NOISE = random.Random(1).randbytes(200)
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + random.Random(2).randbytes(100)
 
-# What a connection begins with, and the code of REFUSED.
+# What a connection begins with, and the code of REFUSED. Each is below the 64 KiB that the gRPC port lets a connection
+# send before its peer is authenticated: the port may shut a connection that sends more, without an answer.
 FIRST = [
     ("noise", NOISE, PROTO),
-    ("noise of several frames", NOISE * 500, PROTO),
+    ("noise of several frames", NOISE * 250, PROTO),
     ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", PROTO),
     ("zeros", bytes(64), PROTO),
     ("version 2", wire.frame(wire.HELLO, version=2), PROTO),
