@@ -7,6 +7,9 @@
 
 #define DRIVER_DECLARE(name, arguments) CUresult name arguments;
 CUDA_FUNCTIONS(DRIVER_DECLARE)
+CUresult cuDriverGetVersion(int *version);
+CUresult cuDeviceGetName(char *name, int room, CUdevice device);
+CUresult cuStreamQuery(CUstream stream);
 CUresult cuCtxSetCurrent(CUcontext ctx);
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes);
