@@ -3,9 +3,12 @@
  * host memory that is not pinned are errors. This file has the devices and their contexts. */
 #include "tests/cuda/fake.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { STACK = 16, CUDA_VERSION = 13000 };
 
@@ -54,6 +57,24 @@ static void say_report(void)
 	fclose(f);
 }
 
+/* Returns the times of the copy engines: of this process, or those of the file that processes share. */
+static _Atomic uint64_t *map_engines(void)
+{
+	const char *path = getenv("FAKE_CUDA_SHARED");
+	size_t bytes = 2 * DEVICES * sizeof(_Atomic uint64_t);
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	void *map;
+
+	if (path && (fd < 0 || ftruncate(fd, (off_t)bytes)))
+		abort();
+	map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, path ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+	if (map == MAP_FAILED)
+		abort();
+	if (fd >= 0)
+		close(fd);
+	return map;
+}
+
 EXPORT CUresult cuInit(unsigned int flags)
 {
 	CUresult r;
@@ -62,12 +83,15 @@ EXPORT CUresult cuInit(unsigned int flags)
 	pthread_mutex_lock(&fake.lock);
 	r = begin("cuInit");
 	if (!fake.started && !r) {
+		_Atomic uint64_t *engines = map_engines();
+
 		fake.devices_n = (int)setting("FAKE_CUDA_DEVICES", 2);
 		fake.rate = setting("FAKE_CUDA_RATE", 0);
 		fake.jitter_us = setting("FAKE_CUDA_JITTER_US", 0);
 		fake.report = getenv("FAKE_CUDA_REPORT");
 		for (int i = 0; i < DEVICES; i++) {
 			fake.ctx[i].device = i;
+			fake.ctx[i].free_ns = &engines[2 * i];
 			add_stream(&fake.ctx[i].stream, &fake.ctx[i]);
 		}
 		if (fake.report)

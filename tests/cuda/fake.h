@@ -7,6 +7,8 @@
  *   FAKE_CUDA_FAIL       FUNCTION:N:CODE: the N-th call of this function (from 1) returns CODE
  *   FAKE_CUDA_BREAK      N:CODE: the N-th copy of a stream fails when it runs; then every call returns CODE, and
  *                        nothing that is queued happens
+ *   FAKE_CUDA_CORRUPT    N: the N-th copy of a stream to a device changes the lowest bit of its first byte
+ *   FAKE_CUDA_SHARED     path of a file: processes with the same one share the copy engines of the devices
  *   FAKE_CUDA_REPORT     path of a file: at exit, a line with the most bytes pinned at a time, copies and copied bytes
  */
 #ifndef RS_TESTS_CUDA_FAKE_H
@@ -54,7 +56,7 @@ struct CUstream_st {
 
 struct CUctx_st {
 	int device;
-	uint64_t free_ns[2]; /* when each direction has done its copies */
+	_Atomic uint64_t *free_ns; /* [2]: when each direction has done its copies; other processes may share them */
 	const struct work *busy[2];
 	struct CUstream_st stream; /* the default one */
 };
@@ -79,7 +81,7 @@ struct fake {
 	struct CUstream_st *streams;
 	struct CUevent_st *events;
 	struct range *ranges;
-	uint64_t rate, jitter_us, copies, copied, pinned, pinned_most;
+	uint64_t rate, jitter_us, copies, copies_in, copied, pinned, pinned_most;
 	unsigned seed, broken, calls;
 	const char *report;
 };

@@ -21,26 +21,33 @@ bool is_copy(const struct work *w)
 	return w->kind == COPY_OUT || w->kind == COPY_IN;
 }
 
+/* Takes the next free time of a direction of a device for a copy. */
+static void reserve(const struct CUstream_st *s, struct work *w)
+{
+	_Atomic uint64_t *free_ns = &s->ctx->free_ns[w->kind];
+	uint64_t took = fake.rate ? w->bytes * 1000 / fake.rate : 0, before = atomic_load(free_ns);
+
+	fake.seed = fake.seed * 1103515245 + 12345;
+	took += fake.jitter_us ? (fake.seed >> 8) % (fake.jitter_us * 1000) : 0;
+	do
+		w->end_ns = (s->ready_ns > before ? s->ready_ns : before) + took + 1;
+	while (!atomic_compare_exchange_weak(free_ns, &before, w->end_ns));
+}
+
 /* Starts a copy whose direction is free. Returns whether it has ended. */
 static bool run_copy(struct CUstream_st *s, struct work *w, uint64_t now)
 {
 	struct CUctx_st *ctx = s->ctx;
-	uint64_t start, took;
 
 	if (!w->end_ns) {
 		if (ctx->busy[w->kind])
 			return false;
-		start = s->ready_ns > ctx->free_ns[w->kind] ? s->ready_ns : ctx->free_ns[w->kind];
-		took = fake.rate ? w->bytes * 1000 / fake.rate : 0;
-		fake.seed = fake.seed * 1103515245 + 12345;
-		took += fake.jitter_us ? (fake.seed >> 8) % (fake.jitter_us * 1000) : 0;
-		w->end_ns = start + took + 1;
+		reserve(s, w);
 		ctx->busy[w->kind] = w;
 	}
 	if (w->end_ns > now)
 		return false;
 	ctx->busy[w->kind] = NULL;
-	ctx->free_ns[w->kind] = w->end_ns;
 	if (++fake.copies == setting("FAKE_CUDA_BREAK", 0)) {
 		fake.broken = (unsigned)strtoul(strchr(getenv("FAKE_CUDA_BREAK"), ':') + 1, NULL, 10);
 		return false;
@@ -50,6 +57,8 @@ static bool run_copy(struct CUstream_st *s, struct work *w, uint64_t now)
 		memcpy(w->host, backing(w->device), w->bytes);
 	else
 		memcpy(backing(w->device), w->host, w->bytes);
+	if (w->kind == COPY_IN && ++fake.copies_in == setting("FAKE_CUDA_CORRUPT", 0))
+		*backing(w->device) ^= 1;
 	return true;
 }
 

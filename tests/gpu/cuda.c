@@ -23,6 +23,7 @@ bool cuda_open(struct cuda *ret, char *why, size_t room)
 	    {"cuMemcpyDtoH_v2", offsetof(struct cuda, MemcpyDtoH)},
 	    {"cuStreamCreate", offsetof(struct cuda, StreamCreate)},
 	    {"cuStreamQuery", offsetof(struct cuda, StreamQuery)},
+	    {"cuMemsetD32Async", offsetof(struct cuda, MemsetD32Async)},
 	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int rc;

@@ -21,6 +21,7 @@ struct cuda {
 	int (*MemcpyDtoH)(void *to, uint64_t from, size_t bytes);
 	int (*StreamCreate)(void **ret, unsigned flags);
 	int (*StreamQuery)(void *stream);
+	int (*MemsetD32Async)(uint64_t to, unsigned value, size_t n, void *stream);
 };
 
 enum { CUDA_NOT_READY = 600 };

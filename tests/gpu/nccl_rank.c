@@ -3,9 +3,9 @@
 #include "tests/gpu/cuda.h"
 #include "tests/gpu/nccl_case.h"
 #include "tests/gpu/proc.h"
+#include "tests/gpu/values.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,20 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { RANK_LIMIT_S = 60, TYPES_N = 10, OPS_N = 4, SUM = 0, PROD = 1, MAX = 2, MIN = 3 };
-
-/* NCCL's data types, in its order. */
-static const struct type {
-	const char *name;
-	size_t bytes;
-	bool real;
-	int bits; /* of a float's mantissa, with the hidden one */
-} types[TYPES_N] = {
-    {"int8", 1, false, 0},    {"uint8", 1, false, 0},   {"int32", 4, false, 0},   {"uint32", 4, false, 0},
-    {"int64", 8, false, 0},   {"uint64", 8, false, 0},  {"float16", 2, true, 11}, {"float32", 4, true, 24},
-    {"float64", 8, true, 53}, {"bfloat16", 2, true, 8},
-};
-static const char *const op_names[OPS_N] = {"sum", "prod", "max", "min"};
+enum { RANK_LIMIT_S = 60, OPS_N = 4, SUM = 0 }; /* the first operations of VALUES_OPS */
 
 /* A rank. Invariant: send and recv are `bytes` of the GPU's memory, host is as long. */
 struct rank {
@@ -132,143 +119,23 @@ static void reduce(struct rank *r, size_t count, int type, int op)
 	     "ncclAllReduce");
 }
 
-/* A number that depends on everything, the same on all ranks. */
-static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
-{
-	uint32_t h = a * 0x9e3779b1u ^ b * 0x85ebca6bu ^ (c + 1) * 0xc2b2ae35u;
-
-	h ^= h >> 15;
-	h *= 0x2c1b3c6du;
-	return h ^ h >> 13;
-}
-
-/* What a rank sends for element i, a value that the type has exactly: small integers, and floats with few digits; a
- * product has powers of two only. */
-static double value(int type, int op, int rank, size_t i)
-{
-	uint32_t h = mixed((uint32_t)rank, (uint32_t)i, (uint32_t)(type * OPS_N + op));
-
-	if (op == PROD)
-		return types[type].real ? (double[]){0.5, 1, 2, -1}[h % 4] : (double)(1 + h % 2);
-	if (!types[type].real)
-		return type % 2 ? (double)(h % 32) : (double)(h % 63) - 31; /* odd: unsigned */
-	return ((double)(h % 255) - 127) * ldexp(1, (int)(h >> 8) % 8 - 4);
-}
-
-static double half_value(int type, uint16_t bits)
-{
-	uint32_t wide = (uint32_t)bits << 16;
-	float f;
-	int e = bits >> 10 & 31;
-	double m = bits & 1023;
-
-	if (type == 9) {
-		memcpy(&f, &wide, sizeof f);
-		return (double)f;
-	}
-	return (bits & 0x8000 ? -1 : 1) * (e ? ldexp(1024 + m, e - 25) : ldexp(m, -24));
-}
-
-static uint16_t half_bits(int type, double v)
-{
-	float f = (float)v;
-	uint32_t wide;
-	int e;
-	double m;
-
-	memcpy(&wide, &f, sizeof wide);
-	if (type == 9)
-		return (uint16_t)(wide >> 16); /* exact: the value has at most 8 digits */
-	if (v == 0)
-		return 0;
-	m = frexp(fabs(v), &e); /* 0.5 <= m < 1 */
-	return (uint16_t)((v < 0 ? 0x8000 : 0) | (e + 14) << 10 | ((int)ldexp(m, 11) & 1023));
-}
-
-static void put(uint8_t *to, int type, double v)
-{
-	int64_t whole = (int64_t)v;
-	float f = (float)v;
-	uint16_t half;
-
-	if (!types[type].real) {
-		memcpy(to, &whole, types[type].bytes);
-	} else if (types[type].bytes == 2) {
-		half = half_bits(type, v);
-		memcpy(to, &half, 2);
-	} else if (types[type].bytes == 4) {
-		memcpy(to, &f, 4);
-	} else {
-		memcpy(to, &v, 8);
-	}
-}
-
-static double get(const uint8_t *from, int type)
-{
-	int64_t whole = 0;
-	uint16_t half;
-	float f;
-	double d;
-
-	if (!types[type].real) {
-		size_t n = types[type].bytes;
-
-		memcpy(&whole, from, n);
-		if (type % 2 == 0 && n < 8) /* sign */
-			whole = (int64_t)((uint64_t)whole << (64 - 8 * n)) >> (64 - 8 * n);
-		return (double)whole;
-	}
-	if (types[type].bytes == 2) {
-		memcpy(&half, from, 2);
-		return half_value(type, half);
-	}
-	if (types[type].bytes == 4) {
-		memcpy(&f, from, 4);
-		return (double)f;
-	}
-	memcpy(&d, from, 8);
-	return d;
-}
-
-/* The exact result in float64, and the sum of the absolute values. */
-static double expected(const struct rank *r, int type, int op, size_t i, double *sum_abs)
-{
-	double all = value(type, op, 0, i);
-
-	*sum_abs = fabs(all);
-	for (int k = 1; k < r->ranks; k++) {
-		double v = value(type, op, k, i);
-
-		*sum_abs += fabs(v);
-		all = op == SUM ? all + v : op == PROD ? all * v : op == MAX ? fmax(all, v) : fmin(all, v);
-	}
-	return all;
-}
-
-/* Compares the result: integers, products, minima and maxima are exact; a sum of floats is within the bound of n - 1
- * roundings. An int8 sum may wrap in no case, because the values are small. */
+/* Compares the result. An int8 sum may wrap in no case, because the values are small. */
 static void check(struct rank *r, size_t count, int type, int op)
 {
-	must(r, r->cuda.MemcpyDtoH(r->host, r->recv, count * types[type].bytes), "cuMemcpyDtoH");
-	for (size_t i = 0; i < count; i++) {
-		double got = get(r->host + i * types[type].bytes, type), sum_abs;
-		double want = expected(r, type, op, i, &sum_abs), error = fabs(got - want);
-		double bound =
-		    types[type].real && op == SUM ? (r->ranks - 1) * sum_abs * ldexp(1, -types[type].bits) : 0;
+	char why[256];
+	double largest = 0;
 
-		if (!(error <= bound))
-			fail(r, "%s %s, element %zu of %zu: %.17g was expected, found %.17g", types[type].name,
-			     op_names[op], i, count, want, got);
-		if (bound > 0 && error / bound > r->s->largest && r->rank == 0)
-			r->s->largest = error / bound;
-	}
+	must(r, r->cuda.MemcpyDtoH(r->host, r->recv, count * value_types[type].bytes), "cuMemcpyDtoH");
+	if (!values_check(r->host, count, type, op, r->ranks, &largest, why, sizeof why))
+		fail(r, "%s", why);
+	if (r->rank == 0 && largest > r->s->largest)
+		r->s->largest = largest;
 }
 
 static void fill(struct rank *r, size_t count, int type, int op)
 {
-	for (size_t i = 0; i < count; i++)
-		put(r->host + i * types[type].bytes, type, value(type, op, r->rank, i));
-	must(r, r->cuda.MemcpyHtoD(r->send, r->host, count * types[type].bytes), "cuMemcpyHtoD");
+	values_fill(r->host, count, type, op, r->rank);
+	must(r, r->cuda.MemcpyHtoD(r->send, r->host, count * value_types[type].bytes), "cuMemcpyHtoD");
 }
 
 static void one(struct rank *r, size_t count, int type, int op)
@@ -289,7 +156,7 @@ static void run_sums(struct rank *r)
 	static const size_t counts[] = {1, 1000, 65537};
 
 	open_rank(r);
-	for (int type = 0; type < TYPES_N; type++)
+	for (int type = 0; type < VALUES_TYPES; type++)
 		for (int op = 0; op < OPS_N; op++)
 			for (unsigned c = 0; c < sizeof counts / sizeof *counts; c++)
 				one(r, counts[c], type, op);
@@ -305,7 +172,7 @@ static void run_many(struct rank *r, unsigned ops)
 
 	open_rank(r);
 	for (unsigned k = 0; k < ops; k += QUEUED) {
-		size_t count = 256 + mixed(k, 1, 2) % 32768;
+		size_t count = 256 + value_mixed(k, 1, 2) % 32768;
 		int error;
 
 		fill(r, count, 2, SUM);

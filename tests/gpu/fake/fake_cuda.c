@@ -23,6 +23,7 @@ EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
 EXPORT int cuStreamCreate(void **ret, unsigned flags);
 EXPORT int cuStreamQuery(void *stream);
+EXPORT int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *stream);
 
 int cuInit(unsigned flags)
 {
@@ -94,4 +95,12 @@ int cuStreamCreate(void **ret, unsigned flags)
 int cuStreamQuery(void *stream)
 {
 	return atomic_load(&((struct fake_stream *)stream)->pending) ? NOT_READY : 0;
+}
+
+int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *stream)
+{
+	(void)stream;
+	for (size_t i = 0; i < n; i++)
+		memcpy((void *)(uintptr_t)(to + i * sizeof value), &value, sizeof value);
+	return 0;
 }
