@@ -4,6 +4,7 @@ fake is then the driver that the process has loaded."""
 
 import ctypes
 import os
+import struct
 
 import numpy
 
@@ -55,3 +56,32 @@ class Array:
 
     def __del__(self):
         call("cuMemFree_v2", self.pointer)
+
+
+class Exported:
+    """An array that has only `__dlpack__`, of memory of the host or of a fake GPU; `device` None: the host's."""
+
+    def __init__(self, x, device=None):
+        self.like, self.device, self.streams = x, device, []
+        self.strides = [n // x.itemsize for n in x.strides]
+        self.memory = Gpu(device).array(x) if device is not None else None
+        self.kind = {"f": 2, "i": 0, "u": 1}[x.dtype.kind]
+
+    def __dlpack_device__(self):
+        return (1, 0) if self.device is None else (2, self.device)
+
+    def __dlpack__(self, stream=None):
+        self.streams.append(stream)
+        x, shape = self.like, (ctypes.c_int64 * self.like.ndim)
+        pointer = x.ctypes.data if self.memory is None else self.memory.pointer.value
+        self.held = dims, strides = shape(*x.shape), shape(*self.strides)
+        managed = ctypes.create_string_buffer(64)  # DLManagedTensor
+        struct.pack_into("<QiiiBBHQQQ", managed, 0, pointer - 8, *self.__dlpack_device__(), x.ndim, self.kind,
+                         8 * x.itemsize, 1, ctypes.addressof(dims), ctypes.addressof(strides), 8)
+        self.managed = managed
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(managed), b"dltensor", None)
+
+    def get(self):
+        return self.like if self.memory is None else self.memory.get()

@@ -74,6 +74,44 @@ class Device(unittest.TestCase):
             raises(ValueError, "the array is on GPU 1, stream 0x", comm.all_reduce, a, out=other.array(a.like))
         """)
 
+    def test_dlpack(self):
+        """Arrays that only have __dlpack__, on a GPU and in host memory; numpy's own capsules."""
+        self.check("""
+            x = np.arange(100_000, dtype="float32").reshape(100, -1)
+            for device in (None, 0, 1):
+                a = fake_gpu.Exported(x.copy(), device)
+                assert comm.all_reduce(a) is a
+                same(a.get(), 2 * x)
+                assert set(a.streams) == {None if device is None else 1}, a.streams
+                out = fake_gpu.Exported(np.zeros_like(x), device)
+                comm.all_reduce(a, "avg", out=out)
+                same(out.get(), 2 * x)
+                comm.all_reduce_coalesced([a, out])
+                same(out.get(), 4 * x)
+                b = fake_gpu.Exported(np.full(10, 0x3f80, "uint16"), device)
+                b.kind = 4  # bfloat16
+                comm.all_reduce(b)
+                same(b.get(), np.full(10, 0x4000, "uint16"))
+            out = np.empty_like(x)
+            comm.all_reduce(fake_gpu.Exported(x), out=out)  # into an array of another library
+            same(out, 2 * x)
+            turned = fake_gpu.Exported(x.copy().T)
+            comm.all_reduce(turned)
+            same(turned.get(), 2 * x.T)
+            class Wrapped:  # what numpy exports
+                def __init__(self, x):
+                    self.__dlpack__, self.__dlpack_device__ = x.__dlpack__, x.__dlpack_device__
+            y = x.copy()
+            comm.all_reduce(Wrapped(y))
+            same(y, 2 * x)
+            a.strides = [1, 100]
+            raises(ValueError, "must be dense", comm.all_reduce, a)
+            class Tpu(fake_gpu.Exported):
+                def __dlpack_device__(self):
+                    return 12, 0
+            raises(ValueError, "of type 12; expected the host (1) or an NVIDIA GPU (2)", comm.all_reduce, Tpu(x))
+        """)
+
     def test_refused(self):
         self.check("""
             x = np.ones((4, 6), "float32")

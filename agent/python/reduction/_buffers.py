@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of numpy arrays, torch tensors and arrays of GPUs for the C library.
+"""Memory of numpy arrays, torch tensors, arrays of GPUs and those with `__dlpack__` for the C library.
 
 An operation uses the array's own memory, also that of a GPU, if it is one dense block in this machine's byte order.
 Otherwise it uses a dense copy in the host's memory, which is copied back when the operation is done. A `Block` is
@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import numpy
 
-from . import _cuda, _lib
+from . import _cuda, _dlpack, _lib
 
 # names as in numpy and torch; numbers as in reduction.h
 DTYPES = {
@@ -133,8 +133,33 @@ _CUDA = Kind(
 )
 
 
+_DLPACK = Kind(
+    dtype_name=lambda x: x.dtype_name,
+    itemsize=lambda x: x.itemsize,
+    is_dense=lambda x: x.is_dense,
+    is_writable=lambda x: not x.read_only,
+    pointer=lambda x: x.pointer,
+    count=lambda x: x.count,
+    dense_copy=_cuda_copy,
+    assign=_cuda_copy,
+    form=lambda x: (x.shape, x.dtype_name),
+    device=lambda x: x.device if x.on_gpu else _lib.HOST,
+)
+
+
+def _known(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(x, numpy.ndarray) or (torch is not None and isinstance(x, torch.Tensor)) or _cuda.is_array(x)
+
+
+def _view(x: Any) -> Any:
+    """Returns x, or a view of it if its memory is only known by `__dlpack__`."""
+    return _dlpack.view(x) if not _known(x) and _dlpack.is_array(x) else x
+
+
 def kind_of(x: Any) -> Kind:
-    """Returns how to handle x. Raises TypeError unless it is a numpy array, a dense torch tensor or a GPU's array."""
+    """Returns how to handle x. Raises TypeError unless it is a numpy array, a dense torch tensor, a GPU's array or a
+    view of one with `__dlpack__`."""
     if isinstance(x, numpy.ndarray):
         return _NUMPY
     torch = sys.modules.get("torch")  # a tensor exists only if torch is imported
@@ -144,6 +169,8 @@ def kind_of(x: Any) -> Kind:
         return _TORCH
     if _cuda.is_array(x):
         return _CUDA
+    if isinstance(x, _dlpack.Array):
+        return _DLPACK
     raise TypeError(f"expected a numpy array or a torch tensor, got {type(x).__name__}")
 
 
@@ -216,7 +243,7 @@ def prepare(x: Any, out: Optional[Any]) -> Tuple[Block, Block]:
     if overlap(send, receive, kind.itemsize(x)):
         send = _host_copy(x)
     if (send.device, send.stream) != (receive.device, receive.stream):
-        if kind is _CUDA:
+        if kind in (_CUDA, _DLPACK):
             raise ValueError(f"the array is on {_place(send)} but out is on {_place(receive)}; expected the same")
         send, receive = _host_copy(x), _host_copy(target)
     return send, receive
@@ -235,6 +262,7 @@ def _place(b: Block) -> str:
 def finish(target: Any, received: Block) -> None:
     """Copies a result back to target if it was received into a copy."""
     if received.is_copy:
+        target = _view(target)
         kind_of(target).assign(target, received.owner)
 
 
@@ -257,6 +285,7 @@ def tensor(
     x: Any, op: str, out: Any, dtype: Optional[str], name: Optional[str], priority: Optional[int]
 ) -> Tuple[_lib.Tensor, Block, Block]:
     """Describes an all-reduce of x for the library. Also returns its memory, which the caller keeps."""
+    x, out = _view(x), _view(out)
     code, number = dtype_code(x, dtype), op_code(op)
     if priority is not None and priority < 0:
         raise ValueError(f"priority is {priority}; 0 (least urgent) or more was expected, or None")

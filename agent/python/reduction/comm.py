@@ -343,7 +343,8 @@ class Communicator:
         """Combines `array` element by element over all ranks.
 
         Args:
-            array: numpy array, torch tensor, or an array of a GPU with `__cuda_array_interface__` (CuPy, Numba).
+            array: numpy array, torch tensor, an array of a GPU with `__cuda_array_interface__` (CuPy, Numba), or any
+                other array with `__dlpack__` (JAX), which must be dense if it is on a GPU.
                 Memory of a GPU is used on the stream that is current in torch or that the array names: the call does
                 not wait for it. An array that is not dense is copied and copied back; that of a GPU must be dense,
                 but for tensors of torch.
