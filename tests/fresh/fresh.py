@@ -6,12 +6,14 @@ Makes bare Debian roots with mmdebstrap, clones the last commit into each, and r
 demo`, `make`, `make install`, its C and Python examples, `make uninstall`, and the build of `make test`. Each root is
 an overlay over the bare root of its Debian, in namespaces of its own, so roots do not see each other.
 
-Between roots, and from run to run, only downloaded packages are kept (--cache), as a package mirror would. Within a
-run ccache keeps compiled objects (CCACHE=). Its key has the compiler, its flags and the preprocessed source, so every
-Debian compiles each file once. --no-ccache compiles everything in every root.
+Every root is bare when it starts. Between roots, and from run to run, --cache keeps downloaded packages, as a package
+mirror would, and compiled objects of ccache (CCACHE=). ccache is outside of Debian's folders and unknown to its dpkg.
+Its key has the compiler, the flags and the contents of all included files, so a root gets only objects that its own
+compiler would make. --no-ccache compiles everything in every root. Within a run a package is decompressed once.
 
-Ends with a table. Exit status: 0 all passed, 1 something failed, 77 roots
-cannot be made here (the reason is printed), 2 wrong usage.
+Steps of a root go on after one that failed. Ends with a table, and for the step `test` with the tests that failed in
+each root. That step measures times, so with it --jobs is 1 unless it is given. Exit status: 0 all passed, 1 something
+failed, 77 roots cannot be made here (the reason is printed), 2 wrong usage.
 """
 
 import argparse
@@ -62,21 +64,32 @@ def clone(target):
 
 
 class Report:
-    """Results by root and step; prints each as it comes. Rows are (status, seconds); status is ok, FAIL or skip."""
+    """Results by root and step; prints each as it comes. Rows are (status, seconds); status is ok or FAIL."""
 
-    def __init__(self, logs):
-        self.logs = logs
+    def __init__(self):
         self.rows = {}
+        self.phases = {}
+        self.tests = []
 
     def add(self, root, step, status, seconds, detail=""):
         self.rows.setdefault(root, {})[step] = (status, seconds)
         print(f"{status:4} {root:24} {step:14} {seconds:6.1f} s{'  ' + detail if detail else ''}", flush=True)
+
+    def add_phases(self, step, seconds, phases):
+        """Adds up the phases of a step over all roots; what has no name is the rest."""
+        total = self.phases.setdefault(step, {})
+        for phase, part in (*phases.items(), ("the rest", seconds - sum(phases.values()))):
+            total[phase] = total.get(phase, 0) + part
 
     def table(self, names):
         print(f"\n{'root':24}" + "".join(f"{n:>15}" for n in names))
         for root, row in self.rows.items():
             cells = (f"{row[n][0]} {row[n][1]:.0f} s" if n in row else "-" for n in names)
             print(f"{root:24}" + "".join(f"{c:>15}" for c in cells))
+        print("\nseconds of all roots together:")
+        for step, phases in self.phases.items():
+            print(f"{step:14} " + ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in phases.items()))
+        print("".join(f"\n{line}" for line in self.tests))
 
     def count(self, status):
         return sum(s == status for row in self.rows.values() for s, _ in row.values())
@@ -89,18 +102,30 @@ def run_root(base, variant, chosen, args, report):
         with Root(base, name, args.cache, ccache=not args.no_ccache, memory=args.memory) as root:
             variant.prepare(root)
             for step in chosen:
-                started = time.monotonic()
-                log = args.cache / "logs" / f"{name.replace(' ', '-')}-{step}.log"
-                problem = steps.STEPS[step](root, variant, log)
-                report.add(name, step, "FAIL" if problem else "ok", time.monotonic() - started, problem)
-                if problem:
-                    print(
-                        "".join(f"    | {line}\n" for line in log.read_text("utf-8", "replace").splitlines()[-40:]),
-                        end="",
-                    )
-                    break
+                run_step(root, variant, step, args, report)
     except (RootError, subprocess.CalledProcessError) as exc:
         report.add(name, "root", "FAIL", 0, str(exc))
+
+
+def run_step(root, variant, step, args, report):
+    """Runs one step. Its detail says where the time went; the end of the log is shown if it failed."""
+    started = time.monotonic()
+    log = args.cache / "logs" / f"{root.name.replace(' ', '-')}-{step}.log"
+    log.unlink(missing_ok=True)
+    root.phases = {}
+    problem = steps.STEPS[step](root, variant, log)
+    seconds = time.monotonic() - started
+    compiled, found = root.compilations()
+    details = [f"{phase} {s} s" for phase, s in root.phases.items()]
+    if compiled:
+        details.append(f"{found} of {compiled} objects from ccache")
+    report.add(root.name, step, "FAIL" if problem else "ok", seconds, problem or ", ".join(details))
+    report.add_phases(step, seconds, root.phases)
+    if step == "test":
+        report.tests += steps.verdicts(root.name, log)
+    if problem:
+        lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+        print("".join(f"    | {line}\n" for line in lines[-40:]), end="", flush=True)
 
 
 def parse_arguments():
@@ -116,7 +141,7 @@ def parse_arguments():
     p.add_argument(
         "--cache", type=pathlib.Path, default=ROOT / "build" / "fresh", help="folder of packages, roots, logs"
     )
-    p.add_argument("--jobs", type=int, default=os.cpu_count(), help="roots at the same time (default: processors)")
+    p.add_argument("--jobs", type=int, help="roots at the same time (default: processors, but 1 with the step test)")
     p.add_argument("--no-ccache", action="store_true", help="compile everything in every root")
     args = p.parse_args()
     args.debian, args.roots = args.debian.split(","), args.roots.split(",")
@@ -128,7 +153,15 @@ def parse_arguments():
             if word not in known:
                 p.error(f'--{option}: found "{word}", expected {", ".join(known)}')
     args.cache = args.cache.resolve()
+    args.jobs = args.jobs or (1 if "test" in args.steps else os.cpu_count())
     return args
+
+
+def make_base(debian, args, source):
+    started = time.monotonic()
+    base = Base(debian, DEBIANS[debian], args.cache, source)
+    print(f"ok   debian {debian} bare root, made in {time.monotonic() - started:.1f} s", flush=True)
+    return base
 
 
 def main():
@@ -139,7 +172,7 @@ def main():
     if reason:
         print(f"fresh: skipped: {reason}")
         return SKIPPED
-    for folder in ("packages", "logs", "run"):
+    for folder in ("logs", "run"):
         (args.cache / folder).mkdir(parents=True, exist_ok=True)
     source = args.cache / "run" / "clone"
     commit = clone(source)
@@ -148,9 +181,9 @@ def main():
     )
     args.memory = fits_in_memory(args.jobs)
     print(f"fresh: {args.jobs} roots at a time, {'in memory' if args.memory else 'on the disk'}")
-    report = Report(args.cache / "logs")
+    report = Report()
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        bases = list(pool.map(lambda d: Base(d, DEBIANS[d], args.cache, source), args.debian))
+        bases = list(pool.map(lambda debian: make_base(debian, args, source), args.debian))
         todo = [(base, steps.VARIANTS[name]) for name in args.roots for base in bases]
         running = [
             pool.submit(run_root, base, variant, variant.steps(args.steps), args, report) for base, variant in todo

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 
 HOME = "/home/user"
@@ -20,6 +21,28 @@ ENVIRONMENT = {
 }
 BARE = ("git", "make", "ca-certificates")
 PRIVATE = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+# Whatever is in a root only for the sake of time. Debian's files stay as they are.
+TOOLS = "/opt/fresh"
+SHARED = f"{TOOLS}/shared"  # a folder that all roots of a Debian have in common in one run
+CCACHE = f"""#!/bin/sh
+export CCACHE_DIR={TOOLS}/objects CCACHE_COMPILERCHECK=content CCACHE_UMASK=000 CCACHE_MAXSIZE=2G
+export CCACHE_STATSLOG={TOOLS}/compilations
+LD_LIBRARY_PATH=$(echo {TOOLS}/usr/lib/*-linux-gnu) exec {TOOLS}/usr/bin/ccache "$@"
+"""
+# dpkg calls this instead of its dpkg-deb. Decompression takes half of the time of an installation.
+DPKG_DEB = f"""#!/bin/sh
+deb=$(readlink -f "$2")
+case "$1 $deb" in
+"--fsys-tarfile /var/cache/apt/archives/"*) ;;
+*) exec /usr/bin/dpkg-deb "$@" ;;
+esac
+tar={SHARED}/unpacked/${{deb##*/}}.tar
+if [ ! -e "$tar" ]; then
+  new=$(mktemp "$tar.XXXXXX") && /usr/bin/dpkg-deb --fsys-tarfile "$deb" >"$new" && mv "$new" "$tar" || exit
+fi
+exec cat "$tar"
+"""
+PHASE = re.compile(r"^  ([a-z ]+): ended after (\d+) s$", re.M)  # as deploy/calm.sh prints it
 IN_MEMORY = 6 << 30  # bytes of free memory for each root that runs; one with all packages and a build has 4 GiB
 MOUNT = """set -e
 if [ -n "$4" ]; then
@@ -34,9 +57,9 @@ mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
 mount -t tmpfs -o mode=1777 tmpfs tmp
 mount -t tmpfs -o mode=755 tmpfs run
-mkdir -p opt/ccache/objects var/cache/apt/archives
 mount --bind "$2/archives" var/cache/apt/archives
-mount --bind "$3" opt/ccache/objects
+mount --bind "$3" opt/fresh/objects
+mount --bind "$5" opt/fresh/shared
 cp /etc/resolv.conf etc/resolv.conf
 echo ready
 exec sleep infinity
@@ -53,9 +76,9 @@ def fits_in_memory(roots):
     return bool(found) and int(found[1]) * 1024 >= roots * IN_MEMORY
 
 
-def packages(cache, debian):
-    """Folder of the downloaded packages of a Debian."""
-    folder = cache / "packages" / debian
+def kept(cache, what, debian):
+    """Folder of a Debian that stays from run to run: its downloaded packages, or its compiled objects."""
+    folder = cache / what / debian
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -82,21 +105,27 @@ class Base:
             f"echo user:x:{USER}:{USER}::{HOME}:/bin/bash >>/etc/passwd && echo user:x:{USER}: >>/etc/group && "
             f"echo 'user:*:19000:0:99999:7:::' >>/etc/shadow && chown -R user:user {HOME}"
         )
-        # a compiler cache that Debian does not know as installed
+        self._make_tools()
+        self.objects = kept(cache, "objects", debian)
+        self.objects.chmod(0o777)
+        self.shared = cache / "run" / f"shared-{debian}"
+        (self.shared / "unpacked").mkdir(parents=True)
+
+    def _make_tools(self):
+        """A compiler cache that Debian does not know as installed, and a faster dpkg-deb for dpkg."""
         self._shell(
-            "mkdir -p /opt/ccache/objects && cd /opt/ccache && apt-get -q download ccache "
+            f"mkdir -p {TOOLS}/objects {SHARED} {TOOLS}/bin /var/cache/apt/archives && cd {TOOLS} && "
+            "touch compilations && chmod 666 compilations && apt-get -q download ccache "
             "$(apt-cache depends ccache | sed -nE 's/.*Depends: (libhiredis.*|libxxhash0|libblake3-0|libfmt.*)/\\1/p') "
             "&& "
-            "for f in *.deb; do dpkg -x $f .; done && rm *.deb && chmod 777 objects"
+            "for f in *.deb; do dpkg -x $f .; done && rm *.deb"
         )
-        (self.path / "opt/ccache/ccache").write_text(
-            "#!/bin/sh\nexport CCACHE_DIR=/opt/ccache/objects CCACHE_COMPILERCHECK=content CCACHE_UMASK=000\n"
-            'LD_LIBRARY_PATH=$(echo /opt/ccache/usr/lib/*-linux-gnu) exec /opt/ccache/usr/bin/ccache "$@"\n'
-        )
-        (self.path / "opt/ccache/ccache").chmod(0o755)
-        self.objects = cache / "run" / f"objects-{debian}"
-        self.objects.mkdir()
-        self.objects.chmod(0o777)
+        tools = self.path / TOOLS[1:]
+        for program, text in ((tools / "ccache", CCACHE), (tools / "bin/dpkg-deb", DPKG_DEB)):
+            program.write_text(text)
+            program.chmod(0o755)
+        path = f"{TOOLS}/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # apt's own, with a folder before it
+        (self.path / "etc/apt/apt.conf.d/fast").write_text(f'DPkg::Path "{path}";\n')
 
     def _shell(self, command):
         argv = [
@@ -126,14 +155,17 @@ class Root:
         self.dir = cache / "run" / name.replace(" ", "-")
         self.archives = self.dir / "archives"
         self._holder = None
+        self._compilations = 0
+        self.phases = {}
 
     def __enter__(self):
         for folder in ("files", "root", "archives"):
             (self.dir / folder).mkdir(parents=True)
-        for deb in packages(self.cache, self.base.debian).iterdir():
+        for deb in kept(self.cache, "packages", self.base.debian).iterdir():
             os.link(deb, self.archives / deb.name)
-        argv = [*PRIVATE, "sh", "-c", MOUNT, "sh", self.base.path, self.dir, self.base.objects]
-        argv.append(str(IN_MEMORY) if self.memory else "")
+        # ends with this program, however that ends
+        argv = ["setpriv", "--pdeathsig", "KILL", *PRIVATE, "sh", "-c", MOUNT, "sh", self.base.path, self.dir]
+        argv += [self.base.objects, str(IN_MEMORY) if self.memory else "", self.base.shared]
         self._holder = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -147,10 +179,10 @@ class Root:
         self._holder.stdout.close()
         self._holder.stderr.close()
         with Root.harvest:
-            kept = packages(self.cache, self.base.debian)
+            folder = kept(self.cache, "packages", self.base.debian)
             for deb in self.archives.glob("*.deb"):
-                if not (kept / deb.name).exists():
-                    os.link(deb, kept / deb.name)
+                if not (folder / deb.name).exists():
+                    os.link(deb, folder / deb.name)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _argv(self, user, env, folder):
@@ -159,7 +191,7 @@ class Root:
         )
         variables = dict(ENVIRONMENT, HOME=HOME if user else "/root", **(env or {}))
         if self.ccache:
-            variables["CCACHE"] = "/opt/ccache/ccache"
+            variables["CCACHE"] = f"{TOOLS}/ccache"
         who = ["--userspec=user:user"] if user else []
         return [
             "nsenter",
@@ -182,26 +214,38 @@ class Root:
 
     def run(self, command, log=None, user=False, env=None, folder=TREE, limit=1200):
         """Runs a shell command line in the root, as root or as the ordinary user. Returns (status, output); the output
-        is appended to the log too. Status 124: it did not end within the limit, in seconds."""
-        done = subprocess.Popen(
-            [*self._argv(user, env, folder), command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            output, _ = done.communicate(timeout=limit)
-            status = done.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(done.pid, signal.SIGKILL)
-            output, status = done.communicate()[0] + f"\ndid not end within {limit} s\n", 124
-        if log:
-            with log.open("a", encoding="utf-8") as f:
-                f.write(f"{'$' if user else '#'} {command}\n{output}exit status {status}\n")
+        goes to the end of the log as it comes. Status 124: it did not end within the limit, in seconds."""
+        with log.open("a+b") if log else tempfile.TemporaryFile() as f:
+            f.write(f"{'$' if user else '#'} {command}\n".encode())
+            f.flush()
+            start = f.tell()
+            process = subprocess.Popen(
+                [*self._argv(user, env, folder), command],
+                stdin=subprocess.DEVNULL,
+                stdout=f,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status, last = process.wait(limit), ""
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status, last = 124, f"\ndid not end within {limit} s\n"
+            f.seek(start)
+            output = f.read().decode("utf-8", "replace")
+            f.seek(0, os.SEEK_END)
+            f.write(f"{last}exit status {status}\n".encode())
+        for phase, seconds in PHASE.findall(output):
+            self.phases[phase] = self.phases.get(phase, 0) + int(seconds)
         return status, output
+
+    def compilations(self):
+        """How many compilations there were since the last call, and how many of them ccache had in store."""
+        lines = self.must(f"cat {TOOLS}/compilations", folder="/").splitlines()
+        results = [line for line in lines if line in ("direct_cache_hit", "preprocessed_cache_hit", "cache_miss")]
+        new, self._compilations = results[self._compilations :], len(results)
+        return len(new), len(new) - new.count("cache_miss")
 
     def must(self, command, **options):
         """As run(), for preparations: raises RootError if it fails."""

@@ -5,7 +5,7 @@ says what went wrong, or an empty one."""
 import re
 
 import readme
-from root import TREE, Root
+from root import SHARED, TOOLS, TREE, Root
 
 NEEDED_LINE = re.compile(r"^apt-get update && apt-get install -y --no-install-recommends .*", re.M)
 
@@ -90,7 +90,7 @@ def snapshot(root):
     """All files and folders that an installation may touch."""
     return set(
         root.must(
-            "find /usr /etc /opt /var/lib -xdev -not -path '/opt/ccache/*' -not -name ld.so.cache -not -name "
+            f"find /usr /etc /opt /var/lib -xdev -not -path '{TOOLS}/*' -not -name ld.so.cache -not -name "
             "'*.pyc' -not -name __pycache__",
             folder="/",
         ).splitlines()
@@ -143,7 +143,7 @@ def demos(root, variant, log):
     return ""
 
 
-SHARED = "/opt/ccache/objects/deb"  # a folder that all roots of a Debian have in common
+PACKAGES = f"{SHARED}/deb"
 ANSWERS = """set -e
 reduction-server --listen 127.0.0.1:{0} --grpc 127.0.0.1:{1} >/tmp/log 2>&1 &
 trap "kill $!" EXIT
@@ -160,7 +160,7 @@ def deb(root, variant, log):
         "deploy/install-deps.sh build deb",
         "make deb",
         "lintian --allow-root --fail-on error,warning build/deb/*.changes",
-        f"mkdir {SHARED} && cp build/deb/*.deb {SHARED}",
+        f"mkdir {PACKAGES} && cp build/deb/*.deb {PACKAGES}",
     ):
         status, _ = variant.run(root, line, log)
         if status:
@@ -172,14 +172,14 @@ def deb(root, variant, log):
 def packages(root, variant, log):
     root.must("apt-get -q install -y --no-install-recommends gcc libc6-dev pkg-config python3-numpy", folder="/")
     before = snapshot(root)
-    names = [name.split("_")[0] for name in root.must(f"ls {SHARED}").split()]
+    names = [name.split("_")[0] for name in root.must(f"ls {PACKAGES}").split()]
     own = "/etc/reduction/reduction.yaml"
     port, grpc = next(readme.ports), next(readme.ports)
     for line in (
-        f"apt-get -q install -y --no-install-recommends {SHARED}/*.deb",
+        f"apt-get -q install -y --no-install-recommends {PACKAGES}/*.deb",
         ANSWERS.format(port, grpc),
         f"mkdir -p /etc/reduction && echo 'job: {{name: own}}' >{own} && reduction-server --check --config {own}",
-        f"apt-get -q install -y --reinstall {SHARED}/*.deb && reductionctl print {own} | grep 'name: own'",
+        f"apt-get -q install -y --reinstall {PACKAGES}/*.deb && reductionctl print {own} | grep 'name: own'",
     ):
         status, _ = root.run(line, log, folder="/")
         if status:
@@ -208,6 +208,14 @@ def torch(root, variant, log):
         if status:
             return f"{line}: exit status {status}"
     return ""
+
+
+def verdicts(name, log):
+    """What the log of `make test` says: the sum, and a line for each test program that failed."""
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    sums = re.findall(r"^\d+ passed, \d+ failed, \d+ skipped$", text, re.M)
+    failed = re.findall(r"^FAIL .*\d s  \d+ passed.*", text, re.M)
+    return [f"{name}: make test: {sums[-1] if sums else 'no test ran; see ' + str(log)}", *failed]
 
 
 STEPS = {
