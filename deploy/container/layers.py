@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""layers.py ARCHIVE [FOLDER]: prints the size of the image in an OCI archive, and the files of all layers but the
-first, which is that of the base image. With FOLDER it unpacks the image there instead."""
+"""layers.py ARCHIVE [FOLDER]: prints the files of the image in an OCI archive, and its size. With FOLDER it unpacks the
+image there instead."""
 
 import json
 import sys
@@ -49,12 +49,15 @@ def main():
     if len(sys.argv) > 2:
         image.unpack(sys.argv[2])
         return
-    for i in range(1, len(image.layers)):
+    total = 0
+    for i in range(len(image.layers)):
         with image.layer(i) as layer:
             for member in layer:
                 if not member.isdir() and not deletes(member):
-                    print(f"{member.size:10} /{member.name.removeprefix('./')}")
-    print(f"compressed: {sum(image.sizes) / 1e6:.1f} MB, without the base image {sum(image.sizes[1:]) / 1e6:.1f} MB")
+                    target = f" -> {member.linkname}" if member.linkname else ""
+                    print(f"{member.size:10} /{member.name.removeprefix('./')}{target}")
+                    total += member.size
+    print(f"{total / 1e6:.1f} MB, compressed {sum(image.sizes) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

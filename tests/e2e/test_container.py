@@ -6,6 +6,7 @@ image` has built it, runs under crun: as an ordinary user without capabilities, 
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -106,22 +107,31 @@ class Image(unittest.TestCase):
         self.addCleanup(p.kill)
         return p
 
-    def check_role(self, role, ready):
-        p = self.start(role, REDUCTION_ROLE=role)
+    def check_role(self, role, *options, ready=r"\blistening\b", ask=None):
+        p = self.start(role, *options, REDUCTION_ROLE=role)
         p.wait_text(ready, timeout=30)
         state = json.loads(subprocess.run([*CRUN, "--root", self.dir / "state", "state", role], check=True,
                                           capture_output=True).stdout)
         status = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
         self.assertIn("\nUid:\t65532\t65532\t65532\t65532\n", status)
         self.assertIn("\nCapEff:\t0000000000000000\n", status)
+        if ask:
+            argv = [*CRUN, "--root", self.dir / "state", "exec", role, *ask]
+            done = subprocess.run(argv, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("jobs 0", done.stdout)
         os.kill(state["pid"], 15)
         self.assertEqual(p.wait(), 0, p.report())
 
     def test_server(self):
-        self.check_role("server", r"\blistening\b")
+        if (self.dir / "rootfs/usr/lib/libreduction-grpc.so").exists():
+            self.check_role("server", "--grpc", "127.0.0.1:7601", ready=r"\bgrpc-ready\b",
+                            ask=["reductionctl", "status", "127.0.0.1:7601"])
+        else:
+            self.check_role("server")
 
     def test_agent(self):
-        self.check_role("agent", r"\blistening\b")
+        self.check_role("agent")
 
     def test_command(self):
         for program in "reductionctl", "reduction-server", "reduction-agent", "reduction-bench":
@@ -135,8 +145,16 @@ class Image(unittest.TestCase):
         self.assertIn("Read-only file system", p.err)
 
     def test_small(self):
-        """At most 40 MB beyond the base image, compressed; that of Debian has 28 MB."""
-        self.assertLess(sum(self.image.sizes[1:]), 40e6)
+        self.assertLess(sum(self.image.sizes), 40e6)  # bytes, compressed
+
+    def test_packages_are_named(self):
+        """Programs that look for known faults in images read this."""
+        root = self.dir / "rootfs"
+        packages = {path.name: path.read_text() for path in (root / "var/lib/dpkg/status.d").iterdir()}
+        self.assertLessEqual({"libc6", "libssl3", "libuv1", "libmicrohttpd12", "dash"}, set(packages))
+        for name, status in packages.items():
+            self.assertRegex(status, rf"(?s)^Package: {re.escape(name)}\n.*\nVersion: \d")
+            self.assertTrue((root / "usr/share/doc" / name / "copyright").is_file(), name)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,8 @@ class Files(unittest.TestCase):
                 env = {e["name"]: e.get("value") for e in training["env"]}
                 self.assertEqual(env["REDUCTION_CONFIG"], f"{mounts['job']}/job.yaml")
                 self.assertEqual(env["REDUCTION_AGENT"], f"{mounts['socket']}/agent.sock")
-                self.assertEqual(agent["startupProbe"]["exec"]["command"], ["test", "-S", env["REDUCTION_AGENT"]])
+                probe = ["sh", "-c", f"test -S {env['REDUCTION_AGENT']}"]
+                self.assertEqual(agent["startupProbe"]["exec"]["command"], probe)
 
 
 @replicas.needed
