@@ -37,6 +37,15 @@ with reduction.Communicator() as comm:
     print("done", flush=True)
 """
 
+BROADCAST = """
+import numpy, reduction
+with reduction.Communicator() as comm:
+    x = numpy.full(5000, comm.rank, "float32")
+    comm.all_reduce(x)
+    print("summed", flush=True)
+    comm.broadcast(x, root=1)
+"""
+
 
 def why_not():
     if harness.SAN:
@@ -88,6 +97,17 @@ class Compat(unittest.TestCase):
         """In the middle of an upgrade, also in the order of ranks and with checksums."""
         self.meet(["old", "new"], ["old", "new", "old", "new"])
         self.meet(["new", "old"], ["new", "old"], {"job": {"deterministic": True, "checksum": True}})
+
+    def test_mixed_workers_and_old_reducers(self):
+        """The one exception of deploy/README.md: a broadcast is an error on all ranks, and no wrong data."""
+        with harness.Cluster(reducers=1, lanes=2, start=False) as c:
+            argv = [OLD / "bin/reduction-server", "--lanes", 2, "--listen", c.address(0)]
+            c.start("old reducer r0", argv).wait_text(r"\blistening\b")
+            procs = c.start_workers(2, harness.python(BROADCAST), env=lambda rank: OLD_WORKER if rank else {})
+            c.wait_all(procs)
+            for p in procs:
+                self.assertEqual((p.code, p.out), (1, "summed\n"), p.report())
+                self.assertRegex(p.err, "MismatchError: ranks disagree about operation 1: .* a broadcast of 5000")
 
     def test_mixed_workers_and_new_reducers(self):
         """After the first half of an upgrade in the order of deploy/README.md: reducers first."""
