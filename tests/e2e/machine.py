@@ -14,14 +14,31 @@ import unittest
 import harness
 
 SYSTEMD = "/lib/systemd/systemd"
+# Mounts the hierarchy of control groups that $1 names, on the folder $2, and removes from it the group $3 with all that
+# the machine has made below it.
+REMOVE_GROUPS = """mount -t $1 cgroup "$2" && cd "$2" && [ ! -d "$3" ] || {
+	for _ in $(seq 100); do
+		find "$3" -depth -type d -exec rmdir {} + 2>/dev/null
+		[ -d "$3" ] || break
+		sleep 0.1
+	done
+}"""
+
+
+def memory_v1():
+    """The path of this process in version 1 of the memory controller; an empty one if the system does not use it."""
+    found = re.search(r"^\d+:memory:(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
+    return found[1] if found else ""
 
 
 class Machine:
     """A machine with a systemd of its own. write() and link() come before boot(), which raises SkipTest if this system
-    cannot have such a machine."""
+    cannot have such a machine. With memory=True it limits the memory of its units, if this system can do that in either
+    version of control groups."""
 
-    def __init__(self, name="machine"):
+    def __init__(self, name="machine", memory=False):
         self.name = name
+        self.v1 = memory_v1() if memory else ""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reduction-"))
         self.cgroup = f"reduction-test-{os.getpid()}-{name}"
         self.proc = self.init = None
@@ -44,7 +61,7 @@ class Machine:
     def boot(self):
         argv = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child",
                 str(harness.ROOT / "tests" / "e2e" / "machine.sh"), str(self.folder / "machine"), self.cgroup,
-                str(self.folder / "files")]
+                str(self.folder / "files"), self.v1]
         self.proc = harness.Proc(self.name, argv)
         deadline = time.monotonic() + 30 * harness.SCALE
         while time.monotonic() < deadline and self.proc.running():
@@ -102,11 +119,12 @@ class Machine:
             self.proc.kill()  # with it process 1, and so all processes of the machine
         mounted = self.folder / "cgroup"
         mounted.mkdir()
-        # the control groups are left, which the machine has made below its own
-        script = ('mount -t cgroup2 cgroup2 "$1" && cd "$1" && [ ! -d "$2" ] || { '
-                  'for _ in $(seq 100); do find "$2" -depth -type d -exec rmdir {} + 2>/dev/null; '
-                  '[ -d "$2" ] || break; sleep 0.1; done; }')
-        subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", str(mounted), self.cgroup], check=False)
+        groups = [("cgroup2", self.cgroup)]
+        if self.v1:
+            groups.append(("cgroup -o memory", f"{self.v1.lstrip('/')}/{self.cgroup}".lstrip("/")))
+        for kind, path in groups:
+            argv = ["unshare", "--mount", "sh", "-c", REMOVE_GROUPS, "sh", kind, str(mounted), path]
+            subprocess.run(argv, check=False)
         shutil.rmtree(self.folder)
 
 

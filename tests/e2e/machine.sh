@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Becomes a machine of its own with systemd as process 1, for machine.py:
 #
-#     unshare --mount --pid --ipc --uts --net --fork --kill-child machine.sh FOLDER CGROUP FILES
+#     unshare --mount --pid --ipc --uts --net --fork --kill-child machine.sh FOLDER CGROUP FILES [V1]
 #
 # FOLDER is empty. CGROUP is the name of a new control group, which the caller removes. The root is an overlay over that
 # of this system, so that nothing that the machine writes gets there. The content of the folder FILES is copied into it.
+# The control groups are those of version 2. With V1, the path of the control group of this process in version 1 of the
+# memory controller, that one is there too: a system that uses it has none in version 2.
 set -eu
 
-folder=$1 cgroup=$2 files=$3
+folder=$1 cgroup=$2 files=$3 v1=${4-}
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 machine "$folder"
 mkdir "$folder/upper" "$folder/work" "$folder/root" "$folder/cgroup"
@@ -18,6 +20,12 @@ mount -t cgroup2 cgroup2 "$folder/cgroup"
 mkdir "$folder/cgroup/$cgroup"
 echo 0 >"$folder/cgroup/$cgroup/cgroup.procs"
 umount "$folder/cgroup"
+if [ -n "$v1" ]; then
+	mount -t cgroup -o memory memory "$folder/cgroup"
+	mkdir "$folder/cgroup$v1/$cgroup"
+	echo 0 >"$folder/cgroup$v1/$cgroup/cgroup.procs"
+	umount "$folder/cgroup"
+fi
 
 root=$folder/root
 mount -t overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" machine "$root"
@@ -48,11 +56,22 @@ cp -r "$files/." "$root/"
 
 cd "$root"
 mkdir old
+# shellcheck disable=SC2016 # the inner shell expands $0
 exec unshare --cgroup sh -c '
 	set -eu
-	mount -t cgroup2 cgroup2 sys/fs/cgroup
+	if [ -n "$0" ]; then
+		# systemd takes both versions if it finds them so, and the controllers of version 1 that /proc/cgroups names
+		mount -t tmpfs -o mode=755 cgroups sys/fs/cgroup
+		mkdir sys/fs/cgroup/unified sys/fs/cgroup/memory
+		mount -t cgroup2 cgroup2 sys/fs/cgroup/unified
+		mount -t cgroup -o memory memory sys/fs/cgroup/memory
+		grep -E "^(#|memory)" proc/cgroups >run/cgroups
+		mount --bind run/cgroups proc/cgroups
+	else
+		mount -t cgroup2 cgroup2 sys/fs/cgroup
+	fi
 	pivot_root . old
 	umount -l /old
 	mount --make-rshared / # as systemd expects it; what it mounts for credentials comes from a namespace of its own
 	exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-		/lib/systemd/systemd --system --log-target=journal --show-status=no'
+		/lib/systemd/systemd --system --log-target=journal --show-status=no' "$v1"

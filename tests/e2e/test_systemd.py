@@ -55,9 +55,9 @@ SUMS = harness.python("""
     """)
 
 
-def units_machine():
+def units_machine(**options):
     """A machine with the programs of this build, and their units."""
-    m = Machine()
+    m = Machine(**options)
     for name in ("reduction-server", "reduction-agent", "reductionctl"):
         path = m.write(f"/usr/bin/{name}", "")
         shutil.copy(harness.binary(name), path)
@@ -98,40 +98,8 @@ def units_machine():
     return m
 
 
-class Sandbox(unittest.TestCase):
-    @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze")
-    def test_exposure(self):
-        for unit in sorted(UNITS.glob("*.service")):
-            with self.subTest(unit.name):
-                done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
-                                      capture_output=True, text=True)
-                if "unrecognized option" in done.stderr:
-                    self.skipTest("this systemd-analyze has no --offline")
-                level = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout + done.stderr)
-                self.assertLessEqual(float(level[1]), 1.5)
-
-
-    def test_agents_open_no_device(self):
-        """An agent needs no GPU library, so no drop-in for nodes with GPUs."""
-        for unit in UNITS.glob("reduction-agent*.service"):
-            self.assertIn("\nPrivateDevices=yes\n", unit.read_text())
-        needed = subprocess.run(["ldd", harness.binary("reduction-agent")], capture_output=True, text=True, check=True)
-        self.assertNotRegex(needed.stdout, "cuda|nvidia")
-
-
-class Units(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if why := why_not():
-            raise unittest.SkipTest(why)
-        cls.m = units_machine()
-        cls.addClassCleanup(lambda: cls.m.proc.killed or cls.m.close())
-        cls.m.boot()
-        cls.m.run("systemctl", "start", "--no-block", "reduction-server@broken")  # for test_crash_loop_ends
-
-    def setUp(self):
-        self.m.run("systemctl", "reset-failed", *DAEMONS, check=False)
-        self.m.run("systemctl", "start", *DAEMONS)
+class Ranks:
+    """Mixed into a test with a machine `m`: a job of two ranks."""
 
     def start_ranks(self, group="reduction", socket="/run/reduction/agent.sock"):
         """Ranks of a user who may use the agent as a member of its group, and can read no secret."""
@@ -165,6 +133,42 @@ class Units(unittest.TestCase):
             p.tell("end")
         for p in ranks:
             self.assertEqual(p.wait(), 0, p.report())
+
+
+class Sandbox(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze")
+    def test_exposure(self):
+        for unit in sorted(UNITS.glob("*.service")):
+            with self.subTest(unit.name):
+                done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
+                                      capture_output=True, text=True)
+                if "unrecognized option" in done.stderr:
+                    self.skipTest("this systemd-analyze has no --offline")
+                level = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout + done.stderr)
+                self.assertLessEqual(float(level[1]), 1.5)
+
+
+    def test_agents_open_no_device(self):
+        """An agent needs no GPU library, so no drop-in for nodes with GPUs."""
+        for unit in UNITS.glob("reduction-agent*.service"):
+            self.assertIn("\nPrivateDevices=yes\n", unit.read_text())
+        needed = subprocess.run(["ldd", harness.binary("reduction-agent")], capture_output=True, text=True, check=True)
+        self.assertNotRegex(needed.stdout, "cuda|nvidia")
+
+
+class Units(Ranks, unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if why := why_not():
+            raise unittest.SkipTest(why)
+        cls.m = units_machine()
+        cls.addClassCleanup(lambda: cls.m.proc.killed or cls.m.close())
+        cls.m.boot()
+        cls.m.run("systemctl", "start", "--no-block", "reduction-server@broken")  # for test_crash_loop_ends
+
+    def setUp(self):
+        self.m.run("systemctl", "reset-failed", *DAEMONS, check=False)
+        self.m.run("systemctl", "start", *DAEMONS)
 
     def test_boot_order(self):
         self.assertEqual(self.m.show("slow-network", "Result"), "success")
@@ -295,6 +299,46 @@ class Units(unittest.TestCase):
         self.assertEqual(self.m.show("reduction-server@broken", "NRestarts"), "5")
         tries = self.m.journal("-u", "reduction-server@broken", "--grep=address already in use|Address already in use")
         self.assertEqual(len(tries), 5)
+
+
+class Memory(Ranks, unittest.TestCase):
+    """The kernel enforces MemoryMax=: it ends a reducer that takes more, and the job continues with the other one."""
+
+    def setUp(self):
+        if why := why_not():
+            self.skipTest(why)
+        self.m = units_machine(name="memory", memory=True)
+        self.addCleanup(self.m.close)
+        limit = "[Service]\nExecStartPre=\nMemoryMax=64M\nRestart=no\n"
+        self.m.write("/etc/systemd/system/reduction-server@b.service.d/limit.conf", limit)
+        # a job for which a reducer takes 32 chunks of 4 MiB for each priority and lane
+        config = {**CONFIG, "job": {"name": "test", "min_reducers": 1}, "sharding": {"chunk_bytes": "4MiB"},
+                  "server": {**CONFIG["server"], "memory": "4GiB"}}
+        self.m.write("/etc/reduction/reduction.yaml", config)
+        self.m.boot()
+
+    def limit_of(self, unit):
+        """The limit that the kernel has for a unit; None: it has none."""
+        group = self.m.show(unit, "ControlGroup")
+        done = self.m.run("sh", "-c", f"cat '/sys/fs/cgroup{group}/memory.max' || "
+                          f"cat '/sys/fs/cgroup/memory{group}/memory.limit_in_bytes'", check=False)
+        return int(done.stdout) if done.returncode == 0 else None
+
+    def test_limit(self):
+        b = "reduction-server@b"
+        self.m.run("systemctl", "start", *DAEMONS)
+        if self.limit_of(b) is None:
+            self.skipTest("this system has no memory controller for the machine, in no version of control groups")
+        self.assertEqual(self.limit_of("reduction-server"), 5 * GIB)
+        self.assertEqual(self.limit_of(b), 64 << 20)
+        ranks = self.start_ranks()
+        self.sum(ranks, "with a limit")
+        self.m.until(b, "ActiveState", "failed")
+        self.assertRegex(self.m.show(b, "Result"), "oom-kill|signal")  # systemd reads the reason in version 2 alone
+        self.assertEqual(self.m.show(b, "ExecMainStatus"), "9")
+        self.sum(ranks, "after it")
+        self.assertEqual(self.m.show("reduction-server", "NRestarts"), "0")
+        self.end(ranks)
 
 
 if __name__ == "__main__":
