@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# deb.sh FOLDER [VERSION]: builds the Debian packages into FOLDER, from a copy of the tree with deploy/debian as its
-# debian/. The copy has the files that git knows, as they are now; without git all files but those of builds. VERSION
-# replaces that of common/version.h, in the programs too: for tests of an upgrade.
+# deb.sh FOLDER: builds the Debian packages into FOLDER, from a copy of the tree with deploy/debian as its debian/. The
+# copy has the files that git knows, as they are now; without git all files but those of builds.
 # DEBFULLNAME and DEBEMAIL name the maintainer, as for Debian's own tools; without them it is who made the last commit.
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,7 +11,7 @@ if ! command -v dpkg-buildpackage >/dev/null || ! command -v dh >/dev/null; then
 	echo "deb: dpkg-buildpackage or debhelper was not found: run deploy/install-deps.sh build deb" >&2
 	exit 1
 fi
-version=${2:-$(sed -n 's/^.define RS_VERSION "\(.*\)"/\1/p' common/version.h)}
+version=$(sed -n 's/^.define RS_VERSION "\(.*\)"/\1/p' common/version.h)
 name=${DEBFULLNAME:-$(git log -1 --format=%cn 2>/dev/null || id -un)}
 address=${DEBEMAIL:-$(git log -1 --format=%ce 2>/dev/null || echo "$(id -un)@$(hostname -f)")}
 maintainer="$name <$address>"
@@ -28,7 +27,6 @@ files() {
 }
 files | tar -c --null --files-from=- | tar -x -C "$source"
 cp -R "$source/deploy/debian" "$source/debian"
-sed -i "s/^.define RS_VERSION .*/#define RS_VERSION \"$version\"/" "$source/common/version.h"
 awk -v maintainer="$maintainer" '/^Maintainer: /{ $0 = "Maintainer: " maintainer } { print }' deploy/debian/control \
 	>"$source/debian/control"
 # the time of the last commit, so that the same tree makes the same packages

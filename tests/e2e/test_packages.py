@@ -2,11 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
 """The Debian packages on machines with a real systemd (machine.py): the guide of deploy/README.md, word for word, and
-an upgrade. Build them before:
-
-    make deb && deploy/deb.sh build/deb/next 0.1.1
-
-REDUCTION_DEB is another folder than build/deb."""
+an upgrade. `make deb` builds them before. REDUCTION_DEB is another folder than build/deb."""
 
 import os
 import pathlib
@@ -24,7 +20,6 @@ sys.path.insert(0, str(harness.ROOT / "tests" / "fresh"))
 import readme  # noqa: E402
 
 DEB = pathlib.Path(os.environ.get("REDUCTION_DEB", harness.BUILD.parent / "deb"))
-NEXT = DEB / "next"
 GUIDE = (harness.ROOT / "deploy" / "README.md").read_text(encoding="utf-8").split("\n## As services\n")[1]
 LIB = "/usr/lib/reduction-test"
 # what sshd gives to a command; the machine's name comes first
@@ -62,10 +57,33 @@ def version(folder):
     return found.pop() if len(found) == 1 else ""
 
 
+def make_next(folder):
+    """Makes packages of the next version into a folder, from those of this one: only the number is another one, in the
+    programs too. Returns that number, which is as long as the old one."""
+    old = version(DEB)
+    digits = old.replace(".", "")
+    following = iter(f"{int(digits) + 1:0{len(digits)}}")
+    new = "".join(c if c == "." else next(following) for c in old)
+    number = re.escape(old)
+    for name in ("reductionctl", "reduction-server", "reduction-agent"):
+        tree = folder / name
+        (package,) = DEB.glob(f"{name}_*.deb")
+        subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+        control = tree / "DEBIAN" / "control"
+        control.write_text(re.sub(rf"^(Version: |.*\(= ){number}\b", rf"\g<1>{new}", control.read_text(), flags=re.M))
+        program = tree / "usr" / "bin" / name
+        text, found = re.subn(rb"(?<![\d.])%s(?![\d.])" % number.encode(), new.encode(), program.read_bytes())
+        assert found, f"{name} does not contain its version {old}"
+        program.write_bytes(text)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, folder / f"{name}_{new}.deb"],
+                       check=True, stdout=subprocess.DEVNULL)
+    return new
+
+
 def why_not():
-    if not version(DEB) or not version(NEXT):
-        return f"there are no packages of two versions in {DEB} and {NEXT}: run make deb; deploy/deb.sh {NEXT} 0.1.1"
-    for program in ("ip", "openssl", "usermod"):
+    if not version(DEB):
+        return f"there are no packages in {DEB}: run make deb"
+    for program in ("ip", "openssl", "usermod", "dpkg-deb"):
         if not shutil.which(program):
             return f"there is no {program}"
     return machine.why_not()
@@ -199,6 +217,10 @@ class Upgrade(unittest.TestCase):
         self.m.write("/etc/reduction/reduction.yaml", self.CONFIG)
         self.m.write("/etc/reduction/b.yaml", {"server": {"listen": "127.0.0.1:7610"}})
         self.m.write(f"{LIB}/worker.py", (harness.ROOT / "tests" / "e2e" / "worker.py").read_text())
+        folder = tempfile.TemporaryDirectory(prefix="reduction-")
+        self.addCleanup(folder.cleanup)
+        self.next = pathlib.Path(folder.name)
+        self.new = make_next(self.next)
         self.m.boot()
 
     def install(self, folder, *names):
@@ -232,7 +254,7 @@ class Upgrade(unittest.TestCase):
         return dict(re.findall(r"reducer (\w+) \(.*?\): .*?(\d+\.\d+\.\d+)", self.m.run(*argv).stdout))
 
     def test_upgrade(self):
-        old, new = version(DEB), version(NEXT)
+        old, new = version(DEB), self.new
         self.install(DEB, "reductionctl", "reduction-server", "reduction-agent", "libreduction0", "python3-reduction")
         for unit in ("reduction-server", "reduction-agent"):
             self.assertEqual(self.m.show(unit, "ActiveState"), "inactive")
@@ -248,7 +270,7 @@ class Upgrade(unittest.TestCase):
         ranks = self.start_ranks()
         self.sum(ranks, "before")
 
-        self.install(NEXT, "reductionctl", "reduction-server", "reduction-agent")
+        self.install(self.next, "reductionctl", "reduction-server", "reduction-agent")
         for unit in ("reduction-server", "reduction-agent"):
             self.m.until(unit, "ActiveState", "active")
             self.assertNotEqual(self.m.show(unit, "MainPID"), pids[unit])
@@ -272,7 +294,7 @@ class Upgrade(unittest.TestCase):
             self.assertEqual((self.m.show(unit, "ActiveState"), self.m.show(unit, "NRestarts")), ("active", "0"))
 
         self.m.run("systemctl", "stop", "reduction-agent")
-        self.install(NEXT, "reduction-agent")  # as --reinstall
+        self.install(self.next, "reduction-agent")  # as --reinstall
         self.assertEqual(self.m.show("reduction-agent", "ActiveState"), "inactive")
         self.m.run("apt-get", "remove", "-y", "reduction-server")
         for unit in units[:2]:

@@ -19,7 +19,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
 }
-BARE = ("git", "make", "ca-certificates")
+BARE = ("git", "make", "ca-certificates", "mount")  # the last one is on every Debian, but mmdebstrap leaves it out
 PRIVATE = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
 # Whatever is in a root only for the sake of time. Debian's files stay as they are.
 TOOLS = "/opt/fresh"
@@ -61,6 +61,11 @@ mount --bind "$2/archives" var/cache/apt/archives
 mount --bind "$3" opt/fresh/objects
 mount --bind "$5" opt/fresh/shared
 cp /etc/resolv.conf etc/resolv.conf
+# not chroot, from which no machine with a root of its own could be made
+mkdir old
+pivot_root . old
+umount -l /old
+rmdir /old
 echo ready
 exec sleep infinity
 """
@@ -192,7 +197,7 @@ class Root:
         variables = dict(ENVIRONMENT, HOME=HOME if user else "/root", **(env or {}))
         if self.ccache:
             variables["CCACHE"] = f"{TOOLS}/ccache"
-        who = ["--userspec=user:user"] if user else []
+        who = ["chroot", "--userspec=user:user", "/"] if user else []
         return [
             "nsenter",
             f"--target={inner}",
@@ -200,9 +205,7 @@ class Root:
             "--pid",
             "--ipc",
             "--uts",
-            "chroot",
             *who,
-            str(self.dir / "root"),
             "env",
             "-i",
             *(f"{k}={v}" for k, v in variables.items()),

@@ -155,7 +155,8 @@ grep -q "jobs 0" /tmp/answer
 
 def deb(root, variant, log):
     """make deb and lintian here; then the packages are installed, used, installed once more and purged in a root of
-    their own, which has nothing else that they need."""
+    their own, which has nothing else that they need. Last the guide of deploy/README.md and an upgrade, on machines
+    with this Debian's systemd."""
     for line in (
         "deploy/install-deps.sh build deb",
         "make deb",
@@ -166,7 +167,18 @@ def deb(root, variant, log):
         if status:
             return f"{line}: exit status {status}"
     with Root(root.base, f"{root.name} packages", root.cache, root.ccache, root.memory) as other:
-        return packages(other, variant, log)
+        problem = packages(other, variant, log)
+    return problem or machines(root, variant, log)
+
+
+def machines(root, variant, log):
+    root.must("apt-get -q install -y --no-install-recommends systemd iproute2 openssl passwd python3-numpy", folder="/")
+    line = "python3 tests/e2e/test_packages.py -v"
+    status, output = variant.run(root, line, log)
+    if status:
+        return f"{line}: exit status {status}"
+    skipped = re.search(r"skipped ['\"](.*)['\"]", output)
+    return f"{line}: skipped: {skipped[1]}" if skipped else ""
 
 
 def packages(root, variant, log):
