@@ -8,6 +8,7 @@
 #include "agent/core/link_fail.h"
 #include "agent/core/link_queue.h"
 #include "agent/core/stream.h"
+#include "common/cold_copy.h"
 #include "common/dtype.h"
 
 #include <string.h>
@@ -175,17 +176,23 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
 }
 
+/* Returns whether the result of a chunk is read directly to where it belongs. Reading may fail in the middle, and the
+ * contribution is then sent again: so the contribution must not be there. A ring is not read to directly: its owner may
+ * reuse it as soon as results have landed. */
+static bool link_is_direct(const struct outgoing *f)
+{
+	return !f->op->root && f->op->disjoint && !f->op->recv_ring;
+}
+
 /* Returns whether the result of a chunk is retained in the operation's own memory (lent), until a later chunk of the
- * same operation takes its entry. It is then read directly to where it belongs. Reading may fail in the middle, and the
- * contribution is then sent again: so the contribution must not be there. For a root the result is the contribution. A
- * ring is not lent, since its owner may reuse it as soon as results have landed. */
+ * same operation takes its entry. For a root the result is the contribution. */
 static bool link_is_lent(const struct link *l, const struct outgoing *f)
 {
 	const struct exchange_op *op = f->op;
 
 	if (!retain_overwritten(&l->x->retain, f->position, op->position + op->chunks))
 		return false;
-	return op->root ? !op->send_ring : op->disjoint && !op->recv_ring;
+	return op->root ? !op->send_ring : link_is_direct(f);
 }
 
 /* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
@@ -225,13 +232,13 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	if (l->x->retaining && want->op) {
 		uint8_t *own = retain_reserve(&l->x->retain, f->priority, want->position);
 
-		if (!link_is_lent(l, want))
+		if (!link_is_direct(want) && !link_is_lent(l, want))
 			l->payload = own;
 	}
 }
 
 /* Returns where the complete result of a chunk is retained. A result that is not lent is copied between there and the
- * operation's memory. */
+ * operation's memory. Few retained results are ever read, so they need no place in the caches. */
 static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
 {
 	struct retain *r = &l->x->retain;
@@ -239,6 +246,12 @@ static const uint8_t *link_retain_result(struct link *l, const struct outgoing *
 
 	if (link_is_lent(l, f))
 		return at;
+	if (link_is_direct(f)) {
+		uint8_t *own = retain_reserve(r, f->head.priority, f->position);
+
+		rs_cold_copy(own, at, len);
+		return own;
+	}
 	if (len > 0)
 		memcpy(link_result_memory(f), at, len);
 	if (!f->op->root || !f->head.payload_len)

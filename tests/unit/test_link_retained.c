@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lent results: they stay in the caller's memory until later results of the same operation displace them from the
- * retained ones; see retain.h. Other results are received into memory of the exchange and copied. */
+ * retained ones; see retain.h. Of other results the exchange has a copy. */
 #include "common/dtype.h"
 #include "tests/unit/fake_ops.h"
 #include "tests/unit/fake_views.h"
@@ -35,20 +35,19 @@ static const uint8_t *receives_at(struct reducers *f, unsigned link)
 	return iov[0].iov_base;
 }
 
-/* Operations, and the number of their first results that they lend. */
+/* Operations, and the number of their first results that are received where they belong. */
 static const struct {
 	const char *what;
 	struct exchange_op op;
 	bool in_place;
-	unsigned chunks, lent;
+	unsigned chunks, direct;
 } rows[] = {
-    {"a long one", {0}, false, CHUNKS, CHUNKS - SIZE},
-    {"one that fits", {0}, false, SIZE, 0},
-    {"one more", {0}, false, SIZE + 1, 1},
+    {"a long one", {0}, false, CHUNKS, CHUNKS},
+    {"one that fits", {0}, false, SIZE, SIZE},
     {"in place", {0}, true, CHUNKS, 0},
     {"into a ring", {.recv_ring = RING * CHUNK_BYTES}, false, CHUNKS, 0},
-    {"from a ring", {.send_ring = RING * CHUNK_BYTES}, false, CHUNKS, CHUNKS - SIZE},
-    {"a broadcast, which sends nothing", {.op = FRAME_OP_BROADCAST}, true, CHUNKS, CHUNKS - SIZE},
+    {"from a ring", {.send_ring = RING * CHUNK_BYTES}, false, CHUNKS, CHUNKS},
+    {"a broadcast, which sends nothing", {.op = FRAME_OP_BROADCAST}, true, CHUNKS, CHUNKS},
 };
 
 START_TEST(where_results_are_received)
@@ -69,7 +68,7 @@ START_TEST(where_results_are_received)
 	for (unsigned i = 0; i < rows[_i].chunks; i++) {
 		const uint8_t *at = receives_at(&f, i % 2);
 
-		if ((at == (uint8_t *)y + i * CHUNK_BYTES) != (i < rows[_i].lent))
+		if ((at == (uint8_t *)y + i * CHUNK_BYTES) != (i < rows[_i].direct))
 			ck_abort_msg("%s: chunk %u goes elsewhere", rows[_i].what, i);
 		reducers_pump(&f);
 	}
@@ -210,6 +209,30 @@ START_TEST(a_late_kept_reads_no_memory_of_the_caller)
 }
 END_TEST
 
+/* The last results of an operation are copied: its owner may change its memory when it is done. */
+START_TEST(the_last_results_are_copied)
+{
+	unsigned chunks = SIZE + (unsigned)_i; /* of SIZE + 2 chunks the first two are lent */
+	float *x = ops_numbers(ELEMS), *y = calloc(ELEMS, sizeof *y);
+	struct reducers f;
+	struct fake_op o;
+	unsigned sent;
+
+	views_open(&f, views_two);
+	f.answer = false;
+	ops_submit_floats(&f, &o, x, y, (uint64_t)chunks * VIEWS_CHUNK);
+	reducers_pump(&f);
+	sent = lose_the_second(&f);
+	memset(y, 0xdb, CHUNK_BYTES * (size_t)chunks);
+	reducers_fetch(&f, 0, sent + 2);
+	reducers_pump(&f);
+	expect_kept(&f, 2, 3);
+	reducers_close(&f);
+	free(x);
+	free(y);
+}
+END_TEST
+
 #define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])
 
 int main(void)
@@ -223,6 +246,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_partial_result_leaves_the_contribution_intact, 0, 2);
 	tcase_add_loop_test(tc, lent_results_can_be_fetched, 0, 2);
 	tcase_add_test(tc, a_late_kept_reads_no_memory_of_the_caller);
+	tcase_add_loop_test(tc, the_last_results_are_copied, 0, 3);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
