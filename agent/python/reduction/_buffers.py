@@ -82,16 +82,17 @@ _NUMPY = Kind(
 )
 
 
-def _torch_on_gpu(x: Any) -> bool:
+def torch_on_gpu(x: Any) -> bool:
+    """Returns True if the library can use a tensor in the memory of its GPU."""
     return x.device.type == "cuda" and sys.modules["torch"].version.cuda is not None
 
 
 def _torch_dense(x: Any) -> bool:
-    return (x.device.type == "cpu" or _torch_on_gpu(x)) and x.is_contiguous() and not x.is_neg()
+    return (x.device.type == "cpu" or torch_on_gpu(x)) and x.is_contiguous() and not x.is_neg()
 
 
 def _torch_stream(x: Any) -> int:
-    return sys.modules["torch"].cuda.current_stream(x.device).cuda_stream if _torch_on_gpu(x) else 0
+    return sys.modules["torch"].cuda.current_stream(x.device).cuda_stream if torch_on_gpu(x) else 0
 
 
 def _torch_copy(x: Any) -> Any:
@@ -109,7 +110,7 @@ _TORCH = Kind(
     dense_copy=_torch_copy,
     assign=lambda destination, source: destination.detach().copy_(source),
     form=lambda x: (tuple(x.shape), x.dtype),
-    device=lambda x: x.device.index if _torch_on_gpu(x) else _lib.HOST,
+    device=lambda x: x.device.index if torch_on_gpu(x) else _lib.HOST,
     stream=_torch_stream,
 )
 

@@ -11,16 +11,17 @@ communication hook for DistributedDataParallel over any backend:
 
 The happy path: DDP calls the hook with a bucket of gradients as soon as backward has filled it. The hook starts the
 all-reduce and returns a future at once, so that communication overlaps with the rest of backward. One thread of each
-State waits for the operations in their order and completes the futures. Buckets on a GPU go through pinned host memory:
-a second thread starts their all-reduce when the copy from the device is done, and the copy back is queued on the same
-side stream, so that neither backward nor the GPU waits. Failure modes: if an operation fails, its future and all later
-ones fail with the message of the ReductionError, which backward() raises; `State.error` holds the exception.
+State waits for the operations in their order. It completes the futures of tensors in the host's memory. The future of a
+tensor on a GPU is complete at once: its users' streams wait on the GPU until the result is there, and neither backward
+nor the host waits. Failure modes: if an operation fails, its future and all later ones fail with the message of the
+ReductionError, which backward() raises; `State.error` holds the exception. A future that was complete before cannot
+fail: then the next backward() raises the error, and gradients of this one are of no use.
 """
 
 import os
 import queue
 import threading
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed
@@ -28,51 +29,20 @@ import torch.distributed
 from . import errors
 from .comm import Communicator, Request
 from .torch_group import default_communicator, register
+from .torch_stream import Arrivals, Places, future_for
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
 
 
 class _Work(NamedTuple):
-    """One pending bucket. `host` is None for a CPU tensor, else its pinned copy, complete at the event `ready`."""
+    """One pending bucket. `arrivals` is None for a tensor in the host's memory. Complete: its future has the tensor."""
 
     tensor: torch.Tensor
     future: torch.futures.Future
     name: str
-    priority: Optional[int] = None
+    arrivals: Optional[Arrivals]
     request: Optional[Request] = None
-    host: Optional[torch.Tensor] = None
-    ready: Any = None
-    stream: Any = None
-
-
-class _CudaStaging:
-    """Pinned host buffers, one for each bucket, and a side stream for the copies of one device.
-
-    All copies of a bucket, to the host and back, are in order on one stream. So a buffer can be reused as soon as the
-    next iteration's copy is queued.
-    """
-
-    def __init__(self, device: torch.device):
-        self.stream = torch.cuda.Stream(device=device)
-        self._hosts: Dict[int, torch.Tensor] = {}
-
-    def _host(self, index: int, tensor: torch.Tensor) -> torch.Tensor:
-        host = self._hosts.get(index)
-        if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
-            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self._hosts[index] = host
-        return host
-
-    def to_host(self, index: int, tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Queues the copy. Returns the host tensor and the event after which it holds the data."""
-        host = self._host(index, tensor)
-        self.stream.wait_stream(torch.cuda.current_stream(tensor.device))
-        with torch.cuda.stream(self.stream):
-            host.copy_(tensor, non_blocking=True)
-            ready = torch.cuda.Event()
-            ready.record(self.stream)
-        tensor.record_stream(self.stream)
-        return host, ready
+    complete: bool = False
 
 
 def _agreed_generation() -> Optional[int]:
@@ -105,9 +75,12 @@ class State:
             State. Under torchrun its generation follows the restarts; the ranks agree
             on it through torch.distributed, if that is initialized.
         op: "avg", as DDP does without a hook, or another operation.
-        timeout: seconds to wait for a bucket after the previous ones are done; None: no limit.
+        timeout: seconds to wait for a bucket after the previous ones are done; None: no limit. If a GPU waits for the
+            bucket, the job is aborted then.
         prioritize: True: later buckets, which belong to earlier layers, have higher priorities, since the next forward
             pass needs them first. False: the priority follows from the size.
+        blocking: True: backward() waits until the gradients of GPUs are there, and raises errors of its own buckets.
+            False: the GPU waits and the host does not; errors that are found later are raised by the next backward().
     """
 
     def __init__(
@@ -117,6 +90,7 @@ class State:
         op: str = "avg",
         timeout: Optional[float] = None,
         prioritize: bool = True,
+        blocking: bool = False,
         **options: Any,
     ):
         if comm is None and not options:
@@ -130,14 +104,13 @@ class State:
         self.op = op
         self.timeout = timeout
         self.prioritize = prioritize
+        self.blocking = blocking
         self._buckets = 0  # in the last backward pass; equal on all ranks
         self.error: Optional[errors.ReductionError] = None
-        self._lock = threading.Lock()  # the queues have the order of the hook's calls
+        self._lock = threading.Lock()  # operations and the queue have the order of the hook's calls
         self._closed = False
         self._waits: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
-        self._starts: "queue.SimpleQueue[Optional[_Work]]" = queue.SimpleQueue()
-        self._staging: Dict[torch.device, _CudaStaging] = {}
-        self._starter: Optional[threading.Thread] = None
+        self._places = Places()
         self._waiter = threading.Thread(target=self._wait_loop, name="reduction-wait", daemon=True)
         self._waiter.start()
 
@@ -169,57 +142,36 @@ class State:
         Returns:
             A future whose value is the tensor.
         """
-        if self._closed:
-            raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
-        name = f"bucket {index}"
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise TypeError(f"gradients are on {tensor.device}; the hook supports cpu and cuda")
         with self._lock:
+            if self._closed:
+                raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
             priority = self._priority(index, last)
-            if tensor.device.type == "cuda":
-                return self._submit_cuda(tensor, index, name, priority)
-            if tensor.device.type != "cpu":
-                raise TypeError(f"gradients are on {tensor.device}; the hook supports cpu and cuda")
-            work = _Work(tensor, torch.futures.Future(), name, priority)
+            work = _Work(tensor, future_for([tensor]), f"bucket {index}", self._places.of([tensor]))
             if self.error is not None:
                 self._fail(work, self.error.with_traceback(None))
-            elif self._starter is not None:  # keep the order of starts the same on all ranks
-                self._starts.put(work)
             else:
                 try:
-                    self._waits.put(work._replace(request=self._start(tensor, name, priority)))
+                    self._waits.put(self._start(work, priority))
                 except errors.ReductionError as exc:
                     self._fail(work, exc)
         return work.future.then(_value_or_raise)
 
-    def _submit_cuda(
-        self, tensor: torch.Tensor, index: int, name: str, priority: Optional[int]
-    ) -> torch.futures.Future:
-        if self._starter is None:
-            self._starter = threading.Thread(target=self._start_loop, name="reduction-start", daemon=True)
-            self._starter.start()
-        staging = self._staging.get(tensor.device)
-        if staging is None:
-            staging = self._staging[tensor.device] = _CudaStaging(tensor.device)
-        host, ready = staging.to_host(index, tensor)
-        future: torch.futures.Future = torch.futures.Future(devices=[tensor.device])
-        self._starts.put(_Work(tensor, future, name, priority, host=host, ready=ready, stream=staging.stream))
-        return future.then(_value_or_raise)
+    def _start(self, work: _Work, priority: Optional[int]) -> _Work:
+        request = self.comm.all_reduce(work.tensor, self.op, async_op=True, name=work.name, priority=priority)
+        work = work._replace(request=request)
+        if work.arrivals is not None and not self.blocking and work.arrivals.follow([request]):
+            self._complete(work)
+            work = work._replace(complete=True)
+        return work
 
-    def _start(self, tensor: torch.Tensor, name: str, priority: Optional[int]) -> Request:
-        return self.comm.all_reduce(tensor, self.op, async_op=True, name=name, priority=priority)
-
-    def _start_loop(self) -> None:
-        while True:
-            work = self._starts.get()
-            if work is None:
-                return
-            try:
-                if work.ready is not None:
-                    work.ready.synchronize()
-                request = self._start(work.tensor if work.host is None else work.host, work.name, work.priority)
-            except Exception as exc:
-                self._fail(work, exc)
-                continue
-            self._waits.put(work._replace(request=request))
+    def _complete(self, work: _Work) -> None:
+        if work.arrivals is None:
+            work.future.set_result(work.tensor)
+            return
+        with work.arrivals.current():  # where set_result() lets the future's users wait
+            work.future.set_result(work.tensor)
 
     def _wait_loop(self) -> None:
         while True:
@@ -231,35 +183,27 @@ class State:
                 if self.error is not None:
                     raise self.error.with_traceback(None)
                 work.request.wait(self.timeout)
-                if work.host is None:
-                    work.future.set_result(work.tensor)
-                else:
-                    self._finish_cuda(work)
+                if not work.complete:
+                    self._complete(work)
             except Exception as exc:
                 self._fail(work, exc)
-
-    def _finish_cuda(self, work: _Work) -> None:
-        # set_result records the current stream: users of the future's value wait for this copy, on the device
-        with torch.cuda.device(work.tensor.device), torch.cuda.stream(work.stream):
-            work.tensor.copy_(work.host, non_blocking=True)
-            work.future.set_result(work.tensor)
 
     def _fail(self, work: _Work, exc: Exception) -> None:
         if isinstance(exc, errors.ReductionTimeoutError) and exc is not self.error:
             exc = errors.ReductionTimeoutError(exc.code, f"{work.name} was not reduced within {self.timeout} s")
         if self.error is None and isinstance(exc, errors.ReductionError):
             self.error = exc
-        work.future.set_result(exc)
+        if not work.complete:
+            work.future.set_result(exc)
+        elif isinstance(exc, errors.ReductionTimeoutError):
+            self.comm.abort(str(exc))  # the GPU waits
 
     def close(self) -> None:
-        """Waits for pending operations, ends the threads, and closes the communicator if the State opened it."""
+        """Waits for pending operations, ends the thread, and closes the communicator if the State opened it."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        if self._starter is not None:
-            self._starts.put(None)
-            self._starter.join()
         self._waits.put(None)
         self._waiter.join()
         if self._owns_comm:

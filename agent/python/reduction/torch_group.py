@@ -11,24 +11,21 @@ the failure modes of an operation are those of `reduction.torch_work`. When the 
 it was called with in the group's store; so a rank that differs is an error on all ranks, and not a hang.
 """
 
-import datetime
-import hashlib
-import json
+import contextlib
 import os
-import pathlib
-import socket
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed
 
-from . import _buffers, errors
+from . import _buffers
 from .comm import Communicator
+from .torch_place import NAME, Fact, digest, exchange, place
+from .torch_stream import Places
 from .torch_work import Channel, Work
 
-NAME = "reduction"
 _c10d = torch._C._distributed_c10d
 # what the reducers can do; the values are names of this package
 _REDUCERS = {"SUM": "sum", "PRODUCT": "prod", "MAX": "max", "MIN": "min", "AVG": "avg"}
@@ -43,69 +40,6 @@ _channels: "weakref.WeakValueDictionary[str, Channel]" = weakref.WeakValueDictio
 # by the key of a group: how often it was made again while its former communicator was still being opened. An opening
 # cannot be stopped; with the same name the other ranks could meet the former one.
 _serials: Dict[str, int] = {}
-
-
-class Fact(NamedTuple):
-    """What one rank publishes when it makes a group."""
-
-    rank: int
-    world_size: int
-    node: str  # equal for processes that share an agent, or can reach each other through abstract sockets
-    restarts: int  # of torchrun; -1 without it
-    serial: int  # see _serials
-
-
-def _node() -> str:
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    said = [os.environ.get(name, "") for name in ("REDUCTION_AGENT", "GROUP_RANK", "SLURM_NODEID")]
-    return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), *said])
-
-
-def _exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
-    """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
-    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial)
-    store.set(f"{NAME}/{rank}", json.dumps(own))
-    facts = []
-    for other in range(world_size):
-        key = f"{NAME}/{other}"
-        try:
-            store.wait([key], timeout)
-        except Exception as exc:
-            raise errors.ReductionTimeoutError(
-                errors.ETIMEOUT,
-                f"rank {other} of {world_size} has not made this process group with the backend {NAME} within "
-                f"{timeout.total_seconds():g} s: it is missing, or was called with another backend or world size "
-                f"({type(exc).__name__})",
-            ) from None
-        fact = Fact(*json.loads(store.get(key)))
-        if fact.world_size != world_size:
-            raise errors.MismatchError(
-                errors.EMISMATCH,
-                f"rank {fact.rank} has world size {fact.world_size}, but rank {rank} has {world_size}: all ranks must "
-                "make the process group with the same world size",
-            )
-        facts.append(fact)
-    return facts
-
-
-def _place(facts: Sequence[Fact], rank: int) -> Dict[str, Any]:
-    """Returns the options that say which ranks of the group share a node.
-
-    The library knows groups of equally many ranks on each node, node by node; in any other group each rank talks to the
-    reducers itself.
-    """
-    nodes = [fact.node for fact in facts]
-    own = [i for i, node in enumerate(nodes) if node == nodes[rank]]
-    size = len(own)
-    blocks = [set(nodes[i : i + size]) for i in range(0, len(nodes), size)]
-    regular = len(nodes) % size == 0 and all(len(block) == 1 for block in blocks)
-    if not regular or len(blocks) != len(set(nodes)):
-        return {"mode": "direct"}
-    return {"local_rank": own.index(rank), "local_world_size": size}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _retire(key: str) -> int:
@@ -148,12 +82,11 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _as_bytes(tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tensor, or a dense copy on the CPU if it is not dense there, and the bytes of what is returned."""
-    dense = tensor
-    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-        dense = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
-    return dense, dense.detach().reshape(-1).view(torch.uint8)
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor, or a copy on its device whose elements stand one behind the other."""
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
 
 
 class ReductionGroup(_c10d.ProcessGroup):
@@ -164,8 +97,9 @@ class ReductionGroup(_c10d.ProcessGroup):
         super().__init__(rank, size)
         self._rank = rank
         members = list(options.global_ranks_in_group)
+        self._places = Places()
         key = f"{options.group_id} {members}" if members else ""
-        facts = _exchange(options.store, rank, size, _retire(key), timeout)
+        facts = exchange(options.store, rank, size, _retire(key), timeout)
         self._gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", options.store), rank, size, timeout)
         self._register("cpu", "GLOO", self._gloo)
         self._nccl: Any = None
@@ -198,17 +132,27 @@ class ReductionGroup(_c10d.ProcessGroup):
     def _submit(
         self, kind: str, tensors: List[torch.Tensor], start: Callable[[Communicator, List[torch.Tensor]], List[Any]]
     ) -> Work:
-        """Starts an operation. `start` gets the communicator and the tensors in this machine's memory."""
-        hosts = [tensor if tensor.device.type == "cpu" else tensor.detach().to("cpu") for tensor in tensors]
+        """Starts an operation. `start` gets the communicator and dense tensors: the same ones, or copies on their
+        device. On a GPU, work that is queued on the current stream is waited for there.
+        """
+        arrivals = self._places.of(tensors)
+        dense = [_dense(tensor) for tensor in tensors]
+        copies = [(to, copy) for to, copy in zip(tensors, dense) if to is not copy]
 
         def finish() -> None:
-            for tensor, host in zip(tensors, hosts):
-                tensor.detach().copy_(host)
+            for tensor, copy in copies:
+                tensor.detach().copy_(copy)
 
-        staged = any(tensor.device.type != "cpu" for tensor in tensors)
-        return self._channel.start(
-            Work(self._channel, kind, tensors, lambda comm: start(comm, hosts), finish if staged else None)
-        )
+        def begin(comm: Communicator) -> List[Any]:
+            with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
+                return start(comm, dense)
+
+        stream = None if arrivals is None else torch.cuda.current_stream(arrivals.device)
+        if arrivals is not None:
+            for pair in copies:
+                for tensor in pair:
+                    tensor.record_stream(arrivals.stream)  # it is not used again before the copy back
+        return self._channel.start(Work(self._channel, kind, tensors, begin, finish if copies else None, arrivals))
 
     def _check(self, kind: str, tensors: Sequence[torch.Tensor], single: bool = True) -> None:
         if single and len(tensors) != 1:
@@ -285,15 +229,12 @@ class ReductionGroup(_c10d.ProcessGroup):
             return self._inner(tensor).broadcast(tensors, opts)
         if tensor.dtype in _DTYPES:
             return self._submit("broadcast", tensors, lambda comm, x: [comm.broadcast(x[0], root, async_op=True)])
-        dense, raw = _as_bytes(tensor)
-        return self._channel.start(
-            Work(
-                self._channel,
-                "broadcast",
-                tensors,
-                lambda comm: [comm.broadcast(raw, root, async_op=True, name=str(tensor.dtype))],
-                None if dense is tensor else lambda: tensor.detach().copy_(dense),
-            )
+        return self._submit(
+            "broadcast",
+            tensors,
+            lambda comm, x: [
+                comm.broadcast(x[0].detach().reshape(-1).view(torch.uint8), root, async_op=True, name=str(x[0].dtype))
+            ],
         )
 
     def barrier(self, opts: Any = None) -> Any:
@@ -347,13 +288,13 @@ def _make_channel(
     options.update(rank=rank, world_size=len(facts))
     serial = _serials[key] = max(fact.serial for fact in facts)
     if key or serial:
-        options["group"] = _digest(f"{key} {serial}" if serial else key)
+        options["group"] = digest(f"{key} {serial}" if serial else key)
     restarts = max(fact.restarts for fact in facts)
     if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
         options.setdefault("generation", restarts)
-    place = _place(facts, rank)
-    if "group" in options and not ("mode" in place and (options.get("mode") or options.get("agent"))):
-        options.update(place)
+    where = place(facts, rank)
+    if "group" in options and not ("mode" in where and (options.get("mode") or options.get("agent"))):
+        options.update(where)
     channel = Channel(lambda: Communicator(**options), timeout, members or None)
     _channels[key] = channel
     return channel

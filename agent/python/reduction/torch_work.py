@@ -2,13 +2,16 @@
 """The operations of one process group, in order, and torch's Work objects for them. `reduction.torch_group` uses it.
 
 The happy path: an operation is started by the thread that calls it, and the thread that calls wait() waits for it in
-the library. Other threads exist only while they are needed: the starter opens the communicator at the group's first
-operation and starts the operations that were called meanwhile; waiters complete futures. Failure modes: the first
+the library. An operation on a GPU makes a side stream wait (`reduction.torch_stream`); then wait() lets the current
+stream wait for that one, and the host goes on. Other threads exist only while they are needed: the starter opens the
+communicator at the group's first operation and starts the operations that were called meanwhile; waiters complete
+futures, and wait for operations that the host does not wait for. Failure modes: the first
 error of an operation fails the channel, and all later operations of the group fail with the same sentence. An operation
 that is not done within the group's timeout aborts the communicator, so that the other ranks fail too.
 """
 
 import collections
+import contextlib
 import os
 import queue
 import re
@@ -21,6 +24,7 @@ import torch.distributed
 
 from . import errors
 from .comm import Communicator, Request
+from .torch_stream import Arrivals, future_for
 
 _BaseWork = torch._C._distributed_c10d.Work
 # Works that nobody has waited for yet. C++ code of torch 1.13 that gets a Work from Python does not keep its Python
@@ -51,8 +55,8 @@ class Work(_BaseWork):
     Args:
         tensors: the result, for get_future() and result().
         begin: starts the operation on a communicator and returns its requests.
-        finish: is called once after success, by a thread that waits; or None.
-        device: of the tensors.
+        finish: is called once after success, by a thread that waits, or queues its work behind the operation; or None.
+        arrivals: those of the tensors' GPU, or None.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Work(_BaseWork):
         tensors: List[torch.Tensor],
         begin: Callable[[Communicator], List[Request]],
         finish: Optional[Callable[[], None]] = None,
+        arrivals: Optional[Arrivals] = None,
     ):
         super().__init__()
         self._channel = channel
@@ -69,7 +74,9 @@ class Work(_BaseWork):
         self._tensors = tensors
         self._begin: Optional[Callable[[Communicator], List[Request]]] = begin
         self._finish = finish
-        self._lock = threading.Lock()  # for _finish
+        self._lock = threading.Lock()  # for _finish and _arrived
+        self._arrivals = arrivals
+        self._arrived: Any = None  # the event behind the result on the side stream
         self._started: Optional[threading.Event] = None  # set: the operation is not queued any more
         self._requests: List[Request] = []
         self._error: Optional[Exception] = None
@@ -81,6 +88,9 @@ class Work(_BaseWork):
         try:
             assert begin is not None
             self._requests = begin(comm)
+            if self._requests and self._arrivals is not None and self._arrivals.follow(self._requests):
+                self._finish_once()
+                self._channel.watch(self, None)
         except errors.ReductionError as exc:
             self._error = self._channel.failed(exc)
         except Exception as exc:
@@ -94,6 +104,19 @@ class Work(_BaseWork):
         self._error = error
         if self._started is not None:
             self._started.set()
+
+    def _finish_once(self) -> None:
+        """Does what follows the operation, or queues it on the side stream."""
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if self._arrivals is None:
+                if finish is not None:
+                    finish()
+            elif self._arrived is None:
+                with self._arrivals.current():
+                    if finish is not None:
+                        finish()
+                self._arrived = self._arrivals.event()
 
     def _wait(self, seconds: float) -> None:
         """Waits until the operation has ended. Raises ReductionTimeoutError if it has not, or the operation's error."""
@@ -110,10 +133,7 @@ class Work(_BaseWork):
             except errors.ReductionError as exc:
                 self._error = self._channel.failed(exc)
                 raise self._error from None
-        with self._lock:
-            finish, self._finish = self._finish, None
-            if finish is not None:
-                finish()
+        self._finish_once()
 
     def _wait_or_abort(self) -> None:
         """As _wait(), for the group's timeout, after which the group is of no use any more."""
@@ -127,19 +147,30 @@ class Work(_BaseWork):
             raise self._error.with_traceback(None) from None
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits until the operation has ended. Raises its error.
+        """Waits until the operation has ended. Raises its error. If the tensors are on a GPU, the current stream waits,
+        and not the host: an error that is found later is that of the group's later operations.
 
         Args:
-            timeout: a timedelta after which ReductionTimeoutError is raised; the operation is then still pending. None:
-                the group's timeout, after which the group fails on all ranks.
+            timeout: a timedelta after which ReductionTimeoutError is raised; the operation is then still pending. The
+                host waits. None: the group's timeout, after which the group fails on all ranks.
         """
         self._channel.claimed(self)
         seconds = timeout.total_seconds() if timeout is not None else 0
         if seconds > 0:
             self._wait(seconds)
-        else:
+        elif not self._on_its_way():
             self._wait_or_abort()
+        if self._arrivals is not None and self._arrived is not None:
+            torch.cuda.current_stream(self._arrivals.device).wait_event(self._arrived)
         return True
+
+    def _on_its_way(self) -> bool:
+        """Returns True if the operation was started without an error and streams can wait for it."""
+        if self._arrivals is None:
+            return False
+        if self._started is not None and not self._started.wait(self._channel.timeout):
+            return False
+        return self._error is None and self._arrived is not None
 
     def synchronize(self) -> None:
         """As wait()."""
@@ -156,8 +187,8 @@ class Work(_BaseWork):
         try:
             self._wait(0)
         except errors.ReductionError:
-            pass  # exception() has it
-        return True
+            return True  # exception() has it
+        return self._arrived is None or self._arrived.query()
 
     def is_success(self) -> bool:
         """Returns True if the operation has ended without an error."""
@@ -176,11 +207,17 @@ class Work(_BaseWork):
         """Returns a future whose value is the list of the tensors."""
         self._channel.claimed(self)
         if self._future is None:
-            devices = sorted({str(x.device) for x in self._tensors if x.device.type == "cuda"})
-            plain: torch.futures.Future = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+            plain = future_for(self._tensors)
             self._future = plain.then(_value_or_raise)
-            self._channel.watch(self, plain)
+            if self._error is None and self._arrived is not None:
+                self._complete(plain, self._tensors)
+            else:
+                self._channel.watch(self, plain)
         return self._future
+
+    def _complete(self, future: torch.futures.Future, value: Any) -> None:
+        with self._arrivals.current() if self._arrivals is not None else contextlib.nullcontext():
+            future.set_result(value)  # runs callbacks
 
     def _outcome(self) -> Any:
         """Waits. Returns the tensors or the error, as the value for a future."""
@@ -298,8 +335,8 @@ class Channel:
         with self._lock:
             self._held.pop(id(work), None)
 
-    def watch(self, work: Work, future: torch.futures.Future) -> None:
-        """Completes the future when the work has ended."""
+    def watch(self, work: Work, future: Optional[torch.futures.Future]) -> None:
+        """Completes the future, if any, when the work has ended. Its error or timeout is that of the group."""
         with self._lock:
             self._waits.put((work, future))
             self._enough_waiters()
@@ -321,7 +358,8 @@ class Channel:
             with self._lock:
                 self._waiting -= 1
                 self._enough_waiters()
-            future.set_result(value)  # runs callbacks
+            if future is not None:
+                work._complete(future, value)
             del item, work, future, value  # the tensors
             with self._lock:
                 if self._waiting >= 2:
