@@ -18,10 +18,11 @@ ReductionError, which backward() raises; `State.error` holds the exception. A fu
 fail: then the next backward() raises the error, and gradients of this one are of no use.
 """
 
+import contextlib
 import os
 import queue
 import threading
-from typing import Any, NamedTuple, Optional
+from typing import Any, ContextManager, NamedTuple, Optional
 
 import torch
 import torch.distributed
@@ -29,6 +30,7 @@ import torch.distributed
 from . import errors
 from .comm import Communicator, Request
 from .torch_group import default_communicator, register
+from .torch_local import NodeSum, Sliced, join
 from .torch_stream import Arrivals, Places, future_for
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
@@ -42,6 +44,7 @@ class _Work(NamedTuple):
     name: str
     arrivals: Optional[Arrivals]
     request: Optional[Request] = None
+    sliced: Optional[Sliced] = None
     complete: bool = False
 
 
@@ -81,6 +84,8 @@ class State:
             pass needs them first. False: the priority follows from the size.
         blocking: True: backward() waits until the gradients of GPUs are there, and raises errors of its own buckets.
             False: the GPU waits and the host does not; errors that are found later are raised by the next backward().
+        local: "nccl": NCCL sums within the node, and each local rank sends its slice of a bucket to the reducers. All
+            ranks of torch.distributed take part. None: ranks of a node are summed in the host's memory.
     """
 
     def __init__(
@@ -91,8 +96,15 @@ class State:
         timeout: Optional[float] = None,
         prioritize: bool = True,
         blocking: bool = False,
+        local: Optional[str] = None,
         **options: Any,
     ):
+        self._node: Optional[NodeSum] = None
+        if local is not None:
+            if comm is not None:
+                raise ValueError("with `local` the State opens its own communicator: give options instead of comm")
+            self._node, slices = join(local)
+            options = {**slices, **options} if self._node is not None else options
         if comm is None and not options:
             comm = default_communicator()
         self._owns_comm = comm is None
@@ -144,6 +156,8 @@ class State:
         """
         if tensor.device.type not in ("cpu", "cuda"):
             raise TypeError(f"gradients are on {tensor.device}; the hook supports cpu and cuda")
+        if self._node is not None and tensor.device.type != self._node.device:
+            raise TypeError(f"gradients are on {tensor.device}; sums within the node need {self._node.device}")
         with self._lock:
             if self._closed:
                 raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
@@ -154,24 +168,43 @@ class State:
             else:
                 try:
                     self._waits.put(self._start(work, priority))
-                except errors.ReductionError as exc:
+                except (errors.ReductionError, RuntimeError) as exc:  # also those of torch
                     self._fail(work, exc)
         return work.future.then(_value_or_raise)
 
     def _start(self, work: _Work, priority: Optional[int]) -> _Work:
-        request = self.comm.all_reduce(work.tensor, self.op, async_op=True, name=work.name, priority=priority)
+        arrivals = work.arrivals
+        if self._node is None:
+            request = self._reduce(work, work.tensor, self.op, priority)
+        else:
+            with contextlib.nullcontext() if arrivals is None else arrivals.departing(
+                torch.cuda.current_stream(arrivals.device)
+            ):
+                work = work._replace(sliced=self._node.scatter(work.tensor, self.op))
+                request = self._reduce(work, work.sliced.part, self._node.slice_op(self.op), priority)
         work = work._replace(request=request)
-        if work.arrivals is not None and not self.blocking and work.arrivals.follow([request]):
-            self._complete(work)
-            work = work._replace(complete=True)
+        if arrivals is not None and not self.blocking:
+            followed = arrivals.follow([request])
+            if self._node is not None and not followed:
+                request.wait(self.timeout)  # so that all ranks gather in the order of the calls
+            if self._node is not None or followed:
+                self._complete(work)
+                work = work._replace(complete=True)
         return work
 
+    def _reduce(self, work: _Work, tensor: torch.Tensor, op: str, priority: Optional[int]) -> Request:
+        return self.comm.all_reduce(tensor, op, async_op=True, name=work.name, priority=priority)
+
+    @staticmethod
+    def _where(work: _Work) -> ContextManager[Any]:
+        return contextlib.nullcontext() if work.arrivals is None else work.arrivals.current()
+
     def _complete(self, work: _Work) -> None:
-        if work.arrivals is None:
-            work.future.set_result(work.tensor)
-            return
-        with work.arrivals.current():  # where set_result() lets the future's users wait
-            work.future.set_result(work.tensor)
+        with self._where(work):
+            if work.sliced is not None:
+                assert self._node is not None
+                self._node.gather(work.sliced)
+            work.future.set_result(work.tensor)  # where it lets the future's users wait
 
     def _wait_loop(self) -> None:
         while True:
@@ -194,9 +227,17 @@ class State:
         if self.error is None and isinstance(exc, errors.ReductionError):
             self.error = exc
         if not work.complete:
+            if work.sliced is not None and self._node is not None:
+                self._gather_anyway(work)
             work.future.set_result(exc)
         elif isinstance(exc, errors.ReductionTimeoutError):
             self.comm.abort(str(exc))  # the GPU waits
+
+    def _gather_anyway(self, work: _Work) -> None:
+        # the node's other ranks wait for this one's part
+        with contextlib.suppress(RuntimeError), self._where(work):
+            assert self._node is not None and work.sliced is not None
+            self._node.gather(work.sliced)
 
     def close(self) -> None:
         """Waits for pending operations, ends the thread, and closes the communicator if the State opened it."""

@@ -22,6 +22,7 @@ import torch.distributed
 
 from . import _buffers
 from .comm import Communicator
+from .torch_local import NodeSum, Sliced, node_sum
 from .torch_place import NAME, Fact, digest, exchange, place
 from .torch_stream import Places
 from .torch_work import Channel, Work
@@ -99,7 +100,10 @@ class ReductionGroup(_c10d.ProcessGroup):
         members = list(options.global_ranks_in_group)
         self._places = Places()
         key = f"{options.group_id} {members}" if members else ""
-        facts = exchange(options.store, rank, size, _retire(key), timeout)
+        given = dict(given or {})
+        local = given.pop("local", None)
+        former = max(_retire(key), _retire(_slices_key(key)))
+        facts = exchange(options.store, rank, size, former, timeout)
         self._gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", options.store), rank, size, timeout)
         self._register("cpu", "GLOO", self._gloo)
         self._nccl: Any = None
@@ -109,6 +113,15 @@ class ReductionGroup(_c10d.ProcessGroup):
             self._nccl = _c10d.ProcessGroupNCCL(_c10d.PrefixStore("nccl", options.store), rank, size, nccl_options)
             self._register("cuda", "NCCL", self._nccl)
         self._channel = _make_channel(key, members, facts, rank, timeout.total_seconds(), given)
+        self._node: Optional[NodeSum] = None  # then all_reduce uses the channel `_slices`
+        self._channels = [self._channel]
+        if local is not None:
+            name = f"{key} {_serials[key]}"
+            self._node, slices = node_sum(local, options.store, place(facts, rank), name, rank, size, timeout)
+            if self._node is not None:
+                slices = {**_common(facts, given), **slices}
+                self._slices = _open_channel(_slices_key(key), slices, timeout.total_seconds(), None)
+                self._channels.append(self._slices)
 
     def _register(self, device: str, kind: str, backend: Any) -> None:
         # torch 2: C++ code that calls what is not overridden here reaches the inner group
@@ -172,6 +185,8 @@ class ReductionGroup(_c10d.ProcessGroup):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         opts = opts or _c10d.AllreduceOptions()
         op = _op_name(opts.reduceOp)
+        if self._node is not None and len(tensors) == 1 and self._is_sliced(tensors[0], op):
+            return self._all_reduce_sliced(tensors[0], _REDUCERS[op])
         if len(tensors) == 1 and op in _REDUCERS and _is_plain(tensors[0]):
             return self._all_reduce_plain(tensors, _buffers.OPS[_REDUCERS[op]])
         self._check("all_reduce", tensors)
@@ -188,6 +203,32 @@ class ReductionGroup(_c10d.ProcessGroup):
         return self._channel.start(
             Work(self._channel, "all_reduce", tensors, lambda comm: [comm._start_dense(x, pointer, count, dtype, op)])
         )
+
+    def _is_sliced(self, tensor: torch.Tensor, op: str) -> bool:
+        """Returns True if the node's ranks sum the tensor among themselves first."""
+        assert self._node is not None
+        exact = tensor.dtype.is_floating_point or op != "AVG"  # slices are divided before they are summed
+        return tensor.device.type == self._node.device and exact and self._reducible([tensor], op)
+
+    def _all_reduce_sliced(self, tensor: torch.Tensor, op: str) -> Work:
+        node, arrivals, dense = self._node, self._places.of([tensor]), _dense(tensor)
+        assert node is not None
+        stream = None if arrivals is None else torch.cuda.current_stream(arrivals.device)
+        under_way: List[Sliced] = []
+
+        def begin(comm: Communicator) -> List[Any]:
+            with contextlib.nullcontext() if arrivals is None else arrivals.departing(stream):
+                sliced = node.scatter(dense, op)
+                under_way.append(sliced)
+                return [comm.all_reduce(sliced.part, node.slice_op(op), async_op=True)]
+
+        def finish() -> None:
+            node.gather(under_way[0])
+            if dense is not tensor:
+                tensor.detach().copy_(dense)
+
+        # in the order of the calls, since an all-gather is an operation of all ranks of the node
+        return self._slices.start(Work(self._slices, "all_reduce", [tensor], begin, finish, arrivals, in_order=True))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """all_reduce_coalesced: as a group of the library, in which small tensors share operations."""
@@ -245,17 +286,19 @@ class ReductionGroup(_c10d.ProcessGroup):
 
     def abort(self) -> None:
         """Fails all operations on all ranks of the group, and shuts it down."""
-        self._channel.abort("the process group was aborted")
-        self._channel.close()
+        for channel in self._channels:
+            channel.abort("the process group was aborted")
+            channel.close()
 
     def shutdown(self) -> None:
         """Closes the communicator; later operations raise ClosedError. destroy_process_group() does so too."""
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        channel = getattr(self, "_channel", None)
-        if channel is not None and not finalizing():  # at exit the communicator has been closed already
-            channel.close()
+        if not finalizing():  # at exit the communicators have been closed already
+            for channel in getattr(self, "_channels", []):
+                channel.close()
 
     def communicator(self) -> Communicator:
         """Returns the group's communicator, for operations that torch.distributed does not have. All ranks call it."""
@@ -281,23 +324,37 @@ for _method in (
         setattr(ReductionGroup, _method, _delegate(_method))
 
 
+def _slices_key(key: str) -> str:
+    return f"{key} slices"
+
+
+def _common(facts: Sequence[Fact], given: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the options of a communicator that do not depend on the rank."""
+    options = dict(given)
+    restarts = max(fact.restarts for fact in facts)
+    if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
+        options.setdefault("generation", restarts)
+    return options
+
+
+def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]]) -> Channel:
+    channel = Channel(lambda: Communicator(**options), timeout, members)
+    _channels[key] = channel
+    return channel
+
+
 def _make_channel(
-    key: str, members: List[int], facts: Sequence[Fact], rank: int, timeout: float, given: Optional[Dict[str, Any]]
+    key: str, members: List[int], facts: Sequence[Fact], rank: int, timeout: float, given: Dict[str, Any]
 ) -> Channel:
-    options: Dict[str, Any] = dict(given or {})
+    options = _common(facts, given)
     options.update(rank=rank, world_size=len(facts))
     serial = _serials[key] = max(fact.serial for fact in facts)
     if key or serial:
         options["group"] = digest(f"{key} {serial}" if serial else key)
-    restarts = max(fact.restarts for fact in facts)
-    if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
-        options.setdefault("generation", restarts)
     where = place(facts, rank)
     if "group" in options and not ("mode" in where and (options.get("mode") or options.get("agent"))):
         options.update(where)
-    channel = Channel(lambda: Communicator(**options), timeout, members or None)
-    _channels[key] = channel
-    return channel
+    return _open_channel(key, options, timeout, members or None)
 
 
 def _create(options: Any, given: Optional[Dict[str, Any]] = None) -> ReductionGroup:

@@ -7,7 +7,8 @@ make streams wait, or too many wait: the host waits instead. A stream that waits
 somebody on the host has to ask the request for its error.
 """
 
-from typing import Any, Dict, Sequence
+import contextlib
+from typing import Any, Dict, Iterator, Sequence
 
 import torch
 
@@ -27,10 +28,20 @@ class Arrivals:
     def __init__(self, device: torch.device):
         self.device = device
         self.stream = torch.cuda.Stream(device=device)
+        self._departures: Any = None
 
     def current(self) -> Any:
         """Returns a context in which torch queues work on the side stream."""
         return torch.cuda.stream(self.stream)
+
+    @contextlib.contextmanager
+    def departing(self, after: Any) -> Iterator[None]:
+        """A context in which torch queues work on another side stream, behind what is queued on the stream `after`."""
+        if self._departures is None:
+            self._departures = torch.cuda.Stream(device=self.device)
+        self._departures.wait_stream(after)
+        with torch.cuda.stream(self._departures):
+            yield
 
     def follow(self, requests: Sequence[Request]) -> bool:
         """Makes the side stream wait for operations. Returns False if it cannot: then the host has to."""

@@ -57,6 +57,7 @@ class Work(_BaseWork):
         begin: starts the operation on a communicator and returns its requests.
         finish: is called once after success, by a thread that waits, or queues its work behind the operation; or None.
         arrivals: those of the tensors' GPU, or None.
+        in_order: finish must be called in the order of the operations. If streams cannot wait, the start waits then.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Work(_BaseWork):
         begin: Callable[[Communicator], List[Request]],
         finish: Optional[Callable[[], None]] = None,
         arrivals: Optional[Arrivals] = None,
+        in_order: bool = False,
     ):
         super().__init__()
         self._channel = channel
@@ -76,6 +78,7 @@ class Work(_BaseWork):
         self._finish = finish
         self._lock = threading.Lock()  # for _finish and _arrived
         self._arrivals = arrivals
+        self._in_order = in_order
         self._arrived: Any = None  # the event behind the result on the side stream
         self._started: Optional[threading.Event] = None  # set: the operation is not queued any more
         self._requests: List[Request] = []
@@ -91,6 +94,10 @@ class Work(_BaseWork):
             if self._requests and self._arrivals is not None and self._arrivals.follow(self._requests):
                 self._finish_once()
                 self._channel.watch(self, None)
+            elif self._in_order:
+                for request in self._requests:
+                    request.wait(self._channel.timeout)
+                self._finish_once()
         except errors.ReductionError as exc:
             self._error = self._channel.failed(exc)
         except Exception as exc:
