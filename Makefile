@@ -141,11 +141,11 @@ help: ## this list
 	echo "Variables: CC CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off, HTTP=off leave it out"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
-example_files := $(wildcard config/examples/*.yaml) agent/examples/all_reduce.c
+example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
 # documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
-                 config/examples/*.yaml agent/examples/*.c agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
+                 config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
                  deploy/kubernetes/*.yaml deploy/kubernetes/*/*.yaml deploy/slurm/*.sbatch) \
                  agent/include/reduction.h
 unit_files    := $(wildcard deploy/systemd/*.service)

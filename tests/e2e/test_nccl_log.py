@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""`reduction.nccl_log` judges lines as NCCL 2.28 and the plugin write them, and the example says what it finds."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "agent/python"))
+from reduction.nccl_log import judge  # noqa: E402
+
+I = "node0:4711:4719 [0] NCCL INFO "
+LOADED = f"{I}NET/Plugin: Loaded collnet plugin reduction (v11)\n{I}Using network reduction\n"
+JOINED = LOADED + f"""\
+{I}CollNet 00/0 : 0 [receive] via COLLNET/reduction/0
+{I}CollNet 00/0 : 0 [send] via COLLNET/reduction/0
+{I}Connected Collnet Chains
+"""
+CHOSEN = I + "AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..1}}\n"
+CLOSED = I + "NET/reduction: communicator resnet@{}: rank 0 is closed after {} all-reduces of 1048576 bytes\n"
+SOCKET = f"{I}NET/Plugin: Could not find: reduction libnccl-net-reduction.so\n{I}Using network Socket\n"
+FAILED = I.replace("INFO", "WARN") + "Cannot initialize CollNet, using point-to-point network instead\n"
+
+
+class Judge(unittest.TestCase):
+    def test_used(self):
+        chain = CHOSEN.format(4096, "COLLNET_CHAIN")
+        for text, why in (
+            (JOINED + chain + CLOSED.format("0f", 2000), "2000 all-reduces of 1 communicators went through"),
+            (JOINED + CLOSED.format("0f", 20) + CLOSED.format("1f", 0) + CLOSED.format("2f", 5), "25 all-reduces of 2"),
+            (JOINED + chain, "such as: " + chain.strip()),
+            (JOINED + CHOSEN.format(4096, "COLLNET_DIRECT"), "COLLNET_DIRECT"),
+        ):
+            with self.subTest(why=why):
+                verdict = judge(text)
+                self.assertTrue(verdict.used, verdict)
+                self.assertIn(why, verdict.why)
+
+    def test_not_used(self):
+        for text, why in (
+            ("\n", "the log is empty"),
+            (SOCKET + CHOSEN.format(4096, "RING"), "the plugin was not loaded: NCCL uses the network Socket"),
+            (LOADED + CHOSEN.format(4096, "RING"), "no communicator uses CollNet"),
+            (JOINED.replace("COLLNET/reduction", "COLLNET/SHARP"), "another plugin: SHARP"),
+            (JOINED + FAILED, "could not use CollNet: " + FAILED.strip()),
+            (JOINED + CHOSEN.format(64, "COLLNET_CHAIN") + CHOSEN.format(8192, "RING") + CLOSED.format("0f", 1),
+             "AllReduce: 8192 Bytes -> Algo RING"),  # a subgroup without CollNet
+            (JOINED + CLOSED.format("0f", 0), "never reduced"),
+            (JOINED, "has no all-reduce"),
+        ):  # fmt: skip
+            with self.subTest(why=why):
+                verdict = judge(text)
+                self.assertFalse(verdict.used, verdict)
+                self.assertIn(why, verdict.why)
+
+    def test_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            good, bad = pathlib.Path(folder, "good"), pathlib.Path(folder, "bad")
+            good.write_text(JOINED + CLOSED.format("0f", 7))
+            bad.write_text(SOCKET)
+            for files, status in (([good], 0), ([good, bad], 1), ([], 2)):
+                argv = [harness.PYTHON, "-m", "reduction.nccl_log", *files]
+                done = subprocess.run(argv, cwd=harness.ROOT / "agent/python", capture_output=True, text=True)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertEqual("bad: NOT used: the plugin" in done.stdout, bad in files, done.stdout)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")
+class Example(unittest.TestCase):
+    def test_says_that_it_is_not_used(self):
+        """Without NCCL it trains over gloo; with REDUCTION_REQUIRED=1 that is an error."""
+        with harness.Cluster(reducers=1) as c:
+            for required, status in (("0", 0), ("1", 1)):
+                env = {"REDUCTION_REQUIRED": required, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
+                       "OMP_NUM_THREADS": "1"}
+                (p,) = c.start_workers(1, [harness.PYTHON, harness.ROOT / "agent/examples/ddp_transformer.py",
+                                           "--steps", "1"], env=env)
+                self.assertEqual(p.wait(100), status, p.report())
+                self.assertIn("CollNet carried the all-reduces: NO: there is no log of NCCL", p.out)
+
+
+if __name__ == "__main__":
+    harness.main()
