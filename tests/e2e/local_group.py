@@ -15,7 +15,8 @@ class GlooGroup:
     def __init__(self, store, rank, size, timeout):
         self.rank, self.size = rank, size
         self.scatter, self.gather = (
-            _c10d.ProcessGroupGloo(_c10d.PrefixStore(name, store), rank, size, timeout) for name in ("scatter", "gather")
+            _c10d.ProcessGroupGloo(_c10d.PrefixStore(name, store), rank, size, timeout)
+            for name in ("scatter", "gather")
         )
 
     def reduce_scatter(self, part, whole, op):

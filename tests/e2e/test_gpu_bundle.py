@@ -40,6 +40,8 @@ class Bundle(unittest.TestCase):
     def test_size(self):
         size = sum(f.stat().st_size for f in self.root.glob("gpu/**/*") if f.is_file())
         self.assertLess(size, LIMIT)
+        names = {f.name for f in self.root.glob("gpu/pytorch/*")}
+        self.assertEqual(names, {"gpu-torch", "part.py", "rank.py", "world.py", "ddp_transformer.py"})
         self.assertRegex((self.root / "gpu/GLIBC").read_text(), r"^2\.\d+\n$")
 
     def test_nothing_from_this_machine(self):
@@ -82,6 +84,8 @@ class Bundle(unittest.TestCase):
         self.assertEqual(results, {"reducers": "ok", "libreduction, 2 ranks": "ok", "NCCL plugin, 2 ranks": "ok"}, text)
         self.assertIn("libcuda.so.1: cannot open shared object file", text)
         status, text = self.check_gpu()
+        self.assertEqual((status, text.splitlines()[-1]), (77, "no GPU here"))
+        status, text = self.check_gpu("torch")
         self.assertEqual((status, text.splitlines()[-1]), (77, "no GPU here"))
         self.assertEqual(self.check_gpu("nothing")[0], 2)
 

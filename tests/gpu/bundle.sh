@@ -30,7 +30,9 @@ add "$out/bin" "$build"/bin/* "$build"/tests/gpu/check-gpu "$build"/tests/gpu/gp
 add "$out/lib" "$build/lib/libreduction.so.0" "$build/lib/libnccl-net-reduction.so"
 [ ! -e "$build/lib/libreduction-grpc.so" ] || add "$out/lib" "$build/lib/libreduction-grpc.so"
 cp -r agent/python/reduction "$out/python"
-find "$out/python" -name __pycache__ -prune -exec rm -r {} +
+cp -r tests/gpu/pytorch "$out"
+cp agent/examples/ddp_transformer.py "$out/pytorch"
+find "$out/python" "$out/pytorch" -name __pycache__ -prune -exec rm -r {} +
 
 # the C library comes from the machine: its driver and NCCL need its own
 base='/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util|anl|nss_[a-z]*))\.so[.0-9]*$'

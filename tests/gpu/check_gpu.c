@@ -29,6 +29,7 @@ static const struct part parts[] = {
     {"cpu", "the bundle itself: reducers, libreduction, the NCCL plugin without NCCL", {"bin/gpu-cpu"}, 60, false},
     {"device", "buffers of GPUs in libreduction: results, streams, speed", {"bin/gpu-device"}, 200, true},
     {"nccl", "NCCL with the plugin: results, failures, speed", {"bin/gpu-nccl"}, 300, true},
+    {"torch", "PyTorch in five ways: losses, bits, speed", {"pytorch/gpu-torch"}, 300, true},
 };
 enum { PARTS_N = sizeof parts / sizeof *parts };
 
@@ -120,6 +121,8 @@ static void run_part(struct rows *r, const struct part *p, double limit_s)
 	pid_t pid;
 	double until = proc_now_s() + limit_s;
 
+	snprintf(note, sizeof note, "%.0f", limit_s);
+	setenv("CHECK_GPU_SECONDS", note, 1);
 	for (int i = 0; p->argv[i]; i++) {
 		proc_bundle(paths[i], sizeof paths[i], p->argv[i]);
 		start.argv[i] = strchr(p->argv[i], '/') ? paths[i] : p->argv[i];

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # checks on a machine with a GPU; see tests/gpu/README.md
 gpu_bundle := $(BUILD)/gpu
-gpu_bin    := $(addprefix $(B)/tests/gpu/,check-gpu gpu-cpu gpu-nccl gpu-device)
+gpu_bin    := $(addprefix $(B)/tests/gpu/,check-gpu gpu-cpu gpu-nccl gpu-device gpu-links)
 gpu_obj     = $(patsubst %,$(B)/tests/gpu/%.o,$(1))
 $(B)/tests/gpu/check-gpu: $(call gpu_obj,check_gpu found cuda nccl_api links proc row)
 $(B)/tests/gpu/gpu-cpu: $(call gpu_obj,cpu reducers links proc row)
 $(B)/tests/gpu/gpu-nccl: $(call gpu_obj,nccl nccl_rank nccl_log nccl_api cuda values reducers links proc row)
+$(B)/tests/gpu/gpu-links: $(call gpu_obj,links_main links proc)
 $(B)/tests/gpu/gpu-device: $(call gpu_obj,device device_rank cuda values reducers links proc row) $(B)/lib/libreduction.so
 # in the bundle and in the folder of the build
 $(B)/tests/gpu/gpu-device: private gpu_libs := -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../../lib'

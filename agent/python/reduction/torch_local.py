@@ -39,7 +39,8 @@ class NcclGroup:
         options = _c10d.ProcessGroupNCCL.Options()
         options._timeout = timeout
         self._scatter, self._gather = (
-            _c10d.ProcessGroupNCCL(_c10d.PrefixStore(name, store), rank, size, options) for name in ("scatter", "gather")
+            _c10d.ProcessGroupNCCL(_c10d.PrefixStore(name, store), rank, size, options)
+            for name in ("scatter", "gather")
         )
 
     def reduce_scatter(self, part: torch.Tensor, whole: torch.Tensor, op: str) -> None:
