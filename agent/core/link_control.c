@@ -199,14 +199,13 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
-/* PING: the reducer is alive. With a count it also wants to know that this rank is, and which operations are done here.
- */
+/* PING: the reducer is alive. With a count it also wants to know which operations are done here. */
 static void link_on_ping(struct link *l)
 {
 	l->ping_on_done = l->x->retaining && l->frame.count > 0;
-	l->ping_due |= l->frame.count > 0;
+	l->ping_due |= l->ping_on_done;
 	l->x->ping_on_done |= l->ping_on_done;
-	l->x->links_changed |= l->ping_due;
+	l->x->links_changed |= l->ping_on_done;
 }
 
 void link_control(struct link *l, uint64_t now_ms)

@@ -49,9 +49,6 @@ void lane_start(struct lane *l, uint64_t job, uint64_t processes);
 void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* Ends a job for a reason that was found elsewhere: its sessions send ABORT and close. */
 void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
-/* Sends PING to a rank; its next PING is reported as LANE_ANSWERED, and shows that its process is alive. Does nothing
- * if the session is closing. lane: of the job. */
-void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank);
 /* Checks heartbeats, silence and lingering sessions. The driver calls it every LANE_TICK_MS. */
 void lane_tick(struct lane *l, uint64_t now_ms);
 

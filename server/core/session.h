@@ -65,7 +65,6 @@ struct session {
 	bool draining;     /* received bytes are discarded; the session closes after its last bytes are sent */
 	bool lost;         /* the connection is broken or closed */
 	bool paused;       /* VIEW came and RESUME is not sent: no chunk may come or go */
-	bool asked;        /* lane_ask() waits for its next PING */
 	bool waits_stable; /* the worker wants a PING when all ranks have what it has */
 	bool view_due, resume_due, ping_due, query_due; /* frames to queue when no control frame is queued */
 	uint64_t view;                                  /* number of the view in its last VIEW */

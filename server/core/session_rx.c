@@ -349,18 +349,6 @@ static bool session_check_flood(struct session *s)
 	return false;
 }
 
-/* Reports that the rank is alive, if the registry wants to know. */
-static void session_answered(struct session *s)
-{
-	struct lane *l = s->stripe->owner;
-	struct lane_event ev = {
-	    .type = LANE_ANSWERED, .job = s->stripe->p.job, .rank = s->rank, .lane = s->stripe->p.lane};
-
-	if (s->asked)
-		l->opt.event(l->opt.ctx, &ev);
-	s->asked = false;
-}
-
 static void session_header_complete(struct session *s)
 {
 	struct rs_err e;
@@ -391,7 +379,6 @@ static void session_header_complete(struct session *s)
 		session_begin_retained(s);
 		break;
 	case FRAME_PING:
-		session_answered(s);
 		if (s->stripe->running)
 			stripe_acked(s->stripe, s, s->in.ack);
 		break;

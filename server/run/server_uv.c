@@ -106,9 +106,6 @@ static void on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_LATE:
 		log_late(s, a);
 		return;
-	case REGISTRY_ASK:
-		lane_thread_ask(s->lanes[a->thread], a->job.id, a->lane, a->rank);
-		return;
 	case REGISTRY_SEND:
 		break;
 	}

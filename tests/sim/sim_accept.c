@@ -6,12 +6,7 @@
 
 #include <string.h>
 
-enum {
-	REFUSED_LINGER_MS = 1000,
-	HANDSHAKE_MS = 2000,
-	INTRUDER_TRIES = 40,
-	INTRUDER_LATE_US = 3000000, /* nothing of a rank that has left or died is under way after this time */
-};
+enum { REFUSED_LINGER_MS = 1000, HANDSHAKE_MS = 2000 };
 
 static void turn_away(struct conn *c)
 {
@@ -36,74 +31,6 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 	c->deadline_ms = sim_ms(c->sim) + REFUSED_LINGER_MS;
 }
 
-/* Lets another process come with the HELLO of a rank that has joined. */
-static void draw_intruder(struct conn *c, const struct control_hello *hello)
-{
-	struct reducer *r = c->reducer;
-	struct sim *s = c->sim;
-
-	if (r->intruder.rank || !c->rank || !sim_chance(s, 5))
-		return;
-	r->intruder = (struct intruder){.hello = *hello, .rank = c->rank};
-	r->intruder.hello.incarnation = sim_random(s);
-	s->stats->intruders++;
-	sim_in(s, sim_below(s, sim_chance(s, 50) ? 100000 : 5000000), EV_INTRUDER, r->index, r->life << 8);
-}
-
-/* Returns whether another job of this name has begun: it may have another world size, and end because of the intruder.
- */
-static bool harms_others(const struct intruder *in)
-{
-	const struct team *own = in->rank->team;
-
-	for (unsigned i = 0; i < own->sim->teams_n; i++) {
-		const struct team *t = &own->sim->teams[i];
-
-		if (t != own && t->born && strcmp(t->job, own->job) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* An intruder is refused for good only if the rank lived when it came, and then it must be. If there is no job with a
- * rank in its place any more, it may join: it leaves at once. */
-void accept_intruder(struct reducer *r)
-{
-	struct intruder *in = &r->intruder;
-	struct control_refused no = {0};
-	struct registry_admit admit;
-	struct sim *s = r->sim;
-	bool taken;
-
-	if (harms_others(in)) {
-		in->rank = NULL;
-		return;
-	}
-	if (!in->tries && !in->late && in->rank->state != RANK_ALIVE) {
-		in->late = true;
-		sim_in(s, INTRUDER_LATE_US, EV_INTRUDER, r->index, r->life << 8);
-		return;
-	}
-	if (!registry_hello(r->registry, &in->hello, &admit, &no)) {
-		registry_session_closed(r->registry, admit.stripe.job, in->hello.rank, in->hello.lane, false);
-		in->rank = NULL;
-		return;
-	}
-	taken = strstr(no.message, "is already taken by") != NULL;
-	trace(s, "r%u refuses an intruder%s: %s", r->index, no.retry ? "" : " for good", no.message);
-	if (taken && !no.retry && in->late)
-		sim_fail(s, "r%u refuses a process for good in the place of a rank that has gone: %s", r->index,
-			 no.message);
-	s->stats->intruders_refused += taken && !no.retry;
-	if (no.retry && ++in->tries < INTRUDER_TRIES) {
-		sim_in(s, 100000, EV_INTRUDER, r->index, r->life << 8);
-		return;
-	}
-	if (taken && no.retry && !in->rank->team->faults_n && in->rank->state == RANK_ALIVE)
-		sim_fail(s, "r%u lets a process retry in the place of a rank that lives: %s", r->index, no.message);
-	in->rank = NULL;
-}
-
 static void greet(struct conn *c, const struct handshake_result *who)
 {
 	struct control_refused refused = {0};
@@ -121,7 +48,6 @@ static void greet(struct conn *c, const struct handshake_result *who)
 		refuse(c, &refused);
 	} else {
 		handshake_close(&c->shake);
-		draw_intruder(c, &who->hello);
 		reducer_hand_over(c, &admit, &who->welcome);
 		registry_admitted(c->reducer->registry, admit.stripe.job);
 	}

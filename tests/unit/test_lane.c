@@ -606,50 +606,6 @@ START_TEST(arrivals_are_small_or_large)
 }
 END_TEST
 
-/* _i: before START, after it. */
-START_TEST(a_rank_is_asked_whether_it_lives)
-{
-	struct fw_world fw;
-	struct frame f;
-
-	if (_i)
-		fw_running(&fw, &(struct fw_options){0});
-	else
-		fw_attached(&fw, &(struct fw_options){0});
-	fw_send_type(&fw, 1, FRAME_PING);
-	fw_feed_all(&fw, SIZE_MAX);
-	ck_assert_uint_eq(fw.answered, 0);
-	lane_ask(fw.lane, FAKE_JOB, 1, 1);
-	lane_ask(fw.lane, FAKE_JOB, 0, 0);     /* not of this lane */
-	lane_ask(fw.lane, FAKE_JOB + 1, 1, 0); /* over */
-	fw_flush(&fw);
-	do
-		f = fw_expect(&fw, 1, FRAME_PING);
-	while (!f.count);
-	ck_assert_uint_eq(f.count, 1);
-	fw_expect_nothing(&fw, 0);
-	for (unsigned i = 0; i < 2; i++) {
-		fw_send_type(&fw, 0, FRAME_PING);
-		fw_send_type(&fw, 1, FRAME_PING);
-		fw_feed_all(&fw, SIZE_MAX);
-		ck_assert_uint_eq(fw.answered, 1);
-	}
-	ck_assert_uint_eq(fw.event.job, FAKE_JOB);
-	ck_assert_uint_eq(fw.event.rank, 1);
-	ck_assert_uint_eq(fw.event.lane, 1);
-	/* a rank that has left does not answer */
-	fw_send_type(&fw, 1, FRAME_GOODBYE);
-	fw_feed_all(&fw, SIZE_MAX);
-	lane_ask(fw.lane, FAKE_JOB, 1, 1);
-	fw_flush(&fw);
-	ck_assert_uint_eq(fw.answered, 1);
-	fw_close_peer(&fw, 1);
-	lane_ask(fw.lane, FAKE_JOB, 1, 1);
-	fw_close_peer(&fw, 0);
-	fw_close(&fw);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -661,7 +617,6 @@ int main(void)
 	tcase_add_loop_test(tc, every_op_and_dtype, 0, RS_DTYPE_NR);
 	tcase_add_loop_test(tc, half_types_take_wide_partial_sums, 0, 2);
 	tcase_add_test(tc, every_kernel_table_sums);
-	tcase_add_loop_test(tc, a_rank_is_asked_whether_it_lives, 0, 2);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
 	tcase_add_loop_test(tc, four_chunks_of_32_kib_fit_one_call, 0, 3);

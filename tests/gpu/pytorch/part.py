@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Part torch of check-gpu: one model, trained with plain NCCL sockets, the plugin, the hook, the hook with
-local="nccl", and the process group, by 2 and by 4 processes. One GPU is enough: NCCL_HOSTID makes each process a node of its own.
+local="nccl", and the process group, by 2 and by 4 processes. One GPU is enough: NCCL_HOSTID makes
+each process a node of its own.
 
 With --cpu gloo takes the place of NCCL, and no speed is judged: so tests run this part without a GPU."""
 
