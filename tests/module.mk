@@ -91,7 +91,7 @@ test-build: ## install what is missing and build all that 'make test' runs
 	$(MAKE) $(par) test-programs SAN=address,undefined
 	$(MAKE) $(par) test-programs SAN=thread
 test: test-build ## install what is missing, build, and run all tests, also under sanitizers
-	$(RUN) $(checks) $(BUILD)/default \
+	$(RUN) --again 3 $(checks) $(BUILD)/default \
 		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
 
 # the newest tag, or before the first one a commit: with the whole history only

@@ -34,6 +34,11 @@ missing word is an error, and then no program runs.
 Programs beside others run --jobs at a time. The simulator runs for 240 s, with sanitizers for 60 s. The whole output of
 a failed program is shown. A program also fails if it exceeds its time limit, runs no test, or leaves processes behind;
 such processes are killed.
+
+--again N: on a busy machine a time limit within an end-to-end test may be too short. Up to N end-to-end programs that
+failed run once more at the end, with nothing beside them, and the second result counts. The output of the first is
+shown all the same, and the end names these programs: each is a test to repair. There is no second run after a report of
+a sanitizer, a crash, a time limit of the whole program, or processes left behind: these are never luck.
 """
 
 import argparse
@@ -62,6 +67,7 @@ KINDS = {  # the words that a source's `run:` line may have, and of which of the
     "e2e": ({"alone", "beside-others", "grpc", "no-tsan"}, {"alone", "beside-others"}),
 }
 SKIPPED = 77
+CRASH = re.compile(r"(ERROR|WARNING): \w+Sanitizer|: runtime error: |Assertion `|exit status -(?!9\b|15\b)\d")
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -223,9 +229,11 @@ def end_marked(mark):
 class Runner:
     """Runs programs and keeps the sums. Any thread or signal handler may call stop()."""
 
-    def __init__(self, timeout):
+    def __init__(self, timeout, most_again=0):
         self.timeout = timeout
         self.sums = [0, 0, 0]
+        self.again = []  # programs for a second run
+        self._most_again = most_again
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._marks = (f"{os.getpid()}-{n}" for n in itertools.count())
@@ -235,6 +243,13 @@ class Runner:
 
     def stopped(self):
         return self._stopped.is_set()
+
+    def run_again(self):
+        """Runs the programs of `again`, after all others. Returns their labels."""
+        self._most_again = 0
+        for program in self.again:
+            self.run(program)
+        return [program.label for program in self.again]
 
     def _wait(self, process, limit):
         """Waits for the end. Returns a sentence if the process had to be ended, otherwise an empty string."""
@@ -287,12 +302,16 @@ class Runner:
         if notes:
             failed = max(1, failed)
         with self._lock:
+            luck = " e2e/" in program.label and not notes and not CRASH.search(text)
+            again = failed and luck and len(self.again) < self._most_again
+            if again:
+                self.again.append(program)
             for i, n in enumerate((passed, failed, skipped)):
-                self.sums[i] += n
+                self.sums[i] += 0 if again else n
             if failed:
                 sys.stdout.write("".join(f"    {line}\n" for line in (text + notes).splitlines()))
             more = (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")
-            verdict = "FAIL" if failed else "ok"
+            verdict = "busy" if again else "FAIL" if failed else "ok"
             print(f"{verdict:4} {program.label:50} {seconds:6.1f} s  {passed} passed{more}", flush=True)
 
 
@@ -303,6 +322,7 @@ def main():
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--match", default="", help="only programs with this in their name")
     parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
+    parser.add_argument("--again", type=int, default=0, metavar="N", help="programs that may have a second run; 0")
     parser.add_argument("--timeout", type=float, help=f"seconds for each program; default {LIMIT_S}")
     args = parser.parse_args()
 
@@ -317,7 +337,7 @@ def main():
     beside = sorted((p for p in todo if p.parallel and not p.idle), key=long_first)
     alone = [p for p in todo if not p.parallel]
     todo += checks
-    runner = Runner(args.timeout)
+    runner = Runner(args.timeout, args.again)
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())
     signal.signal(signal.SIGINT, lambda *_: runner.stop())
     started = time.monotonic()
@@ -329,6 +349,9 @@ def main():
             runner.run(program)
         for _ in itertools.chain(pool.map(runner.run, beside), last):
             pass  # raises what a thread has raised
+    again = runner.run_again()
+    if again:
+        print(f"had a second run, alone; each is a test to repair: {', '.join(again)}")
     print(f"{len(todo)} programs in {time.monotonic() - started:.0f} s")
     passed, failed, skipped = runner.sums
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)

@@ -162,6 +162,44 @@ class Choice(Tree):
         self.assertEqual(list(self.chosen("default", match="beside")), ["default e2e/test_beside"])
 
 
+class SecondRun(Tree):
+    """With --again, an end-to-end program that fails gets a second run, but never after a crash."""
+
+    # (folder, the program, --again, exit status, what the output has)
+    TABLE = (
+        ("e2e", "again or sys.exit(fail)", 1, 0, ("busy", "ok  ", "had a second run, alone; each is a test to repair: default e2e/test_x")),
+        ("e2e", "again or sys.exit(fail)", 0, 1, ("FAIL",)),
+        ("e2e", "sys.exit(fail)", 1, 1, ("busy", "FAIL", "default e2e/test_x")),
+        ("e2e", "print('ERROR: AddressSanitizer: heap'); again or sys.exit(fail)", 1, 1, ("FAIL",)),
+        ("e2e", "print('WARNING: ThreadSanitizer: data race'); again or sys.exit(fail)", 1, 1, ("FAIL",)),
+        ("e2e", "print('x.c:1:2: runtime error: shift'); again or sys.exit(fail)", 1, 1, ("FAIL",)),
+        ("e2e", "print('--- r0 (pid 5, exit status -6)'); again or sys.exit(fail)", 1, 1, ("FAIL",)),
+        ("e2e", "print('--- r0 (pid 5, exit status -9)'); again or sys.exit(fail)", 1, 0, ("busy", "ok  ")),
+        ("e2e", "again or os.kill(os.getpid(), 11)", 1, 1, ("FAIL",)),
+        ("unit", "again or sys.exit(fail)", 1, 1, ("FAIL",)),
+    )
+
+    def test_table(self):
+        for kind, text, again, status, expected in self.TABLE:
+            with self.subTest(kind=kind, text=text, again=again):
+                seen = self.root / "seen"
+                seen.unlink(missing_ok=True)
+                path = self.source(f"{kind}/test_x.py", "# run: beside-others" if kind == "e2e" else "")
+                path.write_text(path.read_text() + (
+                    f"import os, pathlib, sys\nseen = pathlib.Path({str(seen)!r})\n"
+                    "again = seen.exists()\nseen.touch()\n"
+                    "fail = 'FAILED (failures=1)'\nprint('Ran 1 test in 0.0s', flush=True)\n"
+                    f"{text}\nprint('OK')\n"))
+                argv = ["run.py", "--again", str(again), "default"]
+                out = io.StringIO()
+                with mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(out):
+                    self.assertEqual(run.main(), status, out.getvalue())
+                for words in expected:
+                    self.assertIn(words, out.getvalue())
+                self.assertEqual("busy" in out.getvalue(), "busy" in expected)
+                path.unlink()
+
+
 class Project(unittest.TestCase):
     """The sources of this project."""
 
