@@ -55,6 +55,17 @@ static int read_count(const struct render *r, const struct ydoc_node *n, const c
 	return RS_OK;
 }
 
+/* JSON, and so the API, has texts as keys. */
+static int check_keys(const struct render *r, struct rs_err *e)
+{
+	for (const struct ydoc_node *n = r->tree.doc.made; n; n = n->next_made)
+		for (const struct ydoc_node *key = n->kind == YDOC_MAPPING ? n->child : NULL; key;
+		     key = key->next->next)
+			if (key->kind != YDOC_TEXT)
+				return fail_found(r, key, "a key", "a text", e);
+	return RS_OK;
+}
+
 /* Finds the spec with the worker pools: the root, or below it that of a CustomJob or of a search. */
 static int find_pools(struct render *r, struct rs_err *e)
 {
@@ -199,6 +210,25 @@ static int read_section(struct render *r, const struct section *s, struct rs_err
 	return ydoc_fail(&r->tree.doc, r->pools, "reductionServerConfig", e,
 			 "not found, expected it in a worker pool or beside workerPoolSpecs, or the options "
 			 "--reduction-server-count and --reduction-server-image");
+}
+
+/* Checks the parts of a pool to which something is added. */
+static int check_pool(const struct render *r, unsigned i, struct rs_err *e)
+{
+	static const char *const parts[] = {"machineSpec", "containerSpec", "pythonPackageSpec"};
+	const struct ydoc_node *pool = tree_at(r->pools, i);
+	char field[FIELD];
+
+	for (size_t k = 0; pool && k < sizeof parts / sizeof parts[0]; k++) {
+		const struct ydoc_node *part = tree_get(pool, parts[k]), *env = tree_get(part, "env");
+
+		snprintf(field, sizeof field, "%sworkerPoolSpecs[%u].%s%s", r->prefix, i, parts[k], env ? ".env" : "");
+		if (part && part->kind != YDOC_MAPPING)
+			return fail_found(r, part, field, "a mapping", e);
+		if (env && env->kind != YDOC_LIST)
+			return fail_found(r, env, field, "a list of variables such as {name: A, value: b}", e);
+	}
+	return RS_OK;
 }
 
 /* Takes what a third pool says that stands in the file already. Without the section in it, it must be empty. */
@@ -400,15 +430,20 @@ static void add_reducers(struct render *r)
 static int fill_in(struct render *r, struct rs_err *e)
 {
 	struct section s = {.pool = -1};
-	int rc = find_pools(r, e);
+	int rc = check_keys(r, e);
 
+	if (!rc)
+		rc = find_pools(r, e);
 	if (!rc)
 		rc = find_section(r, &s, e);
 	if (!rc)
 		rc = read_section(r, &s, e);
 	if (rc || !r->enabled)
 		return rc;
-	rc = take_third_pool(r, &s, e);
+	for (unsigned i = 0; i < 3 && !rc; i++)
+		rc = check_pool(r, i, e);
+	if (!rc)
+		rc = take_third_pool(r, &s, e);
 	for (unsigned i = 0; i < 2 && !rc; i++)
 		rc = read_workers(r, i, e);
 	if (!rc && !r->workers)

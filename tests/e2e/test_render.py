@@ -237,6 +237,13 @@ class Render(unittest.TestCase):
              '<stdin>:2:32: workerPoolSpecs[0].machineSpec.machineType: found "odd", expected a machine type'),
             (TWO_POOLS + third + ENABLE,
              "<stdin>:8:5: workerPoolSpecs[2]: found a pool of its own, expected none or {}"),
+            (TWO_POOLS.replace('"0.1"]', '"0.1"], env: {A: b}', 1) + ENABLE,
+             "<stdin>:4:72: workerPoolSpecs[0].containerSpec.env: found a mapping, expected a list of variables"),
+            ("workerPoolSpecs: [{machineSpec: {machineType: a2-highgpu-8g}, containerSpec: x}]\n" + ENABLE,
+             '<stdin>:1:78: workerPoolSpecs[0].containerSpec: found "x", expected a mapping'),
+            (TWO_POOLS + "    reductionServerConfig: {}\n  - machineSpec: []\n",
+             "<stdin>:9:18: workerPoolSpecs[2].machineSpec: found a list, expected a mapping"),
+            (TWO_POOLS + ENABLE + "? [a]\n: b\n", "<stdin>:9:3: a key: found a list, expected a text"),
         ):
             with self.subTest(sentence=sentence):
                 self.refused(text, sentence)
