@@ -373,7 +373,7 @@ static void add_variable(struct render *r, struct ydoc_node *pool, const char *n
 	}
 	variable = tree_new(&r->tree, YDOC_MAPPING);
 	tree_set(&r->tree, variable, "name", tree_text(&r->tree, name, false));
-	tree_set(&r->tree, variable, "value", tree_text(&r->tree, value, false));
+	tree_set(&r->tree, variable, "value", tree_text(&r->tree, value, true));
 	tree_append(env, variable);
 }
 
@@ -422,7 +422,7 @@ static void add_reducers(struct render *r)
 	tree_set(t, pool, "replicaCount", tree_number(t, r->reducers));
 	if (!container)
 		tree_set(t, pool, "containerSpec", container = tree_new(t, YDOC_MAPPING));
-	tree_set(t, machine, "machineType", tree_text(t, r->reducer_type, false));
+	tree_set(t, machine, "machineType", tree_text(t, r->reducer_type, true));
 	tree_set(t, container, "imageUri", tree_text(t, r->image, true));
 	add_variables(r);
 }

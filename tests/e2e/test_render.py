@@ -146,6 +146,9 @@ class Render(unittest.TestCase):
             for pool in self.spec(text, *options)["workerPoolSpecs"]:
                 self.assertIn({"name": "REDUCTION_SECRET", "value": path}, pool["containerSpec"]["env"])
             self.assertNotIn(warning, self.explained)
+        for path in ("/s #1", "/s: 1", "[/s]", "true", 'it"s'):
+            for pool in self.spec(TWO_POOLS + ENABLE, "--secret", path)["workerPoolSpecs"]:
+                self.assertIn({"name": "REDUCTION_SECRET", "value": path}, pool["containerSpec"]["env"])
         done = render(TWO_POOLS + ENABLE, "--sdk", "--secret", "/t")
         self.assertIn('"REDUCTION_SECRET": "/t"', done.stdout)
         self.assertIn("# the SDK gives variables to workers only: the image of the reducers must set", done.stdout)
