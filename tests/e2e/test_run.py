@@ -167,7 +167,8 @@ class SecondRun(Tree):
 
     # (folder, the program, --again, exit status, what the output has)
     TABLE = (
-        ("e2e", "again or sys.exit(fail)", 1, 0, ("busy", "ok  ", "had a second run, alone; each is a test to repair: default e2e/test_x")),
+        ("e2e", "again or sys.exit(fail)", 1, 0,
+         ("busy", "ok  ", "had a second run, alone; each is a test to repair: default e2e/test_x")),
         ("e2e", "again or sys.exit(fail)", 0, 1, ("FAIL",)),
         ("e2e", "sys.exit(fail)", 1, 1, ("busy", "FAIL", "default e2e/test_x")),
         ("e2e", "print('ERROR: AddressSanitizer: heap'); again or sys.exit(fail)", 1, 1, ("FAIL",)),
