@@ -227,6 +227,57 @@ class Requests(unittest.TestCase):
             assert len(comm._pending) < 200
         """)
 
+    def test_interrupted(self):
+        # Ctrl-C, which Python notices when a call of the library has returned: what the call did is not lost
+        self.check("""
+            import weakref
+            class Interrupted:                              # its first call that has an effect
+                def __init__(self, name):
+                    self.lib, self.name = comm._lib, name
+                def __getattr__(self, name):
+                    return self.interrupted if name == self.name else getattr(self.lib, name)
+                def interrupted(self, *args):
+                    status = getattr(self.lib, self.name)(*args)
+                    if status == 0:
+                        comm._lib = self.lib
+                        raise KeyboardInterrupt
+                    return status
+            waited = comm.all_reduce(np.ones(4), async_op=True)
+            comm._lib = Interrupted("reduction_wait")
+            raises(KeyboardInterrupt, "", waited.wait)
+            first, second = (comm.all_reduce(np.ones(4), async_op=True) for _ in range(2))
+            assert first._handle != second._handle, "the library got a request back twice"
+            for request in (waited, first, second):
+                same(request.wait(), [2, 2, 2, 2])
+            def start(function, call):
+                x = np.ones(100000)
+                memory = weakref.ref(x)
+                comm._lib = Interrupted(function)
+                raises(KeyboardInterrupt, "", call, x)
+                del x
+                gc.collect()
+                assert memory() is not None, "its memory was freed while the library uses it"
+                comm.barrier()
+                comm.barrier()                              # the first one has ended: so has the operation before it
+                gc.collect()
+                assert memory() is None
+            start("reduction_all_reduce_tensor_async", comm.all_reduce)
+            start("reduction_all_reduce_group_async", lambda x: comm.all_reduce_coalesced([x]))
+            same(comm.all_reduce(np.ones(2)), [2, 2])
+        """)
+
+    def test_result_that_cannot_be_stored(self):
+        self.check("""
+            x = np.ones(8)
+            view = x[::2]
+            request = comm.all_reduce(view, async_op=True)
+            view.flags.writeable = False
+            for _ in range(2):
+                raises(ValueError, "read-only", request.wait)
+            assert request.done()
+            same(x, np.ones(8))
+        """)
+
     def test_threads(self):
         self.check("""
             # threads agree on an order: turns

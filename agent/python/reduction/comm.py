@@ -46,22 +46,17 @@ class Request:
     def __init__(
         self,
         comm: "Communicator",
-        handle: Optional[int],
         target: Any,
         send: Optional[_buffers.Block],
         receive: Optional[_buffers.Block],
     ):
         self._comm = comm  # keeps it from being garbage-collected while a thread waits
-        self._handle: Optional[int] = handle  # None: not started, or done
-        self._started = handle is not None
+        self._handle: Optional[int] = None  # None: not started, or done
+        self._started = False
         self._target = target
         self._blocks = (send, receive)  # keeps the memory alive while the library uses it
-        self._error: Optional[errors.ReductionError] = None
+        self._error: Optional[Exception] = None
         self._lock = threading.Lock()  # held by the one thread that is in reduction_wait
-
-    def _begin(self, handle: int) -> None:
-        self._handle = handle
-        self._started = True
 
     def _abandon(self) -> None:
         """The group's block has ended: an operation that has not started fails."""
@@ -71,16 +66,14 @@ class Request:
             self._error = errors.ReductionError(errors.EINVAL, "the operation was not started: its group failed")
 
     def _complete(self, status: int, err: _lib.Error) -> None:
-        self._handle = None
         receive = self._blocks[1]
         self._blocks = (None, None)
-        if status != errors.OK:
-            try:
-                _lib.check(status, err)
-            except errors.ReductionError as exc:
-                self._error = exc
-        elif receive is not None and receive.is_copy:
-            _buffers.finish(self._target, receive)
+        try:
+            _lib.check(status, err)
+            if receive is not None and receive.is_copy:
+                _buffers.finish(self._target, receive)
+        except Exception as exc:
+            self._error = exc
 
     def _wait_slice(self, milliseconds: int) -> bool:
         """Waits for at most `milliseconds`. Returns True if the operation is done. The caller holds the lock."""
@@ -92,11 +85,14 @@ class Request:
             err = _lib.Error()
             ref = ctypes.byref(err)
             _thread.error = err, ref
-        status = self._comm._lib.reduction_wait(self._handle, milliseconds, ref)
-        if status == errors.ETIMEOUT:
-            return False
-        self._complete(status, err)
-        return True
+        err.code = errors.ETIMEOUT
+        try:
+            self._comm._lib.reduction_wait(self._handle, milliseconds, ref)
+        finally:  # also after Ctrl-C, which Python notices when the call has returned
+            if err.code != errors.ETIMEOUT:
+                self._handle = None  # the library has got it back
+                self._complete(err.code, err)
+        return self._handle is None
 
     def _finish(self) -> None:
         """Waits until done, whatever the result."""
@@ -326,11 +322,16 @@ class Communicator:
     def _start(self, call: Callable[[int, Any, Any], int], target: Any, send: Any, receive: Any) -> Request:
         with self._lock:
             self._forget_done()
-            status = call(self._usable(), self._out_ref, self._err_ref)
+            request = Request(self, target, send, receive)
+            self._out.value = None
+            try:
+                status = call(self._usable(), self._out_ref, self._err_ref)
+            finally:  # also after Ctrl-C: the library uses the memory if it has returned a handle
+                if self._out.value is not None:
+                    request._handle, request._started = self._out.value, True
+                    self._pending.append(request)
             if status != errors.OK:
                 _lib.check(status, self._err)
-            request = Request(self, self._out.value, target, send, receive)
-            self._pending.append(request)
         return request
 
     def _start_dense(self, target: Any, pointer: int, count: int, dtype: int, op: int) -> Request:
@@ -396,21 +397,23 @@ class Communicator:
 
     def _later(self, target: Any, send: _buffers.Block, receive: _buffers.Block) -> Request:
         """Returns a request of a group, which is not started yet."""
-        return Request(self, None, target, send, receive)
+        return Request(self, target, send, receive)
 
     def _start_group(self, tensors: List[_lib.Tensor], requests: List[Request]) -> None:
         handles = (ctypes.c_void_p * len(tensors))()
         err = _lib.Error()
         with self._lock:
             self._forget_done()
-            status = self._lib.reduction_all_reduce_group_async(
-                self._usable(), (_lib.Tensor * len(tensors))(*tensors), len(tensors), handles, ctypes.byref(err)
-            )
+            try:
+                status = self._lib.reduction_all_reduce_group_async(
+                    self._usable(), (_lib.Tensor * len(tensors))(*tensors), len(tensors), handles, ctypes.byref(err)
+                )
+            finally:  # as in _start()
+                for request, handle in zip(requests, handles):
+                    if handle is not None:
+                        request._handle, request._started = handle, True
+                        self._pending.append(request)
             _lib.check(status, err)
-            for request, handle in zip(requests, handles):
-                assert handle is not None
-                request._begin(handle)
-                self._pending.append(request)
 
     def group(self, *, async_op: bool = False) -> Group:
         """Returns a group of all-reduces, which start together at the end of a with block. Small ones share operations:
