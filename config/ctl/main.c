@@ -175,12 +175,25 @@ static int finish_output(void)
 	return EXIT_GOOD;
 }
 
+static int wider(int width, const char *text)
+{
+	int n = text ? (int)strlen(text) : 0;
+
+	return n > width ? n : width;
+}
+
 static int print_command_usage(const struct command *c)
 {
+	int names = 0, args = 0;
+
+	for (unsigned i = 0; i < c->options_n; i++) {
+		names = wider(names, c->options[i].name);
+		args = wider(args, c->options[i].arg);
+	}
 	printf("Usage: reductionctl %s%s%s%s\n%s\n", c->name, c->file == FILE_NONE ? "" : " ", file_text(c),
 	       c->options_n ? " [OPTION]..." : "", c->help);
 	for (unsigned i = 0; i < c->options_n; i++)
-		printf("%s  --%-14s %-5s  %s\n", i ? "" : "\n", c->options[i].name,
+		printf("%s  --%-*s %-*s  %s\n", i ? "" : "\n", names, c->options[i].name, args,
 		       c->options[i].arg ? c->options[i].arg : "", c->options[i].help);
 	return finish_output();
 }

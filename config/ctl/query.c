@@ -108,6 +108,14 @@ static int take_file(struct reducers *a, const struct call *call, bool admin, st
 	return rc;
 }
 
+/* Returns true for the name of a file: one that is there, or that a host does not have. */
+static bool is_file(const char *target)
+{
+	const char *suffix = strrchr(target, '.');
+
+	return access(target, F_OK) == 0 || (suffix && (!strcmp(suffix, ".yaml") || !strcmp(suffix, ".yml")));
+}
+
 int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e)
 {
 	struct call file = {.file = NULL};
@@ -120,8 +128,7 @@ int reducers_open(struct reducers *a, const struct call *call, bool admin, struc
 	for (unsigned i = 0; !rc && i < (call->files_n ? call->files_n : 1); i++) {
 		const char *target = call->files_n ? call->files[i] : call->file;
 
-		/* if a file has that name, the file is meant */
-		if (strcmp(target, "-") != 0 && access(target, F_OK) != 0) {
+		if (strcmp(target, "-") != 0 && !is_file(target)) {
 			rc = take_address(a, target, e);
 		} else if (file.file) {
 			rc =
@@ -198,8 +205,11 @@ int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query,
 	reducers_name(a, reducer, name, sizeof name);
 	if (rc == 0)
 		return 0;
-	if (rc != 1)
+	if (rc != 1) {
+		if (strcmp(e->msg, "connection refused") == 0)
+			rs_fail(e, e->code, "connection refused; is gRPC on there (server.grpc or agent.grpc)?");
 		return rs_wrap(e, "%s", name);
+	}
 	*ret = protobuf_c_message_unpack(type, NULL, len, bytes);
 	return *ret ? 1 : rs_fail(e, RS_EPROTO, "%s: the answer of %zu bytes is no %s", name, len, type->short_name);
 }

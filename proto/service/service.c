@@ -122,7 +122,7 @@ static enum rpc_code authorize(const struct service *s, enum service_right right
 		if (service_is_local(peer->address) || (peer->certified && right == RIGHT_READ))
 			return RPC_CODE_OK;
 		rs_fail(e, RS_EREFUSED,
-			"permission denied: this %s has no %s.%s, so only processes on its own machine may do this",
+			"permission denied: this %s has no %s.%s, so only callers on a loopback address may do this",
 			s->opt.process, section, file);
 		return RPC_CODE_PERMISSION_DENIED;
 	}

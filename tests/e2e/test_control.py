@@ -498,6 +498,12 @@ class Control(unittest.TestCase):
                 status, out, err = ctl("status", address, timeout=30)
                 self.assertEqual((status, out), (1, ""), err)
                 self.assertIn(f"reductionctl: {address}: ", err)
+        self.assertIn("connection refused; is gRPC on there (server.grpc or agent.grpc)?\n", err)
+
+    def test_a_file_that_is_missing(self):
+        """Its name is not taken for that of a host."""
+        for name in "no/job.yaml", "job-that-is-missing.yaml", "job-that-is-missing.yml":
+            self.assertEqual(ctl("status", name), (1, "", ctl("check", name)[2]))
 
     def test_open_port_needs_authentication(self):
         with tempfile.TemporaryDirectory(prefix="reduction-") as folder:

@@ -175,7 +175,7 @@ static const struct {
 } rights[] = {
     {false, LOCAL, NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, "127.1.2.3:9", "Bearer nonsense", RPC_CODE_OK, RPC_CODE_OK, ""},
-    {false, FAR, NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "only processes on its own machine"},
+    {false, FAR, NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address"},
     {false, FAR, "Bearer ", RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, "this reducer has no security."},
     {false, "[::ffff:127.0.0.1]:7", NULL, RPC_CODE_OK, RPC_CODE_OK, ""},
     {false, "127.example.com:7", NULL, RPC_CODE_PERMISSION_DENIED, RPC_CODE_PERMISSION_DENIED, ""},
@@ -208,7 +208,7 @@ START_TEST(a_certificate_gives_the_right_to_read)
 	ck_assert_uint_eq(w.denials, 0);
 	service_call_free(c);
 	c = service_begin(w.s, SERVICE_DRAIN, &peer, NULL, 0);
-	expect_end(c, RPC_CODE_PERMISSION_DENIED, "only processes on its own machine");
+	expect_end(c, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address");
 	service_free(w.s);
 	/* if there is a token, it is required too */
 	open_world(&w, true);
