@@ -247,10 +247,11 @@ const struct schema_key schema_keys[] = {
  .help = "Names of the jobs that it may join; `*` and `?` as in `certificate`"},
 
 {"security", "read_token", SCHEMA_PATH, AT(security, read_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "For reducers and agents: file with the token, 16 to 1024 ASCII characters without blanks, that `status` and "
- "`events` require; empty: only processes on the same machine may use them. `reductionctl FILE` reads it too"},
+ .help = "For reducers and agents: file with the token, 16 to 1024 ASCII characters without blanks, that reading "
+ "(`status`, `events`, `doctor`, `trace`) requires; empty: only callers on a loopback address may read. "
+ "`reductionctl FILE` reads it too"},
 {"security", "admin_token", SCHEMA_PATH, AT(security, admin_token), .min = 0, .max = RS_PATH_LEN - 1, .def = "",
- .help = "As `read_token`, for `drain` and `reload`; this token also permits `status` and `events`"},
+ .help = "As `read_token`, for `drain` and `reload`; this token also permits reading"},
 
 {"logging", "level", SCHEMA_ENUM, AT(logging, level), .words = level_words, .def = "info",
  .help = "How much is logged: faults (error, warn), events of daemons and jobs (info), connections (debug), "
