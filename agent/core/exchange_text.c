@@ -95,8 +95,8 @@ static void text_add_missing(struct text *t, const struct exchange *x, const str
 		text_add(t, "; it refused a rank: %s", w->refused);
 }
 
-/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns false if none waits. */
-static bool text_add_gathering(struct text *t, const struct exchange *x)
+/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns its link, or NULL. */
+static const struct link *text_add_gathering(struct text *t, const struct exchange *x)
 {
 	const struct link *first = NULL;
 
@@ -109,7 +109,7 @@ static bool text_add_gathering(struct text *t, const struct exchange *x)
 	}
 	if (first)
 		text_add_missing(t, x, first);
-	return first != NULL;
+	return first;
 }
 
 /* Adds a reducer that has all ranks and has not started the job. */
@@ -152,15 +152,17 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 int connect_timeout_text(const struct exchange *x, struct rs_err *e)
 {
 	struct text t = {.len = 0};
+	const struct link *waits;
 
 	if (text_add_unreached(&t, x) > 0) {
 		text_add(&t, "; gave up after ");
 		text_add_duration(&t, x->opt.connect_ms);
 		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 	}
-	if (!text_add_gathering(&t, x))
+	waits = text_add_gathering(&t, x);
+	if (!waits)
 		text_add_not_started(&t, x);
-	text_add(&t, " within ");
+	text_add(&t, waits && waits->waiting.refused[0] ? "; gave up after " : " within ");
 	text_add_duration(&t, x->opt.connect_ms);
 	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
 }

@@ -147,13 +147,14 @@ static const struct {
 	unsigned joined, world;
 	uint32_t missing[16];
 	unsigned n;
-	const char *says;
+	const char *says, *refuses;
 } absent[] = {
-    {3, 4, {2}, 1, "reducer r1: rank 2 of 4 has not joined job unit within 1500 ms"},
-    {2, 4, {2, 3}, 2, "reducer r1: ranks 2 and 3 of 4 have not joined job unit within 1500 ms"},
-    {1, 4, {1, 2, 3}, 3, "reducer r1: ranks 1, 2 and 3 of 4 have not"},
-    {1, 20, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 16, ", 15, 16 and 3 more of 20 have not"},
-    {4, 4, {0}, 0, "reducer r0 has not started job unit within 1500 ms"},
+    {3, 4, {2}, 1, "reducer r1: rank 2 of 4 has not joined job unit within 1500 ms", NULL},
+    {3, 4, {2}, 1, "rank 2 of 4 has not joined job unit; it refused a rank: no; gave up after 1500 ms", "no"},
+    {2, 4, {2, 3}, 2, "reducer r1: ranks 2 and 3 of 4 have not joined job unit within 1500 ms", NULL},
+    {1, 4, {1, 2, 3}, 3, "reducer r1: ranks 1, 2 and 3 of 4 have not", NULL},
+    {1, 20, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 16, ", 15, 16 and 3 more of 20 have not", NULL},
+    {4, 4, {0}, 0, "reducer r0 has not started job unit within 1500 ms", NULL},
 };
 
 START_TEST(absent_ranks_are_named)
@@ -164,6 +165,7 @@ START_TEST(absent_ranks_are_named)
 	f.start = false;
 	reducers_pump(&f);
 	reducers_say_waiting(&f, 1, 0, absent[_i].world, absent[0].missing, 1);
+	strcpy(f.refuses, absent[_i].refuses ? absent[_i].refuses : "");
 	reducers_say_waiting(&f, 1, absent[_i].joined, absent[_i].world, absent[_i].missing, absent[_i].n);
 	reducers_advance(&f, 1500);
 	reducers_expect_end(&f, RS_ETIMEOUT, absent[_i].says);
