@@ -14,7 +14,7 @@ struct share {
 	uint64_t count;
 	uint32_t hash; /* of all names and counts */
 	int priority;  /* the highest given; below 0: none was given */
-	bool device;   /* a tensor is on a GPU */
+	bool device;   /* a tensor that is not empty is on a GPU */
 };
 
 static uint64_t group_bytes(const struct backend_request *b)
@@ -38,7 +38,7 @@ static void group_share_add(struct share *s, struct reduction_request *req)
 	req->next = s->last;
 	s->last = req;
 	s->n++;
-	s->device |= req->base.device != 0;
+	s->device |= req->base.device != 0 && req->base.count > 0;
 	s->count += req->base.count;
 	s->hash = group_hash(s->hash, &req->base);
 	if (req->base.priority > s->priority)

@@ -47,9 +47,10 @@ static struct copier_queue *op_queue(struct copier_op *op, int device)
 static int op_mark(struct copier_op *op, struct rs_err *e)
 {
 	const struct devices_vtbl *v = op->copier->devices->v;
+	const struct copier_tensor *before = NULL; /* the last one whose stream is waited for */
 
 	for (unsigned i = 0; i < op->tensors_n; i++) {
-		const struct copier_tensor *t = &op->tensors[i], *before = i > 0 ? t - 1 : NULL;
+		const struct copier_tensor *t = &op->tensors[i];
 		struct copier_queue *q;
 		int rc;
 
@@ -69,6 +70,7 @@ static int op_mark(struct copier_op *op, struct rs_err *e)
 		rc = v->mark(q->q, t->stream, e);
 		if (rc)
 			return rc;
+		before = t;
 	}
 	return RS_OK;
 }
@@ -96,7 +98,7 @@ int copier_op_new(struct copier *c, struct backend_request *req, const struct co
 	op->queues = (struct copier_queue *)&op->tensors[n];
 	memcpy(op->tensors, tensors, n * sizeof *tensors);
 	for (unsigned i = 0; i < n && device < 0; i++)
-		device = tensors[i].device;
+		device = tensors[i].bytes > 0 ? tensors[i].device : -1; /* that of an empty one was not checked */
 	rc = copier_stage_take(c, ring, device, &op->stage, e);
 	if (!rc)
 		rc = op_mark(op, e);

@@ -6,7 +6,7 @@
 #include "tests/cuda/driver.h"
 #include "tests/e2e/ranks.h"
 
-#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,10 +189,29 @@ static void run_broadcast(struct rank *r)
 	close_comm(r);
 }
 
-static void wait_for_post(void *user)
+/* Returns a word for which streams can wait. */
+static _Atomic uint32_t *gate_new(struct rank *r)
 {
-	while (sem_wait(user) != 0)
-		;
+	_Atomic uint32_t *gate = aligned_alloc(4096, 4096);
+
+	atomic_init(gate, 0);
+	CUDA(cuMemHostRegister_v2((void *)gate, 4096, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_DEVICEMAP));
+	return gate;
+}
+
+/* Makes a stream wait until the word is `value`, and no other stream. */
+static void gate_wait(struct rank *r, _Atomic uint32_t *gate, uint32_t value, CUstream stream)
+{
+	CUdeviceptr at;
+
+	CUDA(cuMemHostGetDevicePointer_v2(&at, (void *)gate, 0));
+	CUDA(cuStreamWaitValue32_v2(stream, at, value, CUDA_WAIT_VALUE_GEQ));
+}
+
+static void gate_free(struct rank *r, _Atomic uint32_t *gate)
+{
+	CUDA(cuMemHostUnregister((void *)gate));
+	free((void *)gate);
 }
 
 /* Work that was queued before the call is waited for, and not by the caller. */
@@ -203,7 +222,7 @@ static void run_stream(struct rank *r)
 	reduction_tensor t;
 	reduction_request *req;
 	CUstream stream;
-	sem_t go;
+	_Atomic uint32_t *gate;
 	int done;
 	unsigned bits;
 	void *x;
@@ -212,16 +231,16 @@ static void run_stream(struct rank *r)
 	memcpy(&bits, &one, sizeof bits);
 	x = device_new(r, 0, NULL, N * sizeof *got);
 	t = tensor(x, x, N, 0);
-	EXPECT(sem_init(&go, 0, 0) == 0);
+	gate = gate_new(r);
 	CUDA(cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING));
-	CUDA(cuLaunchHostFunc(stream, wait_for_post, &go));
+	gate_wait(r, gate, 1, stream);
 	CUDA(cuMemsetD32Async((CUdeviceptr)(uintptr_t)x, bits, N, stream));
 	t.stream = stream;
 	EXPECT_RC(reduction_all_reduce_tensor_async(r->comm, &t, &req, &r->err), 0);
 	EXPECT_RC(reduction_wait(req, 50, &r->err), REDUCTION_ETIMEOUT);
 	EXPECT_RC(reduction_test(req, &done, &r->err), 0);
 	EXPECT(!done);
-	EXPECT(sem_post(&go) == 0);
+	atomic_store(gate, 1);
 	EXPECT_RC(reduction_wait(req, -1, &r->err), 0);
 	device_read(r, got, x, N * sizeof *got);
 	for (size_t i = 0; i < N; i++)
@@ -229,7 +248,7 @@ static void run_stream(struct rank *r)
 	CUDA(cuStreamDestroy_v2(stream));
 	device_free(r, x);
 	free(got);
-	sem_destroy(&go);
+	gate_free(r, gate);
 	close_comm(r);
 }
 
@@ -306,6 +325,51 @@ static void run_group(struct rank *r)
 			free(x[i]);
 		}
 	}
+	close_comm(r);
+}
+
+/* Tensors of a group on different streams are waited for, also behind an empty one, whose device does not matter. */
+static void run_group_streams(struct rank *r)
+{
+	enum { N = 1000 };
+	float one = 1, *bytes = floats(N, (float)r->rank), got[N];
+	reduction_request *req[3];
+	reduction_tensor t[3];
+	CUstream stream;
+	_Atomic uint32_t *gate;
+	unsigned bits;
+	void *x, *y;
+
+	open_gpu(r);
+	memcpy(&bits, &one, sizeof bits);
+	x = device_new(r, 0, bytes, N * sizeof *bytes);
+	y = device_new(r, 0, NULL, N * sizeof *bytes);
+	gate = gate_new(r);
+	CUDA(cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING));
+	for (int first = 0; first < 2; first++) {
+		CUDA(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)x, bytes, N * sizeof *bytes));
+		gate_wait(r, gate, (uint32_t)first + 1, stream);
+		CUDA(cuMemsetD32Async((CUdeviceptr)(uintptr_t)y, bits, N, stream));
+		t[first] = tensor(NULL, NULL, 0, first ? 0 : 1000);
+		t[!first] = tensor(x, x, N, 0);
+		t[2] = tensor(y, y, N, 0);
+		t[1].stream = first ? stream : NULL;
+		t[2].stream = stream;
+		EXPECT_RC(reduction_all_reduce_group_async(r->comm, t, 3, req, &r->err), 0);
+		EXPECT_RC(reduction_wait(req[2], 50, &r->err), REDUCTION_ETIMEOUT);
+		atomic_fetch_add(gate, 1);
+		for (int i = 0; i < 3; i++)
+			EXPECT_RC(reduction_wait(req[i], -1, &r->err), 0);
+		expect_sum(r, x, N);
+		device_read(r, got, y, sizeof got);
+		for (size_t i = 0; i < N; i++)
+			EXPECT(got[i] == (float)r->world);
+	}
+	CUDA(cuStreamDestroy_v2(stream));
+	device_free(r, x);
+	device_free(r, y);
+	free(bytes);
+	gate_free(r, gate);
 	close_comm(r);
 }
 
@@ -504,6 +568,7 @@ int main(int argc, char **argv)
 	    {"stream", 2, run_stream, -1, ALSO_AGENT},
 	    {"stream-waits", 2, run_stream_waits, -1, ALSO_AGENT},
 	    {"group", 2, run_group, -1, ALSO_AGENT | ALSO_NODE},
+	    {"group-streams", 2, run_group_streams, -1, ALSO_AGENT},
 	    {"many", 2, run_many, -1, ALSO_AGENT},
 	    {"slow-copies", 2, run_slow_copies, -1, ALSO_AGENT},
 	    {"arguments", 2, run_arguments, -1, ALSO_AGENT},
