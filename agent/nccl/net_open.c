@@ -300,8 +300,17 @@ static void net_read_greeting(struct net_listen *l, struct net_pending *w, uint6
 		net_drop(w);
 }
 
+/* After a failed accept: returns whether a peer waits that this process cannot take, for want of descriptors or memory.
+ * accept says so also if no peer waits. */
+static bool net_has_no_room(const struct net_listen *l, int error)
+{
+	struct pollfd p = {.fd = l->fd, .events = POLLIN};
+
+	return (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) && poll(&p, 1, 0) > 0;
+}
+
 /* Accepts what has come, after it has read what older sockets have sent: so those that make place are silent. */
-static void net_accept_all(struct net_listen *l, uint64_t now_ms)
+static int net_accept_all(struct net_listen *l, uint64_t now_ms, struct rs_err *e)
 {
 	for (unsigned i = 0; i < NET_PENDING; i++)
 		net_read_greeting(l, &l->pending[i], now_ms);
@@ -309,17 +318,22 @@ static void net_accept_all(struct net_listen *l, uint64_t now_ms)
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		struct net_pending *w;
 
-		if (fd < 0)
-			return;
+		if (fd < 0) {
+			int error = errno;
+
+			return net_has_no_room(l, error) ? rs_fail_sys(e, RS_EIO, error, "cannot accept a connection")
+							 : RS_OK;
+		}
 		w = net_place(l);
 		if (!w) {
 			close(fd);
-			return;
+			return RS_OK;
 		}
 		net_set_options(fd);
 		*w = (struct net_pending){.fd = fd, .since_ms = now_ms};
 		net_read_greeting(l, w, now_ms);
 	}
+	return RS_OK;
 }
 
 /* Finds the sockets of the connection that `like` belongs to. Returns how many. */
@@ -354,7 +368,8 @@ int net_accept(struct net_listen *l, struct net **ret)
 	*ret = NULL;
 	if (plugin_refuses(l->plugin))
 		return NCCL_SYSTEM_ERROR;
-	net_accept_all(l, now_ms);
+	if (net_accept_all(l, now_ms, &e))
+		return plugin_fail(l->plugin, &e);
 	for (unsigned i = 0; i < NET_PENDING && !n; i++) {
 		struct net_pending *w = &l->pending[i];
 

@@ -239,6 +239,11 @@ class Net(Case):
         with harness.Cluster(start=False) as c:
             self.run_case(c, "strangers", "--ranks", 2)
 
+    def test_descriptors(self):
+        with harness.Cluster() as c:
+            p = self.run_case(c, "descriptors", "--ranks", 2)
+            self.assertRegex(p.err, "WARN .*cannot accept a connection: Too many open files")
+
     def test_breaks(self):
         with harness.Cluster(start=False) as c:
             p = self.run_case(c, "breaks", "--ranks", 2)

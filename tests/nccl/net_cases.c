@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -168,6 +169,37 @@ static void strangers(const struct options *o, const struct tables *t, struct sh
 	ring_close(&r);
 }
 
+/* Without descriptors accept fails while a peer waits, and not before one does. */
+static void descriptors(const struct options *o, const struct tables *t, struct shared *s, int rank)
+{
+	struct rlimit before, none;
+	struct ring r;
+	int fd, other, next;
+
+	ring_listen(&r, t, o, s, rank);
+	fd = stranger(s->handles[rank]);
+	require(t->net_accept(r.listening, &r.from, NULL) == NCCL_SUCCESS && !r.from, "accept");
+	require(getrlimit(RLIMIT_NOFILE, &before) == 0, "getrlimit");
+	none = before;
+	other = dup(fd); /* its number is that of the next one */
+	next = dup(fd);
+	none.rlim_cur = (rlim_t)next;
+	close(next);
+	require(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+	require(t->net_accept(r.listening, &r.from, NULL) == NCCL_SUCCESS && !r.from, "accept of nothing");
+	close(other);
+	other = stranger(s->handles[rank]);
+	require(t->net_accept(r.listening, &r.from, NULL) == NCCL_SYSTEM_ERROR && !r.from,
+		"accept without descriptors");
+	require(setrlimit(RLIMIT_NOFILE, &before) == 0, "setrlimit");
+	barrier(s, o->ranks);
+	ring_connect(&r, o, s, rank);
+	barrier(s, o->ranks);
+	close(fd);
+	close(other);
+	ring_close(&r);
+}
+
 /* A message that is longer than its receive, and a peer that closes, are errors. */
 static void breaks(const struct options *o, const struct tables *t, struct shared *s, int rank)
 {
@@ -318,6 +350,6 @@ static void ring_speed(const struct options *o, const struct tables *t, struct s
 }
 
 const struct test_case net_cases[] = {
-    {"messages", messages},     {"strangers", strangers}, {"breaks", breaks}, {"net-speed", net_speed},
-    {"ring-speed", ring_speed}, {"fallback", fallback},   {NULL, NULL},
+    {"messages", messages},   {"strangers", strangers},   {"descriptors", descriptors}, {"breaks", breaks},
+    {"net-speed", net_speed}, {"ring-speed", ring_speed}, {"fallback", fallback},       {NULL, NULL},
 };
