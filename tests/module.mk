@@ -21,6 +21,9 @@ $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
 # answers of the HTTP port, without the port
 $(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
+# the plugin's communicator, with an engine of the test
+$(B)/tests/unit/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
+$(B)/tests/unit/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 # rules of reductionctl
 $(B)/tests/unit/test_doctor: $(B)/config/ctl/doctor_rules.o
 $(B)/tests/unit/test_timeline: $(patsubst %,$(B)/config/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
