@@ -20,7 +20,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent/python/reduction"
 SYSTEM = re.compile(r"(ld-linux|libc|libm|libpthread|libdl|librt|libssl|libcrypto)[-.]")
-SUMMARY = "All-reduce through reduction servers, for NumPy and PyTorch"
+SUMMARY = "All-reduce through reducers, for NumPy and PyTorch"
 TIME = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel
 
 

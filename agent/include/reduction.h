@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libreduction: all-reduce through reduction servers.
+/* libreduction: all-reduce through reducers.
  *
  *     reduction_options opt = REDUCTION_OPTIONS_INIT;   // rank and world size from torchrun, Slurm or mpirun
  *     reduction_error err;

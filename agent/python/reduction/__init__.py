@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce through reduction servers, from Python.
+"""All-reduce through reducers, from Python.
 
     import numpy, reduction
 
