@@ -71,6 +71,20 @@ static void put(struct archive *a, const void *bytes, size_t n)
 	}
 }
 
+/* Writes the name of a file. One that is too long for its field is split at a slash. */
+static void put_name(struct tar_header *h, const char *name)
+{
+	size_t n = strlen(name);
+	const char *slash = n > sizeof h->name ? strchr(name + n - sizeof h->name - 1, '/') : NULL;
+
+	if (slash) {
+		n = (size_t)(slash - name);
+		memcpy(h->prefix, name, n < sizeof h->prefix ? n : sizeof h->prefix);
+		name = slash + 1;
+	}
+	memcpy(h->name, name, strnlen(name, sizeof h->name));
+}
+
 void archive_add(struct archive *a, const char *name, const void *bytes, size_t n, int64_t unix_s)
 {
 	static const char zeros[2 * BLOCK];
@@ -78,7 +92,7 @@ void archive_add(struct archive *a, const char *name, const void *bytes, size_t 
 	const unsigned char *at = (const unsigned char *)&h;
 	unsigned sum = 0;
 
-	snprintf(h.name, sizeof h.name, "%s", name);
+	put_name(&h, name);
 	snprintf(h.mode, sizeof h.mode, "%07o", 0600U);
 	snprintf(h.uid, sizeof h.uid, "%07o", 0U);
 	snprintf(h.gid, sizeof h.gid, "%07o", 0U);

@@ -8,13 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ARCHIVE_NAME = 100 /* bytes of the name of a file in it, terminator included */ };
+enum { ARCHIVE_NAME = 200 /* bytes of the name of a file in it, terminator included */ };
 
 struct archive;
 
 /* Creates the file, which only its owner may read. Errors: RS_EIO (it exists, or cannot be created), RS_ENOMEM. */
 int archive_create(struct archive **ret, const char *path, struct rs_err *e);
-/* Adds a file. A failed write is reported by archive_close. */
+/* Adds a file. Of its name at most 100 bytes may stand behind a slash, and 155 before it. A failed write is reported by
+ * archive_close. */
 void archive_add(struct archive *a, const char *name, const void *bytes, size_t n, int64_t unix_s);
 /* Completes the archive and frees it. Errors: RS_EIO, of any write. */
 int archive_close(struct archive *a, struct rs_err *e);
