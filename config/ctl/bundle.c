@@ -279,8 +279,7 @@ static void making_close(struct making *m, unsigned n)
 	for (unsigned i = 0; m->is_good && i < n; i++)
 		if (m->is_good[i])
 			rs_config_close(&m->cfgs[i]);
-	for (unsigned i = 0; i < m->bundle.secrets_n; i++)
-		free(m->bundle.secrets[i]);
+	bundle_forget_secrets(&m->bundle);
 	if (m->list)
 		fclose(m->list);
 	free(m->list_text);

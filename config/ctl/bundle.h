@@ -10,10 +10,16 @@
 #include <stdio.h>
 
 enum {
-	BUNDLE_SECRETS = 64,         /* most secrets that it knows */
 	BUNDLE_SECRET_MIN = 8,       /* bytes: shorter text occurs by chance */
 	BUNDLE_NAME = 56,            /* bytes of its name, terminator included */
 	BUNDLE_FILE_MAX = 256 << 10, /* bytes that are copied from one file or program of this machine */
+};
+
+/* A text that must not occur in the bundle. */
+struct bundle_secret {
+	struct bundle_secret *next; /* not longer than this one, so that no part of a longer one remains */
+	size_t n;
+	char text[];
 };
 
 /* A bundle. One file at a time is made as text: between bundle_begin and bundle_end. All secrets are known before the
@@ -22,16 +28,17 @@ struct bundle {
 	struct archive *archive;
 	char name[BUNDLE_NAME]; /* of the folder with all files in it */
 	int64_t unix_s;
-	char *secrets[BUNDLE_SECRETS]; /* owned */
-	unsigned secrets_n;
-	FILE *out; /* of the file that is being made */
+	struct bundle_secret *secrets; /* owned */
+	FILE *out;                     /* of the file that is being made */
 	char *text;
 	size_t text_n;
-	bool no_memory; /* a file is missing */
+	bool no_memory; /* a file is missing, or a secret is not known: then no file is added */
 };
 
 /* Remembers a text that must not occur in the bundle. */
 void bundle_secret(struct bundle *b, const char *text, size_t n);
+/* Frees all of them. */
+void bundle_forget_secrets(struct bundle *b);
 /* Remembers the content of a file, if it can be read and is short enough for a secret or a token. */
 void bundle_secret_file(struct bundle *b, const char *path);
 /* Remembers the secrets and tokens that a configuration names. Then replaces the value of each key that should name a

@@ -14,11 +14,32 @@
 
 void bundle_secret(struct bundle *b, const char *text, size_t n)
 {
-	if (n < BUNDLE_SECRET_MIN || b->secrets_n == BUNDLE_SECRETS)
+	struct bundle_secret **at = &b->secrets, *s;
+
+	if (n < BUNDLE_SECRET_MIN)
 		return;
-	b->secrets[b->secrets_n] = strndup(text, n);
-	if (b->secrets[b->secrets_n])
-		b->secrets_n++;
+	s = malloc(sizeof *s + n);
+	if (!s) {
+		b->no_memory = true;
+		return;
+	}
+	s->n = n;
+	memcpy(s->text, text, n);
+	while (*at && (*at)->n > n)
+		at = &(*at)->next;
+	s->next = *at;
+	*at = s;
+}
+
+void bundle_forget_secrets(struct bundle *b)
+{
+	while (b->secrets) {
+		struct bundle_secret *s = b->secrets;
+
+		b->secrets = s->next;
+		OPENSSL_cleanse(s->text, s->n);
+		free(s);
+	}
 }
 
 void bundle_secret_file(struct bundle *b, const char *path)
@@ -96,13 +117,12 @@ FILE *bundle_begin(struct bundle *b)
 /* Overwrites each occurrence of a secret. */
 static void remove_secrets(const struct bundle *b)
 {
-	for (unsigned i = 0; i < b->secrets_n; i++) {
-		size_t n = strlen(b->secrets[i]);
+	for (const struct bundle_secret *s = b->secrets; s; s = s->next) {
 		char *at = b->text;
 
-		while ((at = memmem(at, b->text_n - (size_t)(at - b->text), b->secrets[i], n))) {
-			memset(at, '*', n);
-			at += n;
+		while ((at = memmem(at, b->text_n - (size_t)(at - b->text), s->text, s->n))) {
+			memset(at, '*', s->n);
+			at += s->n;
 		}
 	}
 }
@@ -114,9 +134,9 @@ void bundle_end(struct bundle *b, const char *name, ...)
 
 	if (!b->out)
 		return;
-	if (fclose(b->out) || !b->text) {
+	if (fclose(b->out) || !b->text)
 		b->no_memory = true;
-	} else {
+	if (!b->no_memory) {
 		va_start(ap, name);
 		vsnprintf(file, sizeof file, name, ap);
 		va_end(ap);

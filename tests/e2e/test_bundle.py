@@ -85,6 +85,14 @@ class Bundle(unittest.TestCase):
         self.assertIn("job-started", events)
         self.assertNotIn("targets/02-r1/status.json", files)
 
+    def test_many_secrets_and_one_in_another(self):
+        secrets = {f"S{i}_TOKEN": f"token-of-{i}-{'x' * i}" for i in range(100)}
+        secrets["LONGER_PASSWORD"] = secrets["S0_TOKEN"] + "tail-of-a-longer-one"
+        status, files, err = self.bundle(env={**secrets, "NCCL_ODD": " ".join(secrets.values())})
+        self.assertEqual((status, err), (0, ""))
+        (line,) = [x for x in files["environment.txt"].decode().splitlines() if x.startswith("NCCL_ODD=")]
+        self.assertEqual(line, "NCCL_ODD=" + " ".join("*" * len(s) for s in secrets.values()))
+
     def test_this_machine(self):
         status, files, err = self.bundle()
         self.assertEqual((status, err), (0, ""))
