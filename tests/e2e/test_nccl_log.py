@@ -3,16 +3,18 @@
 """`reduction.nccl_log` judges lines as NCCL 2.28 and the plugin write them, and the example says what it finds."""
 
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import harness
 
 sys.path.insert(0, str(harness.ROOT / "agent/python"))
-from reduction.nccl_log import judge  # noqa: E402
+from reduction.nccl_log import judge, own_log  # noqa: E402
 
 I = "node0:4711:4719 [0] NCCL INFO "
 LOADED = f"{I}NET/Plugin: Loaded collnet plugin reduction (v11)\n{I}Using network reduction\n"
@@ -57,6 +59,13 @@ class Judge(unittest.TestCase):
                 verdict = judge(text)
                 self.assertFalse(verdict.used, verdict)
                 self.assertIn(why, verdict.why)
+
+    def test_own_log(self):
+        with mock.patch("socket.gethostname", return_value="node0.cluster.example"):
+            with mock.patch.dict(os.environ, NCCL_DEBUG_FILE="/tmp/nccl.%h.%p"):
+                self.assertEqual(own_log(), f"/tmp/nccl.node0.{os.getpid()}")
+            with mock.patch.dict(os.environ, NCCL_DEBUG_FILE="/tmp/nccl.log"):
+                self.assertIsNone(own_log())
 
     def test_program(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -65,7 +65,8 @@ def own_log() -> Optional[str]:
     path = os.environ.get("NCCL_DEBUG_FILE", "")
     if "%p" not in path:
         return None
-    return path.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
+    host = socket.gethostname().split(".", 1)[0]  # as NCCL writes it
+    return path.replace("%h", host).replace("%p", str(os.getpid()))
 
 
 def main() -> int:
