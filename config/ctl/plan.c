@@ -69,6 +69,18 @@ static int take_keys(const struct call *call, struct rs_config *cfg, struct rs_e
 	return RS_OK;
 }
 
+/* Returns whether one of n reducers has this name, or is on a machine of this name. */
+static bool is_taken(const struct rs_reducer *list, unsigned n, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (unsigned i = 0; i < n; i++)
+		if (strcmp(list[i].id, name) == 0 || strcmp(list[i].host, name) == 0 ||
+		    (strncmp(list[i].address, name, len) == 0 && list[i].address[len] == ':'))
+			return true;
+	return false;
+}
+
 /* Makes the list of reducers that long: keeps the first `keep` ones, the others are placeholders on machines of their
  * own. */
 static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct rs_err *e)
@@ -79,13 +91,19 @@ static int set_reducers(struct rs_config *cfg, unsigned keep, unsigned n, struct
 		return rs_fail(e, RS_ENOMEM, "out of memory for %u reducers", n);
 	cfg->reducers = list;
 	cfg->reducers_n = n;
-	for (unsigned i = keep; i < n; i++) {
+	if (cfg->job.min_reducers > n)
+		cfg->job.min_reducers = n;
+	for (unsigned i = keep, number = keep; i < n; i++) {
 		struct rs_reducer *r = &list[i];
+		char name[32];
 
+		do
+			snprintf(name, sizeof name, "reducer-%u", number++);
+		while (is_taken(list, i, name));
 		*r = (struct rs_reducer){.weight = 1, .lanes_auto = true};
-		snprintf(r->id, sizeof r->id, "reducer-%u", i);
-		snprintf(r->address, sizeof r->address, "reducer-%u:7600", i);
-		snprintf(r->host, sizeof r->host, "reducer-%u", i);
+		snprintf(r->id, sizeof r->id, "%s", name);
+		snprintf(r->address, sizeof r->address, "%s:7600", name);
+		snprintf(r->host, sizeof r->host, "%s", name);
 	}
 	return RS_OK;
 }

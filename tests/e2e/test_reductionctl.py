@@ -237,6 +237,17 @@ class Reductionctl(unittest.TestCase):
         self.assertFalse([line for line in lines if line.startswith("#") or line != line.rstrip() or len(line) > 120])
         self.assertEqual(len(self.plan("--workers", "6", "--bandwidth", "10Gbit")["reducers"]), 6)
 
+    def test_plan_writes_a_valid_file_for_other_numbers_of_reducers(self):
+        ids = ("reducer-1", "reducer-2", "x")
+        self.file.write_text("plan: {workers: 4, bandwidth: 10gbit}\njob: {min_reducers: 3}\nreducers:\n" + "".join(
+            f"- {{id: {name}, address: '{at}:7600'}}\n" for name, at in zip(ids, ("a", "reducer-2", "reducer-4"))))
+        written = self.file.with_suffix(".new.yaml")
+        for n, names in ((1, ids[:1]), (3, ids), (5, ids + ("reducer-3", "reducer-5"))):
+            got = self.plan(str(self.file), "--reducers", str(n), "--write", str(written))
+            self.assertEqual(tuple(r["id"] for r in got["reducers"]), names)
+            status, out, err = ctl("check", str(written))
+            self.assertEqual((status, err), (0, ""), out)
+
     def test_plan_in_the_documents(self):
         text = (harness.ROOT / "deploy/README.md").read_text()
         command, output = text.split("```console\n$ reductionctl plan ")[1].split("```")[0].split("\n", 1)
