@@ -353,6 +353,29 @@ class Buffers(unittest.TestCase):
             agents=1,
         )
 
+    def test_freed_while_another_thread_starts(self):
+        # the garbage collector frees a buffer in any thread, also in one that is to abort what the other waits for
+        self.check("""
+            held, go = threading.Event(), threading.Event()
+            def start():
+                with comm._lock:                            # as all_reduce(), which may wait
+                    held.set()
+                    go.wait()
+            buffers = [comm.empty_buffer(1000)]
+            starter = threading.Thread(target=start)
+            starter.start()
+            held.wait()
+            dropper = threading.Thread(target=buffers.clear)
+            dropper.start()
+            dropper.join(20)
+            waited = dropper.is_alive()
+            go.set()
+            starter.join()
+            assert not waited, "it was freed when the other thread had ended"
+            comm.empty_buffer(10)
+            assert not comm._unused
+        """)
+
     def test_outlive_the_communicator(self):
         for agents in (0, 1):
             with self.subTest(agents=agents):

@@ -260,6 +260,7 @@ class Communicator:
         # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
         self._lock = threading.RLock()
         self._pending: Deque[Request] = collections.deque()
+        self._unused: List[int] = []  # buffers that are to be freed
         self._ending = threading.RLock()  # _handle stays what it is while this is held; taken after _lock
         self._lib = _lib.load()
         # what starting an operation returns; _lock guards them
@@ -501,6 +502,7 @@ class Communicator:
         pointer = ctypes.c_void_p()
         err = _lib.Error()
         with self._lock:
+            self._free_unused()
             status = self._lib.reduction_buffer_alloc(
                 self._usable(), max(size, 1), ctypes.byref(pointer), ctypes.byref(err)
             )
@@ -511,7 +513,15 @@ class Communicator:
         return numpy.frombuffer(memory, dtype=form).reshape(shape)
 
     def _free_buffer(self, pointer: int) -> None:
-        with self._lock:
+        # the garbage collector calls this in any thread, also in abort(): it must not wait for one that starts
+        self._unused.append(pointer)
+        if self._lock.acquire(blocking=False):
+            self._free_unused()
+            self._lock.release()
+
+    def _free_unused(self) -> None:
+        while self._unused:
+            pointer = self._unused.pop()
             if self._handle is not None and os.getpid() == self._pid:
                 self._lib.reduction_buffer_free(self._handle, pointer)
 
