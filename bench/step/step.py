@@ -33,7 +33,10 @@ import systems  # noqa: E402
 from placement import Placement  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().with_name("worker.py")
-CASES = {f"n{n}-{rate}": (n, rate) for n, rate in ((4, "1gbit"), (4, "250mbit"), (8, "250mbit"), (8, "100mbit"))}
+CASES = {
+    f"n{n}-{rate}": (n, rate)
+    for n, rate in ((4, "1gbit"), (4, "250mbit"), (4, "100mbit"), (8, "250mbit"), (8, "100mbit"))
+}
 SYSTEMS = ("gloo", "group", "reducers", "gloo+fp16", "group+fp16", "reducers+fp16")
 PORT = 29500
 START_S = 60
@@ -159,6 +162,7 @@ def measure(n, rate, args):
                 "step_s_median": round(statistics.median(seconds), 4),
                 "min": round(min(seconds), 4),
                 "max": round(max(seconds), 4),
+                "step_s": [round(x, 4) for x in seconds],
                 "compute_s": round(statistics.median(compute), 4),
             }
         )
