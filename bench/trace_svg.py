@@ -4,9 +4,12 @@
 
     reductionctl trace job.yaml unix:/run/reduction/status.sock --output trace.json
     bench/trace_svg.py trace.json --op 812 --out trace.svg
+    REDUCTION_GPU_TRACE=traces torchrun ... train.py
+    bench/trace_svg.py traces/*.json --op 812 --out trace.svg
 
-A row for each rank at each process: its chunks, one below the other if they overlap, with their phases in colours. The
-colours are those of a light and of a dark page.
+A row for each rank at each process: its chunks, or the pieces of its buffer on a GPU, one below the other if they
+overlap, with their phases in colours. The colours are those of a light and of a dark page. Several files must be of
+processes of one machine, since they have one clock.
 """
 
 import argparse
@@ -22,21 +25,32 @@ PHASES = {  # name: class, what the legend says
     "receive": ("receive", "reducer receives"),
     "wait and sum": ("wait", "reducer waits for other ranks, and sums"),
     "send result": ("result", "reducer sends the result"),
+    "copy out": ("out", "copied from the GPU"),
+    "network": ("network", "on the network: sent, summed by the reducers, received"),
+    "copy in": ("in", "copied to the GPU"),
 }
 STYLE = """
 text { font: 11px system-ui, sans-serif; fill: #333 } .title { font-size: 13px; font-weight: 600 }
 .grid { stroke: #ccc } .name { font-weight: 600 }
 .send { fill: #2a78c2 } .away { fill: #c9dcef }
 .receive { fill: #2f9e62 } .wait { fill: #e6b84d } .result { fill: #8a5fbf }
-@media (prefers-color-scheme: dark) { text { fill: #ddd } .grid { stroke: #444 } .away { fill: #34506b } }
+.out { fill: #2a78c2 } .network { fill: #c9dcef } .in { fill: #2f9e62 }
+@media (prefers-color-scheme: dark) {
+ text { fill: #ddd } .grid { stroke: #444 } .away, .network { fill: #34506b }
+}
 """
 LEFT, WIDTH, BAR, TOP = 90, 800, 3, 62
+
+
+def part(s):
+    """What a slice is a part of, and its number there."""
+    return next((kind, s["args"][kind]) for kind in ("chunk", "piece") if kind in s["args"])
 
 
 def rows_of(slices):
     """Distributes slices over rows so that none overlap: [(row, slice)]."""
     ends, placed = [], []
-    for s in sorted(slices, key=lambda s: (s["ts"], s["args"]["chunk"])):
+    for s in sorted(slices, key=lambda s: (s["ts"], part(s))):
         row = next((i for i, end in enumerate(ends) if end <= s["ts"]), len(ends))
         ends[row:row + 1] = [s["ts"] + s["dur"]]
         placed.append((row, s))
@@ -52,7 +66,35 @@ def step(span):
     raise SystemExit("trace_svg: the operation is too long")
 
 
-def draw(trace, op):
+def overlap(slices):
+    """The share of the time of copies in which at least one piece of the same rank is on the network."""
+    copies, both = 0, 0
+    for rank in {s["args"]["rank"] for s in slices}:
+        network = []
+        for s in sorted((s for s in slices if s["args"]["rank"] == rank), key=lambda s: s["ts"]):
+            end = s["ts"] + s["dur"]
+            if s["name"] == "network" and network and s["ts"] <= network[-1][1]:
+                network[-1][1] = max(end, network[-1][1])
+            elif s["name"] == "network":
+                network.append([s["ts"], end])
+        for s in slices:
+            if s["args"]["rank"] == rank and s["name"] in ("copy out", "copy in"):
+                copies += s["dur"]
+                both += sum(max(0, min(s["ts"] + s["dur"], e) - max(s["ts"], b)) for b, e in network)
+    return both / copies
+
+
+def title_of(trace, op, slices, label):
+    ranks, parts = ({key(s) for s in slices} for key in (lambda s: s["args"]["rank"], part))
+    text = f"Operation {op}: {len(ranks)} ranks, {len(parts)} {min(parts)[0]}s; "
+    if "clock_error_us" in trace["otherData"]:
+        text += f"clocks aligned to {trace['otherData']['clock_error_us'] / 1000:g} ms"
+    else:
+        text += f"{100 * overlap(slices):.0f} % of the copies while pieces are on the network"
+    return f"{label}. {text}" if label else text
+
+
+def draw(trace, op, label=None):
     names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     slices = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["args"]["op"] == op]
     if not slices:
@@ -62,7 +104,7 @@ def draw(trace, op):
     x = lambda ts: LEFT + (ts - start) * WIDTH / span  # noqa: E731
     groups = collections.defaultdict(list)
     for s in slices:
-        groups[s["cat"] != "worker", s["pid"], s["args"]["rank"]].append(s)
+        groups[s["cat"] == "reducer", s["pid"], s["args"]["rank"]].append(s)
     body, y, before = [], TOP, None
     for (_, pid, rank), members in sorted(groups.items()):
         if pid != before:
@@ -70,13 +112,13 @@ def draw(trace, op):
             body.append(f'<text class="name" x="8" y="{y - 3}">{html.escape(names[pid])}</text>')
             before = pid
         count, placed = rows_of([s for s in members if s["name"].startswith("op ")])
-        at = {(s["args"]["chunk"], s["tid"]): row for row, s in placed}
+        at = {(part(s), s["tid"]): row for row, s in placed}
         body.append(f'<text x="20" y="{y + count * BAR / 2 + 4:.0f}">rank {rank}</text>')
         for s in members:
             if s["name"] not in PHASES:
                 continue
-            row = at[s["args"]["chunk"], s["tid"]]
-            title = f"chunk {s['args']['chunk']}, rank {rank}: {s['name']}, {s['dur']} us"
+            row = at[part(s), s["tid"]]
+            title = f"{part(s)[0]} {part(s)[1]}, rank {rank}: {s['name']}, {s['dur']:g} us"
             body.append(f'<rect class="{PHASES[s["name"]][0]}" x="{x(s["ts"]):.1f}" y="{y + row * BAR}" '
                         f'width="{max(s["dur"] * WIDTH / span, 0.6):.1f}" height="{BAR - 0.5}">'
                         f"<title>{title}</title></rect>")
@@ -92,9 +134,7 @@ def draw(trace, op):
             legend.append(f'<rect class="{style}" x="{left}" y="28" width="10" height="10"/>'
                           f'<text x="{left + 14}" y="37">{text}</text>')
             left += 26 + 5.7 * len(text)
-    ranks, chunks = ({s["args"][key] for s in slices} for key in ("rank", "chunk"))
-    error = trace["otherData"]["clock_error_us"]
-    title = f"Operation {op}: {len(ranks)} ranks, {len(chunks)} chunks; clocks aligned to {error / 1000:g} ms"
+    title = html.escape(title_of(trace, op, slices, label))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {y + 10}" role="img" '
             f'aria-label="{title}">\n<style>{STYLE}</style>\n<text class="title" x="8" y="18">{title}</text>\n'
             + "\n".join(legend + lines + body) + "\n</svg>\n")
@@ -102,15 +142,17 @@ def draw(trace, op):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("trace", help="file of reductionctl trace")
+    parser.add_argument("trace", nargs="+", help="file of reductionctl trace, or files of REDUCTION_GPU_TRACE")
     parser.add_argument("--op", type=int, help="number of the operation [the first one]")
+    parser.add_argument("--label", help="text before the title")
     parser.add_argument("--out", help="file of the picture [standard output]")
     args = parser.parse_args()
-    trace = json.loads(pathlib.Path(args.trace).read_text())
+    traces = [json.loads(pathlib.Path(name).read_text()) for name in args.trace]
+    trace = {**traces[0], "traceEvents": [e for t in traces for e in t["traceEvents"]]}
     ops = sorted({e["args"]["op"] for e in trace["traceEvents"] if e["ph"] == "X"})
     if not ops:
-        raise SystemExit(f"trace_svg: {args.trace} has no operation")
-    text = draw(trace, ops[0] if args.op is None else args.op)
+        raise SystemExit(f"trace_svg: {args.trace[0]} has no operation")
+    text = draw(trace, ops[0] if args.op is None else args.op, args.label)
     if args.out:
         pathlib.Path(args.out).write_text(text)
     else:

@@ -34,6 +34,7 @@ void comm_delete(struct reduction_comm *c)
 	pthread_mutex_destroy(&c->copier_lock);
 	pthread_mutex_destroy(&c->lock);
 	pthread_mutex_destroy(&c->order);
+	free(c->gpu_trace);
 	free(c);
 }
 
@@ -104,7 +105,7 @@ int comm_check_device(struct reduction_comm *c, const struct backend_request *re
 		return RS_OK;
 	pthread_mutex_lock(&c->copier_lock);
 	if (!c->copier)
-		rc = copier_new(&c->copier, c->backend, c->rank, comm_on_copy_failed, c, e);
+		rc = copier_new(&c->copier, c->backend, c->rank, c->gpu_trace, comm_on_copy_failed, c, e);
 	pthread_mutex_unlock(&c->copier_lock);
 	return rc ? rc : copier_check(c->copier, &t, e);
 }

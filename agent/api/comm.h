@@ -27,6 +27,7 @@ struct reduction_comm {
 	struct group_stages stages;
 	pthread_mutex_t copier_lock; /* held while the copier is made */
 	struct copier *copier;       /* NULL: no tensor of a GPU has come yet */
+	char *gpu_trace;             /* file for its trace; NULL: none */
 	pthread_mutex_t lock;        /* protects everything below */
 	bool aborted;                /* by this process */
 	bool broken;

@@ -471,6 +471,21 @@ static int open_client(struct reduction_comm *c, const struct opening *o, struct
 	return rc;
 }
 
+/* Names the file for the trace of buffers of GPUs. */
+static int open_gpu_trace(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	const char *folder = open_text(NULL, "REDUCTION_GPU_TRACE");
+	size_t room = folder ? strlen(folder) + RS_NAME_MAX + sizeof "/.4294967295.4294967295.json" : 0;
+
+	if (!folder)
+		return RS_OK;
+	c->gpu_trace = malloc(room);
+	if (!c->gpu_trace)
+		return rs_fail(e, RS_ENOMEM, "out of memory for a path");
+	snprintf(c->gpu_trace, room, "%s/%s.%u.%u.json", folder, o->to.job, o->to.generation, o->to.rank);
+	return RS_OK;
+}
+
 /* Rank 0 says once what has been opened: above all who sums. */
 static void open_report(const struct reduction_comm *c, const struct opening *o)
 {
@@ -509,6 +524,8 @@ static int open_backend(struct reduction_comm *c, const reduction_options *opt, 
 	c->rank = o.to.rank;
 	c->world_size = o.to.world_size;
 	rc = comm_claim(c, &o.to, e);
+	if (!rc)
+		rc = open_gpu_trace(c, &o, e);
 	if (!rc)
 		rc = o.mode == REDUCTION_MODE_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
 	if (rc) {

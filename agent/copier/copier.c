@@ -16,6 +16,8 @@ static void copier_insert(struct copier *c, struct copier_op *op)
 {
 	struct copier_op **at = &c->ops;
 
+	if (c->trace.pieces)
+		op->pieces = pieces_add(c->trace.pieces, &op->pipe);
 	while (*at && (*at)->urgency >= op->urgency)
 		at = &(*at)->next;
 	op->next = *at;
@@ -41,7 +43,7 @@ static void copier_take_submitted(struct copier *c)
 static bool copier_copies(const struct copier *c)
 {
 	for (const struct copier_op *op = c->ops; op; op = op->next)
-		if (op->pipe.out.running + op->pipe.in.running > 0)
+		if (op->pipe.out.running + op->pipe.in.running > 0 || op->pieces)
 			return true;
 	return false;
 }
@@ -101,7 +103,7 @@ static void copier_set_sizes(struct copier *c)
 	c->ring = (c->backend->ring_bytes + c->piece - 1) / c->piece * c->piece + 2 * PIPELINE_DEPTH * c->piece;
 }
 
-int copier_new(struct copier **ret, struct backend *b, unsigned rank,
+int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char *trace,
 	       void (*failed)(void *user, const struct rs_err *why), void *user, struct rs_err *e)
 {
 	struct copier *c = calloc(1, sizeof *c);
@@ -122,19 +124,23 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank,
 	pthread_condattr_destroy(&monotonic);
 	pthread_cond_init(&c->freed, NULL);
 	rc = cuda_open(&c->devices, copier_notify, c, e);
+	if (!rc && trace)
+		rc = copier_trace_open(&c->trace, trace, rank, e);
 	if (rc)
-		goto free_copier;
+		goto close_devices;
 	rc = pthread_create(&c->thread, NULL, copier_main, c);
 	if (rc) {
 		rc = rs_fail_sys(e, RS_EIO, rc, "cannot start a thread");
-		goto close_devices;
+		goto close_trace;
 	}
 	*ret = c;
 	return RS_OK;
 
+close_trace:
+	copier_trace_close(&c->trace);
 close_devices:
-	c->devices->v->close(c->devices);
-free_copier:
+	if (c->devices)
+		c->devices->v->close(c->devices);
 	pthread_cond_destroy(&c->freed);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
@@ -188,6 +194,7 @@ void copier_free(struct copier *c)
 	pthread_cond_signal(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 	pthread_join(c->thread, NULL);
+	copier_trace_close(&c->trace);
 	copier_holds_free(c);
 	copier_stages_free(c);
 	c->devices->v->close(c->devices);

@@ -18,9 +18,10 @@ struct copier_tensor {
 	void *stream;
 };
 
-/* Opens the devices and starts the thread. failed(user): copying has failed, so the job must end with this reason;
- * called on any thread. Errors: RS_EUNSUPPORTED: no device can be used; RS_ENOMEM, RS_EIO. */
-int copier_new(struct copier **ret, struct backend *b, unsigned rank,
+/* Opens the devices and starts the thread. trace: the file to which copier_free writes when each piece was copied and
+ * on the network, borrowed; NULL: nothing is recorded. failed(user): copying has failed, so the job must end with this
+ * reason; called on any thread. Errors: RS_EUNSUPPORTED: no device can be used; RS_ENOMEM, RS_EIO. */
+int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char *trace,
 	       void (*failed)(void *user, const struct rs_err *why), void *user, struct rs_err *e);
 
 /* Checks a tensor's memory. Any thread. Errors: RS_EINVAL; RS_EIO: the device cannot be used. */

@@ -128,17 +128,81 @@ void copier_op_free(struct copier_op *op)
 	free(op);
 }
 
+/* Records the begin or the end of a part of pieces [from, until). */
+static void op_note(struct copier_op *op, enum piece_part part, bool end, uint64_t from, uint64_t until)
+{
+	uint64_t now = from < until ? copier_trace_now() : 0;
+
+	for (; from < until; from++) {
+		struct piece_span *s = &op->pieces[from].part[part];
+
+		if (end)
+			s->end = now;
+		else if (!s->end)
+			s->begin = now;
+	}
+}
+
+/* Records that the device has done the work of the caller's streams: copies that were queued begin now. */
+static void op_note_marked(struct copier_op *op, unsigned dir)
+{
+	const struct pipeline_side *side = dir == DEVICE_OUT ? &op->pipe.out : &op->pipe.in;
+
+	op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, false, side->complete, side->started);
+}
+
+static void op_note_copy(struct copier_op *op, unsigned dir, bool end, uint64_t piece)
+{
+	if (op->pieces)
+		op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, end, piece, piece + 1);
+}
+
+/* Tells the backend how much is in the ring. */
+static void op_announce(struct copier_op *op, uint64_t bytes)
+{
+	struct backend *b = op->copier->backend;
+
+	if (op->pieces) {
+		uint64_t until = pipeline_pieces(&op->pipe, bytes);
+
+		op_note(op, PIECE_NETWORK, false, op->announced, until);
+		op->announced = until;
+	}
+	b->v->filled(b, &op->ring, bytes);
+}
+
+/* Takes note of what the backend has done. */
+static void op_look(struct copier_op *op)
+{
+	uint64_t before = op->pipe.landed;
+
+	if (!op->pipe.ended && atomic_load(&op->backend_done))
+		pipeline_end(&op->pipe, !op->backend_err.code);
+	pipeline_landed(&op->pipe, atomic_load(&op->landed));
+	if (op->pieces)
+		op_note(op, PIECE_NETWORK, true, pipeline_pieces(&op->pipe, before),
+			pipeline_pieces(&op->pipe, op->pipe.landed));
+}
+
 static void op_piece_passed(struct copier_op *op, unsigned dir, uint64_t piece)
 {
-	if (--op->waiting[dir][piece % PIPELINE_PLACES] == 0)
-		pipeline_copied(&op->pipe, dir, piece);
+	if (--op->waiting[dir][piece % PIPELINE_PLACES] > 0)
+		return;
+	op_note_copy(op, dir, true, piece);
+	pipeline_copied(&op->pipe, dir, piece);
 }
 
 /* Takes note of fences up to the n-th. */
 static void op_passed(struct copier_op *op, struct copier_queue *q, unsigned dir, uint64_t n)
 {
-	for (; q->seen[dir] < n; q->seen[dir]++)
-		op_piece_passed(op, dir, q->piece[dir][q->seen[dir] % DEVICE_FENCES]);
+	for (; q->seen[dir] < n; q->seen[dir]++) {
+		uint64_t piece = q->piece[dir][q->seen[dir] % DEVICE_FENCES];
+
+		if (piece == COPIER_MARK)
+			op_note_marked(op, dir);
+		else
+			op_piece_passed(op, dir, piece);
+	}
 }
 
 static void op_fail(struct copier_op *op, const struct rs_err *why)
@@ -223,6 +287,7 @@ static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_st
 	uint8_t *waiting = &op->waiting[dir][s->piece % PIPELINE_PLACES];
 	struct rs_err e;
 
+	op_note_copy(op, dir, false, s->piece);
 	*waiting = 1; /* so that the piece is not complete before all fences are there */
 	if (op_copy_parts(op, dir, s, &e))
 		op_fail(op, &e);
@@ -239,6 +304,36 @@ static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_st
 	op_piece_passed(op, dir, s->piece);
 }
 
+/* Adds fences before the first copies of operations that are recorded. */
+static void op_add_marks(struct copier_op *op)
+{
+	const bool uses[2] = {op->pipe.sends, op->pipe.receives};
+
+	op->marked = true;
+	for (unsigned i = 0; i < op->queues_n; i++)
+		for (unsigned dir = 0; dir < 2; dir++) {
+			struct copier_queue *q = &op->queues[i];
+			struct rs_err e;
+
+			if (!uses[dir])
+				continue;
+			if (op->copier->devices->v->fence(q->q, dir, &e))
+				op_abandon(op, q, &e);
+			else
+				q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = COPIER_MARK;
+		}
+}
+
+/* Returns whether all fences are passed: those of operations that are recorded and fail may not be. */
+static bool op_quiet(const struct copier_op *op)
+{
+	for (unsigned i = 0; i < op->queues_n; i++)
+		for (unsigned dir = 0; dir < 2; dir++)
+			if (op->queues[i].seen[dir] < op->queues[i].added[dir])
+				return false;
+	return true;
+}
+
 static void op_end(struct copier_op *op)
 {
 	struct backend_request *req = op->req;
@@ -250,12 +345,11 @@ static void op_end(struct copier_op *op)
 
 bool copier_op_run(struct copier_op *op)
 {
-	struct copier *c = op->copier;
 	struct pipeline_step s;
 
-	if (!op->pipe.ended && atomic_load(&op->backend_done))
-		pipeline_end(&op->pipe, !op->backend_err.code);
-	pipeline_landed(&op->pipe, atomic_load(&op->landed));
+	if (op->pieces && !op->marked)
+		op_add_marks(op);
+	op_look(op);
 	op_poll(op);
 	while ((s = pipeline_next(&op->pipe)).kind != PIPELINE_WAIT) {
 		switch (s.kind) {
@@ -266,9 +360,11 @@ bool copier_op_run(struct copier_op *op)
 			op_copy(op, DEVICE_IN, &s);
 			break;
 		case PIPELINE_ANNOUNCE:
-			c->backend->v->filled(c->backend, &op->ring, s.bytes);
+			op_announce(op, s.bytes);
 			break;
 		default:
+			if (!op_quiet(op))
+				return false;
 			op_end(op);
 			return true;
 		}

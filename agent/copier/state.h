@@ -4,6 +4,7 @@
 #define RS_AGENT_COPIER_STATE_H
 
 #include "agent/copier/copier.h"
+#include "agent/copier/trace.h"
 #include "agent/device/device.h"
 #include "agent/device/pipeline.h"
 
@@ -17,6 +18,8 @@ enum {
 	COPIER_LOOK_MS = 100,       /* time after which devices are asked for errors while copies run */
 };
 
+#define COPIER_MARK UINT64_MAX
+
 /* Pinned memory of the backend. It stays pinned until the copier is freed or other stages need its room. */
 struct copier_stage {
 	struct copier_stage *next; /* idle */
@@ -25,8 +28,8 @@ struct copier_stage {
 	int device;                /* that has pinned it, for all */
 };
 
-/* The copies of one operation on one device. piece[dir][i % DEVICE_FENCES] is that behind fence i. Invariant: seen <=
- * added <= seen + DEVICE_FENCES. */
+/* The copies of one operation on one device. piece[dir][i % DEVICE_FENCES] is that behind fence i; COPIER_MARK: the
+ * work of the caller's stream. Invariant: seen <= added <= seen + DEVICE_FENCES. */
 struct copier_queue {
 	struct device_queue *q; /* NULL: it was not taken */
 	int device;
@@ -45,7 +48,10 @@ struct copier_op {
 	struct pipeline pipe;
 	struct copier_stage *stage;
 	uint8_t waiting[2][PIPELINE_PLACES];
-	struct rs_err err; /* of a copy; code 0: none */
+	struct piece *pieces; /* where its pieces are recorded; NULL: they are not */
+	uint64_t announced;   /* pieces, while they are recorded */
+	bool marked;          /* while they are recorded: fences behind the caller's streams were added */
+	struct rs_err err;    /* of a copy; code 0: none */
 
 	_Atomic uint64_t landed;   /* bytes; written by the backend */
 	_Atomic bool backend_done; /* set by the backend, after backend_err */
@@ -66,6 +72,7 @@ struct copier {
 	void *user;
 	pthread_t thread;
 	struct copier_op *ops; /* of the thread: the most urgent first, and the oldest of those */
+	struct copier_trace trace;
 
 	pthread_mutex_t lock;   /* protects everything below */
 	pthread_cond_t changed; /* signalled: the thread has something to do */

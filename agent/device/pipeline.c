@@ -20,10 +20,15 @@ static uint64_t pipeline_bytes(const struct pipeline *p, uint64_t n)
 	return n < p->pieces ? n * p->piece : p->bytes;
 }
 
+uint64_t pipeline_pieces(const struct pipeline *p, uint64_t bytes)
+{
+	return bytes == p->bytes ? p->pieces : bytes / p->piece;
+}
+
 /* Returns the number of pieces whose results are in the ring as a whole. */
 static uint64_t pipeline_landed_pieces(const struct pipeline *p)
 {
-	return p->landed == p->bytes ? p->pieces : p->landed / p->piece;
+	return pipeline_pieces(p, p->landed);
 }
 
 /* Returns the number of pieces whose places have been freed. */

@@ -61,6 +61,8 @@ struct pipeline_step {
  * PIPELINE_PLACES, or at least `bytes`. sends: this rank's bytes are needed; receives: the result is. */
 void pipeline_init(struct pipeline *p, uint64_t bytes, uint64_t piece, uint64_t ring, bool sends, bool receives);
 
+/* Returns the number of pieces that are whole in the first `bytes` bytes. */
+uint64_t pipeline_pieces(const struct pipeline *p, uint64_t bytes);
 /* Returns what to do next; a copy or an announcement counts as done from then on. */
 struct pipeline_step pipeline_next(struct pipeline *p);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MEBI = 1 << 20, DTYPES = 10, OPS = 5 };
 
@@ -559,6 +560,19 @@ static void run_slow_copies(struct rank *r)
 	run_many(r);
 }
 
+/* The same while they are recorded: each rank writes one file. */
+static void run_traced(struct rank *r)
+{
+	char folder[] = "/tmp/reduction-trace-XXXXXX", path[200];
+
+	EXPECT(mkdtemp(folder) != NULL);
+	setenv("REDUCTION_GPU_TRACE", folder, 1);
+	run_many(r);
+	snprintf(path, sizeof path, "%s/%s.0.%d.json", folder, r->job, r->rank);
+	EXPECT(unlink(path) == 0);
+	EXPECT(rmdir(folder) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct scenario all[] = {
@@ -571,6 +585,7 @@ int main(int argc, char **argv)
 	    {"group-streams", 2, run_group_streams, -1, ALSO_AGENT},
 	    {"many", 2, run_many, -1, ALSO_AGENT},
 	    {"slow-copies", 2, run_slow_copies, -1, ALSO_AGENT},
+	    {"traced", 2, run_traced, -1, ALSO_AGENT},
 	    {"arguments", 2, run_arguments, -1, ALSO_AGENT},
 	    {"copy-out-fails", 2, run_copy_out_fails, -1, ALSO_AGENT},
 	    {"copy-in-fails", 2, run_copy_in_fails, -1, ALSO_AGENT},
