@@ -67,6 +67,21 @@ class Part(unittest.TestCase):
                 self.assertEqual({row["result"] for row in rows.values()}, {result})
                 self.assertTrue(all(row["value"] > 0 for row in rows.values()), rows)
 
+    def test_timeline(self):
+        args = ["--only", "timeline", "--bytes", 4 << 20, "--trace", self.root]
+        env = {"FAKE_CUDA_RATE": "2000"}
+        for overlap, result in ((0, "ok"), (1.01, "fail")):
+            with self.subTest(overlap=overlap):
+                rows = self.part(*args, "--overlap", overlap, env=env, fails=result == "fail")
+                self.assertEqual({name: row["result"] for name, row in rows.items()}, dict.fromkeys(
+                    (f"copies under network, {way}" for way in ("direct", "agents")), result))
+                for way in ("direct", "agents"):
+                    for rank in range(2):
+                        trace = json.loads((self.root / f"{way}.0.{rank}.json").read_text())
+                        self.assertEqual(trace["otherData"]["operations"], 7)
+                    shown = rows[f"copies under network, {way}"]["value"]
+                    self.assertTrue(0 <= shown <= 100, shown)
+
     def test_sanitizer(self):
         """It is started with the ranks; what it finds is a failure. Without it the check is skipped."""
         row, = self.part("--only", "sanitizer").values()

@@ -79,6 +79,21 @@ class Part(unittest.TestCase):
         rows = self.part(*SMALL, "--processes", 2, "--ways", "hook", "--no-bits", "--seconds", 5)
         self.assertEqual(rows["loss, sockets, 2 processes"]["note"], "no time is left")
 
+    def test_overlap(self):
+        """The share of copies that overlap with the network comes from the timelines of all ranks."""
+        traces = self.root / "traces"
+        traces.mkdir()
+        code = f"import sys; sys.path.insert(0, '{self.root}/pytorch'); import part; print(part.overlap('{traces}'))"
+
+        def said():
+            return subprocess.run([harness.PYTHON, "-c", code], check=True, capture_output=True, text=True).stdout
+
+        self.assertEqual(said(), "None\n")
+        for rank, (copies, both) in enumerate(((30, 20), (10, 10))):
+            about = {"copies_us": copies, "overlap_us": both}
+            (traces / f"job.0.{rank}.json").write_text(json.dumps({"traceEvents": [], "otherData": about}))
+        self.assertEqual(said(), "75.0\n")
+
     def test_nothing_here(self):
         """Without a GPU, torch or Python it says so and claims nothing."""
         with tempfile.TemporaryDirectory() as folder:

@@ -12,15 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 4, AGENTS = 2, CASE_LIMIT_S = 120, READY_S = 20, CALLS = 201, MEBI = 1 << 20 };
+enum { RANKS_MAX = 4, AGENTS = 2, CASE_LIMIT_S = 120, READY_S = 20, CALLS = 201, TIMELINES = 5, MEBI = 1 << 20 };
 
-/* The command line. The last three are bars. */
+/* The command line. The last four are bars. */
 struct options {
 	const char *only; /* the check to run; NULL: all */
 	size_t most;      /* bytes of the largest result that is checked */
 	size_t bytes;     /* of a measurement; 0: 16 and 64 MiB */
 	unsigned rounds;
-	double host_ratio, whole_ratio, call_us;
+	const char *trace; /* folder that keeps the timelines; NULL: none does */
+	double host_ratio, whole_ratio, call_us, overlap;
 };
 
 /* Reducers and agents. */
@@ -37,6 +38,7 @@ struct launch {
 	int ranks;
 	bool agent;
 	const char *sanitizer; /* program that runs the ranks; NULL: none */
+	const char *trace;     /* folder for their timelines; NULL: none are made */
 };
 
 static void agent_socket(const struct job *j, int i, char to[128])
@@ -94,11 +96,16 @@ static void rank_log(const struct launch *l, int rank, char to[128])
 	snprintf(to, 128, "%s/rank%d.log", l->job->r.folder, rank);
 }
 
+static const char *way_name(bool agent)
+{
+	return agent ? "agents" : "direct";
+}
+
 /* Starts a rank. With agents, consecutive ranks share one. */
 static pid_t start_rank(const struct launch *l, int rank)
 {
 	int local = l->ranks / AGENTS;
-	char program[512], numbers[2][32], log[128], socket[128], text[7][160];
+	char program[512], numbers[2][32], log[128], socket[128], text[9][160];
 	struct proc_start p = {.out = log};
 	const char *argv[] = {program, "--case", l->c.name, "--most", numbers[0], "--rounds", numbers[1], NULL};
 	int n = 0;
@@ -122,6 +129,10 @@ static pid_t start_rank(const struct launch *l, int rank)
 	sprintf(text[n++], "REDUCTION_MODE=%s", l->agent ? "agent" : "direct");
 	sprintf(text[n++], "REDUCTION_AGENT=%s", l->agent ? socket : "");
 	sprintf(text[n++], "REDUCTION_CONFIG=%s", l->job->r.config);
+	if (l->trace) {
+		sprintf(text[n++], "REDUCTION_JOB=%s", way_name(l->agent));
+		snprintf(text[n++], sizeof text[0], "REDUCTION_GPU_TRACE=%s", l->trace);
+	}
 	for (int i = 0; i < n; i++)
 		p.env[i] = text[i];
 	return proc_start(&p);
@@ -185,11 +196,6 @@ static double measured(const struct launch *l, const char *name)
 	snprintf(line, sizeof line, "\n%s ", name);
 	at = strstr(text, line);
 	return at ? strtod(at + strlen(line), NULL) : 0;
-}
-
-static const char *way_name(bool agent)
-{
-	return agent ? "agents" : "direct";
 }
 
 /* Runs a case that prints no number. Returns 1 if it failed. */
@@ -285,6 +291,58 @@ static int check_speed(struct job *j)
 	return check_ratios(j, 16 * MEBI) + check_ratios(j, 64 * MEBI);
 }
 
+/* Returns a number at the end of a timeline; -1: it is not there. */
+static double timeline_number(const char *path, const char *key)
+{
+	FILE *f = fopen(path, "re");
+	char text[512], quoted[32];
+	const char *at;
+	size_t n;
+
+	if (!f)
+		return -1;
+	fseek(f, -(long)sizeof text + 1, SEEK_END);
+	n = fread(text, 1, sizeof text - 1, f);
+	text[n] = '\0';
+	fclose(f);
+	snprintf(quoted, sizeof quoted, "\"%s\":", key);
+	at = strstr(text, quoted);
+	return at ? strtod(at + strlen(quoted), NULL) : -1;
+}
+
+/* How much of the copies' time is the network busy too? */
+static int check_timeline(struct job *j)
+{
+	int failed = 0;
+
+	for (int agent = 0; agent < 2; agent++) {
+		struct launch l = {.job = j, .ranks = 2, .agent = agent};
+		char check[64], why[512], path[600];
+		double copies, overlap = 0;
+		bool ok;
+
+		l.c = (struct device_case){"timeline", j->opt->bytes ? j->opt->bytes : 64 * MEBI, TIMELINES};
+		l.trace = j->opt->trace ? j->opt->trace : j->r.folder;
+		ok = run_ranks(&l, why, sizeof why);
+		snprintf(path, sizeof path, "%s/%s.0.0.json", l.trace, way_name(agent));
+		copies = ok ? timeline_number(path, "copies_us") : 0;
+		if (ok && copies <= 0)
+			snprintf(why, sizeof why, "%.400s has no copies", path);
+		if (copies > 0)
+			overlap = timeline_number(path, "overlap_us") / copies;
+		ok = copies > 0 && overlap >= j->opt->overlap;
+		snprintf(check, sizeof check, "copies under network, %s", way_name(agent));
+		if (copies > 0)
+			row_value("device", check, ok ? "ok" : "fail", 100 * overlap, "%",
+				  "%.1f ms of copies, %zu KiB a buffer, the bar is at least %g %%", copies / 1000,
+				  l.c.most >> 10, 100 * j->opt->overlap);
+		else
+			row("device", check, "fail", "%s", why);
+		failed += !ok;
+	}
+	return failed;
+}
+
 /* Runs the ranks under compute-sanitizer, once. */
 static int check_sanitizer(struct job *j)
 {
@@ -306,11 +364,8 @@ static int run_part(const struct options *opt)
 	static const struct {
 		const char *name;
 		int (*run)(struct job *j);
-	} checks[] = {{"results", check_results},
-		      {"streams", check_streams},
-		      {"call", check_call},
-		      {"speed", check_speed},
-		      {"sanitizer", check_sanitizer}};
+	} checks[] = {{"results", check_results}, {"streams", check_streams},   {"call", check_call},
+		      {"speed", check_speed},     {"timeline", check_timeline}, {"sanitizer", check_sanitizer}};
 	struct job j;
 	int failed = 0;
 
@@ -325,14 +380,17 @@ static int run_part(const struct options *opt)
 
 static void usage(void)
 {
-	fprintf(stderr, "Usage: gpu-device [OPTION ...]\n"
-			"--only CHECK       results, streams, call, speed or sanitizer; default: all\n"
-			"--most BYTES       of the largest result that is checked (256 MiB)\n"
-			"--bytes BYTES      of the check \"speed\" (16 MiB, then 64 MiB)\n"
-			"--rounds N         of the check \"speed\" (11)\n"
-			"--host-ratio X     bar: time on a GPU to that in shared host memory (at most 1.15)\n"
-			"--whole-ratio X    bar: time with whole copies to that on a GPU (at least 1.3)\n"
-			"--call-us X        bar: microseconds of an asynchronous call (less than 100)\n");
+	fprintf(stderr,
+		"Usage: gpu-device [OPTION ...]\n"
+		"--only CHECK       results, streams, call, speed, timeline or sanitizer; default: all\n"
+		"--most BYTES       of the largest result that is checked (256 MiB)\n"
+		"--bytes BYTES      of the checks \"speed\" (16 MiB, then 64 MiB) and \"timeline\" (64 MiB)\n"
+		"--rounds N         of the check \"speed\" (11)\n"
+		"--trace FOLDER     keeps the timelines of the check \"timeline\"\n"
+		"--host-ratio X     bar: time on a GPU to that in shared host memory (at most 1.15)\n"
+		"--whole-ratio X    bar: time with whole copies to that on a GPU (at least 1.3)\n"
+		"--call-us X        bar: microseconds of an asynchronous call (less than 100)\n"
+		"--overlap X        bar: share of the copies' time in which the network is busy (at least 0.8)\n");
 	exit(2);
 }
 
@@ -346,10 +404,13 @@ int main(int argc, char **argv)
 	    {"host-ratio", required_argument, NULL, 'h'},
 	    {"whole-ratio", required_argument, NULL, 'w'},
 	    {"call-us", required_argument, NULL, 'c'},
+	    {"overlap", required_argument, NULL, 'l'},
+	    {"trace", required_argument, NULL, 't'},
 	    {"case", required_argument, NULL, 'n'},
 	    {NULL, 0, NULL, 0},
 	};
-	struct options opt = {.most = 256 * MEBI, .rounds = 11, .host_ratio = 1.15, .whole_ratio = 1.3, .call_us = 100};
+	struct options opt = {
+	    .most = 256 * MEBI, .rounds = 11, .host_ratio = 1.15, .whole_ratio = 1.3, .call_us = 100, .overlap = 0.8};
 	const char *name = NULL;
 	int c;
 
@@ -368,6 +429,10 @@ int main(int argc, char **argv)
 			opt.whole_ratio = strtod(optarg, NULL);
 		else if (c == 'c')
 			opt.call_us = strtod(optarg, NULL);
+		else if (c == 'l')
+			opt.overlap = strtod(optarg, NULL);
+		else if (c == 't')
+			opt.trace = optarg;
 		else if (c == 'n')
 			name = optarg;
 		else

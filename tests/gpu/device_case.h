@@ -7,7 +7,7 @@
 
 /* One case. */
 struct device_case {
-	const char *name; /* results, streams, call or speed */
+	const char *name; /* results, streams, call, speed or timeline */
 	size_t most;      /* bytes of the largest buffer */
 	unsigned rounds;  /* of a measurement */
 };

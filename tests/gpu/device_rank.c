@@ -293,12 +293,27 @@ static void run_speed(const struct device_case *c)
 	close_rank(&r);
 }
 
+/* Operations that libreduction records, if the environment says so. */
+static void run_timeline(const struct device_case *c)
+{
+	struct rank r;
+
+	open_rank(&r, c->most);
+	for (unsigned i = 0; i < WARM_UP + c->rounds; i++)
+		go(&r, WAY_DEVICE, NULL, c->most / sizeof(float));
+	close_rank(&r);
+}
+
 int device_case_run(const struct device_case *c)
 {
 	static const struct {
 		const char *name;
 		void (*run)(const struct device_case *c);
-	} cases[] = {{"results", run_results}, {"streams", run_streams}, {"call", run_call}, {"speed", run_speed}};
+	} cases[] = {{"results", run_results},
+		     {"streams", run_streams},
+		     {"call", run_call},
+		     {"speed", run_speed},
+		     {"timeline", run_timeline}};
 
 	for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (strcmp(cases[i].name, c->name) == 0) {

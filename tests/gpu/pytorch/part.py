@@ -15,7 +15,7 @@ import time
 
 import world
 
-LOSS_BAR, CALL_US_BAR, RATE_BAR = 1e-4, 200, 1.3
+LOSS_BAR, CALL_US_BAR, RATE_BAR, OVERLAP_BAR = 1e-4, 200, 1.3, 80
 SHARED = "processes share the GPU by time slices: nothing is claimed"
 failed = False
 
@@ -30,14 +30,23 @@ def row(check, result, note, value=None, unit=""):
     print(json.dumps({**line, "note": " ".join(note.split())[-400:]}), flush=True)
 
 
-def environment(args, way, rank, n, hosts, config):
-    """Returns the variables of a rank."""
+def overlap(folder):
+    """Returns how many percent of the time of copies pieces were on the network, from the timelines of
+    REDUCTION_GPU_TRACE; None if nothing was copied."""
+    about = [json.loads(f.read_text())["otherData"] for f in pathlib.Path(folder).glob("*.json")]
+    copies = sum(a["copies_us"] for a in about)
+    return 100 * sum(a["overlap_us"] for a in about) / copies if copies else None
+
+
+def environment(args, way, rank, n, hosts, config, traces):
+    """Returns the variables of a rank. traces: folder for timelines."""
     per_node = 2 if way == "local" else 1
     env = {
         "RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank % per_node, "LOCAL_WORLD_SIZE": per_node,
         "GROUP_RANK": rank // per_node, "REDUCTION_CONFIG": config, "REDUCTION_MODE": "direct",
         "REDUCTION_RUN": f"check-{way}-{n}", "OMP_NUM_THREADS": 1, "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        "NCCL_HOSTID": f"node{rank}", "NCCL_SOCKET_IFNAME": "eth0" if hosts else "lo", "NCCL_MNNVL_ENABLE": 0,
+        "REDUCTION_GPU_TRACE": traces, "NCCL_HOSTID": f"node{rank}", "NCCL_MNNVL_ENABLE": 0,
+        "NCCL_SOCKET_IFNAME": "eth0" if hosts else "lo",
         "NCCL_RAS_ENABLE": 0, "NCCL_MAX_NCHANNELS": 2, "GLOO_SOCKET_IFNAME": "eth0" if hosts else "lo",
     }  # fmt: skip
     if way == "plugin":
@@ -54,6 +63,8 @@ def environment(args, way, rank, n, hosts, config):
 def train(args, way, n, reducers, hosts, meanwhile=lambda ranks: None):
     """Trains once. Returns what the ranks found, or a sentence."""
     serial = f"{args.folder}/{way}.{time.monotonic_ns()}"
+    traces = f"{serial}.traces"
+    os.mkdir(traces)
     options = ["--cpu"] if args.cpu else []
     for name in ("steps", "width", "layers", "rows", "local", "module"):
         if getattr(args, name) is not None:
@@ -62,14 +73,16 @@ def train(args, way, n, reducers, hosts, meanwhile=lambda ranks: None):
         for rank in range(n):
             argv = [sys.executable, str(args.here / "rank.py"), "--way", way, "--store", serial, "--out",
                     f"{serial}.{rank}", *options]
-            ranks.start(argv, environment(args, way, rank, n, hosts, reducers.config), f"{serial}.{rank}.log",
+            ranks.start(argv, environment(args, way, rank, n, hosts, reducers.config, traces), f"{serial}.{rank}.log",
                         hosts[rank] if hosts else None)
         until = min(args.until, time.monotonic() + args.limit)
         meanwhile(ranks)
         why = ranks.wait(until)
     if why:
         return why
-    return [json.loads(pathlib.Path(f"{serial}.{rank}").read_text()) for rank in range(n)]
+    found = [json.loads(pathlib.Path(f"{serial}.{rank}").read_text()) for rank in range(n)]
+    found[0]["overlap"] = overlap(traces)
+    return found
 
 
 def check_way(args, way, n, reducers, hosts, reference):
@@ -98,6 +111,10 @@ def check_way(args, way, n, reducers, hosts, reference):
         call = found[0]["call_us"]
         good = "info" if args.cpu else "ok" if call <= CALL_US_BAR else "fail"
         row(f"call of the hook, {name}", good, f"median of the buckets; bar {CALL_US_BAR}", call, "us")
+    if found[0]["overlap"] is not None:
+        share = found[0]["overlap"]
+        row(f"copies under network, {name}", "ok" if share >= OVERLAP_BAR else "fail",
+            f"share of the time of copies in which pieces are on the network; bar {OVERLAP_BAR}", share, "%")
     ratio = rate / reference["rate"]
     if way == "local":
         row(f"step rate, {name}", "info", "on one GPU this proves correctness only", ratio, "x")
