@@ -209,12 +209,17 @@ def packages(root, variant, log):
 
 
 def torch(root, variant, log):
-    """The process group of PyTorch with this Debian's torch: hybrid sharding needs a newer one than Debian 12's."""
+    """PyTorch with this Debian's Python and torch (hybrid sharding needs a newer one than Debian 12's): the process
+    group, CUDA tensors on fake GPUs, `local`, and the bundle for machines with a GPU, away from the tree."""
+    tests = [f"torch_{name}" for name in ("group", "train", "errors", "device", "local")] + ["gpu_torch"]
+    bundle = "env PYTHONPATH=/tmp/gpu/python REDUCTION_LIBRARY=/tmp/gpu/lib/libreduction.so.0"
     for line in (
-        "deploy/install-deps.sh build demo",
-        "make -j2",
-        "python3 -c 'import torch; print(\"torch\", torch.__version__)'",
-        *(f"python3 tests/e2e/test_torch_{name}.py -v" for name in ("group", "train", "errors")),
+        "deploy/install-deps.sh build demo test",
+        "make -j2 all gpu-bundle build/default/tests/cuda/libcuda.so.1",
+        "python3 -c 'import sys, torch; print(sys.version, torch.__version__)'",
+        *(f"python3 tests/e2e/test_{name}.py -v" for name in tests),
+        "mv build/gpu /tmp/gpu && cd /tmp/gpu && bin/check-gpu cpu",
+        f"cd /tmp/gpu && {bundle} pytorch/gpu-torch --cpu --steps 30 --width 16 --layers 1 --rows 2 --processes 2",
     ):
         status, _ = variant.run(root, line, log)
         if status:
