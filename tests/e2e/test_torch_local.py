@@ -148,6 +148,47 @@ class Local(unittest.TestCase):
                 assert hook(state, x).wait().tolist() == [1.5] * 5
         """)
 
+    def test_slice_that_cannot_start(self):
+        """The communicator of one slice has failed before: the ranks of the other one get their sum all the same."""
+        self.check("""
+            init(timeout=datetime.timedelta(seconds=20))
+            state = reduction.torch.State(local="gloo")
+            hook(state, torch.ones(10)).wait()
+            if rank % 2:
+                state.comm.abort("a test")
+                raises(RuntimeError, "a test", hook(state, torch.ones(10)).wait)
+            else:
+                assert hook(state, torch.ones(10)).wait()[:5].tolist() == [1] * 5
+            dist.barrier()                                  # not before all ranks have gathered
+            state.close()
+        """)
+
+    def test_slice_that_fails_in_a_group(self):
+        """As above, before the start on rank 3 and after it on rank 1."""
+        self.check("""
+            init("reduction", pg_options={"local": "gloo"}, timeout=datetime.timedelta(seconds=20))
+            group = dist.group.WORLD
+            dist.all_reduce(torch.ones(10))
+            if rank == 1:
+                comm = group._slices.opened
+                start = comm.all_reduce
+                def started(*args, **options):
+                    request = start(*args, **options)
+                    open("fifo", "w").close()
+                    return request
+                comm.all_reduce = started
+            if rank == 3:
+                open("fifo").close()                     # until rank 1 has started
+                group._slices.abort("a test")
+            x = torch.ones(10)
+            if rank % 2:
+                raises(reduction.AbortedError, "a test", dist.all_reduce, x)
+            else:
+                dist.all_reduce(x)
+                assert x[:5].tolist() == [4] * 5
+            dist.barrier()
+        """)
+
     def test_rank_killed(self):
         """Ranks whose slices fail take part in the all-gather, and nobody hangs."""
         code = """

@@ -22,7 +22,7 @@ import contextlib
 import os
 import queue
 import threading
-from typing import Any, ContextManager, NamedTuple, Optional
+from typing import Any, ContextManager, Iterator, NamedTuple, Optional
 
 import torch
 import torch.distributed
@@ -181,12 +181,14 @@ class State:
                 torch.cuda.current_stream(arrivals.device)
             ):
                 work = work._replace(sliced=self._node.scatter(work.tensor, self.op))
-                request = self._reduce(work, work.sliced.part, self._node.slice_op(self.op), priority)
+                with self._gathering(work):
+                    request = self._reduce(work, work.sliced.part, self._node.slice_op(self.op), priority)
         work = work._replace(request=request)
         if arrivals is not None and not self.blocking:
             followed = arrivals.follow([request])
             if self._node is not None and not followed:
-                request.wait(self.timeout)  # so that all ranks gather in the order of the calls
+                with self._gathering(work):
+                    request.wait(self.timeout)  # so that all ranks gather in the order of the calls
             if self._node is not None or followed:
                 self._complete(work)
                 work = work._replace(complete=True)
@@ -232,6 +234,14 @@ class State:
             work.future.set_result(exc)
         elif isinstance(exc, errors.ReductionTimeoutError):
             self.comm.abort(str(exc))  # the GPU waits
+
+    @contextlib.contextmanager
+    def _gathering(self, work: _Work) -> Iterator[None]:
+        try:
+            yield
+        except errors.ReductionError:
+            self._gather_anyway(work)
+            raise
 
     def _gather_anyway(self, work: _Work) -> None:
         # the node's other ranks wait for this one's part

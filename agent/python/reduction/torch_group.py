@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 import torch.distributed
 
-from . import _buffers
+from . import _buffers, errors
 from .comm import Communicator
 from .torch_local import NodeSum, Sliced, node_sum
 from .torch_place import NAME, Fact, digest, exchange, place
@@ -220,7 +220,12 @@ class ReductionGroup(_c10d.ProcessGroup):
             with contextlib.nullcontext() if arrivals is None else arrivals.departing(stream):
                 sliced = node.scatter(dense, op)
                 under_way.append(sliced)
-                return [comm.all_reduce(sliced.part, node.slice_op(op), async_op=True)]
+                try:
+                    return [comm.all_reduce(sliced.part, node.slice_op(op), async_op=True)]
+                except errors.ReductionError:
+                    with contextlib.suppress(RuntimeError):
+                        node.gather(sliced)  # the node's other ranks wait for this one's part
+                    raise
 
         def finish() -> None:
             node.gather(under_way[0])

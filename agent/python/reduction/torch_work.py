@@ -57,7 +57,8 @@ class Work(_BaseWork):
         begin: starts the operation on a communicator and returns its requests.
         finish: is called once after success, by a thread that waits, or queues its work behind the operation; or None.
         arrivals: those of the tensors' GPU, or None.
-        in_order: finish must be called in the order of the operations. If streams cannot wait, the start waits then.
+        in_order: finish must be called in the order of the operations, also after an error of one that has begun. If
+            streams cannot wait, the start waits then.
     """
 
     def __init__(
@@ -95,9 +96,7 @@ class Work(_BaseWork):
                 self._finish_once()
                 self._channel.watch(self, None)
             elif self._in_order:
-                for request in self._requests:
-                    request.wait(self._channel.timeout)
-                self._finish_once()
+                self._wait_in_order()
         except errors.ReductionError as exc:
             self._error = self._channel.failed(exc)
         except Exception as exc:
@@ -105,6 +104,17 @@ class Work(_BaseWork):
         finally:
             if self._started is not None:
                 self._started.set()
+
+    def _wait_in_order(self) -> None:
+        try:
+            for request in self._requests:
+                request.wait(self._channel.timeout)
+        except errors.ReductionError as exc:
+            error = self._timed_out(exc) if isinstance(exc, errors.ReductionTimeoutError) else exc
+            with contextlib.suppress(RuntimeError):
+                self._finish_once()
+            raise error from None
+        self._finish_once()
 
     def _fail(self, error: Exception) -> None:
         self._begin = None
@@ -147,11 +157,16 @@ class Work(_BaseWork):
         try:
             self._wait(self._channel.timeout)
         except errors.ReductionTimeoutError as exc:
-            sentence = f"{self._kind} was not done within the process group's timeout of {self._channel.timeout:g} s"
             if self._error is None:
-                self._error = self._channel.failed(errors.ReductionTimeoutError(exc.code, sentence))
-                self._channel.abort(sentence)
+                self._error = self._timed_out(exc)
             raise self._error.with_traceback(None) from None
+
+    def _timed_out(self, exc: errors.ReductionTimeoutError) -> errors.ReductionError:
+        """Ends the group. Returns its error."""
+        sentence = f"{self._kind} was not done within the process group's timeout of {self._channel.timeout:g} s"
+        error = self._channel.failed(errors.ReductionTimeoutError(exc.code, sentence))
+        self._channel.abort(sentence)
+        return error
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits until the operation has ended. Raises its error. If the tensors are on a GPU, the current stream waits,
