@@ -26,6 +26,9 @@ class Errors(unittest.TestCase):
     def test_shutdown(self):
         self.check("shutdown")
 
+    def test_abort_while_starting(self):
+        self.check("abort_while_starting", world_size=1)
+
     def test_timeout(self):
         self.check("timeout")
 

@@ -4,6 +4,7 @@
 import datetime
 import os
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -11,8 +12,19 @@ import worker_torch_group as base
 from worker_torch_group import raises
 
 import reduction
+from reduction.torch_work import Channel, Work
 
 rank, n = base.rank, base.n
+
+
+def within(seconds, call, *args):
+    """Returns what a call returns. It fails if the call hangs."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call(*args)), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, "it hangs, or has failed"
+    return found[0]
 
 
 def misuse():
@@ -45,14 +57,40 @@ def mismatch():
 def shutdown():
     """Operations after the end."""
     base.start(with_gloo=False)
-    dist.all_reduce(torch.ones(1))
+    done = dist.all_reduce(torch.ones(1), async_op=True)
+    done.wait()
     group = base.ours
     group.shutdown()
+    (found,) = within(20, done.get_future().wait)
+    assert found.tolist() == [n]
     raises(reduction.ClosedError, "has been shut down", dist.all_reduce, torch.ones(1))
     raises(reduction.ClosedError, "has been shut down", group.barrier)
     base.ours = None
     dist.destroy_process_group()
     raises((RuntimeError, ValueError), "", dist.all_reduce, torch.ones(1))
+
+
+def abort_while_starting():
+    """The start of an operation may wait for others to end, until the group is aborted."""
+    class Stuck:
+        """A communicator."""
+        waits, aborted = threading.Event(), threading.Event()
+
+        def abort(self, reason):
+            self.aborted.set()
+
+    def begin(comm):
+        comm.waits.set()
+        comm.aborted.wait()
+        raise reduction.AbortedError(-15, "aborted")
+
+    channel = Channel(Stuck, 60.0, None)
+    channel.communicator()
+    starter = threading.Thread(target=lambda: channel.start(Work(channel, "all_reduce", [], begin)), daemon=True)
+    starter.start()
+    Stuck.waits.wait()
+    within(20, channel.abort, "enough")
+    starter.join()
 
 
 def timeout():

@@ -360,8 +360,18 @@ class Channel:
     def watch(self, work: Work, future: Optional[torch.futures.Future]) -> None:
         """Completes the future, if any, when the work has ended. Its error or timeout is that of the group."""
         with self._lock:
-            self._waits.put((work, future))
-            self._enough_waiters()
+            if not self._closed:
+                self._waits.put((work, future))
+                self._enough_waiters()
+                return
+        # the waiters end, and the operation has ended or ends with the communicator
+        threading.Thread(target=self._settle, args=(work, future), name="reduction-wait", daemon=True).start()
+
+    @staticmethod
+    def _settle(work: Work, future: Optional[torch.futures.Future]) -> None:
+        value = work._outcome()
+        if future is not None:
+            work._complete(future, value)
 
     def _enough_waiters(self) -> None:
         """Starts a waiter if all others run callbacks, which may wait for a later future (PowerSGD's hook does)."""
@@ -390,8 +400,7 @@ class Channel:
 
     def abort(self, reason: str) -> None:
         """Fails all operations on all ranks of the group. It does not wait."""
-        with self._lock:
-            comm = self._comm
+        comm = self._comm  # without _lock, which a thread holds while it waits to start an operation
         if comm is not None:
             comm.abort(reason)
 
