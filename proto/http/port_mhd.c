@@ -365,7 +365,8 @@ static void set_name(struct http_port *p, int fd, const char *address)
 	snprintf(p->name, sizeof p->name, "%.*s:%u", (int)(colon - address), address, port);
 }
 
-/* Starts libmicrohttpd on p->listener. Errors: RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED, RS_ENOMEM. */
+/* Starts libmicrohttpd on p->listener, which is closed after an error. Errors: RS_ECONFIG, RS_EIO, RS_EUNSUPPORTED,
+ * RS_ENOMEM. */
 static int start_daemon(struct http_port *p, const struct tls_files *files, struct MHD_Daemon **ret, struct rs_err *e)
 {
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
@@ -379,8 +380,10 @@ static int start_daemon(struct http_port *p, const struct tls_files *files, stru
 	};
 	int rc = p->tls == TLS_OFF ? RS_OK : read_tls(p->tls, files, &texts, e);
 
-	if (rc)
+	if (rc) {
+		close(p->listener);
 		return rc;
+	}
 	tls[1].ptr_value = texts.certificate;
 	tls[2].ptr_value = texts.key;
 	if (p->tls == TLS_MUTUAL)
@@ -391,6 +394,8 @@ static int start_daemon(struct http_port *p, const struct tls_files *files, stru
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
 				on_completed, p, MHD_OPTION_ARRAY, p->tls == TLS_OFF ? &tls[4] : tls, MHD_OPTION_END);
 	tls_texts_free(&texts); /* libmicrohttpd has read them */
+	/* if it cannot start it closes the socket itself, unless it has no memory for anything: then the socket is
+	 * lost, since closing it here might close what another thread has opened meanwhile */
 	return *ret ? RS_OK : rs_fail(e, RS_EIO, "libmicrohttpd cannot serve %s", p->name);
 }
 
@@ -411,10 +416,8 @@ int http_port_start(struct http_port **ret, const struct http_options *opt, stru
 		goto free_port;
 	set_name(p, p->listener, opt->address);
 	rc = start_daemon(p, &opt->files, &p->daemon, e);
-	if (rc) {
-		close(p->listener);
+	if (rc)
 		goto free_port;
-	}
 	control_uv_also(p->control, advance, p);
 	*ret = p;
 	return RS_OK;
@@ -461,8 +464,6 @@ int http_port_reload(struct http_port *p, const struct tls_files *files, struct 
 	rc = p->listener < 0 ? rs_fail_sys(e, RS_EIO, errno, "no descriptor for %s", p->name)
 			     : start_daemon(p, files, &fresh, e);
 	if (rc) {
-		if (p->listener >= 0)
-			close(p->listener);
 		p->listener = before;
 		return rc;
 	}

@@ -318,6 +318,26 @@ class Tls(unittest.TestCase):
             c.reducers[0].wait_text(r"\breload\b.*kept the old configuration")
             self.assertEqual(self.certificate(at), now)
 
+    @unittest.skipIf(harness.SAN, "the library to preload has no sanitizer")
+    def test_a_certificate_that_only_openssl_knows(self):
+        """libmicrohttpd cannot start then, and closes its socket. No other descriptor is closed in its place."""
+        with harness.Cluster(start=False) as c:
+            self.start(c, "on")  # which makes files
+            config = c.dir / "odd.yaml"
+            config.write_text(json.dumps(c.server_config))
+            argv = [harness.binary("reduction-server"), "--lanes", "1", "--listen", "127.0.0.1:0", "--config", config]
+            p = c.start("odd", argv, {"LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_close.so")})
+            at = http_of(p)
+            before = self.certificate(at)
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1",
+                            "-nodes", "-keyout", self.tls.file("r0.key"), "-out", self.tls.file("r0.pem"), "-days", "9",
+                            "-subj", "/CN=r0", "-addext", "subjectAltName=DNS:r0"],
+                           check=True, capture_output=True)  # fmt: skip
+            p.signal(harness.signal.SIGHUP)
+            p.wait_text(r"\breload\b.*libmicrohttpd cannot serve")
+            self.assertEqual(self.certificate(at), before)
+            self.assertNotIn("is not open", p.err)
+
     def test_an_agent(self):
         with harness.Cluster(start=False, agents=1) as c:
             self.start(c, "on")
