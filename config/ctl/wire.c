@@ -154,8 +154,8 @@ static int fail_stream(const struct wire *w, ssize_t got, struct rs_err *e)
 	return e->code;
 }
 
-static int open_grpc(struct wire *w, const struct wire_options *opt, const struct addrinfo *to, const char *port,
-		     const char *tls_name, struct rs_err *e)
+static int connect_grpc(struct wire *w, const struct wire_options *opt, const struct addrinfo *to, const char *port,
+			const char *tls_name, struct rs_err *e)
 {
 	char host[NI_MAXHOST], address[sizeof host + 16];
 	struct rpc_open_options oo = {
@@ -182,6 +182,16 @@ static int open_grpc(struct wire *w, const struct wire_options *opt, const struc
 	}
 	if (rc)
 		wire_close(w);
+	return rc;
+}
+
+static int open_grpc(struct wire *w, const struct wire_options *opt, const struct addrinfo *list, const char *port,
+		     const char *tls_name, struct rs_err *e)
+{
+	int rc = RS_EIO;
+
+	for (const struct addrinfo *to = list; to && rc; to = to->ai_next)
+		rc = connect_grpc(w, opt, to, port, tls_name, e);
 	return rc;
 }
 

@@ -371,6 +371,18 @@ class Connect(Check):
                 for reducer in c.reducers:
                     self.assertNotRegex(reducer.err, "connection-refused|job=default")
 
+    @unittest.skipIf(harness.SAN, "the library to preload has no sanitizer")
+    def test_name_with_two_addresses(self):
+        """The reducer listens on the second one only."""
+        env = {**os.environ, "LD_PRELOAD": str(harness.BUILD / "tests" / "e2e" / "shim_addresses.so")}
+        for transport in ("tcp", "grpc") if harness.HAS_GRPC else ("tcp",):
+            with self.subTest(transport), harness.Cluster(reducers=1, transport=transport) as c:
+                at = c.address(0).replace("127.0.0.1", "two.test")
+                file = c.write_config("check.yaml", {"reducers": [{"id": "r0", "address": at, "grpc": at}]})
+                argv = [harness.binary("reductionctl"), "check", "--connect", file]
+                done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
     def test_no_answer(self):
         with harness.Cluster(reducers=1, start=False, transport="tcp") as c, socket.socket() as silent:
             self.refused(self.check(c), r"reducer r0 \(127.0.0.1:\d+\): connection refused")
