@@ -7,9 +7,9 @@
     REDUCTION_GPU_TRACE=traces torchrun ... train.py
     bench/trace_svg.py traces/*.json --op 812 --out trace.svg
 
-A row for each rank at each process: its chunks, or the pieces of its buffer on a GPU, one below the other if they
-overlap, with their phases in colours. The colours are those of a light and of a dark page. Several files must be of
-processes of one machine, since they have one clock.
+A row for each rank at each process: its chunks, one below the other if they overlap, with their phases in colours. For
+buffers of GPUs, a row for each phase of the pieces. The colours are those of a light and of a dark page. Several files
+must be of processes of one machine, since they have one clock.
 """
 
 import argparse
@@ -40,6 +40,7 @@ text { font: 11px system-ui, sans-serif; fill: #333 } .title { font-size: 13px; 
 }
 """
 LEFT, WIDTH, BAR, TOP = 90, 800, 3, 62
+ROUNDING = 0.001  # us
 
 
 def part(s):
@@ -51,10 +52,19 @@ def rows_of(slices):
     """Distributes slices over rows so that none overlap: [(row, slice)]."""
     ends, placed = [], []
     for s in sorted(slices, key=lambda s: (s["ts"], part(s))):
-        row = next((i for i, end in enumerate(ends) if end <= s["ts"]), len(ends))
+        row = next((i for i, end in enumerate(ends) if end <= s["ts"] + ROUNDING), len(ends))
         ends[row:row + 1] = [s["ts"] + s["dur"]]
         placed.append((row, s))
     return len(ends), placed
+
+
+def lanes_of(members, rank):
+    """What is drawn of a rank: [(text, slices that are distributed over rows, slices that are drawn there)]."""
+    shown = [s for s in members if s["name"] in PHASES]
+    if members[0]["cat"] != "gpu":
+        return [(f"rank {rank}", [s for s in members if s["name"].startswith("op ")], shown)]
+    lanes = [(name, [s for s in shown if s["name"] == name]) for name in PHASES]
+    return [(name, of, of) for name, of in lanes if of]
 
 
 def step(span):
@@ -111,18 +121,21 @@ def draw(trace, op, label=None):
             y += 14
             body.append(f'<text class="name" x="8" y="{y - 3}">{html.escape(names[pid])}</text>')
             before = pid
-        count, placed = rows_of([s for s in members if s["name"].startswith("op ")])
-        at = {(part(s), s["tid"]): row for row, s in placed}
-        body.append(f'<text x="20" y="{y + count * BAR / 2 + 4:.0f}">rank {rank}</text>')
-        for s in members:
-            if s["name"] not in PHASES:
-                continue
-            row = at[part(s), s["tid"]]
-            title = f"{part(s)[0]} {part(s)[1]}, rank {rank}: {s['name']}, {s['dur']:g} us"
-            body.append(f'<rect class="{PHASES[s["name"]][0]}" x="{x(s["ts"]):.1f}" y="{y + row * BAR}" '
-                        f'width="{max(s["dur"] * WIDTH / span, 0.6):.1f}" height="{BAR - 0.5}">'
-                        f"<title>{title}</title></rect>")
-        y += count * BAR + 6
+        for text, rows, shown in lanes_of(members, rank):
+            count, placed = rows_of(rows)
+            at = {(part(s), s["tid"]): row for row, s in placed}
+            lane = not text.startswith("rank ")
+            y += 3 if lane else 0
+            bar, gap = (3 * BAR, 0.6) if lane and count <= 4 else (BAR, 0)
+            body.append(f'<text x="20" y="{y + count * bar / 2 + 4:.0f}">{text}</text>')
+            for s in shown:
+                row = at[part(s), s["tid"]]
+                title = f"{part(s)[0]} {part(s)[1]}, rank {rank}: {s['name']}, {s['dur']:g} us"
+                body.append(f'<rect class="{PHASES[s["name"]][0]}" x="{x(s["ts"]):.1f}" y="{y + row * bar:g}" '
+                            f'width="{max(s["dur"] * WIDTH / span - gap, 0.6):.1f}" height="{bar - 0.5}">'
+                            f"<title>{title}</title></rect>")
+            y += count * bar + (0 if lane else 6)
+        y += 6 if lane else 0
     lines, distance = [], step(span)
     for i in range(int(span / distance) + 1):
         at = x(start + i * distance)
