@@ -15,6 +15,7 @@ import harness
 
 FAKE = harness.BUILD / "tests/gpu/fake"
 TUNING = "node0:4711:4719 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..1}}\n"
+NUMBER = "node0:4711:4719 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto 2 time 57.166668\n"  # NCCL 2.23
 LOADED = """\
 node0:4711:4719 [0] NCCL INFO NET/Plugin: Loaded net plugin reduction (v11)
 node0:4711:4719 [0] NCCL INFO NET/Plugin: Loaded collnet plugin reduction (v11)
@@ -78,22 +79,25 @@ class Part(unittest.TestCase):
         self.assertIn("the reducers were not used", row["note"])
 
     def test_logs(self):
-        """Lines as NCCL 2.28 writes them, which prove that the reducers were used, or do not."""
+        """Lines as NCCL 2.28 and 2.23 write them, which prove that the reducers were used, or do not."""
         good = USED + TUNING.format(4096, "COLLNET_CHAIN") + TUNING.format(67108864, "COLLNET_CHAIN")
+        numbered = USED + NUMBER.format(4096, 3) + NUMBER.format(67108864, 3)
         for text, want in (
             (good, "Algo COLLNET_CHAIN"),
+            (numbered, "Algo 3 proto 2"),
             ("", "cannot be read or is empty"),
             (LOADED, 'no line has "via COLLNET/reduction/"'),
             (good.replace("COLLNET/reduction", "COLLNET/SHARP"), 'no line has "via COLLNET/reduction/"'),
             (USED, 'no line has "AllReduce: ... Algo COLLNET_CHAIN"'),
             (good + TUNING.format(8192, "RING"), "AllReduce: 8192 Bytes -> Algo RING"),
+            *((numbered + NUMBER.format(8192, n), f"AllReduce: 8192 Bytes -> Algo {n} proto 2") for n in (0, 1, 2, 33)),
             (good + "node0:1:1 [0] NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n",
              "Cannot initialize CollNet"),
         ):
             with self.subTest(want=want, text=text[-100:]):
                 log = self.root / "log"
                 log.write_text(text)
-                row = self.part("--judge", log, fails=text != good)["log"]
+                row = self.part("--judge", log, fails=text not in (good, numbered))["log"]
                 self.assertIn(want, row["note"])
 
 

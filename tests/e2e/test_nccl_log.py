@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""`reduction.nccl_log` judges lines as NCCL 2.28 and the plugin write them, and the example says what it finds."""
+"""`reduction.nccl_log` judges lines of NCCL 2.23 and 2.28 and of the plugin, and the example says what it finds."""
 
 import importlib.util
 import os
@@ -24,6 +24,7 @@ JOINED = LOADED + f"""\
 {I}Connected Collnet Chains
 """
 CHOSEN = I + "AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..1}}\n"
+NUMBER = I + "AllReduce: {} Bytes -> Algo {} proto 2 time 57.166668\n"  # NCCL 2.23
 CLOSED = I + "NET/reduction: communicator resnet@{}: rank 0 is closed after {} all-reduces of 1048576 bytes\n"
 SOCKET = f"{I}NET/Plugin: Could not find: reduction libnccl-net-reduction.so\n{I}Using network Socket\n"
 FAILED = I.replace("INFO", "WARN") + "Cannot initialize CollNet, using point-to-point network instead\n"
@@ -37,6 +38,8 @@ class Judge(unittest.TestCase):
             (JOINED + CLOSED.format("0f", 20) + CLOSED.format("1f", 0) + CLOSED.format("2f", 5), "25 all-reduces of 2"),
             (JOINED + chain, "such as: " + chain.strip()),
             (JOINED + CHOSEN.format(4096, "COLLNET_DIRECT"), "COLLNET_DIRECT"),
+            (JOINED + NUMBER.format(4096, 3), "Algo 3 proto 2"),
+            (JOINED + NUMBER.format(4096, 2), "Algo 2 proto 2"),
         ):
             with self.subTest(why=why):
                 verdict = judge(text)
@@ -52,6 +55,8 @@ class Judge(unittest.TestCase):
             (JOINED + FAILED, "could not use CollNet: " + FAILED.strip()),
             (JOINED + CHOSEN.format(64, "COLLNET_CHAIN") + CHOSEN.format(8192, "RING") + CLOSED.format("0f", 1),
              "AllReduce: 8192 Bytes -> Algo RING"),  # a subgroup without CollNet
+            *((JOINED + NUMBER.format(64, 3) + NUMBER.format(8192, n), f"AllReduce: 8192 Bytes -> Algo {n}")
+              for n in (0, 1, 4, 5, 6, 13)),  # Tree, Ring, NVLS, NVLSTree, PAT, none
             (JOINED + CLOSED.format("0f", 0), "never reduced"),
             (JOINED, "has no all-reduce"),
         ):  # fmt: skip

@@ -4,6 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns whether an algorithm is CollNet's chain. NCCL 2.23 writes its number, later versions its name. */
+static bool is_chain(const char *algo)
+{
+	static const char name[] = "COLLNET_CHAIN ", number[] = "3 ";
+
+	return strncmp(algo, name, strlen(name)) == 0 || strncmp(algo, number, strlen(number)) == 0;
+}
+
 /* Copies the line around `at`. */
 static void log_line(char *to, size_t room, const char *text, const char *at)
 {
@@ -16,7 +24,7 @@ static void log_line(char *to, size_t room, const char *text, const char *at)
 
 bool nccl_log_proves(const char *text, char *why, size_t room)
 {
-	static const char done[] = "AllReduce: ", algo[] = "Algo ", chain[] = "COLLNET_CHAIN";
+	static const char done[] = "AllReduce: ", algo[] = "Algo ";
 	const char *proof = NULL, *at = strstr(text, "Cannot initialize CollNet");
 
 	if (at) {
@@ -33,7 +41,7 @@ bool nccl_log_proves(const char *text, char *why, size_t room)
 
 		if (!said || said >= at + line)
 			continue;
-		if (strncmp(said + strlen(algo), chain, strlen(chain)) != 0) {
+		if (!is_chain(said + strlen(algo))) {
 			log_line(why, room, text, at);
 			return false;
 		}

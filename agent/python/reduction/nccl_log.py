@@ -4,8 +4,9 @@
     NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,TUNING NCCL_DEBUG_FILE=/tmp/nccl.%h.%p torchrun ... train.py
     python3 -m reduction.nccl_log /tmp/nccl.*
 
-NCCL writes which algorithm it has chosen for an all-reduce on rank 0 only. The plugin writes on every rank, when a
-communicator is closed, how many all-reduces went through the reducers.
+NCCL writes which algorithm it has chosen for an all-reduce on rank 0 only: from 2.24 on by name, 2.23 by number. NCCL
+2.20 to 2.22 do not write which collective a choice is for, so there only the plugin is judged. The plugin writes on
+every rank, when a communicator is closed, how many all-reduces went through the reducers.
 """
 
 import os
@@ -17,6 +18,7 @@ from typing import NamedTuple, Optional
 _CHANNEL = re.compile(r"via COLLNET/(\w+)")
 _CHOICE = re.compile(r"AllReduce: (\d+) Bytes -> Algo (\w+)")
 _CLOSED = re.compile(r"NET/reduction: communicator (\S+): rank \d+ is closed after (\d+) all-reduces")
+_COLLNET_NUMBERS = ("2", "3")  # NCCL_ALGO_COLLNET_DIRECT and NCCL_ALGO_COLLNET_CHAIN, as NCCL 2.23 writes them
 _NETWORK = re.compile(r"Using network (\w+)")
 
 
@@ -47,7 +49,7 @@ def judge(text: str) -> Verdict:
             return Verdict(False, f"the plugin was not loaded: NCCL uses the network {network.group(1)}")
         return Verdict(False, 'no communicator uses CollNet: no line has "via COLLNET/reduction"')
     for choice in _CHOICE.finditer(text):
-        if not choice.group(2).startswith("COLLNET"):
+        if not choice.group(2).startswith("COLLNET") and choice.group(2) not in _COLLNET_NUMBERS:
             return Verdict(False, f"not all all-reduces used CollNet: {_line(text, choice.start())}")
     counts = [int(count) for _, count in _CLOSED.findall(text) if count != "0"]
     if not counts and _CLOSED.search(text):
