@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRPC_HANDSHAKE_MS = 300, FRPC_CALLS_MAX = 3 };
+enum { FRPC_HANDSHAKE_MS = 3000, FRPC_CALLS_MAX = 3 };
 
 extern struct fake_rpc {
 	const struct rpc_api *api;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 200, WAIT_S = 10 };
+enum { ROUNDS = 200, WAIT_S = 60, CONNECT_S = 3600 };
 
 static struct rs_config cfg;
 static struct engine *en;
@@ -43,7 +43,7 @@ static void setup(void)
 				     .processes = 1,
 				     .label = "",
 				     .run = "",
-				     .connect_ms = 1000 * WAIT_S,
+				     .connect_ms = 1000 * CONNECT_S,
 				     .on_ready = on_ready,
 				     .on_failed = on_failed};
 	struct rs_err e;

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { JOBS = 2, WORLD = 2, ABORTED = 0, CHUNK = 4096, STEPS_MAX = 500, PATIENCE_S = 20 };
+enum { JOBS = 2, WORLD = 2, ABORTED = 0, CHUNK = 4096, STEPS_MAX = 500, PATIENCE_S = 60 };
 
 /* As ck_assert_msg, which allocates memory even if the condition is true. */
 #define must(condition, ...)                                                                                           \
