@@ -106,8 +106,9 @@ int reducers_send(struct reducers *a, unsigned reducer, const char *path, const 
 /* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is complete; else an error. */
 int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
 		  ProtobufCMessage **ret, struct rs_err *e);
-/* Queries all reducers at the same time, and passes each answer, or NULL after an error, to `take`, in the order of the
- * reducers. Returns RS_OK, or the code of the last one that failed; then *e is about all of them. */
+/* Queries all reducers at the same time, and passes each answer to `take`, in the order of the reducers. Of several
+ * reducers, each that fails is printed to standard error. Returns RS_OK, or the code of the last one that failed; then
+ * *e is about all of them. */
 int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
 		 const ProtobufCMessageDescriptor *type,
 		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);

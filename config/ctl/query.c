@@ -175,6 +175,7 @@ int reducers_send(struct reducers *a, unsigned reducer, const char *path, const 
 {
 	const struct rpc_tls tls = {a->texts.certificate, a->texts.key, a->texts.authority};
 	uint8_t bytes[4096]; /* the most that the services accept */
+	char name[RS_NAME_MAX + RS_ADDRESS_MAX + 4];
 	struct rpc_query_options opt = {
 	    .address = a->reducers[reducer].address,
 	    .authority = a->reducers[reducer].tls_name,
@@ -190,7 +191,9 @@ int reducers_send(struct reducers *a, unsigned reducer, const char *path, const 
 		return rs_fail(e, RS_EINVAL, "found a request of %zu bytes, expected at most %zu",
 			       protobuf_c_message_get_packed_size(request), sizeof bytes);
 	opt.request_len = protobuf_c_message_pack(request, bytes);
-	return a->rpc->query(ret, a->client, &opt, e);
+	if (a->rpc->query(ret, a->client, &opt, e) == RS_OK)
+		return RS_OK;
+	return rs_wrap(e, "%s", reducers_name(a, reducer, name, sizeof name));
 }
 
 int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
@@ -219,25 +222,29 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e)
 {
 	struct rpc_query **asks = calloc(a->reducers_n, sizeof(*asks));
-	struct rs_err why = {0};
+	struct rs_err *why = calloc(a->reducers_n, sizeof *why);
 	unsigned failed = 0;
+	int rc = RS_OK;
 
-	if (!asks)
-		return rs_fail(e, RS_ENOMEM, "out of memory for queries");
+	if (!asks || !why) {
+		rc = rs_fail(e, RS_ENOMEM, "out of memory for queries");
+		goto out;
+	}
 	for (unsigned i = 0; i < a->reducers_n; i++)
-		if (reducers_send(a, i, path, request, ANSWER_MS, &asks[i], &why))
+		if (reducers_send(a, i, path, request, ANSWER_MS, &asks[i], &why[i]))
 			asks[i] = NULL;
 	for (unsigned i = 0; i < a->reducers_n; i++) {
 		ProtobufCMessage *answer = NULL;
-		int rc = asks[i] ? reducers_next(a, i, asks[i], type, &answer, &why) : why.code;
+		int got = asks[i] ? reducers_next(a, i, asks[i], type, &answer, &why[i]) : why[i].code;
 
-		if (rc == 0)
-			rs_fail(&why, RS_EPROTO, "%s: the answer is empty", a->reducers[i].address);
-		if (rc != 1) {
+		if (got == 0)
+			rs_fail(&why[i], RS_EPROTO, "%s: the answer is empty", a->reducers[i].address);
+		if (got != 1) {
 			failed++;
 			if (a->reducers_n > 1)
-				fprintf(stderr, "reductionctl: %s\n", why.msg);
-			*e = why;
+				fprintf(stderr, "reductionctl: %s\n", why[i].msg);
+			*e = why[i];
+			rc = e->code;
 		} else {
 			take(a, i, answer);
 			protobuf_c_message_free_unpacked(answer, NULL);
@@ -245,10 +252,12 @@ int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *r
 		if (asks[i])
 			a->rpc->query_free(asks[i]);
 	}
-	free(asks);
 	if (failed && a->reducers_n > 1)
-		rs_fail(e, e->code, "%u of %u reducers did not answer", failed, a->reducers_n);
-	return failed ? e->code : RS_OK;
+		rs_fail(e, rc, "%u of %u reducers did not answer", failed, a->reducers_n);
+out:
+	free(asks);
+	free(why);
+	return rc;
 }
 
 void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out)
