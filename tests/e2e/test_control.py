@@ -135,7 +135,8 @@ class Control(unittest.TestCase):
             self.assertEqual(w.wait(), 0, w.report())
 
     def test_status_names_the_late_rank(self):
-        with harness.Cluster(lanes=2, server_config=GRPC) as c:
+        patient = {"timeouts": {"detect": "10min"}}  # a rank is stopped for as long as it takes to see that
+        with harness.Cluster(lanes=2, server_config=GRPC | patient, config=patient) as c:
             address = self.address(c)
             workers = c.start_workers(3, STEADY, {"SLOW": 1, "PAUSE": 0.1})
 

@@ -133,13 +133,13 @@ class NodeAgent(unittest.TestCase):
             self.assertEqual(said["code"], -7)
 
     def test_another_process_never_starts(self):
-        with self.cluster(timeouts={"connect": "1s"}) as c:
+        # long enough for two processes under a sanitizer to start
+        with self.cluster(timeouts={"connect": "5s"}) as c:
             said = self.open(c, [3], [0, 2])[0].said("closed")
             self.assertRegex(said["message"], "1 of 3 local ranks of job test did not connect.*: local rank 1")
             self.assertEqual(said["code"], -7)
 
     def test_the_name_is_taken(self):
-        # long enough for two processes under a sanitizer to start
         with self.cluster(timeouts={"connect": "5s"}) as c:
             said = self.open(c, [2], [1])[0].said("closed")
             name = re.search(r"@reduction/local-rank-0/test/\w+", said["message"])[0]

@@ -77,7 +77,7 @@ class SingleNode(unittest.TestCase):
 
     def test_reducers_are_required(self):
         """What fails on several nodes also fails on one."""
-        with harness.Cluster(reducers=2, agents=1, start=False, config={"timeouts": {"connect": "1s"}}) as c:
+        with harness.Cluster(reducers=2, agents=1, start=False, config={"timeouts": {"connect": "5s"}}) as c:
             c.start_agent(0)
             for w in c.start_workers(2, SUMS):
                 said = w.said("end")

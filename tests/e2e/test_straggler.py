@@ -61,13 +61,15 @@ class Stragglers(unittest.TestCase):
         for workers, (_, late, _, who) in zip(jobs, cases):
             pattern = r"all-reduce 1 \(layer1.weight\) of 100000 float32 was not done within 5 s: " + who.format(
                 pid=workers[late[0]].pid) + r" for [1-9]\d* s"
+            waited = []
             for rank, w in enumerate(workers):
                 if rank not in late:
                     with self.subTest(who, rank=rank):
                         said = w.said("end")
                         self.assertEqual(said["error"], "PeerLostError", said)
-                        self.assertGreater(said["seconds"], 4.9)
                         self.assertRegex(said["message"], pattern)
+                        waited.append(said["seconds"])
+            self.assertGreater(max(waited), 4.9)  # the first to give up tells the others
 
     def test_nothing_fails_by_default(self):
         """For longer than until the warning, and the sum is right in the end."""

@@ -171,7 +171,7 @@ class Refused(Tls):
         worker = good.start_worker(0, 1, WORKER, config={"reducers": reducers})
         said = worker.said("end")
         self.assertRegex(said["message"], r"^reducer r1 \(127.*\): its certificate is for elsewhere, not for")
-        self.assertLess(said["seconds"], 10)
+        self.assertLess(said["seconds"], 30)  # of 60
 
     def test_certificates_of_workers(self):
         c = self.mutual()
