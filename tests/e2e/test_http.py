@@ -391,9 +391,9 @@ class Prometheus(unittest.TestCase):
 
     def start(self, c, targets, how=None):
         """Starts a Prometheus that reads these targets; returns a function for queries."""
-        held = harness.reserve_port()
+        held = harness.reserve_port()  # Prometheus sets SO_REUSEADDR too
+        self.addCleanup(held.close)
         port = held.getsockname()[1]
-        held.close()
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
             "rule_files": [str(DEPLOY / "prometheus" / "reduction.rules.yml")],
