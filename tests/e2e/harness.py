@@ -179,6 +179,7 @@ class Proc:
         self.code = None
         self._asked = False  # whether it was asked to end
         self.killed = False  # ended on purpose: its exit status is not checked
+        self._late = False  # ended because a wait for its end took too long: its exit status says nothing
         self.started = time.monotonic()
         full = {k: v for k, v in os.environ.items() if not _LAUNCHER.match(k)}
         full.update(sanitizer_env(argv))
@@ -240,6 +241,7 @@ class Proc:
         try:
             self.code = self._popen.wait(timeout * SCALE)
         except subprocess.TimeoutExpired:
+            self._late = True
             self.signal(signal.SIGABRT)  # Python's fault handler prints the stacks
             try:
                 self._popen.wait(2)
@@ -303,6 +305,8 @@ class Proc:
     def report(self):
         """Returns the facts that a person needs after a failed test."""
         state = "running" if self.running() else f"exit status {self._popen.returncode}"
+        if self._late:
+            state = "too late, ended by the test"  # tests/run.py takes no crash for what a busy machine does
         text = f"--- {self.name} (pid {self.pid}, {state}): {' '.join(self.argv)[:300]}\n"
         for stream in ("out", "err"):
             lines = self._text[stream].splitlines()

@@ -201,6 +201,26 @@ class SecondRun(Tree):
                 path.unlink()
 
 
+class Report(unittest.TestCase):
+    """Whether run.py finds a crash in what the harness writes about a process."""
+
+    def crashed(self, code):
+        p = harness.Proc("it", [harness.PYTHON, "-c", code])
+        self.addCleanup(p.kill)
+        try:
+            p.wait(30 if "abort" in code else 0.1)
+        except AssertionError as exc:
+            return bool(run.CRASH.search(str(exc)))
+        return bool(run.CRASH.search(p.report()))
+
+    def test_a_crash(self):
+        self.assertTrue(self.crashed("import os; os.abort()"))
+
+    def test_a_time_limit(self):
+        """The harness ends the process by a signal then."""
+        self.assertFalse(self.crashed("import threading; threading.Event().wait()"))
+
+
 class Project(unittest.TestCase):
     """The sources of this project."""
 
