@@ -30,6 +30,9 @@ try:
 except urllib.error.HTTPError as e:
     print(e.code)
 """
+# the group of the processes in the image
+IMAGE = (harness.ROOT / "deploy/container/Containerfile").read_text(encoding="utf-8")
+IMAGE_GROUP = int(re.search(r"^USER \d+:(\d+)$", IMAGE, re.M)[1])
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -79,14 +82,15 @@ def matches(selector, labels):
 @unittest.skipIf(yaml is None, "Python's yaml is missing: install the package python3-yaml")
 class Files(unittest.TestCase):
     def check_mounts(self, pod, where):
-        """Each mount has a volume; secrets are not readable by everybody."""
+        """Each mount has a volume; the image's user may read secrets through its group, and others may not."""
         volumes = {v["name"]: v for v in pod["volumes"]}
         for c in [*pod.get("initContainers", []), *pod["containers"]]:
             for m in c["volumeMounts"]:
                 self.assertIn(m["name"], volumes, f"{where} {c['name']}")
         self.assertEqual(volumes["job"]["configMap"]["name"], "reduction-job")
         self.assertEqual(volumes["secret"]["secret"]["secretName"], "reduction-secret")
-        self.assertEqual(volumes["secret"]["secret"]["defaultMode"] & 0o007, 0)
+        self.assertEqual(volumes["secret"]["secret"]["defaultMode"], 0o440, where)
+        self.assertEqual(pod["securityContext"]["fsGroup"], IMAGE_GROUP, where)
 
     def test_reducers(self):
         o = rendered()
