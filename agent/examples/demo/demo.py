@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TRAIN = pathlib.Path(__file__).resolve().with_name("train.py")
 NODES, WORKERS = 2, 2  # nodes, and workers on each
 RANKS = NODES * WORKERS
-START_SECONDS, TRAIN_SECONDS = 20, 150
+START_SECONDS, TRAIN_SECONDS = 60, 600  # also on a machine that compiles meanwhile
 PR_SET_PDEATHSIG = 1
 
 
@@ -101,11 +101,13 @@ def say(text=""):
     print(text, flush=True)
 
 
-def free_port():
-    """A TCP port of loopback that is free now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def reserve_port():
+    """A socket that keeps a TCP port of loopback from other programs. PyTorch can listen there, since both set
+    SO_REUSEADDR."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def clean_environment():
@@ -215,12 +217,12 @@ class Demo:
         """Runs one training to its end; returns the results of all ranks."""
         print("  loss of each epoch:", end="", flush=True)
         try:
-            return self._train(gradients)
+            with reserve_port() as held:
+                return self._train(gradients, held.getsockname()[1])
         finally:
             say()
 
-    def _train(self, gradients):
-        port = free_port()
+    def _train(self, gradients, port):
         workers = [self.start_worker(rank, gradients, port) for rank in range(RANKS)]
         deadline = time.monotonic() + TRAIN_SECONDS
         while any(p.status() is None for p in workers):
