@@ -215,7 +215,7 @@ class Root:
             "sh",
         ]
 
-    def run(self, command, log=None, user=False, env=None, folder=TREE, limit=1200):
+    def run(self, command, log=None, user=False, env=None, folder=TREE, limit=3600):
         """Runs a shell command line in the root, as root or as the ordinary user. Returns (status, output); the output
         goes to the end of the log as it comes. Status 124: it did not end within the limit, in seconds."""
         with log.open("a+b") if log else tempfile.TemporaryFile() as f:

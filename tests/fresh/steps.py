@@ -75,7 +75,7 @@ def without_root(root, variant, command, log):
     return f"the line that {command} prints fails with {status}" if status else ""
 
 
-def command(line, limit=1200):
+def command(line, limit=3600):
     def step(root, variant, log):
         problem = without_root(root, variant, line, log)
         if problem:
