@@ -42,7 +42,7 @@ JOB = harness.python("""
             worker.say("sums", right=right)
     worker.say("end", **worker.attempt(run))
     """)
-HUGE = 256 << 20  # bytes of a message
+HUGE = 1 << 30  # bytes of a message: they take seconds, and the reducer looks every 50 ms
 
 
 def memory(pid, name):

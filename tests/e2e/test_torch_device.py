@@ -264,7 +264,7 @@ class Group(Device):
         """Nobody on the host waits for the operation, and yet the group's timeout ends it."""
         self.check("""
             import datetime
-            dist = init(timeout=datetime.timedelta(seconds=10))
+            dist = init(timeout=datetime.timedelta(seconds=60))
             dist.barrier()
             group = torch.distributed.group.WORLD
             group._channel.timeout = 0.3
