@@ -92,9 +92,11 @@ static bool unauth_received(int fd, uint64_t *ret)
 }
 
 /* Shuts a connection down. gRPC may close the descriptor at any time, and it may be opened again for something else. So
- * the socket is shut down through a duplicate, after a check of its cookie. */
+ * the socket is shut down through a duplicate, after a check of its cookie. When gRPC closes it, the peer gets a reset:
+ * a peer that waits for room to send would not learn of another end for a minute. */
 static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 {
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
 	char text[RS_ENDPOINT_TEXT];
 	struct rs_endpoint peer;
 	struct rs_err why;
@@ -103,6 +105,7 @@ static void unauth_refuse(struct unauth *s, int fd, uint64_t cookie)
 	if (dup3(fd, s->spare, O_CLOEXEC) < 0)
 		return;
 	if (rs_socket_cookie(s->spare, &found) && found == cookie && unauth_is_grpc(s, s->spare, &peer)) {
+		setsockopt(s->spare, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 		shutdown(s->spare, SHUT_RDWR);
 		rs_endpoint_print(&peer, text);
 		rs_fail(&why, RS_EREFUSED,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +177,31 @@ START_TEST(connections_above_the_limit_are_refused)
 }
 END_TEST
 
+/* A peer that sends until there is no room learns that gRPC, which has read all of it, has closed the connection. */
+START_TEST(a_peer_that_waits_for_room_gets_a_reset)
+{
+	static char buf[65536];
+	struct connection c;
+	struct pollfd p = {.fd = -1};
+	struct port port;
+
+	port_open(&port, "::", "[::]");
+	connect_to(&c, &port, "::1");
+	p.fd = c.client;
+	while (poll(&(struct pollfd){.fd = c.client, .events = POLLOUT}, 1, 300) == 1)
+		send(c.client, buf, sizeof buf, MSG_DONTWAIT);
+	unauth_scan(port.unauth, 50);
+	ck_assert_uint_eq(port.refused, 1);
+	while (recv(c.server, buf, sizeof buf, 0) > 0)
+		;
+	close(c.server);
+	ck_assert_int_eq(poll(&p, 1, 20000), 1);
+	ck_assert_int_ne(p.revents & (POLLERR | POLLHUP), 0);
+	close(c.client);
+	port_close(&port);
+}
+END_TEST
+
 /* A new connection with a reused descriptor starts with no bytes, and is not trusted. */
 START_TEST(a_reused_descriptor_starts_a_new_connection)
 {
@@ -291,6 +317,7 @@ int main(void)
 
 	suite_add_tcase(suite, cases);
 	tcase_add_loop_test(cases, connections_above_the_limit_are_refused, 0, sizeof rows / sizeof rows[0]);
+	tcase_add_test(cases, a_peer_that_waits_for_room_gets_a_reset);
 	tcase_add_test(cases, a_reused_descriptor_starts_a_new_connection);
 	tcase_add_test(cases, more_trusted_connections_than_the_list_holds);
 	tcase_add_test(cases, an_invalid_address_is_ignored);
