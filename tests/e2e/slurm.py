@@ -34,7 +34,7 @@ SlurmdSpoolDir={folder}/%n
 SlurmdPidFile={folder}/%n/pid
 SelectType=select/cons_tres
 SchedulerParameters=bf_interval=1,sched_min_interval=1
-SlurmdTimeout=3
+SlurmdTimeout=60
 ReturnToService=2
 KillWait=1
 GresTypes=gpu

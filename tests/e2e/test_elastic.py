@@ -62,7 +62,7 @@ class Elastic(unittest.TestCase):
     def node(self, c, name, plan, node, port, nnodes, agent="direct"):
         options = [f"--nnodes={nnodes}", "--nproc_per_node=2", "--max_restarts=3", "--rdzv_backend=c10d",
                    f"--rdzv_endpoint=127.0.0.1:{port}", f"--rdzv_id={name}",
-                   f"--rdzv_conf=is_host={int(node == 0)},last_call_timeout=2"]
+                   f"--rdzv_conf=is_host={int(node == 0)},last_call_timeout=6"]
         return self.torchrun(c, name, plan, node, agent, options)
 
     def trained(self, launchers, world):
