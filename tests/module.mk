@@ -27,6 +27,7 @@ $(B)/tests/unit/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 # rules of reductionctl
 $(B)/tests/unit/test_doctor: $(B)/config/ctl/doctor_rules.o
 $(B)/tests/unit/test_archive: $(B)/config/ctl/archive.o
+$(B)/tests/unit/test_bundle_redact: $(B)/config/ctl/bundle_redact.o
 $(B)/tests/unit/test_query: $(patsubst %,$(B)/config/ctl/%.o,query file) $(libhttp)
 $(B)/tests/unit/test_timeline: $(patsubst %,$(B)/config/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
 # loads the module

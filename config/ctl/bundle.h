@@ -17,7 +17,7 @@ enum {
 
 /* A text that must not occur in the bundle. */
 struct bundle_secret {
-	struct bundle_secret *next; /* not longer than this one, so that no part of a longer one remains */
+	struct bundle_secret *next;
 	size_t n;
 	char text[];
 };
@@ -46,6 +46,10 @@ void bundle_secret_file(struct bundle *b, const char *path);
 void bundle_secrets_of(struct bundle *b, struct rs_config *cfg, const char *file);
 /* Returns whether a variable of the environment may have a secret as its value, because of its name. */
 bool bundle_is_secret_name(const char *name);
+
+/* Overwrites with '*' what of the text is part of a secret, as it is or escaped as in JSON. False: there is no memory,
+ * and the text is unchanged. */
+bool bundle_redact(char *text, size_t n, const struct bundle_secret *secrets);
 
 /* Begins a file. Returns where to write it; NULL: no memory. */
 FILE *bundle_begin(struct bundle *b);

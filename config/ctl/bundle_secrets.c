@@ -5,6 +5,7 @@
 
 #include "common/auth.h"
 
+#include <dirent.h>
 #include <openssl/crypto.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 void bundle_secret(struct bundle *b, const char *text, size_t n)
 {
-	struct bundle_secret **at = &b->secrets, *s;
+	struct bundle_secret *s;
 
 	if (n < BUNDLE_SECRET_MIN)
 		return;
@@ -25,10 +26,8 @@ void bundle_secret(struct bundle *b, const char *text, size_t n)
 	}
 	s->n = n;
 	memcpy(s->text, text, n);
-	while (*at && (*at)->n > n)
-		at = &(*at)->next;
-	s->next = *at;
-	*at = s;
+	s->next = b->secrets;
+	b->secrets = s;
 }
 
 void bundle_forget_secrets(struct bundle *b)
@@ -82,6 +81,22 @@ static void take_key(struct bundle *b, char value[RS_PATH_LEN], const char *file
 	snprintf(value, RS_PATH_LEN, "left-out-because-it-names-no-file");
 }
 
+/* Remembers the secret of each job that has one, and what else lies beside them. */
+static void take_folder(struct bundle *b, const char *path)
+{
+	DIR *dir = path[0] ? opendir(path) : NULL;
+	const struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		char file[RS_PATH_LEN + sizeof entry->d_name + 1];
+
+		snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+		bundle_secret_file(b, file);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 void bundle_secrets_of(struct bundle *b, struct rs_config *cfg, const char *file)
 {
 	take_key(b, cfg->security.secret, file, true);
@@ -92,6 +107,7 @@ void bundle_secrets_of(struct bundle *b, struct rs_config *cfg, const char *file
 	take_key(b, cfg->security.authority, file, false);
 	take_key(b, cfg->server.secret, file, true);
 	take_key(b, cfg->server.secrets_dir, file, false);
+	take_folder(b, cfg->server.secrets_dir);
 }
 
 bool bundle_is_secret_name(const char *name)
@@ -114,19 +130,6 @@ FILE *bundle_begin(struct bundle *b)
 	return b->out;
 }
 
-/* Overwrites each occurrence of a secret. */
-static void remove_secrets(const struct bundle *b)
-{
-	for (const struct bundle_secret *s = b->secrets; s; s = s->next) {
-		char *at = b->text;
-
-		while ((at = memmem(at, b->text_n - (size_t)(at - b->text), s->text, s->n))) {
-			memset(at, '*', s->n);
-			at += s->n;
-		}
-	}
-}
-
 void bundle_end(struct bundle *b, const char *name, ...)
 {
 	char file[ARCHIVE_NAME], path[ARCHIVE_NAME + BUNDLE_NAME];
@@ -136,12 +139,13 @@ void bundle_end(struct bundle *b, const char *name, ...)
 		return;
 	if (fclose(b->out) || !b->text)
 		b->no_memory = true;
+	else if (!bundle_redact(b->text, b->text_n, b->secrets))
+		b->no_memory = true;
 	if (!b->no_memory) {
 		va_start(ap, name);
 		vsnprintf(file, sizeof file, name, ap);
 		va_end(ap);
 		snprintf(path, sizeof path, "%s/%s", b->name, file);
-		remove_secrets(b);
 		archive_add(b->archive, path, b->text, b->text_n, b->unix_s);
 	}
 	free(b->text);

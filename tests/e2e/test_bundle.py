@@ -85,6 +85,28 @@ class Bundle(unittest.TestCase):
         self.assertIn("job-started", events)
         self.assertNotIn("targets/02-r1/status.json", files)
 
+    def test_secrets_of_jobs(self):
+        """Those in secrets_dir, where a name that comes from elsewhere has their bytes; also escaped in JSON."""
+        secrets = [f'"of\\a-job-{i}-\N{EURO SIGN}-\N{MUSICAL SYMBOL G CLEF}' for i in range(3)]
+        folder = self.folder / "secrets"
+        folder.mkdir()
+        for i, secret in enumerate(secrets):
+            (folder / f"job{i}.secret").write_text(secret + "\n", encoding="utf-8")
+        server = self.folder / "server.yaml"
+        server.write_text(json.dumps({"server": {"secrets_dir": str(folder)}}))
+        env = {"NCCL_ODD": " ".join(secrets), "NCCL_JSON": json.dumps({"x": secrets}),
+               "NCCL_UTF8": json.dumps({"x": secrets}, ensure_ascii=False),
+               "NCCL_LINE": json.dumps(json.dumps({"x": secrets}))}  # fmt: skip
+        status, files, _ = self.bundle(str(server), env=env)
+        self.assertEqual(status, 3)  # no reducer runs
+        lines = dict(x.split("=", 1) for x in files["environment.txt"].decode().splitlines() if x.startswith("NCCL_"))
+        self.assertEqual(lines["NCCL_ODD"], " ".join("*" * len(s.encode()) for s in secrets))
+        for name in "NCCL_JSON", "NCCL_UTF8", "NCCL_LINE":
+            found = json.loads(lines[name])
+            found = json.loads(found) if name == "NCCL_LINE" else found
+            self.assertEqual({c for s in found["x"] for c in s}, {"*"}, name)
+        self.assertIn(f"secrets_dir: {folder}\n", files["configuration/01.yaml"].decode())
+
     def test_many_secrets_and_one_in_another(self):
         secrets = {f"S{i}_TOKEN": f"token-of-{i}-{'x' * i}" for i in range(100)}
         secrets["LONGER_PASSWORD"] = secrets["S0_TOKEN"] + "tail-of-a-longer-one"
