@@ -12,6 +12,13 @@ static grpc_arg integer(const char *key, int value)
 	return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
+enum client_security client_security(const struct rpc_tls *tls)
+{
+	if (!tls)
+		return CLIENT_PLAIN;
+	return tls->certificate ? CLIENT_CERTIFICATE : CLIENT_TLS;
+}
+
 grpc_channel *client_channel(const char *address, const char *authority, const struct rpc_tls *tls, int message_max,
 			     bool watched, struct rs_err *e)
 {

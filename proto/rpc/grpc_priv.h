@@ -107,14 +107,18 @@ void live_close(struct live *l); /* waits until none exist */
 int grpc_use(struct rs_err *e);
 void grpc_release(void);
 
+/* How a client secures its connections. */
+enum client_security { CLIENT_PLAIN, CLIENT_TLS, CLIENT_CERTIFICATE };
+enum client_security client_security(const struct rpc_tls *tls);
+
 /* grpc_text.c */
 /* Converts "ipv4:127.0.0.1:80" or "ipv6:%5B::1%5D:80" into the usual form. */
 void peer_text(const char *uri, char buf[RPC_PEER_MAX]);
 /* Does the same for a call. */
 void call_peer_text(grpc_call *call, char buf[RPC_PEER_MAX]);
 void call_certificate_text(grpc_call *call, char buf[RPC_CERTIFICATE_MAX]);
-/* Writes a sentence about how a call ended. */
-void status_text(grpc_status_code code, const char *details, struct rs_err *ret);
+/* Writes a sentence about how a client's call ended. */
+void status_text(grpc_status_code code, const char *details, enum client_security own, struct rs_err *ret);
 /* Copies a slice into a string, cut to size. */
 void slice_text(grpc_slice s, char *buf, size_t size);
 

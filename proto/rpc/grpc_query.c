@@ -21,6 +21,7 @@ struct rpc_query {
 	grpc_channel *channel;
 	grpc_call *call;
 	struct live *live;
+	enum client_security own;
 	_Atomic unsigned refs;
 	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t changed;
@@ -197,6 +198,7 @@ int query(struct rpc_query **ret, struct rpc_client *c, const struct rpc_query_o
 	if (!a)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for a gRPC call");
 	a->live = &c->live;
+	a->own = client_security(opt->tls);
 	live_add(a->live);
 	a->channel = client_channel(opt->address, opt->authority, opt->tls, ANSWER_MAX, !opt->timeout_ms, e);
 	if (!a->channel) {
@@ -276,7 +278,7 @@ int query_next(struct rpc_query *a, uint32_t wait_ms, const uint8_t **ret, size_
 	} else {
 		*code = (enum rpc_code)a->status;
 		slice_text(a->details, details, sizeof details);
-		status_text(a->status, details, e);
+		status_text(a->status, details, a->own, e);
 		rc = RPC_BROKEN;
 	}
 	pthread_mutex_unlock(&a->lock);

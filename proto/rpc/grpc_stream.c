@@ -28,6 +28,7 @@ struct rpc_stream {
 	grpc_call *call;
 	grpc_completion_queue *cq; /* the call's */
 	grpc_channel *channel;     /* a client's own; NULL: it is a server's stream */
+	enum client_security own;  /* a client's */
 	_Atomic unsigned refs;
 	struct live *live;
 	struct waiting *waiting; /* a server's */
@@ -453,7 +454,7 @@ void stream_error(struct rpc_stream *s, struct rs_err *ret)
 		rs_fail(ret, RS_EIO, "the stream is broken");
 	} else if (s->channel) {
 		slice_text(s->details, details, sizeof details);
-		status_text(s->status, details, ret);
+		status_text(s->status, details, s->own, ret);
 	} else {
 		rs_fail(ret, RS_EIO,
 			s->cancelled ? "the connection was lost or the call cancelled" : "the call has ended");
@@ -565,6 +566,7 @@ int stream_open(struct rpc_stream **ret, struct rpc_client *c, const struct rpc_
 		return e->code;
 	}
 	s->channel = channel;
+	s->own = client_security(opt->tls);
 	s->waker = opt->waker;
 	s->cq = c->queue.cq;
 	path = grpc_slice_from_copied_string(opt->path);

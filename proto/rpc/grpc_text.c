@@ -95,8 +95,8 @@ static const struct {
     {"http1.x server", "the peer does not speak gRPC", false},
     {"before receiving SETTINGS", "the peer does not speak gRPC, or is overloaded", false},
     {"parsing HTTP/2", "the peer does not speak gRPC", false},
-    {"WRONG_VERSION_NUMBER", "the peer speaks no TLS", true},
-    {"wrong version number", "the peer speaks no TLS", true},
+    {"WRONG_VERSION_NUMBER", "the peer speaks no TLS, and this side does (security.tls)", true},
+    {"wrong version number", "the peer speaks no TLS, and this side does (security.tls)", true},
     {"is not in peer certificate", "its certificate is for another name", true},
     {"CERTIFICATE_VERIFY_FAILED", "its certificate is not accepted", true},
     {"certificate verify failed", "its certificate is not accepted", true},
@@ -115,8 +115,28 @@ static bool connect_text(const char *details, struct rs_err *ret)
 	return true;
 }
 
-void status_text(grpc_status_code code, const char *details, struct rs_err *ret)
+/* Returns the likely cause if the peer has closed a connection before it spoke gRPC, else NULL. gRPC does not name it:
+ * a server of TLS just closes a connection that begins without TLS, and with TLS 1.3 it refuses a certificate after the
+ * client's side of the handshake is complete. */
+static const char *closed_text(const char *details, enum client_security own)
 {
+	static const char *const causes[] = {
+	    [CLIENT_PLAIN] = "it closed the new connection, and may speak TLS only (security.tls; reductionctl: "
+			     "--authority)",
+	    [CLIENT_TLS] = "it closed the new connection, and may expect a certificate (security.tls: mutual; "
+			   "reductionctl: --certificate and --key)",
+	    [CLIENT_CERTIFICATE] = "it closed the new connection, and may not accept this side's certificate "
+				   "(security.authority of the peer)",
+	};
+	bool closed = strstr(details, "Socket closed") || strstr(details, "Connection reset by peer") ||
+		      strstr(details, "Broken pipe");
+
+	return closed && strstr(details, "failed to connect to all addresses") ? causes[own] : NULL;
+}
+
+void status_text(grpc_status_code code, const char *details, enum client_security own, struct rs_err *ret)
+{
+	const char *closed = closed_text(details, own);
 	const unsigned n = sizeof known / sizeof known[0];
 	unsigned i = 0;
 
@@ -127,6 +147,8 @@ void status_text(grpc_status_code code, const char *details, struct rs_err *ret)
 	if (i < n)
 		rs_fail(ret, known[i].permanent ? RS_EREFUSED : RS_EIO, "%s (gRPC %s: %s)", known[i].sentence,
 			code_name(code), details);
+	else if (closed)
+		rs_fail(ret, RS_EIO, "%s (gRPC %s: %s)", closed, code_name(code), details);
 	else if (details[0])
 		rs_fail(ret, RS_EIO, "gRPC %s: %s", code_name(code), details);
 	else

@@ -23,6 +23,7 @@ if harness.HAS_GRPC:
     import grpc
 
 GRPC = {"server": {"grpc": "127.0.0.1:0"}}
+CLOSED = "it closed the new connection, and may"
 READ, ADMIN = "read-token-of-a-test", "admin-token-of-a-test"
 
 # Runs operations until its input has a line; rank SLOW takes PAUSE seconds before each operation.
@@ -391,8 +392,8 @@ class Control(unittest.TestCase):
             for args in (), ("--authority", other.file("ca.pem")):
                 status, out, err = ctl("status", *args, address)
                 self.assertEqual((status, out), (1, ""), args)
-                reason = r"its certificate is not accepted \(gRPC UNAVAILABLE: " if args else "gRPC UNAVAILABLE: "
-                self.assertRegex(err, rf"reductionctl: {re.escape(address)}: {reason}")
+                reason = "its certificate is not accepted" if args else f"{CLOSED} speak TLS only"
+                self.assertIn(f"reductionctl: {address}: {reason} (", err)
             # a file says it all
             tree = {"reducers": [{"id": "r0", "address": c.address(0), "grpc": address}], **ours.worker()}
             file = pathlib.Path(self.folder.name) / "tls.yaml"
@@ -406,6 +407,11 @@ class Control(unittest.TestCase):
             self.ctl_ok("reload", "--authority", before, address)
             self.ctl_ok("status", *authority, address)
             self.assertEqual(ctl("status", "--authority", before, address)[0], 1)
+        with harness.Cluster(server_config=GRPC) as c:
+            address = self.address(c)
+            status, out, err = ctl("status", *authority, address)
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn(f"reductionctl: {address}: the peer speaks no TLS, and this side does (security.tls) (", err)
         mutual = certs.Folder(pathlib.Path(self.folder.name) / "mutual", "reducer:r0,localhost,127.0.0.1", "client:w")
         authority = ["--authority", mutual.file("ca.pem")]
         with harness.Cluster(server_config={**GRPC, **mutual.reducer("r0", mutual=True)}) as c:
@@ -414,7 +420,11 @@ class Control(unittest.TestCase):
                         address)
             status, out, err = ctl("status", *authority, address)
             self.assertEqual((status, out), (1, ""))
-            self.assertIn(f"reductionctl: {address}: gRPC ", err)
+            self.assertIn(f"reductionctl: {address}: {CLOSED} expect a certificate (", err)
+            foreign = ["--certificate", ours.file("w.pem"), "--key", ours.file("w.key")]
+            status, out, err = ctl("status", *authority, *foreign, address)
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn(f"reductionctl: {address}: {CLOSED} not accept this side's certificate (", err)
             # what options do not say a file does
             tree = {"reducers": [{"id": "r0", "address": c.address(0), "grpc": address}], **mutual.worker("w")}
             file.write_text(json.dumps(tree))
