@@ -4,4 +4,4 @@ plan_obj := $(patsubst %.c,$(B)/%.o,$(wildcard config/plan/*.c))
 libplan  := $(B)/config/plan/libplan.a
 $(libplan): $(plan_obj)
 
-$(B)/tests/unit/test_plan: $(plan_obj)
+$(B)/tests/unit/test_plan $(B)/tests/unit/test_plan_shares: $(plan_obj)
