@@ -2,168 +2,15 @@
 /* Requests and responses: rights, status of jobs, events, health, and all errors of callers. */
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "proto/service/service.h"
 #include "server/jobs/status.h"
-#include "server/jobs/status_pack.h"
+#include "tests/unit/fake_service.h"
 
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_TOKEN  "read-read-read-read"
-#define ADMIN_TOKEN "admin-admin-admin-admin"
-
-/* Stubs for the other parts of the reducer. */
-struct world {
-	struct service *s;
-	struct events events;
-	unsigned drains, reloads, collects, wakes, denials, grants;
-	uint32_t timeout_ms;
-	bool reload_fails, trace_fails;
-	unsigned traces, trace_ends;
-	struct trace_request asked;
-	char denied[512];
-};
-
-static void on_drain(void *ctx, uint32_t timeout_ms, struct service_drained *ret)
-{
-	struct world *w = ctx;
-
-	*ret = (struct service_drained){.jobs = 3, .left_ms = timeout_ms ? timeout_ms : 30000, .already = w->drains++};
-	w->timeout_ms = timeout_ms;
-	service_draining(w->s);
-}
-
-static int on_reload(void *ctx, char result[SERVICE_RESULT], struct rs_err *e)
-{
-	struct world *w = ctx;
-
-	w->reloads++;
-	if (w->reload_fails)
-		return rs_fail(e, RS_ECONFIG, "a.yaml:3: bad");
-	snprintf(result, SERVICE_RESULT, "taken over");
-	return RS_OK;
-}
-
-static void on_collect(void *ctx)
-{
-	((struct world *)ctx)->collects++;
-}
-
-static int on_trace(void *ctx, const struct trace_request *r, struct rs_err *e)
-{
-	struct world *w = ctx;
-
-	if (w->trace_fails)
-		return rs_fail(e, RS_ENOMEM, "no memory");
-	w->traces++;
-	w->asked = *r;
-	return RS_OK;
-}
-
-static void on_trace_end(void *ctx)
-{
-	((struct world *)ctx)->trace_ends++;
-}
-
-static uint64_t on_clock_us(void *ctx)
-{
-	(void)ctx;
-	return 4711;
-}
-
-static void on_wake(void *ctx)
-{
-	((struct world *)ctx)->wakes++;
-}
-
-static void on_granted(void *ctx, const struct service_peer *peer)
-{
-	(void)peer;
-	((struct world *)ctx)->grants++;
-}
-
-static void on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
-{
-	struct world *w = ctx;
-
-	w->denials++;
-	snprintf(w->denied, sizeof w->denied, "%s %s %s", peer->address, method, why);
-}
-
-static void open_world(struct world *w, bool tokens)
-{
-	struct service_token read = {(const uint8_t *)READ_TOKEN, strlen(READ_TOKEN)};
-	struct service_token admin = {(const uint8_t *)ADMIN_TOKEN, strlen(ADMIN_TOKEN)};
-
-	memset(w, 0, sizeof *w);
-	events_init(&w->events);
-	w->s = service_new(&(struct service_options){.process = "reducer",
-						     .section = "security",
-						     .health = "reduction.v1.Reducer",
-						     .events = &w->events,
-						     .drain = on_drain,
-						     .reload = on_reload,
-						     .collect = on_collect,
-						     .pack = status_pack,
-						     .trace = on_trace,
-						     .trace_end = on_trace_end,
-						     .clock_us = on_clock_us,
-						     .granted = on_granted,
-						     .denied = on_denied,
-						     .ctx = w,
-						     .wake = on_wake,
-						     .wake_ctx = w});
-	ck_assert_ptr_nonnull(w->s);
-	if (tokens)
-		service_tokens(w->s, read, admin);
-}
-
-static const struct service_peer here = {.address = "127.0.0.1:4711"};
-
-static struct service_call *begin(struct world *w, enum service_method m, const ProtobufCMessage *request)
-{
-	uint8_t bytes[SERVICE_REQUEST_MAX];
-	size_t len = request ? protobuf_c_message_pack(request, bytes) : 0;
-	struct service_call *c = service_begin(w->s, m, &here, bytes, len);
-
-	ck_assert_ptr_nonnull(c);
-	return c;
-}
-
-static void expect_end(struct service_call *c, enum rpc_code code, const char *says)
-{
-	struct service_out out;
-
-	ck_assert_int_eq(service_next(c, &out), SERVICE_END);
-	ck_assert_msg(out.code == code && strstr(out.why, says), "%d %s", out.code, out.why);
-	ck_assert_int_eq(code == RPC_CODE_OK, out.why[0] == '\0');
-	service_call_free(c);
-}
-
-/* Returns the next message, which the caller frees. */
-static void *expect_message(struct service_call *c, const ProtobufCMessageDescriptor *type)
-{
-	struct service_out out;
-	void *m;
-
-	ck_assert_int_eq(service_next(c, &out), SERVICE_SEND);
-	m = protobuf_c_message_unpack(type, NULL, out.len, out.message);
-	ck_assert_ptr_nonnull(m);
-	free(out.message);
-	return m;
-}
-
-static void expect_wait(struct service_call *c)
-{
-	struct service_out out;
-
-	ck_assert_int_eq(service_next(c, &out), SERVICE_WAIT);
-}
-
-#define READ  "Bearer " READ_TOKEN
-#define ADMIN "bearer " ADMIN_TOKEN
+#define READ  "Bearer " FSERVICE_READ_TOKEN
+#define ADMIN "bearer " FSERVICE_ADMIN_TOKEN
 #define LOCAL "[::1]:7"
 #define FAR   "10.0.0.1:7"
 
@@ -193,27 +40,27 @@ static const struct {
     {true, FAR, READ "x", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
     {true, FAR, "Bearer read-read-read-rea", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
     {true, FAR, "Bearer ", RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
-    {true, FAR, READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
-    {true, FAR, "Basic " READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, FSERVICE_READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
+    {true, FAR, "Basic " FSERVICE_READ_TOKEN, RPC_CODE_UNAUTHENTICATED, RPC_CODE_UNAUTHENTICATED, "is not that of"},
 };
 
 START_TEST(a_certificate_gives_the_right_to_read)
 {
 	static const struct service_peer peer = {.address = FAR, .certified = true};
-	struct world w;
+	struct fake_service w;
 	struct service_call *c;
 
-	open_world(&w, false);
+	fservice_open(&w, false);
 	c = service_begin(w.s, SERVICE_EVENTS, &peer, NULL, 0);
 	ck_assert_uint_eq(w.denials, 0);
 	service_call_free(c);
 	c = service_begin(w.s, SERVICE_DRAIN, &peer, NULL, 0);
-	expect_end(c, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address");
+	fservice_expect_end(c, RPC_CODE_PERMISSION_DENIED, "only callers on a loopback address");
 	service_free(w.s);
 	/* if there is a token, it is required too */
-	open_world(&w, true);
+	fservice_open(&w, true);
 	c = service_begin(w.s, SERVICE_EVENTS, &peer, NULL, 0);
-	expect_end(c, RPC_CODE_UNAUTHENTICATED, "send the token from security.");
+	fservice_expect_end(c, RPC_CODE_UNAUTHENTICATED, "send the token from security.");
 	service_free(w.s);
 }
 END_TEST
@@ -227,9 +74,9 @@ START_TEST(rights_are_checked)
 		       {SERVICE_DRAIN, RIGHT_ADMIN}, {SERVICE_RELOAD, RIGHT_ADMIN}, {SERVICE_CHECK, RIGHT_NONE},
 		       {SERVICE_WATCH, RIGHT_NONE}};
 	struct service_peer peer = {.address = rights[_i].address, .authorization = rights[_i].authorization};
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, rights[_i].tokens);
+	fservice_open(&w, rights[_i].tokens);
 	for (unsigned m = 0; m < sizeof methods / sizeof methods[0]; m++) {
 		enum rpc_code want = methods[m].right == RIGHT_READ    ? rights[_i].read
 				     : methods[m].right == RIGHT_ADMIN ? rights[_i].admin
@@ -240,8 +87,8 @@ START_TEST(rights_are_checked)
 		if (want) {
 			ck_assert_ptr_nonnull(strstr(w.denied, rights[_i].address));
 			ck_assert_ptr_nonnull(strstr(w.denied, rights[_i].says));
-			ck_assert_ptr_null(strstr(w.denied, READ_TOKEN));
-			expect_end(c, want, rights[_i].says);
+			ck_assert_ptr_null(strstr(w.denied, FSERVICE_READ_TOKEN));
+			fservice_expect_end(c, want, rights[_i].says);
 			ck_assert_uint_gt(denials, 0);
 		} else {
 			service_call_free(c);
@@ -285,7 +132,7 @@ static struct status *some_status(unsigned ranks)
 	return st;
 }
 
-static void deliver(struct world *w, struct status *st)
+static void deliver(struct fake_service *w, struct status *st)
 {
 	service_status(w->s, st);
 	status_free(st);
@@ -296,22 +143,22 @@ START_TEST(status_of_jobs)
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	struct service_call *all, *one, *none, *later;
 	Reduction__V1__StatusReply *m;
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, false);
-	all = begin(&w, SERVICE_STATUS, &request.base);
-	expect_wait(all);
+	fservice_open(&w, false);
+	all = fservice_begin(&w, SERVICE_STATUS, &request.base);
+	fservice_expect_wait(all);
 	request.job = "b";
 	request.without_ranks = true;
-	one = begin(&w, SERVICE_STATUS, &request.base);
+	one = fservice_begin(&w, SERVICE_STATUS, &request.base);
 	request.job = "c";
-	none = begin(&w, SERVICE_STATUS, &request.base);
+	none = fservice_begin(&w, SERVICE_STATUS, &request.base);
 	ck_assert_uint_eq(w.collects, 1); /* for all of them */
 	deliver(&w, some_status(2));
 	ck_assert_uint_ge(w.wakes, 1);
 
-	m = expect_message(all, &reduction__v1__status_reply__descriptor);
-	expect_end(all, RPC_CODE_OK, "");
+	m = fservice_expect_message(all, &reduction__v1__status_reply__descriptor);
+	fservice_expect_end(all, RPC_CODE_OK, "");
 	ck_assert_uint_eq(m->up_ms, 12345);
 	ck_assert(m->draining);
 	ck_assert_uint_eq(m->n_lanes, 3);
@@ -340,27 +187,27 @@ START_TEST(status_of_jobs)
 	ck_assert(m->jobs[0]->lost[0]->index == 1 && m->jobs[0]->lost[0]->for_ms == 7);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 
-	m = expect_message(one, &reduction__v1__status_reply__descriptor);
-	expect_end(one, RPC_CODE_OK, "");
+	m = fservice_expect_message(one, &reduction__v1__status_reply__descriptor);
+	fservice_expect_end(one, RPC_CODE_OK, "");
 	ck_assert_uint_eq(m->n_jobs, 1);
 	ck_assert_str_eq(m->jobs[0]->name, "b");
 	ck_assert_uint_eq(m->jobs[0]->n_ranks, 0);
 	ck_assert_uint_eq(m->jobs[0]->latest_permil, 250);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 
-	m = expect_message(none, &reduction__v1__status_reply__descriptor);
-	expect_end(none, RPC_CODE_OK, "");
+	m = fservice_expect_message(none, &reduction__v1__status_reply__descriptor);
+	fservice_expect_end(none, RPC_CODE_OK, "");
 	ck_assert_uint_eq(m->n_jobs, 0);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 
-	later = begin(&w, SERVICE_STATUS, NULL);
+	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	ck_assert_uint_eq(w.collects, 2);
 	service_status(w.s, NULL);
-	expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
 	deliver(&w, some_status(3000)); /* no call waits for it */
-	later = begin(&w, SERVICE_STATUS, NULL);
+	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	deliver(&w, some_status(3000));
-	m = expect_message(later, &reduction__v1__status_reply__descriptor);
+	m = fservice_expect_message(later, &reduction__v1__status_reply__descriptor);
 	ck_assert_uint_eq(m->jobs[1]->n_ranks, 3000);
 	reduction__v1__status_reply__free_unpacked(m, NULL);
 	service_call_free(later); /* the caller has disconnected */
@@ -368,7 +215,7 @@ START_TEST(status_of_jobs)
 }
 END_TEST
 
-static void happen(struct world *w, const char *name, const char *job)
+static void happen(struct fake_service *w, const char *name, const char *job)
 {
 	events_add(&w->events, 1000 + (int64_t)w->events.next, RS_LOG_INFO, name,
 		   (const struct rs_kv[]){rs_kv_s("job", job), rs_kv_u("rank", 3)}, 2);
@@ -377,7 +224,7 @@ static void happen(struct world *w, const char *name, const char *job)
 
 static void expect_event(struct service_call *c, uint64_t sequence, const char *name, const char *job)
 {
-	Reduction__V1__Event *m = expect_message(c, &reduction__v1__event__descriptor);
+	Reduction__V1__Event *m = fservice_expect_message(c, &reduction__v1__event__descriptor);
 
 	ck_assert_uint_eq(m->sequence, sequence);
 	ck_assert_str_eq(m->name, name);
@@ -394,42 +241,42 @@ START_TEST(events_are_sent)
 {
 	Reduction__V1__EventsRequest request = REDUCTION__V1__EVENTS_REQUEST__INIT;
 	struct service_call *new, *old, *past, *b;
-	struct world w;
+	struct fake_service w;
 	unsigned wakes;
 
-	open_world(&w, false);
+	fservice_open(&w, false);
 	happen(&w, "job-opened", "a");
 	happen(&w, "job-opened", "b");
-	new = begin(&w, SERVICE_EVENTS, NULL);
-	expect_wait(new);
+	new = fservice_begin(&w, SERVICE_EVENTS, NULL);
+	fservice_expect_wait(new);
 	request.past_only = true;
-	past = begin(&w, SERVICE_EVENTS, &request.base);
+	past = fservice_begin(&w, SERVICE_EVENTS, &request.base);
 	request.past_only = false;
 	request.from = 2;
-	old = begin(&w, SERVICE_EVENTS, &request.base);
+	old = fservice_begin(&w, SERVICE_EVENTS, &request.base);
 	request.from = 1;
 	request.job = "b";
-	b = begin(&w, SERVICE_EVENTS, &request.base);
+	b = fservice_begin(&w, SERVICE_EVENTS, &request.base);
 	wakes = w.wakes;
 	happen(&w, "job-started", "a");
 	ck_assert_uint_gt(w.wakes, wakes);
 	expect_event(past, 1, "job-opened", "a");
 	expect_event(past, 2, "job-opened", "b");
-	expect_end(past, RPC_CODE_OK, ""); /* later events are not past */
+	fservice_expect_end(past, RPC_CODE_OK, ""); /* later events are not past */
 	expect_event(old, 2, "job-opened", "b");
 	expect_event(old, 3, "job-started", "a");
-	expect_wait(old);
+	fservice_expect_wait(old);
 	expect_event(new, 3, "job-started", "a");
-	expect_wait(new);
+	fservice_expect_wait(new);
 	expect_event(b, 2, "job-opened", "b");
-	expect_wait(b);
+	fservice_expect_wait(b);
 	/* the last ones are sent before the end */
 	happen(&w, "job-closed", "b");
 	service_stop(w.s);
 	expect_event(b, 4, "job-closed", "b");
-	expect_end(b, RPC_CODE_OK, "");
+	fservice_expect_end(b, RPC_CODE_OK, "");
 	expect_event(old, 4, "job-closed", "b");
-	expect_end(old, RPC_CODE_OK, "");
+	fservice_expect_end(old, RPC_CODE_OK, "");
 	service_call_free(new);
 	service_free(w.s);
 }
@@ -439,15 +286,15 @@ END_TEST
 START_TEST(slow_readers_get_a_gap_in_the_sequence)
 {
 	struct service_call *c;
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, false);
-	c = begin(&w, SERVICE_EVENTS, NULL);
+	fservice_open(&w, false);
+	c = fservice_begin(&w, SERVICE_EVENTS, NULL);
 	for (unsigned i = 1; i <= 3 * EVENTS_KEPT; i++)
 		happen(&w, "e", "a");
 	for (unsigned i = 2 * EVENTS_KEPT + 1; i <= 3 * EVENTS_KEPT; i++)
 		expect_event(c, i, "e", "a");
-	expect_wait(c);
+	fservice_expect_wait(c);
 	service_call_free(c);
 	service_free(w.s);
 }
@@ -459,29 +306,29 @@ START_TEST(drain_and_reload)
 	Reduction__V1__ReloadReply *reloaded;
 	Reduction__V1__DrainReply *drained;
 	struct service_call *c;
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, false);
-	c = begin(&w, SERVICE_RELOAD, NULL);
-	reloaded = expect_message(c, &reduction__v1__reload_reply__descriptor);
+	fservice_open(&w, false);
+	c = fservice_begin(&w, SERVICE_RELOAD, NULL);
+	reloaded = fservice_expect_message(c, &reduction__v1__reload_reply__descriptor);
 	ck_assert_str_eq(reloaded->result, "taken over");
 	reduction__v1__reload_reply__free_unpacked(reloaded, NULL);
-	expect_end(c, RPC_CODE_OK, "");
+	fservice_expect_end(c, RPC_CODE_OK, "");
 	w.reload_fails = true;
-	expect_end(begin(&w, SERVICE_RELOAD, NULL), RPC_CODE_FAILED_PRECONDITION, "a.yaml:3: bad");
+	fservice_expect_end(fservice_begin(&w, SERVICE_RELOAD, NULL), RPC_CODE_FAILED_PRECONDITION, "a.yaml:3: bad");
 
-	c = begin(&w, SERVICE_DRAIN, &request.base);
+	c = fservice_begin(&w, SERVICE_DRAIN, &request.base);
 	ck_assert_uint_eq(w.timeout_ms, 0);
-	drained = expect_message(c, &reduction__v1__drain_reply__descriptor);
+	drained = fservice_expect_message(c, &reduction__v1__drain_reply__descriptor);
 	ck_assert_uint_eq(drained->jobs, 3);
 	ck_assert_uint_eq(drained->left_ms, 30000);
 	ck_assert(!drained->already);
 	reduction__v1__drain_reply__free_unpacked(drained, NULL);
-	expect_end(c, RPC_CODE_OK, "");
+	fservice_expect_end(c, RPC_CODE_OK, "");
 	request.timeout_ms = 5000;
-	c = begin(&w, SERVICE_DRAIN, &request.base);
+	c = fservice_begin(&w, SERVICE_DRAIN, &request.base);
 	ck_assert_uint_eq(w.timeout_ms, 5000);
-	drained = expect_message(c, &reduction__v1__drain_reply__descriptor);
+	drained = fservice_expect_message(c, &reduction__v1__drain_reply__descriptor);
 	ck_assert(drained->already);
 	reduction__v1__drain_reply__free_unpacked(drained, NULL);
 	service_call_free(c);
@@ -492,7 +339,7 @@ END_TEST
 static int status_of(struct service_call *c)
 {
 	Grpc__Health__V1__HealthCheckResponse *m =
-	    expect_message(c, &grpc__health__v1__health_check_response__descriptor);
+	    fservice_expect_message(c, &grpc__health__v1__health_check_response__descriptor);
 	int status = m->status;
 
 	grpc__health__v1__health_check_response__free_unpacked(m, NULL);
@@ -513,40 +360,40 @@ static const struct {
     {"a.name.that.is.longer.than.that.of.any.service.which.this.program.has.ever.heard.of", 0, 0, 0},
 };
 
-static void expect_check(struct world *w, ProtobufCMessage *request, int want)
+static void expect_check(struct fake_service *w, ProtobufCMessage *request, int want)
 {
-	struct service_call *c = begin(w, SERVICE_CHECK, request);
+	struct service_call *c = fservice_begin(w, SERVICE_CHECK, request);
 
 	if (!want) {
-		expect_end(c, RPC_CODE_NOT_FOUND, "no service of that name");
+		fservice_expect_end(c, RPC_CODE_NOT_FOUND, "no service of that name");
 		return;
 	}
 	ck_assert_int_eq(status_of(c), want);
-	expect_end(c, RPC_CODE_OK, "");
+	fservice_expect_end(c, RPC_CODE_OK, "");
 }
 
 START_TEST(health_of)
 {
 	Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
 	struct service_call *watch;
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, true); /* no call needs a token for it */
+	fservice_open(&w, true); /* no call needs a token for it */
 	request.service = (char *)services[_i].name;
 	expect_check(&w, &request.base, services[_i].before);
-	watch = begin(&w, SERVICE_WATCH, &request.base);
+	watch = fservice_begin(&w, SERVICE_WATCH, &request.base);
 	ck_assert_int_eq(status_of(watch), services[_i].before ? services[_i].before : SERVICE_UNKNOWN);
-	expect_wait(watch);
+	fservice_expect_wait(watch);
 	service_draining(w.s);
 	expect_check(&w, &request.base, services[_i].draining);
 	if (services[_i].draining != services[_i].before)
 		ck_assert_int_eq(status_of(watch), services[_i].draining);
-	expect_wait(watch);
+	fservice_expect_wait(watch);
 	service_stop(w.s);
 	if (services[_i].stopping != services[_i].draining)
 		ck_assert_int_eq(status_of(watch), services[_i].stopping);
-	expect_end(watch, RPC_CODE_UNAVAILABLE, "has stopped");
-	expect_end(begin(&w, SERVICE_CHECK, &request.base), RPC_CODE_UNAVAILABLE, "has stopped");
+	fservice_expect_end(watch, RPC_CODE_UNAVAILABLE, "has stopped");
+	fservice_expect_end(fservice_begin(&w, SERVICE_CHECK, &request.base), RPC_CODE_UNAVAILABLE, "has stopped");
 	service_free(w.s);
 }
 END_TEST
@@ -556,20 +403,20 @@ START_TEST(calls_are_limited)
 {
 	struct service_call *calls[SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX];
 	unsigned n = 0;
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, false);
+	fservice_open(&w, false);
 	for (unsigned i = 0; i < SERVICE_WATCHES_MAX; i++)
-		calls[n++] = begin(&w, SERVICE_WATCH, NULL);
+		calls[n++] = fservice_begin(&w, SERVICE_WATCH, NULL);
 	for (unsigned i = 0; i < SERVICE_CALLS_MAX; i++) {
-		calls[n++] = begin(&w, SERVICE_EVENTS, NULL);
-		expect_wait(calls[n - 1]);
+		calls[n++] = fservice_begin(&w, SERVICE_EVENTS, NULL);
+		fservice_expect_wait(calls[n - 1]);
 	}
-	expect_end(begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED,
-		   "the limit of calls at the same time is reached");
+	fservice_expect_end(fservice_begin(&w, SERVICE_DRAIN, NULL), RPC_CODE_RESOURCE_EXHAUSTED,
+			    "the limit of calls at the same time is reached");
 	ck_assert_uint_eq(w.drains, 0);
 	service_call_free(calls[--n]);
-	service_call_free(begin(&w, SERVICE_DRAIN, NULL));
+	service_call_free(fservice_begin(&w, SERVICE_DRAIN, NULL));
 	ck_assert_uint_eq(w.drains, 1);
 	while (n)
 		service_call_free(calls[--n]);
@@ -582,27 +429,27 @@ START_TEST(a_new_watch_replaces_the_oldest)
 {
 	struct service_call *calls[3 * SERVICE_WATCHES_MAX], *check;
 	struct service_out out;
-	struct world w;
+	struct fake_service w;
 	unsigned wakes;
 
-	open_world(&w, true);
+	fservice_open(&w, true);
 	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {
 		wakes = w.wakes;
-		calls[i] = begin(&w, SERVICE_WATCH, NULL);
+		calls[i] = fservice_begin(&w, SERVICE_WATCH, NULL);
 		ck_assert_int_eq(status_of(calls[i]), SERVING);
-		expect_wait(calls[i]);
+		fservice_expect_wait(calls[i]);
 		ck_assert_uint_eq(w.wakes > wakes, i >= SERVICE_WATCHES_MAX);
-		check = begin(&w, SERVICE_CHECK, NULL);
+		check = fservice_begin(&w, SERVICE_CHECK, NULL);
 		ck_assert_int_eq(status_of(check), SERVING);
-		expect_end(check, RPC_CODE_OK, "");
+		fservice_expect_end(check, RPC_CODE_OK, "");
 	}
 	for (unsigned i = 0; i < 3 * SERVICE_WATCHES_MAX; i++) {
 		ck_assert_int_eq(service_cut_off(calls[i], &out), i < 2 * SERVICE_WATCHES_MAX);
 		if (i < 2 * SERVICE_WATCHES_MAX) {
 			ck_assert_int_eq(out.code, RPC_CODE_RESOURCE_EXHAUSTED);
-			expect_end(calls[i], RPC_CODE_RESOURCE_EXHAUSTED, "a newer call replaces this one");
+			fservice_expect_end(calls[i], RPC_CODE_RESOURCE_EXHAUSTED, "a newer call replaces this one");
 		} else {
-			expect_wait(calls[i]);
+			fservice_expect_wait(calls[i]);
 			service_call_free(calls[i]);
 		}
 	}
@@ -615,16 +462,16 @@ START_TEST(unauthenticated_calls_take_no_places)
 {
 	struct service_call *calls[2 * SERVICE_CALLS_MAX], *c;
 	struct service_peer admin = {.address = FAR, .authorization = ADMIN};
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, true);
+	fservice_open(&w, true);
 	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
-		calls[i] = begin(&w, SERVICE_EVENTS, NULL); /* and they have not been refused yet */
+		calls[i] = fservice_begin(&w, SERVICE_EVENTS, NULL); /* and they have not been refused yet */
 	c = service_begin(w.s, SERVICE_DRAIN, &admin, NULL, 0);
 	ck_assert_uint_eq(w.drains, 1);
 	service_call_free(c);
 	for (unsigned i = 0; i < 2 * SERVICE_CALLS_MAX; i++)
-		expect_end(calls[i], RPC_CODE_UNAUTHENTICATED, "send the token from");
+		fservice_expect_end(calls[i], RPC_CODE_UNAUTHENTICATED, "send the token from");
 	service_free(w.s);
 }
 END_TEST
@@ -634,117 +481,22 @@ START_TEST(malformed_requests_are_refused)
 	Reduction__V1__StatusRequest request = REDUCTION__V1__STATUS_REQUEST__INIT;
 	static uint8_t bytes[SERVICE_REQUEST_MAX + 1];
 	char name[CONTROL_JOB + 1] = {0};
-	struct world w;
+	struct fake_service w;
 
-	open_world(&w, false);
+	fservice_open(&w, false);
 	for (unsigned m = 0; m < SERVICE_METHODS; m++) {
-		expect_end(service_begin(w.s, m, &here, bytes, sizeof bytes), RPC_CODE_INVALID_ARGUMENT, "longer");
-		expect_end(service_begin(w.s, m, &here, "\x0a\xff", 2), RPC_CODE_INVALID_ARGUMENT, "not a message");
+		fservice_expect_end(service_begin(w.s, m, &fservice_here, bytes, sizeof bytes),
+				    RPC_CODE_INVALID_ARGUMENT, "longer");
+		fservice_expect_end(service_begin(w.s, m, &fservice_here, "\x0a\xff", 2), RPC_CODE_INVALID_ARGUMENT,
+				    "not a message");
 	}
 	memset(name, 'x', CONTROL_JOB);
 	request.job = name;
-	expect_end(begin(&w, SERVICE_STATUS, &request.base), RPC_CODE_INVALID_ARGUMENT, "too long");
-	expect_end(begin(&w, SERVICE_EVENTS, &request.base), RPC_CODE_INVALID_ARGUMENT, "");
+	fservice_expect_end(fservice_begin(&w, SERVICE_STATUS, &request.base), RPC_CODE_INVALID_ARGUMENT, "too long");
+	fservice_expect_end(fservice_begin(&w, SERVICE_EVENTS, &request.base), RPC_CODE_INVALID_ARGUMENT, "");
 	ck_assert_uint_eq(w.collects, 0);
 	ck_assert_uint_eq(w.drains, 0);
 	ck_assert_uint_eq(w.reloads, 0);
-	service_free(w.s);
-}
-END_TEST
-
-/* Requests a trace of operation 5 of job "a". */
-static struct service_call *ask_trace(struct world *w, Reduction__V1__TraceRequest *m)
-{
-	Reduction__V1__TraceRange range = REDUCTION__V1__TRACE_RANGE__INIT, *ranges[1] = {&range};
-
-	range.job = (char *)"a";
-	range.from = 5;
-	m->n_ranges = 1;
-	m->ranges = ranges;
-	return begin(w, SERVICE_TRACE, &m->base);
-}
-
-START_TEST(traces_are_sent)
-{
-	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT;
-	Reduction__V1__TraceReply *m;
-	struct service_call *c;
-	struct trace *first;
-	struct world w;
-
-	open_world(&w, false);
-	c = begin(&w, SERVICE_TRACE, NULL); /* only the clock */
-	m = expect_message(c, &reduction__v1__trace_reply__descriptor);
-	ck_assert_uint_eq(m->clock_us, 4711);
-	reduction__v1__trace_reply__free_unpacked(m, NULL);
-	expect_end(c, RPC_CODE_OK, "");
-	ck_assert_uint_eq(w.traces, 0);
-	request.operations = 2;
-	c = ask_trace(&w, &request);
-	expect_wait(c);
-	ck_assert_uint_eq(w.asked.ranges[0].from, 5);
-	ck_assert_uint_eq(w.asked.operations, 2);
-	ck_assert_uint_eq(w.asked.records, TRACE_RECORDS);
-	ck_assert_uint_eq(w.asked.limit_ms, TRACE_LIMIT_DEFAULT_MS);
-	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "another trace is running");
-	first = trace_new(&w.asked, 4);
-	ck_assert_ptr_nonnull(first);
-	trace_add_source(first, 0, 1, 3, 5);
-	trace_put(first, &(struct trace_record){.seq = 5});
-	first->next = trace_new(&w.asked, 4);
-	service_traced(w.s, first);
-	m = expect_message(c, &reduction__v1__trace_reply__descriptor);
-	ck_assert_uint_eq(m->n_sources, 1);
-	ck_assert_str_eq(m->sources[0]->job, "a");
-	ck_assert_uint_eq(m->records.len, TRACE_RECORD);
-	ck_assert(!m->complete);
-	reduction__v1__trace_reply__free_unpacked(m, NULL);
-	service_call_free(c); /* the client goes without the second one */
-	ck_assert_uint_eq(w.trace_ends, 0);
-	service_free(w.s);
-}
-END_TEST
-
-START_TEST(traces_end_with_their_client)
-{
-	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT;
-	struct world w;
-
-	open_world(&w, false);
-	request.operations = 1;
-	service_call_free(ask_trace(&w, &request));
-	ck_assert_uint_eq(w.trace_ends, 1);
-	/* it has not ended yet */
-	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "another trace is running");
-	service_traced(w.s, trace_new(&w.asked, 4));
-	w.trace_fails = true;
-	expect_end(ask_trace(&w, &request), RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
-	w.trace_fails = false;
-	ck_assert_uint_eq(w.traces, 1);
-	service_call_free(ask_trace(&w, &request));
-	ck_assert_uint_eq(w.traces, 2);
-	service_free(w.s);
-}
-END_TEST
-
-START_TEST(traces_have_bounds)
-{
-	static const struct {
-		uint32_t operations, records, limit_ms;
-	} rows[] = {{TRACE_OPERATIONS + 1, 0, 0}, {1, TRACE_RECORDS + 1, 0}, {1, 0, TRACE_LIMIT_MS + 1}};
-	Reduction__V1__TraceRequest request = REDUCTION__V1__TRACE_REQUEST__INIT, of_no_job = request;
-	struct world w;
-
-	open_world(&w, false);
-	for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		request.operations = rows[i].operations;
-		request.records = rows[i].records;
-		request.limit_ms = rows[i].limit_ms;
-		expect_end(ask_trace(&w, &request), RPC_CODE_INVALID_ARGUMENT, "found a request out of bounds");
-	}
-	of_no_job.operations = 1;
-	expect_end(begin(&w, SERVICE_TRACE, &of_no_job.base), RPC_CODE_INVALID_ARGUMENT, "1 to 16 ranges");
-	ck_assert_uint_eq(w.traces, 0);
 	service_free(w.s);
 }
 END_TEST
@@ -768,9 +520,6 @@ int main(void)
 	tcase_add_test(t, a_new_watch_replaces_the_oldest);
 	tcase_add_test(t, unauthenticated_calls_take_no_places);
 	tcase_add_test(t, malformed_requests_are_refused);
-	tcase_add_test(t, traces_are_sent);
-	tcase_add_test(t, traces_end_with_their_client);
-	tcase_add_test(t, traces_have_bounds);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
