@@ -1,304 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every table that this machine can run, against references written differently from the kernels (half types by
- * arithmetic instead of bits, float32 by way of double) and, bit for bit, against the scalar table. */
+/* Every table that this machine can run, against references (kernels_ref.h) and, bit for bit, against the scalar table.
+ */
 #include "common/kernels/kernels.h"
+#include "tests/unit/kernels_ref.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM = 64, LARGE = 4099 };
-
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return z ^ z >> 31;
-}
-
-/* An element or accumulator of any dtype; the narrower ones are at its start. */
-union element {
-	int8_t i8;
-	uint8_t u8;
-	int32_t i32;
-	uint32_t u32;
-	int64_t i64;
-	uint64_t u64;
-	uint16_t h;
-	float f;
-	double d;
-};
-
-static uint32_t float_bits(float f)
-{
-	return (union element){.f = f}.u32;
-}
-
-static float bits_float(uint32_t u)
-{
-	return (union element){.u32 = u}.f;
-}
-
-/* ---- references ---- */
-
-struct half_format {
-	int fraction_bits, min_exponent, max_exponent; /* exponents of the normal numbers */
-};
-static const struct half_format f16_format = {10, -14, 15}, bf16_format = {7, -126, 127};
-
-static float ref_widen(const struct half_format *fmt, uint16_t h)
-{
-	int fraction = h & ((1 << fmt->fraction_bits) - 1), exponent = (h & 0x7fff) >> fmt->fraction_bits;
-	double value;
-
-	if (exponent == fmt->max_exponent - fmt->min_exponent + 2 && fraction == 0)
-		value = INFINITY;
-	else if (exponent == 0)
-		value = ldexp(fraction, fmt->min_exponent - fmt->fraction_bits);
-	else
-		value =
-		    ldexp(fraction + (1 << fmt->fraction_bits), exponent - 1 + fmt->min_exponent - fmt->fraction_bits);
-	return (float)copysign(value, h & 0x8000 ? -1 : 1);
-}
-
-static float ref_load(unsigned dtype, uint16_t h)
-{
-	bool f16 = dtype == RS_FLOAT16;
-	uint16_t infinity = f16 ? 0x7c00 : 0x7f80;
-
-	if ((h & 0x7fff) > infinity) /* as F16C: the sign, the payload at the left, quiet; bfloat16 unchanged */
-		return bits_float((uint32_t)(h & 0x8000) << 16 |
-				  (f16 ? 0x7fc00000 | (uint32_t)(h & 0x3ff) << 13 : (uint32_t)(h & 0x7fff) << 16));
-	return ref_widen(f16 ? &f16_format : &bf16_format, h);
-}
-
-static uint16_t ref_store(unsigned dtype, float f)
-{
-	const struct half_format *fmt = dtype == RS_FLOAT16 ? &f16_format : &bf16_format;
-	uint16_t sign = signbit(f) ? 0x8000 : 0, infinity = dtype == RS_FLOAT16 ? 0x7c00 : 0x7f80;
-	int exponent;
-	double units;
-
-	if (isnan(f)) {
-		int drop = 23 - fmt->fraction_bits;
-		uint32_t payload = (float_bits(f) & 0x7fffff) >> drop, quiet = 1u << (fmt->fraction_bits - 1);
-
-		return (uint16_t)(sign | infinity | quiet | payload);
-	}
-	if (isinf(f))
-		return sign | infinity;
-	if (f == 0)
-		return sign;
-	frexp(f, &exponent);
-	exponent = exponent - 1 < fmt->min_exponent ? fmt->min_exponent : exponent - 1;
-	/* whole units in the last place; a carry into the next binade or to infinity is correct */
-	units = nearbyint(ldexp(fabs((double)f), fmt->fraction_bits - exponent));
-	if (exponent > fmt->max_exponent)
-		return sign | infinity;
-	return (uint16_t)(sign + (int)units + ((exponent - fmt->min_exponent) << fmt->fraction_bits));
-}
-
-static float ref_float(float a, float b, unsigned op)
-{
-	double r = 0;
-
-	if (isnan(a))
-		return bits_float(float_bits(a) | 0x400000);
-	if (isnan(b))
-		return bits_float(float_bits(b) | 0x400000);
-	switch (op) {
-	case RS_SUM:
-	case RS_AVG:
-		r = (double)a + b; /* rounding twice has no effect: double has more than 2 * 24 + 1 bits */
-		break;
-	case RS_PROD:
-		r = (double)a * b;
-		break;
-	case RS_MAX:
-		return a > b ? a : b;
-	case RS_MIN:
-		return a < b ? a : b;
-	}
-	return isnan(r) ? bits_float(0x7fc00000) : (float)r;
-}
-
-static double ref_double(double a, double b, unsigned op)
-{
-	union element u = {.d = isnan(a) ? a : b};
-	double r = op == RS_PROD ? a * b : op == RS_MAX ? (a > b ? a : b) : op == RS_MIN ? (a < b ? a : b) : a + b;
-
-	if (isnan(a) || isnan(b))
-		u.u64 |= UINT64_C(1) << 51;
-	else if (isnan(r))
-		u.u64 = UINT64_C(0x7ff8000000000000);
-	else
-		return r;
-	return u.d;
-}
-
-/* Sums and products in 64 bits have correct low bits for every narrower type. */
-static uint64_t ref_integer(uint64_t a, uint64_t b, unsigned op, bool is_signed)
-{
-	bool greater = is_signed ? (int64_t)a > (int64_t)b : a > b;
-
-	switch (op) {
-	case RS_PROD:
-		return a * b;
-	case RS_MAX:
-		return greater ? a : b;
-	case RS_MIN:
-		return greater ? b : a;
-	default:
-		return a + b;
-	}
-}
-
-static uint64_t widened(unsigned dtype, const union element *e, bool *is_signed)
-{
-	*is_signed = dtype == RS_INT8 || dtype == RS_INT32 || dtype == RS_INT64;
-	switch (dtype) {
-	case RS_INT8:
-		return (uint64_t)(int64_t)e->i8;
-	case RS_UINT8:
-		return e->u8;
-	case RS_INT32:
-		return (uint64_t)(int64_t)e->i32;
-	case RS_UINT32:
-		return e->u32;
-	default:
-		return e->u64;
-	}
-}
-
-static union element ref_reduce(unsigned dtype, unsigned op, const union element *acc, const union element *src)
-{
-	bool is_signed;
-
-	switch (dtype) {
-	case RS_FLOAT16:
-	case RS_BFLOAT16:
-		return (union element){.f = ref_float(acc->f, ref_load(dtype, src->h), op)};
-	case RS_FLOAT32:
-		return (union element){.f = ref_float(acc->f, src->f, op)};
-	case RS_FLOAT64:
-		return (union element){.d = ref_double(acc->d, src->d, op)};
-	default: {
-		uint64_t b = widened(dtype, src, &is_signed), a = widened(dtype, acc, &is_signed);
-
-		return (union element){.u64 = ref_integer(a, b, op, is_signed)};
-	}
-	}
-}
-
-static union element ref_divide(unsigned dtype, const union element *acc, uint64_t divisor)
-{
-	bool is_signed;
-	uint64_t a;
-
-	if (rs_dtype_is_half(dtype) || dtype == RS_FLOAT32)
-		return (union element){.f = isnan(acc->f) ? bits_float(float_bits(acc->f) | 0x400000)
-							  : acc->f / (float)divisor};
-	if (dtype == RS_FLOAT64) {
-		union element r = {.d = acc->d / (double)divisor};
-
-		if (isnan(acc->d))
-			r.u64 = acc->u64 | UINT64_C(1) << 51;
-		return r;
-	}
-	a = widened(dtype, acc, &is_signed);
-	if (is_signed) /* __int128 holds both */
-		return (union element){.i64 = (int64_t)((__int128)(int64_t)a / (__int128)divisor)};
-	return (union element){.u64 = a / divisor};
-}
-
-/* ---- values ---- */
-
-static const uint32_t special_f32[] = {
-    0x00000000, 0x80000000, 0x3f800000, 0xbf800000, 0x7f800000, 0xff800000, /* 0, 1, infinity of both signs */
-    0x7fc00000, 0xffc00000, 0x7fc12345, 0xffd54321,                         /* quiet NaNs, with payloads */
-    0x7f800001, 0xff800001, 0x7fa00bad, 0xffbfffff,                         /* signalling ones */
-    0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000, /* denormals, the smallest normals */
-    0x7f7fffff, 0xff7fffff, 0x3f800001, 0x34000000, 0x33800000, 0x477fe000, 0x477ff000, 0x42280000};
-static const uint64_t special_f64[] = {
-    0x0000000000000000, 0x8000000000000000, 0x3ff0000000000000, 0xbff0000000000000, /* 0, 1 */
-    0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000000, 0xfff8000000012345, /* infinity, quiet NaN */
-    0x7ff0000000000001, 0xfff4000000000bad, 0x0000000000000001, 0x800fffffffffffff, /* signalling NaN, denormal */
-    0x0010000000000000, 0x7fefffffffffffff, 0xffefffffffffffff, 0x3ca0000000000000, /* smallest, largest */
-};
-static const uint16_t special_f16[] = {0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7d23, 0xfc01,
-				       0x7fff, 0x0001, 0x8001, 0x03ff, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x3c01, 0x1000};
-static const uint16_t special_bf16[] = {0x0000, 0x8000, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffa5,
-					0x7fff, 0x0001, 0x8001, 0x007f, 0x807f, 0x0080, 0x7f7f, 0xff7f, 0x3f81, 0x3400};
-static const uint64_t special_int[] = {
-    0x00000000,         0x00000001,         0x00000002,         0x00000003, 0x00000005, 0x00000007,
-    0x0000007f,         0x00000080,                                                                 /* 8 bits */
-    0x00000081,         0x000000ff,         0x7fffffff,         0x80000000, 0x80000001, 0xffffffff, /* 32 bits */
-    0x7fffffffffffffff, 0x8000000000000000, 0xffffffffffffffff,                                     /* 64 bits */
-};
-
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-/* Returns the i-th special value of a dtype, wrapping around; n gets the number of values. */
-static union element special(unsigned dtype, size_t i, size_t *n)
-{
-	switch (dtype) {
-	case RS_FLOAT16:
-		*n = COUNT(special_f16);
-		return (union element){.h = special_f16[i % *n]};
-	case RS_BFLOAT16:
-		*n = COUNT(special_bf16);
-		return (union element){.h = special_bf16[i % *n]};
-	case RS_FLOAT32:
-		*n = COUNT(special_f32);
-		return (union element){.u32 = special_f32[i % *n]};
-	case RS_FLOAT64:
-		*n = COUNT(special_f64);
-		return (union element){.u64 = special_f64[i % *n]};
-	default:
-		*n = COUNT(special_int);
-		return (union element){.u64 = special_int[i % *n]};
-	}
-}
-
-static unsigned acc_dtype(unsigned dtype)
-{
-	return rs_dtype_is_half(dtype) ? (unsigned)RS_FLOAT32 : dtype;
-}
-
-/* Random bits, every third element a special value; `calm` has small numbers only, so that vectors without any NaN
- * occur too. */
-static union element random_element(unsigned dtype, uint64_t *seed, bool calm)
-{
-	uint64_t r = next_random(seed);
-	float small = (float)(int)(r % 4001 - 2000) / 16;
-	size_t n;
-
-	if (calm && dtype == RS_FLOAT32)
-		return (union element){.f = small};
-	if (calm && dtype == RS_FLOAT64)
-		return (union element){.d = (double)small / 3};
-	if (calm && rs_dtype_is_half(dtype))
-		return (union element){.h = ref_store(dtype, small)};
-	if (r % 3 == 0)
-		return special(dtype, r >> 8, &n);
-	return (union element){.u64 = next_random(seed)};
-}
-
-static void fill(unsigned dtype, unsigned char *p, size_t n, uint64_t seed, bool calm)
-{
-	size_t size = rs_dtype_size(dtype);
-
-	for (size_t i = 0; i < n; i++) {
-		union element e = random_element(dtype, &seed, calm);
-
-		memcpy(p + i * size, &e, size);
-	}
-}
-
-/* ---- tests ---- */
+enum { ROOM = 64, LARGE = 4099 };
 
 /* Buffers for LARGE elements of any dtype at any misalignment, with guard bytes behind. */
 struct buffers {
@@ -306,9 +19,9 @@ struct buffers {
 };
 
 static void check_one(const char *what, const struct rs_kernels *k, unsigned dtype, unsigned op, size_t i,
-		      const void *got, const union element *want, size_t size)
+		      const void *got, const union kref_element *want, size_t size)
 {
-	union element g = {0}, w = {0};
+	union kref_element g = {0}, w = {0};
 
 	memcpy(&g, got, size);
 	memcpy(&w, want, size);
@@ -326,11 +39,11 @@ static void check_reduce(const struct rs_kernels *k, struct buffers *b, unsigned
 	memcpy(b->before, b->acc, sizeof b->acc);
 	k->reduce[op][dtype](b->acc + acc_at, b->src + src_at, n);
 	for (size_t i = 0; i < n; i++) {
-		union element a = {0}, s = {0}, want;
+		union kref_element a = {0}, s = {0}, want;
 
 		memcpy(&a, b->before + acc_at + i * acc_size, acc_size);
 		memcpy(&s, b->src + src_at + i * size, size);
-		want = ref_reduce(dtype, op, &a, &s);
+		want = kref_reduce(dtype, op, &a, &s);
 		check_one("reduce", k, dtype, op, i, b->acc + acc_at + i * acc_size, &want, acc_size);
 	}
 	ck_assert(memcmp(b->acc, b->before, acc_at) == 0);
@@ -345,17 +58,17 @@ static void check_lengths(const struct rs_kernels *k, struct buffers *b, unsigne
 		size_t len = n <= 67 ? n : n == 68 ? 128 : n == 69 ? 1000 : LARGE;
 
 		for (int round = 0; round < 4; round++) {
-			size_t acc_at = round == 0 ? 0 : next_random(&seed) % ROOM;
-			size_t src_at = round == 0 ? 0 : next_random(&seed) % ROOM;
+			size_t acc_at = round == 0 ? 0 : kref_random(&seed) % ROOM;
+			size_t src_at = round == 0 ? 0 : kref_random(&seed) % ROOM;
 
-			fill(acc_dtype(dtype), b->acc + acc_at, len, next_random(&seed), calm);
-			fill(dtype, b->src + src_at, len, next_random(&seed), calm);
+			kref_fill(kref_acc_dtype(dtype), b->acc + acc_at, len, kref_random(&seed), calm);
+			kref_fill(dtype, b->src + src_at, len, kref_random(&seed), calm);
 			check_reduce(k, b, dtype, op, len, acc_at, src_at);
 		}
 	}
 	for (size_t at = 0; at < ROOM; at++) {
-		fill(acc_dtype(dtype), b->acc + at, 67, seed + at, calm);
-		fill(dtype, b->src + ROOM - 1 - at, 67, seed - at, calm);
+		kref_fill(kref_acc_dtype(dtype), b->acc + at, 67, seed + at, calm);
+		kref_fill(dtype, b->src + ROOM - 1 - at, 67, seed - at, calm);
 		check_reduce(k, b, dtype, op, 67, at, ROOM - 1 - at);
 	}
 }
@@ -389,11 +102,11 @@ START_TEST(reduces_special_values)
 			unsigned dtype = cell / RS_OP_NR, op = cell % RS_OP_NR;
 			size_t acc_size = rs_acc_size(dtype), size = rs_dtype_size(dtype);
 
-			special(acc_dtype(dtype), 0, &acc_n);
-			special(dtype, 0, &src_n);
+			kref_special(kref_acc_dtype(dtype), 0, &acc_n);
+			kref_special(dtype, 0, &src_n);
 			for (size_t i = 0; i < acc_n * src_n; i++) {
-				union element a = special(acc_dtype(dtype), i / src_n, &acc_n);
-				union element s = special(dtype, i % src_n, &src_n);
+				union kref_element a = kref_special(kref_acc_dtype(dtype), i / src_n, &acc_n);
+				union kref_element s = kref_special(dtype, i % src_n, &src_n);
 
 				memcpy(b->acc + i * acc_size, &a, acc_size);
 				memcpy(b->src + i * size, &s, size);
@@ -418,8 +131,8 @@ START_TEST(agrees_with_scalar_on_random_bits)
 			uint64_t seed = cell;
 
 			for (size_t i = 0; i < LARGE * 8; i++) {
-				b->acc[i] = b->before[i] = (unsigned char)(next_random(&seed) >> 8);
-				b->src[i] = (unsigned char)(next_random(&seed) >> 8);
+				b->acc[i] = b->before[i] = (unsigned char)(kref_random(&seed) >> 8);
+				b->src[i] = (unsigned char)(kref_random(&seed) >> 8);
 			}
 			for (int rank = 0; rank < 3; rank++) {
 				k->reduce[op][dtype](b->acc, b->src + rank, LARGE - 1);
@@ -446,7 +159,7 @@ START_TEST(loads_every_half)
 					memcpy(src + at + 2 * (size_t)h, &(uint16_t){(uint16_t)h}, 2);
 				k->load[halves[d]](acc + at, src + at, 65536);
 				for (unsigned h = 0; h < 65536; h++) {
-					union element want = {.f = ref_load(halves[d], (uint16_t)h)};
+					union kref_element want = {.f = kref_load(halves[d], (uint16_t)h)};
 
 					check_one("load", k, halves[d], 0, h, acc + at + 4 * (size_t)h, &want, 4);
 				}
@@ -467,7 +180,7 @@ static void check_store(const struct rs_kernels *k, unsigned dtype, const float 
 	memset(dst, 0xa5, n * 2 + ROOM);
 	k->store[dtype](out, acc + misalign, n);
 	for (size_t i = 0; i < n; i++) {
-		union element want = {.h = ref_store(dtype, values[i])};
+		union kref_element want = {.h = kref_store(dtype, values[i])};
 
 		check_one(in_place ? "store in place" : "store", k, dtype, 0, i, out + 2 * i, &want, 2);
 	}
@@ -491,19 +204,19 @@ START_TEST(stores_round_to_nearest_even)
 		size_t n = 0;
 
 		for (unsigned h = 0; h < 65536; h++) {
-			uint32_t value = float_bits(ref_load(halves[d], (uint16_t)h));
-			uint32_t next = float_bits(ref_load(halves[d], (uint16_t)(h + 1)));
+			uint32_t value = kref_float_bits(kref_load(halves[d], (uint16_t)h));
+			uint32_t next = kref_float_bits(kref_load(halves[d], (uint16_t)(h + 1)));
 			/* the first holds if neighbours have the same exponent, the second between subnormals */
 			uint32_t shared = value + (next - value) / 2;
-			uint32_t even = float_bits((bits_float(value) + bits_float(next)) / 2);
+			uint32_t even = kref_float_bits((kref_bits_float(value) + kref_bits_float(next)) / 2);
 			uint32_t middle = halves[d] == RS_FLOAT16 && (h & 0x7fff) < 0x400 ? even : shared;
 			uint32_t around[6] = {value, value + 1, value - 1, middle, middle + 1, middle - 1};
 
 			for (unsigned i = 0; i < 6; i++)
-				values[n++] = bits_float(around[i]);
+				values[n++] = kref_bits_float(around[i]);
 		}
 		while (n < N)
-			values[n++] = bits_float((uint32_t)(next_random(&seed) >> 16));
+			values[n++] = kref_bits_float((uint32_t)(kref_random(&seed) >> 16));
 		for (unsigned t = 0; (k = rs_kernels_usable(t)); t++) {
 			check_store(k, halves[d], values, N, false, 0);
 			check_store(k, halves[d], values, N, true, 1);
@@ -529,7 +242,7 @@ START_TEST(copies_full_width_types)
 
 			if (rs_dtype_is_half(dtype))
 				continue;
-			fill(dtype, b->src + 3, 67, dtype, false);
+			kref_fill(dtype, b->src + 3, 67, dtype, false);
 			memset(b->acc, 0, sizeof b->acc);
 			memset(b->before, 0, sizeof b->before);
 			k->load[dtype](b->acc + 1, b->src + 3, 67);
@@ -559,14 +272,14 @@ START_TEST(divides)
 			uint64_t divisor = divisors[cell / RS_DTYPE_NR];
 			size_t size = rs_acc_size(dtype), n = 600 + cell % 67, at = cell % ROOM;
 
-			fill(acc_dtype(dtype), b->acc + at, n, cell, false);
+			kref_fill(kref_acc_dtype(dtype), b->acc + at, n, cell, false);
 			memcpy(b->before, b->acc, sizeof b->acc);
 			k->divide[dtype](b->acc + at, divisor, n);
 			for (size_t i = 0; i < n; i++) {
-				union element a = {0}, want;
+				union kref_element a = {0}, want;
 
 				memcpy(&a, b->before + at + i * size, size);
-				want = ref_divide(dtype, &a, divisor);
+				want = kref_divide(dtype, &a, divisor);
 				check_one("divide", k, dtype, RS_AVG, i, b->acc + at + i * size, &want, size);
 			}
 			ck_assert(memcmp(b->acc + at + n * size, b->before + at + n * size, ROOM) == 0);
@@ -597,12 +310,12 @@ START_TEST(divides_every_small_integer)
 }
 END_TEST
 
-static bool ref_finite(unsigned dtype, const union element *e)
+static bool ref_finite(unsigned dtype, const union kref_element *e)
 {
 	switch (dtype) {
 	case RS_FLOAT16:
 	case RS_BFLOAT16:
-		return isfinite(ref_load(dtype, e->h));
+		return isfinite(kref_load(dtype, e->h));
 	case RS_FLOAT32:
 		return isfinite(e->f);
 	case RS_FLOAT64:
@@ -617,7 +330,7 @@ static void check_nonfinite(const struct rs_kernels *k, unsigned dtype, const un
 	size_t want = 0, size = rs_dtype_size(dtype), got = k->nonfinite[dtype](src, n);
 
 	for (; want < n; want++) {
-		union element e = {0};
+		union kref_element e = {0};
 
 		memcpy(&e, src + want * size, size);
 		if (!ref_finite(dtype, &e))
@@ -643,9 +356,9 @@ START_TEST(finds_the_first_nonfinite)
 				size_t misalign = n % 9;
 				unsigned char *src = b->src + misalign;
 
-				fill(dtype, src, n + 1, n, true);
+				kref_fill(dtype, src, n + 1, n, true);
 				for (size_t at = 0; at <= n; at++) {
-					union element e = special(dtype, at + n, &specials), before;
+					union kref_element e = kref_special(dtype, at + n, &specials), before;
 
 					memcpy(&before, src + at * size, size);
 					memcpy(src + at * size, &e, size);
@@ -654,7 +367,7 @@ START_TEST(finds_the_first_nonfinite)
 				}
 			}
 			for (uint64_t seed = 0; seed < 50; seed++) {
-				fill(dtype, b->src, LARGE, seed, seed % 2);
+				kref_fill(dtype, b->src, LARGE, seed, seed % 2);
 				check_nonfinite(k, dtype, b->src, LARGE);
 			}
 		}
