@@ -59,7 +59,8 @@ sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1
 fuzz_bin := $(patsubst %.c,$(B)/%,$(wildcard tests/fuzz/fuzz_*.c))
 libfuzz  := $(findstring fuzzer-no-link,$(SAN))
 $(fuzz_bin): $(B)/%: $(B)/%.o $(B)/tests/fuzz/fuzz.o $(if $(libfuzz),,$(B)/tests/fuzz/replay.o) $(librender) $(core_libs)
-	$(LINK) $(if $(libfuzz),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
+	$(LINK) $(if $(libfuzz),-fsanitize=fuzzer) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
+$(B)/tests/fuzz/fuzz_server: $(B)/tests/fuzz/server_world.o
 fuzz-programs: $(fuzz_bin)
 fuzz: ## list the fuzz targets; fuzz TARGET=name for SECONDS=N (60), see tests/fuzz/README.md
 	BUILD=$(BUILD) tests/fuzz/fuzz.sh $(if $(TARGET),run $(TARGET) $(or $(SECONDS),60),list)
