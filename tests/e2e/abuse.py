@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Abuse of a reducer or an agent by an unauthenticated peer, one kind at a time: a program that runs until it is ended.
 
-abuse.py KIND ADDRESS [SECONDS]
+abuse.py KIND ADDRESS [SECONDS [RATE]]
 
-ADDRESS is host:port of a reducer; for kinds that begin with "grpc-" that of its gRPC port; for kinds that begin with
-"local-" the path of an agent's socket. It ends when its standard input has a line or ends, or after SECONDS. Then it
-writes a last line of JSON: the number of actions, and the number of answers with and without a reason.
+RATE bounds the rows that the kinds "conformance" and "conformance-grpc" do in a second. ADDRESS is host:port of a
+reducer; for kinds that begin with "grpc-" that of its gRPC port; for kinds that begin with "local-" the path of an
+agent's socket. It ends when its standard input has a line or ends, or after SECONDS if they are not 0. Then it writes a
+last line of JSON: the number of actions, the number of answers with and without a reason, and its processor time.
 tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs, which must not be affected.
 """
 
@@ -39,6 +40,7 @@ class Abuse:
         self.counts = collections.Counter()
         self.stopped = threading.Event()
         self.rng = random.Random(1)
+        self.rate = None  # actions in a second; None: no limit
         self.names = (f"abuse-{os.getpid()}-{i}" for i in itertools.count())
 
     def connect(self):
@@ -396,8 +398,12 @@ class EndlessTable(conformance.Table):
     def __init__(self, abuse, grpc):
         super().__init__(abuse.address, grpc)
         self.abuse, self.names = abuse, abuse.names
+        self.next = time.monotonic()
 
     def row(self, name, run):
+        if self.abuse.rate:
+            self.next = max(self.next, time.monotonic() - 1) + 1 / self.abuse.rate  # a second may be made up for
+            self.abuse.stopped.wait(self.next - time.monotonic())
         if not self.abuse.stopped.is_set():
             super().row(name, run)
             self.abuse.counts["done"] += 1
@@ -414,24 +420,26 @@ LOCAL_KINDS = ["local-storm", "local-silent", "local-garbage", "local-churn", "l
 
 def main():
     kinds = KINDS + GRPC_KINDS + TABLE_KINDS + LOCAL_KINDS
-    if len(sys.argv) not in (3, 4) or sys.argv[1] not in kinds:
-        sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS], with a KIND of {', '.join(kinds)}")
+    if not 3 <= len(sys.argv) <= 5 or sys.argv[1] not in kinds:
+        sys.exit(f"usage: abuse.py KIND ADDRESS [SECONDS [RATE]], with a KIND of {', '.join(kinds)}")
     abuse = Abuse(sys.argv[2])
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else None
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0
+    abuse.rate = float(sys.argv[4]) if len(sys.argv) > 4 else None
     worker = threading.Thread(target=getattr(abuse, sys.argv[1].replace("-", "_")), daemon=True)
-    started = time.monotonic()
+    started, cpu_started = time.monotonic(), time.process_time()
     print("started", flush=True)
     worker.start()
-    while worker.is_alive() and (seconds is None or time.monotonic() < started + seconds):
+    while worker.is_alive() and (not seconds or time.monotonic() < started + seconds):
         ready, _, _ = select.select([sys.stdin], [], [], 0.1)
         if ready and (abuse.counts["done"] or time.monotonic() > started + 60):
             break
         if ready:
             time.sleep(0.01)  # nothing has been done yet, however late the thread is
-    took = time.monotonic() - started
+    took, cpu = time.monotonic() - started, time.process_time() - cpu_started
     abuse.stopped.set()
     worker.join(20)
-    print(json.dumps({"kind": sys.argv[1], "seconds": round(took, 3), **abuse.counts}), flush=True)
+    print(json.dumps({"kind": sys.argv[1], "seconds": round(took, 3), "cpu_seconds": round(cpu, 3),
+                      **abuse.counts}), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
