@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library to preload into a process: while the first byte of the file that REDUCTION_OOM names is '1', this process
- * gets no new memory from the C library. test_memory.py writes the byte. */
+ * gets no new memory from the C library. While it is 'k', the allocations are counted down, and the one at which the
+ * count becomes 0 fails. test_memory.py writes the file, a struct limit. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const volatile char *flag; /* NULL: memory never runs out */
+struct limit {
+	volatile char mode;
+	char unused[7];
+	_Atomic int64_t left; /* 'k' */
+};
+
+static struct limit *limit; /* NULL: memory never runs out */
 
 /* Exported by the C library for replacements such as this one: dlsym() would allocate. */
 extern void *__libc_malloc(size_t);
@@ -15,7 +24,7 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
-__attribute__((constructor)) static void open_flag(void)
+__attribute__((constructor)) static void open_limit(void)
 {
 	const char *path = getenv("REDUCTION_OOM");
 	void *map;
@@ -23,12 +32,12 @@ __attribute__((constructor)) static void open_flag(void)
 
 	if (!path)
 		return;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	map = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	map = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *limit, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		abort(); /* a test without a limit would pass */
 	close(fd);
-	flag = map;
+	limit = map;
 }
 
 static void *none(void)
@@ -39,7 +48,9 @@ static void *none(void)
 
 static int runs_out(void)
 {
-	return flag && *flag == '1';
+	if (!limit)
+		return 0;
+	return limit->mode == '1' || (limit->mode == 'k' && atomic_fetch_sub(&limit->left, 1) == 1);
 }
 
 #pragma GCC visibility push(default) /* from here on: replacements of the C library's functions */
