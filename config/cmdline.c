@@ -147,6 +147,8 @@ static int print_check(const struct cmdline *cl, const struct check *c, bool all
 		else if (all)
 			printf("%s\n", text);
 	}
+	if (c->no_memory && (all || c->errors))
+		fprintf(stderr, "%s%s: out of memory: this list is not complete\n", priority, cl->program);
 	if (all && !c->errors)
 		check_print_good(c, cl->role, stdout);
 	return c->errors ? STATUS_CONFIG : EXIT_SUCCESS;

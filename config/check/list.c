@@ -164,8 +164,14 @@ bool check_load(struct check *c, struct rs_config *ret, const char *file, bool s
 	size_t len;
 	bool good;
 
-	if (!file)
-		return rs_config_load(ret, NULL, &e) == RS_OK && (c->cfg = ret);
+	if (!file) {
+		if (rs_config_load(ret, NULL, &e)) {
+			check_add_other(c, "", &e);
+			return false;
+		}
+		c->cfg = ret;
+		return true;
+	}
 	set_name(c, is_input ? "<stdin>" : file);
 	if (rs_config_read(&text, &len, is_input ? NULL : file, &e)) {
 		check_add_other(c, "", &e);
