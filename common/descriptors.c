@@ -7,10 +7,10 @@
 
 enum { MOST = 64 };
 
-int rs_descriptors_check(unsigned n, struct rs_err *e)
+int rs_descriptors_check(unsigned n, int *ret_highest, struct rs_err *e)
 {
 	unsigned opened = 0;
-	int fds[MOST], rc = 0;
+	int fds[MOST], highest = -1, rc = 0;
 
 	while (opened < n && opened < MOST && !rc) {
 		fds[opened] = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -19,8 +19,12 @@ int rs_descriptors_check(unsigned n, struct rs_err *e)
 		else
 			rc = errno;
 	}
-	for (unsigned i = 0; i < opened; i++)
+	for (unsigned i = 0; i < opened; i++) {
+		highest = fds[i] > highest ? fds[i] : highest;
 		close(fds[i]);
+	}
+	if (ret_highest)
+		*ret_highest = highest;
 	if (rc != EMFILE && rc != ENFILE)
 		return RS_OK; /* another reason is not about descriptors */
 	return rs_fail_sys(e, RS_EIO, rc, "%u more file descriptors are needed, %u can be opened (limit: ulimit -n)", n,

@@ -10,7 +10,8 @@ enum {
 	RS_DAEMON_DESCRIPTORS = 12, /* with signals, a listener and what else a daemon opens at its start */
 };
 
-/* Checks that n more file descriptors can be opened now, by opening them for a moment. RS_EIO: they cannot. */
-int rs_descriptors_check(unsigned n, struct rs_err *e);
+/* Checks that n more file descriptors can be opened now, by opening them for a moment. ret_highest, if not NULL, gets
+ * the highest number among them. RS_EIO: they cannot. */
+int rs_descriptors_check(unsigned n, int *ret_highest, struct rs_err *e);
 
 #endif

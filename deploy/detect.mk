@@ -47,7 +47,7 @@ GRPC_CFLAGS := $(shell $(PKG_CONFIG) --cflags-only-I grpc)
 GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
 endif
 
-# optional: a static libuv for the NCCL plugin. Debian's is compiled for programs, so its references to some variables of
+# optional: a static libuv for the shared libraries. Debian's is compiled for programs, so its references to some variables of
 # the C library have to lead elsewhere.
 libuv_wrap    := environ in6addr_any stderr
 libuv_archive := $(firstword $(wildcard $(addprefix $(shell $(PKG_CONFIG) --variable=libdir libuv)/,libuv_a.a libuv.a)))

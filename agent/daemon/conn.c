@@ -4,6 +4,7 @@
  * read its messages (dropped when its queue is full); it breaks the protocol (the hub drops it). A connection is never
  * closed within a call of the hub: it gets a close_reason there, and is closed when the loop continues. */
 #include "agent/daemon/agentd.h"
+#include "common/loop_uv.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -236,9 +237,9 @@ static int conn_new(struct agentd *a, int fd, uint32_t pid, struct rs_err *e)
 		free(c);
 		return rc;
 	}
-	rc = uv_poll_init(&a->loop, &c->poll, fd);
+	rc = rs_poll_init(&a->loop, &c->poll, fd, e);
 	if (rc) {
-		rc = rs_fail(e, RS_EIO, "the agent on %s cannot watch the connection: %s", a->host, uv_strerror(rc));
+		rs_wrap(e, "the agent on %s", a->host);
 		local_client_lost(c->client, "was refused");
 		free(c);
 		return rc;

@@ -4,6 +4,7 @@
  * second signal ends the process at once. */
 #include "agent/daemon/agentd.h"
 #include "common/descriptors.h"
+#include "common/loop_uv.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -170,26 +171,21 @@ static int loop_open_hub(struct agentd *a, struct rs_err *e)
 
 static int loop_open(struct agentd *a, struct rs_err *e)
 {
-	int rc = rs_descriptors_check(RS_DAEMON_DESCRIPTORS, e);
+	int rc = rs_loop_init(&a->loop, RS_DAEMON_DESCRIPTORS, e);
 
 	if (rc)
 		return rc;
-	rc = uv_loop_init(&a->loop);
-	if (rc)
-		return rs_fail(e, RS_EIO, "cannot make an event loop: %s", uv_strerror(rc));
 	uv_async_init(&a->loop, &a->wake, loop_on_wake);
 	a->wake.data = a;
 	rc = rs_pool_start(&a->pool, loop_on_task_ended, a, e);
-	if (rc) {
-		uv_close((uv_handle_t *)&a->wake, NULL);
-		uv_run(&a->loop, UV_RUN_DEFAULT);
-		uv_loop_close(&a->loop);
-		return rc;
-	}
+	if (rc)
+		goto close_loop;
+	rc = rs_poll_init(&a->loop, &a->listener, a->socket.fd, e);
+	if (rc)
+		goto stop_pool;
 	uv_timer_init(&a->loop, &a->timer);
 	uv_check_init(&a->loop, &a->check);
 	uv_idle_init(&a->loop, &a->idle);
-	uv_poll_init(&a->loop, &a->listener, a->socket.fd);
 	a->timer.data = a->sigterm.data = a->sigint.data = a->sighup.data = a->listener.data = a->check.data = a;
 	if (a->daemon) {
 		uv_signal_init(&a->loop, &a->sigterm);
@@ -203,6 +199,14 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	uv_poll_start(&a->listener, UV_READABLE, loop_on_listener);
 	uv_check_start(&a->check, loop_on_check);
 	return RS_OK;
+
+stop_pool:
+	rs_pool_stop(&a->pool);
+close_loop:
+	uv_close((uv_handle_t *)&a->wake, NULL);
+	uv_run(&a->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&a->loop);
+	return rc;
 }
 
 int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,

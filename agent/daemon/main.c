@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-agent: command line, configuration, log. */
 #include "agent/daemon/agentd.h"
+#include "common/loop_uv.h"
 #include "config/cmdline.h"
 #include "config/schema.h"
 #include "config/value.h"
@@ -72,6 +73,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	cmdline_hold_standard_fds();
+	rs_loop_own_libuv();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
 		return rc;
 	signal(SIGPIPE, SIG_IGN);

@@ -6,6 +6,7 @@
 #include "agent/engine/engine_uv.h"
 #include "common/descriptors.h"
 #include "common/dtype.h"
+#include "common/loop_uv.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -185,14 +186,9 @@ int engine_start(struct engine **ret, const struct engine_options *opt, struct r
 	en->nonfinite = (struct rs_log_limit){.event = "nonfinite", .per_s = ENGINE_NONFINITE_LINES};
 	pthread_mutex_init(&en->loop_lock, NULL);
 	pthread_mutex_init(&en->lock, NULL);
-	rc = rs_descriptors_check(RS_LOOP_DESCRIPTORS, e);
+	rc = rs_loop_init(&en->loop, RS_LOOP_DESCRIPTORS, e);
 	if (rc)
 		goto free_engine;
-	rc = uv_loop_init(&en->loop);
-	if (rc) {
-		rs_fail(e, RS_EIO, "the engine's event loop cannot be started: %s", uv_strerror(rc));
-		goto free_engine;
-	}
 	rc = wakeups_init(&en->wakeups, &en->loop, e);
 	if (rc)
 		goto close_loop;

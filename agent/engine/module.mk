@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # what moves the core's bytes, for the library and the daemon
+engine_obj      := $(patsubst %.c,$(B)/%.o,$(filter-out %/uv_static.c,$(wildcard agent/engine/*.c)))
 libagent_engine := $(B)/agent/engine/libagent_engine.a
-$(libagent_engine): $(patsubst %.c,$(B)/%.o,$(wildcard agent/engine/*.c))
+$(libagent_engine): $(engine_obj)
+
+# The shared libraries bring their own libuv where a static one can be in a shared library: a program may export functions
+# of the same names, which would take their place, and the allocator of a shared libuv belongs to the program.
+uv_own_obj  := $(if $(libuv_static),$(B)/agent/engine/uv_static.o)
+uv_own_libs := $(if $(libuv_static),$(addprefix -Wl$(COMMA)--wrap=,$(libuv_wrap)) $(libuv_static) -ldl $(filter-out -luv,$(LIBS)),$(LIBS))
 
 # addresses are tested over a loop of the test's
 $(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/engine/%.o,address lookup)
@@ -10,4 +16,4 @@ $(B)/tests/unit/test_engine_poll: $(B)/agent/engine/poll.o
 # and whose turn it is to send over connections of the test's
 $(B)/tests/unit/test_engine_serve: $(B)/agent/engine/serve.o
 # the whole engine
-$(B)/tests/unit/test_engine_trace: $(patsubst %.c,$(B)/%.o,$(wildcard agent/engine/*.c))
+$(B)/tests/unit/test_engine_trace: $(engine_obj)

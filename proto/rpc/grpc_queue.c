@@ -285,7 +285,7 @@ int grpc_use(struct rs_err *e)
 	/* gRPC starts threads of its own */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = rs_descriptors_check(DESCRIPTORS, e);
+	rc = rs_descriptors_check(DESCRIPTORS, NULL, e);
 	if (!rc)
 		rc = check_threads(e);
 	if (!rc) {

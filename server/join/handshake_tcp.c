@@ -7,6 +7,7 @@
  * costs no event. */
 #include "server/join/handshake_tcp.h"
 
+#include "common/loop_uv.h"
 #include "common/tls.h"
 #include "server/join/handshake_conn.h"
 
@@ -266,7 +267,7 @@ static void tcp_watch(struct tcp_handshake *t)
 {
 	struct tcp_watcher *w = malloc(sizeof *w);
 
-	if (!w || uv_poll_init_socket(t->conn.all->loop, &w->poll, t->tcp.fd)) {
+	if (!w || rs_poll_init(t->conn.all->loop, &w->poll, t->tcp.fd, NULL)) {
 		free(w);
 		handshake_conn_close(&t->conn, CLOSE_DONE, NULL);
 		return;

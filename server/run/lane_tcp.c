@@ -6,6 +6,8 @@
  * informs the core, which decides what it means for the job. */
 #include "server/run/lane_tcp.h"
 
+#include "common/loop_uv.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -172,7 +174,7 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	static const struct lane_conn_ops ops = {.flush = tcp_flush, .sample = tcp_sample, .close = tcp_close};
 	struct tcp *c = calloc(1, sizeof *c);
 
-	if (!c || uv_poll_init_socket(all->loop, &c->poll, tcp->fd)) {
+	if (!c || rs_poll_init(all->loop, &c->poll, tcp->fd, NULL)) {
 		free(c);
 		tcp_conn_close(tcp);
 		return NULL;

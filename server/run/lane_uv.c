@@ -4,6 +4,7 @@
 #include "server/run/lane_uv.h"
 
 #include "common/descriptors.h"
+#include "common/loop_uv.h"
 #include "common/spin.h"
 #include "proto/control.h"
 #include "server/core/lane_trace.h"
@@ -379,14 +380,9 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 	rc = t->stop ? lane_new(&t->core, &opt, e) : rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	if (rc)
 		goto free_thread;
-	rc = rs_descriptors_check(RS_LOOP_DESCRIPTORS, e);
+	rc = rs_loop_init(&t->loop, RS_LOOP_DESCRIPTORS, e);
 	if (rc)
 		goto free_core;
-	rc = uv_loop_init(&t->loop);
-	if (rc) {
-		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
-		goto free_core;
-	}
 	rc = wakeups_init(&t->wakeups, &t->loop, e);
 	if (rc)
 		goto close_loop;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-server: command line, configuration, log. */
+#include "common/loop_uv.h"
 #include "config/cmdline.h"
 #include "server/run/server_uv.h"
 
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	cmdline_hold_standard_fds();
+	rs_loop_own_libuv();
 	only_tls13_over_grpc();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
 		return rc;

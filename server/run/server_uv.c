@@ -10,6 +10,7 @@
 #include "server/run/server_trace.h"
 
 #include "common/descriptors.h"
+#include "common/loop_uv.h"
 #include "config/check/check.h"
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
@@ -356,12 +357,19 @@ static int start_listening(struct server *s, struct rs_err *e)
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n; i++) {
-		s->listening[i].fd = fds[i];
-		uv_poll_init_socket(&s->loop, &s->listening[i].poll, fds[i]);
-		s->listening[i].poll.data = &s->listening[i];
-		uv_poll_start(&s->listening[i].poll, UV_READABLE, on_accept);
+		struct listening *l = &s->listening[i];
+		int rc = rs_poll_init(&s->loop, &l->poll, fds[i], e);
+
+		if (rc) {
+			while (i < n)
+				close(fds[i++]);
+			return rc;
+		}
+		l->fd = fds[i];
+		l->poll.data = l;
+		uv_poll_start(&l->poll, UV_READABLE, on_accept);
+		s->listening_n++;
 	}
-	s->listening_n = n;
 	return RS_OK;
 }
 
@@ -493,14 +501,9 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	if (!rc)
 		rc = admission_init(&s->admission, opt->cfg, opt->log, e);
 	if (!rc)
-		rc = rs_descriptors_check(RS_DAEMON_DESCRIPTORS, e);
+		rc = rs_loop_init(&s->loop, RS_DAEMON_DESCRIPTORS, e);
 	if (rc)
 		goto free_server;
-	rc = uv_loop_init(&s->loop);
-	if (rc) {
-		rc = rs_fail(e, RS_EIO, "cannot create an event loop: %s", uv_strerror(rc));
-		goto free_server;
-	}
 	s->loop.data = s;
 	s->started_ms = uv_now(&s->loop);
 	rc = wakeups_init(&s->wakeups, &s->loop, e);

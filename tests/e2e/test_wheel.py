@@ -57,7 +57,7 @@ class Wheel(unittest.TestCase):
                 env = {"PYTHONPATH": "", "REDUCTION_LIBRARY": ""}
                 for p in c.run(4, python, env=env):
                     self.assertTrue(p.out.startswith("4.0 4.0\n"), p.out)
-                    for library in ("libreduction.so.0", "libuv.so.1", "libyaml-0.so.2", "libprotobuf-c.so.1"):
+                    for library in ("libreduction.so.0", "libyaml-0.so.2", "libprotobuf-c.so.1"):
                         (found,) = [path for path in p.out.split() if path.endswith("/" + library)]
                         self.assertTrue(found.startswith(str(folder.resolve() / "env")), found)
 

@@ -3,6 +3,8 @@
  * message and leave nothing allocated, which the sanitized build checks. The linker replaces functions of the C
  * library, xxHash and libyaml by those below and of fake_memory.c. */
 #include "agent/core/exchange.h"
+#include "common/descriptors.h"
+#include "common/loop_uv.h"
 #include "config/config.h"
 #include "proto/control.h"
 #include "server/core/stripe.h"
@@ -11,8 +13,10 @@
 #include "tests/unit/fake_memory.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 char *__real_strdup(const char *s);
@@ -349,6 +353,46 @@ START_TEST(an_admission)
 }
 END_TEST
 
+/* ---- event loops ---- */
+
+/* Watches two descriptors; the number of the second one is higher than all before. */
+static int run_loop(void *ctx, struct rs_err *e)
+{
+	const int *fds = ctx;
+	uv_loop_t loop;
+	uv_poll_t polls[2];
+	unsigned n = 0;
+	int rc = rs_loop_init(&loop, RS_LOOP_DESCRIPTORS, e);
+
+	if (rc)
+		return rc;
+	while (n < 2 && !rc) {
+		rc = rs_poll_init(&loop, &polls[n], fds[n], e);
+		n += !rc;
+	}
+	for (unsigned i = 0; i < n; i++)
+		uv_close((uv_handle_t *)&polls[i], NULL);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	if (uv_loop_close(&loop)) /* no check here, which would allocate */
+		abort();
+	return rc;
+}
+
+START_TEST(an_event_loop)
+{
+	int pipes[2], fds[2];
+
+	ck_assert_int_eq(pipe(pipes), 0);
+	fds[0] = pipes[0];
+	fds[1] = fcntl(pipes[1], F_DUPFD_CLOEXEC, 900);
+	ck_assert_int_ge(fds[1], 900);
+	ck_assert_uint_ge(exhaust(run_loop, fds), 4);
+	close(fds[1]);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+END_TEST
+
 /* ---- configuration ---- */
 
 static int load(void *file, struct rs_err *e)
@@ -378,6 +422,7 @@ int main(void)
 	SRunner *runner;
 	int failures;
 
+	rs_loop_own_libuv();
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, an_exchange);
 	tcase_add_test(tc, a_lane);
@@ -385,6 +430,7 @@ int main(void)
 	tcase_add_test(tc, a_registry);
 	tcase_add_test(tc, an_admission);
 	tcase_add_test(tc, a_handshake);
+	tcase_add_test(tc, an_event_loop);
 	tcase_add_loop_test(tc, a_configuration, 0, 5);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/loop_uv.h"
+
+#include "common/descriptors.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The memory for the next growth of a table. A global, because libuv's allocator is one and has no context; tables
+ * grow only while their thread holds the lock. */
+static struct {
+	pthread_mutex_t lock;
+	bool own; /* table_realloc() is in use */
+	void *at; /* NULL: it has been used */
+	size_t size;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Of all that libuv calls here, only the tables of loops are reallocated. */
+static void *table_realloc(void *p, size_t size)
+{
+	size_t has = p ? malloc_usable_size(p) : 0;
+	void *grown = spare.at;
+
+	if (has >= size)
+		return p;
+	if (!grown || spare.size < size)
+		return realloc(p, size);
+	if (has)
+		memcpy(grown, p, has);
+	free(p);
+	spare.at = NULL;
+	return grown;
+}
+
+void rs_loop_own_libuv(void)
+{
+	spare.own = uv_replace_allocator(malloc, table_realloc, calloc, free) == 0;
+}
+
+/* Takes the lock, and memory for a table with all descriptors up to fd: libuv has two entries more than descriptors,
+ * and rounds up to a power of two. */
+static int spare_take(int fd, struct rs_err *e)
+{
+	pthread_mutex_lock(&spare.lock);
+	spare.size = 2 * ((size_t)fd + 3) * sizeof(void *);
+	spare.at = malloc(spare.size);
+	if (!spare.at) {
+		pthread_mutex_unlock(&spare.lock);
+		return rs_fail(e, RS_ENOMEM, "no memory for an event loop that watches %d descriptors", fd + 1);
+	}
+	if (!spare.own) {
+		free(spare.at);
+		spare.at = NULL;
+	}
+	return RS_OK;
+}
+
+static void spare_return(void)
+{
+	free(spare.at);
+	spare.at = NULL;
+	pthread_mutex_unlock(&spare.lock);
+}
+
+int rs_loop_init(uv_loop_t *loop, unsigned descriptors, struct rs_err *e)
+{
+	int highest, rc = rs_descriptors_check(descriptors, &highest, e);
+
+	if (rc)
+		return rc;
+	/* twice: other threads may take lower numbers meanwhile, and libuv lets the table grow twice */
+	rc = spare_take(2 * highest, e);
+	if (rc)
+		return rc;
+	rc = uv_loop_init(loop);
+	spare_return();
+	return rc ? rs_fail(e, rc == UV_ENOMEM ? RS_ENOMEM : RS_EIO, "an event loop cannot be made: %s",
+			    uv_strerror(rc))
+		  : RS_OK;
+}
+
+static void on_nothing(uv_poll_t *poll, int status, int events)
+{
+	(void)poll;
+	(void)status;
+	(void)events;
+}
+
+int rs_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd, struct rs_err *e)
+{
+	int rc = spare_take(fd, e);
+
+	if (rc)
+		return rc;
+	rc = uv_poll_init(loop, poll, fd);
+	if (!rc) {
+		uv_poll_start(poll, UV_READABLE, on_nothing); /* the table grows now */
+		uv_poll_stop(poll);
+	}
+	spare_return();
+	return rc ? rs_fail(e, RS_EIO, "descriptor %d cannot be watched: %s", fd, uv_strerror(rc)) : RS_OK;
+}
