@@ -5,6 +5,7 @@
 #include "proto/reduction.pb-c.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SOFTWARE "reduction " RS_VERSION
@@ -132,6 +133,37 @@ static int malformed(struct rs_err *e, const char *what)
 	return rs_fail(e, RS_EPROTO, "the %s message cannot be decoded", what);
 }
 
+static void *unpack_alloc(void *failed, size_t size)
+{
+	void *p = malloc(size);
+
+	if (!p)
+		*(bool *)failed = true;
+	return p;
+}
+
+static void unpack_free(void *failed, void *p)
+{
+	(void)failed;
+	free(p);
+}
+
+/* Decodes a message. Returns NULL with an error if it cannot be decoded or if memory runs out: protobuf-c does not say
+ * which. The caller frees the message with free_unpacked(m, NULL) of its type. */
+static void *unpack(const ProtobufCMessageDescriptor *type, const char *what, const uint8_t *in, uint32_t len,
+		    struct rs_err *e)
+{
+	bool failed = false;
+	ProtobufCAllocator memory = {.alloc = unpack_alloc, .free = unpack_free, .allocator_data = &failed};
+	void *m = protobuf_c_message_unpack(type, &memory, len, in);
+
+	if (!m && failed)
+		rs_fail(e, RS_ENOMEM, "no memory to decode the %s message", what);
+	else if (!m)
+		malformed(e, what);
+	return m;
+}
+
 /* Copies a name from the network. A name with control characters is refused, since it could forge lines in a log or on
  * a terminal. */
 static int take_word(char *to, size_t size, const char *from, const char *what, struct rs_err *e)
@@ -177,12 +209,12 @@ static void take_sentence(char *to, size_t size, const char *from)
 
 int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e)
 {
-	Reduction__V1__Hello *m = reduction__v1__hello__unpack(NULL, len, in);
+	Reduction__V1__Hello *m = unpack(&reduction__v1__hello__descriptor, "HELLO", in, len, e);
 	struct control_hello h = {0};
 	int rc;
 
 	if (!m)
-		return malformed(e, "HELLO");
+		return e->code;
 	h.generation = m->generation;
 	h.rank = m->rank;
 	h.world_size = m->world_size;
@@ -217,11 +249,11 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 
 int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e)
 {
-	Reduction__V1__Challenge *m = reduction__v1__challenge__unpack(NULL, len, in);
+	Reduction__V1__Challenge *m = unpack(&reduction__v1__challenge__descriptor, "CHALLENGE", in, len, e);
 	int rc;
 
 	if (!m)
-		return malformed(e, "CHALLENGE");
+		return e->code;
 	rc = take_bytes(ret_nonce, &m->nonce, NULL, "nonce in CHALLENGE", e);
 	reduction__v1__challenge__free_unpacked(m, NULL);
 	return rc;
@@ -229,11 +261,11 @@ int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[
 
 int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e)
 {
-	Reduction__V1__Proof *m = reduction__v1__proof__unpack(NULL, len, in);
+	Reduction__V1__Proof *m = unpack(&reduction__v1__proof__descriptor, "PROOF", in, len, e);
 	int rc;
 
 	if (!m)
-		return malformed(e, "PROOF");
+		return e->code;
 	rc = take_bytes(ret_mac, &m->mac, NULL, "proof in PROOF", e);
 	reduction__v1__proof__free_unpacked(m, NULL);
 	return rc;
@@ -241,12 +273,12 @@ int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_M
 
 int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welcome *ret, struct rs_err *e)
 {
-	Reduction__V1__Welcome *m = reduction__v1__welcome__unpack(NULL, len, in);
+	Reduction__V1__Welcome *m = unpack(&reduction__v1__welcome__descriptor, "WELCOME", in, len, e);
 	struct control_welcome w = {0};
 	int rc;
 
 	if (!m)
-		return malformed(e, "WELCOME");
+		return e->code;
 	w.detect_ms = m->detect_ms;
 	snprintf(w.software, sizeof w.software, "%s", m->software);
 	rc = take_bytes(w.mac, &m->mac, &w.proven, "proof in WELCOME", e);
@@ -263,10 +295,10 @@ static int code_from_wire(int code)
 
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e)
 {
-	Reduction__V1__Refused *m = reduction__v1__refused__unpack(NULL, len, in);
+	Reduction__V1__Refused *m = unpack(&reduction__v1__refused__descriptor, "REFUSED", in, len, e);
 
 	if (!m)
-		return malformed(e, "REFUSED");
+		return e->code;
 	ret->code = code_from_wire(m->code);
 	ret->retry = m->retry;
 	take_sentence(ret->message, sizeof ret->message, m->message);
@@ -276,10 +308,10 @@ int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refus
 
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e)
 {
-	Reduction__V1__Waiting *m = reduction__v1__waiting__unpack(NULL, len, in);
+	Reduction__V1__Waiting *m = unpack(&reduction__v1__waiting__descriptor, "WAITING", in, len, e);
 
 	if (!m)
-		return malformed(e, "WAITING");
+		return e->code;
 	*ret = (struct control_waiting){.joined = m->joined, .world_size = m->world_size};
 	for (size_t i = 0; i < m->n_missing && i < CONTROL_MISSING; i++)
 		ret->missing[ret->missing_n++] = m->missing[i];
@@ -291,9 +323,12 @@ int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiti
 
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e)
 {
-	Reduction__V1__Late *m = reduction__v1__late__unpack(NULL, len, in);
-	bool named = m && m->n_missing > 0;
+	Reduction__V1__Late *m = unpack(&reduction__v1__late__descriptor, "LATE", in, len, e);
+	bool named;
 
+	if (!m)
+		return e->code;
+	named = m->n_missing > 0;
 	if (named) {
 		*ret = (struct control_late){.seq = m->seq, .waited_ms = m->waited_ms};
 		for (size_t i = 0; i < m->n_missing && i < CONTROL_MISSING; i++)
@@ -301,17 +336,16 @@ int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *re
 		ret->missing_all = m->missing_all > ret->missing_n ? m->missing_all : ret->missing_n;
 		take_sentence(ret->label, sizeof ret->label, m->label);
 	}
-	if (m)
-		reduction__v1__late__free_unpacked(m, NULL);
+	reduction__v1__late__free_unpacked(m, NULL);
 	return named ? RS_OK : malformed(e, "LATE");
 }
 
 int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e)
 {
-	Reduction__V1__Abort *m = reduction__v1__abort__unpack(NULL, len, in);
+	Reduction__V1__Abort *m = unpack(&reduction__v1__abort__descriptor, "ABORT", in, len, e);
 
 	if (!m)
-		return malformed(e, "ABORT");
+		return e->code;
 	ret->code = code_from_wire(m->code);
 	take_sentence(ret->msg, sizeof ret->msg, m->message);
 	reduction__v1__abort__free_unpacked(m, NULL);
@@ -320,12 +354,12 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e)
 {
-	Reduction__V1__View *m = reduction__v1__view__unpack(NULL, len, in);
+	Reduction__V1__View *m = unpack(&reduction__v1__view__descriptor, "VIEW", in, len, e);
 	size_t starts;
 	bool sound;
 
 	if (!m)
-		return malformed(e, "VIEW");
+		return e->code;
 	sound = m->n_lives >= 1 && m->n_lives <= CONTROL_REDUCERS;
 	for (size_t i = 0; sound && i < m->n_lives; i++)
 		sound = m->lives[i] <= CONTROL_LIFE_MAX;

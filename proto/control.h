@@ -100,9 +100,9 @@ uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
 uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
-/* Each unpacks len bytes. Errors: RS_EPROTO if the bytes are not such a message, a nonce or a proof has the wrong
- * length, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked against
- * the job. */
+/* Each unpacks len bytes. Errors: RS_ENOMEM; RS_EPROTO if the bytes are not such a message, a nonce or a proof has the
+ * wrong length, or (Hello) a string is too long for its buffer or holds control characters. Values are not checked
+ * against the job. */
 int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *ret, struct rs_err *e);
 int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e);
 int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e);

@@ -52,13 +52,26 @@ static int link_make_proofs(struct link *l, uint8_t ret_mac[AUTH_MAC], struct rs
 	return rc;
 }
 
+/* A message could not be decoded: that is the reducer's fault, or this process is out of memory. */
+static void link_undecoded(struct link *l, const struct rs_err *why, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	if (why->code != RS_ENOMEM) {
+		link_violation(l, now_ms, "%s", why->msg);
+		return;
+	}
+	rs_fail(&e, RS_ENOMEM, "%s of reducer %s (%s)", why->msg, link_reducer(l)->id, link_address(l));
+	exchange_fail(l->x, &e, true, NULL, now_ms);
+}
+
 static void link_on_challenge(struct link *l, uint64_t now_ms)
 {
 	uint8_t nonce[AUTH_NONCE], mac[AUTH_MAC], payload[CONTROL_PROOF_LEN];
 	struct rs_err e;
 
 	if (control_unpack_challenge(l->control_in, l->frame.payload_len, nonce, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 	} else if (!l->x->opt.secret) {
 		rs_fail(&e, RS_EREFUSED,
 			"it asks for the secret of job %s, and this rank has none: set security.secret", l->x->job);
@@ -84,7 +97,7 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 	struct rs_err e;
 
 	if (control_unpack_welcome(l->control_in, l->frame.payload_len, &w, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 		return;
 	}
 	if (link_unproven(l, &w)) {
@@ -115,7 +128,7 @@ static void link_on_refused(struct link *l, uint64_t now_ms)
 	struct rs_err e;
 
 	if (control_unpack_refused(l->control_in, l->frame.payload_len, &refused, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 		return;
 	}
 	l->busy = refused.code != RS_ECLOSED;
@@ -140,7 +153,7 @@ static void link_on_waiting(struct link *l, uint64_t now_ms)
 	struct rs_err e;
 
 	if (control_unpack_waiting(l->control_in, l->frame.payload_len, &w, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 		return;
 	}
 	if (w.refused[0] && !link_knows_refusal(l->x, w.refused))
@@ -156,7 +169,7 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 	struct rs_err e;
 
 	if (control_unpack_late(l->control_in, l->frame.payload_len, &l->late, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 		return;
 	}
 	l->late_at_ms = now_ms;
@@ -173,7 +186,7 @@ static void link_on_abort(struct link *l, uint64_t now_ms)
 	struct rs_err why, e;
 
 	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e)) {
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
 		link_lost(l, why.msg, true, now_ms);
 	} else {
@@ -189,7 +202,7 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 	struct rs_err e;
 
 	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
-		link_violation(l, now_ms, "%s", e.msg);
+		link_undecoded(l, &e, now_ms);
 	else if (v.n != l->x->cfg->reducers_n)
 		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
 			       l->x->cfg->reducers_n);

@@ -258,7 +258,7 @@ static int shake_hands(void *ctx, struct rs_err *e)
 
 START_TEST(a_handshake)
 {
-	ck_assert_uint_eq(exhaust(shake_hands, NULL), 3);
+	ck_assert_uint_ge(exhaust(shake_hands, NULL), 3); /* and those of protobuf-c */
 }
 END_TEST
 
@@ -353,6 +353,25 @@ START_TEST(an_admission)
 }
 END_TEST
 
+/* ---- messages ---- */
+
+static int decode(void *message, struct rs_err *e)
+{
+	static const uint8_t mac[AUTH_MAC] = {1};
+	struct control_hello hello = {.job = "j", .label = "l", .has_nonce = true}, got;
+	uint8_t bytes[FRAME_CONTROL_MAX], back[AUTH_MAC];
+
+	if (message)
+		return control_unpack_proof(bytes, control_pack_proof(bytes, mac), back, e);
+	return control_unpack_hello(bytes, control_pack_hello(bytes, &hello), &got, e);
+}
+
+START_TEST(a_message)
+{
+	ck_assert_uint_ge(exhaust(decode, _i ? "PROOF" : NULL), 2);
+}
+END_TEST
+
 /* ---- event loops ---- */
 
 /* Watches two descriptors; the number of the second one is higher than all before. */
@@ -430,6 +449,7 @@ int main(void)
 	tcase_add_test(tc, a_registry);
 	tcase_add_test(tc, an_admission);
 	tcase_add_test(tc, a_handshake);
+	tcase_add_loop_test(tc, a_message, 0, 2);
 	tcase_add_test(tc, an_event_loop);
 	tcase_add_loop_test(tc, a_configuration, 0, 5);
 	suite_add_tcase(suite, tc);
