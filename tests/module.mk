@@ -5,7 +5,8 @@ unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
 e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 # workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
-e2e_help  := $(B)/tests/e2e/worker_steady $(nccl_exercise) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
+e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
+e2e_help  := $(e2e_workers) $(nccl_exercise) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
 unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
@@ -39,7 +40,7 @@ $(B)/tests/unit/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,mal
 $(B)/tests/unit/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 # and the name servers
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
-$(e2e_bin) $(B)/tests/e2e/worker_steady: $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
+$(e2e_bin) $(e2e_workers): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' $(e2e_libs) -pthread -lm
 $(addprefix $(B)/tests/e2e/test_,abort capi closed device wait): $(B)/tests/e2e/ranks.o
 # libreduction finds the driver library that the program has loaded

@@ -53,7 +53,19 @@ static int runs_out(void)
 	return limit->mode == '1' || (limit->mode == 'k' && atomic_fetch_sub(&limit->left, 1) == 1);
 }
 
-#pragma GCC visibility push(default) /* from here on: replacements of the C library's functions */
+#pragma GCC visibility push(                                                                                           \
+    default) /* from here on: what programs call, and replacements of the C library's functions */
+
+/* Lets the k-th allocation from now on fail; 0: none. Returns how many were left until the failure, at most 0 after it.
+ */
+int64_t shim_oom_fail_at(int64_t k);
+int64_t shim_oom_fail_at(int64_t k)
+{
+	int64_t left = atomic_exchange(&limit->left, k);
+
+	limit->mode = k ? 'k' : '0';
+	return left;
+}
 
 void *malloc(size_t size)
 {
