@@ -26,6 +26,15 @@ class Errors(unittest.TestCase):
     def test_shutdown(self):
         self.check("shutdown")
 
+    def test_aborted(self):
+        self.check("aborted")
+
+    def test_close_while_opening(self):
+        self.check("close_while_opening", world_size=1)
+
+    def test_noted_by_another(self):
+        self.check("noted_by_another", world_size=1)
+
     def test_abort_while_starting(self):
         self.check("abort_while_starting", world_size=1)
 

@@ -5,6 +5,7 @@ import datetime
 import os
 import sys
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -18,12 +19,14 @@ rank, n = base.rank, base.n
 
 
 def within(seconds, call, *args):
-    """Returns what a call returns. It fails if the call hangs."""
+    """Returns what a call returns, or raises its exception. It fails if the call hangs."""
     found = []
-    thread = threading.Thread(target=lambda: found.append(call(*args)), daemon=True)
+    thread = threading.Thread(target=lambda: found.append(base.outcome(lambda _: call(*args), None)), daemon=True)
     thread.start()
     thread.join(seconds)
-    assert found, "it hangs, or has failed"
+    assert found, "it hangs"
+    if isinstance(found[0], Exception):
+        raise found[0]
     return found[0]
 
 
@@ -34,7 +37,24 @@ def misuse():
     raises(ValueError, "meta", dist.all_reduce, meta)
     raises(ValueError, "on cpu and meta, one device was expected", base.ours.allreduce_coalesced, [one, meta])
     raises(ValueError, "2 tensors, one was expected", base.ours.allreduce, [one, one])
-    raises(RuntimeError, "", dist.all_reduce, torch.ones(3, 1).expand(3, 3))  # elements that share memory
+    raises(ValueError, "broadcast was called with root rank 99, 0 to 1 were expected", dist.broadcast, one, 99)
+    raises(ValueError, "reduce was called with root rank -1, 0 to 1 were expected", dist.reduce, one, -1)
+    for ask in ("wait", "is_completed"):  # elements that share memory: what asks first does not matter
+        work = dist.all_reduce(torch.ones(3, 1).expand(3, 3), async_op=True)
+        if ask == "wait":
+            raises(RuntimeError, "a single memory location", work.wait)
+        while not work.is_completed():
+            time.sleep(0.001)
+        assert not work.is_success() and isinstance(work.exception(), RuntimeError)
+        raises(RuntimeError, "a single memory location", work.wait)
+        raises(RuntimeError, "a single memory location", work.get_future().wait)
+    sparse = one.to_sparse()
+    raises(RuntimeError, "sparse", dist.all_reduce, sparse, dist.ReduceOp.MAX)
+    raises(RuntimeError, "dense", dist.broadcast, sparse, 0)
+    raises(RuntimeError, "dense", dist.reduce, sparse, 0)
+    raises(RuntimeError, "layout", dist.all_reduce, torch.ones(2, 2).to_sparse_csr())
+    raises(RuntimeError, "", dist.all_gather, [one] * n, meta)
+    raises((RuntimeError, ValueError), "only implemented for GLOO", dist.monitored_barrier)
     raises(TypeError, "a dict of options", dist.new_group, backend="reduction", pg_options=5)
     dist.all_reduce(one)
     assert one.tolist() == [n] * 3
@@ -65,9 +85,74 @@ def shutdown():
     assert found.tolist() == [n]
     raises(reduction.ClosedError, "has been shut down", dist.all_reduce, torch.ones(1))
     raises(reduction.ClosedError, "has been shut down", group.barrier)
+    for delegated in (
+        lambda: dist.all_gather([torch.ones(1)] * n, torch.ones(1)),
+        lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BAND),
+        lambda: dist.all_reduce(torch.ones(1).to_sparse()),
+        lambda: dist.send(torch.ones(1), 1 - rank),
+    ):
+        raises(reduction.ClosedError, "has been shut down", delegated)
     base.ours = None
     dist.destroy_process_group()
     raises((RuntimeError, ValueError), "", dist.all_reduce, torch.ones(1))
+
+
+def aborted():
+    """Rank 0 aborts a group while operations are pending: their works fail on both ranks, and so do later ones."""
+    base.start(with_gloo=False)
+    group = dist.new_group(list(range(n)))
+    dist.barrier(group)
+    if rank == 0:
+        pending = [dist.all_reduce(torch.ones(1), group=group, async_op=True) for _ in range(2)]
+        future = pending[1].get_future()
+        group.abort()
+        for wait in (pending[0].wait, future.wait):
+            raises(RuntimeError, "the process group was aborted", within, 20, wait)
+        assert pending[0].is_completed() and isinstance(pending[0].exception(), reduction.AbortedError)
+        raises(reduction.ClosedError, "has been shut down", dist.barrier, group)
+        dist.send(torch.ones(1), 1)
+    else:
+        dist.recv(torch.ones(1), 0)
+        text = "the process group was aborted"  # by the third at the latest: rank 0 has sent its part of two
+        raises(reduction.AbortedError, text, lambda: [dist.all_reduce(torch.ones(1), group=group) for _ in "123"])
+    dist.barrier()
+
+
+def close_while_opening():
+    """Operations that wait for the communicator end with the group, and not when it has been opened."""
+    class Opened:
+        """A communicator."""
+        opens, closed = threading.Event(), threading.Event()
+
+        def __init__(self):
+            self.opens.wait()
+
+        def close(self):
+            self.closed.set()
+
+    channel = Channel(Opened, 60.0, None)
+    works = [channel.start(Work(channel, "all_reduce", [], lambda comm: [])) for _ in range(2)]
+    channel.close()
+    for work in works:
+        raises(reduction.ClosedError, "has been shut down", within, 20, work.wait)
+    Opened.opens.set()
+    assert Opened.closed.wait(20)
+
+
+def noted_by_another():
+    """A thread notes the end of an operation while another one asks whether it has ended."""
+    class Noting:
+        """A request."""
+        def done(self):
+            return True
+
+        def wait(self, timeout):
+            raise reduction.ReductionTimeoutError(-7, "the other thread has the lock")
+
+    channel = Channel(lambda: None, 60.0, None)
+    work = Work(channel, "all_reduce", [], lambda comm: [Noting()])
+    work._start(None)
+    assert not work.is_completed() and not work.is_success()
 
 
 def abort_while_starting():
@@ -111,6 +196,7 @@ def timeout():
             dist.all_reduce(torch.ones(1), group=group)
 
         raises(reduction.AbortedError, "rank 0", twice)
+    dist.barrier()  # rank 0 does not end before the news is there
 
 
 def reopened():

@@ -110,6 +110,10 @@ def conformance():
     wants = [expected_reduction(x, "SUM") for x in several]
     group_all_reduce(several)
     assert equal(several, wants)
+    x = data(100_000, torch.float32)
+    want = expected_reduction(x, "SUM")
+    group_all_reduce([x[:70_000], x[30_000:], x])  # they share memory: each is a sum of what was there before
+    assert equal(x, want), x
     x = data(24, torch.float32).reshape(4, 6)
     want = expected_reduction(x, "SUM")
     for view in (lambda a: a.T, lambda a: a[::2], lambda a: a[1:3, 2:5], lambda a: a[2, 3]):
@@ -258,6 +262,7 @@ def forks():
     child = os.fork()
     if child == 0:
         raises(reduction.ReductionError, "before a fork()", ours.allreduce, [torch.ones(1)])
+        raises(reduction.ReductionError, "before a fork()", dist.all_gather, [torch.ones(1)] * n, torch.ones(1))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     dist.all_reduce(torch.ones(1))

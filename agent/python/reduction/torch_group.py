@@ -90,13 +90,19 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
 
 
+def _share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Returns True if two tensors have bytes in common. Those that are not contiguous are copied anyway."""
+    spans = sorted((x.data_ptr(), x.numel() * x.element_size()) for x in tensors if x.numel() and x.is_contiguous())
+    return any(start + size > following for (start, size), (following, _) in zip(spans, spans[1:]))
+
+
 class ReductionGroup(_c10d.ProcessGroup):
     """A process group of the backend `reduction`. torch.distributed makes it; programs use torch.distributed."""
 
     def __init__(self, options: Any, given: Optional[Dict[str, Any]]):
         rank, size, timeout = options.group_rank, options.group_size, options.timeout
         super().__init__(rank, size)
-        self._rank = rank
+        self._rank, self._size = rank, size
         members = list(options.global_ranks_in_group)
         self._places = Places()
         key = f"{options.group_id} {members}" if members else ""
@@ -129,7 +135,8 @@ class ReductionGroup(_c10d.ProcessGroup):
             self._register_backend(torch.device(device), getattr(_c10d.ProcessGroup.BackendType, kind), backend)
 
     def _inner(self, tensor: Optional[torch.Tensor]) -> Any:
-        """Returns the group for what the reducers cannot do."""
+        """Returns the group for what the reducers cannot do. Raises ReductionError after the end of this group."""
+        self._channel.check_usable()
         on_gpu = tensor is not None and tensor.device.type == "cuda"
         return self._nccl if on_gpu and self._nccl is not None else self._gloo
 
@@ -149,7 +156,8 @@ class ReductionGroup(_c10d.ProcessGroup):
         device. On a GPU, work that is queued on the current stream is waited for there.
         """
         arrivals = self._places.of(tensors)
-        dense = [_dense(tensor) for tensor in tensors]
+        share = len(tensors) > 1 and _share_memory(tensors)
+        dense = [tensor.detach().clone() if share else tensor for tensor in map(_dense, tensors)]
         copies = [(to, copy) for to, copy in zip(tensors, dense) if to is not copy]
 
         def finish() -> None:
@@ -175,6 +183,10 @@ class ReductionGroup(_c10d.ProcessGroup):
             raise ValueError(f"{kind} was called with tensors on {' and '.join(devices)}, one device was expected")
         if devices and tensors[0].device.type not in ("cpu", "cuda"):
             raise ValueError(f"{kind} was called with a tensor on {devices[0]}, cpu or cuda was expected")
+
+    def _check_root(self, kind: str, root: int) -> None:
+        if not 0 <= root < self._size:
+            raise ValueError(f"{kind} was called with root rank {root}, 0 to {self._size - 1} were expected")
 
     @staticmethod
     def _reducible(tensors: Sequence[torch.Tensor], op: str) -> bool:
@@ -254,6 +266,7 @@ class ReductionGroup(_c10d.ProcessGroup):
         opts = opts or _c10d.ReduceOptions()
         op, root = _op_name(opts.reduceOp), opts.rootRank
         self._check("reduce", tensors)
+        self._check_root("reduce", root)
         if not self._reducible(tensors, op):
             return self._inner(tensors[0]).reduce(tensors, opts)
         reducer_op, scratch = _REDUCERS[op], root != self._rank
@@ -270,6 +283,7 @@ class ReductionGroup(_c10d.ProcessGroup):
         opts = opts or _c10d.BroadcastOptions()
         root = opts.rootRank
         self._check("broadcast", tensors)
+        self._check_root("broadcast", root)
         tensor = tensors[0]
         if tensor.layout != torch.strided or tensor.is_quantized:
             return self._inner(tensor).broadcast(tensors, opts)

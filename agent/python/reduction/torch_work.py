@@ -30,6 +30,7 @@ _BaseWork = torch._C._distributed_c10d.Work
 # Works that nobody has waited for yet. C++ code of torch 1.13 that gets a Work from Python does not keep its Python
 # part alive, and would wait for ever in the part that is left.
 _HELD = 64
+_SHUT_DOWN = "the process group has been shut down"
 
 
 def named_ranks(message: str, members: Optional[Sequence[int]]) -> str:
@@ -123,17 +124,23 @@ class Work(_BaseWork):
             self._started.set()
 
     def _finish_once(self) -> None:
-        """Does what follows the operation, or queues it on the side stream."""
+        """Does what follows the operation, or queues it on the side stream. An error is that of the work."""
         with self._lock:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
             finish, self._finish = self._finish, None
-            if self._arrivals is None:
-                if finish is not None:
-                    finish()
-            elif self._arrived is None:
-                with self._arrivals.current():
+            try:
+                if self._arrivals is None:
                     if finish is not None:
                         finish()
-                self._arrived = self._arrivals.event()
+                elif self._arrived is None:
+                    with self._arrivals.current():
+                        if finish is not None:
+                            finish()
+                    self._arrived = self._arrivals.event()
+            except Exception as exc:
+                self._error = exc
+                raise
 
     def _wait(self, seconds: float) -> None:
         """Waits until the operation has ended. Raises ReductionTimeoutError if it has not, or the operation's error."""
@@ -208,7 +215,9 @@ class Work(_BaseWork):
             return False
         try:
             self._wait(0)
-        except errors.ReductionError:
+        except errors.ReductionTimeoutError:
+            return False  # another thread is just noting the end
+        except Exception:
             return True  # exception() has it
         return self._arrived is None or self._arrived.query()
 
@@ -279,15 +288,20 @@ class Channel:
         self._waiting = 0  # waiters that wait, and do not run callbacks of a future
         self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
 
-    def start(self, work: Work) -> Work:
-        """Starts an operation, or queues it while the communicator is being opened. Errors are those of the work."""
+    def check_usable(self) -> None:
+        """Raises ReductionError after close(), and in a process that was forked."""
         if os.getpid() != self._pid:
             raise errors.ReductionError(
                 errors.EINVAL, "the process group was made before a fork() and cannot be used in the child"
             )
+        if self._closed:
+            raise errors.ClosedError(errors.ECLOSED, _SHUT_DOWN)
+
+    def start(self, work: Work) -> Work:
+        """Starts an operation, or queues it while the communicator is being opened. Errors are those of the work."""
+        self.check_usable()  # first: in a forked process another thread may have had the lock
         with self._lock:
-            if self._closed:
-                raise errors.ClosedError(errors.ECLOSED, "the process group has been shut down")
+            self.check_usable()
             self._held[id(work)] = work
             if len(self._held) > _HELD:
                 self._held.popitem(last=False)
@@ -324,7 +338,7 @@ class Channel:
                     return
                 work = self._backlog.popleft()
             if error is not None or self._comm is None:
-                work._fail(error or errors.ClosedError(errors.ECLOSED, "the process group has been shut down"))
+                work._fail(error or errors.ClosedError(errors.ECLOSED, _SHUT_DOWN))
             else:
                 work._start(self._comm)
 
@@ -412,6 +426,8 @@ class Channel:
             self._closed = True
             comm = self._comm
             self._held.clear()
+            while self._backlog:  # the opening may last
+                self._backlog.popleft()._fail(errors.ClosedError(errors.ECLOSED, _SHUT_DOWN))
         try:
             if comm is not None:
                 comm.close()
