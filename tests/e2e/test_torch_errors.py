@@ -29,6 +29,9 @@ class Errors(unittest.TestCase):
     def test_aborted(self):
         self.check("aborted")
 
+    def test_callbacks(self):
+        self.check("callbacks")
+
     def test_close_while_opening(self):
         self.check("close_while_opening", world_size=1)
 

@@ -15,11 +15,11 @@ WORKER = pathlib.Path(__file__).with_name("worker_torch_train.py")
 class Training(unittest.TestCase):
     def test_two_ranks(self):
         with harness.Cluster(reducers=2) as c:
-            c.run(2, [harness.PYTHON, WORKER, "parity", "options", "hooks", "loader"], timeout=120)
+            c.run(2, [harness.PYTHON, WORKER, "parity", "options", "hooks", "loader", "power_buckets"], timeout=120)
 
     def test_four_ranks_with_agents(self):
         with harness.Cluster(reducers=2, agents=2) as c:
-            c.run(4, [harness.PYTHON, WORKER, "parity", "sharded"], timeout=120)
+            c.run(4, [harness.PYTHON, WORKER, "parity", "sharded", "power_buckets"], timeout=120)
 
     def test_reducer_killed(self):
         with harness.Cluster(reducers=2) as c:

@@ -118,6 +118,28 @@ def aborted():
     dist.barrier()
 
 
+def callbacks():
+    """Operations that are started in callbacks: in an order that is fixed, and in one that may differ."""
+    base.start(with_gloo=False)
+    again = lambda future: dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]  # noqa: E731
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(2)]
+    assert works[0].get_future().then(again).wait().item() == n * n
+    group = dist.new_group(list(range(n)))
+    dist.barrier(group)
+    late = lambda future: dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()  # noqa: E731
+    if rank == 0:
+        chain = dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future().then(late)
+        dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        dist.send(torch.ones(1), 1)
+        text = "in a callback of a future after other operations"
+        raises(RuntimeError, text, chain.wait)
+        raises(RuntimeError, text, dist.barrier, group)
+    else:
+        dist.recv(torch.ones(1), 0)  # so rank 0's first operation ends after the start of its second one
+        raises(reduction.AbortedError, "rank 0", lambda: [dist.all_reduce(torch.ones(1), group=group) for _ in "123"])
+    dist.barrier()
+
+
 def close_while_opening():
     """Operations that wait for the communicator end with the group, and not when it has been opened."""
     class Opened:

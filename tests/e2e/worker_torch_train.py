@@ -41,9 +41,15 @@ def batch(step, rows=8):
     return torch.randn(rows, 64, generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
-def train(group, steps, skips=False, hook=None, accumulate=1, optimizer=None, bucket_cap_mb=0.02, **options):
+def replicated(net, group, bucket_cap_mb=0.02, **options):
+    """Returns the model whose gradients are averaged over a group, by default in several buckets."""
+    dist._DEFAULT_FIRST_BUCKET_BYTES = int(bucket_cap_mb * 2**20)  # as PyTorch's tests do: it is 1 MiB otherwise
+    return DistributedDataParallel(net, process_group=group, bucket_cap_mb=bucket_cap_mb, **options)
+
+
+def train(group, steps, skips=False, hook=None, accumulate=1, optimizer=None, **options):
     """Returns the losses and the parameters after some steps of DistributedDataParallel over a group."""
-    model = DistributedDataParallel(Net(skips), process_group=group, bucket_cap_mb=bucket_cap_mb, **options)
+    model = replicated(Net(skips), group, **options)
     if hook is not None:
         model.register_comm_hook(*hook(group))
     sgd = (optimizer or torch.optim.SGD)(model.parameters(), lr=0.1)
@@ -95,7 +101,7 @@ def loader():
     def epochs(group):
         torch.manual_seed(rank)
         data = torch.utils.data.DataLoader(torch.randn(32, 64), batch_size=8, num_workers=2)
-        model = DistributedDataParallel(Net(), process_group=group, bucket_cap_mb=0.02)
+        model = replicated(Net(), group)
         sgd, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
         for _ in range(2):
             pending = dist.all_reduce(torch.ones(100000), group=group, async_op=True)
@@ -114,21 +120,38 @@ def loader():
 def hooks():
     """torch's own hooks over this group, and its float16 wrapper around our hook."""
     close(train(base.ours, 4, hook=lambda g: (g, default_hooks.fp16_compress_hook)), train(base.gloo, 4), 2e-3)
-    # one bucket: PowerSGD starts operations in callbacks, whose order among those of other buckets is not fixed
-    powers = [
-        train(g, 8, bucket_cap_mb=25, hook=lambda g: (
-            powerSGD_hook.PowerSGDState(process_group=g, matrix_approximation_rank=2, start_powerSGD_iter=2),
-            powerSGD_hook.powerSGD_hook,
-        ))
-        for g in (base.ours, base.gloo)
-    ]  # fmt: skip
-    close(*powers, 1e-3)
+    one_bucket = [train(g, 8, bucket_cap_mb=25, hook=power) for g in (base.ours, base.gloo)]
+    close(*one_bucket, 1e-3)
     with reduction.torch.State() as state:
         assert state.comm is base.ours.communicator()
         wrapped = default_hooks.fp16_compress_wrapper(reduction.torch.allreduce_hook)
         close(train(base.ours, 4, hook=lambda g: (state, wrapped)), train(base.gloo, 4), 2e-3)
     assert not state.comm.closed
     close(train(base.ours, 4, hook=lambda g: (g, bfloat16_hook)), train(base.gloo, 4), 2e-2)
+
+
+def power(group, buckets=None):
+    """Returns state and hook of PowerSGD, which compresses from step 2 on. The hook notes the buckets, if given."""
+    state = powerSGD_hook.PowerSGDState(process_group=group, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    ordered = reduction.torch.in_order(powerSGD_hook.powerSGD_hook)
+
+    def noted(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buckets.add(bucket.index())
+        return ordered(state, bucket)
+
+    return state, powerSGD_hook.powerSGD_hook if buckets is None else noted
+
+
+def power_buckets():
+    """PowerSGD with several buckets. It starts operations in callbacks, so the order of buckets must be fixed."""
+    buckets = set()
+    results = [train(g, 20, hook=lambda g: power(g, buckets)) for g in (base.ours, base.gloo)]
+    assert len(buckets) >= 3, buckets
+    close(*results, 1e-3)
+    with reduction.torch.State() as state:  # an error reaches the backward pass
+        failing = reduction.torch.in_order(reduction.torch.allreduce_hook)
+        state.comm.abort("a test")
+        base.raises(RuntimeError, "a test", train, base.gloo, 1, hook=lambda g: (state, failing))
 
 
 def bfloat16_hook(group, bucket):

@@ -22,7 +22,7 @@ import contextlib
 import os
 import queue
 import threading
-from typing import Any, ContextManager, Iterator, NamedTuple, Optional
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional
 
 import torch
 import torch.distributed
@@ -297,6 +297,26 @@ def allreduce_hook(
     label = f"reduction::all_reduce bucket {bucket.index()} ({tensor.numel() * tensor.element_size()} bytes)"
     with torch.profiler.record_function(label) as span:
         return span._call_end_callbacks_on_future(state.submit(tensor, bucket.index(), bucket.is_last()))
+
+
+_Hook = Callable[[Any, torch.distributed.GradBucket], torch.futures.Future[torch.Tensor]]
+
+
+def in_order(hook: _Hook) -> _Hook:
+    """Returns a communication hook that calls `hook` and waits for each bucket in the host's memory.
+
+    A hook such as PowerSGD's starts operations in callbacks. With several buckets their order may differ between ranks.
+    Here all operations of a bucket come before those of the next one.
+    """
+
+    def in_order_hook(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        future = hook(state, bucket)
+        if not future.done():
+            with contextlib.suppress(Exception):  # DDP raises the error of the future
+                future.wait()
+        return future
+
+    return in_order_hook
 
 
 def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -8,6 +8,9 @@ communicator at the group's first operation and starts the operations that were 
 futures, and wait for operations that the host does not wait for. Failure modes: the first
 error of an operation fails the channel, and all later operations of the group fail with the same sentence. An operation
 that is not done within the group's timeout aborts the communicator, so that the other ranks fail too.
+
+Callbacks of futures may start operations, beside the threads of the program. Their place among the other operations is
+the same on all ranks only if nothing else was started between get_future() and the callback. Otherwise the group fails.
 """
 
 import collections
@@ -17,7 +20,7 @@ import queue
 import re
 import threading
 import time
-from typing import Any, Callable, Deque, List, Optional, Sequence
+from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed
@@ -31,6 +34,8 @@ _BaseWork = torch._C._distributed_c10d.Work
 # part alive, and would wait for ever in the part that is left.
 _HELD = 64
 _SHUT_DOWN = "the process group has been shut down"
+
+_thread = threading.local()  # .work: the one whose future's callbacks the thread runs, or None
 
 
 def named_ranks(message: str, members: Optional[Sequence[int]]) -> str:
@@ -86,6 +91,9 @@ class Work(_BaseWork):
         self._requests: List[Request] = []
         self._error: Optional[Exception] = None
         self._future: Optional[torch.futures.Future] = None
+        # its number in the channel, behind those of the operations in whose callbacks it was started
+        self._path: Tuple[int, ...] = ()
+        self._asked_at: Tuple[int, ...] = ()  # path of the channel's last operation when the future was asked for
 
     def _start(self, comm: Communicator) -> None:
         """Starts the operation. An error becomes that of the work: DDP cannot go on after one in its hook."""
@@ -238,6 +246,7 @@ class Work(_BaseWork):
         """Returns a future whose value is the list of the tensors."""
         self._channel.claimed(self)
         if self._future is None:
+            self._asked_at = self._channel.last
             plain = future_for(self._tensors)
             self._future = plain.then(_value_or_raise)
             if self._error is None and self._arrived is not None:
@@ -247,8 +256,12 @@ class Work(_BaseWork):
         return self._future
 
     def _complete(self, future: torch.futures.Future, value: Any) -> None:
-        with self._arrivals.current() if self._arrivals is not None else contextlib.nullcontext():
-            future.set_result(value)  # runs callbacks
+        outer, _thread.work = getattr(_thread, "work", None), self
+        try:
+            with self._arrivals.current() if self._arrivals is not None else contextlib.nullcontext():
+                future.set_result(value)  # runs callbacks
+        finally:
+            _thread.work = outer
 
     def _outcome(self) -> Any:
         """Waits. Returns the tensors or the error, as the value for a future."""
@@ -287,6 +300,8 @@ class Channel:
         self._waits: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._waiting = 0  # waiters that wait, and do not run callbacks of a future
         self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
+        self._count = 0
+        self.last: Tuple[int, ...] = ()  # the path of the operation that was started last
 
     def check_usable(self) -> None:
         """Raises ReductionError after close(), and in a process that was forked."""
@@ -302,6 +317,7 @@ class Channel:
         self.check_usable()  # first: in a forked process another thread may have had the lock
         with self._lock:
             self.check_usable()
+            self._take_place(work)
             self._held[id(work)] = work
             if len(self._held) > _HELD:
                 self._held.popitem(last=False)
@@ -316,6 +332,21 @@ class Channel:
                     self._starter = threading.Thread(target=self._start_loop, name="reduction-start", daemon=True)
                     self._starter.start()
         return work
+
+    def _take_place(self, work: Work) -> None:
+        """Gives an operation its path. One whose place may differ between the ranks fails the group on all of them."""
+        self._count += 1
+        caller = getattr(_thread, "work", None)
+        within = caller._path if caller is not None and caller._channel is self else ()
+        if within and self.last != caller._asked_at and self.last[: len(within)] != within and self._error is None:
+            sentence = (
+                f"{work._kind} was started in a callback of a future after other operations of the group, so its "
+                "order may differ between the ranks; a communication hook of several buckets needs "
+                "reduction.torch.in_order(hook)"
+            )
+            self.failed(errors.ReductionError(errors.EINVAL, sentence))
+            self.abort(sentence)
+        work._path = self.last = (*within, self._count)
 
     def _start_loop(self) -> None:
         try:
