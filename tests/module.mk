@@ -19,7 +19,7 @@ $(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
-$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command mailbox_uv)
+$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
 # answers of the HTTP port, without the port
 $(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
 # the plugin's communicator, with an engine of the test

@@ -41,8 +41,7 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 		if (now_ms - l->last_tx_ms >= ping_ms) {
 			l->last_tx_ms = now_ms;
 			l->x->links_changed = true;
-			if (!link_has_output(l))
-				link_queue_empty(l, FRAME_PING);
+			l->ping_due |= !link_has_output(l);
 		}
 		return min64(l->last_rx_ms + detect_ms, l->last_tx_ms + ping_ms);
 	case LINK_LEAVING:

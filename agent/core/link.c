@@ -30,6 +30,7 @@ void link_reset(struct link *l)
 	l->proven = false;
 	l->view = LINK_NO_VIEW;
 	l->view_due = l->settle_due = l->ping_due = l->ping_on_done = false;
+	l->question = 0;
 }
 
 /* Copies the rest of a partly sent frame to memory of its own: another reducer may complete its chunk before this

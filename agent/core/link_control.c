@@ -212,13 +212,17 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 		link_violation(l, now_ms, "%s", e.msg);
 }
 
-/* PING: the reducer is alive. With a count it also wants to know which operations are done here. */
+/* PING: the reducer is alive. With a count it wants an answer: with 1, since it wants to know which operations are done
+ * here; above 1, as a sign of life. */
 static void link_on_ping(struct link *l)
 {
-	l->ping_on_done = l->x->retaining && l->frame.count > 0;
-	l->ping_due |= l->ping_on_done;
+	if (l->frame.count > l->question)
+		l->question = l->frame.count;
+	if (l->frame.count < 2)
+		l->ping_on_done = l->x->retaining && l->frame.count == 1;
+	l->ping_due |= l->frame.count > 0;
 	l->x->ping_on_done |= l->ping_on_done;
-	l->x->links_changed |= l->ping_on_done;
+	l->x->links_changed |= l->ping_due;
 }
 
 void link_control(struct link *l, uint64_t now_ms)

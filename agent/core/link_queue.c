@@ -25,6 +25,20 @@ static void link_queue_view(struct link *l)
 	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
 }
 
+static void link_queue_ping(struct link *l)
+{
+	const struct exchange *x = l->x;
+	struct frame f = {.type = FRAME_PING,
+			  .generation = x->opt.generation,
+			  .count = l->question,
+			  .ack = x->first ? x->first->seq : x->next_seq};
+
+	if (l->control_len + FRAME_HEADER > sizeof l->control_out)
+		return;
+	frame_encode(&f, l->control_out + l->control_len);
+	l->control_len += FRAME_HEADER;
+}
+
 void link_queue_due(struct link *l)
 {
 	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
@@ -33,8 +47,8 @@ void link_queue_due(struct link *l)
 		link_queue_view(l);
 	if (l->settle_due && l->state == LINK_RUNNING)
 		link_queue_empty(l, FRAME_SETTLE);
-	else if (l->ping_due)
-		link_queue_empty(l, FRAME_PING);
+	if (l->ping_due)
+		link_queue_ping(l);
 	l->settle_due &= l->state != LINK_RUNNING;
 	l->view_due = l->ping_due = false;
 }

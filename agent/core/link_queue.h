@@ -11,7 +11,7 @@ void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *paylo
 /* Queues HELLO. Errors: RS_EIO (no random bytes). */
 int link_queue_hello(struct link *l, struct rs_err *e);
 void link_queue_abort(struct link *l, const struct rs_err *why);
-/* Queues a frame without payload: PING, GOODBYE, SETTLE. */
+/* Queues a frame without payload: GOODBYE, SETTLE. */
 void link_queue_empty(struct link *l, enum frame_type type);
 /* Queues the frames that are due and waited for control_out to be empty. */
 void link_queue_due(struct link *l);

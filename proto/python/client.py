@@ -200,7 +200,7 @@ class Communicator:
         while not self.ended:
             for lane in self.lanes:
                 if lane.state >= JOINED and time.monotonic() - lane.sent > lane.quiet:
-                    self.say(lane, Kind.PING)
+                    self.say(lane, Kind.PING, count=lane.question)
             await asyncio.sleep(0.1)
 
     def say(self, lane, kind, payload=b"", flags=0, **fields):
@@ -219,13 +219,14 @@ class Communicator:
             self.send()
 
     def on_ping(self, lane, head, payload):
-        if head["count"] == 1:
-            self.say(lane, Kind.PING)
+        lane.question = max(lane.question, head["count"])
+        if head["count"]:
+            self.say(lane, Kind.PING, count=lane.question)
 
     # joining
 
     def greet(self, lane, writer):
-        lane.writer, lane.mac = writer, b""
+        lane.writer, lane.mac, lane.question = writer, b"", 0
         name, _, lanes = self.reducers[lane.reducer]
         hello = pb.Hello(reducer=name, lane=lane.index, lanes=lanes, rejoin=not self.is_alive(lane.reducer),
                          nonce=secrets.token_bytes(32) if self.secret else b"")  # fmt: skip

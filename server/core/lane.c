@@ -158,6 +158,17 @@ void lane_abort(struct lane *l, uint64_t job, int code, const char *message)
 			stripe_end(st, &why);
 }
 
+void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank, uint64_t question)
+{
+	struct stripe *st = stripe_find(l, job, lane);
+	struct session *s = st ? st->sessions[rank] : NULL;
+
+	if (!s || s->draining || s->lost)
+		return;
+	s->question = question;
+	session_ready(s);
+}
+
 /* Ends a session from which nothing was heard. Its connection may still be good, so the rank gets the reason too. */
 static void session_silent(struct session *s)
 {

@@ -50,19 +50,21 @@ struct session_params {
 };
 
 enum lane_event_type {
-	LANE_CLOSED, /* a session is freed and its connection may be closed */
-	LANE_FAILED, /* the job cannot go on; the stripe has ended */
-	LANE_LOST,   /* a rank of a running job was lost; LANE_FAILED follows */
-	LANE_LATE,   /* ranks have delayed the others for a second; once for each chunk */
+	LANE_CLOSED,   /* a session is freed and its connection may be closed */
+	LANE_FAILED,   /* the job cannot go on; the stripe has ended */
+	LANE_LOST,     /* a rank of a running job was lost; LANE_FAILED follows */
+	LANE_LATE,     /* ranks have delayed the others for a second; once for each chunk */
+	LANE_ANSWERED, /* a rank has answered lane_ask() */
 };
 
 /* One message from a lane to the registry. */
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane; /* CLOSED, LOST: the rank; LATE: the first late rank */
+	unsigned rank, lane; /* CLOSED, LOST, ANSWERED: the rank; LATE: the first late rank */
 	bool clean;          /* CLOSED: the rank sent GOODBYE */
 	struct rs_err why;   /* FAILED, LOST */
+	uint64_t question;   /* ANSWERED */
 	uint64_t seq;        /* LATE: the operation */
 	uint32_t waited_ms;  /* LATE */
 	unsigned late;       /* LATE: number of late ranks */

@@ -14,9 +14,9 @@ struct stripe;
 
 enum {
 	SESSION_WORKED = 8, /* slots of one session_received whose time is counted */
-	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or PING, a VIEW, and ABORT,
-	 * which is the longest because of its sentence. */
-	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 5 * FRAME_HEADER + CONTROL_VIEW,
+	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or two PINGs, a VIEW, and
+	 * ABORT, which is the longest because of its sentence. */
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 6 * FRAME_HEADER + CONTROL_VIEW,
 };
 
 /* Where the payload of the current frame goes. */
@@ -67,6 +67,8 @@ struct session {
 	bool paused;       /* VIEW came and RESUME is not sent: no chunk may come or go */
 	bool waits_stable; /* the worker wants a PING when all ranks have what it has */
 	bool view_due, resume_due, ping_due, query_due; /* frames to queue when no control frame is queued */
+	uint64_t question;                              /* of lane_ask(), to be sent with a PING; 0: none */
+	uint64_t asked;                                 /* the last one that was sent, until it is answered; 0: none */
 	uint64_t view;                                  /* number of the view in its last VIEW */
 	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
 	unsigned outstanding;

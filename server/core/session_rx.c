@@ -349,6 +349,24 @@ static bool session_check_flood(struct session *s)
 	return false;
 }
 
+/* PING: reports that the rank is alive, if it answers the last question. */
+static void session_answered(struct session *s)
+{
+	struct lane *l = s->stripe->owner;
+	struct lane_event ev = {
+	    .type = LANE_ANSWERED,
+	    .job = s->stripe->p.job,
+	    .rank = s->rank,
+	    .lane = s->stripe->p.lane,
+	    .question = s->asked,
+	};
+
+	if (!s->asked || s->in.count < s->asked)
+		return;
+	s->asked = 0;
+	l->opt.event(l->opt.ctx, &ev);
+}
+
 static void session_header_complete(struct session *s)
 {
 	struct rs_err e;
@@ -379,6 +397,7 @@ static void session_header_complete(struct session *s)
 		session_begin_retained(s);
 		break;
 	case FRAME_PING:
+		session_answered(s);
 		if (s->stripe->running)
 			stripe_acked(s->stripe, s, s->in.ack);
 		break;

@@ -37,15 +37,23 @@ static void session_queue_view(struct session *s, unsigned type)
 	session_queue_frame(s, type, payload, control_pack_view(payload, &s->stripe->view));
 }
 
-/* Queues a PING that carries `stable` and asks the worker for its acknowledgement. */
-static void session_queue_query(struct session *s)
+/* Queues a PING that carries `stable` and asks the worker for a PING. count: 1, for its acknowledgement, or the number
+ * of a question, for a sign of life. */
+static void session_queue_query(struct session *s, uint64_t count)
 {
 	struct frame f = {
-	    .type = FRAME_PING, .generation = s->stripe->p.generation, .count = 1, .ack = s->stripe->stable};
+	    .type = FRAME_PING, .generation = s->stripe->p.generation, .count = count, .ack = s->stripe->stable};
 	uint8_t head[FRAME_HEADER];
 
 	frame_encode(&f, head);
 	session_queue(s, head, sizeof head);
+}
+
+static void session_queue_question(struct session *s)
+{
+	session_queue_query(s, s->question);
+	s->asked = s->question;
+	s->question = 0;
 }
 
 /* Queues the frames that are due. They wait in flags and not in the queue: there is at most one of each, and its
@@ -58,8 +66,10 @@ static void session_queue_due(struct session *s)
 		session_queue_view(s, FRAME_VIEW);
 	if (s->resume_due)
 		session_queue_view(s, FRAME_RESUME);
+	if (s->question)
+		session_queue_question(s);
 	if (s->query_due)
-		session_queue_query(s);
+		session_queue_query(s, 1);
 	else if (s->ping_due)
 		session_queue_frame(s, FRAME_PING, NULL, 0);
 	s->view_due = s->resume_due = s->query_due = s->ping_due = false;

@@ -6,52 +6,11 @@
 #include "config/run.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { JOB_SLACK = 64 << 10 }; /* bytes in pages that allocations of the job share with others */
-
-static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static int refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
-{
-	va_list ap;
-
-	to->code = code;
-	to->retry = retry;
-	va_start(ap, fmt);
-	vsnprintf(to->message, sizeof to->message, fmt, ap);
-	va_end(ap);
-	return code;
-}
-
-uint64_t registry_processes(const struct job *j)
-{
-	uint64_t n = 0;
-
-	for (unsigned i = 0; i < j->first.world_size; i++)
-		n += j->members[i].processes;
-	return n;
-}
-
-static void emit(struct registry *r, const struct job *j, struct registry_action a)
-{
-	a.job = (struct registry_job){
-	    .id = j->id,
-	    .name = j->first.job,
-	    .run = j->first.run,
-	    .generation = j->first.generation,
-	    .world_size = j->first.world_size,
-	    .lanes = j->first.lanes,
-	    .joined = j->complete_most,
-	    .processes = registry_processes(j),
-	    .memory = j->bound,
-	};
-	r->opt.action(r->opt.ctx, &a);
-}
 
 int registry_new(struct registry **ret, const struct registry_options *opt, struct rs_err *e)
 {
@@ -60,7 +19,7 @@ int registry_new(struct registry **ret, const struct registry_options *opt, stru
 	if (!r)
 		return rs_fail(e, RS_ENOMEM, "no memory for the registry of jobs");
 	r->opt = *opt;
-	r->next_id = 1;
+	r->next_id = r->question = 1;
 	*ret = r;
 	return RS_OK;
 }
@@ -104,7 +63,7 @@ static void job_end(struct registry *r, struct job *j, const struct rs_err *why)
 		return;
 	j->ended = true;
 	j->why = *why;
-	emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why});
 }
 
 _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
@@ -113,87 +72,39 @@ _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration
 static int check_hello(const struct registry *r, const struct control_hello *h, struct control_refused *no)
 {
 	if (!h->job[0])
-		return refuse(no, RS_EPROTO, false, "HELLO names no job");
+		return registry_refuse(no, RS_EPROTO, false, "HELLO names no job");
 	if (!rs_job_valid(h->job))
-		return refuse(no, RS_EINVAL, false,
-			      "\"%s\" is not a job name, expected letters, digits, '.', '_' and '-'", h->job);
+		return registry_refuse(no, RS_EINVAL, false,
+				       "\"%s\" is not a job name, expected letters, digits, '.', '_' and '-'", h->job);
 	if (h->world_size < 1 || h->world_size > RS_WORLD_MAX)
-		return refuse(no, RS_EINVAL, false, "world size %u is out of range 1 to %u", h->world_size,
-			      RS_WORLD_MAX);
+		return registry_refuse(no, RS_EINVAL, false, "world size %u is out of range 1 to %u", h->world_size,
+				       RS_WORLD_MAX);
 	if (h->world_size > r->opt.limits.workers)
-		return refuse(no, RS_EREFUSED, false,
-			      "job %s has %u workers, this reducer's server.max_workers allows %u", h->job,
-			      h->world_size, r->opt.limits.workers);
+		return registry_refuse(no, RS_EREFUSED, false,
+				       "job %s has %u workers, this reducer's server.max_workers allows %u", h->job,
+				       h->world_size, r->opt.limits.workers);
 	if (h->rank >= h->world_size)
-		return refuse(no, RS_EINVAL, false, "rank %u is out of range 0 to %u", h->rank, h->world_size - 1);
+		return registry_refuse(no, RS_EINVAL, false, "rank %u is out of range 0 to %u", h->rank,
+				       h->world_size - 1);
 	if (h->lanes < 1 || h->lanes > RS_LANES_MAX || h->lane >= h->lanes)
-		return refuse(no, RS_EINVAL, false, "lane %u of %u is out of range (at most %u lanes)", h->lane,
-			      h->lanes, RS_LANES_MAX);
+		return registry_refuse(no, RS_EINVAL, false, "lane %u of %u is out of range (at most %u lanes)",
+				       h->lane, h->lanes, RS_LANES_MAX);
 	if (h->chunk_bytes < RS_CHUNK_MIN || h->chunk_bytes > RS_CHUNK_MAX || h->chunk_bytes % 64)
-		return refuse(no, RS_EINVAL, false, "chunks of %u bytes are not a multiple of 64 from %u to %u",
-			      h->chunk_bytes, RS_CHUNK_MIN, RS_CHUNK_MAX);
+		return registry_refuse(no, RS_EINVAL, false,
+				       "chunks of %u bytes are not a multiple of 64 from %u to %u", h->chunk_bytes,
+				       RS_CHUNK_MIN, RS_CHUNK_MAX);
 	if (h->window < 1 || h->window > RS_WINDOW_MAX)
-		return refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
-			      RS_WINDOW_MAX);
+		return registry_refuse(no, RS_EINVAL, false, "a window of %u chunks is out of range 1 to %u", h->window,
+				       RS_WINDOW_MAX);
 	if (h->priorities < 1 || h->priorities > FRAME_PRIORITIES)
-		return refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
-			      FRAME_PRIORITIES);
+		return registry_refuse(no, RS_EINVAL, false, "%u priorities are out of range 1 to %u", h->priorities,
+				       FRAME_PRIORITIES);
 	if (h->processes < 1 || h->processes > 1 << 20)
-		return refuse(no, RS_EINVAL, false, "%u processes behind one worker are out of range 1 to %u",
-			      h->processes, 1 << 20);
+		return registry_refuse(no, RS_EINVAL, false, "%u processes behind one worker are out of range 1 to %u",
+				       h->processes, 1 << 20);
 	if (h->detect_ms < 1)
-		return refuse(no, RS_EINVAL, false, "a detection time of 0 ms is out of range, expected 1 ms or more");
-	return RS_OK;
-}
-
-/* Checks that a HELLO agrees with the existing job. */
-static int check_same(const struct job *j, const struct control_hello *h, struct control_refused *no)
-{
-	const struct control_hello *f = &j->first;
-	const struct member *m;
-
-	if (h->rejoin != f->rejoin)
-		return refuse(no, RS_EREFUSED, true, "job %s: ranks of its previous run are still connected; retrying",
-			      h->job);
-	if (h->world_size != f->world_size)
-		return refuse(no, RS_EMISMATCH, false, "rank %u says the world size of job %s is %u, rank %u says %u",
-			      h->rank, h->job, h->world_size, f->rank, f->world_size);
-	if (strcmp(h->reducer, f->reducer) != 0)
-		return refuse(no, RS_EMISMATCH, false,
-			      "rank %u of job %s calls this reducer %s, rank %u calls it %s: check the addresses",
-			      h->rank, h->job, h->reducer, f->rank, f->reducer);
-	if (h->retain != f->retain)
-		return refuse(no, RS_EMISMATCH, false,
-			      "ranks %u and %u of job %s are configured differently: job.failover %s and %s", h->rank,
-			      f->rank, h->job, h->retain ? "retain" : "fail", f->retain ? "retain" : "fail");
-	if (h->deterministic != f->deterministic || h->checksum != f->checksum)
-		return refuse(no, RS_EMISMATCH, false,
-			      "ranks %u and %u of job %s are configured differently: job.deterministic %s and %s, "
-			      "job.checksum %s and %s",
-			      h->rank, f->rank, h->job, h->deterministic ? "true" : "false",
-			      f->deterministic ? "true" : "false", h->checksum ? "true" : "false",
-			      f->checksum ? "true" : "false");
-	if (h->chunk_bytes != f->chunk_bytes || h->window != f->window || h->priorities != f->priorities ||
-	    h->lanes != f->lanes)
-		return refuse(no, RS_EMISMATCH, false,
-			      "ranks %u and %u of job %s are configured differently: chunk_bytes %u and %u, "
-			      "window %u and %u, priorities %u and %u, lanes %u and %u",
-			      h->rank, f->rank, h->job, h->chunk_bytes, f->chunk_bytes, h->window, f->window,
-			      h->priorities, f->priorities, h->lanes, f->lanes);
-	if (h->config_digest != f->config_digest)
-		return refuse(no, RS_EMISMATCH, false,
-			      "ranks %u and %u of job %s are configured differently: their reducers or shard maps are "
-			      "not the same",
-			      h->rank, f->rank, h->job);
-	m = &j->members[h->rank];
-	if (m->lanes && m->incarnation != h->incarnation)
-		return refuse(no, RS_EREFUSED, false, "rank %u of job %s is already taken by %s", h->rank, h->job,
-			      m->label[0] ? m->label : "another process");
-	if (m->lanes >> h->lane & 1)
-		/* the same process gave up an earlier attempt, whose end has not arrived here yet */
-		return refuse(no, RS_EREFUSED, true,
-			      "lane %u of rank %u of job %s is still attached from an earlier attempt", h->lane,
-			      h->rank, h->job);
+		return registry_refuse(no, RS_EINVAL, false,
+				       "a detection time of 0 ms is out of range, expected 1 ms or more");
 	return RS_OK;
 }
 
@@ -220,7 +131,7 @@ static int check_run(const struct job *j, const struct control_hello *h, struct 
 	name_rank(mine, sizeof mine, h->rank, h->label);
 	name_rank(theirs, sizeof theirs, there, j->members[there].label);
 	rs_run_mismatch(h->job, mine, h->run, theirs, j->first.run, &e);
-	return refuse(no, e.code, j->first.generation < h->generation, "%s", e.msg);
+	return registry_refuse(no, e.code, j->first.generation < h->generation, "%s", e.msg);
 }
 
 /* Finds the job of that name and generation. Ends an older generation; refuses if a newer one runs, or this one has
@@ -235,15 +146,16 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 		if (strcmp(j->first.job, h->job) != 0)
 			continue;
 		if (j->first.generation == h->generation && j->ended)
-			return refuse(no, RS_EREFUSED, true,
-				      "generation %u of job %s has ended (%s) and its workers have not all left yet",
-				      h->generation, h->job, j->why.msg);
+			return registry_refuse(
+			    no, RS_EREFUSED, true,
+			    "generation %u of job %s has ended (%s) and its workers have not all left yet",
+			    h->generation, h->job, j->why.msg);
 		if (!j->ended && check_run(j, h, no))
 			return no->code;
 		if (j->first.generation > h->generation && !j->ended)
-			return refuse(no, RS_EREFUSED, false,
-				      "job %s is at generation %u already, rank %u came with generation %u", h->job,
-				      j->first.generation, h->rank, h->generation);
+			return registry_refuse(no, RS_EREFUSED, false,
+					       "job %s is at generation %u already, rank %u came with generation %u",
+					       h->job, j->first.generation, h->rank, h->generation);
 		if (j->first.generation < h->generation) {
 			rs_fail(&why, RS_ECLOSED, "generation %u of job %s has replaced generation %u", h->generation,
 				h->job, j->first.generation);
@@ -254,21 +166,6 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 	}
 	*ret = found;
 	return RS_OK;
-}
-
-/* Checks that a worker may join an existing job. A running job is complete, but may be over soon, so the worker may
- * retry: one rank can open its next communicator before another one has closed its last. */
-static int check_joins(const struct job *j, const struct control_hello *h, struct control_refused *no)
-{
-	int rc = check_same(j, h, no);
-
-	if (!rc && j->running)
-		rc = refuse(no, RS_EREFUSED, true,
-			    "rank %u has left generation %u of job %s, which still runs on other ranks", h->rank,
-			    h->generation, h->job);
-	if (rc && j->running)
-		no->retry = true;
-	return rc;
 }
 
 static struct stripe_params stripe_of(const struct job *j, unsigned lane)
@@ -315,20 +212,21 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	if (r->memory < r->opt.limits.memory_bytes)
 		room = r->opt.limits.memory_bytes - r->memory;
 	if (r->draining)
-		return refuse(no, RS_ECLOSED, true, "this reducer is shutting down");
+		return registry_refuse(no, RS_ECLOSED, true, "this reducer is shutting down");
 	if (r->jobs_n >= r->opt.limits.jobs)
-		return refuse(no, RS_EREFUSED, true, "this reducer runs %u jobs, as many as its server.max_jobs allows",
-			      r->jobs_n);
+		return registry_refuse(no, RS_EREFUSED, true,
+				       "this reducer runs %u jobs, as many as its server.max_jobs allows", r->jobs_n);
 	if (bytes > r->opt.limits.memory_bytes)
-		return refuse(no, RS_EREFUSED, false,
-			      "job %s needs %" PRIu64 " bytes of memory, this reducer's server.memory is %" PRIu64
-			      ": make sharding.window, chunk_bytes or priorities smaller",
-			      h->job, bytes, r->opt.limits.memory_bytes);
+		return registry_refuse(no, RS_EREFUSED, false,
+				       "job %s needs %" PRIu64
+				       " bytes of memory, this reducer's server.memory is %" PRIu64
+				       ": make sharding.window, chunk_bytes or priorities smaller",
+				       h->job, bytes, r->opt.limits.memory_bytes);
 	if (bytes > room)
-		return refuse(no, RS_EREFUSED, true,
-			      "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
-			      " of this reducer's server.memory are free",
-			      h->job, bytes, room);
+		return registry_refuse(no, RS_EREFUSED, true,
+				       "job %s needs %" PRIu64 " bytes of memory, %" PRIu64
+				       " of this reducer's server.memory are free",
+				       h->job, bytes, room);
 	j = malloc(sizeof *j);
 	fresh.members = calloc(h->world_size, sizeof *fresh.members);
 	fresh.memory = r->opt.alloc(r->opt.ctx, slots);
@@ -337,7 +235,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 			r->opt.free(r->opt.ctx, fresh.memory, slots);
 		free(fresh.members);
 		free(j);
-		return refuse(no, RS_ENOMEM, true, "this reducer has no memory for job %s", h->job);
+		return registry_refuse(no, RS_ENOMEM, true, "this reducer has no memory for job %s", h->job);
 	}
 	fresh.memory_len = slots;
 	fresh.bound = bytes;
@@ -350,7 +248,7 @@ static int open_job(struct registry *r, const struct control_hello *h, struct jo
 	r->jobs = j;
 	r->jobs_n++;
 	r->memory += bytes;
-	emit(r, j, (struct registry_action){.type = REGISTRY_OPENED});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_OPENED});
 	*ret = j;
 	return RS_OK;
 }
@@ -387,7 +285,7 @@ static void send_waiting(struct registry *r, const struct job *j)
 	memcpy(w.refused, j->refused, sizeof w.refused);
 	len = control_pack_waiting(payload, &w);
 	len = control_frame(frame, FRAME_WAITING, j->first.generation, 0, payload, len);
-	emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 }
 
 /* Ends a gathering job whose ranks say different world sizes: it can never be complete. */
@@ -424,12 +322,12 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	const char *sizes = rc ? NULL : registry_find_sizes(r, h);
 
 	if (sizes)
-		return refuse(refused, RS_EMISMATCH, false, "%s", sizes);
+		return registry_refuse(refused, RS_EMISMATCH, false, "%s", sizes);
 	if (!rc)
 		rc = find_job(r, h, &j, refused);
 	if (!rc)
-		rc = j ? check_joins(j, h, refused) : open_job(r, h, &j, refused);
-	if (rc == RS_EMISMATCH && j && j->first.world_size != h->world_size && !refused->retry)
+		rc = j ? registry_check_joins(r, j, h, refused) : open_job(r, h, &j, refused);
+	if (rc == RS_EMISMATCH && j && !j->running && j->first.world_size != h->world_size)
 		end_for_sizes(r, j, h, refused);
 	if (rc) {
 		if (!refused->retry)
@@ -457,7 +355,7 @@ void registry_admitted(struct registry *r, uint64_t id)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	emit(r, j, (struct registry_action){.type = REGISTRY_START});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_START});
 }
 
 void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)
@@ -483,7 +381,7 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 	}
 	if (j->sessions)
 		return;
-	emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED});
+	registry_emit(r, j, (struct registry_action){.type = REGISTRY_CLOSED});
 	job_free(r, j);
 }
 
@@ -504,7 +402,8 @@ static void send_drain(struct registry *r)
 		uint32_t len = control_frame(frame, FRAME_DRAIN, j->first.generation, 0, NULL, 0);
 
 		if (j->running && !j->ended && j->first.retain)
-			emit(r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
+			registry_emit(
+			    r, j, (struct registry_action){.type = REGISTRY_SEND, .frame = frame, .frame_len = len});
 	}
 }
 
@@ -561,16 +460,20 @@ void registry_lane_event(struct registry *r, const struct lane_event *ev)
 	/* several lanes may report it */
 	if (!j || j->ended)
 		return;
-	emit(r, j,
-	     (struct registry_action){
-		 .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,
-		 .why = ev->why,
-		 .rank = ev->rank,
-		 .label = j->members[ev->rank].label,
-		 .late = ev->late,
-		 .seq = ev->seq,
-		 .waited_ms = ev->waited_ms,
-	     });
+	if (ev->type == LANE_ANSWERED) {
+		registry_answered(r, ev);
+		return;
+	}
+	registry_emit(r, j,
+		      (struct registry_action){
+			  .type = ev->type == LANE_LOST ? REGISTRY_LOST : REGISTRY_LATE,
+			  .why = ev->why,
+			  .rank = ev->rank,
+			  .label = j->members[ev->rank].label,
+			  .late = ev->late,
+			  .seq = ev->seq,
+			  .waited_ms = ev->waited_ms,
+		      });
 }
 
 void registry_set_time(struct registry *r, uint64_t now_ms)

@@ -46,6 +46,7 @@ enum registry_action_type {
 	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
 	REGISTRY_CLOSED, /* the last session is closed */
 	REGISTRY_LOST,   /* `rank` of a running job was lost, for the reason `why`; another action ends the job */
+	REGISTRY_ASK,    /* lane_ask for `rank` and `lane` on this thread */
 	REGISTRY_LATE,   /* `late` ranks, the first of which is `rank`, delay the others */
 };
 
@@ -56,7 +57,10 @@ struct registry_action {
 	const uint8_t *frame; /* TELL; valid for the call */
 	uint32_t frame_len;
 	struct rs_err why;  /* ABORT, LOST */
-	unsigned rank;      /* LOST, LATE */
+	unsigned rank;      /* LOST, LATE, ASK */
+	unsigned lane;      /* ASK: of the job */
+	unsigned thread;    /* ASK: number of the reducer's lane */
+	uint64_t question;  /* ASK: its number */
 	const char *label;  /* of it; valid for the call */
 	unsigned late;      /* LATE: number of late ranks */
 	uint64_t seq;       /* LATE: the operation */
@@ -96,7 +100,7 @@ void registry_admitted(struct registry *r, uint64_t job);
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */
 void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why);
-/* Processes LANE_LOST and LANE_LATE. */
+/* Processes LANE_LOST, LANE_LATE and LANE_ANSWERED. */
 void registry_lane_event(struct registry *r, const struct lane_event *ev);
 
 /* Sets the time, before other calls. Only the status depends on it. */

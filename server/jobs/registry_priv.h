@@ -37,6 +37,7 @@ struct job {
 
 enum {
 	REGISTRY_SIZES = 8,
+	REGISTRY_CONTENDERS = 32, /* at once; one more takes the place of the oldest, which is then asked for again */
 	REGISTRY_SIZES_MS = 3000, /* a corrected training, started by hand, comes later */
 };
 
@@ -47,6 +48,15 @@ struct registry_sizes {
 	uint32_t generation;
 	uint64_t until_ms;
 	char message[CONTROL_MESSAGE];
+};
+
+/* A process that wants a place in a job which another one has, or says another world size than a running job. */
+struct registry_contender {
+	uint64_t job;         /* 0: none */
+	unsigned rank;        /* of the job; it was asked whether it is alive */
+	uint64_t incarnation; /* of the process */
+	uint64_t question;    /* with which the rank was asked after the process had come */
+	bool answered;        /* it has answered this question, or a later one */
 };
 
 /* Invariant: `memory` is the sum of the bounds of all jobs in the list. */
@@ -60,6 +70,9 @@ struct registry {
 	bool draining;
 	struct registry_sizes sizes[REGISTRY_SIZES]; /* the next one is written at sizes_next */
 	unsigned sizes_next;
+	struct registry_contender contenders[REGISTRY_CONTENDERS]; /* the next one is written at contenders_next */
+	unsigned contenders_next;
+	uint64_t question; /* the last one. They begin at 2: 1 asks for an acknowledgement only */
 };
 
 /* Remembers that the job of this HELLO has ended with this message, because its ranks said different world sizes. */
@@ -67,6 +80,17 @@ void registry_remember_sizes(struct registry *r, const struct control_hello *h, 
 /* Returns the message if the job of this HELLO has ended so a moment ago; else NULL. */
 const char *registry_find_sizes(const struct registry *r, const struct control_hello *h);
 
+/* Checks that a worker may join this job: it agrees with the job's ranks, and its place is free. */
+int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
+			 struct control_refused *no);
+/* Processes LANE_ANSWERED. */
+void registry_answered(struct registry *r, const struct lane_event *ev);
+
+/* Executes an action for a job. */
+void registry_emit(struct registry *r, const struct job *j, struct registry_action a);
+/* Fills *to and returns the code. */
+int registry_refuse(struct control_refused *to, int code, bool retry, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Returns the number of training processes of the ranks that have joined. */
 uint64_t registry_processes(const struct job *j);
 

@@ -12,6 +12,7 @@ enum lane_command_type {
 	COMMAND_ATTACH,
 	COMMAND_START,
 	COMMAND_TELL,
+	COMMAND_ASK,
 	COMMAND_ABORT,
 	COMMAND_REPORT,
 	COMMAND_TRACE,
@@ -35,8 +36,12 @@ struct lane_command {
 			struct lane_mail *closed; /* for LANE_CLOSED of the connection; owned */
 		};                                /* ATTACH */
 		uint64_t processes;               /* START */
-		struct rs_err why;                /* ABORT */
-		uint32_t frame_len;               /* TELL */
+		struct {
+			unsigned lane, rank;
+			uint64_t question;
+		};                  /* ASK */
+		struct rs_err why;  /* ABORT */
+		uint32_t frame_len; /* TELL */
 		struct {
 			struct lane_mail *answer; /* REPORT, TRACE; owned */
 			struct trace *trace;      /* TRACE; owned */

@@ -11,16 +11,14 @@
 #include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
 #include "server/run/lane_grpc.h"
+#include "server/run/lane_load.h"
 #include "server/run/lane_tcp.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A lane. The lane's thread owns everything that is not marked otherwise. */
 struct lane_thread {
@@ -50,11 +48,7 @@ struct lane_thread {
 
 	_Atomic unsigned ticks; /* counted by the lane; any thread may read it */
 
-	/* Start of the current second: processor time of this thread, time for which it waited for a core, and time of
-	 * the clock, in ns. */
-	uint64_t busy_ns, starved_ns, busy_from_ns;
-	uint32_t busy_permil;    /* share of the last second in which this thread ran, in 1/1000 */
-	uint32_t starved_permil; /* share in which it waited for a core */
+	struct lane_load load;
 };
 
 /* Each connection has at most one command and one event. At worst it is the first of its job, which needs a reserve. */
@@ -96,45 +90,6 @@ static void on_after(uv_check_t *check)
 	serve(check->data);
 }
 
-/* Returns the time for which this thread was ready to run and had no core, in ns; 0: the kernel does not count it. It
- * reads the file without stdio, because a lane that runs allocates nothing. */
-static uint64_t starved_ns(void)
-{
-	char text[64], *end; /* "RAN_NS WAITED_NS SLICES" */
-	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof text - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	strtoull(text, &end, 10);
-	return strtoull(end, NULL, 10);
-}
-
-/* Measures the share of the last second in which this thread ran, from the processor time that the kernel counts. So
- * the data path has no cost. */
-static void count_busy(struct lane_thread *t)
-{
-	uint64_t now_ns = uv_hrtime(), ns, waited_ns;
-	struct timespec ts;
-
-	if (now_ns - t->busy_from_ns < LANE_SECOND_MS * UINT64_C(1000000))
-		return;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	ns = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-	t->busy_permil = (uint32_t)((ns - t->busy_ns) * 1000 / (now_ns - t->busy_from_ns));
-	waited_ns = starved_ns();
-	t->starved_permil =
-	    waited_ns > t->starved_ns ? (uint32_t)((waited_ns - t->starved_ns) * 1000 / (now_ns - t->busy_from_ns)) : 0;
-	t->busy_ns = ns;
-	t->starved_ns = waited_ns;
-	t->busy_from_ns = now_ns;
-}
-
 /* Gives the trace to the server's thread. */
 static void trace_end(struct lane_thread *t)
 {
@@ -159,7 +114,7 @@ static void on_tick(uv_timer_t *timer)
 	atomic_fetch_add_explicit(&t->ticks, 1, memory_order_relaxed);
 	lane_tick(t->core, uv_now(&t->loop));
 	lane_conns_sample(&t->conns);
-	count_busy(t);
+	lane_load_tick(&t->load, uv_hrtime());
 	if (t->tracing)
 		trace_check(t);
 	serve(t);
@@ -202,7 +157,7 @@ static void on_core_event(void *ctx, const struct lane_event *ev)
 		mailbox_post(t->out, &m->mail);
 	} else if (ev->type == LANE_FAILED) {
 		keep_failure(t, ev);
-	} /* the other events are only logged */
+	} /* the others can get lost: they are logged, or another process that is not refused yet tries again */
 }
 
 static void post_not_attached(struct lane_thread *t, struct lane_command *l)
@@ -276,8 +231,8 @@ static void report(struct lane_thread *t, struct lane_mail *answer)
 	t->report = lane_report_new(t->core, uv_now(&t->loop));
 	if (t->report) {
 		t->report->thread = t->index;
-		t->report->busy_permil = t->busy_permil;
-		t->report->starved_permil = t->starved_permil;
+		t->report->busy_permil = t->load.busy_permil;
+		t->report->starved_permil = t->load.starved_permil;
 	}
 	answer->reported = t;
 	mailbox_post(t->out, &answer->mail);
@@ -305,6 +260,9 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		break;
 	case COMMAND_TELL:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
+		break;
+	case COMMAND_ASK:
+		lane_ask(t->core, l->job, l->lane, l->rank, l->question);
 		break;
 	case COMMAND_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
@@ -491,6 +449,18 @@ void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame,
 		return;
 	l->frame_len = len;
 	memcpy(l->frame, frame, len);
+	post(t, l);
+}
+
+void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigned rank, uint64_t question)
+{
+	struct lane_command *l = lane_command_new(COMMAND_ASK, job, 0);
+
+	if (!l)
+		return;
+	l->lane = lane;
+	l->rank = rank;
+	l->question = question;
 	post(t, l);
 }
 

@@ -107,6 +107,9 @@ static void on_action(void *ctx, const struct registry_action *a)
 	case REGISTRY_LATE:
 		log_late(s, a);
 		return;
+	case REGISTRY_ASK:
+		lane_thread_ask(s->lanes[a->thread], a->job.id, a->lane, a->rank, a->question);
+		return;
 	case REGISTRY_SEND:
 		break;
 	}

@@ -7,6 +7,7 @@ rank is refused, with both values), about limits.
 Not under ThreadSanitizer: these errors reach waiting threads in the same way as those of test_failures.
 """
 
+import signal
 import time
 import unittest
 
@@ -274,6 +275,58 @@ class Membership(unittest.TestCase):
         with harness.Cluster() as c:
             w = c.start_worker(2, 2, MEMBER + ["{}"])
             self.assertRegex(w.said("end")["message"], "RANK: found 2, expected at most 1 since WORLD_SIZE is 2")
+
+
+class Running(unittest.TestCase):
+    """A process that wants a place in a job that runs. Each rank is a node of its own."""
+
+    def node(self, rank, way, **more):
+        return {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": rank, "GROUP_WORLD_SIZE": 2, **harness.reach(way),
+                **more}  # fmt: skip
+
+    def start(self, c, rank, way, world=2, **more):
+        return c.start_worker(rank, world, MEMBER + ["{}"], env=self.node(rank, way, **more))
+
+    def test_a_taken_rank_or_another_world_size(self):
+        """It is refused at once, with both sides; the job goes on."""
+        for way, reducers in [("direct", 2), ("direct", 1), ("node", 2)]:
+            with self.subTest(way, reducers=reducers), harness.Cluster(reducers=reducers) as c:
+                members = [self.start(c, rank, way) for rank in range(2)]
+                for w in members:
+                    w.said("summed")
+                for rank, world, error, expected in [
+                    (0, 2, "RefusedError", r"reducer r[01] .*rank 0 of job test is already taken by p\w+ \d+ on \w+, "
+                                           r"and p\w+ \d+ on \w+ wants it too: check the ranks"),
+                    (3, 4, "MismatchError", r"rank 3 says the world size of job test is 4, rank [01] says 2"),
+                ]:  # fmt: skip
+                    started = time.monotonic()
+                    other = self.start(c, rank, way, world, GROUP_WORLD_SIZE=world)
+                    said = other.said("end")
+                    self.assertEqual(said["error"], error, said)
+                    self.assertRegex(said["message"], expected)
+                    self.assertLess(time.monotonic() - started, 8 * harness.SCALE)  # timeouts.connect is 60 s
+                for w in members:
+                    w.tell("leave")
+                self.assertEqual(c.wait_all(members), [0, 0])
+
+    def test_a_process_that_replaces_one_that_died(self):
+        """It gets the place, although its reducers may not know yet that the old one has died."""
+        soon = {"timeouts": {"detect": "2s"}}
+        for way, number in [("direct", signal.SIGKILL), ("node", signal.SIGKILL), ("direct", signal.SIGSTOP)]:
+            with self.subTest(way, signal=number), harness.Cluster(2, config=soon, server_config=soon) as c:
+                members = [self.start(c, rank, way) for rank in range(2)]
+                for w in members:
+                    w.said("summed")
+                members[1].signal(number)  # a stopped process is silent, like one of a dead machine
+                again = [self.start(c, 1, way)]
+                members[0].tell("leave")
+                members[0].wait()
+                again.append(self.start(c, 0, way))
+                for w in again:
+                    w.said("summed")
+                    w.tell("leave")
+                self.assertEqual(c.wait_all(again), [0, 0])
+                members[1].kill()
 
 
 class Limits(unittest.TestCase):

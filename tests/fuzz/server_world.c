@@ -41,14 +41,21 @@ static void on_action(void *ctx, const struct registry_action *a)
 	if (a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
 		return;
 	for (unsigned i = 0; i < LANES; i++) {
-		struct message *l = world_post(w);
+		struct message *l;
 
+		if (a->type == REGISTRY_ASK && i != a->thread)
+			continue;
+		l = world_post(w);
 		l->thread = i;
 		l->job = a->job.id;
 		l->processes = a->job.processes;
 		l->type = a->type == REGISTRY_START  ? TO_LANE_START
 			  : a->type == REGISTRY_SEND ? TO_LANE_TELL
+			  : a->type == REGISTRY_ASK  ? TO_LANE_ASK
 						     : TO_LANE_ABORT;
+		l->lane = a->lane;
+		l->rank = a->rank;
+		l->question = a->question;
 		l->why = a->why;
 		if (a->type == REGISTRY_SEND) {
 			must(a->frame_len <= sizeof l->frame);
@@ -278,6 +285,9 @@ bool world_deliver(struct world *w)
 	case TO_LANE_TELL:
 		lane_send_all(w->lanes[l->thread], l->job, l->frame, l->frame_len);
 		break;
+	case TO_LANE_ASK:
+		lane_ask(w->lanes[l->thread], l->job, l->lane, l->rank, l->question);
+		break;
 	case TO_LANE_ABORT:
 		lane_abort(w->lanes[l->thread], l->job, l->why.code, l->why.msg);
 		break;
@@ -286,6 +296,8 @@ bool world_deliver(struct world *w)
 			registry_failed(w->registry, ev->job, &ev->why);
 		else if (ev->type == LANE_CLOSED)
 			registry_session_closed(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
+		else if (ev->type == LANE_ANSWERED)
+			registry_lane_event(w->registry, ev);
 		break;
 	}
 	return true;

@@ -53,11 +53,12 @@ struct conn {
 
 /* The messages between the accept loop and the lanes' threads; both queues keep their order. */
 struct message {
-	enum { TO_LANE_ATTACH, TO_LANE_START, TO_LANE_TELL, TO_LANE_ABORT, TO_REGISTRY } type;
+	enum { TO_LANE_ATTACH, TO_LANE_START, TO_LANE_TELL, TO_LANE_ASK, TO_LANE_ABORT, TO_REGISTRY } type;
 	unsigned thread;
 	unsigned conn;
 	struct registry_admit admit;
-	uint64_t job, processes;
+	uint64_t job, processes, question;
+	unsigned lane, rank; /* asked */
 	struct lane_event event;
 	struct rs_err why;
 	uint8_t frame[512];

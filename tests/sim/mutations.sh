@@ -65,7 +65,7 @@ a newer generation ends no older one
 	s/\n\t\t\tjob_end\(r, j, &why\);\n\t\t\} else/\n\t\t} else/
 a generation that ends is refused without retry
 	server/jobs/registry.c
-	s/(ended\) *\n\s*return refuse\(no, RS_EREFUSED, )true/$1false/
+	s/(->ended\) *\n\s*return registry_refuse\(\s*no, RS_EREFUSED, )true/$1false/
 memory of a job is freed with its first session
 	server/jobs/registry.c
 	s/\tif \(j->sessions\)\n\t\treturn;//
@@ -109,7 +109,7 @@ chunks are sent before they are filled
 	agent/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
 an attempt after a lost WELCOME is a violation
-	server/jobs/registry.c
+	server/jobs/registry_joins.c
 	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
 completed operations are not repeated after a loss
 	agent/core/stream.c
@@ -196,8 +196,14 @@ a rank that has left is waited for
 	server/core/stripe.c
 	s/\n\tfor \(unsigned r = 0; r < st->p.world_size; r\+\+\)\n\t\tn \+= stripe_has_departed[^;]+;//
 rejoining ranks join ranks that start
-	server/jobs/registry.c
+	server/jobs/registry_joins.c
 	s/if \(h->rejoin != f->rejoin\)/if (0)/
+a rank that has its place is not asked
+	server/core/lane.c
+	s/\n\ts->question = question;//
+an answer to an earlier question counts
+	server/jobs/registry_joins.c
+	s/ && c->question <= ev->question//
 a rank lost to one reducer counts as lost to all
 	server/core/stripe.c
 	s/return st->p.retain \? RS_ECUT : RS_EPEER;/return RS_EPEER;/

@@ -67,6 +67,7 @@ enum event_type {
 	EV_REGISTRY_TICK,  /* a: reducer, b: life << 8 */
 	EV_HANDSHAKE_TICK, /* a: reducer, b: life << 8 */
 	EV_FAULT,          /* a: team, b: index of the fault */
+	EV_INTRUDER,       /* a: reducer, b: life << 8 */
 	EV_UNAUTH,         /* a: reducer */
 	EV_UNAUTH_END,     /* a: connection */
 };
@@ -348,6 +349,15 @@ struct lane_thread_sim {
 	struct post in;
 };
 
+/* A process that wants the place of a rank. */
+struct intruder {
+	struct control_hello hello; /* of the rank, with another incarnation */
+	const struct rank *rank;    /* NULL: there is no intruder */
+	unsigned tries;
+	uint64_t at_us; /* when it tries next */
+	bool late;      /* the rank had left or died before it came */
+};
+
 /* One reducer process. */
 struct reducer {
 	struct sim *sim;
@@ -364,6 +374,7 @@ struct reducer {
 	struct post in;
 	unsigned blocks; /* of slot memory in use */
 	bool comes_back; /* starts again after a drain */
+	struct intruder intruder;
 };
 
 void reducer_on(struct reducer *r);
@@ -379,6 +390,8 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 void accept_conn(struct conn *c); /* EV_ACCEPT */
 void accept_readable(struct conn *c);
 void accept_tick(struct reducer *r);
+void accept_intruder(struct reducer *r); /* EV_INTRUDER */
+void accept_rank_ended(const struct rank *k);
 
 /* ---- secrets: sim_guard.c ---- */
 
@@ -438,7 +451,7 @@ struct sim_stats {
 	uint64_t teams_clean, teams_failed;
 	uint64_t faults[FAULT_NR], faults_felt[FAULT_NR]; /* faults that struck; those after which the team failed */
 	uint64_t codes[16];                               /* of failed operations, by -code */
-	uint64_t unauth, replays, refused, retried, signals;
+	uint64_t unauth, replays, refused, retried, signals, intruders, intruders_refused;
 	uint64_t lost, back; /* reducers, as ranks observe them */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 };

@@ -6,7 +6,11 @@
 
 #include <string.h>
 
-enum { REFUSED_LINGER_MS = 1000, HANDSHAKE_MS = 2000 };
+enum {
+	REFUSED_LINGER_MS = 1000,
+	HANDSHAKE_MS = 2000,
+	INTRUDER_TRIES = 40,
+};
 
 static void turn_away(struct conn *c)
 {
@@ -31,6 +35,92 @@ static void refuse(struct conn *c, const struct control_refused *refused)
 	c->deadline_ms = sim_ms(c->sim) + REFUSED_LINGER_MS;
 }
 
+static void intruder_in(struct reducer *r, uint32_t us)
+{
+	r->intruder.at_us = r->sim->now_us + us;
+	sim_in(r->sim, us, EV_INTRUDER, r->index, r->life << 8);
+}
+
+/* Lets another process come with the HELLO of a rank that has joined. */
+static void draw_intruder(struct conn *c, const struct control_hello *hello)
+{
+	struct reducer *r = c->reducer;
+	struct sim *s = c->sim;
+
+	if (r->intruder.rank || !c->rank || !sim_chance(s, 5))
+		return;
+	r->intruder = (struct intruder){.hello = *hello, .rank = c->rank};
+	r->intruder.hello.incarnation = sim_random(s);
+	s->stats->intruders++;
+	intruder_in(r, sim_below(s, sim_chance(s, 50) ? 100000 : 5000000));
+}
+
+/* A rank has left or died: the process that wants its place comes at once, before the reducer can know. */
+void accept_rank_ended(const struct rank *k)
+{
+	struct sim *s = k->sim;
+
+	for (unsigned i = 0; i < s->reducers_n; i++) {
+		struct reducer *r = &s->reducers[i];
+
+		if (r->state == REDUCER_UP && r->intruder.rank == k && !r->intruder.tries)
+			intruder_in(r, sim_below(s, 1000));
+	}
+}
+
+/* Returns whether another job of this name has begun: it may have another world size, and end because of the intruder.
+ */
+static bool harms_others(const struct intruder *in)
+{
+	const struct team *own = in->rank->team;
+
+	for (unsigned i = 0; i < own->sim->teams_n; i++) {
+		const struct team *t = &own->sim->teams[i];
+
+		if (t != own && t->born && strcmp(t->job, own->job) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* An intruder is refused for good only if the rank lived when it came, and then it must be. If there is no job with a
+ * rank in its place any more, it may join: it leaves at once. */
+void accept_intruder(struct reducer *r)
+{
+	struct intruder *in = &r->intruder;
+	struct control_refused no = {0};
+	struct registry_admit admit;
+	struct sim *s = r->sim;
+	bool taken;
+
+	if (!in->rank || s->now_us != in->at_us)
+		return;
+	if (harms_others(in)) {
+		in->rank = NULL;
+		return;
+	}
+	if (!in->tries)
+		in->late = in->rank->state != RANK_ALIVE;
+	if (!registry_hello(r->registry, &in->hello, &admit, &no)) {
+		registry_session_closed(r->registry, admit.stripe.job, in->hello.rank, in->hello.lane, false);
+		in->rank = NULL;
+		return;
+	}
+	taken = strstr(no.message, "is already taken by") != NULL;
+	trace(s, "r%u refuses an intruder%s: %s", r->index, no.retry ? "" : " for good", no.message);
+	if (taken && !no.retry && in->late)
+		sim_fail(s, "r%u refuses a process for good in the place of a rank that has gone: %s", r->index,
+			 no.message);
+	s->stats->intruders_refused += taken && !no.retry;
+	if (no.retry && ++in->tries < INTRUDER_TRIES) {
+		intruder_in(r, in->late ? sim_below(s, 5000) : 100000);
+		return;
+	}
+	if (taken && no.retry && !in->rank->team->faults_n && in->rank->state == RANK_ALIVE)
+		sim_fail(s, "r%u lets a process retry in the place of a rank that lives: %s", r->index, no.message);
+	in->rank = NULL;
+}
+
 static void greet(struct conn *c, const struct handshake_result *who)
 {
 	struct control_refused refused = {0};
@@ -48,6 +138,7 @@ static void greet(struct conn *c, const struct handshake_result *who)
 		refuse(c, &refused);
 	} else {
 		handshake_close(&c->shake);
+		draw_intruder(c, &who->hello);
 		reducer_hand_over(c, &admit, &who->welcome);
 		registry_admitted(c->reducer->registry, admit.stripe.job);
 	}

@@ -561,6 +561,7 @@ void rank_end(struct rank *k, enum rank_state state)
 	k->state = state;
 	k->team->ended++;
 	k->sim->ranks_ended++;
+	accept_rank_ended(k);
 	team_rank_ended(k);
 }
 

@@ -8,12 +8,14 @@
 
 enum { REDUCER_IOVECS = 8 };
 
-enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_SEND, MESSAGE_ABORT, MESSAGE_EVENT };
+enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_SEND, MESSAGE_ASK, MESSAGE_ABORT, MESSAGE_EVENT };
 
 struct message {
 	struct message *next;
 	enum message_type type;
 	uint64_t job, processes;
+	unsigned rank, lane;
+	uint64_t question;
 	struct conn *conn;
 	struct registry_admit admit;
 	struct control_welcome welcome;
@@ -81,6 +83,15 @@ static void on_action(void *ctx, const struct registry_action *a)
 		      a->why.msg);
 	if (r->state != REDUCER_UP || a->type == REGISTRY_OPENED || a->type == REGISTRY_CLOSED)
 		return;
+	if (a->type == REGISTRY_ASK) {
+		struct message *l = message_new(MESSAGE_ASK, a->job.id, 0);
+
+		l->rank = a->rank;
+		l->lane = a->lane;
+		l->question = a->question;
+		post(r, 1 + a->thread, l);
+		return;
+	}
 	for (unsigned i = 0; i < r->threads_n; i++) {
 		struct message *l = message_new(a->type == REGISTRY_START   ? MESSAGE_START
 						: a->type == REGISTRY_ABORT ? MESSAGE_ABORT
@@ -258,6 +269,9 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 	case MESSAGE_SEND:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
 		break;
+	case MESSAGE_ASK:
+		lane_ask(t->core, l->job, l->lane, l->rank, l->question);
+		break;
 	case MESSAGE_ABORT:
 		lane_abort(t->core, l->job, l->why.code, l->why.msg);
 		break;
@@ -275,6 +289,8 @@ static void registry_mail(struct reducer *r, const struct message *l)
 		registry_failed(r->registry, ev->job, &ev->why);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
+	else if (ev->type == LANE_ANSWERED)
+		registry_lane_event(r->registry, ev);
 }
 
 /* ---- the process ---- */
@@ -319,6 +335,9 @@ void reducer_event(struct reducer *r, const struct sim_event *ev)
 		accept_tick(r);
 		sim_in(r->sim, 100000, EV_HANDSHAKE_TICK, r->index, ev->b);
 		break;
+	case EV_INTRUDER:
+		accept_intruder(r);
+		break;
 	default:
 		break;
 	}
@@ -361,6 +380,7 @@ void reducer_on(struct reducer *r)
 	trace(r->sim, "r%u starts", r->index);
 	r->life++;
 	r->state = REDUCER_UP;
+	r->intruder.rank = NULL;
 	guard_policy(r);
 	post_init(&r->in);
 	if (registry_new(&r->registry, &ro, &e))

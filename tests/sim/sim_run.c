@@ -120,6 +120,7 @@ static void dispatch(struct sim *s, const struct sim_event *ev)
 	case EV_LANE_TICK:
 	case EV_REGISTRY_TICK:
 	case EV_HANDSHAKE_TICK:
+	case EV_INTRUDER:
 		reducer_event(&s->reducers[ev->a], ev);
 		break;
 	case EV_FAULT:

@@ -48,16 +48,17 @@ static void print_stats(const struct sim_stats *st, double seconds)
 	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived);
 	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
 	       "connects to be retried, "
-	       "%llu signals\n",
+	       "%llu signals, %llu processes in the place of a rank, %llu of them refused for good\n",
 	       (unsigned long long)st->unauth, (unsigned long long)st->replays, (unsigned long long)st->refused,
-	       (unsigned long long)st->retried, (unsigned long long)st->signals);
+	       (unsigned long long)st->retried, (unsigned long long)st->signals, (unsigned long long)st->intruders,
+	       (unsigned long long)st->intruders_refused);
 }
 
 /* A fault that never happens is not tested: then the simulator itself is broken. */
 static bool covers_everything(const struct sim_stats *st)
 {
 	bool ok = st->ops_ok && st->ops_failed && st->unauth && st->replays && st->refused && st->retried &&
-		  st->signals && st->lost && st->back && st->survived;
+		  st->signals && st->intruders_refused && st->lost && st->back && st->survived;
 
 	for (int i = 1; i < FAULT_NR; i++)
 		if (!st->faults[i] || (!st->faults_felt[i] && i != FAULT_PAUSE && i != FAULT_STORM)) {

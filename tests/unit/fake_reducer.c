@@ -349,6 +349,7 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		break;
 	case FRAME_PING:
 		l->pings++;
+		l->ping_count = h->count;
 		break;
 	case FRAME_GOODBYE:
 		l->goodbyes++;

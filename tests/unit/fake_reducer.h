@@ -27,6 +27,7 @@ struct reducer_link {
 	bool greeted; /* HELLO has arrived */
 	bool started; /* START was sent */
 	unsigned pings, goodbyes, aborts, settles, views;
+	uint64_t ping_count;      /* `count` of the last PING */
 	struct rs_err abort;      /* the last one */
 	struct control_view view; /* the same */
 	struct frame *data;       /* of every DATA and HAVE, in order */

@@ -12,6 +12,8 @@ static void on_action(void *ctx, const struct registry_action *a)
 
 	w->n[a->type]++;
 	w->last = *a;
+	if (a->type == REGISTRY_ASK)
+		w->question = a->question;
 	snprintf(w->name, sizeof w->name, "%s", a->job.name);
 	if (a->frame_len)
 		memcpy(w->frame, a->frame, a->frame_len);

@@ -19,6 +19,7 @@ struct fr_world {
 	struct registry *r;
 	unsigned n[REGISTRY_LATE + 1]; /* of each type */
 	struct registry_action last;
+	uint64_t question;      /* of the last REGISTRY_ASK */
 	char name[CONTROL_JOB]; /* of the last action's job */
 	uint8_t frame[FRAME_HEADER + FRAME_CONTROL_MAX];
 	uint64_t allocated;

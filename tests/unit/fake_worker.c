@@ -24,6 +24,11 @@ static void on_event(void *ctx, const struct lane_event *ev)
 		fw->event = *ev;
 		return;
 	}
+	if (ev->type == LANE_ANSWERED) {
+		fw->answered++;
+		fw->event = *ev;
+		return;
+	}
 	fw->gone++;
 	fw->clean += ev->clean;
 	/* as the registry may do from now on: the sanitizer finds any later access */

@@ -36,6 +36,33 @@ START_TEST(a_refusal_without_retry_ends_the_exchange)
 }
 END_TEST
 
+/* A reducer asks because another process wants the place of this rank. */
+START_TEST(a_ping_with_a_count_is_answered_at_once)
+{
+	static const uint64_t counts[] = {1, 5, 1}; /* 1 asks for an acknowledgement, more is a question */
+	struct frame ping = {.type = FRAME_PING};
+	struct reducers f;
+
+	reducers_open(&f, two, 2, 1000);
+	reducers_pump(&f);
+	reducers_say(&f, 1, &ping, NULL);
+	reducers_pump(&f);
+	ck_assert_uint_eq(f.l[1].pings, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		ping.count = counts[i];
+		reducers_say(&f, 1, &ping, NULL);
+		reducers_pump(&f);
+		ck_assert_uint_eq(f.l[1].pings, 1 + i);
+		ck_assert_uint_eq(f.l[1].ping_count, i ? 5 : 1);
+	}
+	ck_assert_uint_eq(f.l[0].pings, 0);
+	reducers_advance(&f, 2000); /* without being asked */
+	ck_assert_uint_eq(f.l[1].ping_count, 5);
+	ck_assert_uint_eq(f.l[0].ping_count, 0);
+	reducers_close(&f);
+}
+END_TEST
+
 START_TEST(a_silent_reducer_is_lost)
 {
 	struct reducers f;
@@ -450,6 +477,7 @@ int main(void)
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, a_refusal_without_retry_ends_the_exchange);
+	tcase_add_test(tc, a_ping_with_a_count_is_answered_at_once);
 	tcase_add_test(tc, a_silent_reducer_is_lost);
 	tcase_add_test(tc, a_broken_connection_ends_the_exchange);
 	tcase_add_test(tc, an_abort_is_passed_on_unchanged);

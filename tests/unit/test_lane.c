@@ -606,6 +606,78 @@ START_TEST(arrivals_are_small_or_large)
 }
 END_TEST
 
+/* Sends PING of a rank. count: as in the PING that it answers. */
+static void answer(struct fw_world *fw, unsigned rank, uint64_t count)
+{
+	fw_send(fw, rank, (struct frame){.type = FRAME_PING, .generation = FAKE_GENERATION, .count = count}, NULL);
+	fw_feed_all(fw, SIZE_MAX);
+}
+
+/* Expects a PING that asks a rank, and returns its count. */
+static uint64_t question_for(struct fw_world *fw, unsigned rank)
+{
+	struct frame f;
+
+	fw_flush(fw);
+	do
+		f = fw_expect(fw, rank, FRAME_PING);
+	while (!f.count);
+	return f.count;
+}
+
+/* _i: before START, after it. */
+START_TEST(a_rank_is_asked_whether_it_lives)
+{
+	struct fw_world fw;
+
+	if (_i)
+		fw_running(&fw, &(struct fw_options){0});
+	else
+		fw_attached(&fw, &(struct fw_options){0});
+	answer(&fw, 1, 7);
+	lane_ask(fw.lane, FAKE_JOB, 1, 1, 7);
+	lane_ask(fw.lane, FAKE_JOB, 0, 0, 7);     /* not of this lane */
+	lane_ask(fw.lane, FAKE_JOB + 1, 1, 0, 7); /* over */
+	answer(&fw, 1, 7);                        /* it is not asked yet */
+	ck_assert_uint_eq(fw.answered, 0);
+	ck_assert_uint_eq(question_for(&fw, 1), 7);
+	fw_expect_nothing(&fw, 0);
+	answer(&fw, 1, 0); /* a worker that does not know questions */
+	answer(&fw, 1, 1);
+	answer(&fw, 1, 6);
+	answer(&fw, 0, 7);
+	ck_assert_uint_eq(fw.answered, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		answer(&fw, 1, 7);
+		ck_assert_uint_eq(fw.answered, 1);
+	}
+	ck_assert_uint_eq(fw.event.job, FAKE_JOB);
+	ck_assert_uint_eq(fw.event.rank, 1);
+	ck_assert_uint_eq(fw.event.lane, 1);
+	ck_assert_uint_eq(fw.event.question, 7);
+	/* the answer to the first question was on its way when the second one was asked */
+	lane_ask(fw.lane, FAKE_JOB, 1, 1, 8);
+	ck_assert_uint_eq(question_for(&fw, 1), 8);
+	lane_ask(fw.lane, FAKE_JOB, 1, 1, 9);
+	ck_assert_uint_eq(question_for(&fw, 1), 9);
+	answer(&fw, 1, 8);
+	ck_assert_uint_eq(fw.answered, 1);
+	answer(&fw, 1, 9);
+	ck_assert_uint_eq(fw.answered, 2);
+	ck_assert_uint_eq(fw.event.question, 9);
+	/* a rank that has left does not answer */
+	fw_send_type(&fw, 1, FRAME_GOODBYE);
+	fw_feed_all(&fw, SIZE_MAX);
+	lane_ask(fw.lane, FAKE_JOB, 1, 1, 10);
+	fw_flush(&fw);
+	ck_assert_uint_eq(fw.answered, 2);
+	fw_close_peer(&fw, 1);
+	lane_ask(fw.lane, FAKE_JOB, 1, 1, 11);
+	fw_close_peer(&fw, 0);
+	fw_close(&fw);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -617,6 +689,7 @@ int main(void)
 	tcase_add_loop_test(tc, every_op_and_dtype, 0, RS_DTYPE_NR);
 	tcase_add_loop_test(tc, half_types_take_wide_partial_sums, 0, 2);
 	tcase_add_test(tc, every_kernel_table_sums);
+	tcase_add_loop_test(tc, a_rank_is_asked_whether_it_lives, 0, 2);
 	tcase_add_loop_test(tc, payloads_larger_than_the_scratch, 0, 4);
 	tcase_add_test(tc, large_worlds);
 	tcase_add_loop_test(tc, four_chunks_of_32_kib_fit_one_call, 0, 3);

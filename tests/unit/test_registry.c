@@ -190,9 +190,7 @@ START_TEST(a_hello_that_disagrees_is_refused)
 		else
 			fr_admit(&w, &first);
 		spoil(&h, differences[i].field, differences[i].value);
-		if (differences[i].field != RANK)
-			h.incarnation = 5;
-		fr_refused(&w, &h, differences[i].code, _i, differences[i].says);
+		fr_refused(&w, &h, differences[i].code, _i || differences[i].field == RANK, differences[i].says);
 		h = fr_hello(1, 1);
 		strcpy(h.reducer, "r1");
 		/* with another world size the job is over, unless it runs */
@@ -372,7 +370,7 @@ START_TEST(a_rank_may_leave_and_return_while_the_job_gathers)
 	ck_assert_uint_eq(w.n[REGISTRY_START], 0);
 	/* its other lane is still open: it is the same process or none */
 	h[1].incarnation = 5;
-	fr_refused(&w, &h[1], RS_EREFUSED, false, "already taken");
+	fr_refused(&w, &h[1], RS_EREFUSED, true, "already taken");
 	registry_session_closed(w.r, id, 0, 0, _i);
 	h[0].incarnation = 5;
 	h[0].processes = 40;

@@ -320,7 +320,7 @@ static void say_done(struct fw_world *fw, unsigned rank, unsigned type, uint64_t
 }
 
 /* "A worker that has all results says SETTLE and waits until a frame's ack says that all ranks have them. A reducer
- * asks the others with a PING that has count 1." */
+ * asks the others with a PING that has count 1." _i: at the same time a rank is asked whether it lives. */
 START_TEST(settle_waits_for_all_ranks)
 {
 	struct fw_world fw;
@@ -328,8 +328,12 @@ START_TEST(settle_waits_for_all_ranks)
 
 	lv_running(&fw, (struct fw_options){.world = 3});
 	say_done(&fw, 2, FRAME_PING, 7);
+	if (_i)
+		lane_ask(fw.lane, FAKE_JOB, fw.params.lane, 1, 2);
 	say_done(&fw, 0, FRAME_SETTLE, 7);
 	fw_expect_nothing(&fw, 0);
+	if (_i)
+		ck_assert_uint_eq(fw_expect(&fw, 1, FRAME_PING).count, 2);
 	f = fw_expect(&fw, 1, FRAME_PING);
 	ck_assert(f.count == 1 && f.ack == 0);
 	fw_expect_nothing(&fw, 2); /* it has sent it already */
@@ -477,7 +481,7 @@ int main(void)
 	tcase_add_test(tc, a_fetch_ends_with_its_view);
 	tcase_add_loop_test(tc, wrong_kept_frames, 0, WRONG_NR);
 	tcase_add_loop_test(tc, wrong_have_frames, 0, COUNT(haves));
-	tcase_add_test(tc, settle_waits_for_all_ranks);
+	tcase_add_loop_test(tc, settle_waits_for_all_ranks, 0, 2);
 	tcase_add_loop_test(tc, a_departed_rank_is_not_expected, 0, 2);
 	tcase_add_loop_test(tc, no_new_operation_after_a_departure, 0, COUNT(leavings));
 	tcase_add_loop_test(tc, departure_with_pending_chunks, 0, 2);

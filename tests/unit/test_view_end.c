@@ -382,19 +382,24 @@ START_TEST(leaving_at_once)
 }
 END_TEST
 
-/* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more. */
+/* "A reducer asks the others with a PING that has count 1; they answer with PING", at once and when they have more.
+ * The number of a question is answered at once only, and does not end this. */
 START_TEST(progress_is_reported_on_request)
 {
-	struct frame ask = {.type = FRAME_PING, .count = 1};
+	static const uint64_t counts[] = {2, 1, 3, 0};
+	static const unsigned pings[] = {1, 3, 5, 5}; /* after an operation that follows */
+	struct frame ask = {.type = FRAME_PING};
 	struct reducers f;
-	struct reducers_op o;
+	struct reducers_op o[4];
 
 	views_open(&f, views_two);
-	reducers_say(&f, 1, &ask, NULL);
-	reducers_pump(&f);
-	ck_assert_uint_eq(f.l[1].pings, 1);
-	views_submit(&f, &o, 1);
-	ck_assert_uint_eq(f.l[1].pings, 2);
+	for (unsigned i = 0; i < 4; i++) {
+		ask.count = counts[i];
+		reducers_say(&f, 1, &ask, NULL);
+		reducers_pump(&f);
+		views_submit(&f, &o[i], 1);
+		ck_assert_uint_eq(f.l[1].pings, pings[i]);
+	}
 	ck_assert_uint_eq(f.l[0].pings, 0);
 	reducers_close(&f);
 }

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that want a place which another one has. */
+#include "tests/unit/fake_registry.h"
+
+#include <check.h>
+#include <string.h>
+
+static const char taken[] = "rank 1 of job train is already taken by process 1 on b, and process 1 on c wants it too";
+
+static struct control_hello contender(unsigned lane)
+{
+	struct control_hello h = fr_hello(1, lane);
+
+	strcpy(h.label, "process 1 on c");
+	h.incarnation = 5;
+	return h;
+}
+
+/* A rank answers the question of the last REGISTRY_ASK, or one that was `before` ones earlier. */
+static void answer(struct fr_world *w, uint64_t job, unsigned rank, unsigned before)
+{
+	registry_lane_event(
+	    w->r,
+	    &(struct lane_event){.type = LANE_ANSWERED, .job = job, .rank = rank, .question = w->question - before});
+}
+
+/* _i: while the job gathers, while it runs, while it has come back to this reducer. */
+START_TEST(a_place_is_refused_for_good_if_its_rank_lives)
+{
+	struct fr_world w;
+	struct control_hello h = contender(0), other = contender(1);
+	uint64_t id = 0;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	for (unsigned i = 0; i < (_i ? 4 : 3); i++) {
+		struct control_hello own = fr_hello(1 - i / 2, i % 2);
+
+		own.retain = own.rejoin = _i == 2;
+		id = fr_admit(&w, &own);
+	}
+	h.retain = other.retain = _i == 2;
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 1);
+	ck_assert_uint_eq(w.last.job.id, id);
+	ck_assert_uint_eq(w.last.rank, 1);
+	ck_assert_uint_eq(w.last.lane, 0);
+	ck_assert_uint_eq(w.last.thread, id % 3);
+	/* it is asked once for the process */
+	fr_refused(&w, &other, RS_EREFUSED, true, taken);
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 1);
+	answer(&w, id, 0, 0);
+	answer(&w, id + 1, 1, 0);
+	answer(&w, id, 1, 1);
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	answer(&w, id, 1, 0);
+	fr_refused(&w, &h, RS_EREFUSED, false, taken);
+	fr_refused(&w, &other, RS_EREFUSED, false, taken);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	/* for the next process the rank must show again that it lives */
+	h.incarnation = 6;
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 2);
+	/* its answer to the first question may have been on its way when this process came */
+	answer(&w, id, 1, 1);
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	/* an answer to a later question is also one to this */
+	other.incarnation = 7;
+	fr_refused(&w, &other, RS_EREFUSED, true, taken);
+	answer(&w, id, 1, 0);
+	fr_refused(&w, &h, RS_EREFUSED, false, taken);
+	fr_refused(&w, &other, RS_EREFUSED, false, taken);
+	fr_close(&w);
+}
+END_TEST
+
+/* The new process of a rank comes before the end of the old one is known here. */
+START_TEST(a_process_replaces_one_that_has_died)
+{
+	struct fr_world w;
+	struct control_hello h = contender(0);
+	uint64_t id;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	id = fr_admit_all(&w);
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 1 was lost: reset"});
+	registry_session_closed(w.r, id, 1, 0, false);
+	registry_session_closed(w.r, id, 1, 1, false);
+	fr_refused(&w, &h, RS_EREFUSED, true, "has ended (rank 1 was lost: reset)");
+	registry_session_closed(w.r, id, 0, 0, false);
+	registry_session_closed(w.r, id, 0, 1, false);
+	ck_assert_uint_ne(fr_admit(&w, &h), id);
+	fr_close(&w);
+}
+END_TEST
+
+/* Many processes at once: one that is forgotten is asked for again. */
+START_TEST(a_forgotten_process_is_asked_for_again)
+{
+	struct fr_world w;
+	struct control_hello h = contender(0);
+	uint64_t id;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	id = fr_admit_all(&w);
+	for (unsigned i = 0; i < 100; i++) {
+		h.incarnation = 5 + i;
+		fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 100);
+	h.incarnation = 5;
+	fr_refused(&w, &h, RS_EREFUSED, true, taken);
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 101);
+	answer(&w, id, 1, 0);
+	fr_refused(&w, &h, RS_EREFUSED, false, taken);
+	fr_close(&w);
+}
+END_TEST
+
+/* _i: the rank that says it. The job goes on, and need not hear of it. */
+START_TEST(another_world_size_is_refused_while_the_job_runs)
+{
+	static const char *const says[] = {"rank 0 says the world size of job train is 3, rank 0 says 2",
+					   "rank 1 says the world size of job train is 3, rank 0 says 2",
+					   "rank 2 says the world size of job train is 3, rank 0 says 2"};
+	struct fr_world w;
+	struct control_hello h = fr_hello(0, 0);
+	uint64_t id;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	id = fr_admit_all(&w);
+	h.rank = _i;
+	h.world_size = 3;
+	h.incarnation = 5;
+	fr_refused(&w, &h, RS_EMISMATCH, true, says[_i]);
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 1);
+	ck_assert_uint_eq(w.last.rank, _i % 2);
+	answer(&w, id, _i % 2, 0);
+	fr_refused(&w, &h, RS_EMISMATCH, false, says[_i]);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	/* a rank has left: the job may soon be over */
+	registry_session_closed(w.r, id, 1, 1, true);
+	fr_refused(&w, &h, RS_EMISMATCH, true, says[_i]);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	fr_close(&w);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("registry_joins");
+	TCase *tc = tcase_create("all");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_loop_test(tc, a_place_is_refused_for_good_if_its_rank_lives, 0, 3);
+	tcase_add_test(tc, a_process_replaces_one_that_has_died);
+	tcase_add_test(tc, a_forgotten_process_is_asked_for_again);
+	tcase_add_loop_test(tc, another_world_size_is_refused_while_the_job_runs, 0, 3);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
