@@ -6,12 +6,10 @@ python3-numpy, and python3-grpcio for gRPC.
 """
 
 import asyncio
-import collections
 import contextlib
 import pathlib
 import secrets
 import ssl
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +19,8 @@ from protocol import Kind, pb
 DTYPES = "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split()
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4, "broadcast": 16}
 LOST, TIMEOUT, UNTRUSTED, CANNOT_SERVE = -6, -7, -8, -13  # codes
-WAITS, JOINED, RUNNING = range(3)  # a lane before WELCOME, before START, after START
+WAITS, JOINED, STARTED, RUNNING = range(4)  # a lane before WELCOME, before START, between VIEW and RESUME, after them
+TO_SEND, SENT, DONE = range(3)  # a chunk, in the current view
 
 
 async def connect_tcp(address, tls):
@@ -44,15 +43,13 @@ async def connect_grpc(address, tls):
     """The same for a call. Its writer has those methods of a StreamWriter that are needed here."""
     import grpc
 
-    reader, sent = asyncio.StreamReader(), asyncio.Queue()
-    options = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each lane
+    keys, options = None, [("grpc.use_local_subchannel_pool", 1)]  # a connection for each lane
     if tls:
         files = {name: pathlib.Path(path).read_bytes() for name, path in tls.items()}
         keys = grpc.ssl_channel_credentials(files["authority"], files.get("key"), files.get("certificate"))
-        channel = grpc.aio.secure_channel(address, keys, options)
-    else:
-        channel = grpc.aio.insecure_channel(address, options)
+    channel = grpc.aio.secure_channel(address, keys, options) if keys else grpc.aio.insecure_channel(address, options)
     exchange = channel.stream_stream("/reduction.v1.Reducer/Exchange", pb.Piece.SerializeToString, pb.Piece.FromString)
+    reader, sent = asyncio.StreamReader(), asyncio.Queue()
 
     async def requests():
         while data := await sent.get():
@@ -60,13 +57,11 @@ async def connect_grpc(address, tls):
                 yield pb.Piece(data=data[at : at + (1 << 19)])
 
     async def answers():
-        try:
+        with contextlib.suppress(grpc.RpcError):  # a status other than OK
             async with channel:
                 async for piece in exchange(requests()):
                     reader.feed_data(piece.data)
-            reader.feed_eof()
-        except grpc.RpcError as exc:  # a status other than OK
-            reader.set_exception(ConnectionError(exc.details()))
+        reader.feed_eof()
 
     task = asyncio.create_task(answers())
     return reader, SimpleNamespace(write=sent.put_nowait, write_eof=lambda: sent.put_nowait(b""), close=task.cancel)
@@ -81,21 +76,12 @@ async def receive(reader):
     return head, payload
 
 
-class Lane:
-    """A connection to a reducer, which is made again when it ends. resumed: all ranks have the same view on it. todo,
-    flight: of each priority, the chunks to send, and those that were sent and have no RESULT."""
-
-    def __init__(self, reducer, index):
-        self.reducer, self.index, self.writer, self.state, self.resumed = reducer, index, None, WAITS, False
-        self.clear()
-
-    def clear(self):
-        self.todo, self.flight = ([collections.deque() for _ in range(4)] for _ in range(2))
-
-
 class Communicator:
     """Await join(), operations and close() in one event loop. reducers: (id, address, lanes) of each; owner: the map;
-    hello: further fields of HELLO."""
+    hello: further fields of HELLO.
+
+    A lane is a connection to a reducer, which is made again when it ends. Its `flight` has, of each priority, the
+    number of chunks that were sent and have no RESULT."""
 
     def __init__(self, job, rank, world_size, reducers, owner, *, grpc=False, tls=None, secret=None, **hello):
         self.reducers, self.owner, self.tls, self.secret = reducers, owner, tls, secret
@@ -106,48 +92,45 @@ class Communicator:
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
-        self.lanes_of = [[Lane(r, i) for i in range(lanes)] for r, (_, _, lanes) in enumerate(reducers)]
-        self.lanes = [lane for lanes in self.lanes_of for lane in lanes]
+        self.lanes = [SimpleNamespace(reducer=r, index=i, writer=None, state=WAITS)
+                      for r, (_, _, lanes) in enumerate(reducers) for i in range(lanes)]  # fmt: skip
         self.lead = max(len(owner), 8 * len(self.lanes))  # D
-        self.lives, self.loss = [0] * len(reducers), {}  # the view, and what it says of the last loss
-        self.places = p.place([lanes for _, _, lanes in reducers], owner, self.lives)
-        self.chunks = [collections.deque() for _ in range(4)]  # of each priority: those that may be needed again
+        self.chunks = []  # those that may be needed again
         self.ends, self.seen = [0] * 4, [0] * 4  # of each priority: positions that exist, that were seen in a RESULT
-        self.ops, self.accepted, self.stable = collections.deque(), 0, 0  # pending; started; all ranks have the results
-        self.leaving, self.ended, self.error = False, False, None
-
-    # what a program calls
+        self.ops, self.accepted, self.stable = [], 0, 0  # pending; started; all ranks have the results
+        self.ended, self.error = False, None
+        self.lives = [0] * len(reducers)  # the view
+        self.begin_view()
 
     async def join(self, seconds=60):
         self.started = asyncio.get_running_loop().create_future()
         for lane in self.lanes:
             lane.task = asyncio.create_task(self.run(lane))
-        self.pings = asyncio.create_task(self.ping())
         await asyncio.wait([self.started], timeout=seconds)
         if not self.started.done():
             self.fail(TIMEOUT, f"rank {self.hello.rank}: not all ranks and reducers came within {seconds} s")
         await self.started
 
-    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, priority=None, root=False):
-        """Starts an operation. Returns a future with its result."""
+    def all_reduce(self, array, op="sum", name_hash=0, tensors=0, root=None):
+        """Starts an operation. Returns a future with its result. root: of a broadcast, whether this rank sends."""
         if self.error:
             raise self.error
-        high, elems = self.hello.priorities - 1, self.hello.chunk_bytes // array.itemsize
-        priority = high * (array.nbytes <= 65536) if priority is None else min(priority, high)
-        n, done = max(1, -(-array.size // elems)), asyncio.get_running_loop().create_future()
+        priority = (self.hello.priorities - 1) * (array.nbytes <= 65536)
+        flat, elems = array.ravel(), self.hello.chunk_bytes // array.itemsize
         fields = dict(dtype=DTYPES.index(array.dtype.name), op=OPS[op], seq=self.accepted, count=array.size,
                       name_hash=name_hash, tensors=tensors, chunk_elems=elems, priority=priority)  # fmt: skip
-        op = SimpleNamespace(seq=self.accepted, send=array.flatten(), result=array.copy(), root=root, left=n, done=done)
-        for i in range(n):
-            chunk = SimpleNamespace(op=op, part=slice(i * elems, (i + 1) * elems), fields=dict(fields, chunk=i),
-                                    position=self.ends[priority] + i, result=None)  # fmt: skip
-            self.chunks[priority].append(chunk)
-            self.lane_of(chunk).todo[priority].append(chunk)
-        self.ends[priority] += n
+        op = SimpleNamespace(seq=self.accepted, array=array, chunks=[], done=asyncio.get_running_loop().create_future())
+        for i in range(max(1, -(-array.size // elems))):
+            data = b"" if root is False else flat[i * elems : (i + 1) * elems].tobytes()
+            op.chunks.append(SimpleNamespace(fields=dict(fields, chunk=i), shard=(i + op.seq) % len(self.owner),
+                                             priority=priority, position=self.ends[priority] + i, state=TO_SEND,
+                                             data=data, flags=p.ROOT if root else 0, result=None))  # fmt: skip
+        self.ends[priority] += len(op.chunks)
         self.accepted += 1
         self.ops.append(op)
+        self.chunks += op.chunks
         self.send()
-        return done
+        return op.done
 
     def broadcast(self, array, root):
         return self.all_reduce(array, "broadcast", root=root == self.hello.rank)
@@ -160,19 +143,16 @@ class Communicator:
         return [part.reshape(a.shape) for part, (_, a) in zip(parts, tensors)]
 
     async def close(self):
-        self.leaving = True
-        for lane in self.lanes:
-            if self.hello.retain and lane.state == RUNNING:
-                self.say(lane, Kind.SETTLE)
         while not self.error and (self.ops or (self.hello.retain and self.stable < self.accepted)):
-            await asyncio.sleep(0.01)
+            for lane in self.lanes:
+                if self.hello.retain and lane.state >= STARTED:
+                    self.say(lane, Kind.SETTLE)
+            await asyncio.sleep(0.1)
         if not self.error:
             self.end(Kind.GOODBYE)
         await asyncio.wait([lane.task for lane in self.lanes], timeout=5)
         if self.error:
             raise self.error
-
-    # connections and frames
 
     async def run(self, lane):
         """Connects a lane, again and again, and reads its frames."""
@@ -180,28 +160,53 @@ class Communicator:
             writer, silence = None, self.hello.detect_ms / 1000
             try:
                 reader, writer = await asyncio.wait_for(self.connect(self.reducers[lane.reducer][1], self.tls), 5)
-                self.greet(lane, writer)
+                lane.writer, lane.question = writer, 0
+                await asyncio.wait_for(self.greet(lane, reader), silence)
                 while True:
                     head, payload = await asyncio.wait_for(receive(reader), silence)
                     if lane.writer is writer:  # else drop() has ended it, and the reducer has not yet
                         self.on_frame(lane, head, payload)
-            except asyncio.IncompleteReadError:
-                self.down(lane, writer, "it closed the connection")
-            except asyncio.TimeoutError:
-                self.down(lane, writer, f"nothing was heard from it for {silence} s")
             except Exception as exc:  # of sockets, gRPC, decode() or a handler
-                self.down(lane, writer, str(exc))
+                lost = self.started.done() and lane.state >= JOINED and self.is_alive(lane)
+                self.drop(lane)
+                if lost:
+                    self.change(lane.reducer, repr(exc))
             finally:
                 if writer:
                     writer.close()
             await asyncio.sleep(0.1)
 
-    async def ping(self):
-        while not self.ended:
-            for lane in self.lanes:
-                if lane.state >= JOINED and time.monotonic() - lane.sent > lane.quiet:
-                    self.say(lane, Kind.PING, count=lane.question)
-            await asyncio.sleep(0.1)
+    async def greet(self, lane, reader):
+        """The handshake."""
+        name, _, lanes = self.reducers[lane.reducer]
+        hello = pb.Hello(reducer=name, lane=lane.index, lanes=lanes, rejoin=not self.is_alive(lane),
+                         nonce=secrets.token_bytes(32) if self.secret else b"")  # fmt: skip
+        hello.MergeFrom(self.hello)
+        hello, mac = hello.SerializeToString(), b""
+        self.say(lane, Kind.HELLO, hello)
+        head, payload = await receive(reader)
+        if head["type"] == Kind.CHALLENGE and self.secret:
+            mine, mac = (p.mac(self.secret, side, b"", hello, payload) for side in ("worker", "reducer"))
+            self.say(lane, Kind.PROOF, pb.Proof(mac=mine).SerializeToString())
+            head, payload = await receive(reader)
+        if head["type"] == Kind.REFUSED:
+            refused = pb.Refused.FromString(payload)
+            if not refused.retry and self.is_alive(lane):
+                self.fail(refused.code, refused.message)
+            raise ConnectionError(refused.message)
+        welcome = pb.Welcome.FromString(payload)
+        if head["type"] != Kind.WELCOME or (self.secret and not (mac and secrets.compare_digest(mac, welcome.mac))):
+            return self.fail(UNTRUSTED, "the reducer and this rank do not have the same secret")
+        lane.state = JOINED
+        seconds = (welcome.detect_ms or self.hello.detect_ms) / 4000
+        lane.pings = asyncio.create_task(self.ping(lane, lane.writer, seconds))
+        if any(self.lives) and self.is_alive(lane):
+            self.send_view(lane)
+
+    async def ping(self, lane, writer, seconds):
+        while lane.writer is writer:
+            self.say(lane, Kind.PING, count=lane.question)
+            await asyncio.sleep(seconds)
 
     def say(self, lane, kind, payload=b"", flags=0, **fields):
         """Sends a frame. Control frames with a payload are CHECKED, others in jobs with checksums."""
@@ -209,130 +214,129 @@ class Communicator:
             flags, fields["payload_sum"] = flags | p.CHECKED, p.checksum(payload)
         ack = self.ops[0].seq if self.ops else self.accepted
         lane.writer.write(p.encode(kind, payload, flags=flags, ack=ack, generation=self.hello.generation, **fields))
-        lane.sent = time.monotonic()
 
     def on_frame(self, lane, head, payload):
         self.stable = max(self.stable, head["ack"])
-        handler = getattr(self, f"on_{Kind(head['type']).name.lower()}", None)
-        if handler:  # WAITING and LATE are only for messages
-            handler(lane, head, payload)
-            self.send()
-
-    def on_ping(self, lane, head, payload):
-        lane.question = max(lane.question, head["count"])
-        if head["count"]:
-            self.say(lane, Kind.PING, count=lane.question)
-
-    # joining
-
-    def greet(self, lane, writer):
-        lane.writer, lane.mac, lane.question = writer, b"", 0
-        name, _, lanes = self.reducers[lane.reducer]
-        hello = pb.Hello(reducer=name, lane=lane.index, lanes=lanes, rejoin=not self.is_alive(lane.reducer),
-                         nonce=secrets.token_bytes(32) if self.secret else b"")  # fmt: skip
-        hello.MergeFrom(self.hello)
-        lane.hello = hello.SerializeToString()
-        self.say(lane, Kind.HELLO, lane.hello)
-
-    def on_challenge(self, lane, head, challenge):
-        if not self.secret:
-            return self.fail(UNTRUSTED, "the reducer asks for a secret, and this rank has none")
-        mine, lane.mac = (p.mac(self.secret, side, b"", lane.hello, challenge) for side in ("worker", "reducer"))
-        self.say(lane, Kind.PROOF, pb.Proof(mac=mine).SerializeToString())
-
-    def on_welcome(self, lane, head, payload):
-        welcome = pb.Welcome.FromString(payload)
-        if self.secret and not (lane.mac and secrets.compare_digest(welcome.mac, lane.mac)):
-            return self.fail(UNTRUSTED, "the reducer has not proven that it has the job's secret")
-        lane.state, lane.quiet = JOINED, (welcome.detect_ms or self.hello.detect_ms) / 4000
-        if any(self.lives) and self.is_alive(lane.reducer):
-            self.send_view(lane)
-
-    def on_refused(self, lane, head, payload):
-        refused = pb.Refused.FromString(payload)
-        if not refused.retry and self.is_alive(lane.reducer):
-            self.fail(refused.code, refused.message)
-
-    def on_start(self, lane, head, payload):
-        lane.state, lane.resumed = RUNNING, not any(self.lives)
-        if not self.is_alive(lane.reducer) and all(other.state == RUNNING for other in self.lanes_of[lane.reducer]):
-            self.change(lane.reducer)
-        living = [other for other in self.lanes if self.is_alive(other.reducer)]
-        if all(other.state == RUNNING for other in living) and not self.started.done():
-            self.started.set_result(None)
+        match head["type"]:  # WAITING and LATE are only for messages
+            case Kind.START:
+                lane.state = STARTED if any(self.lives) else RUNNING
+                waiting = [other for other in self.lanes if other.state < STARTED]
+                if not self.is_alive(lane) and all(other.reducer != lane.reducer for other in waiting):
+                    self.change(lane.reducer)
+                if not self.started.done() and not any(map(self.is_alive, waiting)):
+                    self.started.set_result(None)
+            case Kind.PING:
+                lane.question = max(lane.question, head["count"])
+                if head["count"]:
+                    self.say(lane, Kind.PING, count=lane.question)
+            case Kind.RESULT if lane.state == RUNNING:  # else it belongs to the view before
+                self.on_result(lane, self.find(head), payload)
+            case Kind.FETCH:
+                chunk = self.find(head)
+                self.say(lane, Kind.KEPT, chunk.result, **chunk.fields)
+            case Kind.VIEW:
+                self.merge(pb.View.FromString(payload).lives, "another rank has lost it")
+            case Kind.RESUME if (view := pb.View.FromString(payload)).lives == self.lives:  # else there was a later one
+                lane.state = RUNNING
+                for chunk in self.chunks:
+                    if chunk.position < view.start[chunk.priority] and self.lane_of(chunk) is lane:
+                        chunk.state = DONE
+            case Kind.DRAIN if self.hello.retain and self.is_alive(lane):
+                if any(self.is_alive(other) for other in self.lanes if other.reducer != lane.reducer):
+                    self.change(lane.reducer, "it is shutting down")
+            case Kind.ABORT:
+                abort = pb.Abort.FromString(payload)
+                if self.hello.retain and (abort.code == CANNOT_SERVE or not self.is_alive(lane)):
+                    raise ConnectionError(abort.message)
+                self.drop(lane)
+                self.fail(abort.code, abort.message)
+        self.send()
 
     # operations
 
     def lane_of(self, chunk):
-        reducer, index = self.places[(chunk.fields["chunk"] + chunk.op.seq) % len(self.owner)]
-        return self.lanes_of[reducer][index]
+        place = self.places[chunk.shard]
+        return next(lane for lane in self.lanes if (lane.reducer, lane.index) == place)
 
-    def first_missing(self, priority):  # position
-        pending = [lane.flight[priority] or lane.todo[priority] for lane in self.lanes]
-        return min((chunks[0].position for chunks in pending if chunks), default=self.ends[priority])
-
-    def may_send(self, lane, priority):
-        if not lane.resumed or not lane.todo[priority]:
-            return False
+    def may_send(self, lane, chunk):
         window, reserve = self.hello.window, max(1, self.hello.window // 8)
-        if sum(map(len, lane.flight)) >= window and len(lane.flight[priority]) >= reserve:
+        if lane.state < RUNNING or (sum(lane.flight) >= window and lane.flight[chunk.priority] >= reserve):
             return False
-        return lane.todo[priority][0].position - self.first_missing(priority) <= self.lead
+        missing = next(c.position for c in self.chunks if c.priority == chunk.priority and c.state < DONE)
+        return chunk.position - missing <= self.lead
 
-    def send(self):  # all that may be sent
-        for lane in self.lanes:
-            for priority in reversed(range(self.hello.priorities)):
-                while self.may_send(lane, priority):
-                    chunk = lane.todo[priority].popleft()
-                    lane.flight[priority].append(chunk)
-                    self.send_chunk(lane, chunk)
+    def send(self):  # all that may be sent, the most urgent first
+        for chunk in sorted(self.chunks, key=lambda chunk: -chunk.priority):
+            lane = self.lane_of(chunk)
+            if chunk.state == TO_SEND and self.may_send(lane, chunk):
+                chunk.state = SENT
+                lane.flight[chunk.priority] += 1
+                if chunk.result is None:
+                    self.say(lane, Kind.DATA, chunk.data, flags=chunk.flags, **chunk.fields)
+                else:
+                    self.say(lane, Kind.HAVE, **chunk.fields)
 
-    def send_chunk(self, lane, chunk):
-        if chunk.result is not None:
-            self.say(lane, Kind.HAVE, **chunk.fields)
-        elif chunk.fields["op"] == OPS["broadcast"] and not chunk.op.root:
-            self.say(lane, Kind.DATA, **chunk.fields)
-        else:
-            self.say(lane, Kind.DATA, chunk.op.send[chunk.part].tobytes(), flags=p.ROOT * chunk.op.root, **chunk.fields)
+    def find(self, head):
+        return next(c for c in self.chunks if c.fields["seq"] == head["seq"] and c.fields["chunk"] == head["chunk"])
 
-    def on_result(self, lane, head, payload):
-        if not lane.resumed:
-            return  # between VIEW and RESUME
-        priority = head["priority"]
-        chunk = lane.flight[priority].popleft()
-        if (chunk.op.seq, chunk.fields["chunk"]) != (head["seq"], head["chunk"]):
-            raise ValueError("a RESULT came out of order")
-        self.seen[priority] = max(self.seen[priority], chunk.position + 1)
+    def on_result(self, lane, chunk, payload):
+        chunk.state = DONE
+        lane.flight[chunk.priority] -= 1
+        self.seen[chunk.priority] = max(self.seen[chunk.priority], chunk.position + 1)
         if chunk.result is None:
-            chunk.result = payload or chunk.op.send[chunk.part].tobytes()  # the root of a broadcast gets none
-            chunk.op.result.flat[chunk.part] = np.frombuffer(chunk.result, chunk.op.result.dtype)
-            chunk.op.left -= 1
-        while self.ops and self.ops[0].left == 0:
-            op = self.ops.popleft()
-            op.done.set_result(op.result)
-        needed = min(self.stable_position(priority), self.first_missing(priority))
-        while self.chunks[priority] and self.chunks[priority][0].position < needed:
-            self.chunks[priority].popleft()
-
-    def on_fetch(self, lane, head, payload):
-        for chunk in self.chunks[head["priority"]]:
-            if (chunk.op.seq, chunk.fields["chunk"]) == (head["seq"], head["chunk"]):
-                self.say(lane, Kind.KEPT, chunk.result, **chunk.fields)
+            chunk.result = payload or chunk.data  # the root of a broadcast gets none
+        while self.ops and all(chunk.result is not None for chunk in self.ops[0].chunks):
+            op = self.ops.pop(0)
+            result = bytearray().join(chunk.result for chunk in op.chunks)
+            op.done.set_result(np.frombuffer(result, op.array.dtype).reshape(op.array.shape))
+        self.chunks = [c for c in self.chunks if c.state < DONE or c.position >= self.stable_position(c.priority)]
 
     def stable_position(self, priority):  # all ranks have the results below
         return max(0, self.seen[priority] - 1 - self.lead)
 
     # reducers that are lost and come back
 
-    def is_alive(self, reducer):
-        return self.lives[reducer] % 2 == 0
+    def is_alive(self, lane):
+        return self.lives[lane.reducer] % 2 == 0
 
-    def down(self, lane, writer, why):  # the connection has ended
-        if writer and lane.writer is writer:
-            lost = self.started.done() and lane.state >= JOINED and self.is_alive(lane.reducer)
-            self.drop(lane)
-            if lost:
-                self.change(lane.reducer, why)
+    def change(self, reducer, why=""):
+        """This rank has lost a reducer, or it is back."""
+        if self.hello.retain:
+            self.merge([life + (r == reducer) for r, life in enumerate(self.lives)], why)
+        else:
+            self.fail(LOST, f"reducer {self.reducers[reducer][0]} was lost: {why}")
+
+    def merge(self, lives, why):
+        """Takes the larger numbers of a view."""
+        changed = [r for r, life in enumerate(lives) if life > self.lives[r]]
+        for r in changed:
+            lanes = [lane for lane in self.lanes if lane.reducer == r]
+            missed = lives[r] % 2 == 0 and (self.is_alive(lanes[0]) or not all(lane.writer for lane in lanes))
+            self.lives[r] = lives[r] + missed  # it was lost meanwhile
+            abort = pb.Abort(code=CANNOT_SERVE, message=f"rank {self.hello.rank} continues without it: {why}")
+            for lane in lanes if self.lives[r] % 2 else []:
+                self.drop(lane, Kind.ABORT, abort.SerializeToString())
+        if all(life % 2 for life in self.lives):
+            self.fail(LOST, f"all reducers are lost, the last one: {why}")
+        elif changed:
+            self.begin_view()
+
+    def begin_view(self):
+        """All chunks that are kept are sent again."""
+        self.places = p.place([lanes for _, _, lanes in self.reducers], self.owner, self.lives)
+        for chunk in self.chunks:
+            chunk.state = TO_SEND
+        for lane in self.lanes:
+            lane.flight = [0] * 4
+            if lane.state >= JOINED and self.is_alive(lane):
+                self.send_view(lane)
+
+    def send_view(self, lane):
+        lane.state = min(lane.state, STARTED)
+        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)))
+        self.say(lane, Kind.VIEW, view.SerializeToString())
+
+    # the end
 
     def drop(self, lane, kind=None, payload=b""):
         """Ends a connection, with this frame if there is one; run() reads on until the reducer has ended it too."""
@@ -341,83 +345,16 @@ class Communicator:
         with contextlib.suppress(OSError):  # the reducer has closed it
             if lane.writer:
                 lane.writer.write_eof()
-        lane.writer, lane.state, lane.resumed = None, WAITS, False
-
-    def change(self, reducer, why=""):
-        """This rank has lost a reducer, or it is back."""
-        if not self.hello.retain:
-            return self.fail(LOST, f"reducer {self.reducers[reducer][0]} was lost: {why}")
-        self.merge([life + (r == reducer) for r, life in enumerate(self.lives)], {reducer: why})
-
-    def on_view(self, lane, head, payload):
-        view = pb.View.FromString(payload)
-        self.merge(view.lives, {view.lost - 1: view.why})
-
-    def merge(self, lives, reasons):
-        """Takes the larger numbers of a view. reasons: why reducers were lost."""
-        changed = [r for r, life in enumerate(lives) if life > self.lives[r]]
-        for r in changed:
-            connected = all(lane.writer for lane in self.lanes_of[r])
-            missed = lives[r] % 2 == 0 and (self.is_alive(r) or not connected)  # it was lost meanwhile
-            self.lives[r] = lives[r] + missed
-            if not self.is_alive(r):
-                why = reasons.get(r, "another rank has lost it")
-                self.loss = dict(lost=r + 1, why=why, lost_id=self.reducers[r][0])
-                abort = pb.Abort(code=CANNOT_SERVE, message=f"rank {self.hello.rank} continues without it: {why}")
-                for lane in self.lanes_of[r]:
-                    self.drop(lane, Kind.ABORT, abort.SerializeToString())
-        if all(life % 2 for life in self.lives):
-            return self.fail(LOST, f"all reducers are lost, the last one: {self.loss['why']}")
-        if changed:
-            self.apply()
-
-    def apply(self):  # the view has changed
-        self.places = p.place([lanes for _, _, lanes in self.reducers], self.owner, self.lives)
-        for lane in self.lanes:
-            lane.clear()
-            if lane.state >= JOINED and self.is_alive(lane.reducer):
-                self.send_view(lane)
-        for priority, chunks in enumerate(self.chunks):
-            for chunk in chunks:
-                self.lane_of(chunk).todo[priority].append(chunk)
-
-    def send_view(self, lane):
-        lane.resumed = False
-        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)), **self.loss)
-        self.say(lane, Kind.VIEW, view.SerializeToString())
-        if self.leaving and lane.state == RUNNING:
-            self.say(lane, Kind.SETTLE)
-
-    def on_resume(self, lane, head, payload):
-        view = pb.View.FromString(payload)
-        if view.lives == self.lives:  # else there was a later view
-            lane.resumed = True
-            for todo, start in zip(lane.todo, view.start):
-                while todo and todo[0].position < start:
-                    todo.popleft()
-
-    def on_drain(self, lane, head, payload):
-        living = [r for r in range(len(self.reducers)) if self.is_alive(r)]
-        if self.hello.retain and lane.reducer in living and len(living) > 1:
-            self.change(lane.reducer, "it is shutting down")
-
-    # the end
-
-    def on_abort(self, lane, head, payload):
-        abort = pb.Abort.FromString(payload)
-        if self.hello.retain and (abort.code == CANNOT_SERVE or not self.is_alive(lane.reducer)):
-            raise ConnectionError(abort.message)
-        self.drop(lane)
-        self.fail(abort.code, abort.message)
+        lane.writer, lane.state = None, WAITS
 
     def fail(self, code, why):
         """Ends the job for all ranks."""
         if not self.error:
             self.error = RuntimeError(why)
             self.end(Kind.ABORT, pb.Abort(code=code, message=why).SerializeToString())
-            pending = [self.started, *(op.done for op in self.ops)]
-            for future in [future for future in pending if not future.done()]:
-                future.set_exception(self.error)
+            for future in [self.started, *(op.done for op in self.ops)]:
+                if not future.done():
+                    future.set_exception(self.error)
 
     def end(self, kind, payload=b""):
         self.ended = True
