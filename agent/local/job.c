@@ -211,7 +211,7 @@ static int local_job_check_run(const struct local_hub *h, const struct local_hel
 	return RS_OK;
 }
 
-/* The job of a HELLO does not gather any more. */
+/* The job of a HELLO does not gather any more. While its local ranks live, another process cannot be one of them. */
 static int local_job_refuse_late(const struct local_job *j, const struct local_hello *m, bool *ret_retry,
 				 struct rs_err *e)
 {
@@ -221,6 +221,8 @@ static int local_job_refuse_late(const struct local_job *j, const struct local_h
 			       "generation %u of job %s has ended on %s, but not all of its processes have left",
 			       m->generation, m->job, j->hub->host);
 	}
+	if (local_job_check_same(j, m, e))
+		return e->code;
 	return rs_fail(e, RS_EREFUSED, "generation %u of job %s is already running on %s with all local ranks",
 		       m->generation, m->job, j->hub->host);
 }

@@ -295,8 +295,8 @@ class Running(unittest.TestCase):
                 for w in members:
                     w.said("summed")
                 for rank, world, error, expected in [
-                    (0, 2, "RefusedError", r"reducer r[01] .*rank 0 of job test is already taken by p\w+ \d+ on \w+, "
-                                           r"and p\w+ \d+ on \w+ wants it too: check the ranks"),
+                    (0, 2, "RefusedError", r"reducer r[01] .*rank 0 of job test is already taken by p\w+ \d+ on \S+, "
+                                           r"and p\w+ \d+ on \S+ wants it too: check the ranks"),
                     (3, 4, "MismatchError", r"rank 3 says the world size of job test is 4, rank [01] says 2"),
                 ]:  # fmt: skip
                     started = time.monotonic()
@@ -308,6 +308,30 @@ class Running(unittest.TestCase):
                 for w in members:
                     w.tell("leave")
                 self.assertEqual(c.wait_all(members), [0, 0])
+
+    def test_the_same_through_agents(self):
+        """The agent that has the rank refuses it itself; another agent reads it from a reducer."""
+        who = r"p\w+ \d+"
+        with harness.Cluster(reducers=2, agents=3) as c:
+            way = c.socket_path
+            members = [self.start(c, rank, way(rank)) for rank in range(2)]
+            for w in members:
+                w.said("summed")
+            for agent, rank, world, error, expected in [
+                (0, 0, 2, "RefusedError", rf"rank 0 .*of job test is taken: rank 0 \({who} on \S+\) has local rank 0"),
+                (0, 0, 4, "MismatchError", rf"rank 0 \({who}\) of job test has world size 4, rank 0 .* has 2"),
+                (2, 0, 2, "RefusedError", r"reducer r[01] .*rank 0 of job test is already taken by .* wants it too"),
+                (2, 3, 4, "MismatchError", r"rank 3 says the world size of job test is 4, rank [01] says 2"),
+            ]:
+                with self.subTest(agent=agent, rank=rank, world=world):
+                    started = time.monotonic()
+                    said = self.start(c, rank, way(agent), world, GROUP_WORLD_SIZE=world).said("end")
+                    self.assertEqual(said["error"], error, said)
+                    self.assertRegex(said["message"], expected)
+                    self.assertLess(time.monotonic() - started, 8 * harness.SCALE)
+            for w in members:
+                w.tell("leave")
+            self.assertEqual(c.wait_all(members), [0, 0])
 
     def test_a_process_that_replaces_one_that_died(self):
         """It gets the place, although its reducers may not know yet that the old one has died."""

@@ -280,7 +280,11 @@ START_TEST(a_running_job_admits_no_further_rank)
 	fake_job(&fa, c, 2, 2);
 	other = fake_connect(&fa);
 	fake_hello(&fa, other, "j", 0, 0, 2, 2);
-	expect(other, "REFUSED:-8", "generation 0 of job j is already running on host with all local ranks");
+	expect(other, "REFUSED:-8",
+	       "rank 0 (local rank 0) of job j is taken: rank 0 (pid 101 on host) has local rank 0");
+	other = fake_connect(&fa);
+	fake_hello(&fa, other, "j", 0, 0, 3, 3);
+	expect(other, "REFUSED:-5", "rank 0 (pid 104) of job j has world size 3, rank 0 (pid 101 on host) has 2");
 }
 END_TEST
 
