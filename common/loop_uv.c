@@ -5,16 +5,20 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The memory for the next growth of a table. A global, because libuv's allocator is one and has no context; tables
  * grow only while their thread holds the lock. */
 static struct {
 	pthread_mutex_t lock;
-	bool own; /* table_realloc() is in use */
-	void *at; /* NULL: it has been used */
+	bool own;               /* table_realloc() is in use */
+	_Atomic uintptr_t user; /* the thread that holds the lock and may use `at`; 0: none */
+	void *at;               /* NULL: it has been used */
 	size_t size;
 } spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -22,12 +26,13 @@ static struct {
 static void *table_realloc(void *p, size_t size)
 {
 	size_t has = p ? malloc_usable_size(p) : 0;
-	void *grown = spare.at;
+	void *grown;
 
 	if (has >= size)
 		return p;
-	if (!grown || spare.size < size)
+	if (atomic_load(&spare.user) != (uintptr_t)pthread_self() || !spare.at || spare.size < size)
 		return realloc(p, size);
+	grown = spare.at;
 	if (has)
 		memcpy(grown, p, has);
 	free(p);
@@ -41,27 +46,35 @@ void rs_loop_own_libuv(void)
 }
 
 /* Takes the lock, and memory for a table with all descriptors up to fd: libuv has two entries more than descriptors,
- * and rounds up to a power of two. */
+ * and rounds up to a power of two. The memory is given back at once if libuv cannot be made to use it. So it is in a
+ * process that was forked while another thread had the lock, which nobody will release. */
 static int spare_take(int fd, struct rs_err *e)
 {
-	pthread_mutex_lock(&spare.lock);
-	spare.size = 2 * ((size_t)fd + 3) * sizeof(void *);
-	spare.at = malloc(spare.size);
-	if (!spare.at) {
-		pthread_mutex_unlock(&spare.lock);
+	size_t size = 2 * ((size_t)fd + 3) * sizeof(void *);
+	void *at = malloc(size);
+	struct timespec until;
+
+	if (!at)
 		return rs_fail(e, RS_ENOMEM, "no memory for an event loop that watches %d descriptors", fd + 1);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec++;
+	if (!spare.own || pthread_mutex_timedlock(&spare.lock, &until)) {
+		free(at);
+		return RS_OK;
 	}
-	if (!spare.own) {
-		free(spare.at);
-		spare.at = NULL;
-	}
+	spare.at = at;
+	spare.size = size;
+	atomic_store(&spare.user, (uintptr_t)pthread_self());
 	return RS_OK;
 }
 
 static void spare_return(void)
 {
+	if (atomic_load(&spare.user) != (uintptr_t)pthread_self())
+		return;
 	free(spare.at);
 	spare.at = NULL;
+	atomic_store(&spare.user, 0);
 	pthread_mutex_unlock(&spare.lock);
 }
 

@@ -37,6 +37,8 @@ $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(
 $(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
 $(B)/tests/unit/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
+# where the lock is held
+$(B)/tests/unit/test_loop_uv: private WRAP := -Wl,--wrap=uv_loop_init
 $(B)/tests/unit/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 # and the name servers
 $(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
