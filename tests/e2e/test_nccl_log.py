@@ -91,7 +91,7 @@ class Example(unittest.TestCase):
         with harness.Cluster(reducers=1) as c:
             for required, status in (("0", 0), ("1", 1)):
                 env = {"REDUCTION_REQUIRED": required, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
-                       "OMP_NUM_THREADS": "1"}
+                       "OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian's PyTorch has none
                 (p,) = c.start_workers(1, [harness.PYTHON, harness.ROOT / "agent/examples/ddp_transformer.py",
                                            "--steps", "1"], env=env)
                 self.assertEqual(p.wait(100), status, p.report())
