@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-/* The memory for the next growth of a table. A global, because libuv's allocator is one and has no context; tables
- * grow only while their thread holds the lock. */
+/* The memory for the next growth of a table. It is a global, because libuv has one allocator, without a context. Only
+ * the thread that holds the lock uses it. */
 static struct {
 	pthread_mutex_t lock;
 	bool own;               /* table_realloc() is in use */
@@ -46,8 +46,8 @@ void rs_loop_own_libuv(void)
 }
 
 /* Takes the lock, and memory for a table with all descriptors up to fd: libuv has two entries more than descriptors,
- * and rounds up to a power of two. The memory is given back at once if libuv cannot be made to use it. So it is in a
- * process that was forked while another thread had the lock, which nobody will release. */
+ * and rounds up to a power of two. Without the lock this is only a check: the memory is freed at once. In a forked
+ * process nobody may be left who releases the lock, so the wait for it has a limit. */
 static int spare_take(int fd, struct rs_err *e)
 {
 	size_t size = 2 * ((size_t)fd + 3) * sizeof(void *);
