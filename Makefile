@@ -57,10 +57,10 @@ say      = $(if $(V),,$(info   $(1)  $(2)))
 LINK     = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
 LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
-areas := common proto config server agent bench tests
+areas := common proto config server agent deploy bench tests
 bin   :=
 lib   :=
-include common/module.mk proto/module.mk config/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk \
+include common/module.mk proto/module.mk common/host/module.mk config/module.mk deploy/ctl/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk \
         deploy/man/module.mk deploy/packages.mk
 include $(wildcard agent/examples/*/module.mk)
 
@@ -100,7 +100,7 @@ install: all ## install below PREFIX (/usr/local); DESTDIR, LIBDIR, PYTHONDIR an
 	$(if $(filter %-grpc.so,$(lib)),install -m 644 $(B)/lib/libreduction-grpc.so $(DESTDIR)$(LIBDIR))
 	install -m 644 $(nccl_plugin) $(DESTDIR)$(LIBDIR)
 	$(if $(NCCL_NET_LINK),ln -sf $(notdir $(nccl_plugin)) $(DESTDIR)$(LIBDIR)/libnccl-net.so)
-	install -m 644 agent/include/reduction.h $(DESTDIR)$(INCDIR)
+	install -m 644 agent/lib/include/reduction.h $(DESTDIR)$(INCDIR)
 	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@includedir@|$(INCDIR)|; s|@version@|$(VERSION)|' \
 		deploy/reduction.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
 	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/reduction.pc
@@ -143,11 +143,11 @@ help: ## this list
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
 # documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
-doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
+doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \
                  deploy/kubernetes/*.yaml deploy/kubernetes/*/*.yaml deploy/slurm/*.sbatch) \
-                 agent/include/reduction.h
+                 agent/lib/include/reduction.h
 unit_files    := $(wildcard deploy/systemd/*.service)
 doc_folders   := $(filter-out .,$(patsubst %/,%,$(sort $(dir $(doc_files)))))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # the cores, which do no I/O, from the top down; then what is around them
-include agent/local/module.mk agent/core/module.mk agent/device/module.mk
-agent_cores := $(libagent_local) $(libagent_core) $(libagent_device)
+include agent/node/core/module.mk agent/worker/core/module.mk agent/gpu/core/module.mk
+agent_cores := $(libnode_core) $(libworker_core) $(libgpu_core)
 
-include agent/engine/module.mk
-libagent := $(libagent_engine) $(agent_cores)
+include agent/worker/engine/module.mk
+libagent := $(libworker_engine) $(agent_cores)
 
-include agent/backend/module.mk agent/client/module.mk agent/daemon/module.mk agent/cuda/module.mk agent/copier/module.mk agent/api/module.mk agent/nccl/module.mk
+include agent/lib/backend/module.mk agent/lib/client/module.mk agent/node/daemon/module.mk agent/gpu/cuda/module.mk agent/gpu/copier/module.mk agent/lib/api/module.mk agent/nccl/module.mk

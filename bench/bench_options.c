@@ -2,7 +2,7 @@
 /* The command line of reduction-bench: one table for both getopt and the help. */
 #include "bench/bench.h"
 
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <errno.h>
 #include <getopt.h>

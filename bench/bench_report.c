@@ -2,7 +2,7 @@
 /* The table and the JSON lines of reduction-bench. */
 #include "bench/bench.h"
 
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <stdlib.h>
 #include <string.h>

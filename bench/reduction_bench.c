@@ -2,7 +2,7 @@
 /* reduction-bench: all-reduce performance over a range of sizes, in the format of nccl-tests. */
 #include "bench/bench.h"
 
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <limits.h>
 #include <stdlib.h>

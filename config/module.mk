@@ -2,8 +2,6 @@
 libconfig := $(B)/config/libconfig.a
 $(libconfig): $(patsubst %.c,$(B)/%.o,$(wildcard config/*.c config/check/*.c))
 
-include config/plan/module.mk config/render/module.mk config/ctl/module.mk
-
 docs: $(B)/bin/reductionctl ## write config/README.md from the table in config/schema.c
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md
 .PHONY: docs

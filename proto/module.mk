@@ -8,4 +8,4 @@ $(B)/gen/proto/%.pb-c.c $(B)/gen/proto/%.pb-c.h: proto/%.proto
 	protoc --c_out=$(B)/gen $<
 # make must not delete a file that no rule names, and then generate it again
 .SECONDARY: $(filter %.pb-c.c,$(gen_h:.h=.c))
-include proto/rpc/module.mk proto/service/module.mk proto/http/module.mk
+include proto/rpc/module.mk

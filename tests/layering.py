@@ -47,17 +47,83 @@ EXCEPTIONS = (
     "auth_mac",  # The result depends on the arguments alone. OpenSSL reads its configuration file at the first call.
 )
 
-# The folders that the files of a folder may include, besides their own. An entry holds for the folders below as well,
-# unless one of those has its own entry.
-LIBRARIES = ["common", "proto", "config"]
+# The rooms: each folder with sources, and the folders that its files may include besides their own.
+CONFIGURED = ["common", "proto", "config"]
 ANY = None
 FOLDERS = {
     "common": [],
+    "common/kernels": ["common"],
+    "common/host/http": ["common", "proto", "common/host/service"],
+    "common/host/service": ["common", "proto", "proto/rpc"],
     "proto": ["common"],
-    "config": ["common", "proto"],
-    "server": LIBRARIES,
-    "agent": [*LIBRARIES, "agent/include"],
-    "agent/include": [],  # the public header, which users compile without our tree
+    "proto/rpc": ["common", "proto"],
+    "config": ["common", "config/check"],
+    "config/check": ["common", "common/kernels", "proto", "proto/rpc", "config"],
+    "deploy/ctl": [
+        *CONFIGURED,
+        "config/check",
+        "proto/rpc",
+        "common/host/http",
+        "deploy/ctl/plan",
+        "deploy/ctl/render",
+    ],
+    "deploy/ctl/plan": ["common", "config"],
+    "deploy/ctl/render": ["common", "config"],
+    "server/core": ["common", "common/kernels", "proto"],
+    "server/jobs": [*CONFIGURED, "common/host/service", "server/core"],
+    "server/join": [*CONFIGURED, "config/check", "proto/rpc"],
+    "server/run": [
+        *CONFIGURED,
+        "config/check",
+        "proto/rpc",
+        "common/host/http",
+        "common/host/service",
+        "server/core",
+        "server/jobs",
+        "server/join",
+    ],
+    "agent/worker/core": [*CONFIGURED, "common/kernels"],
+    "agent/worker/engine": [*CONFIGURED, "proto/rpc", "agent/lib/include", "agent/worker/core"],
+    "agent/node/core": [*CONFIGURED, "common/kernels", "common/host/service", "agent/worker/core"],
+    "agent/node/daemon": [
+        *CONFIGURED,
+        "config/check",
+        "proto/rpc",
+        "common/host/http",
+        "common/host/service",
+        "agent/lib/backend",
+        "agent/node/core",
+        "agent/worker/engine",
+    ],
+    "agent/gpu/core": ["common"],
+    "agent/gpu/cuda": ["agent/gpu/core"],
+    "agent/gpu/copier": [
+        "common",
+        "proto",
+        "agent/gpu/core",
+        "agent/gpu/cuda",
+        "agent/lib/backend",
+        "agent/worker/core",
+    ],
+    "agent/lib/include": [],  # the public header, which users compile without our tree
+    "agent/lib/backend": [
+        *CONFIGURED,
+        "agent/lib/include",
+        "agent/node/core",
+        "agent/worker/core",
+        "agent/worker/engine",
+    ],
+    "agent/lib/client": [*CONFIGURED, "agent/lib/backend", "agent/node/core", "agent/worker/engine"],
+    "agent/lib/api": [
+        *CONFIGURED,
+        "agent/lib/backend",
+        "agent/lib/client",
+        "agent/gpu/copier",
+        "agent/node/core",
+        "agent/node/daemon",
+        "agent/worker/engine",
+    ],
+    "agent/nccl": [*CONFIGURED, "agent/worker/engine"],
     "agent/examples": [],  # programs of users
     "bench": ANY,
     "tests": ANY,

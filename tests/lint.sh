@@ -49,13 +49,13 @@ size() { # long files are hard to review; tests are lists of cases
 own() { list '*.c' | grep -v '^./bench/peers/'; } # which needs headers of others
 mistakes() {
 	own |
-		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -Iagent/include -I"$generated" \
+		xargs -P "$(nproc)" -I {} clang-tidy --quiet {} -- -std=c11 -D_GNU_SOURCE -I. -Iagent/lib/include -I"$generated" \
 			2> >(grep -vE '^[0-9]+ warnings? .*(generated|treated)|^Suppressed|^Use -header-filter|^$' >&2)
 }
 dead_stores() { # the same within clang-tidy takes many times as long as all its other checks
 	own | xargs -P "$(nproc)" -n 8 clang --analyze --analyzer-no-default-checks \
 		-Xclang -analyzer-checker=deadcode.DeadStores -Xclang -analyzer-werror --analyzer-output text \
-		-std=c11 -D_GNU_SOURCE -I. -Iagent/include -I"$generated"
+		-std=c11 -D_GNU_SOURCE -I. -Iagent/lib/include -I"$generated"
 }
 compile() {
 	PYTHONPYCACHEPREFIX=$(mktemp -d) && export PYTHONPYCACHEPREFIX

@@ -21,16 +21,16 @@ $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
 $(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
 # answers of the HTTP port, without the port
-$(B)/tests/unit/test_metrics: $(B)/proto/http/answer.o $(libhttp)
+$(B)/tests/unit/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
 # the plugin's communicator, with an engine of the test
 $(B)/tests/unit/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
 $(B)/tests/unit/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 # rules of reductionctl
-$(B)/tests/unit/test_doctor: $(B)/config/ctl/doctor_rules.o
-$(B)/tests/unit/test_archive: $(B)/config/ctl/archive.o
-$(B)/tests/unit/test_bundle_redact: $(B)/config/ctl/bundle_redact.o
-$(B)/tests/unit/test_query: $(patsubst %,$(B)/config/ctl/%.o,query file) $(libhttp)
-$(B)/tests/unit/test_timeline: $(patsubst %,$(B)/config/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
+$(B)/tests/unit/test_doctor: $(B)/deploy/ctl/doctor_rules.o
+$(B)/tests/unit/test_archive: $(B)/deploy/ctl/archive.o
+$(B)/tests/unit/test_bundle_redact: $(B)/deploy/ctl/bundle_redact.o
+$(B)/tests/unit/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query file) $(libhttp)
+$(B)/tests/unit/test_timeline: $(patsubst %,$(B)/deploy/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
 # loads the module
 $(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
@@ -115,7 +115,7 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; AR
 
 # Objects with a section for each function show which functions use which. gRPC's files are not compiled everywhere.
 layering_cflags := -O0 -ffunction-sections -fdata-sections -fno-jump-tables
-layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config server agent -name '*.c' \
+layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config server agent deploy -name '*.c' \
                      -not -path '*/examples/*' -not -name 'grpc_*'))
 layering: ## check that cores do no I/O, the includes between folders, and for circles of files
 	$(MAKE) $(par) BUILD=$(BUILD)/layering SAN= CFLAGS='$(layering_cflags)' layering-check

@@ -4,8 +4,8 @@
 #ifndef RS_AGENT_NCCL_COLL_STATE_H
 #define RS_AGENT_NCCL_COLL_STATE_H
 
-#include "agent/engine/engine.h"
 #include "agent/nccl/coll.h"
+#include "agent/worker/engine/engine.h"
 #include "proto/control.h"
 
 /* Of a request. NCCL's thread changes IDLE to PENDING and ended requests to IDLE, the engine PENDING to ended. */

@@ -2,7 +2,8 @@
 /* A stripe while reducers are lost and come back. The happy path: a rank sends VIEW -> its news goes to all other
  * ranks -> nothing more is expected from that rank, and nothing is sent to it, until all ranks have sent the same
  * view -> all slots of the stripe are cleared -> RESUME gives all ranks the position from which they begin again.
- * That is the largest position that a rank gave, since all ranks have all results below it (agent/core/retain.h). */
+ * That is the largest position that a rank gave, since all ranks have all results below it
+ * (agent/worker/core/retain.h). */
 #include "server/core/stripe.h"
 
 #include <stdlib.h>

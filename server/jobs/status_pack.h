@@ -3,7 +3,7 @@
 #ifndef RS_SERVER_JOBS_STATUS_PACK_H
 #define RS_SERVER_JOBS_STATUS_PACK_H
 
-#include "proto/service/service_pack.h"
+#include "common/host/service/service_pack.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #ifndef RS_SERVER_RUN_JOURNAL_H
 #define RS_SERVER_RUN_JOURNAL_H
 
-#include "proto/service/events.h"
+#include "common/host/service/events.h"
 
 /* The thread of the accept loop owns it. Invariant: events contains the last lines of level info and above. */
 struct journal {

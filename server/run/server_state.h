@@ -3,9 +3,9 @@
 #ifndef RS_SERVER_RUN_SERVER_STATE_H
 #define RS_SERVER_RUN_SERVER_STATE_H
 
-#include "proto/http/port.h"
+#include "common/host/http/port.h"
+#include "common/host/service/control_uv.h"
 #include "proto/rpc/unauthenticated.h"
-#include "proto/service/control_uv.h"
 #include "server/join/admission.h"
 #include "server/join/handshake_grpc.h"
 #include "server/join/handshake_tcp.h"

@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_CUDA_DRIVER_H
 #define RS_TESTS_CUDA_DRIVER_H
 
-#include "agent/cuda/abi.h"
+#include "agent/gpu/cuda/abi.h"
 
 #define DRIVER_DECLARE(name, arguments) CUresult name arguments;
 CUDA_FUNCTIONS(DRIVER_DECLARE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local protocol of agent/local/protocol.h in raw bytes, for messages that the library would not send."""
+"""The local protocol of agent/node/core/protocol.h in raw bytes, for messages that the library would not send."""
 
 import array
 import socket

@@ -4,7 +4,7 @@
 #ifndef RS_TESTS_E2E_RANKS_H
 #define RS_TESTS_E2E_RANKS_H
 
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -222,12 +222,12 @@ exec {compiler} -I{self.dir}/include "$@"
     def test_http(self):
         line, plan = self.announced(f"PKG_CONFIG={self.package_finder('libmicrohttpd')}")
         self.assertIn("HTTP off", line)
-        self.assert_plan(plan, "proto/http/port_none.c", True)
-        self.assert_plan(plan, "proto/http/port_mhd.c", False)
+        self.assert_plan(plan, "common/host/http/port_none.c", True)
+        self.assert_plan(plan, "common/host/http/port_mhd.c", False)
         self.assertIn("HTTP off", self.announced("HTTP=off")[0])
         there = subprocess.run(["pkg-config", "--exists", "libmicrohttpd"]).returncode == 0
         line, plan = self.announced()
-        self.assertEqual(("HTTP on" in line, "proto/http/port_mhd.c" in plan), (there, there))
+        self.assertEqual(("HTTP on" in line, "common/host/http/port_mhd.c" in plan), (there, there))
 
     def test_compiler_options_and_target(self):
         def compiler(name, text):

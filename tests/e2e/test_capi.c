@@ -351,7 +351,7 @@ static void expect_null(struct rank *r, struct called *called, int line, const c
 static void expect_all_called(struct rank *r, const struct called *called)
 {
 	static char header[100000];
-	FILE *f = fopen("agent/include/reduction.h", "r");
+	FILE *f = fopen("agent/lib/include/reduction.h", "r");
 	unsigned n = 0;
 
 	EXPECT(f);

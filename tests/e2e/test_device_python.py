@@ -167,7 +167,7 @@ class Abi(unittest.TestCase):
         source = """
             #include <cuda.h>
             #define RS_CUDA_H
-            #include "agent/cuda/abi.h"
+            #include "agent/gpu/cuda/abi.h"
             #define CHECK(name, arguments) \\
                 _Static_assert(__builtin_types_compatible_p(__typeof__(name), CUresult arguments), #name);
             CUDA_FUNCTIONS(CHECK)

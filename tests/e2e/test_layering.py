@@ -80,7 +80,7 @@ class Case(unittest.TestCase):
 class Cores(Case):
     def found(self, core, **libraries):
         """The violations of a core and libraries, each given as C code."""
-        argv = ["--core", self.archive("core", self.compile("server/core", core))]
+        argv = ["--core", self.archive("core", self.compile("server/core/core", core))]
         for name, text in libraries.items():
             argv += ["--library", self.archive(name, self.compile(f"common/{name}", text))]
         return self.check(*argv)
@@ -143,8 +143,9 @@ class Cores(Case):
         self.assertIn("above.a: above (above.o) > below: a core may not use below", line)
 
     def test_long_names_in_archives(self):
-        name = "server/a_name_that_is_longer_than_15_characters"
-        core = self.archive("core", self.compile("server/short", "int x;\n"), self.compile(name, calls("f", "time")))
+        name = "server/core/a_name_that_is_longer_than_15_characters"
+        short = self.compile("server/core/short", "int x;\n")
+        core = self.archive("core", short, self.compile(name, calls("f", "time")))
         self.assertIn("f (a_name_that_is_longer_than_15_characters.o) > time", self.check("--core", core)[0])
 
     def test_files_that_are_no_archive(self):
@@ -163,23 +164,25 @@ INCLUDES = (
     ("proto/a.c", "common/b.h", None),
     ("proto/a.c", "proto/gen.pb-c.h", None),
     ("proto/a.c", "config/b.h", "proto may include: common"),
-    ("config/a.c", "proto/b.h", None),
-    ("config/a.c", "server/b.h", "config may include: common, proto"),
-    ("config/deep/er/a.c", "agent/b.h", "config may include: common, proto"),
-    ("server/a.c", "config/b.h", None),
-    ("server/core/a.c", "server/join/b.h", None),
-    ("server/a.c", "agent/b.h", "server may include: common, proto, config"),
-    ("server/core/a.c", "agent/core/b.h", "server may include: common, proto, config"),
-    ("server/a.inc", "agent/include/reduction.h", "server may include: common, proto, config"),
-    ("agent/a.c", "server/b.h", "agent may include: common, proto, config, agent/include"),
-    ("agent/a.c", "agent/include/reduction.h", None),
-    ("agent/include/reduction.h", "common/b.h", "agent/include may include: no other folder"),
-    ("agent/a.c", "tests/unit/b.h", "agent may include: common, proto, config, agent/include"),
-    ("bench/a.c", "agent/b.h", None),
-    ("bench/peers/a.cc", "server/b.h", None),
-    ("tests/unit/a.c", "bench/b.h", None),
-    ("server/a.c", "b.h", "which is not a path from the root"),
-    ("server/a.c", "../agent/b.h", "which is not a path from the root"),
+    ("config/check/a.c", "proto/b.h", None),
+    ("config/a.c", "server/core/b.h", "config may include: common, config/check"),
+    ("config/deep/er/a.c", "agent/nccl/b.h", "config may include: common, config/check"),
+    ("common/host/http/a.c", "common/host/service/b.h", None),
+    ("common/host/service/a.c", "common/host/http/b.h", "common/host/service may include: common, proto, proto/rpc"),
+    ("common/a.c", "common/host/http/b.h", "common may include: no other folder"),
+    ("server/jobs/a.c", "server/core/b.h", None),
+    ("server/core/a.c", "server/jobs/b.h", "server/core may include: common, common/kernels, proto"),
+    ("server/core/a.c", "config/b.h", "server/core may include: common, common/kernels, proto"),
+    ("server/core/a.inc", "agent/lib/include/reduction.h", "server/core may include: common, common/kernels, proto"),
+    ("agent/worker/core/a.c", "server/core/b.h", "agent/worker/core may include: common, proto, config,"),
+    ("agent/worker/core/a.c", "agent/worker/engine/b.h", "agent/worker/core may include: common, proto, config,"),
+    ("agent/worker/engine/a.c", "agent/worker/core/b.h", None),
+    ("agent/lib/include/reduction.h", "common/b.h", "agent/lib/include may include: no other folder"),
+    ("agent/nccl/a.c", "tests/unit/b.h", "agent/nccl may include: common, proto, config, agent/worker/engine"),
+    ("bench/a.c", "agent/worker/core/b.h", None),
+    ("bench/peers/a.cc", "server/core/b.h", None),
+    ("server/core/a.c", "b.h", "which is not a path from the root"),
+    ("server/core/a.c", "../agent/nccl/b.h", "which is not a path from the root"),
     ("client/a.c", "common/b.h", "client/a.c: FOLDERS does not say what files of this folder may include"),
 )
 
@@ -199,17 +202,18 @@ class Includes(Case):
                 self.assertIn(violation, lines[0])
 
     def test_forms(self):
-        for form in ('#include "agent/b.h"', '  #include "agent/b.h"', '# include"agent/b.h" /* why */'):
-            self.write("server/a.c", f"/* A comment. */\n{form}\n")
+        for form in ('#include "agent/nccl/b.h"', '  #include "agent/nccl/b.h"', '# include"agent/nccl/b.h" /* why */'):
+            self.write("server/core/a.c", f"/* A comment. */\n{form}\n")
             self.assertEqual(len(self.check()), 1, form)
 
     def test_headers(self):
-        self.write("server/a.h", '#include "server/b.h"\n')
-        self.write("server/b.h", '#include "server/core/c.h"\n')
+        self.write("server/core/a.h", '#include "server/core/b.h"\n')
+        self.write("server/core/b.h", '#include "server/core/c.h"\n')
         self.write("server/core/c.h", '#include "common/x.h"\n')
         self.assertEqual(self.check(), [])
-        self.write("server/core/c.h", '#include "server/a.h"\n')
-        self.assertEqual(self.check(), ["headers include each other: server/a.h, server/b.h, server/core/c.h"])
+        self.write("server/core/c.h", '#include "server/core/a.h"\n')
+        circle = "server/core/a.h, server/core/b.h, server/core/c.h"
+        self.assertEqual(self.check(), [f"headers include each other: {circle}"])
 
 
 class Circles(Case):
@@ -221,8 +225,8 @@ class Circles(Case):
         self.compile("server/core/a", calls("a", "b"))
         self.compile("server/core/b", calls("b", "c", "d"))
         self.compile("server/jobs/c", calls("c", "a"))
-        self.compile("server/d", calls("d", "memcpy"))
-        self.compile("agent/a", calls("a", "d"))  # another program
+        self.compile("server/core/d", calls("d", "memcpy"))
+        self.compile("agent/nccl/a", calls("a", "d"))  # another program
 
     def test_none(self):
         self.compile("server/jobs/c", calls("c", "d"))
@@ -232,9 +236,9 @@ class Circles(Case):
         self.assertEqual(self.found(), ["objects use each other: server/core/a, server/core/b, server/jobs/c"])
 
     def test_through_a_fourth_file(self):
-        self.compile("server/d", calls("d", "a"))
+        self.compile("server/core/d", calls("d", "a"))
         self.assertEqual(
-            self.found(), ["objects use each other: server/core/a, server/core/b, server/d, server/jobs/c"]
+            self.found(), ["objects use each other: server/core/a, server/core/b, server/core/d, server/jobs/c"]
         )
 
     def test_through_a_table(self):

@@ -3,7 +3,7 @@
 /* Where reduction_open takes its settings from, and what it says about wrong ones. No reducer is there: settings that
  * are accepted end with the connect timeout, whose sentence names the reducer and so the configuration that was used.
  */
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <stdbool.h>
 #include <stdio.h>

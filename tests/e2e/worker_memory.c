@@ -2,7 +2,7 @@
 /* A worker for test_memory.py: opens a communicator, sums and closes it while the first allocation fails, then the
  * second one, and so on until there are no more (shim_oom.c). It says {"what": "tried", "k", "failed", "step", "code",
  * "message"} each time: whether the k-th allocation has failed, and the step that returned an error. */
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * been freed; until then memory is bounded, and no operation ends twice. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/local/check.h"
-#include "agent/local/hub.h"
+#include "agent/node/core/check.h"
+#include "agent/node/core/hub.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>

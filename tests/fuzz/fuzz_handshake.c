@@ -4,7 +4,7 @@
  * that requires a proof of the reducer accepts only that reducer. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 #include "proto/control.h"
 #include "server/join/handshake.h"
 

@@ -4,7 +4,7 @@
  * or gives a job that can be written in all forms, and whose YAML is read again without an error. */
 #include "tests/fuzz/fuzz.h"
 
-#include "config/render/render.h"
+#include "deploy/ctl/render/render.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,10 +4,10 @@
  * message, every message has the right type, and calls and memory stay within their limits. */
 #include "tests/fuzz/fuzz.h"
 
+#include "common/host/service/service.h"
 #include "common/utf8.h"
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
-#include "proto/service/service.h"
 #include "server/jobs/status.h"
 #include "server/jobs/status_pack.h"
 

@@ -4,8 +4,8 @@
  * reducer answers any more, and its memory is not accessed afterwards. */
 #include "tests/fuzz/fuzz.h"
 
-#include "agent/core/check.h"
-#include "agent/core/exchange.h"
+#include "agent/worker/core/check.h"
+#include "agent/worker/core/exchange.h"
 #include "common/dtype.h"
 #include "proto/control.h"
 

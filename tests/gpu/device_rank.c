@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank of the part device: a process with buffers on GPU 0, which other ranks use too. */
-#include "agent/include/reduction.h"
+#include "agent/lib/include/reduction.h"
 #include "tests/gpu/cuda.h"
 #include "tests/gpu/device_case.h"
 #include "tests/gpu/proc.h"

@@ -70,73 +70,73 @@ memory of a job is freed with its first session
 	server/jobs/registry.c
 	s/\tif \(j->sessions\)\n\t\treturn;//
 the window is ignored
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/return window_open\(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes\)/return true/
 a priority has no reserve
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/ \|\|\n\s*s->tail - s->head < frame_reserve\(l->window.limit\)/ || (l->chunks_in_flight == 0 \&\& s)/
 an operation ends one chunk too early
-	agent/core/link_io.c
+	agent/worker/core/link_io.c
 	s/--op->chunks_left == 0/--op->chunks_left == (op->chunks > 2)/
 acks cover operations that have not completed
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/l->x->first \? l->x->first->seq : l->x->next_seq/f->head.seq/
 the cursor skips own chunks
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/s->chunk \+= l->own\[at\] - l->own\[at - 1\];/s->chunk += l->own[at] - l->own[0];/
 ABORT is not passed on
-	agent/core/exchange_end.c
+	agent/worker/core/exchange_end.c
 	s/link_queue_abort\(l, &x->abort_reason\);/link_queue_empty(l, FRAME_GOODBYE);/
 a silent reducer is never lost
-	agent/core/exchange_tick.c
+	agent/worker/core/exchange_tick.c
 	s/now_ms - l->last_rx_ms >= detect_ms/0/
 workers send no heartbeats
-	agent/core/exchange_tick.c
+	agent/worker/core/exchange_tick.c
 	s/now_ms - l->last_tx_ms >= ping_ms/0/
 operations never time out
-	agent/core/exchange_tick.c
+	agent/worker/core/exchange_tick.c
 	s/now_ms >= exchange_op_deadline\(x, now_ms\)/0/
 pending operations are not failed
-	agent/core/exchange_end.c
+	agent/worker/core/exchange_end.c
 	s/x->links_changed = true;\n\top = x->first;/x->links_changed = true;\n\top = NULL;/
 operations end before ABORT has been sent
-	agent/core/exchange_end.c
+	agent/worker/core/exchange_end.c
 	s/(x->links\[i\].state == LINK_ENDING && link_has_output\(&x->links\[i\]\))/0 \&\& $1/
 a refused attempt is not repeated
-	agent/core/link_control.c
+	agent/worker/core/link_control.c
 	s/if \(refused.retry\)/if (0)/
 chunks are sent before they are filled
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/if \(op->ready && /if (0 \&\& op->ready \&\& /
 an attempt after a lost WELCOME is a violation
 	server/jobs/registry_joins.c
 	s/RS_EREFUSED, true,(\s*"lane %u of rank %u of job %s is still)/RS_EPROTO, false,$1/
 completed operations are not repeated after a loss
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/while \(s->replay < cursor && s->replay < s->replay_end\)/while (0)/
 a rank contributes although it has the result
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/if \(cursor < s->replay_end\)/if (0)/
 HAVE for a partial result
-	agent/core/retain.c
+	agent/worker/core/retain.c
 	s/\]\.tag = 0;/].tag = position + 1;/
 HAVE for an overwritten result
-	agent/core/retain.c
+	agent/worker/core/retain.c
 	s/k->tag == position \+ 1 \?/k->tag ?/
 the rest of a result of the previous view is accepted
-	agent/core/link.c
+	agent/worker/core/link.c
 	s/\n\tl->skip \|= [^;]+;//
 results of the previous view are a violation
-	agent/core/link_io.c
+	agent/worker/core/link_io.c
 	s/if \(l->state == LINK_RUNNING && l->view != l->x->view_number\)/if (0)/
 the rest of a frame of the previous view is lost
-	agent/core/link.c
+	agent/worker/core/link.c
 	s/\n\t\tlink_save_frame\(l\);/ l->sent_off = 0;/
 ranks resume at the smallest of their starts
 	server/core/stripe_view.c
 	s/st->view.start\[p\] < st->sessions/st->view.start[p] > st->sessions/
 ranks resume at their own starts
-	agent/core/view.c
+	agent/worker/core/view.c
 	s/stream_begin\(l, p, v->start\[p\]\)/stream_begin(l, p, x->view.start[p])/
 reducers do not forward views
 	server/core/stripe_view.c
@@ -154,16 +154,16 @@ the last view replaces the merged one
 	proto/control.c
 	s/from->lives\[i\] <= to->lives\[i\]/from->lives[i] == to->lives[i]/
 an older view is accepted
-	agent/core/view.c
+	agent/worker/core/view.c
 	s/v->lives\[r\] <= x->view.lives\[r\]/v->lives[r] == x->view.lives[r]/
 retained results are overwritten too early
-	agent/core/retain.c
+	agent/worker/core/retain.c
 	s/r->size = max_lead \+ 1;/r->size = max_lead \/ 2 + 1;/
 ranks run further ahead than results are retained
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/position - floor <= x->max_lead/position - floor <= 2 * x->max_lead/
 the cursor stays at a completed operation
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/if \(s->op == op\)\n/if (0)\n/
 results overtake one that is fetched
 	server/core/result.c
@@ -175,22 +175,22 @@ a fetched result is the contribution
 	server/core/contribution.c
 	s/if \(slot->have_n\) \{/if (slot->have_n == st->p.world_size) {/
 goodbye before all have the results
-	agent/core/exchange_end.c
+	agent/worker/core/exchange_end.c
 	s/!x->first &&\s+x->stable < x->next_seq/0/
 contributions are filled in twice
-	agent/core/stream.c
+	agent/worker/core/stream.c
 	s/if \(first_time && op->fill/if (op->fill/
 a truncated result overwrites the contribution
-	agent/core/link_io.c
+	agent/worker/core/link_io.c
 	s/op->disjoint && !op->recv_ring/!op->recv_ring/
 the root of a broadcast retains nothing
-	agent/core/link_io.c
+	agent/worker/core/link_io.c
 	s/if \(!f->op->root \|\| !f->head.payload_len\)/if (1)/
 results are lent beyond their operation
-	agent/core/retain.c
+	agent/worker/core/retain.c
 	s/end - position > r->size/end - position >= r->size/
 KEPT carries another chunk's result
-	agent/core/link_io.c
+	agent/worker/core/link_io.c
 	s/had->head.seq == f->seq && had->head.chunk == f->chunk/had->head.seq == f->seq/
 a rank that has left is waited for
 	server/core/stripe.c
@@ -214,10 +214,10 @@ every challenge is the same
 	server/join/handshake.c
 	s/if \(h->policy->random\(.*?&e\)\)/if (!memset(nonce, 7, sizeof nonce))/
 the reducer's proof is not checked
-	agent/core/link_control.c
+	agent/worker/core/link_control.c
 	s/w->proven && auth_equal\(w->mac, l->reducer_mac\)/w->proven/
 a reducer without CHALLENGE is trusted
-	agent/core/link_control.c
+	agent/worker/core/link_control.c
 	s/return l->x->opt.secret && !\(l->proven && w->proven/return l->proven && !(w->proven/
 both sides have the same proof
 	common/auth.c

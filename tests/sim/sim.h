@@ -15,7 +15,7 @@
 #ifndef RS_TESTS_SIM_SIM_H
 #define RS_TESTS_SIM_SIM_H
 
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 #include "common/error.h"
 #include "common/kernels/kernels.h"
 #include "config/config.h"

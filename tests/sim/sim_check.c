@@ -2,7 +2,7 @@
 /* Invariants of a run, during it and at its end. Slots are checked in the structs of the core. */
 #include "tests/sim/sim.h"
 
-#include "agent/core/check.h"
+#include "agent/worker/core/check.h"
 #include "server/core/check.h"
 #include "server/core/stripe.h"
 

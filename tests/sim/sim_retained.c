@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim_retained.h"
 
-#include "agent/core/link.h"
+#include "agent/worker/core/link.h"
 
 static bool is_within(const void *at, const void *memory, size_t bytes)
 {

@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_SIM_SIM_RETAINED_H
 #define RS_TESTS_SIM_SIM_RETAINED_H
 
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 
 /* Returns whether the exchange would read from this memory to answer FETCH. */
 bool retained_within(const struct exchange *x, const void *memory, size_t bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_agent.h"
-#include "agent/local/check.h"
+#include "agent/node/core/check.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 

@@ -4,7 +4,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_AGENT_H
 #define RS_TESTS_UNIT_FAKE_AGENT_H
 
-#include "agent/local/hub.h"
+#include "agent/node/core/hub.h"
 
 enum {
 	FAKE_CLIENTS = 64, /* clients that ever connect */

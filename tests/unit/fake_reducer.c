@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_reducer.h"
 
-#include "agent/core/check.h"
+#include "agent/worker/core/check.h"
 #include "common/dtype.h"
 
 #include <check.h>

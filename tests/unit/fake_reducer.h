@@ -5,7 +5,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_REDUCER_H
 #define RS_TESTS_UNIT_FAKE_REDUCER_H
 
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 #include "proto/control.h"
 
 enum { REDUCERS_LINKS_MAX = 8 };

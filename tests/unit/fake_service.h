@@ -3,7 +3,7 @@
 #ifndef RS_TESTS_UNIT_FAKE_SERVICE_H
 #define RS_TESTS_UNIT_FAKE_SERVICE_H
 
-#include "proto/service/service.h"
+#include "common/host/service/service.h"
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>

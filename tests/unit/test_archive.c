@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Archives of reductionctl support-bundle: names of files, also long ones. */
-#include "config/ctl/archive.h"
+#include "deploy/ctl/archive.h"
 
 #include <check.h>
 #include <stdio.h>

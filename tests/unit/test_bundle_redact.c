@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Secrets in texts of a support bundle, as they are and escaped. */
-#include "config/ctl/bundle.h"
+#include "deploy/ctl/bundle.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The record of pieces: begins of copies that were queued behind others, rows, and the share of copies that overlap
  * with the network. */
-#include "agent/device/pieces.h"
+#include "agent/gpu/core/pieces.h"
 
 #include <check.h>
 #include <stdlib.h>

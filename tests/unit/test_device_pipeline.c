@@ -2,7 +2,7 @@
 /* The pieces of an operation on a device's memory: a simulated device and a simulated network do what the pipeline
  * says, in many orders. They check that no place is used twice, that only what was announced lands, that every byte
  * passes once in each direction, and that after a failure nothing starts and the end comes. */
-#include "agent/device/pipeline.h"
+#include "agent/gpu/core/pipeline.h"
 
 #include <check.h>
 #include <stdlib.h>

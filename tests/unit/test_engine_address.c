@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses of the engine's connections. Lookups are answered here, without a network: __wrap_getaddrinfo. */
-#include "agent/engine/address.h"
+#include "agent/worker/engine/address.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/engine/poll.h"
+#include "agent/worker/engine/poll.h"
 
 #include <check.h>
 #include <stdlib.h>

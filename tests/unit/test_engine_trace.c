@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run: tsan */
 /* A trace of an engine that connects in vain: each one ends, however soon its end is asked for. */
-#include "agent/engine/engine.h"
+#include "agent/worker/engine/engine.h"
 #include "config/config.h"
 
 #include <check.h>

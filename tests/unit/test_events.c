@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proto/service/events.h"
+#include "common/host/service/events.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups over a backend that only records operations and completes them on demand. */
-#include "agent/api/group.h"
+#include "agent/lib/api/group.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 

@@ -2,7 +2,7 @@
 /* A worker's exchange and a reducer's handshake, or an impostor in place of the reducer. */
 #include "tests/unit/fake_guard.h"
 
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 
 #include <check.h>
 #include <string.h>

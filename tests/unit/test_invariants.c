@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The invariant checks find what they are for: each test breaks one field by hand, expects the sentence, and repairs
  * it. */
-#include "agent/core/check.h"
-#include "agent/core/link.h"
-#include "agent/local/check.h"
-#include "agent/local/client.h"
-#include "agent/local/op_state.h"
+#include "agent/node/core/check.h"
+#include "agent/node/core/client.h"
+#include "agent/node/core/op_state.h"
+#include "agent/worker/core/check.h"
+#include "agent/worker/core/link.h"
 #include "server/core/check.h"
 #include "tests/unit/fake_agent.h"
 #include "tests/unit/fake_ops.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local/protocol.h"
+#include "agent/node/core/protocol.h"
 
 #include <check.h>
 #include <stdlib.h>

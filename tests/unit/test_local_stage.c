@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/local/hub_state.h"
-#include "agent/local/stage.h"
+#include "agent/node/core/hub_state.h"
+#include "agent/node/core/stage.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status of an agent: what the hub says of jobs and local ranks, and the message of the control service. */
-#include "agent/local/status.h"
-#include "agent/local/status_pack.h"
+#include "agent/node/core/status.h"
+#include "agent/node/core/status_pack.h"
 #include "proto/reduction.pb-c.h"
 #include "tests/unit/fake_agent.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Metrics of a status: names and values, the bound of series per job, hostile names; and what HTTP headers mean. */
-#include "proto/http/answer.h"
-#include "proto/http/metrics.h"
+#include "common/host/http/answer.h"
+#include "common/host/http/metrics.h"
 #include "server/core/count.h"
 #include "server/jobs/status.h"
 #include "server/jobs/status_pack.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nonfinite elements of contributions: how they are found, reported and handled by an exchange.
  * test_local_nonfinite.c tests the agent's local ranks. */
-#include "agent/core/link.h"
-#include "agent/core/nonfinite.h"
+#include "agent/worker/core/link.h"
+#include "agent/worker/core/nonfinite.h"
 #include "common/dtype.h"
 #include "tests/unit/fake_reducer.h"
 

@@ -2,7 +2,7 @@
 /* Out of memory: each function is repeated, and each time the next allocation fails. It must return an error with a
  * message and leave nothing allocated, which the sanitized build checks. The linker replaces functions of the C
  * library, xxHash and libyaml by those below and of fake_memory.c. */
-#include "agent/core/exchange.h"
+#include "agent/worker/core/exchange.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
 #include "config/config.h"

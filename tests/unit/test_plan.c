@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/plan/plan.h"
+#include "deploy/ctl/plan/plan.h"
 
 #include <check.h>
 #include <math.h>

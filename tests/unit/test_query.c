@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queries of reductionctl to several reducers: each that fails is reported with its own reason. */
-#include "config/ctl/ctl.h"
+#include "deploy/ctl/ctl.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of retained results. Its rule: a rank that gets the result of position q knows that all ranks have the
  * results of all positions below q - max_lead, and retains those from there on. */
-#include "agent/core/retain.h"
+#include "agent/worker/core/retain.h"
 
 #include <check.h>
 #include <stdio.h>

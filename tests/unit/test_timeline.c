@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timelines: clocks that differ are aligned, chunks become slices, and wrong answers are refused. */
-#include "config/ctl/timeline.h"
-#include "proto/service/service_pack.h"
+#include "common/host/service/service_pack.h"
+#include "deploy/ctl/timeline.h"
 
 #include <check.h>
 #include <stdlib.h>

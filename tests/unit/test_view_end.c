@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reducers that return to a rank, and the end, by the rules of proto/README.md, "Failover". */
-#include "agent/core/report.h"
+#include "agent/worker/core/report.h"
 #include "tests/unit/fake_views.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/core/window.h"
+#include "agent/worker/core/window.h"
 
 #include <check.h>
 #include <stdlib.h>

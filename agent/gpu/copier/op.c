@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An operation on a device's memory. The happy path: a stage and a queue are taken, the queue waits for the caller's
+ * stream -> the pipeline says which pieces are copied -> fences say which copies are complete -> the backend learns how
+ * much is in the ring, and says how much has landed -> the backend is done, the last piece is copied in, and the
+ * request is done. Failure modes: a copy cannot be queued or fails: the job is ended with the reason; the backend
+ * fails: no further copy starts. The request is done when the backend has ended and no copy runs. */
+#include "agent/gpu/copier/state.h"
+#include "agent/worker/core/exchange.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert((int)PIPELINE_OUT == (int)DEVICE_OUT && (int)PIPELINE_IN == (int)DEVICE_IN,
+	       "the directions are the same");
+
+static void op_on_landed(struct backend_request *ring, uint64_t bytes)
+{
+	struct copier_op *op = (struct copier_op *)ring;
+	uint64_t before = atomic_exchange(&op->landed, bytes);
+
+	if (before / op->pipe.piece != bytes / op->pipe.piece || bytes == op->pipe.bytes)
+		copier_wake(op->copier);
+}
+
+static void op_on_done(struct backend_request *ring, const struct rs_err *err)
+{
+	struct copier_op *op = (struct copier_op *)ring;
+	struct copier *c = op->copier;
+
+	if (err)
+		op->backend_err = *err;
+	atomic_store(&op->backend_done, true);
+	copier_wake(c);
+}
+
+static struct copier_queue *op_queue(struct copier_op *op, int device)
+{
+	for (unsigned i = 0; i < op->queues_n; i++)
+		if (op->queues[i].device == device)
+			return &op->queues[i];
+	return NULL;
+}
+
+/* Makes the device wait for the tensors' streams. */
+static int op_mark(struct copier_op *op, struct rs_err *e)
+{
+	const struct devices_vtbl *v = op->copier->devices->v;
+	const struct copier_tensor *before = NULL; /* the last one whose stream is waited for */
+
+	for (unsigned i = 0; i < op->tensors_n; i++) {
+		const struct copier_tensor *t = &op->tensors[i];
+		struct copier_queue *q;
+		int rc;
+
+		if (t->device < 0 || t->bytes == 0)
+			continue;
+		q = op_queue(op, t->device);
+		if (!q) {
+			q = &op->queues[op->queues_n];
+			q->device = t->device;
+			rc = v->take(op->copier->devices, t->device, &q->q, e);
+			if (rc)
+				return rc;
+			op->queues_n++;
+		} else if (before && before->device == t->device && before->stream == t->stream) {
+			continue;
+		}
+		rc = v->mark(q->q, t->stream, e);
+		if (rc)
+			return rc;
+		before = t;
+	}
+	return RS_OK;
+}
+
+static int64_t op_urgency(const struct backend_request *req, uint64_t bytes)
+{
+	if (req->priority >= 0)
+		return req->priority;
+	return bytes <= EXCHANGE_URGENT_MAX ? INT64_MAX : 0;
+}
+
+int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,
+		  struct copier_op **ret, struct rs_err *e)
+{
+	uint64_t bytes = req->count * rs_dtype_size(req->dtype), ring = bytes < c->ring ? bytes : c->ring;
+	bool broadcast = req->op == FRAME_OP_BROADCAST, root = broadcast && req->root == c->rank;
+	struct copier_op *op = calloc(1, sizeof *op + n * (sizeof *tensors + sizeof *op->queues));
+	int device = -1, rc;
+
+	if (!op)
+		return rs_fail(e, RS_ENOMEM, "out of memory for an operation");
+	op->copier = c;
+	op->req = req;
+	op->tensors_n = n;
+	op->queues = (struct copier_queue *)&op->tensors[n];
+	memcpy(op->tensors, tensors, n * sizeof *tensors);
+	for (unsigned i = 0; i < n && device < 0; i++)
+		device = tensors[i].bytes > 0 ? tensors[i].device : -1; /* that of an empty one was not checked */
+	rc = copier_stage_take(c, ring, device, &op->stage, e);
+	if (!rc)
+		rc = op_mark(op, e);
+	if (rc) {
+		copier_op_free(op);
+		return rc;
+	}
+	op->urgency = op_urgency(req, bytes);
+	pipeline_init(&op->pipe, bytes, c->piece, ring, !broadcast || root, !root);
+	op->ring = *req;
+	op->ring.send = op->ring.recv = op->stage->memory + BACKEND_RING_HEAD;
+	op->ring.ring = ring;
+	op->ring.landed = op_on_landed;
+	op->ring.done = op_on_done;
+	*ret = op;
+	return RS_OK;
+}
+
+void copier_op_free(struct copier_op *op)
+{
+	struct copier *c = op->copier;
+
+	for (unsigned i = 0; i < op->queues_n; i++)
+		c->devices->v->give(c->devices, op->queues[i].q);
+	if (op->stage)
+		copier_stage_give(c, op->stage);
+	free(op);
+}
+
+/* Records the begin or the end of a part of pieces [from, until). */
+static void op_note(struct copier_op *op, enum piece_part part, bool end, uint64_t from, uint64_t until)
+{
+	uint64_t now = from < until ? copier_trace_now() : 0;
+
+	for (; from < until; from++) {
+		struct piece_span *s = &op->pieces[from].part[part];
+
+		if (end)
+			s->end = now;
+		else if (!s->end)
+			s->begin = now;
+	}
+}
+
+/* Records that the device has done the work of the caller's streams: copies that were queued begin now. */
+static void op_note_marked(struct copier_op *op, unsigned dir)
+{
+	const struct pipeline_side *side = dir == DEVICE_OUT ? &op->pipe.out : &op->pipe.in;
+
+	op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, false, side->complete, side->started);
+}
+
+static void op_note_copy(struct copier_op *op, unsigned dir, bool end, uint64_t piece)
+{
+	if (op->pieces)
+		op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, end, piece, piece + 1);
+}
+
+/* Tells the backend how much is in the ring. */
+static void op_announce(struct copier_op *op, uint64_t bytes)
+{
+	struct backend *b = op->copier->backend;
+
+	if (op->pieces) {
+		uint64_t until = pipeline_pieces(&op->pipe, bytes);
+
+		op_note(op, PIECE_NETWORK, false, op->announced, until);
+		op->announced = until;
+	}
+	b->v->filled(b, &op->ring, bytes);
+}
+
+/* Takes note of what the backend has done. */
+static void op_look(struct copier_op *op)
+{
+	uint64_t before = op->pipe.landed;
+
+	if (!op->pipe.ended && atomic_load(&op->backend_done))
+		pipeline_end(&op->pipe, !op->backend_err.code);
+	pipeline_landed(&op->pipe, atomic_load(&op->landed));
+	if (op->pieces)
+		op_note(op, PIECE_NETWORK, true, pipeline_pieces(&op->pipe, before),
+			pipeline_pieces(&op->pipe, op->pipe.landed));
+}
+
+static void op_piece_passed(struct copier_op *op, unsigned dir, uint64_t piece)
+{
+	if (--op->waiting[dir][piece % PIPELINE_PLACES] > 0)
+		return;
+	op_note_copy(op, dir, true, piece);
+	pipeline_copied(&op->pipe, dir, piece);
+}
+
+/* Takes note of fences up to the n-th. */
+static void op_passed(struct copier_op *op, struct copier_queue *q, unsigned dir, uint64_t n)
+{
+	for (; q->seen[dir] < n; q->seen[dir]++) {
+		uint64_t piece = q->piece[dir][q->seen[dir] % DEVICE_FENCES];
+
+		if (piece == COPIER_MARK)
+			op_note_marked(op, dir);
+		else
+			op_piece_passed(op, dir, piece);
+	}
+}
+
+static void op_fail(struct copier_op *op, const struct rs_err *why)
+{
+	pipeline_fail(&op->pipe);
+	if (op->err.code)
+		return;
+	op->err = *why;
+	op->copier->failed(op->copier->user, why);
+}
+
+/* Waits for a queue that cannot be followed any more. */
+static void op_abandon(struct copier_op *op, struct copier_queue *q, const struct rs_err *why)
+{
+	op_fail(op, why);
+	op->copier->devices->v->wait(q->q);
+	for (unsigned dir = 0; dir < 2; dir++)
+		op_passed(op, q, dir, q->added[dir]);
+}
+
+static void op_poll(struct copier_op *op)
+{
+	const struct devices_vtbl *v = op->copier->devices->v;
+
+	for (unsigned i = 0; i < op->queues_n; i++) {
+		struct copier_queue *q = &op->queues[i];
+
+		for (unsigned dir = 0; dir < 2; dir++) {
+			struct rs_err e;
+			uint64_t n;
+
+			if (q->seen[dir] == q->added[dir])
+				continue;
+			if (v->poll(q->q, dir, &n, &e))
+				op_abandon(op, q, &e);
+			else
+				op_passed(op, q, dir, n);
+		}
+	}
+}
+
+/* Copies bytes [at, at + n) of the operation that belong to one tensor, which starts at byte `first`. */
+static int op_copy_part(struct copier_op *op, unsigned dir, const struct copier_tensor *t, char *place, uint64_t first,
+			uint64_t at, uint64_t n, struct rs_err *e)
+{
+	const struct devices_vtbl *v = op->copier->devices->v;
+	const char *from = (const char *)t->send + (at - first);
+	char *to = (char *)t->recv + (at - first);
+
+	if (t->device < 0) {
+		memcpy(dir == DEVICE_OUT ? place : to, dir == DEVICE_OUT ? from : place, n);
+		return RS_OK;
+	}
+	if (dir == DEVICE_OUT)
+		return v->copy_out(op_queue(op, t->device)->q, place, from, n, e);
+	return v->copy_in(op_queue(op, t->device)->q, to, place, n, e);
+}
+
+/* Starts the copies of a piece. used: the queues that have some. */
+static int op_copy_parts(struct copier_op *op, unsigned dir, const struct pipeline_step *s, struct rs_err *e)
+{
+	char *place = (char *)op->ring.recv + s->offset;
+	uint64_t first = 0, at = s->at, end = s->at + s->bytes;
+	int rc = RS_OK;
+
+	for (unsigned i = 0; i < op->tensors_n && first < end && !rc; i++) {
+		const struct copier_tensor *t = &op->tensors[i];
+		uint64_t last = first + t->bytes < end ? first + t->bytes : end;
+
+		if (last > at) {
+			rc = op_copy_part(op, dir, t, place + (at - s->at), first, at, last - at, e);
+			at = last;
+		}
+		first += t->bytes;
+	}
+	return rc;
+}
+
+/* Starts a piece's copies and puts a fence behind them on each device. */
+static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_step *s)
+{
+	uint8_t *waiting = &op->waiting[dir][s->piece % PIPELINE_PLACES];
+	struct rs_err e;
+
+	op_note_copy(op, dir, false, s->piece);
+	*waiting = 1; /* so that the piece is not complete before all fences are there */
+	if (op_copy_parts(op, dir, s, &e))
+		op_fail(op, &e);
+	for (unsigned i = 0; i < op->queues_n; i++) {
+		struct copier_queue *q = &op->queues[i];
+
+		if (op->copier->devices->v->fence(q->q, dir, &e)) {
+			op_abandon(op, q, &e);
+			continue;
+		}
+		q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = s->piece;
+		++*waiting;
+	}
+	op_piece_passed(op, dir, s->piece);
+}
+
+/* Adds fences before the first copies of operations that are recorded. */
+static void op_add_marks(struct copier_op *op)
+{
+	const bool uses[2] = {op->pipe.sends, op->pipe.receives};
+
+	op->marked = true;
+	for (unsigned i = 0; i < op->queues_n; i++)
+		for (unsigned dir = 0; dir < 2; dir++) {
+			struct copier_queue *q = &op->queues[i];
+			struct rs_err e;
+
+			if (!uses[dir])
+				continue;
+			if (op->copier->devices->v->fence(q->q, dir, &e))
+				op_abandon(op, q, &e);
+			else
+				q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = COPIER_MARK;
+		}
+}
+
+/* Returns whether all fences are passed: those of operations that are recorded and fail may not be. */
+static bool op_quiet(const struct copier_op *op)
+{
+	for (unsigned i = 0; i < op->queues_n; i++)
+		for (unsigned dir = 0; dir < 2; dir++)
+			if (op->queues[i].seen[dir] < op->queues[i].added[dir])
+				return false;
+	return true;
+}
+
+static void op_end(struct copier_op *op)
+{
+	struct backend_request *req = op->req;
+	struct rs_err err = op->err.code ? op->err : op->backend_err;
+
+	copier_op_free(op);
+	req->done(req, err.code ? &err : NULL);
+}
+
+bool copier_op_run(struct copier_op *op)
+{
+	struct pipeline_step s;
+
+	if (op->pieces && !op->marked)
+		op_add_marks(op);
+	op_look(op);
+	op_poll(op);
+	while ((s = pipeline_next(&op->pipe)).kind != PIPELINE_WAIT) {
+		switch (s.kind) {
+		case PIPELINE_COPY_OUT:
+			op_copy(op, DEVICE_OUT, &s);
+			break;
+		case PIPELINE_COPY_IN:
+			op_copy(op, DEVICE_IN, &s);
+			break;
+		case PIPELINE_ANNOUNCE:
+			op_announce(op, s.bytes);
+			break;
+		default:
+			if (!op_quiet(op))
+				return false;
+			op_end(op);
+			return true;
+		}
+	}
+	return false;
+}

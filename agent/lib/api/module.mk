@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# libreduction: the C API over the engine of this process or the agent
+soname := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
+lib    += $(B)/lib/libreduction.so
+libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/lib/api/*.c)) $(uv_own_obj) $(libagent_copier) $(libagent_cuda) $(libagent_client) $(libagent_daemon) $(libagent_backend) $(libagent) \
+                $(librpc) $(libconfig) $(libproto) $(libcommon)
+# the one in a Python wheel has libraries beside it
+wheel_so := $(B)/wheel/$(soname)
+$(B)/lib/libreduction.so.$(VERSION) $(wheel_so): $(libreduction)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(LINK_SO) $(run_path) -Wl,-soname,$(soname) -Wl,--exclude-libs,ALL -o $@ $^ $(uv_own_libs)
+$(wheel_so): private run_path := -Wl,-rpath,'$$ORIGIN' -Wl,--strip-debug
+$(B)/lib/$(soname): $(B)/lib/libreduction.so.$(VERSION)
+	$(call say,LN,$@)ln -sf $(<F) $@
+$(B)/lib/libreduction.so: $(B)/lib/$(soname)
+	$(call say,LN,$@)ln -sf $(<F) $@
+
+# requests and groups are tested over a backend of the test's
+$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/lib/api/%.o,comm request group group_copy group_stage) $(patsubst %.c,$(B)/%.o,$(wildcard agent/gpu/copier/*.c agent/gpu/cuda/*.c))

@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening a communicator. Every setting comes from the caller, else from the environment, else from the configuration
+ * file, else from what a managed job says about itself (config/cluster.h), else it is the default. Then the backend
+ * meets the other ranks. */
+#include "agent/lib/client/open.h"
+#include "agent/lib/api/comm.h"
+#include "agent/lib/backend/direct.h"
+#include "agent/node/core/protocol.h"
+#include "common/log.h"
+#include "config/cluster.h"
+#include "config/job.h"
+#include "config/run.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Ranks that contradict each other start at about the same time. Local rank 0 serves the others for so long, so that
+ * they read the reason, and not a timeout. */
+enum { LINGER_S = 1 };
+
+enum { OPTIONS_SIZE_0_1 = offsetof(reduction_options, connect_timeout_ms) + sizeof(int) };
+
+/* The caller's options, completed. Strings belong to the caller, the environment or cfg. Invariant: after open_resolve
+ * all members of `to` are set. */
+struct opening {
+	reduction_options opt;
+	struct rs_launch launch;
+	struct rs_cluster cluster; /* variable NULL: a configuration file, or none */
+	struct rs_config *cfg;
+	struct backend_options to;
+	reduction_mode mode; /* what is used: AGENT, NODE or DIRECT */
+	char name[NODE_AGENT_NAME];
+	char run[RS_RUN_MAX];
+	char job[RS_NAME_MAX]; /* made from the run, or with the group's name */
+};
+
+static const char *open_text(const char *option, const char *variable)
+{
+	const char *v = option ? option : getenv(variable);
+
+	return v && *v ? v : NULL;
+}
+
+/* Returns the option if it is set (not -1), else the variable; -1 if neither is set. */
+static int open_number(int64_t option, const char *what, const char *variable, int64_t min, int64_t max, int64_t *ret,
+		       struct rs_err *e)
+{
+	const char *text;
+	char *end;
+	long long v;
+
+	if (option != -1) {
+		if (option < min || option > max)
+			return rs_fail(e, RS_EINVAL, "%s is %lld, %lld to %lld was expected", what, (long long)option,
+				       (long long)min, (long long)max);
+		*ret = option;
+		return RS_OK;
+	}
+	text = variable ? getenv(variable) : NULL;
+	*ret = -1;
+	if (!text || !*text)
+		return RS_OK;
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	if (errno || *end || v < min || v > max)
+		return rs_fail(e, RS_ECONFIG, "%s is \"%s\", a number from %lld to %lld was expected", variable, text,
+			       (long long)min, (long long)max);
+	*ret = v;
+	return RS_OK;
+}
+
+/* Structs of older headers are shorter: missing members keep their defaults. */
+static int open_copy_options(reduction_options *to, const reduction_options *from, struct rs_err *e)
+{
+	static const reduction_options none = REDUCTION_OPTIONS_INIT;
+
+	*to = none;
+	if (comm_check_size(from->struct_size, OPTIONS_SIZE_0_1, sizeof *to, "REDUCTION_OPTIONS_INIT", e))
+		return e->code;
+	memcpy(to, from, from->struct_size);
+	return RS_OK;
+}
+
+static int open_resolve_rank(struct opening *o, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, world, generation;
+	int rc = open_number(o->opt.world_size, "world_size", "REDUCTION_WORLD_SIZE", 1, RS_WORLD_MAX, &world, e);
+
+	if (!rc)
+		rc = open_number(o->opt.rank, "rank", "REDUCTION_RANK", 0, RS_WORLD_MAX - 1, &rank, e);
+	if (!rc)
+		rc =
+		    open_number(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
+	if (rc)
+		return rc;
+	if (world < 0)
+		world = l->world_size < 0 ? 1 : l->world_size;
+	if (rank < 0)
+		rank = l->rank;
+	if (rank < 0 && world > 1)
+		return rs_fail(e, RS_EINVAL, "the rank among %lld is not known: set RANK or reduction_options.rank",
+			       (long long)world);
+	if (rank < 0)
+		rank = 0;
+	if (world > RS_WORLD_MAX)
+		return rs_fail(e, RS_EINVAL, "the world size is %lld, at most %d is supported", (long long)world,
+			       RS_WORLD_MAX);
+	if (rank >= world)
+		return rs_fail(e, RS_EINVAL, "rank %lld is not a rank of %lld: 0 to %lld were expected",
+			       (long long)rank, (long long)world, (long long)world - 1);
+	o->to.rank = (unsigned)rank;
+	o->to.world_size = (unsigned)world;
+	o->to.generation = (uint32_t)(generation >= 0 ? generation : l->generation >= 0 ? l->generation : 0);
+	return RS_OK;
+}
+
+/* Returns whether the launcher's information about this node is about this job. */
+static bool open_launcher_agrees(const struct opening *o)
+{
+	const struct rs_launch *l = &o->launch;
+
+	return (l->rank < 0 || (unsigned)l->rank == o->to.rank) &&
+	       (l->world_size < 0 || (unsigned)l->world_size == o->to.world_size);
+}
+
+/* Finds the number of the job's processes on this node and the index of this one; -1: unknown. */
+static int open_find_local(const struct opening *o, int64_t *ret_rank, int64_t *ret_size, struct rs_err *e)
+{
+	int64_t world = o->to.world_size;
+	int rc = open_number(o->opt.local_world_size, "local_world_size", "REDUCTION_LOCAL_WORLD_SIZE", 1, world,
+			     ret_size, e);
+
+	if (!rc)
+		rc = open_number(o->opt.local_rank, "local_rank", "REDUCTION_LOCAL_RANK", 0, world - 1, ret_rank, e);
+	if (rc)
+		return rc;
+	if (open_launcher_agrees(o)) {
+		*ret_size = *ret_size < 0 ? o->launch.local_world_size : *ret_size;
+		*ret_rank = *ret_rank < 0 ? o->launch.local_rank : *ret_rank;
+	}
+	if (world == 1) {
+		*ret_size = 1;
+		*ret_rank = 0;
+	}
+	return RS_OK;
+}
+
+static int open_resolve_local(struct opening *o, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, world = o->to.world_size;
+	int rc = open_find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
+	if (size < 0 || rank < 0)
+		return rs_fail(e, RS_ECONFIG,
+			       "an agent must know this process's place on its node: set LOCAL_RANK and "
+			       "LOCAL_WORLD_SIZE, or local_rank and local_world_size of reduction_options");
+	if (rank >= size)
+		return rs_fail(e, RS_EINVAL, "local rank %lld is not a rank of %lld on this node", (long long)rank,
+			       (long long)size);
+	o->to.local_rank = (unsigned)rank;
+	o->to.local_world_size = (unsigned)size;
+	if (open_launcher_agrees(o) && l->nodes > 0 && l->node_rank >= 0 && l->node_rank < l->nodes) {
+		o->to.nodes = (unsigned)l->nodes;
+		o->to.node_rank = (unsigned)l->node_rank;
+		return RS_OK;
+	}
+	if (world % size)
+		return rs_fail(e, RS_ECONFIG,
+			       "%lld processes are not nodes of %lld each: set GROUP_RANK and GROUP_WORLD_SIZE",
+			       (long long)world, (long long)size);
+	o->to.nodes = (unsigned)(world / size);
+	o->to.node_rank = o->to.rank / (unsigned)size;
+	return RS_OK;
+}
+
+static bool open_agent_listens(const char *path)
+{
+	struct sockaddr_un a;
+	socklen_t len = local_address(&a, path);
+	bool listens;
+	int fd;
+
+	if (!len)
+		return false;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return false;
+	listens = connect(fd, (struct sockaddr *)&a, len) == 0 || errno == EAGAIN;
+	close(fd);
+	return listens;
+}
+
+/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to the
+ * same result: so what a rank could derive from its rank alone does not count, since mpirun may distribute ranks in
+ * turn. */
+static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
+{
+	const struct rs_launch *l = &o->launch;
+	int64_t rank, size, nodes = -1;
+	int rc = open_find_local(o, &rank, &size, e);
+
+	if (rc)
+		return rc;
+	if (open_launcher_agrees(o) && l->nodes_said)
+		nodes = l->nodes;
+	else if (size == o->to.world_size)
+		nodes = 1;
+	*ret = rank >= 0 && size > rank && nodes > 0 && nodes < o->to.world_size;
+	return RS_OK;
+}
+
+static const char *const open_modes[] = {"auto", "agent", "node", "direct"};
+
+/* Returns the mode of that name; REDUCTION_MODE_DEFAULT: there is none. */
+static reduction_mode open_mode(const char *name)
+{
+	for (int m = REDUCTION_MODE_AUTO; m <= REDUCTION_MODE_DIRECT; m++)
+		if (strcmp(name, open_modes[m]) == 0)
+			return (reduction_mode)m;
+	return REDUCTION_MODE_DEFAULT;
+}
+
+/* Checks a mode and a socket (NULL: none) that one place gives; what: their names there. The name of a mode is no path:
+ * whoever writes it as one wants that mode. */
+static int open_check_mode(reduction_mode mode, const char *socket, const char *const what[2], int code,
+			   struct rs_err *e)
+{
+	if (socket && open_mode(socket) != REDUCTION_MODE_DEFAULT)
+		return rs_fail(e, code,
+			       "%s is \"%s\", the path of an agent's socket was expected: to choose a mode, set %s",
+			       what[1], socket, what[0]);
+	if (socket && (mode == REDUCTION_MODE_NODE || mode == REDUCTION_MODE_DIRECT))
+		return rs_fail(e, code, "%s is %s, which uses no agent, but %s is \"%s\": leave one of them out",
+			       what[0], open_modes[mode], what[1], socket);
+	return RS_OK;
+}
+
+/* Takes what the options leave open from the environment: the socket (NULL: none), and the mode if it is
+ * REDUCTION_MODE_DEFAULT. */
+static int open_mode_variables(reduction_mode *mode, const char **ret_socket, struct rs_err *e)
+{
+	static const char *const variables[] = {"REDUCTION_MODE", "REDUCTION_AGENT"};
+	const char *name = open_text(NULL, variables[0]);
+
+	if (*mode == REDUCTION_MODE_DEFAULT && name) {
+		*mode = open_mode(name);
+		if (*mode == REDUCTION_MODE_DEFAULT)
+			return rs_fail(e, RS_ECONFIG,
+				       "REDUCTION_MODE is \"%s\", auto, agent, node or direct was expected", name);
+	}
+	*ret_socket = open_text(NULL, variables[1]);
+	return open_check_mode(*mode, *ret_socket, variables, RS_ECONFIG, e);
+}
+
+/* Finds the mode and the socket that are asked for; *ret_socket NULL: none. */
+static int open_find_mode(const reduction_options *opt, reduction_mode *ret_mode, const char **ret_socket,
+			  struct rs_err *e)
+{
+	static const char *const members[] = {"mode", "agent_socket"};
+	const char *socket = opt->agent_socket && *opt->agent_socket ? opt->agent_socket : NULL;
+	reduction_mode mode = opt->mode;
+
+	if (mode < REDUCTION_MODE_DEFAULT || mode > REDUCTION_MODE_DIRECT)
+		return rs_fail(e, RS_EINVAL, "mode is %d, %d to %d were expected", mode, REDUCTION_MODE_DEFAULT,
+			       REDUCTION_MODE_DIRECT);
+	if (open_check_mode(mode, socket, members, RS_EINVAL, e))
+		return e->code;
+	/* NODE and DIRECT use no socket; one in the environment is not this program's mistake */
+	if (!socket && mode != REDUCTION_MODE_NODE && mode != REDUCTION_MODE_DIRECT &&
+	    open_mode_variables(&mode, &socket, e))
+		return e->code;
+	if (mode == REDUCTION_MODE_DEFAULT || mode == REDUCTION_MODE_AUTO)
+		mode = socket ? REDUCTION_MODE_AGENT : REDUCTION_MODE_AUTO;
+	*ret_mode = mode;
+	*ret_socket = socket;
+	return RS_OK;
+}
+
+static int open_resolve_mode(struct opening *o, struct rs_err *e)
+{
+	const char *socket = NULL;
+	bool shared = false;
+	int rc = open_find_mode(&o->opt, &o->mode, &socket, e);
+
+	if (rc)
+		return rc;
+	o->to.agent_path = socket ? socket : o->cfg->agent.socket;
+	if (o->mode != REDUCTION_MODE_AUTO)
+		return RS_OK;
+	if (open_agent_listens(o->to.agent_path)) {
+		o->mode = REDUCTION_MODE_AGENT;
+		return RS_OK;
+	}
+	rc = open_shares_nodes(o, &shared, e);
+	o->mode = shared ? REDUCTION_MODE_NODE : REDUCTION_MODE_DIRECT;
+	return rc;
+}
+
+static int open_resolve_run(struct opening *o, struct rs_err *e)
+{
+	const char *run = open_text(o->opt.run, "REDUCTION_RUN");
+	char host[RS_HOST_MAX] = "";
+
+	if (run) {
+		o->to.run = run;
+		return rs_run_check(run, o->opt.run ? "run" : "REDUCTION_RUN", e);
+	}
+	gethostname(host, sizeof host - 1);
+	rs_run_detect(o->run, &o->launch, host, NULL, NULL);
+	if (!o->run[0] && o->cluster.variable)
+		memcpy(o->run, o->cluster.run, sizeof o->run);
+	o->to.run = o->run;
+	return RS_OK;
+}
+
+/* Adds the group's digits to the job's name. */
+static int open_name_group(struct opening *o, struct rs_err *e)
+{
+	char name[RS_NAME_MAX];
+	int n = snprintf(name, sizeof name, "%s@%s", o->to.job, o->opt.group);
+
+	if (n < 0 || (size_t)n >= sizeof name)
+		return rs_fail(e, RS_EINVAL,
+			       "the name of job \"%s\" is too long for a group: with \"@%s\" it has %d characters, up "
+			       "to %d were expected",
+			       o->to.job, o->opt.group, n, RS_NAME_MAX - 1);
+	if (!rs_job_valid(name))
+		return rs_fail(e, RS_EINVAL, "group is \"%s\", 16 lower-case hexadecimal digits were expected",
+			       o->opt.group);
+	memcpy(o->job, name, (size_t)n + 1);
+	o->to.job = o->job;
+	return RS_OK;
+}
+
+static int open_resolve_job(struct opening *o, struct rs_err *e)
+{
+	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
+
+	o->to.job = job ? job : o->cfg->job.name[0] ? o->cfg->job.name : "default";
+	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {
+		rs_run_job_name(o->job, o->to.run);
+		o->to.job = o->job;
+	}
+	if (!rs_name_valid(o->to.job))
+		return rs_fail(e, RS_EINVAL,
+			       "\"%s\" is not a job name: up to %d letters, digits, '.', '_' and '-' were expected",
+			       o->to.job, RS_NAME_MAX - 1);
+	return o->opt.group && *o->opt.group ? open_name_group(o, e) : RS_OK;
+}
+
+static int open_load_config(const struct opening *o, struct rs_config *ret, struct rs_cluster *ret_cluster,
+			    struct rs_err *e)
+{
+	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
+	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, RS_CLUSTER_WORKER, e);
+
+	if (rc)
+		return rc;
+	rc = rs_config_take_log_level(ret, e);
+	if (rc)
+		rs_config_close(ret);
+	return rc;
+}
+
+/* Finds rank, world size and configuration. A managed job gives each worker a place, but a launcher inside knows it
+ * better. */
+static int open_resolve_place(struct opening *o, struct rs_err *e)
+{
+	int rc = rs_launch_detect(&o->launch, NULL, NULL, e);
+
+	if (!rc)
+		rc = open_load_config(o, o->cfg, &o->cluster, e);
+	if (rc)
+		return rc;
+	if (o->cluster.variable && strcmp(o->launch.source, "none") == 0)
+		o->launch = rs_cluster_launch(&o->cluster);
+	if (o->cluster.mixed_step && strcmp(o->launch.source, "slurm") == 0)
+		rc = rs_fail(
+		    e, RS_ECONFIG,
+		    "this step of Slurm has other nodes than those of the workers, so that its %d tasks are not "
+		    "the ranks: start workers and reducers with an srun for each",
+		    o->launch.world_size);
+	else
+		rc = open_resolve_rank(o, e);
+	if (rc)
+		rs_config_close(o->cfg);
+	return rc;
+}
+
+static int open_resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
+{
+	int64_t connect_ms = -1;
+	int rc = open_copy_options(&o->opt, opt, e);
+
+	if (!rc)
+		rc = open_number(o->opt.connect_timeout_ms, "connect_timeout_ms", NULL, 1, INT_MAX, &connect_ms, e);
+	if (!rc)
+		rc = open_resolve_place(o, e);
+	if (rc)
+		return rc;
+	o->to.cfg = o->cfg;
+	o->to.connect_ms = connect_ms < 0 ? o->cfg->timeouts.connect_ms : (uint32_t)connect_ms;
+	o->to.local_world_size = 1;
+	o->to.node_rank = o->to.rank;
+	o->to.nodes = o->to.world_size;
+	rc = open_resolve_run(o, e);
+	if (!rc)
+		rc = open_resolve_job(o, e);
+	if (!rc)
+		rc = open_resolve_mode(o, e);
+	if (!rc && o->mode != REDUCTION_MODE_DIRECT)
+		rc = open_resolve_local(o, e);
+	if (!rc && o->mode == REDUCTION_MODE_NODE) {
+		node_agent_name(o->name, &o->to);
+		o->to.agent_path = o->name;
+	}
+	if (rc)
+		rs_config_close(o->cfg);
+	return rc;
+}
+
+/* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
+static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	struct rs_cluster cluster;
+	struct rs_config *cfg;
+	int rc;
+
+	if (o->mode != REDUCTION_MODE_NODE || o->to.local_rank != 0)
+		return RS_OK;
+	cfg = malloc(sizeof *cfg);
+	if (!cfg)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+	rc = open_load_config(o, cfg, &cluster, e);
+	if (!rc) {
+		rc = node_agent_start(&c->node, cfg, &o->to, e);
+		if (rc)
+			rs_config_close(cfg);
+	}
+	if (rc)
+		free(cfg);
+	return rc;
+}
+
+static int open_client(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	int rc = open_serve_node(c, o, e);
+
+	if (rc)
+		return rc;
+	rc = client_open(&c->backend, &o->to, e);
+	if (rc && c->node) {
+		if (rc == RS_EMISMATCH)
+			nanosleep(&(struct timespec){.tv_sec = LINGER_S}, NULL);
+		node_agent_stop(c->node, 0);
+		c->node = NULL;
+	}
+	if (rc == RS_ETIMEOUT && o->mode == REDUCTION_MODE_NODE && o->to.local_rank != 0)
+		return rs_wrap(e,
+			       "local rank 0, whose process serves this node (none does with REDUCTION_MODE=direct)");
+	return rc;
+}
+
+/* Names the file for the trace of buffers of GPUs. */
+static int open_gpu_trace(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
+{
+	const char *folder = open_text(NULL, "REDUCTION_GPU_TRACE");
+	size_t room = folder ? strlen(folder) + RS_NAME_MAX + sizeof "/.4294967295.4294967295.json" : 0;
+
+	if (!folder)
+		return RS_OK;
+	c->gpu_trace = malloc(room);
+	if (!c->gpu_trace)
+		return rs_fail(e, RS_ENOMEM, "out of memory for a path");
+	snprintf(c->gpu_trace, room, "%s/%s.%u.%u.json", folder, o->to.job, o->to.generation, o->to.rank);
+	return RS_OK;
+}
+
+/* Rank 0 says once what has been opened: above all who sums. */
+static void open_report(const struct reduction_comm *c, const struct opening *o)
+{
+	const struct rs_log log = {.level = o->cfg->logging.level,
+				   .json = o->cfg->logging.json,
+				   .journal = rs_log_is_journal(STDERR_FILENO),
+				   .fd = STDERR_FILENO};
+
+	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
+
+	if (c->rank == 0) {
+		rs_cluster_warn(&o->cluster, &log);
+		rs_log(&log, RS_LOG_INFO, "communicator-open", rs_kv_s("job", o->to.job),
+		       rs_kv_u("generation", o->to.generation), rs_kv_s("run", o->to.run), rs_kv_u("rank", c->rank),
+		       rs_kv_u("world_size", c->world_size), rs_kv_u("nodes", o->to.nodes),
+		       rs_kv_s("summed_by", c->backend->single_node ? "node" : "reducers"),
+		       rs_kv_u("reducers", o->cfg->reducers_n),
+		       rs_kv_s("config", file                  ? file
+					 : o->cluster.variable ? o->cluster.variable
+							       : "defaults"));
+	}
+}
+
+static int open_backend(struct reduction_comm *c, const reduction_options *opt, struct rs_err *e)
+{
+	struct opening o = {.cfg = malloc(sizeof *o.cfg)};
+	int rc;
+
+	if (!o.cfg)
+		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
+	rc = open_resolve(&o, opt, e);
+	if (rc) {
+		free(o.cfg);
+		return rc;
+	}
+	c->rank = o.to.rank;
+	c->world_size = o.to.world_size;
+	rc = comm_claim(c, &o.to, e);
+	if (!rc)
+		rc = open_gpu_trace(c, &o, e);
+	if (!rc)
+		rc = o.mode == REDUCTION_MODE_DIRECT ? direct_open(&c->backend, &o.to, e) : open_client(c, &o, e);
+	if (rc) {
+		comm_unclaim(c);
+		rs_config_close(o.cfg);
+		free(o.cfg);
+	} else {
+		open_report(c, &o);
+	}
+	return rc;
+}
+
+int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction_error *err)
+{
+	struct reduction_comm *c;
+	struct rs_err e;
+	int rc;
+
+	if (!ret || !opt) {
+		comm_null(ret ? "opt" : "ret", &e);
+		return comm_result(err, &e);
+	}
+	c = comm_new(&e);
+	if (!c)
+		return comm_result(err, &e);
+	rc = open_backend(c, opt, &e);
+	if (rc) {
+		comm_delete(c);
+		return comm_result(err, &e);
+	}
+	request_pool_open(c->requests, c->backend);
+	*ret = c;
+	if (err) {
+		err->code = REDUCTION_OK;
+		err->message[0] = '\0';
+	}
+	return REDUCTION_OK;
+}

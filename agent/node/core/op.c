@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One operation of a node's local ranks: what they must agree on, and the sum that is their one contribution.
+ *
+ * With one local rank the exchange works on the client's memory directly. With several, the local sum of a chunk is
+ * made just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other local
+ * ranks when it arrives (landed). The sum is made where the first local rank's result will be: fill reads a chunk's
+ * inputs for the last time, and its result cannot arrive earlier. Only float16 and bfloat16 need memory of their own (a
+ * stage), since their partial sums stay float32 until the reducer rounds. A stage has at most as many elements as the
+ * smallest ring: bytes are not filled before results of that many earlier elements have landed. So local ranks cannot
+ * make the agent use more memory than twice what they share with it.
+ *
+ * Without other nodes (single_worker) the local sum is the result: it is divided and rounded here as reducers would do
+ * it (finish), also with one local rank, and a stage needs to hold only one chunk. */
+#include "agent/node/core/op.h"
+#include "agent/node/core/buffer.h"
+#include "agent/node/core/hub_state.h"
+#include "agent/node/core/nonfinite.h"
+#include "agent/node/core/progress.h"
+#include "agent/node/core/text.h"
+#include "common/dtype.h"
+#include "proto/frame.h"
+#include "proto/operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns the operation of the exchange_op that the engine was given. */
+static struct local_op *local_op_from(struct exchange_op *x)
+{
+	_Static_assert(offsetof(struct local_op, x) == 0, "x is first");
+	return (struct local_op *)x;
+}
+
+static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = local_op_from(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	const struct local_part *side = op->part;
+	size_t at = first * rs_dtype_size(x->dtype);
+	char *acc;
+
+	if (n == 0)
+		return;
+	acc = op->stage ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
+			: side[0].to + exchange_ring_offset(at, side[0].ring);
+	local_op_check_inputs(op, acc, first, n);
+	if (acc != side[0].from + exchange_ring_offset(at, side[0].from_ring))
+		k->load[x->dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
+	for (unsigned i = 1; i < op->job->members_n; i++)
+		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_ring_offset(at, side[i].from_ring), n);
+}
+
+static void local_op_copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
+{
+	size_t size = rs_dtype_size(op->x.dtype), at = first * size;
+
+	for (unsigned i = 0; n && i < op->job->members_n; i++)
+		if (op->part[i].to != from)
+			memcpy(op->part[i].to + exchange_ring_offset(at, op->part[i].ring),
+			       from + exchange_ring_offset(at, op->x.recv_ring), n * size);
+}
+
+static void local_op_on_landed(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = local_op_from(x);
+
+	if (!x->root) /* the root's node has the data from fill */
+		local_op_copy_to_others(op, x->recv, first, n);
+	if (op->ring)
+		local_op_landed(op, first);
+}
+
+/* On the root's node: no result arrives, the data is here. */
+static void local_op_fill_broadcast(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	local_op_copy_to_others(local_op_from(x), x->recv, first, n);
+}
+
+/* Without other nodes: computes what the reducers would make of the sum. */
+static void local_op_finish_sum(struct exchange_op *x, uint64_t first, uint32_t n)
+{
+	struct local_op *op = local_op_from(x);
+	const struct rs_kernels *k = op->job->hub->kernels;
+	char *to = op->part[0].to + exchange_ring_offset(first * rs_dtype_size(x->dtype), op->part[0].ring);
+	void *acc = x->wide ? op->stage : to;
+
+	if (x->op == RS_AVG)
+		k->divide[x->wide ? (unsigned)RS_FLOAT32 : x->dtype](acc, op->job->members_n, n);
+	if (x->wide)
+		k->store[x->dtype](to, acc, n);
+}
+
+static void local_op_on_done(struct exchange_op *x, const struct rs_err *err)
+{
+	struct local_op *op = local_op_from(x);
+	struct local_hub *h = op->job->hub;
+
+	if (err)
+		op->done.err = *err;
+	else
+		op->done.err.code = 0;
+	h->ports.post(h->ctx, &op->done);
+}
+
+int local_op_new(struct local_op **ret, struct local_job *j, unsigned local_rank, const struct local_submit *s,
+		 struct rs_err *e)
+{
+	size_t bytes = sizeof *j->idle + j->members_n * sizeof j->idle->part[0];
+	struct local_op *op = j->idle;
+
+	if (op)
+		j->idle = op->next;
+	else
+		op = malloc(bytes);
+	if (!op)
+		return rs_fail(e, RS_ENOMEM, "the agent on %s is out of memory", j->hub->host);
+	memset(op, 0, bytes);
+	op->done.kind = LOCAL_EVENT_DONE;
+	op->done.owner = op;
+	op->job = j;
+	op->since_ms = j->hub->now_ms;
+	op->first_rank = local_rank;
+	op->spec = *s;
+	*ret = op;
+	return RS_OK;
+}
+
+void local_op_free(struct local_op *op)
+{
+	for (unsigned i = 0; i < op->job->members_n; i++) {
+		local_buffer_put(op->part[i].send);
+		local_buffer_put(op->part[i].recv);
+	}
+	local_op_untrack_input(op);
+	if (op->stage)
+		local_stage_give(&op->job->stages, op->stage, op->stage_bytes);
+	op->next = op->job->idle;
+	op->job->idle = op;
+}
+
+static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
+{
+	return exchange_priority(op->job->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
+}
+
+int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)
+{
+	struct operation mine = local_op_operation(s, local_op_priority(op, s));
+	struct operation theirs = local_op_operation(&op->spec, local_op_priority(op, &op->spec));
+	char me[LOCAL_RANK_TEXT], other[LOCAL_RANK_TEXT];
+
+	local_job_rank_text(op->job, local_rank, me);
+	local_job_rank_text(op->job, op->first_rank, other);
+	return operation_check_same(&mine, me, &theirs, other, e);
+}
+
+static bool local_op_is_summed(const struct local_op *op)
+{
+	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
+}
+
+/* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
+static uint64_t local_op_stage_ring(const struct local_op *op)
+{
+	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
+
+	if (op->job->single_worker) /* a chunk is done before the next one starts */
+		elems = op->job->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
+	return elems < op->spec.count ? elems * sizeof(float) : 0;
+}
+
+size_t local_op_stage(const struct local_op *op)
+{
+	if (!local_op_is_summed(op) || !rs_dtype_is_half(op->spec.dtype))
+		return 0;
+	return local_op_stage_ring(op) ? local_op_stage_ring(op) : op->spec.count * sizeof(float);
+}
+
+void local_op_prepare(struct local_op *op)
+{
+	struct exchange_op *x = &op->x;
+	unsigned root;
+
+	x->count = op->spec.count;
+	x->dtype = op->spec.dtype;
+	x->op = op->spec.op;
+	x->priority = op->spec.priority;
+	x->name_hash = op->spec.name_hash;
+	x->tensors = op->spec.tensors;
+	x->name = op->spec.name[0] ? op->spec.name : NULL;
+	x->done = local_op_on_done;
+	x->send = op->part[0].from;
+	x->recv = op->part[0].to;
+	x->send_ring = op->part[0].from_ring;
+	x->recv_ring = op->part[0].ring;
+	if (op->ring)
+		local_op_pieces(op);
+	if (op->ring || op->job->members_n > 1)
+		x->landed = local_op_on_landed;
+	if (x->op == FRAME_OP_BROADCAST) {
+		root = local_job_find_rank(op->job, op->spec.root);
+		x->root = root < op->job->members_n;
+		x->root_rank = op->spec.root;
+		x->recv = op->part[x->root ? root : 0].to;
+		x->send = x->recv;
+		x->send_ring = x->recv_ring = op->part[x->root ? root : 0].ring;
+		if (op->job->members_n > 1 && x->root)
+			x->fill = local_op_fill_broadcast;
+	} else if (local_op_is_summed(op)) {
+		x->wide = rs_dtype_is_half(x->dtype);
+		x->send = x->wide ? op->stage : op->part[0].to;
+		x->send_ring = x->wide ? local_op_stage_ring(op) : op->part[0].ring;
+		x->fill = local_op_fill_sum;
+		if (op->job->single_worker && (x->wide || x->op == RS_AVG))
+			x->finish = local_op_finish_sum;
+	}
+	local_op_detect_nonfinite(op);
+}

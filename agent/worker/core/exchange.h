@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker's side of the wire protocol, without I/O: no locks, no clock, no system calls. It decides which chunk is
+ * sent next on which link, where received bytes go, when an operation is done and when a peer is lost. A driver
+ * (engine/engine_uv.c, the simulator) moves the bytes and passes the time.
+ *
+ * An exchange has one link for each lane of each reducer. Chunk i of operation q belongs to shard (i + q) mod shards;
+ * the configuration says which link a shard lives on. Each link sends its own chunks of one priority in the order
+ * (seq, chunk), which is the same on all ranks. Chunks of higher priorities are sent first. A link has at most `window`
+ * chunks in flight, and a few more so that each priority can always make progress.
+ *
+ * The happy path of a link: connecting -> the driver has connected, HELLO is sent -> (CHALLENGE -> PROOF, if the job
+ * has a secret) -> WELCOME -> joined -> START -> running. After a failed connect or a REFUSED with retry the link waits
+ * and tries again, until the connect timeout. When a connection is lost later and the job may fail over (job.failover,
+ * at least two reducers), the other reducers take over its shards (view.c) and no operation fails. Every other failure
+ * of a link ends the exchange: all pending operations fail with the same sentence. ABORT carries that sentence to the
+ * reducers that are still connected, so that the other ranks read the cause. */
+#ifndef RS_AGENT_WORKER_CORE_EXCHANGE_H
+#define RS_AGENT_WORKER_CORE_EXCHANGE_H
+
+#include "agent/worker/core/window.h"
+#include "common/auth.h"
+#include "common/error.h"
+#include "config/config.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum {
+	/* Largest operation, in bytes, that gets the highest priority when its caller gives none. Such an operation
+	 * delays others by a few frames only, and its caller usually waits for it. All ranks must use the same value,
+	 * so it is not configurable. */
+	EXCHANGE_URGENT_MAX = 64 << 10,
+	/* Chunks for each link by which a link may be ahead of the slowest one; see stream_within_lead(). More if there
+	 * are more shards than that. */
+	EXCHANGE_LEAD_PER_LINK = 8,
+};
+
+/* One operation on this worker. The submitter sets the first part and keeps the struct until done() is called.
+ * Invariant between submit and done: chunks_left <= chunks, and chunks_left > 0. */
+struct exchange_op {
+	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide */
+	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
+			     recv before done(), except, in a ring, to places whose results have landed */
+	uint64_t count;
+	uint8_t dtype;      /* enum rs_dtype */
+	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
+	bool wide;          /* send holds float32 partial sums of a float16 or bfloat16 operation */
+	bool root;          /* of a broadcast: this rank sends the data; recv is not written */
+	uint32_t root_rank; /* of a broadcast: the rank of the process that is the root, equal on all ranks */
+	int priority; /* 0: least urgent; values above the highest priority mean the highest; below 0: not given */
+	uint32_t name_hash;
+	uint32_t tensors; /* number of tensors that share the operation; 0: it is not a group */
+	const char *name; /* for messages; NULL: none */
+	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk size; 0: it is not a ring. */
+	uint64_t send_ring, recv_ring;
+	/* Optional. Number of elements of send that have been written so far. Chunks beyond it are not sent. Another
+	 * thread may increase it; exchange_poke() must follow. NULL: all elements. */
+	const _Atomic uint64_t *ready;
+	/* Optional. Called before elements [first, first + n) of send are read for the first time. The agent adds up
+	 * its local ranks here. */
+	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* Optional. Checks the contribution of elements [first, first + n), which is at `at` in the form in which it is
+	 * sent, before it is sent for the first time and after fill(). The error is RS_ENONFINITE and does not end the
+	 * operation: job.detect_nonfinite decides. Not called again after it returned an error. */
+	int (*inspect)(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e);
+	/* Optional, only with exchange_options.single_worker. Computes the result of elements [first, first + n) in
+	 * recv from the contribution at send. NULL: the contribution is the result and is in recv already. */
+	void (*finish)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* Optional. The result of elements [first, first + n) is in recv. For a root: their bytes at send are not
+	 * needed any more. */
+	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* The operation has ended: err is NULL on success, else the reason. The exchange does not use op afterwards. */
+	void (*done)(struct exchange_op *op, const struct rs_err *err);
+	void *user;
+
+	/* set by the exchange */
+	struct exchange_op *next, *prev; /* in the order of seq */
+	uint64_t seq;
+	uint8_t stream;       /* priority on the connection */
+	bool nonfinite_found; /* inspect() has returned an error */
+	bool disjoint;        /* send and recv share no bytes */
+	uint32_t chunk_elems;
+	uint64_t position;    /* number of chunks of earlier operations with the same priority */
+	uint64_t chunks;      /* in total */
+	uint64_t chunks_left; /* without a result */
+	uint64_t started_ms;
+};
+
+/* Returns the offset of byte `at` in a ring of `ring` bytes; ring 0: `at` itself. */
+static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
+{
+	return ring ? at % ring : at;
+}
+
+struct exchange;
+
+enum {
+	EXCHANGE_QUIET_MS = 3000,      /* time after which an exchange says for whom it waits */
+	EXCHANGE_REPORT_MS = 60000,    /* longest time between two such reports */
+	EXCHANGE_DEGRADED_MS = 300000, /* time between two reports that reducers are lost */
+};
+
+/* What has happened to a reducer. */
+enum exchange_change {
+	EXCHANGE_BACK, /* it has its share again */
+	EXCHANGE_LOST, /* no connection to it works any more; others have its shards */
+	EXCHANGE_LEFT, /* it reported itself that it ends this job; others have its shards */
+};
+
+/* What an exchange is created with. Callbacks must not call the exchange. */
+struct exchange_options {
+	const struct rs_config *cfg; /* must stay valid until exchange_free */
+	const char *job;             /* copied */
+	const char *label;           /* names this worker in other ranks' messages; copied, may be NULL */
+	const char *run;             /* identity of the training (config/run.h); copied, may be NULL: unknown */
+	uint32_t generation;
+	unsigned rank, world_size;
+	unsigned processes;   /* training processes behind this worker, >= 1 */
+	uint64_t incarnation; /* random number that tells two processes with the same rank apart */
+	uint32_t connect_ms;  /* time within which all ranks must have joined */
+	bool single_worker;   /* world_size is 1 and no chunk is sent to a reducer: see exchange_run_single() */
+	bool adaptive;        /* the driver passes signals that set the size of the windows; else windows stay as
+				 configured */
+	/* Optional. Loads the job's secret. With it the exchange proves to each reducer that it has the secret and
+	 * requires the same proof; without it a reducer that asks for a proof is an error. Called for each connection,
+	 * so the secret may change. */
+	int (*secret)(void *user, struct auth_secret *ret, struct rs_err *e);
+	/* Writes n unpredictable random bytes. Required together with `secret`. */
+	int (*random)(void *user, void *buf, size_t n, struct rs_err *e);
+	/* Optional. A reducer is back, or was lost for the reason `why`. */
+	void (*reducer_changed)(void *user, const struct rs_reducer *r, enum exchange_change how, const char *why);
+	/* Optional. inspect() has found NaN or infinity and job.detect_nonfinite is `log`. At most once for each
+	 * operation. */
+	void (*on_nonfinite)(void *user, const struct rs_err *what);
+	/* Optional. An operation has waited long for other ranks; the sentence says for which. */
+	void (*late)(void *user, const char *sentence);
+	/* Optional. Not all ranks have joined; the sentence says who is missing. Called after EXCHANGE_QUIET_MS and
+	 * then at growing intervals. */
+	void (*waiting)(void *user, const char *sentence);
+	/* Optional. The job runs without all of its reducers; the sentence says which are lost, for how long and why.
+	 * Called every EXCHANGE_DEGRADED_MS. */
+	void (*degraded)(void *user, const char *sentence);
+	void *user;
+};
+
+enum exchange_state {
+	EXCHANGE_JOINING, /* waits for START on all links; operations may be submitted already */
+	EXCHANGE_RUNNING,
+	EXCHANGE_ENDING, /* GOODBYE or ABORT is being sent, for at most 1 s; nothing can be submitted */
+	EXCHANGE_ENDED,  /* all operations are done; links that are still open must be shut down */
+};
+
+/* What a driver must do for a link. */
+enum exchange_want {
+	EXCHANGE_NOTHING,
+	EXCHANGE_CONNECT,  /* connect to exchange_address(); call exchange_connecting() at the start */
+	EXCHANGE_SHUTDOWN, /* shut down the sending side and read until the peer closes */
+	EXCHANGE_CLOSE,    /* close the connection at once, then call exchange_disconnected() */
+};
+
+/* Creates an exchange. Links are numbered 0 .. exchange_links() - 1. All functions of one exchange belong to one thread
+ * unless they say otherwise. now_ms is a monotonic clock in milliseconds. Callbacks of operations must not call the
+ * exchange. All memory is allocated here, except for control messages while they are decoded.
+ * Errors: RS_ENOMEM, RS_EINVAL. */
+int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e);
+
+/* Frees the exchange. All operations must be done: the state is EXCHANGE_ENDED, or none was submitted. */
+void exchange_free(struct exchange *x);
+
+enum exchange_state exchange_state(const struct exchange *x);
+/* Returns why the exchange ends or ended. Its code is 0 before the end, and after exchange_goodbye without pending
+ * operations. */
+const struct rs_err *exchange_error(const struct exchange *x);
+
+unsigned exchange_links(const struct exchange *x);
+/* Returns the index in cfg->reducers of the link's reducer. */
+unsigned exchange_reducer(const struct exchange *x, unsigned link);
+/* Returns "host:port" of the link's reducer, as configured. */
+const char *exchange_address(const struct exchange *x, unsigned link);
+enum exchange_want exchange_want(const struct exchange *x, unsigned link, uint64_t now_ms);
+
+/* Returns true once after a change that may affect what links want or have to send: the driver then serves all links.
+ * Call it after every other call. Room that exchange_received made on its own link does not set it. */
+bool exchange_links_changed(struct exchange *x);
+
+/* The driver has begun to connect the link. */
+void exchange_connecting(struct exchange *x, unsigned link, uint64_t now_ms);
+/* Sets the channel binding of the connection for the proofs, before exchange_connected: at most AUTH_BINDING_MAX bytes
+ * that only the two ends know; copied. Without this call the connection has none. */
+void exchange_bind(struct exchange *x, unsigned link, const uint8_t *binding, size_t len);
+/* The link's connection is established. */
+void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms);
+/* The link's connection is closed or could not be made. `reason` says why ("connection reset by peer"); it is ignored
+ * if the exchange wanted the connection closed. */
+void exchange_disconnected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
+/* As exchange_disconnected, for a reducer that has answered with something that no further attempt changes, such as a
+ * certificate for another name. While the ranks join, this ends the exchange. */
+void exchange_rejected(struct exchange *x, unsigned link, const char *reason, uint64_t now_ms);
+
+/* Says where the next received bytes of a connected link go: the rest of a payload or a header and, after a payload,
+ * the next header. Returns the number of entries; 0: do not read from the link. Valid until the next call for any link
+ * other than exchange_send_target and exchange_recv_target. */
+unsigned exchange_recv_target(struct exchange *x, unsigned link, struct iovec iov[2]);
+/* n > 0 bytes have been written there. */
+void exchange_received(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
+
+/* Says what to send next, in at most max >= 3 entries; payloads point into the memory of operations. Returns the number
+ * of entries; 0: nothing to send. No other call for any link may come between this one and exchange_sent. */
+unsigned exchange_send_target(struct exchange *x, unsigned link, struct iovec *iov, unsigned max);
+/* The first n bytes of the last exchange_send_target have been sent. */
+void exchange_sent(struct exchange *x, unsigned link, size_t n, uint64_t now_ms);
+
+/* Returns true if the exchange wants the kernel's signal of the link's connection: once for each round of its window.
+ * The signal may change what the link sends. */
+bool exchange_wants_signal(const struct exchange *x, unsigned link);
+void exchange_signal(struct exchange *x, unsigned link, const struct window_signal *s, uint64_t now_ms);
+
+/* Returns the priority on the connection, 0 .. sharding.priorities - 1, of an operation of `bytes` bytes for which the
+ * caller asked for priority `asked`. Depends only on what is equal on all ranks. Any thread. */
+unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes);
+
+/* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many chunks). Any thread. */
+int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e);
+
+/* Starts op, or queues it until all ranks have joined. Errors: those of exchange_check, and the reason if the exchange
+ * has ended. After an error the operation is not started and done() is not called. */
+int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e);
+
+/* An operation's `ready` has increased. */
+void exchange_poke(struct exchange *x);
+
+/* With options.single_worker: does the work of reducers on the calling thread, chunk by chunk, until it has done
+ * `bytes` bytes (of all processes) or nothing is left. Returns true if more is left; the driver then serves others and
+ * calls again. Call it after exchange_submit, after exchange_poke, and when the state becomes EXCHANGE_RUNNING. Without
+ * options.single_worker it returns false. */
+bool exchange_run_single(struct exchange *x, uint64_t bytes);
+
+/* Handles timeouts and heartbeats. Call it at exchange_next() at the latest. */
+void exchange_tick(struct exchange *x, uint64_t now_ms);
+uint64_t exchange_next(const struct exchange *x);
+
+/* Ends the job on all ranks with this code and sentence. */
+void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms);
+
+/* Leaves the job in good order, when all ranks have the results that this rank may have to provide. Pending operations
+ * fail with RS_ECLOSED at once. */
+void exchange_goodbye(struct exchange *x, uint64_t now_ms);
+
+/* Returns the number of operations that were completed without an error. Any thread. */
+uint64_t exchange_ops_done(const struct exchange *x);
+
+#endif

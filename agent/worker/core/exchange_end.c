@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of an exchange. The happy path: goodbye, when other ranks need no results from this one; GOODBYE is sent on
+ * all links. Failure modes: each leads to exchange_fail, which sends ABORT on the remaining links. Operations end only
+ * after these frames are sent, since a frame that is partly sent still points into their memory. */
+#include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/link_queue.h"
+
+void exchange_check_ended(struct exchange *x)
+{
+	struct exchange_op *op;
+
+	if (x->state != EXCHANGE_ENDING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].state == LINK_ENDING && link_has_output(&x->links[i]))
+			return;
+	x->state = EXCHANGE_ENDED;
+	x->links_changed = true;
+	op = x->first;
+	x->first = x->last = NULL;
+	while (op) {
+		struct exchange_op *next = op->next; /* done may free op */
+
+		op->done(op, &x->err);
+		op = next;
+	}
+}
+
+/* Enters EXCHANGE_ENDING: queues a frame of this type on all links that may have joined, except `from`. */
+static void exchange_begin_end(struct exchange *x, enum frame_type words, const struct link *from, uint64_t now_ms)
+{
+	x->state = EXCHANGE_ENDING;
+	x->flush_by_ms = now_ms + LINK_FLUSH_MS;
+	x->next_ms = min64(x->next_ms, x->flush_by_ms);
+	x->links_changed = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		for (unsigned p = 0; p < LINK_STREAMS; p++)
+			l->streams[p].op = NULL;
+		l->view_due = l->settle_due = l->ping_due = false;
+		if (l->state == LINK_LEAVING) {
+			l->state = LINK_ENDING; /* its ABORT is queued already */
+			continue;
+		}
+		if (l == from || l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING) {
+			l->state = LINK_CLOSED;
+			continue;
+		}
+		l->state = LINK_ENDING;
+		if (words == FRAME_ABORT)
+			link_queue_abort(l, &x->abort_reason);
+		else
+			link_queue_empty(l, words);
+	}
+	exchange_check_ended(x);
+}
+
+void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
+{
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	x->err = *why;
+	x->abort_reason = *why;
+	if (local)
+		rs_wrap(&x->abort_reason, "rank %u", x->opt.rank);
+	exchange_begin_end(x, FRAME_ABORT, from, now_ms);
+}
+
+void exchange_abort(struct exchange *x, int code, const char *message, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	rs_fail(&e, code, "%s", message);
+	exchange_fail(x, &e, false, NULL, now_ms);
+}
+
+void exchange_goodbye(struct exchange *x, uint64_t now_ms)
+{
+	char text[160];
+
+	if (x->state >= EXCHANGE_ENDING || x->leaving)
+		return;
+	if (x->retaining && !x->opt.single_worker && x->state == EXCHANGE_RUNNING && !x->first &&
+	    x->stable < x->next_seq) {
+		/* other ranks may still need results from this one */
+		x->leaving = x->links_changed = true;
+		for (unsigned i = 0; i < x->links_n; i++)
+			x->links[i].settle_due = link_lives(&x->links[i]);
+		return;
+	}
+	if (x->first)
+		rs_fail(&x->err, RS_ECLOSED, "the communicator was closed before %s was done",
+			op_text(x->first, text, sizeof text));
+	exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+}
+
+void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms)
+{
+	if (stable <= x->stable)
+		return;
+	x->stable = stable;
+	if (x->leaving && x->state == EXCHANGE_RUNNING && stable >= x->next_seq)
+		exchange_begin_end(x, FRAME_GOODBYE, NULL, now_ms);
+}

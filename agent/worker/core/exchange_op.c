@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations: an operation is checked, numbered and added to the streams of all links. After its last result it is
+ * removed. */
+#include "agent/worker/core/stream.h"
+#include "common/dtype.h"
+
+#include <stdatomic.h>
+
+unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
+{
+	unsigned highest = cfg->sharding.priorities - 1;
+
+	if (asked < 0)
+		return bytes <= EXCHANGE_URGENT_MAX ? highest : 0;
+	return (unsigned)asked < highest ? (unsigned)asked : highest;
+}
+
+int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e)
+{
+	uint32_t chunk_elems = (uint32_t)(cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+
+	if (frame_chunks(op->count, chunk_elems) > UINT32_MAX)
+		return rs_fail(e, RS_EINVAL,
+			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
+			       (unsigned long long)op->count, rs_dtype_name(op->dtype), cfg->sharding.chunk_bytes);
+	return RS_OK;
+}
+
+/* Returns the bytes that `elems` elements of `size` bytes take, at most those of the ring if there is one. */
+static uint64_t exchange_span(uint64_t elems, uint64_t size, uint64_t ring)
+{
+	return ring ? min64(elems * size, ring) : elems * size;
+}
+
+/* Returns whether no result overwrites anything that this rank sends. */
+static bool exchange_is_disjoint(const struct exchange_op *op)
+{
+	uint64_t size = rs_dtype_size(op->dtype);
+	uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv;
+
+	if (op->op == FRAME_OP_BROADCAST)
+		return true; /* a rank either sends or receives */
+	return send + exchange_span(op->count, op->wide ? sizeof(float) : size, op->send_ring) <= recv ||
+	       recv + exchange_span(op->count, size, op->recv_ring) <= send;
+}
+
+int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	int rc = exchange_check(x->cfg, op, e);
+
+	if (rc)
+		return rc;
+	if (x->state >= EXCHANGE_ENDING || x->leaving) {
+		if (x->err.code)
+			return rs_fail(e, x->err.code, "%s", x->err.msg);
+		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
+	}
+	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
+	op->stream = (uint8_t)exchange_priority(x->cfg, op->priority, op->count * rs_dtype_size(op->dtype));
+	op->position = x->next_position[op->stream];
+	x->next_position[op->stream] += op->chunks;
+	op->seq = x->next_seq++;
+	op->nonfinite_found = false;
+	op->disjoint = exchange_is_disjoint(op);
+	op->started_ms = now_ms;
+	op->next = NULL;
+	op->prev = x->last;
+	if (x->last)
+		x->last->next = op;
+	else
+		x->first = op;
+	x->last = op;
+	for (unsigned i = 0; i < x->links_n; i++)
+		link_add_op(&x->links[i], op);
+	x->links_changed = true;
+	if (x->cfg->timeouts.op_ms)
+		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);
+	return RS_OK;
+}
+
+void exchange_poke(struct exchange *x)
+{
+	x->links_changed = true;
+}
+
+uint64_t exchange_ops_done(const struct exchange *x)
+{
+	return atomic_load_explicit(&x->ops_done, memory_order_relaxed);
+}
+
+void exchange_op_done(struct exchange *x, struct exchange_op *op)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		link_remove_op(&x->links[i], op);
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		x->first = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		x->last = op->prev;
+	for (unsigned i = 0; x->ping_on_done && i < x->links_n; i++)
+		x->links[i].ping_due |= x->links[i].ping_on_done;
+	x->links_changed |= x->ping_on_done;
+	/* only one thread writes; before done(), so that the count is visible to whoever learns of the end */
+	atomic_store_explicit(&x->ops_done, exchange_ops_done(x) + 1, memory_order_relaxed);
+	op->done(op, NULL);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of an exchange, for the files of the core. The link is declared in link.h, which includes this file. */
+#ifndef RS_AGENT_WORKER_CORE_EXCHANGE_STATE_H
+#define RS_AGENT_WORKER_CORE_EXCHANGE_STATE_H
+
+#include "agent/worker/core/exchange.h"
+#include "agent/worker/core/retain.h"
+#include "proto/control.h"
+#include "proto/trace.h"
+
+struct link;
+struct outgoing;
+
+/* How a reducer was lost. */
+struct reducer_loss {
+	uint64_t report; /* the reducer reported the reason itself: the number of that report, from 1; 0: it did not */
+	bool reported;   /* the reducer reported itself that it ends this job */
+	uint64_t at_ms;
+	char why[CONTROL_MESSAGE];
+};
+
+/* The operations that are recorded: from <= seq < until. */
+struct exchange_trace {
+	struct trace *to; /* borrowed; NULL: nothing is recorded */
+	uint64_t from, until;
+	uint64_t from_us, now_us; /* as set by exchange_set_us */
+};
+
+/* Everything that one worker knows of its job.
+ * Invariants: first .. last are exactly the submitted operations that are not done, in the order of seq; next_seq is
+ * one more than the last seq; view_number is control_view_number(&view); the `own` lists of all links partition the
+ * shards. In state EXCHANGE_ENDED first is NULL. */
+struct exchange {
+	const struct rs_config *cfg;
+	struct exchange_options opt; /* job, label and run point to the copies below */
+	char job[RS_NAME_MAX];
+	char label[CONTROL_LABEL];
+	char run[CONTROL_RUN];
+	uint64_t digest;
+	uint64_t opened_ms, report_ms; /* time of exchange_new, and of the next report for whom it waits */
+	uint64_t running_ms;           /* when EXCHANGE_RUNNING began, at least 1; 0: not yet */
+	uint64_t degraded_ms;          /* time of the next report that reducers are lost; UINT64_MAX: none is lost */
+
+	enum exchange_state state;
+	struct rs_err err;           /* why it ends; code 0: it does not */
+	struct rs_err inspect_error; /* code != 0: a contribution must not be sent; the next tick ends the exchange */
+	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name if the cause is local */
+	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
+	bool links_changed;
+
+	struct exchange_op *first, *last; /* pending operations, in the order of seq */
+	uint64_t next_seq;
+	_Atomic uint64_t ops_done; /* may be read by any thread */
+
+	/* How many chunks a link may be ahead of the slowest one; see stream_within_lead(). By priority: the position
+	 * at which the next operation begins, and a position that all links have reached. */
+	uint64_t max_lead;
+	uint64_t next_position[FRAME_PRIORITIES], floor[FRAME_PRIORITIES];
+	bool held_back; /* since the last result a link had to wait for a slower one */
+
+	unsigned links_n;
+	struct link *links;
+	struct outgoing *outgoing; /* memory of all rings of all streams */
+	uint16_t *shards;          /* memory of all `own` lists, of owner and of lane_of */
+	uint8_t *saved;            /* memory for one saved frame of each link */
+
+	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
+	bool retaining;
+	struct control_view view;    /* the last one that this rank sent; its `start` is this rank's own */
+	uint64_t view_number;        /* of `view` */
+	uint16_t *owner, *lane_of;   /* [shards] in this view */
+	struct reducer_loss *losses; /* [reducers] */
+	uint64_t reports_n;          /* number of losses that reducers reported themselves */
+	struct retain retain;
+	uint64_t stable;     /* every rank has the results of all operations below it, as reducers say */
+	bool leaving;        /* goodbye waits until all operations are stable */
+	uint64_t warn_ms;    /* do not warn of a late operation before this time */
+	uint64_t warned_seq; /* nor of operations below this seq */
+	struct exchange_trace trace;
+	bool ping_on_done; /* some link has to send PING when an operation is done */
+};
+
+static inline uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Returns whether the reducer lives in the current view. */
+static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
+{
+	return x->view.lives[reducer] % 2 == 0;
+}
+
+/* exchange_end.c */
+/* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this rank first. from: the link
+ * that gets no ABORT because it failed or brought the news; may be NULL. */
+void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
+/* A reducer reports that all operations below `stable` are stable. */
+void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
+/* Enters EXCHANGE_ENDED when all last frames are sent or their time is over, and ends all operations. */
+void exchange_check_ended(struct exchange *x);
+
+/* exchange_op.c */
+/* Removes op, whose last result has arrived, and ends it without an error. */
+void exchange_op_done(struct exchange *x, struct exchange_op *op);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sentences about failures that need more than one fact: which ranks are missing, which chunks have no result. */
+#include "agent/worker/core/exchange_text.h"
+#include "common/dtype.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A sentence that is built piece by piece. Invariant: buf is terminated; text that does not fit is cut. */
+struct text {
+	char buf[480];
+	size_t len;
+};
+
+static void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void text_add(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->buf + t->len, sizeof t->buf - t->len, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->len = t->len + (size_t)n < sizeof t->buf ? t->len + (size_t)n : sizeof t->buf - 1;
+}
+
+/* Returns the separator before the i-th of n items. */
+static const char *text_separator(unsigned i, unsigned n)
+{
+	if (i == 0)
+		return "";
+	return i + 1 == n ? " and " : ", ";
+}
+
+static void text_add_duration(struct text *t, uint32_t ms)
+{
+	if (ms % 1000 == 0)
+		text_add(t, "%u s", ms / 1000);
+	else
+		text_add(t, "%u ms", ms);
+}
+
+const char *op_text(const struct exchange_op *op, char *buf, size_t size)
+{
+	const char *kind = op->op == FRAME_OP_BROADCAST ? "broadcast" : "all-reduce";
+
+	if (op->tensors)
+		snprintf(buf, size, "%s %" PRIu64 " (group of %u tensors)", kind, op->seq, op->tensors);
+	else if (op->name && *op->name)
+		snprintf(buf, size, "%s %" PRIu64 " (%s)", kind, op->seq, op->name);
+	else
+		snprintf(buf, size, "%s %" PRIu64, kind, op->seq);
+	return buf;
+}
+
+/* Adds the living reducers that this worker has not joined on all lanes, each with the result of its last attempt.
+ * Returns how many there are. */
+static unsigned text_add_unreached(struct text *t, const struct exchange *x)
+{
+	unsigned n = 0;
+	int last = -1;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+		const struct rs_reducer *r = link_reducer(l);
+
+		if (l->state == LINK_JOINED || l->state == LINK_RUNNING || (int)l->reducer == last || !link_lives(l))
+			continue;
+		last = (int)l->reducer;
+		text_add(t, "%sreducer %s at %s: %s (tried %u time%s)", n++ ? "; " : "", r->id, link_address(l),
+			 *l->reason ? l->reason : "no answer", l->tries, l->tries == 1 ? "" : "s");
+	}
+	return n;
+}
+
+/* Adds the ranks that a reducer named as missing. */
+static void text_add_missing(struct text *t, const struct exchange *x, const struct link *l)
+{
+	const struct control_waiting *w = &l->waiting;
+	unsigned world = x->opt.world_size;
+	unsigned all = w->joined < world ? world - w->joined : w->missing_n; /* WAITING names only the first ones */
+	unsigned more = all > w->missing_n ? all - w->missing_n : 0;
+	unsigned n = w->missing_n + (more > 0);
+
+	text_add(t, "reducer %s: rank%s ", link_reducer(l)->id, all == 1 ? "" : "s");
+	for (unsigned i = 0; i < w->missing_n; i++)
+		text_add(t, "%s%u", text_separator(i, n), w->missing[i]);
+	if (more > 0)
+		text_add(t, "%s%u more", text_separator(n - 1, n), more);
+	text_add(t, " of %u %s not joined job %s", world, all == 1 ? "has" : "have", x->job);
+	if (w->refused[0])
+		text_add(t, "; it refused a rank: %s", w->refused);
+}
+
+/* Adds the first reducer that waits for ranks, or the first that has refused one. Returns its link, or NULL. */
+static const struct link *text_add_gathering(struct text *t, const struct exchange *x)
+{
+	const struct link *first = NULL;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->state == LINK_JOINED && l->waiting.missing_n > 0 &&
+		    (!first || (l->waiting.refused[0] && !first->waiting.refused[0])))
+			first = l;
+	}
+	if (first)
+		text_add_missing(t, x, first);
+	return first;
+}
+
+/* Adds a reducer that has all ranks and has not started the job. */
+static void text_add_not_started(struct text *t, const struct exchange *x)
+{
+	const char *id = "?";
+
+	for (unsigned i = x->links_n; i > 0; i--)
+		if (x->links[i - 1].state == LINK_JOINED)
+			id = link_reducer(&x->links[i - 1])->id;
+	text_add(t, "reducer %s has not started job %s", id, x->job);
+}
+
+void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
+{
+	struct text t = {.len = 0};
+
+	if (!text_add_unreached(&t, x) && !text_add_gathering(&t, x))
+		text_add_not_started(&t, x);
+	text_add(&t, "; waiting for %" PRIu64 " s", (now_ms - x->opened_ms) / 1000);
+	snprintf(buf, size, "%s", t.buf);
+}
+
+bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
+{
+	struct text t = {.len = 0};
+	unsigned lost = 0;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		lost += !exchange_lives(x, r);
+	text_add(&t, "%u of %u reducers have all shards", x->cfg->reducers_n - lost, x->cfg->reducers_n);
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		if (!exchange_lives(x, r))
+			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->cfg->reducers[r].id,
+				 (now_ms - x->losses[r].at_ms) / 1000, x->losses[r].why);
+	snprintf(buf, size, "%s", t.buf);
+	return lost > 0;
+}
+
+int connect_timeout_text(const struct exchange *x, struct rs_err *e)
+{
+	struct text t = {.len = 0};
+	const struct link *waits;
+
+	if (text_add_unreached(&t, x) > 0) {
+		text_add(&t, "; gave up after ");
+		text_add_duration(&t, x->opt.connect_ms);
+		return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+	}
+	waits = text_add_gathering(&t, x);
+	if (!waits)
+		text_add_not_started(&t, x);
+	text_add(&t, waits && waits->waiting.refused[0] ? "; gave up after " : " within ");
+	text_add_duration(&t, x->opt.connect_ms);
+	return rs_fail(e, RS_ETIMEOUT, "%s", t.buf);
+}
+
+/* "rank 3 (pid 77 on host b) and 2 others have not sent their part for 29 s" */
+static void text_add_late(struct text *t, const struct link *l, uint64_t now_ms)
+{
+	const struct control_late *late = &l->late;
+
+	text_add(t, "rank %u", late->missing[0]);
+	if (late->label[0])
+		text_add(t, " (%.*s)", CONTROL_LABEL, late->label);
+	if (late->missing_all == 2 && late->missing_n == 2)
+		text_add(t, " and rank %u", late->missing[1]);
+	else if (late->missing_all > 1)
+		text_add(t, " and %u others", late->missing_all - 1);
+	text_add(t, " %s not sent %s part for %" PRIu64 " s", late->missing_all == 1 ? "has" : "have",
+		 late->missing_all == 1 ? "its" : "their", (late->waited_ms + (now_ms - l->late_at_ms)) / 1000);
+}
+
+void late_text(const struct exchange *x, const struct link *l, uint64_t now_ms, char *buf, size_t size)
+{
+	const struct exchange_op *op = x->first;
+	struct text t = {.len = 0};
+	char name[160];
+
+	while (op && op->seq != l->late.seq)
+		op = op->next;
+	if (op)
+		text_add(&t, "%s waits: ", op_text(op, name, sizeof name));
+	else
+		text_add(&t, "operation %" PRIu64 " waits: ", l->late.seq);
+	text_add_late(&t, l, now_ms);
+	snprintf(buf, size, "%s", t.buf);
+}
+
+/* Returns the link on which a reducer has recently named the ranks that the operation waits for; NULL: none has. */
+static const struct link *text_find_late(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms)
+{
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->state == LINK_RUNNING && l->late_at_ms && now_ms - l->late_at_ms < LINK_LATE_MS &&
+		    l->late.seq == op->seq)
+			return l;
+	}
+	return NULL;
+}
+
+/* Adds which chunks are missing, when no reducer has named a rank. */
+static void text_add_unanswered(struct text *t, const struct exchange *x, const struct exchange_op *op)
+{
+	const char *ids[4];
+	unsigned n = 0, more = 0;
+	int last = -1;
+
+	text_add(t, "%" PRIu64 " of %" PRIu64 " chunks are without a result, of reducer", op->chunks_left, op->chunks);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if ((int)l->reducer == last || !link_has_op(l, op))
+			continue;
+		last = (int)l->reducer;
+		if (n < 4)
+			ids[n++] = link_reducer(l)->id;
+		else
+			more++;
+	}
+	for (unsigned i = 0; i < n; i++)
+		text_add(t, "%s%s", i ? text_separator(i, n + (more > 0)) : n > 1 ? "s " : " ", ids[i]);
+	if (more > 0)
+		text_add(t, " and %u more", more);
+}
+
+int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
+{
+	const struct link *late = text_find_late(x, op, now_ms);
+	struct text t = {.len = 0};
+	char name[160];
+
+	text_add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
+		 rs_dtype_name(op->dtype));
+	text_add_duration(&t, x->cfg->timeouts.op_ms);
+	text_add(&t, ": ");
+	if (late)
+		text_add_late(&t, late, now_ms);
+	else
+		text_add_unanswered(&t, x, op);
+	return rs_fail(e, RS_EPEER, "%s", t.buf);
+}

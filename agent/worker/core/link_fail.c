@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Failures of one link: it tries again, its reducer counts as lost, or the exchange ends. */
+#include "agent/worker/core/link_fail.h"
+#include "agent/worker/core/view.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	const struct rs_reducer *r = link_reducer(l);
+	struct rs_err e;
+
+	if (!x->retaining) {
+		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), reason);
+		exchange_fail(x, &e, true, l, now_ms);
+	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
+		/* no operation has started there: it may come back */
+		snprintf(l->reason, sizeof l->reason, "%s", reason);
+		link_retry(l, now_ms);
+	} else {
+		view_lose_reducer(x, l->reducer, reason, reported, l, now_ms);
+	}
+}
+
+void link_join_failed(struct link *l, const char *reason, uint64_t now_ms)
+{
+	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
+		link_lost(l, reason, false, now_ms);
+		return;
+	}
+	snprintf(l->reason, sizeof l->reason, "%s", reason);
+	link_retry(l, now_ms);
+}
+
+void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
+{
+	const struct rs_reducer *r = link_reducer(l);
+	char what[400];
+	struct rs_err e;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
+		link_lost(l, what, false, now_ms);
+		return;
+	}
+	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, link_address(l), what);
+	exchange_fail(l->x, &e, true, NULL, now_ms);
+}

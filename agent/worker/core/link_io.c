@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of one link. The happy path of a chunk: stream.c picks it and encodes its header into the ring; the driver
+ * sends header and payload; its RESULT is read into the operation's memory, directly or by way of the retained results;
+ * its ring entry is free. Failure modes are violations: a RESULT that is not the expected one, a wrong checksum, a
+ * frame that does not belong to the link's state. Each makes the exchange lose this reducer. */
+#include "agent/worker/core/link_io.h"
+#include "agent/worker/core/link_control.h"
+#include "agent/worker/core/link_fail.h"
+#include "agent/worker/core/link_queue.h"
+#include "agent/worker/core/stream.h"
+#include "common/cold_copy.h"
+#include "common/dtype.h"
+
+#include <string.h>
+
+/* The order is: the frame that is partly sent, control frames, retained results, then chunks by descending priority.
+ * link_sent counts in the same order. */
+unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
+{
+	struct stream *s = &l->streams[l->partial_stream];
+	unsigned n = 0;
+
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
+		return 0;
+	if (l->saved_off < l->saved_len)
+		iov[n++] = (struct iovec){l->saved + l->saved_off, l->saved_len - l->saved_off};
+	else if (l->sent_off > 0)
+		n += outgoing_iov(iov, &s->ring[s->sent & s->mask], l->sent_off);
+	if (l->control_len == 0)
+		link_queue_due(l);
+	if (l->control_off < l->control_len)
+		iov[n++] = (struct iovec){l->control_out + l->control_off, l->control_len - l->control_off};
+	if (l->state != LINK_RUNNING)
+		return n;
+	for (unsigned p = LINK_STREAMS; p-- > 0;) {
+		uint32_t at;
+
+		s = &l->streams[p];
+		at = s->sent + (l->sent_off > 0 && p == l->partial_stream ? 1 : 0);
+		for (; n + 2 <= max; at++) {
+			if (at == s->tail && (p >= l->x->cfg->sharding.priorities || !stream_next(l, p)))
+				break;
+			n += outgoing_iov(iov + n, &s->ring[at & s->mask], 0);
+		}
+	}
+	return n;
+}
+
+/* Returns the stream whose bytes are sent next if no control bytes are. */
+static struct stream *link_sending_stream(struct link *l)
+{
+	unsigned p = LINK_STREAMS - 1;
+
+	if (l->sent_off > 0)
+		return &l->streams[l->partial_stream];
+	while (p > 0 && l->streams[p].sent == l->streams[p].tail)
+		p--;
+	return &l->streams[p];
+}
+
+static size_t link_sent_outgoing(struct link *l, size_t n)
+{
+	struct stream *s = link_sending_stream(l);
+	const struct frame *f = &s->ring[s->sent & s->mask].head;
+	size_t left = FRAME_HEADER + f->payload_len - l->sent_off;
+
+	if (l->sent_off == 0 && s != &l->streams[LINK_RETAINED])
+		link_trace(l, TRACE_SENDING, f);
+	if (n < left) {
+		l->sent_off += (uint32_t)n;
+		l->partial_stream = (unsigned)(s - l->streams);
+		return n;
+	}
+	l->sent_off = 0;
+	s->sent++;
+	if (s == &l->streams[LINK_RETAINED])
+		s->head++;
+	else
+		link_trace(l, TRACE_SENT, f);
+	return left;
+}
+
+static size_t link_sent_saved(struct link *l, size_t n)
+{
+	size_t left = l->saved_len - l->saved_off;
+
+	l->saved_off += (uint32_t)(n < left ? n : left);
+	return n < left ? n : left;
+}
+
+static size_t link_sent_control(struct link *l, size_t n)
+{
+	size_t left = l->control_len - l->control_off;
+
+	if (n < left) {
+		l->control_off += (unsigned)n;
+		return n;
+	}
+	l->control_off = l->control_len = 0;
+	return left;
+}
+
+void link_sent(struct link *l, size_t n, uint64_t now_ms)
+{
+	if (n > 0)
+		l->last_tx_ms = now_ms;
+	while (n > 0) {
+		if (l->saved_off < l->saved_len)
+			n -= link_sent_saved(l, n);
+		else if (l->sent_off == 0 && l->control_off < l->control_len)
+			n -= link_sent_control(l, n);
+		else
+			n -= link_sent_outgoing(l, n);
+	}
+}
+
+unsigned link_recv_target(struct link *l, struct iovec iov[2])
+{
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_ENDING)
+		return 0;
+	if (l->state >= LINK_LEAVING) {
+		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
+		return 1;
+	}
+	if (l->skip) {
+		l->payload = l->control_in;
+		iov[0] = (struct iovec){l->control_in, sizeof l->control_in};
+		if (l->payload_left < sizeof l->control_in)
+			iov[0].iov_len = l->payload_left;
+		return 1;
+	}
+	if (l->payload_left > 0) {
+		iov[0] = (struct iovec){l->payload, l->payload_left};
+		iov[1] = (struct iovec){l->header, FRAME_HEADER};
+		return 2;
+	}
+	iov[0] = (struct iovec){l->header + l->header_have, FRAME_HEADER - l->header_have};
+	return 1;
+}
+
+/* Checks that the RESULT that begins is the one for which the oldest chunk in flight of its priority waits. */
+static bool link_result_fits(struct link *l, const struct outgoing *want, uint32_t len, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame, *h = &want->head;
+	bool checked = l->x->cfg->job.checksum;
+
+	if (f->seq != h->seq || f->chunk != h->chunk) {
+		link_violation(l, now_ms,
+			       "it sent the result of chunk %u of operation %llu, expected chunk %u of operation %llu",
+			       f->chunk, (unsigned long long)f->seq, h->chunk, (unsigned long long)h->seq);
+		return false;
+	}
+	if (f->count == h->count && f->chunk_elems == h->chunk_elems && f->dtype == h->dtype && f->op == h->op &&
+	    f->payload_len == len && !(f->flags & ~(unsigned)FRAME_CHECKED) && (!checked || !len || f->flags))
+		return true;
+	link_violation(l, now_ms,
+		       "the result of chunk %u of operation %llu is %u bytes of %s (op %u, flags 0x%x, count %llu), "
+		       "expected were %u bytes of %s (op %u, %schecksum, count %llu)",
+		       f->chunk, (unsigned long long)f->seq, f->payload_len, rs_dtype_name(f->dtype), f->op, f->flags,
+		       (unsigned long long)f->count, len, rs_dtype_name(h->dtype), h->op, checked ? "" : "no ",
+		       (unsigned long long)h->count);
+	return false;
+}
+
+static uint32_t link_outgoing_elems(const struct outgoing *f)
+{
+	return frame_chunk_len(f->head.count, f->head.chunk_elems, f->head.chunk);
+}
+
+/* Returns where the result of a chunk belongs in the caller's memory. */
+static uint8_t *link_result_memory(const struct outgoing *f)
+{
+	const struct exchange_op *op = f->op;
+	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * rs_dtype_size(op->dtype);
+
+	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
+}
+
+/* Returns whether the result of a chunk is read directly to where it belongs. Reading may fail in the middle, and the
+ * contribution is then sent again: so the contribution must not be there. A ring is not read to directly: its owner may
+ * reuse it as soon as results have landed. */
+static bool link_is_direct(const struct outgoing *f)
+{
+	return !f->op->root && f->op->disjoint && !f->op->recv_ring;
+}
+
+/* Returns whether the result of a chunk is retained in the operation's own memory (lent), until a later chunk of the
+ * same operation takes its entry. For a root the result is the contribution. */
+static bool link_is_lent(const struct link *l, const struct outgoing *f)
+{
+	const struct exchange_op *op = f->op;
+
+	if (!retain_overwritten(&l->x->retain, f->position, op->position + op->chunks))
+		return false;
+	return op->root ? !op->send_ring : link_is_direct(f);
+}
+
+/* "RESULTs of a lane and a priority arrive in the order in which the worker sent its contributions": compares the
+ * RESULT that begins with the oldest chunk in flight of its priority, and sets where its payload goes. */
+static void link_begin_result(struct link *l, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame;
+	const struct stream *s = &l->streams[f->priority];
+	const struct outgoing *want;
+	uint32_t len;
+
+	if (f->priority >= l->x->cfg->sharding.priorities) {
+		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->priority,
+			       l->x->cfg->sharding.priorities - 1);
+		return;
+	}
+	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
+		/* this rank has said in VIEW that it lacks this result, and all others rely on that */
+		l->payload_left = f->payload_len;
+		l->skip = true;
+		return;
+	}
+	if (l->state != LINK_RUNNING || s->head == s->sent) {
+		link_violation(
+		    l, now_ms,
+		    "it sent the result of chunk %u of operation %llu before this rank sent its contribution", f->chunk,
+		    (unsigned long long)f->seq);
+		return;
+	}
+	want = &s->ring[s->head & s->mask];
+	len = want->op ? stream_result_bytes(want->op, link_outgoing_elems(want)) : 0;
+	if (!link_result_fits(l, want, len, now_ms))
+		return;
+	l->payload_left = len;
+	if (len > 0)
+		l->payload = link_result_memory(want);
+	if (l->x->retaining && want->op) {
+		uint8_t *own = retain_reserve(&l->x->retain, f->priority, want->position);
+
+		if (!link_is_direct(want) && !link_is_lent(l, want))
+			l->payload = own;
+	}
+}
+
+/* Returns where the complete result of a chunk is retained. A result that is not lent is copied between there and the
+ * operation's memory. Few retained results are ever read, so they need no place in the caches. */
+static const uint8_t *link_retain_result(struct link *l, const struct outgoing *f, uint32_t len)
+{
+	struct retain *r = &l->x->retain;
+	const uint8_t *at = f->op->root ? f->payload : l->payload - len;
+
+	if (link_is_lent(l, f))
+		return at;
+	if (link_is_direct(f)) {
+		uint8_t *own = retain_reserve(r, f->head.priority, f->position);
+
+		rs_cold_copy(own, at, len);
+		return own;
+	}
+	if (len > 0)
+		memcpy(link_result_memory(f), at, len);
+	if (!f->op->root || !f->head.payload_len)
+		return at;
+	return memcpy(retain_reserve(r, f->head.priority, f->position), at, f->head.payload_len);
+}
+
+/* Passes a complete result on: to the caller's memory and to the retained results. */
+static void link_take_result(struct link *l, const struct outgoing *f, uint32_t len)
+{
+	struct exchange *x = l->x;
+	uint32_t elems = link_outgoing_elems(f);
+
+	if (x->retaining)
+		retain_store(&x->retain, f->head.priority, f->position, &f->head,
+			     elems * (uint32_t)rs_dtype_size(f->head.dtype), link_retain_result(l, f, len));
+	if (f->op->landed && (len > 0 || f->op->root))
+		f->op->landed(f->op, (uint64_t)f->head.chunk * f->op->chunk_elems, elems);
+}
+
+static void link_end_result(struct link *l, uint64_t now_ms)
+{
+	struct stream *s = &l->streams[l->frame.priority];
+	const struct outgoing *f = &s->ring[s->head & s->mask];
+	struct exchange_op *op = f->op;
+	uint32_t len = l->frame.payload_len;
+
+	if ((l->frame.flags & FRAME_CHECKED) &&
+	    frame_checksum(len ? l->payload - len : NULL, len) != l->frame.payload_sum) {
+		link_violation(l, now_ms, "the checksum of the result of chunk %u of operation %llu is wrong",
+			       f->head.chunk, (unsigned long long)f->head.seq);
+		return;
+	}
+	link_trace(l, TRACE_RESULT, &f->head);
+	s->head++;
+	l->chunks_in_flight--;
+	l->bytes_in_flight -= f->bytes;
+	l->x->links_changed |= l->x->held_back;
+	l->x->held_back = false;
+	if (window_result(&l->window, f->bytes))
+		l->wants_signal = l->x->opt.adaptive;
+	if (!op)
+		return;
+	link_take_result(l, f, len);
+	if (--op->chunks_left == 0)
+		exchange_op_done(l->x, op);
+}
+
+/* FETCH: another rank lacks a result that this rank said it has. Queues it as KEPT. */
+static void link_answer_fetch(struct link *l, uint64_t now_ms)
+{
+	const struct frame *f = &l->frame;
+	const struct stream *s = &l->streams[f->priority];
+	struct stream *to = &l->streams[LINK_RETAINED];
+	const struct retained *k = NULL;
+	struct outgoing *a;
+
+	if (l->state != LINK_RUNNING || l->view != l->x->view_number)
+		return; /* it belongs to an earlier view */
+	for (uint32_t at = s->head; at != s->sent && !k; at++) {
+		const struct outgoing *had = &s->ring[at & s->mask];
+
+		if (!had->op && had->head.seq == f->seq && had->head.chunk == f->chunk)
+			k = retain_own(&l->x->retain, f->priority, had->position);
+	}
+	if (!k || to->tail - to->head > to->mask) {
+		link_violation(l, now_ms,
+			       "it asks for the result of chunk %u of operation %llu, which this rank did not offer",
+			       f->chunk, (unsigned long long)f->seq);
+		return;
+	}
+	a = &to->ring[to->tail++ & to->mask];
+	*a = (struct outgoing){.payload = k->data, .head = k->of};
+	a->head.type = FRAME_KEPT;
+	a->head.ack = 0;
+	a->head.flags = 0;
+	a->head.payload_sum = 0;
+	if (l->x->cfg->job.checksum && a->head.payload_len) {
+		a->head.flags = FRAME_CHECKED;
+		a->head.payload_sum = frame_checksum(a->payload, a->head.payload_len);
+	}
+	frame_encode(&a->head, a->header);
+}
+
+static void link_frame_complete(struct link *l, uint64_t now_ms)
+{
+	if (l->skip)
+		l->skip = false;
+	else if (l->frame.type == FRAME_RESULT)
+		link_end_result(l, now_ms);
+	else if (!control_intact(&l->frame, l->control_in))
+		link_violation(l, now_ms, "the checksum of its %s frame is wrong", frame_type_name(l->frame.type));
+	else if (l->frame.type == FRAME_FETCH && l->x->retaining)
+		link_answer_fetch(l, now_ms);
+	else
+		link_control(l, now_ms);
+}
+
+static void link_header_complete(struct link *l, uint64_t now_ms)
+{
+	struct rs_err e;
+
+	l->header_have = 0;
+	if (frame_decode(l->header, &l->frame, &e)) {
+		link_violation(l, now_ms, "%s", e.msg);
+		return;
+	}
+	exchange_raise_stable(l->x, l->frame.ack, now_ms);
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING)
+		return;
+	if (l->frame.type == FRAME_RESULT) {
+		link_begin_result(l, now_ms);
+	} else if (l->frame.payload_len > sizeof l->control_in) {
+		/* only DATA and KEPT may be this long, and no reducer sends them */
+		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
+			       frame_type_name(l->frame.type), l->frame.payload_len);
+	} else {
+		l->payload = l->control_in;
+		l->payload_left = l->frame.payload_len;
+	}
+	if (l->state < LINK_HANDSHAKE || l->state > LINK_RUNNING)
+		return; /* a violation has ended it */
+	if (l->payload_left == 0)
+		link_frame_complete(l, now_ms);
+}
+
+void link_received(struct link *l, size_t n, uint64_t now_ms)
+{
+	l->last_rx_ms = now_ms;
+	while (n > 0 && l->state >= LINK_HANDSHAKE && l->state <= LINK_RUNNING) {
+		size_t left = l->payload_left ? l->payload_left : FRAME_HEADER - l->header_have;
+		size_t take = n < left ? n : left;
+
+		n -= take;
+		if (l->payload_left > 0) {
+			l->payload += take;
+			l->payload_left -= (uint32_t)take;
+			if (take == left)
+				link_frame_complete(l, now_ms);
+		} else {
+			l->header_have += (unsigned)take;
+			if (take == left)
+				link_header_complete(l, now_ms);
+		}
+	}
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control frames that a link sends. */
+#include "agent/worker/core/link_queue.h"
+
+#include <stdio.h>
+
+void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len)
+{
+	struct exchange *x = l->x;
+
+	if (l->control_len + FRAME_HEADER + len <= sizeof l->control_out)
+		l->control_len += control_frame(l->control_out + l->control_len, type, x->opt.generation,
+						x->first ? x->first->seq : x->next_seq, payload, len);
+}
+
+void link_queue_empty(struct link *l, enum frame_type type)
+{
+	link_queue_frame(l, type, NULL, 0);
+}
+
+static void link_queue_view(struct link *l)
+{
+	uint8_t payload[CONTROL_VIEW];
+
+	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
+}
+
+static void link_queue_ping(struct link *l)
+{
+	const struct exchange *x = l->x;
+	struct frame f = {.type = FRAME_PING,
+			  .generation = x->opt.generation,
+			  .count = l->question,
+			  .ack = x->first ? x->first->seq : x->next_seq};
+
+	if (l->control_len + FRAME_HEADER > sizeof l->control_out)
+		return;
+	frame_encode(&f, l->control_out + l->control_len);
+	l->control_len += FRAME_HEADER;
+}
+
+void link_queue_due(struct link *l)
+{
+	if (l->state != LINK_JOINED && l->state != LINK_RUNNING)
+		return;
+	if (l->view_due)
+		link_queue_view(l);
+	if (l->settle_due && l->state == LINK_RUNNING)
+		link_queue_empty(l, FRAME_SETTLE);
+	if (l->ping_due)
+		link_queue_ping(l);
+	l->settle_due &= l->state != LINK_RUNNING;
+	l->view_due = l->ping_due = false;
+}
+
+int link_queue_hello(struct link *l, struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+	const struct rs_reducer *r = link_reducer(l);
+	struct control_hello h = {
+	    .generation = x->opt.generation,
+	    .rank = x->opt.rank,
+	    .world_size = x->opt.world_size,
+	    .lane = l->lane,
+	    .lanes = r->lanes,
+	    .chunk_bytes = x->cfg->sharding.chunk_bytes,
+	    .window = x->cfg->sharding.window,
+	    .priorities = x->cfg->sharding.priorities,
+	    .deterministic = x->cfg->job.deterministic,
+	    .checksum = x->cfg->job.checksum,
+	    .retain = x->retaining,
+	    .rejoin = !link_lives(l),
+	    .config_digest = x->digest,
+	    .processes = x->opt.processes,
+	    .incarnation = x->opt.incarnation,
+	    .detect_ms = x->cfg->timeouts.detect_ms,
+	};
+
+	snprintf(h.job, sizeof h.job, "%s", x->job);
+	snprintf(h.label, sizeof h.label, "%s", x->label);
+	snprintf(h.run, sizeof h.run, "%s", x->run);
+	snprintf(h.reducer, sizeof h.reducer, "%s", r->id);
+	h.has_nonce = x->opt.secret;
+	if (h.has_nonce && x->opt.random(x->opt.user, h.nonce, sizeof h.nonce, e))
+		return e->code;
+	l->hello_len = control_pack_hello(l->hello, &h);
+	link_queue_frame(l, FRAME_HELLO, l->hello, l->hello_len);
+	return RS_OK;
+}
+
+void link_queue_abort(struct link *l, const struct rs_err *why)
+{
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	link_queue_frame(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scheduling: which chunk a link sends next. The happy path: a new operation is added to all links; each link steps
+ * through its own chunks of it in the order (seq, chunk), as far as its window and the slowest link allow. After the
+ * loss of a reducer all links start again at one position: HAVE is sent for chunks whose result this rank has, DATA for
+ * the rest. */
+#include "agent/worker/core/stream.h"
+#include "agent/worker/core/nonfinite.h"
+#include "common/dtype.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* Moves the cursor to the first own chunk of op at or after `from`. Returns false if there is none. The chunk's shard
+ * is (chunk + seq) mod shards. */
+static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
+{
+	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned first = (unsigned)((op->seq + from) % shards); /* shard of that chunk */
+	unsigned lo = 0, hi = l->own_n;
+
+	if (l->own_n == 0)
+		return false;
+	while (lo < hi) {
+		unsigned mid = (lo + hi) / 2;
+
+		if (l->own[mid] < first)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	s->own_at = lo < l->own_n ? lo : 0;
+	s->chunk = from + (lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first);
+	return s->chunk < op->chunks;
+}
+
+/* Moves the cursor to the first own chunk at or after a position, in the stream's operations from op on. With
+ * single_worker links send no chunks. */
+static void stream_pick(const struct link *l, struct stream *s, struct exchange_op *op, uint64_t position)
+{
+	if (l->x->opt.single_worker)
+		op = NULL;
+	for (; op; op = op->next) {
+		uint64_t from = position > op->position ? position - op->position : 0;
+
+		if (&l->streams[op->stream] == s && from < op->chunks && stream_seek(l, s, op, from))
+			break;
+	}
+	s->op = op;
+}
+
+void link_add_op(struct link *l, struct exchange_op *op)
+{
+	struct stream *s = &l->streams[op->stream];
+
+	/* a link that waits for RESUME finds it then */
+	if (!s->op && l->view == l->x->view_number)
+		stream_pick(l, s, op, 0);
+}
+
+/* Chunks of op may still have to be repeated: they are found among the retained results then. */
+void link_remove_op(struct link *l, const struct exchange_op *op)
+{
+	struct stream *s = &l->streams[op->stream];
+
+	if (s->op == op)
+		stream_pick(l, s, op->next, 0);
+}
+
+void stream_begin(struct link *l, unsigned priority, uint64_t position)
+{
+	struct stream *s = &l->streams[priority];
+
+	s->replay = position;
+	s->replay_end = l->x->retain.seen[priority];
+	stream_pick(l, s, l->x->first, position);
+}
+
+/* Moves the cursor to the next own chunk, of this operation or a later one. */
+static void stream_advance(const struct link *l, struct stream *s)
+{
+	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned at = s->own_at + 1;
+
+	if (at < l->own_n) {
+		s->chunk += l->own[at] - l->own[at - 1];
+	} else {
+		at = 0;
+		s->chunk += l->own[0] + shards - l->own[l->own_n - 1];
+	}
+	s->own_at = at;
+	if (s->chunk >= s->op->chunks)
+		stream_pick(l, s, s->op->next, 0);
+}
+
+static uint32_t stream_data_bytes(const struct exchange_op *op, uint32_t elems)
+{
+	if (op->op == FRAME_OP_BROADCAST && !op->root)
+		return 0;
+	return elems * (uint32_t)(op->wide ? sizeof(float) : rs_dtype_size(op->dtype));
+}
+
+uint32_t stream_result_bytes(const struct exchange_op *op, uint32_t elems)
+{
+	if (op->op == FRAME_OP_BROADCAST && op->root)
+		return 0;
+	return elems * (uint32_t)rs_dtype_size(op->dtype);
+}
+
+/* Returns whether a chunk of the stream may be sent. Each stream may have a few chunks in flight in addition to the
+ * window: otherwise ranks whose windows are full of different priorities would wait for each other; see
+ * frame_reserve(). */
+static bool stream_may_send(struct link *l, const struct stream *s, uint32_t bytes)
+{
+	return window_open(&l->window, l->chunks_in_flight, l->bytes_in_flight, bytes) ||
+	       s->tail - s->head < frame_reserve(l->window.limit);
+}
+
+/* Returns the position of the first chunk of the stream without a result. */
+static uint64_t stream_first_missing(const struct link *l, unsigned priority)
+{
+	const struct stream *s = &l->streams[priority];
+
+	if (!link_lives(l))
+		return UINT64_MAX;
+	if (l->view != l->x->view_number)
+		return l->x->view.start[priority];
+	if (s->head != s->tail)
+		return s->ring[s->head & s->mask].position;
+	/* chunks that are still to be repeated may be missing on other ranks */
+	if (s->replay < s->replay_end)
+		return s->replay;
+	return s->op ? s->op->position + s->chunk : UINT64_MAX;
+}
+
+/* Returns whether a chunk at this position may be sent as far as the other links are concerned. All links share this
+ * machine's port. Without this rule, links with few shards would send theirs first, and then the links with many shards
+ * would have the rest of the operation for themselves while the other reducers are idle: 0.7 of the speed that the
+ * links allow if reducers have 15 and 6 shards. So links stay within max_lead chunks of each other. This cannot
+ * deadlock: every rank may send the first chunk of which any rank has no result. The rule also bounds the results that
+ * must be retained, see retain.h. */
+static bool stream_within_lead(struct link *l, unsigned priority, uint64_t position)
+{
+	struct exchange *x = l->x;
+	uint64_t floor = UINT64_MAX;
+
+	if (position - x->floor[priority] <= x->max_lead)
+		return true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		uint64_t here = stream_first_missing(&x->links[i], priority);
+
+		floor = here < floor ? here : floor;
+	}
+	x->floor[priority] = floor;
+	if (position - floor <= x->max_lead)
+		return true;
+	x->held_back = true;
+	return false;
+}
+
+/* Adds the prepared next entry of the ring to the stream. */
+static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
+{
+	f->head.ack = l->x->first ? l->x->first->seq : l->x->next_seq;
+	frame_encode(&f->head, f->header);
+	l->chunks_in_flight++;
+	l->bytes_in_flight += f->bytes;
+	s->tail++;
+}
+
+static bool stream_push_have(struct link *l, unsigned priority, uint64_t position, const struct retained *k)
+{
+	struct stream *s = &l->streams[priority];
+	struct outgoing *f = &s->ring[s->tail & s->mask];
+
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, 0))
+		return false;
+	*f = (struct outgoing){.position = position, .head = k->of};
+	f->head.type = FRAME_HAVE;
+	f->head.flags = 0;
+	f->head.payload_len = f->head.payload_sum = 0;
+	stream_push(l, s, f);
+	return true;
+}
+
+static bool stream_is_own(const struct link *l, const struct frame *f)
+{
+	const struct exchange *x = l->x;
+	unsigned shard = (unsigned)((f->seq + f->chunk) % x->cfg->sharding.shards);
+
+	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
+}
+
+/* Moves `replay` to the next chunk before the cursor whose result this rank has and whose operation is done. Returns
+ * NULL if there is none. */
+static const struct retained *stream_next_retained(struct link *l, unsigned priority, uint64_t cursor)
+{
+	struct stream *s = &l->streams[priority];
+	uint64_t before = s->replay;
+	const struct retained *k = NULL;
+
+	while (s->replay < cursor && s->replay < s->replay_end) {
+		k = retain_find(&l->x->retain, priority, s->replay);
+		if (k && stream_is_own(l, &k->of))
+			break;
+		k = NULL;
+		s->replay++;
+	}
+	if (s->replay != before && l->x->held_back) {
+		/* another link may have waited for this one */
+		l->x->held_back = false;
+		l->x->links_changed = true;
+	}
+	return k;
+}
+
+static struct frame stream_data_head(const struct exchange *x, const struct exchange_op *op, uint32_t chunk,
+				     uint32_t bytes)
+{
+	return (struct frame){
+	    .type = FRAME_DATA,
+	    .flags = (uint8_t)((op->wide ? FRAME_WIDE : 0) | (op->root ? FRAME_ROOT : 0)),
+	    .priority = op->stream,
+	    .dtype = op->dtype,
+	    .op = op->op,
+	    .payload_len = bytes,
+	    .chunk = chunk,
+	    .seq = op->seq,
+	    .count = op->count,
+	    .generation = x->opt.generation,
+	    .name_hash = op->name_hash,
+	    .tensors = op->op == FRAME_OP_BROADCAST ? op->root_rank + 1 : op->tensors,
+	    .chunk_elems = op->chunk_elems,
+	};
+}
+
+/* Pushes the chunk at the cursor as DATA. Returns false if it may not be sent yet. */
+static bool stream_push_data(struct link *l, unsigned priority, uint64_t position)
+{
+	struct exchange *x = l->x;
+	struct stream *s = &l->streams[priority];
+	struct exchange_op *op = s->op;
+	struct outgoing *f = &s->ring[s->tail & s->mask];
+	uint64_t first = s->chunk * op->chunk_elems;
+	uint32_t elems = frame_chunk_len(op->count, op->chunk_elems, (uint32_t)s->chunk);
+	uint32_t bytes = elems * (uint32_t)rs_dtype_size(op->dtype), len = stream_data_bytes(op, elems);
+	bool first_time;
+
+	if (op->ready && atomic_load_explicit(op->ready, memory_order_acquire) < first + elems)
+		return false;
+	if (!stream_within_lead(l, priority, position) || !stream_may_send(l, s, bytes))
+		return false;
+	*f = (struct outgoing){
+	    .op = op, .position = position, .bytes = bytes, .head = stream_data_head(x, op, (uint32_t)s->chunk, len)};
+	first_time = retain_mark_sent(&x->retain, priority, position);
+	if (first_time && op->fill && len > 0)
+		op->fill(op, first, elems);
+	if (len > 0)
+		f->payload = (const char *)op->send + exchange_ring_offset(first * (len / elems), op->send_ring);
+	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
+		return false;
+	if (x->cfg->job.checksum && len > 0) {
+		f->head.flags |= FRAME_CHECKED;
+		f->head.payload_sum = frame_checksum(f->payload, len);
+	}
+	stream_push(l, s, f);
+	return true;
+}
+
+bool stream_next(struct link *l, unsigned priority)
+{
+	struct stream *s = &l->streams[priority];
+	uint64_t cursor = s->op ? s->op->position + s->chunk : UINT64_MAX;
+	const struct retained *k;
+
+	if (l->x->state != EXCHANGE_RUNNING || l->x->inspect_error.code || l->view != l->x->view_number)
+		return false;
+	k = stream_next_retained(l, priority, cursor);
+	if (k) {
+		if (!stream_push_have(l, priority, s->replay, k))
+			return false;
+		s->replay++;
+		return true;
+	}
+	if (!s->op)
+		return false;
+	if (cursor < s->replay_end)
+		k = retain_find(&l->x->retain, priority, cursor);
+	if (!(k ? stream_push_have(l, priority, cursor, k) : stream_push_data(l, priority, cursor)))
+		return false;
+	if (s->replay <= cursor)
+		s->replay = cursor + 1;
+	stream_advance(l, s);
+	return true;
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Views: how ranks agree on which reducers live, without a coordinator.
+ *
+ * A view has one number for each reducer: 0 at first, incremented when the reducer is lost and when it is back. So an
+ * odd number means lost. Views are merged by taking the larger number of each reducer: every order of messages leads to
+ * the same view, and nothing is ever revoked. A rank that finds a reducer lost, or receives a view that knows more,
+ * merges it and sends VIEW on the links of all living reducers; a reducer forwards what it learns to all ranks. When
+ * all ranks have sent a reducer the same view, it sends RESUME on its links with the position from which the ranks
+ * repeat: the largest that any rank named, below which all ranks have all results (retain.h). Then each rank sends, on
+ * the links that own the chunks now, HAVE for chunks whose result it has and DATA for the rest. From VIEW to RESUME a
+ * rank accepts no result of that link: it has said that it lacks those results, so it must not receive them twice with
+ * different bits.
+ *
+ * Links of a lost reducer keep trying to connect. When all of them have received START, all ranks have joined there as
+ * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
+ * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
+#include "agent/worker/core/view.h"
+#include "agent/worker/core/link_queue.h"
+#include "agent/worker/core/stream.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool view_any_lives(const struct exchange *x)
+{
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		if (exchange_lives(x, r))
+			return true;
+	return false;
+}
+
+void view_assign_shards(struct exchange *x)
+{
+	uint16_t *at = x->shards;
+
+	rs_config_place(x->cfg, x->view.lives, x->owner, x->lane_of);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		l->own = at;
+		for (unsigned s = 0; s < x->cfg->sharding.shards; s++)
+			if (x->owner[s] == l->reducer && x->lane_of[s] == l->lane)
+				*at++ = (uint16_t)s;
+		l->own_n = (unsigned)(at - l->own);
+	}
+}
+
+/* Returns whether two reducers report the loss of the same rank. What follows " was lost" is each reducer's own
+ * observation. */
+static bool view_same_cause(const struct reducer_loss *a, const struct reducer_loss *b)
+{
+	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
+
+	return ends_a && ends_b && ends_a - a->why == ends_b - b->why &&
+	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
+}
+
+/* Returns the reason that most reducers reported; among equals the last one. A rank that dies is lost to each of them,
+ * and then other ranks leave because of that. A report from long before the end has another cause. NULL: no reducer
+ * reported one. */
+static const struct reducer_loss *view_common_cause(const struct exchange *x, uint64_t now_ms)
+{
+	const struct reducer_loss *best = NULL;
+	unsigned most = 0;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+		const struct reducer_loss *f = &x->losses[r];
+		unsigned n = 0;
+
+		for (unsigned i = 0; f->report && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
+			n += x->losses[i].report && view_same_cause(f, &x->losses[i]);
+		if (n > most || (n > 0 && n == most && f->report > best->report)) {
+			best = f;
+			most = n;
+		}
+	}
+	return best;
+}
+
+static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
+{
+	const struct rs_config *cfg = x->cfg;
+	const struct reducer_loss *cause = view_common_cause(x, now_ms);
+	char text[400];
+	size_t len = 0;
+	struct rs_err e;
+
+	if (cause) {
+		rs_fail(&e, RS_EPEER, "%s", cause->why);
+		exchange_fail(x, &e, false, NULL, now_ms);
+		return;
+	}
+	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
+		len +=
+		    (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
+				     cfg->reducers[r].id, rs_config_address(cfg, &cfg->reducers[r]), x->losses[r].why);
+	rs_fail(&e, RS_EPEER, "%s", text);
+	exchange_fail(x, &e, true, NULL, now_ms);
+}
+
+/* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why this rank leaves, also for
+ * ranks that do not know yet. from: the link that gets no ABORT. */
+static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
+{
+	const struct rs_reducer *r = &x->cfg->reducers[reducer];
+	const struct reducer_loss *f = &x->losses[reducer];
+	struct rs_err why;
+
+	if (f->report)
+		rs_fail(&why, RS_ECUT, "%s", f->why);
+	else
+		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id,
+			rs_config_address(x->cfg, r), f->why);
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		if (l->reducer != reducer || l->state == LINK_WAITING || l->state == LINK_LEAVING)
+			continue;
+		if (l->state >= LINK_JOINED || !*l->reason)
+			snprintf(l->reason, sizeof l->reason, "%s", f->why);
+		if (l == from || l->state < LINK_JOINED) {
+			link_retry(l, now_ms);
+			continue;
+		}
+		link_rewind(l);
+		l->view_due = l->settle_due = l->ping_due = false;
+		l->state = LINK_LEAVING;
+		l->since_ms = now_ms;
+		link_queue_abort(l, &why);
+	}
+}
+
+/* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
+static void view_check_running(struct exchange *x, uint64_t now_ms)
+{
+	if (x->state != EXCHANGE_JOINING)
+		return;
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
+			return;
+	x->state = EXCHANGE_RUNNING;
+	x->running_ms = now_ms ? now_ms : 1;
+	x->links_changed = true;
+	x->next_ms = now_ms;
+	for (struct exchange_op *op = x->first; op; op = op->next)
+		op->started_ms = now_ms;
+}
+
+/* The view has changed: all links start again from the positions that all ranks have. */
+static void view_apply(struct exchange *x, uint64_t now_ms)
+{
+	if (x->state >= EXCHANGE_ENDING)
+		return;
+	x->view_number = control_view_number(&x->view);
+	if (!view_any_lives(x)) {
+		view_fail_without_reducers(x, now_ms);
+		return;
+	}
+	view_assign_shards(x);
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		x->view.start[p] = x->floor[p] = retain_resume_position(&x->retain, p);
+	x->held_back = false;
+	x->links_changed = true;
+	for (unsigned i = 0; i < x->links_n; i++) {
+		struct link *l = &x->links[i];
+
+		link_rewind(l);
+		l->view_due = link_lives(l) && (l->state == LINK_JOINED || l->state == LINK_RUNNING);
+		l->settle_due = x->leaving && l->view_due;
+	}
+	view_check_running(x, now_ms);
+}
+
+static void view_report_change(const struct exchange *x, unsigned reducer)
+{
+	const struct reducer_loss *f = &x->losses[reducer];
+
+	if (x->opt.reducer_changed)
+		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer],
+				       exchange_lives(x, reducer) ? EXCHANGE_BACK
+				       : f->reported              ? EXCHANGE_LEFT
+								  : EXCHANGE_LOST,
+				       f->why);
+}
+
+static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
+			   const struct link *from, uint64_t now_ms)
+{
+	struct reducer_loss *f = &x->losses[reducer];
+
+	/* only the loss of a rank may be common to all reducers; other reasons are this reducer's own */
+	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
+	f->reported = reported;
+	f->at_ms = now_ms;
+	if (x->degraded_ms == UINT64_MAX)
+		x->degraded_ms = now_ms + EXCHANGE_DEGRADED_MS;
+	snprintf(f->why, sizeof f->why, "%s", why);
+	x->view.lost = reducer + 1;
+	x->view.reported = f->report > 0;
+	snprintf(x->view.why, sizeof x->view.why, "%s", why);
+	memcpy(x->view.lost_id, x->cfg->reducers[reducer].id, sizeof x->view.lost_id);
+	view_drop_links(x, reducer, from, now_ms);
+	x->next_ms = now_ms; /* some links leave and try again */
+	view_report_change(x, reducer);
+}
+
+void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported, const struct link *from,
+		       uint64_t now_ms)
+{
+	x->view.lives[reducer]++;
+	view_mark_lost(x, reducer, why, reported, from, now_ms);
+	view_apply(x, now_ms);
+}
+
+static bool view_all_links_run(const struct exchange *x, unsigned reducer)
+{
+	for (unsigned i = 0; i < x->links_n; i++)
+		if (x->links[i].reducer == reducer && x->links[i].state != LINK_RUNNING)
+			return false;
+	return true;
+}
+
+void view_started(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+
+	if (x->view_number == 0) {
+		l->view = 0;
+		for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+			stream_begin(l, p, 0);
+	}
+	if (!link_lives(l) && view_all_links_run(x, l->reducer)) {
+		x->view.lives[l->reducer]++;
+		view_report_change(x, l->reducer);
+		view_apply(x, now_ms);
+	}
+	view_check_running(x, now_ms);
+}
+
+/* Takes over what another rank knows of a reducer. */
+static void view_merge_reducer(struct exchange *x, unsigned reducer, const struct control_view *v, uint64_t now_ms)
+{
+	uint32_t life = v->lives[reducer], before = x->view.lives[reducer];
+	bool here = true;
+
+	/* WELCOME may still be on its way when others have received START */
+	for (unsigned i = 0; i < x->links_n; i++)
+		here &= x->links[i].reducer != reducer ||
+			(x->links[i].state >= LINK_HANDSHAKE && x->links[i].state <= LINK_RUNNING);
+	/* it is back but the connection on which it was seen is lost already; or it was lost and this rank did not
+	 * notice */
+	if (life % 2 == 0 && (!here || before % 2 == 0))
+		life++;
+	x->view.lives[reducer] = life;
+	if (life % 2)
+		view_mark_lost(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
+			       v->lost == reducer + 1 && v->reported, NULL, now_ms);
+	else
+		view_report_change(x, reducer);
+}
+
+void view_received(struct link *l, const struct control_view *v, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	bool changed = false;
+
+	for (unsigned r = 0; r < v->n; r++) {
+		if (v->lives[r] <= x->view.lives[r])
+			continue;
+		view_merge_reducer(x, r, v, now_ms);
+		changed = true;
+	}
+	if (changed)
+		view_apply(x, now_ms);
+}
+
+int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
+{
+	struct exchange *x = l->x;
+
+	if (control_view_number(v) != x->view_number || l->state != LINK_RUNNING || !link_lives(l))
+		return RS_OK; /* this rank has sent a newer view since */
+	if (l->view == x->view_number)
+		return rs_fail(e, RS_EPROTO, "it sent RESUME twice for one view");
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		if (v->start[p] < x->view.start[p])
+			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
+				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
+	l->view = x->view_number;
+	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		stream_begin(l, p, v->start[p]);
+	x->links_changed = true;
+	return RS_OK;
+}
+
+/* The last living reducer continues as long as it can. */
+void view_drained(struct link *l, uint64_t now_ms)
+{
+	struct exchange *x = l->x;
+	bool others = false;
+
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		others |= r != l->reducer && exchange_lives(x, r);
+	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
+		view_lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
+}
+
+void view_drop_unreached(struct exchange *x, uint64_t now_ms)
+{
+	unsigned need = x->cfg->job.min_reducers ? x->cfg->job.min_reducers : x->cfg->reducers_n, joined = 0;
+	bool reached[RS_REDUCERS_MAX] = {false}, there[RS_REDUCERS_MAX] = {false};
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		reached[l->reducer] |= l->state >= LINK_JOINED || l->busy;
+		there[l->reducer] |= l->state >= LINK_JOINED;
+	}
+	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+		joined += there[r];
+	for (unsigned r = 0; joined >= need && r < x->cfg->reducers_n; r++) {
+		const struct link *l = x->links;
+
+		if (reached[r] || !exchange_lives(x, r))
+			continue;
+		while (l->reducer != r)
+			l++;
+		view_lose_reducer(x, r, *l->reason ? l->reason : "no answer", false, NULL, now_ms);
+	}
+}

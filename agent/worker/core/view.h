@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The view of a worker: which reducers live, and which link owns each shard. */
+#ifndef RS_AGENT_WORKER_CORE_VIEW_H
+#define RS_AGENT_WORKER_CORE_VIEW_H
+
+#include "agent/worker/core/link.h"
+
+/* Gives every link its part of the shards in the current view. */
+void view_assign_shards(struct exchange *x);
+/* Continues without the reducers that could not be reached, if at least one was. */
+void view_drop_unreached(struct exchange *x, uint64_t now_ms);
+/* A living reducer is lost. The others take over its shards; without others the exchange ends. reported: the reducer
+ * gave the reason itself. from: the link that was lost or brought the news, which gets no ABORT; may be NULL. */
+void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported, const struct link *from,
+		       uint64_t now_ms);
+
+/* START has arrived. */
+void view_started(struct link *l, uint64_t now_ms);
+/* DRAIN has arrived: the reducer wants to stop. */
+void view_drained(struct link *l, uint64_t now_ms);
+/* VIEW has arrived. */
+void view_received(struct link *l, const struct control_view *v, uint64_t now_ms);
+/* RESUME has arrived. Errors: RS_EPROTO (it contradicts an earlier frame of the link). */
+int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e);
+
+#endif

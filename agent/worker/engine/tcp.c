@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/engine/tcp.h"
+
+#include "common/address.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+bool tcp_signal(int fd, struct window_signal *ret)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof info;
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return false;
+	ret->rtt_us = info.tcpi_rtt;
+	ret->min_rtt_us = info.tcpi_min_rtt;
+	ret->lost = info.tcpi_total_retrans;
+	return true;
+}
+
+static bool tcp_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	struct rs_endpoint one, other;
+
+	return rs_endpoint_of_sockaddr(&one, (const struct sockaddr *)a) &&
+	       rs_endpoint_of_sockaddr(&other, (const struct sockaddr *)b) && rs_endpoint_same_host(&one, &other);
+}
+
+enum tcp_peer tcp_peer(int fd)
+{
+	struct sockaddr_storage a = {0}, b = {0};
+	socklen_t alen = sizeof a, blen = sizeof b;
+
+	if (getsockname(fd, (struct sockaddr *)&a, &alen) || getpeername(fd, (struct sockaddr *)&b, &blen) ||
+	    a.ss_family != b.ss_family)
+		return TCP_PEER_FAR;
+	if (memcmp(&a, &b, sizeof a) == 0)
+		return TCP_PEER_SELF;
+	return tcp_same_host(&a, &b) ? TCP_PEER_LOCAL : TCP_PEER_FAR;
+}
+
+bool tcp_reaches_itself(const struct sockaddr *peer, socklen_t len)
+{
+	struct sockaddr_storage to = {0}, from = {0};
+	socklen_t from_len = sizeof from;
+	int fd = socket(peer->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool same;
+
+	if (fd < 0)
+		return false;
+	memcpy(&to, peer, len);
+	/* nothing is sent: connect selects the source address */
+	same = connect(fd, peer, len) == 0 && getsockname(fd, (struct sockaddr *)&from, &from_len) == 0 &&
+	       tcp_same_host(&from, &to);
+	close(fd);
+	return same;
+}

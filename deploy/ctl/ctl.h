@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of reductionctl, and what the commands that query reducers share. */
+#ifndef RS_DEPLOY_CTL_CTL_H
+#define RS_DEPLOY_CTL_CTL_H
+
+#include "common/host/http/json.h"
+#include "common/tls.h"
+#include "config/config.h"
+#include "proto/reduction.pb-c.h"
+#include "proto/rpc/rpc.h"
+
+#include <protobuf-c/protobuf-c.h>
+
+enum file_arg {
+	FILE_NONE,
+	FILE_OPTIONAL,
+	FILE_REQUIRED,
+	FILE_OR_ADDRESS,
+	FILES_OR_ADDRESSES,
+	FILES_OR_ADDRESSES_REQUIRED,
+};
+
+enum { OPTIONS_MAX = 16, FILES_MAX = 16, COMMAND_FOUND = 1 };
+
+/* An option of a command. */
+struct option {
+	const char *name, *arg; /* without dashes; arg NULL: it takes no argument */
+	const char *help;
+};
+
+/* The arguments of a command. */
+struct call {
+	const char *file;             /* the first one; NULL: not given */
+	const char *files[FILES_MAX]; /* of FILES_OR_ADDRESSES..., all of them; files_n 0: only `file` */
+	unsigned files_n;
+	const char *value[OPTIONS_MAX]; /* of each option of the command, NULL: not given */
+};
+
+/* A command of reductionctl. */
+struct command {
+	const char *name;
+	enum file_arg file;
+	const char *help;
+	/* Runs the command: writes to standard output; errors to *e, with an empty sentence if they are printed
+	 * already. RS_EINVAL: wrong usage. COMMAND_FOUND: success, and something was found to be wrong. */
+	int (*run)(const struct call *call, struct rs_err *e);
+	const struct option *options; /* may be NULL */
+	unsigned options_n;
+};
+
+/* Reads the configuration of a call; "-" is standard input, NULL the defaults. Errors: those of rs_config_load. */
+int load_config(struct rs_config *ret, const struct call *call, struct rs_err *e);
+/* Returns the name of a call's file for messages. */
+const char *file_name(const struct call *call);
+
+extern const struct command check_command, plan_command, status_command, events_command, drain_command, reload_command,
+    render_command, doctor_command, bundle_command, trace_command;
+
+/* The first options of every command that queries reducers. */
+enum reducers_option {
+	REDUCERS_TOKEN,
+	REDUCERS_AUTHORITY,
+	REDUCERS_CERTIFICATE,
+	REDUCERS_KEY,
+	REDUCERS_QUERY_OPTIONS,
+	REDUCERS_JSON = REDUCERS_QUERY_OPTIONS,
+	REDUCERS_OPTIONS
+};
+#define REDUCERS_QUERY_ROWS                                                                                            \
+	[REDUCERS_TOKEN] = {"token", "FILE",                                                                           \
+			    "file with the token of read_token or admin_token of the reducer or agent"},               \
+	[REDUCERS_AUTHORITY] = {"authority", "FILE",                                                                   \
+				"use TLS; certificates (PEM) of the authorities that sign those of reducers"},         \
+	[REDUCERS_CERTIFICATE] = {"certificate", "FILE", "own certificate (PEM), for reducers with `tls: mutual`"},    \
+	[REDUCERS_KEY] = {"key", "FILE", "and its key"}
+#define REDUCERS_OPTION_ROWS                                                                                           \
+	REDUCERS_QUERY_ROWS, [REDUCERS_JSON] = {"json", NULL, "print JSON, one line with an object for each answer"}
+
+/* The reducers that a command queries. Invariant: all pointers that are not NULL are owned. */
+struct reducers {
+	struct {
+		char name[RS_NAME_MAX]; /* as in the file; "" without one */
+		char address[RS_ADDRESS_MAX];
+		char tls_name[RS_ADDRESS_MAX]; /* the name that its certificate must be for */
+	} * reducers;
+	unsigned reducers_n;
+	const struct rpc_api *rpc;
+	struct rpc_client *client;
+	char *bearer; /* value of the header "authorization" */
+	bool secure;  /* use TLS, with: */
+	struct tls_texts texts;
+};
+
+/* Reads what the call names: addresses or a file, a token, certificates. At most one file, whose certificates are for
+ * all. `admin`: from a file take admin_token, else read_token. Errors: RS_EINVAL (usage), RS_ECONFIG, RS_EIO,
+ * RS_EUNSUPPORTED (no gRPC). */
+int reducers_open(struct reducers *a, const struct call *call, bool admin, struct rs_err *e);
+void reducers_close(struct reducers *a);
+/* Writes the name of a reducer for messages and tables: "r0 (127.0.0.1:7601)", or its address alone. Returns buf. */
+const char *reducers_name(const struct reducers *a, unsigned reducer, char *buf, size_t size);
+
+/* Sends a request; the caller releases *ret with a->rpc->query_free(). timeout_ms 0: no limit. Errors: as those of the
+ * module. */
+int reducers_send(struct reducers *a, unsigned reducer, const char *path, const ProtobufCMessage *request,
+		  uint32_t timeout_ms, struct rpc_query **ret, struct rs_err *e);
+/* Waits for the next message, which the caller frees. 1: *ret is set; 0: the answer is complete; else an error. */
+int reducers_next(struct reducers *a, unsigned reducer, struct rpc_query *query, const ProtobufCMessageDescriptor *type,
+		  ProtobufCMessage **ret, struct rs_err *e);
+/* Queries all reducers at the same time, and passes each answer to `take`, in the order of the reducers. Of several
+ * reducers, each that fails is printed to standard error. Returns RS_OK, or the code of the last one that failed; then
+ * *e is about all of them. */
+int reducers_all(struct reducers *a, const char *path, const ProtobufCMessage *request,
+		 const ProtobufCMessageDescriptor *type,
+		 void (*take)(struct reducers *a, unsigned reducer, const ProtobufCMessage *answer), struct rs_err *e);
+
+/* status_agent.c */
+/* Prints the status of an agent. */
+void show_agent(struct reducers *a, unsigned reducer, const Reduction__V1__StatusReply *m);
+/* Prints a line about the reducers that a job has lost, if there are any. now_ms: the clock of the reducer. */
+void show_lost(const Reduction__V1__JobStatus *job, int64_t now_ms);
+
+/* Writes the object of one answer on a line: "reducer", "address" and the fields of the message. */
+void json_answer(const struct reducers *a, unsigned reducer, const ProtobufCMessage *m, FILE *out);
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Output of a plan as text, which may precede the map in a file if it is made of comments. */
+#include "deploy/ctl/plan/plan.h"
+
+#include "config/value.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Where the lines of a plan go: each after a prefix, such as "# ". */
+struct page {
+	const struct plan *p;
+	const struct rs_config *cfg;
+	const char *prefix;
+	FILE *out;
+};
+
+/* A row of the table of links: machines, or racks, that are alike. */
+struct row {
+	const char *first, *last; /* names; the same if it is one */
+	double rate, share, load;
+	unsigned workers, reducers;
+};
+
+static bool limits(const struct plan *p, double load, double rate)
+{
+	return p->time > 0 && load / rate * p->sent > p->time * (1 - 1e-6);
+}
+
+static bool is_alike(const struct plan *p, unsigned a, unsigned b)
+{
+	const struct plan_machine *first = &p->net.machine[a], *second = &p->net.machine[b];
+
+	return first->workers == second->workers && first->reducers == second->reducers &&
+	       first->rate == second->rate && fabs(p->share[a] - p->share[b]) < 1e-9;
+}
+
+/* Returns the last of the machines from m on that are like m. */
+static unsigned last_alike(const struct plan *p, unsigned m)
+{
+	unsigned last = m;
+
+	while (last + 1 < p->net.machines_n && is_alike(p, m, last + 1))
+		last++;
+	return last;
+}
+
+static unsigned rack_reducers(const struct plan_net *net, unsigned r)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < net->rack[r].machines_n; i++)
+		n += net->machine[net->order[net->rack[r].first + i]].reducers;
+	return n;
+}
+
+static void print_head(const struct page *g)
+{
+	const struct plan *p = g->p;
+	char size[32], sent[32], rate[32];
+
+	plan_format_bytes((double)p->bytes, size, sizeof size);
+	plan_format_bytes(p->sent, sent, sizeof sent);
+	fprintf(g->out, "%sall-reduce of %s", g->prefix, size);
+	if (p->sent != (double)p->bytes)
+		fprintf(g->out, ", sent as %s of %s", sent, g->cfg->plan.wire == RS_WIRE_BF16 ? "bf16" : "fp16");
+	fprintf(g->out, ", %u workers", p->net.workers);
+	if (p->ranks > 1)
+		fprintf(g->out, " with %u ranks each", p->ranks);
+	fprintf(g->out, ", %u reducer%s, %u machines\n", p->reducers_n, p->reducers_n == 1 ? "" : "s",
+		p->net.machines_n);
+	if (p->net.racks_n == 1)
+		return;
+	value_format_rate((uint64_t)(p->net.uplink * 8 + 0.5), rate, sizeof rate);
+	fprintf(g->out, "%sspread evenly over %u racks, each joined to the others with %s\n", g->prefix, p->net.racks_n,
+		rate);
+}
+
+static void print_row(const struct page *g, const char *what, struct plan_pair of, const char *gain)
+{
+	char ring[32] = "", reducers[32] = "";
+
+	if (of.ring > 0)
+		plan_format_time(of.ring, ring, sizeof ring);
+	if (of.reducers > 0)
+		plan_format_time(of.reducers, reducers, sizeof reducers);
+	fprintf(g->out, "%s  %-46s %9s", g->prefix, what, ring);
+	if (of.reducers > 0)
+		fprintf(g->out, " %9s", reducers);
+	fprintf(g->out, gain[0] ? "  %s\n" : "\n", gain);
+}
+
+/* Writes "5 % faster", or which of two words applies. */
+static void format_percent(double percent, const char *above, const char *below, char *buf, size_t size)
+{
+	if (fabs(percent) < 0.5)
+		snprintf(buf, size, "the same");
+	else
+		snprintf(buf, size, "%.0f %% %s", fabs(percent), percent > 0 ? above : below);
+}
+
+static void print_steps(const struct page *g)
+{
+	static const char *const steps[] = {"step, if nothing overlaps with computing",
+					    "step, if all of it overlaps with computing"};
+	static const char *const prices[] = {"price of 1000 steps, if nothing overlaps",
+					     "price of 1000 steps, if all of it overlaps"};
+	const struct plan *p = g->p;
+	char gain[32];
+
+	for (unsigned i = 0; p->step > 0 && i < PLAN_OVERLAPS; i++) {
+		format_percent(100 * (p->steps[i].ring / p->steps[i].reducers - 1), "faster", "slower", gain,
+			       sizeof gain);
+		print_row(g, steps[i], p->steps[i], gain);
+	}
+	for (unsigned i = 0; p->cost[0].ring > 0 && i < PLAN_OVERLAPS; i++) {
+		format_percent(100 * (p->cost[i].reducers / p->cost[i].ring - 1), "more", "less", gain, sizeof gain);
+		fprintf(g->out, "%s  %-46s %9.*f %9.*f  %s\n", g->prefix, prices[i], p->cost[i].ring < 1000 ? 2 : 0,
+			p->cost[i].ring, p->cost[i].reducers < 1000 ? 2 : 0, p->cost[i].reducers, gain);
+	}
+}
+
+static void print_times(const struct page *g)
+{
+	const struct plan *p = g->p;
+	char text[64] = "";
+
+	fprintf(g->out, "%s  %-46s %9s %9s\n", g->prefix, "", "ring", "reducers");
+	if (p->time > 0 && p->ring > 0)
+		snprintf(text, sizeof text, "%.2f times as fast", p->ring / p->time);
+	print_row(g, "all-reduce", (struct plan_pair){p->ring, p->time}, text);
+	if (p->ranks > 1) {
+		snprintf(text, sizeof text, "all-reduce, ring of all %u ranks (gloo)", p->ranks * p->net.workers);
+		print_row(g, text, (struct plan_pair){p->ring_ranks, 0}, "");
+	}
+	if (p->dedicated > 0 && p->dedicated > p->optimum * (1 + 1e-6))
+		print_row(g, "all-reduce, only machines without workers reduce", (struct plan_pair){0, p->dedicated},
+			  "");
+	if (p->mixed * (1 + 1e-6) < p->optimum)
+		print_row(g, "all-reduce, all workers' machines reduce too", (struct plan_pair){0, p->mixed}, "");
+	print_row(g, "all-reduce, the least that is possible", (struct plan_pair){p->least, p->least}, "");
+	print_steps(g);
+}
+
+static void print_link(const struct page *g, const struct row *row)
+{
+	double busy = g->p->time > 0 ? row->load / row->rate * g->p->sent / g->p->time : 0;
+	char name[64], rate[32];
+
+	if (strcmp(row->first, row->last) != 0)
+		snprintf(name, sizeof name, "%.28s .. %.28s", row->first, row->last);
+	else
+		snprintf(name, sizeof name, "%.63s", row->first);
+	value_format_rate((uint64_t)(row->rate * 8 + 0.5), rate, sizeof rate);
+	fprintf(g->out, "%s  %-26s %9s %7u %8u %7.2f%% %7.3fx %4.0f%%%s\n", g->prefix, name, rate, row->workers,
+		row->reducers, 100 * row->share, row->load, 100 * busy,
+		limits(g->p, row->load, row->rate) ? "  bottleneck" : "");
+}
+
+/* Machines that are alike and follow each other share a line. */
+static void print_machines(const struct page *g)
+{
+	const struct plan *p = g->p;
+
+	fprintf(g->out, "%s  %-26s %9s %7s %8s %8s %8s %5s\n", g->prefix, "machine", "link", "workers", "reducers",
+		"shards", "each way", "busy");
+	for (unsigned m = 0, last; m < p->net.machines_n; m = last + 1) {
+		const struct plan_machine *machine = &p->net.machine[m];
+		struct row row = {machine->host,    NULL, machine->rate, p->share[m], 0, machine->workers,
+				  machine->reducers};
+
+		last = last_alike(p, m);
+		row.last = p->net.machine[last].host;
+		row.load = plan_load(&p->net, machine->workers, p->share[m]);
+		print_link(g, &row);
+	}
+}
+
+/* Racks that are alike and follow each other share a line. */
+static void print_racks(const struct page *g)
+{
+	const struct plan_net *net = &g->p->net;
+	char first[16], last[16];
+
+	for (unsigned r = 0, next; net->racks_n > 1 && r < net->racks_n; r = next) {
+		struct row row = {first,
+				  last,
+				  net->uplink,
+				  plan_rack_share(net, r, g->p->share),
+				  0,
+				  net->rack[r].workers,
+				  rack_reducers(net, r)};
+
+		for (next = r + 1; next < net->racks_n; next++)
+			if (net->rack[next].workers != row.workers || rack_reducers(net, next) != row.reducers ||
+			    fabs(plan_rack_share(net, next, g->p->share) - row.share) > 1e-9)
+				break;
+		snprintf(first, sizeof first, "rack %u", r);
+		snprintf(last, sizeof last, "rack %u", next - 1);
+		row.load = plan_load(net, row.workers, row.share);
+		print_link(g, &row);
+	}
+}
+
+static void print_unused(const struct page *g)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < g->p->reducers_n; i++) {
+		if (g->p->count[i])
+			continue;
+		if (n++ == 0)
+			fprintf(g->out, "%snot used, may be left out of the list of reducers: ", g->prefix);
+		fprintf(g->out, n == 1 ? "%s" : ", %s", g->cfg->reducers[i].id);
+	}
+	if (n)
+		fputc('\n', g->out);
+}
+
+static void print_needs(const struct page *g)
+{
+	const struct plan_needs *needs = &g->p->needs;
+	double mib = (double)needs->memory / (1 << 20);
+
+	fprintf(g->out, "%seach reducer: ", g->prefix);
+	if (needs->cores_most < 0.1)
+		fputs("less than 0.1 cores", g->out);
+	else
+		fprintf(g->out, "%.2g to %.2g cores", needs->cores_least, needs->cores_most);
+	fprintf(g->out, " while it sums, %.3g %s of memory for this job\n", mib < 1000 ? mib : mib / 1024,
+		mib < 1000 ? "MiB" : "GiB");
+	fprintf(g->out, "%s  measured: %.1f to %.1f CPU s for each GiB that workers send (bench/README.md)\n",
+		g->prefix, needs->cpu_least, needs->cpu_most);
+	if (g->p->ranks > 1)
+		fprintf(g->out, "%snot included: the time in which a node sums its %u ranks\n", g->prefix, g->p->ranks);
+}
+
+/* Writes each part of the verdict on a line. */
+static void print_verdict(const struct page *g)
+{
+	const char *text = g->p->verdict, *end;
+
+	for (; (end = strstr(text, "; ")); text = end + 2)
+		fprintf(g->out, "%s%s%.*s\n", g->prefix, text == g->p->verdict ? "" : "  ", (int)(end - text), text);
+	fprintf(g->out, "%s%s%s\n%s\n", g->prefix, text == g->p->verdict ? "" : "  ", text, g->prefix[0] ? "#" : "");
+}
+
+void plan_print(const struct plan *p, const struct rs_config *cfg, const char *prefix, FILE *out)
+{
+	struct page g = {p, cfg, prefix, out};
+
+	print_verdict(&g);
+	print_head(&g);
+	print_times(&g);
+	fprintf(out, "%s\n", prefix[0] ? "#" : "");
+	print_machines(&g);
+	print_racks(&g);
+	print_unused(&g);
+	print_needs(&g);
+}
