@@ -2,7 +2,7 @@
 /* reduction-load: the report. */
 #include "bench/load.h"
 
-#include "config/cmdline.h"
+#include "common/host/cmdline.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -36,7 +36,7 @@ bench: $(B)/bin/reduction-bench $(bin) $(if $(gloo_found),$(gloo_ring)) ## all-r
 # reduction-load: many ranks in one process, against one reducer; for developers, not installed
 bench_load := $(B)/bench/reduction-load
 $(bench_load): $(patsubst %,$(B)/bench/%.o,load load_options load_data load_proc load_rank load_run bench_data) \
-               $(libconfig) $(libproto) $(libcommon)
+               $(libhost) $(libconfig) $(libproto) $(libcommon)
 	$(LINK) -o $@ $^ $(LIBS)
 all: $(bench_load)
 bench-load: $(bin) $(bench_load) ## one reducer with 8 to 1,024 workers, 2-3 minutes; ARGS='--help' lists options

@@ -7,6 +7,6 @@ include server/run/module.mk server/join/module.mk server/jobs/module.mk server/
 server_cores := $(libserver_join) $(libserver_jobs) $(libserver_core)
 
 bin += $(B)/bin/reduction-server
-$(B)/bin/reduction-server: $(server_io:%.c=$(B)/%.o) $(server_cores) $(libhttp_port) $(libhttp) $(libservice_uv) $(libservice) $(librpc) $(libconfig) $(libproto) $(libcommon)
+$(B)/bin/reduction-server: $(server_io:%.c=$(B)/%.o) $(server_cores) $(libhost) $(libhttp_port) $(libhttp) $(libservice_uv) $(libservice) $(librpc) $(libconfig) $(libproto) $(libcommon)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $^ $(LIBS) $(HTTP_LIBS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-server: command line, configuration, log. */
+#include "common/host/cmdline.h"
 #include "common/loop_uv.h"
-#include "config/cmdline.h"
 #include "server/run/server_uv.h"
 
 #include <signal.h>

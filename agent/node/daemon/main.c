@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-agent: command line, configuration, log. */
 #include "agent/node/daemon/agentd.h"
+#include "common/host/cmdline.h"
 #include "common/loop_uv.h"
-#include "config/cmdline.h"
 #include "config/schema.h"
 #include "config/value.h"
 

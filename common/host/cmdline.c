@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/cmdline.h"
+#include "common/host/cmdline.h"
 
 #include "common/address.h"
 #include "common/log.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of a daemon: its own options, plus those that every daemon has (--config, --log-level, --log-format,
  * --check, --help, --version). Options override the file. */
-#ifndef RS_CONFIG_CMDLINE_H
-#define RS_CONFIG_CMDLINE_H
+#ifndef RS_COMMON_HOST_CMDLINE_H
+#define RS_COMMON_HOST_CMDLINE_H
 
 #include "common/log.h"
 #include "config/check/check.h"
