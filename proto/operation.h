@@ -8,7 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OPERATION_TEXT = 96, OPERATION_ANY_ROOT = UINT32_MAX };
+enum {
+	OPERATION_TEXT = 96,
+	OPERATION_ANY_ROOT = UINT32_MAX,
+	/* Bytes of the largest small operation. Its caller usually waits for it, and it delays others by a few frames
+	 * only. So it gets the highest priority if its caller gives none, is sent by the thread that submits it, and
+	 * who waits for it spins before sleeping. All ranks must use the same value, so it is not configurable. */
+	OPERATION_SMALL = 64 << 10,
+};
 
 /* One operation as one rank called it. */
 struct operation {

@@ -17,11 +17,10 @@ enum {
 	 * payload. Its size is 128 KiB and the headers of as many chunks: otherwise a few bytes of what a rank sends at
 	 * once would need a read, a sum and an answer of their own. */
 	LANE_AHEAD = 132 << 10,
-	LANE_TICK_MS = 100,          /* interval of lane_tick */
-	LANE_SECOND_MS = 1000,       /* interval in which rates are counted */
-	LANE_LINGER_MS = 1000,       /* time that the peer of a closing session has to read its last frames */
-	LANE_SMALL_BYTES = 64 << 10, /* largest small operation, see lane_arrivals() */
-	SESSION_IOV = 64,            /* most iovecs of one send target */
+	LANE_TICK_MS = 100,    /* interval of lane_tick */
+	LANE_SECOND_MS = 1000, /* interval in which rates are counted */
+	LANE_LINGER_MS = 1000, /* time that the peer of a closing session has to read its last frames */
+	SESSION_IOV = 64,      /* most iovecs of one send target */
 	/* Most frames without a chunk that a worker may send between two ticks of its lane. A worker needs fewer in
 	 * several minutes, and other jobs of the lane do not notice so many. */
 	SESSION_CONTROLS = 4096,
@@ -82,7 +81,7 @@ struct lane_options {
 /* The contributions that started since the last call of lane_arrivals(). */
 enum lane_arrivals {
 	LANE_ARRIVED_NOTHING, /* none; only frames without a chunk, or the rest of earlier contributions */
-	LANE_ARRIVED_SMALL,   /* only contributions to operations of at most LANE_SMALL_BYTES */
+	LANE_ARRIVED_SMALL,   /* only contributions to operations of at most OPERATION_SMALL */
 	LANE_ARRIVED_LARGE,
 };
 

@@ -8,6 +8,7 @@
 #include "server/core/retained.h"
 
 #include "proto/control.h"
+#include "proto/operation.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -253,7 +254,7 @@ static int session_check_window(struct session *s, struct rs_err *e)
 /* Notes the size of the operation for lane_arrivals(). */
 static void session_note_arrival(struct lane *l, const struct frame *f)
 {
-	bool small = f->count <= LANE_SMALL_BYTES / rs_dtype_size(f->dtype);
+	bool small = f->count <= OPERATION_SMALL / rs_dtype_size(f->dtype);
 
 	if (!small)
 		l->arrived = LANE_ARRIVED_LARGE;

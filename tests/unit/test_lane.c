@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums: every operation and dtype, in every order in which bytes can arrive. test_session_rx.c tests errors. */
+#include "proto/operation.h"
 #include "tests/unit/fake_worker.h"
 #include "tests/unit/oracle.h"
 
@@ -582,15 +583,15 @@ START_TEST(arrivals_are_small_or_large)
 	fw_running(&fw, &(struct fw_options){.world = 2, .window = 8});
 	ck_assert_int_eq(lane_arrivals(fw.lane), LANE_ARRIVED_NOTHING);
 	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 10, 0), LANE_ARRIVED_SMALL);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 1, LANE_SMALL_BYTES / 4, 0), LANE_ARRIVED_SMALL);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, LANE_SMALL_BYTES / 4 + 1, 0), LANE_ARRIVED_LARGE);
-	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, LANE_SMALL_BYTES, 0), LANE_ARRIVED_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 1, OPERATION_SMALL / 4, 0), LANE_ARRIVED_SMALL);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_FLOAT32, 2, OPERATION_SMALL / 4 + 1, 0), LANE_ARRIVED_LARGE);
+	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 3, OPERATION_SMALL, 0), LANE_ARRIVED_SMALL);
 	contribute(&fw, fw_data(&fw, RS_SUM, RS_INT8, 4, UINT64_MAX, 0), LANE_ARRIVED_LARGE);
 	/* large and small together count as large, in any order */
 	f = fw_data(&fw, RS_SUM, RS_INT8, 5, 16, 0);
 	for (unsigned r = 0; r < 2; r++) {
 		fw_contribute(&fw, r, f);
-		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_INT8, 6, LANE_SMALL_BYTES + 1, 0));
+		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_INT8, 6, OPERATION_SMALL + 1, 0));
 		fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_INT8, 7, 16, 0));
 		fw_feed(&fw, r, SIZE_MAX);
 		while (fw_feed(&fw, r, SIZE_MAX))

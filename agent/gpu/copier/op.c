@@ -5,9 +5,9 @@
  * request is done. Failure modes: a copy cannot be queued or fails: the job is ended with the reason; the backend
  * fails: no further copy starts. The request is done when the backend has ended and no copy runs. */
 #include "agent/gpu/copier/state.h"
-#include "agent/worker/core/exchange.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
+#include "proto/operation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static int64_t op_urgency(const struct backend_request *req, uint64_t bytes)
 {
 	if (req->priority >= 0)
 		return req->priority;
-	return bytes <= EXCHANGE_URGENT_MAX ? INT64_MAX : 0;
+	return bytes <= OPERATION_SMALL ? INT64_MAX : 0;
 }
 
 int copier_op_new(struct copier *c, struct backend_request *req, const struct copier_tensor *tensors, unsigned n,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/lib/api/request.h"
-#include "agent/worker/engine/engine.h"
 #include "common/dtype.h"
+#include "proto/operation.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -176,7 +176,7 @@ static bool request_run_backend(struct request_pool *pool, const struct reductio
 	pthread_mutex_unlock(&pool->lock);
 	if (!b)
 		return false;
-	soon = req->base.count * rs_dtype_size(req->base.dtype) <= ENGINE_SMALL_BYTES;
+	soon = req->base.count * rs_dtype_size(req->base.dtype) <= OPERATION_SMALL;
 	done = b->v->wait(b, request_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
 	if (--pool->running == 0)

@@ -4,6 +4,7 @@
 #include "agent/worker/engine/engine.h"
 #include "agent/node/daemon/agentd.h"
 #include "common/dtype.h"
+#include "proto/operation.h"
 
 #include <stdlib.h>
 
@@ -134,7 +135,7 @@ int agentd_engine_submit(void *ctx, void *engine, struct exchange_op *op, struct
 {
 	struct agentd *a = ctx;
 	struct agentd_engine *en = engine;
-	bool small = op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	bool small = op->count * rs_dtype_size(op->dtype) <= OPERATION_SMALL;
 	int rc;
 
 	if (!small)

@@ -58,11 +58,6 @@ bool engine_busy_poll_begin(struct engine *en);
 bool engine_busy_poll(struct engine *en);
 void engine_busy_poll_end(struct engine *en);
 
-/* Bytes of the largest small operation. engine_submit sends it itself, busy polling is worthwhile for it, and a thread
- * that waits for it should spin before it sleeps (`soon`). Larger operations take longer than a wake-up, and the thread
- * may have other work. */
-enum { ENGINE_SMALL_BYTES = 64 << 10 };
-
 /* The `ready` of a submitted operation has increased. Never blocks. Any thread. */
 void engine_poke(struct engine *en);
 

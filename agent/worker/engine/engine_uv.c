@@ -7,6 +7,7 @@
 #include "common/descriptors.h"
 #include "common/dtype.h"
 #include "common/loop_uv.h"
+#include "proto/operation.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -220,7 +221,7 @@ free_engine:
 
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
-	bool own = en->opt.single_worker || op->count * rs_dtype_size(op->dtype) <= ENGINE_SMALL_BYTES;
+	bool own = en->opt.single_worker || op->count * rs_dtype_size(op->dtype) <= OPERATION_SMALL;
 	int rc = exchange_check(en->opt.cfg, op, e);
 
 	if (rc)

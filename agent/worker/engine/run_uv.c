@@ -6,6 +6,7 @@
  * already (the second one sleeps until its request is done). */
 #include "agent/worker/engine/engine_uv.h"
 #include "common/dtype.h"
+#include "proto/operation.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -176,7 +177,7 @@ static void engine_take_requests(struct engine *en)
 	while (op) {
 		struct exchange_op *next = op->next;
 
-		en->large |= op->count * rs_dtype_size(op->dtype) > ENGINE_SMALL_BYTES;
+		en->large |= op->count * rs_dtype_size(op->dtype) > OPERATION_SMALL;
 		if (exchange_submit(en->x, op, uv_now(&en->loop), &e)) {
 			en->rejected++;
 			op->done(op, &e);
