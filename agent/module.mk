@@ -6,4 +6,4 @@ agent_cores := $(libnode_core) $(libworker_core) $(libgpu_core)
 include agent/worker/engine/module.mk
 libagent := $(libworker_engine) $(agent_cores)
 
-include agent/lib/backend/module.mk agent/lib/client/module.mk agent/node/daemon/module.mk agent/gpu/cuda/module.mk agent/gpu/copier/module.mk agent/lib/api/module.mk agent/nccl/module.mk
+include agent/lib/direct/module.mk agent/lib/client/module.mk agent/node/daemon/module.mk agent/gpu/cuda/module.mk agent/gpu/copier/module.mk agent/lib/api/module.mk agent/nccl/module.mk

@@ -9,6 +9,8 @@ cores      A core does no I/O, reads no clock, starts no thread, takes no lock, 
            tables of each core through the libraries. Functions of a library that no core can reach do not count. What
            is reached outside of core and libraries must be in PURE. A core may use the cores below it, no others.
 includes   A file includes files of other folders only where FOLDERS allows it, always by their path from the root.
+rooms      FOLDERS has the lowest room first, and no room may include one below it in the table. Some file uses each
+           permission. CONTRIBUTING.md has the same table; --table prints it.
 headers    No header includes itself through other headers.
 circles    No object of a folder uses another one that directly or indirectly uses the first one.
 
@@ -17,6 +19,7 @@ Each violation is a line on standard error, and then the exit status is 1.
 
 import argparse
 import collections
+import itertools
 import pathlib
 import re
 import struct
@@ -47,87 +50,109 @@ EXCEPTIONS = (
     "auth_mac",  # The result depends on the arguments alone. OpenSSL reads its configuration file at the first call.
 )
 
-# The rooms: each folder with sources, and the folders that its files may include besides their own.
+# The rooms: each folder with sources, what is in it, and the rooms that its files may include besides their own. The
+# lowest comes first: a room may include only rooms above it in this table. CONTRIBUTING.md has the same table.
 CONFIGURED = ["common", "proto", "config"]
 ANY = None
 FOLDERS = {
-    "common": [],
-    "common/kernels": ["common"],
-    "common/host/http": ["common", "proto", "common/host/service"],
-    "common/host/service": ["common", "proto", "proto/rpc"],
-    "proto": ["common"],
-    "proto/rpc": ["common", "proto"],
-    "config": ["common", "config/check"],
-    "config/check": ["common", "common/kernels", "proto", "proto/rpc", "config"],
-    "deploy/ctl": [
-        *CONFIGURED,
-        "config/check",
-        "proto/rpc",
-        "common/host/http",
-        "deploy/ctl/plan",
-        "deploy/ctl/render",
-    ],
-    "deploy/ctl/plan": ["common", "config"],
-    "deploy/ctl/render": ["common", "config"],
-    "server/core": ["common", "common/kernels", "proto"],
-    "server/jobs": [*CONFIGURED, "common/host/service", "server/core"],
-    "server/join": [*CONFIGURED, "config/check", "proto/rpc"],
-    "server/run": [
-        *CONFIGURED,
-        "config/check",
-        "proto/rpc",
-        "common/host/http",
-        "common/host/service",
-        "server/core",
-        "server/jobs",
-        "server/join",
-    ],
-    "agent/worker/core": [*CONFIGURED, "common/kernels"],
-    "agent/worker/engine": [*CONFIGURED, "proto/rpc", "agent/lib/include", "agent/worker/core"],
-    "agent/node/core": [*CONFIGURED, "common/kernels", "common/host/service", "agent/worker/core"],
-    "agent/node/daemon": [
-        *CONFIGURED,
-        "config/check",
-        "proto/rpc",
-        "common/host/http",
-        "common/host/service",
-        "agent/lib/backend",
-        "agent/node/core",
-        "agent/worker/engine",
-    ],
-    "agent/gpu/core": ["common"],
-    "agent/gpu/cuda": ["agent/gpu/core"],
-    "agent/gpu/copier": [
-        "common",
-        "proto",
-        "agent/gpu/core",
-        "agent/gpu/cuda",
-        "agent/lib/backend",
-        "agent/worker/core",
-    ],
-    "agent/lib/include": [],  # the public header, which users compile without our tree
-    "agent/lib/backend": [
-        *CONFIGURED,
-        "agent/lib/include",
-        "agent/node/core",
-        "agent/worker/core",
-        "agent/worker/engine",
-    ],
-    "agent/lib/client": [*CONFIGURED, "agent/lib/backend", "agent/node/core", "agent/worker/engine"],
-    "agent/lib/api": [
-        *CONFIGURED,
-        "agent/lib/backend",
-        "agent/lib/client",
-        "agent/gpu/copier",
-        "agent/node/core",
-        "agent/node/daemon",
-        "agent/worker/engine",
-    ],
-    "agent/nccl": [*CONFIGURED, "agent/worker/engine"],
-    "agent/examples": [],  # programs of users
-    "bench": ANY,
-    "tests": ANY,
+    "common": ("errors, logs, data types, addresses, secrets, TLS", []),
+    "common/kernels": ("sums: scalar, AVX2, AVX-512, NEON", ["common"]),
+    "proto": ("frames, control messages, the description of an operation", ["common"]),
+    "proto/rpc": ("gRPC behind a small C interface", ["common", "proto"]),
+    "config": ("the YAML format, the shard map, launcher environments", ["common"]),
+    "config/check": (
+        "checks of a configuration before a process starts",
+        ["common", "common/kernels", "proto", "proto/rpc", "config"],
+    ),
+    "common/host/service": ("the control and health services of both daemons", ["common", "proto", "proto/rpc"]),
+    "common/host/http": ("their HTTP port, metrics and status page", ["common", "proto", "common/host/service"]),
+    "common/host": ("the command line of both daemons", ["common", "config", "config/check"]),
+    "server/core": ("the reducer's sums: sessions, stripes, slots; no I/O", ["common", "common/kernels", "proto"]),
+    "server/jobs": (
+        "the reducer's jobs and their status; no I/O",
+        [*CONFIGURED, "common/host/service", "server/core"],
+    ),
+    "server/join": (
+        "from an accepted connection to a worker whose identity is known",
+        [*CONFIGURED, "proto/rpc", "config/check"],
+    ),
+    "server/run": (
+        "the reducer's process: loops, threads, memory",
+        [
+            *CONFIGURED,
+            "proto/rpc",
+            "config/check",
+            "common/host",
+            "common/host/service",
+            "common/host/http",
+            "server/core",
+            "server/jobs",
+            "server/join",
+        ],
+    ),
+    "agent/lib/include": ("`reduction.h`, the public header, which users compile without this tree", []),
+    "agent/lib/backend": ("the interface of what runs an operation", ["common", "config", "agent/lib/include"]),
+    "agent/worker/core": ("a worker's exchange, links, streams, views, windows; no I/O", [*CONFIGURED, "common/kernels"]),
+    "agent/worker/engine": (
+        "the threads and connections that move the exchange's bytes",
+        [*CONFIGURED, "proto/rpc", "agent/lib/include", "agent/worker/core"],
+    ),
+    "agent/node/core": (
+        "the local protocol and the agent's hub of jobs and operations; no I/O",
+        [*CONFIGURED, "common/kernels", "common/host/service", "agent/worker/core"],
+    ),
+    "agent/node/daemon": (
+        "the agent's process, or a thread of a training process",
+        [
+            *CONFIGURED,
+            "proto/rpc",
+            "config/check",
+            "common/host",
+            "common/host/service",
+            "common/host/http",
+            "agent/worker/engine",
+            "agent/node/core",
+        ],
+    ),
+    "agent/gpu/core": ("the interface of devices, pieces of an operation on them; no I/O", ["common"]),
+    "agent/gpu/cuda": ("NVIDIA's GPUs behind that interface", ["agent/gpu/core"]),
+    "agent/gpu/copier": (
+        "copies between devices and the host memory of a backend",
+        ["common", "proto", "agent/lib/backend", "agent/gpu/core", "agent/gpu/cuda"],
+    ),
+    "agent/lib/direct": (
+        "the backend that runs operations with an engine of this process",
+        ["common", "proto", "agent/lib/backend", "agent/worker/core", "agent/worker/engine"],
+    ),
+    "agent/lib/client": (
+        "the backend that hands operations to the node's agent",
+        ["common", "proto", "agent/lib/backend", "agent/worker/engine", "agent/node/core"],
+    ),
+    "agent/lib/api": (
+        "libreduction: communicators, requests, groups",
+        [
+            *CONFIGURED,
+            "agent/lib/backend",
+            "agent/node/daemon",
+            "agent/gpu/copier",
+            "agent/lib/direct",
+            "agent/lib/client",
+        ],
+    ),
+    "agent/nccl": ("the NCCL plugin", [*CONFIGURED, "agent/worker/engine"]),
+    "agent/examples": ("programs of users", []),
+    "deploy/ctl/plan": ("the planner of shard maps", ["common", "config"]),
+    "deploy/ctl/render": ("files of a deployment from one description", ["config"]),
+    "deploy/ctl": (
+        "`reductionctl`",
+        [*CONFIGURED, "proto/rpc", "config/check", "common/host/http", "deploy/ctl/plan", "deploy/ctl/render"],
+    ),
+    "bench": ("`reduction-bench`, kernels, the network laboratory, peers", ANY),
+    "tests": ("unit tests, the simulator, fuzz targets, end-to-end tests, faults", ANY),
 }
+
+MAP = "CONTRIBUTING.md"  # has the table that table() makes
+HEAD = "| room | what is in it | may include |"
 
 # what a compiler puts before the name of a function or variable
 SECTION = r"^\.(text|rodata|data|bss|tdata|tbss)\.(unlikely\.|startup\.|rel\.(ro\.)?(local\.)?)?"
@@ -227,6 +252,48 @@ def folder_of(path):
     return max(found, key=len, default=None)
 
 
+def may_include(room):
+    """The rooms that files of a room may include; ANY: all."""
+    return FOLDERS[room][1]
+
+
+def table():
+    """The lines of the table of rooms, in Markdown."""
+    yield HEAD
+    yield "|---|---|---|"
+    for room, (what, included) in FOLDERS.items():
+        rooms = "all" if included is ANY else ", ".join(f"`{r}`" for r in included) or "none"
+        yield f"| `{room}` | {what} | {rooms} |"
+
+
+def check_order(folders):
+    """Yields a sentence for each room that may include one that is not above it in the table."""
+    seen = set()
+    for room, (_, included) in folders.items():
+        for other in sorted(set(included or ()) - seen):
+            yield f"FOLDERS: {room} may include {other}, which is not above it in the table"
+        seen.add(room)
+
+
+def check_unused(includes):
+    """Yields a sentence for each permission that no file uses."""
+    used = {(folder_of(file), folder_of(target)) for file, targets in includes.items() for _, target in targets}
+    for room, (_, included) in FOLDERS.items():
+        for other in included or ():
+            if (room, other) not in used:
+                yield f"FOLDERS: {room} may include {other}, and no file does"
+
+
+def check_map(path):
+    """Yields a sentence if a document does not have the table of rooms."""
+    lines = path.read_text().splitlines()
+    start = lines.index(HEAD) if HEAD in lines else len(lines)
+    found = list(itertools.takewhile(lambda line: line.startswith("|"), lines[start:]))
+    if found != list(table()):
+        wrong = next((line for line in found if line not in set(table())), "a row is missing or in another place")
+        yield f"{path.name}: the table of rooms is not that of tests/layering.py --table: {wrong}"
+
+
 def includes_of(root):
     """{file: [(line number, included file), ...]} of all C files, with paths from the root."""
     found = {}
@@ -248,8 +315,8 @@ def check_includes(includes):
             there = folder_of(target)
             if there is None:
                 yield f"{file}:{n}: includes {target}, which is not a path from the root"
-            elif there != source and FOLDERS[source] is not ANY and there not in FOLDERS[source]:
-                allowed = ", ".join(FOLDERS[source]) or "no other folder"
+            elif there != source and may_include(source) is not ANY and there not in may_include(source):
+                allowed = ", ".join(may_include(source)) or "no other folder"
                 yield f"{file}:{n}: includes {target}, but {source} may include: {allowed}"
 
 
@@ -316,9 +383,15 @@ def main(argv=None):
         help="may be repeated; a core may use those that follow it",
     )
     parser.add_argument("--library", type=pathlib.Path, metavar="ARCHIVE", action="append", default=[])
+    parser.add_argument("--table", action="store_true", help="print the table of rooms in Markdown, and end")
     args = parser.parse_args(argv)
+    if args.table:
+        print(*table(), sep="\n")
+        return 0
     includes = includes_of(args.root)
-    found = [*check_includes(includes), *check_headers(includes)]
+    found = [*check_order(FOLDERS), *check_includes(includes), *check_headers(includes)]
+    if (args.root / MAP).exists():
+        found += [*check_unused(includes), *check_map(args.root / MAP)]
     for i, core in enumerate(args.core):
         found += check_core(core, args.core[i + 1 :] + args.library)
     if args.objects:

@@ -2,7 +2,7 @@
 # libreduction: the C API over the engine of this process or the agent
 soname := libreduction.so.$(firstword $(subst ., ,$(VERSION)))
 lib    += $(B)/lib/libreduction.so
-libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/lib/api/*.c)) $(uv_own_obj) $(libagent_copier) $(libagent_cuda) $(libagent_client) $(libagent_daemon) $(libagent_backend) $(libagent) \
+libreduction := $(patsubst %.c,$(B)/%.o,$(wildcard agent/lib/api/*.c)) $(uv_own_obj) $(libagent_copier) $(libagent_cuda) $(libagent_client) $(libagent_daemon) $(libagent_direct) $(libagent) \
                 $(librpc) $(libconfig) $(libproto) $(libcommon)
 # the one in a Python wheel has libraries beside it
 wheel_so := $(B)/wheel/$(soname)

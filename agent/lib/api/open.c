@@ -4,8 +4,7 @@
  * meets the other ranks. */
 #include "agent/lib/client/open.h"
 #include "agent/lib/api/comm.h"
-#include "agent/lib/backend/direct.h"
-#include "agent/node/core/protocol.h"
+#include "agent/lib/direct/direct.h"
 #include "common/log.h"
 #include "config/cluster.h"
 #include "config/job.h"
@@ -16,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -183,23 +181,6 @@ static int open_resolve_local(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-static bool open_agent_listens(const char *path)
-{
-	struct sockaddr_un a;
-	socklen_t len = local_address(&a, path);
-	bool listens;
-	int fd;
-
-	if (!len)
-		return false;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return false;
-	listens = connect(fd, (struct sockaddr *)&a, len) == 0 || errno == EAGAIN;
-	close(fd);
-	return listens;
-}
-
 /* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to the
  * same result: so what a rank could derive from its rank alone does not count, since mpirun may distribute ranks in
  * turn. */
@@ -297,7 +278,7 @@ static int open_resolve_mode(struct opening *o, struct rs_err *e)
 	o->to.agent_path = socket ? socket : o->cfg->agent.socket;
 	if (o->mode != REDUCTION_MODE_AUTO)
 		return RS_OK;
-	if (open_agent_listens(o->to.agent_path)) {
+	if (client_agent_listens(o->to.agent_path)) {
 		o->mode = REDUCTION_MODE_AGENT;
 		return RS_OK;
 	}
@@ -397,8 +378,16 @@ static int open_resolve_place(struct opening *o, struct rs_err *e)
 	return rc;
 }
 
+/* Returns the job and the place that this node's agent serves. */
+static struct node_agent_place open_node_place(const struct opening *o)
+{
+	return (struct node_agent_place){
+	    .job = o->to.job, .generation = o->to.generation, .node_rank = o->to.node_rank};
+}
+
 static int open_resolve(struct opening *o, const reduction_options *opt, struct rs_err *e)
 {
+	struct node_agent_place place;
 	int64_t connect_ms = -1;
 	int rc = open_copy_options(&o->opt, opt, e);
 
@@ -421,7 +410,8 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 	if (!rc && o->mode != REDUCTION_MODE_DIRECT)
 		rc = open_resolve_local(o, e);
 	if (!rc && o->mode == REDUCTION_MODE_NODE) {
-		node_agent_name(o->name, &o->to);
+		place = open_node_place(o);
+		node_agent_name(o->name, o->cfg, &place);
 		o->to.agent_path = o->name;
 	}
 	if (rc)
@@ -432,6 +422,7 @@ static int open_resolve(struct opening *o, const reduction_options *opt, struct 
 /* Starts the node agent in local rank 0's process, before that connects as a client like the others. */
 static int open_serve_node(struct reduction_comm *c, const struct opening *o, struct rs_err *e)
 {
+	const struct node_agent_place place = open_node_place(o);
 	struct rs_cluster cluster;
 	struct rs_config *cfg;
 	int rc;
@@ -443,7 +434,7 @@ static int open_serve_node(struct reduction_comm *c, const struct opening *o, st
 		return rs_fail(e, RS_ENOMEM, "out of memory for the configuration");
 	rc = open_load_config(o, cfg, &cluster, e);
 	if (!rc) {
-		rc = node_agent_start(&c->node, cfg, &o->to, e);
+		rc = node_agent_start(&c->node, cfg, &place, o->to.connect_ms, e);
 		if (rc)
 			rs_config_close(cfg);
 	}

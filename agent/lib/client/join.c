@@ -3,6 +3,7 @@
  * listens yet, or it refuses for a reason that may pass (tried again until the connect timeout); it refuses for good;
  * the job ends before it starts (ABORT, which names the missing ranks); the agent exits or does not answer. */
 #include "agent/lib/client/client.h"
+#include "agent/lib/client/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -149,6 +150,23 @@ static bool join_is_other_user(int fd, const char *path)
 	if (!local_is_abstract(path))
 		return false;
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || (cred.uid != 0 && cred.uid != geteuid());
+}
+
+bool client_agent_listens(const char *path)
+{
+	struct sockaddr_un a;
+	socklen_t len = local_address(&a, path);
+	bool listens;
+	int fd;
+
+	if (!len)
+		return false;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return false;
+	listens = connect(fd, (struct sockaddr *)&a, len) == 0 || errno == EAGAIN;
+	close(fd);
+	return listens;
 }
 
 /* Tries to connect once. Returns RS_OK, 1 if another attempt may succeed, or an error; e is set unless RS_OK. */

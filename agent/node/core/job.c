@@ -333,7 +333,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	m.welcome.ops = h->ops;
 	m.welcome.priorities = j->cfg->sharding.priorities;
 	m.welcome.chunk_bytes = j->cfg->sharding.chunk_bytes;
-	m.welcome.ring_bytes = local_ring_bytes(j->cfg);
+	m.welcome.ring_bytes = exchange_ring_bytes(j->cfg);
 	m.welcome.single_node = local_job_is_single(j, hello);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);

@@ -7,8 +7,7 @@
 #include "agent/worker/core/nonfinite.h"
 
 enum {
-	LOCAL_PIECES = 64,         /* pieces that can be in flight; a ring has fewer */
-	LOCAL_PIECE_MIN = 1 << 18, /* least bytes of a piece */
+	LOCAL_PIECES = 64, /* pieces that can be in flight; a ring has fewer */
 };
 
 struct local_buffer;

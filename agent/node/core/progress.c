@@ -19,23 +19,6 @@ static uint64_t local_op_round_up(uint64_t n, uint64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* Returns the bytes of the smallest piece in which landed chunks are counted. Chunks have whole elements of every
- * size. */
-static uint64_t local_op_piece_min(const struct rs_config *cfg)
-{
-	return local_op_round_up(LOCAL_PIECE_MIN, cfg->sharding.chunk_bytes);
-}
-
-/* What can be in flight on all links, and some pieces to copy meanwhile. */
-uint64_t local_ring_bytes(const struct rs_config *cfg)
-{
-	uint64_t lanes = 0;
-
-	for (unsigned r = 0; r < cfg->reducers_n; r++)
-		lanes += cfg->reducers[r].lanes;
-	return lanes * cfg->sharding.window * cfg->sharding.chunk_bytes + 8 * local_op_piece_min(cfg);
-}
-
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
 {
 	const struct rs_config *cfg = j->cfg;
@@ -45,12 +28,12 @@ int local_ring_check(const struct local_job *j, const struct local_submit *s, st
 	if ((s->count - s->missing) * size > s->ring)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with %" PRIu64 " elements in a ring of %" PRIu64 " bytes",
 			       s->count - s->missing, s->ring);
-	if (s->ring >= s->count * size || (s->ring >= local_ring_bytes(cfg) && s->ring % chunk == 0))
+	if (s->ring >= s->count * size || (s->ring >= exchange_ring_bytes(cfg) && s->ring % chunk == 0))
 		return RS_OK;
 	return rs_fail(e, RS_EPROTO,
 		       "SUBMIT with a ring of %" PRIu64 " bytes, expected at least %" PRIu64
 		       ", in whole chunks of %" PRIu64,
-		       s->ring, local_ring_bytes(cfg), chunk);
+		       s->ring, exchange_ring_bytes(cfg), chunk);
 }
 
 static uint64_t local_op_filled_by_all(const struct local_op *op)
@@ -217,8 +200,8 @@ void local_op_pieces(struct local_op *op)
 
 	/* so that a ring has at most half as many pieces as are counted at a time, and at least four */
 	op->piece = local_op_round_up(op->ring / (LOCAL_PIECES / 2), chunk);
-	if (op->piece < local_op_piece_min(cfg))
-		op->piece = local_op_piece_min(cfg);
+	if (op->piece < exchange_piece_bytes(cfg))
+		op->piece = exchange_piece_bytes(cfg);
 	op->piece /= size;
 	for (unsigned i = 0; i < LOCAL_PIECES; i++)
 		op->left[i] = local_op_piece_chunks(op, i);

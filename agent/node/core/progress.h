@@ -5,8 +5,6 @@
 
 #include "agent/node/core/op_state.h"
 
-/* Returns the bytes of a ring that does not slow an operation down. */
-uint64_t local_ring_bytes(const struct rs_config *cfg);
 /* Checks the ring of a SUBMIT. Errors: RS_EPROTO. */
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e);
 /* Handles FILLED. Errors: RS_EPROTO. */

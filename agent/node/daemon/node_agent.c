@@ -27,15 +27,16 @@ static uint64_t node_agent_hash(uint64_t h, const void *bytes, size_t n)
 	return XXH3_64bits_withSeed(bytes, n, h);
 }
 
-void node_agent_name(char ret[static NODE_AGENT_NAME], const struct backend_options *opt)
+void node_agent_name(char ret[static NODE_AGENT_NAME], const struct rs_config *cfg,
+		     const struct node_agent_place *place)
 {
 	/* not the world size: ranks that differ in it shall meet and learn it */
-	const uint32_t place[] = {opt->generation, opt->node_rank, (uint32_t)geteuid()};
-	uint64_t h = node_agent_hash(node_agent_hash(0, place, sizeof place), opt->job, strlen(opt->job));
+	const uint32_t key[] = {place->generation, place->node_rank, (uint32_t)geteuid()};
+	uint64_t h = node_agent_hash(node_agent_hash(0, key, sizeof key), place->job, strlen(place->job));
 
-	for (unsigned i = 0; i < opt->cfg->reducers_n; i++)
-		h = node_agent_hash(h, opt->cfg->reducers[i].address, strlen(opt->cfg->reducers[i].address));
-	snprintf(ret, NODE_AGENT_NAME, "@reduction/local-rank-0/%.*s/%016" PRIx64, NAME_JOB, opt->job, h);
+	for (unsigned i = 0; i < cfg->reducers_n; i++)
+		h = node_agent_hash(h, cfg->reducers[i].address, strlen(cfg->reducers[i].address));
+	snprintf(ret, NODE_AGENT_NAME, "@reduction/local-rank-0/%.*s/%016" PRIx64, NAME_JOB, place->job, h);
 }
 
 static uint64_t node_agent_now_ms(void)
@@ -53,14 +54,15 @@ static int node_agent_log_level(const struct rs_config *cfg)
 	return cfg->logging.level == RS_LOG_INFO ? RS_LOG_WARN : cfg->logging.level;
 }
 
-static int node_agent_listen(struct node_agent *n, const struct backend_options *opt, struct rs_err *e)
+static int node_agent_listen(struct node_agent *n, const struct node_agent_place *place, uint32_t connect_ms,
+			     struct rs_err *e)
 {
 	const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000L};
-	uint64_t until = node_agent_now_ms() + opt->connect_ms;
+	uint64_t until = node_agent_now_ms() + connect_ms;
 	char name[NODE_AGENT_NAME];
 	int rc;
 
-	node_agent_name(name, opt);
+	node_agent_name(name, n->cfg, place);
 	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EREFUSED && node_agent_now_ms() < until)
 		nanosleep(&pause, NULL);
 	return rc ? rs_wrap(e, "this process cannot serve its node") : RS_OK;
@@ -74,8 +76,8 @@ static void *node_agent_main(void *arg)
 	return NULL;
 }
 
-int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struct backend_options *opt,
-		     struct rs_err *e)
+int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struct node_agent_place *place,
+		     uint32_t connect_ms, struct rs_err *e)
 {
 	struct node_agent *n = calloc(1, sizeof *n);
 	sigset_t all, before;
@@ -88,7 +90,7 @@ int node_agent_start(struct node_agent **ret, struct rs_config *cfg, const struc
 				 .json = cfg->logging.json,
 				 .journal = rs_log_is_journal(STDERR_FILENO),
 				 .fd = STDERR_FILENO};
-	rc = node_agent_listen(n, opt, e);
+	rc = node_agent_listen(n, place, connect_ms, e);
 	if (rc)
 		goto free_agent;
 	sigfillset(&all); /* signals belong to the program's own threads */

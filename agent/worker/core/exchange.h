@@ -28,10 +28,6 @@
 #include <sys/uio.h>
 
 enum {
-	/* Largest operation, in bytes, that gets the highest priority when its caller gives none. Such an operation
-	 * delays others by a few frames only, and its caller usually waits for it. All ranks must use the same value,
-	 * so it is not configurable. */
-	EXCHANGE_URGENT_MAX = 64 << 10,
 	/* Chunks for each link by which a link may be ahead of the slowest one; see stream_within_lead(). More if there
 	 * are more shards than that. */
 	EXCHANGE_LEAD_PER_LINK = 8,
@@ -87,6 +83,11 @@ struct exchange_op {
 	uint64_t chunks_left; /* without a result */
 	uint64_t started_ms;
 };
+
+/* Returns the bytes of the smallest piece in which landed chunks are counted: whole chunks. */
+uint64_t exchange_piece_bytes(const struct rs_config *cfg);
+/* Returns the bytes of a ring that does not slow an operation down. */
+uint64_t exchange_ring_bytes(const struct rs_config *cfg);
 
 /* Returns the offset of byte `at` in a ring of `ring` bytes; ring 0: `at` itself. */
 static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)

@@ -3,15 +3,35 @@
  * removed. */
 #include "agent/worker/core/stream.h"
 #include "common/dtype.h"
+#include "proto/operation.h"
 
 #include <stdatomic.h>
+
+enum { EXCHANGE_PIECE_MIN = 1 << 18 /* least bytes of a piece */ };
+
+uint64_t exchange_piece_bytes(const struct rs_config *cfg)
+{
+	uint64_t chunk = cfg->sharding.chunk_bytes;
+
+	return (EXCHANGE_PIECE_MIN + chunk - 1) / chunk * chunk;
+}
+
+/* What can be in flight on all links, and some pieces to copy meanwhile. */
+uint64_t exchange_ring_bytes(const struct rs_config *cfg)
+{
+	uint64_t lanes = 0;
+
+	for (unsigned r = 0; r < cfg->reducers_n; r++)
+		lanes += cfg->reducers[r].lanes;
+	return lanes * cfg->sharding.window * cfg->sharding.chunk_bytes + 8 * exchange_piece_bytes(cfg);
+}
 
 unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
 {
 	unsigned highest = cfg->sharding.priorities - 1;
 
 	if (asked < 0)
-		return bytes <= EXCHANGE_URGENT_MAX ? highest : 0;
+		return bytes <= OPERATION_SMALL ? highest : 0;
 	return (unsigned)asked < highest ? (unsigned)asked : highest;
 }
 

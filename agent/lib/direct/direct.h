@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The direct backend: the engine runs in this process. */
-#ifndef RS_AGENT_LIB_BACKEND_DIRECT_H
-#define RS_AGENT_LIB_BACKEND_DIRECT_H
+#ifndef RS_AGENT_LIB_DIRECT_DIRECT_H
+#define RS_AGENT_LIB_DIRECT_DIRECT_H
 
 #include "agent/lib/backend/backend.h"
 

@@ -2,8 +2,7 @@
 /* The direct backend: the engine runs in this process. The happy path: open waits until the engine is ready; operations
  * go to the engine, which runs on the threads that wait for them; stop ends it. Failure modes are the engine's: open,
  * every pending operation, and every later submit get the same error. */
-#include "agent/lib/backend/direct.h"
-#include "agent/node/core/progress.h"
+#include "agent/lib/direct/direct.h"
 #include "agent/worker/core/nonfinite.h"
 #include "agent/worker/engine/engine.h"
 #include "common/dtype.h"
@@ -329,7 +328,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->base.chunk_bytes = opt->cfg->sharding.chunk_bytes;
 	d->base.ring_limit = DIRECT_RING_LIMIT;
-	d->base.ring_bytes = local_ring_bytes(opt->cfg);
+	d->base.ring_bytes = exchange_ring_bytes(opt->cfg);
 	d->cfg = opt->cfg;
 	d->log = (struct rs_log){.level = opt->cfg->logging.level,
 				 .json = opt->cfg->logging.json,
