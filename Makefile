@@ -34,7 +34,7 @@ endif
 endif
 
 CFLAGS     ?= -O2 -g
-PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto zlib
+PKGS       := libuv libprotobuf-c yaml-0.1 libxxhash libssl libcrypto
 
 # Goals that need no compiler and no library, or install them first. All others do, and only for those are they looked for.
 bare     := help deps test test-build demo fresh deb image clean format uninstall conformance check-gpu
@@ -43,9 +43,9 @@ ifneq ($(building),)
 include deploy/detect.mk
 endif
 
-# The flags that the tree needs, apart from CFLAGS, which are the user's: 'make CFLAGS=-O0' keeps these.
+# The flags that the tree needs, apart from CPPFLAGS and CFLAGS, which are the user's: 'make CFLAGS=-O0' keeps these.
 HARDEN := -fstack-protector-strong $(HARDEN_OPTIONS) \
-          $(if $(SAN),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
+          $(if $(SAN),,$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),$(if $(own_fortify),,-D_FORTIFY_SOURCE=2)))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer) \
             $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=undefined)
 OWN := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
@@ -57,7 +57,15 @@ say      = $(if $(V),,$(info   $(1)  $(2)))
 LINK     = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -pie
 LINK_SO  = $(call say,LD,$@)$(CC) $(CFLAGS) $(LDFLAGS) $(LINKOWN) -shared $(if $(SAN),,-Wl$(COMMA)-z$(COMMA)defs)
 
-areas := common proto config server agent deploy bench tests
+# $(eval $(call archive,NAME,FOLDER)) defines the variable NAME, the archive FOLDER/NAME.a of all C files of FOLDER.
+# $(call archive,NAME,FOLDER,FILES): of these files. The archive is made again when the list of its members changes.
+define archive
+$(1) := $$(B)/$(2)/$(1).a
+$$($(1)): $(patsubst %.c,$$(B)/%.o,$(if $(strip $(3)),$(3),$(wildcard $(2)/*.c)))
+$$(B)/$(2)/$(1).members: FORCE
+	$$(call keep,$(sort $(if $(strip $(3)),$(3),$(wildcard $(2)/*.c))))
+endef
+
 bin   :=
 lib   :=
 include common/module.mk proto/module.mk common/host/module.mk config/module.mk deploy/ctl/module.mk server/module.mk agent/module.mk bench/module.mk tests/module.mk \
@@ -69,10 +77,10 @@ all: $(bin) $(lib) ## build everything; SAN=address,undefined or SAN=thread: wit
 # The generated headers must exist before the first compilation; from the second one on the .d files say who includes them.
 $(B)/%.o: %.c $(B)/flags | $(gen_h)
 	mkdir -p $(@D)
-	$(call say,CC,$<)$(CCACHE) $(CC) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
+	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(OWN) $(ISA) -c -o $@ $<
 $(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
-	$(call say,CC,$<)$(CCACHE) $(CC) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
-$(B)/%.a: $(B)/sources
+	$(call say,CC,$<)$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) $(filter-out -Wmissing-prototypes -Wshadow,$(OWN)) -c -o $@ $<
+$(B)/%.a: $(B)/%.members
 	mkdir -p $(@D)
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
@@ -80,10 +88,7 @@ $(B)/%.a: $(B)/sources
 keep = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' >$@
 # the compiler and its flags: when they change, everything is compiled again
 $(B)/flags: FORCE
-	$(call keep,$(CC) $(CC_VERSION) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN))
-# the list of sources: when it changes, every archive is made again, without the objects of deleted files
-$(B)/sources: FORCE
-	$(call keep,$(shell find $(areas) -name '*.c' | LC_ALL=C sort | cksum))
+	$(call keep,$(CC) $(CC_VERSION) $(CPPFLAGS) $(CFLAGS) $(OWN) | $(LDFLAGS) $(LINKOWN))
 
 deps: ## install the Debian packages that building, testing and the demo need
 	deploy/install-deps.sh build test demo
@@ -138,7 +143,7 @@ clean: ## remove everything that was built
 help: ## this list
 	awk 'match($$0, /^[a-z0-9-]+:.*## /) { sub(/:.*## /, "\t"); printf "make %-13s %s\n", substr($$0, 1, index($$0, "\t") - 1), \
 		substr($$0, index($$0, "\t") + 1) }' $(MAKEFILE_LIST)
-	echo "Variables: CC CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off, HTTP=off leave it out"
+	echo "Variables: CC CPPFLAGS CFLAGS LDFLAGS CCACHE SAN WERROR=1 BUILD PREFIX DESTDIR; V=1 shows commands; GRPC=off, HTTP=off, ZLIB=off leave it out; UV_STATIC=off: no libuv inside the libraries"
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)

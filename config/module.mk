@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-libconfig := $(B)/config/libconfig.a
-$(libconfig): $(patsubst %.c,$(B)/%.o,$(wildcard config/*.c config/check/*.c))
+$(eval $(call archive,libconfig,config,$(wildcard config/*.c config/check/*.c)))
 
 docs: $(B)/bin/reductionctl ## write config/README.md from the table in config/schema.c
 	$< reference >config/README.md.new && mv config/README.md.new config/README.md

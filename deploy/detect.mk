@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds compilers and libraries, each probe once in a run of make. The Makefile includes this file only if the goals
-# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or off) with
-# _CFLAGS and _LIBS, HTTP the same, gloo_found, mpis; prints what is on and off.
+# need a compiler. Sets CC_VERSION, HARDEN_OPTIONS, own_fortify, target_x86, PKG_CFLAGS and PKG_LIBS, CHECK_LIBS, and GRPC (on or
+# off) with _CFLAGS and _LIBS, HTTP and ZLIB the same, libuv_static, gloo_found, mpis; prints what is on and off.
 probe = $(shell deploy/probe.sh $(1))
 
 # package of Debian for each program and each pkg-config name
@@ -11,7 +11,6 @@ deb_yaml-0.1      := libyaml-dev
 deb_libxxhash     := libxxhash-dev
 deb_libcrypto     := libssl-dev
 deb_libssl        := libssl-dev
-deb_zlib          := zlib1g-dev
 deb_check         := check
 deb_protoc        := protobuf-compiler
 deb_protoc-gen-c  := protobuf-c-compiler
@@ -36,6 +35,8 @@ CHECK_LIBS := $(shell $(PKG_CONFIG) --libs check 2>/dev/null)
 CC_VERSION     := $(shell $(CC) -dumpfullversion -dumpversion 2>/dev/null)
 target_x86     := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null))
 HARDEN_OPTIONS := $(foreach f,-fstack-clash-protection -fcf-protection,$(if $(call probe,option '$(CC)' $(f)),$(f)))
+# The compiler or the user's flags define _FORTIFY_SOURCE already, perhaps with a higher level.
+own_fortify    := $(call probe,macro '$(CC) $(CPPFLAGS) $(CFLAGS)' _FORTIFY_SOURCE)
 
 # optional: for libreduction-grpc.so. Its own list of libraries is for linking statically.
 GRPC ?= probe
@@ -48,10 +49,13 @@ GRPC_LIBS   := $(shell $(PKG_CONFIG) --libs-only-L grpc) -lgrpc -lgpr
 endif
 
 # optional: a static libuv for the shared libraries. Debian's is compiled for programs, so its references to some variables of
-# the C library have to lead elsewhere.
+# the C library have to lead elsewhere. UV_STATIC=off, for packages: they use the shared libuv.
+UV_STATIC ?= probe
+ifneq ($(UV_STATIC),off)
 libuv_wrap    := environ in6addr_any stderr
 libuv_archive := $(firstword $(wildcard $(addprefix $(shell $(PKG_CONFIG) --variable=libdir libuv)/,libuv_a.a libuv.a)))
 libuv_static  := $(if $(libuv_archive),$(if $(call probe,shared '$(CC)' $(libuv_archive) $(libuv_wrap)),$(libuv_archive)))
+endif
 
 # optional: the HTTP port of server and agent
 HTTP ?= probe
@@ -63,9 +67,20 @@ HTTP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libmicrohttpd gnutls)
 HTTP_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd gnutls)
 endif
 
+# optional: compressed support bundles
+ZLIB ?= probe
+ifeq ($(ZLIB),probe)
+ZLIB := $(if $(call probe,package '$(PKG_CONFIG)' zlib),on,off)
+endif
+ifeq ($(ZLIB),on)
+ZLIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags zlib)
+ZLIB_LIBS   := $(shell $(PKG_CONFIG) --libs zlib)
+endif
+
 # optional: the peers of the benchmarks. An MPI may be installed without its headers (Debian's mpich without libmpich-dev).
 gloo_found := $(call probe,header c++ '$(CXX) -std=c++17' gloo/allreduce.h -lgloo)
 mpis       := $(foreach m,openmpi mpich,$(if $(call probe,header c mpicc.$(m) mpi.h),$(m)))
 
-$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), gRPC $(GRPC), HTTP $(HTTP); \
+$(info reduction $(VERSION): $(CC) $(CC_VERSION), sanitizers $(or $(SAN),off), gRPC $(GRPC), HTTP $(HTTP), \
+zlib $(ZLIB), libuv $(if $(libuv_static),static,shared) in libraries; \
 benchmarks beside $(or $(strip $(if $(gloo_found),gloo) $(mpis)),no peers))

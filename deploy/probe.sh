@@ -9,6 +9,7 @@ usage() {
 	Usage: probe.sh program NAME                        NAME can be run
 	       probe.sh package PKG_CONFIG NAME...          the command PKG_CONFIG knows all packages NAME
 	       probe.sh option COMPILER OPTION              COMPILER accepts OPTION without a warning
+	       probe.sh macro COMPILER NAME                 COMPILER defines the macro NAME
 	       probe.sh header LANGUAGE COMPILER HEADER [LIBRARY...]
 	                                                    a program of LANGUAGE (c, c++) that includes HEADER compiles
 	                                                    and links with each LIBRARY (-lNAME)
@@ -41,6 +42,10 @@ package)
 option)
 	# shellcheck disable=SC2086
 	$1 -Werror "$2" -c -x c /dev/null -o /dev/null >/dev/null 2>&1 && echo yes
+	;;
+macro)
+	# shellcheck disable=SC2086
+	$1 -dM -E -x c /dev/null 2>/dev/null | grep -q "^#define $2 " && echo yes
 	;;
 header)
 	language=$1 compiler=$2 header=$3

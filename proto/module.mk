@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 gen_proto := reduction health
 gen_h     := $(gen_proto:%=$(B)/gen/proto/%.pb-c.h)
-libproto  := $(B)/proto/libproto.a
-$(libproto): $(patsubst %.c,$(B)/%.o,$(wildcard proto/*.c)) $(gen_proto:%=$(B)/gen/proto/%.pb-c.o)
+$(eval $(call archive,libproto,proto))
+$(libproto): $(gen_proto:%=$(B)/gen/proto/%.pb-c.o)
 $(B)/gen/proto/%.pb-c.c $(B)/gen/proto/%.pb-c.h: proto/%.proto
 	@mkdir -p $(B)/gen
 	protoc --c_out=$(B)/gen $<

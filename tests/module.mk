@@ -7,15 +7,14 @@ e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
 e2e_help  := $(e2e_workers) $(nccl_exercise) $(fake_cuda) $(gpu_bin) $(if $(SAN),,$(gpu_fakes)) $(if $(SAN),,$(e2e_shims))
-unit_help := $(B)/tests/unit/libhelp.a
 core_libs := $(server_cores) $(agent_cores) $(libservice) $(libconfig) $(libproto) $(libcommon)
 RUN       := $(PYTHON) tests/run.py $(if $(MATCH),--match $(MATCH))
 nproc     := $(shell nproc)
 par        = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(nproc))
 
-$(unit_help): $(patsubst %.c,$(B)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
-$(unit_bin): $(B)/%: $(B)/%.o $(unit_help) $(librpc) $(core_libs)
-	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CHECK_LIBS)
+$(eval $(call archive,libhelp,tests/unit,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c))))
+$(unit_bin): $(B)/%: $(B)/%.o $(libhelp) $(librpc) $(core_libs)
+	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(unit_libs) $(CHECK_LIBS)
 # what has to do with sockets of the system
 $(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
@@ -27,7 +26,9 @@ $(B)/tests/unit/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_
 $(B)/tests/unit/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 # rules of reductionctl
 $(B)/tests/unit/test_doctor: $(B)/deploy/ctl/doctor_rules.o
-$(B)/tests/unit/test_archive: $(B)/deploy/ctl/archive.o
+$(B)/tests/unit/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
+$(B)/tests/unit/test_archive: private unit_libs := $(ZLIB_LIBS)
+$(B)/tests/unit/test_gzip: $(B)/deploy/ctl/gzip_stored.o
 $(B)/tests/unit/test_bundle_redact: $(B)/deploy/ctl/bundle_redact.o
 $(B)/tests/unit/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query file) $(libhttp)
 $(B)/tests/unit/test_timeline: $(patsubst %,$(B)/deploy/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
@@ -113,10 +114,12 @@ fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; AR
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
 
-# Objects with a section for each function show which functions use which. gRPC's files are not compiled everywhere.
+# Objects with a section for each function show which functions use which. Files of optional libraries are not compiled
+# everywhere.
 layering_cflags := -O0 -ffunction-sections -fdata-sections -fno-jump-tables
 layering_obj     = $(patsubst %.c,$(B)/%.o,$(shell find common proto config server agent deploy -name '*.c' \
-                     -not -path '*/examples/*' -not -name 'grpc_*'))
+                     -not -path '*/examples/*' -not -name 'grpc_*' $(if $(filter on,$(HTTP)),,-not -name port_mhd.c) \
+                     $(if $(filter on,$(ZLIB)),,-not -name gzip_zlib.c)))
 layering: ## check that cores do no I/O, the includes between folders, and for circles of files
 	$(MAKE) $(par) BUILD=$(BUILD)/layering SAN= CFLAGS='$(layering_cflags)' layering-check
 layering-check: $(core_libs) $(layering_obj)

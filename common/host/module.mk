@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# what both daemons share: their command line; the control and health services, and the HTTP port with metrics and the
-# status page
-libhost := $(B)/common/host/libhost.a
-$(libhost): $(patsubst %.c,$(B)/%.o,$(wildcard common/host/*.c))
-include common/host/service/module.mk common/host/http/module.mk
+# What both daemons share: their command line; the control and health services of reducers and agents (the files of service_core do no I/O,
+# the others connect them to the gRPC module), and the HTTP port with metrics and the status page.
+$(eval $(call archive,libhost,common/host))
+service_core := $(addprefix common/host/service/,events.c service.c service_pack.c)
+$(eval $(call archive,libservice,common/host/service,$(service_core)))
+$(eval $(call archive,libservice_uv,common/host/service,$(filter-out $(service_core),$(wildcard common/host/service/*.c))))
+include common/host/http/module.mk

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-kernels_src := $(wildcard common/kernels/*.c)
-
 # each kernel file is compiled for its own instructions, where the compiler's target has them
 $(B)/common/kernels/avx2.o:   ISA := $(if $(target_x86),-mavx2 -mf16c -mfma)
 $(B)/common/kernels/avx512.o: ISA := $(if $(target_x86),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mf16c -mfma)

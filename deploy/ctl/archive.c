@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "deploy/ctl/archive.h"
+#include "deploy/ctl/gzip.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,13 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
-enum { BLOCK = 512, WRITE_MAX = 1 << 20 };
+enum { BLOCK = 512 };
 
 /* Invariant: after `failed` nothing is written any more. */
 struct archive {
-	gzFile out;
+	struct gzip *out;
 	char *path;
 	bool failed;
 };
@@ -40,7 +40,7 @@ int archive_create(struct archive **ret, const char *path, struct rs_err *e)
 		rc = rs_fail_sys(e, RS_EIO, errno, "cannot create %s", path);
 		goto free_archive;
 	}
-	a->out = gzdopen(fd, "wb");
+	a->out = gzip_open(fd);
 	if (!a->out) {
 		rc = rs_fail(e, RS_ENOMEM, "out of memory for an archive");
 		goto close_file;
@@ -60,15 +60,8 @@ free_archive:
 
 static void put(struct archive *a, const void *bytes, size_t n)
 {
-	const char *at = bytes;
-
-	while (n > 0 && !a->failed) {
-		unsigned now = n < WRITE_MAX ? (unsigned)n : WRITE_MAX;
-
-		a->failed = gzwrite(a->out, at, now) != (int)now;
-		at += now;
-		n -= now;
-	}
+	if (!a->failed)
+		a->failed = !gzip_write(a->out, bytes, n);
 }
 
 /* Writes the name of a file. One that is too long for its field is split at a slash. */
@@ -115,7 +108,7 @@ int archive_close(struct archive *a, struct rs_err *e)
 	put(a, zeros, sizeof zeros);
 	failed = a->failed;
 	errno = 0;
-	if (gzclose(a->out) != Z_OK)
+	if (!gzip_close(a->out))
 		failed = true;
 	if (failed)
 		rs_fail_sys(e, RS_EIO, errno ? errno : EIO, "cannot write %s", a->path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A .tar.gz archive that is written from the first file to the last (POSIX.1-1988 "ustar", compressed with zlib). */
+/* A .tar.gz archive that is written from the first file to the last (POSIX.1-1988 "ustar" in gzip.h). */
 #ifndef RS_DEPLOY_CTL_ARCHIVE_H
 #define RS_DEPLOY_CTL_ARCHIVE_H
 

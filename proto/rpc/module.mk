@@ -10,5 +10,4 @@ $(B)/lib/libreduction-grpc.so: $(rpc_grpc_src:%.c=$(B)/%.o) $(libproto) $(libcom
 endif
 
 # what loads it
-librpc := $(B)/proto/rpc/librpc.a
-$(librpc): $(patsubst %.c,$(B)/%.o,$(filter-out $(rpc_grpc_src),$(wildcard proto/rpc/*.c)))
+$(eval $(call archive,librpc,proto/rpc,$(filter-out $(rpc_grpc_src),$(wildcard proto/rpc/*.c))))

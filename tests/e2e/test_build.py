@@ -86,6 +86,10 @@ class ProbeScript(Build):
             ("", "option", "cc", "-fno-such-option"),
             ("", "option", str(failing), "-fstack-protector-strong"),
             ("", "option", "no-such-compiler", "-O2"),
+            ("yes", "macro", "cc", "__STDC__"),
+            ("yes", "macro", "cc -DOURS=3", "OURS"),
+            ("", "macro", "cc", "OURS"),
+            ("", "macro", str(failing), "__STDC__"),
             ("yes", "header", "c", "cc", "stdio.h"),
             ("yes", "header", "c", "cc", "stdio.h", "-lm"),
             ("yes", "header", "c", cc, "ours.h"),
@@ -125,7 +129,6 @@ exec pkg-config "$@"
             ("libxxhash", "libxxhash-dev"),
             ("libssl", "libssl-dev"),
             ("libcrypto", "libssl-dev"),
-            ("zlib", "zlib1g-dev"),
         ):
             with self.subTest(name):
                 said = self.refused("all", f"PKG_CONFIG={self.package_finder(name)}")
@@ -229,6 +232,42 @@ exec {compiler} -I{self.dir}/include "$@"
         line, plan = self.announced()
         self.assertEqual(("HTTP on" in line, "common/host/http/port_mhd.c" in plan), (there, there))
 
+    def test_zlib(self):
+        line, plan = self.announced(f"PKG_CONFIG={self.package_finder('zlib')}")
+        self.assertIn("zlib off", line)
+        self.assert_plan(plan, "deploy/ctl/gzip_stored.c", True)
+        self.assert_plan(plan, "deploy/ctl/gzip_zlib.c", False)
+        self.assertIn("zlib off", self.announced("ZLIB=off")[0])
+        self.assert_plan(self.announced("ZLIB=off")[1], "-lz", False)
+        there = subprocess.run(["pkg-config", "--exists", "zlib"]).returncode == 0
+        line, plan = self.announced()
+        self.assertEqual(("zlib on" in line, "deploy/ctl/gzip_zlib.c" in plan), (there, there))
+
+    def test_shared_libuv(self):
+        line, plan = self.announced("UV_STATIC=off")
+        self.assertIn("libuv shared in libraries", line)
+        self.assert_plan(plan, "uv_static", False)
+        self.assert_plan(plan, "libuv_a.a", False)
+        rules = (harness.ROOT / "deploy" / "debian" / "rules").read_text()
+        self.assertIn(" UV_STATIC=off ", rules)
+
+    def compiled(self, source, *args):
+        """The command that compiles a source."""
+        plan = self.announced(*args)[1]
+        return next(line for line in plan.splitlines() if line.endswith(f" {source}") and " -c " in line)
+
+    def test_flags_of_the_user(self):
+        bare = script(self.dir / "bare", f'exec {shutil.which("cc")} "$@" -U_FORTIFY_SOURCE\n')
+        own = "-D_FORTIFY_SOURCE=2"
+        self.assertIn(own, self.compiled("common/error.c", f"CC={bare}"))
+        self.assertNotIn("FORTIFY", self.compiled("common/error.c", f"CC={bare}", "CFLAGS=-O0"))
+        for variable in ("CPPFLAGS=-DOURS=1 -D_FORTIFY_SOURCE=3", "CFLAGS=-O2 -DOURS=1 -D_FORTIFY_SOURCE=3"):
+            command = self.compiled("common/error.c", variable)
+            self.assertIn("-DOURS=1", command)
+            self.assertEqual(re.findall(r"-[DU]_FORTIFY_SOURCE\S*", command), ["-D_FORTIFY_SOURCE=3"])
+        adds = script(self.dir / "adds", f'exec {shutil.which("cc")} -D_FORTIFY_SOURCE=3 "$@"\n')
+        self.assertNotIn("FORTIFY", self.compiled("common/error.c", f"CC={adds}"))
+
     def test_compiler_options_and_target(self):
         def compiler(name, text):
             return script(self.dir / name, text + f'exec {shutil.which("cc")} "$@"\n')
@@ -292,6 +331,15 @@ class Again(Build):
         more.unlink()
         self.assertEqual(self.build(self.archive), [])
         self.assertEqual(set(self.members()), before - {"more.o"})
+
+    def test_a_new_source_makes_only_its_archive_again(self):
+        proto = self.dir / "build" / "default" / "proto" / "libproto.a"
+        self.build(self.archive, proto)
+        before = proto.stat().st_mtime_ns
+        (self.tree / "common" / "more.c").write_text("int rs_more(void);\nint rs_more(void) { return 1; }\n")
+        self.assertEqual(self.build(self.archive, proto), ["common/more.c"])
+        self.assertIn("more.o", self.members())
+        self.assertEqual(proto.stat().st_mtime_ns, before)
 
     def test_a_changed_proto_rebuilds_what_includes_it_and_nothing_else(self):
         proto = self.dir / "build" / "default" / "proto" / "libproto.a"

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #define FOLDER "reduction-support-a-host-of-twenty-chr-20260101T000000Z"
 #define TARGET "/targets/01-reducer-7.of.a.long.domain.example_7601"
@@ -23,10 +22,10 @@ static const struct {
 
 START_TEST(names)
 {
-	char path[] = "/tmp/reduction-archive-XXXXXX", header[512], rest[101], prefix[156];
+	char path[] = "/tmp/reduction-archive-XXXXXX", header[512], rest[101], prefix[156], unpack[64];
 	struct archive *a;
 	struct rs_err e;
-	gzFile in;
+	FILE *in;
 	int fd = mkstemp(path);
 
 	ck_assert_int_ge(fd, 0);
@@ -35,10 +34,11 @@ START_TEST(names)
 	ck_assert_int_eq(archive_create(&a, path, &e), RS_OK);
 	archive_add(a, rows[_i].name, "x", 1, 0);
 	ck_assert_int_eq(archive_close(a, &e), RS_OK);
-	in = gzopen(path, "rb");
+	snprintf(unpack, sizeof unpack, "gzip -dc <%s", path);
+	in = popen(unpack, "r");
 	ck_assert_ptr_nonnull(in);
-	ck_assert_int_eq(gzread(in, header, sizeof header), sizeof header);
-	gzclose(in);
+	ck_assert_uint_eq(fread(header, 1, sizeof header, in), sizeof header);
+	pclose(in);
 	unlink(path);
 	snprintf(rest, sizeof rest, "%.100s", header);
 	snprintf(prefix, sizeof prefix, "%.155s", header + 345);

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # what moves the core's bytes, for the library and the daemon
-engine_obj      := $(patsubst %.c,$(B)/%.o,$(filter-out %/uv_static.c,$(wildcard agent/worker/engine/*.c)))
-libworker_engine := $(B)/agent/worker/engine/libworker_engine.a
-$(libworker_engine): $(engine_obj)
+engine_src := $(filter-out %/uv_static.c,$(wildcard agent/worker/engine/*.c))
+$(eval $(call archive,libworker_engine,agent/worker/engine,$(engine_src)))
 
 # The shared libraries bring their own libuv where a static one can be in a shared library: a program may export functions
 # of the same names, which would take their place, and the allocator of a shared libuv belongs to the program.
@@ -16,4 +15,4 @@ $(B)/tests/unit/test_engine_poll: $(B)/agent/worker/engine/poll.o
 # and whose turn it is to send over connections of the test's
 $(B)/tests/unit/test_engine_serve: $(B)/agent/worker/engine/serve.o
 # the whole engine
-$(B)/tests/unit/test_engine_trace: $(engine_obj)
+$(B)/tests/unit/test_engine_trace: $(engine_src:%.c=$(B)/%.o)
