@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The binary interface between NCCL and a network plugin, versions 8 to 11: the layout of the tables that NCCL looks up
+/* The binary interface between NCCL and a network plugin, versions 8 to 12: the layout of the tables that NCCL looks up
  * (ncclNetPlugin_v8 ... and ncclCollNetPlugin_v8 ...), and the numbers that go over it. Written from NCCL's interface,
  * so that nothing of NCCL is needed to build. The sizes are checked at the end.
  *
@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 enum {
-	NCCL_HANDLE_BYTES = 128, /* of a listen handle */
-	NCCL_DEVICES_MAX = 4,    /* devices of one virtual device, up to version 11 */
-	NCCL_PTR_HOST = 1,       /* memory of the host */
+	NCCL_HANDLE_BYTES = 128,  /* of a listen handle */
+	NCCL_DEVICES_MAX_V11 = 4, /* devices of one virtual device, up to version 11 */
+	NCCL_DEVICES_MAX = 8,     /* from version 12 */
+	NCCL_PTR_HOST = 1,        /* memory of the host */
 };
 
 enum nccl_result {
@@ -35,6 +36,11 @@ typedef void (*nccl_logger)(int level, unsigned long subsystems, const char *fun
 
 /* The device is the host, and no code on the GPU takes part. */
 enum { NCCL_DEVICE_HOST = 0, NCCL_DEVICE_VERSION = 0 };
+
+struct nccl_virtual_device_v11 { /* also of versions 9 and 10 */
+	int devices_n;
+	int devices[NCCL_DEVICES_MAX_V11];
+};
 
 struct nccl_virtual_device {
 	int devices_n;
@@ -69,13 +75,32 @@ struct nccl_properties_v9 { /* also of version 10 */
 	int max_connections;
 	int max_receives;
 	int device_type, device_version;
-	struct nccl_virtual_device parts;
+	struct nccl_virtual_device_v11 parts;
 	size_t max_p2p_bytes, max_collective_bytes;
 };
 
 struct nccl_properties_v11 {
 	struct nccl_properties_v9 base;
 	int max_multi_request;
+};
+
+struct nccl_properties_v12 {
+	char *name;
+	char *pci_path;
+	uint64_t guid;
+	int pointers;
+	int reg_is_global;
+	int force_flush;
+	int speed;
+	int port;
+	float latency;
+	int max_connections;
+	int max_receives;
+	int device_type, device_version;
+	struct nccl_virtual_device parts;
+	size_t max_p2p_bytes, max_collective_bytes;
+	int max_multi_request;
+	int16_t rail, plane; /* -1: not known */
 };
 
 /* Tables of the point-to-point network. Pointers to connections and requests are the plugin's own. */
@@ -121,7 +146,7 @@ struct nccl_net_v9 {
 	int (*close_listen)(void *listening);
 	int (*device_memory)(void *connection, void *registered, void **ret);
 	int (*receive_consumed)(void *connection, int n, void *request);
-	int (*make_virtual)(int *ret, struct nccl_virtual_device *parts);
+	int (*make_virtual)(int *ret, struct nccl_virtual_device_v11 *parts);
 };
 
 struct nccl_net_v10 {
@@ -146,7 +171,7 @@ struct nccl_net_v10 {
 	int (*close_listen)(void *listening);
 	int (*device_memory)(void *connection, void *registered, void **ret);
 	int (*receive_consumed)(void *connection, int n, void *request);
-	int (*make_virtual)(int *ret, struct nccl_virtual_device *parts);
+	int (*make_virtual)(int *ret, struct nccl_virtual_device_v11 *parts);
 };
 
 struct nccl_net_v11 {
@@ -154,6 +179,33 @@ struct nccl_net_v11 {
 	int (*init)(void **context, uint64_t communicator, void *settings, nccl_logger log, void *profiler);
 	int (*devices)(int *ret);
 	int (*properties)(int device, struct nccl_properties_v11 *ret);
+	int (*listen)(void *context, int device, void *handle, void **listening);
+	int (*connect)(void *context, int device, void *handle, void **ret, void **device_handle);
+	int (*accept)(void *listening, void **ret, void **device_handle);
+	int (*register_memory)(void *connection, void *data, size_t bytes, int kind, void **ret);
+	int (*register_dmabuf)(void *connection, void *data, size_t bytes, int kind, uint64_t at, int fd, void **ret);
+	int (*deregister_memory)(void *connection, void *registered);
+	int (*isend)(void *connection, void *data, size_t bytes, int tag, void *registered, void *profiled,
+		     void **request);
+	int (*irecv)(void *connection, int n, void **data, size_t *bytes, int *tags, void **registered, void **profiled,
+		     void **request);
+	int (*iflush)(void *connection, int n, void **data, int *bytes, void **registered, void **request);
+	int (*test)(void *request, int *done, int *bytes);
+	int (*close_send)(void *connection);
+	int (*close_receive)(void *connection);
+	int (*close_listen)(void *listening);
+	int (*device_memory)(void *connection, void *registered, void **ret);
+	int (*receive_consumed)(void *connection, int n, void *request);
+	int (*make_virtual)(int *ret, struct nccl_virtual_device_v11 *parts);
+	int (*finalize)(void *context);
+	int (*set_attributes)(void *context, void *attributes);
+};
+
+struct nccl_net_v12 {
+	const char *name;
+	int (*init)(void **context, uint64_t communicator, void *settings, nccl_logger log, void *profiler);
+	int (*devices)(int *ret);
+	int (*properties)(int device, struct nccl_properties_v12 *ret);
 	int (*listen)(void *context, int device, void *handle, void **listening);
 	int (*connect)(void *context, int device, void *handle, void **ret, void **device_handle);
 	int (*accept)(void *listening, void **ret, void **device_handle);
@@ -190,7 +242,9 @@ struct nccl_coll_v8 {
 	int (*deregister_memory)(void *coll, void *registered);
 	int (*iallreduce)(void *coll, void *send, void *recv, int count, int dtype, int op, void *send_registered,
 			  void *recv_registered, void **request);
-	void *iallgather; /* NULL: NCCL does it itself */
+	/* NULL: NCCL does these itself, and respects that in versions of the table that it knows itself. What it makes
+	 * from an older table calls them all the same, so each release of NCCL has to find its own version here. */
+	void *iallgather;
 	void *ireducescatter;
 	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
 	int (*test)(void *request, int *done, int *bytes);
@@ -217,7 +271,7 @@ struct nccl_coll_v9 { /* also of version 10 */
 	int (*test)(void *request, int *done, int *bytes);
 	int (*close)(void *coll);
 	int (*close_listen)(void *listening);
-	int (*make_virtual)(int *ret, struct nccl_virtual_device *parts);
+	int (*make_virtual)(int *ret, struct nccl_virtual_device_v11 *parts);
 };
 
 struct nccl_coll_v11 {
@@ -225,6 +279,29 @@ struct nccl_coll_v11 {
 	int (*init)(void **context, uint64_t communicator, nccl_logger log);
 	int (*devices)(int *ret);
 	int (*properties)(int device, struct nccl_properties_v11 *ret);
+	int (*listen)(void *context, int device, void *handle, void **listening);
+	int (*connect)(void *handles[], int ranks, int rank, void *listening, void **ret);
+	int (*reduce_support)(int dtype, int op, int *ret);
+	int (*register_memory)(void *coll, void *data, size_t bytes, int kind, void **ret);
+	int (*register_dmabuf)(void *coll, void *data, size_t bytes, int kind, uint64_t at, int fd, void **ret);
+	int (*deregister_memory)(void *coll, void *registered);
+	int (*iallreduce)(void *coll, void *send, void *recv, size_t count, int dtype, int op, void *send_registered,
+			  void *recv_registered, void **request);
+	void *iallgather;
+	void *ireducescatter;
+	int (*iflush)(void *coll, void *data, int bytes, void *registered, void **request);
+	int (*test)(void *request, int *done, int *bytes);
+	int (*close)(void *coll);
+	int (*close_listen)(void *listening);
+	int (*make_virtual)(int *ret, struct nccl_virtual_device_v11 *parts);
+	int (*finalize)(void *context);
+};
+
+struct nccl_coll_v12 {
+	const char *name;
+	int (*init)(void **context, uint64_t communicator, nccl_logger log);
+	int (*devices)(int *ret);
+	int (*properties)(int device, struct nccl_properties_v12 *ret);
 	int (*listen)(void *context, int device, void *handle, void **listening);
 	int (*connect)(void *handles[], int ranks, int rank, void *listening, void **ret);
 	int (*reduce_support)(int dtype, int op, int *ret);
@@ -247,13 +324,16 @@ struct nccl_coll_v11 {
 _Static_assert(sizeof(struct nccl_properties_v8) == 64, "properties of version 8");
 _Static_assert(sizeof(struct nccl_properties_v9) == 104, "properties of versions 9 and 10");
 _Static_assert(sizeof(struct nccl_properties_v11) == 112, "properties of version 11");
+_Static_assert(sizeof(struct nccl_properties_v12) == 128, "properties of version 12");
 _Static_assert(sizeof(struct nccl_net_v8) == 152, "net table of version 8");
 _Static_assert(sizeof(struct nccl_net_v9) == 160, "net table of version 9");
 _Static_assert(sizeof(struct nccl_net_v10) == 160, "net table of version 10");
 _Static_assert(sizeof(struct nccl_net_v11) == 176, "net table of version 11");
+_Static_assert(sizeof(struct nccl_net_v12) == 176, "net table of version 12");
 _Static_assert(sizeof(struct nccl_coll_v8) == 136, "CollNet table of version 8");
 _Static_assert(sizeof(struct nccl_coll_v9) == 144, "CollNet table of versions 9 and 10");
 _Static_assert(sizeof(struct nccl_coll_v11) == 152, "CollNet table of version 11");
+_Static_assert(sizeof(struct nccl_coll_v12) == 152, "CollNet table of version 12");
 _Static_assert(offsetof(struct nccl_coll_v11, test) == 14 * sizeof(void *), "members of CollNet tables");
 _Static_assert(offsetof(struct nccl_net_v11, test) == 13 * sizeof(void *), "members of net tables");
 #endif

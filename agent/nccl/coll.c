@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All-reduces of a communicator. The happy path: NCCL's thread takes a request and submits it to the engine, whose
  * thread ends it; NCCL's thread finds that in test. Nothing here waits but coll_deregister. Failure modes: the engine
- * fails, then every request and every later call gets its error; NCCL deregisters memory of pending requests
- * (ncclCommAbort), then the job ends. */
+ * fails, then NCCL gets its error once, and requests end COLL_TOLD_MS later with NaN for a result; NCCL deregisters
+ * memory of pending requests (ncclCommAbort), then the job ends. */
 #include "agent/nccl/coll_state.h"
 #include "common/dtype.h"
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* NCCL 2.20 to 2.25 repeat a call that has returned an error, without end, and ncclCommAbort of 2.23 to 2.25 waits
+ * until all requests have ended. So the error is returned once, and this many milliseconds later requests end: enough
+ * for a program to read the error before a kernel hands it a result. */
+enum { COLL_TOLD_MS = 3000 };
 
 bool coll_supports(int dtype, int op)
 {
@@ -71,15 +77,26 @@ int coll_deregister(struct coll *c, void *registered)
 	return NCCL_SUCCESS;
 }
 
-/* Warns about the end of the communicator, once, and returns the nccl_result. */
+/* The communicator has ended: the first time, warns and returns the nccl_result of the error, else NCCL_SUCCESS. */
 static int coll_tell(struct coll *c, const struct rs_err *err)
 {
 	struct rs_err e;
 
-	if (atomic_exchange(&c->told, true))
-		return plugin_result(err->code);
+	if (c->told)
+		return NCCL_SUCCESS;
+	c->told = true;
+	c->told_until = coll_deadline(COLL_TOLD_MS);
 	rs_fail(&e, err->code, "job %s: %s", c->job, err->msg);
 	return plugin_fail(c->plugin, &e);
+}
+
+/* Returns whether the error was told long enough ago. */
+static bool coll_told_long_ago(const struct coll *c)
+{
+	const struct timespec now = coll_deadline(0);
+
+	return now.tv_sec > c->told_until.tv_sec ||
+	       (now.tv_sec == c->told_until.tv_sec && now.tv_nsec >= c->told_until.tv_nsec);
 }
 
 static void coll_on_done(struct exchange_op *op, const struct rs_err *err)
@@ -109,11 +126,15 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 {
 	struct coll_request *r;
 	struct rs_err e;
-	int rc = RS_OK;
+	bool broken;
+	int rc = NCCL_SUCCESS;
 
 	*request = NULL;
-	if (coll_is_broken(c, &e))
-		return coll_tell(c, &e);
+	broken = coll_is_broken(c, &e);
+	if (broken)
+		rc = coll_tell(c, &e);
+	if (rc)
+		return rc;
 	if (!coll_supports(dtype, op) || count > PLUGIN_BYTES_MAX / rs_dtype_size((unsigned)dtype)) {
 		rs_fail(&e, RS_EINVAL,
 			"NCCL asked for an all-reduce of %zu elements, dtype %d, operation %d: not supported", count,
@@ -134,35 +155,48 @@ int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, 
 	    .done = coll_on_done,
 	    .user = r,
 	};
-	atomic_store_explicit(&r->state, count ? COLL_PENDING : COLL_DONE, memory_order_relaxed);
-	if (count) {
-		coll_began(c);
-		rc = engine_submit(c->engine, &r->op, &e);
+	*request = r;
+	if (broken || !count) {
+		atomic_store_explicit(&r->state, broken ? COLL_FAILED : COLL_DONE, memory_order_relaxed);
+		return NCCL_SUCCESS;
 	}
-	if (rc) {
-		atomic_store_explicit(&r->state, COLL_IDLE, memory_order_relaxed);
+	atomic_store_explicit(&r->state, COLL_PENDING, memory_order_relaxed);
+	coll_began(c);
+	if (engine_submit(c->engine, &r->op, &e)) {
 		coll_ended(c, &e);
-		return coll_tell(c, &e);
+		atomic_store_explicit(&r->state, COLL_FAILED, memory_order_relaxed);
+		return NCCL_SUCCESS; /* test tells the error */
 	}
 	c->started++;
 	c->bytes += r->bytes;
-	*request = r;
 	return NCCL_SUCCESS;
+}
+
+/* Tests a request of a communicator that has ended, see COLL_TOLD_MS. A result of bytes 0xff is NaN in each
+ * floating-point type: nobody takes it for a sum. */
+static int coll_test_failed(struct coll_request *r, int *done)
+{
+	struct coll *c = r->coll;
+	struct rs_err e;
+	int rc = coll_is_broken(c, &e) ? coll_tell(c, &e) : NCCL_SUCCESS;
+
+	*done = !rc && coll_told_long_ago(c);
+	if (*done)
+		memset(r->op.recv, 0xff, r->bytes);
+	return rc;
 }
 
 int coll_test(void *request, int *done, int *bytes)
 {
 	struct coll_request *r = request;
-	int state = atomic_load_explicit(&r->state, memory_order_acquire);
-	struct rs_err e;
+	int state = atomic_load_explicit(&r->state, memory_order_acquire), rc = NCCL_SUCCESS;
 
-	*done = 0;
-	if (state == COLL_PENDING)
-		return NCCL_SUCCESS;
+	*done = state != COLL_PENDING;
+	if (state == COLL_FAILED)
+		rc = coll_test_failed(r, done);
+	if (!*done)
+		return rc;
 	atomic_store_explicit(&r->state, COLL_IDLE, memory_order_relaxed);
-	if (state == COLL_FAILED && coll_is_broken(r->coll, &e))
-		return coll_tell(r->coll, &e);
-	*done = 1;
 	if (bytes)
 		*bytes = r->bytes > INT_MAX ? INT_MAX : (int)r->bytes;
 	return NCCL_SUCCESS;

@@ -32,7 +32,8 @@ int coll_register(struct coll *c, void *data, size_t bytes, int kind, void **ret
 /* After it no thread of the plugin touches that memory. If all-reduces in it are pending, the job ends on all ranks. */
 int coll_deregister(struct coll *c, void *registered);
 
-/* Starts an all-reduce. *request is NULL if COLL_REQUESTS are pending. */
+/* Starts an all-reduce. *request is NULL if COLL_REQUESTS are pending. The first call of this and of coll_test after
+ * the communicator has failed returns the error; the others succeed, and their results are NaN. */
 int coll_all_reduce(struct coll *c, const void *send, void *recv, size_t count, int dtype, int op, void **request);
 /* Sets *done, and if it is 1 *bytes (may be NULL) of the result; the request is then free. */
 int coll_test(void *request, int *done, int *bytes);

@@ -8,6 +8,8 @@
 #include "agent/worker/engine/engine.h"
 #include "proto/control.h"
 
+#include <time.h>
+
 /* Of a request. NCCL's thread changes IDLE to PENDING and ended requests to IDLE, the engine PENDING to ended. */
 enum coll_request_state { COLL_IDLE, COLL_PENDING, COLL_DONE, COLL_FAILED };
 
@@ -38,9 +40,10 @@ struct coll {
 	char label[CONTROL_LABEL]; /* "pid 77 on HOST" */
 	unsigned rank, ranks;
 	struct coll_request requests[COLL_REQUESTS];
-	unsigned next;           /* the request to try first; NCCL's thread */
-	uint64_t started, bytes; /* all-reduces and their bytes so far; NCCL's thread */
-	_Atomic bool told;       /* the warning about its end is written */
+	unsigned next;              /* the request to try first; NCCL's thread */
+	uint64_t started, bytes;    /* all-reduces and their bytes so far; NCCL's thread */
+	bool told;                  /* NCCL knows the error; NCCL's thread */
+	struct timespec told_until; /* when requests end, once `told`; NCCL's thread */
 
 	pthread_mutex_t lock; /* protects everything below */
 	pthread_cond_t changed;

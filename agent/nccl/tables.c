@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables that NCCL looks up, versions 8 to 11: the core's functions with the arguments of each version. */
+/* The tables that NCCL looks up, versions 8 to 12: the core's functions with the arguments of each version. */
 #include "agent/nccl/coll.h"
 #include "agent/nccl/net.h"
 
@@ -92,6 +92,31 @@ static int properties_v11(int device, struct nccl_properties_v11 *ret)
 {
 	ret->max_multi_request = 1;
 	return properties_v9(device, &ret->base);
+}
+
+static int properties_v12(int device, struct nccl_properties_v12 *ret)
+{
+	struct nccl_properties_v9 p;
+
+	properties_v9(device, &p);
+	*ret = (struct nccl_properties_v12){
+	    .name = p.name,
+	    .pci_path = p.pci_path,
+	    .guid = p.guid,
+	    .pointers = p.pointers,
+	    .speed = p.speed,
+	    .max_connections = p.max_connections,
+	    .max_receives = p.max_receives,
+	    .device_type = p.device_type,
+	    .device_version = p.device_version,
+	    .parts = {.devices_n = 1, .devices = {device}},
+	    .max_p2p_bytes = p.max_p2p_bytes,
+	    .max_collective_bytes = p.max_collective_bytes,
+	    .max_multi_request = 1,
+	    .rail = -1,
+	    .plane = -1,
+	};
+	return NCCL_SUCCESS;
 }
 
 /* Point-to-point */
@@ -296,10 +321,12 @@ EXPORT extern const struct nccl_net_v8 ncclNetPlugin_v8;
 EXPORT extern const struct nccl_net_v9 ncclNetPlugin_v9;
 EXPORT extern const struct nccl_net_v10 ncclNetPlugin_v10;
 EXPORT extern const struct nccl_net_v11 ncclNetPlugin_v11;
+EXPORT extern const struct nccl_net_v12 ncclNetPlugin_v12;
 EXPORT extern const struct nccl_coll_v8 ncclCollNetPlugin_v8;
 EXPORT extern const struct nccl_coll_v9 ncclCollNetPlugin_v9;
 EXPORT extern const struct nccl_coll_v9 ncclCollNetPlugin_v10;
 EXPORT extern const struct nccl_coll_v11 ncclCollNetPlugin_v11;
+EXPORT extern const struct nccl_coll_v12 ncclCollNetPlugin_v12;
 
 const struct nccl_net_v8 ncclNetPlugin_v8 = {
     NET_SAME,
@@ -342,6 +369,17 @@ const struct nccl_net_v11 ncclNetPlugin_v11 = {
     .finalize = finalize_v11,
 };
 
+const struct nccl_net_v12 ncclNetPlugin_v12 = {
+    NET_SAME,
+    .init = net_init_v11,
+    .properties = properties_v12,
+    .listen = net_listen_v11,
+    .connect = net_connect_v11,
+    .isend = net_isend_v10,
+    .irecv = net_irecv_v10,
+    .finalize = finalize_v11,
+};
+
 #define COLL_SAME                                                                                                      \
 	.name = NAME, .devices = devices, .connect = coll_connect_any, .reduce_support = coll_reduce_support,          \
 	.register_memory = coll_register_any, .register_dmabuf = register_dmabuf,                                      \
@@ -364,6 +402,15 @@ const struct nccl_coll_v11 ncclCollNetPlugin_v11 = {
     COLL_SAME,
     .init = coll_init_v11,
     .properties = properties_v11,
+    .listen = coll_listen_v11,
+    .iallreduce = coll_iallreduce_v9,
+    .finalize = finalize_v11,
+};
+
+const struct nccl_coll_v12 ncclCollNetPlugin_v12 = {
+    COLL_SAME,
+    .init = coll_init_v11,
+    .properties = properties_v12,
     .listen = coll_listen_v11,
     .iallreduce = coll_iallreduce_v9,
     .finalize = finalize_v11,

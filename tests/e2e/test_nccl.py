@@ -17,7 +17,7 @@ import harness
 
 EXERCISE = harness.BUILD / "tests" / "nccl" / "exercise"
 PLUGIN = harness.BUILD / "lib" / "libnccl-net-reduction.so"
-VERSIONS = (8, 9, 10, 11)
+VERSIONS = (8, 9, 10, 11, 12)
 LEAVE_S = 2.0 * {"": 1, "thread": 10}.get(harness.SAN, 4)  # what the plugin promises; sanitizers make it slower
 LEAVE_TRIES = 3  # a busy machine may stop any thread for a while
 
@@ -31,7 +31,7 @@ exec "$@"
 
 
 class Case(unittest.TestCase):
-    def start(self, c, case, *args, env=None, config=None, program=EXERCISE, version=11):
+    def start(self, c, case, *args, env=None, config=None, program=EXERCISE, version=12):
         """Starts the ranks of a case, which are processes of one program."""
         argv = [program, "--library", PLUGIN, "--case", case, "--version", version, *args]
         full = {"REDUCTION_CONFIG": c.write_config("nccl.yaml", config), "NCCL_COLLNET_ENABLE": "1", **(env or {})}
@@ -75,7 +75,7 @@ class Sums(Case):
 
     def test_throttle(self):
         with harness.Cluster() as c:
-            for version in (8, 11):
+            for version in (8, 12):
                 self.run_case(c, "throttle", "--ranks", 2, version=version)
 
     def test_secret(self):

@@ -60,7 +60,7 @@ void member_close(struct member *m)
 static void usage(void)
 {
 	fprintf(stderr,
-		"Usage: exercise --library FILE --case NAME [--version 8..11] [--ranks N] [--depth N] [--ops N]\n"
+		"Usage: exercise --library FILE --case NAME [--version 8..12] [--ranks N] [--depth N] [--ops N]\n"
 		"                [--comms N] [--bytes N] [--seconds S] [--shuffle] [--odd RANK] [--shared FILE "
 		"--rank N]\n");
 	exit(2);
@@ -139,7 +139,7 @@ static const struct test_case *parse(struct options *o, int argc, char **argv, c
 			usage();
 		}
 	}
-	if (!o->library || o->version < 8 || o->version > 11 || o->ranks < 1 || o->ranks > RANKS_MAX || o->depth < 1 ||
+	if (!o->library || o->version < 8 || o->version > 12 || o->ranks < 1 || o->ranks > RANKS_MAX || o->depth < 1 ||
 	    o->depth > DEPTH_MAX || o->comms < 1 || o->comms > COMMS_MAX || *rank >= o->ranks)
 		usage();
 	return find_case(name);
@@ -175,7 +175,7 @@ static int wait_for(const pid_t *pids, int n)
 
 int main(int argc, char **argv)
 {
-	struct options o = {.version = 11,
+	struct options o = {.version = 12,
 			    .ranks = 2,
 			    .depth = 8,
 			    .ops = 64,

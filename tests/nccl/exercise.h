@@ -26,7 +26,7 @@ struct shared {
 /* The command line. */
 struct options {
 	const char *library;
-	int version; /* of the tables, 8 to 11 */
+	int version; /* of the tables, 8 to 12 */
 	int ranks;
 	int depth; /* operations that are kept pending */
 	int ops;
@@ -44,9 +44,11 @@ struct tables {
 	const struct nccl_net_v9 *net9;
 	const struct nccl_net_v10 *net10;
 	const struct nccl_net_v11 *net11;
+	const struct nccl_net_v12 *net12;
 	const struct nccl_coll_v8 *coll8;
 	const struct nccl_coll_v9 *coll9; /* also version 10 */
 	const struct nccl_coll_v11 *coll11;
+	const struct nccl_coll_v12 *coll12;
 	void *net_context, *coll_context;
 	/* members with the same type in all versions */
 	int (*coll_connect)(void *handles[], int ranks, int rank, void *listening, void **ret);

@@ -120,6 +120,13 @@ int tables_open(struct tables *t, const char *path, int version)
 		rc = t->net10->init(on_line, NULL);
 		return rc ? rc : t->coll9->init(on_line);
 	}
+	if (version == 12) {
+		t->net12 = find(library, "Net", 12);
+		t->coll12 = find(library, "CollNet", 12);
+		TAKE(t, t->net12, t->coll12);
+		rc = t->net12->init(&t->net_context, 7, NULL, on_line, NULL);
+		return rc ? rc : t->coll12->init(&t->coll_context, 7, on_line);
+	}
 	t->net11 = find(library, "Net", 11);
 	t->coll11 = find(library, "CollNet", 11);
 	TAKE(t, t->net11, t->coll11);
@@ -132,6 +139,7 @@ void tables_check(const struct tables *t)
 	struct nccl_properties_v8 n8, c8;
 	struct nccl_properties_v9 n9, c9;
 	struct nccl_properties_v11 n11, c11;
+	struct nccl_properties_v12 n12, c12;
 	int supported, net_devices = 0, coll_devices = 0;
 
 	memset(&n8, 0, sizeof n8);
@@ -148,6 +156,15 @@ void tables_check(const struct tables *t)
 		t->coll9->properties(0, &c9);
 		require(strcmp(n9.name, c9.name) == 0 && c9.speed >= 1000 && n9.max_p2p_bytes > 0 &&
 			    c9.max_collective_bytes > 0 && c9.max_collective_bytes <= 1ULL << 40,
+			"devices");
+	} else if (t->version == 12) {
+		t->net12->devices(&net_devices);
+		t->coll12->devices(&coll_devices);
+		t->net12->properties(0, &n12);
+		t->coll12->properties(0, &c12);
+		require(strcmp(n12.name, c12.name) == 0 && c12.speed >= 1000 && n12.max_p2p_bytes > 0 &&
+			    c12.max_collective_bytes > 0 && c12.parts.devices_n == 1 && n12.rail == -1 &&
+			    n12.plane == -1,
 			"devices");
 	} else {
 		t->net11->devices(&net_devices);
@@ -172,6 +189,8 @@ int tables_coll_listen(const struct tables *t, void *handle, void **listening)
 		return t->coll8->listen(0, handle, listening);
 	if (t->version < 11)
 		return t->coll9->listen(0, handle, listening);
+	if (t->version == 12)
+		return t->coll12->listen(t->coll_context, 0, handle, listening);
 	return t->coll11->listen(t->coll_context, 0, handle, listening);
 }
 
@@ -181,12 +200,16 @@ int tables_all_reduce(const struct tables *t, void *coll, void *send, void *recv
 	if (t->version == 8)
 		return t->coll8->iallreduce(coll, send, recv, (int)count, dtype, op, send_registered, recv_registered,
 					    request);
-	return (t->version < 11 ? t->coll9->iallreduce : t->coll11->iallreduce)(
-	    coll, send, recv, count, dtype, op, send_registered, recv_registered, request);
+	return (t->version < 11    ? t->coll9->iallreduce
+		: t->version == 11 ? t->coll11->iallreduce
+				   : t->coll12->iallreduce)(coll, send, recv, count, dtype, op, send_registered,
+							    recv_registered, request);
 }
 
 int tables_net_listen(const struct tables *t, void *handle, void **listening)
 {
+	if (t->version == 12)
+		return t->net12->listen(t->net_context, 0, handle, listening);
 	if (t->version == 11)
 		return t->net11->listen(t->net_context, 0, handle, listening);
 	return (t->version == 8   ? t->net8->listen
@@ -196,6 +219,8 @@ int tables_net_listen(const struct tables *t, void *handle, void **listening)
 
 int tables_net_connect(const struct tables *t, void *handle, void **ret)
 {
+	if (t->version == 12)
+		return t->net12->connect(t->net_context, 0, handle, ret, NULL);
 	if (t->version == 11)
 		return t->net11->connect(t->net_context, 0, handle, ret, NULL);
 	if (t->version == 10)
@@ -209,8 +234,9 @@ int tables_send(const struct tables *t, void *connection, void *data, size_t byt
 		return t->net8->isend(connection, data, (int)bytes, 0, registered, request);
 	if (t->version == 9)
 		return t->net9->isend(connection, data, bytes, 0, registered, request);
-	return (t->version == 10 ? t->net10->isend : t->net11->isend)(connection, data, bytes, 0, registered, NULL,
-								      request);
+	return (t->version == 10   ? t->net10->isend
+		: t->version == 11 ? t->net11->isend
+				   : t->net12->isend)(connection, data, bytes, 0, registered, NULL, request);
 }
 
 int tables_receive(const struct tables *t, void *connection, void *data, size_t bytes, void *registered, void **request)
@@ -221,6 +247,7 @@ int tables_receive(const struct tables *t, void *connection, void *data, size_t 
 		return t->net8->irecv(connection, 1, &data, &short_bytes, &tag, &registered, request);
 	if (t->version == 9)
 		return t->net9->irecv(connection, 1, &data, &bytes, &tag, &registered, request);
-	return (t->version == 10 ? t->net10->irecv : t->net11->irecv)(connection, 1, &data, &bytes, &tag, &registered,
-								      NULL, request);
+	return (t->version == 10   ? t->net10->irecv
+		: t->version == 11 ? t->net11->irecv
+				   : t->net12->irecv)(connection, 1, &data, &bytes, &tag, &registered, NULL, request);
 }

@@ -5,6 +5,7 @@
 #include "common/dtype.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,46 @@ START_TEST(test_done_is_not_in_flight)
 }
 END_TEST
 
+/* NCCL 2.20 to 2.25 repeat what has failed. */
+START_TEST(test_error_is_told_once)
+{
+	static struct plugin plugin;
+	struct coll *c = calloc(1, sizeof *c);
+	const struct rs_err failed = {.code = RS_EPEER, .msg = "rank 1 was lost"};
+	float x[10] = {0};
+	void *first, *later;
+	int done, bytes;
+
+	memset(&engine, 0, sizeof engine);
+	atomic_store(&plugin.logger, log_nothing);
+	c->plugin = &plugin;
+	c->phase = COLL_READY;
+	pthread_mutex_init(&c->lock, NULL);
+	coll_init_condition(&c->changed);
+	ck_assert_int_eq(coll_all_reduce(c, x, x, 10, RS_FLOAT32, RS_SUM, &first), NCCL_SUCCESS);
+	engine.op->done(engine.op, &failed);
+	engine.op = NULL;
+	ck_assert_int_eq(coll_all_reduce(c, x, x, 10, RS_FLOAT32, RS_SUM, &later), NCCL_REMOTE_ERROR);
+	ck_assert_ptr_null(later);
+	ck_assert_int_eq(coll_all_reduce(c, x, x, 10, RS_FLOAT32, RS_SUM, &later), NCCL_SUCCESS);
+	ck_assert_ptr_null(engine.op);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(coll_test(i ? later : first, &done, &bytes), NCCL_SUCCESS);
+		ck_assert_int_eq(done, 0);
+		ck_assert(x[0] == 0);
+	}
+	c->told_until = coll_deadline(0);
+	for (int i = 0; i < 2; i++) {
+		x[9] = 0;
+		ck_assert_int_eq(coll_test(i ? later : first, &done, &bytes), NCCL_SUCCESS);
+		ck_assert_int_eq(done, 1);
+		ck_assert_int_eq(bytes, sizeof x);
+		ck_assert(isnan(x[0]) && isnan(x[9]));
+	}
+	ck_assert_int_eq(coll_close(c), NCCL_SUCCESS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("coll");
@@ -104,6 +145,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, test_done_is_not_in_flight, 0, 2);
+	tcase_add_test(tc, test_error_is_told_once);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);
