@@ -147,7 +147,7 @@ help: ## this list
 
 python_files  := $(wildcard agent/python/reduction/*.py) agent/python/reduction/py.typed
 example_files := $(wildcard config/examples/*.yaml agent/examples/*.c agent/examples/*.py)
-# documents and what they link to keep their folders, so that links work; tests/e2e/test_docs.py follows them
+# documents and what they link to keep their folders, so that links work; tests/e2e/tests/test_docs.py follows them
 doc_files     := LICENSE $(filter-out $(BUILD)/% build/% deploy/man/%,$(wildcard *.md */*.md */*/*.md */*/*/*.md)) $(wildcard bench/net/plots/*.svg deploy/*.svg proto/*.proto \
                  deploy/prometheus/*.yml deploy/grafana/*.json \
                  config/examples/*.yaml agent/examples/*.c agent/examples/*.py agent/examples/*/*.py proto/vectors/*.json proto/python/*.py \

@@ -18,7 +18,7 @@ $(B)/bin/reduction-bench: $(bench_obj) $(libcommon) $(B)/lib/libreduction.so
 	$(LINK) -o $@ $(bench_obj) $(libcommon) -L$(B)/lib -lreduction $(if $(RPATH),-Wl$(COMMA)-rpath$(COMMA)'$(RPATH)') -pthread
 
 # its data and reports have a unit test
-$(B)/tests/unit/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)
+$(B)/tests/unit/bench/test_bench_data: $(patsubst %,$(B)/bench/%.o,bench_data bench_report bench_options)
 
 # bench/peers: what others do, measured in the same way; built where the library and a C++ compiler are found
 gloo_ring  := $(B)/bench/gloo-ring

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# every tests/unit/test_*.c is one Check program over the core archives, every tests/e2e/test_*.c one over libreduction
+# Every test_*.c below tests/unit is one Check program over the core archives, every one below tests/e2e a program over
+# libreduction. Their folders are the rooms that they test; the other files of tests/unit and tests/e2e are shared.
 include tests/nccl/module.mk tests/gpu/module.mk tests/cuda/module.mk
-unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard tests/unit/test_*.c))
-e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c))
+unit_bin  := $(patsubst %.c,$(B)/%,$(wildcard $(addsuffix test_*.c,tests/unit/ tests/unit/*/ tests/unit/*/*/ tests/unit/*/*/*/)))
+e2e_bin   := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/test_*.c tests/e2e/*/test_*.c))
 # workers of end-to-end tests, and libraries to preload, some of which need the C library's own allocator
 e2e_shims := $(patsubst %.c,$(B)/%.so,$(wildcard tests/e2e/shim_*.c))
 e2e_workers := $(patsubst %.c,$(B)/%,$(wildcard tests/e2e/worker_*.c))
@@ -16,39 +17,39 @@ $(eval $(call archive,libhelp,tests/unit,$(filter-out tests/unit/test_%,$(wildca
 $(unit_bin): $(B)/%: $(B)/%.o $(libhelp) $(librpc) $(core_libs)
 	$(if $(CHECK_LIBS),,$(call missing,check))$(LINK) $(WRAP) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(unit_libs) $(CHECK_LIBS)
 # what has to do with sockets of the system
-$(B)/tests/unit/test_unauthenticated: $(B)/server/join/listener_posix.o
+$(B)/tests/unit/proto/rpc/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
-$(B)/tests/unit/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
+$(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
 # answers of the HTTP port, without the port
-$(B)/tests/unit/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
+$(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
 # the plugin's communicator, with an engine of the test
-$(B)/tests/unit/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
-$(B)/tests/unit/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
+$(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
+$(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
 # rules of reductionctl
-$(B)/tests/unit/test_doctor: $(B)/deploy/ctl/doctor_rules.o
-$(B)/tests/unit/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
-$(B)/tests/unit/test_archive: private unit_libs := $(ZLIB_LIBS)
-$(B)/tests/unit/test_gzip: $(B)/deploy/ctl/gzip_stored.o
-$(B)/tests/unit/test_bundle_redact: $(B)/deploy/ctl/bundle_redact.o
-$(B)/tests/unit/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query file) $(libhttp)
-$(B)/tests/unit/test_timeline: $(patsubst %,$(B)/deploy/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
+$(B)/tests/unit/deploy/ctl/test_doctor: $(B)/deploy/ctl/doctor_rules.o
+$(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)
+$(B)/tests/unit/deploy/ctl/test_archive: private unit_libs := $(ZLIB_LIBS)
+$(B)/tests/unit/deploy/ctl/test_gzip: $(B)/deploy/ctl/gzip_stored.o
+$(B)/tests/unit/deploy/ctl/test_bundle_redact: $(B)/deploy/ctl/bundle_redact.o
+$(B)/tests/unit/deploy/ctl/test_query: $(patsubst %,$(B)/deploy/ctl/%.o,query file) $(libhttp)
+$(B)/tests/unit/deploy/ctl/test_timeline: $(patsubst %,$(B)/deploy/ctl/%.o,timeline timeline_clock timeline_json) $(libhttp)
 # loads the module
-$(B)/tests/unit/test_rpc $(B)/tests/unit/test_rpc_query: | $(filter %-grpc.so,$(lib))
+$(B)/tests/unit/proto/rpc/test_rpc $(B)/tests/unit/proto/rpc/test_rpc_query: | $(filter %-grpc.so,$(lib))
 # where this program stands between the code and what allocates
-$(B)/tests/unit/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
+$(B)/tests/unit/common/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
-$(B)/tests/unit/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
+$(B)/tests/unit/server/run/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
 # where the lock is held
-$(B)/tests/unit/test_loop_uv: private WRAP := -Wl,--wrap=uv_loop_init
-$(B)/tests/unit/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
+$(B)/tests/unit/common/test_loop_uv: private WRAP := -Wl,--wrap=uv_loop_init
+$(B)/tests/unit/common/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error
 # and the name servers
-$(B)/tests/unit/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
+$(B)/tests/unit/agent/worker/engine/test_engine_address: private WRAP := -Wl,--wrap=getaddrinfo
 $(e2e_bin) $(e2e_workers): $(B)/%: $(B)/%.o $(B)/lib/libreduction.so
-	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib' $(e2e_libs) -pthread -lm
-$(addprefix $(B)/tests/e2e/test_,abort capi closed device wait): $(B)/tests/e2e/ranks.o
+	$(LINK) -o $@ $(filter %.o,$^) -L$(B)/lib -lreduction -Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../../../lib' $(e2e_libs) -pthread -lm
+$(addprefix $(B)/tests/e2e/,$(addprefix lib/test_,abort capi closed wait) gpu/test_device): $(B)/tests/e2e/ranks.o
 # libreduction finds the driver library that the program has loaded
-$(B)/tests/e2e/test_device: private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../cuda'
-$(B)/tests/e2e/test_device: $(fake_cuda)
+$(B)/tests/e2e/gpu/test_device: private e2e_libs := -L$(B)/tests/cuda -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/../../cuda'
+$(B)/tests/e2e/gpu/test_device: $(fake_cuda)
 $(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 	$(LINK_SO) -o $@ $<
 

@@ -8,11 +8,13 @@
 
 Programs:
 
-    tests/unit/test_*.c   built, with Check
-    tests/sim/test_*.c    built; exit status 0: passed, 77: skipped, other: failed
-    tests/fuzz/fuzz_*.c   built, with the committed inputs as arguments; exit status as above
-    tests/e2e/test_*.c    built; exit status as above
-    tests/e2e/test_*.py   unittest
+    tests/unit/**/test_*.c   built, with Check
+    tests/sim/test_*.c       built; exit status 0: passed, 77: skipped, other: failed
+    tests/fuzz/fuzz_*.c      built, with the committed inputs as arguments; exit status as above
+    tests/e2e/**/test_*.c    built; exit status as above
+    tests/e2e/**/test_*.py   unittest; tests/e2e and its folders are in PYTHONPATH
+
+The folder below tests/unit and tests/e2e says what is tested: tests/unit/server/core, tests/e2e/server.
 
 --check COMMAND runs a command and counts it as one test.
 
@@ -87,9 +89,26 @@ class Program:
         self.build, self.san, self.parallel, self.idle, self.env = build, san, parallel, idle, env or {}
 
 
+def kind_of(source):
+    """The folder of tests/ in which a source is: a key of KINDS."""
+    return source.relative_to(ROOT / "tests").parts[0]
+
+
+@functools.lru_cache
+def python_path(root):
+    """PYTHONPATH of end-to-end tests, whose helpers are in tests/e2e, and which may use each other's."""
+    e2e = root / "tests/e2e"
+    return ":".join(map(str, [e2e, *sorted(p for p in e2e.glob("**/") if p != e2e and p.name != "__pycache__")]))
+
+
+def name_of(source):
+    """What --match looks at: the folder and the name, as in "server/core/test_slot"."""
+    return str(source.relative_to(ROOT / "tests" / kind_of(source)).with_suffix(""))
+
+
 def needs(source):
     """The words of a source's `run:` line, as a set. ValueError: the line is missing, misplaced or wrong."""
-    words, choices = KINDS[source.parent.name]
+    words, choices = KINDS[kind_of(source)]
     form = r"# run: (.*)" if source.suffix == ".py" else r"/\* run: (.*) \*/"
     lines = source.read_text().splitlines()
     found = [(i, match[1]) for i, line in enumerate(lines) if (match := re.fullmatch(form, line))]
@@ -124,16 +143,17 @@ def fixed_addresses():
 
 def under_tsan(source, words):
     """Does ThreadSanitizer run this source's program? Only programs with threads can have data races."""
-    return "no-tsan" not in words if source.parent.name == "e2e" else "tsan" in words
+    return "no-tsan" not in words if kind_of(source) == "e2e" else "tsan" in words
 
 
 def program(source, words, build, san):
-    unit, sim, fuzz, e2e = (source.parent.name == kind for kind in KINDS)
-    label = f"{san or 'default'} {source.parent.name}/{source.stem}"
+    unit, sim, fuzz, e2e = (kind_of(source) == kind for kind in KINDS)
+    label = f"{san or 'default'} {source.relative_to(ROOT / 'tests').with_suffix('')}"
     parallel = not e2e or bool(san) or "beside-others" in words
     before = fixed_addresses() if "thread" in san else []
     if source.suffix == ".py":
-        return Program(label, [*before, PYTHON, str(source)], "unittest", LIMIT_S, build, san, parallel)
+        env = {"PYTHONPATH": python_path(ROOT)}
+        return Program(label, [*before, PYTHON, str(source)], "unittest", LIMIT_S, build, san, parallel, env=env)
     built = str(build / source.relative_to(ROOT).with_suffix(""))
     args = [str(source.parent / "corpus" / source.stem.removeprefix("fuzz_"))] if fuzz else []
     env = {"CK_TIMEOUT_MULTIPLIER": "10"} if unit else {}  # 40 s for a test; a test may set another limit
@@ -161,10 +181,10 @@ def programs(folders, only, match):
     for folder in folders:
         name, _, san = folder.partition("=")
         for kind in [only] if only else KINDS:
-            sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/{p}"))
+            sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/**/{p}"))
             build = (ROOT / name).resolve()
             pairs = [(s, needs(s)) for s in sources]
-            chosen = [(s, w) for s, w in pairs if match in s.stem and ("thread" not in san or under_tsan(s, w))]
+            chosen = [(s, w) for s, w in pairs if match in name_of(s) and ("thread" not in san or under_tsan(s, w))]
             yield [program(s, w, build, san) for s, w in chosen]
             yield [p for s, w in chosen if (p := over_grpc(s, w, build, san))]
 
@@ -325,7 +345,7 @@ def main():
     parser.add_argument("folders", nargs="+", metavar="FOLDER[=SANITIZERS]")
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=KINDS)
-    parser.add_argument("--match", default="", help="only programs with this in their name")
+    parser.add_argument("--match", default="", help="only programs with this in their folder or name")
     parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="programs that may have a second run; 0")
     parser.add_argument("--timeout", type=float, help=f"seconds for each program; default {LIMIT_S}")

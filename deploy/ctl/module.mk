@@ -3,7 +3,7 @@
 $(eval $(call archive,libplan,deploy/ctl/plan))
 $(eval $(call archive,librender,deploy/ctl/render))
 plan_obj := $(patsubst %.c,$(B)/%.o,$(wildcard deploy/ctl/plan/*.c))
-$(B)/tests/unit/test_plan $(B)/tests/unit/test_plan_shares: $(plan_obj)
+$(B)/tests/unit/deploy/ctl/test_plan $(B)/tests/unit/deploy/ctl/test_plan_shares: $(plan_obj)
 
 # archives are compressed with zlib, or else not compressed
 gzip_src := deploy/ctl/gzip_$(if $(filter on,$(ZLIB)),zlib,stored).c

@@ -8,7 +8,7 @@ RATE bounds the rows that the kinds "conformance" and "conformance-grpc" do in a
 reducer; for kinds that begin with "grpc-" that of its gRPC port; for kinds that begin with "local-" the path of an
 agent's socket. It ends when its standard input has a line or ends, or after SECONDS if they are not 0. Then it writes a
 last line of JSON: the number of actions, the number of answers with and without a reason, and its processor time.
-tests/e2e/test_abuse.py and bench/abuse.py run it beside jobs, which must not be affected.
+tests/e2e/server/test_abuse.py and bench/abuse.py run it beside jobs, which must not be affected.
 """
 
 import collections

@@ -173,7 +173,7 @@ def deb(root, variant, log):
 
 def machines(root, variant, log):
     root.must("apt-get -q install -y --no-install-recommends systemd iproute2 openssl passwd python3-numpy", folder="/")
-    line = "python3 tests/e2e/test_packages.py -v"
+    line = "env PYTHONPATH=tests/e2e python3 tests/e2e/deploy/test_packages.py -v"
     status, output = variant.run(root, line, log)
     if status:
         return f"{line}: exit status {status}"
@@ -211,13 +211,13 @@ def packages(root, variant, log):
 def torch(root, variant, log):
     """PyTorch with this Debian's Python and torch (hybrid sharding needs a newer one than Debian 12's): the process
     group, CUDA tensors on fake GPUs, `local`, and the bundle for machines with a GPU, away from the tree."""
-    tests = [f"torch_{name}" for name in ("group", "train", "errors", "device", "local")] + ["gpu_torch"]
+    tests = [f"python/test_torch_{name}" for name in ("group", "train", "errors", "device", "local")]
     bundle = "env PYTHONPATH=/tmp/gpu/python REDUCTION_LIBRARY=/tmp/gpu/lib/libreduction.so.0"
     for line in (
         "deploy/install-deps.sh build demo test",
         "make -j2 all gpu-bundle build/default/tests/cuda/libcuda.so.1",
         "python3 -c 'import sys, torch; print(sys.version, torch.__version__)'",
-        *(f"python3 tests/e2e/test_{name}.py -v" for name in tests),
+        *(f"env PYTHONPATH=tests/e2e python3 tests/e2e/{name}.py -v" for name in [*tests, "gpu/test_gpu_torch"]),
         "mv build/gpu /tmp/gpu && cd /tmp/gpu && bin/check-gpu cpu",
         f"cd /tmp/gpu && {bundle} pytorch/gpu-torch --cpu --steps 30 --width 16 --layers 1 --rows 2 --processes 2",
     ):

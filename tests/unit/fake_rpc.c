@@ -137,8 +137,8 @@ void frpc_load(void)
 
 	ck_assert_int_gt(n, 0);
 	file[n] = '\0';
-	*strrchr(file, '/') = '\0';
-	strcat(file, "/../../lib/libreduction-grpc.so");
+	*strstr(file, "/tests/unit/") = '\0';
+	strcat(file, "/lib/libreduction-grpc.so");
 	ck_assert_msg(!rpc_load_file(&frpc.api, file, &e), "%s", e.msg);
 }
 

@@ -25,7 +25,7 @@ void frpc_setup(void);
 void frpc_setup_client_served(void);
 void frpc_setup_server_served(void);
 void frpc_teardown(void);
-/* Path of the module in the build's lib, relative to its tests/unit; the fixtures load it too. */
+/* Loads the module from the lib folder of the build that this program belongs to; the fixtures load it too. */
 void frpc_load(void);
 
 /* Runs a suite without fork, which gRPC does not support, and on another thread than the main thread: GCC's

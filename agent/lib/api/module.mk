@@ -16,4 +16,4 @@ $(B)/lib/libreduction.so: $(B)/lib/$(soname)
 	$(call say,LN,$@)ln -sf $(<F) $@
 
 # requests and groups are tested over a backend of the test's
-$(B)/tests/unit/test_group: $(patsubst %,$(B)/agent/lib/api/%.o,comm request group group_copy group_stage) $(patsubst %.c,$(B)/%.o,$(wildcard agent/gpu/copier/*.c agent/gpu/cuda/*.c))
+$(B)/tests/unit/agent/lib/test_group: $(patsubst %,$(B)/agent/lib/api/%.o,comm request group group_copy group_stage) $(patsubst %.c,$(B)/%.o,$(wildcard agent/gpu/copier/*.c agent/gpu/cuda/*.c))

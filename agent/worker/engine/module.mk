@@ -9,10 +9,10 @@ uv_own_obj  := $(if $(libuv_static),$(B)/agent/worker/engine/uv_static.o)
 uv_own_libs := $(if $(libuv_static),$(addprefix -Wl$(COMMA)--wrap=,$(libuv_wrap)) $(libuv_static) -ldl $(filter-out -luv,$(LIBS)),$(LIBS))
 
 # addresses are tested over a loop of the test's
-$(B)/tests/unit/test_engine_address: $(patsubst %,$(B)/agent/worker/engine/%.o,address lookup)
+$(B)/tests/unit/agent/worker/engine/test_engine_address: $(patsubst %,$(B)/agent/worker/engine/%.o,address lookup)
 # and which sockets are ready over descriptors of the test's
-$(B)/tests/unit/test_engine_poll: $(B)/agent/worker/engine/poll.o
+$(B)/tests/unit/agent/worker/engine/test_engine_poll: $(B)/agent/worker/engine/poll.o
 # and whose turn it is to send over connections of the test's
-$(B)/tests/unit/test_engine_serve: $(B)/agent/worker/engine/serve.o
+$(B)/tests/unit/agent/worker/engine/test_engine_serve: $(B)/agent/worker/engine/serve.o
 # the whole engine
-$(B)/tests/unit/test_engine_trace: $(engine_src:%.c=$(B)/%.o)
+$(B)/tests/unit/agent/worker/engine/test_engine_trace: $(engine_src:%.c=$(B)/%.o)

@@ -3,12 +3,11 @@
 """The process group `reduction`: wrong use and lost ranks are errors on every rank."""
 
 import importlib.util
-import pathlib
 import unittest
 
 import harness
 
-WORKER = pathlib.Path(__file__).with_name("worker_torch_errors.py")
+WORKER = harness.ROOT / "tests/e2e/worker_torch_errors.py"
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER, READER = ROOT / "proto/vectors", ROOT / "proto/python"
 OUTPUTS = {"hex", "digest", "hash", "worker_mac", "reducer_mac", "places", "owner", "job"}
 THEIRS = {"xxhash", "google", "grpc", "numpy"}  # packages of Debian

@@ -3,12 +3,11 @@
 """Training over the process group `reduction`: DistributedDataParallel, its options and hooks, hybrid sharding."""
 
 import importlib.util
-import pathlib
 import unittest
 
 import harness
 
-WORKER = pathlib.Path(__file__).with_name("worker_torch_train.py")
+WORKER = harness.ROOT / "tests/e2e/worker_torch_train.py"
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")

@@ -4,12 +4,11 @@
 
 import importlib.metadata
 import importlib.util
-import pathlib
 import unittest
 
 import harness
 
-WORKER = pathlib.Path(__file__).with_name("worker_torch_suite.py")
+WORKER = harness.ROOT / "tests/e2e/worker_torch_suite.py"
 # What is left out, and why. Those of the first three lines fail with gloo too, in the same way.
 LEFT_OUT = (
     "-*all_to_all*",  # gloo has none for lists of tensors

@@ -3,12 +3,11 @@
 """The backend `reduction` of torch.distributed: operations against gloo, Work objects, subgroups."""
 
 import importlib.util
-import pathlib
 import unittest
 
 import harness
 
-WORKER = pathlib.Path(__file__).with_name("worker_torch_group.py")
+WORKER = harness.ROOT / "tests/e2e/worker_torch_group.py"
 
 
 def worker(*functions):

@@ -15,7 +15,7 @@ import unittest
 import harness
 from test_python_api import program
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 START = """
 import fake_gpu
 gpu = fake_gpu.Gpu()

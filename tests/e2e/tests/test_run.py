@@ -102,6 +102,18 @@ class Lines(Tree):
         ran.assert_not_called()
         self.assertRegex(stderr.getvalue(), r"^run\.py: .*test_b\.py: 'allone' in the `run:` line")
 
+    def test_folders(self):
+        self.source("unit/server/core/test_a.c", "")
+        self.source("e2e/server/test_b.py", "# run: alone")
+        self.source("e2e/lib/test_b_server.py", "# run: alone")
+        self.assertEqual(
+            list(self.chosen("default", match="server")),
+            ["default unit/server/core/test_a", "default e2e/lib/test_b_server", "default e2e/server/test_b"],
+        )
+        self.assertEqual(list(self.chosen("default", match="server/core")), ["default unit/server/core/test_a"])
+        path = self.chosen("default")["default e2e/server/test_b"].env["PYTHONPATH"].split(":")
+        self.assertEqual(path, [str(self.root / "tests/e2e" / p) for p in ("", "lib", "server")])
+
     def test_match_does_not_hide_an_error(self):
         self.source("e2e/test_a.py", "# run: alone")
         self.source("e2e/test_b.py", "# run: allone")
@@ -139,7 +151,7 @@ class Choice(Tree):
             },
         )
         self.assertEqual(found["default e2e/test_both over gRPC"].env["REDUCTION_TRANSPORT"], "grpc")
-        self.assertEqual(found["default e2e/test_both"].env, {})
+        self.assertEqual(found["default e2e/test_both"].env, {"PYTHONPATH": str(self.root / "tests/e2e")})
 
     def test_sanitizers_run_everything_once_and_in_parallel(self):
         found = self.chosen("san=address,undefined")
@@ -229,7 +241,7 @@ class Project(unittest.TestCase):
         self.assertEqual([p.label for group in groups for p in group if p.idle], ["default sim/test_sim"])
 
     def test_units_with_threads_run_under_thread_sanitizer(self):
-        for source in sorted(harness.ROOT.glob("tests/unit/test_*.c")):
+        for source in sorted(harness.ROOT.glob("tests/unit/**/test_*.c")):
             if "<pthread.h>" in source.read_text():
                 self.assertIn("tsan", run.needs(source), source)
 
