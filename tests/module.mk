@@ -111,6 +111,11 @@ compat: all ## let workers and reducers of the release before this one meet thos
 	tests/compat.sh $(BUILD)/compat $(MAKE) $(par) || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match compat $(B)
 
+TORCH ?= torch
+torch-cuda: all ## check PyTorch's CUDA tensors on a fake CUDA, without a GPU; installs TORCH=torch==X from PyPI into VENVS=build/venvs
+	$(PYTHON) tests/venv.py torch-cuda $(TORCH) numpy || [ $$? = 77 ]
+	$(PYTHON) tests/run.py --only e2e --match torch_cuda $(B)
+
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
@@ -131,4 +136,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test compat fresh layering layering-check lint format
+.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test compat torch-cuda fresh layering layering-check lint format
