@@ -8,58 +8,13 @@
 #define RS_CONFIG_CONFIG_H
 
 #include "common/error.h"
+#include "config/exchange_params.h"
+#include "config/limits.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-enum {
-	RS_NAME_MAX = 64,      /* bytes of a job or reducer name, terminator included */
-	RS_ADDRESS_MAX = 264,  /* bytes of "host:port" or "[v6]:port", terminator included */
-	RS_HOST_MAX = 256,     /* bytes of a machine's name, terminator included */
-	RS_PATH_LEN = 1024,    /* bytes of a file or socket path, terminator included */
-	RS_REDUCERS_MAX = 256, /* reducers in one file */
-	RS_SHARDS_MAX = 4096,  /* shards in one map */
-	RS_LANES_MAX = 64,     /* lanes of one reducer, that is, connections of one worker to one reducer */
-	RS_WORLD_MAX = 4096,   /* ranks of one job */
-	RS_WINDOW_MAX = 1024,  /* chunks without a result on one lane */
-	RS_PRIORITIES_MAX = 4, /* priorities of operations */
-	RS_ACCESS_MAX = 1024,  /* access rules */
-	RS_GLOB_MAX = 256,     /* bytes of a pattern of names, terminator included */
-	RS_CHUNK_MIN = 1024,
-	RS_CHUNK_MAX = 4 << 20, /* limits of the bytes of a chunk in the dtype of the operation; a multiple of 64 */
-};
-
-/* Returns whether the character may be in the name of a job or reducer. */
-static inline bool rs_name_char(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' ||
-	       c == '-';
-}
-
-/* Returns whether this is the name of a job or reducer: 1 to RS_NAME_MAX - 1 of those characters. */
-static inline bool rs_name_valid(const char *name)
-{
-	size_t n = 0;
-
-	while (n < RS_NAME_MAX && rs_name_char(name[n]))
-		n++;
-	return n > 0 && n < RS_NAME_MAX && !name[n];
-}
-
-/* A reducer of the configuration. */
-struct rs_reducer {
-	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
-	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to over TCP */
-	char grpc[RS_ADDRESS_MAX];    /* host:port of its gRPC port; the host of `address`, port 7601 if not given */
-	double weight;                /* > 0; share of the shards if the map is made from weights */
-	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
-	bool lanes_auto;              /* lanes is computed from the bandwidth, not read from the file */
-	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
-	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
-	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
-};
 
 /* A rule: which workers may join which jobs. Used with certificates only. */
 struct rs_access {
@@ -72,9 +27,6 @@ struct rs_worker {
 	char host[RS_HOST_MAX]; /* machine it runs on; worker-<index> if the file names none */
 	uint64_t bandwidth;     /* as that of a reducer */
 };
-
-/* What happens to a contribution with NaN or infinity in it. */
-enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
 
 /* The data type in which gradients are sent. */
 enum rs_wire { RS_WIRE_FP32, RS_WIRE_BF16, RS_WIRE_FP16 };
@@ -229,12 +181,8 @@ void rs_config_reference(FILE *out);
  * the number of shards and each shard's owner as an index; numbers as 8 bytes, little-endian. */
 uint64_t rs_config_digest(const struct rs_config *cfg);
 
-/* Where each shard lives while some reducers are dead: owner[shard] is an index in reducers, lane[shard] a lane of it.
- * Shards of living reducers stay; those of dead ones go, in ascending order, each to the one that then has the smallest
- * load for its share of the map (D'Hondt's method; one without shards in the map counts as an average one). A function
- * of the map, the lanes and `lives` alone, since all ranks have to come to the same end. lives[r] odd: dead. At least
- * one reducer lives. Both arrays have `shards` entries. */
-void rs_config_place(const struct rs_config *cfg, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
+/* Returns the part that a worker's exchange needs; it borrows from cfg. */
+struct exchange_params rs_config_exchange(const struct rs_config *cfg);
 
 /* Returns whether a certificate with these names (separated by commas, as common/tls.h gives them) may join a job: the
  * `certificate` of a rule matches one of them, and its `jobs` the job. Case matters in names of jobs only. */

@@ -157,7 +157,7 @@ static int port_engine_submit(void *ctx, void *engine, struct exchange_op *x, st
 {
 	struct world *w = ctx;
 	struct engine *en = engine;
-	int rc = exchange_check(&w->cfg, x, e);
+	int rc = exchange_check(w->cfg.sharding.chunk_bytes, x, e);
 
 	must(!en->freeing);
 	if (rc)

@@ -5,6 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "agent/worker/core/exchange.h"
+#include "config/config.h"
 #include "proto/control.h"
 #include "server/join/handshake.h"
 
@@ -93,8 +94,7 @@ static void begin(struct world *w)
 	static const char yaml[] = "job: {failover: fail}\nreducers: [{id: r0, address: h:1}]\n";
 	uint8_t how = fuzz_u8(&w->in);
 	struct handshake_channel channel = {.peer = "somebody"};
-	struct exchange_options opt = {.cfg = &w->cfg,
-				       .job = "j",
+	struct exchange_options opt = {.job = "j",
 				       .rank = RANK,
 				       .world_size = 4,
 				       .processes = 1,
@@ -121,6 +121,7 @@ static void begin(struct world *w)
 	if (w->has)
 		opt.secret = worker_secret;
 	must(rs_config_parse(&w->cfg, "fuzz", yaml, strlen(yaml), &e) == RS_OK);
+	opt.params = rs_config_exchange(&w->cfg);
 	must(exchange_new(&w->x, &opt, 1000, &e) == RS_OK);
 	handshake_init(&w->h, &w->policy);
 	exchange_connecting(w->x, 0, 1000);

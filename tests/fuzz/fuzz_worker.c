@@ -7,6 +7,7 @@
 #include "agent/worker/core/check.h"
 #include "agent/worker/core/exchange.h"
 #include "common/dtype.h"
+#include "config/config.h"
 #include "proto/control.h"
 
 #include <stdatomic.h>
@@ -571,7 +572,7 @@ static const struct rs_config *config(unsigned i)
 static void world_open(struct world *w)
 {
 	uint8_t how = fuzz_u8(&w->in);
-	struct exchange_options opt = {.cfg = config(how % YAMLS),
+	struct exchange_options opt = {.params = rs_config_exchange(config(how % YAMLS)),
 				       .job = "fuzz",
 				       .label = "pid 7",
 				       .generation = GENERATION,
@@ -583,7 +584,7 @@ static void world_open(struct world *w)
 				       .adaptive = how & 8};
 	struct rs_err e;
 
-	w->cfg = opt.cfg;
+	w->cfg = opt.params;
 	w->now_ms = 1000;
 	w->piece = SIZE_MAX;
 	w->manual = NO_ANSWER;

@@ -438,7 +438,7 @@ void rank_birth(struct rank *k)
 	struct team *t = k->team;
 	char run[24];
 	struct exchange_options opt = {
-	    .cfg = t->odd_rank == k->index && t->other_owner ? &t->other_cfg : &t->cfg,
+	    .params = rs_config_exchange(t->odd_rank == k->index && t->other_owner ? &t->other_cfg : &t->cfg),
 	    .job = t->job,
 	    .label = "simulated",
 	    .run = run,

@@ -10,7 +10,7 @@ static bool is_within(const void *at, const void *memory, size_t bytes)
 
 bool retained_within(const struct exchange *x, const void *memory, size_t bytes)
 {
-	uint64_t entries = x->retain.size * x->cfg->sharding.priorities;
+	uint64_t entries = x->retain.size * x->params->priorities;
 
 	for (uint64_t i = 0; i < entries; i++)
 		if (x->retain.entries[i].tag && is_within(x->retain.entries[i].data, memory, bytes))

@@ -73,8 +73,7 @@ static void on_changed(void *user, const struct rs_reducer *r, enum exchange_cha
 
 static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool single_worker)
 {
-	struct exchange_options opt = {.cfg = &f->cfg,
-				       .job = "unit",
+	struct exchange_options opt = {.job = "unit",
 				       .label = "pid 7 on here",
 				       .generation = 5,
 				       .world_size = world,
@@ -91,6 +90,7 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 
 	*f = (struct reducers){.now_ms = 1000, .piece = SIZE_MAX, .welcome = true, .start = true, .answer = true};
 	ck_assert_msg(rs_config_parse(&f->cfg, "test", yaml, strlen(yaml), &e) == 0, "%s", e.msg);
+	opt.params = rs_config_exchange(&f->cfg);
 	ck_assert_msg(exchange_new(&f->x, &opt, f->now_ms, &e) == 0, "%s", e.msg);
 	f->links_n = exchange_links(f->x);
 	ck_assert_uint_le(f->links_n, REDUCERS_LINKS_MAX);

@@ -6,6 +6,7 @@
 #define RS_TESTS_UNIT_FAKE_REDUCER_H
 
 #include "agent/worker/core/exchange.h"
+#include "config/config.h"
 #include "proto/control.h"
 
 enum { REDUCERS_LINKS_MAX = 8 };

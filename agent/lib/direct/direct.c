@@ -201,7 +201,7 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 	    .name_hash = req->name_hash,
 	    .tensors = req->tensors,
 	    .name = o->name,
-	    .inspect = nonfinite_wanted(d->cfg, req->dtype) ? direct_inspect : NULL,
+	    .inspect = nonfinite_wanted(d->cfg->job.detect_nonfinite, req->dtype) ? direct_inspect : NULL,
 	    .done = direct_on_done,
 	    .user = o,
 	};
@@ -319,6 +319,7 @@ static int direct_start_engine(struct direct *d, const struct backend_options *o
 
 int direct_open(struct backend **ret, const struct backend_options *opt, struct rs_err *e)
 {
+	const struct exchange_params params = rs_config_exchange(opt->cfg);
 	struct direct *d = calloc(1, sizeof *d);
 	int rc;
 
@@ -328,7 +329,7 @@ int direct_open(struct backend **ret, const struct backend_options *opt, struct 
 	d->base.priorities = opt->cfg->sharding.priorities;
 	d->base.chunk_bytes = opt->cfg->sharding.chunk_bytes;
 	d->base.ring_limit = DIRECT_RING_LIMIT;
-	d->base.ring_bytes = exchange_ring_bytes(opt->cfg);
+	d->base.ring_bytes = exchange_ring_bytes(&params);
 	d->cfg = opt->cfg;
 	d->log = (struct rs_log){.level = opt->cfg->logging.level,
 				 .json = opt->cfg->logging.json,

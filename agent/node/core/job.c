@@ -54,6 +54,7 @@ static struct local_job *local_job_find(struct local_hub *h, const struct local_
 static int local_job_new(struct local_job **ret, struct local_hub *h, const struct local_hello *hello, uint64_t now_ms,
 			 struct rs_err *e)
 {
+	const struct exchange_params params = rs_config_exchange(h->cfg);
 	struct local_job *j;
 
 	if (h->jobs_n >= h->cfg->agent.max_jobs)
@@ -68,6 +69,7 @@ static int local_job_new(struct local_job **ret, struct local_hub *h, const stru
 		goto err_job;
 	j->hub = h;
 	j->cfg = h->cfg;
+	j->ring_bytes = exchange_ring_bytes(&params);
 	memcpy(j->name, hello->job, sizeof j->name);
 	memcpy(j->run, hello->run, sizeof j->run);
 	j->generation = hello->generation;
@@ -333,7 +335,7 @@ void local_job_hello(struct local_client *c, const struct local_hello *hello, ui
 	m.welcome.ops = h->ops;
 	m.welcome.priorities = j->cfg->sharding.priorities;
 	m.welcome.chunk_bytes = j->cfg->sharding.chunk_bytes;
-	m.welcome.ring_bytes = exchange_ring_bytes(j->cfg);
+	m.welcome.ring_bytes = j->ring_bytes;
 	m.welcome.single_node = local_job_is_single(j, hello);
 	m.welcome.shm_bytes = h->cfg->agent.shm_bytes / j->members_n;
 	h->ports.send(h->ctx, c, &m, -1);

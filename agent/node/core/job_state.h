@@ -24,6 +24,7 @@ struct local_job {
 	struct local_hub *hub;
 	struct local_job *next, **at;
 	const struct rs_config *cfg; /* that of the hub when the job was made; constant */
+	uint64_t ring_bytes;         /* of a ring that does not slow an operation down; constant */
 	char name[RS_NAME_MAX];
 	char run[RS_RUN_MAX]; /* of all its ranks; "": unknown */
 	uint32_t generation;

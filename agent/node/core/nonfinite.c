@@ -92,7 +92,7 @@ static int local_nonfinite_inspect_one(struct exchange_op *x, const void *at, ui
 
 void local_op_detect_nonfinite(struct local_op *op)
 {
-	if (!nonfinite_wanted(op->job->cfg, op->x.dtype))
+	if (!nonfinite_wanted(op->job->cfg->job.detect_nonfinite, op->x.dtype))
 		return;
 	op->x.inspect =
 	    op->x.fill && op->x.op != FRAME_OP_BROADCAST ? local_nonfinite_inspect_sum : local_nonfinite_inspect_one;

@@ -140,7 +140,7 @@ void local_op_free(struct local_op *op)
 
 static unsigned local_op_priority(const struct local_op *op, const struct local_submit *s)
 {
-	return exchange_priority(op->job->cfg, s->priority, s->count * rs_dtype_size(s->dtype));
+	return exchange_priority(op->job->cfg->sharding.priorities, s->priority, s->count * rs_dtype_size(s->dtype));
 }
 
 int local_op_compare(const struct local_op *op, unsigned local_rank, const struct local_submit *s, struct rs_err *e)

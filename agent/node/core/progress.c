@@ -21,19 +21,18 @@ static uint64_t local_op_round_up(uint64_t n, uint64_t unit)
 
 int local_ring_check(const struct local_job *j, const struct local_submit *s, struct rs_err *e)
 {
-	const struct rs_config *cfg = j->cfg;
 	unsigned size = (unsigned)rs_dtype_size(s->dtype);
-	uint64_t chunk = cfg->sharding.chunk_bytes;
+	uint64_t chunk = j->cfg->sharding.chunk_bytes;
 
 	if ((s->count - s->missing) * size > s->ring)
 		return rs_fail(e, RS_EPROTO, "SUBMIT with %" PRIu64 " elements in a ring of %" PRIu64 " bytes",
 			       s->count - s->missing, s->ring);
-	if (s->ring >= s->count * size || (s->ring >= exchange_ring_bytes(cfg) && s->ring % chunk == 0))
+	if (s->ring >= s->count * size || (s->ring >= j->ring_bytes && s->ring % chunk == 0))
 		return RS_OK;
 	return rs_fail(e, RS_EPROTO,
 		       "SUBMIT with a ring of %" PRIu64 " bytes, expected at least %" PRIu64
 		       ", in whole chunks of %" PRIu64,
-		       s->ring, exchange_ring_bytes(cfg), chunk);
+		       s->ring, j->ring_bytes, chunk);
 }
 
 static uint64_t local_op_filled_by_all(const struct local_op *op)
@@ -194,14 +193,13 @@ static uint32_t local_op_piece_chunks(const struct local_op *op, uint64_t i)
 
 void local_op_pieces(struct local_op *op)
 {
-	const struct rs_config *cfg = op->job->cfg;
 	unsigned size = (unsigned)rs_dtype_size(op->spec.dtype);
-	uint64_t chunk = cfg->sharding.chunk_bytes;
+	uint64_t chunk = op->job->cfg->sharding.chunk_bytes;
 
 	/* so that a ring has at most half as many pieces as are counted at a time, and at least four */
 	op->piece = local_op_round_up(op->ring / (LOCAL_PIECES / 2), chunk);
-	if (op->piece < exchange_piece_bytes(cfg))
-		op->piece = exchange_piece_bytes(cfg);
+	if (op->piece < exchange_piece_bytes(chunk))
+		op->piece = exchange_piece_bytes(chunk);
 	op->piece /= size;
 	for (unsigned i = 0; i < LOCAL_PIECES; i++)
 		op->left[i] = local_op_piece_chunks(op, i);

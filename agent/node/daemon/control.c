@@ -152,7 +152,7 @@ static void control_on_collect(void *ctx)
 	for (unsigned i = 0; st && i < st->jobs_n; i++) {
 		struct local_status_job *j = &st->jobs[i];
 
-		j->report = j->engine ? exchange_report_new(j->cfg) : NULL;
+		j->report = j->engine ? exchange_report_new(j->cfg->reducers_n, j->cfg->sharding.shards) : NULL;
 		if (!j->report)
 			continue;
 		c->due++;

@@ -57,7 +57,7 @@ static const char *check_ring(const struct link *l, const struct stream *s)
 static const char *check_cursor(const struct link *l, const struct stream *s)
 {
 	const struct exchange_op *op = s->op;
-	const unsigned shards = l->x->cfg->sharding.shards;
+	const unsigned shards = l->x->params->shards;
 
 	if (!op)
 		return NULL;
@@ -145,7 +145,7 @@ const char *exchange_check_state(const struct exchange *x)
 	unsigned shards = 0;
 
 	if (!broken)
-		broken = retain_check(&x->retain, x->cfg->sharding.priorities);
+		broken = retain_check(&x->retain, x->params->priorities);
 	for (unsigned i = 0; i < x->links_n && !broken; i++) {
 		broken = link_check(&x->links[i]);
 		shards += x->links[i].own_n;
@@ -154,7 +154,7 @@ const char *exchange_check_state(const struct exchange *x)
 		return broken;
 	if (x->retaining && x->view_number != control_view_number(&x->view))
 		return "an exchange's view has another number than it says";
-	if (x->links_n && shards != x->cfg->sharding.shards)
+	if (x->links_n && shards != x->params->shards)
 		return "the links do not share all shards among themselves";
 	return NULL;
 }

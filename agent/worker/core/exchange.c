@@ -14,24 +14,24 @@
 #include <string.h>
 
 /* Returns the most bytes of one saved frame. A chunk of a 16-bit type can be sent as float32. */
-static size_t exchange_saved_bytes(const struct rs_config *cfg)
+static size_t exchange_saved_bytes(const struct exchange_params *p)
 {
-	return FRAME_HEADER + 2 * (size_t)cfg->sharding.chunk_bytes;
+	return FRAME_HEADER + 2 * (size_t)p->chunk_bytes;
 }
 
-static unsigned exchange_count_links(const struct rs_config *cfg)
+static unsigned exchange_count_links(const struct exchange_params *p)
 {
 	unsigned n = 0;
 
-	for (unsigned r = 0; r < cfg->reducers_n; r++)
-		n += cfg->reducers[r].lanes;
+	for (unsigned r = 0; r < p->reducers_n; r++)
+		n += p->reducers[r].lanes;
 	return n;
 }
 
 /* Returns the size of the ring of LINK_RETAINED: its entries belong to chunks in the rings of the priorities. */
-static uint32_t exchange_retained_ring(const struct rs_config *cfg, uint32_t ring)
+static uint32_t exchange_retained_ring(const struct exchange_params *p, uint32_t ring)
 {
-	return cfg->sharding.priorities > 2 ? 4 * ring : cfg->sharding.priorities * ring;
+	return p->priorities > 2 ? 4 * ring : p->priorities * ring;
 }
 
 static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_ms)
@@ -40,22 +40,22 @@ static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_
 	struct outgoing *flights = x->outgoing;
 	uint8_t *rest = x->saved;
 
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
-		for (unsigned lane = 0; lane < x->cfg->reducers[r].lanes; lane++, l++) {
+	for (unsigned r = 0; r < x->params->reducers_n; r++) {
+		for (unsigned lane = 0; lane < x->params->reducers[r].lanes; lane++, l++) {
 			l->x = x;
 			l->reducer = r;
 			l->lane = lane;
 			l->view = LINK_NO_VIEW;
-			for (unsigned p = 0; p < x->cfg->sharding.priorities; p++, flights += ring) {
+			for (unsigned p = 0; p < x->params->priorities; p++, flights += ring) {
 				l->streams[p].ring = flights;
 				l->streams[p].mask = ring - 1;
 			}
 			if (x->retaining) {
 				l->streams[LINK_RETAINED].ring = flights;
-				l->streams[LINK_RETAINED].mask = exchange_retained_ring(x->cfg, ring) - 1;
-				flights += exchange_retained_ring(x->cfg, ring);
+				l->streams[LINK_RETAINED].mask = exchange_retained_ring(x->params, ring) - 1;
+				flights += exchange_retained_ring(x->params, ring);
 				l->saved = rest;
-				rest += exchange_saved_bytes(x->cfg);
+				rest += exchange_saved_bytes(x->params);
 			}
 			l->retry_ms = now_ms;
 			l->backoff_ms = LINK_RETRY_MIN_MS;
@@ -67,22 +67,22 @@ static void exchange_init_links(struct exchange *x, uint32_t ring, uint64_t now_
 /* Allocates everything whose size depends on the configuration. */
 static int exchange_allocate(struct exchange *x, uint32_t ring, struct rs_err *e)
 {
-	const struct rs_config *cfg = x->cfg;
-	unsigned shards = cfg->sharding.shards;
-	size_t flights = (size_t)cfg->sharding.priorities * ring;
+	const struct exchange_params *p = x->params;
+	unsigned shards = p->shards;
+	size_t flights = (size_t)p->priorities * ring;
 
 	if (x->retaining) {
-		flights += exchange_retained_ring(cfg, ring);
-		x->saved = malloc(x->links_n * exchange_saved_bytes(cfg));
+		flights += exchange_retained_ring(p, ring);
+		x->saved = malloc(x->links_n * exchange_saved_bytes(p));
 		if (!x->saved)
 			goto out_of_memory;
-		if (retain_init(&x->retain, cfg->sharding.priorities, x->max_lead, cfg->sharding.chunk_bytes, e))
+		if (retain_init(&x->retain, p->priorities, x->max_lead, p->chunk_bytes, e))
 			return e->code;
 	}
 	x->links = calloc(x->links_n, sizeof *x->links);
 	x->outgoing = calloc(x->links_n * flights, sizeof *x->outgoing);
 	x->shards = calloc(3 * (size_t)shards, sizeof *x->shards);
-	x->losses = calloc(cfg->reducers_n, sizeof *x->losses);
+	x->losses = calloc(p->reducers_n, sizeof *x->losses);
 	if (!x->links || !x->outgoing || !x->shards || !x->losses)
 		goto out_of_memory;
 	x->owner = x->shards + shards;
@@ -95,7 +95,7 @@ out_of_memory:
 
 int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint64_t now_ms, struct rs_err *e)
 {
-	const struct rs_config *cfg = opt->cfg;
+	const struct exchange_params *p = &opt->params;
 	struct exchange *x;
 	struct rs_err why;
 	uint32_t ring = 1;
@@ -103,30 +103,29 @@ int exchange_new(struct exchange **ret, const struct exchange_options *opt, uint
 	if (opt->rank >= opt->world_size || opt->processes == 0 || strlen(opt->job) >= sizeof x->job)
 		return rs_fail(e, RS_EINVAL, "rank %u of %u with %u processes is not a place in a job", opt->rank,
 			       opt->world_size, opt->processes);
-	while (ring < cfg->sharding.window)
+	while (ring < p->window)
 		ring *= 2;
 	x = calloc(1, sizeof *x);
 	if (!x)
 		return rs_fail(e, RS_ENOMEM, "there is no memory for the connections to the reducers");
-	x->cfg = cfg;
 	x->opt = *opt;
+	x->params = &x->opt.params;
 	x->opt.job = strcpy(x->job, opt->job);
 	snprintf(x->label, sizeof x->label, "%s", opt->label ? opt->label : "");
 	x->opt.label = x->label;
 	snprintf(x->run, sizeof x->run, "%s", opt->run ? opt->run : "");
 	x->opt.run = x->run;
-	x->digest = rs_config_digest(cfg);
 	x->opened_ms = now_ms;
 	x->report_ms = now_ms + EXCHANGE_QUIET_MS;
 	x->degraded_ms = UINT64_MAX;
 	x->connect_by_ms = now_ms + opt->connect_ms;
 	x->absent_by_ms = now_ms + min64(opt->connect_ms / 2, LINK_ABSENT_MS);
-	x->retaining = cfg->job.retain && cfg->reducers_n > 1;
-	x->view.n = cfg->reducers_n;
+	x->retaining = p->retain && p->reducers_n > 1;
+	x->view.n = p->reducers_n;
 	x->next_ms = now_ms;
 	x->links_changed = true;
-	x->links_n = exchange_count_links(cfg);
-	x->max_lead = cfg->sharding.shards;
+	x->links_n = exchange_count_links(p);
+	x->max_lead = p->shards;
 	if (x->max_lead < (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n)
 		x->max_lead = (uint64_t)EXCHANGE_LEAD_PER_LINK * x->links_n;
 	if (exchange_allocate(x, ring, &why)) {
@@ -235,7 +234,7 @@ void exchange_connected(struct exchange *x, unsigned link, uint64_t now_ms)
 	if (l->state != LINK_CONNECTING)
 		return; /* the exchange wants it closed by now */
 	link_reset(l);
-	window_init(&l->window, x->cfg->sharding.chunk_bytes, x->cfg->sharding.window, x->opt.adaptive);
+	window_init(&l->window, x->params->chunk_bytes, x->params->window, x->opt.adaptive);
 	l->state = LINK_HANDSHAKE;
 	l->since_ms = l->last_rx_ms = l->last_tx_ms = now_ms;
 	if (link_queue_hello(l, &e))

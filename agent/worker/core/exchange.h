@@ -20,7 +20,7 @@
 #include "agent/worker/core/window.h"
 #include "common/auth.h"
 #include "common/error.h"
-#include "config/config.h"
+#include "config/exchange_params.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,9 +85,9 @@ struct exchange_op {
 };
 
 /* Returns the bytes of the smallest piece in which landed chunks are counted: whole chunks. */
-uint64_t exchange_piece_bytes(const struct rs_config *cfg);
+uint64_t exchange_piece_bytes(uint64_t chunk_bytes);
 /* Returns the bytes of a ring that does not slow an operation down. */
-uint64_t exchange_ring_bytes(const struct rs_config *cfg);
+uint64_t exchange_ring_bytes(const struct exchange_params *p);
 
 /* Returns the offset of byte `at` in a ring of `ring` bytes; ring 0: `at` itself. */
 static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
@@ -112,10 +112,10 @@ enum exchange_change {
 
 /* What an exchange is created with. Callbacks must not call the exchange. */
 struct exchange_options {
-	const struct rs_config *cfg; /* must stay valid until exchange_free */
-	const char *job;             /* copied */
-	const char *label;           /* names this worker in other ranks' messages; copied, may be NULL */
-	const char *run;             /* identity of the training (config/run.h); copied, may be NULL: unknown */
+	struct exchange_params params; /* what it borrows must stay valid until exchange_free */
+	const char *job;               /* copied */
+	const char *label;             /* names this worker in other ranks' messages; copied, may be NULL */
+	const char *run;               /* identity of the training (config/run.h); copied, may be NULL: unknown */
 	uint32_t generation;
 	unsigned rank, world_size;
 	unsigned processes;   /* training processes behind this worker, >= 1 */
@@ -176,7 +176,7 @@ enum exchange_state exchange_state(const struct exchange *x);
 const struct rs_err *exchange_error(const struct exchange *x);
 
 unsigned exchange_links(const struct exchange *x);
-/* Returns the index in cfg->reducers of the link's reducer. */
+/* Returns the index in params.reducers of the link's reducer. */
 unsigned exchange_reducer(const struct exchange *x, unsigned link);
 /* Returns "host:port" of the link's reducer, as configured. */
 const char *exchange_address(const struct exchange *x, unsigned link);
@@ -220,10 +220,10 @@ void exchange_signal(struct exchange *x, unsigned link, const struct window_sign
 
 /* Returns the priority on the connection, 0 .. sharding.priorities - 1, of an operation of `bytes` bytes for which the
  * caller asked for priority `asked`. Depends only on what is equal on all ranks. Any thread. */
-unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes);
+unsigned exchange_priority(unsigned priorities, int asked, uint64_t bytes);
 
 /* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many chunks). Any thread. */
-int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e);
+int exchange_check(uint32_t chunk_bytes, const struct exchange_op *op, struct rs_err *e);
 
 /* Starts op, or queues it until all ranks have joined. Errors: those of exchange_check, and the reason if the exchange
  * has ended. After an error the operation is not started and done() is not called. */

@@ -9,40 +9,38 @@
 
 enum { EXCHANGE_PIECE_MIN = 1 << 18 /* least bytes of a piece */ };
 
-uint64_t exchange_piece_bytes(const struct rs_config *cfg)
+uint64_t exchange_piece_bytes(uint64_t chunk_bytes)
 {
-	uint64_t chunk = cfg->sharding.chunk_bytes;
-
-	return (EXCHANGE_PIECE_MIN + chunk - 1) / chunk * chunk;
+	return (EXCHANGE_PIECE_MIN + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
 }
 
 /* What can be in flight on all links, and some pieces to copy meanwhile. */
-uint64_t exchange_ring_bytes(const struct rs_config *cfg)
+uint64_t exchange_ring_bytes(const struct exchange_params *p)
 {
 	uint64_t lanes = 0;
 
-	for (unsigned r = 0; r < cfg->reducers_n; r++)
-		lanes += cfg->reducers[r].lanes;
-	return lanes * cfg->sharding.window * cfg->sharding.chunk_bytes + 8 * exchange_piece_bytes(cfg);
+	for (unsigned r = 0; r < p->reducers_n; r++)
+		lanes += p->reducers[r].lanes;
+	return lanes * p->window * p->chunk_bytes + 8 * exchange_piece_bytes(p->chunk_bytes);
 }
 
-unsigned exchange_priority(const struct rs_config *cfg, int asked, uint64_t bytes)
+unsigned exchange_priority(unsigned priorities, int asked, uint64_t bytes)
 {
-	unsigned highest = cfg->sharding.priorities - 1;
+	unsigned highest = priorities - 1;
 
 	if (asked < 0)
 		return bytes <= OPERATION_SMALL ? highest : 0;
 	return (unsigned)asked < highest ? (unsigned)asked : highest;
 }
 
-int exchange_check(const struct rs_config *cfg, const struct exchange_op *op, struct rs_err *e)
+int exchange_check(uint32_t chunk_bytes, const struct exchange_op *op, struct rs_err *e)
 {
-	uint32_t chunk_elems = (uint32_t)(cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+	uint32_t chunk_elems = (uint32_t)(chunk_bytes / rs_dtype_size(op->dtype));
 
 	if (frame_chunks(op->count, chunk_elems) > UINT32_MAX)
 		return rs_fail(e, RS_EINVAL,
 			       "%llu elements of %s are more than 2^32 - 1 chunks of %u bytes: use larger chunks",
-			       (unsigned long long)op->count, rs_dtype_name(op->dtype), cfg->sharding.chunk_bytes);
+			       (unsigned long long)op->count, rs_dtype_name(op->dtype), chunk_bytes);
 	return RS_OK;
 }
 
@@ -66,7 +64,7 @@ static bool exchange_is_disjoint(const struct exchange_op *op)
 
 int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms, struct rs_err *e)
 {
-	int rc = exchange_check(x->cfg, op, e);
+	int rc = exchange_check(x->params->chunk_bytes, op, e);
 
 	if (rc)
 		return rc;
@@ -75,9 +73,10 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 			return rs_fail(e, x->err.code, "%s", x->err.msg);
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
-	op->chunk_elems = (uint32_t)(x->cfg->sharding.chunk_bytes / rs_dtype_size(op->dtype));
+	op->chunk_elems = (uint32_t)(x->params->chunk_bytes / rs_dtype_size(op->dtype));
 	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
-	op->stream = (uint8_t)exchange_priority(x->cfg, op->priority, op->count * rs_dtype_size(op->dtype));
+	op->stream =
+	    (uint8_t)exchange_priority(x->params->priorities, op->priority, op->count * rs_dtype_size(op->dtype));
 	op->position = x->next_position[op->stream];
 	x->next_position[op->stream] += op->chunks;
 	op->seq = x->next_seq++;
@@ -94,8 +93,8 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 	for (unsigned i = 0; i < x->links_n; i++)
 		link_add_op(&x->links[i], op);
 	x->links_changed = true;
-	if (x->cfg->timeouts.op_ms)
-		x->next_ms = min64(x->next_ms, now_ms + x->cfg->timeouts.op_ms);
+	if (x->params->op_ms)
+		x->next_ms = min64(x->next_ms, now_ms + x->params->op_ms);
 	return RS_OK;
 }
 

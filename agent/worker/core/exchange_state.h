@@ -31,12 +31,11 @@ struct exchange_trace {
  * one more than the last seq; view_number is control_view_number(&view); the `own` lists of all links partition the
  * shards. In state EXCHANGE_ENDED first is NULL. */
 struct exchange {
-	const struct rs_config *cfg;
-	struct exchange_options opt; /* job, label and run point to the copies below */
+	const struct exchange_params *params; /* those of opt */
+	struct exchange_options opt;          /* job, label and run point to the copies below */
 	char job[RS_NAME_MAX];
 	char label[CONTROL_LABEL];
 	char run[CONTROL_RUN];
-	uint64_t digest;
 	uint64_t opened_ms, report_ms; /* time of exchange_new, and of the next report for whom it waits */
 	uint64_t running_ms;           /* when EXCHANGE_RUNNING began, at least 1; 0: not yet */
 	uint64_t degraded_ms;          /* time of the next report that reducers are lost; UINT64_MAX: none is lost */

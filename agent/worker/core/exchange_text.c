@@ -138,12 +138,12 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 	struct text t = {.len = 0};
 	unsigned lost = 0;
 
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		lost += !exchange_lives(x, r);
-	text_add(&t, "%u of %u reducers have all shards", x->cfg->reducers_n - lost, x->cfg->reducers_n);
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+	text_add(&t, "%u of %u reducers have all shards", x->params->reducers_n - lost, x->params->reducers_n);
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		if (!exchange_lives(x, r))
-			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->cfg->reducers[r].id,
+			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->params->reducers[r].id,
 				 (now_ms - x->losses[r].at_ms) / 1000, x->losses[r].why);
 	snprintf(buf, size, "%s", t.buf);
 	return lost > 0;
@@ -245,7 +245,7 @@ int op_timeout_text(const struct exchange *x, const struct exchange_op *op, uint
 
 	text_add(&t, "%s of %" PRIu64 " %s was not done within ", op_text(op, name, sizeof name), op->count,
 		 rs_dtype_name(op->dtype));
-	text_add_duration(&t, x->cfg->timeouts.op_ms);
+	text_add_duration(&t, x->params->op_ms);
 	text_add(&t, ": ");
 	if (late)
 		text_add_late(&t, late, now_ms);

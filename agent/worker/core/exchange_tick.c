@@ -11,7 +11,7 @@
 /* Sends a heartbeat if it is due and ends a silent link. Returns the time at which the link is due again. */
 static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 {
-	uint32_t detect_ms = l->x->cfg->timeouts.detect_ms;
+	uint32_t detect_ms = l->x->params->detect_ms;
 	uint32_t ping_ms = l->peer_detect_ms / 4;
 	char text[64];
 
@@ -88,7 +88,7 @@ static void exchange_tick_end(struct exchange *x, uint64_t now_ms)
 static uint64_t exchange_op_deadline(const struct exchange *x, uint64_t now_ms)
 {
 	const struct exchange_op *op = x->first;
-	uint32_t op_ms = x->cfg->timeouts.op_ms;
+	uint32_t op_ms = x->params->op_ms;
 
 	if (!op_ms || !op)
 		return UINT64_MAX;

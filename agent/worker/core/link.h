@@ -41,7 +41,7 @@ enum link_state {
  * other streams wait. saved_off <= saved_len, and control_off <= control_len. */
 struct link {
 	struct exchange *x;
-	unsigned reducer; /* index in cfg->reducers */
+	unsigned reducer; /* index in params.reducers */
 	unsigned lane;
 	enum link_state state;
 	bool open; /* the driver has, or is making, a connection */
@@ -104,12 +104,12 @@ static inline bool link_lives(const struct link *l)
 
 static inline const struct rs_reducer *link_reducer(const struct link *l)
 {
-	return &l->x->cfg->reducers[l->reducer];
+	return &l->x->params->reducers[l->reducer];
 }
 
 static inline const char *link_address(const struct link *l)
 {
-	return rs_config_address(l->x->cfg, link_reducer(l));
+	return exchange_params_address(l->x->params, link_reducer(l));
 }
 
 /* exchange_trace.c */

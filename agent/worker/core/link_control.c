@@ -111,7 +111,7 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
-	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->cfg->timeouts.detect_ms;
+	l->peer_detect_ms = w.detect_ms ? w.detect_ms : l->x->params->detect_ms;
 	if (l->peer_detect_ms < LINK_DETECT_MIN_MS)
 		l->peer_detect_ms = LINK_DETECT_MIN_MS;
 	l->state = LINK_JOINED;
@@ -203,9 +203,9 @@ static void link_on_view(struct link *l, uint64_t now_ms)
 
 	if (control_unpack_view(l->control_in, l->frame.payload_len, &v, &e))
 		link_undecoded(l, &e, now_ms);
-	else if (v.n != l->x->cfg->reducers_n)
+	else if (v.n != l->x->params->reducers_n)
 		link_violation(l, now_ms, "its view has %u reducers, the configuration has %u", v.n,
-			       l->x->cfg->reducers_n);
+			       l->x->params->reducers_n);
 	else if (l->frame.type == FRAME_VIEW)
 		view_received(l, &v, now_ms);
 	else if (view_resumed(l, &v, &e))

@@ -38,7 +38,7 @@ unsigned link_send_target(struct link *l, struct iovec *iov, unsigned max)
 		s = &l->streams[p];
 		at = s->sent + (l->sent_off > 0 && p == l->partial_stream ? 1 : 0);
 		for (; n + 2 <= max; at++) {
-			if (at == s->tail && (p >= l->x->cfg->sharding.priorities || !stream_next(l, p)))
+			if (at == s->tail && (p >= l->x->params->priorities || !stream_next(l, p)))
 				break;
 			n += outgoing_iov(iov + n, &s->ring[at & s->mask], 0);
 		}
@@ -142,7 +142,7 @@ unsigned link_recv_target(struct link *l, struct iovec iov[2])
 static bool link_result_fits(struct link *l, const struct outgoing *want, uint32_t len, uint64_t now_ms)
 {
 	const struct frame *f = &l->frame, *h = &want->head;
-	bool checked = l->x->cfg->job.checksum;
+	bool checked = l->x->params->checksum;
 
 	if (f->seq != h->seq || f->chunk != h->chunk) {
 		link_violation(l, now_ms,
@@ -204,9 +204,9 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 	const struct outgoing *want;
 	uint32_t len;
 
-	if (f->priority >= l->x->cfg->sharding.priorities) {
+	if (f->priority >= l->x->params->priorities) {
 		link_violation(l, now_ms, "it sent a result of priority %u, the job's highest is %u", f->priority,
-			       l->x->cfg->sharding.priorities - 1);
+			       l->x->params->priorities - 1);
 		return;
 	}
 	if (l->state == LINK_RUNNING && l->view != l->x->view_number) {
@@ -329,7 +329,7 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 	a->head.ack = 0;
 	a->head.flags = 0;
 	a->head.payload_sum = 0;
-	if (l->x->cfg->job.checksum && a->head.payload_len) {
+	if (l->x->params->checksum && a->head.payload_len) {
 		a->head.flags = FRAME_CHECKED;
 		a->head.payload_sum = frame_checksum(a->payload, a->head.payload_len);
 	}

@@ -7,10 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-bool nonfinite_wanted(const struct rs_config *cfg, unsigned dtype)
+bool nonfinite_wanted(int detect, unsigned dtype)
 {
-	return cfg->job.detect_nonfinite != RS_NONFINITE_OFF &&
-	       (rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64);
+	return detect != RS_NONFINITE_OFF && (rs_dtype_is_half(dtype) || dtype == RS_FLOAT32 || dtype == RS_FLOAT64);
 }
 
 static const char *nonfinite_name(const struct rs_kernels *k, unsigned dtype, const void *at)
@@ -56,7 +55,7 @@ bool exchange_op_inspect(struct exchange *x, struct exchange_op *op, const void 
 	if (!op->inspect || op->nonfinite_found || !op->inspect(op, at, first, n, &e))
 		return true;
 	op->nonfinite_found = true;
-	if (x->cfg->job.detect_nonfinite == RS_NONFINITE_LOG) {
+	if (x->params->detect_nonfinite == RS_NONFINITE_LOG) {
 		if (x->opt.on_nonfinite)
 			x->opt.on_nonfinite(x->opt.user, &e);
 		return true;

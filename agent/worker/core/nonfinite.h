@@ -15,7 +15,7 @@ struct nonfinite {
 };
 
 /* Returns whether contributions of this dtype are to be checked. */
-bool nonfinite_wanted(const struct rs_config *cfg, unsigned dtype);
+bool nonfinite_wanted(int detect, unsigned dtype);
 
 /* Checks elements [first, first + n), which are at `at`. Returns true if one is not finite; *ret is the first. */
 bool nonfinite_find(struct nonfinite *ret, const struct rs_kernels *k, unsigned dtype, const void *at, uint64_t first,

@@ -2,33 +2,24 @@
 #include "agent/worker/core/report.h"
 
 #include "agent/worker/core/exchange_text.h"
-#include "common/tls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct exchange_report *exchange_report_new(const struct rs_config *cfg)
+struct exchange_report *exchange_report_new(unsigned reducers, unsigned shards)
 {
-	size_t reducers = cfg->reducers_n * sizeof(struct report_reducer);
-	size_t shards = cfg->sharding.shards * sizeof(uint16_t);
-	struct exchange_report *r = calloc(1, sizeof *r + reducers + 2 * shards);
+	struct exchange_report *r =
+	    calloc(1, sizeof *r + reducers * sizeof *r->reducers + 2 * shards * sizeof *r->owner);
 
 	if (!r)
 		return NULL;
-	r->reducers_n = cfg->reducers_n;
-	r->shards_n = cfg->sharding.shards;
+	r->reducers_n = reducers;
+	r->shards_n = shards;
 	r->reducers = (struct report_reducer *)(r + 1);
 	r->owner = (uint16_t *)(r->reducers + r->reducers_n);
 	r->home = r->owner + r->shards_n;
 	return r;
-}
-
-static const char *report_transport(const struct rs_config *cfg)
-{
-	bool tls = cfg->security.tls != TLS_OFF;
-
-	return cfg->job.grpc ? (tls ? "grpc+tls" : "grpc") : tls ? "tcp+tls" : "tcp";
 }
 
 /* Adds what the reducer's links know. Returns since when all of them are joined. */
@@ -59,7 +50,7 @@ static uint64_t report_links(const struct exchange *x, unsigned reducer, struct 
 
 static void report_reducer(const struct exchange *x, unsigned reducer, uint64_t now_ms, struct report_reducer *ret)
 {
-	const struct rs_reducer *r = &x->cfg->reducers[reducer];
+	const struct rs_reducer *r = &x->params->reducers[reducer];
 	const struct reducer_loss *loss = &x->losses[reducer];
 	uint64_t since_ms;
 
@@ -86,7 +77,7 @@ void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_
 {
 	ret->filled = true;
 	ret->state = x->state;
-	snprintf(ret->transport, sizeof ret->transport, "%s", report_transport(x->cfg));
+	snprintf(ret->transport, sizeof ret->transport, "%s", x->params->transport);
 	ret->age_ms = now_ms - x->opened_ms;
 	ret->running_ms = x->running_ms ? now_ms - x->running_ms + 1 : 0;
 	ret->operations = exchange_ops_done(x);
@@ -108,7 +99,7 @@ void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_
 	}
 	for (unsigned s = 0; s < ret->shards_n; s++) {
 		ret->owner[s] = x->owner[s];
-		ret->home[s] = x->cfg->sharding.owner[s];
+		ret->home[s] = x->params->home[s];
 		ret->reducers[ret->owner[s]].shards++;
 		ret->reducers[ret->home[s]].home_shards++;
 	}

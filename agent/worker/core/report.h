@@ -50,7 +50,7 @@ struct exchange_report {
 };
 
 /* Allocates a report for an exchange with this configuration; the caller releases it with free(). NULL: no memory. */
-struct exchange_report *exchange_report_new(const struct rs_config *cfg);
+struct exchange_report *exchange_report_new(unsigned reducers, unsigned shards);
 /* Fills a report. Belongs to the thread of the exchange. */
 void exchange_report(const struct exchange *x, uint64_t now_ms, struct exchange_report *ret);
 /* Lists the reducers that have shards of reducer `lost`: sets has[i] for each. Returns how many there are. */

@@ -31,7 +31,7 @@ static struct exchange_op *single_most_urgent(const struct exchange *x)
 		if ((best && op->stream <= best->stream) || !single_is_ready(op))
 			continue;
 		best = op;
-		if (op->stream + 1u == x->cfg->sharding.priorities)
+		if (op->stream + 1u == x->params->priorities)
 			break;
 	}
 	return best;

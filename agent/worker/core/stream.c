@@ -14,7 +14,7 @@
  * is (chunk + seq) mod shards. */
 static bool stream_seek(const struct link *l, struct stream *s, const struct exchange_op *op, uint64_t from)
 {
-	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned shards = l->x->params->shards;
 	unsigned first = (unsigned)((op->seq + from) % shards); /* shard of that chunk */
 	unsigned lo = 0, hi = l->own_n;
 
@@ -78,7 +78,7 @@ void stream_begin(struct link *l, unsigned priority, uint64_t position)
 /* Moves the cursor to the next own chunk, of this operation or a later one. */
 static void stream_advance(const struct link *l, struct stream *s)
 {
-	unsigned shards = l->x->cfg->sharding.shards;
+	unsigned shards = l->x->params->shards;
 	unsigned at = s->own_at + 1;
 
 	if (at < l->own_n) {
@@ -185,7 +185,7 @@ static bool stream_push_have(struct link *l, unsigned priority, uint64_t positio
 static bool stream_is_own(const struct link *l, const struct frame *f)
 {
 	const struct exchange *x = l->x;
-	unsigned shard = (unsigned)((f->seq + f->chunk) % x->cfg->sharding.shards);
+	unsigned shard = (unsigned)((f->seq + f->chunk) % x->params->shards);
 
 	return x->owner[shard] == l->reducer && x->lane_of[shard] == l->lane;
 }
@@ -258,7 +258,7 @@ static bool stream_push_data(struct link *l, unsigned priority, uint64_t positio
 		f->payload = (const char *)op->send + exchange_ring_offset(first * (len / elems), op->send_ring);
 	if (first_time && len > 0 && !exchange_op_inspect(x, op, f->payload, first, elems))
 		return false;
-	if (x->cfg->job.checksum && len > 0) {
+	if (x->params->checksum && len > 0) {
 		f->head.flags |= FRAME_CHECKED;
 		f->head.payload_sum = frame_checksum(f->payload, len);
 	}

@@ -23,7 +23,7 @@
 
 static bool view_any_lives(const struct exchange *x)
 {
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		if (exchange_lives(x, r))
 			return true;
 	return false;
@@ -33,12 +33,12 @@ void view_assign_shards(struct exchange *x)
 {
 	uint16_t *at = x->shards;
 
-	rs_config_place(x->cfg, x->view.lives, x->owner, x->lane_of);
+	exchange_params_place(x->params, x->view.lives, x->owner, x->lane_of);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
 		l->own = at;
-		for (unsigned s = 0; s < x->cfg->sharding.shards; s++)
+		for (unsigned s = 0; s < x->params->shards; s++)
 			if (x->owner[s] == l->reducer && x->lane_of[s] == l->lane)
 				*at++ = (uint16_t)s;
 		l->own_n = (unsigned)(at - l->own);
@@ -63,11 +63,12 @@ static const struct reducer_loss *view_common_cause(const struct exchange *x, ui
 	const struct reducer_loss *best = NULL;
 	unsigned most = 0;
 
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++) {
+	for (unsigned r = 0; r < x->params->reducers_n; r++) {
 		const struct reducer_loss *f = &x->losses[r];
 		unsigned n = 0;
 
-		for (unsigned i = 0; f->report && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->cfg->reducers_n; i++)
+		for (unsigned i = 0; f->report && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->params->reducers_n;
+		     i++)
 			n += x->losses[i].report && view_same_cause(f, &x->losses[i]);
 		if (n > most || (n > 0 && n == most && f->report > best->report)) {
 			best = f;
@@ -79,7 +80,7 @@ static const struct reducer_loss *view_common_cause(const struct exchange *x, ui
 
 static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 {
-	const struct rs_config *cfg = x->cfg;
+	const struct exchange_params *p = x->params;
 	const struct reducer_loss *cause = view_common_cause(x, now_ms);
 	char text[400];
 	size_t len = 0;
@@ -90,10 +91,10 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 		exchange_fail(x, &e, false, NULL, now_ms);
 		return;
 	}
-	for (unsigned r = 0; r < cfg->reducers_n && len < sizeof text; r++)
+	for (unsigned r = 0; r < p->reducers_n && len < sizeof text; r++)
 		len +=
 		    (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
-				     cfg->reducers[r].id, rs_config_address(cfg, &cfg->reducers[r]), x->losses[r].why);
+				     p->reducers[r].id, exchange_params_address(p, &p->reducers[r]), x->losses[r].why);
 	rs_fail(&e, RS_EPEER, "%s", text);
 	exchange_fail(x, &e, true, NULL, now_ms);
 }
@@ -102,7 +103,7 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
  * ranks that do not know yet. from: the link that gets no ABORT. */
 static void view_drop_links(struct exchange *x, unsigned reducer, const struct link *from, uint64_t now_ms)
 {
-	const struct rs_reducer *r = &x->cfg->reducers[reducer];
+	const struct rs_reducer *r = &x->params->reducers[reducer];
 	const struct reducer_loss *f = &x->losses[reducer];
 	struct rs_err why;
 
@@ -110,7 +111,7 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 		rs_fail(&why, RS_ECUT, "%s", f->why);
 	else
 		rs_fail(&why, RS_ECUT, "rank %u continues without reducer %s (%s): %s", x->opt.rank, r->id,
-			rs_config_address(x->cfg, r), f->why);
+			exchange_params_address(x->params, r), f->why);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];
 
@@ -157,7 +158,7 @@ static void view_apply(struct exchange *x, uint64_t now_ms)
 		return;
 	}
 	view_assign_shards(x);
-	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+	for (unsigned p = 0; p < x->params->priorities; p++)
 		x->view.start[p] = x->floor[p] = retain_resume_position(&x->retain, p);
 	x->held_back = false;
 	x->links_changed = true;
@@ -176,7 +177,7 @@ static void view_report_change(const struct exchange *x, unsigned reducer)
 	const struct reducer_loss *f = &x->losses[reducer];
 
 	if (x->opt.reducer_changed)
-		x->opt.reducer_changed(x->opt.user, &x->cfg->reducers[reducer],
+		x->opt.reducer_changed(x->opt.user, &x->params->reducers[reducer],
 				       exchange_lives(x, reducer) ? EXCHANGE_BACK
 				       : f->reported              ? EXCHANGE_LEFT
 								  : EXCHANGE_LOST,
@@ -198,7 +199,7 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
-	memcpy(x->view.lost_id, x->cfg->reducers[reducer].id, sizeof x->view.lost_id);
+	memcpy(x->view.lost_id, x->params->reducers[reducer].id, sizeof x->view.lost_id);
 	view_drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links leave and try again */
 	view_report_change(x, reducer);
@@ -226,7 +227,7 @@ void view_started(struct link *l, uint64_t now_ms)
 
 	if (x->view_number == 0) {
 		l->view = 0;
-		for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+		for (unsigned p = 0; p < x->params->priorities; p++)
 			stream_begin(l, p, 0);
 	}
 	if (!link_lives(l) && view_all_links_run(x, l->reducer)) {
@@ -282,12 +283,12 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 		return RS_OK; /* this rank has sent a newer view since */
 	if (l->view == x->view_number)
 		return rs_fail(e, RS_EPROTO, "it sent RESUME twice for one view");
-	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+	for (unsigned p = 0; p < x->params->priorities; p++)
 		if (v->start[p] < x->view.start[p])
 			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 	l->view = x->view_number;
-	for (unsigned p = 0; p < x->cfg->sharding.priorities; p++)
+	for (unsigned p = 0; p < x->params->priorities; p++)
 		stream_begin(l, p, v->start[p]);
 	x->links_changed = true;
 	return RS_OK;
@@ -299,7 +300,7 @@ void view_drained(struct link *l, uint64_t now_ms)
 	struct exchange *x = l->x;
 	bool others = false;
 
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		others |= r != l->reducer && exchange_lives(x, r);
 	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
 		view_lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
@@ -307,7 +308,7 @@ void view_drained(struct link *l, uint64_t now_ms)
 
 void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 {
-	unsigned need = x->cfg->job.min_reducers ? x->cfg->job.min_reducers : x->cfg->reducers_n, joined = 0;
+	unsigned need = x->params->min_reducers ? x->params->min_reducers : x->params->reducers_n, joined = 0;
 	bool reached[RS_REDUCERS_MAX] = {false}, there[RS_REDUCERS_MAX] = {false};
 
 	for (unsigned i = 0; i < x->links_n; i++) {
@@ -316,9 +317,9 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 		reached[l->reducer] |= l->state >= LINK_JOINED || l->busy;
 		there[l->reducer] |= l->state >= LINK_JOINED;
 	}
-	for (unsigned r = 0; r < x->cfg->reducers_n; r++)
+	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		joined += there[r];
-	for (unsigned r = 0; joined >= need && r < x->cfg->reducers_n; r++) {
+	for (unsigned r = 0; joined >= need && r < x->params->reducers_n; r++) {
 		const struct link *l = x->links;
 
 		if (reached[r] || !exchange_lives(x, r))

@@ -109,7 +109,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	bool guarded = o->cfg->security.secret[0] != '\0';
 	struct exchange_options xo = {
 	    .adaptive = true,
-	    .cfg = o->cfg,
+	    .params = rs_config_exchange(o->cfg),
 	    .job = o->job,
 	    .label = o->label,
 	    .run = o->run,
@@ -222,7 +222,7 @@ free_engine:
 int engine_submit(struct engine *en, struct exchange_op *op, struct rs_err *e)
 {
 	bool own = en->opt.single_worker || op->count * rs_dtype_size(op->dtype) <= OPERATION_SMALL;
-	int rc = exchange_check(en->opt.cfg, op, e);
+	int rc = exchange_check(en->opt.cfg->sharding.chunk_bytes, op, e);
 
 	if (rc)
 		return rc;

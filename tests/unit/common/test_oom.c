@@ -76,7 +76,8 @@ static unsigned exhaust(int (*attempt)(void *ctx, struct rs_err *e), void *ctx)
 
 static int make_exchange(void *cfg, struct rs_err *e)
 {
-	struct exchange_options opt = {.cfg = cfg, .job = "j", .world_size = 2, .processes = 1, .connect_ms = 1000};
+	struct exchange_options opt = {
+	    .params = rs_config_exchange(cfg), .job = "j", .world_size = 2, .processes = 1, .connect_ms = 1000};
 	struct exchange *x;
 	int rc = exchange_new(&x, &opt, 1000, e);
 

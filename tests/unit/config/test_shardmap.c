@@ -188,13 +188,15 @@ static const struct {
 START_TEST(shards_of_lost_reducers_move_to_the_others)
 {
 	uint16_t owner[6], lane[6];
+	struct exchange_params params;
 	struct rs_config cfg;
 	struct rs_err e = {0};
 
 	ck_assert_msg(rs_config_parse(&cfg, "f", placements[_i].yaml, strlen(placements[_i].yaml), &e) == 0, "%s",
 		      e.msg);
 	ck_assert_uint_eq(cfg.sharding.shards, 6);
-	rs_config_place(&cfg, placements[_i].lives, owner, lane);
+	params = rs_config_exchange(&cfg);
+	exchange_params_place(&params, placements[_i].lives, owner, lane);
 	for (unsigned s = 0; s < 6; s++) {
 		char place[8];
 
@@ -216,11 +218,13 @@ START_TEST(loads_stay_even)
 	static const unsigned weights[5] = {2, 1, 3, 1, 1};
 	unsigned got[5] = {0}, living = 0;
 	uint16_t owner[160], lane[160];
+	struct exchange_params params;
 	struct rs_config cfg;
 	struct rs_err e;
 
 	ck_assert_int_eq(rs_config_parse(&cfg, "f", text, strlen(text), &e), 0);
-	rs_config_place(&cfg, lives, owner, lane);
+	params = rs_config_exchange(&cfg);
+	exchange_params_place(&params, lives, owner, lane);
 	for (unsigned r = 0; r < 5; r++)
 		living += lives[r] % 2 ? 0 : weights[r];
 	for (unsigned s = 0; s < 160; s++) {

@@ -225,6 +225,7 @@ static int check_map(const struct ydoc_node *n, struct rs_err *e)
 
 static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 {
+	struct exchange_params params;
 	static struct setup s;
 	uint64_t numbers[RS_REDUCERS_MAX];
 	uint32_t lives[RS_REDUCERS_MAX];
@@ -248,7 +249,8 @@ static int check_placement(const struct ydoc_node *n, struct rs_err *e)
 	}
 	if (count != s.cfg.reducers_n || !living)
 		return rs_fail(e, RS_EPROTO, "no reducer lives, or their number is wrong");
-	rs_config_place(&s.cfg, lives, owner, lane);
+	params = rs_config_exchange(&s.cfg);
+	exchange_params_place(&params, lives, owner, lane);
 	for (unsigned i = 0; i < s.cfg.sharding.shards; i++, place = place->next) {
 		if (!place || vectors_pair(place, numbers, e))
 			return rs_fail(e, RS_EPROTO, "shard %u has no place", i);
@@ -335,10 +337,11 @@ static int check_setup(const struct ydoc_node *n, struct rs_err *e)
 static int check_lane(const struct frame *f, uint64_t rank, uint64_t reducer, uint64_t lane, struct rs_err *e)
 {
 	const struct rs_config *cfg = &trace.setup.cfg;
+	const struct exchange_params params = rs_config_exchange(cfg);
 	uint16_t owner[RS_SHARDS_MAX], lanes[RS_SHARDS_MAX];
 	unsigned shard = (unsigned)((f->seq + f->chunk) % cfg->sharding.shards);
 
-	rs_config_place(cfg, trace.lives[rank], owner, lanes);
+	exchange_params_place(&params, trace.lives[rank], owner, lanes);
 	if (owner[shard] != reducer || lanes[shard] != lane)
 		return rs_fail(e, RS_EPROTO, "its shard lives on reducer %u, lane %u", owner[shard], lanes[shard]);
 	return RS_OK;

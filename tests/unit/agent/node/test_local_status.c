@@ -107,7 +107,7 @@ static struct exchange_report *some_report(void)
 				   "sharding: {shards: 6, map: {0-1: a, 2-3: b, 4-5: c}}\n";
 
 	ck_assert_int_eq(rs_config_parse(&cfg, "test", yaml, strlen(yaml), &e), 0);
-	r = exchange_report_new(&cfg);
+	r = exchange_report_new(cfg.reducers_n, cfg.sharding.shards);
 	ck_assert_ptr_nonnull(r);
 	for (unsigned i = 0; i < 3; i++)
 		memcpy(r->reducers[i].id, cfg.reducers[i].id, sizeof r->reducers[i].id);

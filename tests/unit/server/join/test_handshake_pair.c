@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's exchange and a reducer's handshake, or an impostor in place of the reducer. */
+#include "config/config.h"
 #include "tests/unit/fake_guard.h"
 
 #include "agent/worker/core/exchange.h"
@@ -32,8 +33,7 @@ static int worker_random(void *user, void *buf, size_t n, struct rs_err *e)
 
 static void pair_open(struct pair *p, const char *worker, const char *reducer)
 {
-	struct exchange_options opt = {.cfg = &p->cfg,
-				       .job = "resnet",
+	struct exchange_options opt = {.job = "resnet",
 				       .label = "pid 7 on b",
 				       .generation = 3,
 				       .rank = 0,
@@ -49,6 +49,7 @@ static void pair_open(struct pair *p, const char *worker, const char *reducer)
 	guard_init(&p->worker, worker);
 	guard_init(&p->reducer, reducer);
 	ck_assert_int_eq(rs_config_parse(&p->cfg, "test", yaml, strlen(yaml), &e), RS_OK);
+	opt.params = rs_config_exchange(&p->cfg);
 	ck_assert_int_eq(exchange_new(&p->x, &opt, 1000, &e), RS_OK);
 	handshake_init(&p->h, &p->reducer.policy);
 	ck_assert_int_eq(exchange_want(p->x, 0, 1000), EXCHANGE_CONNECT);

@@ -331,7 +331,7 @@ START_TEST(operations_beyond_the_protocol_are_refused)
 	struct rs_err e = {0};
 
 	reducers_open(&f, two, 2, 1000);
-	ck_assert_int_eq(exchange_check(&f.cfg, &op, &e), sizes[_i].rc);
+	ck_assert_int_eq(exchange_check(f.cfg.sharding.chunk_bytes, &op, &e), sizes[_i].rc);
 	if (sizes[_i].rc) {
 		ck_assert_int_eq(exchange_submit(f.x, &op, f.now_ms, &e), RS_EINVAL);
 		reducers_expect_error(&e, RS_EINVAL, "more than 2^32 - 1 chunks of 1024 bytes");
@@ -372,7 +372,8 @@ START_TEST(a_priority_follows_from_what_ranks_share)
 	struct rs_err e;
 
 	ck_assert_int_eq(rs_config_parse(&cfg, "test", yaml, strlen(yaml), &e), 0);
-	ck_assert_uint_eq(exchange_priority(&cfg, priorities[_i].asked, priorities[_i].bytes), priorities[_i].want);
+	ck_assert_uint_eq(exchange_priority(cfg.sharding.priorities, priorities[_i].asked, priorities[_i].bytes),
+			  priorities[_i].want);
 	rs_config_close(&cfg);
 }
 END_TEST

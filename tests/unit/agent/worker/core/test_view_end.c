@@ -206,7 +206,7 @@ START_TEST(a_report_follows_the_reducers)
 	f.resume = true;
 	f.welcome = false;
 	reducers_pump(&f);
-	r = exchange_report_new(&f.cfg);
+	r = exchange_report_new(f.cfg.reducers_n, f.cfg.sharding.shards);
 	ck_assert_ptr_nonnull(r);
 	f.now_ms += 2000;
 	exchange_report(f.x, f.now_ms, r);

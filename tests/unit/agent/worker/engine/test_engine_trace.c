@@ -95,7 +95,7 @@ static void on_reported(void *user)
 /* A trace may have ended by itself when its end is asked for. That must not end the next one. */
 START_TEST(a_late_end_does_not_end_the_next_trace)
 {
-	struct exchange_report *report = exchange_report_new(&cfg);
+	struct exchange_report *report = exchange_report_new(cfg.reducers_n, cfg.sharding.shards);
 	sem_t reported;
 
 	ck_assert_ptr_nonnull(report);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/tls.h"
+#include "config/config.h"
+
+struct exchange_params rs_config_exchange(const struct rs_config *cfg)
+{
+	bool tls = cfg->security.tls != TLS_OFF;
+
+	return (struct exchange_params){
+	    .reducers = cfg->reducers,
+	    .reducers_n = cfg->reducers_n,
+	    .home = cfg->sharding.owner,
+	    .shards = cfg->sharding.shards,
+	    .chunk_bytes = cfg->sharding.chunk_bytes,
+	    .window = cfg->sharding.window,
+	    .priorities = cfg->sharding.priorities,
+	    .deterministic = cfg->job.deterministic,
+	    .checksum = cfg->job.checksum,
+	    .retain = cfg->job.retain,
+	    .min_reducers = cfg->job.min_reducers,
+	    .detect_nonfinite = cfg->job.detect_nonfinite,
+	    .grpc = cfg->job.grpc,
+	    .transport = cfg->job.grpc ? (tls ? "grpc+tls" : "grpc")
+			 : tls         ? "tcp+tls"
+				       : "tcp",
+	    .detect_ms = cfg->timeouts.detect_ms,
+	    .op_ms = cfg->timeouts.op_ms,
+	    .digest = rs_config_digest(cfg),
+	};
+}
+
+/* Returns the living reducer whose load grows least with one more shard of a dead reducer. */
+static unsigned exchange_params_heir(const struct exchange_params *p, const uint32_t *lives, const unsigned *share,
+				     const unsigned *load)
+{
+	unsigned best = p->reducers_n;
+
+	for (unsigned r = 0; r < p->reducers_n; r++)
+		if (lives[r] % 2 == 0 && (best == p->reducers_n || (uint64_t)(load[r] + 1) * share[best] <
+								       (uint64_t)(load[best] + 1) * share[r]))
+			best = r;
+	return best;
+}
+
+void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane)
+{
+	unsigned share[RS_REDUCERS_MAX] = {0}, load[RS_REDUCERS_MAX] = {0};
+	unsigned shards = p->shards, average = (shards + p->reducers_n - 1) / p->reducers_n;
+
+	for (unsigned s = 0; s < shards; s++)
+		share[p->home[s]]++;
+	for (unsigned r = 0; r < p->reducers_n; r++)
+		if (!share[r])
+			share[r] = average;
+	/* first the shards that stay, so that their lanes do not depend on which other reducers are dead */
+	for (unsigned s = 0; s < shards; s++) {
+		unsigned r = p->home[s];
+
+		owner[s] = (uint16_t)r;
+		lane[s] = (uint16_t)(load[r]++ % p->reducers[r].lanes);
+	}
+	for (unsigned s = 0; s < shards; s++) {
+		unsigned r;
+
+		if (lives[owner[s]] % 2 == 0)
+			continue;
+		r = exchange_params_heir(p, lives, share, load);
+		owner[s] = (uint16_t)r;
+		lane[s] = (uint16_t)(load[r]++ % p->reducers[r].lanes);
+	}
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker's exchange knows of the configuration. */
+#ifndef RS_CONFIG_EXCHANGE_PARAMS_H
+#define RS_CONFIG_EXCHANGE_PARAMS_H
+
+#include "config/limits.h"
+
+#include <stdint.h>
+
+/* A reducer of the configuration. */
+struct rs_reducer {
+	char id[RS_NAME_MAX];         /* unique in the file; [A-Za-z0-9._-]+ */
+	char address[RS_ADDRESS_MAX]; /* host:port the workers connect to over TCP */
+	char grpc[RS_ADDRESS_MAX];    /* host:port of its gRPC port; the host of `address`, port 7601 if not given */
+	double weight;                /* > 0; share of the shards if the map is made from weights */
+	unsigned lanes;               /* connections each worker opens to it, 1..RS_LANES_MAX */
+	bool lanes_auto;              /* lanes is computed from the bandwidth, not read from the file */
+	char host[RS_HOST_MAX];       /* machine it runs on; that of its address if the file names none */
+	uint64_t bandwidth;           /* of that machine's link, bits a second each way; 0: not given */
+	char tls_name[RS_HOST_MAX];   /* the name that its certificate must be for; "": the host of its address */
+};
+
+/* What happens to a contribution with NaN or infinity in it. */
+enum rs_nonfinite { RS_NONFINITE_OFF, RS_NONFINITE_LOG, RS_NONFINITE_FAIL };
+
+/* A part of struct rs_config, whose comments hold here too. All ranks of a job must have the same digest. */
+struct exchange_params {
+	const struct rs_reducer *reducers; /* borrowed from the configuration, as is home */
+	unsigned reducers_n;
+	const uint16_t *home; /* [shards]: index of the reducer that owns a shard in the map */
+	unsigned shards;
+	uint32_t chunk_bytes;
+	unsigned window, priorities;
+	bool deterministic, checksum, retain;
+	unsigned min_reducers;
+	int detect_nonfinite; /* enum rs_nonfinite */
+	bool grpc;
+	const char *transport; /* "tcp", "tcp+tls", "grpc", "grpc+tls" */
+	uint32_t detect_ms, op_ms;
+	uint64_t digest; /* rs_config_digest() */
+};
+
+/* Returns the address that workers and agents connect to: the reducer's gRPC port with job.transport: grpc. */
+static inline const char *exchange_params_address(const struct exchange_params *p, const struct rs_reducer *reducer)
+{
+	return p->grpc ? reducer->grpc : reducer->address;
+}
+
+/* Where each shard lives while some reducers are dead: owner[shard] is an index in reducers, lane[shard] a lane of it.
+ * Shards of living reducers stay; those of dead ones go, in ascending order, each to the one that then has the smallest
+ * load for its share of the map (D'Hondt's method; one without shards in the map counts as an average one). A function
+ * of the map, the lanes and `lives` alone, since all ranks have to come to the same end. lives[r] odd: dead. At least
+ * one reducer lives. Both arrays have `shards` entries. */
+void exchange_params_place(const struct exchange_params *p, const uint32_t *lives, uint16_t *owner, uint16_t *lane);
+
+#endif
