@@ -584,7 +584,7 @@ static void world_open(struct world *w)
 				       .adaptive = how & 8};
 	struct rs_err e;
 
-	w->cfg = opt.params;
+	w->cfg = config(how % YAMLS);
 	w->now_ms = 1000;
 	w->piece = SIZE_MAX;
 	w->manual = NO_ANSWER;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One operation of an exchange. */
+#ifndef RS_AGENT_WORKER_CORE_EXCHANGE_OP_H
+#define RS_AGENT_WORKER_CORE_EXCHANGE_OP_H
+
+#include "common/error.h"
+#include "config/exchange_params.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One operation on this worker. The submitter sets the first part and keeps the struct until done() is called.
+ * Invariant between submit and done: chunks_left <= chunks, and chunks_left > 0. */
+struct exchange_op {
+	const void *send; /* this rank's contribution: elements of dtype, or float32 if wide */
+	void *recv;       /* the result: elements of dtype. May equal send unless wide. Nobody else may write to send or
+			     recv before done(), except, in a ring, to places whose results have landed */
+	uint64_t count;
+	uint8_t dtype;      /* enum rs_dtype */
+	uint8_t op;         /* enum rs_op, or FRAME_OP_BROADCAST */
+	bool wide;          /* send holds float32 partial sums of a float16 or bfloat16 operation */
+	bool root;          /* of a broadcast: this rank sends the data; recv is not written */
+	uint32_t root_rank; /* of a broadcast: the rank of the process that is the root, equal on all ranks */
+	int priority; /* 0: least urgent; values above the highest priority mean the highest; below 0: not given */
+	uint32_t name_hash;
+	uint32_t tensors; /* number of tensors that share the operation; 0: it is not a group */
+	const char *name; /* for messages; NULL: none */
+	/* Optional. Size of the ring at send or recv in bytes, a multiple of the chunk size; 0: it is not a ring. */
+	uint64_t send_ring, recv_ring;
+	/* Optional. Number of elements of send that have been written so far. Chunks beyond it are not sent. Another
+	 * thread may increase it; exchange_poke() must follow. NULL: all elements. */
+	const _Atomic uint64_t *ready;
+	/* Optional. Called before elements [first, first + n) of send are read for the first time. The agent adds up
+	 * its local ranks here. */
+	void (*fill)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* Optional. Checks the contribution of elements [first, first + n), which is at `at` in the form in which it is
+	 * sent, before it is sent for the first time and after fill(). The error is RS_ENONFINITE and does not end the
+	 * operation: job.detect_nonfinite decides. Not called again after it returned an error. */
+	int (*inspect)(struct exchange_op *op, const void *at, uint64_t first, uint32_t n, struct rs_err *e);
+	/* Optional, only with exchange_options.single_worker. Computes the result of elements [first, first + n) in
+	 * recv from the contribution at send. NULL: the contribution is the result and is in recv already. */
+	void (*finish)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* Optional. The result of elements [first, first + n) is in recv. For a root: their bytes at send are not
+	 * needed any more. */
+	void (*landed)(struct exchange_op *op, uint64_t first, uint32_t n);
+	/* The operation has ended: err is NULL on success, else the reason. The exchange does not use op afterwards. */
+	void (*done)(struct exchange_op *op, const struct rs_err *err);
+	void *user;
+
+	/* set by the exchange */
+	struct exchange_op *next, *prev; /* in the order of seq */
+	uint64_t seq;
+	uint8_t stream;       /* priority on the connection */
+	bool nonfinite_found; /* inspect() has returned an error */
+	bool disjoint;        /* send and recv share no bytes */
+	uint32_t chunk_elems;
+	uint64_t position;    /* number of chunks of earlier operations with the same priority */
+	uint64_t chunks;      /* in total */
+	uint64_t chunks_left; /* without a result */
+	uint64_t started_ms;
+};
+
+/* Returns the bytes of the smallest piece in which landed chunks are counted: whole chunks. */
+uint64_t exchange_piece_bytes(uint64_t chunk_bytes);
+/* Returns the bytes of a ring that does not slow an operation down. */
+uint64_t exchange_ring_bytes(const struct exchange_params *p);
+
+/* Returns the offset of byte `at` in a ring of `ring` bytes; ring 0: `at` itself. */
+static inline uint64_t exchange_ring_offset(uint64_t at, uint64_t ring)
+{
+	return ring ? at % ring : at;
+}
+
+/* Returns the priority on the connection, 0 .. priorities - 1, of an operation of `bytes` bytes for which the
+ * caller asked for priority `asked`. Depends only on what is equal on all ranks. Any thread. */
+unsigned exchange_priority(unsigned priorities, int asked, uint64_t bytes);
+
+/* Checks that the protocol can express the operation. Errors: RS_EINVAL (too many chunks). Any thread. */
+int exchange_check(uint32_t chunk_bytes, const struct exchange_op *op, struct rs_err *e);
+
+#endif
