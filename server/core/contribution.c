@@ -9,6 +9,7 @@
 #include "proto/operation.h"
 #include "server/core/result.h"
 #include "server/core/retained.h"
+#include "server/core/stripe_late.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,6 +4,9 @@
 
 #include "server/core/report.h"
 #include "server/core/stripe.h"
+#include "server/core/stripe_fail.h"
+#include "server/core/stripe_late.h"
+#include "server/core/stripe_view.h"
 
 #include <stdio.h>
 #include <stdlib.h>

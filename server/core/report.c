@@ -2,6 +2,7 @@
 #include "server/core/report.h"
 
 #include "server/core/stripe.h"
+#include "server/core/stripe_late.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include "server/core/retained.h"
 
 #include "server/core/result.h"
+#include "server/core/stripe_fail.h"
 
 /* Returns the first slot of a priority, in the order of chunks, that is being fetched or (waiting) that waits in
  * line; NULL: none. */

@@ -6,6 +6,10 @@
  * Failure modes: the frame breaks the protocol, or disagrees with another rank: session_fail(). */
 #include "server/core/contribution.h"
 #include "server/core/retained.h"
+#include "server/core/stripe_depart.h"
+#include "server/core/stripe_fail.h"
+#include "server/core/stripe_stable.h"
+#include "server/core/stripe_view.h"
 
 #include "proto/control.h"
 #include "proto/operation.h"

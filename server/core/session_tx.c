@@ -3,6 +3,7 @@
  * result that is partly sent, or else control frames; then results, those of higher priorities first. session_sent
  * counts in the same order. */
 #include "server/core/stripe.h"
+#include "server/core/stripe_view.h"
 
 static uint32_t session_result_bytes(const struct tx_result *r)
 {

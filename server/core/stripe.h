@@ -98,43 +98,6 @@ int stripe_loss_code(const struct stripe *st);
 int stripe_out_of_step(const struct stripe *st, const struct slot *a, unsigned rank_a, const struct slot *b,
 		       unsigned rank_b, struct rs_err *e);
 
-/* stripe_fail.c */
-/* Sends ABORT to all sessions and ends the stripe, without an event. */
-void stripe_end(struct stripe *st, const struct rs_err *why);
-/* Ends the stripe and reports LANE_FAILED, because the job cannot go on. */
-void stripe_fail(struct stripe *st, const struct rs_err *why);
-
-/* stripe_stable.c */
-/* Stores the acknowledgement of a session: its rank has the results of all operations below ack. */
-void stripe_acked(struct stripe *st, struct session *s, uint64_t ack);
-/* Computes `stable` again, after a rank departed or acknowledged more. */
-void stripe_find_stable(struct stripe *st);
-/* Remembers that the worker of a session wants a PING when all ranks have what it has, and asks the others for their
- * acknowledgements. */
-void stripe_request_stable(struct stripe *st, struct session *s);
-
-/* stripe_late.c */
-/* Tells the ranks, on every tick, which ranks they wait for. */
-void stripe_watch_late(struct stripe *st, uint64_t now_ms);
-/* Counts a complete contribution of a rank; `last`: it also completed the chunk. */
-void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsigned rank, bool last);
-/* Returns the oldest incomplete chunk; NULL: none. */
-const struct slot *stripe_oldest(const struct stripe *st);
-/* Returns true if a rank has not started or not finished its contribution to a chunk. */
-bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
-
-/* stripe_view.c */
-/* Takes the view of a session, which says which reducers are lost. Errors: RS_EPROTO. */
-int stripe_take_view(struct stripe *st, struct session *s, const struct control_view *v, struct rs_err *e);
-/* Sends RESUME if all ranks have sent the same view, and no result of the view before is partly sent. */
-void stripe_try_resume(struct stripe *st);
-
-/* stripe_depart.c */
-/* Returns true if another rank needs something of a rank that departs with the results of all operations below ack. */
-bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack);
-/* Continues without a rank that departed in good order. */
-void stripe_rank_departed(struct stripe *st, struct session *s, uint64_t ack);
-
 /* lane_trace.c */
 /* Records an event of a chunk, if the trace wants it. Only while there is a trace. */
 void stripe_record(struct stripe *st, enum trace_kind kind, uint64_t seq, uint32_t chunk, unsigned rank,

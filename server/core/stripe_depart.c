@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that close their communicator: may a rank depart now, and what becomes of the chunks that do not need it? */
+#include "server/core/stripe_depart.h"
 #include "server/core/retained.h"
-#include "server/core/stripe.h"
+#include "server/core/stripe_stable.h"
+#include "server/core/stripe_view.h"
 
 bool stripe_needs_rank(const struct stripe *st, unsigned rank, uint64_t ack)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a stripe: every session sends ABORT with the sentence and drains. */
-#include "server/core/stripe.h"
+#include "server/core/stripe_fail.h"
 
 void stripe_end(struct stripe *st, const struct rs_err *why)
 {

@@ -2,7 +2,8 @@
 /* Ranks that delay others. Chunks have no clock of their own: a tick remembers the oldest incomplete chunk, and the
  * time passes while later ticks find the same one. After a second without progress, the ranks that have sent their
  * part of it get a LATE frame each second. It names the ranks that they wait for. */
-#include "server/core/stripe.h"
+#include "server/core/stripe_late.h"
+#include "server/core/stripe_fail.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Acknowledgements of the ranks, and the lowest of them: the number `stable`, below which every rank has all results.
  */
-#include "server/core/stripe.h"
+#include "server/core/stripe_stable.h"
 
 /* Returns the acknowledgement of a rank. A departed rank has the results of all operations that it started. */
 static uint64_t stripe_done_of(const struct stripe *st, unsigned rank)

@@ -4,7 +4,7 @@
  * view -> all slots of the stripe are cleared -> RESUME gives all ranks the position from which they begin again.
  * That is the largest position that a rank gave, since all ranks have all results below it
  * (agent/worker/core/retain.h). */
-#include "server/core/stripe.h"
+#include "server/core/stripe_view.h"
 
 #include <stdlib.h>
 #include <string.h>

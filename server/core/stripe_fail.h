@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a stripe. */
+#ifndef RS_SERVER_CORE_STRIPE_FAIL_H
+#define RS_SERVER_CORE_STRIPE_FAIL_H
+
+#include "server/core/stripe.h"
+
+/* Sends ABORT to all sessions and ends the stripe, without an event. */
+void stripe_end(struct stripe *st, const struct rs_err *why);
+/* Ends the stripe and reports LANE_FAILED, because the job cannot go on. */
+void stripe_fail(struct stripe *st, const struct rs_err *why);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which ranks are late, and how long chunks and ranks wait. */
+#ifndef RS_SERVER_CORE_STRIPE_LATE_H
+#define RS_SERVER_CORE_STRIPE_LATE_H
+
+#include "server/core/stripe.h"
+
+/* Tells the ranks, on every tick, which ranks they wait for. */
+void stripe_watch_late(struct stripe *st, uint64_t now_ms);
+/* Counts a complete contribution of a rank; `last`: it also completed the chunk. */
+void stripe_count_contribution(struct stripe *st, const struct slot *slot, unsigned rank, bool last);
+/* Returns the oldest incomplete chunk; NULL: none. */
+const struct slot *stripe_oldest(const struct stripe *st);
+/* Returns true if a rank has not started or not finished its contribution to a chunk. */
+bool stripe_is_missing(const struct stripe *st, const struct slot *slot, unsigned rank);
+
+#endif
