@@ -5,9 +5,10 @@ set -eu
 
 usage() {
 	cat <<-'END'
-	Usage: install-deps.sh [build] [test] [demo] [bench] [lint] [fresh] [deb]    (default: build test demo)
+	Usage: install-deps.sh [build] [test] [test-all] [demo] [bench] [lint] [fresh] [deb]    (default: build test demo)
 	  build   compilers, libraries and tools that 'make' needs
 	  test    what 'make test' needs besides
+	  test-all  what 'make test-all' needs besides that
 	  demo    what 'make demo' needs besides: PyTorch, scikit-learn with its data sets, NumPy
 	  bench   what 'make bench' and 'make bench-net' need besides: gloo, Open MPI, MPICH, iproute2
 	  lint    what 'make lint' and the second compiler of continuous integration need: clang and its tools, ShellCheck
@@ -24,15 +25,15 @@ packages_of() {
 		libyaml-dev libxxhash-dev libssl-dev zlib1g-dev libgrpc-dev libmicrohttpd-dev libgnutls28-dev \
 		python3 ;;
 	test) echo check iproute2 python3 python3-numpy python3-torch python3-sklearn openssl python3-grpcio python3-xxhash \
-		python3-protobuf protobuf-compiler-grpc systemd man-db python3-venv python3-yaml curl patchelf \
-		slurmctld slurmd slurm-client munge ;;
+		python3-protobuf protobuf-compiler-grpc systemd man-db python3-yaml curl ;;
+	test-all) echo python3-venv patchelf slurmctld slurmd slurm-client munge ;;
 	demo) echo python3 python3-numpy python3-torch python3-sklearn ;;
 	bench) echo g++ libgloo-dev python3 openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2 ;;
 	lint) echo clang clang-format clang-tidy shellcheck ;;
 	fresh) echo mmdebstrap python3 git ;;
 	deb) echo dpkg-dev debhelper dh-python g++ lintian ;;
 	*)
-		echo "install-deps: found $1, expected build, test, demo, bench, lint, fresh or deb" >&2
+		echo "install-deps: found $1, expected build, test, test-all, demo, bench, lint, fresh or deb" >&2
 		return 2
 		;;
 	esac

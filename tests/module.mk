@@ -90,21 +90,29 @@ conformance: ## check the answers of the reducer at ADDRESS=host:port to bad fra
 	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \
 		$(filter grpc,$(TRANSPORT)) $(SECRET)
 
-test-programs: all $(unit_bin) $(sim_bin) $(fuzz_bin) $(e2e_bin) $(e2e_help)
+core-programs: $(unit_bin) $(sim_bin) $(fuzz_bin)
+test-programs: all core-programs $(e2e_bin) $(e2e_help)
 
-# With WERROR, as in continuous integration, the tests also check the format and compile everything with clang, whose
-# warnings do not depend on optimization.
-checks := --check '$(MAKE) BUILD=$(BUILD) CC="$(CC)" layering' \
-          $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' \
-            --check '$(MAKE) -j$(nproc) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O0 test-programs')
+# Two parts, of which tests/run.py --help says what is in them: 'make test' for every change, 'make test-all' for both. With
+# WERROR, as in continuous integration, test-all also checks the format and compiles everything with clang, whose warnings do
+# not depend on optimization. REST=1 leaves out what 'make test' has run.
+test_builds := $(BUILD)/default $(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
+layering    := --check '$(MAKE) BUILD=$(BUILD) CC="$(CC)" layering'
+checks      := $(if $(WERROR),--check '$(MAKE) BUILD=$(BUILD) lint' \
+                 --check '$(MAKE) -j$(nproc) BUILD=$(BUILD)/clang CC=clang CFLAGS=-O0 test-programs')
 test-build: ## install what is missing and build all that 'make test' runs
-	deploy/install-deps.sh build test $(if $(WERROR),lint)
+	deploy/install-deps.sh build test
 	$(MAKE) $(par) test-programs
+	$(MAKE) $(par) core-programs SAN=address,undefined
+	$(MAKE) $(par) core-programs SAN=thread
+test-all-build: test-build ## the same for 'make test-all'
+	deploy/install-deps.sh build test test-all $(if $(WERROR),lint)
 	$(MAKE) $(par) test-programs SAN=address,undefined
 	$(MAKE) $(par) test-programs SAN=thread
-test: test-build ## install what is missing, build, and run all tests, also under sanitizers
-	$(RUN) --again 3 $(checks) $(BUILD)/default \
-		$(BUILD)/address-undefined=address,undefined $(BUILD)/thread=thread
+test: test-build ## install what is missing, build, and run the tests that every change needs: about 10 minutes
+	$(RUN) --part test --again 3 $(layering) $(test_builds)
+test-all: test-all-build ## all tests: also Slurm, Kubernetes, packages, end to end under sanitizers; REST=1: without those of make test
+	$(RUN) $(if $(REST),--part rest) --again 3 $(if $(REST),,$(layering)) $(checks) $(test_builds)
 
 # the newest tag, or before the first one a commit: with the whole history only
 compat: all ## let workers and reducers of the release before this one meet those of this one; builds the old ones first
@@ -136,4 +144,4 @@ lint: $(gen_h) ## check format, scripts and common mistakes
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e test-programs test-build test compat torch-cuda fresh layering layering-check lint format
+.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda fresh layering layering-check lint format

@@ -26,6 +26,7 @@ C. The words of end-to-end tests:
     grpc            Python only: in the default build the program runs once more with REDUCTION_TRANSPORT=grpc;
                     under AddressSanitizer the programs test_grpc_* are enough for the driver
     no-tsan         not under ThreadSanitizer
+    all-only        not in `make test`, only in `make test-all`
 
 An end-to-end test has exactly one of `alone` and `beside-others`. Under sanitizers both run beside others, because
 times mean nothing there. The word of the simulator is `idle`: it runs beside all others, on processor time that they
@@ -33,9 +34,14 @@ leave, and not under ThreadSanitizer. The word of unit tests is `tsan`: the test
 it too. Fuzz targets and unit tests without a `run:` line run in all builds but that of ThreadSanitizer. A wrong or
 missing word is an error, and then no program runs.
 
-Programs beside others run --jobs at a time. The simulator runs for 240 s, with sanitizers for 60 s. The whole output of
+Programs beside others run --jobs at a time. The simulator runs for 240 s, with sanitizers for 60 s;
+with --part test for 60 and 20 s. The whole output of
 a failed program is shown. A program also fails if it exceeds its time limit, runs no test, or leaves processes behind,
 that is, if they live 5 s after its end; such processes are killed.
+
+--part test: what `make test` runs, which is for every change: unit tests and fuzz targets in all builds, the simulator
+for a short time, and in the default build the end-to-end tests without `all-only`, each once. --part rest: all others,
+which `make test-all` runs too: longer simulations, end-to-end tests with `all-only`, over gRPC, and under sanitizers.
 
 --again N: on a busy machine a time limit within an end-to-end test may be too short. Up to N end-to-end programs that
 failed run once more at the end, with nothing beside them, and the second result counts. The output of the first is
@@ -67,7 +73,7 @@ KINDS = {  # the words that a source's `run:` line may have, and of which of the
     "unit": ({"tsan"}, set()),
     "sim": ({"idle"}, {"idle"}),
     "fuzz": (set(), set()),
-    "e2e": ({"alone", "beside-others", "grpc", "no-tsan"}, {"alone", "beside-others"}),
+    "e2e": ({"all-only", "alone", "beside-others", "grpc", "no-tsan"}, {"alone", "beside-others"}),
 }
 SKIPPED = 77
 CRASH = re.compile(r"(ERROR|WARNING): \w+Sanitizer|: runtime error: |Assertion `|exit status -(?!9\b|15\b)\d")
@@ -146,7 +152,15 @@ def under_tsan(source, words):
     return "no-tsan" not in words if kind_of(source) == "e2e" else "tsan" in words
 
 
-def program(source, words, build, san):
+def in_part(part, source, words, san):
+    """Does --part have the first run of this source's program?"""
+    kind = kind_of(source)
+    if not part or kind == "sim":
+        return True
+    return (part == "test") == (kind != "e2e" or not san and "all-only" not in words)
+
+
+def program(source, words, build, san, part=None):
     unit, sim, fuzz, e2e = (kind_of(source) == kind for kind in KINDS)
     label = f"{san or 'default'} {source.relative_to(ROOT / 'tests').with_suffix('')}"
     parallel = not e2e or bool(san) or "beside-others" in words
@@ -161,7 +175,8 @@ def program(source, words, build, san):
         # Check forks for each test, and forking a process that has AddressSanitizer's shadow memory is slow
         env["CK_FORK"] = "no"
     if sim:
-        args, before = ["--seconds", "60" if san else "240"], usable("chrt", "--idle", "0")
+        seconds = (20 if san else 60) if part == "test" else 60 if san else 240
+        args, before = ["--seconds", str(seconds)], usable("chrt", "--idle", "0")
     kind = "libcheck" if unit else "status"
     return Program(label, [*before, built, *args], kind, LIMIT_S, build, san, parallel, "idle" in words, env)
 
@@ -176,7 +191,7 @@ def over_grpc(source, words, build, san):
     return p
 
 
-def programs(folders, only, match):
+def programs(folders, only, match, part=None):
     """Yields lists of programs: for each folder and kind, first the programs and then their runs over gRPC."""
     for folder in folders:
         name, _, san = folder.partition("=")
@@ -185,8 +200,8 @@ def programs(folders, only, match):
             build = (ROOT / name).resolve()
             pairs = [(s, needs(s)) for s in sources]
             chosen = [(s, w) for s, w in pairs if match in name_of(s) and ("thread" not in san or under_tsan(s, w))]
-            yield [program(s, w, build, san) for s, w in chosen]
-            yield [p for s, w in chosen if (p := over_grpc(s, w, build, san))]
+            yield [program(s, w, build, san, part) for s, w in chosen if in_part(part, s, w, san)]
+            yield [p for s, w in chosen if part != "test" and (p := over_grpc(s, w, build, san))]
 
 
 def long_first(program):
@@ -345,6 +360,7 @@ def main():
     parser.add_argument("folders", nargs="+", metavar="FOLDER[=SANITIZERS]")
     parser.add_argument("--check", action="append", default=[], metavar="COMMAND", help="may be repeated")
     parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--part", choices=("test", "rest"), help="default: both")
     parser.add_argument("--match", default="", help="only programs with this in their folder or name")
     parser.add_argument("--jobs", type=int, default=min(4, 2 + (os.cpu_count() or 1)), help="programs at once")
     parser.add_argument("--again", type=int, default=0, metavar="N", help="programs that may have a second run; 0")
@@ -354,7 +370,7 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     checks = [Program(f"check {c}", ["/bin/sh", "-c", c], "status", 900) for c in args.check]
     try:
-        todo = [p for group in programs(args.folders, args.only, args.match) for p in group]
+        todo = [p for group in programs(args.folders, args.only, args.match, args.part) for p in group]
     except ValueError as exc:
         print(f"run.py: {exc}", file=sys.stderr)
         return 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """reduction-bench: its numbers, its processes, and how it ends.
 
 Not under ThreadSanitizer: the program has no threads of its own, and test_capi covers those of the library.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: alone no-tsan
+# run: alone no-tsan all-only
 """The network laboratory: shard maps from reductionctl plan, verdicts, and that nothing of it is left behind.
 
 Not under ThreadSanitizer: the laboratory has no threads.

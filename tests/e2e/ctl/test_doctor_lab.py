@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: alone no-tsan
+# run: alone no-tsan all-only
 """reductionctl doctor in the network laboratory: each case causes one problem, and doctor names it first."""
 
 import collections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The entry point of the container image starts what the environment and the arguments say. The image itself, if `make
 image` has built it, runs under crun: as an ordinary user without capabilities, on a root that it cannot write."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others all-only
 """`make demo` without the installation: it trains, checks the sums, and leaves nothing behind.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: alone
+# run: alone all-only
 """What `make install` installs is complete: a program outside the tree is compiled with pkg-config and runs.
 
 Runs alone: `make install` without WERROR links the library anew, which other tests would notice.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """deploy/kubernetes: the fields that matter, and the commands of the pods, read from the YAML and run in namespaces."""
 
 import copy

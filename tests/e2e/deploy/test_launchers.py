@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The commands of the pages in deploy/launchers and of deploy/costs.md, read from the pages and run.
 
 Those of the launchers run in one network namespace that has all addresses of the page, so nothing in them is replaced.

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The Debian packages on machines with a real systemd (machine.py): the guide of deploy/README.md, word for word, and
 an upgrade. `make deb` builds them before. REDUCTION_DEB is another folder than build/deb."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The page and the script of deploy/slurm under Debian's Slurm: trainings in a row, and the loss of a node."""
 
 import re

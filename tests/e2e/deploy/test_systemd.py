@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The units of deploy/systemd under a real systemd, which is process 1 of a machine that the test makes of namespaces
 (machine.py): boot, a job under the full sandbox with a secret, watchdog, drain, reload, the journal, a crash loop."""
 

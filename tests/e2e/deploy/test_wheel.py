@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: alone
+# run: alone all-only
 """The Python wheel is installed into a virtual environment, and the README's Python example runs there.
 
 Runs alone: `make wheel` may compile again, which other tests would notice.

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The bundle for machines with a GPU (tests/gpu) works where nothing but a C library is installed."""
 
 import json

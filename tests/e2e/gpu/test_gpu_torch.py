@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """The part torch of check-gpu (tests/gpu) works and judges rightly, with gloo in place of NCCL."""
 
 import importlib.util

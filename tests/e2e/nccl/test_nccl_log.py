@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """`reduction.nccl_log` judges lines of NCCL 2.23 and 2.28 and of the plugin, and the example says what it finds."""
 
 import importlib.util

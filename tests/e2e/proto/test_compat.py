@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """Workers and reducers of the release before this one meet those of this one: `make compat` builds the old ones."""
 
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others all-only
 """torchrun restarts a training: after a rank was killed, when a node joins, when a node is lost. Reducers and agents
 keep running, and the final parameters are equal, bit by bit, to those of a training without faults.
 """

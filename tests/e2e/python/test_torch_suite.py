@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """PyTorch's own tests of a backend, with the backend `reduction`."""
 
 import importlib.metadata

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """Training over the process group `reduction`: DistributedDataParallel, its options and hooks, hybrid sharding."""
 
 import importlib.util

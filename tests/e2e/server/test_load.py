@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others all-only
 """One reducer with many ranks, simulated by reduction-load: right sums, memory within its bound, a clean end.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others all-only
 """What make finds and makes again: every probe says yes where the thing is there and no where it is missing."""
 
 import os

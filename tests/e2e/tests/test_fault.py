@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others all-only
 """The programs of tests/fault: a few rounds and a short soak, and that both detect failures.
 """
 

@@ -19,13 +19,14 @@ sys.path.insert(0, str(harness.ROOT / "tests"))
 import run  # noqa: E402
 
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
-E2E = "alone, beside-others, grpc, no-tsan"
+E2E = "all-only, alone, beside-others, grpc, no-tsan"
 
 # (source, the lines below the licence line, the words or the error)
 LINES = (
     ("e2e/test_x.py", "# run: alone", {"alone"}),
     ("e2e/test_x.py", "# run: beside-others grpc no-tsan", {"beside-others", "grpc", "no-tsan"}),
     ("e2e/test_x.c", "/* run: beside-others no-tsan */", {"beside-others", "no-tsan"}),
+    ("e2e/test_x.py", "# run: alone all-only", {"alone", "all-only"}),
     ("unit/test_x.c", "/* A comment. */", set()),
     ("unit/test_x.c", "/* run: tsan */", {"tsan"}),
     ("sim/test_x.c", "/* run: idle */", {"idle"}),
@@ -74,9 +75,9 @@ class Tree(unittest.TestCase):
         path.write_text(f"# {LICENCE}\n{lines}\n" if path.suffix == ".py" else f"/* {LICENCE} */\n{lines}\n")
         return path
 
-    def chosen(self, folder, only=None, match=""):
+    def chosen(self, folder, only=None, match="", part=None):
         """{label: program} of a build."""
-        return {p.label: p for group in run.programs([folder], only, match) for p in group}
+        return {p.label: p for group in run.programs([folder], only, match, part) for p in group}
 
 
 class Lines(Tree):
@@ -113,6 +114,30 @@ class Lines(Tree):
         self.assertEqual(list(self.chosen("default", match="server/core")), ["default unit/server/core/test_a"])
         path = self.chosen("default")["default e2e/server/test_b"].env["PYTHONPATH"].split(":")
         self.assertEqual(path, [str(self.root / "tests/e2e" / p) for p in ("", "lib", "server")])
+
+    def test_parts(self):
+        """Each program is in one of both parts, but for the simulator, which runs in both."""
+        self.source("unit/test_a.c", "")
+        self.source("sim/test_b.c", "/* run: idle */")
+        self.source("fuzz/fuzz_c.c", "")
+        self.source("e2e/test_d.py", "# run: alone")
+        self.source("e2e/test_e.py", "# run: beside-others grpc")
+        self.source("e2e/test_f.py", "# run: beside-others all-only")
+        both = ["unit/test_a", "sim/test_b", "fuzz/fuzz_c", "e2e/test_d", "e2e/test_e"]
+        for folder, expected in (
+            ("default", both),
+            ("san=address", both[:3]),
+            ("san=thread", []),
+        ):
+            san = folder.partition("=")[2] or "default"
+            test, rest, whole = (self.chosen(folder, part=p) for p in ("test", "rest", None))
+            self.assertEqual(list(test), [f"{san} {name}" for name in expected])
+            self.assertEqual(set(test) | set(rest), set(whole))
+            self.assertLessEqual(set(test) & set(rest), {f"{san} sim/test_b"})
+        seconds = [self.chosen(f, part=p)[f"{s} sim/test_b"].argv[-1]
+                   for f, s in (("default", "default"), ("san=address", "address")) for p in ("test", "rest", None)]
+        self.assertEqual(seconds, ["60", "240", "240", "20", "60", "60"])
+        self.assertIn("default e2e/test_e over gRPC", self.chosen("default", part="rest"))
 
     def test_match_does_not_hide_an_error(self):
         self.source("e2e/test_a.py", "# run: alone")
