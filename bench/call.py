@@ -83,7 +83,7 @@ def worker(args):
     dist.init_process_group("reduction", store=dist.FileStore(os.environ["STORE"], RANKS), rank=rank, world_size=RANKS)
     gloo = dist.new_group(backend="gloo")
     x = torch.zeros(args.bytes // 4)
-    comm = dist.group.WORLD.communicator()
+    comm = reduction.torch.communicator()
     calls = dict(zip(KINDS, (
         c_call(comm, x), lambda: comm.all_reduce(x), lambda: dist.all_reduce(x), lambda: dist.all_reduce(x, group=gloo)
     )))  # fmt: skip

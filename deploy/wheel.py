@@ -21,6 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "agent/python/reduction"
 SYSTEM = re.compile(r"(ld-linux|libc|libm|libpthread|libdl|librt|libssl|libcrypto)[-.]")
 SUMMARY = "All-reduce through reducers, for NumPy and PyTorch"
+ENTRY_POINTS = b"""[torch.backends]
+reduction = reduction.torch:register
+
+[torch.distributed.backends]
+reduction = reduction.torch:register
+"""
 TIME = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel
 
 
@@ -69,7 +75,7 @@ def contents(library, version):
         "Requires-Python: >=3.9\nProvides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
     ).encode()
     # torch 2.5 and later calls this when it is imported
-    files[f"{info}/entry_points.txt"] = b"[torch.backends]\nreduction = reduction.torch:register\n"
+    files[f"{info}/entry_points.txt"] = ENTRY_POINTS
     files[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: reduction\nRoot-Is-Purelib: false\nTag: {tag(library)}\n"
     ).encode()

@@ -47,7 +47,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("REDUCTION_BUILD", "build/default")).resolve()
 SAN = os.environ.get("REDUCTION_SAN", "")
-PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's numpy and torch; PATH may have another one
+# Debian's, which has Debian's numpy and torch; PATH may have another one. Another torch: that of REDUCTION_TEST_PYTHON
+PYTHON = os.environ.get("REDUCTION_TEST_PYTHON") or "/usr/bin/python3"
 
 # Every timeout given to the harness is multiplied by this. Tests must multiply their own timeouts by it too.
 SCALE = 10 if "thread" in SAN else 4 if SAN else 2

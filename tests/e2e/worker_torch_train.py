@@ -123,7 +123,7 @@ def hooks():
     one_bucket = [train(g, 8, bucket_cap_mb=25, hook=power) for g in (base.ours, base.gloo)]
     close(*one_bucket, 1e-3)
     with reduction.torch.State() as state:
-        assert state.comm is base.ours.communicator()
+        assert state.comm is reduction.torch.communicator()
         wrapped = default_hooks.fp16_compress_wrapper(reduction.torch.allreduce_hook)
         close(train(base.ours, 4, hook=lambda g: (state, wrapped)), train(base.gloo, 4), 2e-3)
     assert not state.comm.closed
@@ -193,7 +193,7 @@ def sharded():
         for optimizer in optimizers:
             optimizer.step()
         assert max(losses) - min(losses) < 1e-5, losses
-    comm = mesh.get_group("replicate")._channel.opened
+    comm = reduction.torch_group.operations(mesh.get_group("replicate"))._channel.opened
     assert comm is not None and comm.stats().ops_done > 0, "the replicas were not summed by the reducers"
     print("hybrid sharding:", len(models) - 1, flush=True)
 

@@ -29,7 +29,7 @@ import torch.distributed
 
 from . import errors
 from .comm import Communicator, Request
-from .torch_group import default_communicator, register
+from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
 from .torch_local import NodeSum, Sliced, join
 from .torch_stream import Arrivals, Places, future_for
 

@@ -65,6 +65,7 @@ class Work(_BaseWork):
         arrivals: those of the tensors' GPU, or None.
         in_order: finish must be called in the order of the operations, also after an error of one that has begun. If
             streams cannot wait, the start waits then.
+        timeout: in seconds; None: that of the channel.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Work(_BaseWork):
         finish: Optional[Callable[[], None]] = None,
         arrivals: Optional[Arrivals] = None,
         in_order: bool = False,
+        timeout: Optional[float] = None,
     ):
         super().__init__()
         self._channel = channel
@@ -86,14 +88,20 @@ class Work(_BaseWork):
         self._lock = threading.Lock()  # for _finish and _arrived
         self._arrivals = arrivals
         self._in_order = in_order
+        self._timeout = timeout
         self._arrived: Any = None  # the event behind the result on the side stream
         self._started: Optional[threading.Event] = None  # set: the operation is not queued any more
         self._requests: List[Request] = []
         self._error: Optional[Exception] = None
         self._future: Optional[torch.futures.Future] = None
+        self._plain: Optional[torch.futures.Future] = None  # completes _future; None: done, or a thread is doing it
         # its number in the channel, behind those of the operations in whose callbacks it was started
         self._path: Tuple[int, ...] = ()
         self._asked_at: Tuple[int, ...] = ()  # path of the channel's last operation when the future was asked for
+
+    @property
+    def _limit(self) -> float:
+        return self._channel.timeout if self._timeout is None else self._timeout
 
     def _start(self, comm: Communicator) -> None:
         """Starts the operation. An error becomes that of the work: DDP cannot go on after one in its hook."""
@@ -103,7 +111,7 @@ class Work(_BaseWork):
             self._requests = begin(comm)
             if self._requests and self._arrivals is not None and self._arrivals.follow(self._requests):
                 self._finish_once()
-                self._channel.watch(self, None)
+                self._channel.watch(self)
             elif self._in_order:
                 self._wait_in_order()
         except errors.ReductionError as exc:
@@ -117,7 +125,7 @@ class Work(_BaseWork):
     def _wait_in_order(self) -> None:
         try:
             for request in self._requests:
-                request.wait(self._channel.timeout)
+                request.wait(self._limit)
         except errors.ReductionError as exc:
             error = self._timed_out(exc) if isinstance(exc, errors.ReductionTimeoutError) else exc
             with contextlib.suppress(RuntimeError):
@@ -170,7 +178,7 @@ class Work(_BaseWork):
     def _wait_or_abort(self) -> None:
         """As _wait(), for the group's timeout, after which the group is of no use any more."""
         try:
-            self._wait(self._channel.timeout)
+            self._wait(self._limit)
         except errors.ReductionTimeoutError as exc:
             if self._error is None:
                 self._error = self._timed_out(exc)
@@ -178,7 +186,7 @@ class Work(_BaseWork):
 
     def _timed_out(self, exc: errors.ReductionTimeoutError) -> errors.ReductionError:
         """Ends the group. Returns its error."""
-        sentence = f"{self._kind} was not done within the process group's timeout of {self._channel.timeout:g} s"
+        sentence = f"{self._kind} was not done within the process group's timeout of {self._limit:g} s"
         error = self._channel.failed(errors.ReductionTimeoutError(exc.code, sentence))
         self._channel.abort(sentence)
         return error
@@ -199,13 +207,17 @@ class Work(_BaseWork):
             self._wait_or_abort()
         if self._arrivals is not None and self._arrived is not None:
             torch.cuda.current_stream(self._arrivals.device).wait_event(self._arrived)
+        if self._future is not None:
+            self._settle(self._tensors)
+            while not self._future.done():
+                time.sleep(0)  # another thread has begun to complete it
         return True
 
     def _on_its_way(self) -> bool:
         """Returns True if the operation was started without an error and streams can wait for it."""
         if self._arrivals is None:
             return False
-        if self._started is not None and not self._started.wait(self._channel.timeout):
+        if self._started is not None and not self._started.wait(self._limit):
             return False
         return self._error is None and self._arrived is not None
 
@@ -247,15 +259,22 @@ class Work(_BaseWork):
         self._channel.claimed(self)
         if self._future is None:
             self._asked_at = self._channel.last
-            plain = future_for(self._tensors)
-            self._future = plain.then(_value_or_raise)
+            self._plain = future_for(self._tensors)
+            self._future = self._plain.then(_value_or_raise)
             if self._error is None and self._arrived is not None:
-                self._complete(plain, self._tensors)
+                self._settle(self._tensors)
+            elif self._arrivals is None and self.is_completed():
+                self._settle(self._tensors if self._error is None else self._error)
             else:
-                self._channel.watch(self, plain)
+                self._channel.watch(self)
         return self._future
 
-    def _complete(self, future: torch.futures.Future, value: Any) -> None:
+    def _settle(self, value: Any) -> None:
+        """Completes the future with the tensors or the error, unless a thread has done so or nobody has asked for it."""
+        with self._lock:
+            future, self._plain = self._plain, None
+        if future is None:
+            return
         outer, _thread.work = getattr(_thread, "work", None), self
         try:
             with self._arrivals.current() if self._arrivals is not None else contextlib.nullcontext():
@@ -270,6 +289,34 @@ class Work(_BaseWork):
         except Exception as exc:
             return exc
         return self._tensors
+
+
+class Several(_BaseWork):
+    """Works that are waited for as one."""
+
+    def __init__(self, works: Sequence[Any]):
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for all of them. Raises the first error."""
+        for work in self._works:
+            work.wait() if timeout is None else work.wait(timeout)
+        return True
+
+    def synchronize(self) -> None:
+        """As wait()."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Returns True if all of them have ended."""
+        return all(work.is_completed() for work in self._works)
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future whose value is the list of the values of their futures."""
+        return torch.futures.collect_all([work.get_future() for work in self._works]).then(
+            lambda all_of_them: [future.value() for future in all_of_them.value()]
+        )
 
 
 class Channel:
@@ -287,7 +334,7 @@ class Channel:
     def __init__(
         self, open_communicator: Callable[[], Communicator], timeout: float, members: Optional[Sequence[int]]
     ):
-        self.timeout = timeout
+        self._timeout: Callable[[], float] = lambda: timeout
         self.members = members
         self._open = open_communicator
         self._pid = os.getpid()
@@ -302,6 +349,19 @@ class Channel:
         self._held: "collections.OrderedDict[int, Work]" = collections.OrderedDict()
         self._count = 0
         self.last: Tuple[int, ...] = ()  # the path of the operation that was started last
+
+    @property
+    def timeout(self) -> float:
+        """The timeout of operations, in seconds."""
+        return self._timeout()
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._timeout = lambda: seconds
+
+    def follow_timeout(self, timeout: Callable[[], float]) -> None:
+        """The timeout is from now on what the function returns."""
+        self._timeout = timeout
 
     def check_usable(self) -> None:
         """Raises ReductionError after close(), and in a process that was forked."""
@@ -402,21 +462,19 @@ class Channel:
         with self._lock:
             self._held.pop(id(work), None)
 
-    def watch(self, work: Work, future: Optional[torch.futures.Future]) -> None:
-        """Completes the future, if any, when the work has ended. Its error or timeout is that of the group."""
+    def watch(self, work: Work) -> None:
+        """Completes the work's future, if any, when it has ended. Its error or timeout is that of the group."""
         with self._lock:
             if not self._closed:
-                self._waits.put((work, future))
+                self._waits.put(work)
                 self._enough_waiters()
                 return
         # the waiters end, and the operation has ended or ends with the communicator
-        threading.Thread(target=self._settle, args=(work, future), name="reduction-wait", daemon=True).start()
+        threading.Thread(target=self._settle, args=(work,), name="reduction-wait", daemon=True).start()
 
     @staticmethod
-    def _settle(work: Work, future: Optional[torch.futures.Future]) -> None:
-        value = work._outcome()
-        if future is not None:
-            work._complete(future, value)
+    def _settle(work: Work) -> None:
+        work._settle(work._outcome())
 
     def _enough_waiters(self) -> None:
         """Starts a waiter if all others run callbacks, which may wait for a later future (PowerSGD's hook does)."""
@@ -426,18 +484,16 @@ class Channel:
 
     def _wait_loop(self) -> None:
         while True:
-            item = self._waits.get()
-            if item is None:
+            work = self._waits.get()
+            if work is None:
                 self._waits.put(None)  # for the other waiters
                 return
-            work, future = item
             value = work._outcome()
             with self._lock:
                 self._waiting -= 1
                 self._enough_waiters()
-            if future is not None:
-                work._complete(future, value)
-            del item, work, future, value  # the tensors
+            work._settle(value)
+            del work, value  # the tensors
             with self._lock:
                 if self._waiting >= 2:
                     return
