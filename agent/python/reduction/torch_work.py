@@ -270,7 +270,7 @@ class Work(_BaseWork):
         return self._future
 
     def _settle(self, value: Any) -> None:
-        """Completes the future with the tensors or the error, unless a thread has done so or nobody has asked for it."""
+        """Completes the future with the tensors or the error, unless a thread has done so or nobody asked for it."""
         with self._lock:
             future, self._plain = self._plain, None
         if future is None:
