@@ -11,7 +11,7 @@
  *
  * A loop that sleeps only when rs_spin_stay_awake returns false:
  *
- *     stay = rs_spin_stay_awake(&spin, poll_found_something, now()); */
+ *     stay = rs_spin_stay_awake(&spin, found, now()); */
 #ifndef RS_COMMON_SPIN_H
 #define RS_COMMON_SPIN_H
 

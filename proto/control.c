@@ -149,7 +149,7 @@ static void unpack_free(void *failed, void *p)
 }
 
 /* Decodes a message. Returns NULL with an error if it cannot be decoded or if memory runs out: protobuf-c does not say
- * which. The caller frees the message with free_unpacked(m, NULL) of its type. */
+ * which. The caller frees the message with protobuf-c's function of its type. */
 static void *unpack(const ProtobufCMessageDescriptor *type, const char *what, const uint8_t *in, uint32_t len,
 		    struct rs_err *e)
 {

@@ -82,6 +82,7 @@ check "size" size
 check "shellcheck" shellcheck "${scripts[@]}"
 check "python" compile
 check "commit subjects" subjects
+check "names in comments and documents" /usr/bin/python3 tests/names.py
 check "clang-tidy" mistakes
 check "dead stores" dead_stores
 [ $failed = 0 ]

@@ -140,7 +140,7 @@ layering-check: $(core_libs) $(layering_obj)
 	$(PYTHON) tests/layering.py --objects $(B) $(addprefix --core ,$(server_cores) $(agent_cores) $(libservice)) \
 		$(addprefix --library ,$(libconfig) $(libproto) $(libcommon))
 
-lint: $(gen_h) ## check format, scripts and common mistakes
+lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments and documents
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)

@@ -196,7 +196,8 @@ def programs(folders, only, match, part=None):
     for folder in folders:
         name, _, san = folder.partition("=")
         for kind in [only] if only else KINDS:
-            sources = sorted(s for p in ("test_*.c", "test_*.py", "fuzz_*.c") for s in ROOT.glob(f"tests/{kind}/**/{p}"))
+            patterns = ("test_*.c", "test_*.py", "fuzz_*.c")
+            sources = sorted(s for p in patterns for s in ROOT.glob(f"tests/{kind}/**/{p}"))
             build = (ROOT / name).resolve()
             pairs = [(s, needs(s)) for s in sources]
             chosen = [(s, w) for s, w in pairs if match in name_of(s) and ("thread" not in san or under_tsan(s, w))]

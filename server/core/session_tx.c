@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The session_sending side of a session. Results are sent out of the accumulators without a copy. The order is: the
+/* The sending side of a session. Results are sent out of the accumulators without a copy. The order is: the
  * result that is partly sent, or else control frames; then results, those of higher priorities first. session_sent
  * counts in the same order. */
 #include "server/core/stripe.h"

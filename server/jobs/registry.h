@@ -21,7 +21,7 @@
 
 struct registry;
 
-/* The limits of the reducer, from the section `limits`. */
+/* The limits of the reducer, from the section `server`. */
 struct registry_limits {
 	unsigned jobs, workers;
 	uint64_t memory_bytes;
@@ -54,7 +54,7 @@ enum registry_action_type {
 struct registry_action {
 	enum registry_action_type type;
 	struct registry_job job;
-	const uint8_t *frame; /* TELL; valid for the call */
+	const uint8_t *frame; /* SEND; valid for the call */
 	uint32_t frame_len;
 	struct rs_err why;  /* ABORT, LOST */
 	unsigned rank;      /* LOST, LATE, ASK */

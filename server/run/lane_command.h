@@ -41,14 +41,14 @@ struct lane_command {
 			uint64_t question;
 		};                  /* ASK */
 		struct rs_err why;  /* ABORT */
-		uint32_t frame_len; /* TELL */
+		uint32_t frame_len; /* SEND */
 		struct {
 			struct lane_mail *answer; /* REPORT, TRACE; owned */
 			struct trace *trace;      /* TRACE; owned */
 			uint32_t limit_ms;
 		};
 	};
-	uint8_t frame[]; /* TELL: frame_len bytes */
+	uint8_t frame[]; /* SEND: frame_len bytes */
 };
 
 /* Allocates a command with room for a frame of frame_len bytes. All other fields are zero. The caller frees it with

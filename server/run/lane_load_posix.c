@@ -12,7 +12,7 @@ enum { SECOND_NS = 1000000000 };
  * reads the file without stdio, because a lane that runs allocates nothing. */
 static uint64_t starved_ns(void)
 {
-	char text[64], *end; /* "RAN_NS WAITED_NS SLICES" */
+	char text[64], *end; /* "RAN WAITED SLICES", the first two in ns */
 	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 

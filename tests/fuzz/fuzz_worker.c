@@ -282,7 +282,7 @@ static void on_data(struct world *w, struct link *l)
 	must(!last || f->seq > last->seq || (f->seq == last->seq && f->chunk > last->chunk));
 	for (unsigned i = 0; i < FRAME_PRIORITIES; i++)
 		all += l->data_n[i];
-	/* what a reducer accepts: see window_passed() */
+	/* what a reducer accepts: see server/core/contribution.c */
 	must(n < w->cfg->sharding.window && n < FLYING);
 	must(all <
 	     w->cfg->sharding.window + (w->cfg->sharding.priorities - 1) * frame_reserve(w->cfg->sharding.window));
