@@ -16,6 +16,7 @@
 /* The variables of one launcher; NULL if it has none. In a list the first that is set counts. */
 struct launcher {
 	const char *source;
+	const char *sign; /* a variable that must be set too; NULL: none */
 	const char *rank;
 	const char *world_size[3];
 	const char *local_rank;
@@ -28,7 +29,8 @@ struct launcher {
 };
 
 /* The launchers in order of precedence: the first whose rank and world size are set counts. torchrun may run under the
- * others, and mpirun under Slurm; then the outer variables describe the tasks of the outer launcher. */
+ * others, and mpirun under Slurm; then the outer variables describe the tasks of the outer launcher. srun sets PMI_RANK
+ * too, and knows more than PMI does; but MPICH's own launcher, which sets MPI_LOCALRANKID, may run under srun. */
 static const struct launcher launchers[] = {
     {
 	.source = "torchrun",
@@ -48,6 +50,14 @@ static const struct launcher launchers[] = {
 	.local_world_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
     },
     {
+	.source = "mpich",
+	.sign = "MPI_LOCALRANKID",
+	.rank = "PMI_RANK",
+	.world_size = {"PMI_SIZE"},
+	.local_rank = "MPI_LOCALRANKID",
+	.local_world_size = "MPI_LOCALNRANKS",
+    },
+    {
 	.source = "slurm",
 	.rank = "SLURM_PROCID",
 	.world_size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
@@ -57,7 +67,25 @@ static const struct launcher launchers[] = {
 	.node_rank = "SLURM_NODEID",
 	.nodes = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
     },
+    {
+	.source = "pmi",
+	.rank = "PMI_RANK",
+	.world_size = {"PMI_SIZE"},
+	.local_rank = "PMI_LOCAL_RANK",
+	.local_world_size = "PMI_LOCAL_SIZE",
+    },
 };
+
+/* Variables that launchers of several processes set, also those whose ranks are not read. */
+static const char *const sizes[] = {
+    "WORLD_SIZE",         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MV2_COMM_WORLD_SIZE",
+    "JSM_NAMESPACE_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+};
+static const char *const ranks[] = {
+    "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK", "PALS_RANKID", "PMIX_RANK",
+};
+/* One of these is set in the steps of srun, and not in the script of sbatch, where SLURM_PROCID is 0. */
+static const char *const slurm_step[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"};
 
 /* The source of variables, and where errors go. */
 struct environment {
@@ -284,6 +312,52 @@ static int read_launcher(const struct environment *env, const struct launcher *l
 	return derive_nodes(env, l, ret);
 }
 
+/* Returns the first variable that says that a launcher has started several processes, or may have; NULL: none. */
+static const char *find_others(const struct environment *env)
+{
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		const char *size = look_up(env, sizes[i]);
+
+		if (size && strcmp(size, "1") != 0)
+			return sizes[i];
+	}
+	/* a process that is alone may have a rank too, but then the launcher says that it is */
+	return FIRST_SET(env, sizes) ? NULL : FIRST_SET(env, ranks);
+}
+
+/* Returns whether this is the script of sbatch, of which there is one for all tasks. */
+static bool is_batch_script(const struct environment *env, const struct launcher *l)
+{
+	const char *rank = look_up(env, l->rank);
+
+	return strcmp(l->source, "slurm") == 0 && strcmp(rank, "0") == 0 && !FIRST_SET(env, slurm_step);
+}
+
+static bool is_started_by(const struct environment *env, const struct launcher *l)
+{
+	return (!l->sign || look_up(env, l->sign)) && look_up(env, l->rank) && FIRST_SET(env, l->world_size) &&
+	       !is_batch_script(env, l);
+}
+
+int rs_launch_check_alone(rs_getenv_fn get, void *ctx, struct rs_err *e)
+{
+	const struct environment env = {.get = get, .ctx = ctx, .e = e};
+	const char *others = find_others(&env);
+
+	if (!others)
+		return RS_OK;
+	if (strncmp(others, "SLURM_", 6) == 0)
+		return rs_fail(e, RS_ECONFIG,
+			       "environment variable %s is %.20s, but srun has not started this process: start the "
+			       "training with srun, torchrun or mpirun, or set RANK and WORLD_SIZE for each process",
+			       others, look_up(&env, others));
+	return rs_fail(e, RS_ECONFIG,
+		       "environment variable %s is %.20s, so a launcher has started several processes, but it does not "
+		       "say which one of how many this is: set REDUCTION_RANK and REDUCTION_WORLD_SIZE for each "
+		       "process (of a process that trains alone: 0 and 1)",
+		       others, look_up(&env, others));
+}
+
 int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct rs_err *e)
 {
 	struct environment env = {.get = get, .ctx = ctx, .e = e};
@@ -299,7 +373,7 @@ int rs_launch_detect(struct rs_launch *ret, rs_getenv_fn get, void *ctx, struct 
 	for (size_t i = 0; i < COUNT(launchers); i++) {
 		const struct launcher *l = &launchers[i];
 
-		if (look_up(&env, l->rank) && FIRST_SET(&env, l->world_size)) {
+		if (is_started_by(&env, l)) {
 			int rc = read_launcher(&env, l, &launch);
 
 			if (rc)

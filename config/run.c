@@ -143,8 +143,9 @@ void rs_run_detect(char ret[static RS_RUN_MAX], const struct rs_launch *launch, 
 		const char *source;
 		bool (*detect)(const struct run *r);
 	} launchers[] = {
-	    {"torchrun", run_of_torch}, {"openmpi", run_of_openmpi}, {"slurm", run_of_slurm}, {NULL, run_of_torch},
-	    {NULL, run_of_slurm},       {NULL, run_of_pmi},          {NULL, run_of_vertex},   {NULL, run_of_kubernetes},
+	    {"torchrun", run_of_torch}, {"openmpi", run_of_openmpi}, {"mpich", run_of_pmi}, {"slurm", run_of_slurm},
+	    {"pmi", run_of_pmi},        {NULL, run_of_torch},        {NULL, run_of_slurm},  {NULL, run_of_pmi},
+	    {NULL, run_of_vertex},      {NULL, run_of_kubernetes},
 	};
 	const struct run r = {.get = get, .ctx = ctx, .host = host, .ret = ret};
 

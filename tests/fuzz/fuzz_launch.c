@@ -33,6 +33,14 @@ static const char *const names[] = {
     "SLURM_HET_SIZE",
     "SLURM_STEP_NODELIST",
     "SLURMD_NODENAME",
+    "SLURM_STEP_ID",
+    "SLURM_STEPID",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMI_LOCAL_RANK",
+    "PMI_LOCAL_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
 };
 enum { NAMES = sizeof names / sizeof names[0] };
 

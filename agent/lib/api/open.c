@@ -96,6 +96,8 @@ static int open_resolve_rank(struct opening *o, struct rs_err *e)
 	if (!rc)
 		rc =
 		    open_number(o->opt.generation, "generation", "REDUCTION_GENERATION", 0, UINT32_MAX, &generation, e);
+	if (!rc && world < 0 && l->world_size < 0)
+		rc = rs_launch_check_alone(NULL, NULL, e);
 	if (rc)
 		return rc;
 	if (world < 0)

@@ -113,10 +113,10 @@ typedef struct reduction_options {
 	reduction_mode mode; /* REDUCTION_MODE (auto, agent, node or direct) */
 	const char *agent_socket; /* path of the agent's socket; REDUCTION_AGENT; then agent.socket of the file. Invalid
 				     together with the modes NODE and DIRECT */
-	int rank; /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK; default 0 if the world
-		     size is 1 */
-	int world_size;         /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 */
-	int local_rank;         /* on this node (not with DIRECT); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
+	int rank; /* of this process; REDUCTION_RANK; RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK; default 0 if
+		     the world size is 1 */
+	int world_size; /* processes of the job; REDUCTION_WORLD_SIZE; WORLD_SIZE, ...; default 1 without a launcher */
+	int local_rank; /* on this node (not with DIRECT); REDUCTION_LOCAL_RANK; LOCAL_RANK, ... */
 	int local_world_size;   /* processes of the job on this node (not with DIRECT); REDUCTION_LOCAL_WORLD_SIZE;
 				   LOCAL_WORLD_SIZE, ... */
 	int64_t generation;     /* number of the restart; REDUCTION_GENERATION; TORCHELASTIC_RESTART_COUNT; default 0 */

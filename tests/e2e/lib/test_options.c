@@ -26,6 +26,21 @@ static const struct {
 } rows[] = {
     {"defaults", ACCEPTED},
     {"torchrun", {"RANK=3", "WORLD_SIZE=4"}, ACCEPTED},
+    {"MPICH and Intel MPI",
+     {"PMI_RANK=2", "PMI_SIZE=3", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "REDUCTION_RANK=3"},
+     .code = REDUCTION_EINVAL,
+     .says = "rank 3 is not a rank of 3"},
+    {"a launcher whose ranks are unknown",
+     {"PMI_SIZE=3"},
+     .code = REDUCTION_ECONFIG,
+     .says = "PMI_SIZE is 3, so a launcher has started several processes"},
+    {"sbatch without srun",
+     {"SLURM_PROCID=0", "SLURM_NTASKS=4"},
+     .code = REDUCTION_ECONFIG,
+     .says = "SLURM_NTASKS is 4, but srun has not started this process"},
+    {"a process that trains alone beside them",
+     {"SLURM_PROCID=0", "SLURM_NTASKS=4", "REDUCTION_WORLD_SIZE=1"},
+     ACCEPTED},
     {"REDUCTION_ goes before the launcher",
      {"RANK=0", "WORLD_SIZE=2", "REDUCTION_RANK=4"},
      .code = REDUCTION_EINVAL,
@@ -155,7 +170,10 @@ static const char *const cleared[] = {
     "GROUP_WORLD_SIZE",
     "TORCHELASTIC_RESTART_COUNT",
     "SLURM_PROCID",
+    "SLURM_NTASKS",
     "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMI_SIZE",
 };
 
 static bool run(size_t i)

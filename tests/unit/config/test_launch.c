@@ -8,6 +8,7 @@
 
 #define TORCHRUN "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"
 #define OPENMPI  "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"
+#define MPICH    "PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"
 #define SLURM    "SLURM_PROCID=6", "SLURM_LOCALID=0", "SLURM_NODEID=3", "SLURM_NNODES=4"
 
 /* Environments and their results. */
@@ -51,6 +52,15 @@ static const struct {
      {6, 7, 0, 2, 3, 4, -1, "slurm", true}},
     /* the inner launcher has precedence */
     {{SLURM, "SLURM_NTASKS=7", TORCHRUN}, {5, 8, 1, 4, 1, 2, -1, "torchrun", true}},
+    /* MPICH and Intel MPI */
+    {{MPICH}, {2, 4, 0, 2, 1, 2, -1, "mpich", false}},
+    {{SLURM, "SLURM_NTASKS=7", MPICH}, {2, 4, 0, 2, 1, 2, -1, "mpich", false}},
+    {{"PMI_RANK=3", "PMI_SIZE=4"}, {3, 4, -1, -1, -1, -1, -1, "pmi", false}},
+    /* srun with PMI knows more than PMI */
+    {{SLURM, "SLURM_NTASKS=7", "PMI_RANK=6", "PMI_SIZE=7"}, {6, 7, 0, -1, 3, 4, -1, "slurm", true}},
+    /* the script of sbatch is one process for all tasks */
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_LOCALID=0"}, {-1, -1, -1, -1, -1, -1, -1, "none", false}},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_ID=0"}, {0, 4, -1, -1, -1, -1, -1, "slurm", false}},
     {{SLURM, "SLURM_NTASKS=7", OPENMPI}, {3, 4, 1, -1, -1, -1, -1, "openmpi", false}},
 };
 
@@ -138,6 +148,42 @@ START_TEST(wrong_variables_are_named)
 }
 END_TEST
 
+/* Environments of a process whose rank nobody says. message NULL: it is alone. */
+static const struct {
+	const char *env[4];
+	const char *message;
+} alone[] = {
+    {{NULL}, NULL},
+    {{"WORLD_SIZE=1"}, NULL},
+    {{"SLURM_NTASKS=1", "SLURM_PROCID=0"}, NULL},
+    {{"PMI_SIZE=1", "PMI_RANK=0"}, NULL},
+    {{"SLURM_NTASKS=4", "SLURM_PROCID=0"},
+     "environment variable SLURM_NTASKS is 4, but srun has not started this process: start the training with srun, "
+     "torchrun or mpirun, or set RANK and WORLD_SIZE for each process"},
+    {{"SLURM_NPROCS=4"}, "environment variable SLURM_NPROCS is 4, but srun has not started this process: "},
+    {{"WORLD_SIZE=2"},
+     "environment variable WORLD_SIZE is 2, so a launcher has started several processes, but it does not say which "
+     "one of how many this is: set REDUCTION_RANK and REDUCTION_WORLD_SIZE for each process (of a process that "
+     "trains alone: 0 and 1)"},
+    {{"PMI_SIZE=4"}, "environment variable PMI_SIZE is 4, so a launcher "},
+    {{"OMPI_COMM_WORLD_SIZE=4"}, "environment variable OMPI_COMM_WORLD_SIZE is 4, so a launcher "},
+    {{"MV2_COMM_WORLD_SIZE=4", "MV2_COMM_WORLD_RANK=1"}, "environment variable MV2_COMM_WORLD_SIZE is 4, so a "},
+    {{"JSM_NAMESPACE_SIZE=4", "JSM_NAMESPACE_RANK=0"}, "environment variable JSM_NAMESPACE_SIZE is 4, so a "},
+    {{"PALS_RANKID=0"}, "environment variable PALS_RANKID is 0, so a launcher "},
+    {{"PMIX_RANK=1"}, "environment variable PMIX_RANK is 1, so a launcher "},
+};
+
+START_TEST(a_rank_that_nobody_says_is_refused_beside_others)
+{
+	struct rs_err e = {0};
+	int rc = rs_launch_check_alone(fake_getenv, (void *)alone[_i].env, &e);
+
+	ck_assert_int_eq(rc, alone[_i].message ? RS_ECONFIG : RS_OK);
+	if (alone[_i].message)
+		ck_assert_msg(strncmp(e.msg, alone[_i].message, strlen(alone[_i].message)) == 0, "%s", e.msg);
+}
+END_TEST
+
 START_TEST(process_environment_is_the_default)
 {
 	struct rs_launch found, expected = {2, 3, -1, -1, -1, -1, -1, "torchrun", false};
@@ -162,6 +208,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, known_environments_are_parsed, 0, COUNT(good));
 	tcase_add_loop_test(tc, wrong_variables_are_named, 0, COUNT(bad));
+	tcase_add_loop_test(tc, a_rank_that_nobody_says_is_refused_beside_others, 0, COUNT(alone));
 	tcase_add_test(tc, process_environment_is_the_default);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
