@@ -11,7 +11,6 @@ import collections
 import ctypes
 import os
 import threading
-import time
 import warnings
 import weakref
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Union
@@ -19,12 +18,8 @@ from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, U
 import numpy
 
 from . import _buffers, _lib, errors
+from ._request import Request
 from .group import Group
-
-_SLICE_MS = 100  # time that a wait spends in the library before Python checks for Ctrl-C
-
-# of each thread: a structure for errors and a reference to it, since waits of several threads overlap
-_thread = threading.local()
 
 _open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
@@ -35,134 +30,6 @@ class Stats(NamedTuple):
     tx_bytes: int
     rx_bytes: int
     ops_done: int
-
-
-class Request:
-    """An operation that was started, or that starts with its group.
-
-    Communicator.all_reduce() and .broadcast() with async_op=True return it, and Group.all_reduce().
-    """
-
-    def __init__(
-        self,
-        comm: "Communicator",
-        target: Any,
-        send: Optional[_buffers.Block],
-        receive: Optional[_buffers.Block],
-    ):
-        self._comm = comm  # keeps it from being garbage-collected while a thread waits
-        self._handle: Optional[int] = None  # None: not started, or done
-        self._started = False
-        self._target = target
-        self._blocks = (send, receive)  # keeps the memory alive while the library uses it
-        self._error: Optional[Exception] = None
-        self._lock = threading.Lock()  # held by the one thread that is in reduction_wait
-
-    def _abandon(self) -> None:
-        """The group's block has ended: an operation that has not started fails."""
-        if not self._started:
-            self._started = True
-            self._blocks = (None, None)
-            self._error = errors.ReductionError(errors.EINVAL, "the operation was not started: its group failed")
-
-    def _complete(self, status: int, err: _lib.Error) -> None:
-        receive = self._blocks[1]
-        self._blocks = (None, None)
-        try:
-            _lib.check(status, err)
-            if receive is not None and receive.is_copy:
-                _buffers.finish(self._target, receive)
-        except Exception as exc:
-            self._error = exc
-
-    def _wait_slice(self, milliseconds: int) -> bool:
-        """Waits for at most `milliseconds`. Returns True if the operation is done. The caller holds the lock."""
-        if self._handle is None:
-            return True
-        try:
-            err, ref = _thread.error
-        except AttributeError:
-            err = _lib.Error()
-            ref = ctypes.byref(err)
-            _thread.error = err, ref
-        err.code = errors.ETIMEOUT
-        try:
-            self._comm._lib.reduction_wait(self._handle, milliseconds, ref)
-        finally:  # also after Ctrl-C, which Python notices when the call has returned
-            if err.code != errors.ETIMEOUT:
-                self._handle = None  # the library has got it back
-                self._complete(err.code, err)
-        return self._handle is None
-
-    def _finish(self) -> None:
-        """Waits until done, whatever the result."""
-        with self._lock:
-            while not self._wait_slice(_SLICE_MS):
-                pass
-
-    def done(self) -> bool:
-        """Returns True if the operation has ended, with or without an error. Does not wait."""
-        if not self._started or not self._lock.acquire(blocking=False):
-            return False
-        try:
-            return self._wait_slice(0)
-        finally:
-            self._lock.release()
-
-    def stream_wait(self, device: int, stream: int) -> None:
-        """Makes the work that is queued on a stream of a GPU from now on wait for the operation, and not the host.
-
-        Call wait() too, which says whether the operation failed: a stream that waits for a failed one goes on. Do not
-        call this while another thread is in wait().
-
-        Args:
-            device: number of the GPU.
-            stream: address of the CUDA stream, for example torch.cuda.Stream.cuda_stream; 0: the default stream.
-
-        Raises:
-            ReductionError: the operation is on an array in the host's memory, or the GPU cannot wait.
-        """
-        with self._lock:
-            if self._handle is None:
-                return
-            err = _lib.Error()
-            status = self._comm._lib.reduction_stream_wait(self._handle, device, stream, ctypes.byref(err))
-        _lib.check(status, err)
-
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits until the operation has ended.
-
-        Args:
-            timeout: seconds; None: no limit.
-
-        Returns:
-            The array that holds the result.
-
-        Raises:
-            ReductionTimeoutError: the timeout has passed; the operation is still pending, wait again.
-            ReductionError: the operation failed; the message says why.
-        """
-        if not self._started:
-            raise errors.ReductionError(
-                errors.EINVAL, "the operation has not been started: it is part of a group whose block has not ended"
-            )
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
-            raise errors.ReductionTimeoutError(errors.ETIMEOUT, f"the operation was not done within {timeout} s")
-        try:
-            while True:
-                left = _SLICE_MS if deadline is None else (deadline - time.monotonic()) * 1000
-                if self._wait_slice(max(0, min(_SLICE_MS, int(left)))):
-                    break
-                if left <= 0:
-                    raise errors.ReductionTimeoutError(
-                        errors.ETIMEOUT, f"the operation was not done within {timeout} s"
-                    )
-        finally:
-            self._lock.release()
-        if self._error is not None:
-            raise self._error.with_traceback(None)
-        return self._target
 
 
 def _interruptible(call: Callable[[], int], undo: Callable[[], None]) -> int:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, List, Optional
 from . import _buffers, _lib, errors
 
 if TYPE_CHECKING:
-    from .comm import Communicator, Request
+    from ._request import Request
+    from .comm import Communicator
 
 
 class Group:
