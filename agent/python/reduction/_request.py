@@ -41,7 +41,9 @@ class Request:
         self._target = target
         self._blocks = (send, receive)  # keeps the memory alive while the library uses it
         self._error: Optional[Exception] = None
-        self._lock = threading.Lock()  # held by the one thread that is in reduction_wait
+        # held by the one thread that is in reduction_wait; re-entrant because a signal handler may end a wait just when
+        # it has got the lock
+        self._lock = threading.RLock()
 
     def _abandon(self) -> None:
         """The group's block has ended: an operation that has not started fails."""
@@ -51,18 +53,26 @@ class Request:
             self._error = errors.ReductionError(errors.EINVAL, "the operation was not started: its group failed")
 
     def _complete(self, status: int, err: _lib.Error) -> None:
-        receive = self._blocks[1]
-        self._blocks = (None, None)
         try:
             _lib.check(status, err)
-            if receive is not None and receive.is_copy:
+        except Exception as exc:
+            self._error = exc
+        self._copy_back()
+
+    def _copy_back(self) -> None:
+        """Stores a result that was received into a copy. Has no effect if that is done."""
+        receive = self._blocks[1]
+        try:
+            if receive is not None and receive.is_copy and self._error is None:
                 _buffers.finish(self._target, receive)
         except Exception as exc:
             self._error = exc
+        self._blocks = (None, None)  # not after Ctrl-C, so that the next call copies
 
     def _wait_slice(self, milliseconds: int) -> bool:
         """Waits for at most `milliseconds`. Returns True if the operation is done. The caller holds the lock."""
         if self._handle is None:
+            self._copy_back()
             return True
         try:
             err, ref = _thread.error
@@ -78,6 +88,10 @@ class Request:
                 self._handle = None  # the library has got it back
                 self._complete(err.code, err)
         return self._handle is None
+
+    def _returns(self, exc: BaseException) -> bool:
+        """Returns True if `exc` says how the operation has ended, and False if it is one of a signal handler."""
+        return exc is self._error or not self._started
 
     def _finish(self) -> None:
         """Waits until done, whatever the result."""

@@ -102,6 +102,9 @@ class Communicator:
         group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on its ranks. The
             job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
 
+    If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would be
+    at another operation than the others. Request.wait() can be called again instead.
+
     Raises:
         ReductionError: not all ranks have met; the message names those that are missing.
     """
@@ -187,10 +190,9 @@ class Communicator:
         while pending and (pending[0]._handle is None or pending[0].done()):
             pending.popleft()
 
-    def _start(self, call: Callable[[int, Any, Any], int], target: Any, send: Any, receive: Any) -> Request:
+    def _start(self, request: Request, call: Callable[[int, Any, Any], int]) -> Request:
         with self._lock:
             self._forget_done()
-            request = Request(self, target, send, receive)
             self._out.value = None
             try:
                 status = call(self._usable(), self._out_ref, self._err_ref)
@@ -202,6 +204,38 @@ class Communicator:
                 _lib.check(status, self._err)
         return request
 
+    def _run(
+        self, request: Request, call: Callable[[int, Any, Any], int], async_op: bool, timeout: Optional[float] = None
+    ) -> Any:
+        """Starts an operation. Returns the request or, if async_op is False, waits and returns its target."""
+        try:
+            self._start(request, call)
+            return request if async_op else request.wait(timeout)
+        except errors.ReductionTimeoutError:
+            raise  # it goes on, as after a wait of its own
+        except BaseException as exc:
+            if not request._returns(exc):
+                self._interrupted([request], exc)
+            raise
+
+    def _interrupted(self, requests: Sequence[Request], exc: BaseException) -> None:
+        """Ctrl-C, or a signal handler that raises, has ended a call: ends the job on all ranks.
+
+        The caller does not know whether its operations have been done, and may change the memory: if it went on, it
+        would be at another operation than the other ranks. When this returns the library does not use the memory.
+        """
+        reason = f"{type(exc).__name__} interrupted a call that had started an operation"
+        while True:
+            try:
+                self.abort(reason)
+                for request in requests:
+                    request._finish()
+                return
+            except errors.ReductionError:
+                return  # a forked process, whose memory no thread of the library uses
+            except BaseException:
+                pass  # the next Ctrl-C; the operations end within a second
+
     def _start_dense(self, target: Any, pointer: int, count: int, dtype: int, op: int) -> Request:
         """As all_reduce(target, op, async_op=True), for a caller that knows that the target's memory is dense.
 
@@ -209,13 +243,12 @@ class Communicator:
             pointer, count: of the target's elements.
             dtype, op: numbers, as in `_buffers`.
         """
-        return self._start(
+        return self._run(
+            Request(self, target, None, None),
             lambda comm, request, err: self._lib.reduction_all_reduce_async(
                 comm, pointer, pointer, count, dtype, op, None, request, err
             ),
-            target,
-            None,
-            None,
+            True,
         )
 
     def all_reduce(
@@ -253,15 +286,13 @@ class Communicator:
             ReductionError: the operation failed; the message says why.
         """
         tensor, send, receive = _buffers.tensor(array, op, out, dtype, name, priority)
-        request = self._start(
+        return self._run(
+            Request(self, array if out is None else out, send, receive),
             lambda comm, handle, err: self._lib.reduction_all_reduce_tensor_async(
                 comm, ctypes.byref(tensor), handle, err
             ),
-            array if out is None else out,
-            send,
-            receive,
+            async_op,
         )
-        return request if async_op else request.wait()
 
     def _later(self, target: Any, send: _buffers.Block, receive: _buffers.Block) -> Request:
         """Returns a request of a group, which is not started yet."""
@@ -282,6 +313,18 @@ class Communicator:
                         request._handle, request._started = handle, True
                         self._pending.append(request)
             _lib.check(status, err)
+
+    def _run_group(self, tensors: List[_lib.Tensor], requests: List[Request], async_op: bool) -> None:
+        """Starts the operations of a group and, if async_op is False, waits for all of them."""
+        try:
+            self._start_group(tensors, requests)
+            if not async_op:
+                for request in requests:
+                    request.wait()
+        except BaseException as exc:
+            if not any(exc is request._error for request in requests) and any(r._started for r in requests):
+                self._interrupted(requests, exc)
+            raise
 
     def group(self, *, async_op: bool = False) -> Group:
         """Returns a group of all-reduces, which start together at the end of a with block. Small ones share operations:
@@ -317,7 +360,7 @@ class Communicator:
         with self.group(async_op=async_op) as group:
             for array, name in zip(arrays, names or [None] * len(arrays)):
                 group.all_reduce(array, op, dtype=dtype, name=name)
-        return group.requests if async_op else [request.wait() for request in group.requests]
+        return group.requests if async_op else [request._target for request in group.requests]
 
     def broadcast(
         self,
@@ -334,30 +377,27 @@ class Communicator:
         dtype, name and priority are as in all_reduce().
         """
         tensor, _, receive = _buffers.tensor(array, "sum", None, dtype, name, priority)
-        request = self._start(
+        return self._run(
+            Request(self, array, None, receive),
             lambda comm, handle, err: self._lib.reduction_broadcast_tensor_async(
                 comm, ctypes.byref(tensor), int(root), handle, err
             ),
-            array,
-            None,
-            receive,
+            async_op,
         )
-        return request if async_op else request.wait()
 
     def barrier(self, timeout: Optional[float] = None, *, async_op: bool = False) -> Any:
         """Waits until all ranks have called it. Raises ReductionTimeoutError after `timeout` seconds.
 
         With async_op=True it does not wait and returns a Request.
         """
-        request = self._start(
+        return self._run(
+            Request(self, None, None, None),
             lambda comm, handle, err: self._lib.reduction_all_reduce_async(
                 comm, None, None, 0, _buffers.DTYPES["uint8"], _buffers.OPS["sum"], b"barrier", handle, err
             ),
-            None,
-            None,
-            None,
+            async_op,
+            timeout,
         )
-        return request if async_op else request.wait(timeout)
 
     def empty_buffer(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> numpy.ndarray:
         """Returns an array of zeros in memory that is shared with the agent: operations on it are not copied.

@@ -57,10 +57,7 @@ class Group:
         self._ended = True
         try:
             if kind is None:
-                self._comm._start_group(self._tensors, self.requests)
+                self._comm._run_group(self._tensors, self.requests, self._async_op)
         finally:
             for request in self.requests:
                 request._abandon()
-        if kind is None and not self._async_op:
-            for request in self.requests:
-                request.wait()

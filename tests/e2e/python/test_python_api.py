@@ -229,6 +229,10 @@ class Requests(unittest.TestCase):
 
     def test_interrupted(self):
         # Ctrl-C, which Python notices when a call of the library has returned: what the call did is not lost
+        for function in ("reduction_all_reduce_tensor_async", "reduction_all_reduce_group_async"):
+            self.interrupt(function)
+
+    def interrupt(self, function):
         self.check("""
             import weakref
             class Interrupted:                              # its first call that has an effect
@@ -249,22 +253,26 @@ class Requests(unittest.TestCase):
             assert first._handle != second._handle, "the library got a request back twice"
             for request in (waited, first, second):
                 same(request.wait(), [2, 2, 2, 2])
-            def start(function, call):
-                x = np.ones(100000)
-                memory = weakref.ref(x)
-                comm._lib = Interrupted(function)
-                raises(KeyboardInterrupt, "", call, x)
-                del x
-                gc.collect()
-                assert memory() is not None, "its memory was freed while the library uses it"
-                deadline = time.monotonic() + 60
-                while comm.all_reduce(np.full(1, memory() is not None, "float64"))[0] > 0:
-                    assert time.monotonic() < deadline, "its memory was never freed"
-                    gc.collect()
-            start("reduction_all_reduce_tensor_async", comm.all_reduce)
-            start("reduction_all_reduce_group_async", lambda x: comm.all_reduce_coalesced([x]))
-            same(comm.all_reduce(np.ones(2)), [2, 2])
-        """)
+            def interrupted_copy(target, received):
+                comm_buffers.finish = finish
+                raise KeyboardInterrupt
+            from reduction import _buffers as comm_buffers
+            finish, comm_buffers.finish = comm_buffers.finish, interrupted_copy
+            strided = np.ones((4, 2))[:, 0]
+            request = comm.all_reduce(strided, async_op=True)
+            raises(KeyboardInterrupt, "", request.wait)
+            same(request.wait(), [2, 2, 2, 2])
+            x = np.ones(100000)
+            memory = weakref.ref(x)
+            comm._lib = Interrupted(FUNCTION)
+            raises(KeyboardInterrupt, "", comm.all_reduce if "tensor" in FUNCTION else
+                   lambda x: comm.all_reduce_coalesced([x]), x)
+            raises(reduction.AbortedError, "interrupted a call that had started an operation", comm.all_reduce, x)
+            del x
+            gc.collect()
+            comm.close()
+            assert memory() is None, "its memory was never freed"
+        """.replace("FUNCTION", f'"{function}"'), end="")
 
     def test_result_that_cannot_be_stored(self):
         self.check("""
