@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 
 #include "agent/lib/include/reduction.h"
+#include "common/descriptors.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -400,6 +401,7 @@ int main(int argc, char **argv)
 	struct rs_err err;
 	int code = 0, rank = -1;
 
+	rs_descriptors_hold_standard(); /* the parts of --local open files before the library does */
 	if (bench_options_parse(&o, argc, argv, reduction_version(), &code))
 		return code;
 	if (!o.ranks)

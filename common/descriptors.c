@@ -30,3 +30,14 @@ int rs_descriptors_check(unsigned n, int *ret_highest, struct rs_err *e)
 	return rs_fail_sys(e, RS_EIO, rc, "%u more file descriptors are needed, %u can be opened (limit: ulimit -n)", n,
 			   opened);
 }
+
+void rs_descriptors_hold_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}

@@ -14,4 +14,8 @@ enum {
  * the highest number among them. RS_EIO: they cannot. */
 int rs_descriptors_check(unsigned n, int *ret_highest, struct rs_err *e);
 
+/* Opens /dev/null for standard descriptors that are closed, so that no connection gets a number to which the log is
+ * written, and which libuv refuses to close. Call it before anything is opened. The descriptors stay open. */
+void rs_descriptors_hold_standard(void);
+
 #endif

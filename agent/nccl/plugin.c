@@ -3,6 +3,7 @@
  * later communicators find them. Failure modes: a setting is wrong. Then NCCL reads one warning, and uses its own
  * network, or with REDUCTION_REQUIRED=1 every call fails. */
 #include "agent/nccl/plugin.h"
+#include "common/descriptors.h"
 #include "config/cluster.h"
 #include "config/launch.h"
 
@@ -186,6 +187,7 @@ int plugin_init(struct plugin *p, nccl_logger logger)
 	atomic_store(&p->logger, logger);
 	pthread_mutex_lock(&p->lock);
 	if (!p->loaded) {
+		rs_descriptors_hold_standard();
 		p->device.speed = 10000; /* should there be no other: NCCL looks at it before it makes connections */
 		p->required = required && strcmp(required, "1") == 0;
 		if (required && !p->required && strcmp(required, "0") != 0)

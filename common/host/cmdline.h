@@ -61,8 +61,4 @@ int cmdline_address(char *to, size_t size, const char *option, const char *arg, 
  * descriptor. */
 void cmdline_raise_descriptors(void);
 
-/* Opens /dev/null for standard descriptors that are closed, so that no connection gets the number that the log is
- * written to. Call it before anything is opened. */
-void cmdline_hold_standard_fds(void);
-
 #endif

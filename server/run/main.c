@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-server: command line, configuration, log. */
+#include "common/descriptors.h"
 #include "common/host/cmdline.h"
 #include "common/loop_uv.h"
 #include "server/run/server_uv.h"
@@ -92,7 +93,7 @@ int main(int argc, char **argv)
 	struct rs_err e;
 	int rc;
 
-	cmdline_hold_standard_fds();
+	rs_descriptors_hold_standard();
 	rs_loop_own_libuv();
 	only_tls13_over_grpc();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))

@@ -5,6 +5,7 @@
 #include "agent/lib/client/open.h"
 #include "agent/lib/api/comm.h"
 #include "agent/lib/direct/direct.h"
+#include "common/descriptors.h"
 #include "common/log.h"
 #include "config/cluster.h"
 #include "config/job.h"
@@ -541,6 +542,7 @@ int reduction_open(reduction_comm **ret, const reduction_options *opt, reduction
 		comm_null(ret ? "opt" : "ret", &e);
 		return comm_result(err, &e);
 	}
+	rs_descriptors_hold_standard();
 	c = comm_new(&e);
 	if (!c)
 		return comm_result(err, &e);

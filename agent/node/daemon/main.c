@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-agent: command line, configuration, log. */
 #include "agent/node/daemon/agentd.h"
+#include "common/descriptors.h"
 #include "common/host/cmdline.h"
 #include "common/loop_uv.h"
 #include "config/schema.h"
@@ -72,7 +73,7 @@ int main(int argc, char **argv)
 	struct rs_err e;
 	int rc;
 
-	cmdline_hold_standard_fds();
+	rs_descriptors_hold_standard();
 	rs_loop_own_libuv();
 	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
 		return rc;
