@@ -102,8 +102,8 @@ class Communicator:
         group: for a communicator of some of a job's ranks: 16 lower-case hexadecimal digits, equal on its ranks. The
             job's name becomes JOB@DIGITS; `rank` and `world_size` are those in the group.
 
-    If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would be
-    at another operation than the others. Request.wait() can be called again instead.
+    If Ctrl-C, or a signal handler that raises, ends a blocking call, the job ends on all ranks, since this rank would
+    be at another operation than the others. Request.wait() can be called again instead.
 
     Raises:
         ReductionError: not all ranks have met; the message names those that are missing.
