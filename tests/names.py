@@ -31,8 +31,8 @@ C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.S)
 
 TAGS = re.compile(r"/\* ([A-Z]{3,}(?:, [A-Z]{3,})*)(?=;| \*/)")
 
-# Names of others that documents and comments use and the code does not, as regular expressions for whole names; and those
-# that only stand for some name.
+# Names of others that documents and comments use and the code does not, as regular expressions for whole names; and
+# those that only stand for some name.
 FOREIGN = (
     "SO_RCVLOWAT|TCP_NOTSENT_LOWAT|SCHED_BATCH|PIPE_BUF|strerror_r|uv_poll",
     "AVX512_BF16|BDP_PROBE|GRPC_ARG_RESOURCE_QUOTA|MHD_TLS_init",

@@ -4,7 +4,8 @@
 """Invalid input on a reducer's port: other programs, other versions, random bytes, workers that break rules.
 
 The clients here are raw sockets (wire.py). All of it happens beside a job of two well-behaved raw clients, whose sums
-must stay right.
+must stay right. conformance.py has the table of misbehaviours and their codes, tests/unit the sentences; here are those
+that need more than a row there.
 """
 
 import random
@@ -92,60 +93,25 @@ class Garbage(unittest.TestCase):
         return wire.Client(self.cluster.connect(0))
 
     def test_first_frame_is_no_hello(self):
-        rng = random.Random(1)
+        """What a user reads who has connected another program, or another version."""
         cases = [
-            ("noise", rng.randbytes(200), "not frames of this protocol"),
-            ("noise of several frames", rng.randbytes(100000), "not frames of this protocol"),
             ("HTTP", b"GET / HTTP/1.1\r\nHost: reducer\r\nUser-Agent: somebody curious/1.0\r\n\r\n", "bytes 47 45"),
-            ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(100), "does not speak TLS"),
-            ("zeros", bytes(64), "first bytes 00 00"),
+            ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), "does not speak TLS"),
             ("version 2", wire.frame(wire.HELLO, version=2), "version 2, this side speaks version 1"),
-            ("version 0", wire.frame(wire.HELLO, version=0, header_sum=0), "version 0, this side speaks version 1"),
-            ("a bit turned", wire.frame(wire.HELLO, header_sum=1), "checksum is wrong"),
-            ("type 0", wire.frame(0), "frame type 0 is unknown"),
-            ("type 21", wire.frame(21), "frame type 21 is unknown"),
             ("flags", wire.frame(wire.HELLO, flags=0x81), "flags 0x80 are unknown"),
-            ("priority", wire.frame(wire.HELLO, priority=4), "frame priority 4 is beyond 3"),
-            ("long HELLO", wire.frame(wire.HELLO, length=4097), "4097 payload bytes, at most 4096"),
-            ("endless HELLO", wire.frame(wire.HELLO, length=0xFFFFFFFF), "at most 4096"),
-            ("DATA", wire.frame(wire.DATA), "the first frame is DATA instead of HELLO"),
-            ("endless DATA", wire.frame(wire.DATA, length=0xFFFFFFFF), "at most 16777216"),
-            ("GOODBYE", wire.frame(wire.GOODBYE), "GOODBYE instead of HELLO"),
-            ("no protobuf", wire.frame(wire.HELLO, b"\xff" * 40), "HELLO message cannot be decoded"),
-            ("protobuf that ends early", wire.frame(wire.HELLO, b"\x0a\x20abc"), "HELLO message cannot be decoded"),
         ]
         for name, sent, expected in cases:
             with self.subTest(name), self.connect() as c:
                 c.send(sent)
                 self.assertIn(expected, c.reason(wire.REFUSED))
 
-    def test_impossible_hello(self):
-        cases = [
-            ({"job": ""}, "names no job"),
-            ({"job": "x" * 64}, "job name"),
-            ({"job": "two\nlines"}, "control character"),
-            ({"label": "\x1b[2Jwiped"}, "control character"),
-            ({"world_size": 4097}, "world size 4097"),
+    def test_limits_of_this_reducer(self):
+        """Values within the protocol's ranges that this reducer does not admit."""
+        for values, expected in (
             ({"world_size": 300}, "server.max_workers"),
-            ({"rank": 2, "world_size": 2}, "rank 2 is out of range 0 to 1"),
-            ({"rank": 0xFFFFFFFF}, "out of range"),
-            ({"lanes": 0}, "lane 0 of 0"),
-            ({"lanes": 65}, "of 65 is out of range"),
-            ({"lane": 1, "lanes": 1}, "lane 1 of 1"),
-            ({"chunk_bytes": 0}, "chunks of 0 bytes"),
-            ({"chunk_bytes": 65537}, "multiple of 64"),
-            ({"chunk_bytes": 0xFFFFFFC0}, "chunks of 4294967232 bytes"),
-            ({"window": 0}, "window of 0"),
-            ({"window": 1025}, "window of 1025"),
-            ({"window": 0xFFFFFFFF}, "window of"),
-            ({"priorities": 0}, "0 priorities"),
-            ({"priorities": 5}, "5 priorities"),
-            ({"processes": 0}, "0 processes"),
-            # within each range, but more memory than server.memory (4 GiB) together
-            ({"window": 1024, "chunk_bytes": 4 << 20}, "server.memory"),
+            # more memory than server.memory (4 GiB) together
             ({"window": 512, "deterministic": True, "world_size": 256, "lanes": 64}, "server.memory"),
-        ]
-        for values, expected in cases:
+        ):
             with self.subTest(values), self.connect() as c:
                 c.send(wire.hello(**{"job": "impossible", **values}))
                 self.assertIn(expected, c.reason(wire.REFUSED))
@@ -173,31 +139,10 @@ class Garbage(unittest.TestCase):
     def test_a_rank_that_breaks_the_rules(self):
         """The other rank of the job gets an error that names the rank and the violation."""
         cases = [
-            ("header checksum", [data([1], header_sum=5)], "checksum is wrong"),
             ("noise", [b"\xaa" * 64], "not frames of this protocol"),
             ("other version", [data([1], version=3)], "version 3"),
-            ("dtype", [data([1], dtype=10)], "dtype 10 is unknown"),
-            ("op", [data([1], op=5)], "operation type 5 is unknown"),
-            ("wide sum of float32", [data([1], flags=wire.WIDE)], "WIDE"),
-            ("wide broadcast", [data([1], flags=wire.WIDE, op=wire.BROADCAST)], "WIDE"),
-            ("root of a sum", [data([1], flags=wire.ROOT)], "ROOT"),
-            ("priority", [data([1], priority=1)], "priority 1 is beyond the job's highest, which is 0"),
-            ("no chunk size", [data([1], chunk_elems=0)], "chunks have 0 elements"),
-            ("large chunks", [data([1], chunk_elems=ELEMS + 1)], f"chunks have {ELEMS + 1} elements"),
-            ("huge chunks", [data([1], chunk_elems=0xFFFFFFFF)], "chunks have 4294967295 elements"),
-            ("past the end", [data([1], chunk=1)], "chunk 1 is past the end of 1 elements"),
-            ("past the end of nothing", [data([], chunk=1, count=0)], "past the end of 0 elements"),
-            ("too short", [data([1], count=2)], "has 4 payload bytes instead of 8"),
-            ("too long", [data([1, 2], count=1)], "has 8 payload bytes instead of 4"),
             ("too long for the job", [data([1], length=16 << 20)], "payload bytes instead of 4"),
-            ("huge count", [data([1], count=(1 << 64) - 1)], "payload bytes instead of 65536"),
-            ("payload of a broadcast", [data([1], op=wire.BROADCAST)], "has 4 payload bytes instead of 0"),
-            ("twice", [data([1]), data([1])], "sent chunk 0 of operation 0 out of order or twice"),
-            ("generation", [data([1], generation=1)], "generation 1"),
             ("window", [data([1], seq=i) for i in range(17)], "more than 16 chunks"),
-            ("RESULT", [wire.frame(wire.RESULT)], "RESULT"),
-            ("START", [wire.frame(wire.START)], "START"),
-            ("HELLO again", [wire.hello()], "HELLO"),
         ]  # fmt: skip
         for number, (name, frames, expected) in enumerate(cases):
             with self.subTest(name):
@@ -208,18 +153,6 @@ class Garbage(unittest.TestCase):
                 self.assertIn(expected, text)
                 self.assertIn("rank 1", text)
                 bad.sock.close()
-
-    def test_out_of_order(self):
-        """Chunks of a lane come in the order (operation, chunk); another order closes the lane."""
-        for number, (name, frames) in enumerate([
-            ("chunks", [data([1], chunk=1, count=ELEMS + 1), data([1] * ELEMS, chunk=0, count=ELEMS + 1)]),
-            ("operations", [data([1], seq=1), data([1], seq=0)]),
-        ]):
-            with self.subTest(name):
-                good, bad = self.pair(f"order-{number}")
-                for f in frames:
-                    bad.send(f)
-                self.assertRegex(good.reason(wire.ABORT), "rank 1 .*sent chunk 0 of operation 0 out of order")
 
     def test_data_before_start(self):
         """Only the connection that broke the rule is closed: the rank may join again."""
@@ -242,12 +175,10 @@ class Garbage(unittest.TestCase):
             again.expect(wire.START)
             other.expect(wire.START)
 
-    def test_wrong_payload_checksum(self):
-        good, bad = self.pair("checksum", checksum=True)
-        payload = struct.pack("<f", 1)
-        bad.send(data([1], flags=wire.CHECKED, payload_sum=wire.checksum(payload) ^ 1))
-        self.assertRegex(good.reason(wire.ABORT), "checksum of rank 1's chunk 0 of operation 0 is wrong")
+    def test_payload_checksum_of_one_rank(self):
+        """A rank may send checksums in a job without them; the result has none."""
         good, bad = self.pair("checksum-missing")
+        payload = struct.pack("<f", 1)
         good.send(data([1], flags=wire.CHECKED, payload_sum=wire.checksum(payload)))
         bad.send(data([2]))
         self.assertEqual(floats(good.expect(wire.RESULT)), [3])
