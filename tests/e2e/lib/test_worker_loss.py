@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others
+# run: beside-others grpc
 """Ranks that are killed, stand still, or whose machine goes dark while operations are pending: within the detection
 time every other rank reads who it was, and goes on in the same process, with the same reducers and agents, in the next
 generation of the job and a world of another size.
