@@ -7,7 +7,6 @@ Not under ThreadSanitizer: the laboratory has no threads.
 
 import contextlib
 import json
-import math
 import os
 import pathlib
 import re
@@ -24,7 +23,6 @@ import harness
 
 NET = harness.ROOT / "bench/net"
 sys.path.insert(0, str(NET))
-import bench  # noqa: E402
 import cases  # noqa: E402
 import halt_poll  # noqa: E402
 import lab as net  # noqa: E402
@@ -136,25 +134,6 @@ class Report(unittest.TestCase):
             ("kernels", 0, "float32 sum / plain add"): (0.8, "MISS"),
         })
 
-    def test_other_ways_beside_plain_tcp(self):
-        lines = [line("transports", "reduction", size, 400.0, server_cpu_s_per_GiB=0.5) for size in (1 << 16, 4 * MIB)]
-        lines += [line("transports", f"reduction/{way}", size, speed) for size in (1 << 16, 4 * MIB)
-                  for way, speed in (("tls", 220.0), ("grpc", 160.0))]
-        found = {(c.bytes, c.what): (c.value, c.verdict) for c in report.checks_of(lines)}
-        self.assertEqual(found, {  # nothing is expected of small ones
-            (4 * MIB, "reduction/tls / plain TCP"): (0.55, "OK"),
-            (4 * MIB, "reduction/grpc / plain TCP"): (0.4, "MISS")})
-        text = report.markdown(lines, [], ".")
-        self.assertIn("| loopback, not shaped | 4 MiB | Reduction Server, gRPC | 160 (159-161) | 0.40 | - |", text)
-
-    def test_all_launches_failed(self):
-        nothing = {"algbw_MBps_median": None, "min": None, "max": None, "runs": []}
-        failed = line("n4", "reduction", 4 * MIB, 1.0) | nothing
-        (check,) = report.checks_of([failed, line("n4", "gloo", 4 * MIB, 60.0)])
-        self.assertEqual((check.verdict, check.measured), ("MISS", "all failed"))
-        self.assertIn("| n4 4 MiB | launches that end well ≥ 1 | 0.000 | all failed |  | MISS |",
-                      report.markdown([failed], [], "."))
-
     def test_program(self):
         with tempfile.TemporaryDirectory() as folder, harness.Cluster(start=False, reducers=0) as c:
             path = pathlib.Path(folder) / "net.jsonl"
@@ -168,39 +147,6 @@ class Report(unittest.TestCase):
             svg = pathlib.Path(f"{folder}/plots/net-n4.svg").read_text(encoding="utf-8")
             for label in ("Reduction Server", "gloo ring", "plain TCP flow 100", "links allow a ring 80"):
                 self.assertIn(f">{label}</text>", svg)
-
-    def test_lines_of_other_cases_stay(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "net.jsonl"
-            path.write_text("".join(json.dumps(r) + "\n" for r in self.lines), encoding="ascii")
-            fresh = [line("n4", "reduction", MIB, 50.0, run="b")]
-            bench.write_lines([types.SimpleNamespace(lines=lambda: fresh)], types.SimpleNamespace(run="b"), path)
-            left = report.read(path)
-        self.assertEqual([r["case"] for r in left if "case" in r], ["loopback"] * 5 + ["latency"] * 2 +
-                         ["kernels", "n4"])
-        self.assertEqual([r["run"] for r in left if "machine" in r], ["a", "b"])
-
-    def test_a_pass_that_fails(self):
-        passes = []
-
-        def run_pass(_started, which):
-            passes.append(which)
-            if which == "pass 1 of 2":
-                raise net.LabError("the switch broke")
-
-        case = types.SimpleNamespace(pass_s=0, run_pass=run_pass, case=cases.BY_NAME["n4"], lines=lambda: [])
-        args = types.SimpleNamespace(repeats=2, minutes=1, run="b")
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "stderr"):
-            self.assertEqual(bench.run_all([case], args, pathlib.Path(folder) / "net.jsonl", time.monotonic()), 1)
-        self.assertEqual(passes, ["pass 1 of 2", "pass 2 of 2"])
-
-    def test_no_pass_that_would_end_too_late(self):
-        passes = []
-        case = types.SimpleNamespace(pass_s=61, run_pass=lambda _, which: passes.append(which), lines=lambda: [])
-        args = types.SimpleNamespace(repeats=2, minutes=1, run="b")
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "stderr"):
-            bench.run_all([case], args, pathlib.Path(folder) / "net.jsonl", time.monotonic())
-        self.assertEqual(passes, ["pass 1 of 2"])
 
     def test_wrong_usage(self):
         with harness.Cluster(start=False, reducers=0) as c:
@@ -241,10 +187,6 @@ class Kernels(unittest.TestCase):
             self.about(r["over_plain_add"] * r["plain_add_gbps"], r["gbps_median"])
             sent = r["gbps_median"] / (2 if r["dtype"] in ("float16", "bfloat16") else 1)  # their sums are float32
             self.about(r["tsc_per_byte_sent"] * sent, r["tsc_ghz"])
-
-    def test_table(self):
-        self.assertRegex(self.run_it().out, r"(?m)^float32 +\w+( +\d+\.\d+){7}$")
-        self.assertIn("--table", self.run_it("--table", "z80", status=2).err)
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
@@ -301,21 +243,6 @@ class Laboratory(unittest.TestCase):
         second.signal(signal.SIGTERM)
         self.assertEqual(second.wait(), 143, second.report())
 
-    def test_clean_leaves_labs_in_preparation(self):
-        def probe(name):
-            net._call(["ip", "netns", "add", name])
-            try:
-                self.assertNotIn(name, net.clean())
-                self.assertIn(name, os.listdir(net.NETNS))
-            finally:
-                net._call(["ip", "netns", "del", name])
-
-        with mock.patch.object(net, "_probe", probe):
-            net.check_machine()
-        with net.Lab(1):
-            self.assertNotIn(f"{net.PREFIX}{os.getpid()}h0", net.clean())
-        self.assertEqual(net._namespaces_of(f"{net.PREFIX}{os.getpid()}"), [])
-
     def test_delay(self):
         code = ("import socket, time, sys\nt = time.monotonic()\n"
                 "try:\n    socket.create_connection((sys.argv[1], 9))\n"
@@ -367,12 +294,6 @@ class Laboratory(unittest.TestCase):
                 self.assertEqual(p.wait(), 2, p.report())
                 self.assertIn(sentence, p.err)
 
-    def test_too_many_hosts_for_the_neighbor_table(self):
-        room = int(open("/proc/sys/net/ipv4/neigh/default/gc_thresh3", encoding="ascii").read())
-        net.check_neighbours(math.isqrt(2 * room))
-        with self.assertRaisesRegex(net.LabError, f"which has room for {room}: sysctl -w net.ipv4.neigh"):
-            net.check_neighbours(math.isqrt(2 * room) + 1)
-
 
 class Meter(unittest.TestCase):
     """Two servers that take the same time, on one host."""
@@ -392,12 +313,6 @@ class Meter(unittest.TestCase):
         per_byte, cpu = self.measure([(1, 50), (4, 60), (5, 149), (5, 250), (6, 1050)], 2000)
         self.assertAlmostEqual(per_byte, 2 / (0.8 * 2000))
         self.assertAlmostEqual(cpu, 10)
-
-    def test_no_traffic_after_the_start(self):
-        self.assertEqual(self.measure([(1, 0), (1, 100), (2, 100)], 2000), (None, 2))
-
-    def test_no_servers(self):
-        self.assertEqual(meter.ServerMeter([]).end(5), (None, None))
 
 
 class HaltPoll(unittest.TestCase):
@@ -420,18 +335,6 @@ class HaltPoll(unittest.TestCase):
             self.assertEqual(halt_poll.current(), 200000)
             raise KeyboardInterrupt
         self.assertEqual(halt_poll.current(), 7)
-
-    def test_left_as_it_is(self):
-        with halt_poll.set_to(None):
-            self.assertEqual(halt_poll.current(), 7)
-
-    def test_not_there(self):
-        self.driver.write_text("intel_idle\n", encoding="ascii")
-        self.assertIsNone(halt_poll.current())
-        with self.assertRaisesRegex(net.LabError, "^--halt-poll: idle cores"), halt_poll.set_to(5):
-            self.fail("set")
-        with halt_poll.set_to(None):
-            self.assertEqual(self.parameter.read_text(encoding="ascii"), "7\n")
 
 
 class Scripted(systems.System):
@@ -464,14 +367,6 @@ class Measuring(unittest.TestCase):
     def test_hangs_once(self):
         self.assertEqual(self.measure("sleep 1000", ROW)["hung"], 1)
 
-    def test_hangs_at_its_end(self):
-        with mock.patch.object(systems, "END_S", 0.5):
-            self.assertEqual(self.measure(ROW + "; exec sleep 1000")["hung"], 0)
-
-    def test_hangs_always(self):
-        with self.assertRaisesRegex(net.LabError, "no byte moved for 1 s; gave up after 3 attempts"):
-            self.measure(*["sleep 1000"] * 3, stall_s=1)
-
     def test_fails(self):
         with self.assertRaisesRegex(net.LabError, "exit status 7, its last words: oh"):
             self.measure("echo oh >&2; exit 7")
@@ -501,14 +396,6 @@ class Measuring(unittest.TestCase):
             # after a pause a link's bucket is full, and few operations are soon over
             self.assertTrue(0 < r["algbw_MBps_median"] < 1.2 * r["bound_MBps"], r)
             self.assertTrue(0.99 < r["wire_tx_over_S"] < 1.3 and 0.99 < r["wire_rx_over_S"] < 1.3, r)
-
-    def test_latency(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out, lines = self.bench(folder, "--cases", "latency", "--peers", "none")
-        systems = [r["system"] for r in lines if "system" in r]
-        self.assertEqual(systems, ["reduction", "reduction/local", "reduction/node", "reduction/agent"])
-        for r in lines:
-            self.assertTrue("machine" in r or 0 < r["p50_us"] <= r["p99_us"], r)
 
     def test_only_one_measures(self):
         with contextlib.ExitStack() as stack:
