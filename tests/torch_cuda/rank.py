@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank with PyTorch's CUDA tensors on the fake CUDA: rank.py PROGRAM. The environment has FAKE_* of fake.h, and
-BREAK=record_stream: torch then does not learn that other streams use a tensor's memory. The programs use the names of
-this file; done() prints the checks whose values were wrong."""
+BREAK=record_stream: torch then does not learn that other streams use a tensor's memory; NCCL=off: torch has no NCCL, so
+gloo serves what the reducers cannot do. The programs use the names of this file; done() prints the checks whose values
+were wrong."""
 
 import datetime
 import json
@@ -16,6 +17,8 @@ import torch.distributed as dist
 kernels.install()
 if os.environ.get("BREAK") == "record_stream":
     torch.Tensor.record_stream = lambda tensor, stream: None
+if os.environ.get("NCCL") == "off":
+    dist.is_nccl_available = lambda: False
 
 import reduction.torch  # noqa: E402
 
