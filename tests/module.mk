@@ -124,6 +124,12 @@ torch-cuda: all ## check PyTorch's CUDA tensors on a fake CUDA, without a GPU; i
 	$(PYTHON) tests/venv.py torch-cuda $(TORCH) numpy || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match torch_cuda $(B)
 
+TRAINERS := numpy transformers accelerate trl peft datasets lightning timm deepspeed "ray[train]" torchft==0.2.0 setuptools
+trainers: all ## train with packages of PyPI, with gloo and with our backend; TORCH= and VENVS= as for torch-cuda
+	$(PYTHON) tests/venv.py trainers $(TORCH) $(TRAINERS) || [ $$? = 77 ]
+	$(PYTHON) tests/venv.py trainers-4.46 $(TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]
+	$(PYTHON) tests/run.py --only e2e --match trainers $(B)
+
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
 	deploy/install-deps.sh fresh
 	$(PYTHON) tests/fresh/fresh.py --cache $(BUILD)/fresh $(ARGS) || [ $$? = 77 ]
@@ -144,4 +150,4 @@ lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments 
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda fresh layering layering-check lint format
+.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers fresh layering layering-check lint format

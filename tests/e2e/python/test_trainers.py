@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""Trainers that people use, in their packages from PyPI, with gloo and with the backend `reduction`: the weights are
+equal bit by bit, and the gradients have gone through the reducers. `make trainers` installs the packages and runs this
+program; without that it skips. The programs are in tests/trainers; PyTorch finds the backend as with an installed
+wheel, by its entry point."""
+
+import json
+import os
+import pathlib
+import platform
+import re
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "tests"))
+import venv  # noqa: E402  (tests/venv.py)
+
+PROGRAMS = harness.ROOT / "tests/trainers"
+
+
+def missing(name):
+    """Returns why tests with this environment cannot run, or None."""
+    if harness.SAN:
+        return "too slow with sanitizers"
+    if platform.machine() != "x86_64":
+        return "PyPI has not all packages for this processor"
+    if venv.python(name) is None:
+        return f"there are no trainers from PyPI in {venv.FOLDER / name}: make trainers installs them"
+    return None
+
+
+def received(cluster):
+    """Returns the bytes that the reducers have received."""
+    total = 0
+    for reducer in cluster.reducers:
+        address = reducer.wait_text(r"\bhttp-ready\b.*?address=(\S+)").group(1)
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20 * harness.SCALE) as answer:
+            text = answer.read().decode()
+        total += sum(map(float, re.findall(r"^reduction_lane_received_bytes_total\S* (\S+)", text, re.M)))
+    return total
+
+
+class Page(unittest.TestCase):
+    def test_snippets(self):
+        """Each line of Python in deploy/trainers.md is a line of a program that the tests run."""
+        known = {"import torch.distributed"}
+        for program in PROGRAMS.glob("*.py"):
+            text = re.sub(r"(common\.)?BACKEND", '"reduction"', program.read_text())
+            known |= {line.strip() for line in text.splitlines()}
+        page = (harness.ROOT / "deploy/trainers.md").read_text()
+        for block in re.findall(r"```python\n(.*?)```", page, re.S):
+            for line in block.splitlines():
+                self.assertIn(line.strip(), known)
+
+
+class Trainers(unittest.TestCase):
+    environment = "trainers"
+
+    @classmethod
+    def setUpClass(cls):
+        why = missing(cls.environment)
+        if why is not None:
+            raise unittest.SkipTest(why)
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        # what an installed wheel has, for a package that is not installed
+        known = cls.folder / "reduction-0.0.dist-info"
+        known.mkdir()
+        (known / "METADATA").write_text("Metadata-Version: 2.1\nName: reduction\nVersion: 0.0\n")
+        (known / "entry_points.txt").write_text("[torch.backends]\nreduction = reduction.torch:register\n")
+
+    def run_with(self, backend, argv, cluster, ranks=2, timeout=200, **more):
+        """Returns what the ranks have reported."""
+        env = {
+            **harness.worker_env(), "BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
+            "DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": venv.FOLDER / self.environment / "extensions",
+            "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false",
+            "REDUCTION_CONFIG": cluster.write_config("job.yaml"), "REDUCTION_MODE": "direct",
+            "PYTHONPATH": f"{self.folder}:{PROGRAMS}:{harness.worker_env()['PYTHONPATH']}", "HOME": str(cluster.dir),
+            "PATH": f"{venv.python(self.environment).parent}:{os.environ['PATH']}", **more,
+        }  # fmt: skip
+        launcher = cluster.start(backend, [venv.python(self.environment), *argv], {k: str(v) for k, v in env.items()})
+        status = launcher.wait(timeout)
+        found = [json.loads(line) for line in re.findall(r'\{"weights".*?\}', launcher.out)]
+        self.assertEqual((status, len(found)), (0, ranks), launcher.report())
+        return found
+
+    def both(self, argv, ranks=2):
+        """Runs a program with both backends and compares them."""
+        with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
+            want = self.run_with("gloo", argv, c, ranks)
+            self.assertEqual(received(c), 0)
+            found = self.run_with("reduction", argv, c, ranks)
+            self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
+            self.assertGreaterEqual(received(c), 2 * found[0]["gradients"])
+
+    def under_torchrun(self, program, *args):
+        self.both(["-m", "torch.distributed.run", "--nproc-per-node", 2, "--standalone", PROGRAMS / program, *args])
+
+
+class HuggingFace(Trainers):
+    def test_trainer(self):
+        self.under_torchrun("start.py", PROGRAMS / "transformers_trainer.py")
+
+    def test_accelerate(self):
+        self.under_torchrun("accelerate_loop.py")
+
+    def test_trl(self):
+        self.under_torchrun("trl_sft.py")
+
+    def test_peft(self):
+        self.under_torchrun("peft_lora.py")
+
+
+class HuggingFaceOld(Trainers):
+    environment = "trainers-4.46"
+
+    def test_trainer(self):
+        self.under_torchrun("start.py", PROGRAMS / "transformers_trainer.py")
+
+    def test_accelerate(self):
+        self.under_torchrun("accelerate_loop.py")
+
+
+class Others(Trainers):
+    def test_lightning(self):
+        self.under_torchrun("lightning_ddp.py")
+
+    def test_fabric(self):
+        self.under_torchrun("lightning_fabric.py")
+
+    def test_timm(self):
+        self.under_torchrun("timm_ddp.py")
+
+    def test_deepspeed(self):
+        for stage in (0, 1, 2):
+            self.under_torchrun("deepspeed_zero.py", stage)
+
+    def test_ray(self):
+        self.both([PROGRAMS / "ray_train.py"])
+
+    def test_restart(self):
+        """torchrun starts the ranks again after each of 20 killed ranks; the weights are those without a fault."""
+        for rendezvous in (["--standalone"], ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]):
+            with self.subTest(rendezvous=rendezvous[-1]), harness.Cluster(reducers=2) as c:
+                argv = ["-m", "torch.distributed.run", "--nproc-per-node", 2, *rendezvous, "--max-restarts", 20,
+                        PROGRAMS / "restart.py"]
+                want = self.run_with("gloo", argv, c, KILLS=0, CHECKPOINT=c.dir / "want")
+                found = self.run_with("reduction", argv, c, timeout=600, KILLS=20, CHECKPOINT=c.dir / "found")
+                self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
+
+    def test_torchft(self):
+        self.both([PROGRAMS / "torchft_manager.py"])
+
+
+if __name__ == "__main__":
+    harness.main()
