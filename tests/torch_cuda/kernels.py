@@ -6,9 +6,9 @@
 
 The happy path: an operation of `aten` that has a CUDA kernel gets a function here. It makes the results' memory at
 once, as a launch does, and queues a call on the current stream. The call runs the CPU's kernel on tensors that alias
-the memory of the CUDA tensors. As a kernel of a GPU, it does not keep memory alive: memory that is freed and used again
-too early gives wrong values. Failure modes: an error in a queued call is printed, and check() raises it; a kernel without a
-function here is an error of the operation.
+the memory of the CUDA tensors. As a kernel of a GPU, it does not keep memory alive: memory that is freed and used
+again too early gives wrong values. Failure modes: an error in a queued call is printed, and check() raises it; a
+kernel without a function here is an error of the operation.
 """
 
 import ctypes
