@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # compat.sh FOLDER MAKE...: builds the reducer, the agent and libreduction of the release before this one in
-# FOLDER/tree, for tests/e2e/proto/test_compat.py. MAKE is the command that runs make. Exit status 77: there is no history.
+# FOLDER/tree, for tests/e2e/proto/test_compat.py. MAKE is the command that runs make. Exit status 77: there is no
+# history.
 set -eu
 cd "$(dirname "$0")/.."
 # the release before: the newest tag below HEAD; before the first release the commit from which on versions meet

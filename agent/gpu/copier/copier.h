@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on a device's memory. A copier has one thread, which copies pieces between devices and rings in host
- * memory; the backend runs the operation on the ring meanwhile (`ring` of backend_request). A communicator makes one when its first
- * buffer of a device comes. */
+/* Operations on a device's memory. A copier has one thread, which copies pieces between devices and rings in
+ * host memory; the backend runs the operation on the ring meanwhile (`ring` of backend_request). A communicator
+ * makes a copier when its first buffer of a device comes. */
 #ifndef RS_AGENT_GPU_COPIER_COPIER_H
 #define RS_AGENT_GPU_COPIER_COPIER_H
 

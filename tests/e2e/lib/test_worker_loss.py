@@ -21,8 +21,8 @@ DETECT = 3  # seconds: longer than a busy machine may let a thread wait for a pr
 SLACK = max(5, 2.5 * harness.SCALE)
 TIMEOUTS = {"timeouts": {"detect": f"{DETECT * 1000:.0f}ms", "connect": f"{30 * harness.SCALE}s"}}
 
-# One rank. Generation after generation it is told "GENERATION RANK WORLD LOCAL_RANK LOCAL_WORLD_SIZE NODE NODES", opens a
-# communicator, sums and compares, and then leaves operations pending until one fails or it is told to close.
+# One rank. Generation after generation it is told "GENERATION RANK WORLD LOCAL_RANK LOCAL_WORLD_SIZE NODE NODES",
+# opens a communicator, sums and compares, and then leaves operations pending until one fails or it is told to close.
 RANK = harness.python("""
     import os, sys, time, numpy, oracle, reduction, worker
 
