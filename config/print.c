@@ -170,12 +170,11 @@ static const char intro[] =
     "\n"
     "Complete files to start from are in `config/examples`.\n"
     "\n"
-    "Sizes are bytes or carry a unit: `KiB`, `MiB`, `GiB` (powers of 1024), `kB`, `MB`, `GB` or `k`, `M`, `G`\n"
-    "(powers of 1000). Durations carry a unit: `ms`, `s`, `min`, `h`; only `0` needs none. Rates are bits a\n"
-    "second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), also written as in `10Gbps` or `10Gb/s`. `b` is bits\n"
-    "and `B` is bytes, so `1Gb` is not a size and `10GB/s` is not a rate. Otherwise case does not matter. `1.5h`\n"
-    "and `2.5gbit` are accepted. A file may contain mappings, lists and text. Anchors, tags, several documents in\n"
-    "a file, and files above 256 KiB are refused.\n"
+    "A size is bytes or has a unit: `KiB`, `MiB`, `GiB` (powers of 1024), `kB`, `MB`, `GB` or `k`, `M`, `G`\n"
+    "(powers of 1000). A duration has a unit: `ms`, `s`, `min`, `h`; only `0` needs none. A rate is bits a second:\n"
+    "`bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or as `10Gbps`. `b` is bits and `B` is bytes. Otherwise case\n"
+    "does not matter. `1.5h` and `2.5gbit` are accepted. A name has letters, digits, `.`, `_` and `-`. An address is\n"
+    "`host:port` or `[IPv6]:port`. Anchors, tags, several documents in a file, and files above 256 KiB are refused.\n"
     "\n"
     "All ranks of a job must have the same `job.deterministic`, `job.checksum`, `job.failover` and `sharding`,\n"
     "and the same reducers with the same `id` and `lanes` in the same order; a rank that differs is refused when\n"
@@ -218,7 +217,7 @@ static const char intro[] =
     "**What a reducer needs.** The number of cores is the GiB that it receives in a second of an all-reduce,\n"
     "times 0.8 CPU seconds (measured for [a lane](../bench/DECISIONS.md#lanes)) to 1.5 (measured on\n"
     "[links of 1 Gbit/s](../bench/README.md#what-a-reducer-costs)). TLS adds 0.7, gRPC 1.4, both 2.4\n"
-    "([measured](../bench/README.md#tls-and-grpc)). The memory is what the reducer logs as `memory_bytes` when a\n"
+    "([measured](../bench/RECORDS.md#tls-and-grpc)). The memory is what the reducer logs as `memory_bytes` when a\n"
     "job opens: window x priorities x 4 chunks for each lane (times n with `deterministic`), and about 16 KiB for\n"
     "each worker and lane.\n"
     "\n"
@@ -248,7 +247,7 @@ void rs_config_reference(FILE *out)
 
 			if (strcmp(key->section, section->name) != 0)
 				continue;
-			value_expected(key, expected, sizeof expected);
+			value_takes(key, expected, sizeof expected);
 			fprintf(out, "| `%s` | ", key->key);
 			print_cell(expected, out);
 			fprintf(out, key->def && key->def[0] ? " | `%s` | " : " | %s | ",

@@ -517,3 +517,28 @@ void value_expected(const struct schema_key *key, char *buf, size_t size)
 		break;
 	}
 }
+
+void value_takes(const struct schema_key *key, char *buf, size_t size)
+{
+	static const char *const words[] = {
+	    [SCHEMA_NAME] = "a name",     [SCHEMA_ADDRESS] = "host:port", [SCHEMA_SERVICE] = "host:port or unix:PATH",
+	    [SCHEMA_HOST] = "a host",     [SCHEMA_GLOB] = "a pattern",    [SCHEMA_PATH] = "a path",
+	    [SCHEMA_MAP] = "{shards: id}"};
+	char min[32], max[32], step[48] = "", zero[32] = "";
+
+	if (key->type < sizeof words / sizeof words[0] && words[key->type]) {
+		snprintf(buf, size, "%s", words[key->type]);
+		return;
+	}
+	if (key->type == SCHEMA_BOOL || key->type == SCHEMA_ENUM || key->type == SCHEMA_WORD) {
+		value_expected(key, buf, size);
+		return;
+	}
+	format_number(key, key->min, min, sizeof min);
+	format_number(key, key->max, max, sizeof max);
+	if (key->step > 1)
+		snprintf(step, sizeof step, ", a multiple of %u", key->step);
+	if (key->zero || key->zero_word)
+		snprintf(zero, sizeof zero, ", or %s", key->zero_word ? key->zero_word : "0");
+	snprintf(buf, size, "%s to %s%s%s", min, max, step, zero);
+}

@@ -16,6 +16,9 @@ void value_format(const struct schema_key *key, const void *base, char *buf, siz
 /* Writes which values the key accepts, such as "a number from 1 to 64". */
 void value_expected(const struct schema_key *key, char *buf, size_t size);
 
+/* Writes the same in few words for the reference, which explains names and units once: "1 to 64". */
+void value_takes(const struct schema_key *key, char *buf, size_t size);
+
 /* Writes bytes with the largest unit that leaves no remainder: 65536 -> "64KiB". */
 void value_format_bytes(uint64_t bytes, char *buf, size_t size);
 
