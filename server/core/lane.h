@@ -50,8 +50,8 @@ void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* Ends a job for a reason that was found elsewhere: its sessions send ABORT and close. */
 void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
 /* Sends PING with the number of a question to a rank. The rank's PING with that number is reported as LANE_ANSWERED: so
- * its process was alive when it was asked. An answer to an earlier question, which may have been on its way, is not.
- * Does nothing if the session is closing. lane: of the job. question: above 1, and above those of earlier calls. */
+ * its process was alive when it was asked. Late answers to earlier questions are not reported. Does nothing if the
+ * session is closing. lane: of the job. question: above 1, and above those of earlier calls. */
 void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank, uint64_t question);
 /* Checks heartbeats, silence and lingering sessions. The driver calls it every LANE_TICK_MS. */
 void lane_tick(struct lane *l, uint64_t now_ms);

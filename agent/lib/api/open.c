@@ -184,9 +184,8 @@ static int open_resolve_local(struct opening *o, struct rs_err *e)
 	return RS_OK;
 }
 
-/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to the
- * same result: so what a rank could derive from its rank alone does not count, since mpirun may distribute ranks in
- * turn. */
+/* Returns whether some nodes have several of the job's processes and every rank knows which. All ranks must come to
+ * the same result. A rank's number alone does not say its node, because mpirun may place ranks on the nodes in turn. */
 static int open_shares_nodes(const struct opening *o, bool *ret, struct rs_err *e)
 {
 	const struct rs_launch *l = &o->launch;

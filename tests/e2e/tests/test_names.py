@@ -29,6 +29,7 @@ ROWS = (
     ("a.py", "# slot_sub\nx = 'slot_mul'\n", ["slot_sub"]),
     ("a.md", "`pthread_no_such_call()` `cuNoSuchCall()`\n", ["pthread_no_such_call", "cuNoSuchCall"]),
     ("a.md", "`ncclRedOp_t`\n", []),
+    ("deploy/a.md", "`ddp_backend` `reduction_frobnicate`\n", ["reduction_frobnicate"]),
 )
 
 
@@ -40,6 +41,7 @@ class Names(unittest.TestCase):
                 root = pathlib.Path(folder)
                 (root / "server/core").mkdir(parents=True)
                 (root / "server/core/slot.c").write_text(CODE)
+                (root / "deploy").mkdir()
                 (root / file).write_text(text)
                 found = [line.split(": ")[1] for line in names.check(root)]
                 self.assertEqual([w.removeprefix("there is no file ").split(" ")[0] for w in found], expected)
