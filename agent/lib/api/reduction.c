@@ -9,6 +9,7 @@
 #include "proto/frame.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 _Static_assert(sizeof(reduction_error) == sizeof(struct rs_err), "the public error is the internal one");
@@ -537,6 +538,12 @@ void reduction_buffer_free(reduction_comm *comm, void *buf)
 
 	if (comm && buf && !comm_check_process(comm->pid, &e))
 		comm->backend->v->free(comm->backend, buf);
+}
+
+void reduction_buffer_unmap(void *buf, size_t bytes)
+{
+	if (buf)
+		munmap(buf, bytes ? bytes : 1);
 }
 
 int reduction_get_stats(reduction_comm *comm, reduction_stats *ret, reduction_error *err)

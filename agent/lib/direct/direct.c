@@ -13,15 +13,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
-	DIRECT_NAME_MAX = 64, /* bytes of an operation's name in messages, terminator included */
-	DIRECT_ALIGN = 4096,
+	DIRECT_NAME_MAX = 64,        /* bytes of an operation's name in messages, terminator included */
 	DIRECT_RING_LIMIT = 1 << 30, /* bytes */
 };
 
 enum direct_state { DIRECT_OPENING, DIRECT_READY, DIRECT_FAILED };
+
+/* Memory of direct_alloc, in pages of its own: what the program has not freed outlives the backend, and is unmapped by
+ * reduction_buffer_unmap(). */
+struct direct_buffer {
+	struct direct_buffer *next;
+	void *map;
+	size_t bytes;
+};
 
 /* The backend. Invariants: in_flight <= cfg->job.max_ops; DIRECT_FAILED stays, and err says why. */
 struct direct {
@@ -39,6 +47,7 @@ struct direct {
 	struct rs_err err;      /* DIRECT_FAILED */
 	unsigned in_flight;     /* <= cfg->job.max_ops */
 	struct direct_op *idle; /* ended operations, to be used again */
+	struct direct_buffer *buffers;
 };
 
 /* One operation. Invariant: it is idle, or the engine has op. */
@@ -216,19 +225,42 @@ static int direct_submit(struct backend *b, struct backend_request *req, struct 
 
 static int direct_alloc(struct backend *b, size_t bytes, void **ret, struct rs_err *e)
 {
-	void *p;
+	struct direct *d = (struct direct *)b;
+	struct direct_buffer *buffer = malloc(sizeof *buffer);
 
-	(void)b;
-	if (posix_memalign(&p, DIRECT_ALIGN, bytes ? bytes : 1))
+	if (!buffer)
 		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
-	*ret = memset(p, 0, bytes);
+	buffer->bytes = bytes ? bytes : 1;
+	/* zeros; the pages are made now and not within operations */
+	buffer->map =
+	    mmap(NULL, buffer->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (buffer->map == MAP_FAILED) {
+		free(buffer);
+		return rs_fail(e, RS_ENOMEM, "out of memory for a buffer of %zu bytes", bytes);
+	}
+	pthread_mutex_lock(&d->lock);
+	buffer->next = d->buffers;
+	d->buffers = buffer;
+	pthread_mutex_unlock(&d->lock);
+	*ret = buffer->map;
 	return RS_OK;
 }
 
 static void direct_free(struct backend *b, void *buf)
 {
-	(void)b;
-	free(buf);
+	struct direct *d = (struct direct *)b;
+	struct direct_buffer **at = &d->buffers, *found;
+
+	pthread_mutex_lock(&d->lock);
+	while ((found = *at) && found->map != buf)
+		at = &found->next;
+	if (found)
+		*at = found->next;
+	pthread_mutex_unlock(&d->lock);
+	if (!found)
+		return;
+	munmap(found->map, found->bytes);
+	free(found);
 }
 
 static int direct_stats(struct backend *b, reduction_stats *ret, struct rs_err *e)
@@ -245,6 +277,12 @@ static void direct_release(struct direct *d)
 
 		d->idle = o->next;
 		free(o);
+	}
+	while (d->buffers) { /* the memory belongs to the program */
+		struct direct_buffer *b = d->buffers;
+
+		d->buffers = b->next;
+		free(b);
 	}
 	pthread_cond_destroy(&d->changed);
 	pthread_mutex_destroy(&d->lock);

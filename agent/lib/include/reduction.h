@@ -275,9 +275,11 @@ REDUCTION_API int reduction_all_reduce_group(reduction_comm *comm, const reducti
 /* Allocates zeroed memory for buffers, at least 64-byte aligned. With an agent it is shared memory, so operations on it
  * are not copied between the processes; all other memory works too. Free it with reduction_buffer_free() before the
  * communicator is closed, and not while an operation on it is pending. Memory that is not freed by then stays readable
- * and writable until the process ends. reduction_buffer_free() has no effect if comm or buf is NULL. */
+ * and writable; reduction_buffer_unmap() frees it, with the same number of bytes. Both have no effect if an argument is
+ * NULL. */
 REDUCTION_API int reduction_buffer_alloc(reduction_comm *comm, size_t bytes, void **ret, reduction_error *err);
 REDUCTION_API void reduction_buffer_free(reduction_comm *comm, void *buf);
+REDUCTION_API void reduction_buffer_unmap(void *buf, size_t bytes);
 
 /* Counters since open. Initialize it with REDUCTION_STATS_INIT. */
 typedef struct reduction_stats {

@@ -118,6 +118,7 @@ _FUNCTIONS = {
     "reduction_stream_wait": (c_int, [c_void_p, c_int, c_void_p, POINTER(Error)]),
     "reduction_buffer_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p), POINTER(Error)]),
     "reduction_buffer_free": (None, [c_void_p, c_void_p]),
+    "reduction_buffer_unmap": (None, [c_void_p, c_size_t]),
     "reduction_get_stats": (c_int, [c_void_p, POINTER(StatsStruct), POINTER(Error)]),
 }
 

@@ -146,12 +146,12 @@ class Request:
                 errors.EINVAL, "the operation has not been started: it is part of a group whose block has not ended"
             )
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+        if not self._lock.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
             raise errors.ReductionTimeoutError(errors.ETIMEOUT, f"the operation was not done within {timeout} s")
         try:
             while True:
                 left = _SLICE_MS if deadline is None else (deadline - time.monotonic()) * 1000
-                if self._wait_slice(max(0, min(_SLICE_MS, int(left)))):
+                if self._wait_slice(int(max(0, min(_SLICE_MS, left)))):
                     break
                 if left <= 0:
                     raise errors.ReductionTimeoutError(

@@ -10,16 +10,19 @@ import atexit
 import collections
 import ctypes
 import os
+import sys
 import threading
 import warnings
 import weakref
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 
 from . import _buffers, _lib, errors
 from ._request import Request
 from .group import Group
+
+_INT_MAX = 2**31 - 1
 
 _open_comms: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
@@ -130,13 +133,14 @@ class Communicator:
         # guards _handle, _pending and the order of starts; re-entrant because the garbage collector may free a buffer
         self._lock = threading.RLock()
         self._pending: Deque[Request] = collections.deque()
-        self._unused: List[int] = []  # buffers that are to be freed
+        self._unused: List[Tuple[int, int]] = []  # addresses and sizes of buffers that are to be freed
+        self._left = False  # close() has ended: the library does not know the buffers any more
         self._ending = threading.RLock()  # _handle stays what it is while this is held; taken after _lock
         self._lib = _lib.load()
         # what starting an operation returns; _lock guards them
         self._out, self._err = ctypes.c_void_p(), _lib.Error()
         self._out_ref, self._err_ref = ctypes.byref(self._out), ctypes.byref(self._err)
-        timeout_ms = -1 if connect_timeout is None else max(1, int(connect_timeout * 1000))
+        timeout_ms = -1 if connect_timeout is None else int(min(max(1, connect_timeout * 1000), _INT_MAX))
         options = _lib.Options(
             ctypes.sizeof(_lib.Options), _text(config), _text(job), _text(run), _mode(mode), _text(agent),
             _number(rank), _number(world_size), _number(local_rank), _number(local_world_size), _number(generation),
@@ -154,6 +158,7 @@ class Communicator:
         self._world_size = self._lib.reduction_world_size(handle)
         self._priorities = self._lib.reduction_priorities(handle)
         _open_comms.add(self)
+        _close_in_child()
 
     @property
     def rank(self) -> int:
@@ -416,21 +421,28 @@ class Communicator:
             _lib.check(status, err)
         assert pointer.value is not None
         memory = (ctypes.c_ubyte * size).from_address(pointer.value)
-        weakref.finalize(memory, self._free_buffer, pointer.value).atexit = False
+        weakref.finalize(memory, self._free_buffer, (pointer.value, max(size, 1))).atexit = False
         return numpy.frombuffer(memory, dtype=form).reshape(shape)
 
-    def _free_buffer(self, pointer: int) -> None:
+    def _free_buffer(self, buffer: Tuple[int, int]) -> None:
         # the garbage collector calls this in any thread, also in abort(): it must not wait for one that starts
-        self._unused.append(pointer)
+        self._unused.append(buffer)
         if self._lock.acquire(blocking=False):
             self._free_unused()
             self._lock.release()
 
     def _free_unused(self) -> None:
         while self._unused:
-            pointer = self._unused.pop()
-            if self._handle is not None and os.getpid() == self._pid:
+            pointer, size = self._unused.pop()
+            if os.getpid() != self._pid:
+                continue  # a forked process shares the memory with its parent
+            if self._handle is not None:
                 self._lib.reduction_buffer_free(self._handle, pointer)
+            elif self._left:
+                self._lib.reduction_buffer_unmap(pointer, size)
+            else:
+                self._unused.append((pointer, size))  # close() has not ended
+                return
 
     def stats(self) -> Stats:
         """Returns the bytes on the network and the number of operations done, since open."""
@@ -470,6 +482,9 @@ class Communicator:
         status = self._lib.reduction_close(handle, ctypes.byref(err))
         for request in pending:
             request._finish()
+        with self._lock:
+            self._left = True
+            self._free_unused()
         _lib.check(status, err)
 
     def __enter__(self) -> "Communicator":
@@ -502,6 +517,13 @@ def _close_all() -> None:
             comm.close()
         except errors.ReductionError:
             pass
+
+
+def _close_in_child() -> None:
+    """A process that multiprocessing has forked calls its own functions at its end, and not those of atexit."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and len(_open_comms) == 1:
+        util.Finalize(None, _close_all, exitpriority=0)
 
 
 atexit.register(_close_all)

@@ -160,7 +160,10 @@ class State:
             raise TypeError(f"gradients are on {tensor.device}; sums within the node need {self._node.device}")
         with self._lock:
             if self._closed:
-                raise errors.ClosedError(errors.ECLOSED, "the State of the communication hook is closed")
+                raise errors.ClosedError(
+                    errors.ECLOSED,
+                    "the State of the communication hook is closed, or was loaded from a file: make another one",
+                )
             priority = self._priority(index, last)
             work = _Work(tensor, future_for([tensor]), f"bucket {index}", self._places.of([tensor]))
             if self.error is not None:
@@ -266,6 +269,21 @@ class State:
         except errors.ReductionError:
             if self.error is None:  # otherwise the error was raised already
                 raise
+
+    def __deepcopy__(self, memo: Any) -> "State":
+        return self  # a copy of a model, for an average of its weights, has no gradients of its own
+
+    def __reduce__(self) -> Any:
+        return State._of_file, (self.op, self.timeout, self.prioritize, self.blocking)
+
+    @staticmethod
+    def _of_file(op: str, timeout: Optional[float], prioritize: bool, blocking: bool) -> "State":
+        """Returns what torch.load() makes of a State: it has no communicator, and is closed."""
+        state = State.__new__(State)
+        state.op, state.timeout, state.prioritize, state.blocking = op, timeout, prioritize, blocking
+        state._lock, state._closed, state.error = threading.Lock(), True, None
+        state._node = None
+        return state
 
     def __enter__(self) -> "State":
         return self

@@ -468,6 +468,9 @@ def _common(facts: Sequence[Fact], given: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]]) -> Channel:
+    # the first operation may come late on some ranks: it has as long as any other. The opening ends a little earlier,
+    # since its error says which ranks are missing.
+    options.setdefault("connect_timeout", timeout - min(timeout / 10, 5))
     channel = Channel(lambda: Communicator(**options), timeout, members)
     _channels[key] = channel
     return channel

@@ -24,8 +24,25 @@ class Fact(NamedTuple):
     serial: int  # see reduction.torch_group
 
 
+def _read(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _machine() -> str:
+    """Returns a text that processes of one machine share, and those of another have not."""
+    boot = _read(pathlib.Path("/proc/sys/kernel/random/boot_id"))
+    if boot:
+        return boot
+    # systemd's ProcSubset=pid hides it: then the addresses of the network cards, which clones of a machine do not share
+    cards = sorted(_read(path) for path in pathlib.Path("/sys/class/net").glob("*/address"))
+    return " ".join([_read(pathlib.Path("/etc/machine-id")), *cards])
+
+
 def _node() -> str:
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    boot = _machine()
     said = [os.environ.get(name, "") for name in ("REDUCTION_AGENT", "GROUP_RANK", "SLURM_NODEID")]
     return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), *said])
 

@@ -183,6 +183,28 @@ class Work(_BaseWork):
             if self._error is None:
                 self._error = self._timed_out(exc)
             raise self._error.with_traceback(None) from None
+        except BaseException as exc:
+            if exc is not self._error and not any(exc is request._error for request in self._requests):
+                self._interrupted(exc)
+            raise
+
+    def _interrupted(self, exc: BaseException) -> None:
+        """Ends the group: as Communicator._interrupted(), which says why."""
+        sentence = f"{type(exc).__name__} interrupted {self._kind}"
+        error = self._channel.failed(errors.AbortedError(errors.EABORTED, sentence))
+        while True:
+            try:
+                if self._error is None:
+                    self._error = error
+                self._channel.abort(sentence)
+                self._channel.forget(self)
+                for request in self._requests:
+                    request._finish()
+                return
+            except errors.ReductionError:
+                return  # a forked process, whose memory no thread of the library uses
+            except BaseException:
+                pass  # the next Ctrl-C; the operations end within a second
 
     def _timed_out(self, exc: errors.ReductionTimeoutError) -> errors.ReductionError:
         """Ends the group. Returns its error."""
@@ -341,6 +363,7 @@ class Channel:
         self._lock = threading.RLock()
         self._comm: Optional[Communicator] = None
         self._error: Optional[errors.ReductionError] = None
+        self._abort_reason: Optional[str] = None
         self._closed = False
         self._backlog: Deque[Work] = collections.deque()
         self._starter: Optional[threading.Thread] = None
@@ -353,7 +376,7 @@ class Channel:
     @property
     def timeout(self) -> float:
         """The timeout of operations, in seconds."""
-        return self._timeout()
+        return min(self._timeout(), threading.TIMEOUT_MAX)
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
@@ -421,6 +444,8 @@ class Channel:
                     self._comm, comm = comm, None
             if comm is not None:
                 comm.close()
+            elif self._abort_reason is not None and self._comm is not None:
+                self._comm.abort(self._abort_reason)
         while True:
             with self._lock:
                 error = self._error
@@ -501,9 +526,21 @@ class Channel:
 
     def abort(self, reason: str) -> None:
         """Fails all operations on all ranks of the group. It does not wait."""
+        self._abort_reason = reason  # for a communicator that is being opened
         comm = self._comm  # without _lock, which a thread holds while it waits to start an operation
         if comm is not None:
             comm.abort(reason)
+
+    def forget(self, work: Work) -> None:
+        """Drops an operation that waits to be started, after abort(). When this returns no thread is starting it."""
+        with self._lock:
+            waiting = work in self._backlog
+            if waiting:
+                self._backlog.remove(work)
+        if waiting:
+            work._fail(self._error or errors.ClosedError(errors.ECLOSED, _SHUT_DOWN))
+        elif work._started is not None:
+            work._started.wait()
 
     def close(self) -> None:
         """Closes the communicator. Operations that are pending fail. May be called again."""

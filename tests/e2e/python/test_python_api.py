@@ -3,9 +3,13 @@
 """The Python package on numpy arrays: every form an array can have, requests, buffers, errors, and its ends.
 """
 
+import importlib
+import pathlib
 import signal
 import subprocess
+import sys
 import unittest
+import unittest.mock
 
 import harness
 
@@ -273,6 +277,27 @@ class Requests(unittest.TestCase):
             comm.close()
             assert memory() is None, "its memory was never freed"
         """.replace("FUNCTION", f'"{function}"'), end="")
+
+    def test_memory_of_buffers(self):
+        """An array of empty_buffer() that lives longer than its communicator gives its memory back."""
+        for agents in (0, 1):
+            with self.subTest(agents=agents):
+                self.check("""
+                    def resident():
+                        return int(open("/proc/self/statm").read().split()[1]) * 4096
+                    comm.barrier()
+                    for i in range(20):
+                        comm.close()
+                        comm = reduction.Communicator(generation=i + 1)
+                        buffer = comm.empty_buffer(1 << 20)
+                        buffer[:] = 1
+                        same(comm.all_reduce(buffer)[-2:], [2, 2])
+                        if i == 4:
+                            before = resident()
+                    comm.close()
+                    same(buffer[:2], [2, 2])
+                    assert resident() < before + (24 << 20), (before, resident())
+                """, agents=agents)
 
     def test_result_that_cannot_be_stored(self):
         self.check("""
@@ -709,6 +734,43 @@ class Ends(unittest.TestCase):
                 procs[0].signal(signal.SIGINT)
                 self.assertEqual(procs[0].wait(20), 0, procs[0].report())
                 self.assertIn("interrupted", procs[0].out)
+
+
+class Place(unittest.TestCase):
+    def test_a_machine_without_boot_id(self):
+        """systemd's ProcSubset=pid hides it; the network cards and the machine's id are not hidden."""
+        sys.path.insert(0, str(harness.ROOT / "agent/python"))
+        place = importlib.import_module("reduction.torch_place")  # it does not import torch
+        said, read = place._node(), pathlib.Path.read_text
+
+        def without(path, **how):
+            if path.name == "boot_id":
+                raise FileNotFoundError(path)
+            return read(path, **how)
+
+        with unittest.mock.patch.object(pathlib.Path, "read_text", without):
+            self.assertEqual(place._node(), place._node())
+            self.assertNotEqual(place._node(), said)
+
+
+class Forked(unittest.TestCase):
+    def test_ranks_that_just_return(self):
+        """multiprocessing ends forked processes without atexit: they leave all the same, and are not lost."""
+        code = """
+            import multiprocessing, numpy
+            import reduction
+            def work():
+                comm = reduction.Communicator()
+                comm.all_reduce(numpy.ones(3))
+            child = multiprocessing.get_context("fork").Process(target=work)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        """
+        with harness.Cluster() as c:
+            c.run(2, harness.python(code))
+            c.reducers[0].wait_text("job-closed")
+            self.assertNotIn("rank-lost", c.reducers[0].err)
 
 
 if __name__ == "__main__":
