@@ -267,7 +267,7 @@ static void local_client_ping(struct local_client *c, uint64_t now_ms)
 		c->next_ping_ms = UINT64_MAX;
 		return;
 	}
-	if (c->unanswered >= LOCAL_PINGS_PER_DETECT - 1) {
+	if (c->unanswered >= LOCAL_PINGS_PER_DETECT) {
 		local_client_silent(c);
 		return;
 	}

@@ -116,12 +116,14 @@ START_TEST(a_silent_client_is_lost)
 		pong(c[0]);
 		pong(c[1]);
 	}
-	for (unsigned beat = 21; beat <= 23; beat++) { /* any message counts */
+	pass_time(start + 20999);
+	pong(c[1]);                                    /* the last that is heard from it, just before a PING */
+	for (unsigned beat = 21; beat <= 24; beat++) { /* any message counts */
 		pass_time(start + 1000 * beat);
 		fake_alloc(&fa, c[0], 4096);
 	}
-	ck_assert_str_eq(c[1]->story, "WELCOME READY");
-	pass_time(start + 24000); /* 4 s after its last message */
+	ck_assert_str_eq(c[1]->story, "WELCOME READY"); /* after 3 s of silence */
+	pass_time(start + 25000);
 	fake_settle(&fa);
 	ck_assert_str_eq(c[1]->story, "WELCOME READY ABORT:-6");
 	ck_assert_str_eq(c[1]->sentence,
