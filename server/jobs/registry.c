@@ -417,9 +417,22 @@ void registry_tick(struct registry *r)
 			send_waiting(r, j);
 }
 
+/* Ends a job that only gathers: no rank has an operation there. Ranks that can do without this reducer try again, and
+ * find the next process at its address. */
+static void end_gathering(struct registry *r, struct job *j)
+{
+	struct rs_err why;
+
+	rs_fail(&why, j->first.retain ? RS_ECUT : RS_ECLOSED, "the reducer was stopped before all ranks had joined");
+	job_end(r, j, &why);
+}
+
 void registry_drain(struct registry *r)
 {
 	r->draining = true;
+	for (struct job *j = r->jobs; j; j = j->next)
+		if (!j->running)
+			end_gathering(r, j);
 	send_drain(r);
 }
 

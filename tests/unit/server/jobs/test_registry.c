@@ -532,6 +532,26 @@ START_TEST(deterministic_jobs_count_every_ranks_stash)
 }
 END_TEST
 
+START_TEST(a_drain_ends_a_job_that_only_gathers)
+{
+	struct fr_world w;
+	struct control_hello h = fr_hello(0, 0);
+	uint64_t id;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	h.retain = _i;
+	id = fr_admit(&w, &h);
+	registry_drain(w.r);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	/* a rank that has other reducers tries again, and may find the next process */
+	ck_assert_int_eq(w.last.why.code, _i ? RS_ECUT : RS_ECLOSED);
+	ck_assert_str_eq(w.last.why.msg, "the reducer was stopped before all ranks had joined");
+	registry_session_closed(w.r, id, 0, 0, true);
+	ck_assert_uint_eq(registry_jobs(w.r), 0);
+	fr_close(&w);
+}
+END_TEST
+
 START_TEST(a_drain_lets_jobs_end)
 {
 	struct fr_world w;
@@ -540,15 +560,15 @@ START_TEST(a_drain_lets_jobs_end)
 
 	fr_open(&w, 9, 8, UINT64_MAX);
 	id = fr_admit(&w, &h);
-	registry_drain(w.r);
-	strcpy(other.job, "other");
-	fr_refused(&w, &other, RS_ECLOSED, true, "this reducer is shutting down");
-	/* ranks of an existing job may still join */
 	for (unsigned i = 1; i < 4; i++) {
 		h = fr_hello(i / 2, i % 2);
 		fr_admit(&w, &h);
 	}
 	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	registry_drain(w.r);
+	strcpy(other.job, "other");
+	fr_refused(&w, &other, RS_ECLOSED, true, "this reducer is shutting down");
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "the reducer was stopped"});
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
@@ -582,6 +602,7 @@ int main(void)
 	tcase_add_test(tc, limits_are_named);
 	tcase_add_test(tc, deterministic_jobs_count_every_ranks_stash);
 	tcase_add_test(tc, a_drain_lets_jobs_end);
+	tcase_add_loop_test(tc, a_drain_ends_a_job_that_only_gathers, 0, 2);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);
