@@ -39,6 +39,7 @@ struct exchange;
 enum {
 	EXCHANGE_QUIET_MS = 3000,      /* time after which an exchange says for whom it waits */
 	EXCHANGE_REPORT_MS = 60000,    /* longest time between two such reports */
+	EXCHANGE_LOST_MS = 30000,      /* time from the loss of a reducer to the first report that it is not back */
 	EXCHANGE_DEGRADED_MS = 300000, /* time between two reports that reducers are lost */
 };
 
@@ -79,8 +80,8 @@ struct exchange_options {
 	/* Optional. Not all ranks have joined; the sentence says who is missing. Called after EXCHANGE_QUIET_MS and
 	 * then at growing intervals. */
 	void (*waiting)(void *user, const char *sentence);
-	/* Optional. The job runs without all of its reducers; the sentence says which are lost, for how long and why.
-	 * Called every EXCHANGE_DEGRADED_MS. */
+	/* Optional. The job runs without all of its reducers; the sentence says which are lost, for how long and why,
+	 * and why they cannot come back. Called EXCHANGE_LOST_MS after a loss, then every EXCHANGE_DEGRADED_MS. */
 	void (*degraded)(void *user, const char *sentence);
 	void *user;
 };

@@ -17,6 +17,16 @@ struct reducer_loss {
 	bool reported;   /* the reducer reported itself that it ends this job */
 	uint64_t at_ms;
 	char why[CONTROL_MESSAGE];
+	bool returned; /* it was lost before, and came back */
+	bool proven;   /* since it is there, large payload has gone both ways: a result of LOSS_PROOF_BYTES has come */
+	unsigned barren;        /* returns in a row without such a result */
+	uint64_t not_before_ms; /* no attempt to bring it back before that */
+};
+
+enum {
+	LOSS_PROOF_BYTES = 9000, /* more than fits into one packet */
+	LOSS_PAUSE_MS = 5000,    /* pause after the first barren return; each further one doubles it */
+	LOSS_PAUSE_MAX_MS = 10 * 60000,
 };
 
 /* The operations that are recorded: from <= seq < until. */

@@ -133,6 +133,19 @@ void waiting_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t s
 	snprintf(buf, size, "%s", t.buf);
 }
 
+/* Adds why the last attempt to bring a lost reducer back failed, if that is not the reason of the loss. */
+static void text_add_not_back(struct text *t, const struct exchange *x, unsigned reducer)
+{
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		if (l->reducer != reducer || !*l->reason || strcmp(l->reason, x->losses[reducer].why) == 0)
+			continue;
+		text_add(t, "; it cannot come back: %s", l->reason);
+		return;
+	}
+}
+
 bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t size)
 {
 	struct text t = {.len = 0};
@@ -142,9 +155,11 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 		lost += !exchange_lives(x, r);
 	text_add(&t, "%u of %u reducers have all shards", x->params->reducers_n - lost, x->params->reducers_n);
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
-		if (!exchange_lives(x, r))
+		if (!exchange_lives(x, r)) {
 			text_add(&t, "; %s is lost for %" PRIu64 " s: %s", x->params->reducers[r].id,
 				 (now_ms - x->losses[r].at_ms) / 1000, x->losses[r].why);
+			text_add_not_back(&t, x, r);
+		}
 	snprintf(buf, size, "%s", t.buf);
 	return lost > 0;
 }

@@ -70,6 +70,8 @@ void link_retry(struct link *l, uint64_t now_ms)
 	link_rewind(l);
 	link_reset(l);
 	l->retry_ms = now_ms + l->backoff_ms;
+	if (l->retry_ms < l->x->losses[l->reducer].not_before_ms)
+		l->retry_ms = l->x->losses[l->reducer].not_before_ms;
 	l->backoff_ms = (uint32_t)min64(l->backoff_ms * 2, LINK_RETRY_MAX_MS);
 	l->x->next_ms = min64(l->x->next_ms, l->retry_ms);
 	l->x->links_changed = true;

@@ -10,6 +10,7 @@
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The reducer refuses this rank, or this rank does not trust it. That ends the job, except if the reducer counts as
@@ -181,6 +182,18 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 	x->opt.late(x->opt.user, sentence);
 }
 
+/* A reducer that has lost this rank's connection tells that to all ranks. To this one it is the reducer that was lost.
+ */
+static void link_name_cutter(const struct link *l, struct rs_err *why)
+{
+	char self[32];
+
+	snprintf(self, sizeof self, "rank %u (", l->x->opt.rank);
+	if (strncmp(why->msg, self, strlen(self)) == 0 && strstr(why->msg, " was lost"))
+		rs_wrap(why, "reducer %s (%s) has lost the connection to this rank", link_reducer(l)->id,
+			link_address(l));
+}
+
 static void link_on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_err why, e;
@@ -192,6 +205,7 @@ static void link_on_abort(struct link *l, uint64_t now_ms)
 	} else {
 		if (why.code == RS_ECUT)
 			why.code = RS_EPEER;
+		link_name_cutter(l, &why);
 		exchange_fail(l->x, &why, false, l, now_ms);
 	}
 }

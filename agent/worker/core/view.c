@@ -18,6 +18,7 @@
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -172,16 +173,42 @@ static void view_apply(struct exchange *x, uint64_t now_ms)
 	view_check_running(x, now_ms);
 }
 
-static void view_report_change(const struct exchange *x, unsigned reducer)
+static void view_report_change(struct exchange *x, unsigned reducer)
 {
-	const struct reducer_loss *f = &x->losses[reducer];
+	struct reducer_loss *f = &x->losses[reducer];
 
+	f->returned = exchange_lives(x, reducer);
 	if (x->opt.reducer_changed)
 		x->opt.reducer_changed(x->opt.user, &x->params->reducers[reducer],
 				       exchange_lives(x, reducer) ? EXCHANGE_BACK
 				       : f->reported              ? EXCHANGE_LEFT
 								  : EXCHANGE_LOST,
 				       f->why);
+}
+
+/* Returns whether a reducer was lost since bytes did not come through. One that ends closes its connections. */
+static bool view_is_silence(const char *why)
+{
+	return strstr(why, "nothing was heard") || strstr(why, "timed out");
+}
+
+/* A reducer is lost. One that is reached, but through which no large payload comes, would stop the training again and
+ * again for as long as it takes to detect that: it is brought back after pauses that grow. */
+static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
+{
+	uint64_t pause = LOSS_PAUSE_MAX_MS;
+
+	f->barren = f->returned && !f->proven && view_is_silence(f->why) ? f->barren + 1 : 0;
+	f->proven = f->returned = false;
+	if (!f->barren)
+		return;
+	if (f->barren <= 7)
+		pause = (uint64_t)LOSS_PAUSE_MS << (f->barren - 1);
+	f->not_before_ms = now_ms + pause;
+	snprintf(f->why + strlen(f->why), sizeof f->why - strlen(f->why),
+		 "; no large payload has come through since it was back, %u time%s in a row, although small messages "
+		 "pass: check the MTU and the filters of the path; next attempt in %" PRIu64 " s",
+		 f->barren, f->barren > 1 ? "s" : "", pause / 1000);
 }
 
 static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
@@ -193,13 +220,14 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
 	f->reported = reported;
 	f->at_ms = now_ms;
-	if (x->degraded_ms == UINT64_MAX)
-		x->degraded_ms = now_ms + EXCHANGE_DEGRADED_MS;
+	if (x->degraded_ms > now_ms + EXCHANGE_LOST_MS)
+		x->degraded_ms = now_ms + EXCHANGE_LOST_MS;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
 	memcpy(x->view.lost_id, x->params->reducers[reducer].id, sizeof x->view.lost_id);
+	view_count_barren(f, now_ms);
 	view_drop_links(x, reducer, from, now_ms);
 	x->next_ms = now_ms; /* some links leave and try again */
 	view_report_change(x, reducer);

@@ -171,7 +171,7 @@ static void pass(struct reducers *f, unsigned seconds)
 	}
 }
 
-/* A job that has lost a reducer says so every 5 minutes, until it is back. */
+/* A job that has lost a reducer says so after 30 s and then every 5 minutes, until it is back. */
 START_TEST(lost_reducers_are_not_forgotten)
 {
 	struct reducers f;
@@ -181,16 +181,83 @@ START_TEST(lost_reducers_are_not_forgotten)
 	reducers_pump(&f);
 	f.l[1].dead = true;
 	reducers_cut(&f, 1, "connection reset by peer");
-	pass(&f, 299);
+	pass(&f, 29);
 	ck_assert_uint_eq(f.reminders, 0);
 	pass(&f, 1);
-	ck_assert_str_eq(f.reminder, "1 of 2 reducers have all shards; r1 is lost for 300 s: connection reset by peer");
+	ck_assert_ptr_nonnull(strstr(f.reminder, "1 of 2 reducers have all shards; r1 is lost for 30 s: connection "
+						 "reset by peer"));
 	pass(&f, 600);
 	ck_assert_uint_eq(f.reminders, 3);
 	f.l[1].dead = false;
 	pass(&f, 600);
 	ck_assert_uint_eq(f.back, 1);
 	ck_assert_uint_eq(f.reminders, 3);
+	reducers_close(&f);
+}
+END_TEST
+
+/* "Workers log why a lost reducer cannot come back." */
+START_TEST(a_reducer_that_cannot_come_back)
+{
+	struct reducers f;
+
+	reducers_open(&f, views_two, 2, 60000);
+	f.resume = true;
+	reducers_pump(&f);
+	f.welcome = false;
+	reducers_cut(&f, 1, "connection reset by peer");
+	while (!f.l[1].greeted)
+		reducers_advance(&f, 50);
+	reducers_say_refused(&f, 1, RS_EREFUSED, "no memory for job test", true);
+	reducers_pump(&f);
+	f.l[1].dead = false;
+	f.l[1].rejects = NULL;
+	for (unsigned s = 0; s < 40 && !f.reminders; s++) {
+		reducers_say_control(&f, 0, FRAME_PING, NULL, 0);
+		if (f.l[1].greeted)
+			reducers_say_refused(&f, 1, RS_EREFUSED, "no memory for job test", true);
+		reducers_pump(&f);
+		reducers_advance(&f, 1000);
+	}
+	ck_assert_uint_eq(f.reminders, 1);
+	ck_assert_ptr_nonnull(strstr(f.reminder, " s: connection reset by peer; it cannot come back: no memory for job "
+						 "test"));
+	reducers_close(&f);
+}
+END_TEST
+
+/* Lets reducer r1 come back. Returns after how many seconds it is back. */
+static unsigned come_back(struct reducers *f)
+{
+	unsigned before = f->back, s = 0;
+
+	for (; f->back == before && s < 1000; s++)
+		pass(f, 1);
+	return s;
+}
+
+/* A path that lets small messages through and no large ones: the pauses grow. */
+START_TEST(a_reducer_without_payload_comes_back_ever_later)
+{
+	static const unsigned pauses[] = {5, 10, 20, 40, 80, 160, 320, 600, 600};
+	static const char silence[] = "rank 0 was lost: nothing was heard from it for 10.0 s";
+	struct reducers f;
+
+	reducers_open(&f, views_two, 2, 60000);
+	f.resume = true;
+	reducers_pump(&f);
+	reducers_cut(&f, 1, silence);
+	ck_assert_uint_lt(come_back(&f), 4); /* once may be anything */
+	for (unsigned i = 0; i < sizeof pauses / sizeof *pauses; i++) {
+		unsigned s;
+
+		reducers_cut(&f, 1, silence);
+		ck_assert_ptr_nonnull(strstr(f.why, "although small messages pass: check the MTU"));
+		s = come_back(&f);
+		ck_assert_msg(s >= pauses[i] && s <= pauses[i] + 3, "pause %u: %u s", i, s);
+	}
+	reducers_cut(&f, 1, "connection reset by peer"); /* its process has ended */
+	ck_assert_ptr_null(strstr(f.why, "MTU"));
 	reducers_close(&f);
 }
 END_TEST
@@ -417,6 +484,8 @@ static void add_tests(TCase *tc)
 	tcase_add_loop_test(tc, a_reducer_missing_at_the_start, 0, 3);
 	tcase_add_loop_test(tc, a_reducer_that_is_rejected, 0, 2);
 	tcase_add_test(tc, lost_reducers_are_not_forgotten);
+	tcase_add_test(tc, a_reducer_that_cannot_come_back);
+	tcase_add_test(tc, a_reducer_without_payload_comes_back_ever_later);
 	tcase_add_test(tc, a_report_follows_the_reducers);
 	tcase_add_loop_test(tc, losing_the_last_reducer_ends_the_exchange, 0, COUNT(ends));
 	tcase_add_loop_test(tc, leaving, 0, 2);
