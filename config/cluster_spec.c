@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { POOLS_OF_WORKERS = 3, FIELD = 64 };
 
@@ -263,8 +264,9 @@ static int read_index(struct reading *r, const struct ydoc_node *task, unsigned 
 	return RS_OK;
 }
 
-/* Makes the run: the job's identifier, else the address of its first worker; and the trial of a search. */
-static int make_run(struct reading *r, const struct ydoc_node *task)
+/* Makes the run: the job's identifier, else the address of its first worker; and the trial of a search. The identifier
+ * also tells the managed service from others that write the same TF_CONFIG, such as Kubeflow. */
+static int make_run(struct reading *r, const struct ydoc_node *task, const char *environment)
 {
 	const char *id = "", *trial;
 	int rc = read_text(r, task, "task.", "trial", &trial);
@@ -273,8 +275,23 @@ static int make_run(struct reading *r, const struct ydoc_node *task)
 		rc = read_text(r, task, "task.", r->format->id, &id);
 	if (rc)
 		return rc;
+	r->spec->managed = strcmp(environment, "cloud") == 0 && (!r->format->id || id[0]);
 	rs_run_make(r->spec->run, "cluster", id[0] ? id : r->first->text, trial[0] ? "." : "", trial);
 	return RS_OK;
+}
+
+/* Kubeflow's jobs whose number of workers may change name no cluster. */
+static int refuse_sparse(const struct reading *r)
+{
+	const struct ydoc_node *sparse;
+	int rc = find_member(r, r->doc.root, "", "sparseCluster", &sparse);
+
+	if (rc || !sparse)
+		return rc;
+	return ydoc_fail(&r->doc, sparse, "sparseCluster", r->e,
+			 "found a job whose number of workers may change, which each process sees another part of; "
+			 "expected cluster: set enableDynamicWorker to false in the TFJob, or name a configuration "
+			 "file");
 }
 
 static int read_spec(struct reading *r)
@@ -282,8 +299,10 @@ static int read_spec(struct reading *r)
 	const struct ydoc_node *cluster, *task;
 	const char *type, *environment;
 	unsigned before = 0, size = 0;
-	int rc = find_object(r, "cluster", &cluster);
+	int rc = refuse_sparse(r);
 
+	if (!rc)
+		rc = find_object(r, "cluster", &cluster);
 	if (!rc)
 		rc = find_object(r, "task", &task);
 	if (!rc)
@@ -293,16 +312,18 @@ static int read_spec(struct reading *r)
 	if (rc)
 		return rc;
 	r->spec->role = RS_CLUSTER_EVALUATOR;
-	r->spec->managed = strcmp(environment, "cloud") == 0;
 	r->spec->reducer_type = r->format->reducers;
 	snprintf(r->spec->type, sizeof r->spec->type, "%s", type);
 	rc = read_pools(r, cluster, &before, &size);
+	/* Kubeflow leaves its evaluators out of the cluster */
+	if (!rc && size == 0 && strcasecmp(type, r->format->evaluators) == 0)
+		return RS_OK;
 	if (!rc && size == 0)
 		rc = ydoc_fail(&r->doc, task, "task.type", r->e,
 			       "found \"%.40s\", expected the name of a pool in \"cluster\" that has replicas", type);
 	if (!rc)
 		rc = read_index(r, task, before, size);
-	return rc ? rc : make_run(r, task);
+	return rc ? rc : make_run(r, task, environment);
 }
 
 static int parse(struct reading *r, const char *text)

@@ -178,6 +178,18 @@ static const struct {
      "*:7600",
      "",
      false},
+    /* Kubeflow writes "cloud" too, and has no identifier of the job */
+    {{"TF_CONFIG={\"cluster\":{\"worker\":[\"w\"],\"ps\":[\"r\"]},\"environment\":\"cloud\","
+      "\"task\":{\"type\":\"ps\",\"index\":0}}"},
+     RS_CLUSTER_REDUCER,
+     0,
+     1,
+     1,
+     "cluster:w",
+     "r:7600",
+     "*:7600",
+     "",
+     false},
     /* escapes that JSON has and YAML has not */
     {{"CLUSTER_SPEC={\"cluster\":{\"workerpool0\":[\"w\"],\"workerpool2\":[\"r\"]}," WORKER
       ",\"job\":{\"args\":[\"\\ud83d\\ude00\",\"a\\/b\\\\ud83d\"],\"deep\":[[[[{\"a\":[[[{}]]]}]]]]}}"},
@@ -309,6 +321,17 @@ static const struct {
     {{CLUSTER("workerpool0", "0")},
      RS_CLUSTER_REDUCER,
      SPEC ": task.type: found \"workerpool0\", a worker; expected workerpool2. To start it here"},
+    {{"TF_CONFIG={\"cluster\":{\"worker\":[\"w\"],\"ps\":[\"r\"]},\"environment\":\"cloud\","
+      "\"task\":{\"type\":\"evaluator\",\"index\":0}}"},
+     RS_CLUSTER_WORKER,
+     "environment variable TF_CONFIG: task.type: found \"evaluator\", an evaluator, which takes no part in "
+     "all-reduces; expected a worker. To start it here nevertheless, name a configuration file"},
+    {{"TF_CONFIG={\"sparseCluster\":{\"worker\":{\"0\":\"w\"},\"ps\":[\"r\"]},\"task\":{\"type\":\"worker\","
+      "\"index\":0}}"},
+     RS_CLUSTER_WORKER,
+     "environment variable TF_CONFIG:1:18: sparseCluster: found a job whose number of workers may change, which each "
+     "process sees another part of; expected cluster: set enableDynamicWorker to false in the TFJob, or name a "
+     "configuration file"},
     {{TF("worker", "0")},
      RS_CLUSTER_REDUCER,
      "environment variable TF_CONFIG: task.type: found \"worker\", a worker; expected ps. To start it here"},
