@@ -2,48 +2,21 @@
 #include "config/check/check.h"
 
 #include "common/address.h"
+#include "common/group_memory.h"
 #include "config/value.h"
 
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdint.h>
 #include <unistd.h>
-
-/* Lowers *most to the limit of the control group at a path below /sys/fs/cgroup, if it has a lower one. */
-static void lower_to_group(uint64_t *most, const char *group)
-{
-	char path[PATH_MAX];
-	uint64_t limit;
-	FILE *f;
-
-	if (snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group) >= (int)sizeof path)
-		return;
-	f = fopen(path, "re");
-	if (!f)
-		return;
-	if (fscanf(f, "%" SCNu64, &limit) == 1 && limit < *most)
-		*most = limit; /* without a limit the file has the word max */
-	fclose(f);
-}
 
 /* Returns the memory of this machine, or of the control groups that this process is in, if one of them allows less. */
 static uint64_t machine_memory(void)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
 	uint64_t most = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : UINT64_MAX;
-	char group[PATH_MAX] = "";
-	FILE *f = fopen("/proc/self/cgroup", "re");
+	struct rs_group_memory group;
 
-	if (f) {
-		if (fscanf(f, "0::%4095s", group) != 1)
-			group[0] = '\0';
-		fclose(f);
-	}
-	for (char *slash; (slash = strrchr(group, '/')); *slash = '\0')
-		lower_to_group(&most, group);
-	lower_to_group(&most, "");
-	return most;
+	rs_group_memory_read(&group, "");
+	return group.limit < most ? group.limit : most;
 }
 
 void check_memory(struct check *c, const char *section, const char *key, uint64_t bytes)

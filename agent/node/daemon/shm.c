@@ -3,6 +3,7 @@
  * pages exist before the client gets it, so that no access to it can fail (SIGBUS). Making the pages of a large buffer
  * takes time, so a pool of threads does it. */
 #include "agent/node/daemon/agentd.h"
+#include "common/group_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +22,29 @@ struct making {
 	struct rs_err err; /* code 0: made */
 };
 
+/* Checks that the control groups of this process allow so many bytes more. The kernel would end the process without a
+ * word, and not refuse the memory. */
+static int shm_check_room(uint64_t bytes, struct rs_err *e)
+{
+	struct rs_group_memory group;
+
+	rs_group_memory_read(&group, "");
+	if (bytes <= group.left)
+		return RS_OK;
+	return rs_fail(e, RS_ENOMEM,
+		       "the agent cannot make %llu bytes of shared memory: its control group, which is limited to %llu "
+		       "bytes, has %llu left; raise that limit (MemoryMax=, resources.limits.memory)",
+		       (unsigned long long)bytes, (unsigned long long)group.limit, (unsigned long long)group.left);
+}
+
 static int shm_make(struct making *m, struct rs_err *e)
 {
-	int fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd, rc = shm_check_room(m->bytes, e);
 	void *map;
-	int rc;
 
+	if (rc)
+		return rc;
+	fd = memfd_create("reduction", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return rs_fail_sys(e, RS_EIO, errno, "the agent cannot make shared memory");
 	rc = ftruncate(fd, (off_t)m->bytes) ? errno : posix_fallocate(fd, 0, (off_t)m->bytes);
