@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/auth.h"
+#include "common/credential.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -72,7 +73,7 @@ int auth_secret_load(struct auth_secret *ret, const char *file, struct rs_err *e
 	int rc;
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_EIO, errno, "%s cannot be opened", file);
+		return rs_fail_sys(e, RS_EIO, errno, "%s cannot be opened%s", file, rs_credential_hint(file));
 	rc = take_secret(ret, fd, file, e);
 	close(fd);
 	return rc;

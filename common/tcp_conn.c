@@ -10,6 +10,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
@@ -20,6 +22,7 @@
 
 enum {
 	HANDSHAKE_STEPS = 16,
+	KEEPALIVE_S = 30, /* well below the minute or more for which NATs remember a silent connection */
 	/* The most records without data (such as those that announce new keys) that one call reads, and the most bytes
 	 * that it reads beyond those that were asked for. Without them a peer could occupy a thread for ever. */
 	EMPTY_RECORDS_MAX = 64,
@@ -160,6 +163,17 @@ static void make_method(void)
 	BIO_meth_set_write_ex(method, bio_write);
 	BIO_meth_set_read_ex(method, bio_read);
 	BIO_meth_set_ctrl(method, bio_ctrl);
+}
+
+void tcp_conn_tune(int fd, uint32_t detect_ms)
+{
+	int on = 1, idle_s = KEEPALIVE_S;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &detect_ms, sizeof detect_ms);
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
 }
 
 void tcp_conn_plain(struct tcp_conn *c, int fd)

@@ -66,6 +66,11 @@ enum tcp_conn_progress {
 	TCP_CONN_FAILED, /* final; the peer was sent the reason if that was possible */
 };
 
+/* Sets the options of a TCP socket: small messages go at once, and a peer that acknowledges nothing for detect_ms is
+ * lost. Keepalive keeps a NAT or firewall between the peers from forgetting a connection whose heartbeats are rare.
+ * Errors are ignored: they affect speed, and not correctness. */
+void tcp_conn_tune(int fd, uint32_t detect_ms);
+
 /* Makes a plain connection of fd, which it owns from here on. */
 void tcp_conn_plain(struct tcp_conn *c, int fd);
 

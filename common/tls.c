@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/tls.h"
+#include "common/credential.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +74,8 @@ static int read_file(BIO **ret, const char *what, const char *file, bool secret,
 	BIO *bio;
 
 	if (fd < 0)
-		return rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be opened", what, file);
+		return rs_fail_sys(e, RS_ECONFIG, errno, "%s %s cannot be opened%s", what, file,
+				   rs_credential_hint(file));
 	bio = BIO_new(BIO_s_mem());
 	if (!bio)
 		rc = rs_fail(e, RS_ENOMEM, "there is no memory for %s", file);

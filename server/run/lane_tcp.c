@@ -159,16 +159,6 @@ static void tcp_close(struct lane_conn *conn)
 	uv_close((uv_handle_t *)&c->poll, on_closed);
 }
 
-static void set_options(int fd, uint32_t detect_ms)
-{
-	int one = 1;
-	unsigned timeout = detect_ms;
-
-	/* errors are ignored: they affect speed, not correctness */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
-}
-
 struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uint32_t detect_ms)
 {
 	static const struct lane_conn_ops ops = {.flush = tcp_flush, .sample = tcp_sample, .close = tcp_close};
@@ -182,7 +172,7 @@ struct lane_conn *lane_tcp_new(struct lane_conns *all, struct tcp_conn *tcp, uin
 	c->conn = (struct lane_conn){.all = all, .ops = &ops};
 	c->poll.data = c;
 	tcp_conn_move(&c->tcp, tcp);
-	set_options(c->tcp.fd, detect_ms);
+	tcp_conn_tune(c->tcp.fd, detect_ms);
 	return &c->conn;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/engine/address.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +23,20 @@ bool engine_address_busy(const struct engine_address *a)
 	return a->lookup != NULL;
 }
 
+/* Checks that the address says on which network card it is, if it is one that each card has. */
+static enum engine_address_step engine_address_check_card(const struct engine_address *a, struct rs_err *e)
+{
+	const struct sockaddr_in6 *at = (const struct sockaddr_in6 *)&a->at;
+
+	if (at->sin6_family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&at->sin6_addr) || at->sin6_scope_id)
+		return ENGINE_ADDRESS_FOUND;
+	rs_fail(e, RS_EREFUSED, "its address %s is link-local: add the network card of this machine, as in %s%%eth0",
+		a->to.host, a->to.host);
+	return ENGINE_ADDRESS_FAILED;
+}
+
 /* Chooses one address of the list, and frees the list. */
-static enum engine_address_step engine_address_choose(struct engine_address *a, struct addrinfo *list)
+static enum engine_address_step engine_address_choose(struct engine_address *a, struct addrinfo *list, struct rs_err *e)
 {
 	const struct addrinfo *chosen = list;
 	unsigned n = 0;
@@ -35,7 +48,7 @@ static enum engine_address_step engine_address_choose(struct engine_address *a, 
 	memcpy(&a->at, chosen->ai_addr, chosen->ai_addrlen);
 	a->at_len = chosen->ai_addrlen;
 	freeaddrinfo(list);
-	return ENGINE_ADDRESS_FOUND;
+	return engine_address_check_card(a, e);
 }
 
 enum engine_address_step engine_address_begin(struct engine_address *a, struct wakeup *wake, _Atomic bool *ended,
@@ -45,7 +58,12 @@ enum engine_address_step engine_address_begin(struct engine_address *a, struct w
 	struct addrinfo *list;
 
 	if (getaddrinfo(a->to.host, a->to.port, &hints, &list) == 0)
-		return engine_address_choose(a, list);
+		return engine_address_choose(a, list, e);
+	if (strchr(a->to.host, ':')) {
+		rs_fail(e, RS_EREFUSED, "its address %s cannot be used here%s", a->to.host,
+			strchr(a->to.host, '%') ? ": this machine has no network card of that name" : "");
+		return ENGINE_ADDRESS_FAILED;
+	}
 	a->lookup = lookup_start(a->to.host, a->to.port, wake, ended);
 	if (a->lookup)
 		return ENGINE_ADDRESS_WAIT;
@@ -82,7 +100,7 @@ enum engine_address_step engine_address_take(struct engine_address *a, uint32_t 
 	a->lookup = NULL;
 	if (rc == 0) {
 		a->unknown_since_ms = 0;
-		return engine_address_choose(a, list);
+		return engine_address_choose(a, list, e);
 	}
 	engine_address_fail(a, rc, patience_ms, now_ms, e);
 	return ENGINE_ADDRESS_FAILED;

@@ -344,15 +344,12 @@ static void conn_tcp_ready(struct conn *conn, uint32_t serial, uint32_t events)
 static int conn_tcp_open_socket(const struct tcp *c)
 {
 	const struct sockaddr *at = (const struct sockaddr *)&c->address.at;
-	unsigned timeout_ms = c->conn.en->opt.cfg->timeouts.detect_ms;
-	int one = 1;
 	int fd = socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return -1;
 	/* no TCP_NOTSENT_LOWAT: urgent chunks wait behind data in the socket, but the window keeps that short */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+	tcp_conn_tune(fd, c->conn.en->opt.cfg->timeouts.detect_ms);
 	if (connect(fd, at, c->address.at_len) < 0 && errno != EINPROGRESS) {
 		int error = errno;
 

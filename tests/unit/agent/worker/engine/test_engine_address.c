@@ -20,6 +20,29 @@ START_TEST(wildcard_addresses_are_refused)
 }
 END_TEST
 
+START_TEST(addresses_of_this_link_name_a_card)
+{
+	static const struct {
+		const char *address, *says;
+	} rows[] = {
+	    {"[fe80::1]:7600",
+	     "its address fe80::1 is link-local: add the network card of this machine, as in fe80::1%eth0"},
+	    {"[fe80::1%nocard0]:7600",
+	     "its address fe80::1%nocard0 cannot be used here: this machine has no network card of that name"},
+	    {"[fe80::1%lo]:7600", NULL},
+	    {"[::1]:7600", NULL},
+	};
+	struct engine_address a;
+	struct rs_err e = {0};
+
+	ck_assert_int_eq(engine_address_init(&a, rows[_i].address, &e), RS_OK);
+	ck_assert_int_eq(engine_address_begin(&a, NULL, NULL, &e),
+			 rows[_i].says ? ENGINE_ADDRESS_FAILED : ENGINE_ADDRESS_FOUND);
+	if (rows[_i].says)
+		ck_assert_str_eq(e.msg, rows[_i].says);
+}
+END_TEST
+
 /* A loop that lookups wake, and the results of an address. */
 static struct {
 	struct engine_address a;
@@ -205,6 +228,7 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(t, wildcard_addresses_are_refused, 0, 4);
+	tcase_add_loop_test(t, addresses_of_this_link_name_a_card, 0, 4);
 	tcase_add_loop_test(t, numeric_ones_need_no_lookup, 0, 2);
 	tcase_add_test(t, each_attempt_takes_the_next_address);
 	tcase_add_test(t, an_unknown_name_fails_each_attempt);
