@@ -21,16 +21,18 @@ fail: then the next backward() raises the error, and gradients of this one are o
 import contextlib
 import os
 import queue
+import sys
 import threading
-from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional
+from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional
 
 import torch
 import torch.distributed
 
-from . import errors
+from . import errors, torch_replace
 from .comm import Communicator, Request
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
-from .torch_local import NodeSum, Sliced, join
+from .torch_local import NodeSum, Sliced, join, meet
+from .torch_place import place, unplaced
 from .torch_stream import Arrivals, Places, future_for
 
 _DTYPES = {"float16", "bfloat16", "float32", "float64"}
@@ -48,21 +50,24 @@ class _Work(NamedTuple):
     complete: bool = False
 
 
-def _agreed_generation() -> Optional[int]:
-    """Returns the generation of a job that torchrun may restart; None without torchrun or torch.distributed.
+def _from_torch() -> Dict[str, Any]:
+    """Returns what torch.distributed knows about this process's place; nothing if it is not initialized.
 
     torchrun counts restarts on each node separately and does not count restarts that other nodes caused, so nodes may
-    disagree. The process group, which is created again after each restart, agrees on the largest number.
+    disagree. The ranks agree on the largest number.
     """
-    count = os.environ.get("TORCHELASTIC_RESTART_COUNT")
-    if not count or not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return None
-    group = None
-    if torch.distributed.get_backend() != "gloo":  # gloo exchanges objects without a device
-        group = torch.distributed.new_group(backend="gloo")
-    counts = [0] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(counts, int(count), group)
-    return max(counts)
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return {}
+    _, facts, rank, world_size, _ = meet()
+    options: Dict[str, Any] = {"rank": rank, "world_size": world_size}
+    restarts = max(fact.restarts for fact in facts)
+    if restarts >= 0:
+        options["generation"] = restarts
+    if unplaced():
+        where = place(facts, rank)
+        if "mode" not in where:
+            options.update(where)
+    return options
 
 
 # With one of these given, the job may be another group of processes than torch.distributed's.
@@ -75,8 +80,8 @@ class State:
     Args:
         comm: the Communicator to use, which the caller closes. None: without options that of the default process group,
             if its backend is `reduction`; else one is opened with `options` (those of Communicator) and closed with the
-            State. Under torchrun its generation follows the restarts; the ranks agree
-            on it through torch.distributed, if that is initialized.
+            State. Rank, world size and the number of torchrun's restart are those of torch.distributed, if that is
+            initialized: then all ranks make their States in the same order.
         op: "avg", as DDP does without a hook, or another operation.
         timeout: seconds to wait for a bucket after the previous ones are done; None: no limit. If a GPU waits for the
             bucket, the job is aborted then.
@@ -110,7 +115,7 @@ class State:
         self._owns_comm = comm is None
         if comm is None:
             if not any(name in options or f"REDUCTION_{name.upper()}" in os.environ for name in _PLACES):
-                options["generation"] = _agreed_generation()
+                options = {**_from_torch(), **options}
             comm = Communicator(**options)
         self.comm = comm
         self.op = op
@@ -346,3 +351,7 @@ def empty_buffer(comm: Communicator, shape: Any, dtype: torch.dtype = torch.floa
 
 
 register()
+torch_replace.install()
+
+if __name__ == "__main__":
+    torch_replace.main(sys.argv[1:])

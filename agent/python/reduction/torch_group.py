@@ -12,7 +12,8 @@ publishes what it was called with in the group's store; so a rank that differs i
 
 import datetime
 import re
-from typing import Any, Dict, Optional, Sequence
+import weakref
+from typing import Any, Dict, Optional, Sequence, Set
 
 import torch
 import torch.distributed
@@ -24,6 +25,8 @@ from .torch_place import NAME
 _c10d = torch._C._distributed_c10d
 _VERSION = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
 HAS_BACKEND = _VERSION >= (2, 14)  # a Backend can be a Python class
+# torch's C++ code has these objects, but does not keep Python's garbage collector from clearing them
+_backends: Set[Any] = set()
 
 
 class ReductionGroup(Operations, _c10d.ProcessGroup):
@@ -99,12 +102,25 @@ if HAS_BACKEND:
         supports_shrinking = _fixed(False)
         supports_reconfigure = _fixed(False)
         supports_window = _fixed(False)
+        _has_group = False
         _supports_time_estimate = _fixed(False)
 
         def __init__(self, origin: Origin, given: Optional[Dict[str, Any]]):
             super().__init__(origin.rank, origin.size)
             self._options = _c10d.Backend.Options(NAME, origin.timeout)
             self._set_up(origin, given)
+            _backends.add(self)
+
+        def shutdown(self) -> None:
+            """Closes the communicator; later operations raise ClosedError. destroy_process_group() does so too."""
+            super().shutdown()
+            if not self._has_group:
+                _backends.discard(self)
+
+        def kept_with(self, group: Any) -> None:
+            """Python may free this object when it frees the process group."""
+            self._has_group = True
+            weakref.finalize(group, _backends.discard, self).atexit = False
 
         @property
         def options(self) -> Any:
@@ -127,7 +143,12 @@ if HAS_BACKEND:
 def _create(options: Any, given: Any = None) -> Operations:
     if given is not None and not isinstance(given, dict):
         raise TypeError(f"pg_options is a {type(given).__name__}, a dict of options of Communicator was expected")
-    return (ReductionBackend if HAS_BACKEND else ReductionGroup)(Origin.of(options), given)
+    if not HAS_BACKEND:
+        return ReductionGroup(Origin.of(options), given)
+    backend = ReductionBackend(Origin.of(options), given)
+    if options.process_group is not None:
+        backend.kept_with(options.process_group)
+    return backend
 
 
 def operations(group: Any = None) -> Optional[Operations]:

@@ -11,13 +11,13 @@ node's other ranks then wait in NCCL until its timeout, or until the launcher en
 import datetime
 import itertools
 import os
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.distributed
 
 from . import errors
-from .torch_place import digest, exchange, place
+from .torch_place import Fact, digest, exchange, of_attempt, place
 
 _c10d = torch._C._distributed_c10d
 _OPS = {"sum": "SUM", "avg": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
@@ -150,18 +150,26 @@ def node_sum(
     return NodeSum(group, size, world_size), options
 
 
+def meet() -> Tuple[Any, List[Fact], int, int, datetime.timedelta]:
+    """Lets all ranks of torch.distributed exchange what they know; they call this in the same order.
+
+    Returns:
+        A store of their own, what each rank knows, this rank, the number of ranks, and torch's timeout.
+    """
+    timeout = torch.distributed.distributed_c10d.default_pg_timeout
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    store = of_attempt(torch.distributed.distributed_c10d._get_default_store())
+    store = _c10d.PrefixStore(f"reduction/local/{next(_serial)}", store)
+    return store, exchange(store, rank, world_size, 0, timeout), rank, world_size, timeout
+
+
 def join(local: str) -> Tuple[Optional[NodeSum], Dict[str, Any]]:
     """As node_sum(), for all ranks of torch.distributed, which call this in the same order."""
     if not torch.distributed.is_initialized():
         raise errors.ReductionError(
             errors.EINVAL, f"local={local!r} needs torch.distributed: call init_process_group() first"
         )
-    timeout = torch.distributed.distributed_c10d.default_pg_timeout
-    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    store = _c10d.PrefixStore(
-        f"reduction/local/{next(_serial)}", torch.distributed.distributed_c10d._get_default_store()
-    )
-    facts = exchange(store, rank, world_size, 0, timeout)
+    store, facts, rank, world_size, timeout = meet()
     found, options = node_sum(local, store, place(facts, rank), "", rank, world_size, timeout)
     restarts = max(fact.restarts for fact in facts)
     if found is not None and restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:

@@ -20,7 +20,7 @@ import torch.distributed
 from . import _buffers, errors
 from .comm import Communicator
 from .torch_local import NodeSum, Sliced, node_sum
-from .torch_place import NAME, Fact, digest, exchange, place
+from .torch_place import Fact, digest, exchange, of_attempt, place, unplaced
 from .torch_stream import Places
 from .torch_work import Channel, Several, Work
 
@@ -137,7 +137,8 @@ class Operations:
 
     def _set_up(self, origin: Origin, given: Optional[Dict[str, Any]]) -> None:
         """Meets the other ranks in the group's store. Raises ReductionError if a rank differs or is missing."""
-        store, rank, size, timeout, name, members = origin
+        _, rank, size, timeout, name, members = origin
+        store = of_attempt(origin.store)
         self._origin = origin
         self._given = given
         self._rank, self._size = rank, size
@@ -485,6 +486,9 @@ def _make_channel(
     if key or serial:
         options["group"] = digest(f"{key} {serial}" if serial else key)
     where = place(facts, rank)
+    chosen = options.get("mode") or options.get("agent") or os.environ.get("REDUCTION_MODE")
     if "group" in options and not ("mode" in where and (options.get("mode") or options.get("agent"))):
+        options.update(where)
+    elif unplaced() and "local_world_size" not in options and not ("mode" in where and chosen):
         options.update(where)
     return _open_channel(key, options, timeout, members or None)

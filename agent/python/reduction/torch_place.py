@@ -7,9 +7,16 @@ import json
 import os
 import pathlib
 import socket
+import sys
 from typing import Any, Dict, List, NamedTuple, Sequence
 
+import torch
+import torch.distributed
+
 from . import errors
+
+_PREFIX_STORE = torch._C._distributed_c10d.PrefixStore
+_PATIENCE = datetime.timedelta(seconds=10)  # before a rank that is awaited is named on stderr
 
 NAME = "reduction"
 
@@ -47,6 +54,33 @@ def _node() -> str:
     return " ".join([socket.gethostname(), boot, os.readlink("/proc/self/ns/net"), *said])
 
 
+def of_attempt(store: Any) -> Any:
+    """Returns the part of a store that belongs to this start of the ranks.
+
+    torchrun keeps its store when it starts the ranks of a node again, with what killed ranks have left in it. With
+    several nodes the nodes may count differently, and then torchrun itself makes new stores.
+    """
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if not count or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return store
+    return _PREFIX_STORE(f"attempt {count}", store)
+
+
+def _wait(store: Any, key: str, what: str, timeout: datetime.timedelta) -> None:
+    """Waits for a key. After 10 s it says on stderr what is missing, once."""
+    if timeout > _PATIENCE:
+        try:
+            store.wait([key], _PATIENCE)
+            return
+        except RuntimeError:
+            text = f"{NAME}: waiting for {what} to make this process group with the backend {NAME}"
+            replaced = "REDUCTION_REPLACE" in os.environ
+            hint = " (REDUCTION_REPLACE is set here: it must be set on all ranks)" if replaced else ""
+            print(text + hint, file=sys.stderr, flush=True)
+            timeout -= _PATIENCE
+    store.wait([key], timeout)
+
+
 def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
     """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
     own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial)
@@ -55,7 +89,7 @@ def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datet
     for other in range(world_size):
         key = f"{NAME}/{other}"
         try:
-            store.wait([key], timeout)
+            _wait(store, key, f"rank {other} of {world_size}", timeout)
         except Exception as exc:
             raise errors.ReductionTimeoutError(
                 errors.ETIMEOUT,
@@ -63,7 +97,12 @@ def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datet
                 f"{timeout.total_seconds():g} s: it is missing, or was called with another backend or world size "
                 f"({type(exc).__name__})",
             ) from None
-        fact = Fact(*json.loads(store.get(key)))
+        text = store.get(key)
+        if not text:
+            raise errors.ReductionError(
+                errors.EINVAL, f"the {type(store).__name__} does not keep what ranks publish (FakeStore does not)"
+            )
+        fact = Fact(*json.loads(text))
         if fact.world_size != world_size:
             raise errors.MismatchError(
                 errors.EMISMATCH,
@@ -88,6 +127,11 @@ def place(facts: Sequence[Fact], rank: int) -> Dict[str, Any]:
     if not regular or len(blocks) != len(set(nodes)):
         return {"mode": "direct"}
     return {"local_rank": own.index(rank), "local_world_size": size}
+
+
+def unplaced() -> bool:
+    """Returns True if the launcher does not say which ranks share a node, as with mp.spawn and mpirun."""
+    return not any(os.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "REDUCTION_LOCAL_WORLD_SIZE"))
 
 
 def digest(text: str) -> str:

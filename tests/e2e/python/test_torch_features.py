@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others no-tsan
+"""The backend `reduction` and what torch can do with a process group: methods, DDP, profiler, compiled code, splits."""
+
+import importlib.util
+import unittest
+
+import harness
+
+WORKER = harness.ROOT / "tests/e2e/worker_torch_features.py"
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")
+class Features(unittest.TestCase):
+    def test_features(self):
+        with harness.Cluster(reducers=2) as c:
+            c.run(2, [harness.PYTHON, WORKER], timeout=120)
+
+    def test_place(self):
+        """Without the launcher's word the ranks find that they share a node, and sum on it first."""
+        program = harness.python("""
+            import os
+            import torch
+            import torch.distributed as dist
+            import reduction.torch
+
+            rank = int(os.environ["RANK"])
+            dist.init_process_group("reduction", store=dist.FileStore(os.path.abspath("store"), 2), rank=rank,
+                                    world_size=2)
+            dist.all_reduce(torch.ones(4))
+            dist.destroy_process_group()
+        """)
+        unsaid = {"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": "", "REDUCTION_MODE": "node"}
+        with harness.Cluster(reducers=1) as c:
+            procs = c.run(2, program, timeout=60, env=unsaid)
+        self.assertIn("nodes=1 summed_by=node", "".join(p.err for p in procs))
+
+
+if __name__ == "__main__":
+    harness.main()
