@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's Trainer. The program says nothing about the process group: start.py makes it."""
+"""Hugging Face's Trainer, in a program that says nothing about the process group: on CPUs it gets gloo's."""
 
 import tempfile
 

@@ -232,7 +232,7 @@ class Cuda(unittest.TestCase):
                 "PYTHONPATH": f"{harness.worker_env()['PYTHONPATH']}:{HERE}", **env,
             }  # fmt: skip
             argv = [venv.python(NAME), HERE / "rank.py", textwrap.dedent(program)]
-            workers = c.run(n, list(map(str, argv)), timeout=150, env=lambda rank: {**env, "FAKE_SEED": rank + 1})
+            workers = c.run(n, list(map(str, argv)), timeout=300, env=lambda rank: {**env, "FAKE_SEED": rank + 1})
         wrong = [json.loads(line)["wrong"] for w in workers for line in w.out.splitlines() if line.startswith("{")]
         self.assertEqual(len(wrong), n, [w.out for w in workers])
         return workers, sum(wrong, [])

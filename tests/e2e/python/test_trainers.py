@@ -21,6 +21,7 @@ sys.path.insert(0, str(harness.ROOT / "tests"))
 import venv  # noqa: E402  (tests/venv.py)
 
 PROGRAMS = harness.ROOT / "tests/trainers"
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--standalone"]
 
 
 def missing(name):
@@ -48,7 +49,7 @@ def received(cluster):
 class Page(unittest.TestCase):
     def test_snippets(self):
         """Each line of Python in deploy/trainers.md is a line of a program that the tests run."""
-        known = {"import torch.distributed"}
+        known = set()
         for program in PROGRAMS.glob("*.py"):
             text = re.sub(r"(common\.)?BACKEND", '"reduction"', program.read_text())
             known |= {line.strip() for line in text.splitlines()}
@@ -75,7 +76,7 @@ class Trainers(unittest.TestCase):
         (known / "METADATA").write_text("Metadata-Version: 2.1\nName: reduction\nVersion: 0.0\n")
         (known / "entry_points.txt").write_text("[torch.backends]\nreduction = reduction.torch:register\n")
 
-    def run_with(self, backend, argv, cluster, ranks=2, timeout=200, **more):
+    def run_with(self, backend, argv, cluster, ranks=2, timeout=400, **more):
         """Returns what the ranks have reported."""
         env = {
             **harness.worker_env(), "BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1",
@@ -101,12 +102,24 @@ class Trainers(unittest.TestCase):
             self.assertGreaterEqual(received(c), 2 * found[0]["gradients"])
 
     def under_torchrun(self, program, *args):
-        self.both(["-m", "torch.distributed.run", "--nproc-per-node", 2, "--standalone", PROGRAMS / program, *args])
+        self.both([*TORCHRUN, PROGRAMS / program, *args])
+
+    def unchanged(self, program):
+        """Runs a program that asks for gloo: as it is, with REDUCTION_REPLACE, and under `-m reduction.torch`."""
+        program = PROGRAMS / program
+        with harness.Cluster(reducers=2, server_args=("--http", "127.0.0.1:0")) as c:
+            want = self.run_with("gloo", [*TORCHRUN, program], c)
+            self.assertEqual(received(c), 0)
+            for argv, env in ([program], {"REDUCTION_REPLACE": "gloo"}), (["-m", "reduction.torch", program], {}):
+                before = received(c)
+                found = self.run_with("gloo", [*TORCHRUN, *argv], c, **env)
+                self.assertEqual({x["weights"] for x in want + found}, {want[0]["weights"]})
+                self.assertGreaterEqual(received(c) - before, 2 * found[0]["gradients"])
 
 
 class HuggingFace(Trainers):
     def test_trainer(self):
-        self.under_torchrun("start.py", PROGRAMS / "transformers_trainer.py")
+        self.unchanged("transformers_trainer.py")
 
     def test_accelerate(self):
         self.under_torchrun("accelerate_loop.py")
@@ -122,7 +135,7 @@ class HuggingFaceOld(Trainers):
     environment = "trainers-4.46"
 
     def test_trainer(self):
-        self.under_torchrun("start.py", PROGRAMS / "transformers_trainer.py")
+        self.unchanged("transformers_trainer.py")
 
     def test_accelerate(self):
         self.under_torchrun("accelerate_loop.py")
