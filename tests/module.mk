@@ -124,10 +124,11 @@ torch-cuda: all ## check PyTorch's CUDA tensors on a fake CUDA, without a GPU; i
 	$(PYTHON) tests/venv.py torch-cuda $(TORCH) numpy || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match torch_cuda $(B)
 
+TRAINERS_TORCH ?= torch==2.13.0
 TRAINERS := numpy transformers accelerate trl peft datasets lightning timm deepspeed "ray[train]" torchft==0.2.0 setuptools
-trainers: all ## train with packages of PyPI, with gloo and with our backend; TORCH= and VENVS= as for torch-cuda
-	$(PYTHON) tests/venv.py trainers $(TORCH) $(TRAINERS) || [ $$? = 77 ]
-	$(PYTHON) tests/venv.py trainers-4.46 $(TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]
+trainers: all ## train with packages of PyPI, with gloo and with our backend; into VENVS=build/venvs
+	$(PYTHON) tests/venv.py trainers $(TRAINERS_TORCH) $(TRAINERS) || [ $$? = 77 ]
+	$(PYTHON) tests/venv.py trainers-4.46 $(TRAINERS_TORCH) "numpy<2" transformers==4.46.3 "accelerate<1.2" setuptools || [ $$? = 77 ]
 	$(PYTHON) tests/run.py --only e2e --match trainers $(B)
 
 fresh: ## do what the README says in bare roots of Debian 12 and 13, as root; ARGS=--help lists options
