@@ -132,6 +132,20 @@ class Origin(NamedTuple):
         return cls(options.store, options.group_rank, options.group_size, options.timeout, options.group_id, members)
 
 
+def _make_gloo(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """Returns the inner group, which connects each rank to each other one."""
+    try:
+        return _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", store), rank, size, timeout)
+    except RuntimeError as exc:
+        card = os.environ.get("GLOO_SOCKET_IFNAME")
+        raise errors.PeerLostError(
+            errors.EPEER,
+            f"gloo, which does what the reducers cannot do, does not connect rank {rank} to the others "
+            + (f"over GLOO_SOCKET_IFNAME={card}" if card else "at the address of this machine's name")
+            + f": set GLOO_SOCKET_IFNAME to a network card that reaches them, such as eth0 ({exc})",
+        ) from None
+
+
 class Operations:
     """The operations of one group. `reduction.torch_group` makes a Backend or a ProcessGroup of them."""
 
@@ -150,7 +164,7 @@ class Operations:
         local = given.pop("local", None)
         former = max(_retire(key), _retire(_slices_key(key)))
         facts = exchange(store, rank, size, former, timeout)
-        self._gloo = _c10d.ProcessGroupGloo(_c10d.PrefixStore("gloo", store), rank, size, timeout)
+        self._gloo = _make_gloo(store, rank, size, timeout)
         self._nccl: Any = None
         if torch.cuda.is_available() and torch.distributed.is_nccl_available():
             nccl_options = _c10d.ProcessGroupNCCL.Options()
