@@ -7,8 +7,8 @@
 A name is a word with an underscore, as `slot_add` or SLOT_MAX, or a word before `()`. In documents only names in
 backticks count, and in those of deploy/, which speak of programs of others, only names that begin as ours do. Each must
 occur in the code of some source: outside of comments, in any language of the tree. FOREIGN has names of others
-(libraries, the kernel, PyTorch) that no source uses. Words in capitals at the begin of a comment of C that say for which
-constants a member is set, as `ABORT, LOST`, must end the name of a constant. Names of files with a folder, as
+(libraries, the kernel, PyTorch) that no source uses. Words in capitals at the begin of a comment of C that say for
+which constants a member is set, as `ABORT, LOST`, must end the name of a constant. Names of files with a folder, as
 `server/core/slot.c`, must be files. Each violation is a line on standard error, and then the exit status is 1.
 """
 
