@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """Trainers that people use, in their packages from PyPI, with gloo and with the backend `reduction`: the weights are
 equal bit by bit, and the gradients have gone through the reducers. `make trainers` installs the packages and runs this
 program; without that it skips. The programs are in tests/trainers; PyTorch finds the backend as with an installed
