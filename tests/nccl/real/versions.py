@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the NCCL plugin with NCCL itself, without a GPU, for many versions of NCCL, and prints a table.
+
+    versions.py [--ci] [--versions 2.27.5,2.30.7] [--scenarios lost,abort] [--cache FOLDER] [--keep FOLDER]
+
+Exit status: 0 if all cells are "ok" or explained, also with one line "skipped: ..." if NCCL cannot be installed here.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "e2e")]
+import harness  # pylint: disable=wrong-import-position
+import wheels  # pylint: disable=wrong-import-position
+
+ALL = ("2.20.5", "2.21.5", "2.22.3", "2.23.4", "2.24.3", "2.25.1", "2.26.2", "2.27.3", "2.27.5", "2.28.9", "2.29.7",
+       "2.30.7", "2.31.2", "2.32.3")
+CI = ("2.21.5", "2.26.2", "2.27.5", "2.28.9", "2.29.7", "2.30.7", "2.32.3")  # what PyTorch pins, and the newest
+PLUGIN = harness.BUILD / "lib" / "libnccl-net-reduction.so"
+RANK = harness.BUILD / "tests" / "nccl" / "real" / "rank"
+TOPOLOGY = HERE / "topology.xml"
+
+ALWAYS = {
+    "NCCL_NET_PLUGIN": "reduction",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_MAX_NCHANNELS": "2",
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING",
+    # what the emulated GPU does not have
+    "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_CUMEM_HOST_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_RAS_ENABLE": "0",
+    "NCCL_MNNVL_ENABLE": "0",
+}
+
+
+def number(version):
+    """Returns (2, 27, 5)."""
+    return tuple(int(n) for n in version.split("."))
+
+
+class Run:
+    """The ranks of one scenario with one version of NCCL."""
+
+    def __init__(self, args, cluster, version, scenario):
+        self.cluster, self.version, self.scenario = cluster, number(version), scenario
+        self.home, self.plugin = args.cache / version, args.plugin
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=cluster.dir))
+        self.procs = []
+
+    def start(self, ranks, per_node=1, env=None, config=None):
+        """Starts the ranks, `per_node` on each node. `config` may have another configuration for some ranks."""
+        forced = "allreduce:collnetchain" if self.version >= (2, 24) else "CollnetChain"
+        common = {**ALWAYS, "NCCL_COLLNET_ENABLE": "1", "NCCL_ALGO": forced, **(env or {})}
+        common["LD_LIBRARY_PATH"] = f"{self.plugin.parent}:{RANK.parent}"
+        for rank in range(ranks):
+            mine = {"REDUCTION_CONFIG": (config or {}).get(rank) or self.cluster.write_config("nccl.yaml")}
+            mine["NCCL_HOSTID"] = f"node{rank // per_node}"
+            mine["FAKE_BUS"] = f"{0x17 + rank % per_node:x}"
+            argv = [RANK, self.home / "libnccl.so.2", self.home / "layout.txt", self.folder, rank, ranks, self.scenario]
+            full = {k: v for k, v in {**common, **mine}.items() if v is not None}
+            self.procs.append(harness.Proc(f"rank {rank}", [str(a) for a in argv], full, cwd=self.folder))
+        return self
+
+    def end(self, limit):
+        """Waits for all ranks, for `limit` seconds at most, and ends those that still run."""
+        until = time.monotonic() + limit
+        for p in self.procs:
+            while p.running() and time.monotonic() < until:
+                time.sleep(0.02)
+            if p.running():
+                p.kill()
+            else:
+                p.wait()
+        return self
+
+    @property
+    def out(self):
+        """What all ranks said."""
+        return "".join(p.out for p in self.procs)
+
+    @property
+    def log(self):
+        """NCCL's log."""
+        return "".join(p.out + p.err for p in self.procs)
+
+    def cells(self, name):
+        """Returns what the ranks said of a cell."""
+        return re.findall(rf"^cell {re.escape(name)} rank \d+: (.*)$", self.out, re.M)
+
+    def trouble(self):
+        """Returns a few words for what went wrong."""
+        for p in self.procs:
+            if p.killed:
+                return "no end"
+            if p.code and p.code < 0:
+                return f"signal {-p.code}"
+        for pattern in (r"^rank \d+: (.*)$", r"^real: pid \d+: (.*)$", r"NCCL WARN (.*)$"):
+            found = re.search(pattern, self.log, re.M)
+            if found:
+                return found[1][:110]
+        return "no word"
+
+    def judge(self, name, ranks):
+        """Returns "ok" if all ranks said so, else what is wrong."""
+        said = self.cells(name)
+        if said == ["ok"] * ranks:
+            return "ok"
+        if said and set(said) == {"not in this version"}:
+            return "-"
+        return self.trouble()
+
+
+def chosen(log, what="AllReduce"):
+    """Returns the algorithms that NCCL chose."""
+    return set(re.findall(rf"{what}: \d+ Bytes -> Algo (\w+)", log))
+
+
+def run_sums(args, cluster, version):
+    r = Run(args, cluster, version, "sums").start(2).end(120)
+    names = ("sums", "two communicators", "finalize", "init again")
+    yield from ((name, r.judge(name, 2), r) for name in names)
+
+
+def run_nodes(args, cluster, version):
+    r = Run(args, cluster, version, "nodes").start(4, per_node=2).end(120)
+    yield "two ranks on a node", r.judge("nodes", 4), r
+
+
+def run_split(args, cluster, version):
+    r = Run(args, cluster, version, "split").start(4).end(60)
+    for name in ("split in halves", "split, all ranks", "the parent after"):
+        yield name, r.judge(name, 4), r
+
+
+def run_shrink(args, cluster, version):
+    r = Run(args, cluster, version, "shrink").start(3).end(60)
+    said = r.cells("shrink")
+    yield "shrink", "-" if "not in this version" in said else r.judge("shrink", 2), r
+
+
+def _times(r, name):
+    """Returns the slowest abort of a cell; None: one has not returned."""
+    said = r.cells(name)
+    times = [float(t) for t in re.findall(r"abort returned 0 after ([\d.]+) s", "\n".join(said))]
+    return max(times, default=0.0) if len(times) == said.count("aborting") > 0 else None
+
+
+def run_lost(args, cluster, version):
+    r = Run(args, cluster, version, "lost").start(3).end(40)
+    said = [s for s in r.cells("lost") if "asynchronous" in s]
+    told = len(said) == 2 and all(s.startswith("asynchronous error 6") for s in said)
+    yield "lost rank: error", "ok" if told else said[0] if said else r.trouble(), r
+    took = _times(r, "lost")
+    yield "lost rank: abort", "ok" if took is not None and took < 10 else "does not return", r
+
+
+def run_abort(args, cluster, version):
+    r = Run(args, cluster, version, "abort").start(3).end(40)
+    took = _times(r, "abort of one rank")
+    yield "abort of one rank", "ok" if took is not None and took < 10 else "does not return", r
+    r = Run(args, cluster, version, "abort-all").start(3).end(15)
+    took = _times(r, "abort of all ranks")
+    yield "abort of all ranks", "ok" if took is not None and took < 10 else "does not return", r
+
+
+def run_plain(args, cluster, version):
+    # 2.20 to 2.25: the plugin switches CollNet on
+    env = {"NCCL_ALGO": None, "NCCL_COLLNET_ENABLE": None if number(version) < (2, 26) else "1"}
+    r = Run(args, cluster, version, "plain").start(2, env=env).end(60)
+    said = r.judge("plain", 2)
+    joined = "has joined, summed by" in r.log
+    used = re.search(r"closed after (\d+) all-reduces", r.log)
+    yield "without NCCL_ALGO", "ok" if said == "ok" and joined and used else said, r
+
+
+def run_mismatch(args, cluster, version):
+    """The plugin says what is wrong on that node; the others do not join reducers, and none waits for ever."""
+    env = {"NCCL_ALGO": None}
+    r = Run(args, cluster, version, "init").start(3, env=env, config={2: "/nonexistent.yaml"}).end(30)
+    warned = re.search(r"WARN.*/nonexistent.yaml", r.log)
+    ended = all(p.code in (0, 1) for p in r.procs)
+    joined = "has joined, summed by" in r.log
+    yield "configuration missing", "ok" if warned and ended and not joined else f"joined: {joined}; {r.trouble()}", r
+
+
+def _direct(args, cluster, version, ranks):
+    env = {"NCCL_ALGO": None, "NCCL_TOPO_FILE": TOPOLOGY, "FAKE_CAPABILITY": "9"}
+    r = Run(args, cluster, version, "direct").start(ranks, env=env).end(90)
+    said = r.judge("direct", ranks)
+    if (chosen(r.log, "AllGather") | chosen(r.log, "ReduceScatter")) & {"COLLNET_DIRECT", "2"}:
+        r = Run(args, cluster, version, "direct").start(ranks, env={**env, "FAKE_DIRECT": "1"}).end(90)
+        said = f"CollNet Direct was chosen: {r.trouble()}"
+    yield f"NVSwitch, {ranks} nodes", said, r
+
+
+def run_direct(args, cluster, version):
+    yield from _direct(args, cluster, version, 4)
+
+
+def run_direct8(args, cluster, version):
+    yield from _direct(args, cluster, version, 8)
+
+
+def run_reducers(args, cluster, version):
+    for victims in ((1,), (0, 1)):
+        r = Run(args, cluster, version, "reducers").start(2)
+        deadline = time.monotonic() + 60
+        while not (r.folder / "half").exists() and time.monotonic() < deadline and r.procs[0].running():
+            time.sleep(0.01)
+        for i in victims:
+            cluster.reducers[i].kill()
+        (r.folder / "killed").touch()
+        r.end(90)
+        said = r.cells("reducers")
+        want = "ok" if len(victims) == 1 else "abort returned 0"
+        good = [s for s in said if s.startswith(want)]
+        yield ("one of two reducers killed" if len(victims) == 1 else "all reducers killed",
+               "ok" if len(good) == 2 else r.trouble(), r)
+        for i in victims:
+            cluster.start_reducer(i)
+
+
+SCENARIOS = {
+    "sums": run_sums,
+    "nodes": run_nodes,
+    "plain": run_plain,
+    "split": run_split,
+    "shrink": run_shrink,
+    "lost": run_lost,
+    "abort": run_abort,
+    "reducers": run_reducers,
+    "mismatch": run_mismatch,
+    "direct": run_direct,
+    "direct8": run_direct8,
+}
+CI_SCENARIOS = ("sums", "plain", "lost", "direct")
+
+# What NCCL itself does not do: cells, versions from and to, what was said, why.
+EXPLAINED = (
+    (r"lost rank: error|all reducers killed", (2, 26), (2, 28), r"no asynchronous error|no end",
+     "NCCL drops the error that a plugin returns; a watchdog has to end the program"),
+    (r"lost rank: abort|abort of .*|all reducers killed", (2, 23), (2, 26), r"does not return|no end|all-reduce",
+     "ncclCommAbort waits for pending operations"),
+    (r"split, all ranks|the parent after", (2, 23), (2, 24), r"signal 11",
+     "NCCL starts the kernel of a child that has no CollNet: ncclCommSplit needs NCCL_ALGO without CollnetChain"),
+    (r"split, all ranks", (2, 24), (2, 32), r"invalid usage",
+     "a child with the nodes of its parent has no CollNet; an error because NCCL_ALGO allows nothing else"),
+)
+
+
+def explain(name, version, said):
+    """Returns the sentence for a cell that is not "ok"; None: nobody expects it."""
+    for cells, first, end, words, why in EXPLAINED:
+        if re.fullmatch(cells, name) and first <= number(version) < end and re.search(words, said):
+            return why
+    return None
+
+
+def show(table, versions):
+    """Prints the table, and below it what is not "ok". Returns whether all of that is explained."""
+    notes, good = {}, True
+    print(" " * 28 + "".join(f"{v:>8}" for v in versions))
+    for name, row in table.items():
+        line = f"{name:28}"
+        for version in versions:
+            said = row.get(version, "")
+            if said not in ("ok", "-", ""):
+                why = explain(name, version, said)
+                good &= why is not None
+                note = why or f"NOT EXPECTED: {said}"
+                said = f"({notes.setdefault(note, len(notes) + 1)})"
+            line += f"{said:>8}"
+        print(line)
+    for note, n in notes.items():
+        print(f"({n}) {note}")
+    return good
+
+
+def run_scenario(args, version, scenario, table):
+    """Runs it with reducers of its own, and adds its cells to the table."""
+    began = time.monotonic()
+    with harness.Cluster(reducers=2) as cluster:
+        for name, said, r in SCENARIOS[scenario](args, cluster, version):
+            table.setdefault(name, {})[version] = said
+            print(f"{version:7} {name:28} {time.monotonic() - began:5.1f} s  {said}", flush=True)
+            if args.keep:
+                args.keep.mkdir(parents=True, exist_ok=True)
+                (args.keep / f"{version}-{scenario}.log").write_text("".join(p.report() for p in r.procs))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--ci", action="store_true")
+    parser.add_argument("--versions", default="")
+    parser.add_argument("--scenarios", default="", help=f"of {', '.join(SCENARIOS)}")
+    parser.add_argument("--cache", type=pathlib.Path,
+                        default=pathlib.Path(os.environ.get("NCCL_CACHE", harness.ROOT / "build" / "nccl")))
+    parser.add_argument("--plugin", type=pathlib.Path, default=PLUGIN, help="another build of the plugin")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for the logs")
+    args = parser.parse_args()
+    names = args.versions.split(",") if args.versions else CI if args.ci else ALL
+    scenarios = args.scenarios.split(",") if args.scenarios else CI_SCENARIOS if args.ci else tuple(SCENARIOS)
+    try:
+        for version in names:
+            wheels.library(args.cache, version)
+    except wheels.Missing as why:
+        print(f"skipped: {why}")
+        return 0
+    table, began = {}, time.monotonic()
+    for version in names:
+        for scenario in scenarios:
+            run_scenario(args, version, scenario, table)
+    good = show(table, names)
+    print(f"{len(names)} versions in {time.monotonic() - began:.0f} s")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
