@@ -25,6 +25,7 @@ $(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libht
 # the plugin's communicator, with an engine of the test
 $(B)/tests/unit/agent/nccl/test_coll: $(patsubst %,$(B)/agent/nccl/%.o,coll coll_open coll_close plugin device)
 $(B)/tests/unit/agent/nccl/test_coll: private WRAP := -Wl,--wrap=pthread_mutex_lock
+$(B)/tests/unit/agent/nccl/test_tuner: $(B)/agent/nccl/tuner.o
 # rules of reductionctl
 $(B)/tests/unit/deploy/ctl/test_doctor: $(B)/deploy/ctl/doctor_rules.o
 $(B)/tests/unit/deploy/ctl/test_archive: $(B)/deploy/ctl/archive.o $(gzip_obj)

@@ -320,6 +320,36 @@ struct nccl_coll_v12 {
 	int (*finalize)(void *context);
 };
 
+/* Collectives, algorithms and protocols of the cost table of a tuner. */
+enum { NCCL_ALL_GATHER = 2, NCCL_REDUCE_SCATTER = 3, NCCL_ALL_REDUCE = 4 };
+enum { NCCL_COLLNET_DIRECT = 2, NCCL_COLLNET_CHAIN = 3, NCCL_SIMPLE = 2 };
+
+/* Tables of a tuner. `costs` is a float[algorithms][protocols] in microseconds; negative: not possible. */
+struct nccl_tuner_v2 {
+	const char *name;
+	int (*init)(size_t ranks, size_t nodes, nccl_logger log, void **ret);
+	/* Outputs that are not set are NCCL's choice. */
+	int (*choose)(void *context, int collective, size_t bytes, int collnet, int nvls, int operations,
+		      int *algorithm, int *protocol, int *channels);
+	int (*destroy)(void *context);
+};
+
+struct nccl_tuner_v3 {
+	const char *name;
+	int (*init)(size_t ranks, size_t nodes, nccl_logger log, void **ret);
+	int (*choose)(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+		      int protocols, int *channels);
+	int (*destroy)(void *context);
+};
+
+struct nccl_tuner_v4 {
+	const char *name;
+	int (*init)(size_t ranks, size_t nodes, nccl_logger log, void **ret);
+	int (*choose)(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+		      int protocols, int registered, int *channels);
+	int (*destroy)(void *context);
+};
+
 #if UINTPTR_MAX == UINT64_MAX
 _Static_assert(sizeof(struct nccl_properties_v8) == 64, "properties of version 8");
 _Static_assert(sizeof(struct nccl_properties_v9) == 104, "properties of versions 9 and 10");
@@ -333,6 +363,7 @@ _Static_assert(sizeof(struct nccl_net_v12) == 176, "net table of version 12");
 _Static_assert(sizeof(struct nccl_coll_v8) == 136, "CollNet table of version 8");
 _Static_assert(sizeof(struct nccl_coll_v9) == 144, "CollNet table of versions 9 and 10");
 _Static_assert(sizeof(struct nccl_coll_v11) == 152, "CollNet table of version 11");
+_Static_assert(sizeof(struct nccl_tuner_v4) == 32, "tuner table of version 4");
 _Static_assert(sizeof(struct nccl_coll_v12) == 152, "CollNet table of version 12");
 _Static_assert(offsetof(struct nccl_coll_v11, test) == 14 * sizeof(void *), "members of CollNet tables");
 _Static_assert(offsetof(struct nccl_net_v11, test) == 13 * sizeof(void *), "members of net tables");

@@ -2,6 +2,7 @@
 /* The tables that NCCL looks up, versions 8 to 12: the core's functions with the arguments of each version. */
 #include "agent/nccl/coll.h"
 #include "agent/nccl/net.h"
+#include "agent/nccl/tuner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,15 @@
 /* The plugin of this process: the functions of versions 8 to 10 get no context that could hold it. */
 static struct plugin the_plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Also of version 9. NCCL 2.20 to 2.25 read this variable after they have loaded the plugin, so that no user has to set
+ * it; later versions read it before. */
 static int init_v8(nccl_logger log)
+{
+	setenv("NCCL_COLLNET_ENABLE", "1", 0);
+	return plugin_init(&the_plugin, log);
+}
+
+static int coll_init_v10(nccl_logger log)
 {
 	return plugin_init(&the_plugin, log);
 }
@@ -395,7 +404,11 @@ const struct nccl_coll_v9 ncclCollNetPlugin_v9 = {
 };
 
 const struct nccl_coll_v9 ncclCollNetPlugin_v10 = {
-    COLL_SAME, .init = init_v8, .properties = properties_v9, .listen = coll_listen_v8, .iallreduce = coll_iallreduce_v9,
+    COLL_SAME,
+    .init = coll_init_v10,
+    .properties = properties_v9,
+    .listen = coll_listen_v8,
+    .iallreduce = coll_iallreduce_v9,
 };
 
 const struct nccl_coll_v11 ncclCollNetPlugin_v11 = {
@@ -415,3 +428,57 @@ const struct nccl_coll_v12 ncclCollNetPlugin_v12 = {
     .iallreduce = coll_iallreduce_v9,
     .finalize = finalize_v11,
 };
+
+/* Tuner */
+
+static int tuner_init(size_t ranks, size_t nodes, nccl_logger log, void **ret)
+{
+	(void)ranks, (void)nodes, (void)log;
+	*ret = &the_plugin;
+	return NCCL_SUCCESS;
+}
+
+/* `collnet`: whether NCCL can send this collective through the reducers. */
+static int tuner_choose_v2(void *context, int collective, size_t bytes, int collnet, int nvls, int operations,
+			   int *algorithm, int *protocol, int *channels)
+{
+	(void)context, (void)nvls, (void)operations, (void)channels;
+	if (collective != NCCL_ALL_REDUCE || bytes < TUNER_SMALL || !collnet)
+		return NCCL_SUCCESS;
+	*algorithm = NCCL_COLLNET_CHAIN;
+	*protocol = NCCL_SIMPLE;
+	return NCCL_SUCCESS;
+}
+
+static int tuner_choose_v3(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+			   int protocols, int *channels)
+{
+	(void)context, (void)operations, (void)channels;
+	tuner_choose(collective, bytes, (float *)costs, algorithms, protocols);
+	return NCCL_SUCCESS;
+}
+
+static int tuner_choose_v4(void *context, int collective, size_t bytes, int operations, float **costs, int algorithms,
+			   int protocols, int registered, int *channels)
+{
+	(void)registered;
+	return tuner_choose_v3(context, collective, bytes, operations, costs, algorithms, protocols, channels);
+}
+
+static int tuner_destroy(void *context)
+{
+	(void)context;
+	return NCCL_SUCCESS;
+}
+
+#define TUNER_SAME .name = NAME, .init = tuner_init, .destroy = tuner_destroy
+
+/* NCCL looks for a tuner in the library of NCCL_NET_PLUGIN too: version 2 in 2.21, 3 in 2.22 and 2.23, 4 in all later.
+ */
+EXPORT extern const struct nccl_tuner_v2 ncclTunerPlugin_v2;
+EXPORT extern const struct nccl_tuner_v3 ncclTunerPlugin_v3;
+EXPORT extern const struct nccl_tuner_v4 ncclTunerPlugin_v4;
+
+const struct nccl_tuner_v2 ncclTunerPlugin_v2 = {TUNER_SAME, .choose = tuner_choose_v2};
+const struct nccl_tuner_v3 ncclTunerPlugin_v3 = {TUNER_SAME, .choose = tuner_choose_v3};
+const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {TUNER_SAME, .choose = tuner_choose_v4};

@@ -260,7 +260,8 @@ class Library(Case):
         """Only the tables are visible, and nothing of NCCL or CUDA is needed."""
         names = self.said("nm", "-D", "--defined-only", PLUGIN)
         ours = {line.split()[2] for line in names.splitlines() if not re.search(r" [VWw] |asan|ubsan|tsan", line)}
-        self.assertEqual(ours, {f"nccl{kind}Plugin_v{v}" for kind in ("Net", "CollNet") for v in VERSIONS})
+        tables = {f"nccl{kind}Plugin_v{v}" for kind in ("Net", "CollNet") for v in VERSIONS}
+        self.assertEqual(ours, tables | {f"ncclTunerPlugin_v{v}" for v in (2, 3, 4)})
         needed = self.said("readelf", "-d", PLUGIN)
         self.assertNotRegex(needed, r"lib(nccl|cuda|cudart)\.so")
         self.assertIn("NODELETE", needed)
