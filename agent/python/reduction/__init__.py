@@ -15,10 +15,9 @@ The package calls libreduction.so through ctypes; `reduction._lib` lists where i
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._lib import LibraryError, library_version
-from .comm import Communicator, Request, Stats
 from .errors import (
     AbortedError,
     ClosedError,
@@ -30,7 +29,10 @@ from .errors import (
     ReductionTimeoutError,
     RefusedError,
 )
-from .group import Group
+
+if TYPE_CHECKING:
+    from .comm import Communicator, Request, Stats
+    from .group import Group
 
 __version__ = "0.1.0"
 
@@ -54,8 +56,14 @@ __all__ = [
 ]
 
 
+# Modules that are imported on first use: NumPy may be missing where only a tool such as reduction.nccl_log runs, and
+# PyTorch takes seconds.
+_LATER = {"Communicator": "comm", "Request": "comm", "Stats": "comm", "Group": "group"}
+
+
 def __getattr__(name: str) -> Any:
-    # reduction.torch imports PyTorch, which takes seconds and may be missing, so it is imported on first use
     if name == "torch":
         return importlib.import_module("reduction.torch")
+    if name in _LATER:
+        return getattr(importlib.import_module(f"reduction.{_LATER[name]}"), name)
     raise AttributeError(f"module 'reduction' has no attribute {name!r}")

@@ -30,7 +30,29 @@ SOCKET = f"{I}NET/Plugin: Could not find: reduction libnccl-net-reduction.so\n{I
 FAILED = I.replace("INFO", "WARN") + "Cannot initialize CollNet, using point-to-point network instead\n"
 
 
+WITHOUT_NUMPY = """
+import builtins, runpy, sys
+real = builtins.__import__
+def no_numpy(name, *args, **kwargs):
+    if name.split(".")[0] == "numpy":
+        raise ImportError("there is no NumPy")
+    return real(name, *args, **kwargs)
+builtins.__import__ = no_numpy
+runpy.run_module("reduction.nccl_log", run_name="__main__")
+"""
+
+
 class Judge(unittest.TestCase):
+    def test_without_numpy(self):
+        """A machine that only reads logs needs no NumPy."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "log")
+            log.write_text(JOINED + CLOSED.format("0f", 20))
+            done = subprocess.run([sys.executable, "-c", WITHOUT_NUMPY, str(log)], capture_output=True, text=True,
+                                  env={**os.environ, **harness.worker_env()}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("20 all-reduces of 1 communicators went through", done.stdout)
+
     def test_used(self):
         chain = CHOSEN.format(4096, "COLLNET_CHAIN")
         for text, why in (
@@ -38,6 +60,7 @@ class Judge(unittest.TestCase):
             (JOINED + CLOSED.format("0f", 20) + CLOSED.format("1f", 0) + CLOSED.format("2f", 5), "25 all-reduces of 2"),
             (JOINED + chain, "such as: " + chain.strip()),
             (JOINED + CHOSEN.format(4096, "COLLNET_DIRECT"), "COLLNET_DIRECT"),
+            (JOINED + CHOSEN.format(4096, "COLLNET_CHAIN").replace("\n", " cgaClusterSize 4\n"), "cgaClusterSize"),
             (JOINED + NUMBER.format(4096, 3), "Algo 3 proto 2"),
             (JOINED + NUMBER.format(4096, 2), "Algo 2 proto 2"),
         ):
