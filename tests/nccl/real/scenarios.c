@@ -83,7 +83,6 @@ static void run_plain(struct rank *r)
 static void run_init(struct rank *r)
 {
 	report(r, "init", comm_make(r));
-	barrier(r);
 }
 
 /* A child of all ranks, and children of half of them. */
