@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# run: beside-others no-tsan
+# run: beside-others no-tsan all-only
 """PyTorch's own CUDA tensors, of an unmodified PyTorch from PyPI, on the fake CUDA of tests/torch_cuda. `make
 torch-cuda` installs PyTorch and runs this program; without that it skips. Each wrong value is one that a missing wait
 can cause, and the last class takes waits away."""
