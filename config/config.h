@@ -33,6 +33,8 @@ enum rs_wire { RS_WIRE_FP32, RS_WIRE_BF16, RS_WIRE_FP16 };
 
 /* The configuration, after all checks of schema.c and config.c. */
 struct rs_config {
+	bool paranoid; /* not of the file: check all invariants after each turn of each loop */
+
 	struct {
 		char name[RS_NAME_MAX]; /* "": made from the run (run.h); else rs_name_valid() */
 		bool deterministic;     /* sum in rank order */

@@ -39,7 +39,7 @@ $(B)/tests/unit/proto/rpc/test_rpc $(B)/tests/unit/proto/rpc/test_rpc_query: | $
 # where this program stands between the code and what allocates
 $(B)/tests/unit/common/test_oom: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc strdup posix_memalign \
                                             XXH3_createState yaml_parser_initialize yaml_parser_parse)
-$(B)/tests/unit/server/run/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign)
+$(B)/tests/unit/server/run/test_lane_uv: private WRAP := $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign lane_check)
 # where the lock is held
 $(B)/tests/unit/common/test_loop_uv: private WRAP := -Wl,--wrap=uv_loop_init
 $(B)/tests/unit/common/test_tcp_conn: private WRAP := -Wl,--wrap=ERR_clear_error

@@ -40,6 +40,14 @@ static int take_format(struct rs_config *cfg, const char *arg, struct rs_err *e)
 	return RS_OK;
 }
 
+static int take_paranoid(struct rs_config *cfg, const char *arg, struct rs_err *e)
+{
+	(void)arg;
+	(void)e;
+	cfg->paranoid = true;
+	return RS_OK;
+}
+
 /* Options that apply() handles itself; they change no configuration. */
 enum { CONFIG, CHECK, HELP, VERSION };
 static const struct cmdline_flag common_flags[] = {
@@ -50,6 +58,8 @@ static const struct cmdline_flag common_flags[] = {
     [VERSION] = {"version", NULL, "print the version and exit", take_nothing},
     {"log-level", "LEVEL", "error, warn, info, debug or trace [info]", take_level},
     {"log-format", "FORMAT", "text or json [text]", take_format},
+    {"paranoid", NULL, "check all invariants after each turn of a loop, and abort if one is broken; slow [off]",
+     take_paranoid},
 };
 enum { COMMON_N = sizeof common_flags / sizeof common_flags[0] };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The invariants of a lane as code. Tests, the simulator and fuzz targets call lane_check after each step. No program
- * of ours calls it, so the linker leaves it out of them. */
+/* The invariants of a lane as code. Tests, the simulator and fuzz targets call lane_check after each step. Programs do
+ * so with --paranoid or REDUCTION_PARANOID=1 after each turn of their loop. */
 #ifndef RS_SERVER_CORE_CHECK_H
 #define RS_SERVER_CORE_CHECK_H
 

@@ -6,6 +6,7 @@
  * Failure modes: the header does not fit the job (RS_EPROTO), or differs from that of another rank (RS_EMISMATCH). */
 #include "server/core/contribution.h"
 
+#include "common/assert.h"
 #include "proto/operation.h"
 #include "server/core/result.h"
 #include "server/core/retained.h"
@@ -161,6 +162,8 @@ static int contribution_take_slot(struct stripe *st, const struct frame *f, unsi
 
 	if (!slot)
 		return contribution_no_slot(st, f, rank, e);
+	rs_assert((size_t)(slot - st->slots) / st->slots_n == f->priority);
+	rs_assert(slot->unsent == 0 && !slot->fetching && !slot->waiting);
 	st->free[f->priority] = slot->next;
 	contribution_start_slot(st, slot, f, rank);
 	slot->next = *chain;
@@ -202,6 +205,7 @@ int contribution_begin(struct stripe *st, const struct frame *f, unsigned rank, 
 	}
 	if (rc)
 		return rc;
+	rs_assert(rank < st->p.world_size && !slot_bit(slot->started, rank));
 	slot_bit_set(slot->started, rank);
 	if (f->type == FRAME_HAVE) {
 		slot_bit_set(slot->have, rank);
@@ -220,6 +224,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 {
 	bool broadcast = slot->header.op == FRAME_OP_BROADCAST, full;
 
+	rs_assert(slot->contributed < st->p.world_size && slot_bit(slot->started, rank));
 	if (st->p.deterministic && !broadcast && !slot->have_n) {
 		slot_bit_set(slot->complete, rank);
 		slot_combine(slot, st->owner->opt.kernels, st->stride, st->p.world_size);
@@ -238,6 +243,7 @@ int contribution_complete(struct stripe *st, struct slot *slot, unsigned rank, s
 	if (broadcast && slot->roots == 0)
 		return rs_fail(e, RS_EMISMATCH, "no rank says that it is the root of broadcast %" PRIu64,
 			       slot->header.seq);
+	rs_assert(slot->filled == slot->elems);
 	slot_finish(slot, st->owner->opt.kernels, st->processes, st->stable, st->p.checksum);
 	result_send(st, slot);
 	return RS_OK;

@@ -2,6 +2,7 @@
 /* The lane and its sessions: created, started, watched by the clock, closed. */
 #include "server/core/lane.h"
 
+#include "common/assert.h"
 #include "server/core/report.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_fail.h"
@@ -94,6 +95,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	s->user = user;
 	s->last_rx_ms = s->last_tx_ms = now_ms;
 	s->view_due = st->view_number > 0;
+	rs_assert(!st->sessions[s->rank] && st->attached < st->p.world_size);
 	st->sessions[s->rank] = s;
 	st->attached++;
 	*ret = s;
@@ -257,6 +259,7 @@ struct session *lane_next_ready(struct lane *l)
 	l->ready_head = s->ready_next;
 	if (!l->ready_head)
 		l->ready_tail = NULL;
+	rs_assert(s->ready);
 	s->ready = false;
 	return s;
 }
@@ -312,11 +315,14 @@ void session_free(struct session *s)
 	struct lane_event ev = {
 	    .type = LANE_CLOSED, .job = st->p.job, .rank = s->rank, .lane = st->p.lane, .clean = s->departed};
 
+	rs_assert(st->sessions[s->rank] == s && st->attached > 0);
 	for (unsigned p = 0; p < st->p.priorities; p++)
 		while (s->streams[p].results_n)
 			session_pop_result(s, &s->streams[p]);
 	lane_remove_ready(l, s);
 	lane_count_add(&l->closed, &s->count);
+	rs_assert(st->stable_waiters >= s->waits_stable);
+	rs_assert(s->results_n == 0);
 	st->stable_waiters -= s->waits_stable;
 	st->sessions[s->rank] = NULL;
 	st->attached--;

@@ -2,6 +2,7 @@
 /* The result of a chunk goes out: the slot is queued for each rank, session_tx.c sends it out of the accumulator, and
  * the slot is free when the last rank has it (stripe_result_sent). */
 #include "server/core/result.h"
+#include "common/assert.h"
 
 /* Returns true if chunks come from this rank and results go to it. A departed rank has the results of all chunks that
  * it sent. */
@@ -17,6 +18,8 @@ void result_queue(struct stripe *st, struct slot *slot)
 	bool broadcast = slot->header.op == FRAME_OP_BROADCAST;
 
 	stripe_trace(st, TRACE_SUMMED, slot, 0, slot->result_len);
+	rs_assert(slot->unsent == 0 && !slot->fetching);
+	rs_assert(slot->contributed > 0);
 	/* each chunk starts at another rank; otherwise the results of all reducers would reach the port of rank 0 first
 	 */
 	for (unsigned i = 0, r = slot->header.chunk % st->p.world_size; i < st->p.world_size; i++) {

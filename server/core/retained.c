@@ -8,6 +8,7 @@
  * cannot go on. */
 #include "server/core/retained.h"
 
+#include "common/assert.h"
 #include "server/core/result.h"
 #include "server/core/stripe_fail.h"
 
@@ -74,6 +75,8 @@ void retained_fetch_again(struct stripe *st, unsigned rank)
 
 void retained_complete(struct stripe *st, struct slot *slot)
 {
+	rs_assert(!slot->closed && !slot->fetching);
+	rs_assert(slot->have_n <= slot->contributed);
 	slot->closed = true;
 	if (slot->have_n == slot->contributed) {
 		slot_encode_result(slot, st->stable, false);
@@ -90,6 +93,7 @@ void retained_received(struct stripe *st, struct slot *slot)
 	unsigned p = slot->header.priority;
 	struct slot *next;
 
+	rs_assert(slot->fetching && st->fetching[p] > 0);
 	slot->fetching = false;
 	st->fetching[p]--;
 	slot_encode_result(slot, st->stable, st->p.checksum);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queues of a session: control frames, and results in one ring for each priority. */
+#include "common/assert.h"
 #include "server/core/stripe.h"
 
 #include <string.h>
@@ -21,11 +22,13 @@ void session_ready(struct session *s)
 
 bool session_queue(struct session *s, const void *frame, size_t len)
 {
+	rs_assert(s->control_off <= s->control_len);
 	if (s->control_off) {
 		memmove(s->control, s->control + s->control_off, s->control_len - s->control_off);
 		s->control_len -= s->control_off;
 		s->control_off = 0;
 	}
+	rs_assert(s->control_off == 0 && s->control_len <= sizeof s->control);
 	if (len > sizeof s->control - s->control_len)
 		return false;
 	memcpy(s->control + s->control_len, frame, len);
@@ -47,6 +50,7 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 	struct session_stream *t = &s->streams[slot->header.priority];
 
 	/* a ring has an entry for each slot and contains a slot at most once, so there is always room */
+	rs_assert(t->results_n < s->stripe->slots_n);
 	t->results[(t->results_head + t->results_n++) % s->stripe->slots_n] = (struct tx_result){slot, kind};
 	s->results_n++;
 	session_ready(s);
@@ -54,10 +58,12 @@ void session_queue_result(struct session *s, struct slot *slot, enum tx_kind kin
 
 void session_uncount_result(struct session *s, struct session_stream *t, const struct tx_result *r)
 {
+	rs_assert(t->results_n > 0 && s->results_n > 0);
 	t->results_n--;
 	s->results_n--;
 	if (r->kind == TX_FETCH)
 		return;
+	rs_assert(t->outstanding > 0 && s->outstanding > 0);
 	t->outstanding--;
 	s->outstanding--;
 	stripe_result_sent(s->stripe, r->slot);

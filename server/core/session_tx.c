@@ -2,6 +2,7 @@
 /* The sending side of a session. Results are sent out of the accumulators without a copy. The order is: the
  * result that is partly sent, or else control frames; then results, those of higher priorities first. session_sent
  * counts in the same order. */
+#include "common/assert.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_view.h"
 
@@ -17,6 +18,7 @@ static unsigned session_gather_result(const struct tx_result *r, uint32_t off, s
 	uint32_t payload = session_result_bytes(r) - FRAME_HEADER;
 	unsigned n = 0;
 
+	rs_assert(off < FRAME_HEADER + payload);
 	if (off < FRAME_HEADER)
 		iov[n++] = (struct iovec){head + off, FRAME_HEADER - off};
 	off = off < FRAME_HEADER ? 0 : off - FRAME_HEADER;
@@ -106,6 +108,7 @@ void session_pop_result(struct session *s, struct session_stream *t)
 {
 	const struct tx_result *first = &t->results[t->results_head];
 
+	rs_assert(t->results_n > 0);
 	t->results_head = (t->results_head + 1) % s->stripe->slots_n;
 	s->result_off = 0;
 	session_uncount_result(s, t, first);
@@ -132,6 +135,7 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 	s->last_tx_ms = now_ms;
 	s->count.bytes_out += n;
 	s->control_off += (unsigned)control;
+	rs_assert(s->control_off <= s->control_len);
 	if (s->control_off == s->control_len)
 		s->control_off = s->control_len = 0;
 	n -= control;
@@ -139,6 +143,8 @@ void session_sent(struct session *s, size_t n, uint64_t now_ms)
 		const struct tx_result *r = &t->results[t->results_head];
 		uint32_t left = session_result_bytes(r) - s->result_off;
 
+		rs_assert(t->offered > 0 && t->offered <= t->results_n);
+		rs_assert(s->result_off < session_result_bytes(r));
 		if (n < left) {
 			s->result_off += (uint32_t)n;
 			s->partial = (unsigned)(t - s->streams);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/core/slot.h"
+#include "common/assert.h"
 
 #include <string.h>
 
@@ -21,6 +22,8 @@ void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const vo
 	size_t size = rs_dtype_size(dtype), acc_size = slot_acc_size(s);
 	uint32_t overlap = s->filled - pos < n ? s->filled - pos : n;
 
+	rs_assert(pos <= s->filled && s->filled <= s->elems);
+	rs_assert(n <= s->elems - pos);
 	/* a broadcast never overlaps, since only the root sends bytes */
 	if (overlap)
 		k->reduce[s->header.op][dtype](s->acc + pos * acc_size, src, overlap);
@@ -36,6 +39,7 @@ void slot_add(struct slot *s, const struct rs_kernels *k, uint32_t pos, const vo
 
 void slot_combine(struct slot *s, const struct rs_kernels *k, size_t stride, unsigned world)
 {
+	rs_assert(s->combined <= world);
 	while (s->combined < world && slot_bit(s->complete, s->combined)) {
 		unsigned r = s->combined++;
 
@@ -60,6 +64,7 @@ void slot_encode_result(struct slot *s, uint64_t stable, bool checksum)
 {
 	struct frame f = s->header;
 
+	rs_assert(s->filled <= s->elems);
 	s->result_len = s->elems * (uint32_t)rs_dtype_size(f.dtype);
 	f.type = FRAME_RESULT;
 	f.flags = 0;

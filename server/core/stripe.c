@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of slots of a stripe, its memory and its names. */
 #include "server/core/stripe.h"
+#include "common/assert.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -147,6 +148,7 @@ void stripe_free(struct stripe *st)
 {
 	struct stripe **at = &st->owner->stripes;
 
+	rs_assert(st->attached == 0);
 	while (*at != st)
 		at = &(*at)->next;
 	*at = st->next;
@@ -178,11 +180,13 @@ void stripe_result_sent(struct stripe *st, struct slot *slot)
 {
 	struct slot **at = stripe_chain(st, slot->header.seq, slot->header.chunk);
 
+	rs_assert(slot->unsent > 0);
 	if (--slot->unsent > 0)
 		return;
 	lane_times_put(&st->times.waiting, slot->full_us - slot->started_us);
 	lane_times_put(&st->times.summing, slot->worked_ns / 1000);
 	lane_times_put(&st->times.sending, st->owner->now_us - slot->full_us);
+	rs_assert(!slot->fetching && slot->contributed > 0);
 	while (*at != slot)
 		at = &(*at)->next;
 	*at = slot->next;

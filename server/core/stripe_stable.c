@@ -2,6 +2,7 @@
 /* Acknowledgements of the ranks, and the lowest of them: the number `stable`, below which every rank has all results.
  */
 #include "server/core/stripe_stable.h"
+#include "common/assert.h"
 
 /* Returns the acknowledgement of a rank. A departed rank has the results of all operations that it started. */
 static uint64_t stripe_done_of(const struct stripe *st, unsigned rank)
@@ -20,6 +21,7 @@ static void stripe_notify_stable(struct stripe *st)
 		if (!s || !s->waits_stable || s->done > st->stable)
 			continue;
 		s->waits_stable = false;
+		rs_assert(st->stable_waiters > 0);
 		st->stable_waiters--;
 		s->ping_due = true;
 		session_ready(s);
@@ -55,6 +57,8 @@ void stripe_acked(struct stripe *st, struct session *s, uint64_t ack)
 		return;
 	s->done = ack;
 	/* the minimum changes only when its last rank leaves it, so most frames do not compute it */
+	rs_assert(st->stable <= old);
+	rs_assert(old != st->stable || st->at_stable > 0);
 	if (old == st->stable && --st->at_stable == 0)
 		stripe_find_stable(st);
 }

@@ -3,10 +3,12 @@
  * are in lane_conn.h. */
 #include "server/run/lane_uv.h"
 
+#include "common/assert.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
 #include "common/spin.h"
 #include "proto/control.h"
+#include "server/core/check.h"
 #include "server/core/lane_trace.h"
 #include "server/run/lane_command.h"
 #include "server/run/lane_conn.h"
@@ -34,6 +36,7 @@ struct lane_thread {
 	struct lane_conns conns;
 	unsigned index;
 	uint32_t detect_ms;
+	bool paranoid;
 	const struct rs_log *log;
 	struct lane_report *report; /* complete; the server's thread takes it after the event */
 	struct trace *trace;        /* the same, after it has ended */
@@ -79,6 +82,8 @@ static void serve(struct lane_thread *t)
 {
 	bool more = lane_conns_flush(&t->conns);
 
+	if (t->paranoid)
+		rs_assert_sound(__FILE__, __LINE__, lane_check(t->core));
 	if (stay_awake(t) || more)
 		uv_idle_start(&t->more, on_more);
 	else
@@ -322,7 +327,7 @@ static int start_thread(struct lane_thread *t, struct rs_err *e)
 }
 
 int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_kernels *kernels, uint32_t detect_ms,
-		      const struct rs_log *log, struct mailbox *out, struct rs_err *e)
+		      bool paranoid, const struct rs_log *log, struct mailbox *out, struct rs_err *e)
 {
 	struct lane_thread *t = calloc(1, sizeof *t);
 	struct lane_options opt = {.kernels = kernels, .detect_ms = detect_ms, .event = on_core_event, .ctx = t};
@@ -332,6 +337,7 @@ int lane_thread_start(struct lane_thread **ret, unsigned index, const struct rs_
 		return rs_fail(e, RS_ENOMEM, "no memory for a lane");
 	t->index = index;
 	t->detect_ms = detect_ms;
+	t->paranoid = paranoid;
 	t->log = log;
 	t->out = out;
 	t->stop = lane_command_new(COMMAND_STOP, 0, 0);

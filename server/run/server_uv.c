@@ -344,7 +344,7 @@ static int start_lanes(struct server *s, const struct rs_kernels *kernels, struc
 		return rs_fail(e, RS_ENOMEM, "no memory for lanes");
 	for (; s->lanes_n < s->cfg->server.lanes; s->lanes_n++) {
 		int rc = lane_thread_start(&s->lanes[s->lanes_n], s->lanes_n, kernels, s->cfg->timeouts.detect_ms,
-					   s->log, &s->in, e);
+					   s->cfg->paranoid, s->log, &s->in, e);
 
 		if (rc)
 			return rc;

@@ -120,7 +120,7 @@ class World:
 
     def start_reducer(self, i):
         """Starts reducer i at its fixed address; returns its Proc once it listens."""
-        argv = [harness.binary("reduction-server"), "--config", self.folder / "job.yaml",
+        argv = [harness.binary("reduction-server"), "--paranoid", "--config", self.folder / "job.yaml",
                 "--listen", self._addresses[i]]  # fmt: skip
         self.reducers[i] = self.start(f"reducer r{i}", argv, host=self.nodes + i)
         self.reducers[i].wait_text(r"\blistening\b")
@@ -130,7 +130,7 @@ class World:
         return str(self.folder / f"agent{node}.sock")
 
     def start_agent(self, node):
-        argv = [harness.binary("reduction-agent"), "--config", self.folder / "job.yaml",
+        argv = [harness.binary("reduction-agent"), "--paranoid", "--config", self.folder / "job.yaml",
                 "--socket", self.socket_path(node)]  # fmt: skip
         self.agents[node] = self.start(f"agent {node}", argv, host=node)
         self.agents[node].wait_text(r"\blistening\b")
@@ -138,7 +138,7 @@ class World:
 
     def start_worker(self, name, argv, node, env):
         """Starts a worker on a node. env says rank, world size and so on."""
-        full = {"REDUCTION_CONFIG": self.folder / "job.yaml", **harness.worker_env(), **env}
+        full = {"REDUCTION_CONFIG": self.folder / "job.yaml", "REDUCTION_PARANOID": "1", **harness.worker_env(), **env}
         if self._lab:
             full["GLOO_SOCKET_IFNAME"] = "eth0"
         return self.start(name, argv, full, host=node)

@@ -5,6 +5,7 @@
  * request is done. Failure modes: a copy cannot be queued or fails: the job is ended with the reason; the backend
  * fails: no further copy starts. The request is done when the backend has ended and no copy runs. */
 #include "agent/gpu/copier/state.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
@@ -298,6 +299,7 @@ static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_st
 			op_abandon(op, q, &e);
 			continue;
 		}
+		rs_assert(q->added[dir] - q->seen[dir] < DEVICE_FENCES);
 		q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = s->piece;
 		++*waiting;
 	}

@@ -2,6 +2,7 @@
 /* Stages: memory of the backend that devices copy from and to. Pinning takes far longer than an operation, so stages
  * are kept and used again. */
 #include "agent/gpu/copier/state.h"
+#include "common/assert.h"
 
 #include <stdlib.h>
 
@@ -61,6 +62,7 @@ static bool stage_trim(struct copier *c)
 
 	if (!s)
 		return false;
+	rs_assert(c->stage_bytes >= s->bytes);
 	c->idle = s->next;
 	c->stage_bytes -= s->bytes;
 	pthread_mutex_unlock(&c->lock);
@@ -120,6 +122,7 @@ int copier_stage_take(struct copier *c, uint64_t bytes, int device, struct copie
 void copier_stage_give(struct copier *c, struct copier_stage *stage)
 {
 	pthread_mutex_lock(&c->lock);
+	rs_assert(c->stages_busy > 0);
 	stage->next = c->idle;
 	c->idle = stage;
 	c->stages_busy--;

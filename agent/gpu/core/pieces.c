@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/gpu/core/pieces.h"
+#include "common/assert.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct piece *pieces_add(struct pieces *p, const struct pipeline *of)
 	struct piece *first = &p->piece[p->n];
 	uint64_t op = p->ops++;
 
+	rs_assert(p->n <= p->size);
 	if (of->pieces > p->size - p->n) {
 		p->dropped += of->pieces;
 		return NULL;

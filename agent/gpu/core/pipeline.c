@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/gpu/core/pipeline.h"
+#include "common/assert.h"
 
 #include <string.h>
 
 void pipeline_init(struct pipeline *p, uint64_t bytes, uint64_t piece, uint64_t ring, bool sends, bool receives)
 {
 	memset(p, 0, sizeof *p);
+	rs_assert(piece > 0 && (ring >= piece || ring >= bytes));
 	p->bytes = bytes;
 	p->piece = piece;
 	p->pieces = (bytes + piece - 1) / piece;
@@ -49,6 +51,7 @@ static struct pipeline_step pipeline_start(struct pipeline *p, struct pipeline_s
 {
 	uint64_t i = side->started++;
 
+	rs_assert(i < p->pieces && side->complete <= i);
 	side->running++;
 	side->early[i % PIPELINE_PLACES] = false;
 	return (struct pipeline_step){
@@ -90,6 +93,8 @@ void pipeline_copied(struct pipeline *p, enum pipeline_direction direction, uint
 {
 	struct pipeline_side *side = direction == PIPELINE_OUT ? &p->out : &p->in;
 
+	rs_assert(side->running > 0 && piece < side->started && piece >= side->complete);
+	rs_assert(!side->early[piece % PIPELINE_PLACES]);
 	side->running--;
 	side->early[piece % PIPELINE_PLACES] = true;
 	while (side->complete < side->started && side->early[side->complete % PIPELINE_PLACES]) {
@@ -100,6 +105,7 @@ void pipeline_copied(struct pipeline *p, enum pipeline_direction direction, uint
 
 void pipeline_landed(struct pipeline *p, uint64_t bytes)
 {
+	rs_assert(bytes <= p->bytes);
 	if (bytes > p->landed)
 		p->landed = bytes;
 }

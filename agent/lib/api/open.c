@@ -345,10 +345,12 @@ static int open_load_config(const struct opening *o, struct rs_config *ret, stru
 			    struct rs_err *e)
 {
 	const char *file = open_text(o->opt.config, "REDUCTION_CONFIG");
+	const char *paranoid = open_text(NULL, "REDUCTION_PARANOID");
 	int rc = rs_cluster_load_or_file(ret_cluster, ret, file, RS_CLUSTER_WORKER, e);
 
 	if (rc)
 		return rc;
+	ret->paranoid = paranoid && strcmp(paranoid, "1") == 0;
 	rc = rs_config_take_log_level(ret, e);
 	if (rc)
 		rs_config_close(ret);

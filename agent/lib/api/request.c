@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/lib/api/request.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/operation.h"
 
@@ -44,8 +45,10 @@ pid_t request_pool_pid(const struct request_pool *pool)
 static void request_pool_release(struct request_pool *p)
 {
 	struct reduction_request *idle = NULL;
-	bool last = --p->users == 0;
+	bool last;
 
+	rs_assert(p->users > 0);
+	last = --p->users == 0;
 	if (last)
 		idle = p->idle;
 	pthread_mutex_unlock(&p->lock);
@@ -179,6 +182,7 @@ static bool request_run_backend(struct request_pool *pool, const struct reductio
 	soon = req->base.count * rs_dtype_size(req->base.dtype) <= OPERATION_SMALL;
 	done = b->v->wait(b, request_done, req, soon, until);
 	pthread_mutex_lock(&pool->lock);
+	rs_assert(pool->running > 0);
 	if (--pool->running == 0)
 		pthread_cond_signal(&pool->none);
 	request_pool_release(pool);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pending operation, from its first piece to its end: copying input in, copying results out, DONE. */
 #include "agent/lib/client/client.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -30,6 +31,7 @@ size_t client_fill_piece(struct client_op *op)
 		n = room;
 	if (n > op->ring - at)
 		n = op->ring - at;
+	rs_assert(at + n <= op->ring && op->filled + n <= op->bytes);
 	if (op->to && op->to + at != (const char *)op->req->send + op->filled)
 		memcpy(op->to + at, (const char *)op->req->send + op->filled, n);
 	op->filled += n;
@@ -75,9 +77,11 @@ void client_filled(struct backend *b, struct backend_request *req, uint64_t byte
 /* Removes the operation. With lock held. */
 static void client_remove_op(struct client *c, struct client_op *op)
 {
+	rs_assert(op->req && c->ring_ops >= (op->counter != NULL));
 	c->ring_ops -= op->counter != NULL;
 	if (op->stage)
 		client_stage_give(c, op->stage);
+	rs_assert(!op->filling);
 	*op = (struct client_op){0};
 	while (c->oldest < c->next_seq && !c->ops[c->oldest % c->ops_n].req)
 		c->oldest++;
@@ -106,6 +110,7 @@ static void client_copy_out(struct client_op *op, size_t bytes)
 
 		if (n > op->ring - at)
 			n = op->ring - at;
+		rs_assert(copied + n <= op->bytes && at + n <= op->ring);
 		memcpy((char *)op->req->recv + copied, from + at, n);
 		copied += n;
 	}

@@ -6,6 +6,7 @@
  * done); the agent ends the job, is lost, or is silent for too long: the reader then fails all pending operations, and
  * nothing is read any more. */
 #include "agent/lib/client/client.h"
+#include "common/assert.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -185,6 +186,7 @@ static void reader_read_until(struct client *c, bool (*done)(const void *of), co
 	bool look = soon && rs_spin_begin(&c->spin, reader_now_ns());
 	int timeout_ms;
 
+	rs_assert(!c->waiting);
 	c->waiting = true;
 	engine_poll_hide(&c->poll, true);
 	while (!done(of) && !c->ended && (timeout_ms = engine_poll_left_ms(until)) != 0) {

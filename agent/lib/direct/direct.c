@@ -5,6 +5,7 @@
 #include "agent/lib/direct/direct.h"
 #include "agent/worker/core/nonfinite.h"
 #include "agent/worker/engine/engine.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/control.h"
 
@@ -116,6 +117,7 @@ static void direct_op_free(struct direct *d, struct direct_op *o)
 	free(o->early);
 	o->early = NULL;
 	o->next = d->idle;
+	rs_assert(d->in_flight > 0);
 	d->idle = o;
 	d->in_flight--;
 	pthread_cond_signal(&d->changed);
@@ -155,6 +157,7 @@ static void direct_on_landed(struct exchange_op *op, uint64_t first, uint32_t n)
 		o->early[o->landed % o->window / 64] &= ~(UINT64_C(1) << o->landed % o->window % 64);
 		o->landed++;
 	}
+	rs_assert(o->landed <= op->chunks);
 	elems = o->landed * op->chunk_elems;
 	if (o->landed > before && o->landed < op->chunks)
 		o->req->landed(o->req, elems * rs_dtype_size(op->dtype));

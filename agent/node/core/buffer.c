@@ -3,8 +3,8 @@
  * Failure modes: over the limit or out of memory (ALLOCED says so); the client leaves while its memory is being made or
  * is in use (it stays until the driver or the last operation releases it). */
 #include "agent/node/core/buffer.h"
+#include "common/assert.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -16,6 +16,7 @@ static void local_buffer_release_if_unused(struct local_buffer *b)
 
 	if (b->owner || b->making || b->refs)
 		return;
+	rs_assert(h->shm_used >= b->bytes);
 	if (b->map)
 		h->ports.shm_free(h->ctx, b->map, b->bytes);
 	h->shm_used -= b->bytes;
@@ -25,6 +26,7 @@ static void local_buffer_release_if_unused(struct local_buffer *b)
 /* Takes the buffer away from its client. */
 static void local_buffer_disown(struct local_buffer *b)
 {
+	rs_assert(b->id < b->owner->buffers_n && b->owner->buffers[b->id] == b);
 	b->owner->buffers[b->id] = NULL;
 	b->owner = NULL;
 	local_buffer_release_if_unused(b);
@@ -80,6 +82,7 @@ static int local_buffer_start(struct local_client *c, uint64_t bytes, struct rs_
 		free(b);
 		return rc;
 	}
+	rs_assert(!c->buffers[id] && !c->allocating);
 	c->buffers[id] = b;
 	c->allocating = true;
 	h->shm_used += rounded;
@@ -110,13 +113,14 @@ bool local_buffer_made(struct local_buffer *b, void *map, int fd, const struct r
 	struct local_hub *h = b->hub;
 	union local_message m;
 
-	assert(b->making);
+	rs_assert(b->making);
 	b->making = false;
 	b->map = map;
 	if (!c) {
 		local_buffer_release_if_unused(b);
 		return false;
 	}
+	rs_assert(c->allocating);
 	c->allocating = false;
 	if (err) {
 		local_buffer_send_failure(c, err);
@@ -178,7 +182,7 @@ void local_buffer_put(struct local_buffer *b)
 {
 	if (!b)
 		return;
-	assert(b->refs > 0);
+	rs_assert(b->refs > 0);
 	b->refs--;
 	local_buffer_release_if_unused(b);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/node/core/client.h"
+#include "common/assert.h"
 
 void local_client_unlink(struct local_client *c)
 {
+	rs_assert(*c->at == c);
 	*c->at = c->next;
 	if (c->next)
 		c->next->at = c->at;

@@ -5,8 +5,8 @@
 #include "agent/node/core/progress.h"
 #include "agent/node/core/submit.h"
 #include "agent/node/core/text.h"
+#include "common/assert.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,7 +53,7 @@ void local_hub_free(struct local_hub *h)
 {
 	if (!h)
 		return;
-	assert(!h->clients && !h->unjoined && !h->jobs && h->shm_used == 0);
+	rs_assert(!h->clients && !h->unjoined && !h->jobs && h->shm_used == 0);
 	free(h);
 }
 

@@ -5,9 +5,9 @@
 #include "agent/node/core/progress.h"
 #include "agent/node/core/submit.h"
 #include "agent/node/core/text.h"
+#include "common/assert.h"
 #include "config/job.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void local_job_free(struct local_job *j)
 	struct local_hub *h = j->hub;
 	struct local_op *op;
 
-	assert(!j->engine && j->clients_n == 0 && j->running == 0);
+	rs_assert(!j->engine && j->clients_n == 0 && j->running == 0);
 	local_job_drop_ops(j);
 	while ((op = j->idle)) {
 		j->idle = op->next;
@@ -480,7 +480,7 @@ void local_hub_on_event(struct local_event *n)
 
 void local_job_engine_freed(struct local_job *j)
 {
-	assert(j->freeing);
+	rs_assert(j->freeing);
 	j->engine = NULL;
 	j->freeing = false;
 	local_job_free_if_over(j);

@@ -3,8 +3,7 @@
  * local_job_fail; clients get ABORT only when the engine does not touch their memory any more. */
 #include "agent/node/core/client.h"
 #include "agent/node/core/op.h"
-
-#include <assert.h>
+#include "common/assert.h"
 
 void local_job_drop_ops(struct local_job *j)
 {
@@ -21,14 +20,14 @@ void local_job_drop_ops(struct local_job *j)
 
 void local_job_free_engine(struct local_job *j)
 {
-	assert(!j->freeing);
+	rs_assert(!j->freeing);
 	j->freeing = true;
 	j->hub->ports.engine_free(j->hub->ctx, j->engine, j);
 }
 
 void local_job_finish_failing(struct local_job *j)
 {
-	assert(j->running == 0);
+	rs_assert(j->running == 0);
 	j->state = JOB_FAILED;
 	local_job_drop_ops(j);
 	if (local_may_log(j->hub, LOCAL_LIMITED_JOBS))

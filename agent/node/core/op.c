@@ -17,6 +17,7 @@
 #include "agent/node/core/nonfinite.h"
 #include "agent/node/core/progress.h"
 #include "agent/node/core/text.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 #include "proto/operation.h"
@@ -41,6 +42,8 @@ static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 
 	if (n == 0)
 		return;
+	rs_assert(first <= x->count && n <= x->count - first);
+	rs_assert(op->job->members_n > 0);
 	acc = op->stage ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
 			: side[0].to + exchange_ring_offset(at, side[0].ring);
 	local_op_check_inputs(op, acc, first, n);
@@ -99,6 +102,7 @@ static void local_op_on_done(struct exchange_op *x, const struct rs_err *err)
 		op->done.err = *err;
 	else
 		op->done.err.code = 0;
+	rs_assert(op->done.owner == op);
 	h->ports.post(h->ctx, &op->done);
 }
 
@@ -181,6 +185,7 @@ void local_op_prepare(struct local_op *op)
 	struct exchange_op *x = &op->x;
 	unsigned root;
 
+	rs_assert(op->job->members_n > 0 && !x->done);
 	x->count = op->spec.count;
 	x->dtype = op->spec.dtype;
 	x->op = op->spec.op;

@@ -7,10 +7,10 @@
 #include "agent/node/core/progress.h"
 #include "agent/node/core/client.h"
 #include "agent/node/core/text.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 
@@ -80,6 +80,7 @@ void local_op_untrack_input(struct local_op *op)
 	if (!op->filling)
 		return;
 	op->filling = false;
+	rs_assert(*op->filling_at == op);
 	*op->filling_at = op->next_filling;
 	if (op->next_filling)
 		op->next_filling->filling_at = op->filling_at;
@@ -126,6 +127,7 @@ int local_job_filled(struct local_client *c, const struct local_filled *f, struc
 		return RS_OK;
 	if (ready == op->spec.count)
 		local_op_untrack_input(op);
+	rs_assert(ready > atomic_load_explicit(&op->ready, memory_order_relaxed));
 	/* after this the engine may end the operation; its event is handled later, on this thread */
 	atomic_store_explicit(&op->ready, ready, memory_order_release);
 	j->hub->ports.engine_poke(j->hub->ctx, j->engine);
@@ -200,6 +202,7 @@ void local_op_pieces(struct local_op *op)
 	op->piece = local_op_round_up(op->ring / (LOCAL_PIECES / 2), chunk);
 	if (op->piece < exchange_piece_bytes(chunk))
 		op->piece = exchange_piece_bytes(chunk);
+	rs_assert(op->piece > 0 && op->piece % size == 0);
 	op->piece /= size;
 	for (unsigned i = 0; i < LOCAL_PIECES; i++)
 		op->left[i] = local_op_piece_chunks(op, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/node/core/stage.h"
 #include "agent/node/core/hub_state.h"
+#include "common/assert.h"
 
-#include <assert.h>
 #include <string.h>
 
 static unsigned local_stage_class(size_t bytes)
@@ -11,6 +11,7 @@ static unsigned local_stage_class(size_t bytes)
 
 	while (((size_t)LOCAL_STAGE_MIN << c) < bytes)
 		c++;
+	rs_assert(c < LOCAL_STAGE_CLASSES);
 	return c;
 }
 
@@ -29,6 +30,7 @@ static void *local_stage_pop(struct local_stages *s, unsigned c)
 	void *p = s->idle[c];
 
 	if (p) {
+		rs_assert(s->idle_bytes >= local_stage_bytes(c));
 		memcpy(&s->idle[c], p, sizeof s->idle[c]);
 		s->idle_bytes -= local_stage_bytes(c);
 	}
@@ -61,7 +63,7 @@ void local_stage_give(struct local_stages *s, void *stage, size_t bytes)
 {
 	unsigned c = local_stage_class(bytes);
 
-	assert(s->busy_bytes >= local_stage_bytes(c));
+	rs_assert(s->busy_bytes >= local_stage_bytes(c));
 	s->busy_bytes -= local_stage_bytes(c);
 	s->idle_bytes += local_stage_bytes(c);
 	memcpy(stage, &s->idle[c], sizeof s->idle[c]);
@@ -70,7 +72,7 @@ void local_stage_give(struct local_stages *s, void *stage, size_t bytes)
 
 void local_stages_close(struct local_stages *s, const struct local_hub *h)
 {
-	assert(s->busy_bytes == 0);
+	rs_assert(s->busy_bytes == 0);
 	s->limit = 0;
 	local_stage_trim(s, 0, h);
 }

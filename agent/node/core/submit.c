@@ -8,10 +8,10 @@
 #include "agent/node/core/op.h"
 #include "agent/node/core/progress.h"
 #include "agent/node/core/text.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/frame.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 static int local_submit_check(const struct local_job *j, const struct local_member *m, const struct local_submit *s,
@@ -286,6 +286,7 @@ void local_job_start_ops(struct local_job *j)
 		rc = local_submit_take_stage(op, &wait, &e);
 		if (!rc && wait)
 			return;
+		rs_assert(op->job == j && j->running < h->ops);
 		j->queue = op->next;
 		if (!j->queue)
 			j->queue_end = &j->queue;
@@ -308,7 +309,7 @@ void local_job_op_done(struct local_op *op)
 {
 	struct local_job *j = op->job;
 
-	assert(j->running > 0);
+	rs_assert(j->running > 0);
 	j->running--;
 	local_job_send_done(op, &op->done.err);
 	local_job_start_ops(j);

@@ -2,11 +2,12 @@
 /* The agent's loop. The happy path: the socket opens -> clients connect and leave -> SIGTERM, or agentd_stop: no new
  * clients; jobs may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A
  * second signal ends the process at once. */
+#include "agent/node/core/check.h"
 #include "agent/node/daemon/agentd.h"
+#include "common/assert.h"
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -95,6 +96,8 @@ static void loop_on_check(uv_check_t *check)
 {
 	struct agentd *a = check->data;
 
+	if (a->cfg->paranoid)
+		rs_assert_sound(__FILE__, __LINE__, local_hub_check(a->hub));
 	if (!a->activity && !a->spin.awake)
 		return;
 	if (agentd_engines_busy_poll(a)) {
@@ -248,7 +251,7 @@ void agentd_serve(struct agentd *a)
 	agentd_notify_start(a);
 	uv_run(&a->loop, UV_RUN_DEFAULT);
 	rc = uv_loop_close(&a->loop);
-	assert(rc == 0);
+	rs_assert(rc == 0);
 	rs_log(a->log, RS_LOG_INFO, "stopped", rs_kv_s("socket", a->socket.path));
 	agentd_socket_close(&a->socket);
 	close(a->spare_fd);

@@ -32,6 +32,7 @@ static int reload_read(const struct agentd *a, struct agentd_config **ret, struc
 		free(c);
 		return rc;
 	}
+	c->cfg.paranoid = a->cfg->paranoid;
 	*ret = c;
 	return RS_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The invariants of an exchange as code. Tests, the simulator and fuzz targets call exchange_check_state after each
- * step. No program of ours calls it, so the linker leaves it out of them. */
+ * step. Programs do so
+ * with --paranoid or REDUCTION_PARANOID=1 after each turn of their loop. */
 #ifndef RS_AGENT_WORKER_CORE_CHECK_H
 #define RS_AGENT_WORKER_CORE_CHECK_H
 

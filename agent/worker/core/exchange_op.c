@@ -2,6 +2,7 @@
 /* Operations: an operation is checked, numbered and added to the streams of all links. After its last result it is
  * removed. */
 #include "agent/worker/core/stream.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/operation.h"
 
@@ -73,6 +74,7 @@ int exchange_submit(struct exchange *x, struct exchange_op *op, uint64_t now_ms,
 			return rs_fail(e, x->err.code, "%s", x->err.msg);
 		return rs_fail(e, RS_ECLOSED, "the communicator is closed");
 	}
+	rs_assert(op->done != NULL);
 	op->chunk_elems = (uint32_t)(x->params->chunk_bytes / rs_dtype_size(op->dtype));
 	op->chunks = op->chunks_left = frame_chunks(op->count, op->chunk_elems);
 	op->stream =
@@ -112,6 +114,8 @@ void exchange_op_done(struct exchange *x, struct exchange_op *op)
 {
 	for (unsigned i = 0; i < x->links_n; i++)
 		link_remove_op(&x->links[i], op);
+	rs_assert(op->chunks_left == 0 && op->seq < x->next_seq);
+	rs_assert(op->prev || x->first == op);
 	if (op->prev)
 		op->prev->next = op->next;
 	else

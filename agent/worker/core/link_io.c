@@ -8,6 +8,7 @@
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
+#include "common/assert.h"
 #include "common/cold_copy.h"
 #include "common/dtype.h"
 
@@ -64,6 +65,8 @@ static size_t link_sent_outgoing(struct link *l, size_t n)
 	const struct frame *f = &s->ring[s->sent & s->mask].head;
 	size_t left = FRAME_HEADER + f->payload_len - l->sent_off;
 
+	rs_assert(s->sent != s->tail && s->sent - s->head <= s->tail - s->head);
+	rs_assert(l->sent_off < FRAME_HEADER + f->payload_len);
 	if (l->sent_off == 0 && s != &l->streams[LINK_RETAINED])
 		link_trace(l, TRACE_SENDING, f);
 	if (n < left) {
@@ -84,6 +87,7 @@ static size_t link_sent_saved(struct link *l, size_t n)
 {
 	size_t left = l->saved_len - l->saved_off;
 
+	rs_assert(l->saved_off <= l->saved_len);
 	l->saved_off += (uint32_t)(n < left ? n : left);
 	return n < left ? n : left;
 }
@@ -92,6 +96,7 @@ static size_t link_sent_control(struct link *l, size_t n)
 {
 	size_t left = l->control_len - l->control_off;
 
+	rs_assert(l->control_off <= l->control_len && l->control_len <= sizeof l->control_out);
 	if (n < left) {
 		l->control_off += (unsigned)n;
 		return n;
@@ -173,6 +178,7 @@ static uint8_t *link_result_memory(const struct outgoing *f)
 	const struct exchange_op *op = f->op;
 	uint64_t at = (uint64_t)f->head.chunk * op->chunk_elems * rs_dtype_size(op->dtype);
 
+	rs_assert(op->chunk_elems == f->head.chunk_elems && f->head.chunk < op->chunks);
 	return (uint8_t *)op->recv + exchange_ring_offset(at, op->recv_ring);
 }
 
@@ -222,6 +228,7 @@ static void link_begin_result(struct link *l, uint64_t now_ms)
 		    (unsigned long long)f->seq);
 		return;
 	}
+	rs_assert(s->sent - s->head <= s->tail - s->head);
 	want = &s->ring[s->head & s->mask];
 	len = want->op ? stream_result_bytes(want->op, link_outgoing_elems(want)) : 0;
 	if (!link_result_fits(l, want, len, now_ms))
@@ -286,6 +293,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 			       f->head.chunk, (unsigned long long)f->head.seq);
 		return;
 	}
+	rs_assert(s->head != s->sent && l->chunks_in_flight > 0 && l->bytes_in_flight >= f->bytes);
 	link_trace(l, TRACE_RESULT, &f->head);
 	s->head++;
 	l->chunks_in_flight--;
@@ -297,6 +305,7 @@ static void link_end_result(struct link *l, uint64_t now_ms)
 	if (!op)
 		return;
 	link_take_result(l, f, len);
+	rs_assert(op->chunks_left > 0 && op->chunks_left <= op->chunks);
 	if (--op->chunks_left == 0)
 		exchange_op_done(l->x, op);
 }
@@ -324,6 +333,7 @@ static void link_answer_fetch(struct link *l, uint64_t now_ms)
 			       f->chunk, (unsigned long long)f->seq);
 		return;
 	}
+	rs_assert(k->of.payload_len <= l->x->retain.stride);
 	a = &to->ring[to->tail++ & to->mask];
 	*a = (struct outgoing){.payload = k->data, .head = k->of};
 	a->head.type = FRAME_KEPT;
@@ -386,6 +396,7 @@ void link_received(struct link *l, size_t n, uint64_t now_ms)
 		size_t left = l->payload_left ? l->payload_left : FRAME_HEADER - l->header_have;
 		size_t take = n < left ? n : left;
 
+		rs_assert(l->header_have < FRAME_HEADER);
 		n -= take;
 		if (l->payload_left > 0) {
 			l->payload += take;

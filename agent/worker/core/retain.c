@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/core/retain.h"
+#include "common/assert.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ void retain_close(struct retain *r)
 
 static uint64_t retain_index(const struct retain *r, unsigned priority, uint64_t position)
 {
+	rs_assert(r->size > 0 && priority < FRAME_PRIORITIES);
 	return priority * r->size + position % r->size;
 }
 
@@ -72,6 +74,7 @@ void retain_store(struct retain *r, unsigned priority, uint64_t position, const 
 {
 	struct retained *k = &r->entries[retain_index(r, priority, position)];
 
+	rs_assert(bytes <= r->stride && (data || bytes == 0));
 	k->tag = position + 1;
 	k->of = *of;
 	k->of.payload_len = bytes;
@@ -100,6 +103,7 @@ const struct retained *retain_own(struct retain *r, unsigned priority, uint64_t 
 
 	if (k->tag != position + 1)
 		return NULL;
+	rs_assert(k->of.payload_len <= r->stride);
 	if (k->data != own && k->of.payload_len > 0)
 		memcpy(own, k->data, k->of.payload_len);
 	k->data = own;

@@ -4,6 +4,7 @@
  * done chunk by chunk, those of higher priorities first. Failure modes are those of every exchange. */
 #include "agent/worker/core/exchange_state.h"
 #include "agent/worker/core/nonfinite.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -56,6 +57,7 @@ static uint64_t single_do_chunk(struct exchange *x, struct exchange_op *op)
 		if (op->landed)
 			op->landed(op, first, elems);
 	}
+	rs_assert(op->chunks_left > 0 && op->chunks_left <= op->chunks);
 	if (--op->chunks_left == 0)
 		exchange_op_done(x, op);
 	return bytes;

@@ -5,6 +5,7 @@
  * the rest. */
 #include "agent/worker/core/stream.h"
 #include "agent/worker/core/nonfinite.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 
 #include <stdatomic.h>
@@ -29,6 +30,7 @@ static bool stream_seek(const struct link *l, struct stream *s, const struct exc
 			hi = mid;
 	}
 	s->own_at = lo < l->own_n ? lo : 0;
+	rs_assert(s->own_at < l->own_n);
 	s->chunk = from + (lo < l->own_n ? l->own[lo] - first : l->own[0] + shards - first);
 	return s->chunk < op->chunks;
 }
@@ -81,6 +83,7 @@ static void stream_advance(const struct link *l, struct stream *s)
 	unsigned shards = l->x->params->shards;
 	unsigned at = s->own_at + 1;
 
+	rs_assert(s->op && s->own_at < l->own_n);
 	if (at < l->own_n) {
 		s->chunk += l->own[at] - l->own[at - 1];
 	} else {
@@ -160,6 +163,7 @@ static bool stream_within_lead(struct link *l, unsigned priority, uint64_t posit
 /* Adds the prepared next entry of the ring to the stream. */
 static void stream_push(struct link *l, struct stream *s, struct outgoing *f)
 {
+	rs_assert(f == &s->ring[s->tail & s->mask] && s->tail - s->head <= s->mask);
 	f->head.ack = l->x->first ? l->x->first->seq : l->x->next_seq;
 	frame_encode(&f->head, f->header);
 	l->chunks_in_flight++;

@@ -17,6 +17,7 @@
 #include "agent/worker/core/view.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
+#include "common/assert.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,6 +35,7 @@ void view_assign_shards(struct exchange *x)
 {
 	uint16_t *at = x->shards;
 
+	rs_assert(view_any_lives(x));
 	exchange_params_place(x->params, x->view.lives, x->owner, x->lane_of);
 	for (unsigned i = 0; i < x->links_n; i++) {
 		struct link *l = &x->links[i];

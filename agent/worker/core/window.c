@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/worker/core/window.h"
+#include "common/assert.h"
 
 void window_init(struct window *w, uint32_t unit, uint32_t most, bool adaptive)
 {
+	rs_assert(unit > 0 && most > 0);
 	*w = (struct window){
 	    .unit = unit, .limit = adaptive ? 1 : most, .most = most, .starting = true, .hold_ms = WINDOW_HOLD_MIN_MS};
 }
@@ -19,6 +21,7 @@ bool window_open(struct window *w, uint32_t chunks, uint64_t bytes_in_flight, ui
 
 bool window_result(struct window *w, uint32_t bytes)
 {
+	rs_assert(w->limit > 0 && w->limit <= w->most);
 	w->results += bytes;
 	w->span_bytes += bytes;
 	if (w->local || w->results < (uint64_t)w->limit * w->unit)
@@ -112,4 +115,5 @@ void window_signal(struct window *w, const struct window_signal *s, uint64_t now
 	window_measure_rate(w, s->min_rtt_us, now_ms);
 	window_follow(w, s, now_ms);
 	window_keep_busy(w, s->min_rtt_us);
+	rs_assert(w->limit > 0 && w->limit <= w->most);
 }

@@ -4,7 +4,9 @@
  * for them itself, receives, and finds the operation done. The engine's thread sleeps through all of it. Failure modes:
  * another thread holds loop_lock (the engine's thread is woken for what was submitted); another thread is waiting
  * already (the second one sleeps until its request is done). */
+#include "agent/worker/core/check.h"
 #include "agent/worker/engine/engine_uv.h"
+#include "common/assert.h"
 #include "common/dtype.h"
 #include "proto/operation.h"
 
@@ -145,6 +147,8 @@ void engine_process(struct engine *en)
 		engine_close_if_done(en);
 	}
 	engine_arm(en);
+	if (en->opt.cfg->paranoid)
+		rs_assert_sound(__FILE__, __LINE__, exchange_check_state(en->x));
 }
 
 /* Fills a report. A reducer's round trip is the longest of its connections. */

@@ -11,10 +11,12 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -223,6 +225,52 @@ static void play(struct world *w)
 		lane_thread_forget(w->lane, job);
 }
 
+static bool broken; /* what lane_check says */
+
+const char *__wrap_lane_check(const struct lane *l);
+const char *__wrap_lane_check(const struct lane *l)
+{
+	(void)l;
+	return broken ? "a test has broken it" : NULL;
+}
+
+/* Runs a lane's thread in a process of its own until that dies, or for some turns. Returns its status. */
+static int run_lane(bool paranoid)
+{
+	struct rs_log log = {.level = RS_LOG_ERROR, .fd = -1};
+	struct world w;
+	struct rs_err e;
+	int status;
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (!pid) {
+		world_open(&w);
+		if (lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, paranoid, &log, &w.out, &e))
+			_exit(1);
+		play(&w);
+		lane_thread_stop(w.lane);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+START_TEST(a_paranoid_lane_ends_when_an_invariant_is_broken)
+{
+	int status;
+
+	broken = true;
+	status = run_lane(true);
+	ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	status = run_lane(false);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	broken = false;
+	status = run_lane(true);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
 START_TEST(out_of_memory_ends_the_exchange)
 {
 	unsigned step = 0;
@@ -236,7 +284,7 @@ START_TEST(out_of_memory_ends_the_exchange)
 		ck_assert_uint_lt(++step, STEPS_MAX);
 		world_open(&w);
 		memory_fail_at(step, _i);
-		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, &log, &w.out, &e);
+		rc = lane_thread_start(&w.lane, 0, rs_kernels_usable(0), 60000, false, &log, &w.out, &e);
 		if (rc == RS_OK) {
 			play(&w);
 			lane_thread_stop(w.lane);
@@ -256,6 +304,7 @@ int main(void)
 	SRunner *r = srunner_create(s);
 	int bad;
 
+	tcase_add_test(t, a_paranoid_lane_ends_when_an_invariant_is_broken);
 	tcase_add_loop_test(t, out_of_memory_ends_the_exchange, 0, 2);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
