@@ -183,6 +183,15 @@ def run_plain(args, cluster, version):
     yield "without NCCL_ALGO", "ok" if said == "ok" and joined and used else said, r
 
 
+def run_apart(args, cluster, version):
+    """Two trainings with one name, at the same reducers at the same time: neither gets the other's ranks or sums."""
+    both = [Run(args, cluster, version, "plain").start(2) for _ in range(2)]
+    said = [r.end(90).judge("plain", 2) for r in both]
+    jobs = [set(re.findall(r"communicator (\S+): rank \d of 2 has joined", r.log)) for r in both]
+    apart = all(jobs) and not jobs[0] & jobs[1]
+    yield "two trainings, one name", "ok" if said == ["ok", "ok"] and apart else f"{said} {jobs}", both[0]
+
+
 def run_mismatch(args, cluster, version):
     """The plugin says what is wrong on that node; the others do not join reducers, and none waits for ever."""
     env = {"NCCL_ALGO": None}
@@ -234,6 +243,7 @@ SCENARIOS = {
     "sums": run_sums,
     "nodes": run_nodes,
     "plain": run_plain,
+    "apart": run_apart,
     "split": run_split,
     "shrink": run_shrink,
     "lost": run_lost,
