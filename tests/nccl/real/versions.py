@@ -263,7 +263,7 @@ EXPLAINED = (
      "ncclCommAbort waits for pending operations"),
     (r"init again", (2, 28), (2, 30), r"invalid usage",
      "NCCL forgets the plugin's name with the last communicator: set NCCL_NET_PLUGIN_REF_COUNT=1"),
-    (r"configuration missing", (2, 24, 3), (2, 24, 4), r"signal 6",
+    (r"configuration missing", (2, 24), (2, 26), r"signal 6",
      "NCCL ends with \"double free\" after ncclCommInitRank has failed"),
     (r"split, all ranks|the parent after", (2, 22), (2, 24), r"signal 11",
      "NCCL starts the kernel of a child that has no CollNet: ncclCommSplit needs NCCL_ALGO without CollnetChain"),
