@@ -87,6 +87,12 @@ unit: $(unit_bin) ## run the unit tests of one build; MATCH=text: only those wit
 e2e: all $(e2e_bin) $(e2e_help) ## run the end-to-end tests of one build
 	$(RUN) --only e2e $(B)=$(SAN)
 
+versions: all ## test the backend of torch.distributed with many versions of torch from PyPI, about an hour; ARGS="2.15.0 --own"
+	$(PYTHON) tests/versions.py $(ARGS)
+
+versions-ci: all ## the same with the newest and the oldest version of torch, our own tests only
+	$(PYTHON) tests/versions.py --own --keep 2.15.0 1.13.1
+
 conformance: ## check the answers of the reducer at ADDRESS=host:port to bad frames; TRANSPORT=grpc; SECRET=file: to bad proofs
 	$(PYTHON) tests/e2e/conformance.py $(or $(ADDRESS),$(error ADDRESS=host:port of a reducer is missing)) \
 		$(filter grpc,$(TRANSPORT)) $(SECRET)
@@ -152,4 +158,4 @@ lint: $(gen_h) ## check format, scripts, common mistakes, and names in comments 
 	tests/lint.sh $(B)/gen
 format: ## format all C files
 	clang-format -i $$(tests/lint.sh --list-c)
-.PHONY: unit sim fault soak conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers fresh layering layering-check lint format
+.PHONY: unit sim fault soak versions versions-ci conformance fuzz fuzz-programs fuzz-merge fuzz-coverage e2e core-programs test-programs test-build test-all-build test test-all compat torch-cuda trainers fresh layering layering-check lint format

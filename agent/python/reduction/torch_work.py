@@ -89,6 +89,7 @@ class Work(_BaseWork):
         self._arrivals = arrivals
         self._in_order = in_order
         self._timeout = timeout
+        self._claims = max(1, len(tensors))  # functional collectives of torch 2.3 to 2.6 wait for each tensor
         self._arrived: Any = None  # the event behind the result on the side stream
         self._started: Optional[threading.Event] = None  # set: the operation is not queued any more
         self._requests: List[Request] = []
@@ -485,7 +486,9 @@ class Channel:
     def claimed(self, work: Work) -> None:
         """Somebody waits for the work, or has its future."""
         with self._lock:
-            self._held.pop(id(work), None)
+            work._claims -= 1
+            if work._claims <= 0:
+                self._held.pop(id(work), None)
 
     def watch(self, work: Work) -> None:
         """Completes the work's future, if any, when it has ended. Its error or timeout is that of the group."""

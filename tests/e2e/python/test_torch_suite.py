@@ -29,6 +29,24 @@ def torch_version():
         return ""
 
 
+def results(backend, *names):
+    """Runs torch's own tests on three ranks; tests/versions.py uses this. Returns their names by result: a test has
+    failed if it did on one rank, or did not end."""
+    found = {}
+    with harness.Cluster(reducers=2) as c:
+        procs = c.start_workers(3, [harness.PYTHON, WORKER, backend, *names, *LEFT_OUT])
+        for p in procs:
+            p.wait(1500)
+        for p in procs:
+            for line in p.objects():
+                found.setdefault(line["test"], []).append(line["result"])
+    by_result = {"passed": [], "failed": [], "skipped": []}
+    for name, each in found.items():
+        whole = "failed" if "failed" in each or len(each) < 3 else "skipped" if "skipped" in each else "passed"
+        by_result[whole].append(name)
+    return by_result
+
+
 @unittest.skipIf(not torch_version().startswith("1."), "the list of what is left out is that of torch 1.13")
 @unittest.skipIf(importlib.util.find_spec("torch") is None or harness.SAN, "no torch, or too slow with it")
 class Suite(unittest.TestCase):
