@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray Train with two workers on this machine; TorchConfig makes the process group."""
 
-import os
 import tempfile
 
 import common
@@ -24,7 +23,7 @@ def train():
 
 
 with tempfile.TemporaryDirectory() as folder:
-    ray.init(num_cpus=2, include_dashboard=False, _temp_dir=os.environ.get("RAY_FOLDER") or folder)
+    ray.init(num_cpus=2, include_dashboard=False, _temp_dir=folder, _node_ip_address="127.0.0.1")
     backend = ray.train.torch.TorchConfig(backend=common.BACKEND)
     ray.train.torch.TorchTrainer(
         train, torch_config=backend, scaling_config=ray.train.ScalingConfig(num_workers=2),

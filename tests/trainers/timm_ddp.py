@@ -10,7 +10,7 @@ import torch
 
 torch.manual_seed(11)
 os.environ.setdefault("LOCAL_RANK", os.environ["RANK"])
-device = timm.utils.init_distributed_device_so(device="cpu", dist_backend=common.BACKEND)
+device = timm.utils.distributed.init_distributed_device_so(device="cpu", dist_backend=common.BACKEND)
 assert device["distributed"]
 net = timm.create_model("resnet10t", pretrained=False, num_classes=10)
 ddp = torch.nn.parallel.DistributedDataParallel(net)
