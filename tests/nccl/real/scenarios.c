@@ -197,18 +197,19 @@ static void run_abort_all(struct rank *r)
 	abort_timed(r, comm, "abort of all ranks");
 }
 
-/* All-reduces until the test has killed reducers, and some more. */
+/* All-reduces while the test kills reducers, and some after that; as many on each rank. */
 static void run_reducers(struct rank *r)
 {
 	void *comm = comm_make(r);
 	bool good = true;
 	int n = 0;
 
-	for (int more = 50; good && more > 0; n++) {
-		good = reduce_some(r, comm, 262144);
+	for (; good && n < 160; n++) {
 		if (n == 20 && r->rank == 0)
 			event_tell(r, "half");
-		more -= n > 20 && access("killed", F_OK) == 0;
+		if (n == 150)
+			event_wait(r, "killed", 30);
+		good = reduce_some(r, comm, 262144);
 	}
 	cell(r, "reducers", "%s after %d all-reduces", good ? "ok" : "error", n);
 	if (good)

@@ -263,6 +263,8 @@ EXPLAINED = (
      "ncclCommAbort waits for pending operations"),
     (r"init again", (2, 28), (2, 30), r"invalid usage",
      "NCCL forgets the plugin's name with the last communicator: set NCCL_NET_PLUGIN_REF_COUNT=1"),
+    (r"two ranks on a node", (2, 31), (3, 0), r"invalid usage",
+     "NCCL refuses the chain with several ranks on a node without NVLink: \"No algorithm/protocol\""),
     (r"configuration missing", (2, 24), (2, 26), r"signal 6",
      "NCCL ends with \"double free\" after ncclCommInitRank has failed"),
     (r"split, all ranks|the parent after", (2, 22), (2, 24), r"signal 11",
@@ -309,7 +311,7 @@ def run_scenario(args, version, scenario, table):
             print(f"{version:7} {name:28} {time.monotonic() - began:5.1f} s  {said}", flush=True)
             if args.keep:
                 args.keep.mkdir(parents=True, exist_ok=True)
-                (args.keep / f"{version}-{scenario}.log").write_text("".join(p.report() for p in r.procs))
+                (args.keep / f"{version}-{name.replace(chr(32), chr(45))}.log").write_text("".join(p.report() for p in r.procs))
 
 
 def main():
