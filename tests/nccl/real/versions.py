@@ -269,7 +269,7 @@ EXPLAINED = (
      "NCCL ends with \"double free\" after ncclCommInitRank has failed"),
     (r"split, all ranks|the parent after", (2, 22), (2, 24), r"signal 11",
      "NCCL starts the kernel of a child that has no CollNet: ncclCommSplit needs NCCL_ALGO without CollnetChain"),
-    (r"split, all ranks", (2, 24), (2, 32), r"invalid usage",
+    (r"split, all ranks", (2, 24), (2, 31), r"invalid usage",
      "a child with the nodes of its parent has no CollNet; an error because NCCL_ALGO allows nothing else"),
 )
 
@@ -311,7 +311,8 @@ def run_scenario(args, version, scenario, table):
             print(f"{version:7} {name:28} {time.monotonic() - began:5.1f} s  {said}", flush=True)
             if args.keep:
                 args.keep.mkdir(parents=True, exist_ok=True)
-                (args.keep / f"{version}-{name.replace(chr(32), chr(45))}.log").write_text("".join(p.report() for p in r.procs))
+                log = args.keep / f"{version}-{name.replace(' ', '-')}.log"
+                log.write_text("".join(p.report() for p in r.procs))
 
 
 def main():
