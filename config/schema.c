@@ -15,6 +15,7 @@
 #define MINUTES(n) ((uint64_t)(n)*60000)
 
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
+static const char *const partials_words[] = {"rounded", "exact", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const nonfinite_words[] = {"off", "log", "fail", NULL}; /* as enum rs_nonfinite */
 static const char *const single_node_words[] = {"local", "reducers", NULL};
@@ -95,6 +96,11 @@ const struct schema_key schema_keys[] = {
  .help = "What happens when a rank sends NaN or infinity: `log` writes the rank, operation and element, at most once "
  "for each operation and 3 times a second; `fail` ends the job for all ranks with that sentence, before the "
  "operation is complete; `off` does not check. Ranks may use different values"},
+
+{"job", "partials", SCHEMA_ENUM, AT(job, exact_partials), .words = partials_words, .def = "rounded",
+ .help = "How a node with several ranks sends its sum of float16 or bfloat16 tensors, which it adds in float32: "
+ "`rounded` to the tensor's type, so that it sends as many bytes as one rank, or `exact` in float32, twice the bytes. "
+ "Products, and averages of float16, are always sent in float32. Ranks may use different values"},
 
 {"job", "transport", SCHEMA_ENUM, AT(job, grpc), .words = transport_words, .def = "tcp",
  .help = "Protocol between workers or agents and the reducers: with `tcp` they connect to `reducers.address`, "

@@ -106,22 +106,30 @@ def fold(dtype, op, parts):
     return narrow(acc, dtype)
 
 
-def fold_nodes(dtype, op, parts, local):
-    """The same with agents that each combine `local` consecutive ranks first, without rounding halves in between."""
+def rounds(dtype, op):
+    """Returns whether nodes of several ranks round their partial results (job.partials: rounded)."""
+    return dtype == "bfloat16" and op != "prod" or dtype == "float16" and op in ("sum", "max", "min")
+
+
+def fold_nodes(dtype, op, parts, local, exact=False):
+    """The same with agents that each combine `local` consecutive ranks first; exact: job.partials is that."""
     acc = None
     for first in range(0, len(parts), local):
         node = widen(parts[first], dtype)
         for part in parts[first + 1 : first + local]:
             node = _combine(op, node, widen(part, dtype))
+        if 1 < local < len(parts) and rounds(dtype, op) and not exact:
+            node = widen(narrow(node, dtype), dtype)
         acc = node if acc is None else _combine(op, acc, node)
     if op == "avg":
         acc = _divide(acc, len(parts))
     return narrow(acc, dtype)
 
 
-def _bounds(dtype, op, parts):
+def _bounds(dtype, op, parts, partials):
     """Returns the bounds of the result in any order. Each of the n - 1 operations, and a division, has an error of at
-    most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results."""
+    most eps/2 of its result; narrowing keeps the order of values, so narrowed bounds hold for narrowed results.
+    partials: a node's partial sum was rounded to the dtype, with an error of at most half of the dtype's eps."""
     eps = float(numpy.finfo(accumulator(dtype)).eps)
     wide = [widen(part, dtype).astype("longdouble") for part in parts]
     if op == "prod":
@@ -129,6 +137,8 @@ def _bounds(dtype, op, parts):
         room = len(parts) * eps * numpy.abs(exact) + numpy.finfo(accumulator(dtype)).tiny
     else:
         exact = numpy.sum(wide, axis=0)
+        if partials and rounds(dtype, op):
+            eps += 2.0**-8 if dtype == "bfloat16" else 2.0**-11
         room = len(parts) * eps * numpy.sum(numpy.abs(wide), axis=0)
         if op == "avg":
             exact, room = exact / len(parts), room / len(parts)
@@ -141,14 +151,15 @@ def order_matters(dtype, op, style, world_size):
     return dtype in FLOATS and style == "random" and op in ("sum", "prod", "avg") and world_size > 2
 
 
-def check(dtype, op, style, parts, got, deterministic=False):
+def check(dtype, op, style, parts, got, deterministic=False, partials=False):
     """Compares a result with the expected one; returns an empty string, or a sentence about the first wrong element.
-    Results are compared by value (NaN equals NaN, -0 equals 0), in deterministic mode by bits."""
+    Results are compared by value (NaN equals NaN, -0 equals 0), in deterministic mode by bits. partials: nodes of
+    several ranks may have rounded their sums."""
     if deterministic:
         want = fold(dtype, op, parts)
         wrong = got.view(f"u{got.itemsize}") != want.view(f"u{got.itemsize}")
     elif order_matters(dtype, op, style, len(parts)):
-        low, high = _bounds(dtype, op, parts)
+        low, high = _bounds(dtype, op, parts, partials)
         want = low
         wrong = ~((widen(low, dtype) <= widen(got, dtype)) & (widen(got, dtype) <= widen(high, dtype)))
     else:

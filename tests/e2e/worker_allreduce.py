@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that runs many all-reduces and checks them: worker_allreduce.py CASES.json
 
-CASES.json: {"in_flight": operations at once, "deterministic": bool, "cases": [[op, dtype, count, style, how], ...]};
-how: "in" place, "out" of place, "buffer" (memory of the communicator). Rank i % world size compares case i with the
-oracle; all ranks say a checksum of every result, which the test program compares.
+CASES.json: {"in_flight": operations at once, "deterministic": bool, "partials": bool, "cases": [[op, dtype, count,
+style, how], ...]}. how: "in" place, "out" of place, "buffer" (memory of the communicator). partials: as oracle.check()
+has it. Rank i % world size compares case i with the oracle; all ranks say a checksum of every result, which the test
+program compares.
 """
 
 import json
@@ -40,7 +41,7 @@ class Case:
             name=f"case {number}",
         )
 
-    def finish(self, rank, deterministic):
+    def finish(self, rank, deterministic, partials):
         """Waits; returns the checksum of the result and a sentence when something is wrong."""
         got = self.request.wait()
         error = ""
@@ -48,7 +49,7 @@ class Case:
             error = f"case {self.number} has changed its send buffer"
         if self.number % len(self.world) == rank:
             parts = [oracle.make(self.dtype, self.count, self.style, self.number, r) for r in self.world]
-            found = oracle.check(self.dtype, self.op, self.style, parts, got, deterministic)
+            found = oracle.check(self.dtype, self.op, self.style, parts, got, deterministic, partials)
             if found:
                 error = f"case {self.number}: {found}"
         return zlib.crc32(got.tobytes()), error
@@ -60,7 +61,7 @@ def main():
     sums, errors, flying = [], [], []
     with reduction.Communicator() as comm:
         def finish_one():
-            crc, error = flying.pop(0).finish(comm.rank, plan["deterministic"])
+            crc, error = flying.pop(0).finish(comm.rank, plan["deterministic"], plan["partials"])
             sums.append(crc)
             if error:
                 errors.append(error)

@@ -65,10 +65,10 @@ typedef enum reduction_dtype {
 	REDUCTION_UINT32 = 3,
 	REDUCTION_INT64 = 4,
 	REDUCTION_UINT64 = 5,
-	REDUCTION_FLOAT16 = 6, /* summed in float32, rounded once */
+	REDUCTION_FLOAT16 = 6, /* summed in float32; the sum of a node and the total are rounded */
 	REDUCTION_FLOAT32 = 7,
 	REDUCTION_FLOAT64 = 8,
-	REDUCTION_BFLOAT16 = 9 /* summed in float32, rounded once */
+	REDUCTION_BFLOAT16 = 9 /* as float16 */
 } reduction_dtype;
 
 typedef enum reduction_op {

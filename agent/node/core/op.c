@@ -4,8 +4,11 @@
  * With one local rank the exchange works on the client's memory directly. With several, the local sum of a chunk is
  * made just before its bytes are sent (fill), in the order of local ranks, and the result is copied to the other local
  * ranks when it arrives (landed). The sum is made where the first local rank's result will be: fill reads a chunk's
- * inputs for the last time, and its result cannot arrive earlier. Only float16 and bfloat16 need memory of their own (a
- * stage), since their partial sums stay float32 until the reducer rounds. A stage has at most as many elements as the
+ * inputs for the last time, and its result cannot arrive earlier.
+ *
+ * Only float16 and bfloat16 need memory of their own (a stage), since they are summed in float32. Their partial sum is
+ * rounded to the dtype before it is sent: then a stage holds one chunk, and the node sends as many bytes as one rank
+ * would (local_op_rounds). If it is not rounded, the stage holds what is sent. It has at most as many elements as the
  * smallest ring: bytes are not filled before results of that many earlier elements have landed. So local ranks cannot
  * make the agent use more memory than twice what they share with it.
  *
@@ -38,19 +41,22 @@ static void local_op_fill_sum(struct exchange_op *x, uint64_t first, uint32_t n)
 	const struct rs_kernels *k = op->job->hub->kernels;
 	const struct local_part *side = op->part;
 	size_t at = first * rs_dtype_size(x->dtype);
-	char *acc;
+	char *acc, *sent;
 
 	if (n == 0)
 		return;
 	rs_assert(first <= x->count && n <= x->count - first);
 	rs_assert(op->job->members_n > 0);
-	acc = op->stage ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
-			: side[0].to + exchange_ring_offset(at, side[0].ring);
-	local_op_check_inputs(op, acc, first, n);
+	sent = x->wide ? (char *)op->stage + exchange_ring_offset(first * sizeof(float), x->send_ring)
+		       : side[0].to + exchange_ring_offset(at, side[0].ring);
+	acc = op->stage && !x->wide ? op->stage : sent;
+	local_op_check_inputs(op, sent, first, n);
 	if (acc != side[0].from + exchange_ring_offset(at, side[0].from_ring))
 		k->load[x->dtype](acc, side[0].from + exchange_ring_offset(at, side[0].from_ring), n);
 	for (unsigned i = 1; i < op->job->members_n; i++)
 		k->reduce[x->op][x->dtype](acc, side[i].from + exchange_ring_offset(at, side[i].from_ring), n);
+	if (acc != sent)
+		k->store[x->dtype](sent, acc, n);
 }
 
 static void local_op_copy_to_others(struct local_op *op, const char *from, uint64_t first, uint32_t n)
@@ -163,12 +169,26 @@ static bool local_op_is_summed(const struct local_op *op)
 	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
 }
 
+/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is sent. Sums of bfloat16 have
+ * the range of float32. A float16 sum for an average may be out of range although the average is not, and a product of
+ * two values is often out of range: those stay float32. Maxima and minima are exact. */
+static bool local_op_rounds(const struct local_op *op)
+{
+	unsigned x = op->spec.op;
+
+	if (!rs_dtype_is_half(op->spec.dtype) || op->job->single_worker)
+		return false;
+	if (x == RS_MAX || x == RS_MIN)
+		return true;
+	return !op->job->cfg->job.exact_partials && (x == RS_SUM || (x == RS_AVG && op->spec.dtype == RS_BFLOAT16));
+}
+
 /* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */
 static uint64_t local_op_stage_ring(const struct local_op *op)
 {
 	uint64_t elems = op->ring / rs_dtype_size(op->spec.dtype);
 
-	if (op->job->single_worker) /* a chunk is done before the next one starts */
+	if (op->job->single_worker || local_op_rounds(op)) /* a chunk is done before the next one starts */
 		elems = op->job->cfg->sharding.chunk_bytes / rs_dtype_size(op->spec.dtype);
 	return elems < op->spec.count ? elems * sizeof(float) : 0;
 }
@@ -212,7 +232,7 @@ void local_op_prepare(struct local_op *op)
 		if (op->job->members_n > 1 && x->root)
 			x->fill = local_op_fill_broadcast;
 	} else if (local_op_is_summed(op)) {
-		x->wide = rs_dtype_is_half(x->dtype);
+		x->wide = rs_dtype_is_half(x->dtype) && !local_op_rounds(op);
 		x->send = x->wide ? op->stage : op->part[0].to;
 		x->send_ring = x->wide ? local_op_stage_ring(op) : op->part[0].ring;
 		x->fill = local_op_fill_sum;

@@ -201,8 +201,8 @@ static int compare(struct plan *p, double *best, struct rs_err *e)
 	p->mixed *= p->sent;
 	p->dedicated *= p->sent;
 	p->optimum = plan_time(&p->net, best) * p->sent;
-	p->ring = plan_ring(&p->net, 1) * p->sent;
-	p->ring_ranks = plan_ring(&p->net, p->ranks) * p->sent;
+	p->ring = plan_ring(&p->net, 1) * p->elements;
+	p->ring_ranks = plan_ring(&p->net, p->ranks) * p->elements;
 	p->least = plan_least(&p->net) * p->sent;
 	for (unsigned m = 0; m < p->net.machines_n; m++)
 		p->dedicated_n += p->net.machine[m].workers == 0;
@@ -213,8 +213,9 @@ static int compare(struct plan *p, double *best, struct rs_err *e)
 static int take_training(struct plan *p, const struct rs_config *cfg, struct rs_err *e)
 {
 	p->bytes = cfg->plan.bytes;
-	p->sent = cfg->plan.wire == RS_WIRE_FP32 ? (double)p->bytes : (double)p->bytes / 2;
+	p->elements = cfg->plan.wire == RS_WIRE_FP32 ? (double)p->bytes : (double)p->bytes / 2;
 	p->ranks = cfg->plan.ranks_per_node;
+	p->sent = cfg->job.exact_partials && p->ranks > 1 ? (double)p->bytes : p->elements;
 	p->step = cfg->plan.step_ms / 1e3;
 	p->price_worker = cfg->plan.price_worker;
 	p->price_reducer = cfg->plan.price_reducer;

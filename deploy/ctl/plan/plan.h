@@ -120,10 +120,11 @@ struct plan {
 	uint16_t *owner; /* owned; reducer of each shard */
 	unsigned shards, reducers_n;
 
-	uint64_t bytes;                     /* of the gradients in float32 */
-	double sent;                        /* bytes that each worker sends */
-	unsigned ranks;                     /* of one worker */
-	double step;                        /* 0: not given */
+	uint64_t bytes;  /* of the gradients in float32 */
+	double sent;     /* bytes that each worker sends to reducers */
+	double elements; /* bytes of the gradients in the dtype that is summed, as a ring sends them */
+	unsigned ranks;  /* of one worker */
+	double step;     /* 0: not given */
 	double price_worker, price_reducer; /* of a machine for an hour; price_worker 0: not given */
 
 	double time, optimum; /* with this map; without rounding to whole shards */

@@ -63,8 +63,9 @@ static void print_head(const struct page *g)
 	plan_format_bytes((double)p->bytes, size, sizeof size);
 	plan_format_bytes(p->sent, sent, sizeof sent);
 	fprintf(g->out, "%sall-reduce of %s", g->prefix, size);
-	if (p->sent != (double)p->bytes)
-		fprintf(g->out, ", sent as %s of %s", sent, g->cfg->plan.wire == RS_WIRE_BF16 ? "bf16" : "fp16");
+	if (p->elements != (double)p->bytes)
+		fprintf(g->out, ", sent as %s of %s%s", sent, p->sent == p->elements ? "" : "float32 for sums of ",
+			g->cfg->plan.wire == RS_WIRE_BF16 ? "bf16" : "fp16");
 	fprintf(g->out, ", %u workers", p->net.workers);
 	if (p->ranks > 1)
 		fprintf(g->out, " with %u ranks each", p->ranks);

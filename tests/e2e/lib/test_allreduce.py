@@ -37,11 +37,13 @@ FEW = [lambda chunk: 0, lambda chunk: 1, lambda chunk: 2 * chunk + 1]
 
 
 class AllReduce(unittest.TestCase):
-    def check(self, cluster, world_size, cases, in_flight=32, deterministic=False, timeout=60):
-        """All ranks run the cases; every result must be right and the same on all ranks."""
+    def check(self, cluster, world_size, cases, in_flight=32, deterministic=False, partials=False, timeout=60):
+        """All ranks run the cases; every result must be right and the same on all ranks. partials: nodes may have
+        rounded their sums."""
         cases = list(cases)
         plan = cluster.dir / "cases.json"
-        plan.write_text(json.dumps({"in_flight": in_flight, "deterministic": deterministic, "cases": cases}))
+        how = {"in_flight": in_flight, "deterministic": deterministic, "partials": partials}
+        plan.write_text(json.dumps({**how, "cases": cases}))
         workers = cluster.run(world_size, [harness.PYTHON, str(WORKER), str(plan)], timeout)
         said = [w.said("done") for w in workers]
         for rank, of in enumerate(said):

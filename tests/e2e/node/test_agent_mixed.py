@@ -18,7 +18,13 @@ import test_many_tensors
 class Mixed(unittest.TestCase):
     def test_deterministic(self):
         """Local ranks are summed in their order, then nodes in theirs: the same bits in every round."""
-        with harness.Cluster(reducers=2, agents=2, lanes=2, config={"job": {"deterministic": True}}) as c:
+        for partials in ("rounded", "exact"):
+            with self.subTest(partials):
+                self.check_deterministic(partials)
+
+    def check_deterministic(self, partials):
+        job = {"deterministic": True, "partials": partials}
+        with harness.Cluster(reducers=2, agents=2, lanes=2, config={"job": job}) as c:
             plan = c.dir / "plan.json"
             cases = test_deterministic.CASES
             plan.write_text(json.dumps({"rounds": test_deterministic.ROUNDS, "cases": cases}))
@@ -26,7 +32,7 @@ class Mixed(unittest.TestCase):
             want = []
             for number, (op, dtype, count) in enumerate(cases):
                 parts = [oracle.make(dtype, count, "random", number, rank) for rank in range(4)]
-                want.append(zlib.crc32(oracle.fold_nodes(dtype, op, parts, local=2).tobytes()))
+                want.append(zlib.crc32(oracle.fold_nodes(dtype, op, parts, 2, partials == "exact").tobytes()))
             for w in workers:
                 for round_, sums in enumerate(w.said("done")["sums"]):
                     self.assertEqual(sums, want, f"{w.name}, round {round_}")

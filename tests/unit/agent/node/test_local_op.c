@@ -96,6 +96,19 @@ static void check_result(struct fake_client *const c[], unsigned ranks, unsigned
 	}
 }
 
+/* Returns whether a node of several ranks sends float32 although the dtype has 16 bits. */
+static bool sends_float32(unsigned dtype, unsigned op)
+{
+	static const bool rounded[RS_OP_NR] = {[RS_PROD] = true};
+	static const bool exact[RS_OP_NR] = {[RS_SUM] = true, [RS_PROD] = true, [RS_AVG] = true};
+
+	if (!rs_dtype_is_half(dtype))
+		return false;
+	if (op == RS_AVG && dtype == RS_FLOAT16)
+		return true;
+	return fa.cfg.job.exact_partials ? exact[op] : rounded[op];
+}
+
 static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 {
 	bool single_worker = !fa.cfg.agent.single_node_reducers;
@@ -110,7 +123,10 @@ static void run_sum(unsigned ranks, unsigned dtype, unsigned op, bool in_place)
 	}
 	ck_assert_uint_eq(en->ops_n, 1);
 	ck_assert_int_eq(en->spec.single_worker, single_worker);
-	ck_assert_int_eq(en->ops[0]->wide, (single_worker || ranks > 1) && rs_dtype_is_half(dtype));
+	if (single_worker)
+		ck_assert_int_eq(en->ops[0]->wide, rs_dtype_is_half(dtype));
+	else
+		ck_assert_int_eq(en->ops[0]->wide, ranks > 1 && sends_float32(dtype, op));
 	if (single_worker && en->ops[0]->wide) /* never more at a time */
 		ck_assert_uint_eq(en->ops[0]->send_ring, 2 * FAKE_CHUNK);
 	if (ranks == 1 && !single_worker) { /* nothing between the client's memory and the engine */
@@ -128,15 +144,16 @@ START_TEST(sums)
 {
 	unsigned dtype = (unsigned)_i % RS_DTYPE_NR;
 
-	fa.cfg.agent.single_node_reducers = (unsigned)_i < RS_DTYPE_NR;
-
+	fa.cfg.agent.single_node_reducers = (unsigned)_i < 2 * RS_DTYPE_NR;
+	fa.cfg.job.exact_partials = (unsigned)_i < RS_DTYPE_NR;
 	for (unsigned ranks = 1; ranks <= 3; ranks++)
 		for (unsigned op = 0; op < RS_OP_NR; op++)
 			run_sum(ranks, dtype, op, (ranks + op) % 2);
 }
 END_TEST
 
-/* 2048 + 1 + 1 in float16: rounded after each addition it would stay 2048. */
+/* 2048 + 1 + 1 in float16: rounded after each addition it would stay 2048. The node's sum is rounded once, also if it
+ * is only a part of the job's sum. */
 START_TEST(halves_are_rounded_once)
 {
 	const float parts[3] = {2048, 1, 1};
@@ -223,7 +240,7 @@ int main(void)
 	int failed;
 
 	tcase_add_checked_fixture(t, setup, teardown);
-	tcase_add_loop_test(t, sums, 0, 2 * RS_DTYPE_NR);
+	tcase_add_loop_test(t, sums, 0, 3 * RS_DTYPE_NR);
 	tcase_add_loop_test(t, halves_are_rounded_once, 0, 2);
 	tcase_add_loop_test(t, broadcasts, 0, 3);
 	tcase_add_test(t, a_barrier_needs_no_memory);

@@ -448,6 +448,7 @@ static const struct {
     {"bytes: 100MB", 100, 1.5, 1.5},
     {"bytes: 100MB, wire: fp16", 50, 1.5, 1.5},
     {"bytes: 100MB, wire: bf16, ranks_per_node: 8", 50, 1.5, 2 * 31 / 32.0},
+    {"bytes: 100MB, wire: bf16, ranks_per_node: 8}\njob: {partials: exact", 100, 0.75, 31 / 32.0},
 };
 
 START_TEST(trainings_send)
