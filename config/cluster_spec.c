@@ -328,19 +328,15 @@ static int read_spec(struct reading *r)
 
 static int parse(struct reading *r, const char *text)
 {
-	static const char wrong[] = "not valid YAML";
-	char name[64], *copy = strdup(text), *at;
+	char name[64], *copy = strdup(text);
 	int rc;
 
 	if (!copy)
 		return rs_fail(r->e, RS_ENOMEM, "out of memory for %s", r->format->variable);
 	join_surrogates(copy);
 	snprintf(name, sizeof name, "environment variable %s", r->format->variable);
-	rc = ydoc_parse(&r->doc, name, copy, strlen(copy), r->e);
+	rc = ydoc_parse(&r->doc, name, "JSON", copy, strlen(copy), r->e);
 	free(copy);
-	at = rc ? strstr(r->e->msg, wrong) : NULL;
-	if (at)
-		memcpy(at, "not valid JSON", sizeof wrong - 1);
 	if (rc || (r->doc.root && r->doc.root->kind == YDOC_MAPPING))
 		return rc;
 	ydoc_close(&r->doc);

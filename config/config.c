@@ -406,7 +406,7 @@ int rs_config_parse_all(struct rs_config *ret_cfg, const char *name, const void 
 	struct reading r = {.cfg = &cfg, .doc = &doc, .e = e, .report = report, .user = user};
 	int rc;
 
-	rc = ydoc_parse(&doc, name, text, len, e);
+	rc = ydoc_parse(&doc, name, "YAML", text, len, e);
 	if (rc)
 		return rc;
 	memset(&cfg, 0, sizeof cfg);

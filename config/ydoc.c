@@ -12,6 +12,7 @@
  * last[i] is the last child of open[i], NULL while it has none. */
 struct builder {
 	struct ydoc *doc;
+	const char *format; /* "YAML" or "JSON" */
 	struct rs_err *e;
 	unsigned depth;
 	struct ydoc_node *open[YDOC_DEPTH_MAX];
@@ -94,7 +95,7 @@ static int fail_parser(struct builder *b, const yaml_parser_t *p, const char *te
 		snprintf(what, sizeof what, "not a text in UTF-8: %s", p->problem);
 		return fail_at(b, line, column, what);
 	default:
-		snprintf(what, sizeof what, "not valid YAML: %s%s%s", p->context ? p->context : "",
+		snprintf(what, sizeof what, "not valid %s: %s%s%s", b->format, p->context ? p->context : "",
 			 p->context ? ": " : "", p->problem ? p->problem : "unknown error");
 		return fail_mark(b, &p->problem_mark, what);
 	}
@@ -248,10 +249,10 @@ static const char *skip_mark(const char *text, size_t *len)
 	return text + n;
 }
 
-int ydoc_parse(struct ydoc *ret, const char *name, const void *text, size_t len, struct rs_err *e)
+int ydoc_parse(struct ydoc *ret, const char *name, const char *format, const void *text, size_t len, struct rs_err *e)
 {
 	struct ydoc doc = {.root = NULL};
-	struct builder b = {.doc = &doc, .e = e};
+	struct builder b = {.doc = &doc, .format = format, .e = e};
 	size_t name_len = strlen(name);
 	yaml_parser_t parser;
 	int rc;

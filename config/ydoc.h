@@ -35,8 +35,9 @@ struct ydoc {
 	struct ydoc_node *made; /* owned: all nodes */
 };
 
-/* Parses. On success release *ret with ydoc_close(). Errors: RS_ECONFIG with position; RS_ENOMEM. */
-int ydoc_parse(struct ydoc *ret, const char *name, const void *text, size_t len, struct rs_err *e);
+/* Parses a text in YAML, or in JSON, which is a part of it. `format` is its name in errors. On success release *ret
+ * with ydoc_close(). Errors: RS_ECONFIG with position; RS_ENOMEM. */
+int ydoc_parse(struct ydoc *ret, const char *name, const char *format, const void *text, size_t len, struct rs_err *e);
 void ydoc_close(struct ydoc *doc);
 
 /* Stores "file:line:column: key: <what>" with the position of node n in *e and returns RS_ECONFIG. key may be NULL. */

@@ -178,7 +178,7 @@ bool check_load(struct check *c, struct rs_config *ret, const char *file, bool s
 		return false;
 	}
 	good = rs_config_parse_all(ret, c->name, text, len, on_parse_error, c, &e) == RS_OK;
-	if (good && ydoc_parse(&c->doc, c->name, text, len, &e))
+	if (good && ydoc_parse(&c->doc, c->name, "YAML", text, len, &e))
 		c->doc = (struct ydoc){.root = NULL}; /* no memory: positions are missing */
 	free(text);
 	if (good)

@@ -48,7 +48,7 @@ static void check_job(const struct render *r)
 		free(text);
 		return;
 	}
-	must(ydoc_parse(&doc, "again", text, len, &e) == RS_OK);
+	must(ydoc_parse(&doc, "again", "YAML", text, len, &e) == RS_OK);
 	same.tree.doc = doc;
 	again = write_yaml(&same, &again_len);
 	must(len == again_len && strcmp(text, again) == 0);

@@ -66,7 +66,7 @@ uint32_t vectors_checksum(const char *name)
 	uint64_t sum;
 
 	vectors_open(&f, "checksums");
-	ck_assert_int_eq(ydoc_parse(&doc, "checksums", f.text, f.len, &e), RS_OK);
+	ck_assert_int_eq(ydoc_parse(&doc, "checksums", "YAML", f.text, f.len, &e), RS_OK);
 	ck_assert_ptr_nonnull(doc.root);
 	ck_assert_msg(vectors_number(doc.root, name, &sum, &e) == RS_OK, "%s", e.msg);
 	ydoc_close(&doc);
@@ -78,7 +78,7 @@ int vectors_check(const struct vectors_file *f, const struct vectors_section *se
 		  struct rs_err *e)
 {
 	struct ydoc doc;
-	int rc = ydoc_parse(&doc, "vectors", f->text, f->len, e);
+	int rc = ydoc_parse(&doc, "vectors", "YAML", f->text, f->len, e);
 
 	if (rc)
 		return rc;

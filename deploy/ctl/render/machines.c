@@ -67,7 +67,7 @@ static int check_table(const struct ydoc *doc, const struct ydoc_node **ret, str
 int render_machines_read(struct render_machines *ret, const char *name, const void *text, size_t len, struct rs_err *e)
 {
 	struct render_machines m;
-	int rc = ydoc_parse(&m.doc, name, text, len, e);
+	int rc = ydoc_parse(&m.doc, name, "YAML", text, len, e);
 
 	if (rc)
 		return rc;

@@ -463,7 +463,7 @@ int render_read(struct render *ret, const struct render_options *opt, const char
 		struct rs_err *e)
 {
 	struct render r = {.opt = *opt};
-	int rc = ydoc_parse(&r.tree.doc, name, text, len, e);
+	int rc = ydoc_parse(&r.tree.doc, name, "YAML", text, len, e);
 
 	if (rc)
 		return rc;
