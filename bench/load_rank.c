@@ -156,6 +156,7 @@ int load_rank_tick(struct load_rank *r, struct rs_err *e)
 static int take_control(struct load_rank *r, const uint8_t *payload, struct rs_err *e)
 {
 	struct control_refused refused;
+	struct rs_cause cause;
 	struct rs_err why;
 
 	switch (r->in.type) {
@@ -169,7 +170,7 @@ static int take_control(struct load_rank *r, const uint8_t *payload, struct rs_e
 		return rs_fail(e, refused.code, "rank %u of job %s was refused: %s", r->rank, r->job->name,
 			       refused.message);
 	case FRAME_ABORT:
-		if (control_unpack_abort(payload, r->in.payload_len, &why, e))
+		if (control_unpack_abort(payload, r->in.payload_len, &why, &cause, e))
 			return e->code;
 		return rs_fail(e, why.code, "job %s was ended: %s", r->job->name, why.msg);
 	default: /* WELCOME, WAITING, PING: no reaction */

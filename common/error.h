@@ -33,6 +33,13 @@ enum rs_code {
 #undef RS_CODE_ENUM
 };
 
+/* What an error is about, as data. Decisions read this, and sentences are for people. Ranks and reducers count from 1,
+ * in the order of the job and of its configuration; 0: none. */
+struct rs_cause {
+	int code; /* enum rs_code. RS_EPEER with a rank: it was lost; with a reducer: that was lost */
+	unsigned rank, reducer;
+};
+
 /* An error: its code and its sentence. */
 struct rs_err {
 	int code;      /* enum rs_code */

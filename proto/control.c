@@ -102,20 +102,31 @@ uint32_t control_pack_late(uint8_t *out, const struct control_late *l)
 	return (uint32_t)reduction__v1__late__pack(&m, out);
 }
 
-uint32_t control_pack_abort(uint8_t *out, int code, const char *message)
+static Reduction__V1__Cause pack_cause(const struct rs_cause *c)
+{
+	Reduction__V1__Cause m = REDUCTION__V1__CAUSE__INIT;
+
+	m.code = c->code;
+	m.rank = c->rank;
+	m.reducer = c->reducer;
+	return m;
+}
+
+uint32_t control_pack_abort(uint8_t *out, const struct rs_err *why, const struct rs_cause *cause)
 {
 	Reduction__V1__Abort m = REDUCTION__V1__ABORT__INIT;
-	char cut[CONTROL_MESSAGE];
+	Reduction__V1__Cause packed = pack_cause(cause ? cause : &(struct rs_cause){.code = why->code});
 
-	snprintf(cut, sizeof cut, "%s", message);
-	m.code = code;
-	m.message = cut;
+	m.code = why->code;
+	m.message = (char *)why->msg;
+	m.cause = &packed;
 	return (uint32_t)reduction__v1__abort__pack(&m, out);
 }
 
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 {
 	Reduction__V1__View m = REDUCTION__V1__VIEW__INIT;
+	Reduction__V1__Cause cause = pack_cause(&v->cause);
 
 	m.lives = (uint32_t *)v->lives;
 	m.n_lives = v->n;
@@ -125,6 +136,8 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.why = (char *)v->why;
 	m.reported = v->reported;
 	m.lost_id = (char *)v->lost_id;
+	if (v->reported)
+		m.cause = &cause;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -293,6 +306,24 @@ static int code_from_wire(int code)
 	return code < 0 && strcmp(rs_code_text(code), rs_code_text(1)) != 0 ? code : RS_EPROTO;
 }
 
+/* Reads the cause of a peer of release 0.1, which has it only in its sentence. */
+static struct rs_cause cause_of_sentence(int code, const char *sentence)
+{
+	struct rs_cause c = {.code = code};
+	unsigned rank;
+
+	if (strstr(sentence, " was lost") && sscanf(sentence, "rank %u", &rank) == 1 && rank < UINT16_MAX)
+		c = (struct rs_cause){.code = RS_EPEER, .rank = 1 + rank};
+	return c;
+}
+
+static struct rs_cause take_cause(const Reduction__V1__Cause *m, int code, const char *sentence)
+{
+	if (!m)
+		return cause_of_sentence(code, sentence);
+	return (struct rs_cause){.code = code_from_wire(m->code), .rank = m->rank, .reducer = m->reducer};
+}
+
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e)
 {
 	Reduction__V1__Refused *m = unpack(&reduction__v1__refused__descriptor, "REFUSED", in, len, e);
@@ -340,7 +371,8 @@ int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *re
 	return named ? RS_OK : malformed(e, "LATE");
 }
 
-int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e)
+int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,
+			 struct rs_err *e)
 {
 	Reduction__V1__Abort *m = unpack(&reduction__v1__abort__descriptor, "ABORT", in, len, e);
 
@@ -348,6 +380,7 @@ int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, st
 		return e->code;
 	ret->code = code_from_wire(m->code);
 	take_sentence(ret->msg, sizeof ret->msg, m->message);
+	*ret_cause = take_cause(m->cause, ret->code, ret->msg);
 	reduction__v1__abort__free_unpacked(m, NULL);
 	return RS_OK;
 }
@@ -371,6 +404,8 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
 		take_sentence(ret->why, sizeof ret->why, m->why);
+		if (m->reported)
+			ret->cause = take_cause(m->cause, RS_ECUT, ret->why);
 		snprintf(ret->lost_id, sizeof ret->lost_id, "%s", m->lost_id);
 	}
 	reduction__v1__view__free_unpacked(m, NULL);
@@ -393,6 +428,7 @@ bool control_view_merge(struct control_view *to, const struct control_view *from
 	if (changed && from->lost) {
 		to->lost = from->lost;
 		to->reported = from->reported;
+		to->cause = from->cause;
 		memcpy(to->why, from->why, sizeof to->why);
 		memcpy(to->lost_id, from->lost_id, sizeof to->lost_id);
 	}

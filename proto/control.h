@@ -23,8 +23,10 @@ enum {
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
 	CONTROL_WELCOME_LEN = 96,   /* bytes of a packed WELCOME at most */
+	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */
-	CONTROL_VIEW = 4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + 16,
+	CONTROL_VIEW =
+	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 16,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -85,6 +87,7 @@ struct control_view {
 	uint64_t start[FRAME_PRIORITIES];
 	unsigned lost;             /* 1 + the index of the reducer whose death was learnt of last, 0: none */
 	char why[CONTROL_WHY];     /* the reason of that death */
+	struct rs_cause cause;     /* the same as data */
 	bool reported;             /* that reducer reported the reason itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
 };
@@ -97,7 +100,8 @@ uint32_t control_pack_welcome(uint8_t *out, const struct control_welcome *w);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
 uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
-uint32_t control_pack_abort(uint8_t *out, int code, const char *message);
+/* cause: what the sentence says, as data; NULL: the code alone. */
+uint32_t control_pack_abort(uint8_t *out, const struct rs_err *why, const struct rs_cause *cause);
 uint32_t control_pack_view(uint8_t *out, const struct control_view *v);
 
 /* Each unpacks len bytes. Errors: RS_ENOMEM; RS_EPROTO if the bytes are not such a message, a nonce or a proof has the
@@ -111,10 +115,12 @@ int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refus
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
 /* RS_EPROTO also if no rank is missing. */
 int control_unpack_late(const uint8_t *in, uint32_t len, struct control_late *ret, struct rs_err *e);
-/* Puts the abort's code and sentence into *ret; an unknown code becomes RS_EPROTO. */
-int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_err *e);
+/* Puts the abort's code and sentence into *ret, and its cause into *ret_cause; an unknown code becomes RS_EPROTO. */
+int control_unpack_abort(const uint8_t *in, uint32_t len, struct rs_err *ret, struct rs_cause *ret_cause,
+			 struct rs_err *e);
 
-/* RS_EPROTO also if there are no reducers or too many, or a life is too large. */
+/* RS_EPROTO also if there are no reducers or too many, or a life is too large. A peer of release 0.1 sends no cause; of
+ * its sentence "rank N (NAME) was lost: ..." the cause is then read. So does control_unpack_abort. */
 int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *ret, struct rs_err *e);
 
 /* Merges: takes the larger value of each life into *to, which has as many reducers, and with it the reason. Returns

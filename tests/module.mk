@@ -58,6 +58,8 @@ $(e2e_shims): $(B)/tests/e2e/%.so: $(B)/tests/e2e/%.o
 sim_bin := $(B)/tests/sim/test_sim
 $(sim_bin): $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(core_libs)
 	$(LINK) -o $@ $^ $(LIBS)
+$(sim_bin): private LDFLAGS += -Wl,--wrap=rs_fail
+
 sim: $(sim_bin) ## simulate SEEDS=N random schedules from SEED=first on; TRACE=1 tells the story of one
 	$(sim_bin) $(if $(SEEDS),--seeds $(SEEDS),$(if $(TRACE),--seeds 1)) $(if $(SEED),--first $(SEED)) $(if $(TRACE),--trace)
 

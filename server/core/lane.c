@@ -102,13 +102,6 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	return RS_OK;
 }
 
-static void lane_post_lost(struct stripe *st, unsigned rank, const struct rs_err *why)
-{
-	struct lane_event ev = {.type = LANE_LOST, .job = st->p.job, .rank = rank, .lane = st->p.lane, .why = *why};
-
-	st->owner->opt.event(st->owner->opt.ctx, &ev);
-}
-
 static void lane_start_stripe(struct stripe *st, uint64_t processes)
 {
 	struct rs_err why;
@@ -118,8 +111,7 @@ static void lane_start_stripe(struct stripe *st, uint64_t processes)
 			continue;
 		/* the rank was lost after the registry had decided to start the job */
 		rs_fail(&why, stripe_loss_code(st), "rank %u was lost while the job was starting", r);
-		lane_post_lost(st, r, &why);
-		stripe_fail(st, &why);
+		stripe_fail_lost(st, r, &why);
 		return;
 	}
 	st->running = true;
@@ -153,14 +145,11 @@ void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len)
 	}
 }
 
-void lane_abort(struct lane *l, uint64_t job, int code, const char *message)
+void lane_abort(struct lane *l, uint64_t job, const struct rs_err *why, const struct rs_cause *cause)
 {
-	struct rs_err why;
-
-	rs_fail(&why, code, "%s", message);
 	for (struct stripe *st = l->stripes; st; st = st->next)
 		if (st->p.job == job)
-			stripe_end(st, &why);
+			stripe_end(st, why, cause);
 }
 
 void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank, uint64_t question)
@@ -185,11 +174,10 @@ static void session_silent(struct session *s)
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s",
 		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000);
 	if (st->running) {
-		lane_post_lost(st, s->rank, &why);
-		stripe_fail(st, &why);
+		stripe_fail_lost(st, s->rank, &why);
 		return;
 	}
-	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why.code, why.msg));
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, &why, NULL));
 	session_drain(s);
 }
 
@@ -283,8 +271,7 @@ void session_lost(struct session *s, const char *reason)
 		return;
 	rs_fail(&why, stripe_loss_code(st), "%s was lost: %s", stripe_rank_name(st, s->rank, name, sizeof name),
 		reason);
-	lane_post_lost(st, s->rank, &why);
-	stripe_fail(st, &why);
+	stripe_fail_lost(st, s->rank, &why);
 }
 
 bool session_closed(const struct session *s)

@@ -48,7 +48,7 @@ void lane_start(struct lane *l, uint64_t job, uint64_t processes);
  * queue of a peer that does not read must keep room for START. */
 void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);
 /* Ends a job for a reason that was found elsewhere: its sessions send ABORT and close. */
-void lane_abort(struct lane *l, uint64_t job, int code, const char *message);
+void lane_abort(struct lane *l, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Sends PING with the number of a question to a rank. The rank's PING with that number is reported as LANE_ANSWERED: so
  * its process was alive when it was asked. Late answers to earlier questions are not reported. Does nothing if the
  * session is closing. lane: of the job. question: above 1, and above those of earlier calls. */

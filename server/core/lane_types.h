@@ -60,13 +60,14 @@ enum lane_event_type {
 struct lane_event {
 	enum lane_event_type type;
 	uint64_t job;
-	unsigned rank, lane; /* CLOSED, LOST, ANSWERED: the rank; LATE: the first late rank */
-	bool clean;          /* CLOSED: the rank sent GOODBYE */
-	struct rs_err why;   /* FAILED, LOST */
-	uint64_t question;   /* ANSWERED */
-	uint64_t seq;        /* LATE: the operation */
-	uint32_t waited_ms;  /* LATE */
-	unsigned late;       /* LATE: number of late ranks */
+	unsigned rank, lane;   /* CLOSED, LOST, ANSWERED: the rank; LATE: the first late rank */
+	bool clean;            /* CLOSED: the rank sent GOODBYE */
+	struct rs_err why;     /* FAILED, LOST */
+	struct rs_cause cause; /* FAILED: the same as data */
+	uint64_t question;     /* ANSWERED */
+	uint64_t seq;          /* LATE: the operation */
+	uint32_t waited_ms;    /* LATE */
+	unsigned late;         /* LATE: number of late ranks */
 };
 
 /* The properties and callbacks of a lane. */

@@ -57,7 +57,7 @@ static void retained_fetch(struct stripe *st, struct slot *slot)
 	if (!retained_find_holder(st, slot, st->p.world_size, &slot->fetch_from)) {
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
 			stripe_rank_name(st, st->departed_rank, name, sizeof name));
-		stripe_fail(st, &why);
+		stripe_fail(st, &why, NULL);
 		return;
 	}
 	slot_encode_fetch(slot, st->stable);

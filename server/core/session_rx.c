@@ -27,15 +27,16 @@ static void session_fail(struct session *s, const struct rs_err *why)
 
 	if (st->running && st->p.retain && why->code == RS_EPROTO) {
 		/* this connection cannot be used any more, but those to other reducers may be */
-		rs_fail(&cut, stripe_loss_code(st), "%s", why->msg);
-		stripe_fail(st, &cut);
+		cut = *why;
+		cut.code = stripe_loss_code(st);
+		stripe_fail(st, &cut, &(struct rs_cause){.code = why->code, .rank = 1 + s->rank});
 		return;
 	}
 	if (st->running) {
-		stripe_fail(st, why);
+		stripe_fail(st, why, NULL);
 		return;
 	}
-	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	session_queue_frame(s, FRAME_ABORT, payload, control_pack_abort(payload, why, NULL));
 	session_drain(s);
 }
 
@@ -146,16 +147,17 @@ static void session_contribution_complete(struct session *s)
 
 static void session_take_abort(struct session *s)
 {
+	struct rs_cause cause = {.code = RS_EPEER};
 	struct rs_err why, e;
 	char name[160];
 
-	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &e))
+	if (control_unpack_abort(s->control_in, s->in.payload_len, &why, &cause, &e))
 		rs_fail(&why, RS_EPEER, "%s ended the job without a readable reason",
 			stripe_rank_name(s->stripe, s->rank, name, sizeof name));
 	s->departed = true;
 	session_drain(s);
 	if (s->stripe->running)
-		stripe_fail(s->stripe, &why);
+		stripe_fail(s->stripe, &why, &cause);
 }
 
 static void session_take_view(struct session *s)
@@ -200,7 +202,7 @@ static void session_take_goodbye(struct session *s)
 	if (st->running && stripe_needs_rank(st, s->rank, s->in.ack)) {
 		rs_fail(&why, RS_ECLOSED, "%s closed the communicator while operations were pending",
 			stripe_rank_name(st, s->rank, name, sizeof name));
-		stripe_fail(st, &why);
+		stripe_fail(st, &why, NULL);
 		return;
 	}
 	stripe_acked(st, s, s->in.ack);

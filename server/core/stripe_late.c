@@ -174,7 +174,7 @@ void stripe_watch_late(struct stripe *st, uint64_t now_ms)
 		return;
 	st->watch.notified_ms = now_ms;
 	if (late_check_places(st, oldest, &why))
-		stripe_fail(st, &why);
+		stripe_fail(st, &why, NULL);
 	else
 		late_notify(st, now_ms);
 }

@@ -57,13 +57,19 @@ static struct job *job_by_id(struct registry *r, uint64_t id)
 	return j;
 }
 
-static void job_end(struct registry *r, struct job *j, const struct rs_err *why)
+/* cause: `why` as data; NULL: the code alone. */
+static void job_end(struct registry *r, struct job *j, const struct rs_err *why, const struct rs_cause *cause)
 {
 	if (j->ended)
 		return;
 	j->ended = true;
 	j->why = *why;
-	registry_emit(r, j, (struct registry_action){.type = REGISTRY_ABORT, .why = *why});
+	registry_emit(r, j,
+		      (struct registry_action){
+			  .type = REGISTRY_ABORT,
+			  .why = *why,
+			  .cause = cause ? *cause : (struct rs_cause){.code = why->code},
+		      });
 }
 
 _Static_assert((int)FRAME_PRIORITIES == (int)RS_PRIORITIES_MAX, "a configuration can have what a frame can say");
@@ -159,7 +165,7 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 		if (j->first.generation < h->generation) {
 			rs_fail(&why, RS_ECLOSED, "generation %u of job %s has replaced generation %u", h->generation,
 				h->job, j->first.generation);
-			job_end(r, j, &why);
+			job_end(r, j, &why, NULL);
 		} else if (j->first.generation == h->generation) {
 			found = j;
 		}
@@ -296,7 +302,7 @@ static void end_for_sizes(struct registry *r, struct job *j, const struct contro
 
 	registry_remember_sizes(r, h, no->message);
 	rs_fail(&why, RS_EMISMATCH, "%s", no->message);
-	job_end(r, j, &why);
+	job_end(r, j, &why, NULL);
 }
 
 /* A rank was refused for good: the ranks that wait for it hear at once why. Further refusals wait for the next tick. */
@@ -377,7 +383,7 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 			rank);
 		registry_lane_event(
 		    r, &(struct lane_event){.type = LANE_LOST, .job = id, .rank = rank, .lane = lane, .why = why});
-		job_end(r, j, &why);
+		job_end(r, j, &why, &(struct rs_cause){.code = RS_EPEER, .rank = 1 + rank});
 	}
 	if (j->sessions)
 		return;
@@ -385,12 +391,12 @@ void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, uns
 	job_free(r, j);
 }
 
-void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why)
+void registry_failed(struct registry *r, uint64_t id, const struct rs_err *why, const struct rs_cause *cause)
 {
 	struct job *j = job_by_id(r, id);
 
 	if (j)
-		job_end(r, j, why);
+		job_end(r, j, why, cause);
 }
 
 /* Sends DRAIN to the ranks of jobs that can fail over. */
@@ -443,7 +449,7 @@ void registry_abort_all(struct registry *r, const struct rs_err *why)
 
 		if (j->first.retain)
 			here.code = RS_ECUT;
-		job_end(r, j, &here);
+		job_end(r, j, &here, NULL);
 	}
 }
 

@@ -56,15 +56,16 @@ struct registry_action {
 	struct registry_job job;
 	const uint8_t *frame; /* SEND; valid for the call */
 	uint32_t frame_len;
-	struct rs_err why;  /* ABORT, LOST */
-	unsigned rank;      /* LOST, LATE, ASK */
-	unsigned lane;      /* ASK: of the job */
-	unsigned thread;    /* ASK: number of the reducer's lane */
-	uint64_t question;  /* ASK: its number */
-	const char *label;  /* of it; valid for the call */
-	unsigned late;      /* LATE: number of late ranks */
-	uint64_t seq;       /* LATE: the operation */
-	uint32_t waited_ms; /* LATE */
+	struct rs_err why;     /* ABORT, LOST */
+	struct rs_cause cause; /* ABORT: the same as data */
+	unsigned rank;         /* LOST, LATE, ASK */
+	unsigned lane;         /* ASK: of the job */
+	unsigned thread;       /* ASK: number of the reducer's lane */
+	uint64_t question;     /* ASK: its number */
+	const char *label;     /* of it; valid for the call */
+	unsigned late;         /* LATE: number of late ranks */
+	uint64_t seq;          /* LATE: the operation */
+	uint32_t waited_ms;    /* LATE */
 };
 
 /* The properties and callbacks of a registry. */
@@ -99,7 +100,7 @@ void registry_admitted(struct registry *r, uint64_t job);
 /* Removes a session that its lane has closed. */
 void registry_session_closed(struct registry *r, uint64_t job, unsigned rank, unsigned lane, bool clean);
 /* Ends a job that a lane has ended. */
-void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why);
+void registry_failed(struct registry *r, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Processes LANE_LOST, LANE_LATE and LANE_ANSWERED. */
 void registry_lane_event(struct registry *r, const struct lane_event *ev);
 

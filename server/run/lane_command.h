@@ -39,8 +39,11 @@ struct lane_command {
 		struct {
 			unsigned lane, rank;
 			uint64_t question;
-		};                  /* ASK */
-		struct rs_err why;  /* ABORT */
+		}; /* ASK */
+		struct {
+			struct rs_err why;
+			struct rs_cause cause;
+		};                  /* ABORT */
 		uint32_t frame_len; /* SEND */
 		struct {
 			struct lane_mail *answer; /* REPORT, TRACE; owned */

@@ -270,7 +270,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_ask(t->core, l->job, l->lane, l->rank, l->question);
 		break;
 	case COMMAND_ABORT:
-		lane_abort(t->core, l->job, l->why.code, l->why.msg);
+		lane_abort(t->core, l->job, &l->why, &l->cause);
 		break;
 	case COMMAND_REPORT:
 		report(t, l->answer);
@@ -440,7 +440,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t process
 
 	if (!l) {
 		rs_fail(&why, RS_ENOMEM, "this reducer has no memory to start the job");
-		lane_thread_abort(t, job, &why);
+		lane_thread_abort(t, job, &why, NULL);
 		return;
 	}
 	l->processes = processes;
@@ -470,13 +470,14 @@ void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigne
 	post(t, l);
 }
 
-void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why)
+void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why, const struct rs_cause *cause)
 {
 	struct lane_command *l = reserves_take(&t->reserves, job);
 
 	if (!l)
 		return;
 	l->why = *why;
+	l->cause = cause ? *cause : (struct rs_cause){.code = why->code};
 	post(t, l);
 }
 

@@ -38,7 +38,7 @@ void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame,
 /* Calls lane_ask(). If there is no memory, the rank is not asked. */
 void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigned rank, uint64_t question);
 /* Aborts a job; needs no memory. Further calls for the same job have no effect. */
-void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why);
+void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Frees what lane_thread_abort would need, after the job's last connection was closed. */
 void lane_thread_forget(struct lane_thread *t, uint64_t job);
 /* Asks the lane for a report. The lane posts an event when the report is ready. At most one request may be pending.

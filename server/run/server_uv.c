@@ -115,7 +115,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 	}
 	for (unsigned i = 0; i < s->lanes_n; i++) {
 		if (a->type == REGISTRY_ABORT)
-			lane_thread_abort(s->lanes[i], a->job.id, &a->why);
+			lane_thread_abort(s->lanes[i], a->job.id, &a->why, &a->cause);
 		else
 			lane_thread_send(s->lanes[i], a->job.id, a->frame, a->frame_len);
 	}
@@ -219,11 +219,11 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	} else if (lm->traced) {
 		server_trace_ended(s, lm->traced);
 	} else if (ev->type == LANE_FAILED) {
-		registry_failed(s->registry, ev->job, &ev->why);
+		registry_failed(s->registry, ev->job, &ev->why, &ev->cause);
 	} else if (ev->type == LANE_CLOSED) {
 		s->sessions--;
 		if (lm->failed)
-			registry_failed(s->registry, ev->job, &ev->why);
+			registry_failed(s->registry, ev->job, &ev->why, NULL);
 		registry_session_closed(s->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	} else {
 		registry_lane_event(s->registry, ev);

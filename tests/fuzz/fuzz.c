@@ -188,11 +188,10 @@ static uint32_t refused(struct fuzz_input *in, uint8_t *out)
 
 static uint32_t ended(struct fuzz_input *in, uint8_t *out)
 {
-	char text[CONTROL_MESSAGE];
-	int code = -(int)fuzz_u8(in);
+	struct rs_err why = {.code = -(int)fuzz_u8(in)};
 
-	fuzz_text(in, text, sizeof text);
-	return control_pack_abort(out, code, text);
+	fuzz_text(in, why.msg, sizeof why.msg);
+	return control_pack_abort(out, &why, &(struct rs_cause){.code = why.code, .rank = strlen(why.msg) % 4});
 }
 
 /* Makes a view, usually of one to four reducers. */

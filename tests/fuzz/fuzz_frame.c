@@ -163,16 +163,18 @@ static void try_waiting(const uint8_t *data, uint32_t len)
 static void try_abort(const uint8_t *data, uint32_t len)
 {
 	struct rs_err why = {0}, again = {0}, e = {0};
+	struct rs_cause cause = {0}, cause_again = {0};
 	uint8_t out[FRAME_CONTROL_MAX];
-	int rc = control_unpack_abort(data, len, &why, &e);
+	int rc = control_unpack_abort(data, len, &why, &cause, &e);
 
 	if (rc) {
 		check_refusal(rc, &e);
 		return;
 	}
 	must(why.code < 0 && plain(why.msg));
-	must(control_unpack_abort(out, control_pack_abort(out, why.code, why.msg), &again, &e) == RS_OK);
+	must(control_unpack_abort(out, control_pack_abort(out, &why, &cause), &again, &cause_again, &e) == RS_OK);
 	must(again.code == why.code && strcmp(again.msg, why.msg) == 0);
+	must(memcmp(&cause, &cause_again, sizeof cause) == 0);
 }
 
 static void try_view(const uint8_t *data, uint32_t len)
@@ -192,6 +194,7 @@ static void try_view(const uint8_t *data, uint32_t len)
 	must(control_unpack_view(out, len, &again, &e) == RS_OK);
 	must(again.n == v.n && memcmp(again.lives, v.lives, v.n * sizeof v.lives[0]) == 0);
 	must(memcmp(again.start, v.start, sizeof v.start) == 0);
+	must(memcmp(&again.cause, &v.cause, sizeof v.cause) == 0);
 	merged.n = v.n;
 	control_view_merge(&merged, &v);
 	must(!control_view_merge(&merged, &v) && control_view_number(&merged) == control_view_number(&v));

@@ -321,6 +321,7 @@ static void on_hello(struct world *w, unsigned link)
 static void on_frame(struct world *w, unsigned link)
 {
 	struct link *l = &w->l[link];
+	struct rs_cause cause;
 	struct rs_err why, e;
 
 	must(!l->ended);
@@ -340,7 +341,7 @@ static void on_frame(struct world *w, unsigned link)
 		on_view(w, link);
 		break;
 	case FRAME_ABORT:
-		must(control_unpack_abort(l->in.control, l->in.f.payload_len, &why, &e) == RS_OK);
+		must(control_unpack_abort(l->in.control, l->in.f.payload_len, &why, &cause, &e) == RS_OK);
 		must(why.msg[0]);
 		l->ended = true;
 		break;

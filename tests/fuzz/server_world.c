@@ -57,6 +57,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 		l->rank = a->rank;
 		l->question = a->question;
 		l->why = a->why;
+		l->cause = a->cause;
 		if (a->type == REGISTRY_SEND) {
 			must(a->frame_len <= sizeof l->frame);
 			memcpy(l->frame, a->frame, a->frame_len);
@@ -153,6 +154,7 @@ static void check_result(struct world *w, const struct conn *c)
 
 static void on_frame(struct world *w, struct conn *c)
 {
+	struct rs_cause cause;
 	struct rs_err why, e = {0};
 	struct control_late late;
 	struct control_view v;
@@ -172,7 +174,7 @@ static void on_frame(struct world *w, struct conn *c)
 		check_result(w, c);
 		break;
 	case FRAME_ABORT:
-		must(control_unpack_abort(c->in.control, c->in.f.payload_len, &why, &e) == RS_OK);
+		must(control_unpack_abort(c->in.control, c->in.f.payload_len, &why, &cause, &e) == RS_OK);
 		must(why.msg[0]);
 		c->aborted = true;
 		break;
@@ -289,11 +291,11 @@ bool world_deliver(struct world *w)
 		lane_ask(w->lanes[l->thread], l->job, l->lane, l->rank, l->question);
 		break;
 	case TO_LANE_ABORT:
-		lane_abort(w->lanes[l->thread], l->job, l->why.code, l->why.msg);
+		lane_abort(w->lanes[l->thread], l->job, &l->why, &l->cause);
 		break;
 	case TO_REGISTRY:
 		if (ev->type == LANE_FAILED)
-			registry_failed(w->registry, ev->job, &ev->why);
+			registry_failed(w->registry, ev->job, &ev->why, &ev->cause);
 		else if (ev->type == LANE_CLOSED)
 			registry_session_closed(w->registry, ev->job, ev->rank, ev->lane, ev->clean);
 		else if (ev->type == LANE_ANSWERED)

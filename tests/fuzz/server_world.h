@@ -61,6 +61,7 @@ struct message {
 	unsigned lane, rank; /* asked */
 	struct lane_event event;
 	struct rs_err why;
+	struct rs_cause cause;
 	uint8_t frame[512];
 	uint32_t frame_len;
 };

@@ -106,7 +106,7 @@ void accept_intruder(struct reducer *r)
 		in->rank = NULL;
 		return;
 	}
-	taken = strstr(no.message, "is already taken by") != NULL;
+	taken = strcasestr(no.message, "is already taken by") != NULL;
 	trace(s, "r%u refuses an intruder%s: %s", r->index, no.retry ? "" : " for good", no.message);
 	if (taken && !no.retry && in->late)
 		sim_fail(s, "r%u refuses a process for good in the place of a rank that has gone: %s", r->index,

@@ -13,7 +13,7 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 	for (unsigned i = 0; i < t->blame_n; i++) {
 		const struct blame *b = &t->blame[i];
 
-		if (b->victim == (int)k->index || !b->words[0] || strstr(err->msg, b->words))
+		if (b->victim == (int)k->index || !b->words[0] || strcasestr(err->msg, b->words))
 			return true;
 	}
 	/* with a fatal event at about the same time a reducer may have this error */
@@ -21,7 +21,7 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 		char words[16];
 
 		snprintf(words, sizeof words, "rank %u", r);
-		if (t->cut >> r & 1 && strstr(err->msg, words))
+		if (t->cut >> r & 1 && strcasestr(err->msg, words))
 			return true;
 	}
 	return false;
@@ -79,7 +79,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 		sim_fail(k->sim, "%s rank %u: reducer %s is lost although nothing was wrong: %s", t->job, k->index,
 			 r->id, why);
 	for (unsigned i = 0; i < sizeof outside / sizeof outside[0]; i++)
-		if (strstr(why, outside[i]))
+		if (strcasestr(why, outside[i]))
 			return;
 	if (!t->damaged)
 		sim_fail(k->sim, "%s rank %u: reducer %s is lost for a reason that cannot be: %s", t->job, k->index,

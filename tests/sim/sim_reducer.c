@@ -20,6 +20,7 @@ struct message {
 	struct registry_admit admit;
 	struct control_welcome welcome;
 	struct rs_err why;
+	struct rs_cause cause;
 	struct lane_event event;
 	uint32_t frame_len;
 	uint8_t frame[];
@@ -100,6 +101,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 
 		l->processes = a->job.processes;
 		l->why = a->why;
+		l->cause = a->cause;
 		if (a->frame_len)
 			memcpy(l->frame, a->frame, a->frame_len);
 		post(r, 1 + i, l);
@@ -273,7 +275,7 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 		lane_ask(t->core, l->job, l->lane, l->rank, l->question);
 		break;
 	case MESSAGE_ABORT:
-		lane_abort(t->core, l->job, l->why.code, l->why.msg);
+		lane_abort(t->core, l->job, &l->why, &l->cause);
 		break;
 	case MESSAGE_EVENT:
 		break;
@@ -286,7 +288,7 @@ static void registry_mail(struct reducer *r, const struct message *l)
 	const struct lane_event *ev = &l->event;
 
 	if (ev->type == LANE_FAILED)
-		registry_failed(r->registry, ev->job, &ev->why);
+		registry_failed(r->registry, ev->job, &ev->why, &ev->cause);
 	else if (ev->type == LANE_CLOSED)
 		registry_session_closed(r->registry, ev->job, ev->rank, ev->lane, ev->clean);
 	else if (ev->type == LANE_ANSWERED)

@@ -139,8 +139,20 @@ void reducers_say_control(struct reducers *f, unsigned link, unsigned type, cons
 void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err why;
 
-	reducers_say_control(f, link, FRAME_ABORT, payload, control_pack_abort(payload, code, message));
+	rs_fail(&why, code, "%s", message);
+	reducers_say_control(f, link, FRAME_ABORT, payload, control_pack_abort(payload, &why, NULL));
+}
+
+void reducers_say_lost(struct reducers *f, unsigned link, unsigned rank, const char *message)
+{
+	struct rs_cause cause = {.code = RS_EPEER, .rank = 1 + rank};
+	uint8_t payload[FRAME_CONTROL_MAX];
+	struct rs_err why;
+
+	rs_fail(&why, RS_ECUT, "%s", message);
+	reducers_say_control(f, link, FRAME_ABORT, payload, control_pack_abort(payload, &why, &cause));
 }
 
 void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
@@ -356,7 +368,7 @@ static void on_frame(struct reducers *f, unsigned link, const struct frame *h, c
 		break;
 	case FRAME_ABORT:
 		l->aborts++;
-		ck_assert_int_eq(control_unpack_abort(payload, h->payload_len, &l->abort, &e), 0);
+		ck_assert_int_eq(control_unpack_abort(payload, h->payload_len, &l->abort, &l->abort_cause, &e), 0);
 		break;
 	default:
 		ck_abort_msg("the exchange sent a %s frame", frame_type_name(h->type));

@@ -28,8 +28,9 @@ struct reducer_link {
 	bool greeted; /* HELLO has arrived */
 	bool started; /* START was sent */
 	unsigned pings, goodbyes, aborts, settles, views;
-	uint64_t ping_count;      /* `count` of the last PING */
-	struct rs_err abort;      /* the last one */
+	uint64_t ping_count; /* `count` of the last PING */
+	struct rs_err abort; /* the last one */
+	struct rs_cause abort_cause;
 	struct control_view view; /* the same */
 	struct frame *data;       /* of every DATA and HAVE, in order */
 	void **payload;
@@ -78,7 +79,9 @@ void reducers_advance(struct reducers *f, uint32_t ms);
 
 void reducers_say(struct reducers *f, unsigned link, const struct frame *h, const void *payload);
 void reducers_say_control(struct reducers *f, unsigned link, unsigned type, const uint8_t *payload, uint32_t len);
+/* ABORT with this code, as its cause too; or with code -13, because the rank was lost. */
 void reducers_say_abort(struct reducers *f, unsigned link, int code, const char *message);
+void reducers_say_lost(struct reducers *f, unsigned link, unsigned rank, const char *message);
 void reducers_say_waiting(struct reducers *f, unsigned link, unsigned joined, unsigned world, const uint32_t *missing,
 			  unsigned n);
 /* Sends LATE: an operation has waited so long for these two ranks, the first with the label "pid 9 on there", or for

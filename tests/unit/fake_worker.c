@@ -100,6 +100,14 @@ void fw_attached(struct fw_world *fw, const struct fw_options *opt)
 	}
 }
 
+void fw_abort(struct fw_world *fw, int code, const char *message)
+{
+	struct rs_err why;
+
+	rs_fail(&why, code, "%s", message);
+	lane_abort(fw->lane, FAKE_JOB, &why, NULL);
+}
+
 void fw_running(struct fw_world *fw, const struct fw_options *opt)
 {
 	fw_attached(fw, opt);
@@ -415,9 +423,10 @@ void fw_expect_abort(struct fw_world *fw, unsigned rank, int code, const char *a
 {
 	const uint8_t *payload;
 	struct frame f = expect(fw, rank, FRAME_ABORT, &payload);
+	struct rs_cause cause;
 	struct rs_err why, e;
 
-	must(control_unpack_abort(payload, f.payload_len, &why, &e) == RS_OK);
+	must(control_unpack_abort(payload, f.payload_len, &why, &cause, &e) == RS_OK);
 	if (why.code != code || !strstr(why.msg, a) || !strstr(why.msg, b))
 		ck_abort_msg("rank %u: code %d, \"%s\" instead of code %d with \"%s\" and \"%s\"", rank, why.code,
 			     why.msg, code, a, b);

@@ -64,6 +64,8 @@ struct fw_options {
 void fw_init(struct fw_world *fw, const struct fw_options *opt);
 /* With all ranks attached and, for fw_running, started with `world` processes; START is taken already. */
 void fw_attached(struct fw_world *fw, const struct fw_options *opt);
+/* lane_abort() for the job. */
+void fw_abort(struct fw_world *fw, int code, const char *message);
 void fw_running(struct fw_world *fw, const struct fw_options *opt);
 void fw_attach(struct fw_world *fw, unsigned rank);
 /* Frees everything; fails the test when the lane did not give all sessions back. */

@@ -265,7 +265,7 @@ void exchange_disconnected(struct exchange *x, unsigned link, const char *reason
 		break;
 	case LINK_JOINED:
 	case LINK_RUNNING:
-		link_lost(l, reason, false, now_ms);
+		link_lost(l, reason, NULL, now_ms);
 		break;
 	case LINK_LEAVING:
 		link_retry(l, now_ms);

@@ -49,7 +49,7 @@ static void exchange_begin_end(struct exchange *x, enum frame_type words, const 
 		}
 		l->state = LINK_ENDING;
 		if (words == FRAME_ABORT)
-			link_queue_abort(l, &x->abort_reason);
+			link_queue_abort(l, &x->abort_reason, &x->abort_cause);
 		else
 			link_queue_empty(l, words);
 	}
@@ -58,10 +58,17 @@ static void exchange_begin_end(struct exchange *x, enum frame_type words, const 
 
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms)
 {
+	exchange_fail_because(x, why, &(struct rs_cause){.code = why->code}, local, from, now_ms);
+}
+
+void exchange_fail_because(struct exchange *x, const struct rs_err *why, const struct rs_cause *cause, bool local,
+			   struct link *from, uint64_t now_ms)
+{
 	if (x->state >= EXCHANGE_ENDING)
 		return;
 	x->err = *why;
 	x->abort_reason = *why;
+	x->abort_cause = *cause;
 	if (local)
 		rs_wrap(&x->abort_reason, "rank %u", x->opt.rank);
 	exchange_begin_end(x, FRAME_ABORT, from, now_ms);

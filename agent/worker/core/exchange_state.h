@@ -13,10 +13,12 @@ struct outgoing;
 
 /* How a reducer was lost. */
 struct reducer_loss {
-	uint64_t report; /* the reducer reported the reason itself: the number of that report, from 1; 0: it did not */
+	uint64_t report; /* the reducer itself reported the loss of a rank: the number of that report, from 1; 0: it did
+			    not */
 	bool reported;   /* the reducer reported itself that it ends this job */
 	uint64_t at_ms;
-	char why[CONTROL_MESSAGE];
+	struct rs_cause cause;
+	char why[CONTROL_MESSAGE]; /* the cause for people */
 	bool returned; /* it was lost before, and came back */
 	bool proven;   /* since it is there, large payload has gone both ways: a result of LOSS_PROOF_BYTES has come */
 	unsigned barren;        /* returns in a row without such a result */
@@ -54,6 +56,7 @@ struct exchange {
 	struct rs_err err;           /* why it ends; code 0: it does not */
 	struct rs_err inspect_error; /* code != 0: a contribution must not be sent; the next tick ends the exchange */
 	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name if the cause is local */
+	struct rs_cause abort_cause; /* the same as data */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
 	bool links_changed;
 
@@ -104,6 +107,9 @@ static inline bool exchange_lives(const struct exchange *x, unsigned reducer)
 /* Starts the end of the exchange. `local`: the cause was found here, so ABORT names this rank first. from: the link
  * that gets no ABORT because it failed or brought the news; may be NULL. */
 void exchange_fail(struct exchange *x, const struct rs_err *why, bool local, struct link *from, uint64_t now_ms);
+/* The same with what the sentence says as data. */
+void exchange_fail_because(struct exchange *x, const struct rs_err *why, const struct rs_cause *cause, bool local,
+			   struct link *from, uint64_t now_ms);
 /* A reducer reports that all operations below `stable` are stable. */
 void exchange_raise_stable(struct exchange *x, uint64_t stable, uint64_t now_ms);
 /* Enters EXCHANGE_ENDED when all last frames are sent or their time is over, and ends all operations. */

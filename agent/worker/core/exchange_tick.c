@@ -35,7 +35,7 @@ static uint64_t exchange_tick_link(struct link *l, uint64_t now_ms)
 	case LINK_RUNNING:
 		if (now_ms - l->last_rx_ms >= detect_ms) {
 			snprintf(text, sizeof text, "nothing was heard from it for %u ms", detect_ms);
-			link_lost(l, text, false, now_ms);
+			link_lost(l, text, NULL, now_ms);
 			return l->x->retaining ? l->retry_ms : UINT64_MAX;
 		}
 		if (now_ms - l->last_tx_ms >= ping_ms) {

@@ -184,29 +184,27 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 
 /* A reducer that has lost this rank's connection tells that to all ranks. To this one it is the reducer that was lost.
  */
-static void link_name_cutter(const struct link *l, struct rs_err *why)
+static void link_name_cutter(const struct link *l, const struct rs_cause *cause, struct rs_err *why)
 {
-	char self[32];
-
-	snprintf(self, sizeof self, "rank %u (", l->x->opt.rank);
-	if (strncmp(why->msg, self, strlen(self)) == 0 && strstr(why->msg, " was lost"))
+	if (cause->code == RS_EPEER && cause->rank == 1 + l->x->opt.rank)
 		rs_wrap(why, "reducer %s (%s) has lost the connection to this rank", link_reducer(l)->id,
 			link_address(l));
 }
 
 static void link_on_abort(struct link *l, uint64_t now_ms)
 {
+	struct rs_cause cause;
 	struct rs_err why, e;
 
-	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &e)) {
+	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &cause, &e)) {
 		link_undecoded(l, &e, now_ms);
 	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
-		link_lost(l, why.msg, true, now_ms);
+		link_lost(l, why.msg, &cause, now_ms);
 	} else {
 		if (why.code == RS_ECUT)
 			why.code = RS_EPEER;
-		link_name_cutter(l, &why);
-		exchange_fail(l->x, &why, false, l, now_ms);
+		link_name_cutter(l, &cause, &why);
+		exchange_fail_because(l->x, &why, &cause, false, l, now_ms);
 	}
 }
 

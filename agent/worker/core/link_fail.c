@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_ms)
+void link_lost(struct link *l, const char *reason, const struct rs_cause *reported, uint64_t now_ms)
 {
 	struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
@@ -14,7 +14,8 @@ void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_m
 
 	if (!x->retaining) {
 		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), reason);
-		exchange_fail(x, &e, true, l, now_ms);
+		exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true, l,
+				      now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
 		snprintf(l->reason, sizeof l->reason, "%s", reason);
@@ -27,7 +28,7 @@ void link_lost(struct link *l, const char *reason, bool reported, uint64_t now_m
 void link_join_failed(struct link *l, const char *reason, uint64_t now_ms)
 {
 	if (l->x->retaining && l->x->state == EXCHANGE_RUNNING && link_lives(l)) {
-		link_lost(l, reason, false, now_ms);
+		link_lost(l, reason, NULL, now_ms);
 		return;
 	}
 	snprintf(l->reason, sizeof l->reason, "%s", reason);
@@ -45,7 +46,7 @@ void link_violation(struct link *l, uint64_t now_ms, const char *fmt, ...)
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
 	if (l->x->retaining && (l->x->state == EXCHANGE_RUNNING || l->state >= LINK_JOINED)) {
-		link_lost(l, what, false, now_ms);
+		link_lost(l, what, NULL, now_ms);
 		return;
 	}
 	rs_fail(&e, RS_EPROTO, "reducer %s (%s): %s", r->id, link_address(l), what);

@@ -88,9 +88,9 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	return RS_OK;
 }
 
-void link_queue_abort(struct link *l, const struct rs_err *why)
+void link_queue_abort(struct link *l, const struct rs_err *why, const struct rs_cause *cause)
 {
 	uint8_t payload[FRAME_CONTROL_MAX];
 
-	link_queue_frame(l, FRAME_ABORT, payload, control_pack_abort(payload, why->code, why->msg));
+	link_queue_frame(l, FRAME_ABORT, payload, control_pack_abort(payload, why, cause));
 }

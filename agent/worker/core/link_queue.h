@@ -10,7 +10,7 @@
 void link_queue_frame(struct link *l, enum frame_type type, const uint8_t *payload, uint32_t len);
 /* Queues HELLO. Errors: RS_EIO (no random bytes). */
 int link_queue_hello(struct link *l, struct rs_err *e);
-void link_queue_abort(struct link *l, const struct rs_err *why);
+void link_queue_abort(struct link *l, const struct rs_err *why, const struct rs_cause *cause);
 /* Queues a frame without payload: GOODBYE, SETTLE. */
 void link_queue_empty(struct link *l, enum frame_type type);
 /* Queues the frames that are due and waited for control_out to be empty. */

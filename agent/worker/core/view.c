@@ -48,14 +48,10 @@ void view_assign_shards(struct exchange *x)
 	}
 }
 
-/* Returns whether two reducers report the loss of the same rank. What follows " was lost" is each reducer's own
- * observation. */
-static bool view_same_cause(const struct reducer_loss *a, const struct reducer_loss *b)
+/* Returns whether a cause is the loss of a rank, which may be common to all reducers; others are a reducer's own. */
+static bool view_is_rank_lost(const struct rs_cause *c)
 {
-	const char *ends_a = strstr(a->why, " was lost"), *ends_b = strstr(b->why, " was lost");
-
-	return ends_a && ends_b && ends_a - a->why == ends_b - b->why &&
-	       memcmp(a->why, b->why, (size_t)(ends_a - a->why)) == 0;
+	return c->code == RS_EPEER && c->rank > 0;
 }
 
 /* Returns the reason that most reducers reported; among equals the last one. A rank that dies is lost to each of them,
@@ -72,7 +68,7 @@ static const struct reducer_loss *view_common_cause(const struct exchange *x, ui
 
 		for (unsigned i = 0; f->report && now_ms - f->at_ms <= LINK_FLUSH_MS / 2 && i < x->params->reducers_n;
 		     i++)
-			n += x->losses[i].report && view_same_cause(f, &x->losses[i]);
+			n += x->losses[i].report && x->losses[i].cause.rank == f->cause.rank;
 		if (n > most || (n > 0 && n == most && f->report > best->report)) {
 			best = f;
 			most = n;
@@ -91,7 +87,7 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 
 	if (cause) {
 		rs_fail(&e, RS_EPEER, "%s", cause->why);
-		exchange_fail(x, &e, false, NULL, now_ms);
+		exchange_fail_because(x, &e, &cause->cause, false, NULL, now_ms);
 		return;
 	}
 	for (unsigned r = 0; r < p->reducers_n && len < sizeof text; r++)
@@ -99,7 +95,7 @@ static void view_fail_without_reducers(struct exchange *x, uint64_t now_ms)
 		    (size_t)snprintf(text + len, sizeof text - len, "%sreducer %s (%s) was lost: %s", r ? "; " : "",
 				     p->reducers[r].id, exchange_params_address(p, &p->reducers[r]), x->losses[r].why);
 	rs_fail(&e, RS_EPEER, "%s", text);
-	exchange_fail(x, &e, true, NULL, now_ms);
+	exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = x->view.lost}, true, NULL, now_ms);
 }
 
 /* Drops the links of a lost reducer. If it still runs, ABORT on its other lanes says why this rank leaves, also for
@@ -130,7 +126,7 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 		l->view_due = l->settle_due = l->ping_due = false;
 		l->state = LINK_LEAVING;
 		l->since_ms = now_ms;
-		link_queue_abort(l, &why);
+		link_queue_abort(l, &why, &f->cause);
 	}
 }
 
@@ -213,20 +209,21 @@ static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
 		 f->barren, f->barren > 1 ? "s" : "", pause / 1000);
 }
 
-static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, bool reported,
+static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
 			   const struct link *from, uint64_t now_ms)
 {
 	struct reducer_loss *f = &x->losses[reducer];
 
-	/* only the loss of a rank may be common to all reducers; other reasons are this reducer's own */
-	f->report = reported && strstr(why, " was lost") ? ++x->reports_n : 0;
-	f->reported = reported;
+	f->report = reported && view_is_rank_lost(reported) ? ++x->reports_n : 0;
+	f->reported = reported != NULL;
+	f->cause = reported ? *reported : (struct rs_cause){.code = RS_EPEER, .reducer = 1 + reducer};
 	f->at_ms = now_ms;
 	if (x->degraded_ms > now_ms + EXCHANGE_LOST_MS)
 		x->degraded_ms = now_ms + EXCHANGE_LOST_MS;
 	snprintf(f->why, sizeof f->why, "%s", why);
 	x->view.lost = reducer + 1;
 	x->view.reported = f->report > 0;
+	x->view.cause = f->cause;
 	snprintf(x->view.why, sizeof x->view.why, "%s", why);
 	memcpy(x->view.lost_id, x->params->reducers[reducer].id, sizeof x->view.lost_id);
 	view_count_barren(f, now_ms);
@@ -235,8 +232,8 @@ static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why
 	view_report_change(x, reducer);
 }
 
-void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, bool reported, const struct link *from,
-		       uint64_t now_ms)
+void view_lose_reducer(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
+		       const struct link *from, uint64_t now_ms)
 {
 	x->view.lives[reducer]++;
 	view_mark_lost(x, reducer, why, reported, from, now_ms);
@@ -285,7 +282,7 @@ static void view_merge_reducer(struct exchange *x, unsigned reducer, const struc
 	x->view.lives[reducer] = life;
 	if (life % 2)
 		view_mark_lost(x, reducer, v->lost == reducer + 1 ? v->why : "another rank has lost it",
-			       v->lost == reducer + 1 && v->reported, NULL, now_ms);
+			       v->lost == reducer + 1 && v->reported ? &v->cause : NULL, NULL, now_ms);
 	else
 		view_report_change(x, reducer);
 }
@@ -333,7 +330,7 @@ void view_drained(struct link *l, uint64_t now_ms)
 	for (unsigned r = 0; r < x->params->reducers_n; r++)
 		others |= r != l->reducer && exchange_lives(x, r);
 	if (others && link_lives(l) && x->state == EXCHANGE_RUNNING)
-		view_lose_reducer(x, l->reducer, "it is shutting down", false, NULL, now_ms);
+		view_lose_reducer(x, l->reducer, "it is shutting down", NULL, NULL, now_ms);
 }
 
 void view_drop_unreached(struct exchange *x, uint64_t now_ms)
@@ -356,6 +353,6 @@ void view_drop_unreached(struct exchange *x, uint64_t now_ms)
 			continue;
 		while (l->reducer != r)
 			l++;
-		view_lose_reducer(x, r, *l->reason ? l->reason : "no answer", false, NULL, now_ms);
+		view_lose_reducer(x, r, *l->reason ? l->reason : "no answer", NULL, NULL, now_ms);
 	}
 }

@@ -85,6 +85,7 @@ START_TEST(other_messages_survive_a_round_trip)
 			    l2;
 	uint8_t out[FRAME_CONTROL_MAX];
 	uint8_t proof[AUTH_MAC], back[AUTH_MAC];
+	struct rs_cause cause;
 	struct rs_err why, e;
 	uint32_t len;
 
@@ -130,9 +131,12 @@ START_TEST(other_messages_survive_a_round_trip)
 	ck_assert_int_eq(control_unpack_proof(out, len, back, &e), RS_OK);
 	ck_assert_mem_eq(back, proof, sizeof proof);
 
-	len = control_pack_abort(out, RS_EPEER, "rank 3 was lost");
-	ck_assert_int_eq(control_unpack_abort(out, len, &why, &e), RS_OK);
-	ck_assert_int_eq(why.code, RS_EPEER);
+	rs_fail(&why, RS_ECUT, "rank 3 was lost");
+	len = control_pack_abort(out, &why, &(struct rs_cause){.code = RS_EPEER, .rank = 1 + 2, .reducer = 1 + 4});
+	memset(&why, 0, sizeof why);
+	ck_assert_int_eq(control_unpack_abort(out, len, &why, &cause, &e), RS_OK);
+	ck_assert_int_eq(why.code, RS_ECUT);
+	ck_assert(cause.code == RS_EPEER && cause.rank == 1 + 2 && cause.reducer == 1 + 4);
 	ck_assert_str_eq(why.msg, "rank 3 was lost");
 }
 END_TEST
@@ -145,6 +149,7 @@ START_TEST(unknown_codes_become_a_protocol_error)
 		    {-16, RS_EPROTO},       {INT32_MIN, RS_EPROTO},         {INT32_MAX, RS_EPROTO}};
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct control_refused r = {.message = "no"}, r2;
+	struct rs_cause cause;
 	struct rs_err why, e;
 	uint32_t len;
 
@@ -152,9 +157,11 @@ START_TEST(unknown_codes_become_a_protocol_error)
 	len = control_pack_refused(out, &r);
 	ck_assert_int_eq(control_unpack_refused(out, len, &r2, &e), RS_OK);
 	ck_assert_int_eq(r2.code, rows[_i].want);
-	len = control_pack_abort(out, rows[_i].code, "x");
-	ck_assert_int_eq(control_unpack_abort(out, len, &why, &e), RS_OK);
+	rs_fail(&why, rows[_i].code, "x");
+	len = control_pack_abort(out, &why, NULL);
+	ck_assert_int_eq(control_unpack_abort(out, len, &why, &cause, &e), RS_OK);
 	ck_assert_int_eq(why.code, rows[_i].want);
+	ck_assert_int_eq(cause.code, rows[_i].want);
 }
 END_TEST
 
@@ -197,12 +204,14 @@ START_TEST(messages_are_cut_and_escaped)
 	static char text[2000];
 	uint8_t out[FRAME_CONTROL_MAX];
 	struct control_refused refused;
+	struct rs_cause cause;
 	struct rs_err why, e;
 
 	memset(text, 'x', sizeof text - 1);
 	memcpy(text, controls, sizeof controls);
 	a.message = r.message = text;
-	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &e), RS_OK);
+	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &cause, &e),
+			 RS_OK);
 	ck_assert_uint_eq(strlen(why.msg), sizeof why.msg - 1);
 	ck_assert_int_eq(strncmp(why.msg, "a?b??xxx", 8), 0);
 	ck_assert_int_eq(control_unpack_refused(out, (uint32_t)reduction__v1__refused__pack(&r, out), &refused, &e),
@@ -210,13 +219,50 @@ START_TEST(messages_are_cut_and_escaped)
 	ck_assert_uint_eq(strlen(refused.message), sizeof refused.message - 1);
 	ck_assert_int_eq(strncmp(refused.message, "a?b??xxx", 8), 0);
 	a.message = r.message = "";
-	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &e), RS_OK);
+	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &cause, &e),
+			 RS_OK);
 	ck_assert_str_eq(why.msg, "the peer gave no reason");
 	ck_assert_int_eq(control_unpack_refused(out, (uint32_t)reduction__v1__refused__pack(&r, out), &refused, &e),
 			 RS_OK);
 	ck_assert_str_eq(refused.message, "the peer gave no reason");
-	/* the sender cuts it */
-	ck_assert_uint_lt(control_pack_abort(out, RS_EIO, text), 600);
+}
+END_TEST
+
+/* A peer of release 0.1 has the cause in its sentence alone. */
+START_TEST(causes_of_an_older_peer)
+{
+	static const struct {
+		char *why;
+		unsigned rank; /* 1 + rank; 0: none */
+	} rows[] = {{"rank 3 (pid 7 on b) was lost: it closed the connection", 4},
+		    {"rank 0 was lost while the job was starting", 1},
+		    {"rank 3 continues without reducer r1 (b:7600): connection reset by peer", 0},
+		    {"reducer r1 (b:7600) was lost: connection reset by peer", 0},
+		    {"rank 4294967295 was lost", 0},
+		    {"this reducer is shutting down", 0}};
+	Reduction__V1__Abort a = REDUCTION__V1__ABORT__INIT;
+	Reduction__V1__View v = REDUCTION__V1__VIEW__INIT;
+	uint64_t start[FRAME_PRIORITIES] = {0};
+	uint32_t lives[] = {0, 1};
+	uint8_t out[FRAME_CONTROL_MAX];
+	struct control_view view;
+	struct rs_cause cause;
+	struct rs_err why, e;
+
+	a.code = RS_ECUT;
+	a.message = v.why = rows[_i].why;
+	ck_assert_int_eq(control_unpack_abort(out, (uint32_t)reduction__v1__abort__pack(&a, out), &why, &cause, &e),
+			 RS_OK);
+	ck_assert_uint_eq(cause.rank, rows[_i].rank);
+	ck_assert_int_eq(cause.code, rows[_i].rank ? RS_EPEER : RS_ECUT);
+	v.lives = lives;
+	v.n_lives = 2;
+	v.start = start;
+	v.n_start = FRAME_PRIORITIES;
+	v.lost = 2;
+	v.reported = true;
+	ck_assert_int_eq(control_unpack_view(out, (uint32_t)reduction__v1__view__pack(&v, out), &view, &e), RS_OK);
+	ck_assert_uint_eq(view.cause.rank, rows[_i].rank);
 }
 END_TEST
 
@@ -272,6 +318,7 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	struct control_view v;
 	struct control_welcome welcome;
 	uint8_t bytes[AUTH_NONCE];
+	struct rs_cause cause;
 	struct rs_err why, e[9] = {0};
 	int rc[9];
 
@@ -280,7 +327,7 @@ static void unpack_all(const uint8_t *in, uint32_t len)
 	rc[1] = control_unpack_welcome(copy, len, &welcome, &e[1]);
 	rc[2] = control_unpack_refused(copy, len, &r, &e[2]);
 	rc[3] = control_unpack_waiting(copy, len, &w, &e[3]);
-	rc[4] = control_unpack_abort(copy, len, &why, &e[4]);
+	rc[4] = control_unpack_abort(copy, len, &why, &cause, &e[4]);
 	rc[5] = control_unpack_late(copy, len, &l, &e[5]);
 	rc[6] = control_unpack_view(copy, len, &v, &e[6]);
 	rc[7] = control_unpack_challenge(copy, len, bytes, &e[7]);
@@ -479,6 +526,8 @@ int main(void)
 	tcase_add_loop_test(tc, unknown_codes_become_a_protocol_error, 0, 7);
 	tcase_add_loop_test(tc, names_are_checked, 0, 5);
 	tcase_add_test(tc, messages_are_cut_and_escaped);
+	tcase_add_loop_test(tc, causes_of_an_older_peer, 0, 6);
+	tcase_add_loop_test(tc, causes_of_an_older_peer, 0, 6);
 	tcase_add_test(tc, more_missing_ranks_than_there_is_room_for);
 	tcase_add_loop_test(tc, truncated_and_corrupt_messages_are_refused, 0, 2);
 	tcase_add_loop_test(tc, views_survive_a_round_trip, 0, 4);

@@ -430,10 +430,12 @@ START_TEST(a_workers_abort_reaches_all_ranks_unchanged)
 	struct fw_world fw;
 	uint8_t payload[FRAME_CONTROL_MAX];
 	struct frame f = {.type = FRAME_ABORT, .generation = FAKE_GENERATION};
+	struct rs_err why;
 
 	fw_running(&fw, &(struct fw_options){.world = 3});
 	fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 8, 0));
-	f.payload_len = control_pack_abort(payload, RS_EIO, "the disk of rank 7 is full");
+	rs_fail(&why, RS_EIO, "the disk of rank 7 is full");
+	f.payload_len = control_pack_abort(payload, &why, NULL);
 	if (_i) {
 		f.payload_len = 3;
 		memset(payload, 0xff, 3);
@@ -482,13 +484,13 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 	}
 	/* also between target and received, if an event of another session ended the stripe */
 	ck_assert_uint_gt(session_recv_target(fw.w[0].session, iov), 0);
-	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
+	fw_abort(&fw, RS_ECLOSED, "generation 6 of job x has replaced generation 5");
 	session_received(fw.w[0].session, 1, fw.now_ms);
 	fw_flush(&fw);
 	fw_feed_all(&fw, 100);
 	for (unsigned r = 0; r < 2; r++)
 		fw_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
-	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "again");
+	fw_abort(&fw, RS_ECLOSED, "again");
 	lane_start(fw.lane, FAKE_JOB, 2);
 	lane_send_all(fw.lane, FAKE_JOB, "x", 1);
 	fw_flush(&fw);

@@ -65,7 +65,7 @@ START_TEST(abort_waits_for_a_partly_sent_result)
 			fw_contribute(&fw, r, fw_data(&fw, RS_SUM, RS_FLOAT32, seq, 16, 0));
 	fw_feed_all(&fw, 100);
 	fw_grant(&fw, 0, (size_t)_i);
-	lane_abort(fw.lane, FAKE_JOB, RS_EPEER, "rank 1 was lost");
+	fw_abort(&fw, RS_EPEER, "rank 1 was lost");
 	fw_flush(&fw);
 	ck_assert_uint_eq(fw_slots_alive(&fw), _i % 128 ? 1 : 0);
 	ck_assert(!fw.w[0].shut);
@@ -129,7 +129,7 @@ START_TEST(abort_drops_results_of_every_priority)
 	struct fw_world fw;
 
 	queue_urgent_behind(&fw, (size_t)_i);
-	lane_abort(fw.lane, FAKE_JOB, RS_EPEER, "rank 1 was lost");
+	fw_abort(&fw, RS_EPEER, "rank 1 was lost");
 	fw_flush(&fw);
 	ck_assert_uint_eq(fw_slots_alive(&fw), _i % 128 ? 1 : 0);
 	fw_grant(&fw, 0, SIZE_MAX);
@@ -246,6 +246,7 @@ END_TEST
 /* Returns the reason in the ABORT that comes after other frames. */
 static struct rs_err reason_for(struct fw_world *fw, unsigned rank)
 {
+	struct rs_cause cause;
 	struct rs_err why, e;
 	const uint8_t *at;
 	struct frame f;
@@ -253,7 +254,7 @@ static struct rs_err reason_for(struct fw_world *fw, unsigned rank)
 	do
 		ck_assert(fw_take(fw, rank, &f, &at));
 	while (f.type != FRAME_ABORT);
-	ck_assert_int_eq(control_unpack_abort(at, f.payload_len, &why, &e), RS_OK);
+	ck_assert_int_eq(control_unpack_abort(at, f.payload_len, &why, &cause, &e), RS_OK);
 	return why;
 }
 
@@ -338,7 +339,7 @@ START_TEST(lingering_has_a_time_limit)
 		fw_feed_all(&fw, 64);
 	} else {
 		fw_grant(&fw, 0, 0);
-		lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
+		fw_abort(&fw, RS_ECLOSED, "over");
 		fw_flush(&fw);
 	}
 	while (fw.w[0].session && ticks < 100) {
@@ -399,7 +400,7 @@ START_TEST(a_lane_is_freed_with_its_sessions)
 	fw_contribute(&fw, 1, fw_data(&fw, RS_SUM, RS_FLOAT16, 3, 32, 0));
 	fw_feed(&fw, 1, 90);
 	/* sessions that are ready but not handled yet close too */
-	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
+	fw_abort(&fw, RS_ECLOSED, "over");
 	for (unsigned r = 0; r < 3; r++) {
 		free(fw.w[r].in.at);
 		free(fw.w[r].out.at);

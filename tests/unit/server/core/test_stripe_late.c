@@ -257,7 +257,7 @@ START_TEST(a_rank_that_does_not_read_gets_one_late)
 	fw_grant(&fw, 0, 0);
 	pass(&fw, 60000);
 	ck_assert_uint_eq(fw.failed, 0);
-	lane_abort(fw.lane, FAKE_JOB, RS_ECLOSED, "over");
+	fw_abort(&fw, RS_ECLOSED, "over");
 	fw_grant(&fw, 0, SIZE_MAX);
 	while (take(&fw, 0, &f, &payload) && f.type == FRAME_LATE)
 		lates++;

@@ -32,7 +32,7 @@ START_TEST(a_job_gathers_runs_and_closes)
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	/* events of a closed job are ignored */
 	registry_session_closed(w.r, id, 0, 0, false);
-	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "x"});
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "x"}, NULL);
 	registry_admitted(w.r, id);
 	/* the same name and generation again, under another number */
 	memset(w.n, 0, sizeof w.n);
@@ -275,7 +275,7 @@ START_TEST(a_rank_of_another_run_is_refused)
 	h.generation += 2;
 	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
-	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"});
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"}, NULL);
 	fr_admit(&w, &h);
 	fr_close(&w);
 }
@@ -343,7 +343,7 @@ START_TEST(generations_replace_each_other)
 	h = fr_hello(0, 0);
 	h.incarnation = 8;
 	fr_refused(&w, &h, RS_EREFUSED, false, "job train is at generation 6 already");
-	registry_failed(w.r, next, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"});
+	registry_failed(w.r, next, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"}, NULL);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 2);
 	ck_assert_str_eq(w.last.why.msg, "rank 0 was lost: reset");
 	h.generation = 6;
@@ -398,7 +398,7 @@ START_TEST(a_loss_that_crosses_start_ends_the_job)
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	ck_assert_str_eq(w.last.why.msg, "rank 1 was lost while the job was starting");
 	fr_refused(&w, &h, RS_EREFUSED, true, "has ended");
-	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "another reason"});
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "another reason"}, NULL);
 	registry_session_closed(w.r, id, 1, 1, false);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	fr_close(&w);

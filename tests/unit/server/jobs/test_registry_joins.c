@@ -84,7 +84,7 @@ START_TEST(a_process_replaces_one_that_has_died)
 	fr_open(&w, 1, 8, UINT64_MAX);
 	id = fr_admit_all(&w);
 	fr_refused(&w, &h, RS_EREFUSED, true, taken);
-	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 1 was lost: reset"});
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 1 was lost: reset"}, NULL);
 	registry_session_closed(w.r, id, 1, 0, false);
 	registry_session_closed(w.r, id, 1, 1, false);
 	fr_refused(&w, &h, RS_EREFUSED, true, "has ended (rank 1 was lost: reset)");

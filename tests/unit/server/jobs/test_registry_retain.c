@@ -75,7 +75,7 @@ START_TEST(a_job_returns_to_a_reducer)
 
 	fr_open(&w, 9, 8, UINT64_MAX);
 	id = admit_retaining(&w, false);
-	registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost: cut"});
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost: cut"}, NULL);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	ck_assert_int_eq(w.last.why.code, RS_ECUT);
 	fr_refused(&w, &h, RS_EREFUSED, true, "has ended (rank 1 was lost: cut) and its workers have not all left yet");
@@ -145,7 +145,7 @@ START_TEST(a_drain_is_sent_to_jobs_with_failover)
 		ck_assert_uint_eq(f.type, FRAME_DRAIN);
 		ck_assert_uint_eq(f.generation, 4);
 		/* nothing is sent to a job that has ended */
-		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"});
+		registry_failed(w.r, id, &(struct rs_err){.code = RS_ECUT, .msg = "rank 1 was lost"}, NULL);
 		registry_tick(w.r);
 		ck_assert_uint_eq(w.n[REGISTRY_SEND], 3);
 	}

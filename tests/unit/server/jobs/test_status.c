@@ -242,7 +242,7 @@ START_TEST(lane_events_become_actions)
 	ev.type = LANE_LOST;
 	rs_fail(&ev.why, RS_EPEER, "it went");
 	registry_lane_event(w.r, &ev);
-	registry_failed(w.r, ev.job, &ev.why);
+	registry_failed(w.r, ev.job, &ev.why, &ev.cause);
 	registry_lane_event(w.r, &ev); /* from another lane */
 	ck_assert_uint_eq(w.n[REGISTRY_LOST], 1);
 	ck_assert_uint_eq(w.n[REGISTRY_LATE], 1);

@@ -57,7 +57,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	} else {
 		if (lm->event.type == LANE_CLOSED) {
 			w->closed++;
-			lane_thread_abort(w->lane, lm->event.job, &lost); /* as the registry does */
+			lane_thread_abort(w->lane, lm->event.job, &lost, NULL); /* as the registry does */
 		}
 		if (lm->event.type == LANE_FAILED || lm->failed) {
 			must(lm->event.why.msg[0], "a failure without a reason");
@@ -205,7 +205,7 @@ static void play(struct world *w)
 			started &= job == ABORTED;
 	}
 	report = lane_thread_report(w->lane);
-	lane_thread_abort(w->lane, ABORTED, &why);
+	lane_thread_abort(w->lane, ABORTED, &why, NULL);
 	for (unsigned rank = 0; rank < WORLD; rank++) {
 		if (w->fd[ABORTED][rank] >= 0)
 			check_aborted(w, w->fd[ABORTED][rank]);

@@ -354,11 +354,16 @@ END_TEST
  * each link, and the end; NULL: the connection breaks. */
 static const struct {
 	const char *said[2], *says;
+	unsigned rank[2]; /* 1 + the rank of the cause */
 } ends[] = {
-    {{NULL, NULL}, "reducer r0 (127.0.0.1:1) was lost: cut; reducer r1 (127.0.0.1:2) was lost: cut"},
-    {{"rank 1 was lost: cut", "rank 1 was lost: it is silent"}, "rank 1 was lost: "},
-    {{NULL, "rank 1 was lost: it is silent"}, "rank 1 was lost: it is silent"},
-    {{"the reducer was stopped", NULL}, "reducer r0 (127.0.0.1:1) was lost: the reducer was stopped; reducer r1"},
+    {{NULL, NULL}, "reducer r0 (127.0.0.1:1) was lost: cut; reducer r1 (127.0.0.1:2) was lost: cut", {0}},
+    {{"rank 1 was lost: cut", "rank 1 was lost: it is silent"}, "rank 1 was lost: ", {2, 2}},
+    {{NULL, "rank 1 was lost: it is silent"}, "rank 1 was lost: it is silent", {0, 2}},
+    {{"the reducer was stopped", NULL}, "reducer r0 (127.0.0.1:1) was lost: the reducer was stopped; reducer r1", {0}},
+    /* the words do not matter: only the cause */
+    {{"Rang 1 fehlt: cut", "no word from 1"}, "no word from 1", {2, 2}},
+    {{"Rang 1 fehlt: cut", NULL}, "Rang 1 fehlt: cut", {2, 0}},
+    {{"rank 1 was lost: cut", NULL}, "reducer r0 (127.0.0.1:1) was lost: rank 1 was lost: cut; reducer r1", {0}},
 };
 
 START_TEST(losing_the_last_reducer_ends_the_exchange)
@@ -371,7 +376,9 @@ START_TEST(losing_the_last_reducer_ends_the_exchange)
 	views_submit(&f, &o, 2);
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert_int_eq(o.done, 0);
-		if (ends[_i].said[i])
+		if (ends[_i].rank[i])
+			reducers_say_lost(&f, i, ends[_i].rank[i] - 1, ends[_i].said[i]);
+		else if (ends[_i].said[i])
 			reducers_say_abort(&f, i, RS_ECUT, ends[_i].said[i]);
 		else
 			reducers_cut(&f, i, "cut");
