@@ -260,26 +260,45 @@ static int compare_list(const ProtobufCFieldDescriptor *d, const uint8_t *messag
 	return v ? rs_fail(e, RS_EPROTO, "%s has too many elements", d->name) : RS_OK;
 }
 
+/* Checks a message against its fields in the file; want NULL: it has none. Messages within messages are not nested
+ * further. */
+static int compare_message(const ProtobufCMessageDescriptor *d, const ProtobufCMessage *m, const struct ydoc_node *want,
+			   unsigned depth, struct rs_err *e)
+{
+	int rc = RS_OK;
+
+	for (const struct ydoc_node *k = want ? want->child : NULL; !rc && k; k = k->next->next)
+		if (k->kind != YDOC_TEXT || !protobuf_c_message_descriptor_get_field_by_name(d, k->text))
+			rc = rs_fail(e, RS_EPROTO, "a field is unknown");
+	for (unsigned i = 0; !rc && i < d->n_fields; i++) {
+		const ProtobufCFieldDescriptor *f = &d->fields[i];
+		const struct ydoc_node *value = want ? vectors_get(want, f->name) : NULL;
+		const uint8_t *at = (const uint8_t *)m + f->offset;
+
+		if (f->type == PROTOBUF_C_TYPE_MESSAGE && depth == 0) {
+			if (!*(ProtobufCMessage *const *)at != !value)
+				rc = rs_fail(e, RS_EPROTO, "%s is there on one side alone", f->name);
+			else if (value)
+				rc = compare_message(f->descriptor, *(ProtobufCMessage *const *)at, value, 1, e);
+		} else {
+			rc = f->label == PROTOBUF_C_LABEL_REPEATED ? compare_list(f, (const uint8_t *)m, value, e)
+								   : compare(f, at, value, e);
+		}
+	}
+	return rc;
+}
+
 /* Checks a message against its fields in the file, and that the fields give the same bytes. */
 static int check_message(const ProtobufCMessageDescriptor *d, const struct ydoc_node *want, const uint8_t *payload,
 			 size_t len, struct rs_err *e)
 {
 	ProtobufCMessage *m = protobuf_c_message_unpack(d, NULL, len, payload);
 	uint8_t again[FRAME_CONTROL_MAX];
-	int rc = RS_OK;
+	int rc;
 
 	if (!m)
 		return rs_fail(e, RS_EPROTO, "the message cannot be decoded");
-	for (const struct ydoc_node *k = want->child; !rc && k; k = k->next->next)
-		if (k->kind != YDOC_TEXT || !protobuf_c_message_descriptor_get_field_by_name(d, k->text))
-			rc = rs_fail(e, RS_EPROTO, "a field is unknown");
-	for (unsigned i = 0; !rc && i < d->n_fields; i++) {
-		const ProtobufCFieldDescriptor *f = &d->fields[i];
-		const struct ydoc_node *value = vectors_get(want, f->name);
-
-		rc = f->label == PROTOBUF_C_LABEL_REPEATED ? compare_list(f, (const uint8_t *)m, value, e)
-							   : compare(f, (const uint8_t *)m + f->offset, value, e);
-	}
+	rc = compare_message(d, m, want, 0, e);
 	if (!rc && (protobuf_c_message_get_packed_size(m) != len || protobuf_c_message_pack(m, again) != len ||
 		    memcmp(again, payload, len) != 0))
 		rc = rs_fail(e, RS_EPROTO, "the fields give other bytes");
