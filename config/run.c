@@ -7,6 +7,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* Characters of a run in the name of a job. "-", 8 digits, and the "@" and 16 digits of a group follow. */
+enum { RUN_NAME_MAX = RS_NAME_MAX - 1 - 9 - 17 };
+
 /* The source of variables, and the run that is made. */
 struct run {
 	rs_getenv_fn get;
@@ -168,8 +171,8 @@ int rs_run_mismatch(const char *job, const char *one, const char *one_run, const
 
 void rs_run_job_name(char ret[static RS_NAME_MAX], const char *run)
 {
-	int n = snprintf(ret, RS_NAME_MAX - 9, "%s", run);
-	size_t len = n < RS_NAME_MAX - 9 ? (size_t)n : RS_NAME_MAX - 10;
+	int n = snprintf(ret, RUN_NAME_MAX + 1, "%s", run);
+	size_t len = n < RUN_NAME_MAX ? (size_t)n : RUN_NAME_MAX;
 
 	for (size_t i = 0; i < len; i++)
 		if (!rs_name_char(ret[i]))

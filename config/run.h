@@ -42,7 +42,7 @@ int rs_run_mismatch(const char *job, const char *one, const char *one_run, const
 		    struct rs_err *e);
 
 /* Makes the name of a job that has none: the run with other characters than those of names replaced, and a hash of
- * it. Different runs have different names. */
+ * it. Different runs have different names, and there is room for "@" and the digits of a group. */
 void rs_run_job_name(char ret[static RS_NAME_MAX], const char *run);
 
 #endif

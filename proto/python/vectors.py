@@ -64,7 +64,7 @@ def make_map(weights, shards):
 
 def job_name(run):
     """The name of a job that has none, made of its run."""
-    return re.sub("[^0-9A-Za-z._-]", "-", run[:54]) + f"-{checksum(run.encode()):08x}"
+    return re.sub("[^0-9A-Za-z._-]", "-", run[:37]) + f"-{checksum(run.encode()):08x}"
 
 
 def message(kind, fields):
