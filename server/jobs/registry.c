@@ -122,9 +122,11 @@ static void name_rank(char *buf, size_t size, unsigned rank, const char *label)
 	snprintf(buf, size, "rank %u%s%.80s%s", rank, label[0] ? " (" : "", label, label[0] ? ")" : "");
 }
 
-/* Checks that the ranks of a job that has not ended belong to the run of this HELLO. One with an older generation may
- * be the same training before a restart that changed its run, so the worker may retry. */
-static int check_run(const struct job *j, const struct control_hello *h, struct control_refused *no)
+/* Checks that the ranks of a job that has not ended belong to the run of this HELLO. The job may be the same training
+ * before a restart that changed its run, so the worker may retry: if its generation is newer, or as long as no rank of
+ * the job has shown that it is alive. A job that only gathers ends if the HELLO comes from a job that runs on other
+ * reducers and returns to this one. */
+static int check_run(struct registry *r, struct job *j, const struct control_hello *h, struct control_refused *no)
 {
 	char mine[CONTROL_LABEL], theirs[CONTROL_LABEL];
 	unsigned there = 0;
@@ -137,7 +139,31 @@ static int check_run(const struct job *j, const struct control_hello *h, struct 
 	name_rank(mine, sizeof mine, h->rank, h->label);
 	name_rank(theirs, sizeof theirs, there, j->members[there].label);
 	rs_run_mismatch(h->job, mine, h->run, theirs, j->first.run, &e);
-	return registry_refuse(no, e.code, j->first.generation < h->generation, "%s", e.msg);
+	if (h->rejoin && !j->first.rejoin && !j->running) {
+		job_end(r, j, &e, NULL);
+		return registry_refuse(no, e.code, true, "%s", e.msg);
+	}
+	return registry_refuse(no, e.code, j->first.generation < h->generation || !registry_contend(r, j, h, there),
+			       "%s", e.msg);
+}
+
+/* Checks that a HELLO with a newer generation may end the job. Without a run only the world size tells a restart from a
+ * process that somebody starts by hand. A job whose ranks have died may end. */
+static int check_newer(struct registry *r, const struct job *j, const struct control_hello *h,
+		       struct control_refused *no)
+{
+	unsigned there = 0;
+
+	if (h->run[0] || h->world_size == j->first.world_size || !j->running || j->ended)
+		return RS_OK;
+	while (there + 1 < j->first.world_size && !j->members[there].lanes)
+		there++;
+	return registry_refuse(
+	    no, RS_EREFUSED, !registry_contend(r, j, h, there),
+	    "generation %u of job %s runs with %u ranks; rank %u of %u came with generation %u, and no "
+	    "run tells that it is the same training: set REDUCTION_RUN to the same text on all its "
+	    "ranks, or give this one its own job.name",
+	    j->first.generation, h->job, j->first.world_size, h->rank, h->world_size, h->generation);
 }
 
 /* Finds the job of that name and generation. Ends an older generation; refuses if a newer one runs, or this one has
@@ -156,12 +182,14 @@ static int find_job(struct registry *r, const struct control_hello *h, struct jo
 			    no, RS_EREFUSED, true,
 			    "generation %u of job %s has ended (%s) and its workers have not all left yet",
 			    h->generation, h->job, j->why.msg);
-		if (!j->ended && check_run(j, h, no))
+		if (!j->ended && check_run(r, j, h, no))
 			return no->code;
 		if (j->first.generation > h->generation && !j->ended)
 			return registry_refuse(no, RS_EREFUSED, false,
 					       "job %s is at generation %u already, rank %u came with generation %u",
 					       h->job, j->first.generation, h->rank, h->generation);
+		if (j->first.generation < h->generation && check_newer(r, j, h, no))
+			return no->code;
 		if (j->first.generation < h->generation) {
 			rs_fail(&why, RS_ECLOSED, "generation %u of job %s has replaced generation %u", h->generation,
 				h->job, j->first.generation);

@@ -93,8 +93,7 @@ static uint64_t ask(struct registry *r, const struct job *j, unsigned rank)
 	return r->question;
 }
 
-/* Returns whether the rank is known to have been alive since this process came for the first time. */
-static bool contend(struct registry *r, const struct job *j, const struct control_hello *h, unsigned rank)
+bool registry_contend(struct registry *r, const struct job *j, const struct control_hello *h, unsigned rank)
 {
 	struct registry_contender *c = r->contenders;
 
@@ -132,7 +131,7 @@ int registry_check_joins(struct registry *r, const struct job *j, const struct c
 
 	if (taken(j, h)) {
 		rc = refuse_taken(j, h, no);
-		no->retry = !contend(r, j, h, h->rank);
+		no->retry = !registry_contend(r, j, h, h->rank);
 		return rc;
 	}
 	rc = check_same(j, h, no);
@@ -144,6 +143,6 @@ int registry_check_joins(struct registry *r, const struct job *j, const struct c
 				     h->rank, h->generation, h->job);
 	no->retry = true;
 	if (rc == RS_EMISMATCH && h->world_size != f->world_size && j->complete == f->world_size)
-		no->retry = !contend(r, j, h, h->rank < f->world_size ? h->rank : f->rank);
+		no->retry = !registry_contend(r, j, h, h->rank < f->world_size ? h->rank : f->rank);
 	return rc;
 }

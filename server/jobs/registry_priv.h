@@ -83,6 +83,9 @@ const char *registry_find_sizes(const struct registry *r, const struct control_h
 /* Checks that a worker may join this job: it agrees with the job's ranks, and its place is free. */
 int registry_check_joins(struct registry *r, const struct job *j, const struct control_hello *h,
 			 struct control_refused *no);
+/* Asks a rank of the job, which must be there, whether it is alive, when this process comes for the first time. Returns
+ * whether it has answered since then. */
+bool registry_contend(struct registry *r, const struct job *j, const struct control_hello *h, unsigned rank);
 /* Processes LANE_ANSWERED. */
 void registry_answered(struct registry *r, const struct lane_event *ev);
 

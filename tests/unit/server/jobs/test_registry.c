@@ -262,6 +262,11 @@ START_TEST(a_rank_of_another_run_is_refused)
 	strcpy(h.label, "pid 7 on c");
 	h.incarnation = 9;
 	strcpy(h.run, "slurm:2");
+	/* the rank that is there may have died; it is asked */
+	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
+	ck_assert_uint_eq(w.n[REGISTRY_ASK], 1);
+	registry_lane_event(
+	    w.r, &(struct lane_event){.type = LANE_ANSWERED, .job = id, .rank = w.last.rank, .question = w.question});
 	fr_refused(
 	    &w, &h, RS_EMISMATCH, false,
 	    "two trainings use the job name train: rank 1 (pid 7 on c) has run slurm:2, rank 0 (process 0 on b) has "
@@ -277,6 +282,34 @@ START_TEST(a_rank_of_another_run_is_refused)
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
 	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"}, NULL);
 	fr_admit(&w, &h);
+	fr_close(&w);
+}
+END_TEST
+
+/* A job that runs on other reducers returns to this one, where another training of its name gathers. */
+START_TEST(a_gathering_yields_to_a_job_that_returns)
+{
+	struct fr_world w;
+	struct control_hello h = fr_hello(0, 0);
+	uint64_t id;
+
+	fr_open(&w, 2, 8, UINT64_MAX);
+	h.retain = true;
+	strcpy(h.run, "slurm:2");
+	id = fr_admit(&w, &h);
+	strcpy(h.run, "slurm:1");
+	h.rejoin = true;
+	h.incarnation = 9;
+	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
+	registry_session_closed(w.r, id, 0, 0, false);
+	fr_admit(&w, &h);
+	/* what runs does not yield, and neither does what returns */
+	h = fr_hello(1, 0);
+	h.retain = h.rejoin = true;
+	strcpy(h.run, "slurm:3");
+	fr_refused(&w, &h, RS_EMISMATCH, true, "two trainings use the job name train");
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
 	fr_close(&w);
 }
 END_TEST
@@ -316,6 +349,30 @@ START_TEST(a_running_job_admits_no_worker)
 }
 END_TEST
 
+/* Somebody starts one process with the name of a job that runs, and nothing says that it is the same training. */
+START_TEST(a_newer_generation_without_a_run_needs_its_world_size)
+{
+	static const char says[] = "generation 4 of job train runs with 2 ranks; rank 0 of 1 came with generation 6, and no run";
+	struct fr_world w;
+	struct control_hello h = fr_hello(0, 0);
+	uint64_t id;
+
+	fr_open(&w, 9, 8, UINT64_MAX);
+	id = fr_admit_all(&w);
+	h.generation = 6;
+	h.incarnation = 7;
+	h.world_size = 1;
+	fr_refused(&w, &h, RS_EREFUSED, true, says);
+	registry_lane_event(
+	    w.r, &(struct lane_event){.type = LANE_ANSWERED, .job = id, .rank = w.last.rank, .question = w.question});
+	fr_refused(&w, &h, RS_EREFUSED, false, says);
+	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 0);
+	registry_failed(w.r, id, &(struct rs_err){.code = RS_EPEER, .msg = "rank 0 was lost: reset"}, NULL);
+	ck_assert_uint_ne(fr_admit(&w, &h), id);
+	fr_close(&w);
+}
+END_TEST
+
 START_TEST(generations_replace_each_other)
 {
 	struct fr_world w;
@@ -328,12 +385,11 @@ START_TEST(generations_replace_each_other)
 	fr_refused(&w, &h, RS_EREFUSED, false, "job train is at generation 4 already, rank 0 came with generation 3");
 	h.generation = 6;
 	h.incarnation = 7;
-	h.world_size = 1;
 	h.lanes = 1;
 	next = fr_admit(&w, &h);
 	ck_assert_uint_ne(next, id);
 	ck_assert_uint_eq(w.n[REGISTRY_ABORT], 1);
-	ck_assert_uint_eq(w.n[REGISTRY_START], _i + 1);
+	ck_assert_uint_eq(w.n[REGISTRY_START], _i);
 	ck_assert_uint_eq(registry_jobs(w.r), 2);
 	strcpy(h.job, "other");
 	h.generation = 1;
@@ -592,9 +648,11 @@ int main(void)
 	tcase_add_loop_test(tc, a_hello_that_disagrees_is_refused, 0, 2);
 	tcase_add_test(tc, ranks_with_other_world_sizes_end_the_job);
 	tcase_add_loop_test(tc, a_rank_of_another_run_is_refused, 0, 2);
+	tcase_add_test(tc, a_gathering_yields_to_a_job_that_returns);
 	tcase_add_loop_test(tc, a_name_with_other_characters_is_refused, 0, 4);
 	tcase_add_test(tc, a_running_job_admits_no_worker);
 	tcase_add_loop_test(tc, generations_replace_each_other, 0, 2);
+	tcase_add_test(tc, a_newer_generation_without_a_run_needs_its_world_size);
 	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);
 	tcase_add_test(tc, a_loss_that_crosses_start_ends_the_job);
 	tcase_add_test(tc, waiting_names_missing_ranks);
