@@ -330,6 +330,13 @@ static int open_resolve_job(struct opening *o, struct rs_err *e)
 	const char *job = open_text(o->opt.job, "REDUCTION_JOB");
 
 	o->to.job = job ? job : o->cfg->job.name[0] ? o->cfg->job.name : "default";
+	if (!job && !o->cfg->job.name[0] && !o->to.run[0] && o->to.world_size > 1)
+		return rs_fail(
+		    e, RS_ECONFIG,
+		    "nothing tells this training of %u ranks from another one: there is no id of a launcher, no "
+		    "job.name and no run. Set REDUCTION_RUN to the same text on all its ranks, another one for "
+		    "each start",
+		    o->to.world_size);
 	if (!job && !o->cfg->job.name[0] && o->to.run[0]) {
 		rs_run_job_name(o->job, o->to.run);
 		o->to.job = o->job;

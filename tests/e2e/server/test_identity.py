@@ -91,9 +91,31 @@ class Identity(unittest.TestCase):
             for run in ("one", "two"):
                 name = rf"torchrun-{run}-node0-[0-9a-f]{{8}}"
                 c.reducers[0].wait_text(rf"job-started job={name} .*run=torchrun:{run}@node0")
-            unknown = c.start_workers(2, value(5), config=config)
-            self.check_sum(unknown, 10.0)
+            alone = c.start_worker(0, 1, value(5), config=config)
+            self.check_sum([alone], 5.0)
             c.reducers[0].wait_text("job-started job=default .*run=\"\" ")
+
+    def test_ranks_without_anything_in_common(self):
+        """Nothing tells such ranks from those of another start."""
+        with harness.Cluster(config={"job": {"name": ""}}) as c:
+            for rank in c.start_workers(2, value(5)):
+                said = rank.said("open")
+                self.assertEqual(said["error"], "ConfigError")
+                self.assertIn("nothing tells this training of 2 ranks from another one", said["message"])
+                self.assertIn("Set REDUCTION_RUN to the same text on all its ranks", said["message"])
+
+    def test_a_newer_generation_without_a_run_ends_nothing(self):
+        """One process by hand, while a job of its name runs."""
+        with harness.Cluster() as c:
+            running = c.start_workers(2, value(1))
+            for rank in running:
+                self.assertEqual(rank.said("open")["error"], None)
+            other = c.start_worker(0, 1, value(100), env={"REDUCTION_GENERATION": 1})
+            self.assertIn("and no run tells that it is the same training", other.said("open")["message"])
+            for rank in running:
+                rank.tell()
+            for rank in running:
+                self.assertEqual(rank.said("sum")["value"], 2.0)
 
     def test_a_newer_generation_of_another_run_ends_nothing(self):
         with harness.Cluster() as c:
