@@ -28,7 +28,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Op
 import torch
 import torch.distributed
 
-from . import errors, torch_replace
+from . import errors, torch_identity, torch_replace
 from .comm import Communicator, Request
 from .torch_group import communicator, default_communicator, register  # noqa: F401 communicator is for programs
 from .torch_local import NodeSum, Sliced, join, meet
@@ -59,7 +59,7 @@ def _from_torch() -> Dict[str, Any]:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return {}
     _, facts, rank, world_size, _ = meet()
-    options: Dict[str, Any] = {"rank": rank, "world_size": world_size}
+    options: Dict[str, Any] = {"rank": rank, "world_size": world_size, **torch_identity.options(facts[0].start, {})}
     restarts = max(fact.restarts for fact in facts)
     if restarts >= 0:
         options["generation"] = restarts

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 import torch.distributed
 
-from . import errors
+from . import errors, torch_identity
 from .torch_place import Fact, digest, exchange, of_attempt, place
 
 _c10d = torch._C._distributed_c10d
@@ -174,4 +174,6 @@ def join(local: str) -> Tuple[Optional[NodeSum], Dict[str, Any]]:
     restarts = max(fact.restarts for fact in facts)
     if found is not None and restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
         options["generation"] = restarts
+    if found is not None:
+        options.update(torch_identity.options(facts[0].start, {}))
     return found, options

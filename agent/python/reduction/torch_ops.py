@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 import torch
 import torch.distributed
 
-from . import _buffers, errors
+from . import _buffers, errors, torch_identity
 from .comm import Communicator
 from .torch_local import NodeSum, Sliced, node_sum
 from .torch_place import Fact, digest, exchange, of_attempt, place, unplaced
@@ -475,7 +475,7 @@ def _slices_key(key: str) -> str:
 
 def _common(facts: Sequence[Fact], given: Dict[str, Any]) -> Dict[str, Any]:
     """Returns the options of a communicator that do not depend on the rank."""
-    options = dict(given)
+    options = {**given, **torch_identity.options(facts[0].start, given)}
     restarts = max(fact.restarts for fact in facts)
     if restarts >= 0 and "REDUCTION_GENERATION" not in os.environ:
         options.setdefault("generation", restarts)

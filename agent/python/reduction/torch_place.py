@@ -14,6 +14,7 @@ import torch
 import torch.distributed
 
 from . import errors
+from .torch_identity import draw
 
 _PREFIX_STORE = torch._C._distributed_c10d.PrefixStore
 _PATIENCE = datetime.timedelta(seconds=10)  # before a rank that is awaited is named on stderr
@@ -29,6 +30,7 @@ class Fact(NamedTuple):
     node: str  # equal for processes that share an agent, or can reach each other through abstract sockets
     restarts: int  # of torchrun; -1 without it
     serial: int  # see reduction.torch_group
+    start: str  # of rank 0: see reduction.torch_identity
 
 
 def _read(path: pathlib.Path) -> str:
@@ -83,7 +85,7 @@ def _wait(store: Any, key: str, what: str, timeout: datetime.timedelta) -> None:
 
 def exchange(store: Any, rank: int, world_size: int, serial: int, timeout: datetime.timedelta) -> List[Fact]:
     """Publishes this rank's fact and returns those of all ranks. Raises MismatchError if a rank differs."""
-    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial)
+    own = Fact(rank, world_size, _node(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or -1), serial, draw())
     store.set(f"{NAME}/{rank}", json.dumps(own))
     facts = []
     for other in range(world_size):
