@@ -147,14 +147,14 @@ static int check_run(struct registry *r, struct job *j, const struct control_hel
 			       "%s", e.msg);
 }
 
-/* Checks that a HELLO with a newer generation may end the job. Without a run only the world size tells a restart from a
- * process that somebody starts by hand. A job whose ranks have died may end. */
+/* Checks that a HELLO with a newer generation may end the job. A single process without a run is one that somebody
+ * starts by hand, and no restart of a job that has several ranks. A job whose ranks have died may end. */
 static int check_newer(struct registry *r, const struct job *j, const struct control_hello *h,
 		       struct control_refused *no)
 {
 	unsigned there = 0;
 
-	if (h->run[0] || h->world_size == j->first.world_size || !j->running || j->ended)
+	if (h->run[0] || h->world_size > 1 || j->first.world_size == 1 || !j->running || j->ended)
 		return RS_OK;
 	while (there + 1 < j->first.world_size && !j->members[there].lanes)
 		there++;

@@ -19,8 +19,8 @@ struct reducer_loss {
 	uint64_t at_ms;
 	struct rs_cause cause;
 	char why[CONTROL_MESSAGE]; /* the cause for people */
-	bool returned; /* it was lost before, and came back */
-	bool proven;   /* since it is there, large payload has gone both ways: a result of LOSS_PROOF_BYTES has come */
+	bool returned;             /* it was lost before, and came back */
+	bool proven; /* since it is there, large payload has gone both ways: a result of LOSS_PROOF_BYTES has come */
 	unsigned barren;        /* returns in a row without such a result */
 	uint64_t not_before_ms; /* no attempt to bring it back before that */
 };

@@ -350,9 +350,10 @@ START_TEST(a_running_job_admits_no_worker)
 END_TEST
 
 /* Somebody starts one process with the name of a job that runs, and nothing says that it is the same training. */
-START_TEST(a_newer_generation_without_a_run_needs_its_world_size)
+START_TEST(a_single_process_without_a_run_ends_no_job)
 {
-	static const char says[] = "generation 4 of job train runs with 2 ranks; rank 0 of 1 came with generation 6, and no run";
+	static const char says[] =
+	    "generation 4 of job train runs with 2 ranks; rank 0 of 1 came with generation 6, and no run";
 	struct fr_world w;
 	struct control_hello h = fr_hello(0, 0);
 	uint64_t id;
@@ -652,7 +653,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_name_with_other_characters_is_refused, 0, 4);
 	tcase_add_test(tc, a_running_job_admits_no_worker);
 	tcase_add_loop_test(tc, generations_replace_each_other, 0, 2);
-	tcase_add_test(tc, a_newer_generation_without_a_run_needs_its_world_size);
+	tcase_add_test(tc, a_single_process_without_a_run_ends_no_job);
 	tcase_add_loop_test(tc, a_rank_may_leave_and_return_while_the_job_gathers, 0, 2);
 	tcase_add_test(tc, a_loss_that_crosses_start_ends_the_job);
 	tcase_add_test(tc, waiting_names_missing_ranks);
