@@ -458,7 +458,7 @@ static void end_gathering(struct registry *r, struct job *j)
 	struct rs_err why;
 
 	rs_fail(&why, j->first.retain ? RS_ECUT : RS_ECLOSED, "the reducer was stopped before all ranks had joined");
-	job_end(r, j, &why);
+	job_end(r, j, &why, NULL);
 }
 
 void registry_drain(struct registry *r)
