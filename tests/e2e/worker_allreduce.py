@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that runs many all-reduces and checks them: worker_allreduce.py CASES.json
 
-CASES.json: {"in_flight": operations at once, "deterministic": bool, "partials": bool, "cases": [[op, dtype, count,
-style, how], ...]}. how: "in" place, "out" of place, "buffer" (memory of the communicator). partials: as oracle.check()
-has it. Rank i % world size compares case i with the oracle; all ranks say a checksum of every result, which the test
-program compares.
+CASES.json: {"in_flight": operations at once, "deterministic": bool, "partials": bool (False), "cases": [[op, dtype,
+count, style, how], ...]}. how: "in" place, "out" of place, "buffer" (memory of the communicator). partials: as
+oracle.check() has it. Rank i % world size compares case i with the oracle; all ranks say a checksum of every result,
+which the test program compares.
 """
 
 import json
@@ -61,7 +61,7 @@ def main():
     sums, errors, flying = [], [], []
     with reduction.Communicator() as comm:
         def finish_one():
-            crc, error = flying.pop(0).finish(comm.rank, plan["deterministic"], plan["partials"])
+            crc, error = flying.pop(0).finish(comm.rank, plan["deterministic"], plan.get("partials", False))
             sums.append(crc)
             if error:
                 errors.append(error)
