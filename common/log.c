@@ -279,14 +279,17 @@ void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *e
 
 	if (!rs_log_on(l, level))
 		return;
+	if (l->tap && (int)level <= l->tap_level)
+		l->tap(l->tap_ctx, level, event, kv, n);
+	if ((int)level > l->level)
+		goto restore;
 	if (l->lost)
 		lost = *l->lost;
 	if (lost && deliver(l, RS_LOG_WARN, "log-lines-lost", &(struct rs_kv){"lines", RS_KV_UINT, {.u = lost}}, 1))
 		*l->lost -= lost;
 	if (!deliver(l, level, event, kv, n) && l->lost)
 		++*l->lost;
-	if (l->tap)
-		l->tap(l->tap_ctx, level, event, kv, n);
+restore:
 	errno = saved;
 }
 

@@ -32,9 +32,11 @@ struct rs_log {
 	int journald; /* a socket of rs_journald_open; 0 or less: lines are written to fd */
 	int fd;
 	_Atomic unsigned *lost; /* dropped lines that have not been reported yet; NULL: not counted */
-	/* Called with each line, on the thread that writes it; it must not log. NULL: not called. */
+	/* Called with each line up to tap_level, whatever `level` says, on the thread that logs; it must not log. NULL:
+	 * not called. */
 	void (*tap)(void *tap_ctx, enum rs_log_level level, const char *event, const struct rs_kv *kv, unsigned n);
 	void *tap_ctx;
+	int tap_level; /* enum rs_log_level */
 };
 
 /* Limits the lines of an event that unauthenticated peers can cause. At most `per_s` lines are written in each second;
@@ -86,12 +88,12 @@ const char *rs_log_priority(enum rs_log_level level, bool journal);
 
 static inline bool rs_log_on(const struct rs_log *l, enum rs_log_level level)
 {
-	return l && (int)level <= l->level;
+	return l && ((int)level <= l->level || (l->tap && (int)level <= l->tap_level));
 }
 
-/* Writes one line with n pairs. Does nothing if the level is off or l is NULL. The event and the keys are words of the
- * program and are written unescaped. Values with blanks, quotes or control characters are quoted and escaped; numbers
- * that JSON cannot express (NaN, infinities) become null there. */
+/* Writes one line with n pairs. Writes nothing if the level is off or l is NULL. The event and the keys are words of
+ * the program and are written unescaped. Values with blanks, quotes or control characters are quoted and escaped;
+ * numbers that JSON cannot express (NaN, infinities) become null there. */
 void rs_log_write(const struct rs_log *l, enum rs_log_level level, const char *event, const struct rs_kv *kv,
 		  unsigned n);
 

@@ -78,9 +78,9 @@ struct trace {
 	struct trace_range ranges[TRACE_RANGES];
 	unsigned ranges_n;
 	uint32_t operations;
-	uint32_t done; /* bit i: all operations of range i are complete, or its job has ended */
-	bool ended;    /* a worker has ended it */
-	bool missed;   /* an operation of a range had begun before the trace */
+	uint32_t done;      /* bit i: all operations of range i are complete, or its job has ended */
+	_Atomic bool ended; /* nothing more is recorded: its thread has set all fields */
+	bool missed;        /* an operation of a range had begun before the trace */
 	struct trace_source sources[TRACE_SOURCES];
 	unsigned sources_n;
 	uint64_t dropped; /* records that had no room */

@@ -69,7 +69,10 @@ FOLDERS = {
     ),
     "common/host/service": ("the control and health services of both daemons", ["common", "proto", "proto/rpc"]),
     "common/host/http": ("their HTTP port, metrics and status page", ["common", "proto", "common/host/service"]),
-    "common/host": ("the command line of both daemons", ["common", "config", "config/check"]),
+    "common/host": (
+        "what surrounds the loop of both daemons: command line, signals, ports, reload, drain",
+        ["common", "proto/rpc", "config", "config/check", "common/host/service", "common/host/http"],
+    ),
     "server/core": ("the reducer's sums: sessions, stripes, slots; no I/O", ["common", "common/kernels", "proto"]),
     "server/jobs": (
         "the reducer's jobs and their status; no I/O",
@@ -86,8 +89,6 @@ FOLDERS = {
             "proto/rpc",
             "config/check",
             "common/host",
-            "common/host/service",
-            "common/host/http",
             "server/core",
             "server/jobs",
             "server/join",
@@ -111,11 +112,8 @@ FOLDERS = {
         "the agent's process, or a thread of a training process",
         [
             *CONFIGURED,
-            "proto/rpc",
             "config/check",
             "common/host",
-            "common/host/service",
-            "common/host/http",
             "agent/worker/engine",
             "agent/node/core",
         ],

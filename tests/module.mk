@@ -20,6 +20,10 @@ $(unit_bin): $(B)/%: $(B)/%.o $(libhelp) $(librpc) $(core_libs)
 $(B)/tests/unit/proto/rpc/test_unauthenticated: $(B)/server/join/listener_posix.o
 # a lane's thread, without an accept loop
 $(B)/tests/unit/server/run/test_lane_uv: $(patsubst %,$(B)/server/run/%.o,lane_uv lane_conn lane_tcp lane_grpc lane_command lane_load_posix mailbox_uv)
+# the host of a daemon
+host_libs := $(libhost) $(libhttp_port) $(libhttp) $(libservice_uv) $(libservice) $(librpc) $(libconfig) $(libproto) $(libcommon)
+$(B)/tests/unit/common/host/test_host: $(host_libs)
+$(B)/tests/unit/common/host/test_host: private unit_libs := -Wl,--start-group $(host_libs) -Wl,--end-group $(LIBS) $(HTTP_LIBS)
 # answers of the HTTP port, without the port
 $(B)/tests/unit/common/host/test_metrics: $(B)/common/host/http/answer.o $(libhttp)
 # the plugin's communicator, with an engine of the test

@@ -160,7 +160,11 @@ static int plugin_load(struct plugin *p, struct rs_err *e)
 		rs_config_close(&p->cfg);
 		return rc;
 	}
-	p->log = (struct rs_log){.level = p->cfg.logging.level, .fd = -1, .tap = plugin_on_line, .tap_ctx = p};
+	p->log = (struct rs_log){.level = p->cfg.logging.level,
+				 .fd = -1,
+				 .tap = plugin_on_line,
+				 .tap_ctx = p,
+				 .tap_level = p->cfg.logging.level};
 	p->loaded = true;
 	plugin_info(p, "job %s, %u reducers, interface %s with %d Mbit/s, %u sockets for each connection%s", p->job,
 		    p->cfg.reducers_n, p->device.interface, p->device.speed, p->sockets,

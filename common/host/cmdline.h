@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of a daemon: its own options, plus those that every daemon has (--config, --log-level, --log-format,
- * --paranoid,
- * --check, --help, --version). Options override the file. */
+ * --paranoid, --check, --help, --version). Options override the file. */
 #ifndef RS_COMMON_HOST_CMDLINE_H
 #define RS_COMMON_HOST_CMDLINE_H
 

@@ -72,17 +72,3 @@ void reserves_close(struct reserves *all)
 	while (all->first)
 		reserve_free(&all->first);
 }
-
-struct lane_command *lane_command_ask(enum lane_command_type type)
-{
-	struct lane_command *l = lane_command_new(type, 0, 0);
-	struct lane_mail *answer = calloc(1, sizeof *answer);
-
-	if (!l || !answer) {
-		free(l);
-		free(answer);
-		return NULL;
-	}
-	l->answer = answer;
-	return l;
-}

@@ -46,9 +46,9 @@ struct lane_command {
 		};                  /* ABORT */
 		uint32_t frame_len; /* SEND */
 		struct {
-			struct lane_mail *answer; /* REPORT, TRACE; owned */
-			struct trace *trace;      /* TRACE; owned */
-			uint32_t limit_ms;
+			struct trace *trace;      /* TRACE; borrowed */
+			void (*done)(void *user); /* REPORT, TRACE */
+			void *user;
 		};
 	};
 	uint8_t frame[]; /* SEND: frame_len bytes */
@@ -57,8 +57,6 @@ struct lane_command {
 /* Allocates a command with room for a frame of frame_len bytes. All other fields are zero. The caller frees it with
  * free(). NULL: no memory. */
 struct lane_command *lane_command_new(enum lane_command_type type, uint64_t job, size_t frame_len);
-/* Makes a command of a type with an answer, and the answer. NULL: no memory. */
-struct lane_command *lane_command_ask(enum lane_command_type type);
 
 /* The command that aborts a job, allocated in advance. Invariant: each job that has connections in this lane has
  * exactly one reserve. */

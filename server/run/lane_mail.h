@@ -6,14 +6,10 @@
 #include "server/core/lane_types.h"
 #include "server/run/mailbox.h"
 
-struct lane_thread;
-
 /* One message. Invariant: the LANE_CLOSED message of a connection is allocated with the connection, so that this event
  * needs no memory. */
 struct lane_mail {
 	struct mail mail;
-	struct lane_thread *reported; /* its report is ready to be taken; else NULL */
-	struct lane_thread *traced;   /* its trace is ready to be taken; both NULL: the message is an event */
 	struct lane_event event;
 	bool failed; /* LANE_CLOSED: the job failed with event.why, and there was no memory for LANE_FAILED */
 };

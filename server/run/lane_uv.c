@@ -38,10 +38,8 @@ struct lane_thread {
 	uint32_t detect_ms;
 	bool paranoid;
 	const struct rs_log *log;
-	struct lane_report *report; /* complete; the server's thread takes it after the event */
-	struct trace *trace;        /* the same, after it has ended */
-	struct lane_mail *tracing;  /* the event for the end of the trace that runs; NULL: none runs */
-	uint64_t trace_until_ms;
+	struct lane_report *report; /* complete; the server's thread takes it after the call that says so */
+	struct lane_command *trace; /* that began the trace that runs; owned; NULL: none runs */
 
 	/* Owned by the thread that posts commands. They are allocated in advance, so that posting them needs no memory.
 	 */
@@ -95,20 +93,21 @@ static void on_after(uv_check_t *check)
 	serve(check->data);
 }
 
-/* Gives the trace to the server's thread. */
+/* Gives the trace back to the server's thread. */
 static void trace_end(struct lane_thread *t)
 {
-	struct lane_mail *m = t->tracing;
+	struct lane_command *l = t->trace;
 
-	t->tracing = NULL;
-	t->trace = lane_trace_end(t->core);
-	m->traced = t;
-	mailbox_post(t->out, &m->mail);
+	t->trace = NULL;
+	lane_trace_end(t->core);
+	l->trace->ended = true;
+	l->done(l->user);
+	free(l);
 }
 
 static void trace_check(struct lane_thread *t)
 {
-	if (lane_trace_done(t->core) || uv_now(&t->loop) >= t->trace_until_ms)
+	if (lane_trace_done(t->core))
 		trace_end(t);
 }
 
@@ -120,7 +119,7 @@ static void on_tick(uv_timer_t *timer)
 	lane_tick(t->core, uv_now(&t->loop));
 	lane_conns_sample(&t->conns);
 	lane_load_tick(&t->load, uv_hrtime());
-	if (t->tracing)
+	if (t->trace)
 		trace_check(t);
 	serve(t);
 }
@@ -231,7 +230,7 @@ static void stop(struct lane_thread *t)
 	close_handles(t);
 }
 
-static void report(struct lane_thread *t, struct lane_mail *answer)
+static void report(struct lane_thread *t, const struct lane_command *l)
 {
 	t->report = lane_report_new(t->core, uv_now(&t->loop));
 	if (t->report) {
@@ -239,14 +238,12 @@ static void report(struct lane_thread *t, struct lane_mail *answer)
 		t->report->busy_permil = t->load.busy_permil;
 		t->report->starved_permil = t->load.starved_permil;
 	}
-	answer->reported = t;
-	mailbox_post(t->out, &answer->mail);
+	l->done(l->user);
 }
 
-static void trace_begin(struct lane_thread *t, const struct lane_command *l)
+static void trace_begin(struct lane_thread *t, struct lane_command *l)
 {
-	t->tracing = l->answer;
-	t->trace_until_ms = uv_now(&t->loop) + l->limit_ms;
+	t->trace = l;
 	lane_trace_begin(t->core, l->trace);
 	trace_check(t); /* there may be nothing to wait for */
 }
@@ -273,13 +270,13 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		lane_abort(t->core, l->job, &l->why, &l->cause);
 		break;
 	case COMMAND_REPORT:
-		report(t, l->answer);
+		report(t, l);
 		break;
 	case COMMAND_TRACE:
 		trace_begin(t, l);
-		break;
+		return; /* which frees it at its end */
 	case COMMAND_TRACE_END:
-		if (t->tracing)
+		if (t->trace)
 			trace_end(t);
 		break;
 	case COMMAND_STOP:
@@ -486,13 +483,24 @@ void lane_thread_forget(struct lane_thread *t, uint64_t job)
 	reserves_remove(&t->reserves, job);
 }
 
-bool lane_thread_report(struct lane_thread *t)
+/* Posts a command that is answered. Returns false without memory. */
+static bool ask(struct lane_thread *t, enum lane_command_type type, struct trace *trace, void (*done)(void *user),
+		void *user)
 {
-	struct lane_command *l = lane_command_ask(COMMAND_REPORT);
+	struct lane_command *l = lane_command_new(type, 0, 0);
 
-	if (l)
-		post(t, l);
-	return l != NULL;
+	if (!l)
+		return false;
+	l->trace = trace;
+	l->done = done;
+	l->user = user;
+	post(t, l);
+	return true;
+}
+
+bool lane_thread_report(struct lane_thread *t, void (*done)(void *user), void *user)
+{
+	return ask(t, COMMAND_REPORT, NULL, done, user);
 }
 
 struct lane_report *lane_thread_take_report(struct lane_thread *t)
@@ -503,16 +511,9 @@ struct lane_report *lane_thread_take_report(struct lane_thread *t)
 	return report;
 }
 
-bool lane_thread_trace(struct lane_thread *t, struct trace *trace, uint32_t limit_ms)
+bool lane_thread_trace(struct lane_thread *t, struct trace *trace, void (*done)(void *user), void *user)
 {
-	struct lane_command *l = lane_command_ask(COMMAND_TRACE);
-
-	if (!l)
-		return false;
-	l->trace = trace;
-	l->limit_ms = limit_ms;
-	post(t, l);
-	return true;
+	return ask(t, COMMAND_TRACE, trace, done, user);
 }
 
 void lane_thread_trace_end(struct lane_thread *t)
@@ -521,14 +522,6 @@ void lane_thread_trace_end(struct lane_thread *t)
 
 	if (l)
 		post(t, l);
-}
-
-struct trace *lane_thread_take_trace(struct lane_thread *t)
-{
-	struct trace *trace = t->trace;
-
-	t->trace = NULL;
-	return trace;
 }
 
 bool lane_thread_turned(struct lane_thread *t)
@@ -549,10 +542,7 @@ void lane_thread_stop(struct lane_thread *t)
 	mailbox_destroy(&t->in);
 	wakeups_destroy(&t->wakeups);
 	uv_loop_close(&t->loop);
-	if (t->tracing)
-		trace_free(lane_trace_end(t->core));
-	free(t->tracing);
-	trace_free(t->trace);
+	free(t->trace);
 	lane_free(t->core);
 	reserves_close(&t->reserves);
 	free(t->report);

@@ -41,21 +41,18 @@ void lane_thread_ask(struct lane_thread *t, uint64_t job, unsigned lane, unsigne
 void lane_thread_abort(struct lane_thread *t, uint64_t job, const struct rs_err *why, const struct rs_cause *cause);
 /* Frees what lane_thread_abort would need, after the job's last connection was closed. */
 void lane_thread_forget(struct lane_thread *t, uint64_t job);
-/* Asks the lane for a report. The lane posts an event when the report is ready. At most one request may be pending.
- * Returns false if there is no memory; then no event follows. */
-bool lane_thread_report(struct lane_thread *t);
-/* Returns the report after that event; the caller frees it. NULL: there was no memory for it. */
+/* Asks the lane for a report. The lane calls done(user), on its thread, when the report is ready. At most one request
+ * may be pending. Returns false if there is no memory; then done() is not called. */
+bool lane_thread_report(struct lane_thread *t, void (*done)(void *user), void *user);
+/* Returns the report after that call; the caller frees it. NULL: there was no memory for it. */
 struct lane_report *lane_thread_take_report(struct lane_thread *t);
 
-/* Begins a trace, which the lane then owns. The lane posts an event when all operations are recorded, after limit_ms,
- * or after lane_thread_trace_end. At most one trace at a time. Returns false if there is no memory; then nothing
- * happens.
- */
-bool lane_thread_trace(struct lane_thread *t, struct trace *trace, uint32_t limit_ms);
-/* Ends the trace early, if one runs. Without memory it ends by itself. */
+/* Begins a trace, which the lane writes to until it sets trace->ended and then calls done(user), on its thread: when
+ * all operations are recorded, or after lane_thread_trace_end; or until lane_thread_stop. At most one trace at a time.
+ * Returns false if there is no memory; then nothing happens. */
+bool lane_thread_trace(struct lane_thread *t, struct trace *trace, void (*done)(void *user), void *user);
+/* Ends the trace early, if one runs. Without memory it goes on. */
 void lane_thread_trace_end(struct lane_thread *t);
-/* Returns the trace after that event; the caller frees it. */
-struct trace *lane_thread_take_trace(struct lane_thread *t);
 
 /* Returns whether the lane's loop has turned since the last call that returned true. It turns at least every
  * LANE_TICK_MS, unless its thread is stuck. */

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-server: command line, configuration, log. */
-#include "common/descriptors.h"
-#include "common/host/cmdline.h"
-#include "common/loop_uv.h"
+#include "common/host/process.h"
 #include "server/run/server_uv.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static int take_listen(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
@@ -85,39 +81,25 @@ static void only_tls13_over_grpc(void)
 
 int main(int argc, char **argv)
 {
-	_Atomic unsigned lost = 0;
-	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
-	struct cmdline_start st;
-	struct rs_notify notify;
+	struct host_process p;
 	struct server *server;
 	struct rs_err e;
 	int rc;
 
-	rs_descriptors_hold_standard();
-	rs_loop_own_libuv();
 	only_tls13_over_grpc();
-	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
+	if (!host_process_open(&p, &cmdline, argc, argv, &rc))
 		return rc;
-	signal(SIGPIPE, SIG_IGN);
-	cmdline_raise_descriptors();
-	rs_notify_open(&notify);
-	log.level = st.cfg.logging.level;
-	log.json = st.cfg.logging.json;
-	rs_log_find_journal(&log);
-	cmdline_log_source(&st, &log);
-	rc = server_init(
-	    &server,
-	    &(struct server_options){
-		.cfg = &st.cfg, .config_file = st.file, .as_read = &st.as_read, .log = &log, .notify = &notify},
-	    &e);
-	if (rc) {
-		fprintf(stderr, "%sreduction-server: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);
-	} else {
+	rc = server_init(&server,
+			 &(struct server_options){.cfg = &p.start.cfg,
+						  .config_file = p.start.file,
+						  .as_read = &p.start.as_read,
+						  .log = &p.log,
+						  .notify = &p.notify},
+			 &e);
+	if (!rc) {
 		server_run(server);
 		server_close(server);
-		rs_log(&log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
+		rs_log(&p.log, RS_LOG_INFO, "stopped", rs_kv_s("result", "clean"));
 	}
-	rs_notify_close(&notify);
-	rs_config_close(&st.cfg);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	return host_process_close(&p, rc ? &e : NULL);
 }

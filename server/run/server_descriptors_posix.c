@@ -11,9 +11,8 @@ void server_check_descriptors(struct server *s)
 	uint64_t need = (uint64_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (uint64_t)s->lanes_n;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < need)
-		journal(&s->journal, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur),
-			rs_kv_u("expected", need),
-			rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower server.max_connections"));
+		rs_log(s->log, RS_LOG_WARN, "few-descriptors", rs_kv_u("found", r.rlim_cur), rs_kv_u("expected", need),
+		       rs_kv_s("advice", "raise LimitNOFILE / ulimit -Hn or lower server.max_connections"));
 }
 
 void server_bound_descriptors(struct server *s)
@@ -21,7 +20,7 @@ void server_bound_descriptors(struct server *s)
 	rlim_t most = 2 * (rlim_t)s->max_connections + DESCRIPTORS_BESIDE + 8 * (rlim_t)s->lanes_n;
 	struct rlimit r;
 
-	if (!s->rpc_server || getrlimit(RLIMIT_NOFILE, &r))
+	if (!s->host.rpc_server || getrlimit(RLIMIT_NOFILE, &r))
 		return;
 	r.rlim_cur = most < r.rlim_max ? most : r.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &r);

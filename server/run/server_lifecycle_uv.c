@@ -2,138 +2,103 @@
 #include "server/run/server_lifecycle.h"
 
 #include "server/run/server_descriptors.h"
-#include "server/run/server_notify.h"
-#include "server/run/server_port.h"
+#include "server/run/server_ports.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+enum { ABORT_GRACE_MS = LANE_LINGER_MS + 500 }; /* in which the last ABORT frames are read */
 
-void server_drain(struct server *s, const char *by, uint32_t timeout_ms)
+void server_on_drain(void *ctx, uint64_t deadline_ms)
 {
+	struct server *s = ctx;
+
 	if (!s->aborted) {
-		s->drain_ms = timeout_ms;
-		s->deadline_ms = uv_now(&s->loop) + timeout_ms;
+		s->deadline_ms = deadline_ms;
+		s->drain_ms = s->host.drain_limit_ms;
 	}
-	if (s->draining)
-		return;
-	s->draining = true;
-	server_notify_tick(s);
-	registry_drain(s->registry);
-	journal(&s->journal, RS_LOG_INFO, "draining", rs_kv_s("by", by), rs_kv_u("jobs", registry_jobs(s->registry)));
-	if (s->control)
-		service_draining(control_uv_service(s->control));
-}
-
-bool server_signalled(struct server *s, int signum)
-{
-	if (s->signalled)
-		_exit(1);
-	s->signalled = true;
 	if (!s->draining)
-		server_drain(s, signum == SIGTERM ? "SIGTERM" : "SIGINT", s->cfg->timeouts.drain_ms);
-	return registry_jobs(s->registry) == 0;
+		registry_drain(s->registry);
+	s->draining = true;
 }
 
-static bool needs_restart(const struct rs_config *a, const struct rs_config *b)
+/* Stops the lanes first, because they post to the mailbox. */
+void server_stop(struct server *s)
 {
-	return strcmp(a->server.listen, b->server.listen) != 0 || strcmp(a->server.grpc, b->server.grpc) != 0 ||
-	       strcmp(a->server.http, b->server.http) != 0 || a->server.http_tls != b->server.http_tls ||
-	       a->server.lanes != b->server.lanes || strcmp(a->server.cpu, b->server.cpu) != 0 ||
-	       a->logging.json != b->logging.json || a->server.insecure != b->server.insecure ||
-	       a->security.tls != b->security.tls || strcmp(a->server.secrets_dir, b->server.secrets_dir) != 0 ||
-	       strcmp(a->server.secret, b->server.secret) != 0 ||
-	       strcmp(a->security.read_token, b->security.read_token) != 0 ||
-	       strcmp(a->security.admin_token, b->security.admin_token) != 0 ||
-	       memcmp(&a->timeouts, &b->timeouts, sizeof a->timeouts) != 0;
+	if (s->stopped)
+		return;
+	s->stopped = true;
+	server_ports_stop(s);
+	for (unsigned i = 0; i < s->lanes_n; i++)
+		lane_thread_stop(s->lanes[i]);
+	s->lanes_n = 0;
+	tcp_handshakes_close(s->handshakes);
+	arenas_stop(s->arenas);
+	rs_pool_stop(&s->pool);
+	server_ports_close(s); /* no other thread logs any more */
+	wakeup_close(&s->pool_ended);
+	for (int i = 0; i < s->listening_n; i++)
+		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
+	mailbox_close(&s->in);
+	wakeups_close(&s->wakeups);
+}
+
+static void check_drain(struct server *s)
+{
+	uint64_t now = uv_now(&s->loop);
+	struct rs_err why;
+
+	if (registry_jobs(s->registry) == 0 || (s->aborted && now >= s->deadline_ms)) {
+		server_stop(s);
+		return;
+	}
+	if (s->aborted || now < s->deadline_ms)
+		return;
+	s->aborted = true;
+	s->deadline_ms = now + ABORT_GRACE_MS;
+	rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout of %.1f s",
+		(double)s->drain_ms / 1000);
+	registry_abort_all(s->registry, &why);
+}
+
+void server_on_tick(void *ctx)
+{
+	struct server *s = ctx;
+	uint64_t now = uv_now(&s->loop);
+
+	registry_set_time(s->registry, now);
+	registry_tick(s->registry);
+	for (unsigned i = 0; i < LIMITED_NR; i++)
+		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, now);
+	admission_tick(&s->admission, now);
+	if (s->draining)
+		check_drain(s);
 }
 
 /* Loads the certificates for new connections. Only a restart can switch TLS on or off. */
 static int reload_certificates(struct server *s, const struct rs_config *fresh, struct rs_err *e)
 {
-	struct tls_texts texts;
 	int rc;
 
 	if (fresh->security.tls != s->cfg->security.tls)
 		return RS_OK;
-	rc = server_port_read_tls(s, fresh, &texts, e);
-	if (rc)
-		return rc;
 	rc = admission_reload(&s->admission, fresh, e);
-	if (!rc) {
-		tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is freed */
-		rc = server_port_set_tls(s, &texts, e);
-	}
-	tls_texts_free(&texts);
 	if (rc)
 		return rc;
+	tcp_handshakes_set_tls(s->handshakes, s->admission.certificates.ctx); /* the one before is freed */
 	certificates_log(&s->admission.certificates, s->log, "tls");
 	return RS_OK;
 }
 
-static void take_over(struct server *s, const struct rs_config *fresh)
+int server_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e)
 {
-	if (fresh->logging.level != s->as_read.logging.level)
-		s->log->level = fresh->logging.level;
-	s->as_read.logging.level = fresh->logging.level;
+	struct server *s = ctx;
+	int rc = reload_certificates(s, fresh, e);
+
+	if (rc)
+		return rc;
 	s->max_connections = fresh->server.max_connections;
 	server_bound_descriptors(s);
 	registry_set_limits(s->registry, &(struct registry_limits){.jobs = fresh->server.max_jobs,
 								   .workers = fresh->server.max_workers,
 								   .memory_bytes = fresh->server.memory_bytes});
-}
-
-/* Reads everything before it changes anything. `result` gets a sentence about what changed. */
-static int reload(struct server *s, char *result, size_t size, struct rs_err *e)
-{
-	static const char taken[] = "logging.level, limits, certificates, access and tokens taken over";
-	static const char others[] =
-	    "changes of addresses, lanes, timeouts, security and logging.format need a restart";
-	struct port_tokens tokens;
-	struct tls_files files;
-	struct rs_config fresh;
-	bool needs;
-	int rc;
-
-	if (!s->config_file)
-		return rs_fail(e, RS_ECONFIG, "started without a configuration file, so there is nothing to reload");
-	rc = rs_config_load(&fresh, s->config_file, e);
-	if (rc)
-		return rc;
-	rc = server_port_read_tokens(s, &tokens, e);
-	if (rc)
-		goto close_config;
-	files = rs_config_tls_files(&fresh);
-	rc = http_port_reload(s->http, &files, e);
-	if (!rc)
-		rc = reload_certificates(s, &fresh, e);
-	if (rc) {
-		auth_secret_clear(&tokens.read);
-		auth_secret_clear(&tokens.admin);
-	} else {
-		server_port_set_tokens(s, &tokens);
-		take_over(s, &fresh);
-		needs = needs_restart(&fresh, &s->as_read);
-		snprintf(result, size, "%s%s%s", taken, needs ? "; " : "", needs ? others : "");
-		journal(&s->journal, RS_LOG_INFO, "reload", rs_kv_s("result", taken));
-		if (needs)
-			journal(&s->journal, RS_LOG_WARN, "reload", rs_kv_s("result", others));
-	}
-close_config:
-	rs_config_close(&fresh);
-	return rc;
-}
-
-int server_reload(struct server *s, char *result, size_t size, struct rs_err *e)
-{
-	int rc;
-
-	rs_notify_reloading(s->notify);
-	rc = reload(s, result, size, e);
-	rs_notify_reloaded(s->notify, rc ? e : NULL);
-	if (rc)
-		journal(&s->journal, RS_LOG_ERROR, "reload", rs_kv_s("result", "kept the old configuration"),
-			rs_kv_s("reason", e->msg));
-	return rc;
+	rs_config_close(fresh);
+	return RS_OK;
 }

@@ -5,11 +5,9 @@
 
 #include "server/run/server_state.h"
 
-/* Creates s->streams. Errors: RS_ENOMEM, RS_EIO. */
-int server_streams_init(struct server *s, struct rs_err *e);
-/* Limits unauthenticated connections of the port, which is open. Errors: those of unauth_new. */
-int server_streams_guard(struct server *s, struct rs_err *e);
-/* Removes the limit of the connection from this address. */
-void server_streams_trust(struct server *s, const char *peer);
+/* As host_ports.method: creates s->streams. Errors: RS_ENOMEM, RS_EIO. */
+int server_streams_method(void *ctx, struct rpc_method *ret, struct rs_err *e);
+/* As host_ports.refused. */
+void server_streams_refused(void *ctx, const char *peer, const struct rs_err *why);
 
 #endif

@@ -41,13 +41,13 @@ static int on_admit(void *ctx, struct rpc_stream *stream, const struct handshake
 	struct rs_err e;
 	int rc;
 
-	s->rpc->stream_peer(stream, peer);
+	s->host.rpc->stream_peer(stream, peer);
 	rc = server_admit(s, who, peer, transport_name(s), &admit, refused);
 	if (rc)
 		return rc;
-	server_streams_trust(s, peer);
-	rc =
-	    lane_thread_attach_stream(s->lanes[admit.thread], s->rpc, s->rpc_server, stream, &admit, &who->welcome, &e);
+	host_trust(&s->host, peer);
+	rc = lane_thread_attach_stream(s->lanes[admit.thread], s->host.rpc, s->host.rpc_server, stream, &admit,
+				       &who->welcome, &e);
 	if (rc)
 		return server_unadmit(s, &admit, &e, refused);
 	registry_admitted(s->registry, admit.stripe.job);
@@ -59,17 +59,18 @@ static void on_turned_away(void *ctx, struct rpc_stream *stream, const struct rs
 	struct server *s = ctx;
 	char peer[RPC_PEER_MAX];
 
-	s->rpc->stream_peer(stream, peer);
+	s->host.rpc->stream_peer(stream, peer);
 	server_log_refused(s, peer, transport_name(s), why);
 }
 
 _Static_assert((int)GRPC_HANDSHAKE_NAMES >= (int)TLS_NAMES_MAX, "names have room");
 
-int server_streams_init(struct server *s, struct rs_err *e)
+int server_streams_method(void *ctx, struct rpc_method *ret, struct rs_err *e)
 {
+	struct server *s = ctx;
 	struct grpc_handshakes_options opt = {
 	    .loop = &s->loop,
-	    .rpc = s->rpc,
+	    .rpc = s->host.rpc,
 	    .timeout_ms = s->cfg->timeouts.handshake_ms,
 	    .policy = admission_policy(&s->admission),
 	    .names = tls_pem_names,
@@ -78,42 +79,14 @@ int server_streams_init(struct server *s, struct rs_err *e)
 	    .turned_away = on_turned_away,
 	    .ctx = s,
 	};
+	int rc = grpc_handshakes_new(&s->streams, &opt, e);
 
-	return grpc_handshakes_new(&s->streams, &opt, e);
+	if (!rc)
+		*ret = grpc_handshakes_method(s->streams);
+	return rc;
 }
 
-static void on_unauth_refused(void *ctx, const char *peer, const struct rs_err *why)
+void server_streams_refused(void *ctx, const char *peer, const struct rs_err *why)
 {
 	server_log_refused(ctx, peer, transport_name(ctx), why);
-}
-
-static void on_scan(uv_timer_t *timer)
-{
-	struct server *s = timer->data;
-
-	unauth_scan(s->unauth, uv_now(&s->loop));
-}
-
-int server_streams_guard(struct server *s, struct rs_err *e)
-{
-	struct unauth_options opt = {
-	    .address = s->cfg->server.grpc,
-	    .port = s->rpc->server_port(s->rpc_server),
-	    .refused = on_unauth_refused,
-	    .ctx = s,
-	};
-	int rc = unauth_new(&s->unauth, &opt, e);
-
-	if (rc)
-		return rc;
-	uv_timer_init(&s->loop, &s->scan);
-	s->scan.data = s;
-	uv_timer_start(&s->scan, on_scan, UNAUTH_SCAN_MS, UNAUTH_SCAN_MS);
-	return RS_OK;
-}
-
-void server_streams_trust(struct server *s, const char *peer)
-{
-	if (s->unauth) /* NULL only if the server could not start */
-		unauth_trust(s->unauth, peer);
 }

@@ -7,7 +7,6 @@
  * one is refused, for which a spare descriptor is kept. A limit is reached: refused with the name of the limit. Events
  * that unauthenticated peers can cause at will are logged a few times a second, and otherwise counted. */
 #include "server/run/server_uv.h"
-#include "server/run/server_trace.h"
 
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
@@ -15,12 +14,11 @@
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
 #include "server/run/server_lifecycle.h"
-#include "server/run/server_notify.h"
+#include "server/run/server_ports.h"
 #include "server/run/server_worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,21 +27,19 @@
 #include <unistd.h>
 
 enum {
-	SERVER_TICK_MS = RS_NOTIFY_TICK_MS, /* also that of the registry */
 	ACCEPTS_PER_WAKE = 64,
-	LINES_PER_S = 5,                       /* in the log, for each event that unauthenticated peers can cause */
-	JOB_LINES_PER_S = 200,                 /* and for jobs, of which there can be many in normal operation */
-	ACCEPT_NICE = 10,                      /* added to the nice value of this thread */
-	ABORT_GRACE_MS = LANE_LINGER_MS + 500, /* in which the last ABORT frames are read */
+	LINES_PER_S = 5,       /* in the log, for each event that unauthenticated peers can cause */
+	JOB_LINES_PER_S = 200, /* and for jobs, of which there can be many in normal operation */
+	ACCEPT_NICE = 10,      /* added to the nice value of this thread */
 };
 
 static void log_job(struct server *s, const char *event, const struct registry_job *j)
 {
 	if (!server_may_log(s, LIMITED_JOBS))
 		return;
-	journal(&s->journal, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
-		rs_kv_s("run", j->run), rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes),
-		rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
+	rs_log(s->log, RS_LOG_INFO, event, rs_kv_s("job", j->name), rs_kv_u("generation", j->generation),
+	       rs_kv_s("run", j->run), rs_kv_u("world_size", j->world_size), rs_kv_u("lanes", j->lanes),
+	       rs_kv_u("processes", j->processes), rs_kv_u("memory_bytes", j->memory));
 }
 
 /* A job with failover goes on without this reducer, unless it has lost a rank, which rank-lost says. */
@@ -52,27 +48,27 @@ static void log_end(struct server *s, const struct registry_action *a)
 	bool continues = a->why.code == RS_ECUT;
 
 	if (server_may_log(s, LIMITED_JOBS))
-		journal(&s->journal, continues ? RS_LOG_INFO : RS_LOG_WARN, continues ? "job-left" : "job-aborted",
-			rs_kv_s("job", a->job.name), rs_kv_u("generation", a->job.generation),
-			rs_kv_s("reason", a->why.msg));
+		rs_log(s->log, continues ? RS_LOG_INFO : RS_LOG_WARN, continues ? "job-left" : "job-aborted",
+		       rs_kv_s("job", a->job.name), rs_kv_u("generation", a->job.generation),
+		       rs_kv_s("reason", a->why.msg));
 }
 
 /* A job whose ranks have left before all of them had met. */
 static void log_incomplete(struct server *s, const struct registry_job *j)
 {
 	if (server_may_log(s, LIMITED_JOBS))
-		journal(&s->journal, RS_LOG_WARN, "job-incomplete", rs_kv_s("job", j->name),
-			rs_kv_u("generation", j->generation), rs_kv_u("joined", j->joined),
-			rs_kv_u("world_size", j->world_size));
+		rs_log(s->log, RS_LOG_WARN, "job-incomplete", rs_kv_s("job", j->name),
+		       rs_kv_u("generation", j->generation), rs_kv_u("joined", j->joined),
+		       rs_kv_u("world_size", j->world_size));
 }
 
 static void log_late(struct server *s, const struct registry_action *a)
 {
 	if (server_may_log(s, LIMITED_LATE))
-		journal(&s->journal, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
-			rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
-			rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
-			rs_kv_u("waited_ms", a->waited_ms));
+		rs_log(s->log, RS_LOG_WARN, "rank-late", rs_kv_s("job", a->job.name),
+		       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank), rs_kv_s("label", a->label),
+		       rs_kv_u("late_ranks", a->late), rs_kv_u("operation", a->seq),
+		       rs_kv_u("waited_ms", a->waited_ms));
 }
 
 static void on_action(void *ctx, const struct registry_action *a)
@@ -100,9 +96,9 @@ static void on_action(void *ctx, const struct registry_action *a)
 		break;
 	case REGISTRY_LOST:
 		if (server_may_log(s, LIMITED_JOBS))
-			journal(&s->journal, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
-				rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
-				rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
+			rs_log(s->log, RS_LOG_WARN, "rank-lost", rs_kv_s("job", a->job.name),
+			       rs_kv_u("generation", a->job.generation), rs_kv_u("rank", a->rank),
+			       rs_kv_s("label", a->label), rs_kv_s("reason", a->why.msg));
 		return;
 	case REGISTRY_LATE:
 		log_late(s, a);
@@ -184,29 +180,6 @@ static void on_pool_ended(struct wakeup *w)
 	rs_pool_finish(&((struct server *)((char *)w - offsetof(struct server, pool_ended)))->pool);
 }
 
-/* Closes every handle, so that the loop ends. Stops the lanes first, because they post to the mailbox. */
-static void server_stop(struct server *s)
-{
-	if (uv_is_closing((uv_handle_t *)&s->tick))
-		return;
-	server_control_stop(s);
-	for (unsigned i = 0; i < s->lanes_n; i++)
-		lane_thread_stop(s->lanes[i]);
-	s->lanes_n = 0;
-	server_control_close(s);
-	tcp_handshakes_close(s->handshakes);
-	arenas_stop(s->arenas);
-	rs_pool_stop(&s->pool);
-	wakeup_close(&s->pool_ended);
-	for (int i = 0; i < s->listening_n; i++)
-		uv_close((uv_handle_t *)&s->listening[i].poll, NULL);
-	for (int i = 0; i < 3; i++)
-		uv_close((uv_handle_t *)&s->signals[i], NULL);
-	uv_close((uv_handle_t *)&s->tick, NULL);
-	mailbox_close(&s->in);
-	wakeups_close(&s->wakeups);
-}
-
 static void on_mail(struct mailbox *m, struct mail *mail)
 {
 	struct server *s = m->user;
@@ -214,11 +187,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	const struct lane_event *ev = &lm->event;
 
 	registry_set_time(s->registry, uv_now(&s->loop));
-	if (lm->reported) {
-		server_control_reported(s, lm->reported);
-	} else if (lm->traced) {
-		server_trace_ended(s, lm->traced);
-	} else if (ev->type == LANE_FAILED) {
+	if (ev->type == LANE_FAILED) {
 		registry_failed(s->registry, ev->job, &ev->why, &ev->cause);
 	} else if (ev->type == LANE_CLOSED) {
 		s->sessions--;
@@ -267,8 +236,8 @@ static bool accept_one(struct server *s, int listen_fd)
 		if (errno != EMFILE && errno != ENFILE)
 			return false;
 		if (server_may_log(s, LIMITED_DESCRIPTORS))
-			journal(&s->journal, RS_LOG_ERROR, "out-of-descriptors",
-				rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower server.max_connections"));
+			rs_log(s->log, RS_LOG_ERROR, "out-of-descriptors",
+			       rs_kv_s("advice", "raise LimitNOFILE / ulimit -n or lower server.max_connections"));
 		if (!tcp_handshakes_make_room(s->handshakes, "this reducer has no file descriptors left"))
 			refuse_without_descriptors(s, listen_fd);
 		return true;
@@ -297,44 +266,6 @@ static void on_accept(uv_poll_t *poll, int status, int events)
 	for (int i = 0; i < ACCEPTS_PER_WAKE; i++)
 		if (!accept_one(s, li->fd))
 			return;
-}
-
-static void on_tick(uv_timer_t *timer)
-{
-	struct server *s = timer->data;
-	struct rs_err why;
-
-	registry_set_time(s->registry, uv_now(&s->loop));
-	registry_tick(s->registry);
-	for (unsigned i = 0; i < LIMITED_NR; i++)
-		rs_log_limit_report(&s->limits[i], s->log, RS_LOG_WARN, uv_now(&s->loop));
-	admission_tick(&s->admission, uv_now(&s->loop));
-	server_notify_tick(s);
-	if (!s->draining)
-		return;
-	if (registry_jobs(s->registry) == 0 || (s->aborted && uv_now(&s->loop) >= s->deadline_ms)) {
-		server_stop(s);
-		return;
-	}
-	if (s->aborted || uv_now(&s->loop) < s->deadline_ms)
-		return;
-	s->aborted = true;
-	s->deadline_ms = uv_now(&s->loop) + ABORT_GRACE_MS;
-	rs_fail(&why, RS_ECLOSED, "the reducer was stopped and the job did not end within its drain timeout of %.1f s",
-		(double)s->drain_ms / 1000);
-	registry_abort_all(s->registry, &why);
-}
-
-static void on_signal(uv_signal_t *h, int signum)
-{
-	struct server *s = h->data;
-	char result[SERVICE_RESULT];
-	struct rs_err e;
-
-	if (signum == SIGHUP)
-		server_reload(s, result, sizeof result, &e);
-	else if (server_signalled(s, signum))
-		server_stop(s);
 }
 
 static int start_lanes(struct server *s, const struct rs_kernels *kernels, struct rs_err *e)
@@ -376,28 +307,14 @@ static int start_listening(struct server *s, struct rs_err *e)
 	return RS_OK;
 }
 
-static void start_handles(struct server *s)
-{
-	static const int signums[3] = {SIGTERM, SIGINT, SIGHUP};
-
-	uv_timer_init(&s->loop, &s->tick);
-	s->tick.data = s;
-	uv_timer_start(&s->tick, on_tick, SERVER_TICK_MS, SERVER_TICK_MS);
-	for (int i = 0; i < 3; i++) {
-		uv_signal_init(&s->loop, &s->signals[i]);
-		s->signals[i].data = s;
-		uv_signal_start(&s->signals[i], on_signal, signums[i]);
-	}
-}
-
 static void log_listening(struct server *s, const struct rs_kernels *kernels)
 {
 	char name[80];
 
 	for (int i = 0; i < s->listening_n; i++) {
 		listener_name(s->listening[i].fd, name, sizeof name);
-		journal(&s->journal, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
-			rs_kv_s("cpu", kernels->name));
+		rs_log(s->log, RS_LOG_INFO, "listening", rs_kv_s("address", name), rs_kv_u("lanes", s->lanes_n),
+		       rs_kv_s("cpu", kernels->name));
 	}
 }
 
@@ -420,13 +337,7 @@ static struct server *server_new(const struct server_options *opt)
 	if (!s)
 		return NULL;
 	s->cfg = opt->cfg;
-	s->config_file = opt->config_file;
-	s->as_read = *opt->as_read;
-	s->as_read.reducers = NULL;
-	s->as_read.sharding.owner = NULL;
 	s->log = opt->log;
-	s->notify = opt->notify;
-	journal_init(&s->journal, opt->log);
 	s->limits[LIMITED_REFUSED] = (struct rs_log_limit){.event = "connection-refused", .per_s = LINES_PER_S};
 	s->limits[LIMITED_DESCRIPTORS] = (struct rs_log_limit){.event = "out-of-descriptors", .per_s = LINES_PER_S};
 	s->limits[LIMITED_LATE] = (struct rs_log_limit){.event = "rank-late", .per_s = LINES_PER_S};
@@ -488,7 +399,7 @@ static int start_threads(struct server *s, struct rs_err *e)
 	if (!rc)
 		rc = start_listening(s, e);
 	if (!rc)
-		rc = server_control_start(s, e);
+		rc = server_ports_open(s, e);
 	lower_priority();
 	return rc ? rc : rs_pool_start(&s->pool, on_task_ended, s, e);
 }
@@ -508,7 +419,6 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	if (rc)
 		goto free_server;
 	s->loop.data = s;
-	s->started_ms = uv_now(&s->loop);
 	rc = wakeups_init(&s->wakeups, &s->loop, e);
 	if (rc)
 		goto close_loop;
@@ -519,7 +429,7 @@ int server_init(struct server **ret, const struct server_options *opt, struct rs
 	rc = make_parts(s, e);
 	if (rc)
 		goto close_mailbox;
-	start_handles(s);
+	server_control_init(s, opt);
 	rc = start_threads(s, e);
 	if (rc) {
 		server_stop(s);
@@ -552,7 +462,7 @@ free_server:
 
 void server_run(struct server *s)
 {
-	server_notify_ready(s);
+	host_ready(&s->host);
 	uv_run(&s->loop, UV_RUN_DEFAULT);
 }
 
@@ -563,7 +473,7 @@ void server_close(struct server *s)
 	mailbox_destroy(&s->in);
 	wakeups_destroy(&s->wakeups);
 	tcp_handshakes_free(s->handshakes);
-	server_control_free(s);
+	server_ports_free(s);
 	registry_free(s->registry);
 	arenas_free(s->arenas);
 	admission_close(&s->admission);

@@ -44,6 +44,6 @@ void server_log_refused(struct server *s, const char *peer, const char *transpor
 {
 	s->refused[status_refusal_of(why->code)]++;
 	if (server_may_log(s, LIMITED_REFUSED))
-		journal(&s->journal, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
-			rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
+		rs_log(s->log, RS_LOG_WARN, "connection-refused", rs_kv_s("peer", peer),
+		       rs_kv_s("transport", transport), rs_kv_s("reason", why->msg));
 }

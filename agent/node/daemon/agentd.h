@@ -8,7 +8,6 @@
 
 #include "agent/node/core/hub.h"
 #include "agent/node/core/status.h"
-#include "common/notify.h"
 #include "common/pool.h"
 #include "common/spin.h"
 
@@ -19,7 +18,6 @@
 enum {
 	AGENTD_OUT_SPARE = 64,  /* unread messages a client may have, in addition to one for each operation in flight */
 	AGENTD_READ_BATCH = 64, /* messages read from one client before others are served */
-	AGENTD_RESULT = 256,    /* bytes of the result of a reload */
 };
 
 /* A message that waits to be sent to a client. Owns fd. */
@@ -64,9 +62,7 @@ struct agentd_config {
 struct agentd {
 	const struct rs_config *cfg; /* for new jobs: the one of agentd_open, or one of configs */
 	struct agentd_config *configs;
-	const char *config_file;         /* read again at SIGHUP; NULL: there is none */
-	const struct rs_config *as_read; /* what the file said when it was read last, without the command line */
-	unsigned ops;                    /* job.max_ops at the start */
+	unsigned ops; /* job.max_ops at the start */
 	struct rs_log *log;
 	char host[64];
 	struct local_hub *hub;
@@ -74,7 +70,6 @@ struct agentd {
 	struct agentd_socket socket;
 	uv_poll_t listener;
 	uv_timer_t timer;
-	uv_signal_t sigterm, sigint, sighup;
 	struct rs_pool pool;               /* makes shared memory and frees engines */
 	uv_async_t wake;                   /* events are queued, tasks have ended, or connections must be closed */
 	uv_check_t check;                  /* called after all pending input was read */
@@ -88,14 +83,9 @@ struct agentd {
 	struct rs_log_limit refused;
 	int spare_fd; /* kept open to accept and refuse when descriptors have run out */
 	struct agentd_conn *conns;
-	bool daemon; /* ended by signals; otherwise by agentd_stop, and serves one job */
+	const struct agentd_hooks *hooks; /* NULL: it is no daemon, and serves one job */
+	void *hooks_ctx;
 	bool listening, stopping, closed;
-	bool signalled;                   /* by SIGTERM or SIGINT */
-	uint64_t drain_by_ms;             /* while stopping: until then running jobs may continue */
-	struct agentd_control *control;   /* NULL: there is no gRPC port */
-	const struct agentd_hooks *hooks; /* NULL: the same */
-	struct rs_notify *notify;         /* borrowed; NULL: there is no service manager */
-	uv_timer_t notify_tick;           /* only with notify */
 	_Atomic bool stop_requested;
 	uint32_t drain_ms; /* set before stop_requested is */
 
@@ -106,39 +96,33 @@ struct agentd {
 struct agentd_engine;
 struct trace;
 
-/* What the control service has to do when something happens to the agent. */
+/* What the daemon has to do when something happens to the agent. */
 struct agentd_hooks {
-	void (*draining)(struct agentd *a); /* no new jobs are taken */
 	/* an engine was freed; agentd_engine_ask may not have been answered */
 	void (*engine_freed)(struct agentd *a, const void *engine);
-	/* a new configuration was read; after an error it is not used */
-	int (*reload)(struct agentd *a, const struct rs_config *cfg, struct rs_err *e);
 	void (*close)(struct agentd *a); /* no engine is left: closes all handles */
 	void (*free)(struct agentd *a);  /* the loop has ended */
 };
 
 /* loop.c */
 /* Opens the agent and listens at `socket`. *a must stay where it is, and cfg and log valid, until agentd_serve has
- * returned, which must be called then. `daemon`: SIGTERM and SIGINT end it. Errors: RS_ECONFIG, RS_ENOMEM, those of
- * agentd_socket_open; nothing is left open. */
-int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
+ * returned, which must be called then. Errors: RS_ECONFIG, RS_ENOMEM, those of agentd_socket_open; nothing is left
+ * open.
+ */
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, struct rs_log *log,
 		struct rs_err *e);
-/* Serves until agentd_stop or a signal, and closes everything. */
+/* Serves until agentd_stop or agentd_drain and the end of all jobs, and closes everything. */
 void agentd_serve(struct agentd *a);
+/* Takes no new clients; jobs may continue until deadline_ms. May be called again with another time. May close
+ * everything. */
+void agentd_drain(struct agentd *a, uint64_t deadline_ms);
 /* Tells it to stop; jobs may continue for drain_ms. From another thread, once. */
 void agentd_stop(struct agentd *a, uint32_t drain_ms);
-/* reload.c */
-/* SIGHUP: reads the configuration again, for jobs that start later. `result` is a sentence. Logs the result or the
- * error. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM; nothing has changed then. */
-int agentd_reload(struct agentd *a, char result[AGENTD_RESULT], struct rs_err *e);
+/* config.c */
+/* Takes over a configuration, for jobs that start later. Errors: RS_ENOMEM; then *fresh stays with the caller. */
+int agentd_take_config(struct agentd *a, const struct rs_config *fresh, struct rs_err *e);
 /* Frees the configurations that no job uses any more. */
 void agentd_free_configs(struct agentd *a);
-/* notify.c */
-/* The agent serves: tells the service manager, if the daemon was given one, now and every RS_NOTIFY_TICK_MS. */
-void agentd_notify_start(struct agentd *a);
-/* Sends the status, and a sign of life if each engine's thread has answered since the last one. */
-void agentd_notify_tick(struct agentd *a);
-void agentd_notify_close(struct agentd *a);
 
 /* schedule.c */
 /* Sets the timer to the hub's next timeout. */
@@ -174,11 +158,6 @@ int agentd_shm_make(void *ctx, struct local_buffer *b, uint64_t bytes, struct rs
 void agentd_shm_free(void *ctx, void *map, uint64_t bytes);
 void *agentd_stage_new(void *ctx, size_t bytes);
 void agentd_stage_free(void *ctx, void *stage, size_t bytes);
-
-/* control.c */
-/* Opens the ports of agent.grpc and agent.http, if there are any, between agentd_open and agentd_serve. Errors:
- * RS_EUNSUPPORTED (no module), RS_ECONFIG, RS_EIO, RS_ENOMEM; agentd_serve cleans up. */
-int agentd_control_start(struct agentd *a, struct rs_err *e);
 
 /* engine.c */
 int agentd_engine_start(void *ctx, void **ret, struct local_job *job, const struct local_engine *spec,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's loop. The happy path: the socket opens -> clients connect and leave -> SIGTERM, or agentd_stop: no new
- * clients; jobs may finish until timeouts.drain, then they are aborted -> all engines are freed -> everything closes. A
- * second signal ends the process at once. */
+/* The agent's loop. The happy path: the socket opens -> clients connect and leave -> agentd_drain or agentd_stop: no
+ * new clients; jobs may finish until the deadline, then they are aborted -> all engines are freed -> everything closes.
+ */
 #include "agent/node/core/check.h"
 #include "agent/node/daemon/agentd.h"
 #include "common/assert.h"
@@ -26,13 +26,7 @@ static void loop_check_stopped(struct agentd *a)
 	rs_pool_stop(&a->pool);
 	if (a->hooks)
 		a->hooks->close(a);
-	agentd_notify_close(a);
 	uv_close((uv_handle_t *)&a->timer, NULL);
-	if (a->daemon) {
-		uv_close((uv_handle_t *)&a->sigterm, NULL);
-		uv_close((uv_handle_t *)&a->sigint, NULL);
-		uv_close((uv_handle_t *)&a->sighup, NULL);
-	}
 	uv_close((uv_handle_t *)&a->wake, NULL);
 	uv_close((uv_handle_t *)&a->check, NULL);
 	uv_close((uv_handle_t *)&a->idle, NULL);
@@ -47,17 +41,11 @@ static void loop_stop_listening(struct agentd *a)
 	agentd_socket_close(&a->socket);
 }
 
-static void loop_stop(struct agentd *a, uint32_t drain_ms)
+void agentd_drain(struct agentd *a, uint64_t deadline_ms)
 {
-	uint64_t now = uv_now(&a->loop);
-
 	a->stopping = true;
-	a->drain_by_ms = now + drain_ms;
-	agentd_notify_tick(a);
-	if (a->hooks)
-		a->hooks->draining(a);
 	loop_stop_listening(a);
-	local_hub_drain(a->hub, now, now + drain_ms);
+	local_hub_drain(a->hub, uv_now(&a->loop), deadline_ms);
 	agentd_arm(a);
 	loop_check_stopped(a);
 }
@@ -66,11 +54,11 @@ static void loop_process(struct agentd *a)
 {
 	/* before an event makes the first local rank READY: a process that it forks later would keep the name, which
 	 * the job may need again */
-	if (!a->daemon && local_hub_gathered(a->hub))
+	if (!a->hooks && local_hub_gathered(a->hub))
 		loop_stop_listening(a);
 	agentd_take_events(a);
 	if (atomic_load(&a->stop_requested) && !a->stopping)
-		loop_stop(a, a->drain_ms);
+		agentd_drain(a, uv_now(&a->loop) + a->drain_ms);
 	agentd_close_scheduled(a);
 	agentd_arm(a);
 	loop_check_stopped(a);
@@ -116,29 +104,6 @@ static void loop_on_listener(uv_poll_t *p, int status, int events)
 	(void)status;
 	(void)events;
 	agentd_accept(p->data);
-}
-
-static void loop_on_signal(uv_signal_t *s, int number)
-{
-	struct agentd *a = s->data;
-
-	if (a->signalled)
-		_exit(1);
-	a->signalled = true;
-	rs_log(a->log, RS_LOG_INFO, "stopping", rs_kv_s("signal", number == SIGINT ? "SIGINT" : "SIGTERM"),
-	       rs_kv_u("jobs", local_hub_jobs(a->hub)), rs_kv_u("clients", local_hub_clients(a->hub)),
-	       rs_kv_u("drain_ms", a->cfg->timeouts.drain_ms));
-	if (!a->stopping) /* by the control service */
-		loop_stop(a, a->cfg->timeouts.drain_ms);
-}
-
-static void loop_on_hangup(uv_signal_t *s, int number)
-{
-	char result[AGENTD_RESULT];
-	struct rs_err e;
-
-	(void)number;
-	agentd_reload(s->data, result, &e);
 }
 
 void agentd_stop(struct agentd *a, uint32_t drain_ms)
@@ -189,15 +154,7 @@ static int loop_open(struct agentd *a, struct rs_err *e)
 	uv_timer_init(&a->loop, &a->timer);
 	uv_check_init(&a->loop, &a->check);
 	uv_idle_init(&a->loop, &a->idle);
-	a->timer.data = a->sigterm.data = a->sigint.data = a->sighup.data = a->listener.data = a->check.data = a;
-	if (a->daemon) {
-		uv_signal_init(&a->loop, &a->sigterm);
-		uv_signal_init(&a->loop, &a->sigint);
-		uv_signal_start(&a->sigterm, loop_on_signal, SIGTERM);
-		uv_signal_start(&a->sigint, loop_on_signal, SIGINT);
-		uv_signal_init(&a->loop, &a->sighup);
-		uv_signal_start(&a->sighup, loop_on_hangup, SIGHUP);
-	}
+	a->timer.data = a->listener.data = a->check.data = a;
 	a->listening = true;
 	uv_poll_start(&a->listener, UV_READABLE, loop_on_listener);
 	uv_check_start(&a->check, loop_on_check);
@@ -212,12 +169,11 @@ close_loop:
 	return rc;
 }
 
-int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, bool daemon, struct rs_log *log,
-		struct rs_err *e)
+int agentd_open(struct agentd *a, const struct rs_config *cfg, const char *socket, struct rs_log *log, struct rs_err *e)
 {
 	int rc;
 
-	*a = (struct agentd){.cfg = cfg, .ops = cfg->job.max_ops, .log = log, .daemon = daemon};
+	*a = (struct agentd){.cfg = cfg, .ops = cfg->job.max_ops, .log = log};
 	a->socket.fd = a->socket.lock_fd = -1;
 	pthread_mutex_init(&a->lock, NULL);
 	a->events_end = &a->events;
@@ -248,7 +204,6 @@ void agentd_serve(struct agentd *a)
 
 	a->thread = pthread_self();
 	rs_log(a->log, RS_LOG_INFO, "listening", rs_kv_s("socket", a->socket.path));
-	agentd_notify_start(a);
 	uv_run(&a->loop, UV_RUN_DEFAULT);
 	rc = uv_loop_close(&a->loop);
 	rs_assert(rc == 0);

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduction-agent: command line, configuration, log. */
-#include "agent/node/daemon/agentd.h"
-#include "common/descriptors.h"
-#include "common/host/cmdline.h"
-#include "common/loop_uv.h"
+#include "agent/node/daemon/daemon.h"
 #include "config/schema.h"
 #include "config/value.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static int main_take_socket(struct rs_config *cfg, const char *arg, struct rs_err *e)
 {
@@ -65,39 +57,21 @@ static const struct cmdline cmdline = {
 
 int main(int argc, char **argv)
 {
-	_Atomic unsigned lost = 0;
-	struct rs_log log = {.fd = STDERR_FILENO, .lost = &lost};
-	struct cmdline_start st;
-	struct rs_notify notify;
-	struct agentd a;
+	struct host_process p;
+	struct agent_daemon d;
 	struct rs_err e;
 	int rc;
 
-	rs_descriptors_hold_standard();
-	rs_loop_own_libuv();
-	if (!cmdline_start(&cmdline, argc, argv, &st, &rc))
+	if (!host_process_open(&p, &cmdline, argc, argv, &rc))
 		return rc;
-	signal(SIGPIPE, SIG_IGN);
-	cmdline_raise_descriptors();
-	rs_notify_open(&notify);
-	log.level = st.cfg.logging.level;
-	log.json = st.cfg.logging.json;
-	rs_log_find_journal(&log);
-	cmdline_log_source(&st, &log);
-	rc = agentd_open(&a, &st.cfg, st.cfg.agent.socket, true, &log, &e);
+	rc = agentd_open(&d.a, &p.start.cfg, p.start.cfg.agent.socket, &p.log, &e);
 	if (!rc) {
-		a.config_file = st.file;
-		a.as_read = &st.as_read;
-		rc = agentd_control_start(&a, &e);
+		rc = agent_daemon_start(&d, &p, &e);
 		if (rc)
-			agentd_stop(&a, 0);
-		else if (rs_notify_on(&notify))
-			a.notify = &notify;
-		agentd_serve(&a);
+			agentd_stop(&d.a, 0);
+		else
+			host_ready(&d.host);
+		agentd_serve(&d.a);
 	}
-	rs_notify_close(&notify);
-	rs_config_close(&st.cfg);
-	if (rc)
-		fprintf(stderr, "%sreduction-agent: %s\n", rs_log_priority(RS_LOG_ERROR, log.journal), e.msg);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	return host_process_close(&p, rc ? &e : NULL);
 }

@@ -63,7 +63,7 @@ static int node_agent_listen(struct node_agent *n, const struct node_agent_place
 	int rc;
 
 	node_agent_name(name, n->cfg, place);
-	while ((rc = agentd_open(&n->a, n->cfg, name, false, &n->log, e)) == RS_EREFUSED && node_agent_now_ms() < until)
+	while ((rc = agentd_open(&n->a, n->cfg, name, &n->log, e)) == RS_EREFUSED && node_agent_now_ms() < until)
 		nanosleep(&pause, NULL);
 	return rc ? rs_wrap(e, "this process cannot serve its node") : RS_OK;
 }

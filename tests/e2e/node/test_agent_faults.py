@@ -202,7 +202,7 @@ class Faults(unittest.TestCase):
         with self.cluster(config={"timeouts": {"drain": "60s"}}) as c:
             workers = self.open(c, 2)
             c.agents[0].signal(signal.SIGTERM)
-            c.agents[0].wait_text("stopping")
+            c.agents[0].wait_text("draining by=SIGTERM")
             self.tell(workers)
             self.expect_sum(workers, 2)
             self.leave(workers)
@@ -213,7 +213,7 @@ class Faults(unittest.TestCase):
             workers = self.open(c, 2)
             self.tell(workers[:1])
             c.agents[0].signal(signal.SIGTERM)
-            c.agents[0].wait_text("stopping")
+            c.agents[0].wait_text("draining by=SIGTERM")
             c.agents[0].signal(signal.SIGTERM)
             self.assertEqual(c.agents[0].wait(10), 1)
             c.agents[0].killed = True

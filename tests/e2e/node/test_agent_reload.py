@@ -73,7 +73,7 @@ class Reload(unittest.TestCase):
 
     def test_what_needs_a_restart_is_said(self):
         self.write(lambda tree: tree.update(job={**tree["job"], "max_ops": 7}, logging={"level": "debug"}))
-        self.hang_up('warn +reload result="changes of agent.socket, agent.grpc, agent.http, agent.cpu, job.max_ops')
+        self.hang_up('warn +reload result="changes of job.max_ops need a restart"')
         ranks = self.c.start_workers(2, SUMS)
         self.agent.wait_text("debug +client-joined")
         for rank in ranks:

@@ -331,7 +331,7 @@ class Status(unittest.TestCase):
         self.assertIn("was draining already", self.ctl_ok("drain", "--within", "90", address))
         self.assertLessEqual(self.status(address).drain_left_ms, 90000)
         events = self.ctl_ok("events", "--past", address)
-        for event in ("job-started job=test", "job-ready job=test", "reload ", "stopping by=control-service"):
+        for event in ("job-started job=test", "job-ready job=test", "reload ", "draining by=control-service"):
             self.assertIn(event, events)
         self.sum(ranks)
         self.done(c, ranks)
@@ -384,7 +384,7 @@ class Status(unittest.TestCase):
         self.opened(c)
         self.ctl_ok("drain", "--within", "100", address)
         c.agents[0].signal(signal.SIGTERM)  # the first: the drain goes on
-        c.agents[0].wait_text("stopping signal=SIGTERM")
+        c.agents[0].wait_text("draining by=SIGTERM")
         self.assertTrue(self.status(address).draining)
         c.agents[0].signal(signal.SIGTERM)
         self.assertEqual(c.agents[0].wait(), 1)

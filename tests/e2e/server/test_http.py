@@ -167,7 +167,7 @@ class Port(unittest.TestCase):
             self.assertEqual(get(at, "/" + "x" * 20000)[0], 414)
 
     def test_page(self):
-        page = (harness.ROOT / "proto" / "http" / "page.html").read_text()
+        page = (harness.ROOT / "common/host/http/page.html").read_text()
         # nothing from outside, and no way for a name to become HTML
         self.assertNotRegex(page, r"(src|href)=\"?(https?:)?//|@import|url\(")
         self.assertNotRegex(page, r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function")

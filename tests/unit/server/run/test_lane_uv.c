@@ -39,6 +39,7 @@ struct world {
 	struct lane_thread *lane;
 	unsigned attached, closed;   /* connections */
 	bool failed[JOBS];           /* a lane has reported it */
+	struct wakeup answer;        /* the lane has a report */
 	bool reported;               /* a report was requested and has arrived */
 	int fd[JOBS][WORLD];         /* of the ranks; -1: the lane did not take the connection */
 	struct stripe_params stripe; /* without job and memory */
@@ -51,20 +52,29 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 	struct world *w = m->user;
 	struct lane_mail *lm = (struct lane_mail *)mail;
 
-	if (lm->reported) {
-		free(lane_thread_take_report(lm->reported));
-		w->reported = true;
-	} else {
-		if (lm->event.type == LANE_CLOSED) {
-			w->closed++;
-			lane_thread_abort(w->lane, lm->event.job, &lost, NULL); /* as the registry does */
-		}
-		if (lm->event.type == LANE_FAILED || lm->failed) {
-			must(lm->event.why.msg[0], "a failure without a reason");
-			w->failed[lm->event.job] = true;
-		}
+	if (lm->event.type == LANE_CLOSED) {
+		w->closed++;
+		lane_thread_abort(w->lane, lm->event.job, &lost, NULL); /* as the registry does */
+	}
+	if (lm->event.type == LANE_FAILED || lm->failed) {
+		must(lm->event.why.msg[0], "a failure without a reason");
+		w->failed[lm->event.job] = true;
 	}
 	free(lm);
+}
+
+static void on_answer(struct wakeup *answer)
+{
+	struct world *w = (struct world *)((char *)answer - offsetof(struct world, answer));
+
+	free(lane_thread_take_report(w->lane));
+	w->reported = true;
+}
+
+/* On the lane's thread. */
+static void on_reported(void *user)
+{
+	wakeup_send(&((struct world *)user)->answer);
 }
 
 static void world_open(struct world *w)
@@ -82,11 +92,13 @@ static void world_open(struct world *w)
 	ck_assert_int_eq(uv_loop_init(&w->loop), 0);
 	ck_assert_int_eq(wakeups_init(&w->wakeups, &w->loop, &e), RS_OK);
 	ck_assert_int_eq(mailbox_init(&w->out, &w->wakeups, on_mail, w, &e), RS_OK);
+	wakeup_init(&w->answer, &w->wakeups, on_answer);
 }
 
 static void world_close(struct world *w)
 {
 	mailbox_close(&w->out);
+	wakeup_close(&w->answer);
 	wakeups_close(&w->wakeups);
 	uv_run(&w->loop, UV_RUN_DEFAULT);
 	mailbox_destroy(&w->out);
@@ -204,7 +216,7 @@ static void play(struct world *w)
 		else
 			started &= job == ABORTED;
 	}
-	report = lane_thread_report(w->lane);
+	report = lane_thread_report(w->lane, on_reported, w);
 	lane_thread_abort(w->lane, ABORTED, &why, NULL);
 	for (unsigned rank = 0; rank < WORLD; rank++) {
 		if (w->fd[ABORTED][rank] >= 0)

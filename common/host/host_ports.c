@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gRPC and HTTP ports, with the control service behind them. */
+#include "common/host/host_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	CALLS_BESIDE = 64,      /* calls above the service's limits, which are refused with a sentence */
+	DENIED_LINES_PER_S = 5, /* in the log */
+};
+
+void host_trust(struct host *h, const char *peer)
+{
+	if (h->unauth)
+		unauth_trust(h->unauth, peer);
+}
+
+static void host_on_granted(void *ctx, const struct service_peer *peer)
+{
+	host_trust(ctx, peer->address);
+}
+
+static void host_on_denied(void *ctx, const struct service_peer *peer, const char *method, const char *why)
+{
+	struct host *h = ctx;
+
+	if (rs_log_limit_pass(&h->denied, uv_now(h->opt.loop)))
+		rs_log(h->opt.log, RS_LOG_WARN, "control-denied", rs_kv_s("peer", peer->address),
+		       rs_kv_s("method", method), rs_kv_s("reason", why));
+}
+
+static void host_on_refused(void *ctx, const char *peer, const struct rs_err *why)
+{
+	struct host *h = ctx;
+
+	if (h->ports.refused)
+		h->ports.refused(h->opt.ctx, peer, why);
+	else if (rs_log_limit_pass(&h->denied, uv_now(h->opt.loop)))
+		rs_log(h->opt.log, RS_LOG_WARN, "control-denied", rs_kv_s("peer", peer), rs_kv_s("reason", why->msg));
+}
+
+void host_ports_tick(struct host *h)
+{
+	rs_log_limit_report(&h->denied, h->opt.log, RS_LOG_WARN, uv_now(h->opt.loop));
+}
+
+/* Logs a line of gRPC, on any of its threads. There can be many. */
+static void host_on_rpc_log(void *ctx, const char *line)
+{
+	const struct host *h = ctx;
+
+	rs_log(h->opt.log, RS_LOG_DEBUG, "grpc", rs_kv_s("text", line));
+}
+
+/* Loads a token, if there is one. */
+static int host_load_token(struct auth_secret *token, const char *file, const char *key, struct rs_err *e)
+{
+	return !file[0] || !auth_token_load(token, file, e) ? RS_OK : rs_wrap(e, "security.%s", key);
+}
+
+int host_files_read(const struct host *h, const struct rs_config *cfg, struct host_files *ret, struct rs_err *e)
+{
+	int rc = RS_OK;
+
+	*ret = (struct host_files){.read.len = 0};
+	if (h->control)
+		rc = host_load_token(&ret->read, cfg->security.read_token, "read_token", e);
+	if (!rc && h->control)
+		rc = host_load_token(&ret->admin, cfg->security.admin_token, "admin_token", e);
+	/* only a restart can switch TLS on or off */
+	if (!rc && h->rpc && h->ports.grpc_tls && cfg->security.tls == h->opt.cfg->security.tls)
+		rc = rs_config_tls_texts(&ret->texts, RS_TLS_REDUCER, cfg, e);
+	return rc;
+}
+
+void host_files_close(struct host_files *f)
+{
+	auth_secret_clear(&f->read);
+	auth_secret_clear(&f->admin);
+	tls_texts_free(&f->texts);
+}
+
+void host_set_tokens(struct host *h, const struct host_files *f)
+{
+	if (h->control)
+		service_tokens(control_uv_service(h->control), (struct service_token){f->read.bytes, f->read.len},
+			       (struct service_token){f->admin.bytes, f->admin.len});
+}
+
+int host_set_certificates(struct host *h, const struct host_files *f, struct rs_err *e)
+{
+	struct rpc_tls tls = {f->texts.certificate, f->texts.key, f->texts.authority};
+
+	return h->rpc_server && tls.certificate ? h->rpc->server_reload(h->rpc_server, &tls, e) : RS_OK;
+}
+
+static void host_on_scan(uv_timer_t *timer)
+{
+	struct host *h = timer->data;
+
+	unauth_scan(h->unauth, uv_now(h->opt.loop));
+}
+
+/* Limits what connections of a TCP port may send before they have shown a right. Only members of its group can connect
+ * to a UNIX socket. */
+static int host_guard(struct host *h, struct rs_err *e)
+{
+	struct unauth_options opt = {
+	    .address = h->ports.grpc,
+	    .port = h->rpc->server_port(h->rpc_server),
+	    .refused = host_on_refused,
+	    .ctx = h,
+	};
+	int rc = unauth_new(&h->unauth, &opt, e);
+
+	if (rc)
+		return rc;
+	uv_timer_init(h->opt.loop, &h->scan);
+	h->scan.data = h;
+	return uv_timer_start(&h->scan, host_on_scan, UNAUTH_SCAN_MS, UNAUTH_SCAN_MS);
+}
+
+static int host_open_grpc(struct host *h, const struct host_files *files, struct rs_err *e)
+{
+	const char *address = h->ports.grpc, *colon = strrchr(address, ':');
+	const struct rs_config *cfg = h->opt.cfg;
+	struct rpc_tls tls = {files->texts.certificate, files->texts.key, files->texts.authority};
+	struct rpc_method methods[SERVICE_METHODS + 1];
+	struct rpc_server_options opt = {
+	    .address = address,
+	    .methods = methods,
+	    .methods_n = SERVICE_METHODS,
+	    .threads = h->ports.threads,
+	    .handshake_ms = cfg->timeouts.handshake_ms,
+	    .detect_ms = cfg->timeouts.detect_ms,
+	    .calls_max = SERVICE_CALLS_MAX + SERVICE_WATCHES_MAX + CALLS_BESIDE + h->ports.calls_max,
+	    .tls = tls.certificate ? &tls : NULL,
+	    .log = host_on_rpc_log,
+	    .user = h,
+	};
+	int rc = RS_OK;
+
+	control_uv_methods(h->control, methods);
+	if (h->ports.method)
+		rc = h->ports.method(h->opt.ctx, &methods[opt.methods_n++], e);
+	if (!rc)
+		rc = h->rpc->server_start(&h->rpc_server, &opt, e);
+	if (rc)
+		return rc;
+	if (rpc_is_unix(address))
+		snprintf(h->grpc_name, sizeof h->grpc_name, "%s", address);
+	else
+		snprintf(h->grpc_name, sizeof h->grpc_name, "%.*s:%u", (int)(colon - address), address,
+			 h->rpc->server_port(h->rpc_server));
+	rs_log(h->opt.log, RS_LOG_INFO, "grpc-ready", rs_kv_s("address", h->grpc_name));
+	return rpc_is_unix(address) ? RS_OK : host_guard(h, e);
+}
+
+static int host_open_http(struct host *h, struct rs_err *e)
+{
+	struct http_options opt = {.address = h->ports.http,
+				   .process = h->opt.daemon->process,
+				   .control = h->control,
+				   .tls = h->ports.http_tls,
+				   .files = rs_config_tls_files(h->opt.cfg)};
+	int rc = http_port_start(&h->http, &opt, e);
+
+	if (rc)
+		return rc;
+	rs_log(h->opt.log, RS_LOG_INFO, "http-ready", rs_kv_s("address", http_port_name(h->http)),
+	       rs_kv_s("tls", h->ports.http_tls == TLS_OFF ? "off" : "on"));
+	return RS_OK;
+}
+
+static int host_new_control(struct host *h, struct rs_err *e)
+{
+	struct service_options so = {
+	    .process = h->opt.daemon->process,
+	    .section = "security",
+	    .health = h->opt.daemon->health,
+	    .events = h->events,
+	    .drain = host_on_drain,
+	    .reload = host_on_reload,
+	    .granted = host_on_granted,
+	    .denied = host_on_denied,
+	    .ctx = h,
+	};
+
+	if (!h->events)
+		return rs_fail(e, RS_ENOMEM, "no memory for the control service");
+	events_init(h->events);
+	host_answers_options(h, &so);
+	h->denied = (struct rs_log_limit){.event = "control-denied", .per_s = DENIED_LINES_PER_S};
+	return control_uv_new(&h->control, h->opt.loop, h->rpc, &so, e);
+}
+
+int host_open_ports(struct host *h, const struct host_ports *ports, struct rs_err *e)
+{
+	const char *section = h->opt.daemon->section;
+	struct host_files files;
+	int rc = RS_OK;
+
+	h->ports = *ports;
+	if (!ports->grpc[0] && !ports->http[0])
+		return RS_OK;
+	if (ports->grpc[0] && rpc_load(&h->rpc, e))
+		return rs_wrap(e, "%s.grpc", section);
+	h->events = malloc(sizeof *h->events);
+	rc = host_new_control(h, e);
+	if (rc)
+		return rc;
+	host_events_start(h);
+	rc = host_files_read(h, h->opt.cfg, &files, e);
+	if (!rc)
+		host_set_tokens(h, &files);
+	if (!rc && ports->grpc[0] && host_open_grpc(h, &files, e))
+		rc = rs_wrap(e, "%s.grpc", section);
+	host_files_close(&files);
+	if (!rc && ports->http[0] && host_open_http(h, e))
+		rc = rs_wrap(e, "%s.http", section);
+	return rc;
+}
+
+void host_stop(struct host *h)
+{
+	http_port_stop(h->http);
+	h->http = NULL;
+	if (h->control)
+		control_uv_stop(h->control);
+}
+
+void host_stop_grpc(struct host *h)
+{
+	if (h->unauth)
+		uv_close((uv_handle_t *)&h->scan, NULL);
+	if (h->rpc_server)
+		h->rpc->server_stop(h->rpc_server);
+}

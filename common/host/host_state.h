@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the host use of each other. */
+#ifndef RS_COMMON_HOST_HOST_STATE_H
+#define RS_COMMON_HOST_HOST_STATE_H
+
+#include "common/auth.h"
+#include "common/host/host.h"
+#include "config/tls_texts.h"
+
+/* host.c */
+/* As service_options.drain and service_options.reload. */
+void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret);
+int host_on_reload(void *host, char result[SERVICE_RESULT], struct rs_err *e);
+
+/* host_events.c */
+/* Every line of level info and above becomes an event from now on. */
+void host_events_start(struct host *h);
+/* Stops that. No other thread logs any more. */
+void host_events_stop(struct host *h);
+/* Takes the lines that other threads have logged. */
+void host_events_take(struct host *h);
+void host_events_free(struct host *h);
+
+/* host_answers.c */
+/* Set the callbacks of the control service for statuses and traces. */
+void host_answers_options(struct host *h, struct service_options *so);
+void host_answers_init(struct host *h);
+/* Passes on a status or a trace that has become complete. */
+void host_answers_take(struct host *h);
+void host_answers_close(struct host *h);
+void host_answers_free(struct host *h);
+
+/* host_ports.c */
+/* What a reload reads before anything changes. */
+struct host_files {
+	struct auth_secret read, admin;
+	struct tls_texts texts;
+};
+/* Reads the files of a configuration for the ports that are open. *ret is to be released with host_files_close, also
+ * after errors. Errors: RS_ECONFIG, RS_EIO, RS_ENOMEM. */
+int host_files_read(const struct host *h, const struct rs_config *cfg, struct host_files *ret, struct rs_err *e);
+void host_files_close(struct host_files *f);
+/* Sets the tokens of the control service. */
+void host_set_tokens(struct host *h, const struct host_files *f);
+/* Sets the certificates of the gRPC port. Errors: RS_ENOMEM, RS_ECONFIG; then the old ones stay. */
+int host_set_certificates(struct host *h, const struct host_files *f, struct rs_err *e);
+/* Reports the number of lines that were dropped. */
+void host_ports_tick(struct host *h);
+
+#endif
