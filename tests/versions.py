@@ -8,8 +8,8 @@
 
 It makes virtual environments with uv, which also finds or downloads the Pythons, in --cache (default build/versions).
 It deletes each one that it has made after its tests, unless --keep is given. Without uv or PyPI it says so and ends
-with status 0. torch's own suite is torch.testing._internal.distributed, on three ranks; a test that fails there is tried
-with gloo too.
+with status 0. torch's own suite is torch.testing._internal.distributed, on three ranks; a test that fails there is
+tried with gloo too.
 """
 
 import argparse
@@ -135,7 +135,8 @@ def main():
                                 probe, "packaging"], capture_output=True)  # fmt: skip
     if asked.returncode:
         fail_or_skip("PyPI cannot be reached")
-    print("| torch | Python | our tests | torch's own tests, three ranks | seconds |\n|---|---|---|---|---|", flush=True)
+    print("| torch | Python | our tests | torch's own tests, three ranks | seconds |")
+    print("|---|---|---|---|---|", flush=True)
     results = [row(version, args) for version in args.versions]
     sys.exit(0 if all(results) else 1)
 

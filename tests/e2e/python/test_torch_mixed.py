@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""Trainings of torch.distributed that start at the same time, with nothing but a store of their own to tell them apart."""
+"""Trainings of torch.distributed that start at the same time. Only a store of their own tells them apart."""
 
 import importlib.util
 import unittest
