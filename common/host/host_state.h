@@ -7,9 +7,14 @@
 #include "common/host/host.h"
 #include "config/tls_texts.h"
 
-/* host.c */
-/* As service_options.drain and service_options.reload. */
+/* host_drain.c */
+/* Tells the service manager what the daemon does. */
+void host_notify(struct host *h);
+/* As service_options.drain. */
 void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret);
+
+/* host_reload.c */
+/* As service_options.reload. */
 int host_on_reload(void *host, char result[SERVICE_RESULT], struct rs_err *e);
 
 /* host_events.c */
@@ -30,7 +35,7 @@ void host_answers_take(struct host *h);
 void host_answers_close(struct host *h);
 void host_answers_free(struct host *h);
 
-/* host_ports.c */
+/* host_files.c */
 /* What a reload reads before anything changes. */
 struct host_files {
 	struct auth_secret read, admin;
@@ -44,6 +49,8 @@ void host_files_close(struct host_files *f);
 void host_set_tokens(struct host *h, const struct host_files *f);
 /* Sets the certificates of the gRPC port. Errors: RS_ENOMEM, RS_ECONFIG; then the old ones stay. */
 int host_set_certificates(struct host *h, const struct host_files *f, struct rs_err *e);
+
+/* host_ports.c */
 /* Reports the number of lines that were dropped. */
 void host_ports_tick(struct host *h);
 

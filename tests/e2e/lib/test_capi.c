@@ -434,6 +434,8 @@ static void null_arguments(struct rank *r)
 	NULLS("tensor", reduction_broadcast_tensor_async(c, NULL, 0, &q, err));
 	NULLS("ret", reduction_broadcast_tensor_async(c, &t, 0, NULL, err));
 	NULLS("comm", reduction_barrier(NULL, err));
+	reduction_buffer_unmap(NULL, 4);
+	note_call(&called, "reduction_buffer_unmap");
 	NULLS("req", reduction_wait(NULL, 0, err));
 	NULLS("req", reduction_stream_wait(NULL, 0, NULL, err));
 	NULLS("req", reduction_test(NULL, &done, err));

@@ -49,10 +49,11 @@ static void open_row(struct rank *r, struct row *w, unsigned number)
 	all_here(r);
 }
 
-/* Without an agent the memory that was not freed before the communicator was closed is malloc's, too. */
-static void free_row(struct rank *r, struct row *w)
+static void free_row(struct row *w)
 {
-	if (!w->shared || r->mode == REDUCTION_MODE_DIRECT)
+	if (w->shared)
+		reduction_buffer_unmap(w->x, w->count * sizeof(float));
+	else
 		free(w->x);
 }
 
@@ -143,7 +144,7 @@ static void run_rows(struct rank *r, bool aborts, bool cancelled)
 			if (aborts)
 				close_comm(r);
 		}
-		free_row(r, &w);
+		free_row(&w);
 	}
 }
 
@@ -176,7 +177,7 @@ static void stopped_agent(struct rank *r)
 		wait_told(r);
 		fail_with(r, &w, REDUCTION_ECLOSED);
 		all_here(r);
-		free_row(r, &w);
+		free_row(&w);
 		return;
 	}
 	EXPECT(read(r->go[LEAVER][0], &pid, sizeof pid) == sizeof pid);
@@ -186,7 +187,7 @@ static void stopped_agent(struct rank *r)
 	fill(&w, 1e6f);
 	EXPECT(kill(pid, SIGCONT) == 0);
 	own_again(r, &w);
-	free_row(r, &w);
+	free_row(&w);
 }
 
 /* In the child each call that uses the communicator is an error; the parent goes on. */
@@ -224,7 +225,7 @@ static void forked(struct rank *r)
 	for (int i = 0; i < 10; i++)
 		EXPECT_RC(reduction_barrier(r->comm, &r->err), 0);
 	close_comm(r);
-	free_row(r, &w);
+	free_row(&w);
 }
 
 static const struct scenario scenarios[] = {

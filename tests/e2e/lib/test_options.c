@@ -26,6 +26,10 @@ static const struct {
 } rows[] = {
     {"defaults", ACCEPTED},
     {"torchrun", {"RANK=3", "WORLD_SIZE=4"}, ACCEPTED},
+    {"ranks that nothing tells from those of another training",
+     {NODE_OF_TWO, "REDUCTION_JOB="},
+     .code = REDUCTION_ECONFIG,
+     .says = "Set REDUCTION_RUN to the same text on all its ranks"},
     {"MPICH and Intel MPI",
      {"PMI_RANK=2", "PMI_SIZE=3", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "REDUCTION_RANK=3"},
      .code = REDUCTION_EINVAL,
@@ -186,6 +190,7 @@ static bool run(size_t i)
 
 	for (size_t k = 0; k < sizeof cleared / sizeof *cleared; k++)
 		unsetenv(cleared[k]);
+	setenv("REDUCTION_JOB", "default", 1); /* else several ranks are refused */
 	for (size_t k = 0; k < sizeof rows[i].env / sizeof *rows[i].env && rows[i].env[k]; k++)
 		putenv((char *)rows[i].env[k]);
 	opt.job = rows[i].job;

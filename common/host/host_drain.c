@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a daemon: a drain, and what the service manager hears of it. */
+#include "common/host/host_state.h"
+
+#include <stdio.h>
+#include <time.h>
+
+int64_t host_unix_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+uint32_t host_drain_left_ms(const struct host *h)
+{
+	uint64_t now = uv_now(h->opt.loop);
+
+	return h->draining && h->deadline_ms > now ? (uint32_t)(h->deadline_ms - now) : 0;
+}
+
+void host_wake(void *host)
+{
+	uv_async_send(&((struct host *)host)->wake);
+}
+
+void host_notify(struct host *h)
+{
+	const struct host_daemon *d = h->opt.daemon;
+	uint32_t left_ms = host_drain_left_ms(h);
+	struct host_load load;
+	char counts[80];
+
+	if (!rs_notify_on(h->opt.notify))
+		return;
+	load = d->load(h->opt.ctx);
+	snprintf(counts, sizeof counts, "%u job%s, %u %s%s", load.jobs, load.jobs == 1 ? "" : "s", load.ranks, d->rank,
+		 load.ranks == 1 ? "" : "s");
+	if (!h->draining) {
+		rs_notify_status(h->opt.notify, "serving %s", counts);
+		return;
+	}
+	rs_notify_stopping(h->opt.notify, left_ms);
+	rs_notify_status(h->opt.notify, "draining: %s, at most %u s more", counts, (left_ms + 999) / 1000);
+}
+
+void host_ready(struct host *h)
+{
+	host_notify(h);
+	if (rs_notify_on(h->opt.notify))
+		rs_notify_ready(h->opt.notify);
+}
+
+void host_drain(struct host *h, const char *by, uint32_t timeout_ms)
+{
+	struct host_load load = h->opt.daemon->load(h->opt.ctx);
+
+	if (!h->draining || timeout_ms) {
+		h->drain_limit_ms = timeout_ms ? timeout_ms : h->drain_ms;
+		h->deadline_ms = uv_now(h->opt.loop) + h->drain_limit_ms;
+		h->told = false;
+	}
+	h->draining = true;
+	host_notify(h);
+	rs_log(h->opt.log, RS_LOG_INFO, "draining", rs_kv_s("by", by), rs_kv_u("jobs", load.jobs),
+	       rs_kv_u("ranks", load.ranks), rs_kv_u("left_ms", host_drain_left_ms(h)));
+	if (h->control)
+		service_draining(control_uv_service(h->control));
+	host_wake(h);
+}
+
+void host_on_drain(void *host, uint32_t timeout_ms, struct service_drained *ret)
+{
+	struct host *h = host;
+
+	ret->already = h->draining;
+	host_drain(h, "control-service", timeout_ms);
+	ret->jobs = h->opt.daemon->load(h->opt.ctx).jobs;
+	ret->left_ms = host_drain_left_ms(h);
+}
