@@ -169,9 +169,11 @@ static bool local_op_is_summed(const struct local_op *op)
 	return (op->job->members_n > 1 || op->job->single_worker) && op->spec.op != FRAME_OP_BROADCAST;
 }
 
-/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is sent. Sums of bfloat16 have
- * the range of float32. A float16 sum for an average may be out of range although the average is not, and a product of
- * two values is often out of range: those stay float32. Maxima and minima are exact. */
+/* Returns whether a float16 or bfloat16 partial sum is rounded to the dtype before it is sent.
+ * Sums of bfloat16 have the range of float32. A float16 sum for an average may be out of range
+ * although the average is not, and a product of two values is often out of range: those stay
+ * float32. So does the sum for an average of ranks that are all on this node, since it would be
+ * rounded before and after the division. Maxima and minima are exact. */
 static bool local_op_rounds(const struct local_op *op)
 {
 	unsigned x = op->spec.op;
@@ -180,7 +182,9 @@ static bool local_op_rounds(const struct local_op *op)
 		return false;
 	if (x == RS_MAX || x == RS_MIN)
 		return true;
-	return !op->job->cfg->job.exact_partials && (x == RS_SUM || (x == RS_AVG && op->spec.dtype == RS_BFLOAT16));
+	if (op->job->cfg->job.exact_partials)
+		return false;
+	return x == RS_SUM || (x == RS_AVG && op->spec.dtype == RS_BFLOAT16 && !op->job->one_node);
 }
 
 /* Returns the bytes of the ring that partial sums need; 0: all of them must be kept at a time. */

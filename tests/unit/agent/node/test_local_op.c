@@ -104,7 +104,7 @@ static bool sends_float32(unsigned dtype, unsigned op)
 
 	if (!rs_dtype_is_half(dtype))
 		return false;
-	if (op == RS_AVG && dtype == RS_FLOAT16)
+	if (op == RS_AVG) /* all ranks of the job are on this node */
 		return true;
 	return fa.cfg.job.exact_partials ? exact[op] : rounded[op];
 }
