@@ -13,6 +13,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -241,6 +242,10 @@ free_pids:
 int bench_local_fork(struct bench_local *l, const struct bench_options *o, int *ret_rank, struct rs_err *e)
 {
 	pid_t self = getpid();
+	char run[32];
+
+	snprintf(run, sizeof run, "bench-%d-%lld", (int)self, (long long)time(NULL));
+	setenv("REDUCTION_RUN", run, 0); /* its ranks know each other, and nobody else's */
 	for (int r = 0; r < o->ranks; r++) {
 		pid_t pid = fork();
 		if (pid < 0)

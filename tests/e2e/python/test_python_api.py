@@ -277,8 +277,8 @@ class Requests(unittest.TestCase):
                     comm.all_reduce(x)
             raises(reduction.AbortedError, "interrupted a call that had started an operation", until_aborted)
             del x
-            gc.collect()
             comm.close()
+            gc.collect()                                    # an error and its traceback refer to each other
             assert memory() is None, "its memory was never freed"
         """.replace("FUNCTION", f'"{function}"'), end="")
 

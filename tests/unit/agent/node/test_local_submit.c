@@ -372,6 +372,7 @@ START_TEST(partial_sums_are_bounded)
 	for (unsigned r = 0; r < 2; r++)
 		b[r] = fake_alloc(&fa, big[r], 100 << 20);
 	/* each needs a stage of 128 MiB, two of which fit 256 MiB */
+	fa.cfg.job.exact_partials = true;
 	for (unsigned i = 0; i < 5; i++)
 		for (unsigned r = 0; r < 2; r++)
 			fake_submit(&fa, big[r], b[r], 30 << 20, &half);
