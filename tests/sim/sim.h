@@ -258,6 +258,7 @@ struct team {
 	struct fault faults[2];
 	unsigned faults_n;
 	struct blame blame[SIM_BLAME];
+	uint32_t blame_kinds; /* bit k: a fault of kind k, also one for which `blame` has no room */
 	unsigned blame_n;
 	unsigned impostors;  /* bit r: reducer r is an impostor */
 	unsigned cut;        /* bit r: a connection of rank r was lost, which the job had to survive */

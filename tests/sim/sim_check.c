@@ -29,10 +29,7 @@ static bool names_cause(const struct team *t, const struct rank *k, const struct
 
 static bool blamed(const struct team *t, enum fault_kind kind)
 {
-	for (unsigned i = 0; i < t->blame_n; i++)
-		if (t->blame[i].kind == kind)
-			return true;
-	return false;
+	return t->blame_kinds >> kind & 1;
 }
 
 static bool in_time(const struct team *t, uint64_t now_ms)

@@ -65,6 +65,7 @@ static bool joining(const struct team *t)
 
 static void add_blame(struct team *t, struct blame b)
 {
+	t->blame_kinds |= UINT32_C(1) << b.kind;
 	for (unsigned i = 0; i < t->blame_n; i++)
 		if (t->blame[i].victim == b.victim && t->blame[i].kind == b.kind && !strcmp(t->blame[i].words, b.words))
 			return;
