@@ -482,11 +482,21 @@ def _common(facts: Sequence[Fact], given: Dict[str, Any]) -> Dict[str, Any]:
     return options
 
 
+def _open(options: Dict[str, Any]) -> Communicator:
+    try:
+        return Communicator(**options)
+    except errors.ReductionTimeoutError as exc:
+        allowed = options["connect_timeout"]
+        raise errors.ReductionTimeoutError(
+            errors.ETIMEOUT, f"the timeout for the group's first operation ({allowed:g} s) has passed: {exc}"
+        ) from exc
+
+
 def _open_channel(key: str, options: Dict[str, Any], timeout: float, members: Optional[List[int]]) -> Channel:
     # the first operation may come late on some ranks: it has as long as any other. The opening ends a little earlier,
     # since its error says which ranks are missing.
     options.setdefault("connect_timeout", timeout - min(timeout / 10, 5))
-    channel = Channel(lambda: Communicator(**options), timeout, members)
+    channel = Channel(lambda: _open(options), timeout, members)
     _channels[key] = channel
     return channel
 
