@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # run: beside-others no-tsan
-"""The Python client of proto/README.md, word for word, in jobs with C workers over TCP and over gRPC.
+"""The Python client agent/examples/grpc_client.py in jobs with C workers over TCP and over gRPC.
 
 Not under ThreadSanitizer: it reports races in Python's own gRPC.
 """
 
 import pathlib
-import re
+import shutil
 import subprocess
 import unittest
 
@@ -30,15 +30,6 @@ numpy.save(f"result{rank}.npy", client.all_reduce(address, job, int(rank), int(w
 """
 
 
-def listing():
-    """The client, as it stands in the documentation."""
-    text = (harness.ROOT / "proto" / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    found = [block for block in blocks if "import reduction_pb2" in block]
-    assert len(found) == 1, f"proto/README.md has {len(found)} clients, expected one"
-    return found[0]
-
-
 def make_client(folder):
     proto = harness.ROOT / "proto"
     plugin = "/usr/bin/grpc_python_plugin"
@@ -47,7 +38,7 @@ def make_client(folder):
          f"--plugin=protoc-gen-grpc_python={plugin}", str(proto / "reduction.proto")],
         check=True,
     )
-    pathlib.Path(folder, "client.py").write_text(listing(), encoding="utf-8")
+    shutil.copy(harness.ROOT / "agent/examples/grpc_client.py", pathlib.Path(folder, "client.py"))
 
 
 @unittest.skipUnless(harness.HAS_GRPC, "this build has no gRPC")
