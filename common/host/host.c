@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-const char *host_grpc_name(const struct host *h)
-{
-	return h->grpc_name;
-}
-
-const char *host_http_name(const struct host *h)
-{
-	return h->http ? http_port_name(h->http) : "";
-}
-
 static void host_on_tick(uv_timer_t *timer)
 {
 	struct host *h = timer->data;

@@ -49,11 +49,9 @@ struct host_daemon {
 
 	/* Makes a status. host_answered() follows *ret_due times. NULL: no memory. */
 	void *(*collect)(void *ctx, unsigned *ret_due);
-	/* Completes the status: all answers are there. */
-	void (*complete)(void *ctx, void *status);
+	/* Completes the status: all answers are there. Returns its reply, which status_free() frees with it. */
+	struct status_reply *(*complete)(void *ctx, void *status);
 	void (*status_free)(void *status);
-	/* As service_options.pack. */
-	struct service_bytes (*pack)(const void *status, const char *job, bool without_ranks);
 
 	/* Begins to record. Sets *ret to the list of the traces, which the host owns, but does not touch before
 	 * trace.ended is set and host_wake() was called. Errors: RS_ENOMEM. */
@@ -159,13 +157,10 @@ void host_answered(void *host);
 /* A trace has ended. Any thread, until host_close. */
 void host_wake(void *host);
 
-/* Returns the time of day in milliseconds since 1970. */
-int64_t host_unix_ms(void);
 /* Returns how long jobs may still run; 0: the daemon does not drain, or they may not. */
 uint32_t host_drain_left_ms(const struct host *h);
-/* Returns the addresses of its ports, with the ports that were chosen; "": none. */
-const char *host_grpc_name(const struct host *h);
-const char *host_http_name(const struct host *h);
+/* Fills in what a status says of both daemons: software, times, addresses of the gRPC and HTTP ports. */
+void host_status(const struct host *h, struct status_reply *to);
 
 /* Ends all calls and closes the HTTP port. The daemon's threads may still run. */
 void host_stop(struct host *h);

@@ -6,6 +6,7 @@
  * and ends when it has everything -> the last end completes the answer. Failure modes: operations that do not come: the
  * time limit ends all traces. The client goes: the same. */
 #include "common/host/host_state.h"
+#include "common/version.h"
 
 enum { TRACE_AGAIN_MS = 1000 }; /* when traces are told again to end */
 
@@ -27,15 +28,27 @@ static void host_on_collect(void *ctx)
 	host_wake(h); /* it may be complete already, but the service must not get it here */
 }
 
+void host_status(const struct host *h, struct status_reply *to)
+{
+	to->m.software = (char *)"reduction " RS_VERSION;
+	to->m.grpc_address = status_reply_text(to, h->grpc_name);
+	to->m.http_address = status_reply_text(to, h->http ? http_port_name(h->http) : "");
+	to->m.unix_ms = host_unix_ms();
+	to->m.up_ms = uv_now(h->opt.loop) - h->started_ms;
+	to->m.drain_left_ms = host_drain_left_ms(h);
+}
+
 static void host_take_status(struct host *h)
 {
+	struct status_reply *reply = NULL;
+
 	h->due -= atomic_exchange(&h->answered, 0);
 	if (!h->requested || h->due)
 		return;
 	h->requested = false;
 	if (h->status)
-		h->opt.daemon->complete(h->opt.ctx, h->status);
-	service_status(control_uv_service(h->control), h->status);
+		reply = h->opt.daemon->complete(h->opt.ctx, h->status);
+	service_status(control_uv_service(h->control), reply);
 	h->opt.daemon->status_free(h->status);
 	h->status = NULL;
 }
@@ -106,7 +119,6 @@ static uint64_t host_on_clock_us(void *ctx)
 void host_answers_options(struct host *h, struct service_options *so)
 {
 	so->collect = host_on_collect;
-	so->pack = h->opt.daemon->pack;
 	so->trace = host_on_trace;
 	so->trace_end = host_on_trace_end;
 	so->clock_us = host_on_clock_us;

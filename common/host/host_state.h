@@ -8,6 +8,8 @@
 #include "config/tls_texts.h"
 
 /* host_drain.c */
+/* Returns the time of day in milliseconds since 1970. */
+int64_t host_unix_ms(void);
 /* Tells the service manager what the daemon does. */
 void host_notify(struct host *h);
 /* As service_options.drain. */

@@ -5,14 +5,19 @@
 
 #include "server/jobs/registry.h"
 
+enum {
+	MEMBER_PEER = 64,      /* bytes of an address, terminator included; longer ones are cut */
+	MEMBER_TRANSPORT = 16, /* bytes of "tcp", "grpc", "tcp+tls", ... */
+};
+
 /* One rank of a job. `lanes` has a bit for each attached lane; 0: the rank is absent. */
 struct member {
 	uint64_t incarnation;
 	uint64_t lanes;
 	uint32_t processes;
 	char label[CONTROL_LABEL];
-	char peer[STATUS_PEER];
-	char transport[STATUS_TRANSPORT];
+	char peer[MEMBER_PEER];
+	char transport[MEMBER_TRANSPORT];
 };
 
 /* One generation of a job. Invariant: `sessions` is the number of set bits in `lanes` over all members; `complete` is

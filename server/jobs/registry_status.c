@@ -1,59 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry's part of a status. */
-#include "common/utf8.h"
 #include "server/jobs/registry_priv.h"
 
-#include <stdlib.h>
-#include <string.h>
+static Reduction__V1__JobStatus__State job_state(const struct registry *r, const struct job *j)
+{
+	if (j->ended)
+		return REDUCTION__V1__JOB_STATUS__STATE__ENDED;
+	if (!j->running)
+		return REDUCTION__V1__JOB_STATUS__STATE__GATHERING;
+	return r->draining ? REDUCTION__V1__JOB_STATUS__STATE__DRAINING : REDUCTION__V1__JOB_STATUS__STATE__RUNNING;
+}
 
-/* Fills the status of one job. Returns false without memory. */
-static bool job_status(const struct registry *r, const struct job *j, struct status_job *to)
+/* Makes entry i of the status. Without memory it sets reply->failed. */
+static void add_job(const struct registry *r, const struct job *j, struct status *st, unsigned i)
 {
 	const struct control_hello *f = &j->first;
+	struct status_reply *reply = &st->reply;
+	Reduction__V1__JobStatus *to = status_job(st, i, j->id, f->world_size);
 
-	*to = (struct status_job){
-	    .id = j->id,
-	    .generation = f->generation,
-	    .state = j->ended      ? STATUS_ENDED
-		     : !j->running ? STATUS_GATHERING
-		     : r->draining ? STATUS_DRAINING
-				   : STATUS_RUNNING,
-	    .why = j->why,
-	    .age_ms = r->now_ms - j->opened_ms,
-	    .running_ms = j->running ? r->now_ms - j->started_ms : 0,
-	    .memory = j->bound,
-	    .processes = registry_processes(j),
-	    .chunk_bytes = f->chunk_bytes,
-	    .window = f->window,
-	    .priorities = f->priorities,
-	    .lanes = f->lanes,
-	    .deterministic = f->deterministic,
-	    .checksum = f->checksum,
-	    .retain = f->retain,
-	    .world_size = f->world_size,
-	    .joined = j->complete,
-	};
-	memcpy(to->name, f->job, sizeof to->name);
-	rs_utf8_clean(to->name);
-	memcpy(to->run, f->run, sizeof to->run);
-	rs_utf8_clean(to->run);
-	memcpy(to->reducer, f->reducer, sizeof to->reducer);
-	rs_utf8_clean(to->reducer);
-	rs_utf8_clean(to->why.msg);
-	if (!status_job_ranks(to))
-		return false;
-	for (unsigned i = 0; i < f->world_size; i++) {
-		const struct member *m = &j->members[i];
-		struct status_rank *rank = &to->ranks[i];
+	if (!to)
+		return;
+	to->name = status_reply_text(reply, f->job);
+	to->run = status_reply_text(reply, f->run);
+	to->reducer = status_reply_text(reply, f->reducer);
+	to->generation = f->generation;
+	to->state = job_state(r, j);
+	if (j->ended)
+		to->reason = status_reply_text(reply, j->why.msg);
+	to->age_ms = r->now_ms - j->opened_ms;
+	to->running_ms = j->running ? r->now_ms - j->started_ms : 0;
+	to->memory_bytes = j->bound;
+	to->processes = registry_processes(j);
+	to->chunk_bytes = f->chunk_bytes;
+	to->window = f->window;
+	to->priorities = f->priorities;
+	to->lanes = f->lanes;
+	to->deterministic = f->deterministic;
+	to->checksum = f->checksum;
+	to->failover = f->retain;
+	to->joined = j->complete;
+	for (unsigned k = 0; k < f->world_size; k++) {
+		const struct member *m = &j->members[k];
+		Reduction__V1__RankStatus *rank = to->ranks[k];
 
-		memcpy(rank->label, m->label, sizeof rank->label);
-		rs_utf8_clean(rank->label);
-		memcpy(rank->peer, m->peer, sizeof rank->peer);
-		memcpy(rank->transport, m->transport, sizeof rank->transport);
-		rank->lanes = (unsigned)__builtin_popcountll(m->lanes);
+		rank->label = status_reply_text(reply, m->label);
+		rank->peer = status_reply_text(reply, m->peer);
+		rank->transport = status_reply_text(reply, m->transport);
+		rank->lanes = (uint32_t)__builtin_popcountll(m->lanes);
 		rank->processes = m->processes;
 	}
-	return true;
 }
 
 struct status *registry_status(const struct registry *r)
@@ -65,13 +60,14 @@ struct status *registry_status(const struct registry *r)
 		return NULL;
 	/* the registry's list begins with the newest job */
 	for (const struct job *j = r->jobs; j; j = j->next)
-		if (!job_status(r, j, &st->jobs[--i])) {
-			status_free(st);
-			return NULL;
-		}
-	st->server.draining = r->draining;
-	st->server.jobs_max = r->opt.limits.jobs;
-	st->server.memory = r->memory;
-	st->server.memory_max = r->opt.limits.memory_bytes;
+		add_job(r, j, st, --i);
+	if (st->reply.failed) {
+		status_free(st);
+		return NULL;
+	}
+	st->reply.m.draining = r->draining;
+	st->reply.m.jobs_max = r->opt.limits.jobs;
+	st->reply.m.memory_bytes = r->memory;
+	st->reply.m.memory_max_bytes = r->opt.limits.memory_bytes;
 	return st;
 }

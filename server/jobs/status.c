@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/jobs/status.h"
 
-#include "common/utf8.h"
+#include "common/error.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static const char *const state_names[STATUS_STATES] = {"gathering", "running", "draining", "ended"};
-
-const char *status_state_name(enum status_state state)
-{
-	return (unsigned)state < STATUS_STATES ? state_names[state] : "state?";
-}
 
 enum status_refusal status_refusal_of(int code)
 {
@@ -30,11 +22,40 @@ enum status_refusal status_refusal_of(int code)
 	}
 }
 
-const char *status_refusal_name(enum status_refusal reason)
+static Reduction__V1__Traffic *new_traffic(struct status_reply *r)
 {
-	static const char *const names[STATUS_REFUSALS] = {"policy", "mismatch", "protocol", "other"};
+	return status_reply_message(r, &reduction__v1__traffic__descriptor);
+}
 
-	return (unsigned)reason < STATUS_REFUSALS ? names[reason] : "reason?";
+static Reduction__V1__Histogram *new_histogram(struct status_reply *r)
+{
+	Reduction__V1__Histogram *h = status_reply_message(r, &reduction__v1__histogram__descriptor);
+
+	if (!h)
+		return NULL;
+	h->n_counts = TIMES_BUCKETS;
+	h->counts = status_reply_take(r, TIMES_BUCKETS * sizeof(*h->counts));
+	return h;
+}
+
+/* Makes the lanes, the reasons of refusals, and the limits of all histograms. */
+static void new_process(struct status_reply *r, unsigned lanes)
+{
+	static const char *const reasons[STATUS_REFUSALS] = {"policy", "mismatch", "protocol", "other"};
+	Reduction__V1__StatusReply *m = &r->m;
+
+	m->n_lanes = lanes;
+	m->lanes = status_reply_messages(r, &reduction__v1__lane_status__descriptor, lanes);
+	for (unsigned i = 0; m->lanes && i < lanes; i++)
+		m->lanes[i]->traffic = new_traffic(r);
+	m->n_refusals = STATUS_REFUSALS;
+	m->refusals = status_reply_messages(r, &reduction__v1__refusals__descriptor, STATUS_REFUSALS);
+	for (unsigned i = 0; m->refusals && i < STATUS_REFUSALS; i++)
+		m->refusals[i]->reason = (char *)reasons[i];
+	m->n_bucket_limits_us = TIMES_BUCKETS - 1;
+	m->bucket_limits_us = status_reply_take(r, m->n_bucket_limits_us * sizeof(*m->bucket_limits_us));
+	for (unsigned i = 0; m->bucket_limits_us && i < TIMES_BUCKETS - 1; i++)
+		m->bucket_limits_us[i] = lane_times_limit_us(i);
 }
 
 struct status *status_new(unsigned jobs, unsigned lanes)
@@ -43,35 +64,44 @@ struct status *status_new(unsigned jobs, unsigned lanes)
 
 	if (!st)
 		return NULL;
-	/* one more, so that an empty array is not NULL */
-	st->jobs = calloc((size_t)jobs + 1, sizeof *st->jobs);
-	st->lanes = calloc((size_t)lanes + 1, sizeof *st->lanes);
-	st->jobs_n = jobs;
-	st->lanes_n = lanes;
-	if (st->jobs && st->lanes)
+	status_reply_init(&st->reply);
+	new_process(&st->reply, lanes);
+	st->reply.m.n_jobs = jobs;
+	st->reply.m.jobs = status_reply_take(&st->reply, jobs * sizeof(*st->reply.m.jobs));
+	st->ids = status_reply_take(&st->reply, jobs * sizeof *st->ids);
+	if (!st->reply.failed)
 		return st;
 	status_free(st);
 	return NULL;
 }
 
-bool status_job_ranks(struct status_job *job)
+Reduction__V1__JobStatus *status_job(struct status *st, unsigned i, uint64_t id, uint32_t world_size)
 {
-	job->ranks = calloc((size_t)job->world_size + 1, sizeof *job->ranks);
-	for (unsigned r = 0; job->ranks && r < job->world_size; r++)
-		job->ranks[r].silent_ms = UINT32_MAX;
-	return job->ranks;
+	struct status_reply *r = &st->reply;
+	Reduction__V1__JobStatus *m = status_reply_message(r, &reduction__v1__job_status__descriptor);
+
+	if (!m)
+		return NULL;
+	st->ids[i] = id;
+	r->m.jobs[i] = m;
+	m->traffic = new_traffic(r);
+	m->waiting = new_histogram(r);
+	m->summing = new_histogram(r);
+	m->sending = new_histogram(r);
+	m->world_size = world_size;
+	m->ranks = status_reply_messages(r, &reduction__v1__rank_status__descriptor, world_size);
+	for (uint32_t rank = 0; m->ranks && rank < world_size; rank++) {
+		m->ranks[rank]->rank = rank;
+		m->ranks[rank]->silent_ms = UINT32_MAX;
+		m->ranks[rank]->traffic = new_traffic(r);
+	}
+	return r->failed ? NULL : m;
 }
 
 void status_free(struct status *st)
 {
-	if (!st)
-		return;
-	for (unsigned i = 0; st->jobs && i < st->jobs_n; i++) {
-		free(st->jobs[i].ranks);
-		free(st->jobs[i].losses);
-	}
-	free(st->jobs);
-	free(st->lanes);
+	if (st)
+		status_reply_free(&st->reply);
 	free(st);
 }
 
@@ -80,80 +110,153 @@ static uint64_t most(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Adds counts of two lanes. They run in parallel, so waiting on both at the same time counts once. */
-static void add_beside(struct lane_count *to, const struct lane_count *c)
+static void add_traffic(Reduction__V1__Traffic *to, const struct lane_count *total, const struct lane_count *second)
 {
-	uint64_t waited_ms = most(to->waited_ms, c->waited_ms);
-
-	lane_count_add(to, c);
-	to->waited_ms = waited_ms;
+	to->bytes_in += total->bytes_in;
+	to->bytes_out += total->bytes_out;
+	to->chunks += total->chunks;
+	to->bytes_in_per_s += second->bytes_in;
+	to->bytes_out_per_s += second->bytes_out;
+	to->chunks_per_s += second->chunks;
 }
 
-static void add_session(struct status_job *job, const struct lane_report_session *s)
+static void add_times(Reduction__V1__Histogram *to, const struct lane_times *t)
 {
-	struct status_rank *rank = &job->ranks[s->rank];
+	for (unsigned i = 0; i < TIMES_BUCKETS; i++)
+		to->counts[i] += t->n[i];
+	to->sum_us += t->sum_us;
+}
 
-	add_beside(&rank->total, &s->total);
-	add_beside(&rank->second, &s->second);
+/* Lanes run in parallel, so waiting on several of them at the same time counts once. */
+static void add_session(Reduction__V1__JobStatus *job, const struct lane_report_session *s)
+{
+	Reduction__V1__RankStatus *rank = job->ranks[s->rank];
+	uint64_t waited_ms = s->second.waited_ms < UINT32_MAX ? s->second.waited_ms : UINT32_MAX;
+
+	add_traffic(job->traffic, &s->total, &s->second);
+	add_traffic(rank->traffic, &s->total, &s->second);
+	rank->waited_ms = most(rank->waited_ms, s->total.waited_ms);
+	rank->waited_permil = (uint32_t)most(rank->waited_permil, waited_ms);
+	rank->late_ms += (double)s->second.late_ms;
+	rank->last_chunks += s->total.last_chunks;
+	rank->retransmits += s->total.retransmits;
 	rank->outstanding += s->outstanding;
 	rank->rtt_us = s->rtt_us > rank->rtt_us ? s->rtt_us : rank->rtt_us;
 	rank->silent_ms = s->silent_ms < rank->silent_ms ? s->silent_ms : rank->silent_ms;
 	rank->missing_ms = s->missing_ms > rank->missing_ms ? s->missing_ms : rank->missing_ms;
-	add_beside(&job->total, &s->total);
-	add_beside(&job->second, &s->second);
 }
 
-static void add_loss(struct status_job *job, const struct lane_report_loss *from)
+/* A loss counts from the lane that has known it for the longest time. */
+static void add_loss(struct status_reply *r, Reduction__V1__JobStatus *job, const struct lane_report_loss *from)
 {
-	struct status_loss *to;
+	Reduction__V1__LostReducer *to;
 
-	if (!job->losses)
-		job->losses = calloc(job->reducers, sizeof *job->losses);
-	if (!job->losses || from->index >= job->reducers)
+	if (!job->lost)
+		job->lost = status_reply_take(r, job->reducers * sizeof(*job->lost));
+	if (!job->lost || from->index >= job->reducers)
 		return;
-	to = &job->losses[from->index];
-	if (to->lost && from->for_ms <= to->for_ms)
+	to = job->lost[from->index];
+	if (to && from->for_ms <= to->for_ms)
 		return;
-	*to = (struct status_loss){.lost = true, .for_ms = from->for_ms};
-	memcpy(to->id, from->id, sizeof to->id);
-	memcpy(to->why, from->why, sizeof to->why);
-	rs_utf8_clean(to->id);
-	rs_utf8_clean(to->why);
+	if (!to)
+		to = status_reply_message(r, &reduction__v1__lost_reducer__descriptor);
+	if (!to)
+		return;
+	to->index = from->index;
+	to->for_ms = from->for_ms;
+	to->id = status_reply_text(r, from->id);
+	to->why = status_reply_text(r, from->why);
+	job->lost[from->index] = to;
 }
 
 static void add_stripe(struct status *st, const struct lane_report *report, const struct lane_report_stripe *stripe)
 {
-	struct status_job *job = st->jobs;
+	Reduction__V1__JobStatus *job;
+	size_t i = 0;
 
-	while (job < st->jobs + st->jobs_n && job->id != stripe->job)
-		job++;
-	if (job == st->jobs + st->jobs_n)
+	while (i < st->reply.m.n_jobs && st->ids[i] != stripe->job)
+		i++;
+	if (i == st->reply.m.n_jobs)
 		return;
+	job = st->reply.m.jobs[i];
 	job->chunks += stripe->chunks;
 	job->slots += stripe->slots;
 	job->slots_used += stripe->slots_used;
-	lane_times_add(&job->times.waiting, &stripe->times.waiting);
-	lane_times_add(&job->times.summing, &stripe->times.summing);
-	lane_times_add(&job->times.sending, &stripe->times.sending);
+	add_times(job->waiting, &stripe->times.waiting);
+	add_times(job->summing, &stripe->times.summing);
+	add_times(job->sending, &stripe->times.sending);
 	job->operations = most(job->operations, stripe->operations);
 	if (!job->reducers)
 		job->reducers = stripe->reducers;
-	for (unsigned i = 0; i < stripe->losses_n; i++)
-		add_loss(job, &report->losses[stripe->losses + i]);
-	for (unsigned i = 0; i < stripe->sessions_n; i++)
-		add_session(job, &report->sessions[stripe->sessions + i]);
+	for (unsigned k = 0; k < stripe->losses_n; k++)
+		add_loss(&st->reply, job, &report->losses[stripe->losses + k]);
+	for (unsigned k = 0; k < stripe->sessions_n; k++)
+		add_session(job, &report->sessions[stripe->sessions + k]);
 }
 
 void status_add(struct status *st, const struct lane_report *report)
 {
-	struct status_lane *lane = &st->lanes[report->thread];
+	Reduction__V1__LaneStatus *lane = st->reply.m.lanes[report->thread];
 
 	lane->connections = report->sessions_n;
 	lane->busy_permil = report->busy_permil;
 	lane->starved_permil = report->starved_permil;
-	lane->total = report->total;
-	lane->second = report->second;
-	st->second_ms = report->second_ms > st->second_ms ? report->second_ms : st->second_ms;
+	add_traffic(lane->traffic, &report->total, &report->second);
+	st->reply.m.second_ms = (uint32_t)most(st->reply.m.second_ms, report->second_ms);
 	for (unsigned i = 0; i < report->stripes_n; i++)
 		add_stripe(st, report, &report->stripes[i]);
+}
+
+static uint64_t rate(uint64_t n, uint32_t second_ms)
+{
+	return second_ms ? n * 1000 / second_ms : 0;
+}
+
+static uint32_t permil(uint32_t n, uint32_t of)
+{
+	uint64_t p = rate(n, of);
+
+	return p < 1000 ? (uint32_t)p : 1000;
+}
+
+static void finish_traffic(Reduction__V1__Traffic *t, uint32_t second_ms)
+{
+	t->bytes_in_per_s = rate(t->bytes_in_per_s, second_ms);
+	t->bytes_out_per_s = rate(t->bytes_out_per_s, second_ms);
+	t->chunks_per_s = rate(t->chunks_per_s, second_ms);
+}
+
+/* Names the rank for which the others wait most, too. */
+static void finish_job(Reduction__V1__JobStatus *job, uint32_t second_ms)
+{
+	uint32_t longest = 0;
+
+	finish_traffic(job->traffic, second_ms);
+	for (unsigned i = 0; i < job->world_size; i++) {
+		Reduction__V1__RankStatus *rank = job->ranks[i];
+
+		if (rank->waited_permil > longest) {
+			longest = rank->waited_permil;
+			job->latest_rank = i;
+		}
+		rank->waited_permil = permil(rank->waited_permil, second_ms);
+		rank->late_ms = rank->traffic->chunks_per_s ? rank->late_ms / (double)rank->traffic->chunks_per_s : 0;
+		rank->silent_ms = rank->silent_ms < UINT32_MAX ? rank->silent_ms : 0;
+		finish_traffic(rank->traffic, second_ms);
+	}
+	job->latest_permil = permil(longest, second_ms);
+	for (unsigned i = 0; job->lost && i < job->reducers; i++)
+		if (job->lost[i])
+			job->lost[job->n_lost++] = job->lost[i];
+}
+
+struct status_reply *status_finish(struct status *st)
+{
+	Reduction__V1__StatusReply *m = &st->reply.m;
+
+	for (size_t i = 0; i < m->n_lanes; i++)
+		finish_traffic(m->lanes[i]->traffic, m->second_ms);
+	for (size_t i = 0; i < m->n_jobs; i++)
+		finish_job(m->jobs[i], m->second_ms);
+	return &st->reply;
 }

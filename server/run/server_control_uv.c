@@ -5,13 +5,10 @@
 
 #include "common/tls_own.h"
 #include "common/version.h"
-#include "server/jobs/status_pack.h"
 #include "server/run/server_lifecycle.h"
 #include "server/run/server_trace.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static struct host_load on_load(void *ctx)
 {
@@ -31,21 +28,20 @@ static bool on_turned(void *ctx)
 }
 
 /* Fills in the properties of the process. */
-static void fill_server(struct server *s, struct status_server *to)
+static void fill_server(struct server *s, struct status_reply *to)
 {
-	snprintf(to->software, sizeof to->software, "reduction %s", RS_VERSION);
+	char address[RS_ADDRESS_MAX] = "";
+
+	host_status(&s->host, to);
 	if (s->listening_n)
-		listener_name(s->listening[0].fd, to->address, sizeof to->address);
-	snprintf(to->grpc, sizeof to->grpc, "%s", host_grpc_name(&s->host));
-	snprintf(to->http, sizeof to->http, "%s", host_http_name(&s->host));
-	snprintf(to->cpu, sizeof to->cpu, "%s", s->kernels->name);
-	to->unix_ms = host_unix_ms();
-	to->up_ms = uv_now(&s->loop) - s->host.started_ms;
-	to->drain_left_ms = host_drain_left_ms(&s->host);
-	to->certificate_unix_s = tls_own_expiry(s->admission.certificates.ctx);
-	memcpy(to->refused, s->refused, sizeof to->refused);
-	to->connections = s->sessions;
-	to->connections_max = s->max_connections;
+		listener_name(s->listening[0].fd, address, sizeof address);
+	to->m.address = status_reply_text(to, address);
+	to->m.cpu = (char *)s->kernels->name;
+	to->m.certificate_unix_s = tls_own_expiry(s->admission.certificates.ctx);
+	for (unsigned i = 0; i < STATUS_REFUSALS; i++)
+		to->m.refusals[i]->count = s->refused[i];
+	to->m.connections = s->sessions;
+	to->m.connections_max = s->max_connections;
 }
 
 static void *on_collect(void *ctx, unsigned *ret_due)
@@ -57,13 +53,13 @@ static void *on_collect(void *ctx, unsigned *ret_due)
 	st = registry_status(s->registry);
 	if (!st)
 		return NULL;
-	fill_server(s, &st->server);
+	fill_server(s, &st->reply);
 	for (unsigned i = 0; i < s->lanes_n; i++)
 		*ret_due += lane_thread_report(s->lanes[i], host_answered, &s->host);
 	return st;
 }
 
-static void on_complete(void *ctx, void *status)
+static struct status_reply *on_complete(void *ctx, void *status)
 {
 	struct server *s = ctx;
 
@@ -74,6 +70,7 @@ static void on_complete(void *ctx, void *status)
 			status_add(status, report);
 		free(report);
 	}
+	return status_finish(status);
 }
 
 static void on_status_free(void *status)
@@ -104,7 +101,6 @@ static const struct host_daemon reducer = {
     .collect = on_collect,
     .complete = on_complete,
     .status_free = on_status_free,
-    .pack = status_pack,
     .trace = server_on_trace,
     .trace_end = server_on_trace_end,
 };

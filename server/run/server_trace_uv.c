@@ -11,10 +11,12 @@ static void trace_find_jobs(const struct server *s, struct trace_request *r)
 	struct status *st = registry_status(s->registry);
 
 	for (unsigned i = 0; st && i < r->ranges_n; i++)
-		for (unsigned j = 0; j < st->jobs_n; j++)
-			if (st->jobs[j].generation == r->ranges[i].generation &&
-			    strcmp(st->jobs[j].name, r->ranges[i].job) == 0)
-				r->ranges[i].id = st->jobs[j].id;
+		for (size_t j = 0; j < st->reply.m.n_jobs; j++) {
+			const Reduction__V1__JobStatus *job = st->reply.m.jobs[j];
+
+			if (job->generation == r->ranges[i].generation && strcmp(job->name, r->ranges[i].job) == 0)
+				r->ranges[i].id = st->ids[j];
+		}
 	status_free(st);
 }
 

@@ -9,7 +9,6 @@
 #include "proto/health.pb-c.h"
 #include "proto/reduction.pb-c.h"
 #include "server/jobs/status.h"
-#include "server/jobs/status_pack.h"
 
 #include <string.h>
 #include <strings.h>
@@ -303,16 +302,26 @@ static void happen(struct world *w)
 	service_event_added(w->s);
 }
 
-static void make_job(struct world *w, struct status_job *job, unsigned id)
+/* Returns any text, as UTF-8. */
+static char *some_text(struct world *w, struct status *st)
 {
-	*job = (struct status_job){.id = id, .state = fuzz_below(&w->in, STATUS_STATES), .world_size = RANKS};
-	fuzz_text(&w->in, job->name, sizeof job->name);
-	rs_utf8_clean(job->name);
-	rs_fail(&job->why, RS_EPEER, "somebody is lost");
-	must(status_job_ranks(job));
+	char text[CONTROL_LABEL];
+
+	fuzz_text(&w->in, text, sizeof text);
+	return status_reply_text(&st->reply, text);
+}
+
+static void make_job(struct world *w, struct status *st, unsigned i)
+{
+	Reduction__V1__JobStatus *job = status_job(st, i, i, RANKS);
+
+	must(job);
+	job->state = (Reduction__V1__JobStatus__State)fuzz_below(&w->in, 5);
+	job->name = some_text(w, st);
+	job->reason = "somebody is lost";
 	for (unsigned r = 0; r < RANKS; r++) {
-		fuzz_text(&w->in, job->ranks[r].label, sizeof job->ranks[r].label);
-		job->ranks[r].second.waited_ms = fuzz_number(&w->in);
+		job->ranks[r]->label = some_text(w, st);
+		job->ranks[r]->waited_permil = (uint32_t)fuzz_number(&w->in);
 	}
 }
 
@@ -346,11 +355,11 @@ static void collected(struct world *w)
 	if (fuzz_u8(&w->in) != 255)
 		st = status_new(jobs, LANES);
 	for (unsigned i = 0; st && i < jobs; i++)
-		make_job(w, &st->jobs[i], i);
+		make_job(w, st, i);
 	for (unsigned i = 0; st && i < LANES; i++)
 		report(w, st, i);
 	w->collecting = false;
-	service_status(w->s, st);
+	service_status(w->s, st ? status_finish(st) : NULL);
 	status_free(st);
 }
 
@@ -463,7 +472,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .drain = on_drain,
 				      .reload = on_reload,
 				      .collect = on_collect,
-				      .pack = status_pack,
 				      .trace = on_trace,
 				      .trace_end = on_trace_end,
 				      .clock_us = on_clock_us,

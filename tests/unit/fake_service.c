@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/fake_service.h"
 
-#include "server/jobs/status_pack.h"
-
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +86,6 @@ void fservice_open(struct fake_service *w, bool tokens)
 						     .drain = on_drain,
 						     .reload = on_reload,
 						     .collect = on_collect,
-						     .pack = status_pack,
 						     .trace = on_trace,
 						     .trace_end = on_trace_end,
 						     .clock_us = on_clock_us,

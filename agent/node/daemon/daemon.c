@@ -5,10 +5,6 @@
  * answered: the same. It ends while it records: its trace ends as it is. */
 #include "agent/node/daemon/daemon.h"
 
-#include "agent/node/core/status_pack.h"
-#include "common/version.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,43 +31,35 @@ static int daemon_on_reload(void *ctx, struct rs_config *fresh, struct rs_err *e
 	return agentd_take_config(&((struct agent_daemon *)ctx)->a, fresh, e);
 }
 
-static void daemon_fill(const struct agent_daemon *d, struct local_status_agent *to)
-{
-	snprintf(to->software, sizeof to->software, "reduction %s", RS_VERSION);
-	memcpy(to->host, d->a.host, sizeof to->host);
-	memcpy(to->socket, d->a.socket.path, sizeof to->socket);
-	snprintf(to->grpc, sizeof to->grpc, "%s", host_grpc_name(&d->host));
-	snprintf(to->http, sizeof to->http, "%s", host_http_name(&d->host));
-	to->pid = (uint32_t)getpid();
-	to->unix_ms = host_unix_ms();
-	to->up_ms = uv_now(&d->a.loop) - d->host.started_ms;
-	to->drain_left_ms = host_drain_left_ms(&d->host);
-}
-
 static void *daemon_on_collect(void *ctx, unsigned *ret_due)
 {
 	struct agent_daemon *d = ctx;
 	struct local_status *st = local_hub_status(d->a.hub, uv_now(&d->a.loop));
+	Reduction__V1__AgentStatus *a;
 
-	if (st)
-		daemon_fill(d, &st->agent);
-	for (unsigned i = 0; st && i < st->jobs_n; i++) {
-		struct local_status_job *j = &st->jobs[i];
+	if (!st)
+		return NULL;
+	host_status(&d->host, &st->reply);
+	a = st->reply.m.agent;
+	a->host = status_reply_text(&st->reply, d->a.host);
+	a->socket = status_reply_text(&st->reply, d->a.socket.path);
+	a->pid = (uint32_t)getpid();
+	for (size_t i = 0; i < a->n_jobs; i++) {
+		struct local_status_engine *e = &st->engines[i];
 
-		j->report = j->engine ? exchange_report_new(j->cfg->reducers_n, j->cfg->sharding.shards) : NULL;
-		if (!j->report)
+		e->report = e->engine ? exchange_report_new(e->cfg->reducers_n, e->cfg->sharding.shards) : NULL;
+		if (!e->report)
 			continue;
 		++*ret_due;
-		agentd_engine_ask(j->engine, j->report, host_answered, &d->host);
+		agentd_engine_ask(e->engine, e->report, host_answered, &d->host);
 	}
 	return st;
 }
 
-/* Nothing is left to do: the engines have filled their reports. */
-static void daemon_on_complete(void *ctx, void *status)
+static struct status_reply *daemon_on_complete(void *ctx, void *status)
 {
 	(void)ctx;
-	(void)status;
+	return local_status_finish(status);
 }
 
 static void daemon_on_status_free(void *status)
@@ -106,10 +94,13 @@ static int daemon_on_trace(void *ctx, const struct trace_request *r, struct trac
 
 	d->traces_n = 0;
 	for (unsigned i = 0; !rc && i < r->ranges_n; i++)
-		for (unsigned j = 0; !rc && j < st->jobs_n; j++)
-			if (st->jobs[j].engine && st->jobs[j].generation == r->ranges[i].generation &&
-			    strcmp(st->jobs[j].name, r->ranges[i].job) == 0 && d->traces_n < TRACE_RANGES)
-				rc = daemon_add_trace(d, r, i, st->jobs[j].engine, e);
+		for (size_t j = 0; !rc && j < st->reply.m.agent->n_jobs; j++) {
+			const Reduction__V1__AgentJob *job = st->reply.m.agent->jobs[j];
+
+			if (st->engines[j].engine && job->generation == r->ranges[i].generation &&
+			    strcmp(job->name, r->ranges[i].job) == 0 && d->traces_n < TRACE_RANGES)
+				rc = daemon_add_trace(d, r, i, st->engines[j].engine, e);
+		}
 	local_status_free(st);
 	*ret = d->traces_n ? d->traces[d->traces_n - 1].trace : NULL;
 	if (rc) {
@@ -143,16 +134,16 @@ static void daemon_on_engine_freed(struct agentd *a, const void *engine)
 		d->traces[i].trace->ended = true;
 		host_wake(&d->host);
 	}
-	for (unsigned i = 0; st && i < st->jobs_n; i++) {
-		struct local_status_job *j = &st->jobs[i];
+	for (size_t i = 0; st && i < st->reply.m.agent->n_jobs; i++) {
+		struct local_status_engine *e = &st->engines[i];
 
-		if (j->engine != engine)
+		if (e->engine != engine)
 			continue;
-		j->engine = NULL;
-		if (!j->report || j->report->filled)
+		e->engine = NULL;
+		if (!e->report || e->report->filled)
 			continue;
-		free(j->report);
-		j->report = NULL;
+		free(e->report);
+		e->report = NULL;
 		host_answered(&d->host);
 	}
 }
@@ -197,7 +188,6 @@ static const struct host_daemon agent = {
     .collect = daemon_on_collect,
     .complete = daemon_on_complete,
     .status_free = daemon_on_status_free,
-    .pack = local_status_pack,
     .trace = daemon_on_trace,
     .trace_end = daemon_on_trace_end,
 };

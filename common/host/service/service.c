@@ -542,13 +542,13 @@ enum service_step service_next(struct service_call *c, struct service_out *ret)
 	return end(c, ret);
 }
 
-void service_status(struct service *s, const void *status)
+void service_status(struct service *s, struct status_reply *status)
 {
 	s->collecting = false;
 	for (struct service_call *c = s->calls; c; c = c->next) {
 		if (c->method != SERVICE_STATUS || c->code || c->answered)
 			continue;
-		answer(c, status ? s->opt.pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
+		answer(c, status ? status_reply_pack(status, c->name, c->without_ranks) : (struct service_bytes){0});
 	}
 	s->opt.wake(s->opt.wake_ctx);
 }

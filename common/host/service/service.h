@@ -12,6 +12,7 @@
 
 #include "common/host/service/events.h"
 #include "common/host/service/service_pack.h"
+#include "common/host/service/status_reply.h"
 #include "proto/rpc/rpc.h"
 #include "proto/trace.h"
 
@@ -76,8 +77,6 @@ struct service_options {
 	int (*reload)(void *ctx, char result[SERVICE_RESULT], struct rs_err *e);
 	/* Requests a status. service_status() follows, not from within this call. */
 	void (*collect)(void *ctx);
-	/* Packs what service_status() got, as a StatusReply. job: only this job; "": all. */
-	struct service_bytes (*pack)(const void *status, const char *job, bool without_ranks);
 	/* Begins a trace of the ranges of a request. service_traced() follows, not from within this call. Only one
 	 * trace runs at a time. Errors: RS_ENOMEM; then service_traced() does not follow. */
 	int (*trace)(void *ctx, const struct trace_request *r, struct rs_err *e);
@@ -130,8 +129,8 @@ enum service_step service_next(struct service_call *c, struct service_out *ret);
 bool service_cut_off(const struct service_call *c, struct service_out *ret);
 void service_call_free(struct service_call *c);
 
-/* Delivers the status that collect() requested, for `pack`; it is borrowed for the call. NULL: no memory. */
-void service_status(struct service *s, const void *status);
+/* Delivers the status that collect() requested; it is borrowed for the call. NULL: no memory. */
+void service_status(struct service *s, struct status_reply *status);
 /* Delivers the traces that trace() began; takes them over. NULL: no memory for any. */
 void service_traced(struct service *s, struct trace *first);
 /* Says that there are new events. */

@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *service_take(struct service_block *b, size_t n)
-{
-	void *at = b->at + b->used;
-
-	b->used += (n + 15) & ~(size_t)15;
-	return at;
-}
-
 struct service_bytes service_pack(const ProtobufCMessage *m)
 {
 	struct service_bytes b = {.len = protobuf_c_message_get_packed_size(m)};

@@ -17,16 +17,6 @@ struct service_bytes {
 	size_t len;
 };
 
-/* One block of memory for a protobuf-c message and everything that it points to: a status has thousands of ranks.
- * Invariant: used <= size. */
-struct service_block {
-	char *at;
-	size_t used, size;
-};
-
-/* Takes n bytes, aligned to 16, from a block that is large enough. */
-void *service_take(struct service_block *b, size_t n);
-
 struct service_bytes service_pack(const ProtobufCMessage *m);
 /* Each of these functions packs one message. */
 struct service_bytes service_pack_event(const struct event *ev);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status of an agent: what the hub says of jobs and local ranks, and the message of the control service. */
 #include "agent/node/core/status.h"
-#include "agent/node/core/status_pack.h"
-#include "proto/reduction.pb-c.h"
 #include "tests/unit/fake_agent.h"
 
 #include <check.h>
@@ -26,34 +24,34 @@ static void teardown(void)
 }
 
 /* Makes the status of the hub. */
-static const struct local_status_job *look(void)
+static const Reduction__V1__AgentJob *look(void)
 {
 	local_status_free(st);
 	st = local_hub_status(fa.hub, fa.now_ms);
 	ck_assert_ptr_nonnull(st);
-	return st->jobs;
+	return st->reply.m.agent->n_jobs ? st->reply.m.agent->jobs[0] : NULL;
 }
 
 START_TEST(missing_local_ranks_are_named)
 {
 	struct fake_client *c = fake_connect(&fa);
-	const struct local_status_job *j;
+	const Reduction__V1__AgentJob *j;
 
 	fake_hello(&fa, c, "j", 3, 1, 4, 2);
 	fa.now_ms += 5500;
 	j = look();
-	ck_assert_uint_eq(st->jobs_n, 1);
-	ck_assert_uint_eq(st->clients, 1);
+	ck_assert_uint_eq(st->reply.m.agent->n_jobs, 1);
+	ck_assert_uint_eq(st->reply.m.agent->clients, 1);
 	ck_assert_str_eq(j->name, "j");
 	ck_assert_uint_eq(j->generation, 3);
-	ck_assert_int_eq(j->state, LOCAL_STATUS_GATHERING);
-	ck_assert_ptr_null(j->engine);
+	ck_assert_int_eq(j->state, REDUCTION__V1__AGENT_JOB__STATE__GATHERING);
+	ck_assert_ptr_null(st->engines[0].engine);
 	ck_assert_str_eq(j->waiting, "1 of 2 local ranks have not connected: local rank 0; waiting for 5 s");
 	ck_assert_uint_eq(j->age_ms, 5500);
 	ck_assert(j->world_size == 4 && j->nodes == 2 && j->node_rank == 0 && j->joined == 1);
-	ck_assert(!j->ranks[0].known && !j->ranks[0].attached);
-	ck_assert(j->ranks[1].known && j->ranks[1].attached && j->ranks[1].rank == 1);
-	ck_assert_uint_eq(j->ranks[1].attached_ms, 5500);
+	ck_assert(!j->ranks[0]->known && !j->ranks[0]->attached);
+	ck_assert(j->ranks[1]->known && j->ranks[1]->attached && j->ranks[1]->rank == 1);
+	ck_assert_uint_eq(j->ranks[1]->attached_ms, 5500);
 }
 END_TEST
 
@@ -61,26 +59,26 @@ START_TEST(a_job_runs_and_ends)
 {
 	struct fake_client *c[2];
 	struct fake_engine *en = fake_job(&fa, c, 4, 2);
-	const struct local_status_job *j = look();
+	const Reduction__V1__AgentJob *j = look();
 	unsigned id = fake_alloc(&fa, c[0], 100000);
 
-	ck_assert_int_eq(j->state, LOCAL_STATUS_RUNNING);
-	ck_assert_ptr_eq(j->engine, en);
+	ck_assert_int_eq(j->state, REDUCTION__V1__AGENT_JOB__STATE__RUNNING);
+	ck_assert_ptr_eq(st->engines[0].engine, en);
 	ck_assert_str_eq(j->waiting, "");
 	fake_submit(&fa, c[0], id, 10, NULL);
 	j = look();
-	ck_assert_uint_eq(j->ranks[0].in_flight, 1);
-	ck_assert_uint_eq(j->ranks[1].in_flight, 0);
-	ck_assert_uint_eq(st->shm_bytes, 102400); /* whole pages */
-	ck_assert_uint_eq(st->shm_max_bytes, 1 << 20);
+	ck_assert_uint_eq(j->ranks[0]->in_flight, 1);
+	ck_assert_uint_eq(j->ranks[1]->in_flight, 0);
+	ck_assert_uint_eq(st->reply.m.agent->shm_bytes, 102400); /* whole pages */
+	ck_assert_uint_eq(st->reply.m.agent->shm_max_bytes, 1 << 20);
 	fake_engine_fail(&fa, en, RS_EPEER, "rank 1 was lost");
 	j = look();
-	ck_assert_int_eq(j->state, LOCAL_STATUS_FAILED);
-	ck_assert_str_eq(j->why, "rank 1 was lost");
-	ck_assert(!st->draining);
+	ck_assert_int_eq(j->state, REDUCTION__V1__AGENT_JOB__STATE__FAILED);
+	ck_assert_str_eq(j->reason, "rank 1 was lost");
+	ck_assert(!st->reply.m.draining);
 	local_hub_drain(fa.hub, fa.now_ms, fa.now_ms + 1000);
 	look();
-	ck_assert(st->draining);
+	ck_assert(st->reply.m.draining);
 }
 END_TEST
 
@@ -91,9 +89,9 @@ START_TEST(the_oldest_job_is_the_first)
 	for (unsigned i = 0; i < 3; i++)
 		fake_hello(&fa, fake_connect(&fa), names[i], 0, 0, 2, 2);
 	look();
-	ck_assert_uint_eq(st->jobs_n, 3);
+	ck_assert_uint_eq(st->reply.m.agent->n_jobs, 3);
 	for (unsigned i = 0; i < 3; i++)
-		ck_assert_str_eq(st->jobs[i].name, names[i]);
+		ck_assert_str_eq(st->reply.m.agent->jobs[i]->name, names[i]);
 }
 END_TEST
 
@@ -124,7 +122,7 @@ static struct exchange_report *some_report(void)
 /* Packs the status and unpacks the message. */
 static Reduction__V1__StatusReply *packed(const char *job, bool without_ranks)
 {
-	struct service_bytes b = local_status_pack(st, job, without_ranks);
+	struct service_bytes b = status_reply_pack(local_status_finish(st), job, without_ranks);
 	Reduction__V1__StatusReply *m;
 
 	ck_assert_ptr_nonnull(b.at);
@@ -165,7 +163,7 @@ START_TEST(lost_reducers_are_packed)
 	}
 	for (unsigned s = 0; s < 6; s++)
 		r->owner[s] = (uint16_t)(losses[_i].owners[s] - 'a');
-	st->jobs[0].report = r;
+	st->engines[0].report = r;
 	m = packed("", false);
 	job = m->agent->jobs[0];
 	ck_assert_uint_eq(job->reducers_alive, losses[_i].alive);
@@ -195,13 +193,13 @@ START_TEST(the_process_and_its_ranks_are_packed)
 
 	fake_job(&fa, c, 4, 2);
 	look();
-	strcpy(st->agent.software, "reduction 1");
-	strcpy(st->agent.host, "node1");
-	strcpy(st->agent.socket, "/run/a.sock");
-	st->agent.up_ms = 12345;
-	st->agent.pid = 4711;
-	st->jobs[0].tx_bytes = 5;
-	st->jobs[0].rx_bytes = 6;
+	st->reply.m.software = "reduction 1";
+	st->reply.m.up_ms = 12345;
+	st->reply.m.agent->host = "node1";
+	st->reply.m.agent->socket = "/run/a.sock";
+	st->reply.m.agent->pid = 4711;
+	st->reply.m.agent->jobs[0]->bytes_out = 5;
+	st->reply.m.agent->jobs[0]->bytes_in = 6;
 	m = packed(NULL, false);
 	ck_assert_str_eq(m->software, "reduction 1");
 	ck_assert_uint_eq(m->up_ms, 12345);

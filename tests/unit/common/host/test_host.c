@@ -68,10 +68,10 @@ static void *on_collect(void *ctx, unsigned *ret_due)
 	return NULL;
 }
 
-static void on_complete(void *ctx, void *status)
+static struct status_reply *on_complete(void *ctx, void *status)
 {
 	(void)ctx;
-	(void)status;
+	return status;
 }
 
 static void on_status_free(void *status)

@@ -4,7 +4,6 @@
 #include "common/host/http/metrics.h"
 #include "server/core/count.h"
 #include "server/jobs/status.h"
-#include "server/jobs/status_pack.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 /* Returns the metrics of a status, which it frees. */
 static char *metrics_of(struct status *st, bool openmetrics)
 {
-	struct service_bytes bytes = status_pack(st, "", false);
+	struct service_bytes bytes = status_reply_pack(status_finish(st), "", false);
 	Reduction__V1__StatusReply *m;
 	char *text = NULL;
 	size_t len;
@@ -33,26 +32,30 @@ static char *metrics_of(struct status *st, bool openmetrics)
 
 static struct status *status_of(unsigned jobs, unsigned ranks)
 {
+	static const char *const over[] = {"tcp", "tcp+tls", "grpc", "grpc+tls"};
 	struct status *st = status_new(jobs, 2);
 
-	st->second_ms = 1000;
+	st->reply.m.second_ms = 1000;
 	for (unsigned i = 0; i < jobs; i++) {
-		struct status_job *job = &st->jobs[i];
+		Reduction__V1__JobStatus *job = status_job(st, i, i, ranks);
+		char name[32];
 
-		*job = (struct status_job){.state = STATUS_RUNNING, .world_size = ranks, .joined = ranks};
-		snprintf(job->name, sizeof job->name, "job-%u", i);
-		ck_assert(status_job_ranks(job));
+		ck_assert_ptr_nonnull(job);
+		snprintf(name, sizeof name, "job-%u", i);
+		job->name = status_reply_text(&st->reply, name);
+		job->state = REDUCTION__V1__JOB_STATUS__STATE__RUNNING;
+		job->joined = ranks;
 		for (unsigned r = 0; r < ranks; r++) {
-			static const char *const over[] = {"tcp", "tcp+tls", "grpc", "grpc+tls"};
-
-			strcpy(job->ranks[r].transport, over[r % 4]);
-			job->ranks[r].total = (struct lane_count){.bytes_in = 100, .chunks = 2, .last_chunks = r == 1};
-			job->ranks[r].second = (struct lane_count){.waited_ms = r == 1 ? 400 : 1};
+			job->ranks[r]->transport = (char *)over[r % 4];
+			job->ranks[r]->traffic->bytes_in = 100;
+			job->ranks[r]->traffic->chunks = 2;
+			job->ranks[r]->last_chunks = r == 1;
+			job->ranks[r]->waited_permil = r == 1 ? 400 : 1; /* ms; status_finish() makes the share */
 		}
 		job->chunks = 4;
-		for (unsigned n = 0; n < 3; n++)
-			lane_times_put(&job->times.waiting, 20);
-		lane_times_put(&job->times.waiting, UINT64_C(100000000));
+		job->waiting->counts[1] = 3;
+		job->waiting->counts[TIMES_BUCKETS - 1] = 1;
+		job->waiting->sum_us = 3 * 20 + UINT64_C(100000000);
 	}
 	return st;
 }
@@ -132,11 +135,10 @@ START_TEST(names)
 	struct status *st = status_of(3, 2);
 	char *text;
 
-	strcpy(st->jobs[0].name, "a\"} 1\nevil{b=\"\\");
-	strcpy(st->jobs[1].name, "twice");
-	strcpy(st->jobs[2].name, "twice");
-	st->jobs[1].generation = 1;
-	st->jobs[2].generation = 2;
+	st->reply.m.jobs[0]->name = "a\"} 1\nevil{b=\"\\";
+	st->reply.m.jobs[1]->name = st->reply.m.jobs[2]->name = "twice";
+	st->reply.m.jobs[1]->generation = 1;
+	st->reply.m.jobs[2]->generation = 2;
 	text = metrics_of(st, false);
 	expect(text, "\nreduction_job_ranks{reduction_job=\"a\\\"} 1\\nevil{b=\\\"\\\\\"} 2\n");
 	ck_assert_ptr_null(strstr(text, "\nevil"));

@@ -103,38 +103,47 @@ START_TEST(rights_are_checked)
 }
 END_TEST
 
-/* Jobs a and b with two ranks each. */
+/* Jobs a and b, each with so many ranks. */
 static struct status *some_status(unsigned ranks)
 {
 	struct status *st = status_new(2, 3);
+	Reduction__V1__StatusReply *m = &st->reply.m;
+	Reduction__V1__LostReducer *lost;
 
-	st->second_ms = 2000;
-	st->server.up_ms = 12345;
-	st->server.draining = true;
-	strcpy(st->server.software, "reduction 1");
+	m->second_ms = 2000;
+	m->up_ms = 12345;
+	m->draining = true;
 	for (unsigned i = 0; i < 2; i++) {
-		struct status_job *job = &st->jobs[i];
+		Reduction__V1__JobStatus *job = status_job(st, i, i, ranks);
 
-		*job = (struct status_job){.name = {(char)('a' + i)}, .state = STATUS_RUNNING, .world_size = ranks};
-		job->total = (struct lane_count){.bytes_in = 4000, .bytes_out = 8000, .chunks = 10};
-		job->second = (struct lane_count){.bytes_in = 400, .bytes_out = 800, .chunks = 2};
-		ck_assert(status_job_ranks(job));
-		job->ranks[1].second = (struct lane_count){.chunks = 4, .late_ms = 10, .waited_ms = 500};
-		job->ranks[1].silent_ms = 77;
-		strcpy(job->ranks[1].label, "process 1 on b");
+		ck_assert_ptr_nonnull(job);
+		job->name = i ? "b" : "a";
+		job->state = REDUCTION__V1__JOB_STATUS__STATE__RUNNING;
+		job->traffic->bytes_in = 4000;
+		job->traffic->bytes_in_per_s = 400; /* status_finish() makes rates of the counts */
+		job->traffic->chunks_per_s = 2;
+		job->ranks[1]->label = "process 1 on b";
+		job->ranks[1]->traffic->chunks_per_s = 4;
+		job->ranks[1]->late_ms = 10;
+		job->ranks[1]->waited_permil = 500;
+		job->ranks[1]->silent_ms = 77;
 	}
-	st->jobs[0].losses = calloc(2, sizeof *st->jobs[0].losses);
-	st->jobs[0].reducers = 2;
-	st->jobs[0].losses[1] = (struct status_loss){.lost = true, .for_ms = 7, .id = "r1", .why = "refused"};
-	strcpy(st->jobs[0].reducer, "r0");
-	st->jobs[1].state = STATUS_ENDED;
-	rs_fail(&st->jobs[1].why, RS_EPEER, "rank 1 was lost");
+	m->jobs[0]->reducers = 2;
+	m->jobs[0]->reducer = "r0";
+	m->jobs[0]->lost = status_reply_take(&st->reply, 2 * sizeof(*m->jobs[0]->lost));
+	m->jobs[0]->lost[1] = lost = status_reply_message(&st->reply, &reduction__v1__lost_reducer__descriptor);
+	lost->index = 1;
+	lost->for_ms = 7;
+	lost->id = "r1";
+	lost->why = "refused";
+	m->jobs[1]->state = REDUCTION__V1__JOB_STATUS__STATE__ENDED;
+	m->jobs[1]->reason = "rank 1 was lost";
 	return st;
 }
 
 static void deliver(struct fake_service *w, struct status *st)
 {
-	service_status(w->s, st);
+	service_status(w->s, status_finish(st));
 	status_free(st);
 }
 
@@ -144,6 +153,7 @@ START_TEST(status_of_jobs)
 	struct service_call *all, *one, *none, *later;
 	Reduction__V1__StatusReply *m;
 	struct fake_service w;
+	struct status *st;
 
 	fservice_open(&w, false);
 	all = fservice_begin(&w, SERVICE_STATUS, &request.base);
@@ -203,6 +213,11 @@ START_TEST(status_of_jobs)
 	later = fservice_begin(&w, SERVICE_STATUS, NULL);
 	ck_assert_uint_eq(w.collects, 2);
 	service_status(w.s, NULL);
+	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
+	later = fservice_begin(&w, SERVICE_STATUS, NULL);
+	st = some_status(2);
+	st->reply.failed = true; /* a part had no memory */
+	deliver(&w, st);
 	fservice_expect_end(later, RPC_CODE_RESOURCE_EXHAUSTED, "no memory");
 	deliver(&w, some_status(3000)); /* no call waits for it */
 	later = fservice_begin(&w, SERVICE_STATUS, NULL);

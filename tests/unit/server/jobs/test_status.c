@@ -96,8 +96,8 @@ START_TEST(jobs_and_ranks)
 
 	open_world(&w);
 	st = status(&w);
-	ck_assert_uint_eq(st->jobs_n, 0);
-	ck_assert_uint_eq(st->lanes_n, THREADS);
+	ck_assert_uint_eq(st->reply.m.n_jobs, 0);
+	ck_assert_uint_eq(st->reply.m.n_lanes, THREADS);
 	status_free(st);
 	registry_set_time(w.r, 1000);
 	a = join(&w, "a", 0, 0);
@@ -105,29 +105,30 @@ START_TEST(jobs_and_ranks)
 	b = join(&w, "b", 1, 1);
 	join(&w, "a", 0, 1);
 	st = status(&w);
-	ck_assert_uint_eq(st->jobs_n, 2);
-	ck_assert_str_eq(st->jobs[0].name, "a");
-	ck_assert_uint_eq(st->jobs[0].id, a);
-	ck_assert_str_eq(st->jobs[1].name, "b");
-	ck_assert_uint_eq(st->jobs[1].id, b);
-	ck_assert_int_eq(st->jobs[0].state, STATUS_GATHERING);
-	ck_assert_uint_eq(st->jobs[0].age_ms, 2000);
-	ck_assert_uint_eq(st->jobs[1].age_ms, 0);
-	ck_assert_uint_eq(st->jobs[0].running_ms, 0);
-	ck_assert_uint_eq(st->jobs[0].joined, 1);
-	ck_assert_uint_eq(st->jobs[1].joined, 0);
-	ck_assert_uint_eq(st->jobs[0].world_size, 2);
-	ck_assert_uint_eq(st->jobs[0].processes, 1);
-	ck_assert_uint_eq(st->jobs[0].ranks[0].lanes, 2);
-	ck_assert_uint_eq(st->jobs[0].ranks[1].lanes, 0);
-	ck_assert_str_eq(st->jobs[0].ranks[0].label, "process 0 on b");
-	ck_assert_str_eq(st->jobs[0].ranks[0].peer, "10.0.0.0:1001");
-	ck_assert_str_eq(st->jobs[0].ranks[0].transport, "tcp");
-	ck_assert_str_eq(st->jobs[0].ranks[1].peer, "");
-	ck_assert_uint_eq(st->jobs[0].ranks[0].silent_ms, UINT32_MAX);
-	ck_assert_uint_eq(st->server.memory, st->jobs[0].memory + st->jobs[1].memory);
-	ck_assert_uint_eq(st->server.memory_max, 1 << 30);
-	ck_assert_uint_eq(st->server.jobs_max, 10);
+	ck_assert_uint_eq(st->reply.m.n_jobs, 2);
+	ck_assert_str_eq(st->reply.m.jobs[0]->name, "a");
+	ck_assert_uint_eq(st->ids[0], a);
+	ck_assert_str_eq(st->reply.m.jobs[1]->name, "b");
+	ck_assert_uint_eq(st->ids[1], b);
+	ck_assert_int_eq(st->reply.m.jobs[0]->state, REDUCTION__V1__JOB_STATUS__STATE__GATHERING);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->age_ms, 2000);
+	ck_assert_uint_eq(st->reply.m.jobs[1]->age_ms, 0);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->running_ms, 0);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->joined, 1);
+	ck_assert_uint_eq(st->reply.m.jobs[1]->joined, 0);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->world_size, 2);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->processes, 1);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->ranks[0]->lanes, 2);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->ranks[1]->lanes, 0);
+	ck_assert_str_eq(st->reply.m.jobs[0]->ranks[0]->label, "process 0 on b");
+	ck_assert_str_eq(st->reply.m.jobs[0]->ranks[0]->peer, "10.0.0.0:1001");
+	ck_assert_str_eq(st->reply.m.jobs[0]->ranks[0]->transport, "tcp");
+	ck_assert_str_eq(st->reply.m.jobs[0]->ranks[1]->peer, "");
+	ck_assert_uint_eq(st->reply.m.jobs[0]->ranks[0]->silent_ms, UINT32_MAX);
+	ck_assert_uint_eq(st->reply.m.memory_bytes,
+			  st->reply.m.jobs[0]->memory_bytes + st->reply.m.jobs[1]->memory_bytes);
+	ck_assert_uint_eq(st->reply.m.memory_max_bytes, 1 << 30);
+	ck_assert_uint_eq(st->reply.m.jobs_max, 10);
 	status_free(st);
 
 	registry_set_time(w.r, 4000);
@@ -135,23 +136,23 @@ START_TEST(jobs_and_ranks)
 	join(&w, "a", 1, 1);
 	registry_set_time(w.r, 9000);
 	st = status(&w);
-	ck_assert_int_eq(st->jobs[0].state, STATUS_RUNNING);
-	ck_assert_uint_eq(st->jobs[0].age_ms, 8000);
-	ck_assert_uint_eq(st->jobs[0].running_ms, 5000);
-	ck_assert_uint_eq(st->jobs[0].processes, 3);
+	ck_assert_int_eq(st->reply.m.jobs[0]->state, REDUCTION__V1__JOB_STATUS__STATE__RUNNING);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->age_ms, 8000);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->running_ms, 5000);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->processes, 3);
 	status_free(st);
 
 	registry_drain(w.r);
 	st = status(&w);
-	ck_assert(st->server.draining);
-	ck_assert_int_eq(st->jobs[0].state, STATUS_DRAINING);
-	ck_assert_int_eq(st->jobs[1].state, STATUS_ENDED); /* it only gathered */
+	ck_assert(st->reply.m.draining);
+	ck_assert_int_eq(st->reply.m.jobs[0]->state, REDUCTION__V1__JOB_STATUS__STATE__DRAINING);
+	ck_assert_int_eq(st->reply.m.jobs[1]->state, REDUCTION__V1__JOB_STATUS__STATE__ENDED); /* it only gathered */
 	status_free(st);
 
 	registry_abort_all(w.r, &(struct rs_err){.code = RS_ECLOSED, .msg = "it is late"});
 	st = status(&w);
-	ck_assert_int_eq(st->jobs[0].state, STATUS_ENDED);
-	ck_assert_str_eq(st->jobs[0].why.msg, "it is late");
+	ck_assert_int_eq(st->reply.m.jobs[0]->state, REDUCTION__V1__JOB_STATUS__STATE__ENDED);
+	ck_assert_str_eq(st->reply.m.jobs[0]->reason, "it is late");
 	status_free(st);
 	registry_free(w.r);
 }
@@ -180,7 +181,7 @@ START_TEST(lanes_are_added)
 				     .sessions = sessions,
 				     .stripes_n = 2,
 				     .sessions_n = 3};
-	const struct status_rank *rank;
+	const Reduction__V1__RankStatus *rank;
 	struct status *st;
 	struct world w;
 
@@ -198,26 +199,28 @@ START_TEST(lanes_are_added)
 						   .silent_ms = 60,
 						   .missing_ms = 8};
 	status_add(st, &report);
-	ck_assert_uint_eq(st->second_ms, 1003);
-	ck_assert_uint_eq(st->lanes[0].connections, 0);
-	ck_assert_uint_eq(st->lanes[1].connections, 3);
-	ck_assert_uint_eq(st->lanes[1].busy_permil, 333);
-	ck_assert_uint_eq(st->lanes[1].starved_permil, 44);
-	ck_assert_uint_eq(st->lanes[1].total.bytes_in, 7000);
-	ck_assert_uint_eq(st->jobs[0].chunks, 14);
-	ck_assert_uint_eq(st->jobs[0].operations, 5);
-	rank = &st->jobs[0].ranks[0];
-	ck_assert_uint_eq(rank->total.bytes_in, 101);
-	ck_assert_uint_eq(rank->total.bytes_out, 202);
-	ck_assert_uint_eq(rank->total.chunks, 6);
-	ck_assert_uint_eq(rank->total.late_ms, 44);
-	ck_assert_uint_eq(rank->total.waited_ms, 60);
-	ck_assert_uint_eq(rank->second.waited_ms, 5);
-	ck_assert_uint_eq(rank->second.bytes_in, 11);
+	ck_assert_uint_eq(st->reply.m.second_ms, 1003);
+	ck_assert_uint_eq(st->reply.m.lanes[0]->connections, 0);
+	ck_assert_uint_eq(st->reply.m.lanes[1]->connections, 3);
+	ck_assert_uint_eq(st->reply.m.lanes[1]->busy_permil, 333);
+	ck_assert_uint_eq(st->reply.m.lanes[1]->starved_permil, 44);
+	ck_assert_uint_eq(st->reply.m.lanes[1]->traffic->bytes_in, 7000);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->chunks, 14);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->operations, 5);
+	rank = st->reply.m.jobs[0]->ranks[0];
+	ck_assert_uint_eq(rank->traffic->bytes_in, 101);
+	ck_assert_uint_eq(rank->traffic->bytes_out, 202);
+	ck_assert_uint_eq(rank->traffic->chunks, 6);
+	ck_assert_uint_eq(rank->waited_ms, 60);
 	ck_assert_uint_eq(rank->silent_ms, 60);
 	ck_assert_uint_eq(rank->missing_ms, 9);
-	ck_assert_uint_eq(st->jobs[0].ranks[1].outstanding, 4);
-	ck_assert_uint_eq(st->jobs[0].total.bytes_in, 2101);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->ranks[1]->outstanding, 4);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->traffic->bytes_in, 2101);
+	status_finish(st);
+	ck_assert_uint_eq(rank->traffic->bytes_in_per_s, 11 * 1000 / 1003);
+	ck_assert_uint_eq(rank->waited_permil, 5 * 1000 / 1003);
+	ck_assert_double_eq(rank->late_ms, 5 / 2.0);
+	ck_assert_uint_eq(st->reply.m.jobs[0]->latest_permil, rank->waited_permil);
 	status_free(st);
 	registry_free(w.r);
 }
