@@ -118,8 +118,8 @@ FOLDERS = {
             "agent/node/core",
         ],
     ),
-    "agent/gpu/core": ("the interface of devices, pieces of an operation on them; no I/O", ["common"]),
-    "agent/gpu/cuda": ("NVIDIA's GPUs behind that interface", ["agent/gpu/core"]),
+    "agent/gpu/core": ("pieces of an operation on a device; no I/O", ["common"]),
+    "agent/gpu/cuda": ("copies from and to NVIDIA's GPUs", ["common"]),
     "agent/gpu/copier": (
         "copies between devices and the host memory of a backend",
         ["common", "proto", "agent/lib/backend", "agent/gpu/core", "agent/gpu/cuda"],

@@ -2,7 +2,6 @@
 /* The copier's thread. It sleeps until an operation is submitted, a fence is passed, results land or the backend is
  * done, and then lets each operation do what it can. */
 #include "agent/gpu/copier/state.h"
-#include "agent/gpu/cuda/cuda.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -123,11 +122,11 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 	pthread_cond_init(&c->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	pthread_cond_init(&c->freed, NULL);
-	rc = cuda_open(&c->devices, copier_notify, c, e);
+	rc = cuda_open(&c->cuda, copier_notify, c, e);
 	if (!rc && trace)
 		rc = copier_trace_open(&c->trace, trace, rank, e);
 	if (rc)
-		goto close_devices;
+		goto close_cuda;
 	rc = pthread_create(&c->thread, NULL, copier_main, c);
 	if (rc) {
 		rc = rs_fail_sys(e, RS_EIO, rc, "cannot start a thread");
@@ -138,9 +137,9 @@ int copier_new(struct copier **ret, struct backend *b, unsigned rank, const char
 
 close_trace:
 	copier_trace_close(&c->trace);
-close_devices:
-	if (c->devices)
-		c->devices->v->close(c->devices);
+close_cuda:
+	if (c->cuda)
+		cuda_close(c->cuda);
 	pthread_cond_destroy(&c->freed);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
@@ -150,7 +149,7 @@ close_devices:
 
 int copier_check_device(struct copier *c, int device, struct rs_err *e)
 {
-	return c->devices->v->check(c->devices, device, NULL, 0, e);
+	return cuda_check(c->cuda, device, NULL, 0, e);
 }
 
 int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err *e)
@@ -159,9 +158,9 @@ int copier_check(struct copier *c, const struct copier_tensor *t, struct rs_err 
 
 	if (t->bytes == 0)
 		return RS_OK;
-	rc = c->devices->v->check(c->devices, t->device, t->send, t->bytes, e);
+	rc = cuda_check(c->cuda, t->device, t->send, t->bytes, e);
 	if (!rc && t->recv != t->send)
-		rc = c->devices->v->check(c->devices, t->device, t->recv, t->bytes, e);
+		rc = cuda_check(c->cuda, t->device, t->recv, t->bytes, e);
 	return rc;
 }
 
@@ -197,7 +196,7 @@ void copier_free(struct copier *c)
 	copier_trace_close(&c->trace);
 	copier_holds_free(c);
 	copier_stages_free(c);
-	c->devices->v->close(c->devices);
+	cuda_close(c->cuda);
 	pthread_cond_destroy(&c->freed);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);

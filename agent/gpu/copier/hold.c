@@ -20,7 +20,7 @@ static int holds_new(struct copier *c, int device, struct rs_err *e)
 		return rs_fail(e, RS_ENOMEM, "out of memory for streams that wait");
 	}
 	memset(words, 0, HOLD_BYTES);
-	rc = c->devices->v->pin(c->devices, device, words, HOLD_BYTES, e);
+	rc = cuda_pin(c->cuda, device, words, HOLD_BYTES, e);
 	if (rc) {
 		free(indices);
 		free(words);
@@ -60,7 +60,7 @@ int copier_hold_stream(const struct copier_hold *h, int device, void *stream, st
 	pthread_mutex_lock(&c->lock);
 	c->hold_devices |= UINT64_C(1) << device;
 	pthread_mutex_unlock(&c->lock);
-	return c->devices->v->hold(c->devices, device, stream, (void *)h->word, h->value, e);
+	return cuda_hold(c->cuda, device, stream, (void *)h->word, h->value, e);
 }
 
 void copier_hold_open(const struct copier_hold *h)
@@ -79,8 +79,8 @@ void copier_holds_free(struct copier *c)
 		return;
 	for (int i = 0; i < 64; i++)
 		if (c->hold_devices >> i & 1)
-			c->devices->v->finish(c->devices, i);
-	c->devices->v->unpin(c->devices, c->hold_device, (void *)c->holds);
+			cuda_finish(c->cuda, i);
+	cuda_unpin(c->cuda, c->hold_device, (void *)c->holds);
 	free((void *)c->holds);
 	free(c->free_holds);
 }

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert((int)PIPELINE_OUT == (int)DEVICE_OUT && (int)PIPELINE_IN == (int)DEVICE_IN,
-	       "the directions are the same");
+_Static_assert((int)PIPELINE_OUT == (int)CUDA_OUT && (int)PIPELINE_IN == (int)CUDA_IN, "the directions are the same");
 
 static void op_on_landed(struct backend_request *ring, uint64_t bytes)
 {
@@ -47,7 +46,6 @@ static struct copier_queue *op_queue(struct copier_op *op, int device)
 /* Makes the device wait for the tensors' streams. */
 static int op_mark(struct copier_op *op, struct rs_err *e)
 {
-	const struct devices_vtbl *v = op->copier->devices->v;
 	const struct copier_tensor *before = NULL; /* the last one whose stream is waited for */
 
 	for (unsigned i = 0; i < op->tensors_n; i++) {
@@ -61,14 +59,14 @@ static int op_mark(struct copier_op *op, struct rs_err *e)
 		if (!q) {
 			q = &op->queues[op->queues_n];
 			q->device = t->device;
-			rc = v->take(op->copier->devices, t->device, &q->q, e);
+			rc = cuda_take(op->copier->cuda, t->device, &q->q, e);
 			if (rc)
 				return rc;
 			op->queues_n++;
 		} else if (before && before->device == t->device && before->stream == t->stream) {
 			continue;
 		}
-		rc = v->mark(q->q, t->stream, e);
+		rc = cuda_mark(q->q, t->stream, e);
 		if (rc)
 			return rc;
 		before = t;
@@ -123,7 +121,7 @@ void copier_op_free(struct copier_op *op)
 	struct copier *c = op->copier;
 
 	for (unsigned i = 0; i < op->queues_n; i++)
-		c->devices->v->give(c->devices, op->queues[i].q);
+		cuda_give(op->queues[i].q);
 	if (op->stage)
 		copier_stage_give(c, op->stage);
 	free(op);
@@ -147,15 +145,15 @@ static void op_note(struct copier_op *op, enum piece_part part, bool end, uint64
 /* Records that the device has done the work of the caller's streams: copies that were queued begin now. */
 static void op_note_marked(struct copier_op *op, unsigned dir)
 {
-	const struct pipeline_side *side = dir == DEVICE_OUT ? &op->pipe.out : &op->pipe.in;
+	const struct pipeline_side *side = dir == CUDA_OUT ? &op->pipe.out : &op->pipe.in;
 
-	op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, false, side->complete, side->started);
+	op_note(op, dir == CUDA_OUT ? PIECE_OUT : PIECE_IN, false, side->complete, side->started);
 }
 
 static void op_note_copy(struct copier_op *op, unsigned dir, bool end, uint64_t piece)
 {
 	if (op->pieces)
-		op_note(op, dir == DEVICE_OUT ? PIECE_OUT : PIECE_IN, end, piece, piece + 1);
+		op_note(op, dir == CUDA_OUT ? PIECE_OUT : PIECE_IN, end, piece, piece + 1);
 }
 
 /* Tells the backend how much is in the ring. */
@@ -197,7 +195,7 @@ static void op_piece_passed(struct copier_op *op, unsigned dir, uint64_t piece)
 static void op_passed(struct copier_op *op, struct copier_queue *q, unsigned dir, uint64_t n)
 {
 	for (; q->seen[dir] < n; q->seen[dir]++) {
-		uint64_t piece = q->piece[dir][q->seen[dir] % DEVICE_FENCES];
+		uint64_t piece = q->piece[dir][q->seen[dir] % CUDA_FENCES];
 
 		if (piece == COPIER_MARK)
 			op_note_marked(op, dir);
@@ -219,14 +217,13 @@ static void op_fail(struct copier_op *op, const struct rs_err *why)
 static void op_abandon(struct copier_op *op, struct copier_queue *q, const struct rs_err *why)
 {
 	op_fail(op, why);
-	op->copier->devices->v->wait(q->q);
+	cuda_wait(q->q);
 	for (unsigned dir = 0; dir < 2; dir++)
 		op_passed(op, q, dir, q->added[dir]);
 }
 
 static void op_poll(struct copier_op *op)
 {
-	const struct devices_vtbl *v = op->copier->devices->v;
 
 	for (unsigned i = 0; i < op->queues_n; i++) {
 		struct copier_queue *q = &op->queues[i];
@@ -237,7 +234,7 @@ static void op_poll(struct copier_op *op)
 
 			if (q->seen[dir] == q->added[dir])
 				continue;
-			if (v->poll(q->q, dir, &n, &e))
+			if (cuda_poll(q->q, dir, &n, &e))
 				op_abandon(op, q, &e);
 			else
 				op_passed(op, q, dir, n);
@@ -249,17 +246,16 @@ static void op_poll(struct copier_op *op)
 static int op_copy_part(struct copier_op *op, unsigned dir, const struct copier_tensor *t, char *place, uint64_t first,
 			uint64_t at, uint64_t n, struct rs_err *e)
 {
-	const struct devices_vtbl *v = op->copier->devices->v;
 	const char *from = (const char *)t->send + (at - first);
 	char *to = (char *)t->recv + (at - first);
 
 	if (t->device < 0) {
-		memcpy(dir == DEVICE_OUT ? place : to, dir == DEVICE_OUT ? from : place, n);
+		memcpy(dir == CUDA_OUT ? place : to, dir == CUDA_OUT ? from : place, n);
 		return RS_OK;
 	}
-	if (dir == DEVICE_OUT)
-		return v->copy_out(op_queue(op, t->device)->q, place, from, n, e);
-	return v->copy_in(op_queue(op, t->device)->q, to, place, n, e);
+	if (dir == CUDA_OUT)
+		return cuda_copy_out(op_queue(op, t->device)->q, place, from, n, e);
+	return cuda_copy_in(op_queue(op, t->device)->q, to, place, n, e);
 }
 
 /* Starts the copies of a piece. used: the queues that have some. */
@@ -295,12 +291,12 @@ static void op_copy(struct copier_op *op, unsigned dir, const struct pipeline_st
 	for (unsigned i = 0; i < op->queues_n; i++) {
 		struct copier_queue *q = &op->queues[i];
 
-		if (op->copier->devices->v->fence(q->q, dir, &e)) {
+		if (cuda_fence(q->q, dir, &e)) {
 			op_abandon(op, q, &e);
 			continue;
 		}
-		rs_assert(q->added[dir] - q->seen[dir] < DEVICE_FENCES);
-		q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = s->piece;
+		rs_assert(q->added[dir] - q->seen[dir] < CUDA_FENCES);
+		q->piece[dir][q->added[dir]++ % CUDA_FENCES] = s->piece;
 		++*waiting;
 	}
 	op_piece_passed(op, dir, s->piece);
@@ -319,10 +315,10 @@ static void op_add_marks(struct copier_op *op)
 
 			if (!uses[dir])
 				continue;
-			if (op->copier->devices->v->fence(q->q, dir, &e))
+			if (cuda_fence(q->q, dir, &e))
 				op_abandon(op, q, &e);
 			else
-				q->piece[dir][q->added[dir]++ % DEVICE_FENCES] = COPIER_MARK;
+				q->piece[dir][q->added[dir]++ % CUDA_FENCES] = COPIER_MARK;
 		}
 }
 
@@ -356,10 +352,10 @@ bool copier_op_run(struct copier_op *op)
 	while ((s = pipeline_next(&op->pipe)).kind != PIPELINE_WAIT) {
 		switch (s.kind) {
 		case PIPELINE_COPY_OUT:
-			op_copy(op, DEVICE_OUT, &s);
+			op_copy(op, CUDA_OUT, &s);
 			break;
 		case PIPELINE_COPY_IN:
-			op_copy(op, DEVICE_IN, &s);
+			op_copy(op, CUDA_IN, &s);
 			break;
 		case PIPELINE_ANNOUNCE:
 			op_announce(op, s.bytes);

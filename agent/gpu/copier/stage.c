@@ -17,7 +17,7 @@ static int stage_new(struct copier *c, uint64_t bytes, int device, struct copier
 	rc = c->backend->v->alloc(c->backend, BACKEND_RING_HEAD + bytes, &memory, e);
 	if (rc)
 		goto free_stage;
-	rc = c->devices->v->pin(c->devices, device, memory, BACKEND_RING_HEAD + bytes, e);
+	rc = cuda_pin(c->cuda, device, memory, BACKEND_RING_HEAD + bytes, e);
 	if (rc)
 		goto free_memory;
 	s->memory = memory;
@@ -35,7 +35,7 @@ free_stage:
 
 static void stage_free(struct copier *c, struct copier_stage *s)
 {
-	c->devices->v->unpin(c->devices, s->device, s->memory);
+	cuda_unpin(c->cuda, s->device, s->memory);
 	c->backend->v->free(c->backend, s->memory);
 	free(s);
 }

@@ -5,8 +5,8 @@
 
 #include "agent/gpu/copier/copier.h"
 #include "agent/gpu/copier/trace.h"
-#include "agent/gpu/core/device.h"
 #include "agent/gpu/core/pipeline.h"
+#include "agent/gpu/cuda/cuda.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,12 +28,12 @@ struct copier_stage {
 	int device;                /* that has pinned it, for all */
 };
 
-/* The copies of one operation on one device. piece[dir][i % DEVICE_FENCES] is that behind fence i; COPIER_MARK: the
- * work of the caller's stream. Invariant: seen <= added <= seen + DEVICE_FENCES. */
+/* The copies of one operation on one device. piece[dir][i % CUDA_FENCES] is that behind fence i; COPIER_MARK: the
+ * work of the caller's stream. Invariant: seen <= added <= seen + CUDA_FENCES. */
 struct copier_queue {
-	struct device_queue *q; /* NULL: it was not taken */
+	struct cuda_queue *q; /* NULL: it was not taken */
 	int device;
-	uint64_t piece[2][DEVICE_FENCES];
+	uint64_t piece[2][CUDA_FENCES];
 	uint64_t added[2], seen[2];
 };
 
@@ -65,7 +65,7 @@ struct copier_op {
 /* The copier. Invariant: stage_bytes is the sum of all stages, idle or in use. */
 struct copier {
 	struct backend *backend;
-	struct devices *devices;
+	struct cuda *cuda;
 	unsigned rank;
 	uint64_t piece, ring; /* bytes */
 	void (*failed)(void *user, const struct rs_err *why);

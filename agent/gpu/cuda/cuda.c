@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver, its devices, and memory. The library stays loaded: the program may use it too. */
-#include "agent/gpu/cuda/cuda.h"
 #include "agent/gpu/cuda/state.h"
 
 #include <dlfcn.h>
@@ -36,9 +35,8 @@ static int cuda_find_range(struct cuda *c, int device, CUdeviceptr p, CUdevicept
 	return RS_OK;
 }
 
-static int cuda_check(struct devices *base, int device, const void *p, size_t bytes, struct rs_err *e)
+int cuda_check(struct cuda *c, int device, const void *p, size_t bytes, struct rs_err *e)
 {
-	struct cuda *c = (struct cuda *)base;
 	CUdeviceptr at = (CUdeviceptr)(uintptr_t)p, end = at + bytes, known = at;
 	int rc;
 
@@ -58,9 +56,8 @@ static int cuda_check(struct devices *base, int device, const void *p, size_t by
 	return rc;
 }
 
-static int cuda_pin(struct devices *base, int device, void *p, size_t bytes, struct rs_err *e)
+int cuda_pin(struct cuda *c, int device, void *p, size_t bytes, struct rs_err *e)
 {
-	struct cuda *c = (struct cuda *)base;
 	CUresult r;
 
 	if (cuda_enter(c, device, e))
@@ -70,9 +67,8 @@ static int cuda_pin(struct devices *base, int device, void *p, size_t bytes, str
 	return r ? cuda_fail(c, e, RS_ENOMEM, "cannot pin host memory", device, r) : RS_OK;
 }
 
-static void cuda_unpin(struct devices *base, int device, void *p)
+void cuda_unpin(struct cuda *c, int device, void *p)
 {
-	struct cuda *c = (struct cuda *)base;
 	struct rs_err e;
 
 	if (cuda_enter(c, device, &e))
@@ -81,9 +77,8 @@ static void cuda_unpin(struct devices *base, int device, void *p)
 	cuda_leave(c);
 }
 
-static int cuda_hold(struct devices *base, int device, void *stream, void *word, uint32_t value, struct rs_err *e)
+int cuda_hold(struct cuda *c, int device, void *stream, void *word, uint32_t value, struct rs_err *e)
 {
-	struct cuda *c = (struct cuda *)base;
 	CUdeviceptr at;
 	CUresult r;
 
@@ -96,9 +91,8 @@ static int cuda_hold(struct devices *base, int device, void *stream, void *word,
 	return r ? cuda_fail(c, e, RS_EINVAL, "the stream cannot be made to wait", device, r) : RS_OK;
 }
 
-static void cuda_finish(struct devices *base, int device)
+void cuda_finish(struct cuda *c, int device)
 {
-	struct cuda *c = (struct cuda *)base;
 	struct rs_err e;
 
 	if (cuda_enter(c, device, &e))
@@ -107,9 +101,8 @@ static void cuda_finish(struct devices *base, int device)
 	cuda_leave(c);
 }
 
-static void cuda_close(struct devices *base)
+void cuda_close(struct cuda *c)
 {
-	struct cuda *c = (struct cuda *)base;
 	struct rs_err e;
 
 	for (int i = 0; i < c->devices_n; i++) {
@@ -169,24 +162,7 @@ static int cuda_init(struct cuda *c, struct rs_err *e)
 	return rs_fail(e, RS_EUNSUPPORTED, "no GPU can be used: %s (%d)", name, (int)r);
 }
 
-static const struct devices_vtbl cuda_vtbl = {
-    .check = cuda_check,
-    .pin = cuda_pin,
-    .unpin = cuda_unpin,
-    .take = cuda_take,
-    .give = cuda_give,
-    .mark = cuda_mark,
-    .copy_out = cuda_copy_out,
-    .copy_in = cuda_copy_in,
-    .fence = cuda_fence,
-    .poll = cuda_poll,
-    .wait = cuda_wait,
-    .hold = cuda_hold,
-    .finish = cuda_finish,
-    .close = cuda_close,
-};
-
-int cuda_open(struct devices **ret, void (*notify)(void *user), void *user, struct rs_err *e)
+int cuda_open(struct cuda **ret, void (*notify)(void *user), void *user, struct rs_err *e)
 {
 	struct cuda *c = calloc(1, sizeof *c);
 	int rc;
@@ -200,10 +176,9 @@ int cuda_open(struct devices **ret, void (*notify)(void *user), void *user, stru
 		free(c);
 		return rc;
 	}
-	c->base.v = &cuda_vtbl;
 	c->notify = notify;
 	c->user = user;
 	pthread_mutex_init(&c->lock, NULL);
-	*ret = &c->base;
+	*ret = c;
 	return RS_OK;
 }

@@ -8,11 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct cuda *cuda_of(const struct device_queue *q)
-{
-	return (struct cuda *)q->of;
-}
-
 static void cuda_on_fence(void *user)
 {
 	struct cuda_side *s = user;
@@ -23,7 +18,7 @@ static void cuda_on_fence(void *user)
 
 static void cuda_side_free(const struct cuda *c, struct cuda_side *s)
 {
-	for (unsigned i = 0; i < DEVICE_FENCES && s->fence[i]; i++)
+	for (unsigned i = 0; i < CUDA_FENCES && s->fence[i]; i++)
 		c->api.cuEventDestroy_v2(s->fence[i]);
 	if (s->copies) {
 		c->api.cuStreamSynchronize(s->copies);
@@ -54,7 +49,7 @@ static CUresult cuda_side_make(struct cuda *c, struct cuda_side *s)
 		r = c->api.cuStreamCreateWithPriority(&s->copies, CUDA_STREAM_NON_BLOCKING, greatest);
 	if (!r)
 		r = c->api.cuStreamCreateWithPriority(&s->notices, CUDA_STREAM_NON_BLOCKING, greatest);
-	for (unsigned i = 0; i < DEVICE_FENCES && !r; i++)
+	for (unsigned i = 0; i < CUDA_FENCES && !r; i++)
 		r = c->api.cuEventCreate(&s->fence[i], CUDA_EVENT_DISABLE_TIMING);
 	return r;
 }
@@ -66,8 +61,8 @@ static int cuda_queue_make(struct cuda *c, int device, struct cuda_queue **ret, 
 
 	if (!q)
 		return rs_fail(e, RS_ENOMEM, "out of memory for a queue of copies");
-	q->base.of = &c->base;
-	q->base.device = device;
+	q->cuda = c;
+	q->device = device;
 	r = c->api.cuEventCreate(&q->mark, CUDA_EVENT_DISABLE_TIMING);
 	for (unsigned i = 0; i < 2 && !r; i++)
 		r = cuda_side_make(c, &q->side[i]);
@@ -80,9 +75,8 @@ static int cuda_queue_make(struct cuda *c, int device, struct cuda_queue **ret, 
 	return RS_OK;
 }
 
-int cuda_take(struct devices *d, int device, struct device_queue **ret, struct rs_err *e)
+int cuda_take(struct cuda *c, int device, struct cuda_queue **ret, struct rs_err *e)
 {
-	struct cuda *c = (struct cuda *)d;
 	struct cuda_queue *q;
 	int rc = cuda_enter(c, device, e);
 
@@ -102,18 +96,17 @@ int cuda_take(struct devices *d, int device, struct device_queue **ret, struct r
 		q->side[i].added = 0;
 		atomic_store(&q->side[i].passed, 0);
 	}
-	*ret = &q->base;
+	*ret = q;
 	return RS_OK;
 }
 
-void cuda_give(struct devices *d, struct device_queue *base)
+void cuda_give(struct cuda_queue *q)
 {
-	struct cuda *c = (struct cuda *)d;
-	struct cuda_queue *q = (struct cuda_queue *)base;
+	struct cuda *c = q->cuda;
 
 	pthread_mutex_lock(&c->lock);
-	q->next = c->device[base->device].idle;
-	c->device[base->device].idle = q;
+	q->next = c->device[q->device].idle;
+	c->device[q->device].idle = q;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -129,58 +122,58 @@ static int cuda_mark_entered(struct cuda *c, struct cuda_queue *q, CUstream stre
 	if (!r)
 		r = c->api.cuEventRecord(q->mark, stream);
 	if (r)
-		return cuda_fail(c, e, RS_EINVAL, "the stream cannot be used", q->base.device, r);
+		return cuda_fail(c, e, RS_EINVAL, "the stream cannot be used", q->device, r);
 	for (unsigned i = 0; i < 2 && !r; i++)
 		r = c->api.cuStreamWaitEvent(q->side[i].copies, q->mark, 0);
-	return r ? cuda_fail(c, e, RS_EIO, "cannot wait for the stream", q->base.device, r) : RS_OK;
+	return r ? cuda_fail(c, e, RS_EIO, "cannot wait for the stream", q->device, r) : RS_OK;
 }
 
-int cuda_mark(struct device_queue *base, void *stream, struct rs_err *e)
+int cuda_mark(struct cuda_queue *q, void *stream, struct rs_err *e)
 {
-	struct cuda *c = cuda_of(base);
-	int rc = cuda_enter(c, base->device, e);
+	struct cuda *c = q->cuda;
+	int rc = cuda_enter(c, q->device, e);
 
 	if (rc)
 		return rc;
-	rc = cuda_mark_entered(c, (struct cuda_queue *)base, stream, e);
+	rc = cuda_mark_entered(c, q, stream, e);
 	cuda_leave(c);
 	return rc;
 }
 
-int cuda_copy_out(struct device_queue *base, void *to, const void *from, size_t bytes, struct rs_err *e)
+int cuda_copy_out(struct cuda_queue *q, void *to, const void *from, size_t bytes, struct rs_err *e)
 {
-	struct cuda *c = cuda_of(base);
-	CUstream stream = ((struct cuda_queue *)base)->side[DEVICE_OUT].copies;
+	struct cuda *c = q->cuda;
+	CUstream stream = q->side[CUDA_OUT].copies;
 	CUresult r;
 
-	if (cuda_enter(c, base->device, e))
+	if (cuda_enter(c, q->device, e))
 		return e->code;
 	r = c->api.cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
 	cuda_leave(c);
-	return r ? cuda_fail(c, e, RS_EIO, "cannot copy from the device", base->device, r) : RS_OK;
+	return r ? cuda_fail(c, e, RS_EIO, "cannot copy from the device", q->device, r) : RS_OK;
 }
 
-int cuda_copy_in(struct device_queue *base, void *to, const void *from, size_t bytes, struct rs_err *e)
+int cuda_copy_in(struct cuda_queue *q, void *to, const void *from, size_t bytes, struct rs_err *e)
 {
-	struct cuda *c = cuda_of(base);
-	CUstream stream = ((struct cuda_queue *)base)->side[DEVICE_IN].copies;
+	struct cuda *c = q->cuda;
+	CUstream stream = q->side[CUDA_IN].copies;
 	CUresult r;
 
-	if (cuda_enter(c, base->device, e))
+	if (cuda_enter(c, q->device, e))
 		return e->code;
 	r = c->api.cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
 	cuda_leave(c);
-	return r ? cuda_fail(c, e, RS_EIO, "cannot copy to the device", base->device, r) : RS_OK;
+	return r ? cuda_fail(c, e, RS_EIO, "cannot copy to the device", q->device, r) : RS_OK;
 }
 
-int cuda_fence(struct device_queue *base, enum device_direction dir, struct rs_err *e)
+int cuda_fence(struct cuda_queue *q, enum cuda_direction dir, struct rs_err *e)
 {
-	struct cuda *c = cuda_of(base);
-	struct cuda_side *s = &((struct cuda_queue *)base)->side[dir];
-	CUevent event = s->fence[s->added % DEVICE_FENCES];
+	struct cuda *c = q->cuda;
+	struct cuda_side *s = &q->side[dir];
+	CUevent event = s->fence[s->added % CUDA_FENCES];
 	CUresult r;
 
-	if (cuda_enter(c, base->device, e))
+	if (cuda_enter(c, q->device, e))
 		return e->code;
 	r = c->api.cuEventRecord(event, s->copies);
 	if (!r)
@@ -189,37 +182,36 @@ int cuda_fence(struct device_queue *base, enum device_direction dir, struct rs_e
 		r = c->api.cuLaunchHostFunc(s->notices, cuda_on_fence, s);
 	cuda_leave(c);
 	if (r)
-		return cuda_fail(c, e, RS_EIO, "cannot follow copies", base->device, r);
+		return cuda_fail(c, e, RS_EIO, "cannot follow copies", q->device, r);
 	s->added++;
 	return RS_OK;
 }
 
-int cuda_poll(struct device_queue *base, enum device_direction dir, uint64_t *ret, struct rs_err *e)
+int cuda_poll(struct cuda_queue *q, enum cuda_direction dir, uint64_t *ret, struct rs_err *e)
 {
-	struct cuda *c = cuda_of(base);
-	struct cuda_side *s = &((struct cuda_queue *)base)->side[dir];
+	struct cuda *c = q->cuda;
+	struct cuda_side *s = &q->side[dir];
 	uint64_t passed = atomic_load(&s->passed);
 	CUresult r = CUDA_RESULT_OK;
 
 	if (passed < s->added) {
-		if (cuda_enter(c, base->device, e))
+		if (cuda_enter(c, q->device, e))
 			return e->code;
-		r = c->api.cuEventQuery(s->fence[passed % DEVICE_FENCES]);
+		r = c->api.cuEventQuery(s->fence[passed % CUDA_FENCES]);
 		cuda_leave(c);
 	}
 	if (r != CUDA_RESULT_OK && r != CUDA_RESULT_NOT_READY)
-		return cuda_fail(c, e, RS_EIO, "a copy failed", base->device, r);
+		return cuda_fail(c, e, RS_EIO, "a copy failed", q->device, r);
 	*ret = passed;
 	return RS_OK;
 }
 
-void cuda_wait(struct device_queue *base)
+void cuda_wait(struct cuda_queue *q)
 {
-	struct cuda *c = cuda_of(base);
-	struct cuda_queue *q = (struct cuda_queue *)base;
+	struct cuda *c = q->cuda;
 	struct rs_err e;
 
-	if (cuda_enter(c, base->device, &e))
+	if (cuda_enter(c, q->device, &e))
 		return;
 	for (unsigned i = 0; i < 2; i++) {
 		c->api.cuStreamSynchronize(q->side[i].copies);

@@ -3,8 +3,8 @@
 #ifndef RS_AGENT_GPU_CUDA_STATE_H
 #define RS_AGENT_GPU_CUDA_STATE_H
 
-#include "agent/gpu/core/device.h"
 #include "agent/gpu/cuda/abi.h"
+#include "agent/gpu/cuda/cuda.h"
 
 #include <pthread.h>
 
@@ -16,10 +16,10 @@ struct cuda_api {
 	CUDA_FUNCTIONS(CUDA_MEMBER)
 };
 
-/* One direction of a queue. Invariant: passed <= added <= passed + DEVICE_FENCES. */
+/* One direction of a queue. Invariant: passed <= added <= passed + CUDA_FENCES. */
 struct cuda_side {
 	CUstream copies, notices; /* the second one runs cuda_on_fence, so that copies do not wait for the processor */
-	CUevent fence[DEVICE_FENCES];
+	CUevent fence[CUDA_FENCES];
 	struct cuda *cuda;
 	uint64_t added;
 	_Atomic uint64_t passed;
@@ -27,7 +27,8 @@ struct cuda_side {
 
 /* A queue. */
 struct cuda_queue {
-	struct device_queue base;
+	struct cuda *cuda;
+	int device;
 	struct cuda_queue *next; /* idle */
 	CUevent mark;
 	struct cuda_side side[2];
@@ -41,7 +42,6 @@ struct cuda_device {
 };
 
 struct cuda {
-	struct devices base;
 	struct cuda_api api;
 	void *library;
 	void (*notify)(void *user);
@@ -59,14 +59,6 @@ void cuda_leave(struct cuda *c);
 int cuda_fail(const struct cuda *c, struct rs_err *e, int code, const char *what, int device, CUresult r);
 
 /* queue.c */
-int cuda_take(struct devices *d, int device, struct device_queue **ret, struct rs_err *e);
-void cuda_give(struct devices *d, struct device_queue *q);
-int cuda_mark(struct device_queue *q, void *stream, struct rs_err *e);
-int cuda_copy_out(struct device_queue *q, void *to, const void *from, size_t bytes, struct rs_err *e);
-int cuda_copy_in(struct device_queue *q, void *to, const void *from, size_t bytes, struct rs_err *e);
-int cuda_fence(struct device_queue *q, enum device_direction dir, struct rs_err *e);
-int cuda_poll(struct device_queue *q, enum device_direction dir, uint64_t *ret, struct rs_err *e);
-void cuda_wait(struct device_queue *q);
 /* Waits for the queue's notices and frees it. With its device's context current. */
 void cuda_queue_free(struct cuda *c, struct cuda_queue *q);
 
