@@ -20,8 +20,8 @@ struct reducer_loss {
 	struct rs_cause cause;
 	char why[CONTROL_MESSAGE]; /* the cause for people */
 	bool returned;             /* it was lost before, and came back */
-	bool proven; /* since it is there, large payload has gone both ways: a result of LOSS_PROOF_BYTES has come */
-	unsigned barren;        /* returns in a row without such a result */
+	uint32_t passed; /* bytes of the largest result that has come since it is there: so much passes both ways */
+	unsigned barren; /* returns in a row without a result of LOSS_PROOF_BYTES */
 	uint64_t not_before_ms; /* no attempt to bring it back before that */
 };
 
@@ -58,6 +58,7 @@ struct exchange {
 	struct rs_err abort_reason;  /* what ABORT says: err, with this rank's name if the cause is local */
 	struct rs_cause abort_cause; /* the same as data */
 	uint64_t connect_by_ms, absent_by_ms, flush_by_ms, next_ms;
+	uint64_t woke_ms; /* when this process had last not run for a quarter of detect_ms; 0: never */
 	bool links_changed;
 
 	struct exchange_op *first, *last; /* pending operations, in the order of seq */

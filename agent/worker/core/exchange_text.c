@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TEXT_PACKET_BYTES = 1200 /* a message of this size fits into one packet of every path */ };
+
 /* A sentence that is built piece by piece. Invariant: buf is terminated; text that does not fit is cut. */
 struct text {
 	char buf[480];
@@ -162,6 +164,58 @@ bool degraded_text(const struct exchange *x, uint64_t now_ms, char *buf, size_t 
 		}
 	snprintf(buf, size, "%s", t.buf);
 	return lost > 0;
+}
+
+bool is_silence(const char *why)
+{
+	return strcasestr(why, "nothing was heard") || strcasestr(why, "timed out");
+}
+
+uint32_t unanswered_bytes(const struct exchange *x, unsigned reducer)
+{
+	uint32_t passed = x->losses[reducer].passed, largest = 0;
+
+	for (unsigned i = 0; i < x->links_n; i++) {
+		const struct link *l = &x->links[i];
+
+		for (unsigned p = 0; l->reducer == reducer && p < x->params->priorities; p++)
+			for (uint32_t at = l->streams[p].head; at != l->streams[p].tail; at++) {
+				const struct outgoing *f = &l->streams[p].ring[at & l->streams[p].mask];
+
+				largest = f->op && f->bytes > largest ? f->bytes : largest;
+			}
+	}
+	return passed < LOSS_PROOF_BYTES && largest > passed && largest >= TEXT_PACKET_BYTES ? largest : 0;
+}
+
+const char *loss_text(const struct link *l, const char *reason, char *buf, size_t size)
+{
+	uint32_t stuck = is_silence(reason) ? unanswered_bytes(l->x, l->reducer) : 0;
+
+	if (!stuck)
+		return reason;
+	snprintf(buf, size,
+		 "%s; if it runs, small messages pass and large ones do not (no answer to %u bytes): check the MTU and "
+		 "the filters of the path",
+		 reason, stuck);
+	return buf;
+}
+
+bool unheard_text(const struct link *l, const char *reason, uint64_t now_ms, struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+	uint32_t stuck = is_silence(reason) ? unanswered_bytes(x, l->reducer) : 0;
+
+	/* a process that runs sends heartbeats, or finds that the connection takes none */
+	if (!stuck || now_ms - l->last_tx_ms >= l->peer_detect_ms / 2 ||
+	    (x->woke_ms && now_ms - x->woke_ms < l->peer_detect_ms))
+		return false;
+	rs_fail(
+	    e, RS_EPEER,
+	    "reducer %s (%s) says that nothing was heard from rank %u, which hears the reducer: small messages pass "
+	    "and large ones do not (no answer to %u bytes): check the MTU and the filters of the path",
+	    link_reducer(l)->id, link_address(l), x->opt.rank, stuck);
+	return true;
 }
 
 int connect_timeout_text(const struct exchange *x, struct rs_err *e)

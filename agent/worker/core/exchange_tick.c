@@ -59,6 +59,8 @@ static uint64_t exchange_tick_links(struct exchange *x, uint64_t now_ms)
 	uint64_t late_ms = now_ms > x->next_ms ? now_ms - x->next_ms : 0;
 	uint64_t due = UINT64_MAX;
 
+	if (late_ms >= x->params->detect_ms / 4)
+		x->woke_ms = now_ms;
 	for (unsigned i = 0; i < x->links_n && x->state < EXCHANGE_ENDING; i++) {
 		/* the time in which this process did not run does not count as silence of the peers */
 		x->links[i].last_rx_ms += min64(late_ms, now_ms - x->links[i].last_rx_ms);

@@ -182,29 +182,43 @@ static void link_on_late(struct link *l, uint64_t now_ms)
 	x->opt.late(x->opt.user, sentence);
 }
 
-/* A reducer that has lost this rank's connection tells that to all ranks. To this one it is the reducer that was lost.
- */
-static void link_name_cutter(const struct link *l, const struct rs_cause *cause, struct rs_err *why)
+/* Returns whether the reducer has lost this rank, which reads that: to this rank it is the reducer that was lost. */
+static bool link_is_own_loss(const struct link *l, const struct rs_cause *cause)
 {
-	if (cause->code == RS_EPEER && cause->rank == 1 + l->x->opt.rank)
+	return cause->code == RS_EPEER && cause->rank == 1 + l->x->opt.rank;
+}
+
+/* Ends the exchange with a reducer's ABORT. */
+static void link_aborted(struct link *l, struct rs_err *why, const struct rs_cause *cause, uint64_t now_ms)
+{
+	struct rs_err own;
+
+	if (link_is_own_loss(l, cause) && unheard_text(l, why->msg, now_ms, &own)) {
+		exchange_fail_because(l->x, &own, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
+				      l, now_ms);
+		return;
+	}
+	if (why->code == RS_ECUT)
+		why->code = RS_EPEER;
+	if (link_is_own_loss(l, cause))
 		rs_wrap(why, "reducer %s (%s) has lost the connection to this rank", link_reducer(l)->id,
 			link_address(l));
+	exchange_fail_because(l->x, why, cause, false, l, now_ms);
 }
 
 static void link_on_abort(struct link *l, uint64_t now_ms)
 {
 	struct rs_cause cause;
-	struct rs_err why, e;
+	struct rs_err why, own, e;
 
 	if (control_unpack_abort(l->control_in, l->frame.payload_len, &why, &cause, &e)) {
 		link_undecoded(l, &e, now_ms);
 	} else if (l->x->retaining && (why.code == RS_ECUT || !link_lives(l))) {
-		link_lost(l, why.msg, &cause, now_ms);
+		bool better = link_is_own_loss(l, &cause) && unheard_text(l, why.msg, now_ms, &own);
+
+		link_lost(l, better ? own.msg : why.msg, &cause, now_ms);
 	} else {
-		if (why.code == RS_ECUT)
-			why.code = RS_EPEER;
-		link_name_cutter(l, &cause, &why);
-		exchange_fail_because(l->x, &why, &cause, false, l, now_ms);
+		link_aborted(l, &why, &cause, now_ms);
 	}
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of one link: it tries again, its reducer counts as lost, or the exchange ends. */
 #include "agent/worker/core/link_fail.h"
+#include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/view.h"
 
 #include <stdarg.h>
@@ -10,12 +11,16 @@ void link_lost(struct link *l, const char *reason, const struct rs_cause *report
 {
 	struct exchange *x = l->x;
 	const struct rs_reducer *r = link_reducer(l);
+	char text[CONTROL_MESSAGE];
 	struct rs_err e;
 
+	if (!reported)
+		reason = loss_text(l, reason, text, sizeof text);
 	if (!x->retaining) {
 		rs_fail(&e, RS_EPEER, "reducer %s (%s) was lost: %s", r->id, link_address(l), reason);
-		exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true, l,
-				      now_ms);
+		/* one that is silent may still hear why this rank leaves, and tell it to the others */
+		exchange_fail_because(x, &e, &(struct rs_cause){.code = RS_EPEER, .reducer = 1 + l->reducer}, true,
+				      l->open ? NULL : l, now_ms);
 	} else if (!link_lives(l) || x->state == EXCHANGE_JOINING) {
 		/* no operation has started there: it may come back */
 		snprintf(l->reason, sizeof l->reason, "%s", reason);

@@ -272,7 +272,8 @@ static void link_take_result(struct link *l, const struct outgoing *f, uint32_t 
 	struct exchange *x = l->x;
 	uint32_t elems = link_outgoing_elems(f);
 
-	x->losses[l->reducer].proven |= len >= LOSS_PROOF_BYTES;
+	if (len > x->losses[l->reducer].passed)
+		x->losses[l->reducer].passed = len;
 	if (x->retaining)
 		retain_store(&x->retain, f->head.priority, f->position, &f->head,
 			     elems * (uint32_t)rs_dtype_size(f->head.dtype), link_retain_result(l, f, len));

@@ -15,6 +15,7 @@
  * well, and the next view has the reducer among the living. If no reducer lives any more, the exchange ends. The reason
  * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
 #include "agent/worker/core/view.h"
+#include "agent/worker/core/exchange_text.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
@@ -184,29 +185,28 @@ static void view_report_change(struct exchange *x, unsigned reducer)
 				       f->why);
 }
 
-/* Returns whether a reducer was lost since bytes did not come through. One that ends closes its connections. */
-static bool view_is_silence(const char *why)
-{
-	return strstr(why, "nothing was heard") || strstr(why, "timed out");
-}
-
 /* A reducer is lost. One that is reached, but through which no large payload comes, would stop the training again and
  * again for as long as it takes to detect that: it is brought back after pauses that grow. */
 static void view_count_barren(struct reducer_loss *f, uint64_t now_ms)
 {
 	uint64_t pause = LOSS_PAUSE_MAX_MS;
 
-	f->barren = f->returned && !f->proven && view_is_silence(f->why) ? f->barren + 1 : 0;
-	f->proven = f->returned = false;
+	f->barren = f->returned && f->passed < LOSS_PROOF_BYTES && is_silence(f->why) ? f->barren + 1 : 0;
+	f->returned = false;
+	f->passed = 0;
 	if (!f->barren)
 		return;
 	if (f->barren <= 7)
 		pause = (uint64_t)LOSS_PAUSE_MS << (f->barren - 1);
 	f->not_before_ms = now_ms + pause;
 	snprintf(f->why + strlen(f->why), sizeof f->why - strlen(f->why),
-		 "; no large payload has come through since it was back, %u time%s in a row, although small messages "
-		 "pass: check the MTU and the filters of the path; next attempt in %" PRIu64 " s",
-		 f->barren, f->barren > 1 ? "s" : "", pause / 1000);
+		 "; it was back and lost again without a large result, %u time%s in a row%s; next attempt in %" PRIu64
+		 " s",
+		 f->barren, f->barren > 1 ? "s" : "",
+		 strstr(f->why, "small messages pass")
+		     ? ""
+		     : ", although small messages pass: check the MTU and the filters of the path",
+		 pause / 1000);
 }
 
 static void view_mark_lost(struct exchange *x, unsigned reducer, const char *why, const struct rs_cause *reported,
