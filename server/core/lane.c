@@ -163,6 +163,14 @@ void lane_ask(struct lane *l, uint64_t job, unsigned lane, unsigned rank, uint64
 	session_ready(s);
 }
 
+/* Returns whether the others wait for a large message of this rank, and all that it has sent so far was small. */
+static bool session_sends_only_small(const struct session *s)
+{
+	const struct slot *oldest = s->stripe->running ? stripe_oldest(s->stripe) : NULL;
+
+	return oldest && s->count.bytes_in < SESSION_SMALL && stripe_is_missing(s->stripe, oldest, s->rank);
+}
+
 /* Ends a session from which nothing was heard. Its connection may still be good, so the rank gets the reason too. */
 static void session_silent(struct session *s)
 {
@@ -171,8 +179,11 @@ static void session_silent(struct session *s)
 	struct rs_err why;
 	char name[160];
 
-	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s",
-		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000);
+	rs_fail(&why, stripe_loss_code(st), "%s was lost: nothing was heard from it for %.1f s%s",
+		stripe_rank_name(st, s->rank, name, sizeof name), (double)st->owner->opt.detect_ms / 1000,
+		session_sends_only_small(s) ? "; only small messages have come from it: if it runs, check the MTU and "
+					      "the filters of the path"
+					    : "");
 	if (st->running) {
 		stripe_fail_lost(st, s->rank, &why);
 		return;

@@ -258,6 +258,31 @@ static struct rs_err reason_for(struct fw_world *fw, unsigned rank)
 	return why;
 }
 
+/* The others wait for a rank that was heard before, and has sent nothing large. _i: 1 nobody waits for it. */
+START_TEST(a_worker_whose_large_messages_do_not_come)
+{
+	struct fw_world fw;
+	struct rs_err why;
+
+	fw_attached(&fw, &(struct fw_options){.world = 2, .detect_ms = 1000});
+	lane_start(fw.lane, FAKE_JOB, 2);
+	fw_flush(&fw);
+	fw_send_type(&fw, 1, FRAME_PING);
+	if (!_i)
+		fw_contribute(&fw, 0, fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 16, 0));
+	fw_feed_all(&fw, 64);
+	while (!fw.w[1].session->draining) {
+		fw_send_type(&fw, 0, FRAME_PING);
+		fw_feed_all(&fw, 64);
+		fw_tick(&fw, LANE_TICK_MS);
+	}
+	why = reason_for(&fw, 0);
+	ck_assert_int_eq(strstr(why.msg, "s; only small messages have come from it: if it runs, check the MTU") != NULL,
+			 !_i);
+	fw_close(&fw);
+}
+END_TEST
+
 /* A silent worker is lost after detect_ms, whatever its value, and reads why; _i: 0 before START, 1 after it, 2 within
  * a contribution. */
 START_TEST(a_silent_worker_is_lost)
@@ -426,6 +451,7 @@ int main(void)
 	tcase_add_test(tc, only_offered_results_count_as_sent);
 	tcase_add_loop_test(tc, start_reaches_a_worker_that_did_not_read_for_long, 0, 2);
 	tcase_add_loop_test(tc, silence_is_answered_with_ping, 0, 2);
+	tcase_add_loop_test(tc, a_worker_whose_large_messages_do_not_come, 0, 2);
 	tcase_add_loop_test(tc, a_silent_worker_is_lost, 0, 3);
 	tcase_add_test(tc, a_stopped_reducer_loses_no_rank);
 	tcase_add_loop_test(tc, lingering_has_a_time_limit, 0, 2);
