@@ -135,8 +135,9 @@ struct conn {
 	struct reducer *reducer;
 	struct stream to[2]; /* indexed by side: bytes for that side */
 	struct end end[2];
-	bool dark[2]; /* bytes to that side are lost silently */
-	bool up;      /* the worker knows that it is connected */
+	bool dark[2];  /* bytes to that side are lost silently */
+	bool stuck[2]; /* the same from a message on that was too large for the path */
+	bool up;       /* the worker knows that it is connected */
 	uint32_t delay_us, jitter_us, piece;
 	uint64_t corrupt_at; /* number of the byte of to[corrupt_side] to damage, from 1; 0: none */
 	enum side corrupt_side;
@@ -198,6 +199,7 @@ enum fault_kind {
 	FAULT_STALL,            /* a rank's process is stopped for longer than the detection time */
 	FAULT_CUT,              /* one connection is reset */
 	FAULT_PARTITION,        /* one connection goes dark, in one direction or both */
+	FAULT_NARROW,           /* a path between a rank and a reducer drops large messages, in one direction or both */
 	FAULT_CORRUPT,          /* one byte of a connection is damaged */
 	FAULT_REDUCER_KILL,     /* a reducer's process ends */
 	FAULT_REDUCER_POWEROFF, /* a reducer's machine fails silently */
@@ -306,6 +308,7 @@ struct rank {
 	enum rank_state state;
 	struct exchange *x;
 	struct conn *conn[SIM_LINKS];
+	uint32_t narrow[SIM_REDUCERS][2]; /* by side: larger messages to it are lost; 0: no limit */
 	struct rank_op ops[SIM_OPS];
 	unsigned todo, submitted, done;
 	unsigned pending_most; /* most operations in flight */
@@ -421,6 +424,8 @@ bool fault_absent(const struct rank *k);
 /* Returns whether the rank belongs to another run than the others. */
 bool fault_stranger(const struct rank *k);
 void fault_strike(struct team *t, unsigned which);
+/* A message was too large for the path of the connection. */
+void fault_narrowed(struct conn *c);
 void fault_blame(struct team *t, enum fault_kind kind, int victim, const char *words);
 const char *fault_name(enum fault_kind kind);
 void unauth_connect(struct sim *s, struct reducer *r);
@@ -454,6 +459,7 @@ struct sim_stats {
 	uint64_t codes[16];                               /* of failed operations, by -code */
 	uint64_t unauth, replays, refused, retried, signals, intruders, intruders_refused;
 	uint64_t lost, back; /* reducers, as ranks observe them */
+	uint64_t narrow;     /* sentences that say that only small messages pass */
 	uint64_t survived;   /* faults that a job had to survive, and did */
 };
 

@@ -40,12 +40,32 @@ static bool in_time(const struct team *t, uint64_t now_ms)
 	return false;
 }
 
+static bool has_fault(const struct team *t, enum fault_kind kind)
+{
+	for (unsigned i = 0; i < t->faults_n; i++)
+		if (t->faults[i].kind == kind)
+			return true;
+	return false;
+}
+
+/* A rank blames the path to a reducer, or nothing. */
+static void check_path(const struct rank *k, const char *why)
+{
+	const struct team *t = k->team;
+
+	k->sim->stats->narrow += strcasestr(why, "small messages pass") != NULL;
+	if (strcasestr(why, "which hears the reducer") && !has_fault(t, FAULT_NARROW) &&
+	    !has_fault(t, FAULT_PARTITION) && !has_fault(t, FAULT_STORM))
+		sim_fail(k->sim, "%s rank %u: no path has a fault, but it says: %s", t->job, k->index, why);
+}
+
 void check_error(struct rank *k, const struct rs_err *err, const char *what)
 {
 	struct team *t = k->team;
 	struct sim *s = k->sim;
 
 	t->failed = true;
+	check_path(k, err->msg);
 	if (!err->code || strlen(err->msg) < 8)
 		sim_fail(s, "%s rank %u: %s failed without a sentence (code %d, \"%s\")", t->job, k->index, what,
 			 err->code, err->msg);
@@ -72,6 +92,7 @@ void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 					      "is shutting down"};
 	struct team *t = k->team;
 
+	check_path(k, why);
 	if (!t->hit && !t->blame_n)
 		sim_fail(k->sim, "%s rank %u: reducer %s is lost although nothing was wrong: %s", t->job, k->index,
 			 r->id, why);

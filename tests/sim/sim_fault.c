@@ -20,6 +20,7 @@ static const char *const names[FAULT_NR] = {
     [FAULT_STALL] = "stall",
     [FAULT_CUT] = "cut",
     [FAULT_PARTITION] = "partition",
+    [FAULT_NARROW] = "narrow",
     [FAULT_CORRUPT] = "corrupt",
     [FAULT_REDUCER_KILL] = "reducer-kill",
     [FAULT_REDUCER_POWEROFF] = "reducer-power-off",
@@ -211,6 +212,44 @@ static void strike_connection(struct team *t, struct fault *f, struct conn *c)
 	}
 }
 
+/* From now on the path of a rank to a reducer drops large messages. */
+static void strike_path(struct rank *k, const struct fault *f)
+{
+	unsigned which = sim_below(k->sim, 3);
+	uint32_t most = sim_between(k->sim, 600, 1400);
+
+	trace(k->sim, "%s rank %u: the path to r%u drops more than %u bytes (%u)", k->team->job, k->index, f->reducer,
+	      most, which);
+	k->narrow[f->reducer][WORKER] = which != 0 ? most : 0;
+	k->narrow[f->reducer][REDUCER] = which != 1 ? most : 0;
+}
+
+void fault_narrowed(struct conn *c)
+{
+	struct team *t = c->rank->team;
+	unsigned reducer = c->reducer->index;
+
+	for (unsigned i = 0; i < t->faults_n; i++) {
+		struct fault *f = &t->faults[i];
+
+		if (f->kind != FAULT_NARROW || f->rank != c->rank->index)
+			continue;
+		f->struck = true;
+		if (must_survive(t, f->kind, reducer)) {
+			t->cut |= 1u << c->rank->index;
+			continue;
+		}
+		blame_rank(t, f, false);
+		blame_reducer(t, f->kind, reducer);
+		if (t->cfg.job.retain)
+			fault_blame(t, f->kind, -1, "");
+	}
+	/* the path is bad until the end */
+	for (unsigned i = 0; i < t->blame_n; i++)
+		if (t->blame[i].kind == FAULT_NARROW)
+			t->blame[i].at_us = t->sim->now_us;
+}
+
 static struct team *after(struct team *t)
 {
 	struct team *next = t + 1;
@@ -312,6 +351,9 @@ void fault_strike(struct team *t, unsigned which)
 		f->struck = k->conn[f->link] && k->conn[f->link]->up;
 		if (f->struck)
 			strike_connection(t, f, k->conn[f->link]);
+		break;
+	case FAULT_NARROW:
+		strike_path(k, f);
 		break;
 	case FAULT_REDUCER_KILL:
 	case FAULT_REDUCER_POWEROFF:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections like TCP: bytes in order, in pieces of any size, sockets of any size, half-close, resets. The happy
  * path is: written -> (delay) arrived -> read. Failure modes: an end closes with bytes unread, or is written to
- * afterwards (the peer gets a reset); the connection is cut (both get one) or goes dark (all bytes are lost). */
+ * afterwards (the peer gets a reset); the connection is cut (both get one) or goes dark (all bytes are lost); a
+ * message is too large for the path (it is lost, and so are all bytes behind it). */
 #include "tests/sim/sim.h"
 
 #include <stdlib.h>
@@ -128,6 +129,14 @@ static void put(struct conn *c, enum side to, const uint8_t *bytes, size_t n)
 	c->sim->stats->bytes += n;
 }
 
+/* Returns whether the path loses a message of n bytes. It is sent again and again, so nothing behind it arrives. */
+static bool too_large(const struct conn *c, enum side to, size_t n)
+{
+	uint32_t most = c->rank ? c->rank->narrow[c->reducer->index][to] : 0;
+
+	return most && n > most;
+}
+
 ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsigned n)
 {
 	enum side to = !side;
@@ -153,6 +162,13 @@ ssize_t net_write(struct conn *c, enum side side, const struct iovec *iov, unsig
 		put(c, to, iov[i].iov_base, take);
 		sent += take;
 	}
+	if (!c->stuck[to] && too_large(c, to, sent)) {
+		trace(c->sim, "connection %u: %zu bytes are too large for the path", c->id, sent);
+		c->stuck[to] = true;
+		fault_narrowed(c);
+	}
+	if (c->stuck[to])
+		return (ssize_t)sent;
 	sim_at(c->sim, arrival(c, to), EV_ARRIVE, c->id, (uint32_t)sent << 1 | to);
 	return (ssize_t)sent;
 }
@@ -162,7 +178,7 @@ void net_shutdown(struct conn *c, enum side side)
 	if (c->end[side].shut)
 		return;
 	c->end[side].shut = true;
-	if (!c->dark[!side])
+	if (!c->dark[!side] && !c->stuck[!side])
 		sim_at(c->sim, arrival(c, !side), EV_FIN, c->id, !side);
 }
 

@@ -44,8 +44,10 @@ static void print_stats(const struct sim_stats *st, double seconds)
 		printf(" %s %llu (%llu)", fault_name(i), (unsigned long long)st->faults[i],
 		       (unsigned long long)st->faults_felt[i]);
 	printf(
-	    "\nreducers:    lost %llu times and back %llu times, as ranks saw it; %llu faults that had to be survived",
-	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived);
+	    "\nreducers:    lost %llu times and back %llu times, as ranks saw it; %llu faults that had to be survived, "
+	    "%llu times only small messages passed",
+	    (unsigned long long)st->lost, (unsigned long long)st->back, (unsigned long long)st->survived,
+	    (unsigned long long)st->narrow);
 	printf("\nelse:        %llu unauthenticated connections, %llu recorded handshakes, %llu refusals, %llu "
 	       "connects to be retried, "
 	       "%llu signals, %llu processes in the place of a rank, %llu of them refused for good\n",
@@ -58,7 +60,7 @@ static void print_stats(const struct sim_stats *st, double seconds)
 static bool covers_everything(const struct sim_stats *st)
 {
 	bool ok = st->ops_ok && st->ops_failed && st->unauth && st->replays && st->refused && st->retried &&
-		  st->signals && st->intruders_refused && st->lost && st->back && st->survived;
+		  st->signals && st->intruders_refused && st->lost && st->back && st->survived && st->narrow;
 
 	for (int i = 1; i < FAULT_NR; i++)
 		if (!st->faults[i] || (!st->faults_felt[i] && i != FAULT_PAUSE && i != FAULT_STORM)) {
