@@ -1,0 +1,127 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# run: beside-others
+"""A path to a reducer that drops large messages, in one direction or both, as one with a too small MTU does: every rank
+reads that the path is to blame, and where."""
+
+import contextlib
+import socket
+import threading
+import unittest
+
+import harness
+
+LARGE = 1400  # bytes: larger messages are dropped
+
+# Sums once for each line of input: so many elements.
+SUMS = harness.python("""
+    import numpy, reduction, worker
+    def run():
+        with reduction.Communicator() as comm:
+            worker.say("open")
+            while n := int(worker.listen()):
+                x = comm.all_reduce(numpy.full(n, comm.rank + 1, "float32"))
+                worker.say("sum", value=float(x.min()), all=bool((x == x[0]).all()))
+    worker.say("end", **worker.attempt(run))
+    """)
+
+
+class NarrowPath:
+    """Forwards to an address, each connection until a message is too large. Everything behind it is lost too."""
+
+    def __init__(self, address, out, back):
+        """out, back: drops large messages in this direction."""
+        host, port = address.rsplit(":", 1)
+        self.to, self.narrow = (host, int(port)), (out, back)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                a = self.listener.accept()[0]
+                self.sockets.append(a)
+                b = socket.create_connection(self.to)
+                self.sockets.append(b)
+                for source, sink, narrow in ((a, b, self.narrow[0]), (b, a, self.narrow[1])):
+                    threading.Thread(target=self._pump, args=(source, sink, narrow), daemon=True).start()
+
+    @staticmethod
+    def _pump(source, sink, narrow):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if narrow and len(data) > LARGE:
+                    return
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        for s in [self.listener, *self.sockets]:
+            s.close()
+
+
+class Path(unittest.TestCase):
+    def narrow(self, cluster, reducer, out, back):
+        path = NarrowPath(cluster.address(reducer), out, back)
+        self.addCleanup(path.close)
+        return path.address
+
+    def start(self, cluster, addresses):
+        """Two ranks. Rank 0 connects to these addresses."""
+        where = [{"id": f"r{i}", "address": a} for i, a in enumerate(addresses)]
+        ranks = [cluster.start_worker(0, 2, SUMS, config={"reducers": where}), cluster.start_worker(1, 2, SUMS)]
+        for rank in ranks:
+            rank.said("open")
+        return ranks
+
+    def sum(self, ranks, n, timeout=20):
+        for rank in ranks:
+            rank.tell(str(n))
+        for rank in ranks:
+            found = rank.said("sum", timeout=timeout)
+            self.assertEqual((found["value"], found["all"]), (3.0, True))
+
+    def test_the_only_reducer(self):
+        small = r"small messages pass and large ones do not \(no answer to 32768 bytes\): check the MTU and the filters"
+        heard = r"reducer r0 \(%s\) says that nothing was heard from rank 0, which hears the reducer: "
+        silent = r"reducer r0 \(%s\) was lost: nothing was heard from it for 3000 ms; if it runs, "
+        for out, back in ((True, False), (False, True), (True, True)):
+            with (
+                self.subTest(out=out, back=back),
+                harness.Cluster(reducers=1, transport="tcp", config={"timeouts": {"detect": "3s"}},
+                                server_config={"timeouts": {"detect": "3s"}}) as c,
+            ):  # fmt: skip
+                address = self.narrow(c, 0, out, back)
+                ranks = self.start(c, [address])
+                self.sum(ranks, 10)
+                for rank in ranks:
+                    rank.tell("300000")
+                ends = [rank.said("end", timeout=30) for rank in ranks]
+                self.assertEqual([e["error"] for e in ends], ["PeerLostError"] * 2, ends)
+                self.assertNotIn("rank 0 (", ends[0]["message"])
+                if not out:
+                    self.assertRegex(ends[0]["message"], silent % address + small)
+                    self.assertRegex(ends[1]["message"], "rank 0: " + silent % address + small)
+                else:  # whoever is first
+                    self.assertRegex(ends[0]["message"], f"({heard % address}|{silent % address})" + small)
+                    self.assertRegex(ends[1]["message"], r"rank 0 \(.*\) was lost: nothing was heard from it for 3.0 s; "
+                                     r"only small messages have come from it: if it runs, check the MTU|"
+                                     rf"rank 0: ({heard % address}|{silent % address}){small}")  # fmt: skip
+
+    def test_one_of_two_reducers(self):
+        """The training goes on, and the logs say why it is slower."""
+        with harness.Cluster(reducers=2, transport="tcp", config={"timeouts": {"detect": "3s"}},
+                             server_config={"timeouts": {"detect": "3s"}}) as c:  # fmt: skip
+            ranks = self.start(c, [c.address(0), self.narrow(c, 1, True, False)])
+            self.sum(ranks, 300000, timeout=30)
+            lost = ranks[0].wait_text(r"reducer-(lost|left) reducer=r1.*").group(0)
+            self.assertIn("small messages pass and large ones do not (no answer to 32768 bytes)", lost)
+            for rank in ranks:
+                rank.tell("0")
+            c.wait_all(ranks)
+
+
+if __name__ == "__main__":
+    harness.main()
