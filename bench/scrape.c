@@ -45,7 +45,7 @@ static void add_job(struct lane *l, unsigned job, unsigned ranks)
 		if (lane_attach(l, &session, &p, &sp, NULL, 1, &e))
 			die(e.msg);
 	}
-	lane_start(l, p.job, ranks);
+	lane_start(l, p.job, &(struct lane_begin){.processes = ranks});
 }
 
 /* Returns the microseconds of processor time that one report takes. */

@@ -43,6 +43,7 @@ struct rs_config {
 		unsigned min_reducers;  /* reducers that must be there when a job starts; 0 ("all"): all of them */
 		int detect_nonfinite;   /* enum rs_nonfinite */
 		bool exact_partials;    /* a node sends its sums of 16-bit floats in float32 */
+		bool baseline;          /* use no feature that release 0.1 does not have */
 		bool grpc;              /* workers and agents speak gRPC to the reducers, not TCP */
 		unsigned max_ops;       /* operations one communicator may have in flight; further calls wait */
 	} job;

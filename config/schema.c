@@ -16,6 +16,7 @@
 
 static const char *const cpu_words[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
 static const char *const partials_words[] = {"rounded", "exact", NULL};
+static const char *const features_words[] = {"all", "baseline", NULL};
 static const char *const failover_words[] = {"fail", "retain", NULL};
 static const char *const nonfinite_words[] = {"off", "log", "fail", NULL}; /* as enum rs_nonfinite */
 static const char *const single_node_words[] = {"local", "reducers", NULL};
@@ -101,6 +102,11 @@ const struct schema_key schema_keys[] = {
  .help = "How a node with several ranks sends its sum of float16 or bfloat16 tensors, which it adds in float32: "
  "`rounded` to the tensor's type, so that it sends as many bytes as one rank, or `exact` in float32, twice the bytes. "
  "Products, and averages of float16, are always sent in float32. Ranks may use different values"},
+
+{"job", "features", SCHEMA_ENUM, AT(job, baseline), .words = features_words, .def = "all",
+ .help = "Which parts of the protocol that release 0.1 does not have may be used: `all` those that all ranks and "
+ "reducers of the job have, which they find out when it starts, or `baseline` none. Ranks may use different values; "
+ "one with `baseline` is enough"},
 
 {"job", "transport", SCHEMA_ENUM, AT(job, grpc), .words = transport_words, .def = "tcp",
  .help = "Protocol between workers or agents and the reducers: with `tcp` they connect to `reducers.address`, "

@@ -37,6 +37,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h)
 	m.detect_ms = h->detect_ms;
 	if (h->has_nonce)
 		m.nonce = (ProtobufCBinaryData){sizeof h->nonce, (uint8_t *)h->nonce};
+	m.features = h->features;
 	return (uint32_t)reduction__v1__hello__pack(&m, out);
 }
 
@@ -64,7 +65,17 @@ uint32_t control_pack_welcome(uint8_t *out, const struct control_welcome *w)
 	m.detect_ms = w->detect_ms;
 	if (w->proven)
 		m.mac = (ProtobufCBinaryData){sizeof w->mac, (uint8_t *)w->mac};
+	m.features = w->features;
 	return (uint32_t)reduction__v1__welcome__pack(&m, out);
+}
+
+uint32_t control_pack_start(uint8_t *out, const struct control_start *s)
+{
+	Reduction__V1__Start m = REDUCTION__V1__START__INIT;
+
+	m.features = s->features;
+	m.start = s->start;
+	return (uint32_t)reduction__v1__start__pack(&m, out);
 }
 
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r)
@@ -138,6 +149,7 @@ uint32_t control_pack_view(uint8_t *out, const struct control_view *v)
 	m.lost_id = (char *)v->lost_id;
 	if (v->reported)
 		m.cause = &cause;
+	m.features = v->features;
 	return (uint32_t)reduction__v1__view__pack(&m, out);
 }
 
@@ -244,6 +256,7 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 	h.processes = m->processes;
 	h.incarnation = m->incarnation;
 	h.detect_ms = m->detect_ms;
+	h.features = m->features;
 	rc = take_bytes(h.nonce, &m->nonce, &h.has_nonce, "nonce in HELLO", e);
 	if (!rc)
 		rc = take_word(h.job, sizeof h.job, m->job, "job name", e);
@@ -293,12 +306,24 @@ int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welco
 	if (!m)
 		return e->code;
 	w.detect_ms = m->detect_ms;
+	w.features = m->features;
 	snprintf(w.software, sizeof w.software, "%s", m->software);
 	rc = take_bytes(w.mac, &m->mac, &w.proven, "proof in WELCOME", e);
 	reduction__v1__welcome__free_unpacked(m, NULL);
 	if (!rc)
 		*ret = w;
 	return rc;
+}
+
+int control_unpack_start(const uint8_t *in, uint32_t len, struct control_start *ret, struct rs_err *e)
+{
+	Reduction__V1__Start *m = unpack(&reduction__v1__start__descriptor, "START", in, len, e);
+
+	if (!m)
+		return e->code;
+	*ret = (struct control_start){.features = m->features, .start = m->start};
+	reduction__v1__start__free_unpacked(m, NULL);
+	return RS_OK;
 }
 
 static int code_from_wire(int code)
@@ -403,6 +428,7 @@ int control_unpack_view(const uint8_t *in, uint32_t len, struct control_view *re
 		memcpy(ret->start, m->start, sizeof ret->start);
 		ret->lost = m->lost <= ret->n ? m->lost : 0;
 		ret->reported = m->reported;
+		ret->features = m->features;
 		take_sentence(ret->why, sizeof ret->why, m->why);
 		if (m->reported)
 			ret->cause = take_cause(m->cause, RS_ECUT, ret->why);

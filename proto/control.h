@@ -22,11 +22,12 @@ enum {
 	CONTROL_HELLO_LEN = 768,    /* bytes of a packed HELLO at most */
 	CONTROL_PROOF_LEN = 64,     /* bytes of a packed PROOF or CHALLENGE at most */
 	CONTROL_SOFTWARE = 48,      /* bytes of a name and version, terminator included */
-	CONTROL_WELCOME_LEN = 96,   /* bytes of a packed WELCOME at most */
+	CONTROL_WELCOME_LEN = 112,  /* bytes of a packed WELCOME at most */
+	CONTROL_START_LEN = 32,     /* bytes of a packed START at most */
 	CONTROL_CAUSE = 16,         /* bytes of a packed cause at most */
 	/* bytes of a packed view at most */
 	CONTROL_VIEW =
-	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 16,
+	    4 + 3 * CONTROL_REDUCERS + 4 + 10 * FRAME_PRIORITIES + CONTROL_WHY + CONTROL_JOB + CONTROL_CAUSE + 32,
 };
 
 /* HELLO; the fields are those of Hello in reduction.proto. */
@@ -46,6 +47,7 @@ struct control_hello {
 	uint32_t detect_ms;
 	bool has_nonce; /* the worker has the job's secret, and will prove it */
 	uint8_t nonce[AUTH_NONCE];
+	uint64_t features; /* a set of proto/features.h, as in the following structs */
 };
 
 /* WELCOME; the fields are those of Welcome in reduction.proto. */
@@ -54,6 +56,13 @@ struct control_welcome {
 	bool proven; /* mac is the reducer's proof that it has the job's secret */
 	uint8_t mac[AUTH_MAC];
 	char software[CONTROL_SOFTWARE]; /* of the reducer; set by control_unpack_welcome, and not packed from here */
+	uint64_t features;
+};
+
+/* START; the fields are those of Start in reduction.proto. Both are 0 if the frame is empty. */
+struct control_start {
+	uint64_t features;
+	uint64_t start; /* incarnation of rank 0 */
 };
 
 /* REFUSED; the fields are those of Refused in reduction.proto. */
@@ -90,6 +99,7 @@ struct control_view {
 	struct rs_cause cause;     /* the same as data */
 	bool reported;             /* that reducer reported the reason itself */
 	char lost_id[CONTROL_JOB]; /* its id; "": unknown */
+	uint64_t features;
 };
 
 /* Each packs into out (FRAME_CONTROL_MAX bytes) and returns the length. */
@@ -97,6 +107,7 @@ uint32_t control_pack_hello(uint8_t *out, const struct control_hello *h);
 uint32_t control_pack_challenge(uint8_t *out, const uint8_t nonce[AUTH_NONCE]);
 uint32_t control_pack_proof(uint8_t *out, const uint8_t mac[AUTH_MAC]);
 uint32_t control_pack_welcome(uint8_t *out, const struct control_welcome *w);
+uint32_t control_pack_start(uint8_t *out, const struct control_start *s);
 uint32_t control_pack_refused(uint8_t *out, const struct control_refused *r);
 uint32_t control_pack_waiting(uint8_t *out, const struct control_waiting *w);
 uint32_t control_pack_late(uint8_t *out, const struct control_late *l);
@@ -111,6 +122,8 @@ int control_unpack_hello(const uint8_t *in, uint32_t len, struct control_hello *
 int control_unpack_challenge(const uint8_t *in, uint32_t len, uint8_t ret_nonce[AUTH_NONCE], struct rs_err *e);
 int control_unpack_proof(const uint8_t *in, uint32_t len, uint8_t ret_mac[AUTH_MAC], struct rs_err *e);
 int control_unpack_welcome(const uint8_t *in, uint32_t len, struct control_welcome *ret, struct rs_err *e);
+/* len may be 0. */
+int control_unpack_start(const uint8_t *in, uint32_t len, struct control_start *ret, struct rs_err *e);
 int control_unpack_refused(const uint8_t *in, uint32_t len, struct control_refused *ret, struct rs_err *e);
 int control_unpack_waiting(const uint8_t *in, uint32_t len, struct control_waiting *ret, struct rs_err *e);
 /* RS_EPROTO also if no rank is missing. */

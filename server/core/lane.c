@@ -3,6 +3,7 @@
 #include "server/core/lane.h"
 
 #include "common/assert.h"
+#include "proto/features.h"
 #include "server/core/report.h"
 #include "server/core/stripe.h"
 #include "server/core/stripe_fail.h"
@@ -102,8 +103,10 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 	return RS_OK;
 }
 
-static void lane_start_stripe(struct stripe *st, uint64_t processes)
+static void lane_start_stripe(struct stripe *st, const struct lane_begin *begin)
 {
+	uint8_t payload[CONTROL_START_LEN];
+	uint32_t len = 0;
 	struct rs_err why;
 
 	for (unsigned r = 0; r < st->p.world_size; r++) {
@@ -115,18 +118,20 @@ static void lane_start_stripe(struct stripe *st, uint64_t processes)
 		return;
 	}
 	st->running = true;
-	st->processes = processes;
+	st->processes = begin->processes;
+	if (begin->agreed.features & FEATURE_START)
+		len = control_pack_start(payload, &begin->agreed);
 	for (unsigned r = 0; r < st->p.world_size; r++)
-		session_queue_frame(st->sessions[r], FRAME_START, NULL, 0);
+		session_queue_frame(st->sessions[r], FRAME_START, payload, len);
 	if (st->view_number > 0)
 		stripe_try_resume(st);
 }
 
-void lane_start(struct lane *l, uint64_t job, uint64_t processes)
+void lane_start(struct lane *l, uint64_t job, const struct lane_begin *begin)
 {
 	for (struct stripe *st = l->stripes; st; st = st->next)
 		if (st->p.job == job && !st->ended)
-			lane_start_stripe(st, processes);
+			lane_start_stripe(st, begin);
 }
 
 static bool session_controls_sent(const struct session *s)

@@ -43,7 +43,7 @@ int lane_attach(struct lane *l, struct session **ret, const struct stripe_params
 		void *user, uint64_t now_ms, struct rs_err *e);
 
 /* Sends START to all sessions of a job, because all ranks have joined. Contributions may come from then on. */
-void lane_start(struct lane *l, uint64_t job, uint64_t processes);
+void lane_start(struct lane *l, uint64_t job, const struct lane_begin *begin);
 /* Queues a control frame for every session of the job. A session that still has unsent control frames is left out: the
  * queue of a peer that does not read must keep room for START. */
 void lane_send_all(struct lane *l, uint64_t job, const void *frame, size_t len);

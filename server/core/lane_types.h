@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/kernels/kernels.h"
+#include "proto/control.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,6 +25,12 @@ enum {
 	/* Most frames without a chunk that a worker may send between two ticks of its lane. A worker needs fewer in
 	 * several minutes, and other jobs of the lane do not notice so many. */
 	SESSION_CONTROLS = 4096,
+};
+
+/* What the registry decides when all ranks of a job are there. */
+struct lane_begin {
+	uint64_t processes;          /* training processes of all ranks */
+	struct control_start agreed; /* START carries it if its features have FEATURE_START; else START is empty */
 };
 
 /* The properties that all sessions of a stripe have in common. Constant after lane_attach(). */

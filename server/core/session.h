@@ -17,7 +17,8 @@ enum {
 	SESSION_WORKED = 8,   /* slots of one session_received whose time is counted */
 	/* Bytes of the queue of control frames. It has room for WELCOME, one WAITING, START or two PINGs, a VIEW, and
 	 * ABORT, which is the longest because of its sentence. */
-	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 6 * FRAME_HEADER + CONTROL_VIEW,
+	SESSION_CONTROL = 2 * (FRAME_HEADER + CONTROL_MESSAGE) + 2 * CONTROL_CAUSE + 6 * FRAME_HEADER +
+			  CONTROL_START_LEN + CONTROL_VIEW,
 };
 
 /* Where the payload of the current frame goes. */
@@ -72,6 +73,7 @@ struct session {
 	uint64_t asked;                                 /* the last one that was sent, until it is answered; 0: none */
 	uint64_t view;                                  /* number of the view in its last VIEW */
 	uint64_t start[FRAME_PRIORITIES];               /* position in that VIEW from which it can begin again */
+	uint64_t features;                              /* what its job uses, in that VIEW */
 	unsigned outstanding;
 	struct lane_count count;
 	struct slot *worked[SESSION_WORKED]; /* slots that the last session_received worked on; more are left out */

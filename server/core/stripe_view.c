@@ -61,6 +61,7 @@ int stripe_take_view(struct stripe *st, struct session *s, const struct control_
 	s->resume_due = false; /* a RESUME that is not sent yet belongs to the view before */
 	s->view = control_view_number(v);
 	memcpy(s->start, v->start, sizeof s->start);
+	s->features = v->features;
 	if (control_view_merge(&st->view, v)) {
 		st->view_number = control_view_number(&st->view);
 		for (unsigned r = 0; r < st->p.world_size; r++) {
@@ -99,6 +100,10 @@ void stripe_try_resume(struct stripe *st)
 	if (!st->running || st->ended || !view_is_agreed(st))
 		return;
 	stripe_clear(st);
+	st->view.features = UINT64_MAX;
+	for (unsigned r = 0; r < st->p.world_size; r++)
+		if (!stripe_has_departed(st, r))
+			st->view.features &= st->sessions[r]->features;
 	for (unsigned r = 0; r < st->p.world_size; r++)
 		for (unsigned p = 0; !stripe_has_departed(st, r) && p < FRAME_PRIORITIES; p++)
 			if (st->view.start[p] < st->sessions[r]->start[p])

@@ -292,6 +292,7 @@ static void join(struct job *j, const struct control_hello *h)
 	struct member *m = &j->members[h->rank];
 
 	m->incarnation = h->incarnation;
+	m->features = m->lanes ? m->features & h->features : h->features;
 	m->lanes |= UINT64_C(1) << h->lane;
 	m->processes = h->processes;
 	memcpy(m->label, h->label, sizeof m->label);
@@ -381,6 +382,16 @@ int registry_hello(struct registry *r, const struct control_hello *h, struct reg
 	return RS_OK;
 }
 
+/* Returns what the job uses: what all its ranks and this reducer have. */
+static struct control_start agree(const struct registry *r, const struct job *j)
+{
+	struct control_start s = {.features = r->opt.features, .start = j->members[0].incarnation};
+
+	for (unsigned i = 0; i < j->first.world_size; i++)
+		s.features &= j->members[i].features;
+	return s;
+}
+
 void registry_admitted(struct registry *r, uint64_t id)
 {
 	struct job *j = job_by_id(r, id);
@@ -389,7 +400,11 @@ void registry_admitted(struct registry *r, uint64_t id)
 		return;
 	j->running = true;
 	j->started_ms = r->now_ms;
-	registry_emit(r, j, (struct registry_action){.type = REGISTRY_START});
+	registry_emit(r, j,
+		      (struct registry_action){
+			  .type = REGISTRY_START,
+			  .begin = {.processes = registry_processes(j), .agreed = agree(r, j)},
+		      });
 }
 
 void registry_session_closed(struct registry *r, uint64_t id, unsigned rank, unsigned lane, bool clean)

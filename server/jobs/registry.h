@@ -41,7 +41,7 @@ struct registry_job {
 
 enum registry_action_type {
 	REGISTRY_OPENED, /* the first rank came; the memory is allocated */
-	REGISTRY_START,  /* lane_start on every lane */
+	REGISTRY_START,  /* lane_start on every lane, with `begin` */
 	REGISTRY_SEND,   /* lane_send_all `frame` on every lane */
 	REGISTRY_ABORT,  /* lane_abort on every lane, with `why` */
 	REGISTRY_CLOSED, /* the last session is closed */
@@ -56,16 +56,17 @@ struct registry_action {
 	struct registry_job job;
 	const uint8_t *frame; /* SEND; valid for the call */
 	uint32_t frame_len;
-	struct rs_err why;     /* ABORT, LOST */
-	struct rs_cause cause; /* ABORT: the same as data */
-	unsigned rank;         /* LOST, LATE, ASK */
-	unsigned lane;         /* ASK: of the job */
-	unsigned thread;       /* ASK: number of the reducer's lane */
-	uint64_t question;     /* ASK: its number */
-	const char *label;     /* of it; valid for the call */
-	unsigned late;         /* LATE: number of late ranks */
-	uint64_t seq;          /* LATE: the operation */
-	uint32_t waited_ms;    /* LATE */
+	struct lane_begin begin; /* START */
+	struct rs_err why;       /* ABORT, LOST */
+	struct rs_cause cause;   /* ABORT: the same as data */
+	unsigned rank;           /* LOST, LATE, ASK */
+	unsigned lane;           /* ASK: of the job */
+	unsigned thread;         /* ASK: number of the reducer's lane */
+	uint64_t question;       /* ASK: its number */
+	const char *label;       /* of it; valid for the call */
+	unsigned late;           /* LATE: number of late ranks */
+	uint64_t seq;            /* LATE: the operation */
+	uint32_t waited_ms;      /* LATE */
 };
 
 /* The properties and callbacks of a registry. */
@@ -73,6 +74,7 @@ struct registry_options {
 	struct registry_limits limits;
 	unsigned threads;          /* lanes of this reducer; a job's lanes are distributed over them */
 	uint64_t connection_bytes; /* most that the driver allocates for one connection */
+	uint64_t features;         /* what this reducer has, of proto/features.h */
 	/* Allocates page-aligned memory for slots; NULL: no memory. */
 	void *(*alloc)(void *ctx, uint64_t bytes);
 	void (*free)(void *ctx, void *memory, uint64_t bytes);

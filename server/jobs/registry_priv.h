@@ -14,6 +14,7 @@ enum {
 struct member {
 	uint64_t incarnation;
 	uint64_t lanes;
+	uint64_t features; /* that each of its connections has announced */
 	uint32_t processes;
 	char label[CONTROL_LABEL];
 	char peer[MEMBER_PEER];

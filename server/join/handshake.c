@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/join/handshake.h"
 
+#include "proto/features.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +174,7 @@ static enum handshake_step admit(const struct handshake *h, struct handshake_res
 
 	if (ret->hello.world_size > 0)
 		return HANDSHAKE_ADMIT;
+	ret->welcome.features = FEATURES_ALL;
 	len = control_pack_welcome(payload, &ret->welcome);
 	ret->frame_len = control_frame(ret->frame, FRAME_WELCOME, h->frame.generation, 0, payload, len);
 	return HANDSHAKE_PROBED;

@@ -7,6 +7,7 @@
 #define RS_SERVER_RUN_ARENA_H
 
 #include "common/pool.h"
+#include "server/core/lane_types.h"
 
 #include <stdint.h>
 
@@ -16,7 +17,7 @@ struct arenas;
 struct arenas_options {
 	struct rs_pool *pool; /* rs_pool_finish is called on the loop's thread */
 	/* Says that the arena of `job`, for which arenas_start was called, is touched. */
-	void (*touched)(void *ctx, uint64_t job, uint64_t processes);
+	void (*touched)(void *ctx, uint64_t job, const struct lane_begin *begin);
 	void *ctx;
 };
 
@@ -27,7 +28,7 @@ void *arenas_alloc(struct arenas *all, uint64_t bytes);
 /* Assigns the last allocated arena to a job. */
 void arenas_set_job(struct arenas *all, uint64_t job);
 /* Requests a call of touched(), which comes from within this call if the arena is already touched. */
-void arenas_start(struct arenas *all, uint64_t job, uint64_t processes);
+void arenas_start(struct arenas *all, uint64_t job, const struct lane_begin *begin);
 /* Frees an arena, when the slice that is being touched is done. */
 void arenas_release(struct arenas *all, void *memory);
 /* Stops touching, and calls of touched(). The pool may still have slices, so it must be stopped next. */

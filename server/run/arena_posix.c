@@ -18,7 +18,8 @@ struct arena {
 	struct rs_task task;
 	uint8_t *memory;
 	uint64_t bytes, touched;
-	uint64_t job, processes;
+	uint64_t job;
+	struct lane_begin begin;
 	bool busy, started, released;
 };
 
@@ -67,7 +68,7 @@ static void arena_continue(struct arena *a)
 		return;
 	}
 	if (a->started && !all->stopped)
-		all->opt.touched(all->opt.ctx, a->job, a->processes);
+		all->opt.touched(all->opt.ctx, a->job, &a->begin);
 }
 
 static void on_done(struct rs_task *t)
@@ -117,14 +118,14 @@ void arenas_set_job(struct arenas *all, uint64_t job)
 	all->list->job = job;
 }
 
-void arenas_start(struct arenas *all, uint64_t job, uint64_t processes)
+void arenas_start(struct arenas *all, uint64_t job, const struct lane_begin *begin)
 {
 	struct arena *a = all->list;
 
 	while (a->job != job)
 		a = a->next;
 	a->started = true;
-	a->processes = processes;
+	a->begin = *begin;
 	if (!a->busy)
 		arena_continue(a);
 }

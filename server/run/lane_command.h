@@ -35,7 +35,7 @@ struct lane_command {
 			struct rpc_stream *stream;
 			struct lane_mail *closed; /* for LANE_CLOSED of the connection; owned */
 		};                                /* ATTACH */
-		uint64_t processes;               /* START */
+		struct lane_begin begin;          /* START */
 		struct {
 			unsigned lane, rank;
 			uint64_t question;

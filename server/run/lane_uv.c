@@ -8,6 +8,7 @@
 #include "common/loop_uv.h"
 #include "common/spin.h"
 #include "proto/control.h"
+#include "proto/features.h"
 #include "server/core/check.h"
 #include "server/core/lane_trace.h"
 #include "server/run/lane_command.h"
@@ -258,7 +259,7 @@ static void on_mail(struct mailbox *m, struct mail *mail)
 		attach(t, l);
 		break;
 	case COMMAND_START:
-		lane_start(t->core, l->job, l->processes);
+		lane_start(t->core, l->job, &l->begin);
 		break;
 	case COMMAND_TELL:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
@@ -400,6 +401,7 @@ static struct lane_command *attach_command(struct lane_thread *t, const struct r
 	l->admit = *admit;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = t->detect_ms;
+	l->welcome.features = FEATURES_ALL;
 	return l;
 }
 
@@ -430,7 +432,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 	return RS_OK;
 }
 
-void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes)
+void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lane_begin *begin)
 {
 	struct lane_command *l = lane_command_new(COMMAND_START, job, 0);
 	struct rs_err why;
@@ -440,7 +442,7 @@ void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t process
 		lane_thread_abort(t, job, &why, NULL);
 		return;
 	}
-	l->processes = processes;
+	l->begin = *begin;
 	post(t, l);
 }
 

@@ -31,7 +31,7 @@ int lane_thread_attach_stream(struct lane_thread *t, const struct rpc_api *rpc, 
 			      struct rpc_stream *stream, const struct registry_admit *admit,
 			      const struct control_welcome *welcome, struct rs_err *e);
 /* Starts a job, all of whose ranks have joined. If there is no memory, the job is aborted instead. */
-void lane_thread_start_job(struct lane_thread *t, uint64_t job, uint64_t processes);
+void lane_thread_start_job(struct lane_thread *t, uint64_t job, const struct lane_begin *begin);
 /* Sends a control frame to all sessions of a job. If there is no memory, the frame is not sent: all such frames are
  * repeated or informational. */
 void lane_thread_send(struct lane_thread *t, uint64_t job, const uint8_t *frame, uint32_t len);

@@ -11,6 +11,7 @@
 #include "common/descriptors.h"
 #include "common/loop_uv.h"
 #include "config/check/check.h"
+#include "proto/features.h"
 #include "server/run/server_control.h"
 #include "server/run/server_descriptors.h"
 #include "server/run/server_lifecycle.h"
@@ -82,7 +83,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 		return;
 	case REGISTRY_START:
 		log_job(s, "job-started", &a->job);
-		arenas_start(s->arenas, a->job.id, a->job.processes);
+		arenas_start(s->arenas, a->job.id, &a->begin);
 		return;
 	case REGISTRY_CLOSED:
 		if (a->job.joined < a->job.world_size)
@@ -118,12 +119,12 @@ static void on_action(void *ctx, const struct registry_action *a)
 }
 
 /* Starts a job: all ranks have joined, and its arena is touched. */
-static void on_touched(void *ctx, uint64_t job, uint64_t processes)
+static void on_touched(void *ctx, uint64_t job, const struct lane_begin *begin)
 {
 	struct server *s = ctx;
 
 	for (unsigned i = 0; i < s->lanes_n; i++)
-		lane_thread_start_job(s->lanes[i], job, processes);
+		lane_thread_start_job(s->lanes[i], job, begin);
 }
 
 static void *alloc_slots(void *ctx, uint64_t bytes)
@@ -354,6 +355,7 @@ static int make_parts(struct server *s, struct rs_err *e)
 	struct registry_options ro = {
 	    .limits = {cfg->server.max_jobs, cfg->server.max_workers, cfg->server.memory_bytes},
 	    .threads = cfg->server.lanes,
+	    .features = FEATURES_ALL,
 	    .connection_bytes = LANE_CONNECTION_BYTES + TCP_HANDSHAKE_BYTES +
 				(s->admission.certificates.ctx ? (unsigned)TCP_CONN_TLS_BYTES : 0),
 	    .alloc = alloc_slots,

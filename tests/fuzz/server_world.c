@@ -48,7 +48,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 		l = world_post(w);
 		l->thread = i;
 		l->job = a->job.id;
-		l->processes = a->job.processes;
+		l->begin = a->begin;
 		l->type = a->type == REGISTRY_START  ? TO_LANE_START
 			  : a->type == REGISTRY_SEND ? TO_LANE_TELL
 			  : a->type == REGISTRY_ASK  ? TO_LANE_ASK
@@ -282,7 +282,7 @@ bool world_deliver(struct world *w)
 		attach(w, l);
 		break;
 	case TO_LANE_START:
-		lane_start(w->lanes[l->thread], l->job, l->processes);
+		lane_start(w->lanes[l->thread], l->job, &l->begin);
 		break;
 	case TO_LANE_TELL:
 		lane_send_all(w->lanes[l->thread], l->job, l->frame, l->frame_len);

@@ -57,7 +57,8 @@ struct message {
 	unsigned thread;
 	unsigned conn;
 	struct registry_admit admit;
-	uint64_t job, processes, question;
+	uint64_t job, question;
+	struct lane_begin begin;
 	unsigned lane, rank; /* asked */
 	struct lane_event event;
 	struct rs_err why;

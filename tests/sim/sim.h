@@ -20,6 +20,7 @@
 #include "common/kernels/kernels.h"
 #include "config/config.h"
 #include "proto/control.h"
+#include "proto/features.h"
 #include "proto/frame.h"
 #include "server/core/lane.h"
 #include "server/jobs/registry.h"
@@ -252,6 +253,9 @@ struct team {
 	struct rs_reducer *reducers;     /* owned */
 	uint16_t *owner, *other_owner;   /* owned */
 	bool adaptive;
+	uint64_t offered[SIM_WORLD]; /* features of each rank */
+	uint64_t features;           /* what its ranks use; valid if features_known */
+	bool features_known;
 	uint32_t connect_ms;
 	struct op_plan ops[SIM_OPS];
 	unsigned ops_n;
@@ -371,6 +375,7 @@ struct reducer {
 	uint32_t life; /* number of starts */
 	unsigned threads_n;
 	uint32_t detect_ms;
+	uint64_t features;
 	uint32_t far_us; /* added to the delay of all its connections */
 	struct registry *registry;
 	struct handshake_policy policy;
@@ -444,6 +449,7 @@ bool oracle_agrees(struct team *t, unsigned op, const uint8_t *result, uint64_t 
 /* ---- invariants: sim_check.c ---- */
 
 void check_error(struct rank *k, const struct rs_err *err, const char *what);
+void check_features(struct rank *k); /* checks that all ranks of the job use the same features */
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why); /* checks that r had a fault */
 void check_rank(const struct rank *k);      /* checks the invariants of its exchange */
 void check_lane(struct lane_thread_sim *t); /* checks that the slots are consistent */
@@ -481,6 +487,7 @@ struct sim {
 	uint32_t mail_us;   /* usual upper bound of the time of a message between threads of a reducer */
 	unsigned jobs_most; /* of one reducer */
 	bool guarded;       /* jobs have secrets */
+	uint64_t features;  /* of all reducers */
 	unsigned balk;      /* percent of writes that fail with NET_AGAIN although there is room */
 	const struct rs_config *base;
 	const struct rs_kernels *kernels;

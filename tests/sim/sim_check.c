@@ -84,6 +84,19 @@ void check_error(struct rank *k, const struct rs_err *err, const char *what)
 
 /* Jobs survive the loss of a reducer, also a false one, so only this check finds that two cores misunderstand each
  * other. */
+void check_features(struct rank *k)
+{
+	struct team *t = k->team;
+	uint64_t set = exchange_features(k->x);
+
+	if (!t->features_known)
+		t->features = set;
+	t->features_known = true;
+	if (set != t->features)
+		sim_fail(k->sim, "%s rank %u uses the features %#llx, another rank %#llx", t->job, k->index,
+			 (unsigned long long)set, (unsigned long long)t->features);
+}
+
 void check_lost(struct rank *k, const struct rs_reducer *r, const char *why)
 {
 	static const char *const outside[] = {"connection re",   "it closed the connection", "broken pipe",

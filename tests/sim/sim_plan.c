@@ -4,6 +4,7 @@
 #include "tests/sim/sim.h"
 
 #include "common/dtype.h"
+#include "proto/operation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static void draw_network(struct sim *s)
 	s->mail_us = ONE_OF(s, 50, 300, 300, 5000);
 	s->jobs_most = sim_chance(s, 10) ? 1 : 8;
 	s->guarded = sim_chance(s, 40);
+	s->features = sim_random(s) | FEATURE_START; /* reducers of one job may differ in FEATURE_START only */
 }
 
 static void draw_reducers(struct sim *s)
@@ -37,6 +39,7 @@ static void draw_reducers(struct sim *s)
 		r->index = i;
 		r->threads_n = 1 + sim_below(s, SIM_THREADS);
 		r->detect_ms = sim_between(s, 1000, 2000);
+		r->features = s->features & ~(sim_chance(s, 20) ? FEATURE_START : 0);
 		r->far_us = sim_chance(s, 20) ? 20 * s->delay_us : 0;
 		sim_in(s, sim_chance(s, 80) ? 0 : sim_below(s, 1000000), EV_REDUCER_ON, i, 0);
 		if (sim_chance(s, 10))
@@ -82,6 +85,8 @@ static void draw_config(struct sim *s, struct team *t)
 	cfg->timeouts.detect_ms = sim_between(s, 1000, 2000);
 	cfg->timeouts.op_ms = 0;
 	t->adaptive = sim_chance(s, 50);
+	for (unsigned i = 0; i < SIM_WORLD; i++)
+		t->offered[i] = sim_chance(s, 90) ? UINT64_MAX : sim_random(s);
 	t->connect_ms = 8000;
 	t->pause_us = ONE_OF(s, 0, 100, 1000, 20000);
 }
@@ -126,8 +131,9 @@ static void draw_disagreement(struct sim *s, struct team *t, const struct fault 
 	t->odd_rank = f->rank;
 	t->odd_at = f->op;
 	switch (sim_below(s, t->cfg.sharding.priorities > 1 ? 5 : 4)) {
-	case 4:
-		p->priority = p->priority == 0;
+	case 4: /* a large operation without a priority has priority 0 */
+		p->priority =
+		    p->priority == 0 || (p->priority < 0 && p->count * rs_dtype_size(p->dtype) > OPERATION_SMALL);
 		break;
 	case 0:
 		p->count += 1 + sim_below(s, sim_chance(s, 50) ? 100 : 2000);

@@ -66,6 +66,7 @@ static void op_succeeded(struct rank_op *o)
 	size_t size = rs_dtype_size(o->op.dtype), in = o->op.wide ? sizeof(float) : size;
 
 	k->sim->stats->ops_ok++;
+	check_features(k);
 	if (retained_within(k->x, o->recv, o->op.count * size) || retained_within(k->x, o->send, o->op.count * in))
 		sim_fail(k->sim, "%s rank %u: others get what stands in the memory of operation %u, which is done",
 			 k->team->job, k->index, o->index);
@@ -448,6 +449,7 @@ void rank_birth(struct rank *k)
 	    .processes = t->processes[k->index],
 	    .incarnation = sim_random(k->sim),
 	    .connect_ms = t->connect_ms,
+	    .features = t->offered[k->index],
 	    .adaptive = t->adaptive,
 	    .reducer_changed = on_reducer,
 	    .user = k,

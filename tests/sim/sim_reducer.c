@@ -13,7 +13,8 @@ enum message_type { MESSAGE_ATTACH, MESSAGE_START, MESSAGE_SEND, MESSAGE_ASK, ME
 struct message {
 	struct message *next;
 	enum message_type type;
-	uint64_t job, processes;
+	uint64_t job;
+	struct lane_begin begin;
 	unsigned rank, lane;
 	uint64_t question;
 	struct conn *conn;
@@ -99,7 +100,7 @@ static void on_action(void *ctx, const struct registry_action *a)
 									    : MESSAGE_SEND,
 						a->job.id, a->frame_len);
 
-		l->processes = a->job.processes;
+		l->begin = a->begin;
 		l->why = a->why;
 		l->cause = a->cause;
 		if (a->frame_len)
@@ -239,6 +240,7 @@ void reducer_hand_over(struct conn *c, const struct registry_admit *admit, const
 	l->admit = *admit;
 	l->welcome = *welcome;
 	l->welcome.detect_ms = c->reducer->detect_ms;
+	l->welcome.features = c->reducer->features;
 	post(c->reducer, 1 + admit->thread, l);
 }
 
@@ -266,7 +268,7 @@ static void lane_mail(struct lane_thread_sim *t, const struct message *l)
 		attach(t, l);
 		break;
 	case MESSAGE_START:
-		lane_start(t->core, l->job, l->processes);
+		lane_start(t->core, l->job, &l->begin);
 		break;
 	case MESSAGE_SEND:
 		lane_send_all(t->core, l->job, l->frame, l->frame_len);
@@ -372,6 +374,7 @@ void reducer_on(struct reducer *r)
 	struct registry_options ro = {
 	    .limits = {.jobs = r->sim->jobs_most, .workers = RS_WORLD_MAX, .memory_bytes = UINT64_C(1) << 32},
 	    .threads = r->threads_n,
+	    .features = r->features,
 	    .alloc = on_alloc,
 	    .free = on_free,
 	    .action = on_action,

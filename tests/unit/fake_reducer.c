@@ -71,7 +71,8 @@ static void on_changed(void *user, const struct rs_reducer *r, enum exchange_cha
 	strcpy(f->why, why);
 }
 
-static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool single_worker)
+static void open_exchange(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms, bool single_worker,
+			  uint64_t features)
 {
 	struct exchange_options opt = {.job = "unit",
 				       .label = "pid 7 on here",
@@ -81,6 +82,7 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 				       .incarnation = 99,
 				       .connect_ms = connect_ms,
 				       .single_worker = single_worker,
+				       .features = features,
 				       .late = on_late,
 				       .waiting = on_waiting,
 				       .degraded = on_degraded,
@@ -98,12 +100,18 @@ static void open_exchange(struct reducers *f, const char *yaml, unsigned world, 
 
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms)
 {
-	open_exchange(f, yaml, world, connect_ms, false);
+	open_exchange(f, yaml, world, connect_ms, false, 0);
+}
+
+void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
+			    uint64_t features)
+{
+	open_exchange(f, yaml, world, connect_ms, false, features);
 }
 
 void reducers_open_single(struct reducers *f, const char *yaml)
 {
-	open_exchange(f, yaml, 1, 1000, true);
+	open_exchange(f, yaml, 1, 1000, true, 0);
 }
 
 void reducers_close(struct reducers *f)

@@ -66,6 +66,9 @@ struct reducers {
 /* Opens the exchange of rank 0 of `world` with this YAML, at time 1000. Reducers send WELCOME, results, and START
  * when all their lanes have joined. */
 void reducers_open(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms);
+/* The same, and the rank offers these features. */
+void reducers_open_offering(struct reducers *f, const char *yaml, unsigned world, uint32_t connect_ms,
+			    uint64_t features);
 /* The same with world size 1, which sums alone, with 1 s to connect. */
 void reducers_open_single(struct reducers *f, const char *yaml);
 void reducers_close(struct reducers *f);

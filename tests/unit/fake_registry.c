@@ -41,6 +41,7 @@ void fr_open(struct fr_world *w, unsigned jobs, unsigned workers, uint64_t memor
 {
 	struct registry_options opt = {.limits = {jobs, workers, memory},
 				       .threads = 3,
+				       .features = FR_FEATURES,
 				       .connection_bytes = FR_CONNECTION_BYTES,
 				       .alloc = on_alloc,
 				       .free = on_free,

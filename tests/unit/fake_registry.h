@@ -12,6 +12,7 @@ enum {
 	/* half types need twice the bytes; slots are two windows of each priority */
 	FR_JOB_BYTES = FR_CHUNK * 2 * 2 * FR_WINDOW * FR_PRIORITIES,
 	FR_CONNECTION_BYTES = 3000,
+	FR_FEATURES = 1 + 2 + 8, /* of the reducer */
 };
 
 /* A registry with a recorder that replaces the lanes and the operating system's memory. */

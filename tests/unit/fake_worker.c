@@ -111,7 +111,7 @@ void fw_abort(struct fw_world *fw, int code, const char *message)
 void fw_running(struct fw_world *fw, const struct fw_options *opt)
 {
 	fw_attached(fw, opt);
-	lane_start(fw->lane, FAKE_JOB, fw->params.world_size);
+	lane_start(fw->lane, FAKE_JOB, &(struct lane_begin){.processes = fw->params.world_size});
 	fw_flush(fw);
 	for (unsigned r = 0; r < fw->params.world_size; r++)
 		fw_expect(fw, r, FRAME_START);

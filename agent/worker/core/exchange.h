@@ -61,6 +61,7 @@ struct exchange_options {
 	unsigned processes;   /* training processes behind this worker, >= 1 */
 	uint64_t incarnation; /* random number that tells two processes with the same rank apart */
 	uint32_t connect_ms;  /* time within which all ranks must have joined */
+	uint64_t features;    /* what this worker offers, a set of proto/features.h; 0: as release 0.1 */
 	bool single_worker;   /* world_size is 1 and no chunk is sent to a reducer: see exchange_run_single() */
 	bool adaptive;        /* the driver passes signals that set the size of the windows; else windows stay as
 				 configured */
@@ -181,6 +182,9 @@ void exchange_abort(struct exchange *x, int code, const char *message, uint64_t 
 /* Leaves the job in good order, when all ranks have the results that this rank may have to provide. Pending operations
  * fail with RS_ECLOSED at once. */
 void exchange_goodbye(struct exchange *x, uint64_t now_ms);
+
+/* Returns the features that the job uses; before its first operation may be sent: those that are still possible. */
+uint64_t exchange_features(const struct exchange *x);
 
 /* Returns the number of operations that were completed without an error. Any thread. */
 uint64_t exchange_ops_done(const struct exchange *x);

@@ -77,6 +77,11 @@ struct exchange {
 	uint16_t *shards;          /* memory of all `own` lists, of owner and of lane_of */
 	uint8_t *saved;            /* memory for one saved frame of each link */
 
+	/* What the job uses; see features.c. */
+	uint64_t features;
+	bool features_fixed; /* a chunk may have been sent: `features` does not change any more */
+	uint64_t start;      /* which start this is: the incarnation of rank 0; 0: not known */
+
 	/* Which reducers live; see view.c. Without `retaining` all do, to the end. */
 	bool retaining;
 	struct control_view view;    /* the last one that this rank sent; its `start` is this rank's own */

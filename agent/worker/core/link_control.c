@@ -6,6 +6,7 @@
  * reducer). */
 #include "agent/worker/core/link_control.h"
 #include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/features.h"
 #include "agent/worker/core/link_fail.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/view.h"
@@ -109,6 +110,10 @@ static void link_on_welcome(struct link *l, uint64_t now_ms)
 		    l->x->job);
 		/* the reducer may only lack the secret: the other ranks that it serves must read why this rank
 		 * leaves */
+		link_refused(l, e.code, e.msg, NULL, now_ms);
+		return;
+	}
+	if (features_check_reducer(l->x, &w, &e)) {
 		link_refused(l, e.code, e.msg, NULL, now_ms);
 		return;
 	}
@@ -251,6 +256,25 @@ static void link_on_ping(struct link *l)
 	l->x->links_changed |= l->ping_due;
 }
 
+/* All ranks have joined this reducer. */
+static void link_on_start(struct link *l, uint64_t now_ms)
+{
+	struct control_start s;
+	struct rs_err e;
+
+	if (control_unpack_start(l->control_in, l->frame.payload_len, &s, &e)) {
+		link_undecoded(l, &e, now_ms);
+	} else if (features_take_start(l, &s, &e)) {
+		if (e.code == RS_EPROTO)
+			link_violation(l, now_ms, "%s", e.msg);
+		else
+			exchange_fail(l->x, &e, true, NULL, now_ms);
+	} else {
+		l->state = LINK_RUNNING;
+		view_started(l, now_ms);
+	}
+}
+
 void link_control(struct link *l, uint64_t now_ms)
 {
 	unsigned type = l->frame.type;
@@ -274,9 +298,8 @@ void link_control(struct link *l, uint64_t now_ms)
 		link_on_waiting(l, now_ms);
 	} else if (type == FRAME_LATE && l->state == LINK_RUNNING) {
 		link_on_late(l, now_ms);
-	} else if (type == FRAME_START && l->state == LINK_JOINED && l->frame.payload_len == 0) {
-		l->state = LINK_RUNNING;
-		view_started(l, now_ms);
+	} else if (type == FRAME_START && l->state == LINK_JOINED) {
+		link_on_start(l, now_ms);
 	} else {
 		link_violation(l, now_ms, "it sent a %s frame with %u payload bytes in a state that does not allow it",
 			       frame_type_name(type), l->frame.payload_len);

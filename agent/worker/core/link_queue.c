@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control frames that a link sends. */
 #include "agent/worker/core/link_queue.h"
+#include "agent/worker/core/features.h"
 
 #include <stdio.h>
 
@@ -22,6 +23,7 @@ static void link_queue_view(struct link *l)
 {
 	uint8_t payload[CONTROL_VIEW];
 
+	l->x->view.features = features_known(l->x);
 	link_queue_frame(l, FRAME_VIEW, payload, control_pack_view(payload, &l->x->view));
 }
 
@@ -74,6 +76,7 @@ int link_queue_hello(struct link *l, struct rs_err *e)
 	    .processes = x->opt.processes,
 	    .incarnation = x->opt.incarnation,
 	    .detect_ms = x->params->detect_ms,
+	    .features = x->features,
 	};
 
 	snprintf(h.job, sizeof h.job, "%s", x->job);

@@ -16,6 +16,7 @@
  * is what reducers reported themselves (a rank that dies is lost to all of them), else that all reducers are lost. */
 #include "agent/worker/core/view.h"
 #include "agent/worker/core/exchange_text.h"
+#include "agent/worker/core/features.h"
 #include "agent/worker/core/link_queue.h"
 #include "agent/worker/core/stream.h"
 #include "common/assert.h"
@@ -131,6 +132,17 @@ static void view_drop_links(struct exchange *x, unsigned reducer, const struct l
 	}
 }
 
+/* Fixes the features when the first chunk may be sent. */
+static void view_fix_features(struct exchange *x)
+{
+	bool begins = x->view_number == 0;
+
+	for (unsigned i = 0; i < x->links_n; i++)
+		begins |= x->links[i].state == LINK_RUNNING && x->links[i].view == x->view_number;
+	if (begins && x->state == EXCHANGE_RUNNING && !x->features_fixed)
+		features_fix(x);
+}
+
 /* Enters EXCHANGE_RUNNING when all links of living reducers have received START. */
 static void view_check_running(struct exchange *x, uint64_t now_ms)
 {
@@ -140,6 +152,7 @@ static void view_check_running(struct exchange *x, uint64_t now_ms)
 		if (link_lives(&x->links[i]) && x->links[i].state != LINK_RUNNING)
 			return;
 	x->state = EXCHANGE_RUNNING;
+	view_fix_features(x);
 	x->running_ms = now_ms ? now_ms : 1;
 	x->links_changed = true;
 	x->next_ms = now_ms;
@@ -315,6 +328,8 @@ int view_resumed(struct link *l, const struct control_view *v, struct rs_err *e)
 			return rs_fail(e, RS_EPROTO, "its RESUME starts at position %llu, this rank's VIEW at %llu",
 				       (unsigned long long)v->start[p], (unsigned long long)x->view.start[p]);
 	l->view = x->view_number;
+	features_narrow(x, v->features);
+	view_fix_features(x);
 	for (unsigned p = 0; p < x->params->priorities; p++)
 		stream_begin(l, p, v->start[p]);
 	x->links_changed = true;

@@ -7,6 +7,7 @@
 #include "common/descriptors.h"
 #include "common/dtype.h"
 #include "common/loop_uv.h"
+#include "proto/features.h"
 #include "proto/operation.h"
 
 #include <signal.h>
@@ -117,6 +118,7 @@ static int engine_init_exchange(struct engine *en, struct rs_err *e)
 	    .rank = o->rank,
 	    .world_size = o->world_size,
 	    .processes = o->processes,
+	    .features = o->cfg->job.baseline ? 0 : FEATURES_ALL,
 	    .single_worker = o->single_worker,
 	    .connect_ms = o->connect_ms,
 	    .secret = guarded ? engine_load_secret : NULL,

@@ -24,6 +24,7 @@ static struct control_hello full_hello(void)
 				  .processes = 8,
 				  .incarnation = UINT64_MAX,
 				  .detect_ms = 10000,
+				  .features = UINT64_MAX - 2,
 				  .has_nonce = true};
 
 	memset(h.job, 'j', sizeof h.job - 1);
@@ -33,14 +34,14 @@ static struct control_hello full_hello(void)
 	return h;
 }
 
-enum { NUMBERS = 16 };
+enum { NUMBERS = 17 };
 
 static void numbers_of(const struct control_hello *h, uint64_t out[NUMBERS])
 {
-	const uint64_t n[NUMBERS] = {h->generation, h->rank,          h->world_size, h->lane,
-				     h->lanes,      h->chunk_bytes,   h->window,     h->deterministic,
-				     h->checksum,   h->config_digest, h->processes,  h->incarnation,
-				     h->detect_ms,  h->priorities,    h->retain,     h->rejoin};
+	const uint64_t n[NUMBERS] = {h->generation,  h->rank,        h->world_size,    h->lane,       h->lanes,
+				     h->chunk_bytes, h->window,      h->deterministic, h->checksum,   h->config_digest,
+				     h->processes,   h->incarnation, h->detect_ms,     h->priorities, h->retain,
+				     h->rejoin,      h->features};
 
 	memcpy(out, n, sizeof n);
 }
@@ -85,6 +86,7 @@ START_TEST(other_messages_survive_a_round_trip)
 			    l2;
 	uint8_t out[FRAME_CONTROL_MAX];
 	uint8_t proof[AUTH_MAC], back[AUTH_MAC];
+	struct control_start start = {.features = UINT64_MAX, .start = UINT64_MAX - 1}, start2;
 	struct rs_cause cause;
 	struct rs_err why, e;
 	uint32_t len;
@@ -111,7 +113,7 @@ START_TEST(other_messages_survive_a_round_trip)
 	ck_assert_mem_eq(&l2, &l, sizeof l);
 
 	for (unsigned i = 0; i < 2; i++) {
-		struct control_welcome in = {.detect_ms = 12345, .proven = i}, got;
+		struct control_welcome in = {.detect_ms = 12345, .proven = i, .features = i ? UINT64_MAX : 0}, got;
 
 		memset(in.mac, i ? 0xab : 0, sizeof in.mac);
 		len = control_pack_welcome(out, &in);
@@ -119,7 +121,15 @@ START_TEST(other_messages_survive_a_round_trip)
 		ck_assert_uint_eq(got.detect_ms, 12345);
 		ck_assert_int_eq(got.proven, in.proven);
 		ck_assert_mem_eq(got.mac, in.mac, sizeof in.mac);
+		ck_assert_uint_le(len, CONTROL_WELCOME_LEN);
+		ck_assert_uint_eq(got.features, in.features);
 	}
+	len = control_pack_start(out, &start);
+	ck_assert_uint_le(len, CONTROL_START_LEN);
+	ck_assert_int_eq(control_unpack_start(out, len, &start2, &e), RS_OK);
+	ck_assert_mem_eq(&start2, &start, sizeof start);
+	ck_assert_int_eq(control_unpack_start(out, 0, &start2, &e), RS_OK);
+	ck_assert(start2.features == 0 && start2.start == 0);
 	memset(proof, 0x5a, sizeof proof);
 	len = control_pack_challenge(out, proof);
 	ck_assert_uint_le(len, CONTROL_PROOF_LEN);

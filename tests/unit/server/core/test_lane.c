@@ -370,7 +370,7 @@ START_TEST(an_average_divides_by_processes_not_workers)
 	struct frame f;
 
 	fw_attached(&fw, &(struct fw_options){.world = 2});
-	lane_start(fw.lane, FAKE_JOB, 7);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 7});
 	fw_flush(&fw);
 	f = fw_data(&fw, RS_AVG, dtypes[_i], 0, 8, 0);
 	for (unsigned r = 0; r < 2; r++) {

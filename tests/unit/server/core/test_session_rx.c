@@ -319,7 +319,7 @@ START_TEST(before_start_only_one_connection_closes)
 
 	fw_attach(&fw, 1);
 	fw_expect(&fw, 1, FRAME_WELCOME);
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_flush(&fw);
 	for (unsigned r = 0; r < 2; r++) {
 		fw_expect(&fw, r, FRAME_START);
@@ -345,7 +345,7 @@ START_TEST(a_rank_that_leaves_before_start_may_return)
 	ck_assert_uint_eq(fw.clean, 1);
 	fw_attach(&fw, 1);
 	fw_expect(&fw, 1, FRAME_WELCOME);
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_flush(&fw);
 	f = fw_data(&fw, RS_SUM, RS_FLOAT32, 0, 1, 0);
 	for (unsigned r = 0; r < 2; r++) {
@@ -491,7 +491,7 @@ START_TEST(the_stripe_ends_in_the_middle_of_payloads)
 	for (unsigned r = 0; r < 2; r++)
 		fw_expect_abort(&fw, r, RS_ECLOSED, "has replaced generation 5", "");
 	fw_abort(&fw, RS_ECLOSED, "again");
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	lane_send_all(fw.lane, FAKE_JOB, "x", 1);
 	fw_flush(&fw);
 	fw_close(&fw);

@@ -198,7 +198,7 @@ START_TEST(start_reaches_a_worker_that_did_not_read_for_long)
 		fw_send_type(&fw, 1, FRAME_PING);
 		fw_feed_all(&fw, SIZE_MAX);
 	}
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_grant(&fw, 0, SIZE_MAX);
 	while (fw_take(&fw, 0, &f, &at) && f.type != FRAME_START)
 		waiting += f.type == FRAME_WAITING;
@@ -296,7 +296,7 @@ START_TEST(a_silent_worker_is_lost)
 
 		fw_attached(&fw, &(struct fw_options){.world = 2, .detect_ms = detects[d]});
 		if (_i) {
-			lane_start(fw.lane, FAKE_JOB, 2);
+			lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 			fw_flush(&fw);
 			fw_expect(&fw, 0, FRAME_START);
 		}
@@ -399,7 +399,7 @@ START_TEST(start_finds_a_closed_session)
 		fw_send_type(&fw, 1, FRAME_START);
 		fw_feed_all(&fw, 64);
 	}
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_flush(&fw);
 	if (_i == 3) {
 		ck_assert_uint_eq(fw.failed, 0);

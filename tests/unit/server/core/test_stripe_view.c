@@ -120,6 +120,50 @@ START_TEST(all_ranks_resume_at_the_largest_start)
 }
 END_TEST
 
+/* START is empty unless all ranks have announced that they read what is in it. */
+START_TEST(start_says_what_the_job_uses)
+{
+	const struct lane_begin begin = {.processes = 2, .agreed = {.features = _i ? 5 : 4, .start = 77}};
+	struct control_start got;
+	const uint8_t *payload;
+	struct fw_world fw;
+	struct frame f;
+	struct rs_err e;
+
+	fw_attached(&fw, &(struct fw_options){.world = 2});
+	lane_start(fw.lane, FAKE_JOB, &begin);
+	fw_flush(&fw);
+	for (unsigned r = 0; r < 2; r++) {
+		must(fw_take(&fw, r, &f, &payload) && f.type == FRAME_START);
+		ck_assert_uint_eq(f.payload_len > 0, _i);
+		ck_assert_int_eq(control_unpack_start(payload, f.payload_len, &got, &e), RS_OK);
+		ck_assert(got.features == (_i ? 5 : 0) && got.start == (_i ? 77 : 0));
+	}
+	fw_close(&fw);
+}
+END_TEST
+
+/* RESUME has the features that all ranks have said; those of a view before do not count. */
+START_TEST(resume_has_what_all_ranks_use)
+{
+	struct control_view first = lv_of(0, 1, 0), second = lv_of(0, 1, 1);
+	struct fw_world fw;
+
+	lv_running(&fw, (struct fw_options){.world = 2});
+	first.features = 1;
+	lv_send(&fw, 0, first);
+	lv_expect(&fw, 1, FRAME_VIEW, first);
+	second.features = 7;
+	lv_send(&fw, 1, second);
+	lv_expect(&fw, 0, FRAME_VIEW, second);
+	second.features = 11;
+	lv_send(&fw, 0, second);
+	for (unsigned r = 0; r < 2; r++)
+		ck_assert_uint_eq(lv_expect(&fw, r, FRAME_RESUME, second).features, 3);
+	fw_close(&fw);
+}
+END_TEST
+
 /* No rank resumes while the views of two ranks differ. */
 START_TEST(no_rank_resumes_before_all_agree)
 {
@@ -362,7 +406,7 @@ START_TEST(views_from_before_the_start)
 	lv_expect(&fw, 1, FRAME_VIEW, lv_of(2, 1, 0));
 	lv_send(&fw, 1, lv_of(2, 1, 0));
 	fw_expect_nothing(&fw, 1);
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_flush(&fw);
 	for (unsigned r = 0; r < 2; r++) {
 		fw_expect(&fw, r, FRAME_START);
@@ -386,6 +430,8 @@ int main(void)
 	tcase_add_test(tc, the_report_names_lost_reducers);
 	tcase_add_test(tc, an_old_view_is_answered_with_the_new_one);
 	tcase_add_loop_test(tc, all_ranks_resume_at_the_largest_start, 0, 3 * COUNT(starts));
+	tcase_add_loop_test(tc, start_says_what_the_job_uses, 0, 2);
+	tcase_add_test(tc, resume_has_what_all_ranks_use);
 	tcase_add_test(tc, no_rank_resumes_before_all_agree);
 	tcase_add_test(tc, a_rank_with_a_newer_view_is_not_resumed);
 	tcase_add_test(tc, a_rank_with_an_older_view_is_not_resumed);

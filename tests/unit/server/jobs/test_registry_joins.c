@@ -95,6 +95,36 @@ START_TEST(a_process_replaces_one_that_has_died)
 }
 END_TEST
 
+/* What the connections of a rank announce, in the order of (rank, lane), and what the job uses then. */
+static const struct {
+	uint64_t announced[4], uses;
+} features[] = {
+    {{15, 15, 15, 15}, FR_FEATURES},
+    {{1, 1, 1, 1}, 1},
+    {{3, 3, 9, 9}, 1},
+    {{11, 2, 11, 11}, 2}, /* one rank's connections differ */
+    {{0, 0, 15, 15}, 0},  /* a rank of release 0.1 */
+};
+
+START_TEST(a_job_uses_what_all_ranks_and_the_reducer_have)
+{
+	struct fr_world w;
+
+	fr_open(&w, 1, 8, UINT64_MAX);
+	for (unsigned i = 0; i < 4; i++) {
+		struct control_hello h = fr_hello(i / 2, i % 2);
+
+		h.incarnation = 70 + h.rank;
+		h.features = features[_i].announced[i];
+		fr_admit(&w, &h);
+	}
+	ck_assert_uint_eq(w.n[REGISTRY_START], 1);
+	ck_assert_uint_eq(w.last.begin.agreed.features, features[_i].uses);
+	ck_assert_uint_eq(w.last.begin.agreed.start, 70); /* rank 0's */
+	fr_close(&w);
+}
+END_TEST
+
 /* Many processes at once: one that is forgotten is asked for again. */
 START_TEST(a_forgotten_process_is_asked_for_again)
 {
@@ -155,6 +185,8 @@ int main(void)
 	int failed;
 
 	tcase_add_loop_test(tc, a_place_is_refused_for_good_if_its_rank_lives, 0, 3);
+	tcase_add_loop_test(tc, a_job_uses_what_all_ranks_and_the_reducer_have, 0,
+			    sizeof features / sizeof features[0]);
 	tcase_add_test(tc, a_process_replaces_one_that_has_died);
 	tcase_add_test(tc, a_forgotten_process_is_asked_for_again);
 	tcase_add_loop_test(tc, another_world_size_is_refused_while_the_job_runs, 0, 3);

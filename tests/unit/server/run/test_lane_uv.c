@@ -212,7 +212,7 @@ static void play(struct world *w)
 		for (unsigned rank = 0; rank < WORLD; rank++)
 			connect_rank(w, job, rank);
 		if (w->fd[job][0] >= 0 && w->fd[job][1] >= 0)
-			lane_thread_start_job(w->lane, job, 1);
+			lane_thread_start_job(w->lane, job, &(struct lane_begin){.processes = 1});
 		else
 			started &= job == ABORTED;
 	}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/worker/core/features.h"
+
+#include "proto/features.h"
+
+/* A reducer without these may come back to a job that uses them: no operation depends on them. */
+static const uint64_t features_optional = FEATURE_START;
+
+uint64_t features_known(const struct exchange *x)
+{
+	uint64_t set = x->features;
+
+	for (unsigned i = 0; !x->features_fixed && i < x->links_n; i++)
+		if (x->links[i].state == LINK_RUNNING && link_lives(&x->links[i]))
+			set &= x->links[i].features;
+	return set;
+}
+
+void features_narrow(struct exchange *x, uint64_t set)
+{
+	if (!x->features_fixed)
+		x->features &= set;
+}
+
+void features_fix(struct exchange *x)
+{
+	x->features = features_known(x);
+	x->features_fixed = true;
+}
+
+uint64_t exchange_features(const struct exchange *x)
+{
+	return features_known(x);
+}
+
+int features_check_reducer(const struct exchange *x, const struct control_welcome *w, struct rs_err *e)
+{
+	uint64_t missing = x->features & ~w->features & ~features_optional;
+	char names[120];
+
+	if (!x->features_fixed || !missing)
+		return RS_OK;
+	return rs_fail(e, RS_EREFUSED,
+		       "it runs %s, which does not have what the job uses since its start (%s): start a newer release "
+		       "there, or set job.features: baseline before the job starts",
+		       w->software[0] ? w->software : "an unknown release",
+		       features_text(names, sizeof names, missing));
+}
+
+/* Two trainings with one name and one run have met: on this reducer this rank is in the start of another rank 0 than on
+ * the reducers before. */
+static int features_other_start(const struct link *l, struct rs_err *e)
+{
+	const struct exchange *x = l->x;
+
+	return rs_fail(
+	    e, RS_EMISMATCH,
+	    "reducer %s (%s) has started job %s with %s than this rank: two trainings use this job name and "
+	    "%s%s. Set REDUCTION_RUN to the same text on all ranks of a training, another one for each start",
+	    link_reducer(l)->id, link_address(l), x->job, x->opt.rank ? "another rank 0" : "another process as rank 0",
+	    x->run[0] ? "the run " : "no run", x->run);
+}
+
+int features_take_start(struct link *l, const struct control_start *s, struct rs_err *e)
+{
+	struct exchange *x = l->x;
+
+	if (l->frame.payload_len && !(x->opt.features & FEATURE_START))
+		return rs_fail(e, RS_EPROTO,
+			       "its START has a payload, and this rank has not announced that it reads one");
+	if (s->start && ((x->start && x->start != s->start) || (!x->opt.rank && x->opt.incarnation != s->start)))
+		return features_other_start(l, e);
+	if (s->start)
+		x->start = s->start;
+	l->features = s->features & x->opt.features;
+	return RS_OK;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Features: what a release can do that an older one cannot. HELLO and WELCOME announce them, and a job uses those that
+ * all of its ranks and reducers have ("Features" in proto/README.md). A number, once given, is never given again. */
+#ifndef RS_PROTO_FEATURES_H
+#define RS_PROTO_FEATURES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A set of features. Release 0.1 announces none. */
+#define FEATURE_START UINT64_C(1) /* START says what the job uses, and which start it is */
+
+#define FEATURES_ALL FEATURE_START /* what this release has */
+
+/* Writes the names of a set into buf, "start, ..."; of features that this release does not know, "feature N". */
+const char *features_text(char *buf, size_t size, uint64_t set);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which features a job uses and which start it belongs to, by the rules of proto/README.md, "Features". */
+#include "proto/features.h"
+#include "tests/unit/fake_views.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { MINE = 99 }; /* incarnation of the exchange, which is rank 0 */
+
+#define NEWER (UINT64_C(1) << 40) /* a feature that no release has */
+
+static void say_welcome(struct reducers *f, unsigned link, uint64_t features)
+{
+	struct control_welcome w = {.detect_ms = 1000, .features = features};
+	uint8_t payload[FRAME_CONTROL_MAX];
+
+	reducers_say_control(f, link, FRAME_WELCOME, payload, control_pack_welcome(payload, &w));
+	reducers_pump(f);
+}
+
+static void say_start(struct reducers *f, unsigned link, uint64_t features, uint64_t start)
+{
+	const struct control_start s = {.features = features, .start = start};
+	uint8_t payload[CONTROL_START_LEN];
+	uint32_t len = features || start ? control_pack_start(payload, &s) : 0;
+
+	f->l[link].started = true;
+	reducers_say_control(f, link, FRAME_START, payload, len);
+	reducers_pump(f);
+}
+
+/* Opens an exchange that offers these features and waits for START on all links. */
+static void open_offering(struct reducers *f, uint64_t offers)
+{
+	reducers_open_offering(f, views_three, 3, 10000, offers);
+	f->welcome = f->start = f->answer = false;
+	reducers_pump(f);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		say_welcome(f, i, UINT64_MAX);
+}
+
+/* The sets of START on the links of reducers 0, 1, 2, of which 0 has two; what the rank offers; what the job uses. */
+static const struct {
+	uint64_t starts[VIEWS_LINKS], offers, uses;
+} agreements[] = {
+    {{1, 1, 1, 1}, 1, 1}, {{7, 7, 7, 7}, 5, 5},
+    {{7, 7, 3, 5}, 7, 1}, {{3, 3, 0, 3}, 3, 0}, /* a reducer of release 0.1 */
+    {{0, 0, 0, 0}, 0, 0},                       /* job.features: baseline */
+};
+
+START_TEST(a_job_uses_what_all_have)
+{
+	struct reducers f;
+	struct reducers_op o;
+
+	open_offering(&f, agreements[_i].offers);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++) {
+		ck_assert_uint_eq(f.l[i].hello.features, agreements[_i].offers);
+		say_start(&f, i, agreements[_i].starts[i], agreements[_i].starts[i] ? MINE : 0);
+	}
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	ck_assert_uint_eq(exchange_features(f.x), agreements[_i].uses);
+	f.answer = true;
+	views_submit(&f, &o, 6);
+	ck_assert_int_eq(o.done, 1);
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(a_start_of_another_rank_0_is_another_training)
+{
+	struct reducers f;
+
+	open_offering(&f, FEATURE_START);
+	say_start(&f, 0, FEATURE_START, MINE);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	say_start(&f, 2, FEATURE_START, MINE + 1);
+	reducers_expect_end(&f, RS_EMISMATCH, "reducer r1 (127.0.0.1:2) has started job unit with another process");
+	ck_assert_ptr_nonnull(strstr(exchange_error(f.x)->msg, "Set REDUCTION_RUN to the same text on all ranks"));
+	reducers_close(&f);
+}
+END_TEST
+
+START_TEST(a_start_that_was_not_announced_is_a_breach)
+{
+	struct reducers f;
+
+	open_offering(&f, 0);
+	say_start(&f, 2, FEATURE_START, MINE);
+	ck_assert(!f.l[2].up);
+	reducers_advance(&f, EXCHANGE_QUIET_MS);
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_JOINING);
+	reducers_close(&f);
+}
+END_TEST
+
+/* A rank that loses a reducer before it begins uses what the ranks use that had begun with it. */
+START_TEST(resume_says_what_others_use)
+{
+	struct reducers f;
+
+	open_offering(&f, 7);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		if (i != 2)
+			say_start(&f, i, 7, MINE);
+	f.l[2].dead = true;
+	views_say_lives(&f, 0, 0, 1, 0);
+	ck_assert_uint_eq(f.l[3].view.features, 7);
+	f.l[3].view.features = 3;
+	reducers_resume(&f, 3);
+	reducers_pump(&f);
+	ck_assert_uint_eq(exchange_features(f.x), 3);
+	/* chunks have been sent: nothing changes it any more */
+	f.l[0].view.features = 1;
+	reducers_resume(&f, 0);
+	reducers_pump(&f);
+	ck_assert_uint_eq(exchange_features(f.x), 3);
+	reducers_close(&f);
+}
+END_TEST
+
+/* What a reducer that returns has; the job uses FEATURE_START and NEWER. */
+static const struct {
+	uint64_t has;
+	const char *waits; /* why it is not back; NULL: it is */
+} returns[] = {
+    {FEATURE_START | NEWER, NULL},
+    {NEWER, NULL},
+    {FEATURE_START, "does not have what the job uses since its start (feature 40)"},
+    {0, "does not have what the job uses since its start (feature 40)"},
+};
+
+START_TEST(a_reducer_without_what_the_job_uses_cannot_return)
+{
+	struct reducers f;
+
+	open_offering(&f, FEATURE_START | NEWER);
+	for (unsigned i = 0; i < VIEWS_LINKS; i++)
+		say_start(&f, i, FEATURE_START | NEWER, MINE);
+	reducers_cut(&f, 2, "cut");
+	reducers_advance(&f, 1000);
+	ck_assert(f.l[2].greeted && f.l[2].hello.rejoin);
+	ck_assert_uint_eq(f.l[2].hello.features, FEATURE_START | NEWER);
+	say_welcome(&f, 2, returns[_i].has);
+	if (!returns[_i].waits) {
+		say_start(&f, 2, returns[_i].has & NEWER, 0);
+		ck_assert_uint_eq(f.back, 1);
+	} else {
+		for (unsigned ms = 0; ms < EXCHANGE_LOST_MS; ms += 50) {
+			for (unsigned i = 0; i < VIEWS_LINKS && ms % 1000 == 0; i++)
+				if (i != 2)
+					reducers_say_control(&f, i, FRAME_PING, NULL, 0);
+			reducers_advance(&f, 50);
+			if (f.l[2].up && f.l[2].greeted)
+				say_welcome(&f, 2, returns[_i].has);
+		}
+		ck_assert_uint_eq(f.back, 0);
+		ck_assert_msg(strstr(f.reminder, returns[_i].waits) != NULL, "%s", f.reminder);
+	}
+	ck_assert_int_eq(exchange_state(f.x), EXCHANGE_RUNNING);
+	reducers_close(&f);
+}
+END_TEST
+
+static void add_tests(TCase *tc)
+{
+	tcase_add_loop_test(tc, a_job_uses_what_all_have, 0, sizeof agreements / sizeof agreements[0]);
+	tcase_add_test(tc, a_start_of_another_rank_0_is_another_training);
+	tcase_add_test(tc, a_start_that_was_not_announced_is_a_breach);
+	tcase_add_test(tc, resume_says_what_others_use);
+	tcase_add_loop_test(tc, a_reducer_without_what_the_job_uses_cannot_return, 0,
+			    sizeof returns / sizeof returns[0]);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("features");
+	TCase *tc = tcase_create("features");
+	SRunner *runner;
+	int failed;
+
+	add_tests(tc);
+	suite_add_tcase(suite, tc);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
