@@ -18,7 +18,7 @@ from protocol import Kind, pb
 
 DTYPES = "int8 uint8 int32 uint32 int64 uint64 float16 float32 float64".split()
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4, "broadcast": 16}
-LOST, TIMEOUT, UNTRUSTED, CANNOT_SERVE = -6, -7, -8, -13  # codes
+MISMATCH, LOST, TIMEOUT, UNTRUSTED, CANNOT_SERVE = -5, -6, -7, -8, -13  # codes
 WAITS, JOINED, STARTED, RUNNING = range(4)  # a lane before WELCOME, before START, between VIEW and RESUME, after them
 TO_SEND, SENT, DONE = range(3)  # a chunk, in the current view
 
@@ -88,7 +88,7 @@ class Communicator:
         self.connect = connect_grpc if grpc else connect_tcp
         fields = dict(job=job, rank=rank, world_size=world_size, incarnation=secrets.randbits(64), processes=1,
                       label=f"python rank {rank}", software="reference client", chunk_bytes=32768, window=32,
-                      priorities=2, detect_ms=10000, retain=len(reducers) > 1)  # fmt: skip
+                      priorities=2, detect_ms=10000, retain=len(reducers) > 1, features=p.FEATURE_START)  # fmt: skip
         self.hello = h = pb.Hello(**{**fields, **hello})
         h.config_digest = p.digest(h.deterministic, h.checksum, h.chunk_bytes, h.window, h.priorities,
                                    [(name, lanes) for name, _, lanes in reducers], owner)  # fmt: skip
@@ -100,6 +100,7 @@ class Communicator:
         self.ops, self.accepted, self.stable = [], 0, 0  # pending; started; all ranks have the results
         self.ended, self.error = False, None
         self.lives = [0] * len(reducers)  # the view
+        self.start = 0  # which start of the job this is, if a reducer has said it
         self.begin_view()
 
     async def join(self, seconds=60):
@@ -208,6 +209,12 @@ class Communicator:
             self.say(lane, Kind.PING, count=lane.question)
             await asyncio.sleep(seconds)
 
+    def on_start(self, start):
+        known = self.start or (self.hello.incarnation if self.hello.rank == 0 else 0)
+        if start.start and known and start.start != known:
+            self.fail(MISMATCH, f"rank {self.hello.rank}: two trainings use the job {self.hello.job}")
+        self.start = start.start or self.start
+
     def say(self, lane, kind, payload=b"", flags=0, **fields):
         """Sends a frame. Control frames with a payload are CHECKED, others in jobs with checksums."""
         if payload and (self.hello.checksum or kind not in (Kind.DATA, Kind.KEPT)):
@@ -219,6 +226,7 @@ class Communicator:
         self.stable = max(self.stable, head["ack"])
         match head["type"]:  # WAITING and LATE are only for messages
             case Kind.START:
+                self.on_start(pb.Start.FromString(payload))
                 lane.state = STARTED if any(self.lives) else RUNNING
                 waiting = [other for other in self.lanes if other.state < STARTED]
                 if not self.is_alive(lane) and all(other.reducer != lane.reducer for other in waiting):
@@ -333,7 +341,8 @@ class Communicator:
 
     def send_view(self, lane):
         lane.state = min(lane.state, STARTED)
-        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)))
+        view = pb.View(lives=self.lives, start=map(self.stable_position, range(4)),
+                       features=self.hello.features)
         self.say(lane, Kind.VIEW, view.SerializeToString())
 
     # the end

@@ -21,6 +21,7 @@ FIELDS = ("magic version type flags priority dtype op payload_len chunk seq coun
 Kind = enum.IntEnum("Kind", "HELLO WELCOME REFUSED WAITING START DATA RESULT PING ABORT GOODBYE VIEW RESUME HAVE FETCH "
                             "KEPT SETTLE DRAIN LATE CHALLENGE PROOF")  # fmt: skip
 ROOT, CHECKED = 2, 4  # flags
+FEATURE_START = 1
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
 PROTOC = ["protoc", f"--proto_path={FOLDER}", "--descriptor_set_out=/dev/stdout", "reduction.proto"]

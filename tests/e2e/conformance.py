@@ -133,6 +133,15 @@ SECOND = [
     ({"generation": 0}, REFUSED),  # older than the one of rank 0, which is 1
 ]
 
+# What two ranks announce, and the known features in START; None: it is empty.
+STARTS = [
+    ((0, 0), None),
+    ((1, 0), None),
+    ((0xFE, 0xFE), None),
+    ((1, 1), 1),
+    ((2**64 - 1, 1 << 63 | 1), 1),
+]
+
 # Frames of a connection that has WELCOME but not START; the code of ABORT.
 EARLY = [
     ("DATA", data([1]), PROTO),
@@ -412,6 +421,16 @@ class Table:
         with_it.join(job=job, rank=1, world_size=2, generation=1)
         first.expect(wire.START)
 
+    def starts(self, announced, known):
+        clients, job = [self.connect(), self.connect()], next(self.names)
+        for rank in (1, 0):
+            clients[rank].join(job=job, rank=rank, world_size=2, features=announced[rank], incarnation=70 + rank)
+        for client in clients:
+            said = wire.unpack(client.expect(wire.START))
+            got = tuple(struct.unpack("<2Q", said[1] + said[2])) if said else None
+            if (got and (got[0] & 1, got[1])) != (known and (known, 70)):
+                raise AssertionError(f"START has {said}")
+
     def early(self, sent, code):
         client = self.connect()
         client.join(job=next(self.names), world_size=2)
@@ -472,6 +491,8 @@ class Table:
             self.row(f"HELLO with {str(values)[:60]}", lambda: self.first(sent, code))
         for values, code in SECOND:
             self.row(f"second HELLO with {values}", lambda: self.second(values, code))
+        for announced, known in STARTS:
+            self.row(f"START for ranks with the features {announced}", lambda: self.starts(announced, known))
         for name, sent, code in EARLY:
             self.row(f"before START: {name}", lambda: self.early(sent, code))
         for name, frames, code in RULES:

@@ -109,6 +109,7 @@ def hello(job="test", rank=0, world_size=1, **other):
     fields = {1: job, 3: rank, 4: world_size, 6: 1, 7: 65536, 8: 16, 12: 1, 14: "r0", 16: "test", 17: 10000, 18: 1}
     fields[11] = ("fixed64", other.pop("config_digest", 7))
     fields[15] = ("fixed64", other.pop("incarnation", rank + 1))
+    fields[23] = ("fixed64", other.pop("features", 0))
     fields.update({numbers[k]: v for k, v in other.items()})
     return frame(HELLO, pack(fields))
 

@@ -57,17 +57,21 @@ def why_not():
 
 @unittest.skipIf(why_not(), why_not())
 class Compat(unittest.TestCase):
-    def meet(self, reducers, workers, config=None, lose=None):
-        """One job of reducers and workers, each "old" or "new"; `lose` is a reducer that dies between the halves."""
+    def start_reducer(self, c, i, age):
+        """Returns the process."""
+        if age == "new":
+            c.start_reducer(i)
+            return c.reducers[i]
+        argv = [OLD / "bin/reduction-server", "--lanes", 2, "--listen", c.address(i)]
+        old = c.start(f"old reducer r{i}", argv)
+        old.wait_text(r"\blistening\b")
+        return old
+
+    def meet(self, reducers, workers, config=None, lose=None, back=None):
+        """One job of reducers and workers, each "old" or "new"; `lose` is a reducer that dies between the halves, and
+        `back` what comes in its place."""
         with harness.Cluster(reducers=len(reducers), lanes=2, config=config, start=False) as c:
-            old = {}
-            for i, age in enumerate(reducers):
-                if age == "new":
-                    c.start_reducer(i)
-                else:
-                    argv = [OLD / "bin/reduction-server", "--lanes", 2, "--listen", c.address(i)]
-                    old[i] = c.start(f"old reducer r{i}", argv)
-                    old[i].wait_text(r"\blistening\b")
+            running = [self.start_reducer(c, i, age) for i, age in enumerate(reducers)]
             # broadcasts have named their root since the old commit, which old reducers refuse if not all ranks do so
             mixed = "1" if len(set(workers)) > 1 and "old" in reducers else ""
             procs = c.start_workers(
@@ -78,7 +82,13 @@ class Compat(unittest.TestCase):
             for p in procs:
                 p.wait_text(r"\bhalf\b", timeout=60, stream="out")
             if lose is not None:
-                (old.get(lose) or c.reducers[lose]).kill()
+                running[lose].kill()
+            if back:
+                for p in procs:
+                    p.wait_text(rf"reducer-lost reducer=r{lose}\b", stream="err")
+                self.start_reducer(c, lose, back)
+                for p in procs:
+                    p.wait_text(rf"reducer-back reducer=r{lose}\b", stream="err")
             for p in procs:
                 p.tell()
             self.assertEqual(c.wait_all(procs), [0] * len(procs), "".join(p.report() for p in procs))
@@ -118,6 +128,18 @@ class Compat(unittest.TestCase):
 
     def test_a_new_reducer_is_lost(self):
         self.meet(["old", "new"], ["new", "old"], lose=1)
+
+    def test_an_old_reducer_takes_the_place_of_a_new_one(self):
+        self.meet(["new", "new"], ["new", "new"], lose=1, back="old")
+
+    def test_a_new_reducer_takes_the_place_of_an_old_one(self):
+        self.meet(["old", "new"], ["old", "new"], lose=0, back="new")
+
+    def test_baseline(self):
+        """With everything newer off, among themselves and with old ones, also when a reducer is lost."""
+        config = {"job": {"features": "baseline"}}
+        self.meet(["new", "new"], ["new", "new"], config, lose=0, back="new")
+        self.meet(["new", "old"], ["new", "new"], config, lose=1, back="old")
 
     def test_local_protocol(self):
         """An agent serves libraries of its own version of the local protocol, and says so to others."""
