@@ -265,7 +265,7 @@ START_TEST(a_worker_whose_large_messages_do_not_come)
 	struct rs_err why;
 
 	fw_attached(&fw, &(struct fw_options){.world = 2, .detect_ms = 1000});
-	lane_start(fw.lane, FAKE_JOB, 2);
+	lane_start(fw.lane, FAKE_JOB, &(struct lane_begin){.processes = 2});
 	fw_flush(&fw);
 	fw_send_type(&fw, 1, FRAME_PING);
 	if (!_i)
